@@ -1,0 +1,216 @@
+/* tutti: collective communication between the ranks of a job. C99; no C++ or CUDA header is needed.
+ *
+ * Names, argument order and numeric values follow NCCL's where NCCL has the function.
+ *
+ * Ranks. A communicator has nranks ranks, numbered from 0; each belongs to one process, or to one
+ * thread of a process. All ranks call the same collectives in the same order with matching arguments.
+ *
+ * Threads. Different communicators may be used by different threads at the same time. One communicator
+ * is used by one thread at a time, except for tuttiCommAbort, tuttiCommGetAsyncError and
+ * tuttiGetLastError, which any thread may call while another is inside an operation.
+ *
+ * Buffers and streams. `stream` NULL: the call returns when the operation is complete. A stream from
+ * tuttiStreamCreate: the call queues the operation and returns; operations of one communicator run in
+ * the order in which they were queued, beside the caller's computation; buffers must stay valid and
+ * untouched until the stream (or an event recorded after the operation) has completed.
+ *
+ * In place. all-reduce, broadcast and reduce: sendbuff == recvbuff. reduce-scatter: recvbuff ==
+ * sendbuff + rank * recvcount elements. all-gather: sendbuff == recvbuff + rank * sendcount elements.
+ * Any other overlap is tuttiInvalidArgument.
+ *
+ * Errors. Every function returns a tuttiResult_t. tuttiGetLastError has the text of the last error. A
+ * call that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing.
+ * After any other error the communicator is failed: every later operation returns the same error, and
+ * it can only be destroyed or aborted. No call waits for ever: a peer that dies ends every wait with
+ * tuttiRemoteError within a second, and the communicator's timeout ends the rest with tuttiTimeout.
+ */
+#ifndef TUTTI_H_
+#define TUTTI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_MAJOR 0
+#define TUTTI_MINOR 1
+#define TUTTI_PATCH 0
+#define TUTTI_VERSION_CODE (TUTTI_MAJOR * 10000 + TUTTI_MINOR * 100 + TUTTI_PATCH)
+
+#if defined(__GNUC__)
+#define TUTTI_EXPORT __attribute__((visibility("default")))
+#else
+#define TUTTI_EXPORT
+#endif
+
+typedef struct tuttiComm *tuttiComm_t;
+typedef struct tuttiStream *tuttiStream_t;
+typedef struct tuttiEvent *tuttiEvent_t;
+
+typedef enum {
+  tuttiSuccess = 0,
+  tuttiUnhandledCudaError = 1,
+  tuttiSystemError = 2,     /* a system call failed; the text has errno's */
+  tuttiInternalError = 3,   /* a defect in tutti */
+  tuttiInvalidArgument = 4, /* an argument is outside its domain */
+  tuttiInvalidUsage = 5,    /* the arguments are fine, the call is not (wrong state, wrong environment) */
+  tuttiRemoteError = 6,     /* a peer died, left, or failed; the text names the rank */
+  tuttiInProgress = 7,      /* not complete yet */
+  tuttiTimeout = 8,         /* the communicator's timeout passed; the text says what was waited for */
+  tuttiAborted = 9,         /* tuttiCommAbort was called, here or on a peer */
+  tuttiMismatch = 10        /* ranks called different operations; the text names both sides */
+} tuttiResult_t;
+
+typedef enum {
+  tuttiInt8 = 0,
+  tuttiChar = 0,
+  tuttiUint8 = 1,
+  tuttiInt32 = 2,
+  tuttiInt = 2,
+  tuttiUint32 = 3,
+  tuttiInt64 = 4,
+  tuttiUint64 = 5,
+  tuttiFloat16 = 6,
+  tuttiHalf = 6,
+  tuttiFloat32 = 7,
+  tuttiFloat = 7,
+  tuttiFloat64 = 8,
+  tuttiDouble = 8,
+  tuttiBfloat16 = 9,
+  tuttiFloat8e4m3 = 10, /* OCP FP8 E4M3: no infinity, saturates at 448 */
+  tuttiFloat8e5m2 = 11, /* OCP FP8 E5M2; overflow saturates at 57344 */
+  tuttiNumTypes = 12
+} tuttiDataType_t;
+
+/* 16- and 8-bit floats are combined in float32 and rounded once per combination. Integer sums and
+ * products wrap. tuttiAvg is the sum divided by the number of ranks, once, after the last addition;
+ * for integers the (wrapped) sum is divided with truncation towards zero, as in NCCL. */
+typedef enum {
+  tuttiSum = 0,
+  tuttiProd = 1,
+  tuttiMax = 2,
+  tuttiMin = 3,
+  tuttiAvg = 4,
+  tuttiNumOps = 5
+} tuttiRedOp_t;
+
+#define TUTTI_UNIQUE_ID_BYTES 128
+/* Opaque; copy it to the other ranks by any means. It holds the job's secret: whoever has it can join. */
+typedef struct {
+  char internal[TUTTI_UNIQUE_ID_BYTES];
+} tuttiUniqueId;
+
+/* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER; fields may be added at the end. */
+typedef struct {
+  size_t size;           /* sizeof(tuttiConfig_t) as the caller was compiled */
+  unsigned int magic;    /* 0x74757474 */
+  unsigned int version;  /* TUTTI_VERSION_CODE as the caller was compiled */
+  int timeout_ms;        /* of every wait of an operation; 0: TUTTI_TIMEOUT_MS, or 30 minutes */
+  int init_timeout_ms;   /* of the whole initialisation; 0: TUTTI_INIT_TIMEOUT_MS, or 5 minutes */
+  const char *transports; /* as TUTTI_TRANSPORTS; NULL: the environment decides */
+} tuttiConfig_t;
+
+#define TUTTI_CONFIG_INITIALIZER                                                            \
+  {                                                                                         \
+    sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, 0, 0, (const char *)0 \
+  }
+
+/* ---- Library ---------------------------------------------------------------------------------- */
+
+/* *version = major * 10000 + minor * 100 + patch of the library that is loaded. */
+TUTTI_EXPORT tuttiResult_t tuttiGetVersion(int *version);
+/* A short constant text for a result; never NULL. */
+TUTTI_EXPORT const char *tuttiGetErrorString(tuttiResult_t result);
+/* The full text of the last error of `comm`, or, with comm NULL, of the calling thread. Never NULL;
+ * empty if there was none. Valid until the calling thread's next call of this function. */
+TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
+
+/* ---- Communicators ---------------------------------------------------------------------------- */
+
+/* Makes the id of a new communicator and starts listening for its ranks in this process, which must
+ * live until they have all joined (usually it is rank 0's). One id makes one communicator. */
+TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
+
+/* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all have joined, or
+ * fails after the init timeout. 0 <= rank < nranks. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
+/* The same with settings; config may be NULL. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
+                                                   const tuttiConfig_t *config);
+/* Joins the job that the launcher describes in the environment: torchrun, Open MPI's mpirun, MPICH's
+ * mpiexec (Hydra), srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage
+ * if there is none. Collective. config may be NULL. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
+/* Makes all ndev communicators of a job whose ranks are threads of this process: comms[i] is rank i,
+ * to be used by a thread of its own. devlist must be NULL or hold only -1 (host memory). */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
+
+/* Waits for queued operations and tells the peers that this rank leaves. Only tuttiCommDestroy may
+ * follow. */
+TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
+/* Finalizes if that was not done, and frees the communicator. NULL is allowed. */
+TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
+/* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the
+ * communicator. May be called while another thread is inside an operation, which returns tuttiAborted;
+ * that thread must not use the communicator afterwards. */
+TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
+/* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. */
+TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
+TUTTI_EXPORT tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);
+TUTTI_EXPORT tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
+/* *device = the CUDA device the communicator is bound to, or -1 for host memory. */
+TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
+
+/* ---- Collectives ------------------------------------------------------------------------------
+ * Counts are in elements of `datatype` and may be 0. Buffers may be NULL only where the count is 0 or
+ * where the rank's buffer is said to be ignored. */
+
+/* recvbuff[i] = op over ranks of sendbuff[i], i < count, bitwise the same on every rank. */
+TUTTI_EXPORT tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                                          tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm, void *stream);
+/* recvbuff[i] = root's sendbuff[i], i < count. sendbuff is ignored on the other ranks. */
+TUTTI_EXPORT tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count,
+                                          tuttiDataType_t datatype, int root, tuttiComm_t comm, void *stream);
+/* On root: recvbuff[i] = op over ranks of sendbuff[i], i < count. recvbuff is ignored elsewhere. */
+TUTTI_EXPORT tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t datatype,
+                                       tuttiRedOp_t op, int root, tuttiComm_t comm, void *stream);
+/* recvbuff[r * sendcount + i] = rank r's sendbuff[i], i < sendcount. */
+TUTTI_EXPORT tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                                          tuttiDataType_t datatype, tuttiComm_t comm, void *stream);
+/* recvbuff[i] = op over ranks of sendbuff[rank * recvcount + i], i < recvcount. */
+TUTTI_EXPORT tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                              tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
+                                              void *stream);
+/* Completes on a rank after every rank has called it. */
+TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
+
+/* ---- Memory -----------------------------------------------------------------------------------
+ * Host memory that peers on the same machine can map, so that large transfers need no staging copy.
+ * Zero-filled, aligned to 4096 bytes. Free it after the last operation that uses it has completed on
+ * this rank. Any thread may call these. */
+TUTTI_EXPORT tuttiResult_t tuttiMemAlloc(void **ptr, size_t size);
+TUTTI_EXPORT tuttiResult_t tuttiMemFree(void *ptr);
+
+/* ---- Streams and events for host buffers ------------------------------------------------------ */
+
+/* A queue of operations that run in order. It may carry operations of several communicators. */
+TUTTI_EXPORT tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
+/* Waits for all that was queued; returns the first error among it since the last call. */
+TUTTI_EXPORT tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
+/* tuttiSuccess if all that was queued is complete, tuttiInProgress if not, or the first error. */
+TUTTI_EXPORT tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
+/* Synchronizes, then frees. NULL is allowed. */
+TUTTI_EXPORT tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
+/* *event completes when all that is queued on the stream now has completed. */
+TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t *event, tuttiStream_t stream);
+TUTTI_EXPORT tuttiResult_t tuttiEventQuery(tuttiEvent_t event);
+TUTTI_EXPORT tuttiResult_t tuttiEventWait(tuttiEvent_t event);
+TUTTI_EXPORT tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TUTTI_H_ */

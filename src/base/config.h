@@ -1,0 +1,33 @@
+// The environment, read in one place. Every variable that tutti knows is a field here or is read by
+// the launcher detection (communicator/environment.cc) through environment_variable().
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+
+namespace tutti {
+
+struct Settings {
+  std::string transports = "shm,tcp";  // TUTTI_TRANSPORTS: allowed transports, in order of preference
+  std::string interface;               // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
+  int port_low = 0;                    // TUTTI_PORT_RANGE=low-high: for every listening socket; 0: any port
+  int port_high = 0;
+  int tcp_streams = 0;                 // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: chosen by itself
+  std::int64_t timeout_ms = 30 * 60 * 1000;      // TUTTI_TIMEOUT_MS: of every wait in an operation
+  std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
+  std::string algorithm;               // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
+};
+
+// Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable.
+Result<Settings> settings_from_environment();
+
+// The only other way to the environment. Empty values count as unset.
+std::optional<std::string> environment_variable(const char* name);
+
+// The whole of `text` as a decimal integer in [low, high], or nothing.
+std::optional<std::int64_t> parse_integer(const std::string& text, std::int64_t low, std::int64_t high);
+
+}  // namespace tutti

@@ -1,0 +1,84 @@
+// How the ranks of a job find each other, and the control tree that stays afterwards.
+//
+// A unique id holds the addresses of a root service and a secret. Every rank connects to the root
+// once and is told its parent in a k-ary tree; it connects there and to nobody else. Over the tree
+// each rank's PeerInfo is gathered and handed to all. Every connection begins with a mutual proof of
+// knowledge of the secret (net/auth.h): a stranger gets nothing and stops nothing.
+//
+// The tree's connections stay open for the life of the communicator, watched by one sleeping thread
+// (ControlTree). They carry failure notices and goodbyes, and their breaking is how a death is seen:
+// each part into which a dead rank splits the tree has a neighbour of it, which tells the others.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "communicator/failure.h"
+
+namespace tutti {
+
+inline constexpr std::size_t kUniqueIdBytes = 128;
+using UniqueIdBytes = std::array<std::uint8_t, kUniqueIdBytes>;
+using Secret = std::array<std::uint8_t, 32>;
+
+// What every rank knows of every other. Opaque to the bootstrap except for size.
+struct PeerInfo {
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+  std::array<std::uint8_t, 16> boot{};        // kernel's boot id: the machine, whatever its hostname says
+  std::array<std::uint8_t, 16> process{};     // random per process: the same value means one address space
+  std::uint64_t network_namespace = 0;        // inode of /proc/self/ns/net
+  std::string hostname;                       // for messages only
+  std::int32_t cores = 1;                     // that this rank may run on (sched_getaffinity)
+  std::string unix_address;                   // abstract Unix socket name of the Connector, empty if none
+  std::string unix_path;                      // the same by path, reachable from other network namespaces; or empty
+  std::vector<std::string> tcp_addresses;     // "host:port", "[v6]:port" of the Connector, best first
+  std::string settings;                       // what must agree among ranks, in text; rank 0's holds
+  std::string serialize() const;
+  static Result<PeerInfo> parse(const std::string& bytes);
+};
+
+// Starts the root service of a new job in this process: a thread that ends when all ranks have been
+// served or the init timeout has passed.
+Result<UniqueIdBytes> create_unique_id(const Settings& settings);
+// The same at a known address, for jobs that agree on it beforehand. `job` is what the secret is
+// derived from (with TUTTI_SECRET if set). `ports`: candidates; the service takes the first free one,
+// and ranks try all of them in turn until one proves that it knows the secret.
+struct KnownRoot {
+  std::string host;
+  std::vector<std::uint16_t> ports;
+  std::string job;
+};
+
+class ControlTree {
+ public:
+  virtual ~ControlTree() = default;
+  // Collective, during initialisation only: every rank's bytes, by rank.
+  virtual Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) = 0;
+  // Starts the watching thread. Before: initialisation; after: only the calls below.
+  virtual Status watch(std::shared_ptr<FailureState> failure) = 0;
+  // Tells all ranks that this one has failed with `status` (they fail with the same code and a text
+  // that names this rank). Any thread; returns without waiting for the peers.
+  virtual void announce_failure(const Status& status) = 0;
+  // Tells all ranks that this one leaves for good, and stops the watching thread. Bounded: < 1 s.
+  virtual void leave() = 0;
+};
+
+struct Job {
+  int rank = 0;
+  int ranks = 1;
+  Secret secret{};
+  std::unique_ptr<ControlTree> tree;  // null only for ranks == 1
+};
+
+Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline);
+Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline);
+
+}  // namespace tutti

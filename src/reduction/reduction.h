@@ -1,0 +1,46 @@
+// Element-wise combination of two vectors in host memory: every datatype, every operator, SIMD chosen
+// at run time for the processor at hand.
+//
+// Semantics, the same in every SIMD target and in the scalar reference:
+//  - integers: sum and prod wrap modulo 2^bits; max and min compare as signed or unsigned by type;
+//  - float16, bfloat16, float8: both operands are widened to float32, combined, and rounded to nearest
+//    even once; float8e4m3 (OCP "fn": no infinity) saturates to +-448 on overflow, as conversions in
+//    CUDA do by default (__NV_SATFINITE); float8e5m2 likewise saturates to +-57344;
+//  - max and min of floats: if one operand is NaN the result is NaN;
+//  - avg: combined as sum, and divided by `finish` after the last combination (as NCCL does).
+//    Integers divide with truncation towards zero, of the wrapped sum; 16- and 8-bit floats divide in
+//    float32 and round once; float32 and float64 divide in their own type.
+#pragma once
+
+#include <cstddef>
+
+#include "base/types.h"
+
+namespace tutti::reduction {
+
+// target[i] = a[i] op b[i] for i < count elements. target may equal a or b exactly; other overlap is
+// not allowed. No alignment is required beyond that of std::byte.
+using Combine = void (*)(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count);
+// target[i] /= divisor, in place.
+using Finish = void (*)(std::byte* target, std::size_t count, std::size_t divisor);
+
+struct Kernels {
+  Combine combine = nullptr;
+  // The same with non-temporal stores: for outputs that will not fit the cache and are not read soon.
+  // Orders its stores before it returns (sfence).
+  Combine combine_streaming = nullptr;
+  // Null unless op is kAvg.
+  Finish finish = nullptr;
+};
+
+// Always valid for values inside the enumerations; the reference lives for ever. A table look-up.
+const Kernels& kernels(DataType type, ReduceOp op);
+
+// memcpy, and memcpy with non-temporal stores (orders its stores before it returns).
+void copy(std::byte* target, const std::byte* source, std::size_t bytes);
+void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes);
+
+// Name of the SIMD target in use, for reports: "AVX3", "AVX2", ...
+const char* simd_target();
+
+}  // namespace tutti::reduction

@@ -1,0 +1,76 @@
+// Writes one rank's schedule. A generator says what moves, as a textbook does; the Builder finds
+//  - where the current value of each chunk lies (input until first written, then its home: the output
+//    where the rank keeps the chunk, scratch where it does not), so out-of-place never copies first;
+//  - the dependencies, as a processor's scoreboard does: who wrote this chunk last, who still reads it.
+//
+// Invariants of the result: a dependency's index is lower than its dependent's; steps of one lane are
+// not listed as dependencies of each other unless needed for a send's source (see .cc); at finish()
+// every chunk that the collective owes this rank lies in the output.
+//
+// Not thread-safe. Misuse by a generator (a chunk without a value, a peer out of range) is a defect in
+// the generator: it is recorded, and finish() returns it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "schedule/schedule.h"
+
+namespace tutti::schedule {
+
+// Whether a combination completes the reduction over all ranks of the collective (not of a sub-group).
+enum class Completes : bool { kNo = false, kYes = true };
+
+class Builder {
+ public:
+  Builder(const Shape& shape, std::int32_t rank);
+
+  [[nodiscard]] std::int32_t rank() const { return rank_; }
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+
+  // Sends the current values of c.
+  void send(std::int32_t peer, ChunkRange c);
+  // The values of c become what the peer sends.
+  void recv(std::int32_t peer, ChunkRange c);
+  // The values of c become (value of c) op (what the peer sends).
+  void recv_reduce(std::int32_t peer, ChunkRange c, Completes completes = Completes::kNo);
+
+  // A second value of the same chunks, beside the current one, for algorithms that accumulate in a
+  // fixed order before their own turn comes: receive into scratch, combine into scratch, then fold
+  // the scratch into the current value: value of c becomes (scratch of c) op (value of c).
+  // REQUIRES: the home of c is the output.
+  void recv_aside(std::int32_t peer, ChunkRange c);
+  void recv_reduce_aside(std::int32_t peer, ChunkRange c);
+  void fold_aside(ChunkRange c, Completes completes = Completes::kNo);
+
+  // Copies into the output what is owed and lies elsewhere, and returns the schedule.
+  [[nodiscard]] Result<Schedule> finish();
+
+ private:
+  // Accesses are tracked per memory cell: input and output of a chunk count as one (they are one in
+  // an in-place call), its scratch is another.
+  struct Cell {
+    std::int32_t last_writer = -1;          // step, or -1
+    std::vector<std::uint32_t> readers;     // steps since the last writer
+  };
+  enum class Where : std::uint8_t { kNowhere, kInput, kOutput, kScratch };
+
+  [[nodiscard]] Buffer home(std::uint32_t c) const;
+  Cell& cell(Buffer b, std::uint32_t c);
+  // Cuts c into the longest runs on which `key` is constant, and calls f(run) for each.
+  template <class Key, class F>
+  void for_runs(ChunkRange c, Key key, F f);
+  void add(Step step);
+  void fail(const std::string& why);
+  bool check(std::int32_t peer, ChunkRange c, const char* verb);
+
+  Shape shape_;
+  std::int32_t rank_;
+  Schedule schedule_;
+  std::vector<Where> where_;   // per chunk
+  std::vector<Cell> cells_;    // 2 per chunk: input/output, scratch
+  Status status_;
+};
+
+}  // namespace tutti::schedule

@@ -1,0 +1,82 @@
+// Where chunks lie, for one call: the only place that knows sizes.
+//
+// All three buffers of a collective share one coordinate, the byte offset in the whole vector
+// (blocks x count elements); a buffer that holds only one block (the output of reduce-scatter, the
+// input of all-gather) is given a base address such that base + offset is right for that block.
+// See address rules in executor/executor.h.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "schedule/schedule.h"
+
+namespace tutti::schedule {
+
+struct ByteRange {
+  std::size_t begin = 0;
+  std::size_t size = 0;
+};
+
+// A slice [begin, begin + extent) of the elements of every block, each cut into `parts` nearly equal
+// chunks. Cuts fall on multiples of 64 bytes of the slice where chunks are large enough for that to
+// cost no balance; the rule depends on the sizes alone, so all ranks cut alike.
+class Layout {
+ public:
+  Layout() = default;
+  // block_elements: elements of a whole block (the distance between blocks).
+  Layout(const Shape& shape, std::size_t block_elements, std::size_t element_bytes)
+      : Layout(shape, block_elements, element_bytes, 0, block_elements) {}
+  Layout(const Shape& shape, std::size_t block_elements, std::size_t element_bytes, std::size_t slice_begin,
+         std::size_t slice_elements)
+      : parts_(shape.chunks_per_block()),
+        stride_(block_elements * element_bytes),
+        begin_(slice_begin * element_bytes),
+        extent_(slice_elements),
+        unit_(cut_unit(slice_elements, shape.chunks_per_block(), element_bytes)),
+        element_bytes_(element_bytes) {}
+
+  // Offset of the first byte of chunk c.
+  [[nodiscard]] std::size_t begin(std::uint32_t c) const {
+    if (parts_ == 1) return c * stride_ + begin_;
+    const std::uint32_t block = c / parts_;
+    return block * stride_ + begin_ + cut(c - block * parts_);
+  }
+  // Bytes of chunk c.
+  [[nodiscard]] std::size_t size(std::uint32_t c) const {
+    if (parts_ == 1) return extent_ * element_bytes_;
+    const std::uint32_t part = c % parts_;
+    return cut(part + 1) - cut(part);
+  }
+  // A range is contiguous if it stays in one block, or if the slice is the whole block.
+  // REQUIRES: r.count > 0.
+  [[nodiscard]] ByteRange bytes(ChunkRange r) const {
+    const std::uint32_t last = r.first + r.count - 1;
+    const std::size_t from = begin(r.first);
+    return {from, begin(last) + size(last) - from};
+  }
+
+ private:
+  static std::size_t cut_unit(std::size_t elements, std::uint32_t parts, std::size_t element_bytes) {
+    constexpr std::size_t kAlign = 64;
+    // Rounding to lines moves a cut by under 64 bytes: at most 1/16 of a chunk of 1 KiB.
+    const bool large = elements * element_bytes >= std::size_t{1024} * parts;
+    return large ? kAlign / element_bytes : 1;
+  }
+  // Offset in bytes of cut i of [0, parts], from the start of the slice.
+  [[nodiscard]] std::size_t cut(std::uint32_t i) const {
+    if (i == parts_) return extent_ * element_bytes_;
+    const std::size_t units = extent_ / unit_;
+    return (units / parts_ * i + units % parts_ * i / parts_) * unit_ * element_bytes_;
+  }
+
+  std::uint32_t parts_ = 1;
+  std::size_t stride_ = 0;
+  std::size_t begin_ = 0;
+  std::size_t extent_ = 0;  // elements of the slice
+  std::size_t unit_ = 1;    // elements between possible cuts
+  std::size_t element_bytes_ = 1;
+};
+
+}  // namespace tutti::schedule

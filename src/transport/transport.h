@@ -1,0 +1,135 @@
+// What connects two ranks. A Link holds one lane to the peer and one from it; each lane is a stream of
+// bytes, in order, cut into pieces as the transport likes. The executor moves all data through these
+// few verbs, whatever lies beneath: slots in shared memory, sockets, a NIC that writes slots, memory of
+// the peer that is mapped here.
+//
+// Addresses. A `std::byte*` here is an address in the lane's memory domain (LaneTraits::domain). Only
+// the executor that serves that domain touches the bytes; host code passes the address on. User memory
+// comes as a Source, so that a transport which needs registration looks it up once per call, not once
+// per piece.
+//
+// Threads. A link belongs to one communicator and is used by one thread at a time.
+//
+// Failure. No verb blocks, throws or crashes because of a peer. A lane that has failed moves nothing
+// and says why in status(); the executor's wait policy asks for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace tutti::transport {
+
+// Which operation a piece belongs to; 12 bytes, so that it travels beside small payloads. Compared on
+// every first piece of a lane, so that ranks whose calls differ get an error that names both sides.
+struct Fingerprint {
+  std::uint32_t sequence = 0;  // the communicator's operation number, modulo 2^32
+  std::uint32_t call = 0;      // collective:4 datatype:4 operator:4 spare:4 root:16, from the low bits
+  std::uint32_t count = 0;     // elements, modulo 2^32
+  bool operator==(const Fingerprint&) const = default;
+};
+
+enum class Domain : std::uint8_t { kHost, kDevice };
+
+// What a lane can do, for the executor and the cost model.
+struct LaneTraits {
+  const char* transport = "";        // "shm", "tcp", ...
+  Domain domain = Domain::kHost;
+  bool slots = false;                // reserve()/commit() work
+  bool maps_source = false;          // push() may lend the source's memory to the peer: see completed()
+  std::size_t piece_bytes = 0;       // preferred piece; a message of up to this size is taken whole
+  std::size_t capacity_bytes = 0;    // what push() takes before the peer consumes, at least one piece
+  double latency_us = 0;             // of a small message, one way
+  double bandwidth_gbs = 0;          // of a long stream, one way, 10^9 bytes a second
+};
+
+// User memory, as bound for one operation. `region` is the transport-neutral id of the registered or
+// tuttiMemAlloc'ed region that contains it (0: none), `offset` the place of `base` in that region.
+struct Source {
+  const std::byte* base = nullptr;
+  std::size_t size = 0;
+  std::uint64_t region = 0;
+  std::size_t region_offset = 0;
+};
+
+class SendLane {
+ public:
+  virtual ~SendLane() = default;
+
+  // Takes up to n bytes from source.base + offset, in order. Returns how many were taken, 0 if the lane
+  // is full at present. What was taken may be read until completed() has passed it.
+  virtual std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) = 0;
+
+  // In-place writing: room for up to n bytes in the outgoing slot, empty if the lane is full at present
+  // or has no slots. Nothing is sent before commit(m), m <= the room's size; a second reserve() before
+  // that returns the same room.
+  virtual std::span<std::byte> reserve(std::size_t n) = 0;
+  virtual void commit(const Fingerprint& print, std::size_t n) = 0;
+
+  // Bytes of this lane's stream, counted from the beginning of the link, whose source the transport
+  // will not read again.
+  virtual std::uint64_t completed() = 0;
+  // Bytes taken so far.
+  [[nodiscard]] std::uint64_t taken() const { return taken_; }
+
+  // Sends on what push() took but could not yet write to the wire. Cheap when there is nothing.
+  virtual void progress() {}
+  [[nodiscard]] virtual Status status() = 0;
+  [[nodiscard]] const LaneTraits& traits() const { return traits_; }
+
+ protected:
+  LaneTraits traits_;
+  std::uint64_t taken_ = 0;
+};
+
+class RecvLane {
+ public:
+  // What has arrived and is not yet consumed, where it lies: valid until consume(). size == 0 when
+  // nothing has arrived. A view never spans two operations.
+  struct View {
+    const std::byte* data = nullptr;
+    std::size_t size = 0;
+    Fingerprint print;
+  };
+
+  virtual ~RecvLane() = default;
+  // At most `want` bytes are of interest; a transport that reads into staging need not read more.
+  virtual View peek(std::size_t want) = 0;
+  // REQUIRES: n <= the size of the last view.
+  virtual void consume(std::size_t n) = 0;
+  // Receives up to n bytes straight into user memory, where the transport can save a copy so. Returns
+  // the number written; 0 if nothing has arrived, and always 0 for transports without a shorter way
+  // (traits().slots or mapped memory), where peek() and a copy are as short. The fingerprint of the
+  // bytes is stored in *print.
+  virtual std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) = 0;
+
+  [[nodiscard]] virtual Status status() = 0;
+  [[nodiscard]] const LaneTraits& traits() const { return traits_; }
+
+ protected:
+  LaneTraits traits_;
+};
+
+// Both lanes between this rank and one peer.
+class Link {
+ public:
+  virtual ~Link() = default;
+  virtual SendLane& send() = 0;
+  virtual RecvLane& recv() = 0;
+
+  // Blocking. Before a thread sleeps it calls arm() on the links it waits for: from then on the peer's
+  // next action makes wait_fd() readable (or `wakeup`, see below, if wait_fd() is -1). Returns false if
+  // something has happened already and the caller should look again instead of sleeping.
+  virtual bool arm() = 0;
+  virtual void disarm() = 0;
+  // A descriptor for epoll(7), or -1 if the peer wakes this rank through its Doorbell. *writable is
+  // set where the link waits for room rather than for data.
+  [[nodiscard]] virtual int wait_fd() const = 0;
+  [[nodiscard]] virtual bool wants_write() const { return false; }
+};
+
+}  // namespace tutti::transport
