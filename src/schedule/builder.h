@@ -3,9 +3,12 @@
 //    where the rank keeps the chunk, scratch where it does not), so out-of-place never copies first;
 //  - the dependencies, as a processor's scoreboard does: who wrote this chunk last, who still reads it.
 //
-// Invariants of the result: a dependency's index is lower than its dependent's; steps of one lane are
-// not listed as dependencies of each other unless needed for a send's source (see .cc); at finish()
+// Invariants of the result: a dependency's index is lower than its dependent's; steps that receive from
+// one peer, and local steps, run in order and are not listed as dependencies of each other; at finish()
 // every chunk that the collective owes this rank lies in the output.
+//
+// A copy from input to output is nothing at all in an in-place call, and out of place it disturbs no
+// reader of the input. So it waits for nobody.
 //
 // Not thread-safe. Misuse by a generator (a chunk without a value, a peer out of range) is a defect in
 // the generator: it is recorded, and finish() returns it.
@@ -51,8 +54,10 @@ class Builder {
   // Accesses are tracked per memory cell: input and output of a chunk count as one (they are one in
   // an in-place call), its scratch is another.
   struct Cell {
-    std::int32_t last_writer = -1;          // step, or -1
-    std::vector<std::uint32_t> readers;     // steps since the last writer
+    std::int32_t last_writer = -1;       // step, or -1
+    std::vector<std::uint32_t> readers;  // steps that the next writer must wait for
+    // Every reader itself waits for last_writer, so who waits for a reader need not wait for the writer.
+    bool readers_follow_writer = true;
   };
   enum class Where : std::uint8_t { kNowhere, kInput, kOutput, kScratch };
 
@@ -62,14 +67,19 @@ class Builder {
   template <class Key, class F>
   void for_runs(ChunkRange c, Key key, F f);
   void add(Step step);
+  void read(std::uint32_t index, Cell& cell);
+  void write(std::uint32_t index, Cell& cell);
+  void depend(std::uint32_t index, std::int64_t on);
   void fail(const std::string& why);
+  bool check_chunks(ChunkRange c, const char* verb);
   bool check(std::int32_t peer, ChunkRange c, const char* verb);
 
   Shape shape_;
   std::int32_t rank_;
   Schedule schedule_;
-  std::vector<Where> where_;   // per chunk
-  std::vector<Cell> cells_;    // 2 per chunk: input/output, scratch
+  std::vector<Where> where_;            // per chunk
+  std::vector<Cell> cells_;             // 2 per chunk: input/output, scratch
+  std::vector<std::uint32_t> pending_;  // dependencies of the step that is being added
   Status status_;
 };
 

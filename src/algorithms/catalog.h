@@ -1,0 +1,53 @@
+// All algorithms, by collective and name: the one place that proof, simulation, selection, tests and the
+// command line read. A new algorithm is one pure file and one line in catalog.cc.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "algorithms/hierarchical.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "schedule/builder.h"
+#include "schedule/schedule.h"
+
+namespace tutti::algorithms {
+
+// Who takes part, and where. hosts holds every rank exactly once; empty means that all are on one host.
+struct World {
+  int ranks = 1;
+  Hosts hosts;
+};
+
+// The links for the cost model: a message of B bytes takes alpha + B beta.
+struct LinkCosts {
+  double intra_alpha_us = 0.5;
+  double intra_beta_us_per_byte = 1e-4;
+  double inter_alpha_us = 5.0;
+  double inter_beta_us_per_byte = 1e-3;
+  double gamma_us_per_byte = 5e-5;  // combining two values
+};
+
+struct AlgorithmEntry {
+  const char* name;
+  Collective collective;
+  bool (*supports)(const World&);
+  // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
+  schedule::Shape (*shape)(const World&, int root);
+  // Writes the steps of builder.rank(). REQUIRES: the builder has that shape.
+  void (*generate)(Builder&, const World&);
+  // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
+  double (*cost_us)(const World&, double bytes, const LinkCosts&);
+  const char* formula;  // of cost_us on one host: B bytes, n ranks, p the largest power of two <= n
+};
+
+// Static; entries of one collective stand together. Any thread.
+std::span<const AlgorithmEntry> catalog();
+// nullptr if there is none.
+const AlgorithmEntry* find(Collective collective, std::string_view name);
+
+// The schedule of `rank`. kInvalidArgument if the world is malformed, the algorithm does not serve it, or
+// rank or root is outside it; kInternalError if the generator is defective.
+Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const World& world, int rank, int root);
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,198 @@
+#include "algorithms/costs.h"
+
+#include <algorithm>
+
+namespace tutti::algorithms::costs {
+namespace {
+
+// A pipeline forwards pieces of this size at most.
+constexpr double kPieceBytes = 32 * 1024;
+
+// One level of the machine: n members over one kind of link.
+struct Level {
+  int n;
+  double alpha;
+  double beta;         // where one member of a host uses the link at a time
+  double shared_beta;  // where all do
+  double gamma;
+
+  [[nodiscard]] double others() const { return n - 1; }
+  [[nodiscard]] double rounds() const { return ceil_log2(n); }
+};
+
+Level flat(const World& w, const LinkCosts& k) {
+  if (w.hosts.size() <= 1) {
+    return {w.ranks, k.intra_alpha_us, k.intra_beta_us_per_byte, k.intra_beta_us_per_byte, k.gamma_us_per_byte};
+  }
+  const auto sharing = static_cast<double>(largest_host(w.hosts));
+  return {w.ranks, k.inter_alpha_us, k.inter_beta_us_per_byte, k.inter_beta_us_per_byte * sharing, k.gamma_us_per_byte};
+}
+
+Level inside_hosts(const World& w, const LinkCosts& k) {
+  const int n = w.hosts.empty() ? w.ranks : static_cast<int>(largest_host(w.hosts));
+  return {n, k.intra_alpha_us, k.intra_beta_us_per_byte, k.intra_beta_us_per_byte, k.gamma_us_per_byte};
+}
+
+Level between_hosts(const World& w, const LinkCosts& k) {
+  const int n = std::max(1, static_cast<int>(w.hosts.size()));
+  return {n, k.inter_alpha_us, k.inter_beta_us_per_byte, k.inter_beta_us_per_byte, k.gamma_us_per_byte};
+}
+
+double ring(const Level& l, double bytes, double gamma) {
+  return l.others() * (l.alpha + bytes / l.n * (l.beta + gamma));
+}
+double direct_scatter(const Level& l, double bytes, double gamma) {
+  if (l.n == 1) return 0;
+  return l.alpha + l.others() * bytes / l.n * (l.shared_beta + gamma);
+}
+double binomial(const Level& l, double bytes, double gamma) {
+  return l.rounds() * (l.alpha + bytes * (l.beta + gamma));
+}
+// `depth` links one after the other, each carrying the vector once, piece by piece.
+double pipeline(const Level& l, double depth, double bytes, double gamma) {
+  if (l.n == 1) return 0;
+  const double piece = std::min(bytes, kPieceBytes);
+  return depth * (l.alpha + piece * (l.beta + gamma)) + (bytes - piece) * (l.beta + gamma);
+}
+double chain(const Level& l, double bytes, double gamma) {
+  return pipeline(l, l.others(), bytes, gamma);
+}
+double double_tree(const Level& l, double bytes, double gamma) {
+  // Each of the two trees carries half of the vector, and an inner member serves two children.
+  return pipeline(l, 2 * l.rounds(), bytes, gamma);
+}
+double doubling(const Level& l, double bytes) {
+  const int p = power_of_two_below(l.n);
+  const double rounds = ceil_log2(p) * (l.alpha + bytes * (l.shared_beta + l.gamma));
+  const double fold = p == l.n ? 0 : 2 * (l.alpha + bytes * l.shared_beta) + bytes * l.gamma;
+  return rounds + fold;
+}
+double halving(const Level& l, double bytes) {
+  const int p = power_of_two_below(l.n);
+  const double fold = p == l.n ? 0 : l.alpha + bytes * (l.shared_beta + l.gamma);
+  return fold + ceil_log2(p) * l.alpha + (p - 1.0) / p * bytes * (l.shared_beta + l.gamma);
+}
+
+}  // namespace
+
+double ring_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
+  return ring(flat(w, k), bytes, k.gamma_us_per_byte);
+}
+double ring_all_gather(const World& w, double bytes, const LinkCosts& k) {
+  return ring(flat(w, k), bytes, 0);
+}
+double ring_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  return ring_reduce_scatter(w, bytes, k) + ring_all_gather(w, bytes, k);
+}
+
+double doubling_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  return doubling(flat(w, k), bytes);
+}
+double bruck_all_gather(const World& w, double bytes, const LinkCosts& k) {
+  const Level l = flat(w, k);
+  return l.rounds() * l.alpha + l.others() / l.n * bytes * l.shared_beta;
+}
+
+double halving_doubling_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  const Level l = flat(w, k);
+  const int p = power_of_two_below(l.n);
+  const double gather = ceil_log2(p) * l.alpha + (p - 1.0) / p * bytes * l.shared_beta;
+  const double back = p == l.n ? 0 : l.alpha + bytes * l.shared_beta;
+  return halving(l, bytes) + gather + back;
+}
+double halving_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
+  const Level l = flat(w, k);
+  const double back = power_of_two_below(l.n) == l.n ? 0 : l.alpha + bytes / l.n * l.shared_beta;
+  return halving(l, bytes) + back;
+}
+
+double binomial_broadcast(const World& w, double bytes, const LinkCosts& k) {
+  return binomial(flat(w, k), bytes, 0);
+}
+double binomial_reduce(const World& w, double bytes, const LinkCosts& k) {
+  return binomial(flat(w, k), bytes, k.gamma_us_per_byte);
+}
+double binomial_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  return binomial_reduce(w, bytes, k) + binomial_broadcast(w, bytes, k);
+}
+
+double chain_broadcast(const World& w, double bytes, const LinkCosts& k) {
+  return chain(flat(w, k), bytes, 0);
+}
+double chain_reduce(const World& w, double bytes, const LinkCosts& k) {
+  return chain(flat(w, k), bytes, k.gamma_us_per_byte);
+}
+
+double double_tree_broadcast(const World& w, double bytes, const LinkCosts& k) {
+  return double_tree(flat(w, k), bytes, 0);
+}
+double double_tree_reduce(const World& w, double bytes, const LinkCosts& k) {
+  return double_tree(flat(w, k), bytes, k.gamma_us_per_byte);
+}
+double double_tree_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  return double_tree_reduce(w, bytes, k) + double_tree_broadcast(w, bytes, k);
+}
+
+double direct_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  const Level l = flat(w, k);
+  if (l.n == 1) return 0;
+  return l.alpha + l.others() * bytes * (l.shared_beta + l.gamma);
+}
+double direct_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
+  return direct_scatter(flat(w, k), bytes, k.gamma_us_per_byte);
+}
+double direct_all_gather(const World& w, double bytes, const LinkCosts& k) {
+  return direct_scatter(flat(w, k), bytes, 0);
+}
+double direct_two_phase_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  return direct_reduce_scatter(w, bytes, k) + direct_all_gather(w, bytes, k);
+}
+double direct_broadcast(const World& w, double bytes, const LinkCosts& k) {
+  const Level l = flat(w, k);
+  return l.n == 1 ? 0 : l.alpha + l.others() * bytes * l.beta;
+}
+double direct_reduce(const World& w, double bytes, const LinkCosts& k) {
+  const Level l = flat(w, k);
+  return l.n == 1 ? 0 : l.alpha + l.others() * bytes * (l.beta + l.gamma);
+}
+
+double hierarchical_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  const Level in = inside_hosts(w, k);
+  const Level out = between_hosts(w, k);
+  if (!equal_hosts(w.hosts)) {
+    return chain(in, bytes, in.gamma) + ring(out, bytes, out.gamma) + ring(out, bytes, 0) + chain(in, bytes, 0);
+  }
+  // A host's members share its link, each with its part of the vector: together the vector once.
+  const double between = ring(out, bytes, 0) * 2 + out.others() / out.n * bytes / in.n * out.gamma;
+  return direct_scatter(in, bytes, in.gamma) + between + direct_scatter(in, bytes, 0);
+}
+double hierarchical_doubling_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+  const Level in = inside_hosts(w, k);
+  return binomial(in, bytes, in.gamma) + doubling(between_hosts(w, k), bytes) + binomial(in, bytes, 0);
+}
+
+double hierarchical_broadcast(const World& w, double bytes, const LinkCosts& k) {
+  return binomial(between_hosts(w, k), bytes, 0) + binomial(inside_hosts(w, k), bytes, 0);
+}
+double hierarchical_reduce(const World& w, double bytes, const LinkCosts& k) {
+  const double gamma = k.gamma_us_per_byte;
+  return binomial(between_hosts(w, k), bytes, gamma) + binomial(inside_hosts(w, k), bytes, gamma);
+}
+double hierarchical_chain_broadcast(const World& w, double bytes, const LinkCosts& k) {
+  return chain(between_hosts(w, k), bytes, 0) + chain(inside_hosts(w, k), std::min(bytes, kPieceBytes), 0);
+}
+double hierarchical_chain_reduce(const World& w, double bytes, const LinkCosts& k) {
+  const double gamma = k.gamma_us_per_byte;
+  return chain(between_hosts(w, k), bytes, gamma) + chain(inside_hosts(w, k), std::min(bytes, kPieceBytes), gamma);
+}
+
+double hierarchical_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
+  const Level in = inside_hosts(w, k);
+  const Level out = between_hosts(w, k);
+  return direct_scatter(in, bytes, in.gamma) + ring(out, bytes, 0) + out.others() / out.n * bytes / in.n * out.gamma;
+}
+double hierarchical_all_gather(const World& w, double bytes, const LinkCosts& k) {
+  return ring(between_hosts(w, k), bytes, 0) + direct_scatter(inside_hosts(w, k), bytes, 0);
+}
+
+}  // namespace tutti::algorithms::costs

@@ -1,0 +1,28 @@
+// The cost model: time of each algorithm in terms of alpha (per message), beta (per byte on a link) and
+// gamma (per byte combined). Hockney: The communication challenge for MPP, Parallel Computing 20 (1994),
+// with gamma as in Thakur, Rabenseifner, Gropp 2005.
+//
+// Algorithms that know no hosts are charged the slowest link in every round, and where all members of a
+// host cross to other hosts at once, they share that link. Combining overlaps nothing.
+#pragma once
+
+#include "algorithms/catalog.h"
+
+namespace tutti::algorithms::costs {
+
+// All: microseconds for a vector of `bytes`, all blocks together.
+using Cost = double(const World&, double bytes, const LinkCosts&);
+
+Cost ring_reduce_scatter, ring_all_gather, ring_all_reduce;
+Cost doubling_all_reduce, bruck_all_gather;
+Cost halving_doubling_all_reduce, halving_reduce_scatter;
+Cost binomial_broadcast, binomial_reduce, binomial_all_reduce;
+Cost chain_broadcast, chain_reduce;
+Cost double_tree_broadcast, double_tree_reduce, double_tree_all_reduce;
+Cost direct_all_reduce, direct_two_phase_all_reduce, direct_reduce_scatter, direct_all_gather;
+Cost direct_broadcast, direct_reduce;
+Cost hierarchical_all_reduce, hierarchical_doubling_all_reduce;
+Cost hierarchical_broadcast, hierarchical_reduce, hierarchical_chain_broadcast, hierarchical_chain_reduce;
+Cost hierarchical_reduce_scatter, hierarchical_all_gather;
+
+}  // namespace tutti::algorithms::costs

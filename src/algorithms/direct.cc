@@ -1,0 +1,61 @@
+#include "algorithms/direct.h"
+
+namespace tutti::algorithms {
+
+// Member i gathers x0 + x1 + ... + x(i-1) aside, folds that into its own vector, and goes on with x(i+1).
+// Member 1 may start from its own, x1 + x0. Member 0 receives x1 aside: were all to combine into the
+// memory that they still send, nobody could begin without buffering.
+void direct_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes) {
+  const int n = g.size();
+  const int i = g.index();
+  for (int k = 1; k < n; ++k) b.send(g.rank(i + k), c);
+  const auto now = [&](int last_combined) { return completes_if(last_combined == n - 1, completes); };
+  int next = 0;
+  if (i == 0 && n > 1) {
+    b.recv_aside(g.rank(1), c);
+    b.fold_aside(c, now(1));
+    next = 2;
+  } else if (i >= 2) {
+    b.recv_aside(g.rank(0), c);
+    for (int k = 1; k < i; ++k) b.recv_reduce_aside(g.rank(k), c);
+    b.fold_aside(c, now(i));
+    next = i + 1;
+  }
+  for (int k = next; k < n; ++k) {
+    if (k != i) b.recv_reduce(g.rank(k), c, now(i == 1 && n == 2 ? 1 : k));
+  }
+}
+
+void direct_two_phase_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes) {
+  const std::vector<Part> parts = equal_parts(c, g.size());
+  direct_reduce_scatter(b, g, parts, completes);
+  direct_all_gather(b, g, parts);
+}
+
+void direct_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes) {
+  const int n = g.size();
+  const int i = g.index();
+  for (int k = 1; k < n; ++k) send(b, g.rank(i + k), parts[static_cast<std::size_t>(g.wrap(i + k))]);
+  for (int k = 1; k < n; ++k) {
+    recv_reduce(b, g.rank(i - k), parts[static_cast<std::size_t>(i)], completes_if(k == n - 1, completes));
+  }
+}
+
+void direct_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts) {
+  const int n = g.size();
+  const int i = g.index();
+  for (int k = 1; k < n; ++k) send(b, g.rank(i + k), parts[static_cast<std::size_t>(i)]);
+  for (int k = 1; k < n; ++k) recv(b, g.rank(i - k), parts[static_cast<std::size_t>(g.wrap(i - k))]);
+}
+
+void direct_broadcast(Builder& b, const Group& g, int root, ChunkRange c) {
+  if (g.index() != root) return b.recv(g.rank(root), c);
+  for (int k = 1; k < g.size(); ++k) b.send(g.rank(root + k), c);
+}
+
+void direct_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes completes) {
+  if (g.index() != root) return b.send(g.rank(root), c);
+  for (int k = 1; k < g.size(); ++k) b.recv_reduce(g.rank(root + k), c, completes_if(k == g.size() - 1, completes));
+}
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,30 @@
+// Direct: whoever needs a value gets it from its owner, without detours. One round each, n - 1 messages
+// per member; everybody starts with another peer, so that nobody is overrun. For few members.
+//
+// Chan, Heimlich, Purkayastha, van de Geijn: Collective communication: theory, practice, and experience,
+// Concurrency Comput. 19 (2007), section 5 (cost of direct exchanges as lower bounds).
+//
+// Cost, where a member's messages follow each other on its link: reduce-scatter (n-1) (alpha + B/n beta +
+// B/n gamma); all-gather the same without gamma; two-phase all-reduce their sum; one-phase all-reduce
+// (n-1) (alpha + B beta + B gamma); broadcast and reduce (n-1) (alpha + B beta [+ B gamma]).
+// alpha is paid once where the messages overlap; the model in catalog.cc takes that into account.
+#pragma once
+
+#include "algorithms/group.h"
+
+namespace tutti::algorithms {
+
+// Everybody sends its whole vector to everybody and combines in the order of the members, so that all
+// results are the same bit for bit. REQUIRES: c is owed to every member's output.
+void direct_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
+// Reduce-scatter, then all-gather. REQUIRES: c.count is a multiple of g.size().
+void direct_two_phase_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
+// Member i ends with the reduction of parts[i].
+void direct_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes);
+// Member i starts with parts[i]; all end with all.
+void direct_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts);
+// root is a member's index.
+void direct_broadcast(Builder& b, const Group& g, int root, ChunkRange c);
+void direct_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes completes);
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,90 @@
+// What a generator is given: some of the ranks, in an order of its own, and the chunks it shall treat.
+// Generators call each other with smaller groups and fewer chunks; that is all there is to composing.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "schedule/builder.h"
+
+namespace tutti::algorithms {
+
+using schedule::Builder;
+using schedule::ChunkRange;
+using schedule::Completes;
+
+// Ranks in an order that the algorithm may use, and which of them this is. Members are named by index.
+class Group {
+ public:
+  // REQUIRES: ranks are distinct and contain me.
+  Group(std::vector<int> ranks, int me) : ranks_(std::move(ranks)) {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (ranks_[i] == me) index_ = static_cast<int>(i);
+    }
+  }
+  // Ranks 0 .. n - 1.
+  static Group world(int n, int me) {
+    std::vector<int> ranks(static_cast<std::size_t>(n));
+    for (int i = 0; i < n; ++i) ranks[static_cast<std::size_t>(i)] = i;
+    return Group(std::move(ranks), me);
+  }
+
+  [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] int index() const { return index_; }
+  // i taken modulo the size, so that neighbours need no special case. REQUIRES: i >= -size().
+  [[nodiscard]] int wrap(int i) const { return (i + size()) % size(); }
+  // The rank of member wrap(i).
+  [[nodiscard]] int rank(int i) const { return ranks_[static_cast<std::size_t>(wrap(i))]; }
+  // REQUIRES: rank is a member.
+  [[nodiscard]] int index_of(int rank) const {
+    int i = 0;
+    while (ranks_[static_cast<std::size_t>(i)] != rank) ++i;
+    return i;
+  }
+
+ private:
+  std::vector<int> ranks_;
+  int index_ = 0;
+};
+
+// One member's share of the chunks; mostly one range, several where blocks of ranks are interleaved.
+using Part = std::vector<ChunkRange>;
+
+// c in k equal parts. REQUIRES: c.count is a multiple of k.
+inline std::vector<Part> equal_parts(ChunkRange c, int k) {
+  std::vector<Part> parts;
+  for (int i = 0; i < k; ++i) {
+    parts.push_back({c.part(static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(k))});
+  }
+  return parts;
+}
+
+inline void send(Builder& b, int peer, const Part& part) {
+  for (const ChunkRange& c : part) b.send(peer, c);
+}
+inline void recv(Builder& b, int peer, const Part& part) {
+  for (const ChunkRange& c : part) b.recv(peer, c);
+}
+inline void recv_reduce(Builder& b, int peer, const Part& part, Completes completes) {
+  for (const ChunkRange& c : part) b.recv_reduce(peer, c, completes);
+}
+
+constexpr Completes completes_if(bool last, Completes completes) {
+  return last ? completes : Completes::kNo;
+}
+
+// The largest power of two that is at most n. REQUIRES: n >= 1.
+constexpr int power_of_two_below(int n) {
+  int p = 1;
+  while (p <= n / 2) p *= 2;
+  return p;
+}
+// Smallest k with 2^k >= n. REQUIRES: n >= 1.
+constexpr int ceil_log2(int n) {
+  int k = 0;
+  while ((std::int64_t{1} << k) < n) ++k;
+  return k;
+}
+
+}  // namespace tutti::algorithms

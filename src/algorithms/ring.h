@@ -1,0 +1,23 @@
+// Ring: every member talks to its two neighbours only. In each of n - 1 rounds a part moves one place to
+// the right and gathers one contribution (reduce-scatter) or is kept (all-gather). Moves the least bytes
+// that any algorithm can, and no link carries more than another; many rounds, so for large vectors.
+//
+// Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
+// Distrib. Comput. 69 (2009), section 3.
+//
+// Cost for B bytes in all: reduce-scatter (n-1) (alpha + B/n beta + B/n gamma); all-gather the same
+// without gamma; all-reduce their sum.
+#pragma once
+
+#include "algorithms/group.h"
+
+namespace tutti::algorithms {
+
+// Member i ends with the reduction of parts[i].
+void ring_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes);
+// Member i starts with parts[i]; all end with all.
+void ring_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts);
+// REQUIRES: c.count is a multiple of g.size().
+void ring_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,99 @@
+#include "schedule/schedule.h"
+
+#include <cstdio>
+
+namespace tutti::schedule {
+namespace {
+
+const char* verb(StepKind k) {
+  switch (k) {
+    case StepKind::kSend: return "send";
+    case StepKind::kRecv: return "recv";
+    case StepKind::kRecvReduce: return "recv_reduce";
+    case StepKind::kCopy: return "copy";
+    case StepKind::kReduce: return "reduce";
+  }
+  return "?";
+}
+
+const char* buffer_name(Buffer b) {
+  switch (b) {
+    case Buffer::kInput: return "input";
+    case Buffer::kOutput: return "output";
+    case Buffer::kScratch: return "scratch";
+  }
+  return "?";
+}
+
+std::string places(const Step& s) {
+  std::string text;
+  if (reads_source(s.kind)) text = buffer_name(s.source);
+  if (writes_target(s.kind)) text += std::string(text.empty() ? "" : " ") + "-> " + buffer_name(s.target);
+  return text;
+}
+
+std::string range_text(ChunkRange r) {
+  std::string text = std::to_string(r.first);
+  if (r.count > 1) text += ".." + std::to_string(r.first + r.count - 1);
+  return text;
+}
+
+std::string peer_text(const Step& s) {
+  if (is_local(s.kind)) return "";
+  return std::string(is_recv(s.kind) ? "from " : "to ") + std::to_string(s.peer);
+}
+
+}  // namespace
+
+bool Shape::in_input(std::int32_t rank, std::uint32_t c) const {
+  switch (collective) {
+    case Collective::kBroadcast: return rank == root;
+    case Collective::kAllGather: return c / chunks_per_block() == static_cast<std::uint32_t>(rank);
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter:
+    case Collective::kReduce:
+    case Collective::kBarrier: return true;
+  }
+  return false;
+}
+
+bool Shape::in_output(std::int32_t rank, std::uint32_t c) const {
+  switch (collective) {
+    case Collective::kReduce: return rank == root;
+    case Collective::kReduceScatter: return c / chunks_per_block() == static_cast<std::uint32_t>(rank);
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+    case Collective::kBroadcast:
+    case Collective::kBarrier: return true;
+  }
+  return false;
+}
+
+std::string to_text(const Schedule& schedule) {
+  const Shape& shape = schedule.shape;
+  std::string text = std::string(name_of(shape.collective)) + ", rank " + std::to_string(schedule.rank) + " of " +
+                     std::to_string(shape.ranks) + ", " + std::to_string(shape.chunks) +
+                     (shape.chunks == 1 ? " chunk" : " chunks");
+  if (has_root(shape.collective)) text += ", root " + std::to_string(shape.root);
+  text += ", " + std::to_string(schedule.steps.size()) + " steps";
+  if (schedule.uses_scratch) text += ", uses scratch";
+  if (!schedule.sliceable) text += ", whole blocks only";
+  text += "\n";
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& s = schedule.steps[i];
+    char line[160];
+    std::snprintf(line, sizeof line, "%5zu  %-11s %-10s chunk %-9s %-18s%s", i, verb(s.kind), peer_text(s).c_str(),
+                  range_text(s.range()).c_str(), places(s).c_str(), s.final ? " final" : "      ");
+    text += line;
+    const char* separator = "  after ";
+    for (const std::uint32_t d : schedule.dependencies_of(s)) {
+      text += separator + std::to_string(d);
+      separator = ", ";
+    }
+    while (text.back() == ' ') text.pop_back();
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace tutti::schedule
