@@ -1,0 +1,132 @@
+// One element at a time: what each operator means for each datatype. The reference loops over it; the SIMD
+// kernels use it for what is left over beside whole vectors.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "base/types.h"
+#include "reduction/small_float.h"
+
+namespace tutti::reduction {
+
+namespace detail {
+template <DataType type>
+constexpr auto storage_of() {
+  if constexpr (type == DataType::kInt8) return std::int8_t{};
+  if constexpr (type == DataType::kUint8) return std::uint8_t{};
+  if constexpr (type == DataType::kInt32) return std::int32_t{};
+  if constexpr (type == DataType::kUint32) return std::uint32_t{};
+  if constexpr (type == DataType::kInt64) return std::int64_t{};
+  if constexpr (type == DataType::kUint64) return std::uint64_t{};
+  if constexpr (type == DataType::kFloat32) return float{};
+  if constexpr (type == DataType::kFloat64) return double{};
+  if constexpr (type == DataType::kFloat16 || type == DataType::kBfloat16) return std::uint16_t{};
+  if constexpr (type == DataType::kFloat8E4M3 || type == DataType::kFloat8E5M2) return std::uint8_t{};
+}
+}  // namespace detail
+
+// How an element lies in memory: the C++ type itself, or the code of a small float.
+template <DataType type>
+using Storage = decltype(detail::storage_of<type>());
+
+constexpr bool is_small_float(DataType type) {
+  return type == DataType::kFloat16 || type == DataType::kBfloat16 || type == DataType::kFloat8E4M3 ||
+         type == DataType::kFloat8E5M2;
+}
+
+template <DataType type>
+constexpr float widen_element(Storage<type> code) {
+  static_assert(is_small_float(type));
+  if constexpr (type == DataType::kFloat16) return half_to_float(code);
+  if constexpr (type == DataType::kBfloat16) return bfloat16_to_float(code);
+  if constexpr (type == DataType::kFloat8E4M3) return e4m3_to_float(code);
+  if constexpr (type == DataType::kFloat8E5M2) return e5m2_to_float(code);
+}
+
+template <DataType type>
+constexpr Storage<type> narrow_element(float value) {
+  static_assert(is_small_float(type));
+  if constexpr (type == DataType::kFloat16) return float_to_half(value);
+  if constexpr (type == DataType::kBfloat16) return float_to_bfloat16(value);
+  if constexpr (type == DataType::kFloat8E4M3) return float_to_e4m3(value);
+  if constexpr (type == DataType::kFloat8E5M2) return float_to_e5m2(value);
+}
+
+// Maximum or minimum with +0 above -0 and NaN above all, so that swapping the operands never changes a
+// bit of the result. Two NaNs, or a NaN and a number, give the union of their bits, which is a NaN.
+template <bool maximum, class F>
+constexpr F float_extreme(F a, F b) {
+  using Bits = std::conditional_t<sizeof(F) == 4, std::uint32_t, std::uint64_t>;
+  if (a < b) return maximum ? b : a;
+  if (b < a) return maximum ? a : b;
+  constexpr Bits kSign = Bits{1} << (sizeof(Bits) * 8 - 1);
+  const Bits x = std::bit_cast<Bits>(a), y = std::bit_cast<Bits>(b);
+  const Bits either = x | y;
+  return std::bit_cast<F>(maximum ? static_cast<Bits>(either & ~((x ^ y) & kSign)) : either);
+}
+
+template <ReduceOp op, class F>
+constexpr F combine_floats(F a, F b) {
+  if constexpr (op == ReduceOp::kProd) return a * b;
+  if constexpr (op == ReduceOp::kMax) return float_extreme<true>(a, b);
+  if constexpr (op == ReduceOp::kMin) return float_extreme<false>(a, b);
+  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) return a + b;
+}
+
+template <ReduceOp op, class I>
+constexpr I combine_integers(I a, I b) {
+  // Computed without sign in at least 32 bits: products of narrower types must not become signed ints.
+  using Wide = std::conditional_t<sizeof(I) == 8, std::uint64_t, std::uint32_t>;
+  if constexpr (op == ReduceOp::kProd) return static_cast<I>(static_cast<Wide>(a) * static_cast<Wide>(b));
+  if constexpr (op == ReduceOp::kMax) return a < b ? b : a;
+  if constexpr (op == ReduceOp::kMin) return b < a ? b : a;
+  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) {
+    return static_cast<I>(static_cast<Wide>(a) + static_cast<Wide>(b));
+  }
+}
+
+template <DataType type, ReduceOp op>
+constexpr Storage<type> combine_element(Storage<type> a, Storage<type> b) {
+  if constexpr (is_small_float(type)) {
+    return narrow_element<type>(combine_floats<op>(widen_element<type>(a), widen_element<type>(b)));
+  } else if constexpr (std::is_floating_point_v<Storage<type>>) {
+    return combine_floats<op>(a, b);
+  } else {
+    return combine_integers<op>(a, b);
+  }
+}
+
+// divisor >= 1.
+template <DataType type>
+constexpr Storage<type> divide_element(Storage<type> value, std::size_t divisor) {
+  using T = Storage<type>;
+  if constexpr (is_small_float(type)) {
+    return narrow_element<type>(widen_element<type>(value) / static_cast<float>(divisor));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return value / static_cast<T>(divisor);
+  } else if constexpr (std::is_signed_v<T>) {
+    // By magnitude, since a divisor above the type's range is allowed and -2^63 has no negative.
+    const std::uint64_t wide = static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
+    return static_cast<T>(value < 0 ? std::uint64_t{0} - (std::uint64_t{0} - wide) / divisor : wide / divisor);
+  } else {
+    return static_cast<T>(value / divisor);
+  }
+}
+
+// Elements need not be aligned.
+template <class T>
+T load_element(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+template <class T>
+void store_element(std::byte* to, T value) {
+  std::memcpy(to, &value, sizeof(T));
+}
+
+}  // namespace tutti::reduction

@@ -1,0 +1,34 @@
+// Kernels of the 8-bit floats.
+#include "reduction/highway_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduction/float8s.cc"
+#include "hwy/foreach_target.h"
+#include "reduction/small_floats_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::reduction::HWY_NAMESPACE {
+
+void fill_float8s(Table& table) {
+  fill_small_float<DataType::kFloat8E4M3>(table);
+  fill_small_float<DataType::kFloat8E5M2>(table);
+}
+
+}  // namespace tutti::reduction::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti::reduction {
+
+Fill float8_filler(std::int64_t target) {
+  switch (target) {
+    case HWY_SSE4: return HWY_CHOOSE_SSE4(fill_float8s);
+    case HWY_AVX2: return HWY_CHOOSE_AVX2(fill_float8s);
+    case HWY_AVX3: return HWY_CHOOSE_AVX3(fill_float8s);
+    case HWY_NEON: return HWY_CHOOSE_NEON(fill_float8s);
+    default: return HWY_CHOOSE_FALLBACK(fill_float8s);
+  }
+}
+
+}  // namespace tutti::reduction
+#endif

@@ -1,0 +1,122 @@
+// Kernels of the integer types.
+#include "reduction/highway_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduction/integers.cc"
+#include "hwy/foreach_target.h"
+#include "reduction/loops_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::reduction::HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+
+// Products modulo 2^8, from 16-bit products of the even and of the odd bytes.
+template <class D>
+HWY_INLINE hn::Vec<D> multiply8(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  const hn::RepartitionToWide<hn::RebindToUnsigned<D>> wide;
+  const auto x = hn::BitCast(wide, a), y = hn::BitCast(wide, b);
+  const auto even = hn::And(hn::Mul(x, y), hn::Set(wide, 0x00ff));
+  const auto odd = hn::ShiftLeft<8>(hn::Mul(hn::ShiftRight<8>(x), hn::ShiftRight<8>(y)));
+  return hn::BitCast(d, hn::Or(even, odd));
+}
+
+// Products modulo 2^64 from 32-bit halves; high times high falls outside.
+template <class D>
+HWY_INLINE hn::Vec<D> multiply64(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  const hn::RebindToUnsigned<D> d64;
+  const hn::RepartitionToNarrow<decltype(d64)> d32;
+  const auto x = hn::BitCast(d64, a), y = hn::BitCast(d64, b);
+  const auto x_low = hn::BitCast(d32, x), y_low = hn::BitCast(d32, y);
+  const auto x_high = hn::BitCast(d32, hn::ShiftRight<32>(x)), y_high = hn::BitCast(d32, hn::ShiftRight<32>(y));
+  const auto cross = hn::Add(hn::MulEven(x_high, y_low), hn::MulEven(x_low, y_high));
+  return hn::BitCast(d, hn::Add(hn::MulEven(x_low, y_low), hn::ShiftLeft<32>(cross)));
+}
+
+#endif
+
+template <DataType type, ReduceOp op>
+struct IntegerOperation {
+  using T = Storage<type>;
+  static constexpr std::size_t kUnroll = 4;
+  static constexpr bool kFromVectorOnly = false;
+
+  static HWY_INLINE T one(T a, T b) { return combine_element<type, op>(a, b); }
+
+#if HWY_TARGET != HWY_SCALAR
+  template <class D>
+  static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
+    if constexpr (op == ReduceOp::kMax) {
+      return hn::Max(a, b);
+    } else if constexpr (op == ReduceOp::kMin) {
+      return hn::Min(a, b);
+    } else if constexpr (op == ReduceOp::kSum) {
+      return hn::Add(a, b);
+    } else if constexpr (sizeof(T) == 1) {
+      return multiply8(d, a, b);
+    } else if constexpr (sizeof(T) == 8) {
+      return multiply64(d, a, b);
+    } else {
+      return hn::Mul(a, b);
+    }
+  }
+#endif
+};
+
+// Division truncates towards zero. One and four bytes wide elements are divided as floating point, which
+// is exact: the quotient of integers below 2^8 (2^32) that are not divisible differs from the next integer
+// by more than float32 (float64) rounds. The compiler vectorises those loops for the target.
+template <DataType type>
+void finish(std::byte* target, std::size_t count, std::size_t divisor) {
+  using T = Storage<type>;
+  const std::size_t bytes = count * sizeof(T);
+  if constexpr (sizeof(T) == 8) {
+    for (std::size_t i = 0; i < bytes; i += sizeof(T)) {
+      store_element<T>(target + i, divide_element<type>(load_element<T>(target + i), divisor));
+    }
+  } else {
+    using F = std::conditional_t<sizeof(T) == 1, float, double>;
+    const F by = static_cast<F>(divisor);
+    for (std::size_t i = 0; i < bytes; i += sizeof(T)) {
+      store_element<T>(target + i, static_cast<T>(static_cast<F>(load_element<T>(target + i)) / by));
+    }
+  }
+}
+
+template <DataType type>
+void fill_type(Table& table) {
+  put<type, ReduceOp::kSum, IntegerOperation<type, ReduceOp::kSum>>(table);
+  put<type, ReduceOp::kProd, IntegerOperation<type, ReduceOp::kProd>>(table);
+  put<type, ReduceOp::kMax, IntegerOperation<type, ReduceOp::kMax>>(table);
+  put<type, ReduceOp::kMin, IntegerOperation<type, ReduceOp::kMin>>(table);
+  put<type, ReduceOp::kAvg, IntegerOperation<type, ReduceOp::kSum>>(table);
+  table.at(type, ReduceOp::kAvg).finish = &finish<type>;
+}
+
+void fill_integers(Table& table) {
+  fill_type<DataType::kInt8>(table);
+  fill_type<DataType::kUint8>(table);
+  fill_type<DataType::kInt32>(table);
+  fill_type<DataType::kUint32>(table);
+  fill_type<DataType::kInt64>(table);
+  fill_type<DataType::kUint64>(table);
+}
+
+}  // namespace tutti::reduction::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti::reduction {
+
+Fill integer_filler(std::int64_t target) {
+  switch (target) {
+    case HWY_SSE4: return HWY_CHOOSE_SSE4(fill_integers);
+    case HWY_AVX2: return HWY_CHOOSE_AVX2(fill_integers);
+    case HWY_AVX3: return HWY_CHOOSE_AVX3(fill_integers);
+    case HWY_NEON: return HWY_CHOOSE_NEON(fill_integers);
+    default: return HWY_CHOOSE_FALLBACK(fill_integers);
+  }
+}
+
+}  // namespace tutti::reduction
+#endif

@@ -1,0 +1,185 @@
+// The loops around one vectorised operation, compiled once per SIMD target (included by every translation
+// unit with kernels, for each target in turn). An operation V has
+//   T                                   the element as it lies in memory,
+//   one(T, T)                           one element,
+//   apply(d, a, b)                      a vector of elements, d = Highway's tag of T, at least 16 bytes,
+//   kUnroll                             vectors per iteration,
+//   kFromVectorOnly                     true where one() costs more than a whole vector.
+// All loops work in place (target == a or target == b): every element is loaded before its target is stored.
+#if defined(TUTTI_REDUCTION_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_REDUCTION_LOOPS_INL_H_
+#undef TUTTI_REDUCTION_LOOPS_INL_H_
+#else
+#define TUTTI_REDUCTION_LOOPS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "reduction/element.h"
+#include "reduction/targets.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::reduction::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET == HWY_SCALAR
+
+// Highway's scalar target has vectors of one element; there the compiler's own vectors do better.
+
+template <class V>
+struct Loops {
+  using T = typename V::T;
+
+  static void combine(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+    for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
+      store_element<T>(target + i, V::one(load_element<T>(a + i), load_element<T>(b + i)));
+    }
+  }
+  static constexpr Combine combine_streaming = &combine;
+};
+
+#else
+
+template <class V>
+struct Loops {
+  using T = typename V::T;
+  using D = hn::ScalableTag<T>;
+  using D16 = hn::CappedTag<T, 16 / sizeof(T)>;
+  static constexpr std::size_t kVectorBytes = HWY_LANES(T) * sizeof(T);
+  static constexpr std::size_t kSmallVectorBytes = 16;
+  static constexpr std::size_t kLineBytes = 64;
+  static constexpr std::size_t kBlockBytes = V::kUnroll * kVectorBytes;
+  // From here on it pays to align the target first: a misaligned store crosses a cache line every time.
+  static constexpr std::size_t kAlignFromBytes = 2048;
+  static_assert(kLineBytes % kVectorBytes == 0 && kAlignFromBytes >= 2 * kLineBytes);
+
+  template <class Tag>
+  static HWY_INLINE hn::Vec<Tag> load(Tag d, const std::byte* from) {
+    return hn::LoadU(d, reinterpret_cast<const T*>(from));
+  }
+  template <class Tag>
+  static HWY_INLINE hn::Vec<Tag> load_apply(Tag d, const std::byte* a, const std::byte* b) {
+    return V::apply(d, load(d, a), load(d, b));
+  }
+
+  // Fewer elements than 16 bytes hold.
+  static HWY_INLINE void combine_tiny(std::byte* target, const std::byte* a, const std::byte* b, std::size_t bytes) {
+    if (V::kFromVectorOnly && bytes > 2 * sizeof(T)) {
+      const D16 d;
+      HWY_ALIGN std::byte x[kSmallVectorBytes] = {}, y[kSmallVectorBytes] = {};
+      std::memcpy(x, a, bytes);
+      std::memcpy(y, b, bytes);
+      hn::StoreU(load_apply(d, x, y), d, reinterpret_cast<T*>(x));
+      std::memcpy(target, x, bytes);
+      return;
+    }
+    for (std::size_t i = 0; i < bytes; i += sizeof(T)) {
+      store_element<T>(target + i, V::one(load_element<T>(a + i), load_element<T>(b + i)));
+      asm volatile("");  // keeps the compiler from vectorising a loop that runs a few times
+    }
+  }
+
+  // Whole vectors of tag d, then a last one that overlaps them and was computed before any store.
+  // bytes >= size of d's vector.
+  template <std::size_t vector_bytes, class Tag>
+  static HWY_INLINE void combine_vectors(Tag d, std::byte* target, const std::byte* a, const std::byte* b,
+                                         std::size_t done, std::size_t bytes) {
+    auto last = hn::Zero(d);
+    const bool ragged = (bytes - done) % vector_bytes != 0;
+    if (ragged) last = load_apply(d, a + bytes - vector_bytes, b + bytes - vector_bytes);
+    for (; done + vector_bytes <= bytes; done += vector_bytes) {
+      hn::StoreU(load_apply(d, a + done, b + done), d, reinterpret_cast<T*>(target + done));
+    }
+    if (ragged) hn::StoreU(last, d, reinterpret_cast<T*>(target + bytes - vector_bytes));
+  }
+
+  // Fewer elements than a vector holds; also the way to an aligned target.
+  static HWY_INLINE void combine_small(std::byte* target, const std::byte* a, const std::byte* b, std::size_t bytes) {
+    if (bytes < kSmallVectorBytes) return combine_tiny(target, a, b, bytes);
+    combine_vectors<kSmallVectorBytes>(D16(), target, a, b, 0, bytes);
+  }
+
+  static HWY_INLINE std::size_t bytes_to_line(const std::byte* target) {
+    return (std::size_t{0} - reinterpret_cast<std::uintptr_t>(target)) % kLineBytes;
+  }
+
+  // Blocks of kUnroll vectors from `done` on; returns how far it came.
+  template <bool stream>
+  static HWY_INLINE std::size_t combine_blocks(std::byte* target, const std::byte* a, const std::byte* b,
+                                               std::size_t done, std::size_t bytes) {
+    const D d;
+    for (; done + kBlockBytes <= bytes; done += kBlockBytes) {
+      T* HWY_RESTRICT to = reinterpret_cast<T*>(target + done);
+      const std::byte *x = a + done, *y = b + done;
+      if constexpr (V::kUnroll == 4) {
+        const auto v0 = load_apply(d, x, y);
+        const auto v1 = load_apply(d, x + kVectorBytes, y + kVectorBytes);
+        const auto v2 = load_apply(d, x + 2 * kVectorBytes, y + 2 * kVectorBytes);
+        const auto v3 = load_apply(d, x + 3 * kVectorBytes, y + 3 * kVectorBytes);
+        store<stream>(v0, to);
+        store<stream>(v1, to + hn::Lanes(d));
+        store<stream>(v2, to + 2 * hn::Lanes(d));
+        store<stream>(v3, to + 3 * hn::Lanes(d));
+      } else {
+        static_assert(V::kUnroll == 1);
+        store<stream>(load_apply(d, x, y), to);
+      }
+    }
+    return done;
+  }
+  template <bool stream>
+  static HWY_INLINE void store(hn::Vec<D> v, T* to) {
+    if constexpr (stream) {
+      hn::Stream(v, D(), to);
+    } else {
+      hn::StoreU(v, D(), to);
+    }
+  }
+
+  static void combine(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+    std::size_t bytes = count * sizeof(T);
+    if (bytes < kVectorBytes) return combine_small(target, a, b, bytes);
+    if (bytes >= kAlignFromBytes) {
+      const std::size_t head = bytes_to_line(target);
+      if (head != 0 && head % sizeof(T) == 0) {
+        combine_small(target, a, b, head);
+        target += head, a += head, b += head, bytes -= head;
+      }
+      const std::size_t done = combine_blocks<false>(target, a, b, 0, bytes);
+      target += done, a += done, b += done, bytes -= done;
+      if (bytes < kVectorBytes) return combine_small(target, a, b, bytes);
+    }
+    combine_vectors<kVectorBytes>(D(), target, a, b, 0, bytes);
+  }
+
+  static void combine_streaming(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+    const std::size_t bytes = count * sizeof(T);
+    const std::size_t head = bytes_to_line(target);
+    // A target between two elements' alignments never meets a line; such memory gets ordinary stores.
+    if (bytes < kAlignFromBytes || head % sizeof(T) != 0) return combine(target, a, b, count);
+    combine_small(target, a, b, head);
+    const std::size_t done = combine_blocks<true>(target, a, b, head, bytes);
+    hwy::FlushStream();
+    combine(target + done, a + done, b + done, (bytes - done) / sizeof(T));
+  }
+};
+
+#endif
+
+// Enters the loops around V as the kernels of type and op.
+template <DataType type, ReduceOp op, class V>
+void put(Table& table) {
+  Kernels& k = table.at(type, op);
+  k.combine = &Loops<V>::combine;
+  k.combine_streaming = Loops<V>::combine_streaming;
+}
+
+}  // namespace tutti::reduction::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

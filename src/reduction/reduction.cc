@@ -1,0 +1,68 @@
+// Chooses the SIMD target, once, and answers from its table.
+#include "reduction/reduction.h"
+
+#include <cstring>
+
+#include "reduction/highway_targets.h"
+#include "reduction/targets.h"
+
+namespace tutti::reduction {
+namespace {
+
+struct Chosen {
+  std::int64_t target;
+  Table table;
+};
+
+// Thread-safe by the language; the processor's features do not change while it runs.
+const Chosen& chosen() {
+  static const Chosen instance = [] {
+    const std::int64_t target = runnable_targets().front();
+    return Chosen{target, make_table(target)};
+  }();
+  return instance;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> runnable_targets() {
+  std::vector<std::int64_t> targets;
+  // Highway numbers better targets lower. The baseline is what the whole program was compiled for.
+  const std::uint64_t runnable = static_cast<std::uint64_t>((hwy::SupportedTargets() | HWY_STATIC_TARGET) &
+                                                            static_cast<std::int64_t>(HWY_TARGETS));
+  for (std::uint64_t rest = runnable; rest != 0; rest &= rest - 1) {
+    targets.push_back(static_cast<std::int64_t>(rest & (~rest + 1)));
+  }
+  return targets;
+}
+
+const char* target_name(std::int64_t target) {
+  return hwy::TargetName(target);
+}
+
+Table make_table(std::int64_t target) {
+  Table table;
+  integer_filler(target)(table);
+  float_filler(target)(table);
+  half_filler(target)(table);
+  float8_filler(target)(table);
+  return table;
+}
+
+const Kernels& kernels(DataType type, ReduceOp op) {
+  return chosen().table.at(type, op);
+}
+
+void copy(std::byte* target, const std::byte* source, std::size_t bytes) {
+  if (bytes != 0) std::memcpy(target, source, bytes);
+}
+
+void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes) {
+  if (bytes != 0) chosen().table.copy_streaming(target, source, bytes);
+}
+
+const char* simd_target() {
+  return target_name(chosen().target);
+}
+
+}  // namespace tutti::reduction

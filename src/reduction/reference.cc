@@ -1,0 +1,65 @@
+#include "reduction/reference.h"
+
+#include "reduction/element.h"
+
+namespace tutti::reduction {
+namespace {
+
+template <DataType type, ReduceOp op>
+void combine_all(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+  using T = Storage<type>;
+  for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
+    store_element<T>(target + i, combine_element<type, op>(load_element<T>(a + i), load_element<T>(b + i)));
+  }
+}
+
+template <DataType type>
+void combine_type(ReduceOp op, std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+  switch (op) {
+    case ReduceOp::kSum: return combine_all<type, ReduceOp::kSum>(target, a, b, count);
+    case ReduceOp::kProd: return combine_all<type, ReduceOp::kProd>(target, a, b, count);
+    case ReduceOp::kMax: return combine_all<type, ReduceOp::kMax>(target, a, b, count);
+    case ReduceOp::kMin: return combine_all<type, ReduceOp::kMin>(target, a, b, count);
+    case ReduceOp::kAvg: return combine_all<type, ReduceOp::kAvg>(target, a, b, count);
+  }
+}
+
+template <DataType type>
+void divide_all(std::byte* target, std::size_t count, std::size_t divisor) {
+  using T = Storage<type>;
+  for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
+    store_element<T>(target + i, divide_element<type>(load_element<T>(target + i), divisor));
+  }
+}
+
+// Calls f with the datatype as a compile-time constant.
+template <class F>
+void with_type(DataType type, F&& f) {
+  switch (type) {
+    case DataType::kInt8: return f.template operator()<DataType::kInt8>();
+    case DataType::kUint8: return f.template operator()<DataType::kUint8>();
+    case DataType::kInt32: return f.template operator()<DataType::kInt32>();
+    case DataType::kUint32: return f.template operator()<DataType::kUint32>();
+    case DataType::kInt64: return f.template operator()<DataType::kInt64>();
+    case DataType::kUint64: return f.template operator()<DataType::kUint64>();
+    case DataType::kFloat16: return f.template operator()<DataType::kFloat16>();
+    case DataType::kFloat32: return f.template operator()<DataType::kFloat32>();
+    case DataType::kFloat64: return f.template operator()<DataType::kFloat64>();
+    case DataType::kBfloat16: return f.template operator()<DataType::kBfloat16>();
+    case DataType::kFloat8E4M3: return f.template operator()<DataType::kFloat8E4M3>();
+    case DataType::kFloat8E5M2: return f.template operator()<DataType::kFloat8E5M2>();
+  }
+}
+
+}  // namespace
+
+void combine_reference(DataType type, ReduceOp op, std::byte* target, const std::byte* a, const std::byte* b,
+                       std::size_t count) {
+  with_type(type, [&]<DataType t>() { combine_type<t>(op, target, a, b, count); });
+}
+
+void finish_reference(DataType type, std::byte* target, std::size_t count, std::size_t divisor) {
+  with_type(type, [&]<DataType t>() { divide_all<t>(target, count, divisor); });
+}
+
+}  // namespace tutti::reduction

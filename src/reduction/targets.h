@@ -1,0 +1,44 @@
+// Inside of reduction: the tables of kernels, one per SIMD target (Highway's HWY_TARGET bits), and how the
+// translation units that hold the kernels fill them. Tests use it to run every target the processor has.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/types.h"
+#include "reduction/reduction.h"
+
+namespace tutti::reduction {
+
+using CopyStreaming = void (*)(std::byte* target, const std::byte* source, std::size_t bytes);
+
+struct Table {
+  std::array<std::array<Kernels, kReduceOps>, kDataTypes> kernels{};
+  CopyStreaming copy_streaming = nullptr;
+
+  Kernels& at(DataType type, ReduceOp op) {
+    return kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
+  }
+  const Kernels& at(DataType type, ReduceOp op) const {
+    return kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
+  }
+};
+
+// Writes the entries of one group of datatypes.
+using Fill = void (*)(Table&);
+
+// The fillers compiled for `target`; for a target that was not compiled, the baseline's.
+Fill integer_filler(std::int64_t target);
+Fill float_filler(std::int64_t target);
+Fill half_filler(std::int64_t target);
+Fill float8_filler(std::int64_t target);
+
+// Targets that are compiled in and that this processor can run, best first; never empty.
+std::vector<std::int64_t> runnable_targets();
+const char* target_name(std::int64_t target);
+// `target` is one of runnable_targets().
+Table make_table(std::int64_t target);
+
+}  // namespace tutti::reduction
