@@ -134,7 +134,7 @@ const AlgorithmEntry kCatalog[] = {
      [](Builder& b, const World&) { direct_all_gather(b, everyone(b), blocks(b)); }, costs::direct_all_gather,
      "a + (n-1)/n B b"},
     {"bruck", kAllGather, always, shape<kAllGather, per_rank>,
-     [](Builder& b, const World&) { bruck_all_gather(b, everyone(b), blocks(b)); }, costs::bruck_all_gather,
+     [](Builder& b, const World&) { bruck_all_gather(b, everyone(b), all(b)); }, costs::bruck_all_gather,
      "ceil(log2 n) a + (n-1)/n B b"},
     {"ring", kAllGather, always, shape<kAllGather, per_rank>,
      [](Builder& b, const World&) { ring_all_gather(b, everyone(b), blocks(b)); }, costs::ring_all_gather,

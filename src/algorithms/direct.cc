@@ -32,20 +32,25 @@ void direct_two_phase_all_reduce(Builder& b, const Group& g, ChunkRange c, Compl
   direct_all_gather(b, g, parts);
 }
 
+// Range by range: a second message to one peer is written only after the first messages of all.
 void direct_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes) {
   const int n = g.size();
   const int i = g.index();
-  for (int k = 1; k < n; ++k) send(b, g.rank(i + k), parts[static_cast<std::size_t>(g.wrap(i + k))]);
-  for (int k = 1; k < n; ++k) {
-    recv_reduce(b, g.rank(i - k), parts[static_cast<std::size_t>(i)], completes_if(k == n - 1, completes));
+  const auto part = [&](int k) -> const Part& { return parts[static_cast<std::size_t>(g.wrap(k))]; };
+  for (std::size_t q = 0; q < parts.front().size(); ++q) {
+    for (int k = 1; k < n; ++k) b.send(g.rank(i + k), part(i + k)[q]);
+    for (int k = 1; k < n; ++k) b.recv_reduce(g.rank(i - k), part(i)[q], completes_if(k == n - 1, completes));
   }
 }
 
 void direct_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts) {
   const int n = g.size();
   const int i = g.index();
-  for (int k = 1; k < n; ++k) send(b, g.rank(i + k), parts[static_cast<std::size_t>(i)]);
-  for (int k = 1; k < n; ++k) recv(b, g.rank(i - k), parts[static_cast<std::size_t>(g.wrap(i - k))]);
+  const auto part = [&](int k) -> const Part& { return parts[static_cast<std::size_t>(g.wrap(k))]; };
+  for (std::size_t q = 0; q < parts.front().size(); ++q) {
+    for (int k = 1; k < n; ++k) b.send(g.rank(i + k), part(i)[q]);
+    for (int k = 1; k < n; ++k) b.recv(g.rank(i - k), part(i - k)[q]);
+  }
 }
 
 void direct_broadcast(Builder& b, const Group& g, int root, ChunkRange c) {

@@ -29,14 +29,30 @@ void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes com
   if (fold.takes_in()) b.send(fold.partner(), c);
 }
 
-void bruck_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts) {
+void bruck_all_gather(Builder& b, const Group& g, ChunkRange c) {
   const int n = g.size();
   const int i = g.index();
-  const auto part = [&](int k) -> const Part& { return parts[static_cast<std::size_t>(k % n)]; };
+  // Parts first .. first + count - 1, cut where they wrap around.
+  const auto parts = [&](int first, int count) {
+    const std::uint32_t share = c.count / static_cast<std::uint32_t>(n);
+    const auto range = [&](int from, int to) {
+      return ChunkRange{c.first + static_cast<std::uint32_t>(from) * share,
+                        static_cast<std::uint32_t>(to - from) * share};
+    };
+    const int from = first % n;
+    if (from + count <= n) return Part{range(from, from + count)};
+    return Part{range(from, n), range(0, from + count - n)};
+  };
+  b.settle(parts(i, 1).front());
   for (int have = 1; have < n; have *= 2) {
     const int count = std::min(have, n - have);
-    for (int k = 0; k < count; ++k) send(b, g.rank(i - have), part(i + k));
-    for (int k = 0; k < count; ++k) recv(b, g.rank((i + have) % n), part(i + have + k));
+    const Part out = parts(i, count);
+    const Part in = parts(i + have, count);
+    // Taking turns, so that nobody sends a second message before all have taken a first.
+    for (std::size_t q = 0; q < 2; ++q) {
+      if (q < out.size()) b.send(g.rank(i - have), out[q]);
+      if (q < in.size()) b.recv(g.rank(i + have), in[q]);
+    }
   }
 }
 

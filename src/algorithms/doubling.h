@@ -22,8 +22,9 @@ namespace tutti::algorithms {
 // REQUIRES: c is owed to every member's output.
 void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 
-// Member i starts with parts[i]; all end with all. Any group size: in round k member i gets from i + 2^k
-// the parts which that one has gathered so far. Chunks have numbers, so nothing is rotated at the end.
-void bruck_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts);
+// Member i starts with part i of g.size(); all end with all. Any group size: in round k member i gets from
+// i + 2^k the parts which that one has gathered so far. Chunks have numbers, so nothing is rotated at the
+// end; parts that wrap around are two messages. REQUIRES: c.count is a multiple of g.size().
+void bruck_all_gather(Builder& b, const Group& g, ChunkRange c);
 
 }  // namespace tutti::algorithms

@@ -49,6 +49,7 @@ class Group {
 };
 
 // One member's share of the chunks; mostly one range, several where blocks of ranks are interleaved.
+// The parts given to one generator have equally many ranges.
 using Part = std::vector<ChunkRange>;
 
 // c in k equal parts. REQUIRES: c.count is a multiple of k.
@@ -58,16 +59,6 @@ inline std::vector<Part> equal_parts(ChunkRange c, int k) {
     parts.push_back({c.part(static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(k))});
   }
   return parts;
-}
-
-inline void send(Builder& b, int peer, const Part& part) {
-  for (const ChunkRange& c : part) b.send(peer, c);
-}
-inline void recv(Builder& b, int peer, const Part& part) {
-  for (const ChunkRange& c : part) b.recv(peer, c);
-}
-inline void recv_reduce(Builder& b, int peer, const Part& part, Completes completes) {
-  for (const ChunkRange& c : part) b.recv_reduce(peer, c, completes);
 }
 
 constexpr Completes completes_if(bool last, Completes completes) {

@@ -7,8 +7,10 @@ void ring_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& pa
   const int i = g.index();
   const auto part = [&](int k) -> const Part& { return parts[static_cast<std::size_t>(g.wrap(k))]; };
   for (int k = 1; k < n; ++k) {
-    send(b, g.rank(i + 1), part(i - k));
-    recv_reduce(b, g.rank(i - 1), part(i - k - 1), completes_if(k == n - 1, completes));
+    for (std::size_t q = 0; q < parts.front().size(); ++q) {
+      b.send(g.rank(i + 1), part(i - k)[q]);
+      b.recv_reduce(g.rank(i - 1), part(i - k - 1)[q], completes_if(k == n - 1, completes));
+    }
   }
 }
 
@@ -17,8 +19,10 @@ void ring_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts)
   const int i = g.index();
   const auto part = [&](int k) -> const Part& { return parts[static_cast<std::size_t>(g.wrap(k))]; };
   for (int k = 0; k < n - 1; ++k) {
-    send(b, g.rank(i + 1), part(i - k));
-    recv(b, g.rank(i - 1), part(i - k - 1));
+    for (std::size_t q = 0; q < parts.front().size(); ++q) {
+      b.send(g.rank(i + 1), part(i - k)[q]);
+      b.recv(g.rank(i - 1), part(i - k - 1)[q]);
+    }
   }
 }
 

@@ -177,6 +177,16 @@ void Builder::recv_reduce(std::int32_t peer, ChunkRange c, Completes completes) 
       });
 }
 
+void Builder::settle(ChunkRange c) {
+  if (!check_chunks(c, "settle")) return;
+  const auto movable = [&](std::uint32_t i) { return where_[i] == Where::kInput && home(i) == Buffer::kOutput; };
+  for_runs(c, movable, [&](ChunkRange run) {
+    if (!movable(run.first)) return;
+    add(make_step(StepKind::kCopy, -1, run, Buffer::kInput, Buffer::kOutput));
+    std::fill_n(where_.begin() + run.first, run.count, Where::kOutput);
+  });
+}
+
 void Builder::recv_aside(std::int32_t peer, ChunkRange c) {
   if (!check(peer, c, "recv_aside")) return;
   for_runs(

@@ -39,6 +39,10 @@ class Builder {
   // The values of c become (value of c) op (what the peer sends).
   void recv_reduce(std::int32_t peer, ChunkRange c, Completes completes = Completes::kNo);
 
+  // Copies the values of c that lie in the input and are owed to the output now rather than at finish(),
+  // so that a later send of c and its neighbours is one message.
+  void settle(ChunkRange c);
+
   // A second value of the same chunks, beside the current one, for algorithms that accumulate in a
   // fixed order before their own turn comes: receive into scratch, combine into scratch, then fold
   // the scratch into the current value: value of c becomes (scratch of c) op (value of c).

@@ -1,0 +1,101 @@
+#include "algorithms/prove.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+namespace tutti::algorithms {
+namespace {
+
+// Hosts of the given sizes, ranks in order. REQUIRES: sizes are positive.
+Hosts in_order(const std::vector<int>& sizes) {
+  Hosts hosts;
+  int next = 0;
+  for (const int size : sizes) {
+    hosts.emplace_back();
+    for (int i = 0; i < size; ++i) hosts.back().push_back(next++);
+  }
+  return hosts;
+}
+
+// Rank r on host r modulo count.
+Hosts dealt_round(int ranks, int count) {
+  Hosts hosts(static_cast<std::size_t>(count));
+  for (int r = 0; r < ranks; ++r) hosts[static_cast<std::size_t>(r % count)].push_back(r);
+  return hosts;
+}
+
+Hosts drawn(int ranks, unsigned seed) {
+  std::mt19937 random(seed);
+  const int count = 2 + static_cast<int>(random() % static_cast<unsigned>(std::max(1, ranks / 2)));
+  Hosts hosts(static_cast<std::size_t>(count));
+  for (int r = 0; r < ranks; ++r) hosts[random() % hosts.size()].push_back(r);
+  std::erase_if(hosts, [](const auto& h) { return h.empty(); });
+  return hosts;
+}
+
+std::string describe(const AlgorithmEntry& entry, const World& world, int root) {
+  std::string text =
+      std::string(name_of(entry.collective)) + " " + entry.name + ", " + std::to_string(world.ranks) + " ranks";
+  if (has_root(entry.collective)) text += ", root " + std::to_string(root);
+  const char* separator = ", hosts ";
+  for (const auto& host : world.hosts) {
+    text += separator;
+    text += std::to_string(host.size());
+    separator = ",";
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<schedule::Proof> prove(const AlgorithmEntry& entry, const World& world, int root) {
+  std::vector<schedule::Schedule> schedules;
+  schedules.reserve(static_cast<std::size_t>(world.ranks));
+  for (int r = 0; r < world.ranks; ++r) {
+    Result<schedule::Schedule> schedule = make_schedule(entry, world, r, root);
+    if (!schedule.is_ok()) return schedule.status().with_context(describe(entry, world, root));
+    schedules.push_back(std::move(schedule).value());
+  }
+  Result<schedule::Proof> proof = schedule::verify(schedules);
+  if (!proof.is_ok()) return proof.status().with_context(describe(entry, world, root));
+  return proof;
+}
+
+std::vector<World> worlds_to_prove(const AlgorithmEntry& entry, int ranks) {
+  const World flat{ranks, {}};
+  if (entry.supports(flat)) return {flat};
+  std::vector<World> worlds;
+  const auto add = [&](Hosts hosts) {
+    World world{ranks, std::move(hosts)};
+    if (entry.supports(world)) worlds.push_back(std::move(world));
+  };
+  for (int size = 2; size <= ranks / 2; ++size) {
+    if (ranks % size != 0) continue;
+    add(in_order(std::vector<int>(static_cast<std::size_t>(ranks / size), size)));
+    add(dealt_round(ranks, ranks / size));
+  }
+  if (ranks >= 3) add(in_order({1, ranks - 1}));
+  if (ranks >= 5) add(in_order({ranks - 3, 1, 2}));
+  if (ranks >= 5) add(dealt_round(ranks, (ranks + 1) / 2));
+  add(drawn(ranks, static_cast<unsigned>(ranks)));
+  add(drawn(ranks, static_cast<unsigned>(ranks) + 1000));
+  return worlds;
+}
+
+std::vector<int> roots_to_prove(const AlgorithmEntry& entry, const World& world) {
+  if (!has_root(entry.collective)) return {0};
+  if (world.ranks > kProvenRanks) return {0, world.ranks / 2 + 1, world.ranks - 1};
+  std::vector<int> roots;
+  for (int r = 0; r < world.ranks; ++r) roots.push_back(r);
+  return roots;
+}
+
+std::vector<int> large_ranks_to_prove(int most) {
+  std::vector<int> all = {65,  67,  97,  127, 128, 129, 191,  192,  255, 256,
+                          257, 383, 509, 511, 512, 513, 1021, 1023, 1024};
+  std::erase_if(all, [&](int n) { return n > most; });
+  return all;
+}
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,70 @@
+// Combination trees, hash-consed: equal trees have equal numbers, where the two operands of a combination
+// may be swapped. For verify*.cc only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace tutti::schedule::parts {
+
+// A tree over the contributions of ranks 0 .. n - 1. Trees 0 .. n - 1 are the contributions themselves.
+class Trees {
+ public:
+  using Id = std::uint32_t;
+  static constexpr Id kNone = 0xffffffff;       // no value yet
+  static constexpr Id kDuplicate = 0xfffffffe;  // some contribution would be in it twice
+
+  explicit Trees(std::uint32_t ranks) : ranks_(ranks), nodes_(ranks), seen_(ranks, kNone) {}
+
+  // Contributions in the tree. A tree that has as many as there are ranks has each of them once.
+  [[nodiscard]] std::uint32_t size(Id id) const { return nodes_[id].size; }
+  [[nodiscard]] bool complete(Id id) const { return size(id) == ranks_; }
+
+  // The combination of a and b, or kDuplicate. A duplicate is noticed when the tree has grown to its full
+  // size at the latest: until then no reduction is complete.
+  Id combine(Id a, Id b) {
+    const std::uint64_t low = std::min(a, b);
+    const std::uint64_t high = std::max(a, b);
+    const auto [at, is_new] = ids_.try_emplace(low << 32 | high, static_cast<Id>(nodes_.size()));
+    if (!is_new) return at->second;
+    nodes_.push_back({a, b, size(a) + size(b)});
+    const Id id = at->second;
+    if (size(id) > ranks_ || (complete(id) && !distinct(id))) at->second = kDuplicate;
+    return at->second;
+  }
+
+ private:
+  struct Node {
+    Id left = kNone;
+    Id right = kNone;
+    std::uint32_t size = 1;
+  };
+
+  // Whether all leaves below the tree differ.
+  bool distinct(Id root) {
+    stack_.assign(1, root);
+    while (!stack_.empty()) {
+      const Id id = stack_.back();
+      stack_.pop_back();
+      if (id >= ranks_) {
+        stack_.push_back(nodes_[id].left);
+        stack_.push_back(nodes_[id].right);
+      } else if (seen_[id] == root) {
+        return false;
+      } else {
+        seen_[id] = root;
+      }
+    }
+    return true;
+  }
+
+  std::uint32_t ranks_;
+  std::vector<Node> nodes_;
+  std::vector<Id> seen_;  // per contribution: the last root below which it was seen
+  std::vector<Id> stack_;
+  std::unordered_map<std::uint64_t, Id> ids_;
+};
+
+}  // namespace tutti::schedule::parts

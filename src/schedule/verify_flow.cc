@@ -1,0 +1,263 @@
+// The symbolic run, without any buffering: a chunk is sent in the same instant in which it is received,
+// when both the sender's and the receiver's dependencies allow it. Actors are the lanes: one for each
+// pair of ranks and direction, and one per rank for local steps. An actor goes on until it must wait for
+// a step of its own rank, and is woken by that step's progress.
+#include <vector>
+
+#include "schedule/trees.h"
+#include "schedule/verify_parts.h"
+
+namespace tutti::schedule::parts {
+namespace {
+
+constexpr std::uint32_t kNothing = 0xffffffff;
+
+// Step indices of one rank and kind of lane, sorted by peer, in order for each peer.
+struct Lanes {
+  std::vector<std::uint32_t> steps;
+  std::vector<std::uint32_t> next;  // per peer: position in steps of the head
+  std::vector<std::uint32_t> end;   // per peer
+
+  template <class Wanted>
+  Lanes(const Schedule& s, std::size_t peers, Wanted wanted) : next(peers, 0), end(peers, 0) {
+    const auto peer = [](const Step& step) { return static_cast<std::size_t>(step.peer < 0 ? 0 : step.peer); };
+    std::uint32_t total = 0;
+    for (const Step& step : s.steps) {
+      if (wanted(step.kind)) ++end[peer(step)];
+    }
+    for (std::size_t p = 0; p < peers; ++p) {
+      next[p] = total;
+      total += end[p];
+      end[p] = next[p];
+    }
+    steps.resize(total);
+    for (std::uint32_t i = 0; i < s.steps.size(); ++i) {
+      if (wanted(s.steps[i].kind)) steps[end[peer(s.steps[i])]++] = i;
+    }
+  }
+
+  [[nodiscard]] bool done(std::size_t peer) const { return next[peer] == end[peer]; }
+  // REQUIRES: not done(peer).
+  [[nodiscard]] std::uint32_t head(std::size_t peer) const { return steps[next[peer]]; }
+};
+
+class Flow {
+ public:
+  Flow(std::span<const Schedule> schedules, Proof& proof)
+      : schedules_(schedules),
+        shape_(schedules.front().shape),
+        ranks_(schedules.size()),
+        proof_(proof),
+        trees_(static_cast<std::uint32_t>(ranks_)),
+        values_(ranks_ * kBuffers * shape_.chunks, Trees::kNone),
+        actor_next_(ranks_ * ranks_ + ranks_, kNothing) {
+    std::size_t steps = 0;
+    for (const Schedule& s : schedules) {
+      base_.push_back(steps);
+      steps += s.steps.size();
+      sends_.emplace_back(s, ranks_, [](StepKind k) { return k == StepKind::kSend; });
+      recvs_.emplace_back(s, ranks_, [](StepKind k) { return is_recv(k); });
+      locals_.emplace_back(s, 1, [](StepKind k) { return is_local(k); });
+      for (std::uint32_t c = 0; c < shape_.chunks; ++c) {
+        if (shape_.in_input(s.rank, c)) value(rank_of(s), Buffer::kInput, c) = static_cast<Trees::Id>(s.rank);
+      }
+    }
+    progress_.assign(steps, 0);
+    waiting_.assign(steps, kNothing);
+  }
+
+  Status run() {
+    for (std::size_t a = 0; a < ranks_; ++a) {
+      if (!locals_[a].done(0)) ready_.push_back(ranks_ * ranks_ + a);
+      for (std::size_t b = 0; b < ranks_; ++b) {
+        if (!sends_[a].done(b) && !recvs_[b].done(a)) ready_.push_back(a * ranks_ + b);
+      }
+    }
+    while (!ready_.empty() && status_.is_ok()) {
+      const std::size_t actor = ready_.back();
+      ready_.pop_back();
+      if (actor < ranks_ * ranks_) {
+        run_channel(actor, actor / ranks_, actor % ranks_);
+      } else {
+        run_local(actor, actor - ranks_ * ranks_);
+      }
+    }
+    if (status_.is_ok()) check_all_done();
+    if (status_.is_ok()) check_outputs();
+    return status_;
+  }
+
+ private:
+  static std::size_t rank_of(const Schedule& s) { return static_cast<std::size_t>(s.rank); }
+  Trees::Id& value(std::size_t rank, Buffer b, std::uint32_t c) {
+    return values_[(rank * kBuffers + static_cast<std::size_t>(b)) * shape_.chunks + c];
+  }
+  std::uint16_t& progress(std::size_t rank, std::uint32_t step) { return progress_[base_[rank] + step]; }
+  const Step& step(std::size_t rank, std::uint32_t i) const { return schedules_[rank].steps[i]; }
+
+  void fail(std::size_t rank, std::uint32_t i, const std::string& why) {
+    if (status_.is_ok()) status_ = at_step(schedules_[rank], i, why);
+  }
+
+  // The dependency that chunk c of the step still waits for, or kNothing.
+  std::uint32_t blocker(std::size_t rank, const Step& s, std::uint32_t c) {
+    for (const std::uint32_t d : schedules_[rank].dependencies_of(s)) {
+      const Step& on = step(rank, d);
+      if (c >= on.chunk && c - on.chunk < on.chunks && c - on.chunk >= progress(rank, d)) return d;
+    }
+    return kNothing;
+  }
+
+  // Whether the chunk may go ahead; if not, the actor is put to sleep until the blocker moves.
+  bool may_go(std::size_t actor, std::size_t rank, const Step& s, std::uint32_t c) {
+    const std::uint32_t d = blocker(rank, s, c);
+    if (d == kNothing) return true;
+    std::uint32_t& first = waiting_[base_[rank] + d];
+    actor_next_[actor] = first;
+    first = static_cast<std::uint32_t>(actor);
+    return false;
+  }
+
+  void advance(std::size_t rank, std::uint32_t i) {
+    ++progress(rank, i);
+    std::uint32_t& first = waiting_[base_[rank] + i];
+    for (std::uint32_t actor = first; actor != kNothing; actor = actor_next_[actor]) ready_.push_back(actor);
+    first = kNothing;
+  }
+
+  void run_channel(std::size_t actor, std::size_t from, std::size_t to) {
+    Lanes& out = sends_[from];
+    Lanes& in = recvs_[to];
+    while (!out.done(to) && !in.done(from) && status_.is_ok()) {
+      const std::uint32_t i = out.head(to);
+      const std::uint32_t k = in.head(from);
+      const Step& send = step(from, i);
+      const Step& recv = step(to, k);
+      const std::uint32_t c = send.chunk + progress(from, i);
+      const std::uint32_t expected = recv.chunk + progress(to, k);
+      if (c != expected) {
+        return fail(to, k,
+                    "expects chunk " + std::to_string(expected) + " and gets chunk " + std::to_string(c) + " of step " +
+                        std::to_string(i) + " there");
+      }
+      if (!may_go(actor, from, send, c) || !may_go(actor, to, recv, c)) return;
+      const Trees::Id sent = value(from, send.source, c);
+      if (sent == Trees::kNone) return fail(from, i, "sends what was never written");
+      ++proof_.transfers;
+      value(to, recv.target, c) = recv.kind == StepKind::kRecv ? sent : combine(to, k, value(to, recv.source, c), sent);
+      advance(from, i);
+      advance(to, k);
+      if (progress(from, i) == send.chunks) ++out.next[to];
+      if (progress(to, k) == recv.chunks) ++in.next[from];
+    }
+  }
+
+  void run_local(std::size_t actor, std::size_t rank) {
+    Lanes& lane = locals_[rank];
+    while (!lane.done(0) && status_.is_ok()) {
+      const std::uint32_t i = lane.head(0);
+      const Step& s = step(rank, i);
+      const std::uint32_t c = s.chunk + progress(rank, i);
+      if (!may_go(actor, rank, s, c)) return;
+      const Trees::Id source = value(rank, s.source, c);
+      Trees::Id& target = value(rank, s.target, c);
+      if (source == Trees::kNone) return fail(rank, i, "copies what was never written");
+      if (s.kind == StepKind::kCopy && source == target) return fail(rank, i, "copies what is there already");
+      target = s.kind == StepKind::kCopy ? source : combine(rank, i, source, target);
+      advance(rank, i);
+      if (progress(rank, i) == s.chunks) ++lane.next[0];
+    }
+  }
+
+  Trees::Id combine(std::size_t rank, std::uint32_t i, Trees::Id a, Trees::Id b) {
+    const bool allowed = reduces(shape_.collective) || shape_.collective == Collective::kBarrier;
+    if (!allowed) fail(rank, i, "combines, in a collective that does not");
+    if (a == Trees::kNone || b == Trees::kNone) fail(rank, i, "combines what was never written");
+    if (!status_.is_ok()) return Trees::kNone;
+    ++proof_.combinations;
+    const Trees::Id id = trees_.combine(a, b);
+    if (id == Trees::kDuplicate) {
+      fail(rank, i, "counts a contribution twice");
+      return Trees::kNone;
+    }
+    const bool complete = trees_.complete(id);
+    if (complete != step(rank, i).final) {
+      fail(rank, i, complete ? "completes the reduction and is not final" : "is final and lacks contributions");
+    }
+    return id;
+  }
+
+  void check_all_done() {
+    for (std::size_t a = 0; a < ranks_; ++a) {
+      if (!locals_[a].done(0)) fail_waiting(a, locals_[a].head(0));
+      for (std::size_t b = 0; b < ranks_ && status_.is_ok(); ++b) {
+        if (sends_[a].done(b) && recvs_[b].done(a)) continue;
+        if (recvs_[b].done(a)) return fail(a, sends_[a].head(b), "the peer does not receive this");
+        if (sends_[a].done(b)) return fail(b, recvs_[b].head(a), "the peer does not send this");
+        fail_waiting(a, sends_[a].head(b));
+        fail_waiting(b, recvs_[b].head(a));
+      }
+    }
+  }
+
+  void fail_waiting(std::size_t rank, std::uint32_t i) {
+    const Step& s = step(rank, i);
+    const std::uint32_t d = blocker(rank, s, s.chunk + progress(rank, i));
+    if (d != kNothing) fail(rank, i, "deadlock: waits for ever for step " + std::to_string(d));
+  }
+
+  void check_outputs() {
+    for (std::uint32_t c = 0; c < shape_.chunks; ++c) {
+      Trees::Id common = Trees::kNone;
+      for (std::size_t r = 0; r < ranks_; ++r) {
+        if (!shape_.in_output(static_cast<std::int32_t>(r), c)) continue;
+        const Trees::Id id = value(r, Buffer::kOutput, c);
+        const char* why = wrong(id, c);
+        const bool alike = shape_.collective == Collective::kAllReduce || shape_.collective == Collective::kBarrier;
+        if (why == nullptr && alike && common != Trees::kNone && common != id) why = "combined in another order";
+        common = id;
+        if (why == nullptr) continue;
+        status_ = Status::internal("rank " + std::to_string(r) + ": output chunk " + std::to_string(c) + " is " + why);
+        return;
+      }
+    }
+  }
+
+  // What is wrong with an output, or nullptr.
+  [[nodiscard]] const char* wrong(Trees::Id id, std::uint32_t c) const {
+    if (id == Trees::kNone) return "never written";
+    switch (shape_.collective) {
+      case Collective::kBroadcast: return id == static_cast<Trees::Id>(shape_.root) ? nullptr : "not the root's";
+      case Collective::kAllGather: return id == c / shape_.chunks_per_block() ? nullptr : "not its owner's";
+      case Collective::kAllReduce:
+      case Collective::kReduceScatter:
+      case Collective::kReduce:
+      case Collective::kBarrier: return trees_.complete(id) ? nullptr : "without some contribution";
+    }
+    return "of no collective";
+  }
+
+  std::span<const Schedule> schedules_;
+  const Shape shape_;
+  const std::size_t ranks_;
+  Proof& proof_;
+  Trees trees_;
+  std::vector<Trees::Id> values_;        // per rank, buffer, chunk
+  std::vector<std::size_t> base_;        // per rank: number of its first step among all
+  std::vector<std::uint16_t> progress_;  // per step: chunks done
+  std::vector<Lanes> sends_;
+  std::vector<Lanes> recvs_;
+  std::vector<Lanes> locals_;
+  std::vector<std::uint32_t> waiting_;     // per step: first actor that waits for it
+  std::vector<std::uint32_t> actor_next_;  // per actor: next that waits for the same step
+  std::vector<std::size_t> ready_;
+  Status status_;
+};
+
+}  // namespace
+
+Status check_flow(std::span<const Schedule> schedules, Proof& proof) {
+  return Flow(schedules, proof).run();
+}
+
+}  // namespace tutti::schedule::parts

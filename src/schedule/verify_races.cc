@@ -1,0 +1,123 @@
+// Races. The rule is local to a rank and to a chunk: whoever writes a piece of memory must wait for its
+// last writer and for all who have read it since, and whoever reads it for the last writer; by a
+// dependency, or because both run in one ordered lane. Waiting is transitive chunk by chunk, so a writer
+// that waits for the readers (who wait for the last writer) has waited for that one, too.
+//
+// Orders that come about by messages alone (the peer answers only after ...) do not count: the Builder
+// needs none, and a rule without them is simpler and stricter.
+#include <vector>
+
+#include "schedule/verify_parts.h"
+
+namespace tutti::schedule::parts {
+namespace {
+
+class RaceCheck {
+ public:
+  RaceCheck(const Schedule& schedule, bool in_place, std::size_t& accesses)
+      : schedule_(schedule),
+        in_place_(in_place),
+        accesses_(accesses),
+        cells_(std::size_t{kBuffers} * schedule.shape.chunks),
+        waited_for_(schedule.steps.size(), kNobody) {}
+
+  Status run() {
+    for (std::uint32_t i = 0; i < schedule_.steps.size(); ++i) {
+      const Step& s = schedule_.steps[i];
+      for (const std::uint32_t d : schedule_.dependencies_of(s)) waited_for_[d] = i;
+      for (std::uint32_t c = s.chunk; c < s.chunk + s.chunks; ++c) {
+        // In an in-place call there is nothing to copy.
+        if (s.kind == StepKind::kCopy && s.source == Buffer::kInput && shared(s, c)) continue;
+        const char* why = access(i, s, c);
+        if (why != nullptr) {
+          return at_step(schedule_, i,
+                         std::string(why) + " step " + std::to_string(other_) + (in_place_ ? ", in place" : ""));
+        }
+      }
+    }
+    return Status::ok();
+  }
+
+ private:
+  static constexpr std::uint32_t kNobody = 0xffffffff;
+
+  struct Cell {
+    std::uint32_t writer = kNobody;
+    std::vector<std::uint32_t> readers;  // since the writer
+  };
+
+  // Whether input and output of the chunk are the same memory, and the step would copy one to the other.
+  [[nodiscard]] bool shared(const Step& s, std::uint32_t c) const {
+    return in_place_ && s.target == Buffer::kOutput && schedule_.shape.in_input(schedule_.rank, c);
+  }
+
+  Cell& cell(Buffer b, std::uint32_t c) {
+    const bool same = in_place_ && b == Buffer::kInput && schedule_.shape.in_output(schedule_.rank, c);
+    return cells_[std::size_t{kBuffers} * c + static_cast<std::size_t>(same ? Buffer::kOutput : b)];
+  }
+
+  bool ordered(std::uint32_t earlier, std::uint32_t later) {
+    other_ = earlier;
+    return waited_for_[earlier] == later || same_ordered_lane(schedule_.steps[earlier], schedule_.steps[later]);
+  }
+
+  const char* read(std::uint32_t i, Cell& cell) {
+    ++accesses_;
+    if (cell.writer != kNobody && !ordered(cell.writer, i)) return "reads without waiting for what is written by";
+    cell.readers.push_back(i);
+    return nullptr;
+  }
+
+  const char* write(std::uint32_t i, Cell& cell) {
+    ++accesses_;
+    bool waits_for_reader = false;
+    for (const std::uint32_t r : cell.readers) {
+      if (r == i) continue;
+      if (!ordered(r, i)) return "overwrites without waiting for what is read by";
+      waits_for_reader = true;
+    }
+    if (cell.writer != kNobody && !waits_for_reader && !ordered(cell.writer, i)) {
+      return "overwrites without waiting for what is written by";
+    }
+    cell.readers.clear();
+    cell.writer = i;
+    return nullptr;
+  }
+
+  // nullptr, or what is wrong; then other_ is the other step.
+  const char* access(std::uint32_t i, const Step& s, std::uint32_t c) {
+    const char* why = nullptr;
+    const bool updates = s.kind != StepKind::kRecv && writes_target(s.kind) && &cell(s.source, c) == &cell(s.target, c);
+    if (reads_source(s.kind)) {
+      Cell& from = cell(s.source, c);
+      if (in_place_ && s.source == Buffer::kInput && from.writer != kNobody) {
+        other_ = from.writer;
+        return "reads an input that is overwritten by";
+      }
+      if (!updates) why = read(i, from);
+    }
+    if (why == nullptr && writes_target(s.kind)) why = write(i, cell(s.target, c));
+    return why;
+  }
+
+  const Schedule& schedule_;
+  const bool in_place_;
+  std::size_t& accesses_;
+  std::vector<Cell> cells_;
+  std::vector<std::uint32_t> waited_for_;  // per step, the last step that has listed it
+  std::uint32_t other_ = 0;
+};
+
+}  // namespace
+
+Status check_races(std::span<const Schedule> schedules, Proof& proof) {
+  for (const Schedule& schedule : schedules) {
+    for (const bool in_place : {false, true}) {
+      Status status = RaceCheck(schedule, in_place, proof.accesses).run();
+      if (!status.is_ok()) return status;
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace tutti::schedule::parts
