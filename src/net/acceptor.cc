@@ -1,0 +1,93 @@
+#include "net/acceptor.h"
+
+#include "base/log.h"
+
+namespace tutti::net {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kPauseMs = 10;
+
+}  // namespace
+
+void Acceptor::add_listener(UniqueFd listener, bool is_unix) {
+  listeners_.push_back({std::move(listener), is_unix, 0, false});
+}
+
+void Acceptor::prepare(PollSet* set) {
+  const std::int64_t now = now_ns();
+  const bool full = pending_.size() >= kMaxPending && now < pending_.front().accepted_ns + kMinPatienceMs * kMs;
+  const bool paused = now < pause_until_ns_;
+  for (Listener& listener : listeners_) {
+    listener.polled = !paused && !full;
+    if (listener.polled) listener.entry = set->add(listener.fd.get(), POLLIN);
+  }
+  if (paused) set->wake_at(Deadline::after_ms((pause_until_ns_ - now) / kMs + 1));
+  if (full) set->wake_at(Deadline::after_ms(kPauseMs));
+  for (Pending& pending : pending_) {
+    pending.polled = true;
+    pending.entry = set->add(pending.fd.get(), pending.handshake.events());
+  }
+  if (!pending_.empty()) {
+    const std::int64_t left_ns = pending_.front().accepted_ns + kHandshakeMs * kMs - now;
+    set->wake_at(Deadline::after_ms(left_ns / kMs + 1));
+  }
+}
+
+void Acceptor::process(const PollSet& set) {
+  const std::int64_t now = now_ns();
+  for (auto at = pending_.begin(); at != pending_.end();) {
+    const bool silent = now >= at->accepted_ns + kHandshakeMs * kMs;
+    const bool moved = at->polled && set.ready(at->entry) != 0;
+    const bool gone = (moved && advance(&*at)) || silent;
+    at = gone ? pending_.erase(at) : std::next(at);
+  }
+  for (Listener& listener : listeners_) {
+    if (listener.polled && set.ready(listener.entry) != 0) accept_from(&listener);
+  }
+}
+
+std::vector<Authenticated> Acceptor::take() {
+  std::vector<Authenticated> result;
+  result.swap(ready_);
+  return result;
+}
+
+// True if there is room for one more.
+bool Acceptor::make_room() {
+  if (pending_.size() < kMaxPending) return true;
+  if (now_ns() < pending_.front().accepted_ns + kMinPatienceMs * kMs) return false;
+  pending_.pop_front();
+  return true;
+}
+
+void Acceptor::accept_from(Listener* listener) {
+  while (make_room()) {
+    Result<UniqueFd> accepted = accept_one(listener->fd.get());
+    if (!accepted.is_ok()) {
+      // Out of descriptors or memory: the oldest stranger makes room, and the listeners rest a little.
+      log::warn(accepted.status().message());
+      if (!pending_.empty()) pending_.pop_front();
+      pause_until_ns_ = now_ns() + kPauseMs * kMs;
+      return;
+    }
+    if (!accepted->valid()) return;
+    pending_.push_back({std::move(accepted).value(), listener->is_unix,
+                        Handshake(Handshake::Role::kAcceptor, secret_, mine_), now_ns(), 0, false});
+    // Often the greeting is there already.
+    if (advance(&pending_.back())) pending_.pop_back();
+  }
+}
+
+// True if the connection is no longer pending: proven or refused.
+bool Acceptor::advance(Pending* pending) {
+  Result<bool> finished = pending->handshake.advance(pending->fd.get());
+  if (!finished.is_ok()) {
+    log::debug("refused a connection: " + finished.status().message());
+    return true;
+  }
+  if (*finished) ready_.push_back({std::move(pending->fd), pending->handshake.peer(), pending->is_unix});
+  return *finished;
+}
+
+}  // namespace tutti::net

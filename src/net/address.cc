@@ -1,0 +1,209 @@
+#include "net/address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+
+#include "base/config.h"
+#include "base/unique_fd.h"
+
+namespace tutti::net {
+namespace {
+
+constexpr std::size_t kMaxAbstractName = 100;
+
+bool is_ip(int family) {
+  return family == AF_INET || family == AF_INET6;
+}
+
+// The source address that the kernel would use towards the outside, if it has a route. Connecting a
+// UDP socket sends nothing; the targets are documentation addresses (RFC 5737, RFC 3849).
+bool preferred_source(int family, Address* source) {
+  const Result<Address> target = parse_address(family == AF_INET ? "192.0.2.1:9" : "[2001:db8::1]:9");
+  if (!target.is_ok()) return false;
+  const UniqueFd fd(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() || ::connect(fd.get(), target.value().get(), target.value().length()) != 0) return false;
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return false;
+  *source = Address(reinterpret_cast<sockaddr*>(&storage), length).with_port(0);
+  return true;
+}
+
+bool is_link_local(const Address& address) {
+  if (address.family() != AF_INET6) return false;
+  const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address.get());
+  return IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
+}
+
+void put_first(std::vector<Address>* list, const Address& wanted) {
+  const auto at = std::find(list->begin(), list->end(), wanted);
+  if (at != list->end()) std::rotate(list->begin(), at, at + 1);
+}
+
+}  // namespace
+
+Address::Address(const sockaddr* address, socklen_t length) : length_(std::min<socklen_t>(length, sizeof storage_)) {
+  std::memcpy(&storage_, address, length_);
+}
+
+Address Address::unix_abstract(const std::string& name) {
+  sockaddr_un un{};
+  un.sun_family = AF_UNIX;
+  const std::size_t size = std::min(name.size(), kMaxAbstractName);
+  std::memcpy(un.sun_path + 1, name.data(), size);
+  return {reinterpret_cast<const sockaddr*>(&un), static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size)};
+}
+
+Result<Address> Address::unix_path(const std::string& path) {
+  sockaddr_un un{};
+  un.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof un.sun_path) {
+    return Status::invalid_argument("'" + path + "' is not usable as the path of a Unix socket (1 to 107 bytes)");
+  }
+  std::memcpy(un.sun_path, path.c_str(), path.size() + 1);
+  return Address(reinterpret_cast<const sockaddr*>(&un), sizeof un);
+}
+
+bool Address::is_loopback() const {
+  if (family() == AF_INET) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(&storage_);
+    return (ntohl(in->sin_addr.s_addr) >> 24) == 127;
+  }
+  if (family() != AF_INET6) return false;
+  const auto* in6 = reinterpret_cast<const sockaddr_in6*>(&storage_);
+  return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+std::uint16_t Address::port() const {
+  if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port);
+  if (family() == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_port);
+  return 0;
+}
+
+Address Address::with_port(std::uint16_t port) const {
+  Address copy = *this;
+  if (family() == AF_INET) reinterpret_cast<sockaddr_in*>(&copy.storage_)->sin_port = htons(port);
+  if (family() == AF_INET6) reinterpret_cast<sockaddr_in6*>(&copy.storage_)->sin6_port = htons(port);
+  return copy;
+}
+
+std::string Address::text() const {
+  if (is_ip(family())) {
+    char host[NI_MAXHOST];
+    if (::getnameinfo(get(), length_, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) return "?";
+    std::string text(family() == AF_INET ? "" : "[");
+    text.append(host).append(family() == AF_INET ? ":" : "]:");
+    return text.append(std::to_string(port()));
+  }
+  if (family() != AF_UNIX) return "?";
+  const auto* un = reinterpret_cast<const sockaddr_un*>(&storage_);
+  if (un->sun_path[0] != '\0') return un->sun_path;
+  const std::size_t head = offsetof(sockaddr_un, sun_path) + 1;
+  if (length_ <= head) return "unnamed";
+  return std::string("@").append(un->sun_path + 1, length_ - head);
+}
+
+bool operator==(const Address& a, const Address& b) {
+  return a.length_ == b.length_ && std::memcmp(&a.storage_, &b.storage_, a.length_) == 0;
+}
+
+Result<HostPort> split_host_port(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return Status::invalid_argument("'" + text + "' is not host:port");
+  std::string host = text.substr(0, colon);
+  const auto port = parse_integer(text.substr(colon + 1), 0, 65535);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find_first_of("[]:") != std::string::npos) {
+    return Status::invalid_argument("'" + text + "': an IPv6 address is written [address]:port");
+  }
+  if (host.empty() || !port) return Status::invalid_argument("'" + text + "' is not host:port with a port in 0..65535");
+  return HostPort{host, static_cast<std::uint16_t>(*port)};
+}
+
+static Result<std::vector<Address>> look_up(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (error != 0) {
+    const std::string why = error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error);
+    const std::string text = "cannot resolve host '" + host + "': " + why;
+    return (flags & AI_NUMERICHOST) != 0 ? Status::invalid_argument(text) : Status(Code::kSystemError, text);
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  std::vector<Address> result;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    if (is_ip(entry->ai_family)) result.emplace_back(entry->ai_addr, entry->ai_addrlen);
+  }
+  if (result.empty()) return Status(Code::kSystemError, "host '" + host + "' has no IPv4 or IPv6 address");
+  return result;
+}
+
+Result<Address> parse_address(const std::string& text) {
+  Result<HostPort> parts = split_host_port(text);
+  if (!parts.is_ok()) return parts.status();
+  Result<std::vector<Address>> found = look_up(parts->host, parts->port, AI_NUMERICHOST);
+  if (!found.is_ok()) return found.status();
+  return found->front();
+}
+
+Result<std::vector<Address>> resolve(const std::string& host, std::uint16_t port) {
+  return look_up(host, port, 0);
+}
+
+bool interface_matches(const std::string& filter, const std::string& name) {
+  if (filter.empty()) return true;
+  const bool exclude = filter[0] == '^';
+  const bool exact = filter[exclude ? 1 : 0] == '=';
+  std::size_t begin = (exclude ? 1U : 0U) + (exact ? 1U : 0U);
+  bool found = false;
+  while (begin <= filter.size() && !found) {
+    const std::size_t comma = std::min(filter.find(',', begin), filter.size());
+    const std::string item = filter.substr(begin, comma - begin);
+    found = !item.empty() && (exact ? name == item : name.compare(0, item.size(), item) == 0);
+    begin = comma + 1;
+  }
+  return found != exclude;
+}
+
+Result<std::vector<Address>> interface_addresses(const std::string& filter) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return Status::system("getifaddrs", errno);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  std::vector<Address> outside;
+  std::vector<Address> loopback;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || !is_ip(entry->ifa_addr->sa_family) || (entry->ifa_flags & IFF_UP) == 0) continue;
+    if (!interface_matches(filter, entry->ifa_name)) continue;
+    const bool v4 = entry->ifa_addr->sa_family == AF_INET;
+    const Address address(entry->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    if (is_link_local(address)) continue;
+    (address.is_loopback() ? loopback : outside).push_back(address);
+  }
+  for (const int family : {AF_INET6, AF_INET}) {
+    Address source;
+    if (preferred_source(family, &source)) put_first(&outside, source);
+  }
+  const bool asked = !filter.empty() && filter[0] != '^';
+  if (outside.empty() || asked) outside.insert(outside.end(), loopback.begin(), loopback.end());
+  if (outside.empty()) {
+    return Status::invalid_usage(filter.empty() ? "this host has no interface with an IPv4 or IPv6 address"
+                                                : "no interface with an address passes TUTTI_INTERFACE=" + filter);
+  }
+  return outside;
+}
+
+}  // namespace tutti::net

@@ -1,0 +1,214 @@
+#include "net/auth.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "net/frame.h"
+
+namespace tutti::net {
+namespace {
+
+constexpr std::string_view kMagic = "tutti\r\n";
+constexpr std::uint8_t kProtocolVersion = 1;
+constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
+constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2;
+constexpr std::size_t kNonceBytes = 32;
+constexpr std::size_t kHelloBytes = kGreetingBytes + kClaimBytes + kNonceBytes;
+constexpr std::size_t kMacBytes = sizeof(Mac);
+constexpr std::size_t kReplyBytes = kHelloBytes + kMacBytes;
+
+Result<std::string> make_hello(const Claim& claim) {
+  std::array<std::uint8_t, kNonceBytes> nonce;
+  if (Status s = random_bytes(nonce.data(), nonce.size()); !s.is_ok()) return s;
+  Packer packer;
+  packer.raw(kMagic.data(), kMagic.size()).number(kProtocolVersion);
+  packer.number(static_cast<std::uint8_t>(claim.purpose)).number(claim.rank).number(claim.index).number(claim.count);
+  packer.raw(nonce.data(), nonce.size());
+  return packer.bytes();
+}
+
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK;
+}
+
+}  // namespace
+
+Result<Mac> hmac_sha256(const void* key, std::size_t key_bytes, const std::string& message) {
+  Mac mac{};
+  unsigned length = 0;
+  const auto* data = reinterpret_cast<const unsigned char*>(message.data());
+  if (::HMAC(::EVP_sha256(), key, static_cast<int>(key_bytes), data, message.size(), mac.data(), &length) == nullptr ||
+      length != mac.size()) {
+    return Status::internal("libcrypto cannot compute HMAC-SHA256");
+  }
+  return mac;
+}
+
+Status random_bytes(void* data, std::size_t bytes) {
+  auto* at = static_cast<std::uint8_t*>(data);
+  while (bytes > 0) {
+    const ssize_t got = ::getrandom(at, bytes, 0);
+    if (got < 0 && errno != EINTR) return Status::system("getrandom", errno);
+    if (got <= 0) continue;
+    at += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+Handshake::Handshake(Role role, const Secret& secret, const Claim& mine, std::int32_t expected_rank)
+    : role_(role),
+      state_(role == Role::kDialler ? State::kSendHello : State::kReadHello),
+      secret_(secret),
+      mine_(mine),
+      expected_rank_(expected_rank),
+      want_bytes_(role == Role::kAcceptor ? kHelloBytes : 0) {}
+
+short Handshake::events() const {
+  const bool sends = state_ == State::kSendHello || state_ == State::kSendReply || state_ == State::kSendProof;
+  return sends ? POLLOUT : POLLIN;
+}
+
+Result<bool> Handshake::advance(int socket) {
+  if (state_ == State::kSendHello && buffer_.empty()) {
+    if (Status s = enter(State::kSendHello); !s.is_ok()) return s;
+  }
+  while (state_ != State::kDone) {
+    Result<bool> complete = events() == POLLOUT ? send_more(socket) : read_more(socket);
+    if (!complete.is_ok()) return complete.status();
+    if (!*complete) return false;
+    Status next;
+    switch (state_) {
+      case State::kSendHello: next = enter(State::kReadReply); break;
+      case State::kSendReply: next = enter(State::kReadProof); break;
+      case State::kSendProof: next = enter(State::kDone); break;
+      default: next = received(); break;
+    }
+    if (!next.is_ok()) return next;
+  }
+  return true;
+}
+
+// Prepares the buffer for a state: what to send, or how much to read.
+Status Handshake::enter(State state) {
+  state_ = state;
+  done_bytes_ = 0;
+  buffer_.clear();
+  want_bytes_ = state == State::kReadReply ? kReplyBytes : state == State::kReadProof ? kMacBytes : 0;
+  if (state == State::kSendHello || state == State::kSendReply) {
+    Result<std::string> hello = make_hello(mine_);
+    if (!hello.is_ok()) return hello.status();
+    (state == State::kSendHello ? hello_ : reply_) = *hello;
+    buffer_ = *hello;
+  }
+  if (state == State::kSendReply || state == State::kSendProof) {
+    Result<Mac> proof = proof_of(role_);
+    if (!proof.is_ok()) return proof.status();
+    buffer_.append(reinterpret_cast<const char*>(proof->data()), proof->size());
+  }
+  return {};
+}
+
+// A whole message has come.
+Status Handshake::received() {
+  if (state_ == State::kReadProof) {
+    if (Status s = verify_proof(Role::kDialler, buffer_); !s.is_ok()) return s;
+    return enter(State::kDone);
+  }
+  const bool hello = state_ == State::kReadHello;
+  (hello ? hello_ : reply_) = buffer_.substr(0, kHelloBytes);
+  if (hello) {
+    if (Status s = read_claim(); !s.is_ok()) return s;
+    return enter(State::kSendReply);
+  }
+  // Nothing in the reply is believed before its proof holds.
+  if (Status s = verify_proof(Role::kAcceptor, buffer_.substr(kHelloBytes)); !s.is_ok()) return s;
+  if (Status s = read_claim(); !s.is_ok()) return s;
+  if (peer_.rank != expected_rank_) {
+    return Status::invalid_usage("rank " + std::to_string(peer_.rank) + " answers in place of rank " +
+                                 std::to_string(expected_rank_));
+  }
+  return enter(State::kSendProof);
+}
+
+// As early as the bytes allow, so that garbage is refused before it is long enough.
+Status Handshake::check_greeting() const {
+  const std::string_view got = std::string_view(buffer_).substr(0, done_bytes_);
+  const std::size_t magic = std::min(got.size(), kMagic.size());
+  if (got.substr(0, magic) != kMagic.substr(0, magic)) {
+    return Status::invalid_usage("something that is not tutti is at the other end");
+  }
+  if (got.size() > magic && static_cast<std::uint8_t>(got[magic]) != kProtocolVersion) {
+    return Status::invalid_usage("another version of tutti is at the other end (protocol " +
+                                 std::to_string(static_cast<unsigned char>(got[magic])) + ", here " +
+                                 std::to_string(kProtocolVersion) + ")");
+  }
+  return {};
+}
+
+Status Handshake::read_claim() {
+  const std::string claim = (role_ == Role::kDialler ? reply_ : hello_).substr(kGreetingBytes, kClaimBytes);
+  Unpacker unpacker(claim);
+  peer_.purpose = static_cast<Purpose>(unpacker.number<std::uint8_t>());
+  peer_.rank = unpacker.number<std::int32_t>();
+  peer_.index = unpacker.number<std::uint16_t>();
+  peer_.count = unpacker.number<std::uint16_t>();
+  if (peer_.purpose != mine_.purpose) return Status::invalid_usage("the connection is meant for something else");
+  if (peer_.count == 0 || peer_.index >= peer_.count) return Status::invalid_usage("the claim makes no sense");
+  return {};
+}
+
+Result<Mac> Handshake::proof_of(Role role) const {
+  const std::string message = std::string(1, static_cast<char>(role)) + hello_ + reply_;
+  return hmac_sha256(secret_.data(), secret_.size(), message);
+}
+
+Status Handshake::verify_proof(Role prover, const std::string& proof) const {
+  Result<Mac> expected = proof_of(prover);
+  if (!expected.is_ok()) return expected.status();
+  if (proof.size() != expected->size() || ::CRYPTO_memcmp(proof.data(), expected->data(), proof.size()) != 0) {
+    return Status::invalid_usage("the other end does not know this job's secret");
+  }
+  return {};
+}
+
+Result<bool> Handshake::read_more(int socket) {
+  buffer_.resize(want_bytes_);
+  while (done_bytes_ < want_bytes_) {
+    const ssize_t got = ::recv(socket, buffer_.data() + done_bytes_, want_bytes_ - done_bytes_, 0);
+    if (got == 0) return Status::remote("the other end closed the connection during the handshake");
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      if (would_block(errno)) return false;
+      return Status::remote(std::string("connection lost during the handshake: ") + std::strerror(errno));
+    }
+    done_bytes_ += static_cast<std::size_t>(got);
+    if (state_ == State::kReadProof) continue;
+    if (Status s = check_greeting(); !s.is_ok()) return s;
+  }
+  return true;
+}
+
+Result<bool> Handshake::send_more(int socket) {
+  while (done_bytes_ < buffer_.size()) {
+    const ssize_t sent = ::send(socket, buffer_.data() + done_bytes_, buffer_.size() - done_bytes_, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (would_block(errno)) return false;
+      return Status::remote(std::string("connection lost during the handshake: ") + std::strerror(errno));
+    }
+    done_bytes_ += static_cast<std::size_t>(sent);
+  }
+  return true;
+}
+
+}  // namespace tutti::net

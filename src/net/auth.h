@@ -1,0 +1,80 @@
+// Who is at the other end? Mutual challenge and response over a fresh connection.
+//
+// Both sides hold the job's secret. The dialler sends its claim (purpose, rank, which of how many
+// streams) and a nonce; the acceptor answers with its own claim, a nonce, and an HMAC-SHA256 (RFC 2104,
+// FIPS 180-4) under the secret over its role and everything said so far; the dialler answers with an
+// HMAC over the other role and the same. Whoever lacks the secret can produce neither, cannot replay
+// (fresh nonces) and cannot reflect (the role is in the HMAC).
+//
+// Handshake is a state machine for poll loops with many connections: it never waits. Limits of time
+// and of number are its users' (Acceptor, Dial).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace tutti::net {
+
+using Secret = std::array<std::uint8_t, 32>;
+using Mac = std::array<std::uint8_t, 32>;
+
+// HMAC-SHA256 of a message under a key of any length.
+Result<Mac> hmac_sha256(const void* key, std::size_t key_bytes, const std::string& message);
+// Bytes from getrandom(2).
+Status random_bytes(void* data, std::size_t bytes);
+
+// What a connection is for. Both sides must mean the same.
+enum class Purpose : std::uint8_t { kRoot = 1, kTree = 2, kLink = 3 };
+
+// What one side says of itself. The root service is rank -1.
+struct Claim {
+  Purpose purpose = Purpose::kRoot;
+  std::int32_t rank = -1;
+  std::uint16_t index = 0;  // of `count` connections between the two
+  std::uint16_t count = 1;
+};
+
+class Handshake {
+ public:
+  enum class Role : std::uint8_t { kDialler = 1, kAcceptor = 2 };
+  // `expected_rank`: for the dialler, the rank that must answer; a different one is an error.
+  Handshake(Role role, const Secret& secret, const Claim& mine, std::int32_t expected_rank = -1);
+
+  // Does what the socket allows now. True when finished: peer() is then proven, and the socket holds no
+  // byte of the handshake any more. kInvalidUsage: the other end is not tutti, another version of it,
+  // or does not know the secret. kRemoteError: it closed the connection.
+  Result<bool> advance(int socket);
+  // What to poll for: POLLIN or POLLOUT.
+  [[nodiscard]] short events() const;
+  // The other side's claim. REQUIRES: advance() has returned true.
+  [[nodiscard]] const Claim& peer() const { return peer_; }
+
+ private:
+  enum class State : std::uint8_t { kSendHello, kReadHello, kSendReply, kReadReply, kSendProof, kReadProof, kDone };
+  Status enter(State state);
+  Status received();
+  Status check_greeting() const;
+  Status read_claim();
+  Result<Mac> proof_of(Role role) const;
+  [[nodiscard]] Status verify_proof(Role prover, const std::string& proof) const;
+  Result<bool> read_more(int socket);
+  Result<bool> send_more(int socket);
+
+  Role role_;
+  State state_;
+  Secret secret_;
+  Claim mine_;
+  Claim peer_;
+  std::int32_t expected_rank_;
+  std::string hello_;  // the dialler's greeting, claim and nonce
+  std::string reply_;  // the acceptor's
+  std::string buffer_;
+  std::size_t done_bytes_ = 0;
+  std::size_t want_bytes_ = 0;
+};
+
+}  // namespace tutti::net

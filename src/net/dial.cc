@@ -1,0 +1,115 @@
+#include "net/dial.h"
+
+#include <algorithm>
+
+namespace tutti::net {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+
+}  // namespace
+
+Dial::Dial(std::vector<Address> targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
+           bool patient)
+    : secret_(secret), mine_(mine), expected_rank_(expected_rank), patient_(patient), refused_since_ns_(now_ns()) {
+  for (Address& target : targets) {
+    attempts_.push_back({std::move(target), UniqueFd(),
+                         Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_), false, false, false, 0,
+                         0, 0, 1, ""});
+  }
+}
+
+void Dial::prepare(PollSet* set) {
+  const std::int64_t now = now_ns();
+  bool may_start = true;  // all addresses before this one have failed or are silent
+  for (Attempt& attempt : attempts_) {
+    if (done()) return;
+    if (!attempt.fd.valid() && may_start && now >= attempt.next_ns) begin(&attempt);
+    attempt.polled = attempt.fd.valid();
+    if (!attempt.polled) {
+      if (attempt.started) set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attempt.next_ns - now) / kMs + 1));
+      continue;
+    }
+    attempt.entry = set->add(attempt.fd.get(), attempt.connected ? attempt.handshake.events() : POLLOUT);
+    const std::int64_t silent_ms = (now - attempt.begun_ns) / kMs;
+    if (silent_ms < kStaggerMs) {
+      may_start = false;
+      set->wake_at(Deadline::after_ms(kStaggerMs - silent_ms));
+    }
+    if (!patient_) set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, kHandshakeMs - silent_ms)));
+  }
+}
+
+void Dial::process(const PollSet& set) {
+  for (std::size_t i = 0; i < attempts_.size() && !done(); ++i) {
+    Attempt& attempt = attempts_[i];
+    if (!attempt.polled || !attempt.fd.valid()) continue;
+    attempt.polled = false;
+    if (set.ready(attempt.entry) != 0) {
+      advance(i);
+    } else if (!patient_ && now_ns() - attempt.begun_ns >= kHandshakeMs * kMs) {
+      fail(&attempt, Status::timeout(attempt.connected ? "no answer" : "cannot connect"));
+    }
+  }
+  if (done()) attempts_.clear();
+}
+
+bool Dial::refused_for(std::int64_t ms) const {
+  return all_failed() && now_ns() - refused_since_ns_ >= ms * kMs;
+}
+
+bool Dial::all_failed() const {
+  return std::all_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return !a.error.empty(); });
+}
+
+std::string Dial::trouble() const {
+  std::string text;
+  for (const Attempt& attempt : attempts_) {
+    const std::string why = !attempt.error.empty() ? attempt.error : attempt.started ? "no answer" : "not tried";
+    text += (text.empty() ? "" : "; ") + attempt.address.text() + ": " + why;
+  }
+  return text;
+}
+
+void Dial::begin(Attempt* attempt) {
+  attempt->started = true;
+  attempt->connected = false;
+  attempt->begun_ns = now_ns();
+  attempt->handshake = Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_);
+  Result<UniqueFd> fd = start_connect(attempt->address);
+  if (fd.is_ok()) {
+    attempt->fd = std::move(fd).value();
+    return;
+  }
+  if (fd.status().code() == Code::kInProgress) {
+    attempt->next_ns = now_ns() + kMs;
+    return;
+  }
+  fail(attempt, fd.status());
+}
+
+void Dial::fail(Attempt* attempt, const Status& why) {
+  // Whoever listens is alive, even if it is somebody else.
+  if (attempt->connected) refused_since_ns_ = now_ns();
+  attempt->fd.reset();
+  attempt->error = why.message();
+  attempt->next_ns = now_ns() + attempt->backoff_ms * kMs;
+  attempt->backoff_ms = std::min(attempt->backoff_ms * 2, kMaxBackoffMs);
+}
+
+void Dial::advance(std::size_t index) {
+  Attempt& attempt = attempts_[index];
+  if (!attempt.connected) {
+    const Status connected = connect_result(attempt.fd.get());
+    if (connected.code() == Code::kInProgress) return;
+    if (!connected.is_ok()) return fail(&attempt, connected);
+    attempt.connected = true;
+  }
+  Result<bool> finished = attempt.handshake.advance(attempt.fd.get());
+  if (!finished.is_ok()) return fail(&attempt, finished.status());
+  if (!*finished) return;
+  socket_ = std::move(attempt.fd);
+  winner_ = index;
+}
+
+}  // namespace tutti::net

@@ -1,0 +1,74 @@
+// Dials one peer that may be reached at any of several addresses, until one of them proves to be it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "net/address.h"
+#include "net/auth.h"
+#include "net/socket.h"
+
+namespace tutti::net {
+
+// One thread. In a poll loop: prepare(set), set.wait(), process(set), until done().
+//
+// Addresses are tried in order. The next one starts when the last has failed or has been silent for a
+// while, and they then go on side by side, so that an address that swallows everything, or a stranger
+// who accepts and says nothing, costs that while only. Failed addresses are tried again, less and less
+// often. Only one connection ever completes its handshake.
+class Dial {
+ public:
+  static constexpr std::int64_t kStaggerMs = 50;      // of silence, before the next address starts
+  static constexpr std::int64_t kHandshakeMs = 5000;  // then the attempt is given up and repeated
+  static constexpr std::int64_t kMaxBackoffMs = 50;   // between two attempts at one address
+
+  // `patient`: attempts have no time limit of their own, for a peer that is known to be slow to answer.
+  Dial(std::vector<Address> targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
+       bool patient = false);
+
+  void prepare(PollSet* set);
+  void process(const PollSet& set);
+  [[nodiscard]] bool done() const { return socket_.valid(); }
+  // REQUIRES: done().
+  UniqueFd take() { return std::move(socket_); }
+  // Which target it was.
+  [[nodiscard]] std::size_t target() const { return winner_; }
+  // True if every address has refused or was unreachable since `ms` milliseconds, none is pending.
+  [[nodiscard]] bool refused_for(std::int64_t ms) const;
+  // At least one attempt at every address has failed.
+  [[nodiscard]] bool all_failed() const;
+  // Per address what went wrong last, for messages.
+  [[nodiscard]] std::string trouble() const;
+
+ private:
+  struct Attempt {
+    Address address;
+    UniqueFd fd;
+    Handshake handshake;
+    bool connected = false;
+    bool started = false;  // ever
+    bool polled = false;
+    std::size_t entry = 0;
+    std::int64_t begun_ns = 0;
+    std::int64_t next_ns = 0;  // not before
+    std::int64_t backoff_ms = 1;
+    std::string error;
+  };
+  void begin(Attempt* attempt);
+  void fail(Attempt* attempt, const Status& why);
+  void advance(std::size_t index);
+
+  Secret secret_;
+  Claim mine_;
+  std::int32_t expected_rank_;
+  bool patient_;
+  std::vector<Attempt> attempts_;
+  UniqueFd socket_;
+  std::size_t winner_ = 0;
+  std::int64_t refused_since_ns_ = 0;
+};
+
+}  // namespace tutti::net

@@ -1,0 +1,260 @@
+#include "net/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::net {
+namespace {
+
+constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
+constexpr std::size_t kMaxFds = 16;
+
+Result<UniqueFd> open_stream_socket(int family) {
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return Status::system("socket", errno);
+  return fd;
+}
+
+// Listens on the wildcard address of one family. Returns 0 or errno.
+int listen_any(int family, int port, UniqueFd* listener) {
+  Result<UniqueFd> opened = open_stream_socket(family);
+  if (!opened.is_ok()) return errno;
+  const int fd = opened->get();
+  // Restarting a job on a fixed port must not fail over connections of the last one in TIME_WAIT.
+  const int on = 1;
+  const int off = 0;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  Address any;
+  if (family == AF_INET6) {
+    ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    sockaddr_in6 in6{};
+    in6.sin6_family = AF_INET6;
+    any = Address(reinterpret_cast<sockaddr*>(&in6), sizeof in6);
+  } else {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    any = Address(reinterpret_cast<sockaddr*>(&in), sizeof in);
+  }
+  any = any.with_port(static_cast<std::uint16_t>(port));
+  if (::bind(fd, any.get(), any.length()) != 0 || ::listen(fd, kBacklog) != 0) return errno;
+  *listener = std::move(opened).value();
+  return 0;
+}
+
+Status wait_for(int fd, short events, Deadline deadline, const char* what) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, deadline.left_ms(1000));
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR) return Status::system("poll", errno);
+    if (deadline.passed()) return Status::timeout(std::string("timed out while ") + what);
+  }
+}
+
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK;
+}
+
+// Moves the descriptors in a received message's control data to `out`.
+void take_descriptors(msghdr* message, std::vector<UniqueFd>* out) {
+  for (cmsghdr* head = CMSG_FIRSTHDR(message); head != nullptr; head = CMSG_NXTHDR(message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof fd);
+      out->emplace_back(fd);
+    }
+  }
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_tcp(int port_low, int port_high) {
+  int error = 0;
+  for (int port = port_low; port <= port_high; ++port) {
+    UniqueFd listener;
+    error = listen_any(AF_INET6, port, &listener);
+    if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) error = listen_any(AF_INET, port, &listener);
+    if (error == 0) return listener;
+    if (error != EADDRINUSE && error != EACCES) break;
+  }
+  const std::string ports =
+      port_low == port_high ? std::to_string(port_low) : std::to_string(port_low) + "-" + std::to_string(port_high);
+  return Status::system("cannot listen on TCP port " + ports, error);
+}
+
+Result<UniqueFd> listen_unix(const Address& address) {
+  Result<UniqueFd> fd = open_stream_socket(AF_UNIX);
+  if (!fd.is_ok()) return fd;
+  if (::bind(fd->get(), address.get(), address.length()) != 0) return Status::system("bind " + address.text(), errno);
+  const bool by_path = reinterpret_cast<const sockaddr_un*>(address.get())->sun_path[0] != '\0';
+  // Nobody can connect before listen(), so the wider mode in between opens nothing.
+  if (by_path && ::chmod(address.text().c_str(), 0600) != 0) return Status::system("chmod " + address.text(), errno);
+  if (::listen(fd->get(), kBacklog) != 0) return Status::system("listen " + address.text(), errno);
+  return fd;
+}
+
+Result<Address> local_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+    return Status::system("getsockname", errno);
+  }
+  return Address(reinterpret_cast<sockaddr*>(&storage), length);
+}
+
+Result<UniqueFd> accept_one(int listener) {
+  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd.valid()) {
+    const int error = errno;
+    // Errors of the network are those of the connection that was about to be accepted: accept(2).
+    const bool harmless = would_block(error) || error == EINTR || error == ECONNABORTED || error == EPROTO ||
+                          error == ENETDOWN || error == EHOSTDOWN || error == EHOSTUNREACH || error == ENETUNREACH;
+    if (harmless) return UniqueFd();
+    return Status::system("accept", error);
+  }
+  set_no_delay(fd.get());
+  return fd;
+}
+
+Result<UniqueFd> start_connect(const Address& address) {
+  Result<UniqueFd> fd = open_stream_socket(address.family());
+  if (!fd.is_ok()) return fd;
+  set_no_delay(fd->get());
+  if (::connect(fd->get(), address.get(), address.length()) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    if (address.family() == AF_UNIX && errno == EAGAIN) return Status(Code::kInProgress, "the listener is busy");
+    return Status::system("connect to " + address.text(), errno);
+  }
+  return fd;
+}
+
+Status connect_result(int fd) {
+  pollfd entry{fd, POLLOUT, 0};
+  if (::poll(&entry, 1, 0) == 0) return {Code::kInProgress, "connecting"};
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return Status::system("getsockopt", errno);
+  if (error != 0) return Status::system("connect", error);
+  return {};
+}
+
+void set_no_delay(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+void set_keep_alive(int fd) {
+  const int on = 1;
+  const int idle_s = 5;
+  const int interval_s = 2;
+  const int probes = 5;
+  const unsigned unacknowledged_ms = 15'000;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
+}
+
+Status PollSet::wait() {
+  const int ready = ::poll(entries_.data(), entries_.size(), timeout_ms_);
+  if (ready >= 0) return {};
+  for (pollfd& entry : entries_) entry.revents = 0;
+  return errno == EINTR ? Status() : Status::system("poll", errno);
+}
+
+Status send_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Deadline deadline) {
+  if (bytes.empty() || fds.size() > kMaxFds) return Status::internal("send_fds: nothing to send, or too many");
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
+  iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
+  }
+  for (;;) {
+    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+    // The descriptors went with the first byte; the rest follows without them.
+    if (sent > 0) return send_all(socket, bytes.subspan(static_cast<std::size_t>(sent)), deadline);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && !would_block(errno)) return Status::system("sendmsg", errno);
+    if (Status s = wait_for(socket, POLLOUT, deadline, "sending descriptors"); !s.is_ok()) return s;
+  }
+}
+
+Result<std::vector<UniqueFd>> recv_fds(int socket, std::span<std::byte> bytes, Deadline deadline) {
+  std::vector<UniqueFd> fds;
+  std::size_t received = 0;
+  while (received < bytes.size()) {
+    alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
+    iovec data{bytes.data() + received, bytes.size() - received};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    if (got == 0) return Status::remote("the peer closed the connection");
+    if (got > 0) {
+      take_descriptors(&message, &fds);
+      if ((message.msg_flags & MSG_CTRUNC) != 0) {
+        return Status(Code::kSystemError, "descriptors from the peer were lost: this process may open no more files");
+      }
+      received += static_cast<std::size_t>(got);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == ECONNRESET) return Status::remote("the peer reset the connection");
+    if (!would_block(errno)) return Status::system("recvmsg", errno);
+    if (Status s = wait_for(socket, POLLIN, deadline, "receiving descriptors"); !s.is_ok()) return s;
+  }
+  return fds;
+}
+
+Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(sent));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EPIPE || errno == ECONNRESET) return Status::remote("the peer closed the connection");
+    if (!would_block(errno)) return Status::system("send", errno);
+    if (Status s = wait_for(socket, POLLOUT, deadline, "sending"); !s.is_ok()) return s;
+  }
+  return {};
+}
+
+Status recv_all(int socket, std::span<std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::recv(socket, bytes.data(), bytes.size(), 0);
+    if (got == 0) return Status::remote("the peer closed the connection");
+    if (got > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(got));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == ECONNRESET) return Status::remote("the peer reset the connection");
+    if (!would_block(errno)) return Status::system("recv", errno);
+    if (Status s = wait_for(socket, POLLIN, deadline, "receiving"); !s.is_ok()) return s;
+  }
+  return {};
+}
+
+}  // namespace tutti::net

@@ -1,0 +1,76 @@
+// Sockets, all of them non-blocking and close-on-exec.
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "net/address.h"
+
+namespace tutti::net {
+
+// Listens on every interface, IPv4 and IPv6 (IPv4 only where there is no IPv6), on the first free port
+// of [port_low, port_high]; both 0: any port. kSystemError if none is free.
+Result<UniqueFd> listen_tcp(int port_low, int port_high);
+// Listens on a Unix address. A socket by path gets mode 0600; the caller removes the file.
+Result<UniqueFd> listen_unix(const Address& address);
+
+// The address that a socket is bound to.
+Result<Address> local_address(int fd);
+
+// One waiting connection, or an invalid fd if there is none (or the one that was there has gone).
+Result<UniqueFd> accept_one(int listener);
+
+// Begins to connect; poll for POLLOUT, then ask connect_result(). kInProgress: the listener's queue
+// is full (Unix sockets only), begin again a little later. Other errors are the connection's.
+Result<UniqueFd> start_connect(const Address& address);
+// kInProgress while connecting, ok when connected.
+Status connect_result(int fd);
+
+// TCP sockets: no delay for small messages. Harmless on Unix sockets.
+void set_no_delay(int fd);
+// TCP sockets: the kernel finds out by itself, within about 15 s, that the peer's machine is gone.
+void set_keep_alive(int fd);
+
+// What one thread waits for: descriptors, and the time at which someone wants to act.
+class PollSet {
+ public:
+  void clear(int max_wait_ms) {
+    entries_.clear();
+    timeout_ms_ = max_wait_ms;
+  }
+  std::size_t add(int fd, short events) {
+    entries_.push_back({fd, events, 0});
+    return entries_.size() - 1;
+  }
+  // Someone wants to act at `when`.
+  void wake_at(const Deadline& when) { timeout_ms_ = std::min(timeout_ms_, when.left_ms(timeout_ms_)); }
+  Status wait();
+  // Valid after wait(): the events of the entry that add() numbered.
+  [[nodiscard]] short ready(std::size_t entry) const { return entries_[entry].revents; }
+
+ private:
+  std::vector<pollfd> entries_;
+  int timeout_ms_ = 0;
+};
+
+// Sends `bytes` (at least one) with descriptors attached, over a Unix socket, waiting until it can.
+// The descriptors stay the caller's. REQUIRES: fds.size() <= 16.
+Status send_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Deadline deadline);
+// Receives exactly bytes.size() bytes and the descriptors that came with them (close-on-exec).
+// kRemoteError if the peer closes, kTimeout at the deadline.
+Result<std::vector<UniqueFd>> recv_fds(int socket, std::span<std::byte> bytes, Deadline deadline);
+
+// The whole of `bytes`, waiting until the deadline. Errors as above.
+Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline);
+Status recv_all(int socket, std::span<std::byte> bytes, Deadline deadline);
+
+}  // namespace tutti::net
