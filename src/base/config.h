@@ -12,13 +12,13 @@ namespace tutti {
 
 struct Settings {
   std::string transports = "shm,tcp";  // TUTTI_TRANSPORTS: allowed transports, in order of preference
-  std::string interface;               // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
-  int port_low = 0;                    // TUTTI_PORT_RANGE=low-high: for every listening socket; 0: any port
+  std::string interface;  // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
+  int port_low = 0;       // TUTTI_PORT_RANGE=low-high: for every listening socket; 0: any port
   int port_high = 0;
-  int tcp_streams = 0;                 // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: chosen by itself
+  int tcp_streams = 0;                           // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: chosen by itself
   std::int64_t timeout_ms = 30 * 60 * 1000;      // TUTTI_TIMEOUT_MS: of every wait in an operation
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
-  std::string algorithm;               // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
+  std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
 };
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable.

@@ -36,7 +36,9 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int kCollectives = 6;
 
-constexpr bool has_root(Collective c) { return c == Collective::kBroadcast || c == Collective::kReduce; }
+constexpr bool has_root(Collective c) {
+  return c == Collective::kBroadcast || c == Collective::kReduce;
+}
 constexpr bool reduces(Collective c) {
   return c == Collective::kAllReduce || c == Collective::kReduceScatter || c == Collective::kReduce;
 }

@@ -37,14 +37,16 @@ enum class Domain : std::uint8_t { kHost, kDevice };
 
 // What a lane can do, for the executor and the cost model.
 struct LaneTraits {
-  const char* transport = "";        // "shm", "tcp", ...
+  const char* transport = "";  // "shm", "tcp", ...
   Domain domain = Domain::kHost;
-  bool slots = false;                // reserve()/commit() work
-  bool maps_source = false;          // push() may lend the source's memory to the peer: see completed()
-  std::size_t piece_bytes = 0;       // preferred piece; a message of up to this size is taken whole
-  std::size_t capacity_bytes = 0;    // what push() takes before the peer consumes, at least one piece
-  double latency_us = 0;             // of a small message, one way
-  double bandwidth_gbs = 0;          // of a long stream, one way, 10^9 bytes a second
+  bool slots = false;              // reserve()/commit() work
+  bool maps_source = false;        // push() may lend the source's memory to the peer: see completed()
+  bool maps_any_source = false;    // with maps_source: not only memory with a region
+  std::size_t lend_bytes = 0;      // with maps_source: pushes of less are always copied
+  std::size_t piece_bytes = 0;     // preferred piece; a message of up to this size is taken whole
+  std::size_t capacity_bytes = 0;  // what push() takes before the peer consumes, at least one piece
+  double latency_us = 0;           // of a small message, one way
+  double bandwidth_gbs = 0;        // of a long stream, one way, 10^9 bytes a second
 };
 
 // User memory, as bound for one operation. `region` is the transport-neutral id of the registered or

@@ -1,0 +1,35 @@
+// The failure state of one communicator on this rank: written by whoever learns of a failure first
+// (the control tree's thread, an operation, tuttiCommAbort), seen by every wait.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tutti {
+
+class FailureState {
+ public:
+  // Any thread; one acquire load. True once the communicator has failed or was aborted.
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Any thread. The first call wins; later ones change nothing and return false.
+  bool fail(Status status);
+  // Any thread. Ok while not failed.
+  [[nodiscard]] Status status() const;
+
+  // Ranks that have said goodbye (finalized). Waiting for one of them is pointless.
+  void set_departed(int rank);
+  [[nodiscard]] bool any_departed() const { return any_departed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool departed(int rank) const;
+
+ private:
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> any_departed_{false};
+  mutable std::mutex mutex_;
+  Status status_;
+  std::vector<int> departed_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,262 @@
+// Large messages: every lane at its own step, byte by byte as dependencies allow. See cpu_executor.h.
+#include <algorithm>
+#include <cstring>
+
+#include "executor/cpu_executor.h"
+
+namespace tutti::executor {
+namespace {
+
+using schedule::Buffer;
+using schedule::Step;
+using schedule::StepKind;
+
+// How much a step handles at a time: in and out together stay well inside a level-2 cache.
+constexpr std::size_t kPieceBytes = 64 * 1024;
+// Outputs larger than this are written past the cache.
+constexpr std::size_t kStreamingBytes = 8 * 1024 * 1024;
+constexpr std::size_t kLine = 64;
+
+bool would_lend(const transport::LaneTraits& traits, const transport::Source& source, std::size_t n) {
+  return traits.maps_source && n >= traits.lend_bytes && (traits.maps_any_source || source.region != 0);
+}
+
+}  // namespace
+
+std::uint32_t CpuExecutor::count_slices(const Operation& op) {
+  const Plan& plan = *op.plan;
+  if (!plan.schedule.sliceable || plan.slice_chunk_bytes == 0) return 1;
+  const std::size_t slice_bytes = plan.slice_chunk_bytes * plan.schedule.shape.chunks_per_block();
+  return static_cast<std::uint32_t>((op.block_elements * op.element_bytes + slice_bytes - 1) / slice_bytes);
+}
+
+void CpuExecutor::prepare(const Operation& op) {
+  const Plan& plan = *op.plan;
+  op_ = &op;
+  status_ = {};
+  slices_ = std::max<std::uint32_t>(1, count_slices(op));
+  const std::size_t lines = kLine / op.element_bytes * plan.schedule.shape.chunks_per_block();
+  slice_elements_ = (op.block_elements + slices_ - 1) / slices_;
+  if (slices_ > 1) slice_elements_ = (slice_elements_ + lines - 1) / lines * lines;
+  open_slices_ = 0;
+  states_.resize(std::max(states_.size(), std::size_t{kWindow} * plan.schedule.steps.size()));
+  lanes_left_.assign(kWindow, 0);
+  cursors_.assign(plan.lanes.size(), {});
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
+    if (plan.lanes[i].sends) cursors_[i].released = plan.lanes[i].link->send().taken();
+  }
+  streaming_ = op.block_elements * op.element_bytes * plan.schedule.shape.blocks > kStreamingBytes;
+}
+
+// Slice s may begin when all lanes have left slice s - kWindow, whose states it takes over.
+bool CpuExecutor::open_slice(std::uint32_t slice) {
+  if (slice < open_slices_) return true;
+  if (lanes_left_[slice % kWindow] != 0) return false;
+  open_states(slice);
+  lanes_left_[slice % kWindow] = static_cast<std::uint32_t>(op_->plan->lanes.size());
+  open_slices_ = slice + 1;
+  return true;
+}
+
+void CpuExecutor::open_states(std::uint32_t slice) {
+  const schedule::Schedule& schedule = op_->plan->schedule;
+  const std::size_t begin = std::min(op_->block_elements, slice * slice_elements_);
+  const std::size_t extent = std::min(slice_elements_, op_->block_elements - begin);
+  const schedule::Layout layout(schedule.shape, op_->block_elements, op_->element_bytes, begin, extent);
+  for (std::uint32_t i = 0; i < schedule.steps.size(); ++i) {
+    const schedule::ByteRange r = layout.bytes(schedule.steps[i].range());
+    state_of(slice, i) = {r.begin, r.size, 0, 0};
+  }
+}
+
+bool CpuExecutor::finished() const {
+  const Plan& plan = *op_->plan;
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
+    if (cursors_[i].slice < slices_) return false;
+    if (plan.lanes[i].sends && cursors_[i].release_slice < slices_) return false;
+  }
+  return true;
+}
+
+Status CpuExecutor::run_by_lanes(const Operation& op) {
+  prepare(op);
+  const auto lanes = static_cast<std::uint32_t>(op.plan->lanes.size());
+  for (;;) {
+    bool moved = false;
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) moved |= advance(lane);
+    if (!status_.is_ok()) [[unlikely]]
+      return status_;
+    if (moved) {
+      waiter_.progress();
+    } else if (finished()) {
+      return {};
+    } else if (Status s = waiter_.idle(); !s.is_ok()) {
+      return s;
+    }
+  }
+}
+
+bool CpuExecutor::advance(std::uint32_t index) {
+  const Lane& lane = op_->plan->lanes[index];
+  Cursor& c = cursors_[index];
+  bool moved = false;
+  while (c.slice < slices_ && open_slice(c.slice)) {
+    const std::uint32_t step = lane.steps[c.position];
+    StepState& state = state_of(c.slice, step);
+    if (state.done < state.size) {
+      current_slice_ = c.slice;
+      const bool worked = work(index, step, state);
+      moved |= worked;
+      // One piece, then the other lanes have their turn, unless the step is done.
+      if (state.done < state.size) break;
+    }
+    if (++c.position == lane.steps.size()) {
+      c.position = 0;
+      if (!lane.sends) leave_slice(c.slice);
+      ++c.slice;
+      moved = true;
+    }
+  }
+  if (lane.sends) release_sends(index);
+  return moved;
+}
+
+// How far step `index` may go: up to the first byte that a step it depends on has not finished with.
+std::size_t CpuExecutor::ready_limit(std::uint32_t index, const StepState& state) const {
+  const schedule::Schedule& schedule = op_->plan->schedule;
+  std::size_t limit = state.size;
+  const StepState* slice = &states_[(current_slice_ % kWindow) * schedule.steps.size()];
+  for (const std::uint32_t d : schedule.dependencies_of(schedule.steps[index])) {
+    const StepState& other = slice[d];
+    const std::size_t passed = schedule.steps[d].kind == StepKind::kSend ? other.released : other.done;
+    if (passed == other.size) continue;
+    const std::size_t frontier = other.begin + passed;
+    limit = std::min(limit, frontier > state.begin ? frontier - state.begin : 0);
+  }
+  return limit;
+}
+
+bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState& state) {
+  const Lane& lane = op_->plan->lanes[lane_index];
+  const Step& step = op_->plan->schedule.steps[index];
+  // Bytes are handled in whole elements; all sizes are multiples of one.
+  const std::size_t limit = ready_limit(index, state) / op_->element_bytes * op_->element_bytes;
+  if (limit <= state.done) return false;
+  if (schedule::is_local(step.kind)) return local_some(step, state, limit);
+  if (lane.sends) return send_some(lane, step, state, limit);
+  return receive_some(lane, index, state, limit);
+}
+
+bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state, std::size_t limit) {
+  const transport::Source& source = op_->buffers[static_cast<int>(step.source)];
+  transport::SendLane& out = lane.link->send();
+  const std::size_t n = out.push(op_->print, source, state.begin + state.done, limit - state.done);
+  state.done += n;
+  return n > 0;
+}
+
+// Follows completed(): which sends' sources the transport will not read again.
+void CpuExecutor::release_sends(std::uint32_t index) {
+  const Lane& lane = op_->plan->lanes[index];
+  Cursor& c = cursors_[index];
+  if (c.release_slice == slices_) return;
+  const std::uint64_t completed = lane.link->send().completed();
+  while (c.release_slice < std::min(slices_, open_slices_)) {
+    StepState& state = state_of(c.release_slice, lane.steps[c.release_position]);
+    state.released = std::min<std::uint64_t>(state.done, completed - c.released);
+    if (state.released < state.size) return;
+    // A step of no bytes is released when the lane has passed it.
+    if (c.release_slice == c.slice && c.release_position == c.position) return;
+    c.released += state.size;
+    if (++c.release_position == lane.steps.size()) {
+      c.release_position = 0;
+      leave_slice(c.release_slice);
+      ++c.release_slice;
+    }
+  }
+}
+
+bool CpuExecutor::local_some(const Step& step, StepState& state, std::size_t limit) {
+  const std::size_t n = std::min(limit - state.done, kPieceBytes);
+  run_local(*op_, step, {state.begin + state.done, n}, streaming_ && step.target == Buffer::kOutput);
+  state.done += n;
+  return true;
+}
+
+bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit) {
+  const Step& step = op_->plan->schedule.steps[index];
+  const Forward& forward = op_->plan->forward[index];
+  transport::RecvLane& in = lane.link->recv();
+  const std::size_t offset = state.begin + state.done;
+  const std::size_t wanted = limit - state.done;
+  transport::RecvLane::View view;
+  if (step.kind == StepKind::kRecv && forward.send == kNone && !in.traits().slots) {
+    const std::size_t n = in.pull(target_of(*op_, step) + offset, wanted, &view.print);
+    if (n > 0) {
+      state.done += n;
+      return view.print == op_->print || fail(mismatch(op_->plan->schedule.rank, op_->print, lane.peer, view.print));
+    }
+  }
+  view = in.peek(wanted);
+  const std::size_t n = std::min({view.size, wanted, kPieceBytes}) / op_->element_bytes * op_->element_bytes;
+  if (n == 0) return false;
+  if (view.print != op_->print) [[unlikely]] {
+    return fail(mismatch(op_->plan->schedule.rank, op_->print, lane.peer, view.print));
+  }
+  bool moved = false;
+  if (forward.send != kNone && forward_some(lane, index, state, view, n, &moved)) return moved;
+  store(*op_, step, offset, view.data, n, streaming_ && step.target == Buffer::kOutput);
+  in.consume(n);
+  state.done += n;
+  return true;
+}
+
+// Receives (and combines) straight into the outgoing slot of the step that forwards the value. Returns
+// whether that was the thing to do; *moved says whether a slot was free.
+bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState& state,
+                               const transport::RecvLane::View& view, std::size_t n, bool* moved) {
+  const Forward& forward = op_->plan->forward[index];
+  const Lane& out_lane = op_->plan->lanes[forward.lane];
+  const Cursor& c = cursors_[forward.lane];
+  StepState& send = state_of(current_slice_, forward.send);
+  // Only if the send is at the head of its lane and has sent all that came before this piece.
+  if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send || send.done != state.done) return false;
+  transport::SendLane& out = out_lane.link->send();
+  const Step& step = op_->plan->schedule.steps[index];
+  const transport::Source& source = op_->buffers[static_cast<int>(step.target)];
+  if (would_lend(out.traits(), source, state.size)) return false;
+  const std::span<std::byte> room = out.reserve(n);
+  if (room.empty()) {
+    // Rather wait for a slot than go through memory; but never for ever: when nothing at all moves,
+    // the value is stored, which needs no slot.
+    return out.traits().slots && !waiter_.stalled();
+  }
+  n = std::min(n, room.size()) / op_->element_bytes * op_->element_bytes;
+  const std::size_t offset = state.begin + state.done;
+  if (step.kind == StepKind::kRecvReduce) {
+    combine(*op_, step, room.data(), source_of(*op_, step) + offset, view.data, n, false);
+  } else {
+    std::memcpy(room.data(), view.data, n);
+  }
+  if (!forward.only) {
+    std::byte* target = target_of(*op_, step) + offset;
+    if (streaming_ && step.target == Buffer::kOutput) {
+      reduction::copy_streaming(target, room.data(), n);
+    } else {
+      std::memcpy(target, room.data(), n);
+    }
+  }
+  out.commit(op_->print, n);
+  send.done += n;
+  lane.link->recv().consume(n);
+  state.done += n;
+  *moved = true;
+  return true;
+}
+
+bool CpuExecutor::fail(Status status) {
+  status_ = std::move(status);
+  return false;
+}
+
+}  // namespace tutti::executor

@@ -1,0 +1,66 @@
+#include "executor/cpu_executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::executor {
+
+using schedule::Step;
+using schedule::StepKind;
+
+Status CpuExecutor::run(const Operation& op) {
+  const Plan& plan = *op.plan;
+  waiter_.begin(plan.links);
+  // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units.
+  const std::uint32_t parts = plan.schedule.shape.chunks_per_block();
+  const std::size_t block_bytes = op.block_elements * op.element_bytes;
+  const std::size_t chunk_bytes = parts == 1 ? block_bytes : block_bytes / parts + 128;
+  if (chunk_bytes * plan.max_step_chunks <= plan.in_order_bytes && chunk_bytes <= plan.slice_chunk_bytes) {
+    return run_in_order(op);
+  }
+  return run_by_lanes(op);
+}
+
+void CpuExecutor::combine(const Operation& op, const Step& s, std::byte* target, const std::byte* local,
+                          const std::byte* received, std::size_t bytes, bool streaming) const {
+  const std::size_t count = bytes / op.element_bytes;
+  if (streaming) {
+    op.kernels->combine_streaming(target, local, received, count);
+  } else {
+    op.kernels->combine(target, local, received, count);
+  }
+  if (s.final && op.divisor > 1) op.kernels->finish(target, count, op.divisor);
+}
+
+void CpuExecutor::store(const Operation& op, const Step& s, std::size_t offset, const std::byte* received,
+                        std::size_t bytes, bool streaming) const {
+  std::byte* target = target_of(op, s) + offset;
+  if (s.kind == StepKind::kRecvReduce) {
+    // An average divides in place right after: then the target had better stay in the cache.
+    combine(op, s, target, source_of(op, s) + offset, received, bytes, streaming && op.divisor == 0);
+  } else if (streaming) {
+    reduction::copy_streaming(target, received, bytes);
+  } else {
+    std::memcpy(target, received, bytes);
+  }
+}
+
+void CpuExecutor::run_local(const Operation& op, const Step& s, schedule::ByteRange r, bool streaming) const {
+  std::byte* target = target_of(op, s) + r.begin;
+  const std::byte* source = source_of(op, s) + r.begin;
+  if (s.kind == StepKind::kReduce) {
+    combine(op, s, target, source, target, r.size, false);
+  } else if (target != source) {
+    if (streaming) {
+      reduction::copy_streaming(target, source, r.size);
+    } else {
+      std::memcpy(target, source, r.size);
+    }
+  }
+}
+
+std::unique_ptr<Executor> make_cpu_executor(Waiter& waiter) {
+  return std::make_unique<CpuExecutor>(waiter);
+}
+
+}  // namespace tutti::executor

@@ -1,0 +1,98 @@
+// The executor for host memory. Two ways through the same steps:
+//  - in order: messages that fit one piece. Steps run one after another, as the schedule lists them
+//    (proven free of deadlock with one buffered message per lane), without any bookkeeping;
+//  - by lanes: everything larger. Each lane works at its own step; a step moves as many bytes as the
+//    steps it depends on have passed (watermarks). Blocks are cut into slices, so that what is in
+//    flight stays in the cache and forwarding can be fused; lanes may be up to kWindow slices apart.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "executor/executor.h"
+
+namespace tutti::executor {
+
+class CpuExecutor final : public Executor {
+ public:
+  explicit CpuExecutor(Waiter& waiter) : waiter_(waiter) {}
+  Status run(const Operation& operation) override;
+
+ private:
+  static constexpr std::uint32_t kWindow = 4;
+
+  // One step in one slice.
+  struct StepState {
+    std::size_t begin = 0;  // offset in the vector
+    std::size_t size = 0;
+    std::size_t done = 0;      // bytes this step has finished with, except:
+    std::size_t released = 0;  // for a send, bytes that the transport will not read again
+  };
+  // Where a lane is.
+  struct Cursor {
+    std::uint32_t slice = 0;
+    std::uint32_t position = 0;       // in Lane::steps
+    std::uint32_t release_slice = 0;  // sends: the first step not yet released
+    std::uint32_t release_position = 0;
+    std::uint64_t released = 0;  // stream offset where that step began
+  };
+
+  // -- in order (cpu_in_order.cc)
+  Status run_in_order(const Operation& op);
+  Status send_all(const Operation& op, const schedule::Step& s, transport::Link& link, schedule::ByteRange r);
+  Status receive_all(const Operation& op, const schedule::Step& s, transport::Link& link, schedule::ByteRange r);
+
+  // -- by lanes (cpu_by_lanes.cc)
+  Status run_by_lanes(const Operation& op);
+  // In how many slices every rank runs the operation.
+  [[nodiscard]] static std::uint32_t count_slices(const Operation& op);
+  void prepare(const Operation& op);
+  bool open_slice(std::uint32_t slice);
+  void open_states(std::uint32_t slice);
+  void leave_slice(std::uint32_t slice) { --lanes_left_[slice % kWindow]; }
+  [[nodiscard]] bool finished() const;
+  // Moves what can move. Returns whether anything did; an error in status_.
+  bool advance(std::uint32_t lane);
+  bool work(std::uint32_t lane, std::uint32_t index, StepState& state);
+  bool send_some(const Lane& lane, const schedule::Step& step, StepState& state, std::size_t limit);
+  bool receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit);
+  bool forward_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
+                    std::size_t n, bool* moved);
+  bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);
+  void release_sends(std::uint32_t lane);
+  [[nodiscard]] std::size_t ready_limit(std::uint32_t index, const StepState& state) const;
+  [[nodiscard]] StepState& state_of(std::uint32_t slice, std::uint32_t index) {
+    return states_[(slice % kWindow) * op_->plan->schedule.steps.size() + index];
+  }
+  bool fail(Status status);
+
+  // -- both (cpu_executor.cc)
+  [[nodiscard]] static std::byte* target_of(const Operation& op, const schedule::Step& s) {
+    return const_cast<std::byte*>(op.buffers[static_cast<int>(s.target)].base);
+  }
+  [[nodiscard]] static const std::byte* source_of(const Operation& op, const schedule::Step& s) {
+    return op.buffers[static_cast<int>(s.source)].base;
+  }
+  // target = source (op) received, and the division of an average where the step completes it.
+  void combine(const Operation& op, const schedule::Step& s, std::byte* target, const std::byte* local,
+               const std::byte* received, std::size_t bytes, bool streaming) const;
+  void store(const Operation& op, const schedule::Step& s, std::size_t offset, const std::byte* received,
+             std::size_t bytes, bool streaming) const;
+  void run_local(const Operation& op, const schedule::Step& s, schedule::ByteRange r, bool streaming) const;
+
+  Waiter& waiter_;
+
+  // State of one run_by_lanes().
+  const Operation* op_ = nullptr;
+  std::vector<StepState> states_;          // kWindow x steps
+  std::vector<Cursor> cursors_;            // per lane
+  std::vector<std::uint32_t> lanes_left_;  // per slice in the window: lanes that have not finished it
+  std::uint32_t slices_ = 1;
+  std::size_t slice_elements_ = 0;
+  std::uint32_t open_slices_ = 0;    // slices [0, open_slices_) have been opened
+  std::uint32_t current_slice_ = 0;  // of the lane at work
+  bool streaming_ = false;           // outputs are larger than the cache
+  Status status_;
+};
+
+}  // namespace tutti::executor

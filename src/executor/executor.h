@@ -1,0 +1,50 @@
+// Runs a plan on data. An Operation is one call, bound: a few pointers and sizes, no allocation.
+//
+// Addresses. A chunk's place is buffers[b].base + Layout offset, in one coordinate for all buffers (see
+// schedule/layout.h). The caller therefore shifts the base of a buffer that holds only one block: for
+// reduce-scatter, the output's base is recvbuff - rank * block bytes; for all-gather, the input's base
+// is sendbuff - rank * block bytes.
+#pragma once
+
+#include <cstddef>
+
+#include "base/status.h"
+#include "executor/plan.h"
+#include "executor/waiter.h"
+#include "reduction/reduction.h"
+#include "schedule/layout.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+struct Operation {
+  const Plan* plan = nullptr;
+  transport::Fingerprint print;
+  transport::Source buffers[schedule::kBuffers];  // by schedule::Buffer; scratch may be null if unused
+  std::size_t block_elements = 0;                 // elements of one block (of the whole vector if one block)
+  std::size_t element_bytes = 1;
+  const reduction::Kernels* kernels = nullptr;  // null where nothing is reduced
+  std::size_t divisor = 0;                      // of an average; 0: none
+};
+
+// One per communicator and memory domain. run() is called by one thread at a time.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Returns when this rank's part is complete and its buffers are free. After an error the links hold
+  // half-finished streams: the communicator is failed.
+  virtual Status run(const Operation& operation) = 0;
+};
+
+// For host memory: the calling thread moves and combines the bytes. `waiter` outlives it.
+std::unique_ptr<Executor> make_cpu_executor(Waiter& waiter);
+
+// The error of two ranks whose calls differ; `peer` sent `theirs`, this rank runs `ours`.
+Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, std::int32_t peer,
+                const transport::Fingerprint& theirs);
+
+// Fingerprints carry a call so that the error can print it.
+transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type, ReduceOp op,
+                                        std::int32_t root, std::size_t count);
+
+}  // namespace tutti::executor

@@ -1,0 +1,99 @@
+#include "executor/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace tutti::executor {
+namespace {
+
+using schedule::Buffer;
+using schedule::Schedule;
+using schedule::Step;
+using schedule::StepKind;
+
+void sort_into_lanes(Plan* plan) {
+  std::map<std::tuple<std::int32_t, bool>, std::uint32_t> index;
+  const auto& steps = plan->schedule.steps;
+  plan->lane_of.resize(steps.size());
+  for (std::uint32_t i = 0; i < steps.size(); ++i) {
+    const Step& s = steps[i];
+    const bool sends = s.kind == StepKind::kSend;
+    const auto [it, added] = index.try_emplace({schedule::is_local(s.kind) ? -1 : s.peer, sends},
+                                               static_cast<std::uint32_t>(plan->lanes.size()));
+    if (added) plan->lanes.push_back({plan->link_of[i], s.peer, sends, {}});
+    plan->lanes[it->second].steps.push_back(i);
+    plan->lane_of[i] = it->second;
+  }
+}
+
+bool overlap(const Step& a, const Step& b) {
+  return a.chunk < b.chunk + b.chunks && b.chunk < a.chunk + a.chunks;
+}
+
+// Memory cells as the Builder counts them: an in-place call makes input and output one.
+bool same_cell(Buffer a, Buffer b) {
+  return (a == Buffer::kScratch) == (b == Buffer::kScratch);
+}
+
+// Whether the value that step i writes is read by nobody but `reader`, and neither stays as a result.
+bool dead_but_for(const Schedule& schedule, std::uint32_t i, std::uint32_t reader) {
+  const Step& writer = schedule.steps[i];
+  for (std::uint32_t j = i + 1; j < schedule.steps.size(); ++j) {
+    const Step& s = schedule.steps[j];
+    if (!overlap(writer, s)) continue;
+    if (j != reader && schedule::reads_source(s.kind) && same_cell(s.source, writer.target)) return false;
+    if (j != reader && s.kind == StepKind::kReduce && same_cell(s.target, writer.target)) return false;
+    const bool covers = s.chunk <= writer.chunk && s.chunk + s.chunks >= writer.chunk + writer.chunks;
+    if (schedule::writes_target(s.kind) && s.target == writer.target && covers) return true;
+    if (schedule::writes_target(s.kind) && same_cell(s.target, writer.target)) return false;
+  }
+  return writer.target == Buffer::kScratch;
+}
+
+void find_forwards(Plan* plan) {
+  const Schedule& schedule = plan->schedule;
+  plan->forward.resize(schedule.steps.size());
+  for (std::uint32_t j = 0; j < schedule.steps.size(); ++j) {
+    const Step& send = schedule.steps[j];
+    if (send.kind != StepKind::kSend || send.dependencies != 1) continue;
+    const std::uint32_t i = schedule.dependencies_of(send)[0];
+    const Step& recv = schedule.steps[i];
+    if (!schedule::is_recv(recv.kind) || recv.range() != send.range() || recv.target != send.source) continue;
+    if (plan->forward[i].send != kNone) continue;
+    plan->forward[i] = {j, plan->lane_of[j], dead_but_for(schedule, i, j)};
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule schedule,
+                                           std::vector<transport::Link*> links, std::size_t slice_chunk_bytes) {
+  auto plan = std::make_unique<Plan>();
+  plan->algorithm = std::move(algorithm);
+  plan->schedule = std::move(schedule);
+  plan->link_of = std::move(links);
+  plan->slice_chunk_bytes = slice_chunk_bytes;
+  sort_into_lanes(plan.get());
+  find_forwards(plan.get());
+  plan->in_order_bytes = SIZE_MAX;
+  for (const Lane& lane : plan->lanes) {
+    if (lane.link == nullptr) continue;
+    if (std::find(plan->links.begin(), plan->links.end(), lane.link) == plan->links.end()) {
+      plan->links.push_back(lane.link);
+    }
+    if (!lane.sends) continue;
+    const transport::LaneTraits& traits = lane.link->send().traits();
+    plan->in_order_bytes = std::min(plan->in_order_bytes, std::min(traits.piece_bytes, traits.capacity_bytes));
+    // In order, nothing watches what the peer still reads: stay below what would be lent.
+    if (traits.maps_source)
+      plan->in_order_bytes =
+          std::min(plan->in_order_bytes, traits.lend_bytes - std::min<std::size_t>(1, traits.lend_bytes));
+  }
+  for (const Step& s : plan->schedule.steps) {
+    plan->max_step_chunks = std::max<std::uint32_t>(plan->max_step_chunks, s.chunks);
+  }
+  return plan;
+}
+
+}  // namespace tutti::executor

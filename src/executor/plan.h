@@ -1,0 +1,70 @@
+// A schedule made ready to run on this rank's links: which lane carries each step, which steps can be
+// fused. Made once per (algorithm, root) and kept; holds no sizes and no addresses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "schedule/schedule.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+inline constexpr std::uint32_t kNone = UINT32_MAX;
+
+// The steps of one (peer, direction), or the local steps (link == null), in schedule order.
+struct Lane {
+  transport::Link* link = nullptr;
+  std::int32_t peer = -1;
+  bool sends = false;
+  std::vector<std::uint32_t> steps;
+};
+
+// What a receiving step can do besides storing: hand each piece to the send that forwards it.
+struct Forward {
+  std::uint32_t send = kNone;  // the step that sends on what this one receives, if it depends on it alone
+  std::uint32_t lane = kNone;  // that step's lane
+  // Nothing else reads the value, and it is overwritten later or not owed: if the whole of it is
+  // forwarded in flight it need not be stored.
+  bool only = false;
+};
+
+struct Plan {
+  std::string algorithm;
+  schedule::Schedule schedule;
+  std::vector<Lane> lanes;
+  std::vector<std::uint32_t> lane_of;     // per step
+  std::vector<transport::Link*> link_of;  // per step; null for local steps
+  std::vector<Forward> forward;           // per step
+  std::vector<transport::Link*> links;    // distinct
+  std::uint32_t max_step_chunks = 0;      // of any step
+  std::size_t in_order_bytes = 0;         // messages up to this size may run in schedule order
+  // Chunks larger than this are cut (where the schedule allows it) and the schedule runs on slices.
+  // The same on every rank, whatever its links: it fixes the order of bytes in the lanes.
+  std::size_t slice_chunk_bytes = 0;
+};
+
+// REQUIRES: link_to(peer) for every peer of the schedule; it outlives the plan.
+template <class LinkTo>
+std::unique_ptr<Plan> make_plan(std::string algorithm, schedule::Schedule schedule, LinkTo link_to,
+                                std::size_t slice_chunk_bytes);
+
+// The part of make_plan that does not depend on how links are found. `links` holds one entry per step,
+// null for local steps.
+std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, schedule::Schedule schedule,
+                                           std::vector<transport::Link*> links, std::size_t slice_chunk_bytes);
+
+template <class LinkTo>
+std::unique_ptr<Plan> make_plan(std::string algorithm, schedule::Schedule schedule, LinkTo link_to,
+                                std::size_t slice_chunk_bytes) {
+  std::vector<transport::Link*> links;
+  links.reserve(schedule.steps.size());
+  for (const schedule::Step& s : schedule.steps)
+    links.push_back(schedule::is_local(s.kind) ? nullptr : link_to(s.peer));
+  return make_plan_from_links(std::move(algorithm), std::move(schedule), std::move(links), slice_chunk_bytes);
+}
+
+}  // namespace tutti::executor

@@ -1,0 +1,105 @@
+#include "executor/waiter.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace tutti::executor {
+namespace {
+
+// A rank that leaves has completed its last operation, so what it sent is on its way: this long after
+// the goodbye, nothing more comes.
+constexpr std::int64_t kDepartedGraceNs = 200'000'000;
+constexpr std::uint32_t kYieldsPerLook = 32;
+
+}  // namespace
+
+Result<std::unique_ptr<Waiter>> Waiter::create(const transport::Doorbell& doorbell, const FailureState& failure,
+                                               bool crowded, std::int64_t timeout_ms) {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return Status::system("epoll_create1", errno);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, doorbell.fd(), &event) != 0) return Status::system("epoll_ctl", errno);
+  return std::unique_ptr<Waiter>(new Waiter(doorbell, failure, crowded, timeout_ms, std::move(epoll)));
+}
+
+Status Waiter::add_link(transport::Link& link, std::int32_t peer) {
+  known_.push_back({&link, peer});
+  if (link.wait_fd() < 0) return {};
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.wait_fd(), &event) != 0) return Status::system("epoll_ctl", errno);
+  return {};
+}
+
+Status Waiter::look_for_trouble(std::int64_t now) {
+  for (transport::Link* link : links_) {
+    if (Status s = link->recv().status(); !s.is_ok()) return s;
+    if (Status s = link->send().status(); !s.is_ok()) return s;
+  }
+  if (now > deadline_ns_) {
+    return Status::timeout("no progress for " + std::to_string(timeout_ns_ / 1'000'000) + " ms");
+  }
+  if (!failure_.any_departed()) return {};
+  for (transport::Link* link : links_) {
+    const auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.link == link; });
+    if (known == known_.end() || !failure_.departed(known->peer)) continue;
+    if (departed_since_ns_ == 0) departed_since_ns_ = now;
+    if (now - departed_since_ns_ < kDepartedGraceNs) return {};
+    return Status::remote("rank " + std::to_string(known->peer) + " has left the communicator");
+  }
+  return {};
+}
+
+Status Waiter::idle_slowly() {
+  if (failure_.failed()) [[unlikely]]
+    return failure_.status();
+  const std::uint32_t yields = idle_count_ - spins_;
+  if (yields % kYieldsPerLook == 1) {
+    const std::int64_t now = now_ns();
+    if (yields == 1) {
+      yielding_since_ns_ = now;
+      departed_since_ns_ = 0;
+      // The deadline counts from the last progress, so a long but living operation may take its time.
+      deadline_ns_ = now + timeout_ns_;
+    }
+    if (Status s = look_for_trouble(now); !s.is_ok()) return s;
+    if (now - yielding_since_ns_ > kYieldNs) {
+      sleep(now);
+      return {};
+    }
+  }
+  ::sched_yield();
+  return {};
+}
+
+void Waiter::sleep(std::int64_t now) {
+  const auto armed = [&] {
+    return std::all_of(links_.begin(), links_.end(), [](transport::Link* link) { return link->arm(); });
+  };
+  // Twice: the first publishes that this rank sleeps, the fence makes every peer see that before it
+  // next acts, the second sees what peers did in between.
+  bool quiet = armed();
+  if (quiet) {
+    transport::heavy_fence();
+    quiet = armed();
+  }
+  if (quiet) {
+    const int longest = transport::heavy_fence_works() ? kMaxSleepMs : transport::kUnfencedSleepMs;
+    const std::int64_t left_ms = (deadline_ns_ - now) / 1'000'000 + 1;
+    std::array<epoll_event, 8> events{};
+    (void)::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                       static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
+  }
+  for (transport::Link* link : links_) link->disarm();
+  if (!quiet) ::sched_yield();
+  doorbell_.clear();
+  // Look at once for trouble and sleep again if nothing has come.
+  idle_count_ = spins_ + kYieldsPerLook * 2;
+}
+
+}  // namespace tutti::executor

@@ -1,0 +1,93 @@
+// How a rank waits: the one policy for every wait of an operation. Spin for a while, then yield the
+// processor, then sleep until a peer acts. Where the machine has more ranks than processors it yields
+// from the start: whoever it waits for may need this processor.
+//
+// Every wait ends: idle() returns an error once the communicator has failed, a lane has failed, a peer
+// that is waited for has left, or the deadline of the operation has passed.
+//
+// Threads: used by the one thread that runs operations. FailureState may be written by others.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/failure.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "transport/doorbell.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+class Waiter {
+ public:
+  // crowded: more ranks than processors on this machine. doorbell and failure outlive the waiter.
+  static Result<std::unique_ptr<Waiter>> create(const transport::Doorbell& doorbell, const FailureState& failure,
+                                                bool crowded, std::int64_t timeout_ms);
+
+  // A link that operations may wait for, and the rank at its other end.
+  Status add_link(transport::Link& link, std::int32_t peer);
+
+  // At the start of an operation; what() in messages of the deadline.
+  void begin(std::span<transport::Link* const> links) {
+    links_ = links;
+    idle_count_ = 0;
+    deadline_ns_ = 0;
+  }
+  // Something moved.
+  void progress() { idle_count_ = 0; }
+  // Nothing could move: waits a little.
+  Status idle() {
+    const std::uint32_t count = idle_count_++;
+    if (count < spins_) {
+      if (count >= kHotSpins) _mm_pause();
+      return {};
+    }
+    return idle_slowly();
+  }
+  // Whether nothing has moved for longer than a peer that is running needs to move something.
+  [[nodiscard]] bool stalled() const { return idle_count_ > stall_; }
+
+ private:
+  // The first looks cost nothing but themselves: a pause takes longer than a cache miss.
+  static constexpr std::uint32_t kHotSpins = 64;
+  static constexpr std::uint32_t kSpins = 2000;
+  static constexpr std::int64_t kYieldNs = 2'000'000;
+  static constexpr int kMaxSleepMs = 50;
+
+  Waiter(const transport::Doorbell& doorbell, const FailureState& failure, bool crowded, std::int64_t timeout_ms,
+         UniqueFd epoll)
+      : doorbell_(doorbell),
+        failure_(failure),
+        spins_(crowded ? 0 : kSpins),
+        stall_(crowded ? 0 : kHotSpins),
+        timeout_ns_(timeout_ms * 1'000'000),
+        epoll_(std::move(epoll)) {}
+  Status idle_slowly();
+  Status look_for_trouble(std::int64_t now);
+  void sleep(std::int64_t now);
+
+  const transport::Doorbell& doorbell_;
+  const FailureState& failure_;
+  const std::uint32_t spins_;
+  const std::uint32_t stall_;
+  const std::int64_t timeout_ns_;
+  UniqueFd epoll_;
+  std::span<transport::Link* const> links_;
+  std::uint32_t idle_count_ = 0;
+  std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet
+  std::int64_t yielding_since_ns_ = 0;
+  std::int64_t departed_since_ns_ = 0;
+  struct Known {
+    transport::Link* link;
+    std::int32_t peer;
+  };
+  std::vector<Known> known_;
+};
+
+}  // namespace tutti::executor

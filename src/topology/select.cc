@@ -1,0 +1,78 @@
+#include "topology/select.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace tutti::topology {
+namespace {
+
+using algorithms::AlgorithmEntry;
+using algorithms::LinkCosts;
+
+std::string names_of(Collective collective) {
+  std::string names;
+  for (const AlgorithmEntry& e : algorithms::catalog()) {
+    if (e.collective == collective) names += std::string(names.empty() ? "" : ", ") + e.name;
+  }
+  return names;
+}
+
+bool any_has(const std::string& name) {
+  const auto all = algorithms::catalog();
+  return std::any_of(all.begin(), all.end(), [&](const AlgorithmEntry& e) { return name == e.name; });
+}
+
+// The forced entry, null if none is forced for this collective.
+Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
+                                           const std::string& forced) {
+  std::istringstream words(forced);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto colon = word.find(':');
+    const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
+    if (!any_has(name)) return Status::invalid_usage("algorithm \"" + name + "\" does not exist");
+    if (colon != std::string::npos && word.substr(0, colon) != name_of(collective)) continue;
+    const AlgorithmEntry* entry = algorithms::find(collective, name);
+    if (entry != nullptr && entry->supports(world)) return entry;
+    if (colon == std::string::npos) continue;
+    return Status::invalid_usage("algorithm \"" + word + "\" " +
+                                 (entry == nullptr
+                                      ? "does not exist; there are " + names_of(collective)
+                                      : "does not serve " + std::to_string(world.ranks) + " ranks on these hosts"));
+  }
+  return static_cast<const AlgorithmEntry*>(nullptr);
+}
+
+}  // namespace
+
+LinkCosts link_costs(const Conditions& c) {
+  LinkCosts costs;
+  // Measured on one machine; only the ratios decide. A message between ranks that must share a
+  // processor costs a switch of context.
+  costs.intra_alpha_us = !c.shared_memory ? 15.0 : c.crowded ? 2.0 : 0.3;
+  costs.intra_beta_us_per_byte = !c.shared_memory ? 4e-4 : 1e-4;
+  costs.gamma_us_per_byte = 3e-5;
+  costs.inter_alpha_us = 20.0;
+  costs.inter_beta_us_per_byte = 4e-4;
+  return costs;
+}
+
+Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,
+                                     const Conditions& conditions, const std::string& forced) {
+  const Collective of = collective == Collective::kBarrier ? Collective::kAllReduce : collective;
+  auto chosen = forced_entry(of, world, forced);
+  if (!chosen.is_ok() || *chosen != nullptr) return chosen;
+  const LinkCosts costs = link_costs(conditions);
+  const AlgorithmEntry* best = nullptr;
+  double best_us = 0;
+  for (const AlgorithmEntry& e : algorithms::catalog()) {
+    if (e.collective != of || !e.supports(world)) continue;
+    const double us = e.cost_us(world, static_cast<double>(bytes), costs);
+    if (best != nullptr && us >= best_us) continue;
+    best = &e;
+    best_us = us;
+  }
+  if (best == nullptr) return Status::internal(std::string("no algorithm for ") + name_of(collective));
+  return best;
+}
+
+}  // namespace tutti::topology

@@ -1,0 +1,36 @@
+// How a sleeping rank is woken by peers that share memory with it: an eventfd of its own, which every
+// such peer holds a copy of.
+//
+// Who is about to sleep publishes a flag in shared memory, makes every other thread's stores visible
+// (heavy_fence), looks once more, and sleeps on its doorbell. Who has sent something looks at the flag
+// after its store and rings if it is set. The data path thus needs no fence: the sleeper pays for it
+// with membarrier(2), whose expedited global form acts on all processes that have registered.
+#pragma once
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace tutti::transport {
+
+class Doorbell {
+ public:
+  static Result<Doorbell> create();
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  // Forgets earlier rings. Owner only.
+  void clear() const;
+
+ private:
+  explicit Doorbell(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+// Wakes the owner of the eventfd `fd`, now or at its next sleep. Any thread.
+void ring(int fd);
+
+// True if heavy_fence() orders against all registered processes. Where the kernel lacks it, sleepers
+// must look again after kUnfencedSleepMs.
+[[nodiscard]] bool heavy_fence_works();
+void heavy_fence();
+inline constexpr int kUnfencedSleepMs = 1;
+
+}  // namespace tutti::transport

@@ -1,0 +1,63 @@
+#include "transport/shm/fd_message.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::transport::shm {
+namespace {
+
+union Control {
+  cmsghdr align;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+}  // namespace
+
+bool send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
+  iovec io{const_cast<void*>(message), bytes};
+  msghdr header{};
+  header.msg_iov = &io;
+  header.msg_iovlen = 1;
+  Control control{};
+  if (fd >= 0) {
+    header.msg_control = control.bytes;
+    header.msg_controllen = sizeof control.bytes;
+    cmsghdr* c = CMSG_FIRSTHDR(&header);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  }
+  ssize_t n = 0;
+  do {
+    n = ::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (n < 0 && errno == EINTR);
+  return n == static_cast<ssize_t>(bytes);
+}
+
+ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* fd) {
+  iovec io{message, bytes};
+  msghdr header{};
+  header.msg_iov = &io;
+  header.msg_iovlen = 1;
+  Control control{};
+  header.msg_control = control.bytes;
+  header.msg_controllen = sizeof control.bytes;
+  ssize_t n = 0;
+  do {
+    n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  } while (n < 0 && errno == EINTR);
+  if (n <= 0) return n;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    int received = -1;
+    std::memcpy(&received, CMSG_DATA(c), sizeof received);
+    *fd = UniqueFd(received);
+  }
+  return n;
+}
+
+}  // namespace tutti::transport::shm

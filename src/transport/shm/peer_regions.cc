@@ -1,0 +1,106 @@
+#include "transport/shm/peer_regions.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "transport/shm/fd_message.h"
+#include "transport/shm/region.h"
+
+namespace tutti::transport::shm {
+namespace {
+
+constexpr std::uint32_t kOffer = 1;   // carries the region's descriptor
+constexpr std::uint32_t kForget = 2;  // the region is gone
+
+}  // namespace
+
+PeerRegions::~PeerRegions() {
+  for (const auto& [id, m] : mapped_) ::munmap(const_cast<std::byte*>(m.base), m.bytes);
+}
+
+bool PeerRegions::send(const Message& message, int fd) {
+  return send_with_fd(socket_.get(), &message, sizeof message, fd);
+}
+
+void PeerRegions::forget_freed() {
+  const auto& registry = RegionRegistry::instance();
+  const std::uint64_t now = registry.generation();
+  if (now == generation_) return;
+  generation_ = now;
+  for (auto it = announced_.begin(); it != announced_.end();) {
+    if (registry.exists(*it)) {
+      ++it;
+      continue;
+    }
+    // If the socket is full the peer keeps a stale mapping until the link ends: memory, not correctness.
+    (void)send({kForget, 0, *it, 0}, -1);
+    it = announced_.erase(it);
+  }
+}
+
+bool PeerRegions::announce(std::uint64_t region) {
+  forget_freed();
+  if (announced_.contains(region)) return true;
+  std::size_t bytes = 0;
+  const UniqueFd fd = RegionRegistry::instance().duplicate_fd(region, &bytes);
+  if (!fd.valid() || !send({kOffer, 0, region, bytes}, fd.get())) return false;
+  announced_.insert(region);
+  return true;
+}
+
+Status PeerRegions::apply(const Message& message, UniqueFd fd) {
+  if (message.kind == kForget) {
+    const auto it = mapped_.find(message.region);
+    if (it == mapped_.end()) return {};
+    ::munmap(const_cast<std::byte*>(it->second.base), it->second.bytes);
+    mapped_.erase(it);
+    if (last_region_ == message.region) last_region_ = 0;
+    return {};
+  }
+  struct stat info {};
+  if (message.kind != kOffer || !fd.valid() || ::fstat(fd.get(), &info) != 0 ||
+      static_cast<std::uint64_t>(info.st_size) < message.bytes || mapped_.contains(message.region)) {
+    return Status::internal("unexpected message about the peer's memory");
+  }
+  void* p = ::mmap(nullptr, message.bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (p == MAP_FAILED) return Status::system("mapping the peer's memory", errno);
+  mapped_[message.region] = {static_cast<const std::byte*>(p), message.bytes};
+  return {};
+}
+
+Status PeerRegions::receive_all() {
+  for (;;) {
+    Message message{};
+    UniqueFd fd;
+    const ssize_t n = receive_with_fd(socket_.get(), &message, sizeof message, &fd);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+    if (n != static_cast<ssize_t>(sizeof message)) return Status::remote("the peer closed its socket");
+    if (Status s = apply(message, std::move(fd)); !s.is_ok()) return s;
+  }
+}
+
+Result<const std::byte*> PeerRegions::resolve(const Loan& loan) {
+  if (loan.region != last_region_) {
+    auto it = mapped_.find(loan.region);
+    if (it == mapped_.end()) {
+      // The offer was written to the socket before the loan was published.
+      Status received = receive_all();
+      it = mapped_.find(loan.region);
+      if (it == mapped_.end()) {
+        return received.is_ok() ? Status::internal("the peer lent memory that it never offered") : received;
+      }
+    }
+    last_region_ = loan.region;
+    last_mapping_ = it->second;
+  }
+  if (loan.offset > last_mapping_.bytes || loan.bytes > last_mapping_.bytes - loan.offset) {
+    return Status::internal("the peer lent memory outside its region");
+  }
+  return last_mapping_.base + loan.offset;
+}
+
+}  // namespace tutti::transport::shm

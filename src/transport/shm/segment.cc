@@ -1,0 +1,54 @@
+#include "transport/shm/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+namespace tutti::transport::shm {
+namespace {
+
+Result<SegmentMemory*> map_bytes(int fd, int flags) {
+  void* p = ::mmap(nullptr, sizeof(SegmentMemory), PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (p == MAP_FAILED) return Status::system("mapping a shared-memory segment", errno);
+  return static_cast<SegmentMemory*>(p);
+}
+
+}  // namespace
+
+Segment::~Segment() {
+  ::munmap(memory_, sizeof(SegmentMemory));
+}
+
+Result<std::shared_ptr<Segment>> Segment::create_private() {
+  auto memory = map_bytes(-1, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (!memory.is_ok()) return memory.status();
+  return std::shared_ptr<Segment>(new Segment(*memory));
+}
+
+Result<std::shared_ptr<Segment>> Segment::create_shared(UniqueFd* fd) {
+  *fd = UniqueFd(::memfd_create("tutti-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd->valid()) return Status::system("memfd_create", errno);
+  if (::ftruncate(fd->get(), sizeof(SegmentMemory)) != 0)
+    return Status::system("sizing a shared-memory segment", errno);
+  // The peer maps what it is given: without the seal, shrinking it later would kill the peer (SIGBUS).
+  if (::fcntl(fd->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return Status::system("sealing a shared-memory segment", errno);
+  }
+  return map(*fd);
+}
+
+Result<std::shared_ptr<Segment>> Segment::map(const UniqueFd& fd) {
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return Status::system("inspecting a shared-memory segment", errno);
+  if (static_cast<std::size_t>(info.st_size) != sizeof(SegmentMemory)) {
+    return Status::remote("the peer's shared-memory segment has " + std::to_string(info.st_size) + " bytes, expected " +
+                          std::to_string(sizeof(SegmentMemory)) + ": do both sides run the same version?");
+  }
+  auto memory = map_bytes(fd.get(), MAP_SHARED);
+  if (!memory.is_ok()) return memory.status();
+  return std::shared_ptr<Segment>(new Segment(*memory));
+}
+
+}  // namespace tutti::transport::shm

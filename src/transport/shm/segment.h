@@ -1,0 +1,91 @@
+// The memory of one shm link, as both sides see it, and how it is made: a memfd that travels over a
+// Unix socket, so no limit of /dev/shm applies and nothing is left behind by a crash. Between threads
+// of one process it is plain anonymous memory.
+//
+// A lane is a ring of kSlots slots. A slot is one header line followed by its payload. Payloads of up
+// to kInlineBytes travel in the header line itself, so that a small message is one cache line.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "transport/transport.h"
+
+namespace tutti::transport::shm {
+
+inline constexpr std::size_t kCacheLine = 64;
+inline constexpr std::uint32_t kSlots = 8;
+inline constexpr std::size_t kSlotBytes = 32 * 1024;
+inline constexpr std::size_t kInlineBytes = 40;
+
+// Where a slot's payload is.
+enum class Payload : std::uint32_t {
+  kInline = 0,  // in the header line
+  kSlot = 1,    // behind the header line
+  kLent = 2,    // in the sender's own memory: the header line holds a Loan
+};
+
+// Names memory of the sender. Within one address space `region` is 0 and `offset` an address.
+struct Loan {
+  std::uint64_t region;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+static_assert(sizeof(Loan) <= kInlineBytes);
+
+struct alignas(kCacheLine) SlotHeader {
+  // Number of this message in its lane, from 1, modulo 2^32: written last (release), polled by the
+  // receiver (acquire).
+  std::atomic<std::uint32_t> sequence;
+  std::uint32_t length_and_payload;  // length in the low 30 bits, Payload above; 0 for kLent (see Loan)
+  // How many slots of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
+  std::uint32_t acknowledged;
+  Fingerprint print;
+  std::byte inline_bytes[kInlineBytes];
+};
+static_assert(sizeof(SlotHeader) == kCacheLine);
+
+struct Slot {
+  SlotHeader header;
+  std::byte payload[kSlotBytes];
+};
+static_assert(sizeof(Slot) == kCacheLine + kSlotBytes);
+
+struct alignas(kCacheLine) Line {
+  std::atomic<std::uint32_t> value;
+  std::byte pad[kCacheLine - sizeof(std::uint32_t)];
+};
+
+// Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state.
+struct SegmentMemory {
+  Line sleeping[2];      // side s sleeps, or is about to: ring its doorbell. Written by side s, rarely.
+  Line consumed[2];      // slots of the lane that side s receives which it is done with. Written by side s.
+  Slot lane[2][kSlots];  // lane[s] carries what side s sends
+};
+
+// A mapped segment; unmapped with the last owner.
+class Segment {
+ public:
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  // Anonymous memory for two threads of this process.
+  static Result<std::shared_ptr<Segment>> create_private();
+  // A memfd for two processes; *fd is to be passed to the peer.
+  static Result<std::shared_ptr<Segment>> create_shared(UniqueFd* fd);
+  // Maps what the peer has created. kRemoteError if it has the wrong size.
+  static Result<std::shared_ptr<Segment>> map(const UniqueFd& fd);
+
+  [[nodiscard]] SegmentMemory& memory() const { return *memory_; }
+
+ private:
+  explicit Segment(SegmentMemory* memory) : memory_(memory) {}
+  SegmentMemory* memory_;
+};
+
+}  // namespace tutti::transport::shm

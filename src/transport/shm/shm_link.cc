@@ -1,0 +1,336 @@
+#include "transport/shm/shm_link.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "transport/shm/fd_message.h"
+#include "transport/shm/peer_regions.h"
+
+namespace tutti::transport::shm {
+namespace {
+
+constexpr std::uint32_t kLengthBits = 30;
+constexpr std::uint32_t kLengthMask = (1U << kLengthBits) - 1;
+
+LaneTraits shm_traits(bool lends, bool lends_all) {
+  LaneTraits t;
+  t.transport = "shm";
+  t.slots = true;
+  t.maps_source = lends;
+  t.maps_any_source = lends_all;
+  t.lend_bytes = kLendBytes;
+  t.piece_bytes = kSlotBytes;
+  t.capacity_bytes = kSlots * kSlotBytes;
+  t.latency_us = 0.2;
+  t.bandwidth_gbs = 12;
+  return t;
+}
+
+// What the two lanes of a link share.
+struct LinkState {
+  std::shared_ptr<Segment> segment;
+  SegmentMemory* memory = nullptr;
+  int side = 0;
+  int peer = -1;
+  int peer_doorbell = -1;
+  bool same_process = false;
+  PeerRegions* regions = nullptr;  // null between threads
+  std::uint32_t acknowledged = 0;  // slots of our lane that the peer has consumed, as last seen
+  std::uint32_t received = 0;      // slots of the peer's lane that we have consumed
+  Status status;
+
+  void wake_peer() const {
+    // See doorbell.h: the sleeper's fence stands in for one between our store and this load.
+    if (memory->sleeping[1 - side].value.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      ring(peer_doorbell);
+  }
+  void see_acknowledged(std::uint32_t count) {
+    if (static_cast<std::int32_t>(count - acknowledged) > 0) acknowledged = count;
+  }
+  void read_acknowledged() { see_acknowledged(memory->consumed[1 - side].value.load(std::memory_order_acquire)); }
+};
+
+class ShmSendLane final : public SendLane {
+ public:
+  explicit ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->lane[link->side]) {
+    traits_ = shm_traits(link->same_process || link->regions != nullptr, link->same_process);
+  }
+
+  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override {
+    if (n > kInlineBytes && n >= kLendBytes && can_lend(source)) return lend(print, source, offset, n);
+    const std::span<std::byte> room = reserve(n);
+    const std::size_t size = std::min(n, room.size());
+    if (room.data() == nullptr) return 0;
+    std::memcpy(room.data(), source.base + offset, size);
+    commit(print, size);
+    return size;
+  }
+
+  std::span<std::byte> reserve(std::size_t n) override {
+    if (!has_room()) return {};
+    Slot& slot = slots_[next_ % kSlots];
+    reserved_ = n <= kInlineBytes ? Payload::kInline : Payload::kSlot;
+    if (reserved_ == Payload::kInline) return {slot.header.inline_bytes, n};
+    return {slot.payload, std::min(n, kSlotBytes)};
+  }
+
+  void commit(const Fingerprint& print, std::size_t n) override { publish(print, n, reserved_); }
+
+  std::uint64_t completed() override {
+    if (loans_ == 0) return taken_;
+    link_->read_acknowledged();
+    retire();
+    if (loans_ == 0) return taken_;
+    std::uint32_t oldest = retired_;
+    while (!is_loan_[oldest % kSlots]) ++oldest;
+    return loan_begin_[oldest % kSlots];
+  }
+
+  Status status() override { return link_->status; }
+
+  // Whether the peer has consumed something since we last looked.
+  [[nodiscard]] bool news() const {
+    return link_->memory->consumed[1 - link_->side].value.load(std::memory_order_acquire) != link_->acknowledged;
+  }
+
+ private:
+  [[nodiscard]] bool has_room() {
+    if (next_ - link_->acknowledged < kSlots) [[likely]]
+      return true;
+    link_->read_acknowledged();
+    return next_ - link_->acknowledged < kSlots;
+  }
+
+  [[nodiscard]] bool can_lend(const Source& source) const {
+    if (link_->same_process) return true;
+    return source.region != 0 && link_->regions != nullptr && link_->regions->announce(source.region);
+  }
+
+  std::size_t lend(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
+    if (!has_room()) return 0;
+    const std::size_t size = std::min(n, kLoanBytes);
+    Loan loan{source.region, source.region_offset + offset, size};
+    if (link_->same_process) loan = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
+    std::memcpy(slots_[next_ % kSlots].header.inline_bytes, &loan, sizeof loan);
+    // Before a slot is used again, so that a loan which went through it is not counted twice.
+    retire();
+    ++loans_;
+    is_loan_[next_ % kSlots] = true;
+    loan_begin_[next_ % kSlots] = taken_;
+    publish(print, size, Payload::kLent);
+    return size;
+  }
+
+  // Counts the loans among the messages that the peer has consumed as returned.
+  void retire() {
+    if (loans_ == 0) retired_ = link_->acknowledged;
+    for (; retired_ != link_->acknowledged; ++retired_) {
+      if (is_loan_[retired_ % kSlots]) --loans_;
+      is_loan_[retired_ % kSlots] = false;
+    }
+  }
+
+  void publish(const Fingerprint& print, std::size_t n, Payload payload) {
+    SlotHeader& h = slots_[next_ % kSlots].header;
+    h.length_and_payload = static_cast<std::uint32_t>(n) | static_cast<std::uint32_t>(payload) << kLengthBits;
+    h.acknowledged = link_->received;
+    h.print = print;
+    ++next_;
+    h.sequence.store(next_, std::memory_order_release);
+    taken_ += n;
+    link_->wake_peer();
+  }
+
+  LinkState* link_;
+  Slot* slots_;
+  std::uint32_t next_ = 0;     // messages published
+  std::uint32_t retired_ = 0;  // messages looked at by retire(); meaningful while loans_ > 0
+  std::uint32_t loans_ = 0;    // outstanding
+  Payload reserved_ = Payload::kInline;
+  std::array<bool, kSlots> is_loan_{};
+  std::array<std::uint64_t, kSlots> loan_begin_{};
+};
+
+class ShmRecvLane final : public RecvLane {
+ public:
+  explicit ShmRecvLane(LinkState* link) : link_(link), slots_(link->memory->lane[1 - link->side]) {
+    traits_ = shm_traits(false, false);
+  }
+
+  View peek(std::size_t /*want*/) override {
+    const SlotHeader& h = slots_[link_->received % kSlots].header;
+    if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return {};
+    if (size_ == 0) {
+      open(h);
+      if (data_ == nullptr) return {};
+    }
+    return {data_ + offset_, size_ - offset_, h.print};
+  }
+
+  void consume(std::size_t n) override {
+    offset_ += n;
+    if (offset_ < size_) return;
+    offset_ = 0;
+    size_ = 0;
+    ++link_->received;
+    link_->memory->consumed[link_->side].value.store(link_->received, std::memory_order_release);
+    link_->wake_peer();
+  }
+
+  std::size_t pull(std::byte* /*destination*/, std::size_t /*n*/, Fingerprint* /*print*/) override { return 0; }
+
+  Status status() override { return link_->status; }
+
+  // Whether a message lies here that peek() has not shown.
+  [[nodiscard]] bool news() const {
+    const SlotHeader& h = slots_[link_->received % kSlots].header;
+    return size_ == 0 && h.sequence.load(std::memory_order_acquire) == link_->received + 1;
+  }
+
+ private:
+  // A new message: where its bytes are.
+  void open(const SlotHeader& h) {
+    link_->see_acknowledged(h.acknowledged);
+    size_ = h.length_and_payload & kLengthMask;
+    switch (static_cast<Payload>(h.length_and_payload >> kLengthBits)) {
+      case Payload::kInline: data_ = h.inline_bytes; return;
+      case Payload::kSlot: data_ = slots_[link_->received % kSlots].payload; return;
+      case Payload::kLent: data_ = borrowed(h); return;
+    }
+    fail(Status::internal("a damaged message"));
+  }
+
+  const std::byte* borrowed(const SlotHeader& h) {
+    Loan loan{};
+    std::memcpy(&loan, h.inline_bytes, sizeof loan);
+    if (link_->same_process) return reinterpret_cast<const std::byte*>(loan.offset);
+    auto place = link_->regions->resolve(loan);
+    if (place.is_ok()) return *place;
+    fail(place.status());
+    return nullptr;
+  }
+
+  void fail(const Status& status) {
+    size_ = 0;
+    data_ = nullptr;
+    if (link_->status.is_ok())
+      link_->status = status.with_context("shared memory of rank " + std::to_string(link_->peer));
+  }
+
+  LinkState* link_;
+  Slot* slots_;
+  const std::byte* data_ = nullptr;  // of the message that is open
+  std::size_t size_ = 0;             // of that message; 0: none is open
+  std::size_t offset_ = 0;           // consumed of it
+};
+
+class ShmLink final : public Link {
+ public:
+  ShmLink(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell, int borrowed_doorbell, bool same_process,
+          std::unique_ptr<PeerRegions> regions, const LinkOptions& options)
+      : regions_(std::move(regions)),
+        owned_doorbell_(std::move(peer_doorbell)),
+        state_(make_state(std::move(segment), side, owned_doorbell_.valid() ? owned_doorbell_.get() : borrowed_doorbell,
+                          same_process, regions_.get(), options)),
+        send_(&state_),
+        recv_(&state_) {}
+
+  SendLane& send() override { return send_; }
+  RecvLane& recv() override { return recv_; }
+
+  bool arm() override {
+    state_.memory->sleeping[state_.side].value.store(1, std::memory_order_seq_cst);
+    return !send_.news() && !recv_.news();
+  }
+  void disarm() override { state_.memory->sleeping[state_.side].value.store(0, std::memory_order_relaxed); }
+  [[nodiscard]] int wait_fd() const override { return -1; }
+
+ private:
+  static LinkState make_state(std::shared_ptr<Segment> segment, int side, int doorbell, bool same_process,
+                              PeerRegions* regions, const LinkOptions& options) {
+    LinkState s;
+    s.memory = &segment->memory();
+    s.segment = std::move(segment);
+    s.side = side;
+    s.peer = options.peer;
+    s.peer_doorbell = doorbell;
+    s.same_process = same_process;
+    s.regions = regions;
+    return s;
+  }
+
+  std::unique_ptr<PeerRegions> regions_;
+  UniqueFd owned_doorbell_;
+  LinkState state_;
+  ShmSendLane send_;
+  ShmRecvLane recv_;
+};
+
+// First message in each direction: a greeting with one descriptor.
+struct Greeting {
+  std::uint32_t magic;
+  std::uint32_t what;  // kSegmentFd or kDoorbellFd
+};
+constexpr std::uint32_t kMagic = 0x74736d31;  // "tsm1"
+constexpr std::uint32_t kSegmentFd = 1;
+constexpr std::uint32_t kDoorbellFd = 2;
+
+Status send_greeting(int socket, std::uint32_t what, int fd) {
+  const Greeting g{kMagic, what};
+  if (!send_with_fd(socket, &g, sizeof g, fd)) return Status::remote("the peer's Unix socket does not take a greeting");
+  return {};
+}
+
+Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, Deadline deadline) {
+  for (;;) {
+    Greeting g{};
+    UniqueFd fd;
+    const ssize_t n = receive_with_fd(socket, &g, sizeof g, &fd);
+    if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) return fd;
+    if (n >= 0) return Status::remote("the peer's Unix socket closed or sent an unexpected greeting");
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return Status::system("receiving shared memory", errno);
+    if (deadline.passed()) return Status::timeout("waiting for the peer's shared memory");
+    pollfd p{socket, POLLIN, 0};
+    (void)::poll(&p, 1, deadline.left_ms(1000));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
+                                        Deadline deadline) {
+  const std::string context = "shared memory with rank " + std::to_string(options.peer);
+  if (Status s = send_greeting(socket.get(), kDoorbellFd, options.doorbell->fd()); !s.is_ok()) {
+    return s.with_context(context);
+  }
+  std::shared_ptr<Segment> segment;
+  if (dialled) {
+    UniqueFd memory_fd;
+    auto created = Segment::create_shared(&memory_fd);
+    if (!created.is_ok()) return created.status().with_context(context);
+    segment = std::move(*created);
+    if (Status s = send_greeting(socket.get(), kSegmentFd, memory_fd.get()); !s.is_ok()) return s.with_context(context);
+  }
+  auto doorbell = receive_greeting(socket.get(), kDoorbellFd, deadline);
+  if (!doorbell.is_ok()) return doorbell.status().with_context(context);
+  if (!dialled) {
+    auto memory_fd = receive_greeting(socket.get(), kSegmentFd, deadline);
+    if (!memory_fd.is_ok()) return memory_fd.status().with_context(context);
+    auto mapped = Segment::map(*memory_fd);
+    if (!mapped.is_ok()) return mapped.status().with_context(context);
+    segment = std::move(*mapped);
+  }
+  return std::unique_ptr<Link>(new ShmLink(std::move(segment), dialled ? 0 : 1, std::move(*doorbell), -1, same_process,
+                                           std::make_unique<PeerRegions>(std::move(socket)), options));
+}
+
+std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_doorbell_fd,
+                                        const LinkOptions& options) {
+  return std::make_unique<ShmLink>(std::move(segment), side, UniqueFd(), peer_doorbell_fd, true, nullptr, options);
+}
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,40 @@
+// A link through shared memory: see segment.h for the memory, doorbell.h for sleeping.
+//
+// Zero copy ("lending"): a large push() whose source the peer can read in place (any memory between
+// threads of one process, tuttiMemAlloc memory between processes) sends only where it is. The peer
+// reads it there, and completed() passes it when the peer has consumed it.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "transport/doorbell.h"
+#include "transport/shm/segment.h"
+#include "transport/transport.h"
+
+namespace tutti::transport::shm {
+
+// From this size on, a source that the peer can read in place is lent rather than copied: below, the
+// copy through a slot in the cache costs less than the second reader's misses.
+inline constexpr std::size_t kLendBytes = 16 * 1024;
+// A loan is at most this long, so that the peer starts early and the sender's bytes come free in order.
+inline constexpr std::size_t kLoanBytes = 256 * 1024;
+
+// What both constructors need. The doorbell outlives the link.
+struct LinkOptions {
+  int peer = -1;                       // for messages
+  const Doorbell* doorbell = nullptr;  // this rank's
+};
+
+// Between processes: exchanges the segment and the doorbells over `socket`, an authenticated, connected,
+// non-blocking Unix socket. The two sides differ in `dialled`. The socket stays in use for announcing
+// regions. `same_process`: the peer is another thread of this process.
+Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
+                                        Deadline deadline);
+
+// Between threads of one process: both make a link from the same private segment, side 0 and side 1.
+std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_doorbell_fd,
+                                        const LinkOptions& options);
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,113 @@
+// Runs one schedule of the catalog on real bytes: n threads, each with its own executor, over links of
+// a chosen kind. No communicator, so plans and layouts can be set by hand.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "algorithms/catalog.h"
+#include "base/failure.h"
+#include "executor/executor.h"
+#include "transport/shm/shm_link.h"
+#include "transport/sim/world.h"
+
+namespace tutti::test {
+
+using LinkFactory = std::function<std::unique_ptr<transport::Link>(int from, int to)>;
+
+class Rig {
+ public:
+  Rig(int ranks, bool simulated, std::uint64_t seed, bool lends = false) : ranks_(ranks) {
+    for (int r = 0; r < ranks; ++r) doorbells_.push_back(std::move(transport::Doorbell::create().value()));
+    if (simulated) {
+      transport::sim::Options options;
+      options.maps_source = lends;
+      sim_ = std::make_unique<transport::sim::World>(seed, ranks, options);
+    }
+  }
+
+  // Runs on all ranks at once; `setup` fills the operation's buffers and sizes for a rank. Returns the
+  // first error.
+  Status run(const algorithms::AlgorithmEntry& entry, int root, std::size_t slice_chunk_bytes,
+             const std::function<void(int rank, executor::Operation*)>& setup, int repeats = 1) {
+    std::vector<Status> results(static_cast<std::size_t>(ranks_));
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks_; ++r) {
+      threads.emplace_back([&, r] {
+        results[static_cast<std::size_t>(r)] = run_rank(entry, root, slice_chunk_bytes, setup, r, repeats);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    for (Status& s : results) {
+      if (!s.is_ok()) return s;
+    }
+    return {};
+  }
+
+ private:
+  Status run_rank(const algorithms::AlgorithmEntry& entry, int root, std::size_t slice_chunk_bytes,
+                  const std::function<void(int, executor::Operation*)>& setup, int rank, int repeats) {
+    auto schedule = algorithms::make_schedule(entry, {ranks_, {}}, rank, root);
+    if (!schedule.is_ok()) return schedule.status();
+    FailureState failure;
+    auto waiter = executor::Waiter::create(doorbells_[static_cast<std::size_t>(rank)], failure, true, 60'000);
+    if (!waiter.is_ok()) return waiter.status();
+    std::map<int, std::unique_ptr<transport::Link>> links;
+    const auto plan = executor::make_plan(
+        entry.name, std::move(*schedule),
+        [&](int peer) {
+          auto& link = links[peer];
+          if (link == nullptr) {
+            link = make_link(rank, peer);
+            (void)(*waiter)->add_link(*link, peer);
+          }
+          return link.get();
+        },
+        slice_chunk_bytes);
+    const auto executor = executor::make_cpu_executor(**waiter);
+    executor::Operation op;
+    op.plan = plan.get();
+    setup(rank, &op);
+    Status status;
+    for (int i = 0; i < repeats && status.is_ok(); ++i) {
+      op.print.sequence += 1;
+      status = executor->run(op);
+    }
+    // A peer may still ring this rank's doorbell or read its memory until all are through.
+    leave();
+    return status;
+  }
+
+  std::unique_ptr<transport::Link> make_link(int from, int to) {
+    if (sim_) return sim_->link(from, to);
+    const std::lock_guard lock(mutex_);
+    auto& segment = segments_[std::minmax(from, to)];
+    if (segment == nullptr) segment = transport::shm::Segment::create_private().value();
+    return transport::shm::make_private_link(segment, from > to ? 0 : 1, doorbells_[static_cast<std::size_t>(to)].fd(),
+                                             {to, &doorbells_[static_cast<std::size_t>(from)]});
+  }
+
+  void leave() {
+    std::unique_lock lock(mutex_);
+    ++left_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return left_ >= ranks_; });
+  }
+
+  int ranks_;
+  std::vector<transport::Doorbell> doorbells_;
+  std::unique_ptr<transport::sim::World> sim_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int left_ = 0;
+  std::map<std::pair<int, int>, std::shared_ptr<transport::shm::Segment>> segments_;
+};
+
+}  // namespace tutti::test
