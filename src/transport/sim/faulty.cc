@@ -1,0 +1,135 @@
+#include "transport/sim/faulty.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace tutti::transport::sim {
+namespace {
+
+// The faults of one lane together with how far it has come.
+class Saboteur {
+ public:
+  Saboteur(int peer, const Faults& faults) : peer_(peer), faults_(faults) {}
+
+  // How many of n bytes may pass now.
+  [[nodiscard]] std::size_t allow(std::size_t n) const {
+    const std::uint64_t end = std::min(faults_.cut_after_bytes, faults_.stall_after_bytes);
+    const std::uint64_t left = end > passed_ ? end - passed_ : 0;
+    return static_cast<std::size_t>(
+        std::min<std::uint64_t>({n, left, faults_.longest_piece_bytes, before_corruption()}));
+  }
+  [[nodiscard]] Fingerprint print(Fingerprint print) const {
+    if (passed_ >= faults_.corrupt_after_bytes) print.sequence ^= 0x40000000u;
+    return print;
+  }
+  void pass(std::size_t n) { passed_ += n; }
+
+  [[nodiscard]] Status status(Status inner) const {
+    if (passed_ < faults_.cut_after_bytes) return inner;
+    return Status::remote("rank " + std::to_string(peer_) + ": lane cut on purpose after " + std::to_string(passed_) +
+                          " bytes");
+  }
+
+ private:
+  // A piece never has both a right and a wrong fingerprint.
+  [[nodiscard]] std::uint64_t before_corruption() const {
+    return passed_ < faults_.corrupt_after_bytes ? faults_.corrupt_after_bytes - passed_ : UINT64_MAX;
+  }
+
+  int peer_;
+  Faults faults_;
+  std::uint64_t passed_ = 0;
+};
+
+class FaultySend final : public SendLane {
+ public:
+  FaultySend(SendLane& inner, int peer, const Faults& faults) : inner_(inner), saboteur_(peer, faults) {
+    traits_ = inner.traits();
+    taken_ = inner.taken();
+  }
+
+  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override {
+    n = saboteur_.allow(n);
+    return n == 0 ? 0 : pass(inner_.push(saboteur_.print(print), source, offset, n));
+  }
+  std::span<std::byte> reserve(std::size_t n) override {
+    n = saboteur_.allow(n);
+    return n == 0 ? std::span<std::byte>{} : inner_.reserve(n);
+  }
+  void commit(const Fingerprint& print, std::size_t n) override {
+    inner_.commit(saboteur_.print(print), n);
+    pass(n);
+  }
+  std::uint64_t completed() override { return inner_.completed(); }
+  void progress() override {
+    if (saboteur_.allow(1) > 0) inner_.progress();
+  }
+  Status status() override { return saboteur_.status(inner_.status()); }
+
+ private:
+  std::size_t pass(std::size_t n) {
+    saboteur_.pass(n);
+    taken_ += n;
+    return n;
+  }
+
+  SendLane& inner_;
+  Saboteur saboteur_;
+};
+
+class FaultyRecv final : public RecvLane {
+ public:
+  FaultyRecv(RecvLane& inner, int peer, const Faults& faults) : inner_(inner), saboteur_(peer, faults) {
+    traits_ = inner.traits();
+  }
+
+  View peek(std::size_t want) override {
+    want = saboteur_.allow(want);
+    if (want == 0) return {};
+    const View view = inner_.peek(want);
+    return {view.data, std::min(view.size, want), saboteur_.print(view.print)};
+  }
+  void consume(std::size_t n) override {
+    inner_.consume(n);
+    saboteur_.pass(n);
+  }
+  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override {
+    n = saboteur_.allow(n);
+    const std::size_t got = n == 0 ? 0 : inner_.pull(destination, n, print);
+    if (got > 0) *print = saboteur_.print(*print);
+    saboteur_.pass(got);
+    return got;
+  }
+  Status status() override { return saboteur_.status(inner_.status()); }
+
+ private:
+  RecvLane& inner_;
+  Saboteur saboteur_;
+};
+
+class FaultyLink final : public Link {
+ public:
+  FaultyLink(std::unique_ptr<Link> inner, int peer, const Faults& send, const Faults& recv)
+      : inner_(std::move(inner)), send_(inner_->send(), peer, send), recv_(inner_->recv(), peer, recv) {}
+
+  SendLane& send() override { return send_; }
+  RecvLane& recv() override { return recv_; }
+  bool arm() override { return inner_->arm(); }
+  void disarm() override { inner_->disarm(); }
+  [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
+  [[nodiscard]] bool wants_write() const override { return inner_->wants_write(); }
+
+ private:
+  std::unique_ptr<Link> inner_;
+  FaultySend send_;
+  FaultyRecv recv_;
+};
+
+}  // namespace
+
+std::unique_ptr<Link> make_faulty(std::unique_ptr<Link> link, int peer, const Faults& send, const Faults& recv) {
+  return std::make_unique<FaultyLink>(std::move(link), peer, send, recv);
+}
+
+}  // namespace tutti::transport::sim

@@ -1,0 +1,268 @@
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "transport/sim/wire.h"
+
+namespace tutti::transport::sim {
+
+void Wire::notify(std::size_t side) {
+  End& end = ends[side];
+  end.news = true;
+  if (!end.armed) return;
+  end.armed = false;
+  // Fails only when the counter is at its limit, and then the bell is ringing already.
+  (void)::eventfd_write(end.bell.get(), 1);
+}
+
+Status Wire::killed(std::size_t side) const {
+  for (const End* end : {&ends[1 - side], &ends[side]}) {
+    if (end->fate->killed) return Status::remote("rank " + std::to_string(end->rank) + ": killed in the simulation");
+  }
+  return Status::ok();
+}
+
+bool Wire::stuck() const {
+  const auto still = [](const End& end) { return end.fate->killed || end.fate->stalled; };
+  return still(ends[0]) || still(ends[1]);
+}
+
+namespace {
+
+Status closed_by(int rank) {
+  return Status::remote("rank " + std::to_string(rank) + ": simulated link closed");
+}
+
+class SimSend final : public SendLane {
+ public:
+  SimSend(Wire& wire, std::size_t side, const LaneTraits& traits) : wire_(wire), side_(side) { traits_ = traits; }
+
+  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override {
+    const std::lock_guard lock(wire_.mutex);
+    const std::size_t took = std::min(n, room());
+    if (took == 0) return 0;
+    Segment segment;
+    segment.print = print;
+    segment.size = took;
+    const std::byte* const from = source.base + offset;
+    if (traits_.maps_source) {
+      segment.lent = from;
+    } else {
+      segment.copy.assign(from, from + took);
+    }
+    append(std::move(segment));
+    return took;
+  }
+
+  std::span<std::byte> reserve(std::size_t n) override {
+    if (!traits_.slots || n == 0) return {};
+    const std::lock_guard lock(wire_.mutex);
+    if (slot_.empty()) {
+      const std::size_t allowed = room();
+      if (allowed == 0) return {};
+      // Whole cache lines, so that the room holds whole elements.
+      slot_.assign(std::min(n, (allowed + 63) / 64 * 64), std::byte{0xee});
+    }
+    return {slot_.data(), std::min(n, slot_.size())};
+  }
+
+  void commit(const Fingerprint& print, std::size_t n) override {
+    const std::lock_guard lock(wire_.mutex);
+    Segment segment;
+    segment.print = print;
+    segment.copy = std::exchange(slot_, {});
+    segment.size = n;
+    if (n > 0) append(std::move(segment));
+  }
+
+  std::uint64_t completed() override {
+    const std::lock_guard lock(wire_.mutex);
+    return traits_.maps_source ? pipe().consumed : taken_;
+  }
+
+  Status status() override {
+    const std::lock_guard lock(wire_.mutex);
+    if (Status status = wire_.killed(side_); !status.is_ok()) return status;
+    const End& peer = wire_.ends[1 - side_];
+    return peer.closed ? closed_by(peer.rank) : Status::ok();
+  }
+
+  // REQUIRES: the wire's mutex is held. True once after the adversary refused what there was room for.
+  bool take_held_back() { return std::exchange(held_back_, false); }
+
+ private:
+  Pipe& pipe() { return wire_.pipes[side_]; }
+
+  // Bytes that may be taken now.
+  std::size_t room() {
+    const auto held = static_cast<std::size_t>(pipe().taken - pipe().consumed);
+    if (wire_.stuck() || wire_.ends[1 - side_].closed || held >= traits_.capacity_bytes) return 0;
+    const std::size_t allowed = pipe().send_pace.allow();
+    held_back_ = allowed == 0;
+    return std::min(allowed, traits_.capacity_bytes - held);
+  }
+
+  void append(Segment segment) {
+    // A slot may reach beyond the cut by less than a cache line.
+    const std::size_t past = pipe().send_pace.allow();
+    pipe().send_pace.advance(std::min(segment.size, past));
+    taken_ += segment.size;
+    pipe().taken = taken_;
+    pipe().segments.push_back(std::move(segment));
+    wire_.notify(1 - side_);
+  }
+
+  Wire& wire_;
+  std::size_t side_;
+  std::vector<std::byte> slot_;
+  bool held_back_ = false;
+};
+
+class SimRecv final : public RecvLane {
+ public:
+  SimRecv(Wire& wire, std::size_t side, const LaneTraits& traits) : wire_(wire), side_(side) { traits_ = traits; }
+
+  View peek(std::size_t want) override {
+    const std::lock_guard lock(wire_.mutex);
+    return look(want);
+  }
+
+  void consume(std::size_t n) override {
+    const std::lock_guard lock(wire_.mutex);
+    use(n);
+  }
+
+  // Has no shorter way; lent memory and copies are read through peek(), except that lanes without slots
+  // offer it so that both ways of receiving meet the adversary.
+  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override {
+    if (traits_.slots || traits_.maps_source) return 0;
+    const std::lock_guard lock(wire_.mutex);
+    const View view = look(n);
+    const std::size_t size = std::min(n, view.size);
+    if (size == 0) return 0;
+    std::memcpy(destination, view.data, size);
+    *print = view.print;
+    use(size);
+    return size;
+  }
+
+  // What arrived before the peer closed can still be read; a killed rank's bytes are gone.
+  Status status() override {
+    const std::lock_guard lock(wire_.mutex);
+    if (Status status = wire_.killed(side_); !status.is_ok()) return status;
+    const End& peer = wire_.ends[1 - side_];
+    return peer.closed && pipe().segments.empty() ? closed_by(peer.rank) : Status::ok();
+  }
+
+  // REQUIRES: the wire's mutex is held. True once after the adversary hid what had arrived.
+  bool take_held_back() { return std::exchange(held_back_, false); }
+
+ private:
+  Pipe& pipe() { return wire_.pipes[1 - side_]; }
+
+  View look(std::size_t want) {
+    if (pipe().segments.empty() || wire_.stuck()) return {};
+    std::size_t allowed = pipe().recv_pace.allow();
+    held_back_ = allowed == 0;
+    if (allowed == 0) return {};
+    if (shown_ > 0 && shown_ < want) {
+      if (shown_ >= allowed) allowed = pipe().recv_pace.widen();
+      if (shown_ >= pipe().segments.front().left()) join();
+    }
+    const Segment& front = pipe().segments.front();
+    shown_ = std::min(front.left(), allowed);
+    return {front.data(), shown_, front.print};
+  }
+
+  // Joins the first two pieces if they belong to one operation.
+  void join() {
+    auto& segments = pipe().segments;
+    if (segments.size() < 2 || segments[0].print != segments[1].print) return;
+    Segment joined;
+    joined.print = segments[0].print;
+    joined.size = segments[0].left() + segments[1].left();
+    joined.copy.reserve(joined.size);
+    for (std::size_t i = 0; i < 2; ++i) {
+      joined.copy.insert(joined.copy.end(), segments[i].data(), segments[i].data() + segments[i].left());
+    }
+    segments.pop_front();
+    segments.front() = std::move(joined);
+  }
+
+  void use(std::size_t n) {
+    if (n == 0) return;
+    Segment& front = pipe().segments.front();
+    front.used += n;
+    if (front.left() == 0) pipe().segments.pop_front();
+    pipe().consumed += n;
+    pipe().recv_pace.advance(n);
+    shown_ = 0;
+    wire_.notify(1 - side_);
+  }
+
+  Wire& wire_;
+  std::size_t side_;
+  std::size_t shown_ = 0;  // size of the view since the last consume()
+  bool held_back_ = false;
+};
+
+class SimLink final : public Link {
+ public:
+  SimLink(std::shared_ptr<Wire> wire, std::size_t side, const LaneTraits& send, const LaneTraits& recv)
+      : wire_(std::move(wire)), side_(side), send_(*wire_, side, send), recv_(*wire_, side, recv) {}
+  ~SimLink() override {
+    const std::lock_guard lock(wire_->mutex);
+    wire_->ends[side_].closed = true;
+    wire_->notify(1 - side_);
+  }
+  SimLink(const SimLink&) = delete;
+  SimLink& operator=(const SimLink&) = delete;
+
+  SendLane& send() override { return send_; }
+  RecvLane& recv() override { return recv_; }
+
+  bool arm() override {
+    const std::lock_guard lock(wire_->mutex);
+    End& end = wire_->ends[side_];
+    eventfd_t rings = 0;
+    (void)::eventfd_read(end.bell.get(), &rings);  // nothing to read is fine
+    const bool send_held = send_.take_held_back();
+    const bool recv_held = recv_.take_held_back();
+    end.armed = !std::exchange(end.news, false) && !send_held && !recv_held;
+    return end.armed;
+  }
+  void disarm() override {
+    const std::lock_guard lock(wire_->mutex);
+    wire_->ends[side_].armed = false;
+  }
+  [[nodiscard]] int wait_fd() const override { return wire_->ends[side_].bell.get(); }
+
+ private:
+  std::shared_ptr<Wire> wire_;
+  std::size_t side_;
+  SimSend send_;
+  SimRecv recv_;
+};
+
+}  // namespace
+
+std::unique_ptr<Link> make_end(std::shared_ptr<Wire> wire, std::size_t side, const Options& options, bool send_slots,
+                               bool recv_slots) {
+  LaneTraits traits;
+  traits.transport = "sim";
+  traits.maps_source = options.maps_source;
+  traits.piece_bytes = options.piece_bytes;
+  traits.capacity_bytes = options.capacity_bytes;
+  traits.latency_us = 1;
+  traits.bandwidth_gbs = 10;
+  LaneTraits send = traits;
+  send.slots = send_slots;
+  LaneTraits recv = traits;
+  recv.slots = recv_slots;
+  return std::make_unique<SimLink>(std::move(wire), side, send, recv);
+}
+
+}  // namespace tutti::transport::sim

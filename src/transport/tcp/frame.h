@@ -1,0 +1,46 @@
+// The wire format of the tcp transport: a stream carries frames, each a header and its payload.
+#pragma once
+
+#include <endian.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/transport.h"
+
+namespace tutti::transport::tcp {
+
+// Payload of the longest frame. Long messages are cut here so that several streams share the load: a
+// stream carries one frame at a time and the next frame goes to the next stream.
+inline constexpr std::size_t kFrameBytes = 256 * 1024;
+
+// Little endian on the wire. The top byte of `mark_and_length` is kMark, the rest the payload length,
+// 1..kFrameBytes; a header that says anything else comes from a stranger or from lost framing.
+struct FrameHeader {
+  std::uint32_t mark_and_length;
+  std::uint32_t sequence;
+  std::uint32_t call;
+  std::uint32_t count;
+};
+inline constexpr std::size_t kHeaderBytes = 16;
+static_assert(sizeof(FrameHeader) == kHeaderBytes);
+
+inline constexpr std::uint32_t kMark = 0x75;
+
+inline FrameHeader encode(std::size_t length, const Fingerprint& print) {
+  return {htole32(kMark << 24 | static_cast<std::uint32_t>(length)), htole32(print.sequence), htole32(print.call),
+          htole32(print.count)};
+}
+
+// The payload length, or 0 if this is no header.
+inline std::size_t decoded_length(const FrameHeader& header) {
+  const std::uint32_t word = le32toh(header.mark_and_length);
+  const std::size_t length = word & 0xffffff;
+  return word >> 24 == kMark && length <= kFrameBytes ? length : 0;
+}
+
+inline Fingerprint decoded_print(const FrameHeader& header) {
+  return {le32toh(header.sequence), le32toh(header.call), le32toh(header.count)};
+}
+
+}  // namespace tutti::transport::tcp

@@ -1,0 +1,118 @@
+#include "transport/tcp/link.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "transport/tcp/recv.h"
+#include "transport/tcp/send.h"
+
+namespace tutti::transport::tcp {
+namespace {
+
+// The pieces in which the executor hands data over: they stay in the cache between recv(2) and their
+// use, and cost one system call each.
+constexpr std::size_t kPieceBytes = 128 * 1024;
+
+std::vector<int> raw(const std::vector<UniqueFd>& streams) {
+  std::vector<int> fds;
+  fds.reserve(streams.size());
+  for (const UniqueFd& stream : streams) fds.push_back(stream.get());
+  return fds;
+}
+
+LaneTraits make_traits(const Options& options) {
+  LaneTraits traits;
+  traits.transport = "tcp";
+  traits.piece_bytes = kPieceBytes;
+  traits.capacity_bytes = kPieceBytes;
+  traits.latency_us = options.latency_us;
+  traits.bandwidth_gbs = options.bandwidth_gbs;
+  return traits;
+}
+
+// Waiting. All streams hang edge-triggered in one epoll descriptor, which is itself what the caller
+// waits on: it becomes readable on the next arrival, on the next room after a full buffer, and on a
+// hang-up, but not because of old data that the caller does not want yet. The streams are added on the
+// first arm(), so a rank that only ever spins does not pay for it.
+class TcpLink final : public Link {
+ public:
+  TcpLink(std::vector<UniqueFd> streams, UniqueFd epoll, const Options& options)
+      : streams_(std::move(streams)),
+        epoll_(std::move(epoll)),
+        send_(raw(streams_), options, make_traits(options)),
+        recv_(raw(streams_), options, make_traits(options)) {}
+
+  SendLane& send() override { return send_; }
+  RecvLane& recv() override { return recv_; }
+
+  bool arm() override {
+    if (!watching_) {
+      watch();
+      return false;  // the streams' state so far counts as news
+    }
+    std::array<epoll_event, kMaxStreams> edges;
+    // Taking the edges that are already there is what makes the next one wake us.
+    return ::epoll_wait(epoll_.get(), edges.data(), static_cast<int>(edges.size()), 0) == 0;
+  }
+  void disarm() override {}
+  [[nodiscard]] int wait_fd() const override { return epoll_.get(); }
+
+ private:
+  // If the kernel refuses (it is short of memory), arm() tries again next time and the caller spins on.
+  void watch() {
+    for (const UniqueFd& stream : streams_) {
+      epoll_event event{};
+      event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+      if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream.get(), &event) != 0 && errno != EEXIST) return;
+    }
+    watching_ = true;
+  }
+
+  std::vector<UniqueFd> streams_;
+  UniqueFd epoll_;
+  TcpSend send_;
+  TcpRecv recv_;
+  bool watching_ = false;
+};
+
+Status prepare(int fd, const Options& options) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return Status::system("fcntl of a stream", errno);
+  const int on = 1;
+  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 && errno != EOPNOTSUPP) {
+    return Status::system("TCP_NODELAY of a stream", errno);  // EOPNOTSUPP: a Unix socket, which has no Nagle
+  }
+  const int bytes = options.socket_buffer_bytes;
+  if (bytes > 0 && (::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0 ||
+                    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) != 0)) {
+    return Status::system("buffer size of a stream", errno);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options options) {
+  if (streams.empty() || streams.size() > kMaxStreams) {
+    return Status::invalid_argument("a tcp link has 1 to " + std::to_string(kMaxStreams) + " streams, not " +
+                                    std::to_string(streams.size()));
+  }
+  for (const UniqueFd& stream : streams) {
+    if (Status status = prepare(stream.get(), options); !status.is_ok()) {
+      return status.with_context("tcp link to rank " + std::to_string(options.peer));
+    }
+  }
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return Status::system("epoll_create1", errno);
+  return std::unique_ptr<Link>(std::make_unique<TcpLink>(std::move(streams), std::move(epoll), options));
+}
+
+}  // namespace tutti::transport::tcp

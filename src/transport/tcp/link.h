@@ -1,0 +1,39 @@
+// Two ranks connected by one or several byte-stream sockets (TCP over IPv4 or IPv6; a Unix stream
+// socket works as well).
+//
+// Framing. Every push becomes frames {length, fingerprint, payload}; frame i travels on stream i modulo
+// the number of streams and the receiver takes the frames in that order. A small message is one system
+// call on each side. A frame ends where a push ended, so a view never cuts an element if no push does.
+//
+// Taken means copied: push() returns the bytes that the kernel (or, with several streams, every earlier
+// stream's kernel buffer) holds, so completed() is always taken(). After a push() that took less than n
+// the header may have announced the rest: the caller pushes on with the same bytes and fingerprint.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "transport/transport.h"
+
+namespace tutti::transport::tcp {
+
+inline constexpr std::size_t kMaxStreams = 16;
+
+struct Options {
+  int peer = -1;             // rank of the other side, for error texts
+  double latency_us = 15;    // for the cost model, as LaneTraits
+  double bandwidth_gbs = 3;  // for the cost model, as LaneTraits
+  // SO_SNDBUF and SO_RCVBUF of every stream; 0 leaves them to the kernel's tuning, which was as fast or
+  // faster at every size measured over loopback (a fixed size switches the tuning off).
+  int socket_buffer_bytes = 0;
+};
+
+// REQUIRES: connected, authenticated sockets with no byte of a frame read yet, in the same order on both
+// sides. Sets them non-blocking and switches Nagle's algorithm off.
+// Errors: kInvalidArgument unless 1 <= streams.size() <= kMaxStreams; kSystemError from the kernel.
+Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options options);
+
+}  // namespace tutti::transport::tcp

@@ -1,0 +1,138 @@
+#include "transport/tcp/recv.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace tutti::transport::tcp {
+namespace {
+
+// Read at a time into the staging memory, which a reduction then reads from the cache.
+constexpr std::size_t kReadBytes = 128 * 1024;
+// A shorter view than this, cut by the end of a read, may cut an element: ask the kernel for more.
+constexpr std::size_t kShortViewBytes = 64;
+// What may lie before a read: a short view or part of a header.
+constexpr std::size_t kStagingBytes = kReadBytes + kShortViewBytes;
+// From here on a copy costs more than a system call: read into user memory.
+constexpr std::size_t kDirectBytes = 8 * 1024;
+// One pull() takes at most this much, so that the caller's other lanes get their turn.
+constexpr std::size_t kPullBytes = 1024 * 1024;
+
+}  // namespace
+
+TcpRecv::TcpRecv(const std::vector<int>& fds, const Options& options, const LaneTraits& traits)
+    : streams_(fds.size()), peer_(options.peer) {
+  traits_ = traits;
+  for (std::size_t i = 0; i < fds.size(); ++i) {
+    streams_[i].fd = fds[i];
+    streams_[i].staging = std::make_unique_for_overwrite<std::byte[]>(kStagingBytes);
+  }
+}
+
+RecvLane::View TcpRecv::peek(std::size_t want) {
+  if (frame_left_ == 0 && !next_frame(kReadBytes)) return {};
+  Stream& stream = current();
+  const std::size_t useful = std::min(want, frame_left_);
+  if (stream.staged() < useful && stream.staged() < kShortViewBytes) fill(stream, kReadBytes);
+  const std::size_t size = std::min(stream.staged(), frame_left_);
+  return {stream.staging.get() + stream.begin, size, print_};
+}
+
+void TcpRecv::consume(std::size_t n) {
+  if (n == 0) return;
+  current().begin += n;
+  frame_left_ -= n;
+  if (frame_left_ == 0) ++frame_number_;
+}
+
+std::size_t TcpRecv::pull(std::byte* destination, std::size_t n, Fingerprint* print) {
+  n = std::min(n, kPullBytes);
+  const std::size_t header_read = n >= kDirectBytes ? kHeaderBytes : kReadBytes;
+  if (n == 0 || (frame_left_ == 0 && !next_frame(header_read))) return 0;
+  *print = print_;
+  std::size_t total = 0;
+  while (total < n) {
+    if (frame_left_ == 0) {
+      if (!next_frame(header_read) || print_ != *print) break;
+    }
+    std::size_t got = drain_staged(destination + total, n - total);
+    if (got == 0) got = read_direct(destination + total, n - total);
+    if (got == 0) break;
+    total += got;
+  }
+  return total;
+}
+
+bool TcpRecv::next_frame(std::size_t most) {
+  Stream& stream = current();
+  if (stream.staged() < kHeaderBytes) fill(stream, most);
+  if (stream.staged() < kHeaderBytes) return false;
+  FrameHeader header;
+  std::memcpy(&header, stream.staging.get() + stream.begin, kHeaderBytes);
+  frame_left_ = decoded_length(header);
+  if (frame_left_ == 0) {
+    if (status_.is_ok()) status_ = Status::internal("rank " + std::to_string(peer_) + ": tcp framing lost");
+    return false;
+  }
+  stream.begin += kHeaderBytes;
+  print_ = decoded_print(header);
+  return true;
+}
+
+void TcpRecv::fill(Stream& stream, std::size_t most) {
+  if (!status_.is_ok()) return;
+  // At most a short view or part of a header is moved.
+  if (stream.begin > 0) std::memmove(stream.staging.get(), stream.staging.get() + stream.begin, stream.staged());
+  stream.end -= stream.begin;
+  stream.begin = 0;
+  const std::size_t room = std::min(most, kStagingBytes - stream.end);
+  const ssize_t result = ::recv(stream.fd, stream.staging.get() + stream.end, room, MSG_DONTWAIT);
+  if (arrived(result)) stream.end += static_cast<std::size_t>(result);
+}
+
+std::size_t TcpRecv::drain_staged(std::byte* destination, std::size_t n) {
+  Stream& stream = current();
+  const std::size_t wanted = std::min(n, frame_left_);
+  if (stream.staged() == 0 && wanted < kDirectBytes) fill(stream, kReadBytes);
+  const std::size_t size = std::min(stream.staged(), wanted);
+  if (size == 0) return 0;
+  std::memcpy(destination, stream.staging.get() + stream.begin, size);
+  consume(size);
+  return size;
+}
+
+// The payload goes straight to its place and, where the frame ends within this read, the next header of
+// this stream comes with the same system call.
+std::size_t TcpRecv::read_direct(std::byte* destination, std::size_t n) {
+  const std::size_t wanted = std::min(n, frame_left_);
+  if (wanted < kDirectBytes || !status_.is_ok()) return 0;
+  Stream& stream = current();
+  stream.begin = stream.end = 0;
+  std::array<iovec, 2> parts{{{destination, wanted}, {stream.staging.get(), kHeaderBytes}}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = wanted == frame_left_ ? 2 : 1;
+  const ssize_t result = ::recvmsg(stream.fd, &message, MSG_DONTWAIT);
+  if (!arrived(result)) return 0;
+  const std::size_t payload = std::min(static_cast<std::size_t>(result), wanted);
+  stream.end = static_cast<std::size_t>(result) - payload;
+  frame_left_ -= payload;
+  if (frame_left_ == 0) ++frame_number_;
+  return payload;
+}
+
+bool TcpRecv::arrived(ssize_t result) {
+  if (result > 0) return true;
+  if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  const std::string why =
+      result == 0 ? "closed by the peer" : "lost while receiving: " + std::system_category().message(errno);
+  status_ = Status::remote("rank " + std::to_string(peer_) + ": tcp connection " + why);
+  return false;
+}
+
+}  // namespace tutti::transport::tcp

@@ -1,0 +1,59 @@
+// The receiving lane of the tcp transport.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "transport/tcp/frame.h"
+#include "transport/tcp/link.h"
+#include "transport/transport.h"
+
+namespace tutti::transport::tcp {
+
+class TcpRecv final : public RecvLane {
+ public:
+  // The descriptors stay the link's.
+  TcpRecv(const std::vector<int>& fds, const Options& options, const LaneTraits& traits);
+
+  // Reads ahead, also over the following frames, so that a small message costs at most one recv(2). A
+  // view of a few bytes that are not the end of their frame grows when asked again.
+  View peek(std::size_t want) override;
+  void consume(std::size_t n) override;
+  // Reads on over following frames while their fingerprint is the same.
+  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override;
+  // What arrived before a failure can still be read.
+  Status status() override { return status_; }
+
+ private:
+  // Bytes [begin, end) of `staging` are received and not yet consumed.
+  struct Stream {
+    int fd = -1;
+    std::unique_ptr<std::byte[]> staging;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    [[nodiscard]] std::size_t staged() const { return end - begin; }
+  };
+
+  Stream& current() { return streams_[frame_number_ % streams_.size()]; }
+  // Begins the next frame if its header is here. `most` bounds what is read to get it.
+  bool next_frame(std::size_t most);
+  // One recv(2) of at most `most` bytes into the staging memory.
+  void fill(Stream& stream, std::size_t most);
+  std::size_t drain_staged(std::byte* destination, std::size_t n);
+  std::size_t read_direct(std::byte* destination, std::size_t n);
+  // True if `result` bytes arrived; otherwise sets the status unless there is merely nothing yet.
+  bool arrived(ssize_t result);
+
+  std::vector<Stream> streams_;
+  int peer_;
+  std::uint64_t frame_number_ = 0;  // of the current frame, or of the next one when frame_left_ is 0
+  std::size_t frame_left_ = 0;      // payload bytes of the current frame that are not consumed
+  Fingerprint print_;               // of the current frame
+  Status status_;
+};
+
+}  // namespace tutti::transport::tcp

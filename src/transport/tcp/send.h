@@ -1,0 +1,54 @@
+// The sending lane of the tcp transport.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/tcp/frame.h"
+#include "transport/tcp/link.h"
+#include "transport/transport.h"
+
+namespace tutti::transport::tcp {
+
+class TcpSend final : public SendLane {
+ public:
+  // The descriptors stay the link's.
+  TcpSend(std::vector<int> fds, const Options& options, const LaneTraits& traits);
+
+  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override;
+  std::span<std::byte> reserve(std::size_t) override { return {}; }
+  void commit(const Fingerprint&, std::size_t) override {}
+  std::uint64_t completed() override { return taken_; }
+  Status status() override { return status_; }
+
+ private:
+  // A frame on its way. `begin` is the place of its payload in the lane's stream of bytes.
+  struct Frame {
+    FrameHeader header{};
+    std::size_t header_sent = 0;
+    std::size_t length = 0;
+    std::size_t sent = 0;
+    std::uint64_t begin = 0;
+    [[nodiscard]] bool done() const { return header_sent == kHeaderBytes && sent == length; }
+  };
+
+  Frame& frame(std::uint64_t number) { return frames_[number % fds_.size()]; }
+  void open_frame(const Fingerprint& print, std::size_t length);
+  void forget_unsent();
+  // Writes what is left of the header and n bytes of payload; false if the kernel took less.
+  bool write(int fd, Frame& frame, const std::byte* payload, std::size_t n);
+  void fail(int error_number);
+
+  std::vector<int> fds_;
+  int peer_;
+  std::array<Frame, kMaxStreams> frames_;  // of stream i: frame number i modulo the number of streams
+  std::uint64_t front_ = 0;                // frames [front_, next_) are open, one a stream at most
+  std::uint64_t next_ = 0;
+  std::uint64_t announced_ = 0;  // bytes of the lane's stream before frame next_
+  Status status_;
+};
+
+}  // namespace tutti::transport::tcp
