@@ -1,0 +1,262 @@
+#include "conformance.h"
+
+#include <poll.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "catch_compat.h"
+#include "stream_check.h"
+
+namespace tutti::transport::conformance {
+namespace {
+
+constexpr std::int64_t kPatienceMs = 60'000;
+
+// Calls f until it returns true.
+template <class F>
+bool eventually(F&& f) {
+  const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  while (!f()) {
+    if (deadline.passed()) return false;
+  }
+  return true;
+}
+
+int wait_fd_of_a(const Pair& pair) {
+  return pair.a->wait_fd() >= 0 ? pair.a->wait_fd() : pair.wake_a;
+}
+
+// Sleeps as a rank does: looks, arms, looks again, polls. True once `look` is.
+template <class F>
+bool sleep_until(const Pair& pair, F&& look) {
+  const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  while (!look()) {
+    if (deadline.passed()) return false;
+    if (pair.a->arm()) {
+      pollfd poll_fd{wait_fd_of_a(pair), static_cast<short>(POLLIN | (pair.a->wants_write() ? POLLOUT : 0)), 0};
+      // One long sleep: a lost wake-up shows as a failure, not as a slow test.
+      if (::poll(&poll_fd, 1, deadline.left_ms(kPatienceMs)) == 0) return false;
+    }
+    pair.a->disarm();
+  }
+  return true;
+}
+
+bool push_all(SendLane& lane, const Fingerprint& print, const std::vector<std::byte>& bytes) {
+  const Source source{bytes.data(), bytes.size(), 0, 0};
+  std::size_t done = 0;
+  return eventually([&] {
+    done += lane.push(print, source, done, bytes.size() - done);
+    lane.progress();
+    return done == bytes.size();
+  });
+}
+
+bool receive_all(RecvLane& lane, std::vector<std::byte>& bytes) {
+  std::size_t done = 0;
+  return eventually([&] {
+    const RecvLane::View view = lane.peek(bytes.size() - done);
+    if (view.size > 0) std::memcpy(bytes.data() + done, view.data, view.size);
+    lane.consume(view.size);
+    done += view.size;
+    return done == bytes.size();
+  });
+}
+
+std::vector<std::byte> some_bytes(std::size_t n) {
+  std::vector<std::byte> bytes(n);
+  for (std::size_t i = 0; i < n; ++i) bytes[i] = static_cast<std::byte>(i * 31 + 7);
+  return bytes;
+}
+
+void check_streams(const Factory& factory, std::uint64_t seed, Reading reading, int messages, std::size_t longest) {
+  INFO("seed " << seed);
+  const Pair pair = factory.make(seed);
+  const Script forth = make_script(seed * 2, messages, longest);
+  const Script back = make_script(seed * 2 + 1, messages, longest);
+  Feeder feed_a(pair.a->send(), forth, seed + 1);
+  Feeder feed_b(pair.b->send(), back, seed + 2);
+  Checker check_b(pair.b->recv(), forth, reading, seed + 3);
+  Checker check_a(pair.a->recv(), back, reading, seed + 4);
+  std::mt19937_64 random(seed);
+  const bool done = eventually([&] {
+    // Bursts, so that lanes run full and run dry.
+    const std::uint64_t who = random() % 4;
+    for (std::uint64_t burst = random() % 20; burst > 0; --burst) {
+      if (who == 0) feed_a.step();
+      if (who == 1) feed_b.step();
+      if (who == 2) check_a.step();
+      if (who == 3) check_b.step();
+    }
+    // The last bytes may arrive before the push that reports them as taken.
+    return check_a.finished() && check_b.finished() && feed_a.finished() && feed_b.finished();
+  });
+  REQUIRE(done);
+  CHECK(eventually([&] { return feed_a.released() && feed_b.released(); }));
+  for (Link* link : {pair.a.get(), pair.b.get()}) {
+    CHECK(link->send().status().is_ok());
+    CHECK(link->recv().status().is_ok());
+    CHECK(link->recv().peek(100).size == 0);
+  }
+}
+
+void check_traits(const Factory& factory) {
+  const Pair pair = factory.make(1);
+  for (Link* link : {pair.a.get(), pair.b.get()}) {
+    const LaneTraits& traits = link->send().traits();
+    CHECK(std::strlen(traits.transport) > 0);
+    CHECK(traits.piece_bytes > 0);
+    CHECK(traits.capacity_bytes >= traits.piece_bytes);
+    CHECK(traits.latency_us > 0);
+    CHECK(traits.bandwidth_gbs > 0);
+    CHECK(link->send().taken() == 0);
+    CHECK(link->send().completed() == 0);
+    if (!traits.slots) CHECK(link->send().reserve(8).empty());
+  }
+}
+
+// An element that a piece has cut in two must become whole without consume().
+void check_short_views_grow(const Factory& factory) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO("seed " << seed);
+    const Pair pair = factory.make(seed);
+    const std::vector<std::byte> bytes = some_bytes(4096);
+    std::atomic<bool> pushed = true;
+    std::thread sender([&] { pushed = push_all(pair.a->send(), print_of(1), bytes); });
+    std::size_t done = 0;
+    const bool all = eventually([&] {
+      const RecvLane::View view = pair.b->recv().peek(bytes.size() - done);
+      const std::size_t whole = view.size / 8 * 8;
+      if (whole > 0 && std::memcmp(view.data, bytes.data() + done, whole) != 0) return true;
+      pair.b->recv().consume(whole);
+      done += whole;
+      return done == bytes.size();
+    });
+    sender.join();
+    REQUIRE(pushed);
+    REQUIRE(all);
+    REQUIRE(done == bytes.size());
+  }
+}
+
+void check_idle(const Factory& factory) {
+  const Pair pair = factory.make(3);
+  CHECK(pair.a->recv().peek(64).size == 0);
+  std::array<std::byte, 64> target;
+  Fingerprint print;
+  CHECK(pair.a->recv().pull(target.data(), target.size(), &print) == 0);
+  CHECK(pair.a->recv().status().is_ok());
+  CHECK(pair.a->send().status().is_ok());
+  int tries = 0;
+  while (!pair.a->arm() && tries < 100) ++tries;
+  CHECK(tries < 100);
+  pollfd poll_fd{wait_fd_of_a(pair), POLLIN, 0};
+  CHECK(::poll(&poll_fd, 1, 20) == 0);
+  pair.a->disarm();
+}
+
+void check_wakes_receiver(const Factory& factory) {
+  const Pair pair = factory.make(4);
+  const std::vector<std::byte> bytes = some_bytes(24);
+  for (std::uint32_t round = 1; round <= 5; ++round) {
+    std::thread sender([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      push_all(pair.b->send(), print_of(round), bytes);
+    });
+    std::size_t got = 0;
+    const bool woken = sleep_until(pair, [&] {
+      const RecvLane::View view = pair.a->recv().peek(bytes.size() - got);
+      pair.a->recv().consume(view.size);
+      got += view.size;
+      return got == bytes.size();
+    });
+    sender.join();
+    REQUIRE(woken);
+  }
+}
+
+void check_wakes_sender(const Factory& factory) {
+  const Pair pair = factory.make(5);
+  const std::vector<std::byte> bytes = some_bytes(32 * 1024 * 1024);
+  const Source source{bytes.data(), bytes.size(), 0, 0};
+  std::vector<std::byte> copy(bytes.size());
+  std::atomic<bool> received = false;
+  std::thread receiver([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    received = receive_all(pair.b->recv(), copy);
+  });
+  std::size_t done = 0;
+  const bool woken = sleep_until(pair, [&] {
+    for (std::size_t n = 1; n > 0 && done < bytes.size();) {
+      done += n = pair.a->send().push(print_of(1), source, done, bytes.size() - done);
+    }
+    return done == bytes.size();
+  });
+  receiver.join();
+  REQUIRE(woken);
+  REQUIRE(received);
+  CHECK(copy == bytes);
+}
+
+void check_close(const Factory& factory) {
+  Pair pair = factory.make(6);
+  const std::vector<std::byte> bytes = some_bytes(300);
+  REQUIRE(push_all(pair.b->send(), print_of(1), bytes));
+  pair.b.reset();
+  std::vector<std::byte> copy(bytes.size());
+  REQUIRE(receive_all(pair.a->recv(), copy));
+  CHECK(copy == bytes);
+  REQUIRE(sleep_until(pair, [&] {
+    CHECK(pair.a->recv().peek(8).size == 0);
+    return !pair.a->recv().status().is_ok();
+  }));
+  CHECK(pair.a->recv().status().code() == Code::kRemoteError);
+  CHECK(pair.a->recv().status().message().find("rank") != std::string::npos);
+  const Source source{bytes.data(), bytes.size(), 0, 0};
+  REQUIRE(eventually([&] {
+    pair.a->send().push(print_of(2), source, 0, bytes.size());
+    return !pair.a->send().status().is_ok();
+  }));
+  CHECK(pair.a->send().status().code() == Code::kRemoteError);
+  CHECK(pair.a->send().push(print_of(2), source, 0, bytes.size()) == 0);
+}
+
+}  // namespace
+
+void check(const Factory& factory) {
+  INFO("transport " << factory.name);
+  SECTION(factory.name + ": traits and a fresh link") {
+    check_traits(factory);
+  }
+  SECTION(factory.name + ": short messages both ways") {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) check_streams(factory, seed, Reading::kBoth, 400, 300);
+  }
+  SECTION(factory.name + ": long messages both ways") {
+    const std::array<Reading, 3> readings{Reading::kPeek, Reading::kPull, Reading::kBoth};
+    for (std::uint64_t seed = 1; seed <= 9; ++seed) check_streams(factory, seed, readings[seed % 3], 30, 900'000);
+  }
+  SECTION(factory.name + ": short views grow") {
+    check_short_views_grow(factory);
+  }
+  SECTION(factory.name + ": an idle link sleeps") {
+    check_idle(factory);
+  }
+  SECTION(factory.name + ": data wakes a sleeper") {
+    check_wakes_receiver(factory);
+  }
+  SECTION(factory.name + ": room wakes a sleeper") {
+    check_wakes_sender(factory);
+  }
+  if (factory.reports_close) {
+    SECTION(factory.name + ": the peer's end is an error") {
+      check_close(factory);
+    }
+  }
+}
+
+}  // namespace tutti::transport::conformance

@@ -1,0 +1,31 @@
+// What every transport must do, checked on pairs of connected links that a factory makes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "transport/transport.h"
+
+namespace tutti::transport::conformance {
+
+struct Pair {
+  std::shared_ptr<void> world;  // whatever the links need to live
+  std::unique_ptr<Link> a;
+  std::unique_ptr<Link> b;
+  // What a's rank sleeps on if a->wait_fd() is -1.
+  int wake_a = -1;
+};
+
+struct Factory {
+  std::string name;
+  std::function<Pair(std::uint64_t seed)> make;
+  // False for a transport that leaves the news of a peer's end to the communicator.
+  bool reports_close = true;
+};
+
+// Runs inside a TEST_CASE; makes the sections.
+void check(const Factory& factory);
+
+}  // namespace tutti::transport::conformance

@@ -1,0 +1,101 @@
+// The decorator that injects faults: harmless without faults, exact with them.
+#include "transport/sim/faulty.h"
+
+#include <vector>
+
+#include "catch_compat.h"
+#include "conformance.h"
+#include "stream_check.h"
+#include "transport/sim/world.h"
+
+using namespace tutti;
+using namespace tutti::transport;
+using sim::Faults;
+using sim::Slots;
+
+namespace {
+
+// Faults on a's lanes only.
+conformance::Pair make_pair(std::uint64_t seed, const sim::Options& options, const Faults& send, const Faults& recv) {
+  auto world = std::make_shared<sim::World>(seed, 2, options);
+  conformance::Pair pair;
+  pair.a = sim::make_faulty(world->link(0, 1), 1, send, recv);
+  pair.b = world->link(1, 0);
+  pair.world = world;
+  return pair;
+}
+
+const sim::Options kPlain{.slots = Slots::kNever, .benign = true};
+const std::vector<std::byte> kBytes(1000, std::byte{3});
+const Source kSource{kBytes.data(), kBytes.size(), 0, 0};
+const Fingerprint kPrint{5, 6, 7};
+
+}  // namespace
+
+TEST_CASE("without faults the decorator is a transport") {
+  conformance::check({"faulty", [](std::uint64_t seed) { return make_pair(seed, {}, {}, {}); }, true});
+}
+
+TEST_CASE("short pieces only slow a transport down") {
+  const Faults shorter{.longest_piece_bytes = 64};
+  conformance::check({"shorter",
+                      [=](std::uint64_t seed) { return make_pair(seed, {.slots = Slots::kAlways}, shorter, shorter); },
+                      true});
+}
+
+TEST_CASE("a cut comes after the byte it was set to") {
+  SECTION("sending") {
+    const auto pair = make_pair(1, kPlain, {.cut_after_bytes = 100}, {});
+    CHECK(pair.a->send().push(kPrint, kSource, 0, 60) == 60);
+    CHECK(pair.a->send().status().is_ok());
+    CHECK(pair.a->send().push(kPrint, kSource, 60, 900) == 40);
+    CHECK(pair.a->send().taken() == 100);
+    CHECK(pair.a->send().push(kPrint, kSource, 100, 900) == 0);
+    CHECK(pair.a->send().status().code() == Code::kRemoteError);
+    CHECK(pair.a->send().status().message().find("rank 1") != std::string::npos);
+    CHECK(pair.a->recv().status().is_ok());
+  }
+  SECTION("receiving") {
+    const auto pair = make_pair(1, kPlain, {}, {.cut_after_bytes = 100});
+    REQUIRE(pair.b->send().push(kPrint, kSource, 0, 1000) == 1000);
+    CHECK(pair.a->recv().peek(1000).size == 100);
+    CHECK(pair.a->recv().status().is_ok());
+    pair.a->recv().consume(100);
+    CHECK(pair.a->recv().peek(1000).size == 0);
+    CHECK(pair.a->recv().status().code() == Code::kRemoteError);
+  }
+}
+
+TEST_CASE("a stall moves nothing and says nothing") {
+  const auto pair = make_pair(1, kPlain, {.stall_after_bytes = 10}, {.stall_after_bytes = 0});
+  REQUIRE(pair.b->send().push(kPrint, kSource, 0, 8) == 8);
+  CHECK(pair.a->recv().peek(8).size == 0);
+  std::vector<std::byte> target(8);
+  Fingerprint print;
+  CHECK(pair.a->recv().pull(target.data(), 8, &print) == 0);
+  CHECK(pair.a->send().push(kPrint, kSource, 0, 1000) == 10);
+  CHECK(pair.a->send().push(kPrint, kSource, 10, 990) == 0);
+  CHECK(pair.a->send().status().is_ok());
+  CHECK(pair.a->recv().status().is_ok());
+}
+
+TEST_CASE("a corrupted fingerprint differs from its byte on") {
+  SECTION("sending") {
+    const auto pair = make_pair(1, kPlain, {.corrupt_after_bytes = 16}, {});
+    CHECK(pair.a->send().push(kPrint, kSource, 0, 1000) == 16);
+    CHECK(pair.a->send().push(kPrint, kSource, 16, 984) == 984);
+    CHECK(pair.b->recv().peek(16).print == kPrint);
+    pair.b->recv().consume(16);
+    CHECK(pair.b->recv().peek(16).print != kPrint);
+  }
+  SECTION("receiving") {
+    const auto pair = make_pair(1, kPlain, {}, {.corrupt_after_bytes = 16});
+    REQUIRE(pair.b->send().push(kPrint, kSource, 0, 1000) == 1000);
+    std::vector<std::byte> target(1000);
+    Fingerprint print;
+    CHECK(pair.a->recv().pull(target.data(), 1000, &print) == 16);
+    CHECK(print == kPrint);
+    CHECK(pair.a->recv().pull(target.data(), 1000, &print) == 984);
+    CHECK(print != kPrint);
+  }
+}

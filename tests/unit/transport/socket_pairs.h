@@ -1,0 +1,20 @@
+// Connected sockets for tests of the tcp transport.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+
+namespace tutti::transport::conformance {
+
+enum class Family { kIpv4, kIpv6, kUnix };
+
+std::string name_of(Family family);
+// Whether a socket of the family can be bound to its loopback address here.
+bool available(Family family);
+// `count` connected pairs: the i-th of .first with the i-th of .second. Ends the test where that fails.
+std::pair<std::vector<UniqueFd>, std::vector<UniqueFd>> connected(Family family, int count);
+
+}  // namespace tutti::transport::conformance

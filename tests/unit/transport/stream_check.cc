@@ -1,0 +1,114 @@
+#include "stream_check.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "catch_compat.h"
+
+namespace tutti::transport::conformance {
+
+Fingerprint print_of(std::uint32_t sequence) {
+  return {sequence, sequence * 7919u, sequence * 104729u + 1u};
+}
+
+Script make_script(std::uint64_t seed, int messages, std::size_t longest_bytes) {
+  std::mt19937_64 random(seed);
+  Script script;
+  std::size_t total = 0;
+  for (int i = 0; i < messages; ++i) {
+    const std::size_t bound = random() % 4 == 0 ? longest_bytes : std::min<std::size_t>(longest_bytes, 200);
+    const std::size_t size = 1 + random() % bound;
+    script.messages.push_back({print_of(static_cast<std::uint32_t>(i)), total, size});
+    total += size;
+  }
+  script.bytes.resize(total);
+  for (std::byte& b : script.bytes) b = static_cast<std::byte>(random() >> 56);
+  return script;
+}
+
+bool Feeder::step() {
+  if (finished()) return false;
+  const Message& message = script_.messages[message_];
+  const std::size_t offset = sent_ - message.begin;
+  const std::size_t left = message.size - offset;
+  const std::size_t n = random_() % 2 == 0 ? left : 1 + random_() % left;
+  std::size_t took = 0;
+  if (lane_.traits().slots && random_() % 2 == 0) {
+    took = write_in_place(message, offset, n);
+  } else {
+    const Source source{script_.bytes.data() + message.begin, message.size, 0, 0};
+    took = lane_.push(message.print, source, offset, n);
+  }
+  if (took > n) FAIL("took more than offered");
+  sent_ += took;
+  if (took == left) ++message_;
+  if (lane_.taken() != sent_) FAIL("taken() is " << lane_.taken() << " after " << sent_ << " bytes");
+  lane_.progress();
+  const std::uint64_t completed = lane_.completed();
+  if (completed < completed_ || completed > sent_) FAIL("completed() went from " << completed_ << " to " << completed);
+  completed_ = completed;
+  return took > 0;
+}
+
+bool Feeder::released() {
+  lane_.progress();
+  return lane_.completed() == lane_.taken();
+}
+
+std::size_t Feeder::write_in_place(const Message& message, std::size_t offset, std::size_t n) {
+  const std::span<std::byte> room = lane_.reserve(n);
+  if (room.empty()) return 0;
+  if (room.size() > n) FAIL("more room than asked for");
+  const std::span<std::byte> again = lane_.reserve(n);
+  if (again.data() != room.data() || again.size() != room.size()) FAIL("a second reserve() gave other room");
+  const std::size_t used = random_() % 2 == 0 ? room.size() : 1 + random_() % room.size();
+  std::memcpy(room.data(), script_.bytes.data() + message.begin + offset, used);
+  lane_.commit(message.print, used);
+  return used;
+}
+
+bool Checker::step() {
+  if (finished()) return false;
+  const Message& message = script_.messages[message_];
+  const std::size_t left = message.begin + message.size - received_;
+  const bool pull = reading_ == Reading::kPull || (reading_ == Reading::kBoth && random_() % 2 == 0);
+  // A transport without a shorter way always pulls nothing.
+  return (pull && step_pull(message, left)) || step_peek(message, left);
+}
+
+bool Checker::step_peek(const Message& message, std::size_t left) {
+  const std::size_t want = random_() % 2 == 0 ? left : 1 + random_() % left;
+  const RecvLane::View view = lane_.peek(want);
+  if (view.size == 0) return false;
+  if (view.size > left) FAIL("a view of " << view.size << " bytes spans two operations, " << left << " were left");
+  compare(view.data, view.size, view.print, message);
+  const std::size_t used = random_() % 2 == 0 ? view.size : random_() % (view.size + 1);
+  lane_.consume(used);
+  received_ += used;
+  if (used == left) ++message_;
+  return true;
+}
+
+bool Checker::step_pull(const Message& message, std::size_t left) {
+  const std::size_t wanted = random_() % 2 == 0 ? left : 1 + random_() % left;
+  const std::size_t n = std::min(wanted, target_.size() - 1);
+  target_[n] = std::byte{0x5c};
+  Fingerprint print;
+  const std::size_t got = lane_.pull(target_.data(), n, &print);
+  if (got == 0) return false;
+  if (got > n || target_[n] != std::byte{0x5c}) FAIL("pull() wrote more than asked for");
+  compare(target_.data(), got, print, message);
+  received_ += got;
+  if (got == left) ++message_;
+  return true;
+}
+
+void Checker::compare(const std::byte* data, std::size_t n, const Fingerprint& print, const Message& message) {
+  if (print != message.print) {
+    FAIL("at byte " << received_ << " the fingerprint is of operation " << print.sequence << ", not "
+                    << message.print.sequence);
+  }
+  if (std::memcmp(data, script_.bytes.data() + received_, n) != 0) FAIL("wrong bytes after " << received_);
+}
+
+}  // namespace tutti::transport::conformance
