@@ -1,0 +1,162 @@
+"""What perf/compare prints, writes and draws. See there."""
+
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+
+YARDSTICK_BYTES = 8
+
+
+class CompareError(Exception):
+    """What the user is told; the program ends with status 1."""
+
+
+def format_size(size):
+    for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size >= factor and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def median_us(column, size):
+    times_s = column.times_s.get(size)
+    return statistics.median(times_s) * 1e6 if times_s else None
+
+
+def geometric_mean(values):
+    return math.exp(sum(math.log(value) for value in values) / len(values)) if values else None
+
+
+def format_number(value, digits=2):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def ratio(column, other, size):
+    """How many times as fast `column` is as `other`."""
+    mine, theirs = median_us(column, size), median_us(other, size)
+    return theirs / mine if mine and theirs else None
+
+
+def best_peer(columns, size):
+    timed = [column for column in columns if column.peer and median_us(column, size)]
+    return min(timed, key=lambda column: median_us(column, size)) if timed else None
+
+
+def print_times(columns, sizes):
+    print("#\n# median time of one operation (us)")
+    print("# " + f"{'size':>8}" + "".join(f"{column.title:>16}" for column in columns))
+    for size in sizes:
+        print("  " + f"{format_size(size):>8}" + "".join(
+            f"{format_number(median_us(column, size)):>16}" for column in columns))
+
+
+def print_ratios(columns, sizes, ours):
+    peers = [column for column in columns if column.peer]
+    if not peers:
+        return
+    print(f"#\n# {ours.title} is this many times as fast (above 1: faster)")
+    print("# " + f"{'size':>8}{'best peer':>16}" + "".join(f"{peer.title:>16}" for peer in peers))
+    collected = [[] for _ in range(len(peers) + 1)]
+    for size in sizes:
+        best = best_peer(columns, size)
+        row = [ratio(ours, best, size) if best else None] + [ratio(ours, peer, size) for peer in peers]
+        for values, value in zip(collected, row):
+            if value is not None:
+                values.append(value)
+        print("  " + f"{format_size(size):>8}" + "".join(f"{format_number(value):>16}" for value in row))
+    print("  " + f"{'geomean':>8}" + "".join(f"{format_number(geometric_mean(values)):>16}" for values in collected))
+
+
+def print_yardstick(columns):
+    stick = next((column for column in columns if column.title == "yardstick"), None)
+    bound_us = median_us(stick, YARDSTICK_BYTES) if stick else None
+    if bound_us is None:
+        return
+    print(f"#\n# hand-written {YARDSTICK_BYTES}-byte exchange: {bound_us:.3f} us; of that, at {YARDSTICK_BYTES} B, take")
+    for column in columns:
+        time_us = median_us(column, YARDSTICK_BYTES)
+        if column is not stick and time_us is not None:
+            print(f"#   {column.title:<16} {time_us / bound_us:8.2f} times")
+
+
+def cpu_model():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
+            for line in cpuinfo:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def describe(options, columns, sizes):
+    """The JSON object."""
+    results = []
+    for column in columns:
+        for size in sizes:
+            times_us = [time_s * 1e6 for time_s in column.times_s.get(size, [])]
+            if not times_us:
+                continue
+            best = best_peer(columns, size)
+            results.append({
+                "library": column.title, "version": column.library.version, "memory": column.memory,
+                "collective": options.collective, "bytes": size, "datatype": "float", "op": "sum",
+                "ranks": options.ranks, "transport": options.transport,
+                "time_us": {"min": min(times_us), "median": statistics.median(times_us), "max": max(times_us)},
+                "rounds_us": times_us,
+                "times_as_fast_as_best_peer": None if best is None else ratio(column, best, size),
+            })
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": {"host": platform.node(), "cpu": cpu_model(), "cores": os.cpu_count(),
+                    "kernel": platform.release()},
+        "rounds": options.rounds, "results": results,
+        "failed": {column.title: column.library.failure for column in columns if column.library.failure},
+    }
+
+
+def plot(path, options, columns, sizes):
+    """Time against size, both logarithmic. matplotlib is only needed here."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise CompareError("--plot needs matplotlib (Debian: python3-matplotlib, with /usr/bin/python3)") from error
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    for column in columns:
+        points = [(size, median_us(column, size)) for size in sizes if median_us(column, size)]
+        if points:
+            ours = column.title.startswith("tutti")
+            axes.plot(*zip(*points), marker="o", markersize=4, label=column.title, linewidth=2.4 if ours else 1.2)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [format_size(size) for size in sizes], rotation=60, fontsize=8)
+    axes.set_xlabel("bytes")
+    axes.set_ylabel("median time (us)")
+    axes.set_title(f"{options.collective}, {options.ranks} ranks, {options.transport}, {cpu_model()}", fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, format="svg")
+
+
+def report(options, columns, sizes):
+    for title, version in {column.title: column.library.version for column in columns}.items():
+        print(f"# {title}: {version}")
+    print_times(columns, sizes)
+    for column in columns:
+        if column.title.startswith("tutti"):
+            print_ratios(columns, sizes, column)
+    print_yardstick(columns)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as output:
+            json.dump(describe(options, columns, sizes), output, indent=1)
+            output.write("\n")
+    if options.plot:
+        plot(options.plot, options, columns, sizes)

@@ -1,0 +1,119 @@
+// Worker of perf/compare for tutti.
+// Usage: compare_tutti SOCKET RANK RANKS ID_FILE
+// Rank 0 writes the job's unique id to ID_FILE (mode 0600: it holds the job's secret); the others read it.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <tutti/tutti.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "compare_worker.h"
+
+namespace {
+
+constexpr int kIdWaitMs = 30'000;
+
+struct TuttiState {
+  tuttiComm_t comm = nullptr;
+};
+
+int checked(tuttiResult_t result, const char* what, tuttiComm_t comm) {
+  if (result == tuttiSuccess) return 0;
+  fprintf(stderr, "tutti: %s: %s: %s\n", what, tuttiGetErrorString(result), tuttiGetLastError(comm));
+  return -1;
+}
+
+int perform(void* state, const compare_call* call) {
+  tuttiComm_t comm = static_cast<TuttiState*>(state)->comm;
+  const float* send = call->send;
+  float* recv = call->recv;
+  const size_t count = call->count;
+  tuttiResult_t result = tuttiInvalidUsage;
+  switch (call->collective) {
+    case kCompareAllReduce: result = tuttiAllReduce(send, recv, count, tuttiFloat32, tuttiSum, comm, nullptr); break;
+    case kCompareReduceScatter:
+      result = tuttiReduceScatter(send, recv, count, tuttiFloat32, tuttiSum, comm, nullptr);
+      break;
+    case kCompareAllGather: result = tuttiAllGather(send, recv, count, tuttiFloat32, comm, nullptr); break;
+    case kCompareBroadcast: result = tuttiBroadcast(send, recv, count, tuttiFloat32, 0, comm, nullptr); break;
+    case kCompareReduce: result = tuttiReduce(send, recv, count, tuttiFloat32, tuttiSum, 0, comm, nullptr); break;
+    case kCompareBarrier: result = tuttiBarrier(comm, nullptr); break;
+    case kCompareCollectives: return -1;
+  }
+  return result == tuttiSuccess ? 0 : checked(result, "the operation", comm);
+}
+
+float* allocate(void* state, const char* kind, size_t bytes) {
+  if (strcmp(kind, "tutti") != 0) return compare_malloc(state, kind, bytes);
+  void* memory = nullptr;
+  if (checked(tuttiMemAlloc(&memory, bytes), "tuttiMemAlloc", nullptr) != 0) return nullptr;
+  return static_cast<float*>(memory);
+}
+
+void release(void* state, const char* kind, float* memory) {
+  if (strcmp(kind, "tutti") != 0) {
+    compare_free(state, kind, memory);
+  } else {
+    checked(tuttiMemFree(memory), "tuttiMemFree", nullptr);
+  }
+}
+
+// The file appears whole: it is written under another name and then renamed.
+bool write_id(const std::string& path, const tuttiUniqueId& id) {
+  const std::string temporary = path + ".new";
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (fd < 0) return false;
+  const bool written = write(fd, &id, sizeof id) == static_cast<ssize_t>(sizeof id);
+  return close(fd) == 0 && written && rename(temporary.c_str(), path.c_str()) == 0;
+}
+
+bool read_id(const std::string& path, tuttiUniqueId* id) {
+  for (int waited_ms = 0; waited_ms < kIdWaitMs; ++waited_ms) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+      const bool whole = read(fd, id, sizeof *id) == static_cast<ssize_t>(sizeof *id);
+      close(fd);
+      return whole;
+    }
+    usleep(1000);
+  }
+  return false;
+}
+
+int serve(const char* socket_path, int rank, int size, const std::string& id_path) {
+  tuttiUniqueId id;
+  if (rank == 0 && checked(tuttiGetUniqueId(&id), "tuttiGetUniqueId", nullptr) != 0) return 1;
+  if (rank == 0 ? !write_id(id_path, id) : !read_id(id_path, &id)) {
+    fprintf(stderr, "tutti: cannot pass the unique id through %s\n", id_path.c_str());
+    return 1;
+  }
+  TuttiState state;
+  if (checked(tuttiCommInitRank(&state.comm, size, id, rank), "tuttiCommInitRank", nullptr) != 0) return 1;
+  int version_code = 0;
+  if (checked(tuttiGetVersion(&version_code), "tuttiGetVersion", nullptr) != 0) return 1;
+  const std::string version = std::to_string(version_code / 10000) + "." + std::to_string(version_code / 100 % 100) +
+                              "." + std::to_string(version_code % 100);
+  compare_library library{};
+  library.name = "tutti";
+  library.version = version.c_str();
+  library.rank = rank;
+  library.size = size;
+  library.state = &state;
+  library.allocate = allocate;
+  library.release = release;
+  library.perform = perform;
+  const int status = compare_serve(socket_path, &library);
+  return checked(tuttiCommDestroy(state.comm), "tuttiCommDestroy", nullptr) == 0 ? status : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    fprintf(stderr, "usage: %s SOCKET RANK RANKS ID_FILE (started by perf/compare)\n", argv[0]);
+    return 2;
+  }
+  return serve(argv[1], atoi(argv[2]), atoi(argv[3]), argv[4]);
+}

@@ -1,0 +1,253 @@
+/* The measuring loop and the protocol that every worker of perf/compare shares, so that all libraries
+ * are timed by the same code. C99 and C++.
+ *
+ * A worker is one rank of one library, kept alive for the whole comparison. It connects to the
+ * controller's Unix socket and blocks in read() between commands, so that the ranks of the libraries
+ * that are not being measured leave the cores alone. Commands and answers are lines:
+ *
+ *   worker:      hello RANK SIZE NAME VERSION
+ *   controller:  run COLLECTIVE BYTES WARMUP ITERATIONS MEMORY
+ *   worker:      time NANOSECONDS | unsupported | wrong INDEX GOT EXPECTED | error TEXT
+ *   controller:  quit
+ *
+ * BYTES is the larger of a rank's buffers, as in nccl-tests; the data are floats, the operator is sum,
+ * the root is 0. NANOSECONDS is the mean of one operation on this rank. Results are checked after the
+ * clock has stopped. */
+#ifndef PERF_COMPARE_WORKER_H_
+#define PERF_COMPARE_WORKER_H_
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum compare_collective {
+  kCompareAllReduce,
+  kCompareReduceScatter,
+  kCompareAllGather,
+  kCompareBroadcast,
+  kCompareReduce,
+  kCompareBarrier,
+  kCompareCollectives
+};
+
+/* One operation, bound to its buffers. */
+struct compare_call {
+  enum compare_collective collective;
+  const float* send; /* broadcast and in-place libraries: equal to recv */
+  float* recv;
+  size_t count; /* elements as the collective counts them: of one rank's block where there are blocks */
+};
+
+/* What a library provides. Functions return 0, or a negative number for "this library cannot". */
+struct compare_library {
+  const char* name;
+  const char* version;
+  int rank;
+  int size;
+  void* state;
+  /* Zero-filled or not, at least page aligned. `kind` is "malloc" or a kind only this library knows. */
+  float* (*allocate)(void* state, const char* kind, size_t bytes);
+  void (*release)(void* state, const char* kind, float* memory);
+  /* Called once before a run of calls with the same argument. */
+  int (*prepare)(void* state, const struct compare_call* call);
+  int (*perform)(void* state, const struct compare_call* call);
+};
+
+static int64_t compare_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + (int64_t)now.tv_nsec;
+}
+
+static float* compare_malloc(void* state, const char* kind, size_t bytes) {
+  void* memory = NULL;
+  (void)state;
+  if (strcmp(kind, "malloc") != 0 || posix_memalign(&memory, 4096, bytes) != 0) return NULL;
+  return (float*)memory;
+}
+
+static void compare_free(void* state, const char* kind, float* memory) {
+  (void)state;
+  (void)kind;
+  free(memory);
+}
+
+static int compare_collective_from(const char* name) {
+  static const char* const kNames[kCompareCollectives] = {"all_reduce", "reduce_scatter", "all_gather",
+                                                          "broadcast",  "reduce",         "barrier"};
+  int i;
+  for (i = 0; i < kCompareCollectives; ++i) {
+    if (strcmp(name, kNames[i]) == 0) return i;
+  }
+  return -1;
+}
+
+/* Small integers, so that sums of floats are exact in every order. */
+static float compare_value(int rank, size_t index) {
+  return (float)(rank + 1 + (int)(index % 13));
+}
+
+static float compare_expected(const struct compare_library* library, const struct compare_call* call, size_t i) {
+  const int n = library->size;
+  const size_t global = call->collective == kCompareReduceScatter ? (size_t)library->rank * call->count + i : i;
+  const float sum = (float)(n * (int)(global % 13) + n * (n + 1) / 2);
+  switch (call->collective) {
+    case kCompareAllGather: return compare_value((int)(i / call->count), i % call->count);
+    case kCompareBroadcast: return compare_value(0, i);
+    default: return sum;
+  }
+}
+
+/* Elements that the collective leaves in this rank's recv. */
+static size_t compare_received(const struct compare_library* library, const struct compare_call* call) {
+  if (call->collective == kCompareBarrier) return 0;
+  if (call->collective == kCompareReduce && library->rank != 0) return 0;
+  return call->collective == kCompareAllGather ? call->count * (size_t)library->size : call->count;
+}
+
+static void compare_answer(int fd, const char* text) {
+  const size_t length = strlen(text);
+  if (write(fd, text, length) != (ssize_t)length) exit(1);
+}
+
+static void compare_check_and_answer(int fd, const struct compare_library* library, const struct compare_call* call,
+                                     double ns_per_call) {
+  const size_t received = compare_received(library, call);
+  char answer[160];
+  size_t i;
+  for (i = 0; i < received; ++i) {
+    const float expected = compare_expected(library, call, i);
+    if (call->recv[i] != expected) {
+      snprintf(answer, sizeof answer, "wrong %zu %g %g\n", i, (double)call->recv[i], (double)expected);
+      compare_answer(fd, answer);
+      return;
+    }
+  }
+  snprintf(answer, sizeof answer, "time %.3f\n", ns_per_call);
+  compare_answer(fd, answer);
+}
+
+static void compare_time(int fd, const struct compare_library* library, const struct compare_call* call, long warmup,
+                         long iterations) {
+  int64_t begin_ns;
+  double ns;
+  long i;
+  if (library->prepare != NULL && library->prepare(library->state, call) != 0) {
+    compare_answer(fd, "unsupported\n");
+    return;
+  }
+  for (i = 0; i < warmup; ++i) {
+    if (library->perform(library->state, call) != 0) {
+      compare_answer(fd, i == 0 ? "unsupported\n" : "error the operation failed\n");
+      return;
+    }
+  }
+  begin_ns = compare_now_ns();
+  for (i = 0; i < iterations; ++i) {
+    if (library->perform(library->state, call) != 0) {
+      compare_answer(fd, "error the operation failed\n");
+      return;
+    }
+  }
+  ns = (double)(compare_now_ns() - begin_ns) / (double)iterations;
+  compare_check_and_answer(fd, library, call, ns);
+}
+
+/* The buffers of the last run, kept: fresh pages in every run would be timed as page faults. */
+struct compare_buffers {
+  char kind[16];
+  size_t bytes;
+  float* send;
+  float* recv;
+};
+
+static int compare_reserve(const struct compare_library* library, struct compare_buffers* buffers, const char* kind,
+                           size_t bytes) {
+  if (buffers->send != NULL && strcmp(buffers->kind, kind) == 0 && buffers->bytes >= bytes) return 0;
+  if (buffers->send != NULL) library->release(library->state, buffers->kind, buffers->send);
+  if (buffers->recv != NULL) library->release(library->state, buffers->kind, buffers->recv);
+  buffers->bytes = bytes < 4096 ? 4096 : bytes;
+  snprintf(buffers->kind, sizeof buffers->kind, "%s", kind);
+  buffers->send = library->allocate(library->state, kind, buffers->bytes);
+  buffers->recv = library->allocate(library->state, kind, buffers->bytes);
+  return buffers->send != NULL && buffers->recv != NULL ? 0 : -1;
+}
+
+static void compare_run(int fd, const struct compare_library* library, struct compare_buffers* buffers,
+                        const char* arguments) {
+  char name[32];
+  char kind[16];
+  size_t bytes;
+  size_t i;
+  long warmup;
+  long iterations;
+  struct compare_call call;
+  int collective;
+  size_t elements;
+  if (sscanf(arguments, "%31s %zu %ld %ld %15s", name, &bytes, &warmup, &iterations, kind) != 5 || iterations < 1) {
+    compare_answer(fd, "error unreadable command\n");
+    return;
+  }
+  collective = compare_collective_from(name);
+  if (collective < 0) {
+    compare_answer(fd, "unsupported\n");
+    return;
+  }
+  if (compare_reserve(library, buffers, kind, bytes) != 0) {
+    compare_answer(fd, "error no memory of this kind\n");
+    return;
+  }
+  call.collective = (enum compare_collective)collective;
+  call.send = call.collective == kCompareBroadcast ? buffers->recv : buffers->send;
+  call.recv = buffers->recv;
+  elements = bytes / sizeof(float);
+  call.count = elements;
+  if (collective == kCompareReduceScatter || collective == kCompareAllGather) call.count /= (size_t)library->size;
+  for (i = 0; i < elements; ++i) buffers->send[i] = compare_value(library->rank, i);
+  for (i = 0; i < elements; ++i) {
+    buffers->recv[i] = call.collective == kCompareBroadcast && library->rank == 0 ? compare_value(0, i) : -1.0F;
+  }
+  compare_time(fd, library, &call, warmup, iterations);
+}
+
+static int compare_connect(const char* path) {
+  struct sockaddr_un address;
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  memset(&address, 0, sizeof address);
+  address.sun_family = AF_UNIX;
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+  if (connect(fd, (const struct sockaddr*)&address, sizeof address) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+/* Serves the controller until it says quit or goes away. Returns the process's exit status. */
+static int compare_serve(const char* path, const struct compare_library* library) {
+  struct compare_buffers buffers = {{0}, 0, NULL, NULL};
+  char line[256];
+  FILE* commands;
+  const int fd = compare_connect(path);
+  if (fd < 0) {
+    fprintf(stderr, "%s: no controller listens on %s\n", library->name, path);
+    return 1;
+  }
+  snprintf(line, sizeof line, "hello %d %d %s %s\n", library->rank, library->size, library->name, library->version);
+  compare_answer(fd, line);
+  commands = fdopen(fd, "r");
+  if (commands == NULL) return 1;
+  while (fgets(line, sizeof line, commands) != NULL && strncmp(line, "run ", 4) == 0) {
+    compare_run(fd, library, &buffers, line + 4);
+  }
+  if (buffers.send != NULL) library->release(library->state, buffers.kind, buffers.send);
+  if (buffers.recv != NULL) library->release(library->state, buffers.kind, buffers.recv);
+  fclose(commands);
+  return 0;
+}
+
+#endif /* PERF_COMPARE_WORKER_H_ */
