@@ -72,12 +72,18 @@ Status check_one(const Schedule& schedule) {
 Status at_step(const Schedule& schedule, std::size_t step, const std::string& why) {
   static constexpr const char* kVerbs[] = {"send to ", "recv from ", "recv_reduce from ", "copy", "reduce"};
   const Step& s = schedule.steps[step];
-  std::string text = "rank " + std::to_string(schedule.rank) + ", step " + std::to_string(step) + " (" +
-                     kVerbs[static_cast<int>(s.kind)];
+  std::string text = "rank ";
+  text += std::to_string(schedule.rank);
+  text += ", step ";
+  text += std::to_string(step);
+  text += " (";
+  text += kVerbs[static_cast<int>(s.kind)];
   if (!is_local(s.kind)) text += std::to_string(s.peer);
-  text += ", chunk " + std::to_string(s.chunk);
-  if (s.chunks != 1) text += "+" + std::to_string(s.chunks);
-  return Status::internal(text + "): " + why);
+  text += ", chunk ";
+  text += std::to_string(s.chunk);
+  if (s.chunks != 1) text.append("+").append(std::to_string(s.chunks));
+  text += "): ";
+  return Status::internal(text + why);
 }
 
 Status check_form(std::span<const Schedule> schedules) {

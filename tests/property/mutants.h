@@ -1,0 +1,29 @@
+// Mutants of a correct schedule, each with one defect, for testing the verifier.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "schedule/schedule.h"
+
+namespace tutti::schedule {
+
+struct Mutant {
+  std::string what;
+  Schedule schedule;
+  // Where steps are the same, only moved or with fewer dependencies: original[i] is the index that step i
+  // had. Empty if the steps themselves changed.
+  std::vector<std::uint32_t> original;
+};
+
+// Drops, duplicates, swaps, redirects every step, alters its range, buffers, kind and `final`, and drops
+// every dependency, one at a time.
+std::vector<Mutant> mutants_of(const Schedule& schedule);
+
+// Whether the mutant does the same as the original by an argument that owes nothing to the verifier: same
+// messages in every lane, and all conflicting accesses still ordered, the same way round, in the closure
+// of all waiting. Or it reads the input where the original reads a mere copy of it, or the reverse.
+bool is_equivalent(const Schedule& schedule, const Mutant& mutant);
+
+}  // namespace tutti::schedule
