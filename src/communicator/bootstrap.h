@@ -19,8 +19,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/failure.h"
 #include "base/status.h"
-#include "communicator/failure.h"
 
 namespace tutti {
 
@@ -32,16 +32,20 @@ using Secret = std::array<std::uint8_t, 32>;
 struct PeerInfo {
   std::int32_t rank = 0;
   std::int32_t pid = 0;
-  std::array<std::uint8_t, 16> boot{};        // kernel's boot id: the machine, whatever its hostname says
-  std::array<std::uint8_t, 16> process{};     // random per process: the same value means one address space
-  std::uint64_t network_namespace = 0;        // inode of /proc/self/ns/net
-  std::string hostname;                       // for messages only
-  std::int32_t cores = 1;                     // that this rank may run on (sched_getaffinity)
-  std::string unix_address;                   // abstract Unix socket name of the Connector, empty if none
-  std::string unix_path;                      // the same by path, reachable from other network namespaces; or empty
-  std::vector<std::string> tcp_addresses;     // "host:port", "[v6]:port" of the Connector, best first
-  std::string settings;                       // what must agree among ranks, in text; rank 0's holds
-  std::string serialize() const;
+  std::array<std::uint8_t, 16> boot{};     // kernel's boot id: the machine, whatever its hostname says
+  std::array<std::uint8_t, 16> process{};  // random per process: the same value means one address space
+  std::uint64_t network_namespace = 0;     // inode of /proc/self/ns/net
+  std::string hostname;                    // for messages only
+  std::int32_t cores = 1;                  // that this rank may run on (sched_getaffinity)
+  std::string unix_address;                // abstract Unix socket name of the Connector, empty if none
+  std::string unix_path;                   // the same by path, reachable from other network namespaces; or empty
+  std::vector<std::string> tcp_addresses;  // "host:port", "[v6]:port" of the Connector, best first
+  std::string settings;                    // what must agree among ranks, in text; rank 0's holds
+  // This process: everything but the Connector's addresses and the settings.
+  static Result<PeerInfo> local(int rank);
+  // By boot id. A machine whose kernel tells none equals no other.
+  [[nodiscard]] bool same_machine(const PeerInfo& other) const;
+  [[nodiscard]] std::string serialize() const;
   static Result<PeerInfo> parse(const std::string& bytes);
 };
 
@@ -79,6 +83,10 @@ struct Job {
 };
 
 Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline);
+// With one port in `root`, rank 0 must get that one; a taken port is an error.
 Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline);
+
+// The ranks of one process that are threads of it, without any socket: one Job per rank.
+Result<std::vector<Job>> make_in_process_jobs(int ranks);
 
 }  // namespace tutti

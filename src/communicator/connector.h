@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/failure.h"
 #include "base/unique_fd.h"
 #include "communicator/bootstrap.h"
-#include "communicator/failure.h"
 
 namespace tutti {
 
@@ -22,16 +22,16 @@ enum class ChannelKind : std::uint8_t { kUnix, kTcp };
 struct Channel {
   ChannelKind kind = ChannelKind::kTcp;
   int peer = -1;
-  bool dialled = false;             // by this side
-  std::vector<UniqueFd> sockets;    // one Unix socket, or the TCP streams in the same order on both sides
+  bool dialled = false;           // by this side
+  std::vector<UniqueFd> sockets;  // one Unix socket, or the TCP streams in the same order on both sides
 };
 
 class Connector {
  public:
   // Listens: abstract Unix socket and/or TCP as `allowed_unix`, `allowed_tcp` say, on addresses and
   // ports as the settings say. Fills the address fields of *info.
-  static Result<std::unique_ptr<Connector>> listen(const Settings& settings, bool allow_unix, bool allow_tcp,
-                                                   int rank, const Secret& secret, PeerInfo* info);
+  static Result<std::unique_ptr<Connector>> listen(const Settings& settings, bool allow_unix, bool allow_tcp, int rank,
+                                                   const Secret& secret, PeerInfo* info);
   virtual ~Connector() = default;
   // Also listens on a Unix socket by path, for peers of this machine in other network namespaces.
   // Fills info->unix_path. The file is removed with the Connector.

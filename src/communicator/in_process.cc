@@ -1,0 +1,147 @@
+// The control tree of ranks that are threads of one process: a board in shared memory.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "communicator/bootstrap.h"
+#include "communicator/rank_list.h"
+#include "communicator/root_service.h"
+#include "net/auth.h"
+
+namespace tutti {
+namespace {
+
+struct Board {
+  explicit Board(int count) : ranks(static_cast<std::size_t>(count)) {}
+  struct Rank {
+    std::string bytes;
+    bool written = false;
+    std::shared_ptr<FailureState> failure;  // once it watches
+    bool left = false;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Rank> ranks;
+  std::size_t written = 0;
+  std::uint64_t round = 0;  // all_gathers completed
+  std::vector<std::string> result;
+  Status failure;  // the first that was announced
+  std::vector<int> departed;
+};
+
+class BoardTree final : public ControlTree {
+ public:
+  BoardTree(int rank, std::shared_ptr<Board> board) : rank_(rank), board_(std::move(board)) {}
+  ~BoardTree() override {
+    const std::lock_guard lock(board_->mutex);
+    const bool was_left = me().left;
+    tell_failure(Status::remote("rank " + std::to_string(rank_) + " ended without leaving"), was_left);
+    me().left = true;
+    me().failure.reset();
+  }
+  Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
+  Status watch(std::shared_ptr<FailureState> failure) override;
+  void announce_failure(const Status& status) override;
+  void leave() override;
+
+ private:
+  Board::Rank& me() { return board_->ranks[static_cast<std::size_t>(rank_)]; }
+  // REQUIRES: the board's mutex.
+  void tell_failure(const Status& status, bool suppressed);
+  [[nodiscard]] Status timed_out() const;
+
+  const int rank_;
+  const std::shared_ptr<Board> board_;
+};
+
+Result<std::vector<std::string>> BoardTree::all_gather(const std::string& mine, Deadline deadline) {
+  std::unique_lock lock(board_->mutex);
+  if (!board_->failure.is_ok()) return board_->failure;
+  const std::uint64_t round = board_->round;
+  me().bytes = mine;
+  me().written = true;
+  if (++board_->written == board_->ranks.size()) {
+    // The last one completes the round. Nobody can complete the next before all have read this one's
+    // result: they take part in it.
+    board_->result.clear();
+    for (Board::Rank& rank : board_->ranks) {
+      board_->result.push_back(std::move(rank.bytes));
+      rank.written = false;
+    }
+    board_->written = 0;
+    ++board_->round;
+    board_->changed.notify_all();
+    return board_->result;
+  }
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline.at_ns())};
+  const auto done = [&] { return board_->round != round || !board_->failure.is_ok(); };
+  const bool in_time = board_->changed.wait_until(lock, until, done);
+  if (board_->round != round) return board_->result;
+  if (in_time) return board_->failure;
+  const Status late = timed_out();
+  tell_failure(late, false);
+  return late;
+}
+
+Status BoardTree::timed_out() const {
+  std::vector<int> missing;
+  for (std::size_t rank = 0; rank < board_->ranks.size(); ++rank) {
+    if (!board_->ranks[rank].written) missing.push_back(static_cast<int>(rank));
+  }
+  return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(missing));
+}
+
+Status BoardTree::watch(std::shared_ptr<FailureState> failure) {
+  const std::lock_guard lock(board_->mutex);
+  me().failure = std::move(failure);
+  if (!board_->failure.is_ok()) me().failure->fail(board_->failure);
+  for (const int rank : board_->departed) me().failure->set_departed(rank);
+  return {};
+}
+
+void BoardTree::announce_failure(const Status& status) {
+  if (status.is_ok()) return;
+  const std::lock_guard lock(board_->mutex);
+  tell_failure(Status(status.code(), "rank " + std::to_string(rank_) + ": " + status.message()), me().left);
+}
+
+void BoardTree::tell_failure(const Status& status, bool suppressed) {
+  if (suppressed || !board_->failure.is_ok()) return;
+  board_->failure = status;
+  for (Board::Rank& rank : board_->ranks) {
+    if (&rank != &me() && rank.failure) rank.failure->fail(status);
+  }
+  board_->changed.notify_all();
+}
+
+void BoardTree::leave() {
+  const std::lock_guard lock(board_->mutex);
+  if (me().left) return;
+  me().left = true;
+  board_->departed.push_back(rank_);
+  for (Board::Rank& rank : board_->ranks) {
+    if (&rank != &me() && rank.failure) rank.failure->set_departed(rank_);
+  }
+}
+
+}  // namespace
+
+Result<std::vector<Job>> make_in_process_jobs(int ranks) {
+  if (ranks < 1 || ranks > kMaxRanks) return Status::invalid_argument("a job has 1 to 1048576 ranks");
+  Secret secret{};
+  if (Status s = net::random_bytes(secret.data(), secret.size()); !s.is_ok()) return s;
+  const auto board = std::make_shared<Board>(ranks);
+  std::vector<Job> jobs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Job job;
+    job.rank = rank;
+    job.ranks = ranks;
+    job.secret = secret;
+    if (ranks > 1) job.tree = std::make_unique<BoardTree>(rank, board);
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+}  // namespace tutti

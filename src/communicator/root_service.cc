@@ -1,0 +1,289 @@
+#include "communicator/root_service.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <memory>
+
+#include "base/log.h"
+#include "communicator/rank_list.h"
+#include "communicator/service_thread.h"
+#include "net/acceptor.h"
+#include "net/frame.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
+constexpr std::size_t kMaxAddresses = 16;
+constexpr std::int64_t kAfterFailureMs = 10'000;
+constexpr std::int64_t kAnswerMs = 5'000;  // for the last answers to leave
+constexpr rlim_t kSpareDescriptors = 512;
+
+// The ranks' connections stay open until all have come. Raises the soft limit towards the hard one if
+// it is too low for that.
+void make_room_for(int ranks) {
+  rlimit limit{};
+  const rlim_t wanted = static_cast<rlim_t>(ranks) + kSpareDescriptors;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+    log::warn("the limit of open files is too low for the root of " + std::to_string(ranks) + " ranks");
+  }
+}
+
+class RootService {
+ public:
+  RootService(UniqueFd listener, const Secret& secret, Deadline deadline)
+      : acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}), deadline_(deadline) {
+    acceptor_.add_listener(std::move(listener), false);
+  }
+  void run();
+
+ private:
+  struct Client {
+    explicit Client(net::Authenticated connection)
+        : rank(connection.peer.rank), socket(std::move(connection.socket)), reader(kMaxRegistrationBytes) {}
+    int rank;
+    UniqueFd socket;
+    net::FrameReader reader;
+    net::FrameWriter writer;
+    std::size_t entry = 0;
+    bool polled = false;
+    bool registered = false;
+    bool answered = false;
+  };
+  [[nodiscard]] bool finished() const;
+  void prepare(net::PollSet* set);
+  bool serve(Client* client);
+  void enroll(Client* client, Registration registration);
+  void fail(Status why);
+  void place_everyone();
+  static void answer(Client* client, const Placement& placement);
+
+  net::Acceptor acceptor_;
+  Deadline deadline_;
+  std::list<Client> clients_;
+  std::map<int, Registration> registrations_;
+  Status failure_;
+  int ranks_ = 0;  // as the first one said
+  bool placed_ = false;
+};
+
+void RootService::run() {
+  net::PollSet set;
+  while (!finished()) {
+    prepare(&set);
+    if (Status s = set.wait(); !s.is_ok()) {
+      log::warn("root service: " + s.message());
+      return;
+    }
+    acceptor_.process(set);
+    for (auto client = clients_.begin(); client != clients_.end();) {
+      const bool ready = client->polled && set.ready(client->entry) != 0;
+      const bool gone = ready && !serve(&*client);
+      client = gone ? clients_.erase(client) : std::next(client);
+    }
+    for (net::Authenticated& connection : acceptor_.take()) {
+      clients_.emplace_back(std::move(connection)).polled = false;
+      clients_.back().entry = 0;
+    }
+    if (!placed_ && failure_.is_ok() && deadline_.passed()) {
+      std::vector<int> missing;
+      for (int rank = 0; rank < ranks_; ++rank) {
+        if (!registrations_.contains(rank)) missing.push_back(rank);
+      }
+      fail(Status::timeout("timed out while waiting for all ranks to join: " + list_ranks(missing) + " of " +
+                           std::to_string(ranks_) + " did not come"));
+    }
+  }
+}
+
+// Success: everybody has been answered. Failure: everybody has, or the time for latecomers is over.
+bool RootService::finished() const {
+  if (!placed_ && failure_.is_ok()) return ranks_ == 0 && deadline_.passed();
+  const bool all_sent = std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.writer.empty(); });
+  if (placed_) return all_sent || deadline_.passed();
+  const bool all_heard = static_cast<int>(registrations_.size()) >= ranks_;
+  return (all_sent && all_heard) || deadline_.passed();
+}
+
+void RootService::prepare(net::PollSet* set) {
+  set->clear(60'000);
+  set->wake_at(deadline_);
+  acceptor_.prepare(set);
+  for (Client& client : clients_) {
+    client.polled = true;
+    client.entry = set->add(client.socket.get(), client.writer.empty() ? POLLIN : POLLOUT);
+  }
+}
+
+// False when the client is to be dropped.
+bool RootService::serve(Client* client) {
+  if (!client->writer.empty()) return client->writer.flush(client->socket.get()).is_ok();
+  Result<net::FrameReader::Progress> progress = client->reader.read(client->socket.get());
+  if (!progress.is_ok()) return false;
+  if (*progress == net::FrameReader::Progress::kBlocked) return true;
+  if (*progress == net::FrameReader::Progress::kClosed) {
+    if (client->registered && !client->answered) {
+      const std::string who = registrations_[client->rank].who();
+      client->answered = true;
+      fail(Status::remote(who + " left or died while the other ranks were joining"));
+    }
+    return false;
+  }
+  Result<Registration> registration = Registration::parse(client->reader.take());
+  if (!registration.is_ok() || registration->rank != client->rank || client->registered) return false;
+  enroll(client, std::move(registration).value());
+  return true;
+}
+
+void RootService::enroll(Client* client, Registration registration) {
+  client->registered = true;
+  const auto known = registrations_.find(client->rank);
+  if (!failure_.is_ok()) {
+    registrations_.emplace(client->rank, std::move(registration));
+    Placement refusal;
+    refusal.status = failure_;
+    return answer(client, refusal);
+  }
+  if (known != registrations_.end()) {
+    return fail(Status::invalid_usage("two processes joined as the same rank: " + known->second.who() + " and " +
+                                      registration.who()));
+  }
+  if (ranks_ == 0) {
+    ranks_ = registration.ranks;
+    make_room_for(ranks_);
+  }
+  const std::string who = registration.who();
+  const int ranks = registration.ranks;
+  // The answer must leave before the first of those who wait gives up.
+  const std::int64_t patience_ms = registration.patience_ms - std::min<std::int64_t>(500, registration.patience_ms / 8);
+  const Deadline gives_up = Deadline::after_ms(patience_ms);
+  if (gives_up.at_ns() < deadline_.at_ns()) deadline_ = gives_up;
+  registrations_.emplace(client->rank, std::move(registration));
+  if (ranks != ranks_) {
+    const Registration& other = registrations_.begin()->second;
+    const Registration& first = other.ranks == ranks_ ? other : registrations_.rbegin()->second;
+    return fail(Status::invalid_usage(who + " joined a job of " + std::to_string(ranks) + " ranks, but " +
+                                      (first.ranks == ranks_ ? first.who() : "another") + " one of " +
+                                      std::to_string(ranks_)));
+  }
+  if (client->rank < 0 || client->rank >= ranks_) {
+    return fail(Status::invalid_usage(who + " is outside of the job's " + std::to_string(ranks_) + " ranks"));
+  }
+  if (static_cast<int>(registrations_.size()) == ranks_) place_everyone();
+}
+
+void RootService::fail(Status why) {
+  failure_ = std::move(why);
+  deadline_ = Deadline::after_ms(kAfterFailureMs);
+  Placement refusal;
+  refusal.status = failure_;
+  for (Client& client : clients_) {
+    if (client.registered && !client.answered) answer(&client, refusal);
+  }
+}
+
+void RootService::place_everyone() {
+  acceptor_.close_listeners();
+  for (Client& client : clients_) {
+    if (!client.registered) continue;
+    Placement placement;
+    if (client.rank > 0) {
+      const Registration& parent = registrations_[tree_parent(client.rank)];
+      placement.parent_addresses = parent.addresses;
+      placement.parent_who = parent.who();
+    }
+    for (const int child : tree_children(client.rank, ranks_)) {
+      placement.children_who.push_back(registrations_[child].who());
+    }
+    answer(&client, placement);
+  }
+  placed_ = true;
+  deadline_ = Deadline::after_ms(kAnswerMs);
+}
+
+void RootService::answer(Client* client, const Placement& placement) {
+  client->answered = true;
+  client->writer.queue(placement.serialize());
+  // What does not leave now leaves from the loop, and a broken connection is noticed there.
+  if (Status s = client->writer.flush(client->socket.get()); !s.is_ok()) log::debug("root service: " + s.message());
+}
+
+}  // namespace
+
+std::vector<int> tree_children(int rank, int ranks) {
+  std::vector<int> children;
+  for (std::int64_t i = 1; i <= kTreeArity; ++i) {
+    const std::int64_t child = std::int64_t{rank} * kTreeArity + i;
+    if (child < ranks) children.push_back(static_cast<int>(child));
+  }
+  return children;
+}
+
+std::string Registration::who() const {
+  return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(pid) + ")";
+}
+
+std::string Registration::serialize() const {
+  net::Packer packer;
+  packer.number(rank).number(ranks).number(pid).number(patience_ms).text(host);
+  packer.number(static_cast<std::uint8_t>(addresses.size()));
+  for (const std::string& address : addresses) packer.text(address);
+  return packer.bytes();
+}
+
+Result<Registration> Registration::parse(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  Registration result;
+  result.rank = unpacker.number<std::int32_t>();
+  result.ranks = unpacker.number<std::int32_t>();
+  result.pid = unpacker.number<std::int32_t>();
+  result.patience_ms = unpacker.number<std::int64_t>();
+  result.host = unpacker.text();
+  const auto count = unpacker.number<std::uint8_t>();
+  for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) result.addresses.push_back(unpacker.text());
+  if (!unpacker.complete() || result.ranks < 1 || result.ranks > kMaxRanks || result.patience_ms < 0) {
+    return Status::remote("a registration is damaged");
+  }
+  return result;
+}
+
+std::string Placement::serialize() const {
+  net::Packer packer;
+  packer.number(static_cast<std::int32_t>(status.code())).text(status.message());
+  packer.number(static_cast<std::uint8_t>(parent_addresses.size()));
+  for (const std::string& address : parent_addresses) packer.text(address);
+  packer.text(parent_who).number(static_cast<std::uint8_t>(children_who.size()));
+  for (const std::string& who : children_who) packer.text(who);
+  return packer.bytes();
+}
+
+Result<Placement> Placement::parse(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  Placement result;
+  const auto code = static_cast<Code>(unpacker.number<std::int32_t>());
+  const std::string message = unpacker.text();
+  if (code != Code::kSuccess) result.status = Status(code, message);
+  const auto addresses = unpacker.number<std::uint8_t>();
+  for (std::size_t i = 0; i < addresses && i < kMaxAddresses; ++i) result.parent_addresses.push_back(unpacker.text());
+  result.parent_who = unpacker.text();
+  const auto children = unpacker.number<std::uint8_t>();
+  for (std::size_t i = 0; i < children && i < kTreeArity; ++i) result.children_who.push_back(unpacker.text());
+  if (!unpacker.complete()) return Status::remote("the root's answer is damaged");
+  return result;
+}
+
+Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline) {
+  auto service = std::make_shared<RootService>(std::move(listener), secret, deadline);
+  ServiceThread thread;
+  Status started = thread.start([service] { service->run(); });
+  // It needs nobody: it owns all it uses, and its own deadline ends it.
+  thread.detach();
+  return started;
+}
+
+}  // namespace tutti
