@@ -1,0 +1,78 @@
+// Every algorithm on real numbers, against what the collective's definition says.
+#include <random>
+
+#include "algorithms/prove.h"
+#include "catch_compat.h"
+#include "interpreter.h"
+
+namespace tutti::schedule {
+namespace {
+
+using algorithms::AlgorithmEntry;
+using algorithms::World;
+
+// What output element i of the rank must be.
+std::uint32_t expected(const Shape& shape, const std::vector<Vector>& inputs, std::size_t i, std::size_t block) {
+  if (shape.collective == Collective::kBroadcast) return inputs[static_cast<std::size_t>(shape.root)][i];
+  if (shape.collective == Collective::kAllGather) return inputs[i / block][i];
+  std::uint32_t sum = 0;
+  for (const Vector& v : inputs) sum += v[i];
+  return sum;
+}
+
+// The rank whose output holds element i: all, the root, or the block's owner.
+bool owed(const Shape& shape, std::size_t rank, std::size_t i, std::size_t block) {
+  if (shape.collective == Collective::kReduce) return rank == static_cast<std::size_t>(shape.root);
+  if (shape.collective == Collective::kReduceScatter) return rank == i / block;
+  return true;
+}
+
+void compare(const AlgorithmEntry& entry, const World& world, int root, const Run& run) {
+  std::vector<Schedule> schedules;
+  for (int r = 0; r < world.ranks; ++r) schedules.push_back(make_schedule(entry, world, r, root).value());
+  const Shape shape = schedules[0].shape;
+  std::mt19937 random(run.seed);
+  std::vector<Vector> inputs(schedules.size(), Vector(shape.blocks * run.block_elements));
+  for (Vector& v : inputs) {
+    for (std::uint32_t& x : v) x = static_cast<std::uint32_t>(random());
+  }
+  const auto outputs = interpret(schedules, inputs, run);
+  INFO(name_of(entry.collective) << " " << entry.name << ", " << world.ranks << " ranks, root " << root << ", block "
+                                 << run.block_elements << ", seed " << run.seed << ", in place " << run.in_place);
+  REQUIRE(outputs.is_ok());
+  std::size_t wrong = 0;
+  for (std::size_t r = 0; r < schedules.size(); ++r) {
+    for (std::size_t i = 0; i < inputs[r].size(); ++i) {
+      const std::size_t at = i % run.block_elements;
+      const bool in_slice = at >= run.slice_begin && at < run.slice_begin + run.slice_elements;
+      const std::uint32_t got = outputs.value()[r][i];
+      const std::uint32_t before = run.in_place ? inputs[r][i] : kUntouched;
+      const bool mine = in_slice && owed(shape, r, i, run.block_elements);
+      if (got != (mine ? expected(shape, inputs, i, run.block_elements) : before)) ++wrong;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("every algorithm computes what the collective says, in place or not, whole or sliced") {
+  unsigned seed = 1;
+  for (const AlgorithmEntry& entry : algorithms::catalog()) {
+    for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      int worlds = 0;
+      for (const World& world : algorithms::worlds_to_prove(entry, ranks)) {
+        if (++worlds > 3) break;
+        const bool sliceable = make_schedule(entry, world, 0, 0).value().sliceable;
+        for (const std::size_t elements : {std::size_t{0}, std::size_t{1}, std::size_t{5}, std::size_t{129}}) {
+          const int root = static_cast<int>(++seed % static_cast<unsigned>(ranks));
+          for (const bool in_place : {false, true}) {
+            compare(entry, world, root, {elements, 0, elements, in_place, seed});
+            if (sliceable && elements > 4) compare(entry, world, root, {elements, 3, elements - 4, in_place, seed});
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::schedule

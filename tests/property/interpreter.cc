@@ -1,0 +1,125 @@
+#include "interpreter.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "schedule/layout.h"
+
+namespace tutti::schedule {
+namespace {
+
+class Machine {
+ public:
+  Machine(std::span<const Schedule> schedules, const std::vector<Vector>& inputs, const Run& run)
+      : schedules_(schedules),
+        layout_(schedules[0].shape, run.block_elements, sizeof(std::uint32_t), run.slice_begin, run.slice_elements),
+        in_place_(run.in_place),
+        random_(run.seed) {
+    for (std::size_t r = 0; r < schedules.size(); ++r) {
+      const Vector untouched(inputs[r].size(), kUntouched);
+      memory_.push_back({inputs[r], untouched, untouched});
+      done_.emplace_back(schedules[r].steps.size(), 0);
+    }
+  }
+
+  Result<std::vector<Vector>> run() {
+    for (;;) {
+      const auto events = possible();
+      if (events.empty()) break;
+      happen(events[random_() % events.size()]);
+    }
+    for (std::size_t r = 0; r < schedules_.size(); ++r) {
+      for (std::size_t i = 0; i < done_[r].size(); ++i) {
+        if (done_[r][i] < schedules_[r].steps[i].chunks) return Status::internal("nothing can happen any more");
+      }
+    }
+    std::vector<Vector> outputs;
+    for (auto& m : memory_) outputs.push_back(m[in_place_ ? 0 : 1]);
+    return outputs;
+  }
+
+ private:
+  struct At {
+    std::size_t rank;
+    std::size_t step;
+  };
+  // A local step alone, or a send with its receive.
+  struct Event {
+    At first;
+    At receive;
+  };
+
+  const Step& step(At at) const { return schedules_[at.rank].steps[at.step]; }
+  bool complete(At at) const { return done_[at.rank][at.step] == step(at).chunks; }
+
+  // Whether the step's next chunk may be touched.
+  bool ready(At at) const {
+    const Step& s = step(at);
+    const std::uint32_t c = s.chunk + done_[at.rank][at.step];
+    for (const std::uint32_t d : schedules_[at.rank].dependencies_of(s)) {
+      const Step& on = step({at.rank, d});
+      if (c >= on.chunk && c < on.chunk + on.chunks && done_[at.rank][d] <= c - on.chunk) return false;
+    }
+    return true;
+  }
+
+  // The first incomplete step of a lane; local steps are the lane of peer -1.
+  bool head(std::size_t rank, std::int32_t peer, bool receives, At& at) const {
+    for (std::size_t i = 0; i < done_[rank].size(); ++i) {
+      at = {rank, i};
+      if (step(at).peer == peer && is_recv(step(at).kind) == receives && !complete(at)) return true;
+    }
+    return false;
+  }
+
+  std::vector<Event> possible() const {
+    std::vector<Event> events;
+    for (std::size_t a = 0; a < schedules_.size(); ++a) {
+      At at{};
+      if (head(a, -1, false, at) && ready(at)) events.push_back({at, at});
+      for (std::size_t b = 0; b < schedules_.size(); ++b) {
+        At to{};
+        if (a == b || !head(a, static_cast<std::int32_t>(b), false, at)) continue;
+        if (head(b, static_cast<std::int32_t>(a), true, to) && ready(at) && ready(to)) events.push_back({at, to});
+      }
+    }
+    return events;
+  }
+
+  std::uint32_t* chunk(At at, Buffer b, std::uint32_t c) {
+    const std::size_t which = in_place_ && b == Buffer::kOutput ? 0 : static_cast<std::size_t>(b);
+    return memory_[at.rank][which].data() + layout_.begin(c) / sizeof(std::uint32_t);
+  }
+
+  void happen(const Event& e) {
+    const Step& s = step(e.first);
+    const Step& t = step(e.receive);
+    const std::uint32_t c = s.chunk + done_[e.first.rank][e.first.step];
+    const std::uint32_t* source = chunk(e.first, s.source, c);
+    std::uint32_t* target = chunk(e.receive, t.target, c);
+    const std::uint32_t* other = t.kind == StepKind::kRecvReduce ? chunk(e.receive, t.source, c) : target;
+    const bool combines = t.kind == StepKind::kRecvReduce || t.kind == StepKind::kReduce;
+    for (std::size_t i = 0; i < layout_.size(c) / sizeof(std::uint32_t); ++i) {
+      target[i] = combines ? source[i] + other[i] : source[i];
+    }
+    ++done_[e.first.rank][e.first.step];
+    if (!is_local(s.kind)) ++done_[e.receive.rank][e.receive.step];
+  }
+
+  std::span<const Schedule> schedules_;
+  Layout layout_;
+  bool in_place_;
+  std::mt19937 random_;
+  std::vector<std::vector<Vector>> memory_;       // per rank: input, output, scratch
+  std::vector<std::vector<std::uint32_t>> done_;  // per rank and step: chunks
+};
+
+}  // namespace
+
+Result<std::vector<Vector>> interpret(std::span<const Schedule> schedules, const std::vector<Vector>& inputs,
+                                      const Run& run) {
+  return Machine(schedules, inputs, run).run();
+}
+
+}  // namespace tutti::schedule

@@ -1,0 +1,32 @@
+// A tiny executor for tests: runs all ranks' schedules on real integers, one chunk at a time, in a seeded
+// random order among all that may happen, without any buffering (a chunk moves when both ends are ready).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "schedule/schedule.h"
+
+namespace tutti::schedule {
+
+struct Run {
+  std::size_t block_elements = 0;
+  std::size_t slice_begin = 0;  // the slice of every block that is treated
+  std::size_t slice_elements = 0;
+  bool in_place = false;
+  unsigned seed = 0;
+};
+
+using Vector = std::vector<std::uint32_t>;  // blocks x block_elements, whatever of it a buffer holds
+
+// inputs[r] is rank r's whole vector; elements that the rank does not contribute are never looked at. Gives
+// the output vectors; elements outside the slice or owed to others keep kUntouched, or in place the input.
+// Reductions add. An error if nothing can happen and not all is done.
+inline constexpr std::uint32_t kUntouched = 0xdeadbeef;
+Result<std::vector<Vector>> interpret(std::span<const Schedule> schedules, const std::vector<Vector>& inputs,
+                                      const Run& run);
+
+}  // namespace tutti::schedule

@@ -1,0 +1,117 @@
+// Message counts and volumes against the formulas in the algorithms' headers, and properties of the model.
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/catalog.h"
+#include "algorithms/group.h"
+#include "catch_compat.h"
+
+namespace tutti::algorithms {
+namespace {
+
+struct Sent {
+  std::size_t messages = 0;  // most of any rank
+  std::size_t chunks = 0;    // most of any rank
+};
+
+Sent most_sent(Collective collective, const char* name, int ranks) {
+  const AlgorithmEntry& entry = *find(collective, name);
+  Sent most;
+  for (int r = 0; r < ranks; ++r) {
+    const schedule::Schedule s = make_schedule(entry, World{ranks, {}}, r, 0).value();
+    Sent mine;
+    for (const schedule::Step& step : s.steps) {
+      if (step.kind != schedule::StepKind::kSend) continue;
+      ++mine.messages;
+      mine.chunks += step.chunks;
+    }
+    most.messages = std::max(most.messages, mine.messages);
+    most.chunks = std::max(most.chunks, mine.chunks);
+  }
+  return most;
+}
+
+TEST_CASE("rings send n-1 parts for each of reduce-scatter and all-gather") {
+  for (int n = 1; n <= 20; ++n) {
+    const auto others = static_cast<std::size_t>(n - 1);
+    CHECK(most_sent(Collective::kReduceScatter, "ring", n).messages == others);
+    CHECK(most_sent(Collective::kAllGather, "ring", n).messages == others);
+    CHECK(most_sent(Collective::kAllReduce, "ring", n).messages == 2 * others);
+    CHECK(most_sent(Collective::kAllReduce, "ring", n).chunks == 2 * others);
+  }
+}
+
+TEST_CASE("doubling and halving take log2 rounds") {
+  for (int k = 0; k <= 6; ++k) {
+    const int n = 1 << k;
+    const auto rounds = static_cast<std::size_t>(k);
+    const auto others = static_cast<std::size_t>(n - 1);
+    CHECK(most_sent(Collective::kAllReduce, "recursive_doubling", n).messages == rounds);
+    CHECK(most_sent(Collective::kReduceScatter, "recursive_halving", n).messages == rounds);
+    CHECK(most_sent(Collective::kReduceScatter, "recursive_halving", n).chunks == others);
+    CHECK(most_sent(Collective::kAllReduce, "halving_doubling", n).messages == 2 * rounds);
+    CHECK(most_sent(Collective::kAllReduce, "halving_doubling", n).chunks == 2 * others);
+  }
+  for (int n = 2; n <= 40; ++n) {
+    const bool folds = power_of_two_below(n) != n;
+    const auto rounds = static_cast<std::size_t>(ceil_log2(power_of_two_below(n)));
+    CHECK(most_sent(Collective::kAllReduce, "recursive_doubling", n).messages == rounds + (folds ? 1 : 0));
+    CHECK(most_sent(Collective::kAllGather, "bruck", n).chunks == static_cast<std::size_t>(n - 1));
+    // Ranges that wrap around are two messages.
+    CHECK(most_sent(Collective::kAllGather, "bruck", n).messages <= 2 * static_cast<std::size_t>(ceil_log2(n)));
+  }
+}
+
+TEST_CASE("trees and direct algorithms send what their degree says") {
+  for (int n = 2; n <= 40; ++n) {
+    const auto others = static_cast<std::size_t>(n - 1);
+    CHECK(most_sent(Collective::kBroadcast, "binomial", n).messages == static_cast<std::size_t>(ceil_log2(n)));
+    CHECK(most_sent(Collective::kReduce, "binomial", n).messages == 1);
+    CHECK(most_sent(Collective::kBroadcast, "chain", n).messages == 1);
+    CHECK(most_sent(Collective::kReduce, "chain", n).messages == 1);
+    CHECK(most_sent(Collective::kBroadcast, "direct", n).messages == others);
+    CHECK(most_sent(Collective::kAllReduce, "direct", n).messages == others);
+    CHECK(most_sent(Collective::kAllReduce, "direct_two_phase", n).chunks == 2 * others);
+    // Two trees of half the vector each: who has two children in one is a leaf of the other.
+    CHECK(most_sent(Collective::kBroadcast, "double_tree", n).chunks <= 2);
+    CHECK(most_sent(Collective::kReduce, "double_tree", n).chunks <= 2);
+  }
+}
+
+TEST_CASE("the model knows the trade between rounds and bytes") {
+  const World w{16, {}};
+  const LinkCosts links;
+  const auto cost = [&](const char* name, double bytes) {
+    return find(Collective::kAllReduce, name)->cost_us(w, bytes, links);
+  };
+  CHECK(cost("recursive_doubling", 8) < cost("ring", 8));
+  CHECK(cost("ring", 64e6) < cost("recursive_doubling", 64e6));
+  CHECK(cost("ring", 64e6) < cost("binomial", 64e6));
+  for (const AlgorithmEntry& entry : catalog()) {
+    World world{16, {}};
+    if (!entry.supports(world)) world.hosts = {{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}};
+    INFO(entry.name);
+    CHECK(entry.cost_us(world, 8, links) > 0);
+    CHECK(entry.cost_us(world, 1e6, links) > entry.cost_us(world, 8, links));
+  }
+  const double ring = find(Collective::kAllReduce, "ring")->cost_us(World{4, {}}, 4e6, {1.0, 1e-3, 1.0, 1e-3, 1e-4});
+  CHECK(std::abs(ring - (2 * 3 + 0.75 * 4e6 * (2e-3 + 1e-4))) < 1e-6);
+}
+
+TEST_CASE("between hosts, hierarchical algorithms send the vector across once") {
+  World w{8, {{0, 1, 2, 3}, {4, 5, 6, 7}}};
+  const AlgorithmEntry& entry = *find(Collective::kAllReduce, "hierarchical");
+  std::size_t across = 0;
+  std::uint32_t chunks = 0;
+  for (int r = 0; r < 8; ++r) {
+    const schedule::Schedule s = make_schedule(entry, w, r, 0).value();
+    chunks = s.shape.chunks;
+    for (const schedule::Step& step : s.steps) {
+      if (step.kind == schedule::StepKind::kSend && step.peer / 4 != r / 4) across += step.chunks;
+    }
+  }
+  CHECK(across == 2 * std::size_t{chunks});  // once each way
+}
+
+}  // namespace
+}  // namespace tutti::algorithms

@@ -1,0 +1,158 @@
+#include "schedule/builder.h"
+
+#include <vector>
+
+#include "catch_compat.h"
+#include "schedule/verify.h"
+
+namespace tutti::schedule {
+namespace {
+
+Shape all_reduce(std::int32_t ranks, std::uint32_t chunks) {
+  return {Collective::kAllReduce, ranks, 0, chunks, 1};
+}
+
+std::vector<std::uint32_t> after(const Schedule& s, std::size_t i) {
+  const auto d = s.dependencies_of(s.steps[i]);
+  return {d.begin(), d.end()};
+}
+
+using Steps = std::vector<std::uint32_t>;
+
+TEST_CASE("a read waits for the last writer, a write for the readers") {
+  Builder b(all_reduce(3, 1), 0);
+  b.send(1, {0, 1});         // 0: reads the input
+  b.recv_reduce(1, {0, 1});  // 1: writes the output, which in place is the input
+  b.send(2, {0, 1});         // 2: reads what 1 wrote
+  b.recv(2, {0, 1});         // 3: overwrites what 2 reads; 2 has waited for 1
+  const Schedule s = b.finish().value();
+  REQUIRE(s.steps.size() == 4);
+  CHECK(after(s, 0).empty());
+  CHECK(after(s, 1) == Steps{0});
+  CHECK(after(s, 2) == Steps{1});
+  CHECK(after(s, 3) == Steps{2});
+  CHECK(s.steps[1].source == Buffer::kInput);
+  CHECK(s.steps[1].target == Buffer::kOutput);
+  CHECK(s.steps[2].source == Buffer::kOutput);
+  CHECK_FALSE(s.uses_scratch);
+}
+
+TEST_CASE("steps of one receiving lane need no dependencies, those of two lanes do") {
+  Builder b(all_reduce(3, 1), 0);
+  b.recv_reduce(1, {0, 1});
+  b.recv_reduce(1, {0, 1});
+  b.recv_reduce(2, {0, 1}, Completes::kYes);
+  const Schedule s = b.finish().value();
+  CHECK(after(s, 1).empty());
+  CHECK(after(s, 2) == Steps{1});
+  CHECK_FALSE(s.steps[1].final);
+  CHECK(s.steps[2].final);
+}
+
+TEST_CASE("values of chunks that are not kept live in scratch") {
+  Builder b({Collective::kReduceScatter, 2, 0, 2, 2}, 0);
+  b.recv_reduce(1, {0, 2});
+  b.send(1, {1, 1});
+  const Schedule s = b.finish().value();
+  REQUIRE(s.steps.size() == 3);  // one receive into two places
+  CHECK(s.steps[0].target == Buffer::kOutput);
+  CHECK(s.steps[1].target == Buffer::kScratch);
+  CHECK(s.steps[2].source == Buffer::kScratch);
+  CHECK(after(s, 2) == Steps{1});
+  CHECK(s.uses_scratch);
+  CHECK(s.sliceable);
+}
+
+TEST_CASE("a copy from input to output waits for nobody, and later writers wait for it and for the readers") {
+  Builder b(all_reduce(3, 1), 0);
+  b.send(1, {0, 1});        // 0
+  b.recv_aside(1, {0, 1});  // 1
+  b.fold_aside({0, 1});     // 2 copy, 3 reduce
+  const Schedule s = b.finish().value();
+  REQUIRE(s.steps.size() == 4);
+  CHECK(s.steps[2].kind == StepKind::kCopy);
+  CHECK(after(s, 2).empty());
+  CHECK(s.steps[3].kind == StepKind::kReduce);
+  CHECK(after(s, 3) == Steps{0, 1});  // the copy is in the same lane
+}
+
+TEST_CASE("finish copies what is owed and lies in the input") {
+  Builder b({Collective::kBroadcast, 2, 0, 3, 1}, 0);
+  b.send(1, {0, 3});
+  const Schedule s = b.finish().value();
+  REQUIRE(s.steps.size() == 2);
+  CHECK(s.steps[1].kind == StepKind::kCopy);
+  CHECK(s.steps[1].chunks == 3);
+  CHECK(s.steps[1].dependencies == 0);
+}
+
+TEST_CASE("steps that span blocks cannot be sliced") {
+  Builder b({Collective::kReduceScatter, 2, 0, 2, 2}, 0);
+  b.send(1, {0, 2});
+  CHECK_FALSE(b.finish().value().sliceable);
+}
+
+TEST_CASE("long ranges are cut to what a step can hold") {
+  Builder b(all_reduce(2, 70000), 0);
+  b.send(1, {0, 70000});
+  const Schedule s = b.finish().value();
+  REQUIRE(s.steps.size() == 4);
+  CHECK(s.steps[0].chunks == 65535);
+  CHECK(s.steps[1].chunk == 65535);
+  CHECK(s.steps[1].chunks == 70000 - 65535);
+}
+
+TEST_CASE("defects of a generator are reported") {
+  const auto fails = [](auto generate) {
+    Builder b({Collective::kBroadcast, 3, 0, 2, 1}, 1);
+    generate(b);
+    return b.finish().status().code() == Code::kInternalError;
+  };
+  CHECK(fails([](Builder& b) { b.send(0, {0, 1}); }));                     // no value
+  CHECK(fails([](Builder& b) { b.recv(0, {0, 1}); }));                     // chunk 1 never comes
+  CHECK(fails([](Builder& b) { b.recv(0, {0, 3}); }));                     // no such chunk
+  CHECK(fails([](Builder& b) { b.recv(0, {0, 2}), b.send(1, {0, 1}); }));  // to itself
+  CHECK(fails([](Builder& b) { b.recv(0, {0, 2}), b.send(3, {0, 1}); }));  // no such rank
+  CHECK(fails([](Builder& b) { b.recv(0, {0, 2}), b.send(2, {0, 0}); }));  // nothing
+  CHECK_FALSE(fails([](Builder& b) { b.recv(0, {0, 2}); }));
+}
+
+TEST_CASE("the verifier sees a deadlock that buffering would hide") {
+  std::vector<Schedule> schedules;
+  for (std::int32_t r = 0; r < 2; ++r) {
+    Builder b(all_reduce(2, 1), r);
+    b.send(1 - r, {0, 1});
+    b.recv_reduce(1 - r, {0, 1}, Completes::kYes);
+    schedules.push_back(b.finish().value());
+  }
+  const auto proof = verify(schedules);
+  REQUIRE_FALSE(proof.is_ok());
+  CHECK(proof.status().message().find("deadlock") != std::string::npos);
+}
+
+TEST_CASE("the verifier sees a rank that stops when steps are taken in order") {
+  std::vector<Schedule> schedules;
+  for (std::int32_t r = 0; r < 2; ++r) {
+    Builder b({Collective::kAllGather, 2, 0, 4, 2}, r);
+    const std::uint32_t mine = static_cast<std::uint32_t>(r) * 2;
+    for (std::uint32_t k = 0; k < 2; ++k) b.send(1 - r, {mine + k, 1});
+    b.recv(1 - r, {2 - mine, 2});
+    schedules.push_back(b.finish().value());
+  }
+  const auto proof = verify(schedules);
+  REQUIRE_FALSE(proof.is_ok());
+  CHECK(proof.status().message().find("in order") != std::string::npos);
+}
+
+TEST_CASE("a schedule prints its steps") {
+  Builder b(all_reduce(2, 1), 0);
+  b.send(1, {0, 1});
+  b.recv_reduce(1, {0, 1}, Completes::kYes);
+  const std::string text = to_text(b.finish().value());
+  CHECK(text.find("rank 0 of 2") != std::string::npos);
+  CHECK(text.find("recv_reduce from 1") != std::string::npos);
+  CHECK(text.find("final  after 0") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::schedule
