@@ -1,0 +1,43 @@
+#!/bin/sh
+# The tutti command's exit statuses and what it prints. Usage: command_line_test.sh TUTTI
+tutti=$1
+failed=0
+out=$(mktemp) || exit 1
+trap 'rm -f "$out"' EXIT
+
+# expect STATUS TEXT ARGUMENTS...: the exit status, and a text in the output.
+expect() {
+  status=$1
+  text=$2
+  shift 2
+  "$tutti" "$@" >"$out" 2>&1
+  got=$?
+  if [ "$got" -ne "$status" ] || ! grep -q -e "$text" "$out"; then
+    echo "tutti $*: exit status $got instead of $status, or no \"$text\" in:"
+    cat "$out"
+    failed=1
+  fi
+}
+
+expect 0 'verify ' --help
+expect 0 '--max-ranks' verify --help
+expect 0 '--hosts' schedule --help
+expect 0 '^total ' verify --max-ranks 6
+expect 0 '^all_gather *bruck *3 ' verify --max-ranks 3 --algorithm bruck
+expect 0 '^reduce *chain *6 ' verify --max-ranks 3 --collective reduce
+expect 0 'recv_reduce from 0' schedule ring -n 4 -r 1
+expect 0 'rank 3 of 4.*root 2' schedule chain -n 4 -r 3 --collective broadcast --root 2
+expect 0 'recv_reduce from 3' schedule hierarchical -n 4 -r 1 --hosts 2,2
+expect 2 'subcommand'
+expect 2 'nonsense' --nonsense
+expect 2 'nonsense' verify --nonsense
+expect 2 'nothing' verify --algorithm nothing
+expect 2 'nothing' verify --collective nothing
+expect 2 'max-ranks' verify --max-ranks x
+expect 2 'max-ranks' verify --max-ranks 0
+expect 2 'there are .*ring' schedule nothing
+expect 2 'rank 4' schedule ring -n 4 -r 4
+expect 2 'add up to 4' schedule hierarchical -n 4 --hosts 2,1
+expect 2 '"x"' schedule hierarchical -n 4 --hosts 2,x
+expect 2 'does not serve' schedule hierarchical -n 4
+exit $failed

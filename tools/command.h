@@ -1,0 +1,21 @@
+// The subcommands of `tutti`. Each adds its options to the command line and runs when it was chosen.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace tutti::tools {
+
+// Exit statuses: the work was done; it was done and found a failure; the command line is wrong.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+
+// Runs the subcommand and returns the exit status.
+using Run = std::function<int()>;
+
+// Each adds one subcommand to the application and returns how to run it; *chosen is the subcommand.
+Run add_verify(CLI::App& app, CLI::App** chosen);
+Run add_schedule(CLI::App& app, CLI::App** chosen);
+
+}  // namespace tutti::tools

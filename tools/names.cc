@@ -1,0 +1,50 @@
+#include "names.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/config.h"
+
+namespace tutti::tools {
+
+std::string all_collectives() {
+  std::string text;
+  for (int c = 0; c < kCollectives; ++c) {
+    if (c > 0) text += ", ";
+    text += name_of(static_cast<Collective>(c));
+  }
+  return text;
+}
+
+Result<Collective> parse_collective(const std::string& name) {
+  const auto plain = [](std::string s) {
+    std::erase(s, '_');
+    return s;
+  };
+  for (int c = 0; c < kCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (plain(name) == plain(name_of(collective))) return collective;
+  }
+  return Status::invalid_argument("no collective \"" + name + "\"; there are " + all_collectives());
+}
+
+Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
+  algorithms::Hosts hosts;
+  if (sizes.empty()) return hosts;
+  std::istringstream words(sizes);
+  int next = 0;
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto size = parse_integer(word, 1, ranks);
+    if (!size.has_value()) {
+      return Status::invalid_argument("--hosts: \"" + word + "\" is no number from 1 to " + std::to_string(ranks));
+    }
+    hosts.emplace_back();
+    for (int i = 0; i < *size; ++i) hosts.back().push_back(next++);
+  }
+  if (next != ranks || sizes.back() == ',') {
+    return Status::invalid_argument("--hosts: the sizes " + sizes + " must add up to " + std::to_string(ranks));
+  }
+  return hosts;
+}
+
+}  // namespace tutti::tools

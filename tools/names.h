@@ -1,0 +1,20 @@
+// Reading collectives and hosts from the command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "algorithms/hierarchical.h"
+#include "base/status.h"
+#include "base/types.h"
+
+namespace tutti::tools {
+
+// All collectives, by the names that name_of() gives, separated by ", ".
+std::string all_collectives();
+// Also with underscores: "all_reduce" is "allreduce".
+Result<Collective> parse_collective(const std::string& name);
+// Sizes of hosts "4,4" as ranks in order; empty for an empty text. The sum must be `ranks`.
+Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks);
+
+}  // namespace tutti::tools

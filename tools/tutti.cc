@@ -1,0 +1,29 @@
+// The tutti command. Unknown flags and unreadable values end with exit status 2.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "command.h"
+
+int main(int argc, char** argv) {
+  using namespace tutti::tools;
+  CLI::App app("tutti: collective communication between the ranks of a job", "tutti");
+  app.require_subcommand(0, 1);  // none is reported below, after unknown flags
+  std::vector<std::pair<CLI::App*, Run>> commands;
+  for (const auto add : {add_verify, add_schedule}) {
+    CLI::App* command = nullptr;
+    Run run = add(app, &command);
+    commands.emplace_back(command, std::move(run));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  for (const auto& [command, run] : commands) {
+    if (command->parsed()) return run();
+  }
+  std::fprintf(stderr, "A subcommand is required\n\n%s", app.help().c_str());
+  return kExitUsage;
+}
