@@ -17,12 +17,6 @@ Step make_step(StepKind kind, std::int32_t peer, ChunkRange c, Buffer source, Bu
   return s;
 }
 
-// Whether the executor runs `later` only after all of `earlier`, dependency or not.
-bool same_ordered_lane(const Step& earlier, const Step& later) {
-  if (is_local(earlier.kind)) return is_local(later.kind);
-  return is_recv(earlier.kind) && is_recv(later.kind) && earlier.peer == later.peer;
-}
-
 }  // namespace
 
 Builder::Builder(const Shape& shape, std::int32_t rank)

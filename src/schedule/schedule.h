@@ -60,6 +60,13 @@ constexpr bool is_recv(StepKind k) { return k == StepKind::kRecv || k == StepKin
 constexpr bool reads_source(StepKind k) { return k != StepKind::kRecv; }
 constexpr bool writes_target(StepKind k) { return k != StepKind::kSend; }
 
+// Whether `later` begins only after all of `earlier`, dependency or not: steps that receive from one peer
+// are a lane that takes them one after the other, and so are all local steps of a rank.
+constexpr bool same_ordered_lane(const Step& earlier, const Step& later) {
+  if (is_local(earlier.kind)) return is_local(later.kind);
+  return is_recv(earlier.kind) && is_recv(later.kind) && earlier.peer == later.peer;
+}
+
 // How a collective's data is cut, which fixes what a chunk number means on every rank:
 //  - all-reduce, broadcast, reduce: the vector of `count` elements in `chunks` parts, blocks == 1;
 //  - reduce-scatter, all-gather: block b belongs to rank b; each block of `count` elements is cut into

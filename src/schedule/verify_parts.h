@@ -13,13 +13,6 @@ namespace tutti::schedule::parts {
 // An error that names the step: "rank 2, step 5 (recv from 3, chunk 1): why".
 Status at_step(const Schedule& schedule, std::size_t step, const std::string& why);
 
-// Whether the executor runs `later` only after all of `earlier`, dependency or not: steps that receive from
-// one peer, and local steps.
-constexpr bool same_ordered_lane(const Step& earlier, const Step& later) {
-  if (is_local(earlier.kind)) return is_local(later.kind);
-  return is_recv(earlier.kind) && is_recv(later.kind) && earlier.peer == later.peer;
-}
-
 // Indices in range, buffers that exist, flags that tell the truth.
 Status check_form(std::span<const Schedule> schedules);
 // No races, out of place and in place.
