@@ -27,9 +27,9 @@ struct Options {
   double latency_us = 15;    // for the cost model, as LaneTraits
   double bandwidth_gbs = 3;  // for the cost model, as LaneTraits
   // SO_SNDBUF and SO_RCVBUF of every stream; 0 leaves them to the kernel's tuning, which a fixed size
-  // switches off. Over loopback 1 MiB could not be told from the kernel's choice and 256 KiB made long
-  // streams two to five times slower. What helps instead is a second stream: 2 MiB went at 8.5 GB/s over
-  // two and mostly at 4 GB/s over one, where both sides contend for the one socket.
+  // switches off. Tried once each over loopback on a busy machine: 1 MiB could not be told from the
+  // kernel's choice, 256 KiB halved the speed of 2 MiB messages relative to a bare socket. At 2 MiB two
+  // streams went at about 8.5 GB/s; one went at 4 or at 8.5 from run to run, for a reason not known.
   int socket_buffer_bytes = 0;
 };
 
