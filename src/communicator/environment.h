@@ -23,4 +23,7 @@ struct LaunchedJob {
 // launcher's variables are there but unreadable.
 Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline);
 
+// The first host of a Slurm node list: "n[03-05,9],m2" -> "n03". Empty if it is malformed.
+std::string first_slurm_host(const std::string& list);
+
 }  // namespace tutti
