@@ -1,0 +1,5 @@
+#include "program.h"
+
+int main(int argc, char** argv) {
+  return tutti::perf::run_program(tutti::Collective::kAllGather, argc, argv);
+}

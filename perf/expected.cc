@@ -1,0 +1,212 @@
+#include "expected.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "numbers.h"
+
+namespace tutti::perf {
+namespace {
+
+// Bijective mixing of 64 bits (the finalizer of SplitMix64: Steele, Lea, Flood, OOPSLA 2014, figure 16).
+std::uint64_t mix(std::uint64_t z) {
+  z += 0x9E3779B97F4A7C15U;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31);
+}
+
+std::uint64_t random_bits(const Problem& problem, int rank, std::size_t index) {
+  return mix(mix(problem.seed * 1'000'003 + static_cast<std::uint64_t>(rank)) + index);
+}
+
+// The place of `rank` in this index's rotation of the ranks: 0 .. ranks-1.
+int place_of(const Problem& problem, int rank, std::size_t index) {
+  const std::uint64_t turn = mix(problem.seed ^ (index * 2 + 1)) % static_cast<std::uint64_t>(problem.ranks);
+  return (rank + static_cast<int>(turn)) % problem.ranks;
+}
+
+// At most `limit` in sum of magnitudes over the ranks.
+double summand(const Problem& problem, int rank, std::size_t index, std::int64_t limit) {
+  if (place_of(problem, rank, index) >= limit) return 0;
+  const std::int64_t most = std::max<std::int64_t>(1, limit / problem.ranks);
+  const std::uint64_t span = static_cast<std::uint64_t>(2 * most + 1);
+  return static_cast<double>(static_cast<std::int64_t>(random_bits(problem, rank, index) % span) - most);
+}
+
+double factor(const Problem& problem, int rank, std::size_t index, const FloatFormat& format) {
+  const std::uint64_t bits = random_bits(problem, rank, index);
+  const double sign = (bits & 1) != 0 ? -1.0 : 1.0;
+  const int place = place_of(problem, rank, index);
+  // One below the range's ends: 1.5 * 2^window must be finite and its inverse exact.
+  const int window = std::min(format.max_exponent(), -format.min_exponent()) - 1;
+  if (place >= window) return sign;
+  const double power = std::ldexp(sign, static_cast<int>(bits >> 1 & 3) % 3 - 1);
+  return place == 0 ? 1.5 * power : power;
+}
+
+double finite_number(DataType type, std::uint64_t bits) {
+  const double value = decode(type, bits);
+  // Infinities and NaNs are replaced by a number that depends on the same bits.
+  return std::isfinite(value) ? value : std::ldexp(static_cast<double>(bits & 3) - 1.5, 1);
+}
+
+std::uint64_t value_bits(const Problem& problem, int rank, std::size_t index) {
+  const DataType type = problem.datatype;
+  const std::uint64_t bits = random_bits(problem, rank, index);
+  const int width = static_cast<int>(8 * size_of(type));
+  const std::uint64_t narrowed = width == 64 ? bits : bits & ((std::uint64_t{1} << width) - 1);
+  if (!is_float(type)) return narrowed;
+  const FloatFormat format = float_format(type);
+  const bool reducing = reduces(problem.collective);
+  if (reducing && (problem.op == ReduceOp::kSum || problem.op == ReduceOp::kAvg)) {
+    return encode(type, summand(problem, rank, index, std::int64_t{1} << format.significand_bits()));
+  }
+  if (reducing && problem.op == ReduceOp::kProd) return encode(type, factor(problem, rank, index, format));
+  return encode(type, finite_number(type, narrowed));
+}
+
+double combine(ReduceOp op, double a, double b) {
+  switch (op) {
+    case ReduceOp::kProd: return a * b;
+    case ReduceOp::kMax: return std::max(a, b);
+    case ReduceOp::kMin: return std::min(a, b);
+    default: return a + b;
+  }
+}
+
+std::uint64_t combine(DataType type, ReduceOp op, std::uint64_t a, std::uint64_t b) {
+  const bool less = is_signed_integer(type) ? as_signed(type, a) < as_signed(type, b) : a < b;
+  switch (op) {
+    case ReduceOp::kProd: return a * b;
+    case ReduceOp::kMax: return less ? b : a;
+    case ReduceOp::kMin: return less ? a : b;
+    default: return a + b;
+  }
+}
+
+std::uint64_t reduced_float(const Problem& problem, std::size_t index) {
+  double total = decode(problem.datatype, value_bits(problem, 0, index));
+  for (int rank = 1; rank < problem.ranks; ++rank) {
+    total = combine(problem.op, total, decode(problem.datatype, value_bits(problem, rank, index)));
+  }
+  return encode(problem.datatype, problem.op == ReduceOp::kAvg ? total / problem.ranks : total);
+}
+
+std::uint64_t reduced_integer(const Problem& problem, std::size_t index) {
+  const DataType type = problem.datatype;
+  const int width = static_cast<int>(8 * size_of(type));
+  std::uint64_t total = value_bits(problem, 0, index);
+  for (int rank = 1; rank < problem.ranks; ++rank) {
+    total = combine(type, problem.op, total, value_bits(problem, rank, index));
+  }
+  if (width < 64) total &= (std::uint64_t{1} << width) - 1;
+  if (problem.op != ReduceOp::kAvg) return total;
+  if (!is_signed_integer(type)) return total / static_cast<std::uint64_t>(problem.ranks);
+  return static_cast<std::uint64_t>(as_signed(type, total) / problem.ranks);
+}
+
+// One period of a stream of elements.
+using Table = std::vector<std::byte>;
+
+// element(i) gives the bits of element i, for i < min(elements, kPeriod).
+template <class Element>
+Table make_table(const Problem& problem, std::size_t elements, Element element) {
+  const std::size_t width = size_of(problem.datatype);
+  const std::size_t rows = std::min(elements, kPeriod);
+  Table table(rows * width);
+  for (std::size_t i = 0; i < rows; ++i) store_bits(problem.datatype, element(i), table.data() + i * width);
+  return table;
+}
+
+Table sent_table(const Problem& problem, int rank, std::size_t elements) {
+  return make_table(problem, elements, [&](std::size_t i) { return value_bits(problem, rank, i); });
+}
+
+Table reduced_table(const Problem& problem, std::size_t first, std::size_t elements) {
+  return make_table(problem, elements, [&](std::size_t i) {
+    const std::size_t index = (first + i) % kPeriod;
+    return is_float(problem.datatype) ? reduced_float(problem, index) : reduced_integer(problem, index);
+  });
+}
+
+bool element_is_right(const Problem& problem, const std::byte* got, const std::byte* wanted) {
+  const DataType type = problem.datatype;
+  const std::uint64_t got_bits = load_bits(type, got);
+  const std::uint64_t wanted_bits = load_bits(type, wanted);
+  if (got_bits == wanted_bits) return true;
+  if (!is_float(type)) return false;
+  const double got_value = decode(type, got_bits);
+  const double wanted_value = decode(type, wanted_bits);
+  if (got_value == wanted_value) return true;  // zeros of either sign
+  if (!reduces(problem.collective) || problem.op != ReduceOp::kAvg) return false;
+  const FloatFormat format = float_format(type);
+  const double ulp = std::ldexp(std::fabs(wanted_value), -format.mantissa_bits);
+  const double smallest = std::ldexp(1.0, format.min_exponent() - format.mantissa_bits);
+  return std::fabs(got_value - wanted_value) <= std::max(ulp, smallest);
+}
+
+std::size_t count_different(const Problem& problem, std::span<const std::byte> got, const Table& period) {
+  const std::size_t width = size_of(problem.datatype);
+  std::size_t wrong = 0;
+  while (!got.empty()) {
+    const std::size_t length = std::min(got.size(), period.size());
+    if (std::memcmp(got.data(), period.data(), length) != 0) {
+      for (std::size_t at = 0; at < length; at += width) {
+        if (!element_is_right(problem, got.data() + at, period.data() + at)) ++wrong;
+      }
+    }
+    got = got.subspan(length);
+  }
+  return wrong;
+}
+
+}  // namespace
+
+std::size_t Problem::send_elements() const {
+  if (collective == Collective::kBarrier) return 0;
+  return collective == Collective::kReduceScatter ? count * static_cast<std::size_t>(ranks) : count;
+}
+
+std::size_t Problem::recv_elements() const {
+  if (collective == Collective::kBarrier) return 0;
+  return collective == Collective::kAllGather ? count * static_cast<std::size_t>(ranks) : count;
+}
+
+void fill_send(const Problem& problem, int rank, std::span<std::byte> send) {
+  const Table period = sent_table(problem, rank, problem.send_elements());
+  while (!send.empty()) {
+    const std::size_t length = std::min(send.size(), period.size());
+    std::memcpy(send.data(), period.data(), length);
+    send = send.subspan(length);
+  }
+}
+
+std::size_t count_changed(const Problem& problem, int rank, std::span<const std::byte> send) {
+  return count_different(problem, send, sent_table(problem, rank, problem.send_elements()));
+}
+
+std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::byte> recv) {
+  const std::size_t block = problem.count * size_of(problem.datatype);
+  switch (problem.collective) {
+    case Collective::kBroadcast:
+      return count_different(problem, recv, sent_table(problem, problem.root, problem.count));
+    case Collective::kAllGather: {
+      std::size_t wrong = 0;
+      for (int from = 0; from < problem.ranks; ++from) {
+        const std::span<const std::byte> part = recv.subspan(static_cast<std::size_t>(from) * block, block);
+        wrong += count_different(problem, part, sent_table(problem, from, problem.count));
+      }
+      return wrong;
+    }
+    case Collective::kReduceScatter: {
+      const std::size_t first = static_cast<std::size_t>(rank) * problem.count;
+      return count_different(problem, recv, reduced_table(problem, first, problem.count));
+    }
+    default: return count_different(problem, recv, reduced_table(problem, 0, problem.count));
+  }
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,53 @@
+// What the ranks send, and what each must receive: computed on every rank from (seed, rank, index)
+// alone, without communication.
+//
+// Data repeat after kPeriod elements, a prime, so that a chunk that lands at a wrong offset shows, while
+// 64 MiB are checked nearly as fast as they are copied. Integers are random in full width; arithmetic
+// wraps. Floats are chosen so that sums and products are exact in every order of combination:
+//   sum, avg  integers whose partial sums stay below 2^significand_bits; with more ranks than that
+//             allows, a varying window of the ranks sends them and the others send zeros
+//   prod      signed powers of two from a window of the ranks (exponents stay in range), one of them
+//             times 1.5, and 1 or -1 from the others
+//   max, min, and collectives that only move data: random finite numbers
+// So every element must be right to the last bit, except for avg of floats, where the division may
+// differ in the last place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/types.h"
+
+namespace tutti::perf {
+
+inline constexpr std::size_t kPeriod = 65'521;
+
+struct Problem {
+  Collective collective = Collective::kAllReduce;
+  DataType datatype = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int ranks = 1;
+  int root = 0;
+  std::size_t count = 0;  // elements as the API counts them
+  std::uint64_t seed = 0;
+
+  [[nodiscard]] std::size_t send_elements() const;
+  [[nodiscard]] std::size_t recv_elements() const;
+  [[nodiscard]] std::size_t send_bytes() const { return send_elements() * size_of(datatype); }
+  [[nodiscard]] std::size_t recv_bytes() const { return recv_elements() * size_of(datatype); }
+  // Whether recvbuff has a meaning on `rank`.
+  [[nodiscard]] bool receives(int rank) const { return collective != Collective::kReduce || rank == root; }
+};
+
+// What `rank` sends. REQUIRES: send.size() == problem.send_bytes().
+void fill_send(const Problem& problem, int rank, std::span<std::byte> send);
+
+// Elements of `recv` that differ from what `rank` must receive. REQUIRES: recv.size() == recv_bytes(),
+// problem.receives(rank).
+std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::byte> recv);
+
+// Elements of `send` that differ from what fill_send wrote.
+std::size_t count_changed(const Problem& problem, int rank, std::span<const std::byte> send);
+
+}  // namespace tutti::perf

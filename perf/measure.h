@@ -1,0 +1,34 @@
+// Times one problem over all ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "operation.h"
+#include "options.h"
+
+namespace tutti::perf {
+
+// One operation, in microseconds, over batches of iterations; of each batch the slowest rank counts.
+struct Timing {
+  double min_us = 0;
+  double median_us = 0;
+  double p99_us = 0;
+  std::int64_t iterations = 0;
+};
+
+struct Measurement {
+  Timing timing;
+  std::int64_t errors = 0;  // over all ranks; -1: not checked
+};
+
+// Bus bandwidth in units of algorithm bandwidth, as in nccl-tests (doc/PERFORMANCE.md): the share of the
+// data that every link must carry.
+double bus_factor(Collective collective, int ranks);
+
+// Verifies, warms up and times. Collective: every rank gets the same result, except that `*own_errors`
+// grows by what this rank found wrong by itself.
+Result<Measurement> measure(const Options& options, const Problem& problem, const Rank& rank, const Buffers& buffers,
+                            bool in_place, std::int64_t* own_errors);
+
+}  // namespace tutti::perf

@@ -1,0 +1,186 @@
+#include "operation.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace tutti::perf {
+namespace {
+
+constexpr std::byte kGuard{0xC3};
+constexpr std::byte kPoison{0x5A};
+
+tuttiDataType_t api(DataType type) {
+  return static_cast<tuttiDataType_t>(type);
+}
+tuttiRedOp_t api(ReduceOp op) {
+  return static_cast<tuttiRedOp_t>(op);
+}
+
+bool all_equal(const std::byte* data, std::size_t bytes, std::byte value) {
+  return std::all_of(data, data + bytes, [value](std::byte b) { return b == value; });
+}
+
+// A number that two processes share exactly if they run under the same kernel, and so the same clock.
+std::uint64_t boot_number() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  return std::hash<std::string>{}(text);
+}
+
+}  // namespace
+
+Status to_status(tuttiResult_t result, const char* what, tuttiComm_t comm) {
+  if (result == tuttiSuccess) return Status::ok();
+  std::string text = std::string(what) + ": " + tuttiGetErrorString(result);
+  const std::string detail = tuttiGetLastError(comm);
+  if (!detail.empty()) text += ": " + detail;
+  return {static_cast<Code>(result), text};
+}
+
+Status synchronize(const Rank& rank) {
+  if (rank.stream == nullptr) return Status::ok();
+  return to_status(tuttiStreamSynchronize(rank.stream), "tuttiStreamSynchronize", rank.comm);
+}
+
+Result<Buffer> Buffer::make(Memory memory, std::size_t capacity_bytes) {
+  const std::size_t bytes = (capacity_bytes + 2 * kGuardBytes + 4095) / 4096 * 4096;
+  void* base = nullptr;
+  if (memory == Memory::kTutti) {
+    if (Status status = to_status(tuttiMemAlloc(&base, bytes), "tuttiMemAlloc", nullptr); !status.is_ok())
+      return status;
+  } else {
+    base = std::aligned_alloc(4096, bytes);
+    if (base == nullptr) return Status::system("no memory for a buffer of " + std::to_string(bytes) + " bytes", errno);
+  }
+  std::memset(base, 0, bytes);
+  return Buffer(memory, static_cast<std::byte*>(base));
+}
+
+Buffer::Buffer(Buffer&& other) noexcept : memory_(other.memory_), base_(std::exchange(other.base_, nullptr)) {}
+
+Buffer::~Buffer() {
+  if (base_ == nullptr) return;
+  if (memory_ == Memory::kTutti) {
+    // A failure here has no consequence for what was measured, and the process is about to end.
+    static_cast<void>(tuttiMemFree(base_));
+  } else {
+    std::free(base_);
+  }
+}
+
+void Buffer::reset(std::size_t bytes, std::byte fill) const {
+  std::fill_n(base_, kGuardBytes, kGuard);
+  std::fill_n(data(), bytes, fill);
+  std::fill_n(data() + bytes, kGuardBytes, kGuard);
+}
+
+std::size_t Buffer::broken_guards(std::size_t bytes) const {
+  std::size_t broken = 0;
+  for (const std::byte* guard : {base_, data() + bytes}) {
+    if (all_equal(guard, kGuardBytes, kGuard)) continue;
+    broken += kGuardBytes - static_cast<std::size_t>(std::count(guard, guard + kGuardBytes, kGuard));
+  }
+  return broken;
+}
+
+Operation::Operation(const Problem& problem, const Rank& rank, const Buffers& buffers, bool in_place)
+    : problem_(problem),
+      rank_(rank),
+      buffers_(buffers),
+      in_place_(in_place),
+      send_(in_place ? buffers.recv.data() : buffers.send.data()),
+      recv_(buffers.recv.data()) {
+  if (!in_place) return;
+  const std::size_t own = static_cast<std::size_t>(rank.rank) * problem.count * size_of(problem.datatype);
+  if (problem.collective == Collective::kAllGather) send_ += own;
+  if (problem.collective == Collective::kReduceScatter) recv_ += own;
+}
+
+std::size_t Operation::recv_span_bytes() const {
+  return in_place_ ? std::max(problem_.send_bytes(), problem_.recv_bytes()) : problem_.recv_bytes();
+}
+
+tuttiResult_t Operation::call() const {
+  const Problem& p = problem_;
+  const tuttiDataType_t type = api(p.datatype);
+  const tuttiComm_t comm = rank_.comm;
+  switch (p.collective) {
+    case Collective::kAllReduce: return tuttiAllReduce(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
+    case Collective::kReduceScatter:
+      return tuttiReduceScatter(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
+    case Collective::kAllGather: return tuttiAllGather(send_, recv_, p.count, type, comm, rank_.stream);
+    case Collective::kBroadcast: return tuttiBroadcast(send_, recv_, p.count, type, p.root, comm, rank_.stream);
+    case Collective::kReduce: return tuttiReduce(send_, recv_, p.count, type, api(p.op), p.root, comm, rank_.stream);
+    case Collective::kBarrier: return tuttiBarrier(comm, rank_.stream);
+  }
+  return tuttiInvalidArgument;
+}
+
+void Operation::clear() const {
+  buffers_.send.reset(problem_.send_bytes(), std::byte{0});
+  buffers_.recv.reset(recv_span_bytes(), std::byte{0});
+}
+
+void Operation::prepare() const {
+  buffers_.send.reset(problem_.send_bytes(), kPoison);
+  buffers_.recv.reset(recv_span_bytes(), kPoison);
+  fill_send(problem_, rank_.rank, {send_, problem_.send_bytes()});
+}
+
+std::int64_t Operation::count_errors() const {
+  std::size_t errors = buffers_.recv.broken_guards(recv_span_bytes());
+  if (problem_.receives(rank_.rank)) {
+    errors += count_wrong(problem_, rank_.rank, {recv_, problem_.recv_bytes()});
+  } else if (!in_place_ && !all_equal(recv_, problem_.recv_bytes(), kPoison)) {
+    ++errors;  // the buffer of a rank that receives nothing must be left alone
+  }
+  // In place, the input survives only where nothing is received.
+  if (!in_place_ || !problem_.receives(rank_.rank)) {
+    errors += count_changed(problem_, rank_.rank, {send_, problem_.send_bytes()});
+  }
+  if (!in_place_) errors += buffers_.send.broken_guards(problem_.send_bytes());
+  return static_cast<std::int64_t>(errors);
+}
+
+Result<std::int64_t> Operation::verify() const {
+  prepare();
+  if (Status status = to_status(call(), "the operation", rank_.comm); !status.is_ok()) return status;
+  if (Status status = synchronize(rank_); !status.is_ok()) return status;
+  return count_errors();
+}
+
+Result<std::int64_t> verify_barrier(const Rank& rank) {
+  struct Visit {
+    std::int64_t entered_ns;
+    std::int64_t left_ns;
+    std::uint64_t boot;
+  };
+  constexpr std::size_t kWords = sizeof(Visit) / sizeof(std::uint64_t);
+  std::this_thread::sleep_for(std::chrono::milliseconds(rank.rank * 7 % 20));
+  Visit mine{now_ns(), 0, boot_number()};
+  if (Status status = to_status(tuttiBarrier(rank.comm, rank.stream), "tuttiBarrier", rank.comm); !status.is_ok()) {
+    return status;
+  }
+  if (Status status = synchronize(rank); !status.is_ok()) return status;
+  mine.left_ns = now_ns();
+  std::vector<Visit> visits(static_cast<std::size_t>(rank.ranks));
+  const tuttiResult_t result = tuttiAllGather(&mine, visits.data(), kWords, tuttiUint64, rank.comm, nullptr);
+  if (Status status = to_status(result, "tuttiAllGather", rank.comm); !status.is_ok()) return status;
+  std::int64_t last_entry_ns = 0;
+  for (const Visit& visit : visits) {
+    if (visit.boot != visits.front().boot) return std::int64_t{-1};
+    last_entry_ns = std::max(last_entry_ns, visit.entered_ns);
+  }
+  return std::int64_t{mine.left_ns < last_entry_ns ? 1 : 0};
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,87 @@
+// One collective call on this rank, its buffers, and whether it did what it should.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "expected.h"
+#include "options.h"
+
+namespace tutti::perf {
+
+// One rank of the job, as the program sees it. Used by one thread.
+struct Rank {
+  int rank = 0;
+  int ranks = 1;
+  tuttiComm_t comm = nullptr;
+  tuttiStream_t stream = nullptr;  // null: calls block
+};
+
+// The library's error with its full text.
+Status to_status(tuttiResult_t result, const char* what, tuttiComm_t comm);
+
+// Waits for what was queued on the rank's stream, if it has one.
+Status synchronize(const Rank& rank);
+
+// Page-aligned memory with guard bytes before and behind what a call may touch.
+class Buffer {
+ public:
+  static Result<Buffer> make(Memory memory, std::size_t capacity_bytes);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&&) = delete;
+  ~Buffer();
+
+  [[nodiscard]] std::byte* data() const { return base_ + kGuardBytes; }
+  // Fills the first `bytes` with `fill` and renews the guards around them.
+  void reset(std::size_t bytes, std::byte fill) const;
+  // Guard bytes that have changed since reset(bytes).
+  [[nodiscard]] std::size_t broken_guards(std::size_t bytes) const;
+
+ private:
+  static constexpr std::size_t kGuardBytes = 4096;
+  Buffer(Memory memory, std::byte* base) : memory_(memory), base_(base) {}
+  Memory memory_;
+  std::byte* base_;
+};
+
+// The two buffers of a rank, large enough for every problem of the run.
+struct Buffers {
+  Buffer send;
+  Buffer recv;  // holds both where a call is in place
+};
+
+// A problem bound to a rank's buffers.
+class Operation {
+ public:
+  Operation(const Problem& problem, const Rank& rank, const Buffers& buffers, bool in_place);
+
+  // The call; on the rank's stream it is only queued.
+  [[nodiscard]] tuttiResult_t call() const;
+  // Makes the call once on fresh data; the number of wrong elements and overwritten bytes on this rank.
+  Result<std::int64_t> verify() const;
+  // Zeros everywhere, so that repeated calls in place meet neither subnormal nor infinite numbers.
+  void clear() const;
+
+ private:
+  void prepare() const;
+  [[nodiscard]] std::int64_t count_errors() const;
+  [[nodiscard]] std::size_t recv_span_bytes() const;
+
+  const Problem& problem_;
+  const Rank& rank_;
+  const Buffers& buffers_;
+  bool in_place_;
+  std::byte* send_;
+  std::byte* recv_;
+};
+
+// A barrier may return on no rank before every rank has entered it. Ranks enter at different times; the
+// clock they share tells. Returns the ranks that came out too early, or -1 if the ranks are on several
+// machines, which share no clock.
+Result<std::int64_t> verify_barrier(const Rank& rank);
+
+}  // namespace tutti::perf

@@ -1,0 +1,189 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <optional>
+
+namespace tutti::perf {
+namespace {
+
+constexpr std::size_t kKibi = 1024;
+constexpr int kUsageStatus = 2;
+
+// The arguments as they were written, before they are given a meaning.
+struct Words {
+  std::string min_bytes = "8";
+  std::string max_bytes;
+  std::string step_bytes;
+  std::size_t step_factor = 2;
+  std::string datatype = "float";
+  std::string op = "sum";
+  std::string root = "0";
+  std::string memory = "malloc";
+  int blocking = 1;
+};
+
+// "8", "4K", "64M", "1G" in bytes (powers of 1024), or nothing.
+std::optional<std::size_t> parse_bytes(const std::string& text) {
+  std::size_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || end - stop > 1) return std::nullopt;
+  if (stop == end) return value;
+  int powers = 0;
+  switch (std::toupper(static_cast<unsigned char>(*stop))) {
+    case 'K': powers = 1; break;
+    case 'M': powers = 2; break;
+    case 'G': powers = 3; break;
+    default: return std::nullopt;
+  }
+  for (; powers > 0; --powers) {
+    if (value > SIZE_MAX / kKibi) return std::nullopt;
+    value *= kKibi;
+  }
+  return value;
+}
+
+std::size_t bytes_or_throw(const std::string& flag, const std::string& text) {
+  const std::optional<std::size_t> bytes = parse_bytes(text);
+  if (!bytes) throw CLI::ValidationError(flag, "'" + text + "' is not a size such as 8, 4K, 64M or 1G");
+  return *bytes;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string canonical_datatype(const std::string& text) {
+  static const std::pair<const char*, const char*> kAliases[] = {
+      {"char", "int8"},      {"int", "int32"},         {"float16", "half"},     {"float32", "float"},
+      {"float64", "double"}, {"float8e4m3", "f8e4m3"}, {"float8e5m2", "f8e5m2"}};
+  for (const auto& [alias, name] : kAliases) {
+    if (lower(text) == alias) return name;
+  }
+  return lower(text);
+}
+
+// All values of an enumeration of `size` values, or the one of that name.
+template <class Enum>
+std::vector<Enum> named_or_all(const std::string& flag, const std::string& name, int size) {
+  std::vector<Enum> found;
+  std::string known;
+  for (int i = 0; i < size; ++i) {
+    const auto value = static_cast<Enum>(i);
+    if (name == "all" || name == name_of(value)) found.push_back(value);
+    known += std::string(name_of(value)) + ", ";
+  }
+  if (found.empty()) throw CLI::ValidationError(flag, "'" + name + "' is not one of " + known + "all");
+  return found;
+}
+
+std::vector<std::size_t> sizes_from(const Words& words, bool max_given) {
+  const std::size_t low = bytes_or_throw("--minbytes", words.min_bytes);
+  std::size_t high = bytes_or_throw("--maxbytes", words.max_bytes);
+  if (!max_given) high = std::max(low, high);
+  if (high < low) throw CLI::ValidationError("--maxbytes", "is smaller than --minbytes");
+  std::vector<std::size_t> sizes{low};
+  if (!words.step_bytes.empty()) {
+    const std::size_t step = bytes_or_throw("--stepbytes", words.step_bytes);
+    if (step == 0) throw CLI::ValidationError("--stepbytes", "must be at least 1");
+    while (high - sizes.back() >= step) sizes.push_back(sizes.back() + step);
+    return sizes;
+  }
+  if (low == 0 && high > 0) throw CLI::ValidationError("--minbytes", "0 cannot be multiplied; use --stepbytes");
+  while (low > 0 && sizes.back() <= high / words.step_factor) sizes.push_back(sizes.back() * words.step_factor);
+  return sizes;
+}
+
+void add_size_flags(CLI::App& app, Words& words) {
+  words.max_bytes = "64M";
+  app.add_option("-b,--minbytes", words.min_bytes, "Smallest size: 8, 4K, 64M, 1G (default 8)");
+  app.add_option("-e,--maxbytes", words.max_bytes, "Largest size (default 64M, or -b if that is larger)");
+  CLI::Option* step = app.add_option("-i,--stepbytes", words.step_bytes, "Add this between sizes");
+  app.add_option("-f,--stepfactor", words.step_factor, "Multiply by this between sizes (default 2)")
+      ->check(CLI::Range(2, 1 << 30))
+      ->excludes(step);
+}
+
+void add_flags(CLI::App& app, Words& words, Options& options) {
+  const int many = 1'000'000'000;
+  app.add_option("-n,--iters", options.iterations,
+                 "Timed iterations; 0 (default): as many as take about 0.1 s, at least 20")
+      ->check(CLI::Range(0, many));
+  app.add_option("-w,--warmup_iters", options.warmup_iterations, "Untimed iterations first (default 5)")
+      ->check(CLI::Range(0, many));
+  app.add_option("-c,--check", options.checks,
+                 "Verify the results of each size and mode this many times (default 1; 0: not at all)")
+      ->check(CLI::Range(0, many));
+  app.add_option("-N,--run_cycles", options.cycles, "Repeat everything this many times (default 1; 0: endlessly)")
+      ->check(CLI::Range(0, many));
+  app.add_option("-p,--nprocs", options.processes, "Start this many processes on this machine")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("-t,--nthreads", options.threads, "Threads of each process, each one a rank (default 1)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("-z,--blocking", words.blocking, "1 (default): calls that block; 0: queue them on a stream")
+      ->check(CLI::Range(0, 1));
+  app.add_option("-m,--memory", words.memory, "malloc (default), or tutti: memory that peers can map (tuttiMemAlloc)")
+      ->check(CLI::IsMember({"malloc", "tutti"}));
+  app.add_option("-J,--json", options.json_path, "Write all results to this file as one JSON object");
+}
+
+void interpret(const Words& words, bool max_given, Options& options) {
+  options.blocking = words.blocking == 1;
+  options.memory = words.memory == "tutti" ? Memory::kTutti : Memory::kMalloc;
+  options.datatypes = named_or_all<DataType>("--datatype", canonical_datatype(words.datatype), kDataTypes);
+  options.ops = named_or_all<ReduceOp>("--op", lower(words.op), kReduceOps);
+  options.all_roots = words.root == "all";
+  if (!options.all_roots) {
+    const char* const end = words.root.data() + words.root.size();
+    const auto [stop, error] = std::from_chars(words.root.data(), end, options.root);
+    if (error != std::errc() || stop != end || options.root < 0) {
+      throw CLI::ValidationError("--root", "'" + words.root + "' is neither a rank nor all");
+    }
+    if (options.local_ranks() > 0 && options.root >= options.local_ranks()) {
+      throw CLI::ValidationError("--root", "there is no rank " + words.root);
+    }
+  }
+  options.sizes_bytes =
+      options.collective == Collective::kBarrier ? std::vector<std::size_t>{0} : sizes_from(words, max_given);
+}
+
+const char* const kFooter =
+    "Without -p and -t the ranks are those of mpirun, mpiexec, srun or torchrun.\n"
+    "A size is the larger of a rank's two buffers. Times are medians over batches of the slowest rank.\n"
+    "Exit status: 0 measured and right, 1 wrong data or a failure, 2 unreadable command line.";
+
+}  // namespace
+
+std::variant<Options, int> parse_options(Collective collective, int argc, char** argv) {
+  Options options;
+  options.collective = collective;
+  Words words;
+  CLI::App app(std::string("Times ") + name_of(collective) + " and checks its results.",
+               std::string(name_of(collective)) + "_perf");
+  app.footer(kFooter);
+  app.get_formatter()->column_width(30);
+  words.max_bytes = "64M";
+  if (collective != Collective::kBarrier) {
+    add_size_flags(app, words);
+    app.add_option("-d,--datatype", words.datatype,
+                   "int8, uint8, int32, uint32, int64, uint64, half, float (default), double, bfloat16, f8e4m3, "
+                   "f8e5m2, or all");
+    app.add_option("--plot", options.plot_path, "Draw bus bandwidth against size into this SVG file");
+  }
+  if (reduces(collective)) app.add_option("-o,--op", words.op, "sum (default), prod, max, min, avg, or all");
+  if (has_root(collective)) app.add_option("-r,--root", words.root, "Root rank (default 0), or all");
+  add_flags(app, words, options);
+  try {
+    app.parse(argc, argv);
+    interpret(words, collective != Collective::kBarrier && app.count("--maxbytes") > 0, options);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageStatus;
+  }
+  return options;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,43 @@
+// The command line of all_reduce_perf and its siblings: nccl-tests' flags, and a few more.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/types.h"
+
+namespace tutti::perf {
+
+enum class Memory { kMalloc, kTutti };
+
+struct Options {
+  Collective collective = Collective::kAllReduce;
+  std::vector<std::size_t> sizes_bytes;  // ascending, at least one; {0} for the barrier
+  std::vector<DataType> datatypes;
+  std::vector<ReduceOp> ops;
+  bool all_roots = false;
+  int root = 0;
+  int processes = 0;   // 0: not given
+  int threads = 0;     // 0: not given
+  int iterations = 0;  // 0: as many as fit a fixed time
+  int warmup_iterations = 5;
+  int checks = 1;  // verifications per size and mode
+  int cycles = 1;  // 0: until interrupted
+  bool blocking = true;
+  Memory memory = Memory::kMalloc;
+  std::string json_path;
+  std::string plot_path;
+
+  // Ranks that this program starts by itself; 0: a launcher has started them.
+  [[nodiscard]] int local_ranks() const {
+    if (processes == 0 && threads == 0) return 0;
+    return (processes == 0 ? 1 : processes) * (threads == 0 ? 1 : threads);
+  }
+};
+
+// The options, or the exit status after --help (0) or a usage error (2), which has been printed.
+std::variant<Options, int> parse_options(Collective collective, int argc, char** argv);
+
+}  // namespace tutti::perf

@@ -1,0 +1,175 @@
+#include "program.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "measure.h"
+#include "operation.h"
+#include "options.h"
+#include "ranks.h"
+#include "report.h"
+
+namespace tutti::perf {
+namespace {
+
+constexpr int kFailureStatus = 1;
+
+Problem problem_of(const Options& options, const Rank& rank, std::size_t bytes, DataType datatype, ReduceOp op,
+                   int root) {
+  Problem problem;
+  problem.collective = options.collective;
+  problem.datatype = datatype;
+  problem.op = op;
+  problem.ranks = rank.ranks;
+  problem.root = root;
+  problem.count = bytes / size_of(datatype);
+  if (problem.collective == Collective::kAllGather || problem.collective == Collective::kReduceScatter) {
+    problem.count /= static_cast<std::size_t>(rank.ranks);
+  }
+  problem.seed = bytes;
+  return problem;
+}
+
+// All problems of one cycle in nccl-tests' order: sizes vary fastest.
+std::vector<Problem> problems_of(const Options& options, const Rank& rank) {
+  const std::vector<ReduceOp> one_op{options.ops.front()};
+  const std::vector<ReduceOp>& ops = reduces(options.collective) ? options.ops : one_op;
+  const bool all_roots = options.all_roots && has_root(options.collective);
+  const int first_root = all_roots ? 0 : options.root;
+  const int last_root = all_roots ? rank.ranks - 1 : options.root;
+  std::vector<Problem> problems;
+  for (const DataType datatype : options.datatypes) {
+    for (const ReduceOp op : ops) {
+      for (int root = first_root; root <= last_root; ++root) {
+        for (const std::size_t bytes : options.sizes_bytes) {
+          problems.push_back(problem_of(options, rank, bytes, datatype, op, root));
+        }
+      }
+    }
+  }
+  return problems;
+}
+
+// One line per rank: where it runs.
+Result<std::vector<std::string>> describe_ranks(const Rank& rank) {
+  using Line = std::array<char, 128>;
+  Line mine{};
+  std::array<char, 65> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::snprintf(mine.data(), mine.size(), "Rank %2d pid %6d on %s", rank.rank, static_cast<int>(getpid()), host.data());
+  std::vector<Line> all(static_cast<std::size_t>(rank.ranks));
+  const tuttiResult_t result = tuttiAllGather(mine.data(), all.data(), sizeof(Line), tuttiUint8, rank.comm, nullptr);
+  if (Status status = to_status(result, "gathering host names", rank.comm); !status.is_ok()) return status;
+  std::vector<std::string> lines;
+  for (const Line& line : all) lines.emplace_back(line.data(), strnlen(line.data(), line.size()));
+  return lines;
+}
+
+// One rank's run through all problems.
+class Run {
+ public:
+  Run(const Options& options, const Rank& rank) : options_(options), rank_(rank) {}
+
+  Status execute() {
+    Result<std::vector<std::string>> lines = describe_ranks(rank_);
+    if (!lines.is_ok()) return lines.status();
+    if (rank_.rank == 0) report_.emplace(options_, std::move(lines).value());
+    if (options_.root >= rank_.ranks) return Status::invalid_usage("there is no rank " + std::to_string(options_.root));
+    if (report_) report_->print_header();
+    const std::vector<Problem> problems = problems_of(options_, rank_);
+    Result<Buffers> buffers = make_buffers(problems);
+    if (!buffers.is_ok()) return buffers.status();
+    for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
+      for (const Problem& problem : problems) {
+        if (Status status = measure_row(problem, *buffers); !status.is_ok()) return status;
+      }
+    }
+    return report_ ? report_->finish(errors_) : Status::ok();
+  }
+
+  // What this rank has found wrong by itself or heard of from the others.
+  [[nodiscard]] bool found_errors() const { return own_errors_ > 0 || errors_ > 0; }
+
+ private:
+  Result<Buffers> make_buffers(const std::vector<Problem>& problems) const {
+    std::size_t bytes = 0;
+    for (const Problem& problem : problems) bytes = std::max({bytes, problem.send_bytes(), problem.recv_bytes()});
+    Result<Buffer> send = Buffer::make(options_.memory, bytes);
+    if (!send.is_ok()) return send.status();
+    Result<Buffer> recv = Buffer::make(options_.memory, bytes);
+    if (!recv.is_ok()) return recv.status();
+    return Buffers{std::move(send).value(), std::move(recv).value()};
+  }
+
+  Result<Measurement> measure_mode(const Problem& problem, const Buffers& buffers, bool in_place) {
+    Result<Measurement> measured = measure(options_, problem, rank_, buffers, in_place, &own_errors_);
+    if (measured.is_ok()) errors_ += std::max<std::int64_t>(0, measured->errors);
+    return measured;
+  }
+
+  Status measure_row(const Problem& problem, const Buffers& buffers) {
+    if (report_) report_->progress(problem);
+    Row row;
+    row.problem = problem;
+    row.algorithm = "auto";
+    row.transport = "auto";
+    Result<Measurement> out_of_place = measure_mode(problem, buffers, false);
+    if (!out_of_place.is_ok()) return out_of_place.status();
+    row.out_of_place = *out_of_place;
+    if (problem.collective != Collective::kBarrier) {
+      Result<Measurement> in_place = measure_mode(problem, buffers, true);
+      if (!in_place.is_ok()) return in_place.status();
+      row.in_place = *in_place;
+    }
+    if (report_) report_->add(row);
+    return Status::ok();
+  }
+
+  const Options& options_;
+  const Rank& rank_;
+  std::optional<Report> report_;
+  std::int64_t errors_ = 0;
+  std::int64_t own_errors_ = 0;
+};
+
+Status run_on_stream(const Options& options, Rank& rank, Run& run) {
+  if (options.blocking) return run.execute();
+  if (Status status = to_status(tuttiStreamCreate(&rank.stream), "tuttiStreamCreate", nullptr); !status.is_ok()) {
+    return status;
+  }
+  Status status = run.execute();
+  const Status destroyed = to_status(tuttiStreamDestroy(rank.stream), "tuttiStreamDestroy", rank.comm);
+  return status.is_ok() ? destroyed : status;
+}
+
+int rank_main(const Options& options, tuttiComm_t comm) {
+  Rank rank;
+  rank.comm = comm;
+  Status status = to_status(tuttiCommCount(comm, &rank.ranks), "tuttiCommCount", comm);
+  if (status.is_ok()) status = to_status(tuttiCommUserRank(comm, &rank.rank), "tuttiCommUserRank", comm);
+  Run run(options, rank);
+  if (status.is_ok()) status = run_on_stream(options, rank, run);
+  if (!status.is_ok()) {
+    std::fprintf(stderr, "error: rank %d: %s\n", rank.rank, status.message().c_str());
+    return kFailureStatus;
+  }
+  return run.found_errors() ? kFailureStatus : 0;
+}
+
+}  // namespace
+
+int run_program(Collective collective, int argc, char** argv) {
+  const std::variant<Options, int> parsed = parse_options(collective, argc, argv);
+  if (const int* status = std::get_if<int>(&parsed)) return *status;
+  const Options& options = std::get<Options>(parsed);
+  return run_ranks(options, [&options](tuttiComm_t comm) { return rank_main(options, comm); });
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,171 @@
+#include "ranks.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "operation.h"
+
+namespace tutti::perf {
+namespace {
+
+constexpr int kFailureStatus = 1;
+constexpr int kUsageStatus = 2;
+constexpr std::int64_t kIdWaitMs = 60'000;
+// A rank whose peer died learns of it from the library within a second; this is for one that does not.
+constexpr std::int64_t kGraceAfterFailureMs = 20'000;
+constexpr useconds_t kPollIntervalUs = 2000;
+
+enum class IdState : int { kMissing = 0, kReady = 1, kFailed = 2 };
+
+// What the processes share; made before the fork.
+struct SharedPage {
+  std::atomic<IdState> state{IdState::kMissing};
+  tuttiUniqueId id{};
+};
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "error: %s\n", status.message().c_str());
+  return kFailureStatus;
+}
+
+int run_and_destroy(tuttiComm_t comm, const RankMain& rank_main) {
+  const int result = rank_main(comm);
+  if (result > kFailureStatus || result < 0) return result;
+  const Status status = to_status(tuttiCommDestroy(comm), "tuttiCommDestroy", nullptr);
+  return status.is_ok() || result != 0 ? result : fail(status);
+}
+
+// Runs body(i) on `count` threads; the largest status.
+int run_threads(int count, const std::function<int(int)>& body) {
+  std::vector<int> statuses(static_cast<std::size_t>(count));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back([&, i] { statuses[i] = body(i); });
+  for (std::thread& thread : threads) thread.join();
+  return *std::max_element(statuses.begin(), statuses.end());
+}
+
+int run_in_process(int threads, const RankMain& rank_main) {
+  std::vector<tuttiComm_t> comms(static_cast<std::size_t>(threads));
+  const Status status = to_status(tuttiCommInitAll(comms.data(), threads, nullptr), "tuttiCommInitAll", nullptr);
+  if (!status.is_ok()) return fail(status);
+  return run_threads(threads, [&](int i) { return run_and_destroy(comms[i], rank_main); });
+}
+
+bool share_id(SharedPage& page) {
+  const Status status = to_status(tuttiGetUniqueId(&page.id), "tuttiGetUniqueId", nullptr);
+  if (!status.is_ok()) fail(status);
+  page.state.store(status.is_ok() ? IdState::kReady : IdState::kFailed, std::memory_order_release);
+  return status.is_ok();
+}
+
+bool wait_for_id(const SharedPage& page) {
+  const Deadline deadline = Deadline::after_ms(kIdWaitMs);
+  while (page.state.load(std::memory_order_acquire) == IdState::kMissing && !deadline.passed()) usleep(kPollIntervalUs);
+  return page.state.load(std::memory_order_acquire) == IdState::kReady;
+}
+
+int run_child(int process, const Options& options, SharedPage& page, const RankMain& rank_main) {
+  const int threads = std::max(1, options.threads);
+  if (process == 0 ? !share_id(page) : !wait_for_id(page)) return kFailureStatus;
+  return run_threads(threads, [&](int i) {
+    tuttiComm_t comm = nullptr;
+    const int rank = process * threads + i;
+    const Status status =
+        to_status(tuttiCommInitRank(&comm, options.local_ranks(), page.id, rank), "tuttiCommInitRank", nullptr);
+    return status.is_ok() ? run_and_destroy(comm, rank_main) : fail(status);
+  });
+}
+
+int exit_status_of(pid_t child, int wait_status) {
+  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status);
+  std::fprintf(stderr, "error: process %d was ended by signal %d (%s)\n", static_cast<int>(child),
+               WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+  return kFailureStatus;
+}
+
+// Waits for all children. After the first failure the others get a while to end by themselves.
+int collect(std::vector<pid_t> children) {
+  int worst = 0;
+  std::int64_t kill_at_ns = 0;
+  while (!children.empty()) {
+    const std::size_t before = children.size();
+    std::erase_if(children, [&](pid_t child) {
+      int wait_status = 0;
+      const pid_t ended = waitpid(child, &wait_status, WNOHANG);
+      if (ended == 0 || (ended < 0 && errno == EINTR)) return false;
+      worst = std::max(worst, ended < 0 ? kFailureStatus : exit_status_of(child, wait_status));
+      return true;
+    });
+    if (worst != 0 && kill_at_ns == 0) kill_at_ns = now_ns() + kGraceAfterFailureMs * 1'000'000;
+    if (kill_at_ns != 0 && now_ns() > kill_at_ns) {
+      for (const pid_t child : children) kill(child, SIGKILL);
+    }
+    if (children.size() == before) usleep(kPollIntervalUs);
+  }
+  return worst;
+}
+
+int run_processes(const Options& options, const RankMain& rank_main) {
+  void* memory = mmap(nullptr, sizeof(SharedPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return fail(Status::system("mmap", errno));
+  SharedPage* page = new (memory) SharedPage;
+  const pid_t parent = getpid();
+  std::vector<pid_t> children;
+  for (int process = 0; process < options.processes; ++process) {
+    const pid_t child = fork();
+    if (child < 0) {
+      fail(Status::system("fork", errno));
+      for (const pid_t started : children) kill(started, SIGKILL);
+      collect(children);
+      return kFailureStatus;
+    }
+    if (child == 0) {
+      // The parent may have died between fork and prctl.
+      if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(kFailureStatus);
+      const int status = run_child(process, options, *page, rank_main);
+      std::fflush(nullptr);
+      std::exit(status);
+    }
+    children.push_back(child);
+  }
+  const int status = collect(std::move(children));
+  munmap(memory, sizeof(SharedPage));
+  return status;
+}
+
+int run_launched(const RankMain& rank_main) {
+  tuttiComm_t comm = nullptr;
+  const tuttiResult_t result = tuttiCommInitEnv(&comm, nullptr);
+  if (result == tuttiSuccess) return run_and_destroy(comm, rank_main);
+  fail(to_status(result, "tuttiCommInitEnv", nullptr));
+  if (result != tuttiInvalidUsage) return kFailureStatus;
+  std::fprintf(stderr,
+               "No launcher has described the job. Start local processes with -p N (or threads with -t N),\n"
+               "or start this program with mpirun, mpiexec, srun or torchrun.\n");
+  return kUsageStatus;
+}
+
+}  // namespace
+
+int run_ranks(const Options& options, const RankMain& rank_main) {
+  if (options.local_ranks() == 0) return run_launched(rank_main);
+  if (options.processes > 1) return run_processes(options, rank_main);
+  return run_in_process(options.local_ranks(), rank_main);
+}
+
+}  // namespace tutti::perf

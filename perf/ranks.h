@@ -1,0 +1,21 @@
+// Where the ranks come from: threads of this process, processes started here, both, or a launcher.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <functional>
+
+#include "options.h"
+
+namespace tutti::perf {
+
+// What one rank does with its communicator, which is destroyed afterwards; returns its exit status.
+// Called on as many threads as this process has ranks.
+using RankMain = std::function<int(tuttiComm_t comm)>;
+
+// Makes the job that the options ask for and runs `rank_main` on each rank of it that belongs to this
+// process or its children. Returns the largest of their statuses; of a rank that crashed, 1. Call it
+// before anything else: processes are made by fork.
+int run_ranks(const Options& options, const RankMain& rank_main);
+
+}  // namespace tutti::perf

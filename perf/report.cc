@@ -1,0 +1,183 @@
+#include "report.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "plot.h"
+
+namespace tutti::perf {
+namespace {
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string library_version() {
+  int code = 0;
+  if (tuttiGetVersion(&code) != tuttiSuccess) return "unknown";
+  return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
+}
+
+nlohmann::json machine() {
+  utsname names{};
+  uname(&names);
+  return {{"host", names.nodename},
+          {"kernel", names.release},
+          {"architecture", names.machine},
+          {"cpu", cpu_model()},
+          {"cores", std::thread::hardware_concurrency()}};
+}
+
+std::string errors_text(std::int64_t errors) {
+  return errors < 0 ? "N/A" : std::to_string(errors);
+}
+
+// Seven columns at most: fewer digits behind the point for larger times.
+std::string time_text(double us) {
+  char text[32];
+  const int digits = us >= 100'000 ? 0 : us >= 10'000 ? 1 : us >= 1 ? 2 : 3;
+  std::snprintf(text, sizeof text, "%.*f", digits, us);
+  return text;
+}
+
+nlohmann::json to_json(const Row& row, const Measurement& measurement, bool in_place) {
+  const Problem& p = row.problem;
+  nlohmann::json entry = {{"collective", name_of(p.collective)},
+                          {"bytes", row.bytes()},
+                          {"count", p.count},
+                          {"datatype", name_of(p.datatype)},
+                          {"op", reduces(p.collective) ? name_of(p.op) : "none"},
+                          {"root", has_root(p.collective) ? p.root : -1},
+                          {"ranks", p.ranks},
+                          {"in_place", in_place},
+                          {"iterations", measurement.timing.iterations},
+                          {"time_us",
+                           {{"min", measurement.timing.min_us},
+                            {"median", measurement.timing.median_us},
+                            {"p99", measurement.timing.p99_us}}},
+                          {"algbw_gbs", row.algbw_gbs(measurement)},
+                          {"busbw_gbs", row.busbw_gbs(measurement)},
+                          {"errors", nullptr},
+                          {"algorithm", row.algorithm},
+                          {"transport", row.transport}};
+  if (measurement.errors >= 0) entry["errors"] = measurement.errors;
+  return entry;
+}
+
+void print_half(const Row& row, const std::optional<Measurement>& measurement) {
+  if (!measurement) {
+    std::printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+    return;
+  }
+  std::printf("  %7s  %6.2f  %6.2f  %6s", time_text(measurement->timing.median_us).c_str(), row.algbw_gbs(*measurement),
+              row.busbw_gbs(*measurement), errors_text(measurement->errors).c_str());
+}
+
+}  // namespace
+
+std::size_t Row::bytes() const {
+  return std::max(problem.send_bytes(), problem.recv_bytes());
+}
+
+double Row::algbw_gbs(const Measurement& measurement) const {
+  const double us = measurement.timing.median_us;
+  return us > 0 ? static_cast<double>(bytes()) / us / 1e3 : 0;
+}
+
+double Row::busbw_gbs(const Measurement& measurement) const {
+  return algbw_gbs(measurement) * bus_factor(problem.collective, problem.ranks);
+}
+
+Report::Report(const Options& options, std::vector<std::string> rank_lines)
+    : options_(options), rank_lines_(std::move(rank_lines)), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+void Report::print_header() const {
+  const std::string iterations = options_.iterations == 0 ? "chosen by time" : std::to_string(options_.iterations);
+  std::printf("# tutti %s, %s\n", library_version().c_str(), name_of(options_.collective));
+  std::printf("# ranks: %zu, sizes: %zu to %zu bytes, warmup iters: %d, iters: %s, checks: %d, memory: %s, %s\n",
+              rank_lines_.size(), options_.sizes_bytes.front(), options_.sizes_bytes.back(), options_.warmup_iterations,
+              iterations.c_str(), options_.checks, options_.memory == Memory::kTutti ? "tutti" : "malloc",
+              options_.blocking ? "blocking" : "stream");
+  std::printf("#\n# Using ranks\n");
+  for (const std::string& line : rank_lines_) std::printf("#  %s\n", line.c_str());
+  std::printf("#\n# %78s%33s\n", "out-of-place", "in-place");
+  std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "size", "count", "type", "redop",
+              "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong");
+  std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "(B)", "(elements)", "", "", "",
+              "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+  std::fflush(stdout);
+}
+
+void Report::progress(const Problem& problem) const {
+  if (!terminal_) return;
+  std::fprintf(stderr, "\r\033[K# measuring %zu x %s %s, root %d", problem.count, name_of(problem.datatype),
+               name_of(problem.op), problem.root);
+  std::fflush(stderr);
+}
+
+void Report::clear_progress() const {
+  if (!terminal_) return;
+  std::fprintf(stderr, "\r\033[K");
+  std::fflush(stderr);
+}
+
+void Report::add(const Row& row) {
+  clear_progress();
+  const Problem& p = row.problem;
+  std::printf("%12zu  %12zu  %8s  %6s  %6d", row.bytes(), p.count, name_of(p.datatype),
+              reduces(p.collective) ? name_of(p.op) : "none", has_root(p.collective) ? p.root : -1);
+  print_half(row, row.out_of_place);
+  print_half(row, row.in_place);
+  std::printf("\n");
+  std::fflush(stdout);
+  rows_.push_back(row);
+}
+
+Status Report::write_json() const {
+  nlohmann::json results = nlohmann::json::array();
+  for (const Row& row : rows_) {
+    results.push_back(to_json(row, row.out_of_place, false));
+    if (row.in_place) results.push_back(to_json(row, *row.in_place, true));
+  }
+  const nlohmann::json object = {{"machine", machine()}, {"version", library_version()}, {"results", results}};
+  std::ofstream file(options_.json_path);
+  file << object.dump(1) << '\n';
+  file.close();
+  return file ? Status::ok() : Status::system("cannot write " + options_.json_path, errno);
+}
+
+Status Report::finish(std::int64_t errors) const {
+  double total_gbs = 0;
+  std::size_t measurements = 0;
+  for (const Row& row : rows_) {
+    total_gbs += row.busbw_gbs(row.out_of_place);
+    ++measurements;
+    if (!row.in_place) continue;
+    total_gbs += row.busbw_gbs(*row.in_place);
+    ++measurements;
+  }
+  const bool checked = options_.checks > 0;
+  std::printf("# Out of bounds values : %lld %s\n", static_cast<long long>(errors),
+              errors > 0 ? "FAILED" : (checked ? "OK" : "(not checked)"));
+  std::printf("# Avg bus bandwidth    : %g \n#\n",
+              measurements == 0 ? 0 : total_gbs / static_cast<double>(measurements));
+  std::fflush(stdout);
+  if (!options_.json_path.empty()) {
+    if (Status status = write_json(); !status.is_ok()) return status;
+  }
+  return options_.plot_path.empty() ? Status::ok() : write_plot(options_.plot_path, rows_);
+}
+
+}  // namespace tutti::perf

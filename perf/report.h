@@ -1,0 +1,49 @@
+// The table (nccl-tests' columns), the JSON object, and progress on a terminal. Used by rank 0 alone.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "measure.h"
+#include "options.h"
+
+namespace tutti::perf {
+
+struct Row {
+  Problem problem;
+  Measurement out_of_place;
+  std::optional<Measurement> in_place;  // the barrier has none
+  std::string algorithm;
+  std::string transport;
+
+  // The size column: the larger of a rank's two buffers.
+  [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] double algbw_gbs(const Measurement& measurement) const;  // 10^9 bytes per second
+  [[nodiscard]] double busbw_gbs(const Measurement& measurement) const;
+};
+
+class Report {
+ public:
+  // `rank_lines`: one line per rank that says where it runs.
+  Report(const Options& options, std::vector<std::string> rank_lines);
+
+  void print_header() const;
+  // Says on a terminal what is being measured; nothing in a pipe.
+  void progress(const Problem& problem) const;
+  void add(const Row& row);
+  // Prints the totals and writes the files that were asked for. `errors` counts over all ranks.
+  Status finish(std::int64_t errors) const;
+
+ private:
+  void clear_progress() const;
+  Status write_json() const;
+
+  const Options& options_;
+  std::vector<std::string> rank_lines_;
+  std::vector<Row> rows_;
+  bool terminal_;
+};
+
+}  // namespace tutti::perf
