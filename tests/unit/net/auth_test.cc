@@ -1,0 +1,114 @@
+#include "net/auth.h"
+
+#include <sys/socket.h>
+
+#include "base/unique_fd.h"
+#include "catch_compat.h"
+
+using namespace tutti;
+using namespace tutti::net;
+
+namespace {
+
+Secret secret_of(std::uint8_t byte) {
+  Secret secret;
+  secret.fill(byte);
+  return secret;
+}
+
+struct Outcome {
+  Status dialler;
+  Status acceptor;
+  bool both_done = false;
+  Claim seen_by_acceptor;
+};
+
+struct Sockets {
+  UniqueFd dialler;
+  UniqueFd acceptor;
+};
+
+Sockets make_sockets() {
+  int fds[2] = {-1, -1};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+Outcome meet(const Secret& a, const Secret& b, const Claim& dialler, const Claim& acceptor, int expected) {
+  Sockets sockets = make_sockets();
+  Handshake left(Handshake::Role::kDialler, a, dialler, expected);
+  Handshake right(Handshake::Role::kAcceptor, b, acceptor);
+  Outcome outcome;
+  for (int turn = 0; turn < 4; ++turn) {
+    Result<bool> one = left.advance(sockets.dialler.get());
+    if (!one.is_ok()) sockets.dialler.reset();
+    Result<bool> other = right.advance(sockets.acceptor.get());
+    outcome.dialler = one.status();
+    outcome.acceptor = other.status();
+    if (!one.is_ok() || !other.is_ok()) return outcome;
+    outcome.both_done = *one && *other;
+    if (outcome.both_done) break;
+  }
+  if (outcome.both_done) outcome.seen_by_acceptor = right.peer();
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("HMAC-SHA256 agrees with RFC 4231, test case 2") {
+  Result<Mac> mac = hmac_sha256("Jefe", 4, "what do ya want for nothing?");
+  REQUIRE(mac.is_ok());
+  const Mac expected = {0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24, 0x26, 0x08, 0x95, 0x75, 0xc7,
+                        0x5a, 0x00, 0x3f, 0x08, 0x9d, 0x27, 0x39, 0x83, 0x9d, 0xec, 0x58, 0xb9, 0x64, 0xec, 0x38, 0x43};
+  CHECK(*mac == expected);
+}
+
+TEST_CASE("two that share the secret recognise each other's claims") {
+  const Outcome outcome = meet(secret_of(1), secret_of(1), {Purpose::kLink, 7, 2, 3}, {Purpose::kLink, 4, 0, 1}, 4);
+  REQUIRE(outcome.both_done);
+  CHECK(outcome.seen_by_acceptor.rank == 7);
+  CHECK(outcome.seen_by_acceptor.index == 2);
+  CHECK(outcome.seen_by_acceptor.count == 3);
+}
+
+TEST_CASE("another secret, rank or purpose is refused") {
+  const Claim dialler{Purpose::kLink, 7, 0, 1};
+  const Claim acceptor{Purpose::kLink, 4, 0, 1};
+  const Outcome secret = meet(secret_of(1), secret_of(2), dialler, acceptor, 4);
+  CHECK(secret.dialler.message().find("secret") != std::string::npos);
+  CHECK(meet(secret_of(1), secret_of(1), dialler, acceptor, 5).dialler.message().find("in place of") !=
+        std::string::npos);
+  CHECK_FALSE(meet(secret_of(1), secret_of(1), dialler, {Purpose::kTree, 4, 0, 1}, 4).acceptor.is_ok());
+  CHECK_FALSE(meet(secret_of(1), secret_of(1), {Purpose::kLink, 7, 3, 3}, acceptor, 4).acceptor.is_ok());
+}
+
+TEST_CASE("an acceptor cannot be answered with its own words, nor by garbage") {
+  Sockets sockets = make_sockets();
+  Handshake acceptor(Handshake::Role::kAcceptor, secret_of(1), {Purpose::kLink, 4, 0, 1});
+  SECTION("reflection") {
+    Handshake dialler(Handshake::Role::kDialler, secret_of(9), {Purpose::kLink, 7, 0, 1}, 4);
+    REQUIRE(dialler.advance(sockets.dialler.get()).is_ok());
+    REQUIRE(acceptor.advance(sockets.acceptor.get()).is_ok());
+    char reply[256];
+    const ssize_t got = ::recv(sockets.dialler.get(), reply, sizeof reply, 0);
+    REQUIRE(got > 32);
+    REQUIRE(::send(sockets.dialler.get(), reply + got - 32, 32, MSG_NOSIGNAL) == 32);
+    Result<bool> done = acceptor.advance(sockets.acceptor.get());
+    CHECK(done.status().message().find("secret") != std::string::npos);
+  }
+  SECTION("the first wrong byte is enough") {
+    REQUIRE(::send(sockets.dialler.get(), "G", 1, MSG_NOSIGNAL) == 1);
+    CHECK(acceptor.advance(sockets.acceptor.get()).status().code() == Code::kInvalidUsage);
+  }
+  SECTION("another version") {
+    REQUIRE(::send(sockets.dialler.get(), "tutti\r\n\x63", 8, MSG_NOSIGNAL) == 8);
+    CHECK(acceptor.advance(sockets.acceptor.get()).status().message().find("version") != std::string::npos);
+  }
+  SECTION("silence and departure") {
+    Result<bool> waiting = acceptor.advance(sockets.acceptor.get());
+    REQUIRE(waiting.is_ok());
+    CHECK_FALSE(*waiting);
+    sockets.dialler.reset();
+    CHECK(acceptor.advance(sockets.acceptor.get()).status().code() == Code::kRemoteError);
+  }
+}

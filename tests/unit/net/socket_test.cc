@@ -1,0 +1,98 @@
+#include "net/socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "catch_compat.h"
+#include "net/frame.h"
+
+using namespace tutti;
+using namespace tutti::net;
+
+namespace {
+
+struct Pair {
+  UniqueFd a;
+  UniqueFd b;
+};
+
+Pair make_pair() {
+  int fds[2] = {-1, -1};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+Deadline soon() {
+  return Deadline::after_ms(20'000);
+}
+
+}  // namespace
+
+TEST_CASE("a listener stays inside of its port range and says when it is full") {
+  Result<UniqueFd> first = listen_tcp(0, 0);
+  REQUIRE(first.is_ok());
+  const int port = local_address(first->get())->port();
+  CHECK((::fcntl(first->get(), F_GETFD) & FD_CLOEXEC) != 0);
+  const Status full = listen_tcp(port, port).status();
+  CHECK(full.code() == Code::kSystemError);
+  CHECK(full.message().find(std::to_string(port)) != std::string::npos);
+}
+
+TEST_CASE("frames of all sizes arrive whole, in order, and no byte beyond is taken") {
+  Pair pair = make_pair();
+  const std::array<std::size_t, 6> sizes = {0, 1, 3, 4096, 3'000'000, 2};
+  std::thread sender([&] {
+    for (const std::size_t size : sizes) {
+      const Status s = send_frame(pair.a.get(), std::string(size, static_cast<char>('a' + size % 26)), soon());
+      if (!s.is_ok()) return;
+    }
+    static_cast<void>(send_all(pair.a.get(), std::as_bytes(std::span("raw", 3)), soon()).is_ok());
+  });
+  for (const std::size_t size : sizes) {
+    Result<std::string> frame = recv_frame(pair.b.get(), 4'000'000, soon());
+    CHECK(frame.is_ok());
+    if (frame.is_ok()) CHECK(*frame == std::string(size, static_cast<char>('a' + size % 26)));
+  }
+  std::array<std::byte, 3> raw{};
+  CHECK(recv_all(pair.b.get(), raw, soon()).is_ok());
+  sender.join();
+  CHECK(std::memcmp(raw.data(), "raw", 3) == 0);
+}
+
+TEST_CASE("frames that are too long, cut short or late are errors") {
+  Pair pair = make_pair();
+  REQUIRE(send_frame(pair.a.get(), std::string(100, 'x'), soon()).is_ok());
+  CHECK(recv_frame(pair.b.get(), 99, soon()).status().code() == Code::kRemoteError);
+  Pair cut = make_pair();
+  REQUIRE(send_all(cut.a.get(), std::as_bytes(std::span("\x0a\0\0\0abc", 7)), soon()).is_ok());
+  CHECK(recv_frame(cut.b.get(), 99, Deadline::after_ms(20)).status().code() == Code::kTimeout);
+  cut.a.reset();
+  CHECK(recv_frame(cut.b.get(), 99, soon()).status().code() == Code::kRemoteError);
+}
+
+TEST_CASE("descriptors travel with their bytes") {
+  Pair pair = make_pair();
+  int ends[2] = {-1, -1};
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  const std::array<int, 2> fds = {reader.get(), writer.get()};
+  REQUIRE(send_fds(pair.a.get(), std::as_bytes(std::span("hello", 5)), fds, soon()).is_ok());
+  std::array<std::byte, 5> bytes{};
+  Result<std::vector<UniqueFd>> got = recv_fds(pair.b.get(), bytes, soon());
+  REQUIRE(got.is_ok());
+  CHECK(std::memcmp(bytes.data(), "hello", 5) == 0);
+  REQUIRE(got->size() == 2);
+  CHECK((::fcntl(got->at(0).get(), F_GETFD) & FD_CLOEXEC) != 0);
+  REQUIRE(::write(got->at(1).get(), "x", 1) == 1);
+  char byte = 0;
+  CHECK(::read(got->at(0).get(), &byte, 1) == 1);
+  CHECK(byte == 'x');
+  CHECK(recv_fds(pair.b.get(), bytes, Deadline::after_ms(20)).status().code() == Code::kTimeout);
+  pair.a.reset();
+  CHECK(recv_fds(pair.b.get(), bytes, soon()).status().code() == Code::kRemoteError);
+}
