@@ -32,7 +32,6 @@ constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their sid
 constexpr std::int64_t kGraceMs = 100;
 
 enum class Kind : std::uint8_t { kGather = 1, kAll = 2, kNotice = 3, kGoodbye = 4 };
-
 using Parts = std::map<int, std::string>;  // by rank
 
 struct Notice {
