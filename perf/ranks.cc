@@ -45,7 +45,6 @@ int fail(const Status& status) {
 
 int run_and_destroy(tuttiComm_t comm, const RankMain& rank_main) {
   const int result = rank_main(comm);
-  if (result > kFailureStatus || result < 0) return result;
   const Status status = to_status(tuttiCommDestroy(comm), "tuttiCommDestroy", nullptr);
   return status.is_ok() || result != 0 ? result : fail(status);
 }
