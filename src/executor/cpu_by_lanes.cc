@@ -140,7 +140,7 @@ bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState&
   const Lane& lane = op_->plan->lanes[lane_index];
   const Step& step = op_->plan->schedule.steps[index];
   // Bytes are handled in whole elements; all sizes are multiples of one.
-  const std::size_t limit = ready_limit(index, state) / op_->element_bytes * op_->element_bytes;
+  const std::size_t limit = op_->whole(ready_limit(index, state));
   if (limit <= state.done) return false;
   if (schedule::is_local(step.kind)) return local_some(step, state, limit);
   if (lane.sends) return send_some(lane, step, state, limit);
@@ -198,7 +198,7 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
     }
   }
   view = in.peek(wanted);
-  const std::size_t n = std::min({view.size, wanted, kPieceBytes}) / op_->element_bytes * op_->element_bytes;
+  const std::size_t n = op_->whole(std::min({view.size, wanted, kPieceBytes}));
   if (n == 0) return false;
   if (view.print != op_->print) [[unlikely]] {
     return fail(mismatch(op_->plan->schedule.rank, op_->print, lane.peer, view.print));
@@ -231,7 +231,7 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
     // the value is stored, which needs no slot.
     return out.traits().slots && !waiter_.stalled();
   }
-  n = std::min(n, room.size()) / op_->element_bytes * op_->element_bytes;
+  n = op_->whole(std::min(n, room.size()));
   const std::size_t offset = state.begin + state.done;
   if (step.kind == StepKind::kRecvReduce) {
     combine(*op_, step, room.data(), source_of(*op_, step) + offset, view.data, n, false);

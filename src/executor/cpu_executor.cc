@@ -23,7 +23,7 @@ Status CpuExecutor::run(const Operation& op) {
 
 void CpuExecutor::combine(const Operation& op, const Step& s, std::byte* target, const std::byte* local,
                           const std::byte* received, std::size_t bytes, bool streaming) const {
-  const std::size_t count = bytes / op.element_bytes;
+  const std::size_t count = op.elements(bytes);
   if (streaming) {
     op.kernels->combine_streaming(target, local, received, count);
   } else {

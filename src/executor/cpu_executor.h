@@ -39,8 +39,8 @@ class CpuExecutor final : public Executor {
 
   // -- in order (cpu_in_order.cc)
   Status run_in_order(const Operation& op);
-  Status send_all(const Operation& op, const schedule::Step& s, transport::Link& link, schedule::ByteRange r);
-  Status receive_all(const Operation& op, const schedule::Step& s, transport::Link& link, schedule::ByteRange r);
+  Status send_all(const Operation& op, const schedule::Step& s, transport::SendLane& lane, schedule::ByteRange r);
+  Status receive_all(const Operation& op, const schedule::Step& s, transport::RecvLane& lane, schedule::ByteRange r);
 
   // -- by lanes (cpu_by_lanes.cc)
   Status run_by_lanes(const Operation& op);

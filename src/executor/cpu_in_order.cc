@@ -21,9 +21,9 @@ Status CpuExecutor::run_in_order(const Operation& op) {
     if (r.size == 0) continue;
     Status status;
     if (s.kind == StepKind::kSend) {
-      status = send_all(op, s, *plan.link_of[i], r);
+      status = send_all(op, s, *plan.send_of[i], r);
     } else if (schedule::is_recv(s.kind)) {
-      status = receive_all(op, s, *plan.link_of[i], r);
+      status = receive_all(op, s, *plan.recv_of[i], r);
     } else {
       run_local(op, s, r, false);
     }
@@ -33,8 +33,7 @@ Status CpuExecutor::run_in_order(const Operation& op) {
   return {};
 }
 
-Status CpuExecutor::send_all(const Operation& op, const Step& s, transport::Link& link, ByteRange r) {
-  transport::SendLane& lane = link.send();
+Status CpuExecutor::send_all(const Operation& op, const Step& s, transport::SendLane& lane, ByteRange r) {
   const transport::Source& source = op.buffers[static_cast<int>(s.source)];
   std::size_t done = lane.push(op.print, source, r.begin, r.size);
   while (done < r.size) {
@@ -47,13 +46,12 @@ Status CpuExecutor::send_all(const Operation& op, const Step& s, transport::Link
   return {};
 }
 
-Status CpuExecutor::receive_all(const Operation& op, const Step& s, transport::Link& link, ByteRange r) {
-  transport::RecvLane& lane = link.recv();
+Status CpuExecutor::receive_all(const Operation& op, const Step& s, transport::RecvLane& lane, ByteRange r) {
   std::size_t done = 0;
   do {
     const transport::RecvLane::View view = lane.peek(r.size - done);
     // Whole elements only; a stream transport may have cut one in two, and the rest follows.
-    const std::size_t n = std::min(view.size, r.size - done) / op.element_bytes * op.element_bytes;
+    const std::size_t n = op.whole(std::min(view.size, r.size - done));
     if (n == 0) {
       if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
         return status;

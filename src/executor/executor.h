@@ -6,6 +6,7 @@
 // is sendbuff - rank * block bytes.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 
 #include "base/status.h"
@@ -22,9 +23,15 @@ struct Operation {
   transport::Fingerprint print;
   transport::Source buffers[schedule::kBuffers];  // by schedule::Buffer; scratch may be null if unused
   std::size_t block_elements = 0;                 // elements of one block (of the whole vector if one block)
-  std::size_t element_bytes = 1;
-  const reduction::Kernels* kernels = nullptr;  // null where nothing is reduced
-  std::size_t divisor = 0;                      // of an average; 0: none
+  std::size_t element_bytes = 1;                  // a power of two
+  const reduction::Kernels* kernels = nullptr;    // null where nothing is reduced
+  std::size_t divisor = 0;                        // of an average; 0: none
+
+  // The whole elements among `bytes`, in bytes and in number. No division: these are on every path.
+  [[nodiscard]] std::size_t whole(std::size_t bytes) const { return bytes & ~(element_bytes - 1); }
+  [[nodiscard]] std::size_t elements(std::size_t bytes) const {
+    return bytes >> static_cast<unsigned>(std::countr_zero(element_bytes));
+  }
 };
 
 // One per communicator and memory domain. run() is called by one thread at a time.

@@ -74,6 +74,11 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   plan->schedule = std::move(schedule);
   plan->link_of = std::move(links);
   plan->slice_chunk_bytes = slice_chunk_bytes;
+  for (std::size_t i = 0; i < plan->link_of.size(); ++i) {
+    const StepKind kind = plan->schedule.steps[i].kind;
+    plan->send_of.push_back(kind == StepKind::kSend ? &plan->link_of[i]->send() : nullptr);
+    plan->recv_of.push_back(schedule::is_recv(kind) ? &plan->link_of[i]->recv() : nullptr);
+  }
   sort_into_lanes(plan.get());
   find_forwards(plan.get());
   plan->in_order_bytes = SIZE_MAX;

@@ -36,12 +36,14 @@ struct Plan {
   std::string algorithm;
   schedule::Schedule schedule;
   std::vector<Lane> lanes;
-  std::vector<std::uint32_t> lane_of;     // per step
-  std::vector<transport::Link*> link_of;  // per step; null for local steps
-  std::vector<Forward> forward;           // per step
-  std::vector<transport::Link*> links;    // distinct
-  std::uint32_t max_step_chunks = 0;      // of any step
-  std::size_t in_order_bytes = 0;         // messages up to this size may run in schedule order
+  std::vector<std::uint32_t> lane_of;         // per step
+  std::vector<transport::Link*> link_of;      // per step; null for local steps
+  std::vector<transport::SendLane*> send_of;  // per step; null unless it sends
+  std::vector<transport::RecvLane*> recv_of;  // per step; null unless it receives
+  std::vector<Forward> forward;               // per step
+  std::vector<transport::Link*> links;        // distinct
+  std::uint32_t max_step_chunks = 0;          // of any step
+  std::size_t in_order_bytes = 0;             // messages up to this size may run in schedule order
   // Chunks larger than this are cut (where the schedule allows it) and the schedule runs on slices.
   // The same on every rank, whatever its links: it fixes the order of bytes in the lanes.
   std::size_t slice_chunk_bytes = 0;

@@ -34,7 +34,7 @@ class Layout {
         stride_(block_elements * element_bytes),
         begin_(slice_begin * element_bytes),
         extent_(slice_elements),
-        unit_(cut_unit(slice_elements, shape.chunks_per_block(), element_bytes)),
+        unit_(parts_ == 1 ? 1 : cut_unit(slice_elements, parts_, element_bytes)),  // divides only where it must
         element_bytes_(element_bytes) {}
 
   // Offset of the first byte of chunk c.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 
 #include "transport/shm/fd_message.h"
 #include "transport/shm/peer_regions.h"
@@ -15,6 +16,29 @@ namespace {
 
 constexpr std::uint32_t kLengthBits = 30;
 constexpr std::uint32_t kLengthMask = (1U << kLengthBits) - 1;
+
+// memcpy of up to kInlineBytes without the call: two overlapping moves of a fixed size.
+inline void copy_inline(std::byte* target, const std::byte* source, std::size_t n) {
+  const auto both_ends = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
+    std::array<std::byte, kSize> head;
+    std::array<std::byte, kSize> tail;
+    std::memcpy(head.data(), source, kSize);
+    std::memcpy(tail.data(), source + n - kSize, kSize);
+    std::memcpy(target, head.data(), kSize);
+    std::memcpy(target + n - kSize, tail.data(), kSize);
+  };
+  if (n >= 32) {
+    both_ends(std::integral_constant<std::size_t, 32>{});
+  } else if (n >= 16) {
+    both_ends(std::integral_constant<std::size_t, 16>{});
+  } else if (n >= 8) {
+    both_ends(std::integral_constant<std::size_t, 8>{});
+  } else if (n >= 4) {
+    both_ends(std::integral_constant<std::size_t, 4>{});
+  } else {
+    for (std::size_t i = 0; i < n; ++i) target[i] = source[i];
+  }
+}
 
 LaneTraits shm_traits(bool lends, bool lends_all) {
   LaneTraits t;
@@ -62,11 +86,16 @@ class ShmSendLane final : public SendLane {
 
   std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override {
     if (n > kInlineBytes && n >= kLendBytes && can_lend(source)) return lend(print, source, offset, n);
-    const std::span<std::byte> room = reserve(n);
-    const std::size_t size = std::min(n, room.size());
-    if (room.data() == nullptr) return 0;
-    std::memcpy(room.data(), source.base + offset, size);
-    commit(print, size);
+    if (!has_room()) return 0;
+    Slot& slot = slots_[next_ % kSlots];
+    if (n <= kInlineBytes) {
+      copy_inline(slot.header.inline_bytes, source.base + offset, n);
+      publish(print, n, Payload::kInline);
+      return n;
+    }
+    const std::size_t size = std::min(n, kSlotBytes);
+    std::memcpy(slot.payload, source.base + offset, size);
+    publish(print, size, Payload::kSlot);
     return size;
   }
 

@@ -1,0 +1,141 @@
+// The collectives of the C API: check arguments, translate errors.
+#include <cstdint>
+#include <string>
+
+#include "api/handles.h"
+
+namespace tutti::api {
+namespace {
+
+Status check_types(const Call& call) {
+  if (size_of(call.type) == 0) {
+    return Status::invalid_argument("datatype " + std::to_string(static_cast<int>(call.type)) + " does not exist");
+  }
+  if (static_cast<unsigned>(call.op) >= kReduceOps) {
+    return Status::invalid_argument("operator " + std::to_string(static_cast<int>(call.op)) + " does not exist");
+  }
+  return {};
+}
+
+// Buffers of a call on this rank: where they begin and how many bytes they hold; 0 if ignored.
+struct Extents {
+  std::size_t send = 0;
+  std::size_t recv = 0;
+};
+
+Extents extents(const Call& call, std::size_t block, int ranks, int rank) {
+  const auto n = static_cast<std::size_t>(ranks);
+  switch (call.collective) {
+    case Collective::kAllGather: return {block, block * n};
+    case Collective::kReduceScatter: return {block * n, block};
+    case Collective::kBroadcast: return {rank == call.root ? block : 0, block};
+    case Collective::kReduce: return {block, rank == call.root ? block : 0};
+    case Collective::kAllReduce: break;
+    case Collective::kBarrier: break;
+  }
+  return {block, block};
+}
+
+// Where recvbuff may begin relative to sendbuff when they overlap: the in-place rule.
+bool overlap_allowed(const Call& call, std::size_t block, int rank) {
+  const auto send = reinterpret_cast<std::uintptr_t>(call.send);
+  const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
+  const std::size_t own = static_cast<std::size_t>(rank) * block;
+  if (call.collective == Collective::kAllGather) return send == recv + own;
+  if (call.collective == Collective::kReduceScatter) return recv == send + own;
+  return send == recv;
+}
+
+Status check_buffers(const Call& call, int ranks, int rank) {
+  std::size_t block = 0;
+  std::size_t whole = 0;
+  if (__builtin_mul_overflow(call.count, size_of(call.type), &block) ||
+      __builtin_mul_overflow(block, static_cast<std::size_t>(ranks), &whole) || whole > SIZE_MAX / 2) {
+    return Status::invalid_argument("count " + std::to_string(call.count) + " of " + name_of(call.type) +
+                                    " overflows the address space");
+  }
+  const Extents e = extents(call, block, ranks, rank);
+  if (e.send != 0 && call.send == nullptr) return Status::invalid_argument("sendbuff is NULL");
+  if (e.recv != 0 && call.recv == nullptr) return Status::invalid_argument("recvbuff is NULL");
+  const auto send = reinterpret_cast<std::uintptr_t>(call.send);
+  const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
+  const bool overlap = send < recv + e.recv && recv < send + e.send;
+  if (overlap && !overlap_allowed(call, block, rank)) {
+    return Status::invalid_argument("sendbuff and recvbuff overlap, but not as an in-place call does");
+  }
+  return {};
+}
+
+tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) {
+  if (!valid(comm)) [[unlikely]]
+    return report(Status::invalid_argument("comm is not a communicator"));
+  Communicator& c = *comm->communicator;
+  Status status = check_types(call);
+  if (status.is_ok() && (call.root < 0 || call.root >= c.ranks())) [[unlikely]] {
+    status = Status::invalid_argument("root " + std::to_string(call.root) + " is not a rank of " +
+                                      std::to_string(c.ranks()));
+  }
+  if (status.is_ok() && call.count != 0 && call.collective != Collective::kBarrier) {
+    status = check_buffers(call, c.ranks(), c.rank());
+  }
+  if (status.is_ok()) [[likely]] {
+    if (stream == nullptr) {
+      status = c.run(call);
+      if (status.is_ok()) [[likely]]
+        return tuttiSuccess;
+    } else if (auto* s = static_cast<tuttiStream*>(stream); valid(s)) {
+      status = c.enqueue(call, s->stream);
+    } else {
+      status = Status::invalid_argument("stream is neither NULL nor from tuttiStreamCreate");
+    }
+  }
+  return report(status.with_context(name_of(call.collective)), comm);
+}
+
+}  // namespace
+}  // namespace tutti::api
+
+using tutti::Call;
+using tutti::Collective;
+using tutti::DataType;
+using tutti::ReduceOp;
+using tutti::api::submit;
+
+tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                             tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
+  return submit({Collective::kAllReduce, sendbuff, recvbuff, count, static_cast<DataType>(datatype),
+                 static_cast<ReduceOp>(op), 0},
+                comm, stream);
+}
+
+tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
+                             tuttiComm_t comm, void* stream) {
+  return submit(
+      {Collective::kBroadcast, sendbuff, recvbuff, count, static_cast<DataType>(datatype), ReduceOp::kSum, root}, comm,
+      stream);
+}
+
+tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
+                          int root, tuttiComm_t comm, void* stream) {
+  return submit({Collective::kReduce, sendbuff, recvbuff, count, static_cast<DataType>(datatype),
+                 static_cast<ReduceOp>(op), root},
+                comm, stream);
+}
+
+tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t datatype,
+                             tuttiComm_t comm, void* stream) {
+  return submit(
+      {Collective::kAllGather, sendbuff, recvbuff, sendcount, static_cast<DataType>(datatype), ReduceOp::kSum, 0}, comm,
+      stream);
+}
+
+tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t datatype,
+                                 tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
+  return submit({Collective::kReduceScatter, sendbuff, recvbuff, recvcount, static_cast<DataType>(datatype),
+                 static_cast<ReduceOp>(op), 0},
+                comm, stream);
+}
+
+tuttiResult_t tuttiBarrier(tuttiComm_t comm, void* stream) {
+  return submit({Collective::kBarrier, nullptr, nullptr, 1, DataType::kUint8, ReduceOp::kMax, 0}, comm, stream);
+}

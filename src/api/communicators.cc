@@ -1,0 +1,306 @@
+// Library, communicators, memory, streams and events of the C API.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/handles.h"
+#include "communicator/environment.h"
+#include "transport/shm/region.h"
+
+namespace tutti::api {
+namespace {
+
+thread_local std::string last_error_of_thread;
+
+constexpr unsigned kConfigMagic = 0x74757474;
+
+// The environment's settings, overridden by the caller's. The caller's struct may be older and shorter.
+Result<Settings> settings_from(const tuttiConfig_t* config) {
+  auto settings = settings_from_environment();
+  if (!settings.is_ok() || config == nullptr) return settings;
+  tuttiConfig_t c = TUTTI_CONFIG_INITIALIZER;
+  if (config->magic != kConfigMagic || config->size < offsetof(tuttiConfig_t, timeout_ms)) {
+    return Status::invalid_argument("config was not made from TUTTI_CONFIG_INITIALIZER");
+  }
+  std::memcpy(&c, config, std::min(config->size, sizeof c));
+  if (c.timeout_ms < 0 || c.init_timeout_ms < 0) return Status::invalid_argument("config has a negative timeout");
+  if (c.timeout_ms > 0) settings->timeout_ms = c.timeout_ms;
+  if (c.init_timeout_ms > 0) settings->init_timeout_ms = c.init_timeout_ms;
+  if (c.transports != nullptr) settings->transports = c.transports;
+  return settings;
+}
+
+Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
+  if (comm == nullptr) return Status::invalid_argument("comm is NULL");
+  if (nranks < 1 || rank < 0 || rank >= nranks) {
+    return Status::invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(nranks) +
+                                    ": ranks are numbered from 0 to nranks - 1");
+  }
+  return {};
+}
+
+// Deadline and job are the caller's; *comm is written only on success.
+Status make_comm(tuttiComm_t* comm, Result<Job> job, const Settings& settings, std::shared_ptr<ThreadWorld> world,
+                 Deadline deadline) {
+  if (!job.is_ok()) return job.status();
+  auto made = Communicator::create(std::move(*job), settings, std::move(world), deadline);
+  if (!made.is_ok()) return made.status();
+  auto handle = std::make_unique<tuttiComm>();
+  handle->communicator = std::move(*made);
+  *comm = handle.release();
+  return {};
+}
+
+Status init_rank(tuttiComm_t* comm, int nranks, const tuttiUniqueId& id, int rank, const tuttiConfig_t* config) {
+  if (Status s = check_rank(comm, nranks, rank); !s.is_ok()) return s;
+  auto settings = settings_from(config);
+  if (!settings.is_ok()) return settings.status();
+  const Deadline deadline = Deadline::after_ms(settings->init_timeout_ms);
+  UniqueIdBytes bytes{};
+  static_assert(sizeof bytes == sizeof id.internal);
+  std::memcpy(bytes.data(), id.internal, bytes.size());
+  return make_comm(comm, join(bytes, rank, nranks, *settings, deadline), *settings, nullptr, deadline);
+}
+
+Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
+  if (comm == nullptr) return Status::invalid_argument("comm is NULL");
+  auto settings = settings_from(config);
+  if (!settings.is_ok()) return settings.status();
+  const Deadline deadline = Deadline::after_ms(settings->init_timeout_ms);
+  auto found = detect_job(*settings, deadline);
+  if (!found.is_ok()) return found.status();
+  const LaunchedJob& launched = *found;
+  auto job = std::holds_alternative<KnownRoot>(launched.root)
+                 ? join(std::get<KnownRoot>(launched.root), launched.rank, launched.ranks, *settings, deadline)
+                 : join(std::get<UniqueIdBytes>(launched.root), launched.rank, launched.ranks, *settings, deadline);
+  return make_comm(comm, std::move(job), *settings, nullptr, deadline);
+}
+
+// One thread per rank, because joining is collective.
+Status init_all(tuttiComm_t* comms, int ndev, const int* devlist) {
+  if (comms == nullptr) return Status::invalid_argument("comms is NULL");
+  if (ndev < 1) return Status::invalid_argument("ndev is " + std::to_string(ndev));
+  if (devlist != nullptr && !std::all_of(devlist, devlist + ndev, [](int d) { return d == -1; })) {
+    return Status::invalid_argument("devlist names a CUDA device; this library serves host memory (-1)");
+  }
+  auto settings = settings_from(nullptr);
+  if (!settings.is_ok()) return settings.status();
+  auto transports = parse_transports(settings->transports);
+  if (!transports.is_ok()) return transports.status();
+  auto world = ThreadWorld::create(ndev, *transports);
+  if (!world.is_ok()) return world.status();
+  const Deadline deadline = Deadline::after_ms(settings->init_timeout_ms);
+  auto jobs = make_in_process_jobs(ndev);
+  if (!jobs.is_ok()) return jobs.status();
+  const auto n = static_cast<std::size_t>(ndev);
+  std::vector<tuttiComm_t> made(n, nullptr);
+  std::vector<Status> results(n);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < n; ++i) {
+    threads.emplace_back(
+        [&, i] { results[i] = make_comm(&made[i], std::move((*jobs)[i]), *settings, *world, deadline); });
+  }
+  for (std::thread& t : threads) t.join();
+  const auto failed = std::find_if(results.begin(), results.end(), [](const Status& s) { return !s.is_ok(); });
+  if (failed != results.end()) {
+    for (tuttiComm_t c : made) delete c;
+    return *failed;
+  }
+  std::copy(made.begin(), made.end(), comms);
+  return {};
+}
+
+void destroy(tuttiComm_t comm) {
+  comm->magic = 0;
+  delete comm;
+}
+
+}  // namespace
+
+tuttiResult_t report(const Status& status, tuttiComm_t comm) {
+  if (status.is_ok()) return tuttiSuccess;
+  last_error_of_thread = status.message();
+  if (comm != nullptr) comm->communicator->set_last_error(status);
+  return static_cast<tuttiResult_t>(status.code());
+}
+
+}  // namespace tutti::api
+
+using namespace tutti::api;  // NOLINT: this file is the C face of that namespace
+using tutti::Status;
+
+tuttiResult_t tuttiGetVersion(int* version) {
+  if (version == nullptr) return report(Status::invalid_argument("version is NULL"));
+  *version = TUTTI_VERSION_CODE;
+  return tuttiSuccess;
+}
+
+const char* tuttiGetErrorString(tuttiResult_t result) {
+  switch (result) {
+    case tuttiSuccess: return "no error";
+    case tuttiUnhandledCudaError: return "a CUDA call failed";
+    case tuttiSystemError: return "a system call failed";
+    case tuttiInternalError: return "internal error, a defect in tutti";
+    case tuttiInvalidArgument: return "invalid argument";
+    case tuttiInvalidUsage: return "invalid usage";
+    case tuttiRemoteError: return "a remote rank died, left or failed";
+    case tuttiInProgress: return "operation in progress";
+    case tuttiTimeout: return "timeout";
+    case tuttiAborted: return "communicator aborted";
+    case tuttiMismatch: return "ranks called different operations";
+  }
+  return "unknown result code";
+}
+
+const char* tuttiGetLastError(tuttiComm_t comm) {
+  if (!valid(comm)) return last_error_of_thread.c_str();
+  thread_local std::string text;
+  text = comm->communicator->last_error();
+  return text.c_str();
+}
+
+tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
+  if (id == nullptr) return report(Status::invalid_argument("id is NULL"));
+  auto settings = tutti::settings_from_environment();
+  if (!settings.is_ok()) return report(settings.status());
+  auto bytes = tutti::create_unique_id(*settings);
+  if (!bytes.is_ok()) return report(bytes.status());
+  std::memcpy(id->internal, bytes->data(), bytes->size());
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank) {
+  return report(init_rank(comm, nranks, id, rank, nullptr).with_context("tuttiCommInitRank"));
+}
+
+tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank,
+                                      const tuttiConfig_t* config) {
+  return report(init_rank(comm, nranks, id, rank, config).with_context("tuttiCommInitRankConfig"));
+}
+
+tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config) {
+  return report(init_environment(comm, config).with_context("tuttiCommInitEnv"));
+}
+
+tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devlist) {
+  return report(init_all(comms, ndev, devlist).with_context("tuttiCommInitAll"));
+}
+
+tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
+  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+  return report(comm->communicator->finalize(), comm);
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
+  if (comm == nullptr) return tuttiSuccess;
+  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+  const Status status = comm->communicator->finalize();
+  destroy(comm);
+  // That a failed communicator is destroyed is no error of this call.
+  return status.is_ok() ? tuttiSuccess : (report(status), tuttiSuccess);
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
+  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+  comm->communicator->abort();
+  destroy(comm);
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* error) {
+  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+  if (error == nullptr) return report(Status::invalid_argument("error is NULL"), comm);
+  *error = static_cast<tuttiResult_t>(comm->communicator->async_error().code());
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count) {
+  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+  if (count == nullptr) return report(Status::invalid_argument("count is NULL"), comm);
+  *count = comm->communicator->ranks();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) {
+  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+  if (rank == nullptr) return report(Status::invalid_argument("rank is NULL"), comm);
+  *rank = comm->communicator->rank();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int* device) {
+  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+  if (device == nullptr) return report(Status::invalid_argument("device is NULL"), comm);
+  *device = -1;
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
+  if (ptr == nullptr) return report(Status::invalid_argument("ptr is NULL"));
+  if (size == 0) return report(Status::invalid_argument("size is 0"));
+  auto memory = tutti::transport::shm::RegionRegistry::instance().allocate(size);
+  if (!memory.is_ok()) return report(memory.status().with_context("tuttiMemAlloc"));
+  *ptr = *memory;
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiMemFree(void* ptr) {
+  if (ptr == nullptr) return tuttiSuccess;
+  return report(tutti::transport::shm::RegionRegistry::instance().free(ptr).with_context("tuttiMemFree"));
+}
+
+tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
+  if (stream == nullptr) return report(Status::invalid_argument("stream is NULL"));
+  *stream = std::make_unique<tuttiStream>().release();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
+  if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
+  return report(stream->stream.synchronize());
+}
+
+tuttiResult_t tuttiStreamQuery(tuttiStream_t stream) {
+  if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
+  return report(stream->stream.query());
+}
+
+tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
+  if (stream == nullptr) return tuttiSuccess;
+  if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
+  const Status status = stream->stream.synchronize();
+  stream->magic = 0;
+  delete stream;
+  return report(status);
+}
+
+tuttiResult_t tuttiEventRecord(tuttiEvent_t* event, tuttiStream_t stream) {
+  if (event == nullptr) return report(Status::invalid_argument("event is NULL"));
+  if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
+  auto made = std::make_unique<tuttiEvent>();
+  made->completion = stream->stream.last();
+  *event = made.release();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
+  if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
+  if (event->completion == nullptr) return tuttiSuccess;
+  if (!event->completion->done()) return tuttiInProgress;
+  return report(event->completion->status());
+}
+
+tuttiResult_t tuttiEventWait(tuttiEvent_t event) {
+  if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
+  return event->completion == nullptr ? tuttiSuccess : report(event->completion->wait());
+}
+
+tuttiResult_t tuttiEventDestroy(tuttiEvent_t event) {
+  if (event == nullptr) return tuttiSuccess;
+  if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
+  event->magic = 0;
+  delete event;
+  return tuttiSuccess;
+}

@@ -1,0 +1,300 @@
+#include "communicator/communicator.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "transport/shm/region.h"
+
+namespace tutti {
+namespace {
+
+using transport::shm::RegionRegistry;
+
+// Smaller buffers are never lent, so their region is not looked up.
+constexpr std::size_t kLookUpBytes = 4096;
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
+                                                           std::shared_ptr<ThreadWorld> world, Deadline deadline) {
+  std::unique_ptr<Communicator> comm(new Communicator);
+  comm->tree_ = std::move(job.tree);
+  comm->world_ = std::move(world);
+  comm->membership_.rank = job.rank;
+  const transport::Doorbell* doorbell = nullptr;
+  if (comm->world_ != nullptr) {
+    doorbell = &comm->world_->doorbell(job.rank);
+  } else {
+    auto own = transport::Doorbell::create();
+    if (!own.is_ok()) return own.status();
+    comm->own_doorbell_ = std::make_unique<transport::Doorbell>(std::move(*own));
+    doorbell = comm->own_doorbell_.get();
+  }
+  if (Status s = comm->set_up_links(settings, job.secret, deadline); !s.is_ok()) return s;
+  auto waiter = executor::Waiter::create(*doorbell, *comm->failure_, comm->membership_.crowded, settings.timeout_ms);
+  if (!waiter.is_ok()) return waiter.status();
+  comm->waiter_ = std::move(*waiter);
+  comm->executor_ = executor::make_cpu_executor(*comm->waiter_);
+  topology::Conditions conditions;
+  const Membership& m = comm->membership_;
+  conditions.shared_memory = std::any_of(m.hosts.begin(), m.hosts.end(), [](const auto& h) { return h.size() > 1; });
+  conditions.crowded = m.any_crowded;
+  conditions.threads = m.one_process;
+  comm->plans_ = std::make_unique<Plans>(m, comm->link_maker_.get(), *comm->failure_, *comm->waiter_,
+                                         settings.timeout_ms, conditions);
+  if (comm->tree_ != nullptr) {
+    if (Status s = comm->tree_->watch(comm->failure_); !s.is_ok()) return s;
+  }
+  log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.ranks()) + " on " +
+            std::to_string(m.hosts.size()) + " host(s)" + (m.crowded ? ", more ranks than processors" : ""));
+  return comm;
+}
+
+// Every rank's PeerInfo, by rank.
+Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadline deadline) {
+  if (tree_ == nullptr) return std::vector<PeerInfo>{mine};
+  auto texts = tree_->all_gather(mine.serialize(), deadline);
+  if (!texts.is_ok()) return texts.status();
+  std::vector<PeerInfo> peers;
+  for (const std::string& text : *texts) {
+    auto peer = PeerInfo::parse(text);
+    if (!peer.is_ok()) return peer.status();
+    peers.push_back(std::move(*peer));
+  }
+  return peers;
+}
+
+Status Communicator::set_up_links(const Settings& settings, const Secret& secret, Deadline deadline) {
+  auto transports = parse_transports(settings.transports);
+  if (!transports.is_ok()) return transports.status();
+  if (transports->sim && world_ == nullptr && tree_ != nullptr) {
+    return Status::invalid_usage("the simulated transport serves only ranks that are threads of one process");
+  }
+  const int rank = membership_.rank;
+  auto described = describe_self(rank, settings);
+  if (!described.is_ok()) return described.status();
+  PeerInfo& self = *described;
+  const bool in_process = world_ != nullptr && (transports->shm || transports->sim);
+  std::unique_ptr<Connector> connector;
+  if (tree_ != nullptr && !in_process) {
+    auto listening = Connector::listen(settings, transports->shm, transports->tcp, rank, secret, &self);
+    if (!listening.is_ok()) return listening.status();
+    connector = std::move(*listening);
+  }
+  auto peers = exchange(self, deadline);
+  if (!peers.is_ok()) return peers.status();
+  if (connector != nullptr && transports->shm && !transports->shm_within_namespace_only) {
+    // Abstract Unix sockets end at the network namespace; paths do not. All ranks see the same book,
+    // so all take part in the second exchange or none does.
+    const bool split = std::any_of(peers->begin(), peers->end(), [&](const PeerInfo& a) {
+      return std::any_of(peers->begin(), peers->end(), [&](const PeerInfo& b) {
+        return a.same_machine(b) && a.network_namespace != b.network_namespace;
+      });
+    });
+    if (split) {
+      if (Status s = connector->listen_on_path(&self); !s.is_ok()) return s;
+      peers = exchange(self, deadline);
+      if (!peers.is_ok()) return peers.status();
+    }
+  }
+  auto membership = make_membership(rank, std::move(*peers));
+  if (!membership.is_ok()) return membership.status();
+  membership_ = std::move(*membership);
+  if (in_process) {
+    link_maker_ = make_thread_links(world_, rank);
+  } else if (connector != nullptr) {
+    connector->set_peers(membership_.peers);
+    link_maker_ = make_connected_links(std::move(connector), membership_,
+                                       world_ != nullptr ? world_->doorbell(rank) : *own_doorbell_);
+  }
+  return {};
+}
+
+Communicator::~Communicator() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  queue_changed_.notify_all();
+  if (progress_.joinable()) progress_.join();
+  if (tree_ != nullptr) tree_->leave();
+  // Links first: they refer to the doorbell and the membership.
+  executor_.reset();
+  plans_.reset();
+  link_maker_.reset();
+  waiter_.reset();
+  tree_.reset();
+  if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
+}
+
+Status Communicator::run(const Call& call) {
+  // Only this thread queues, so what is not pending now cannot become so meanwhile.
+  if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
+    return execute(call);
+  return queue(call, nullptr)->wait();
+}
+
+Status Communicator::enqueue(const Call& call, Stream& stream) {
+  if (finalized_) return Status::invalid_usage("the communicator is finalized");
+  if (failure_->failed()) return failure_->status();
+  (void)queue(call, &stream);
+  return {};
+}
+
+std::shared_ptr<Completion> Communicator::queue(const Call& call, Stream* stream) {
+  auto completion = std::make_shared<Completion>();
+  const std::lock_guard lock(mutex_);
+  pending_.fetch_add(1, std::memory_order_acq_rel);
+  queue_.push_back({call, completion, stream != nullptr ? stream->append(completion) : nullptr});
+  if (!progress_.joinable()) progress_ = std::thread([this] { run_queue(); });
+  queue_changed_.notify_all();
+  return completion;
+}
+
+// The progress thread: runs queued calls in order until the communicator is destroyed.
+void Communicator::run_queue() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    queue_changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Queued next = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    Status status = next.before != nullptr ? next.before->wait() : Status::ok();
+    if (status.is_ok()) status = execute(next.call);
+    if (!status.is_ok()) set_last_error(status);
+    // Before the waiter is woken, so that it may run its next call by itself.
+    pending_.fetch_sub(1, std::memory_order_acq_rel);
+    next.completion->complete(std::move(status));
+    lock.lock();
+  }
+}
+
+Status Communicator::execute(const Call& call) {
+  if (failure_->failed()) [[unlikely]]
+    return failure_->status();
+  if (finalized_) [[unlikely]]
+    return Status::invalid_usage("the communicator is finalized");
+  busy_.store(true, std::memory_order_relaxed);
+  ++sequence_;
+  const bool by_block = call.collective == Collective::kAllGather || call.collective == Collective::kReduceScatter;
+  const std::size_t bytes = call.count * size_of(call.type) * static_cast<std::size_t>(by_block ? ranks() : 1);
+  Status status;
+  if (call.collective == Collective::kBarrier) {
+    // One byte of all-reduce: nobody has the result before everybody has contributed.
+    Call token = call;
+    token.send = token.recv = &barrier_token_;
+    status = execute_plan(token, bytes);
+  } else if (bytes != 0) {
+    status = execute_plan(call, bytes);
+  }
+  busy_.store(false, std::memory_order_release);
+  if (!status.is_ok()) [[unlikely]]
+    return fail(call, std::move(status));
+  return status;
+}
+
+Status Communicator::execute_plan(const Call& call, std::size_t bytes) {
+  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
+  if (plan == nullptr) [[unlikely]] {
+    auto made = plans_->make(call.collective, call.root, bytes);
+    if (!made.is_ok()) return made.status();
+    plan = *made;
+  }
+  executor::Operation op;
+  op.plan = plan;
+  op.print = executor::make_fingerprint(sequence_, call.collective, call.type, call.op, call.root, call.count);
+  op.block_elements = call.count;
+  op.element_bytes = size_of(call.type);
+  const std::size_t block_bytes = call.count * op.element_bytes;
+  const std::size_t own_block = static_cast<std::size_t>(rank()) * block_bytes;
+  using schedule::Buffer;
+  const bool gathers = call.collective == Collective::kAllGather;
+  const bool scatters = call.collective == Collective::kReduceScatter;
+  op.buffers[static_cast<int>(Buffer::kInput)] =
+      bind(call.send, gathers ? block_bytes : bytes, gathers ? own_block : 0);
+  op.buffers[static_cast<int>(Buffer::kOutput)] =
+      bind(call.recv, scatters ? block_bytes : bytes, scatters ? own_block : 0);
+  if (plan->schedule.uses_scratch) {
+    if (Status s = ensure_scratch(bytes); !s.is_ok()) return s;
+    op.buffers[static_cast<int>(Buffer::kScratch)] = bind(scratch_, bytes, 0);
+  }
+  if (reduces(call.collective) || call.collective == Collective::kBarrier) {
+    op.kernels = &reduction::kernels(call.type, call.op);
+    op.divisor = call.op == ReduceOp::kAvg ? static_cast<std::size_t>(ranks()) : 0;
+  }
+  return executor_->run(op);
+}
+
+// `shift_bytes`: how far into the vector the buffer begins (see executor/executor.h).
+transport::Source Communicator::bind(const void* base, std::size_t bytes, std::size_t shift_bytes) const {
+  transport::Source source;
+  source.base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - shift_bytes);
+  source.size = shift_bytes + bytes;
+  if (bytes >= kLookUpBytes) {
+    const RegionRegistry::Place place = RegionRegistry::instance().find(base, bytes);
+    source.region = place.region;
+    source.region_offset = place.offset - shift_bytes;
+  }
+  return source;
+}
+
+// Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost
+// nothing, and what is forwarded in flight never touches them.
+Status Communicator::ensure_scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return {};
+  if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+  const std::size_t grown = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
+  auto memory = RegionRegistry::instance().allocate(grown);
+  if (!memory.is_ok()) return memory.status();
+  scratch_ = *memory;
+  scratch_bytes_ = grown;
+  return {};
+}
+
+// An operation that failed leaves half-finished streams: the communicator is of no further use, and the
+// peers must not wait for this rank.
+Status Communicator::fail(const Call& call, Status status) {
+  if (status.code() == Code::kInvalidUsage || status.code() == Code::kInvalidArgument) {
+    return status;
+  }
+  const Status named = failure_->failed() ? failure_->status() : status.with_context(name_of(call.collective));
+  if (failure_->fail(named) && tree_ != nullptr) tree_->announce_failure(named);
+  set_last_error(named);
+  return named;
+}
+
+Status Communicator::finalize() {
+  if (finalized_) return {};
+  std::shared_ptr<Completion> last;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!queue_.empty()) last = queue_.back().completion;
+  }
+  if (last != nullptr) (void)last->wait();
+  while (pending_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  finalized_ = true;
+  if (tree_ != nullptr) tree_->leave();
+  return failure_->status();
+}
+
+void Communicator::abort() {
+  const Status aborted = Status::aborted("rank " + std::to_string(rank()) + " aborted the communicator");
+  if (failure_->fail(aborted) && tree_ != nullptr) tree_->announce_failure(aborted);
+  // Every wait looks at the failure state at least every 50 ms.
+  while (busy_.load(std::memory_order_acquire)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void Communicator::set_last_error(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  last_error_ = status.message();
+}
+
+std::string Communicator::last_error() const {
+  const std::lock_guard lock(mutex_);
+  return last_error_;
+}
+
+}  // namespace tutti

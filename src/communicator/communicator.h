@@ -1,0 +1,117 @@
+// One rank's place in a job: composes bootstrap, membership, links, plans, executor and failure state.
+//
+// Ownership: the communicator owns its links, plans, waiter, executor, control tree and progress thread.
+// Threads: run() and enqueue() by one thread at a time; abort(), async_error() and last_error() by any.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/config.h"
+#include "base/failure.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "communicator/bootstrap.h"
+#include "communicator/links.h"
+#include "communicator/membership.h"
+#include "communicator/plans.h"
+#include "communicator/stream.h"
+#include "executor/executor.h"
+#include "executor/waiter.h"
+
+namespace tutti {
+
+// One collective call, arguments checked by the caller (api/). Buffers as in the C API.
+struct Call {
+  Collective collective = Collective::kBarrier;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::size_t count = 0;
+  DataType type = DataType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+};
+
+class Communicator {
+ public:
+  // Collective. `world` is set if all ranks are threads of this process that were made together.
+  static Result<std::unique_ptr<Communicator>> create(Job job, const Settings& settings,
+                                                      std::shared_ptr<ThreadWorld> world, Deadline deadline);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] int rank() const { return membership_.rank; }
+  [[nodiscard]] int ranks() const { return membership_.ranks(); }
+
+  // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
+  Status run(const Call& call);
+  // Queues the call behind all that was queued before.
+  Status enqueue(const Call& call, Stream& stream);
+
+  // Waits for what is queued, then tells the peers that this rank leaves. Later operations are refused.
+  Status finalize();
+  // Fails every operation, here and on the peers, and waits until no thread of this rank is in one.
+  void abort();
+
+  // Ok, or what has failed the communicator.
+  [[nodiscard]] Status async_error() const { return failure_->status(); }
+  void set_last_error(const Status& status);
+  [[nodiscard]] std::string last_error() const;
+  // "ring over shm".
+  Result<std::string> describe_plan(Collective collective, std::size_t bytes) const {
+    return plans_->describe(collective, bytes);
+  }
+
+ private:
+  struct Queued {
+    Call call;
+    std::shared_ptr<Completion> completion;
+    std::shared_ptr<Completion> before;  // in its stream
+  };
+
+  Communicator() = default;
+  Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
+  Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
+  Status execute(const Call& call);
+  Status execute_plan(const Call& call, std::size_t bytes);
+  Status fail(const Call& call, Status status);
+  transport::Source bind(const void* base, std::size_t bytes, std::size_t shift_bytes) const;
+  Status ensure_scratch(std::size_t bytes);
+  std::shared_ptr<Completion> queue(const Call& call, Stream* stream);
+  void run_queue();
+
+  // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
+  std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
+  std::unique_ptr<ControlTree> tree_;
+  std::shared_ptr<ThreadWorld> world_;
+  std::unique_ptr<transport::Doorbell> own_doorbell_;  // unless world_ has it
+  Membership membership_;
+  std::unique_ptr<LinkMaker> link_maker_;
+  std::unique_ptr<executor::Waiter> waiter_;
+  std::unique_ptr<Plans> plans_;
+  std::unique_ptr<executor::Executor> executor_;
+
+  std::uint32_t sequence_ = 0;
+  void* scratch_ = nullptr;  // of the region registry
+  std::size_t scratch_bytes_ = 0;
+  std::byte barrier_token_{};
+  bool finalized_ = false;
+  std::atomic<bool> busy_{false};  // a thread is inside execute()
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable queue_changed_;
+  std::deque<Queued> queue_;
+  bool stopping_ = false;
+  std::string last_error_;
+  std::thread progress_;
+  std::atomic<std::size_t> pending_{0};  // queued and not complete
+};
+
+}  // namespace tutti

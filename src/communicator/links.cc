@@ -1,0 +1,132 @@
+#include "communicator/links.h"
+
+#include <map>
+#include <utility>
+
+#include "transport/shm/shm_link.h"
+#include "transport/sim/world.h"
+#include "transport/tcp/link.h"
+
+namespace tutti {
+namespace {
+
+class ConnectedLinks final : public LinkMaker {
+ public:
+  ConnectedLinks(std::unique_ptr<Connector> connector, const Membership& membership,
+                 const transport::Doorbell& doorbell)
+      : connector_(std::move(connector)), membership_(membership), doorbell_(doorbell) {}
+
+  Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
+                                                             Deadline deadline) override {
+    auto channels = connector_->connect(peers, failure, deadline);
+    if (!channels.is_ok()) return channels.status();
+    std::map<int, Channel> by_peer;
+    for (Channel& c : *channels) {
+      const int peer = c.peer;
+      by_peer.emplace(peer, std::move(c));
+    }
+    std::vector<std::unique_ptr<transport::Link>> links;
+    for (const int peer : peers) {
+      auto link = make_one(std::move(by_peer.at(peer)), deadline);
+      if (!link.is_ok()) return link.status();
+      links.push_back(std::move(*link));
+    }
+    return links;
+  }
+
+ private:
+  Result<std::unique_ptr<transport::Link>> make_one(Channel channel, Deadline deadline) const {
+    const auto& peer = membership_.peers[static_cast<std::size_t>(channel.peer)];
+    const auto& self = membership_.peers[static_cast<std::size_t>(membership_.rank)];
+    if (channel.kind == ChannelKind::kUnix) {
+      return transport::shm::make_link(std::move(channel.sockets[0]), channel.dialled, peer.process == self.process,
+                                       {channel.peer, &doorbell_}, deadline);
+    }
+    transport::tcp::Options options;
+    options.peer = channel.peer;
+    return transport::tcp::make_link(std::move(channel.sockets), options);
+  }
+
+  std::unique_ptr<Connector> connector_;
+  const Membership& membership_;
+  const transport::Doorbell& doorbell_;
+};
+
+class ThreadLinks final : public LinkMaker {
+ public:
+  ThreadLinks(std::shared_ptr<ThreadWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState&,
+                                                             Deadline) override {
+    std::vector<std::unique_ptr<transport::Link>> links;
+    for (const int peer : peers) {
+      auto link = world_->link(rank_, peer);
+      if (!link.is_ok()) return link.status();
+      links.push_back(std::move(*link));
+    }
+    return links;
+  }
+
+ private:
+  std::shared_ptr<ThreadWorld> world_;
+  int rank_;
+};
+
+}  // namespace
+
+struct ThreadWorld::Impl {
+  std::mutex mutex;
+  // By (lower rank, higher rank). The first of the two makes it; the second takes it out.
+  std::map<std::pair<int, int>, std::shared_ptr<transport::shm::Segment>> waiting;
+  std::unique_ptr<transport::sim::World> sim;
+};
+
+ThreadWorld::ThreadWorld() : impl_(std::make_unique<Impl>()) {}
+ThreadWorld::~ThreadWorld() = default;
+
+Result<std::shared_ptr<ThreadWorld>> ThreadWorld::create(int ranks, const Transports& transports) {
+  std::shared_ptr<ThreadWorld> world(new ThreadWorld);
+  for (int r = 0; r < ranks; ++r) {
+    auto doorbell = transport::Doorbell::create();
+    if (!doorbell.is_ok()) return doorbell.status();
+    world->doorbells_.push_back(std::move(*doorbell));
+  }
+  if (transports.sim) {
+    world->impl_->sim = std::make_unique<transport::sim::World>(transports.sim_seed, ranks, transport::sim::Options{});
+  }
+  return world;
+}
+
+Result<std::unique_ptr<transport::Link>> ThreadWorld::link(int from, int to) {
+  if (impl_->sim) {
+    auto link = impl_->sim->link(from, to);
+    if (link == nullptr) return Status::system("no descriptors left for a simulated link", EMFILE);
+    return link;
+  }
+  const std::pair<int, int> key = std::minmax(from, to);
+  std::shared_ptr<transport::shm::Segment> segment;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    auto& waiting = impl_->waiting[key];
+    if (waiting == nullptr) {
+      auto made = transport::shm::Segment::create_private();
+      if (!made.is_ok()) return made.status();
+      segment = waiting = std::move(*made);
+    } else {
+      segment = std::move(waiting);
+      impl_->waiting.erase(key);
+    }
+  }
+  return transport::shm::make_private_link(std::move(segment), from > to ? 0 : 1, doorbell(to).fd(),
+                                           {to, &doorbell(from)});
+}
+
+std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
+                                                const transport::Doorbell& doorbell) {
+  return std::make_unique<ConnectedLinks>(std::move(connector), membership, doorbell);
+}
+
+std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, int rank) {
+  return std::make_unique<ThreadLinks>(std::move(world), rank);
+}
+
+}  // namespace tutti

@@ -1,0 +1,54 @@
+// Where links come from. A communicator asks for the links a plan needs when it is first run; whoever
+// makes them decides the transport.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/failure.h"
+#include "communicator/connector.h"
+#include "communicator/membership.h"
+#include "transport/doorbell.h"
+#include "transport/shm/segment.h"
+#include "transport/transport.h"
+
+namespace tutti {
+
+class LinkMaker {
+ public:
+  virtual ~LinkMaker() = default;
+  // Links to all of `peers`, in that order; both sides of each pair call this for each other.
+  virtual Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers,
+                                                                     const FailureState& failure,
+                                                                     Deadline deadline) = 0;
+};
+
+// Through the Connector: shared memory over its Unix sockets, TCP over its TCP streams.
+// doorbell outlives the maker and its links.
+std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
+                                                const transport::Doorbell& doorbell);
+
+// What ranks that are threads of one process share. Kept alive by every one of them, so a late ring of
+// a doorbell never meets a closed descriptor.
+class ThreadWorld {
+ public:
+  // Sim: links of the seeded simulated transport instead of shared memory.
+  static Result<std::shared_ptr<ThreadWorld>> create(int ranks, const Transports& transports);
+  ~ThreadWorld();
+
+  [[nodiscard]] const transport::Doorbell& doorbell(int rank) const {
+    return doorbells_[static_cast<std::size_t>(rank)];
+  }
+  Result<std::unique_ptr<transport::Link>> link(int from, int to);
+
+ private:
+  struct Impl;
+  ThreadWorld();
+  std::vector<transport::Doorbell> doorbells_;
+  std::unique_ptr<Impl> impl_;
+};
+std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, int rank);
+
+}  // namespace tutti

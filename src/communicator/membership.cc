@@ -1,0 +1,128 @@
+#include "communicator/membership.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <bitset>
+#include <sstream>
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kMaxCpus = CPU_SETSIZE;
+using CpuMask = std::bitset<kMaxCpus>;
+
+CpuMask own_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CpuMask mask;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return mask.set(0);
+  for (std::size_t i = 0; i < kMaxCpus; ++i) mask[i] = CPU_ISSET(i, &set) != 0;
+  return mask;
+}
+
+// Hexadecimal, least significant digit first, without trailing zeros.
+std::string to_text(const CpuMask& mask) {
+  std::string text;
+  for (std::size_t i = 0; i < kMaxCpus; i += 4) {
+    unsigned digit = 0;
+    for (std::size_t j = 0; j < 4; ++j) digit |= static_cast<unsigned>(mask[i + j]) << j;
+    text += "0123456789abcdef"[digit];
+  }
+  text.erase(text.find_last_not_of('0') + 1);
+  return text;
+}
+
+CpuMask mask_from_text(const std::string& text) {
+  CpuMask mask;
+  for (std::size_t i = 0; i < text.size() && i < kMaxCpus / 4; ++i) {
+    const std::size_t digit = std::string("0123456789abcdef").find(text[i]);
+    for (std::size_t j = 0; j < 4 && digit != std::string::npos; ++j) mask[i * 4 + j] = (digit >> j & 1) != 0;
+  }
+  return mask;
+}
+
+// PeerInfo::settings is lines of key=value.
+std::string setting(const PeerInfo& peer, const std::string& key) {
+  std::istringstream lines(peer.settings);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.compare(0, key.size() + 1, key + "=") == 0) return line.substr(key.size() + 1);
+  }
+  return {};
+}
+
+bool may_share_memory(const PeerInfo& a, const PeerInfo& b, const Transports& t) {
+  return t.shm && a.same_machine(b) && (!t.shm_within_namespace_only || a.network_namespace == b.network_namespace);
+}
+
+bool machine_crowded(const std::vector<PeerInfo>& peers, const PeerInfo& of) {
+  CpuMask cpus;
+  std::size_t ranks = 0;
+  for (const PeerInfo& p : peers) {
+    if (p.rank != of.rank && !p.same_machine(of)) continue;
+    cpus |= mask_from_text(setting(p, "cpus"));
+    ++ranks;
+  }
+  return ranks > std::max<std::size_t>(1, cpus.count());
+}
+
+}  // namespace
+
+Result<Transports> parse_transports(const std::string& text) {
+  Transports t;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto seed = word.rfind("sim:", 0) == 0 ? parse_integer(word.substr(4), 0, INT64_MAX) : std::nullopt;
+    if (word == "shm") {
+      t.shm = true;
+    } else if (word == "shm:netns") {
+      t.shm = t.shm_within_namespace_only = true;
+    } else if (word == "tcp") {
+      t.tcp = true;
+    } else if (word == "sim" || seed) {
+      t.sim = true;
+      t.sim_seed = static_cast<std::uint64_t>(seed.value_or(1));
+    } else {
+      return Status::invalid_usage("transports \"" + text + "\": \"" + word +
+                                   "\" is none of shm, shm:netns, tcp, sim, sim:SEED");
+    }
+  }
+  if (!t.shm && !t.tcp && !t.sim) return Status::invalid_usage("transports \"" + text + "\": none is named");
+  if (t.sim && (t.shm || t.tcp)) return Status::invalid_usage("transports \"" + text + "\": sim stands alone");
+  return t;
+}
+
+Result<PeerInfo> describe_self(int rank, const Settings& settings) {
+  auto info = PeerInfo::local(rank);
+  if (!info.is_ok()) return info;
+  info->settings = "cpus=" + to_text(own_cpus()) + "\ntransports=" + settings.transports +
+                   "\nalgorithm=" + settings.algorithm + "\n";
+  return info;
+}
+
+Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
+  Membership m;
+  m.rank = rank;
+  m.peers = std::move(peers);
+  const auto transports = parse_transports(setting(m.peers[0], "transports"));
+  if (!transports.is_ok()) return transports.status().with_context("rank 0");
+  for (const PeerInfo& p : m.peers) {
+    const auto host = std::find_if(m.hosts.begin(), m.hosts.end(), [&](const std::vector<int>& ranks) {
+      return may_share_memory(m.peers[static_cast<std::size_t>(ranks[0])], p, transports.value());
+    });
+    if (host == m.hosts.end()) {
+      m.hosts.push_back({p.rank});
+    } else {
+      host->push_back(p.rank);
+    }
+  }
+  m.crowded = machine_crowded(m.peers, m.peers[static_cast<std::size_t>(rank)]);
+  m.any_crowded =
+      std::any_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return machine_crowded(m.peers, p); });
+  m.one_process =
+      std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });
+  m.algorithm = setting(m.peers[0], "algorithm");
+  return m;
+}
+
+}  // namespace tutti

@@ -1,0 +1,91 @@
+#include "communicator/plans.h"
+
+#include <algorithm>
+#include <set>
+
+#include "schedule/verify.h"
+
+namespace tutti {
+namespace {
+
+// Chunks beyond this are cut so that what is in flight stays in the cache. Shared memory: two slots.
+constexpr std::size_t kSharedSliceBytes = 64 * 1024;
+// Over a network a piece must be worth its system call.
+constexpr std::size_t kNetworkSliceBytes = 256 * 1024;
+// The test suite proves every algorithm for all rank counts up to this; beyond, the first use proves it.
+constexpr int kProvenRanks = 64;
+
+}  // namespace
+
+Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
+             std::int64_t timeout_ms, const topology::Conditions& conditions)
+    : membership_(membership),
+      link_maker_(links),
+      failure_(failure),
+      waiter_(waiter),
+      timeout_ms_(timeout_ms),
+      conditions_(conditions),
+      world_{membership.ranks(), membership.hosts} {
+  for (auto& rows : rows_) rows.resize(static_cast<std::size_t>(membership.ranks()));
+}
+
+Plans::~Plans() = default;
+
+Status Plans::connect(const schedule::Schedule& schedule) {
+  std::set<int> missing;
+  for (const schedule::Step& s : schedule.steps) {
+    if (!schedule::is_local(s.kind) && !links_.contains(s.peer)) missing.insert(s.peer);
+  }
+  if (missing.empty()) return {};
+  const std::vector<int> peers(missing.begin(), missing.end());
+  auto made = link_maker_->make(peers, failure_, Deadline::after_ms(timeout_ms_));
+  if (!made.is_ok()) return made.status();
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (Status s = waiter_.add_link(*(*made)[i], peers[i]); !s.is_ok()) return s;
+    links_[peers[i]] = std::move((*made)[i]);
+  }
+  return {};
+}
+
+Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntry& entry, int root) {
+  if (world_.ranks > kProvenRanks) {
+    std::vector<schedule::Schedule> all;
+    for (int r = 0; r < world_.ranks; ++r) {
+      auto one = algorithms::make_schedule(entry, world_, r, root);
+      if (!one.is_ok()) return one.status();
+      all.push_back(std::move(*one));
+    }
+    if (auto proof = schedule::verify(all); !proof.is_ok()) return proof.status().with_context(entry.name);
+  }
+  return algorithms::make_schedule(entry, world_, membership_.rank, root);
+}
+
+Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes) {
+  auto entry = topology::select(collective, world_, bytes, conditions_, membership_.algorithm);
+  if (!entry.is_ok()) return entry.status();
+  auto& plan = plans_[{*entry, root}];
+  if (plan == nullptr) {
+    auto schedule = write_schedule(**entry, root);
+    if (!schedule.is_ok()) return schedule.status();
+    if (Status s = connect(*schedule); !s.is_ok()) return s;
+    const bool network = world_.hosts.size() > 1;
+    plan = executor::make_plan((*entry)->name, std::move(*schedule), [&](int peer) { return links_.at(peer).get(); },
+                               network ? kNetworkSliceBytes : kSharedSliceBytes);
+  }
+  auto& row = rows_[static_cast<std::size_t>(collective)][static_cast<std::size_t>(root)];
+  if (row == nullptr) row = std::make_unique<Row>();
+  (*row)[static_cast<std::size_t>(std::bit_width(bytes))] = plan.get();
+  return plan.get();
+}
+
+Result<std::string> Plans::describe(Collective collective, std::size_t bytes) const {
+  auto entry = topology::select(collective, world_, bytes, conditions_, membership_.algorithm);
+  if (!entry.is_ok()) return entry.status();
+  const bool some_shm =
+      std::any_of(world_.hosts.begin(), world_.hosts.end(), [](const auto& h) { return h.size() > 1; });
+  std::string transports = conditions_.shared_memory && some_shm ? "shm" : "";
+  if (world_.hosts.size() > 1) transports += transports.empty() ? "tcp" : "+tcp";
+  return std::string((*entry)->name) + " over " + (transports.empty() ? "memory" : transports);
+}
+
+}  // namespace tutti

@@ -1,0 +1,55 @@
+// The plans of one communicator, by (collective, root, size class): found by two array look-ups, made on
+// first use (selection, schedule, links). A size class is the number of bits of the vector's byte count.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/failure.h"
+#include "communicator/links.h"
+#include "communicator/membership.h"
+#include "executor/plan.h"
+#include "executor/waiter.h"
+#include "topology/select.h"
+
+namespace tutti {
+
+class Plans {
+ public:
+  // All outlive the plans.
+  Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
+        std::int64_t timeout_ms, const topology::Conditions& conditions);
+  ~Plans();
+
+  // Null if this class of calls has not been planned yet.
+  [[nodiscard]] const executor::Plan* find(Collective collective, int root, std::size_t bytes) const {
+    const Row* row = rows_[static_cast<std::size_t>(collective)][static_cast<std::size_t>(root)].get();
+    return row == nullptr ? nullptr : (*row)[static_cast<std::size_t>(std::bit_width(bytes))];
+  }
+  // Makes it: selects, writes and where needed proves the schedule, connects to the peers that it names.
+  // Every rank of the communicator does this in the same operation.
+  Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes);
+  // Which algorithm make() would select or has selected. Connects nothing.
+  Result<std::string> describe(Collective collective, std::size_t bytes) const;
+
+ private:
+  using Row = std::array<const executor::Plan*, 65>;
+  Status connect(const schedule::Schedule& schedule);
+  Result<schedule::Schedule> write_schedule(const algorithms::AlgorithmEntry& entry, int root);
+
+  const Membership& membership_;
+  LinkMaker* link_maker_;  // null for a single rank
+  const FailureState& failure_;
+  executor::Waiter& waiter_;
+  const std::int64_t timeout_ms_;
+  const topology::Conditions conditions_;
+  algorithms::World world_;
+  std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
+  std::map<std::pair<const algorithms::AlgorithmEntry*, int>, std::unique_ptr<executor::Plan>> plans_;
+  std::array<std::vector<std::unique_ptr<Row>>, kCollectives> rows_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,61 @@
+#include "communicator/stream.h"
+
+namespace tutti {
+
+void Completion::complete(Status status) {
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+  done_ = true;
+  changed_.notify_all();
+}
+
+bool Completion::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+Status Completion::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_; });
+  return status_;
+}
+
+Status Completion::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+std::shared_ptr<Completion> Stream::append(const std::shared_ptr<Completion>& completion) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Completion> before = std::move(last_);
+  last_ = completion;
+  return before;
+}
+
+std::shared_ptr<Completion> Stream::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+// An operation whose predecessor in the stream failed fails with the same error, so the last one has
+// the first error.
+Status Stream::take_error(Status latest) {
+  if (latest.is_ok()) return {};
+  const std::lock_guard lock(mutex_);
+  if (last_ != nullptr && last_->done()) last_.reset();
+  return latest;
+}
+
+Status Stream::synchronize() {
+  const std::shared_ptr<Completion> end = last();
+  return end == nullptr ? Status::ok() : take_error(end->wait());
+}
+
+Status Stream::query() {
+  const std::shared_ptr<Completion> end = last();
+  if (end == nullptr) return {};
+  if (!end->done()) return {Code::kInProgress, "operations are still running"};
+  return take_error(end->status());
+}
+
+}  // namespace tutti

@@ -1,0 +1,50 @@
+// Queued operations: completions, streams and events. A stream is an order among operations, possibly
+// of several communicators; each communicator's progress thread runs its own operations in the order
+// in which they were queued, and waits for the operation before in the same stream if that belongs to
+// another communicator.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "base/status.h"
+
+namespace tutti {
+
+// The end of one operation. Any thread.
+class Completion {
+ public:
+  void complete(Status status);
+  [[nodiscard]] bool done() const;
+  // Blocks until complete() was called, which every operation's deadline guarantees.
+  Status wait();
+  // Ok if not done.
+  [[nodiscard]] Status status() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+};
+
+// Any thread; the order of enqueueing is that of the calls.
+class Stream {
+ public:
+  // Adds an operation; returns the one before it (null if none), which it must wait for.
+  std::shared_ptr<Completion> append(const std::shared_ptr<Completion>& completion);
+  // Waits for all; returns and clears the first error.
+  Status synchronize();
+  // kInProgress, or as synchronize().
+  Status query();
+  // Completes with all that is in the stream now.
+  [[nodiscard]] std::shared_ptr<Completion> last() const;
+
+ private:
+  Status take_error(Status latest);
+  mutable std::mutex mutex_;
+  std::shared_ptr<Completion> last_;
+};
+
+}  // namespace tutti
