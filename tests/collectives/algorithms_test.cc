@@ -1,0 +1,67 @@
+// Every algorithm of the catalog, forced, through the public interface.
+#include <cstdlib>
+
+#include "algorithms/catalog.h"
+#include "suites.h"
+
+namespace tutti::test {
+namespace {
+
+// Without shared memory every rank is a host of its own; with it all are on one.
+algorithms::World world_of(int ranks, bool shared) {
+  algorithms::World world{ranks, {}};
+  if (shared) world.hosts.emplace_back();
+  for (int r = 0; r < ranks; ++r) {
+    if (shared) {
+      world.hosts.front().push_back(r);
+    } else {
+      world.hosts.push_back({r});
+    }
+  }
+  return world;
+}
+
+void force_all(const std::string& transports, int ranks) {
+  for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
+    if (!entry.supports(world_of(ranks, transports == "shm"))) continue;
+    const std::string forced = std::string(name_of(entry.collective)) + ":" + entry.name;
+    ::setenv("TUTTI_ALGORITHM", forced.c_str(), 1);
+    INFO(forced);
+    require_all(run_threads, ranks, transports, some_of(entry.collective, ranks));
+  }
+  ::unsetenv("TUTTI_ALGORITHM");
+}
+
+}  // namespace
+
+TEST_CASE("forced algorithms over shared memory", "[shm]") {
+  for (const int ranks : {2, 3, 5, 6, 8}) force_all("shm", ranks);
+}
+
+TEST_CASE("forced algorithms over the simulated network", "[sim]") {
+  for (const int ranks : {2, 3, 4, 7}) force_all("sim:7", ranks);
+}
+
+TEST_CASE("forced algorithms over TCP", "[tcp]") {
+  for (const int ranks : {3, 4}) force_all("tcp", ranks);
+}
+
+TEST_CASE("an algorithm that does not exist is refused", "[shm]") {
+  ::setenv("TUTTI_ALGORITHM", "all_reduce:no_such_thing", 1);
+  const auto outcomes = run_threads(2, "shm", [](tuttiComm_t comm, int, int) {
+    float v = 1;
+    const tuttiResult_t result = tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr);
+    if (result == tuttiSuccess) return Outcome{"accepted"};
+    const std::string text = tuttiGetLastError(comm);
+    return Outcome{text.find("no_such_thing") == std::string::npos ? "not named: " + text : ""};
+  });
+  ::unsetenv("TUTTI_ALGORITHM");
+  // Refused by the initialisation or by the call: either way the text names it.
+  const std::string wrong = first_wrong(outcomes);
+  INFO(wrong);
+  const bool refused =
+      wrong.empty() || (wrong.find("tuttiCommInitAll") == 0 && wrong.find("no_such_thing") != std::string::npos);
+  REQUIRE(refused);
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,30 @@
+// A job of ranks that are threads or processes, through the public C API only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/tutti.h"
+
+namespace tutti::test {
+
+// What one rank has to say: empty text is success.
+struct Outcome {
+  std::string wrong;
+  std::uint64_t digest = 0;
+};
+
+using Body = std::function<Outcome(tuttiComm_t comm, int rank, int ranks)>;
+
+// Both: TUTTI_TRANSPORTS is `transports` and no wait lasts more than a minute. Return one outcome per rank.
+// Processes are forked from a process that has no other thread: REQUIRES that this holds.
+std::vector<Outcome> run_threads(int ranks, const std::string& transports, const Body& body);
+std::vector<Outcome> run_processes(int ranks, const std::string& transports, const Body& body);
+
+// The first text that is not empty; empty if all ranks succeeded.
+std::string first_wrong(const std::vector<Outcome>& outcomes);
+bool same_digests(const std::vector<Outcome>& outcomes);
+
+}  // namespace tutti::test

@@ -1,0 +1,169 @@
+// Queued operations: streams, events, and their mixing with blocking calls.
+#include <array>
+#include <thread>
+
+#include "suites.h"
+
+namespace tutti::test {
+namespace {
+
+std::string name(tuttiResult_t result) {
+  return result == tuttiSuccess ? "" : std::string(tuttiGetErrorString(result)) + ": " + tuttiGetLastError(nullptr);
+}
+
+// Calls queued together, each with memory of its own.
+class Batch {
+ public:
+  Batch(const std::vector<Spec>& specs, int rank, int ranks) : memory_(specs.size()) {
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      trials_.emplace_back(specs[i], rank, ranks);
+      trials_.back().prepare(&memory_[i][0], &memory_[i][1]);
+    }
+  }
+  [[nodiscard]] std::size_t size() const { return trials_.size(); }
+  tuttiResult_t issue(std::size_t i, tuttiComm_t comm, tuttiStream_t stream) { return trials_[i].issue(comm, stream); }
+  [[nodiscard]] std::string check(std::size_t end) const {
+    for (std::size_t i = 0; i < end; ++i) {
+      if (std::string wrong = trials_[i].check(); !wrong.empty()) return wrong;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<std::array<Memory, 2>> memory_;
+  std::vector<Trial> trials_;
+};
+
+std::vector<Spec> mixed(int ranks) {
+  std::vector<Spec> specs = some_of(Collective::kAllReduce, ranks);
+  for (const Collective c : {Collective::kBroadcast, Collective::kReduceScatter, Collective::kAllGather,
+                             Collective::kReduce, Collective::kBarrier}) {
+    for (const Spec& s : some_of(c, ranks)) specs.push_back(s);
+  }
+  return specs;
+}
+
+std::string queue_and_wait(tuttiComm_t comm, int rank, int ranks) {
+  tuttiStream_t stream = nullptr;
+  tuttiEvent_t middle = nullptr;
+  Batch batch(mixed(ranks), rank, ranks);
+  if (auto e = name(tuttiStreamCreate(&stream)); !e.empty()) return e;
+  const std::size_t half = batch.size() / 2;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (i == half) {
+      if (auto e = name(tuttiEventRecord(&middle, stream)); !e.empty()) return e;
+    }
+    if (auto e = name(batch.issue(i, comm, stream)); !e.empty()) return e;
+  }
+  const tuttiResult_t query = tuttiEventQuery(middle);
+  if (query != tuttiSuccess && query != tuttiInProgress) return "event query: " + name(query);
+  if (auto e = name(tuttiEventWait(middle)); !e.empty()) return e;
+  if (tuttiEventQuery(middle) != tuttiSuccess) return "an event that was waited for is not complete";
+  if (auto e = batch.check(half); !e.empty()) return "after the event: " + e;
+  if (auto e = name(tuttiStreamSynchronize(stream)); !e.empty()) return e;
+  if (tuttiStreamQuery(stream) != tuttiSuccess) return "a stream that was synchronized is not complete";
+  if (auto e = batch.check(batch.size()); !e.empty()) return e;
+  if (auto e = name(tuttiEventDestroy(middle)); !e.empty()) return e;
+  return name(tuttiStreamDestroy(stream));
+}
+
+// Blocking calls run behind what is queued.
+std::string mix_blocking(tuttiComm_t comm, int rank, int ranks) {
+  tuttiStream_t stream = nullptr;
+  const std::vector<Spec> specs = mixed(ranks);
+  Batch batch(specs, rank, ranks);
+  Runner runner(comm, rank, ranks);
+  if (auto e = name(tuttiStreamCreate(&stream)); !e.empty()) return e;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (auto e = name(batch.issue(i, comm, stream)); !e.empty()) return e;
+    if (i % 3 != 2) continue;
+    if (auto e = runner.run(specs[i]); !e.empty()) return "blocking: " + e;
+    if (auto e = batch.check(i + 1); !e.empty()) return "after a blocking call: " + e;
+  }
+  return name(tuttiStreamDestroy(stream));
+}
+
+// What one operation of a stream produces, the next one of another communicator consumes.
+std::string chain(std::array<tuttiComm_t, 2> comms, int ranks) {
+  tuttiStream_t stream = nullptr;
+  if (auto e = name(tuttiStreamCreate(&stream)); !e.empty()) return e;
+  constexpr std::size_t kCount = 5000;
+  constexpr int kLinks = 12;
+  std::vector<std::uint64_t> v(kCount, 1);
+  std::uint64_t want = 1;
+  for (int i = 0; i < kLinks; ++i) {
+    const tuttiComm_t comm = comms[static_cast<std::size_t>(i / 2 % 2)];
+    if (auto e = name(tuttiAllReduce(v.data(), v.data(), kCount, tuttiUint64, tuttiSum, comm, stream)); !e.empty())
+      return e;
+    want *= static_cast<std::uint64_t>(ranks);
+  }
+  if (auto e = name(tuttiStreamDestroy(stream)); !e.empty()) return e;
+  for (const std::uint64_t x : v) {
+    if (x != want) return "the chain gave " + std::to_string(x) + " instead of " + std::to_string(want);
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("queued operations run in order and events tell when") {
+  for (const char* transports : {"shm", "tcp", "sim:9"}) {
+    for (const int ranks : {1, 2, 4}) {
+      INFO(transports << " " << ranks);
+      const auto outcomes = run_threads(
+          ranks, transports, [](tuttiComm_t comm, int rank, int n) { return Outcome{queue_and_wait(comm, rank, n)}; });
+      REQUIRE(first_wrong(outcomes) == "");
+    }
+  }
+}
+
+TEST_CASE("blocking calls stand in line") {
+  for (const int ranks : {1, 3}) {
+    const auto outcomes = run_threads(
+        ranks, "shm", [](tuttiComm_t comm, int rank, int n) { return Outcome{mix_blocking(comm, rank, n)}; });
+    REQUIRE(first_wrong(outcomes) == "");
+  }
+}
+
+TEST_CASE("one stream carries two communicators") {
+  for (const int ranks : {1, 2, 3}) {
+    std::vector<tuttiComm_t> second(static_cast<std::size_t>(ranks), nullptr);
+    REQUIRE(tuttiCommInitAll(second.data(), ranks, nullptr) == tuttiSuccess);
+    const auto outcomes = run_threads(ranks, "shm", [&](tuttiComm_t comm, int rank, int n) {
+      return Outcome{chain({comm, second[static_cast<std::size_t>(rank)]}, n)};
+    });
+    for (const tuttiComm_t comm : second) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+    REQUIRE(first_wrong(outcomes) == "");
+  }
+}
+
+TEST_CASE("an empty stream is complete") {
+  tuttiStream_t stream = nullptr;
+  tuttiEvent_t event = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  REQUIRE(tuttiStreamQuery(stream) == tuttiSuccess);
+  REQUIRE(tuttiEventRecord(&event, stream) == tuttiSuccess);
+  REQUIRE(tuttiEventQuery(event) == tuttiSuccess);
+  REQUIRE(tuttiEventWait(event) == tuttiSuccess);
+  REQUIRE(tuttiEventDestroy(event) == tuttiSuccess);
+  REQUIRE(tuttiStreamSynchronize(stream) == tuttiSuccess);
+  REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+}
+
+TEST_CASE("destroying a communicator waits for what is queued") {
+  std::vector<std::uint32_t> v(1000, 1);
+  const auto outcomes = run_threads(1, "shm", [&](tuttiComm_t comm, int, int) {
+    tuttiStream_t stream = nullptr;
+    if (auto e = name(tuttiStreamCreate(&stream)); !e.empty()) return Outcome{e};
+    for (int i = 0; i < 20; ++i) {
+      const tuttiResult_t result = tuttiAllReduce(v.data(), v.data(), v.size(), tuttiUint32, tuttiSum, comm, stream);
+      if (result != tuttiSuccess) return Outcome{name(result)};
+    }
+    if (auto e = name(tuttiCommFinalize(comm)); !e.empty()) return Outcome{e};
+    if (tuttiStreamQuery(stream) != tuttiSuccess) return Outcome{"finalized with operations still running"};
+    return Outcome{name(tuttiStreamDestroy(stream))};
+  });
+  REQUIRE(first_wrong(outcomes) == "");
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,73 @@
+// Ranks as threads, over every transport: which one is chosen by the tag.
+#include "suites.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+void check_transport(const std::string& transports, std::size_t most_bytes) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    require_all(run_threads, ranks, transports, every_root(ranks));
+    // Odd counts of ranks are where algorithms fold, powers of two where they do not.
+    if (ranks <= 5 || ranks == 8) require_all(run_threads, ranks, transports, every_type(ranks, 1021));
+  }
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    require_all(run_threads, ranks, transports, every_size(ranks, ranks <= 4 ? most_bytes : most_bytes / 4));
+  }
+  require_same_bits(run_threads, 6, transports);
+}
+
+}  // namespace
+
+TEST_CASE("threads over shared memory", "[shm]") {
+  check_transport("shm", 4 * kMiB);
+}
+
+TEST_CASE("threads over TCP", "[tcp]") {
+  check_transport("tcp", 2 * kMiB);
+}
+
+TEST_CASE("threads over the simulated network", "[sim]") {
+  check_transport("sim:1", kMiB / 4);
+  for (const char* seed : {"sim:2", "sim:3", "sim:4"}) {
+    for (const int ranks : {2, 3, 5}) {
+      require_all(run_threads, ranks, seed, every_root(ranks));
+      require_all(run_threads, ranks, seed, every_size(ranks, kMiB / 4));
+    }
+  }
+}
+
+TEST_CASE("many threads", "[many]") {
+  for (const char* transports : {"shm", "tcp", "sim:5"}) {
+    for (const int ranks : {16, 33}) {
+      std::vector<Spec> specs = every_size(ranks, 40'000);
+      for (Spec s : every_size(ranks, kMiB / 4)) {
+        if (s.count % 3 == 0) specs.push_back(s);
+      }
+      require_all(run_threads, ranks, transports, specs);
+      require_same_bits(run_threads, ranks, transports);
+    }
+  }
+}
+
+TEST_CASE("several MiB between threads", "[shm]") {
+  for (const int ranks : {2, 3, 5}) {
+    std::vector<Spec> specs;
+    for (const Collective c : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+                               Collective::kBroadcast, Collective::kReduce}) {
+      for (const bool registered : {false, true}) {
+        Spec s;
+        s.collective = c;
+        s.type = DataType::kFloat64;
+        s.op = reduces(c) ? ReduceOp::kMax : ReduceOp::kSum;
+        s.count = c == Collective::kReduceScatter || c == Collective::kAllGather ? 150'001 : 800'003;
+        s.registered = registered;
+        specs.push_back(s);
+      }
+    }
+    require_all(run_threads, ranks, "shm", specs);
+  }
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,148 @@
+#include "values.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "reduction/reference.h"
+#include "reduction/small_float.h"
+
+namespace tutti::test {
+namespace {
+
+// SplitMix64 (Steele, Lea, Flood 2014): well-mixed bits from a counter.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+bool is_float(DataType type) {
+  return static_cast<int>(type) >= static_cast<int>(DataType::kFloat16);
+}
+
+// Sums of up to 33 values of at most this magnitude are exact; the 8-bit floats count only a few ranks.
+int largest_term(DataType type) {
+  switch (type) {
+    case DataType::kFloat8E4M3:
+    case DataType::kFloat8E5M2: return 1;
+    case DataType::kBfloat16: return 7;
+    case DataType::kFloat16: return 31;
+    default: return 100'000;
+  }
+}
+
+// How many ranks contribute something other than the neutral element to element i.
+int active_ranks(DataType type, ReduceOp op) {
+  if (op == ReduceOp::kProd) return 4;
+  return size_of(type) == 1 ? 8 : 1'000'000;
+}
+
+double float_value(DataType type, ReduceOp op, int ranks, int rank, std::size_t i, std::uint64_t random) {
+  const bool active = (rank + static_cast<int>(i)) % ranks < active_ranks(type, op);
+  const int limit = largest_term(type);
+  if (op == ReduceOp::kProd) {
+    const double magnitude = !active ? 1.0 : (random & 1) != 0 ? 2.0 : 0.5;
+    return (random & 2) != 0 ? -magnitude : magnitude;
+  }
+  if (op == ReduceOp::kMax || op == ReduceOp::kMin) return static_cast<double>(random % 15) - 7.0;
+  if (!active) return 0.0;
+  return static_cast<double>(static_cast<std::int64_t>(random % static_cast<std::uint64_t>(2 * limit + 1)) - limit);
+}
+
+template <class T>
+void store(std::byte* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+void store_float(DataType type, std::byte* at, double value) {
+  const auto single = static_cast<float>(value);
+  switch (type) {
+    case DataType::kFloat16: return store(at, reduction::float_to_half(single));
+    case DataType::kBfloat16: return store(at, reduction::float_to_bfloat16(single));
+    case DataType::kFloat8E4M3: return store(at, reduction::float_to_e4m3(single));
+    case DataType::kFloat8E5M2: return store(at, reduction::float_to_e5m2(single));
+    case DataType::kFloat32: return store(at, single);
+    default: return store(at, value);
+  }
+}
+
+std::shared_ptr<const Pattern> make_input(DataType type, ReduceOp op, int ranks, int rank) {
+  const std::size_t size = size_of(type);
+  auto pattern = std::make_shared<Pattern>(kPeriod * size);
+  for (std::size_t i = 0; i < kPeriod; ++i) {
+    const std::uint64_t random =
+        mix(static_cast<std::uint64_t>(rank) * 1'000'003 + i * 31 + static_cast<std::uint64_t>(op));
+    std::byte* at = pattern->data() + i * size;
+    if (is_float(type)) {
+      store_float(type, at, float_value(type, op, ranks, rank, i, random));
+    } else {
+      std::memcpy(at, &random, size);
+    }
+  }
+  return pattern;
+}
+
+std::shared_ptr<const Pattern> make_combined(DataType type, ReduceOp op, int ranks) {
+  auto all = std::make_shared<Pattern>(*input_pattern(type, op, ranks, 0));
+  for (int r = 1; r < ranks; ++r) {
+    const auto next = input_pattern(type, op, ranks, r);
+    reduction::combine_reference(type, op, all->data(), all->data(), next->data(), kPeriod);
+  }
+  if (op == ReduceOp::kAvg) reduction::finish_reference(type, all->data(), kPeriod, static_cast<std::size_t>(ranks));
+  return all;
+}
+
+using Key = std::tuple<DataType, ReduceOp, int, int>;
+
+template <class Make>
+std::shared_ptr<const Pattern> cached(const Key& key, Make make) {
+  static std::mutex mutex;
+  static std::map<Key, std::shared_ptr<const Pattern>> cache;
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = cache.find(key); found != cache.end()) return found->second;
+  }
+  auto made = make();
+  const std::lock_guard lock(mutex);
+  return cache.emplace(key, std::move(made)).first->second;
+}
+
+}  // namespace
+
+std::shared_ptr<const Pattern> input_pattern(DataType type, ReduceOp op, int ranks, int rank) {
+  return cached({type, op, ranks, rank}, [&] { return make_input(type, op, ranks, rank); });
+}
+
+std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int ranks) {
+  return cached({type, op, ranks, -1}, [&] { return make_combined(type, op, ranks); });
+}
+
+void fill_periodic(std::byte* target, const Pattern& pattern, std::size_t first, std::size_t count) {
+  const std::size_t size = pattern.size() / kPeriod;
+  for (std::size_t i = 0; i < count;) {
+    const std::size_t at = (first + i) % kPeriod;
+    const std::size_t n = std::min(count - i, kPeriod - at);
+    std::memcpy(target + i * size, pattern.data() + at * size, n * size);
+    i += n;
+  }
+}
+
+std::size_t find_difference(const std::byte* target, const Pattern& pattern, std::size_t first, std::size_t count) {
+  const std::size_t size = pattern.size() / kPeriod;
+  for (std::size_t i = 0; i < count;) {
+    const std::size_t at = (first + i) % kPeriod;
+    const std::size_t n = std::min(count - i, kPeriod - at);
+    if (std::memcmp(target + i * size, pattern.data() + at * size, n * size) != 0) {
+      while (std::memcmp(target + i * size, pattern.data() + (first + i) % kPeriod * size, size) == 0) ++i;
+      return i;
+    }
+    i += n;
+  }
+  return count;
+}
+
+}  // namespace tutti::test

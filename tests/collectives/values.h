@@ -1,0 +1,28 @@
+// Data for which every order of combination gives the same bits, so that a result can be compared with
+// memcmp whatever the algorithm: integers wrap (associative), floats are small whole numbers or powers
+// of two. Vectors are periodic with a prime period, which no power-of-two piece or slot is a multiple of.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/types.h"
+
+namespace tutti::test {
+
+inline constexpr std::size_t kPeriod = 509;
+
+using Pattern = std::vector<std::byte>;  // kPeriod elements
+
+// What `rank` of `ranks` contributes to a reduction with `op`. Any thread; cached for the life of the process.
+std::shared_ptr<const Pattern> input_pattern(DataType type, ReduceOp op, int ranks, int rank);
+// All ranks' inputs combined, in rank order, with the reference kernels.
+std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int ranks);
+
+// target[i] = pattern[(first + i) mod period], i < count.
+void fill_periodic(std::byte* target, const Pattern& pattern, std::size_t first, std::size_t count);
+// The first i < count with target[i] != pattern[(first + i) mod period], or count.
+std::size_t find_difference(const std::byte* target, const Pattern& pattern, std::size_t first, std::size_t count);
+
+}  // namespace tutti::test
