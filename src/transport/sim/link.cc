@@ -83,11 +83,12 @@ class SimSend final : public SendLane {
     return traits_.maps_source ? pipe().consumed : taken_;
   }
 
+  // As with a socket, that the peer has closed is an error for who still wants to send, not for a lane
+  // whose work is done.
   Status status() override {
     const std::lock_guard lock(wire_.mutex);
     if (Status status = wire_.killed(side_); !status.is_ok()) return status;
-    const End& peer = wire_.ends[1 - side_];
-    return peer.closed ? closed_by(peer.rank) : Status::ok();
+    return refused_ ? closed_by(wire_.ends[1 - side_].rank) : Status::ok();
   }
 
   // REQUIRES: the wire's mutex is held. True once after the adversary refused what there was room for.
@@ -99,7 +100,8 @@ class SimSend final : public SendLane {
   // Bytes that may be taken now.
   std::size_t room() {
     const auto held = static_cast<std::size_t>(pipe().taken - pipe().consumed);
-    if (wire_.stuck() || wire_.ends[1 - side_].closed || held >= traits_.capacity_bytes) return 0;
+    refused_ = wire_.ends[1 - side_].closed;
+    if (wire_.stuck() || refused_ || held >= traits_.capacity_bytes) return 0;
     const std::size_t allowed = pipe().send_pace.allow();
     held_back_ = allowed == 0;
     return std::min(allowed, traits_.capacity_bytes - held);
@@ -119,6 +121,7 @@ class SimSend final : public SendLane {
   std::size_t side_;
   std::vector<std::byte> slot_;
   bool held_back_ = false;
+  bool refused_ = false;  // a send met the closed end
 };
 
 class SimRecv final : public RecvLane {
@@ -149,12 +152,12 @@ class SimRecv final : public RecvLane {
     return size;
   }
 
-  // What arrived before the peer closed can still be read; a killed rank's bytes are gone.
+  // What arrived before the peer closed can still be read; a killed rank's bytes are gone. The end is an
+  // error for who looked for more.
   Status status() override {
     const std::lock_guard lock(wire_.mutex);
     if (Status status = wire_.killed(side_); !status.is_ok()) return status;
-    const End& peer = wire_.ends[1 - side_];
-    return peer.closed && pipe().segments.empty() ? closed_by(peer.rank) : Status::ok();
+    return ended_ ? closed_by(wire_.ends[1 - side_].rank) : Status::ok();
   }
 
   // REQUIRES: the wire's mutex is held. True once after the adversary hid what had arrived.
@@ -164,6 +167,7 @@ class SimRecv final : public RecvLane {
   Pipe& pipe() { return wire_.pipes[1 - side_]; }
 
   View look(std::size_t want) {
+    ended_ = pipe().segments.empty() && wire_.ends[1 - side_].closed;
     if (pipe().segments.empty() || wire_.stuck()) return {};
     std::size_t allowed = pipe().recv_pace.allow();
     held_back_ = allowed == 0;
@@ -207,6 +211,7 @@ class SimRecv final : public RecvLane {
   std::size_t side_;
   std::size_t shown_ = 0;  // size of the view since the last consume()
   bool held_back_ = false;
+  bool ended_ = false;  // a look met the end
 };
 
 class SimLink final : public Link {
