@@ -49,7 +49,8 @@ void CpuExecutor::run_local(const Operation& op, const Step& s, schedule::ByteRa
   std::byte* target = target_of(op, s) + r.begin;
   const std::byte* source = source_of(op, s) + r.begin;
   if (s.kind == StepKind::kReduce) {
-    combine(op, s, target, source, target, r.size, false);
+    const std::byte* operand = op.buffers[static_cast<int>(s.operand)].base + r.begin;
+    combine(op, s, target, source, operand, r.size, false);
   } else if (target != source) {
     if (streaming) {
       reduction::copy_streaming(target, source, r.size);

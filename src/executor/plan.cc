@@ -43,7 +43,7 @@ bool dead_but_for(const Schedule& schedule, std::uint32_t i, std::uint32_t reade
     const Step& s = schedule.steps[j];
     if (!overlap(writer, s)) continue;
     if (j != reader && schedule::reads_source(s.kind) && same_cell(s.source, writer.target)) return false;
-    if (j != reader && s.kind == StepKind::kReduce && same_cell(s.target, writer.target)) return false;
+    if (j != reader && schedule::reads_operand(s.kind) && same_cell(s.operand, writer.target)) return false;
     const bool covers = s.chunk <= writer.chunk && s.chunk + s.chunks >= writer.chunk + writer.chunks;
     if (schedule::writes_target(s.kind) && s.target == writer.target && covers) return true;
     if (schedule::writes_target(s.kind) && same_cell(s.target, writer.target)) return false;

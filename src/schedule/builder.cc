@@ -89,8 +89,6 @@ void Builder::write(std::uint32_t index, Cell& cell) {
 void Builder::add(Step step) {
   const auto index = static_cast<std::uint32_t>(schedule_.steps.size());
   schedule_.steps.push_back(step);
-  const bool reads = reads_source(step.kind);
-  const bool writes = writes_target(step.kind);
   pending_.clear();
   for (std::uint32_t c = step.chunk; c < step.chunk + step.chunks; ++c) {
     if (step.kind == StepKind::kCopy && step.source == Buffer::kInput) {
@@ -101,8 +99,13 @@ void Builder::add(Step step) {
       both.readers_follow_writer = both.readers.empty();
       continue;
     }
-    if (reads && !(writes && &cell(step.source, c) == &cell(step.target, c))) read(index, cell(step.source, c));
-    if (writes) write(index, cell(step.target, c));
+    const Cell* const updated = writes_target(step.kind) ? &cell(step.target, c) : nullptr;
+    const auto read_from = [&](Buffer b) {
+      if (&cell(b, c) != updated) read(index, cell(b, c));
+    };
+    if (reads_source(step.kind)) read_from(step.source);
+    if (reads_operand(step.kind)) read_from(step.operand);
+    if (updated != nullptr) write(index, cell(step.target, c));
   }
   std::sort(pending_.begin(), pending_.end());
   pending_.erase(std::unique(pending_.begin(), pending_.end()), pending_.end());
@@ -112,9 +115,7 @@ void Builder::add(Step step) {
   added.first_dependency = static_cast<std::uint32_t>(schedule_.dependencies.size());
   added.dependencies = static_cast<std::uint16_t>(pending_.size());
   schedule_.dependencies.insert(schedule_.dependencies.end(), pending_.begin(), pending_.end());
-  if ((reads && step.source == Buffer::kScratch) || (writes && step.target == Buffer::kScratch)) {
-    schedule_.uses_scratch = true;
-  }
+  if (reads(step, Buffer::kScratch) || writes(step, Buffer::kScratch)) schedule_.uses_scratch = true;
   const std::uint32_t per_block = shape_.chunks_per_block();
   if (step.chunk / per_block != (step.chunk + step.chunks - 1) / per_block) schedule_.sliceable = false;
 }
@@ -210,8 +211,8 @@ void Builder::fold_aside(ChunkRange c, Completes completes) {
         if (home(run.first) != Buffer::kOutput || where == Where::kNowhere) {
           return fail("fold_aside of chunk " + std::to_string(run.first) + ", which has no value in the output");
         }
-        if (where == Where::kInput) add(make_step(StepKind::kCopy, -1, run, Buffer::kInput, Buffer::kOutput));
         Step s = make_step(StepKind::kReduce, -1, run, Buffer::kScratch, Buffer::kOutput);
+        s.operand = buffer_of(where);
         s.final = completes == Completes::kYes;
         add(s);
         std::fill_n(where_.begin() + run.first, run.count, Where::kOutput);

@@ -28,6 +28,7 @@ const char* buffer_name(Buffer b) {
 std::string places(const Step& s) {
   std::string text;
   if (reads_source(s.kind)) text = buffer_name(s.source);
+  if (reads_operand(s.kind)) text += std::string(", ") + buffer_name(s.operand);
   if (writes_target(s.kind)) text += std::string(text.empty() ? "" : " ") + "-> " + buffer_name(s.target);
   return text;
 }
@@ -82,7 +83,7 @@ std::string to_text(const Schedule& schedule) {
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& s = schedule.steps[i];
     char line[160];
-    std::snprintf(line, sizeof line, "%5zu  %-11s %-10s chunk %-9s %-18s%s", i, verb(s.kind), peer_text(s).c_str(),
+    std::snprintf(line, sizeof line, "%5zu  %-11s %-10s chunk %-9s %-24s%s", i, verb(s.kind), peer_text(s).c_str(),
                   range_text(s.range()).c_str(), places(s).c_str(), s.final ? " final" : "      ");
     text += line;
     const char* separator = "  after ";

@@ -22,7 +22,7 @@ enum class StepKind : std::uint8_t {
   kRecv,        // peer -> target
   kRecvReduce,  // target = source (op) what the peer sent
   kCopy,        // target = source
-  kReduce,      // target = source (op) target
+  kReduce,      // target = source (op) operand
 };
 
 // Where a chunk lies. An in-place call makes kInput and kOutput the same memory: a chunk has the same
@@ -45,11 +45,12 @@ struct Step {
   Buffer target = Buffer::kOutput;  // written; unused by kSend
   bool final = false;               // this combination completes the reduction: an average divides here
   std::int32_t peer = -1;           // rank in the communicator; -1 for kCopy and kReduce
-  std::uint32_t chunk = 0;          // first chunk, in source and in target alike
+  std::uint32_t chunk = 0;          // first chunk, in every buffer alike
   std::uint16_t chunks = 0;         // how many
   std::uint16_t dependencies = 0;   // how many entries from first_dependency on
   std::uint32_t first_dependency = 0;
-  std::uint32_t reserved = 0;
+  Buffer operand = Buffer::kOutput;  // the second value that kReduce reads; unused by all others
+  std::uint8_t reserved[3] = {};
 
   [[nodiscard]] ChunkRange range() const { return {chunk, chunks}; }
 };
@@ -58,7 +59,13 @@ static_assert(sizeof(Step) == 24);
 constexpr bool is_local(StepKind k) { return k == StepKind::kCopy || k == StepKind::kReduce; }
 constexpr bool is_recv(StepKind k) { return k == StepKind::kRecv || k == StepKind::kRecvReduce; }
 constexpr bool reads_source(StepKind k) { return k != StepKind::kRecv; }
+constexpr bool reads_operand(StepKind k) { return k == StepKind::kReduce; }
 constexpr bool writes_target(StepKind k) { return k != StepKind::kSend; }
+
+constexpr bool reads(const Step& s, Buffer b) {
+  return (reads_source(s.kind) && s.source == b) || (reads_operand(s.kind) && s.operand == b);
+}
+constexpr bool writes(const Step& s, Buffer b) { return writes_target(s.kind) && s.target == b; }
 
 // Whether `later` begins only after all of `earlier`, dependency or not: steps that receive from one peer
 // are a lane that takes them one after the other, and so are all local steps of a rank.

@@ -33,13 +33,12 @@ const char* malformed(const Schedule& schedule, const Step& s, std::size_t index
   }
   if (writes_target(s.kind) && s.target == Buffer::kInput) return "writes the input";
   if (s.kind == StepKind::kCopy && s.source == s.target) return "copies onto itself";
-  if (s.kind == StepKind::kReduce && s.source == s.target) return "combines a value with itself";
+  if (s.kind == StepKind::kReduce && s.source == s.operand) return "combines a value with itself";
   for (std::uint32_t c = s.chunk; c < s.chunk + s.chunks; ++c) {
-    if (reads_source(s.kind) && s.source == Buffer::kInput && !shape.in_input(schedule.rank, c)) {
+    if (reads(s, Buffer::kInput) && !shape.in_input(schedule.rank, c)) {
       return "reads a chunk that the input lacks";
     }
-    const bool output =
-        (reads_source(s.kind) && s.source == Buffer::kOutput) || (writes_target(s.kind) && s.target == Buffer::kOutput);
+    const bool output = reads(s, Buffer::kOutput) || writes(s, Buffer::kOutput);
     if (output && !shape.in_output(schedule.rank, c)) return "uses a chunk that the output lacks";
   }
   if (std::size_t{s.first_dependency} + s.dependencies > schedule.dependencies.size()) return "no such dependencies";
@@ -56,8 +55,7 @@ Status check_one(const Schedule& schedule) {
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& s = schedule.steps[i];
     if (const char* why = malformed(schedule, s, i)) return at_step(schedule, i, why);
-    scratch |= (reads_source(s.kind) && s.source == Buffer::kScratch) ||
-               (writes_target(s.kind) && s.target == Buffer::kScratch);
+    scratch |= reads(s, Buffer::kScratch) || writes(s, Buffer::kScratch);
     const std::uint32_t per_block = schedule.shape.chunks_per_block();
     if (s.chunk / per_block != (s.chunk + s.chunks - 1) / per_block) sliceable = false;
   }

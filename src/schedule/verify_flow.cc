@@ -161,9 +161,13 @@ class Flow {
       if (!may_go(actor, rank, s, c)) return;
       const Trees::Id source = value(rank, s.source, c);
       Trees::Id& target = value(rank, s.target, c);
-      if (source == Trees::kNone) return fail(rank, i, "copies what was never written");
-      if (s.kind == StepKind::kCopy && source == target) return fail(rank, i, "copies what is there already");
-      target = s.kind == StepKind::kCopy ? source : combine(rank, i, source, target);
+      if (s.kind == StepKind::kReduce) {
+        target = combine(rank, i, source, value(rank, s.operand, c));
+      } else {
+        if (source == Trees::kNone) return fail(rank, i, "copies what was never written");
+        if (source == target) return fail(rank, i, "copies what is there already");
+        target = source;
+      }
       advance(rank, i);
       if (progress(rank, i) == s.chunks) ++lane.next[0];
     }

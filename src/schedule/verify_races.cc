@@ -84,19 +84,23 @@ class RaceCheck {
     return nullptr;
   }
 
+  // Reads chunk c of a buffer, unless that is the memory which the step updates.
+  const char* read_from(std::uint32_t i, Buffer b, std::uint32_t c, const Cell* updated) {
+    Cell& from = cell(b, c);
+    if (in_place_ && b == Buffer::kInput && from.writer != kNobody) {
+      other_ = from.writer;
+      return "reads an input that is overwritten by";
+    }
+    return &from == updated ? nullptr : read(i, from);
+  }
+
   // nullptr, or what is wrong; then other_ is the other step.
   const char* access(std::uint32_t i, const Step& s, std::uint32_t c) {
+    Cell* const updated = writes_target(s.kind) ? &cell(s.target, c) : nullptr;
     const char* why = nullptr;
-    const bool updates = s.kind != StepKind::kRecv && writes_target(s.kind) && &cell(s.source, c) == &cell(s.target, c);
-    if (reads_source(s.kind)) {
-      Cell& from = cell(s.source, c);
-      if (in_place_ && s.source == Buffer::kInput && from.writer != kNobody) {
-        other_ = from.writer;
-        return "reads an input that is overwritten by";
-      }
-      if (!updates) why = read(i, from);
-    }
-    if (why == nullptr && writes_target(s.kind)) why = write(i, cell(s.target, c));
+    if (reads_source(s.kind)) why = read_from(i, s.source, c, updated);
+    if (why == nullptr && reads_operand(s.kind)) why = read_from(i, s.operand, c, updated);
+    if (why == nullptr && updated != nullptr) why = write(i, *updated);
     return why;
   }
 

@@ -98,7 +98,7 @@ class Machine {
     const std::uint32_t c = s.chunk + done_[e.first.rank][e.first.step];
     const std::uint32_t* source = chunk(e.first, s.source, c);
     std::uint32_t* target = chunk(e.receive, t.target, c);
-    const std::uint32_t* other = t.kind == StepKind::kRecvReduce ? chunk(e.receive, t.source, c) : target;
+    const std::uint32_t* other = chunk(e.receive, t.kind == StepKind::kReduce ? t.operand : t.source, c);
     const bool combines = t.kind == StepKind::kRecvReduce || t.kind == StepKind::kReduce;
     for (std::size_t i = 0; i < layout_.size(c) / sizeof(std::uint32_t); ++i) {
       target[i] = combines ? source[i] + other[i] : source[i];

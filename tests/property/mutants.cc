@@ -67,6 +67,7 @@ std::vector<std::pair<const char*, Step>> altered(const Step& s, std::int32_t ra
   for (int b = 0; b < kBuffers; ++b) {
     const auto buffer = static_cast<Buffer>(b);
     if (reads_source(s.kind) && buffer != s.source) add("source", [&](Step& t) { t.source = buffer; });
+    if (reads_operand(s.kind) && buffer != s.operand) add("operand", [&](Step& t) { t.operand = buffer; });
     if (writes_target(s.kind) && buffer != s.target) add("target", [&](Step& t) { t.target = buffer; });
   }
   if (is_recv(s.kind)) {
@@ -79,8 +80,14 @@ std::vector<std::pair<const char*, Step>> altered(const Step& s, std::int32_t ra
       if (!plain) break;
     }
   }
-  if (is_local(s.kind)) {
-    add("kind", [](Step& t) { t.kind = t.kind == StepKind::kCopy ? StepKind::kReduce : StepKind::kCopy; });
+  if (s.kind == StepKind::kReduce) add("kind", [](Step& t) { t.kind = StepKind::kCopy; });
+  if (s.kind == StepKind::kCopy) {
+    for (const Buffer b : {Buffer::kInput, Buffer::kOutput, Buffer::kScratch}) {
+      add("kind", [&](Step& t) {
+        t.kind = StepKind::kReduce;
+        t.operand = b;
+      });
+    }
   }
   add("final", [](Step& t) { t.final = !t.final; });
   return result;
@@ -139,7 +146,8 @@ bool conflict(const Schedule& s, const Step& a, const Step& b, std::uint32_t c, 
   if (no_op(a) || no_op(b)) return false;
   const auto place = [&](Buffer x) { return one && x == Buffer::kInput ? Buffer::kOutput : x; };
   const auto touches = [&](const Step& x, Buffer p) {
-    return (reads_source(x.kind) && place(x.source) == p) || (writes_target(x.kind) && place(x.target) == p);
+    return (reads_source(x.kind) && place(x.source) == p) || (reads_operand(x.kind) && place(x.operand) == p) ||
+           (writes_target(x.kind) && place(x.target) == p);
   };
   return (writes_target(a.kind) && touches(b, place(a.target))) ||
          (writes_target(b.kind) && touches(a, place(b.target)));
@@ -172,14 +180,17 @@ bool conflicts_ordered(const Schedule& s, const Mutant& m) {
   return true;
 }
 
-// The only change is in one step's source, between input and output, and of its chunks the output is never
+// The only change is in one step's source or operand, between input and output, and of its chunks the output is never
 // anything but a copy of the input.
 bool reads_a_copy(const Schedule& s, const Mutant& m) {
-  if (m.what != "source" || m.schedule.steps.size() != s.steps.size()) return false;
+  const bool source = m.what == "source";
+  if ((!source && m.what != "operand") || m.schedule.steps.size() != s.steps.size()) return false;
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
     const Step& changed = m.schedule.steps[i];
-    if (changed.source == s.steps[i].source) continue;
-    if (changed.source == Buffer::kScratch || s.steps[i].source == Buffer::kScratch) return false;
+    const Buffer now = source ? changed.source : changed.operand;
+    const Buffer before = source ? s.steps[i].source : s.steps[i].operand;
+    if (now == before) continue;
+    if (now == Buffer::kScratch || before == Buffer::kScratch) return false;
     for (const Step& w : s.steps) {
       const bool meets = w.chunk < changed.chunk + changed.chunks && changed.chunk < w.chunk + w.chunks;
       const bool copies = w.kind == StepKind::kCopy && w.source == Buffer::kInput;

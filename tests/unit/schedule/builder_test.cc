@@ -63,17 +63,39 @@ TEST_CASE("values of chunks that are not kept live in scratch") {
   CHECK(s.sliceable);
 }
 
+TEST_CASE("a fold combines scratch with where the value lies, and is one step") {
+  Builder b(all_reduce(3, 1), 0);
+  b.send(1, {0, 1});        // 0: reads the input
+  b.recv_aside(1, {0, 1});  // 1
+  b.fold_aside({0, 1});     // 2: reads the input and the scratch, writes the output
+  b.send(2, {0, 1});        // 3
+  b.recv_aside(2, {0, 1});  // 4: overwrites the scratch that 2 reads
+  b.fold_aside({0, 1});     // 5: reads and writes the output
+  const Schedule s = b.finish().value();
+  REQUIRE(s.steps.size() == 6);
+  for (const std::size_t i : {2, 5}) {
+    CHECK(s.steps[i].kind == StepKind::kReduce);
+    CHECK(s.steps[i].source == Buffer::kScratch);
+    CHECK(s.steps[i].target == Buffer::kOutput);
+  }
+  CHECK(s.steps[2].operand == Buffer::kInput);
+  CHECK(s.steps[5].operand == Buffer::kOutput);
+  CHECK(after(s, 2) == Steps{0, 1});
+  CHECK(after(s, 4) == Steps{2});
+  CHECK(after(s, 5) == Steps{3, 4});
+  CHECK(to_text(s).find("scratch, input -> output") != std::string::npos);
+}
+
 TEST_CASE("a copy from input to output waits for nobody, and later writers wait for it and for the readers") {
   Builder b(all_reduce(3, 1), 0);
-  b.send(1, {0, 1});        // 0
-  b.recv_aside(1, {0, 1});  // 1
-  b.fold_aside({0, 1});     // 2 copy, 3 reduce
+  b.send(1, {0, 1});         // 0
+  b.settle({0, 1});          // 1
+  b.recv_reduce(1, {0, 1});  // 2
   const Schedule s = b.finish().value();
-  REQUIRE(s.steps.size() == 4);
-  CHECK(s.steps[2].kind == StepKind::kCopy);
-  CHECK(after(s, 2).empty());
-  CHECK(s.steps[3].kind == StepKind::kReduce);
-  CHECK(after(s, 3) == Steps{0, 1});  // the copy is in the same lane
+  REQUIRE(s.steps.size() == 3);
+  CHECK(s.steps[1].kind == StepKind::kCopy);
+  CHECK(after(s, 1).empty());
+  CHECK(after(s, 2) == Steps{0, 1});
 }
 
 TEST_CASE("finish copies what is owed and lies in the input") {
@@ -115,6 +137,41 @@ TEST_CASE("defects of a generator are reported") {
   CHECK(fails([](Builder& b) { b.recv(0, {0, 2}), b.send(3, {0, 1}); }));  // no such rank
   CHECK(fails([](Builder& b) { b.recv(0, {0, 2}), b.send(2, {0, 0}); }));  // nothing
   CHECK_FALSE(fails([](Builder& b) { b.recv(0, {0, 2}); }));
+}
+
+// Two ranks exchange their vectors; each receives aside and folds.
+std::vector<Schedule> folded_exchange() {
+  std::vector<Schedule> schedules;
+  for (std::int32_t r = 0; r < 2; ++r) {
+    Builder b(all_reduce(2, 1), r);
+    b.send(1 - r, {0, 1});                  // 0
+    b.recv_aside(1 - r, {0, 1});            // 1
+    b.fold_aside({0, 1}, Completes::kYes);  // 2
+    schedules.push_back(b.finish().value());
+  }
+  return schedules;
+}
+
+TEST_CASE("the verifier checks what a fold reads") {
+  CHECK(verify(folded_exchange()).is_ok());
+  const auto message = [](auto change) {
+    std::vector<Schedule> schedules = folded_exchange();
+    change(schedules[1]);
+    return verify(schedules).status().message();
+  };
+  const auto operand = [&](Buffer b) { return message([b](Schedule& s) { s.steps[2].operand = b; }); };
+  CHECK(operand(Buffer::kScratch).find("with itself") != std::string::npos);
+  CHECK(operand(Buffer::kOutput).find("never written") != std::string::npos);
+  // A second fold that reads the input again, which in place is overwritten by then.
+  const std::string twice = message([](Schedule& s) { s.steps.push_back(s.steps[2]); });
+  CHECK(twice.find("reads an input that is overwritten by step 2, in place") != std::string::npos);
+  // Scratch as the operand must be waited for, as a source must.
+  const std::string early = message([](Schedule& s) {
+    s.steps[2].source = Buffer::kInput;
+    s.steps[2].operand = Buffer::kScratch;
+    s.steps[2].dependencies = 1;  // on step 0 only
+  });
+  CHECK(early.find("reads without waiting for what is written by step 1") != std::string::npos);
 }
 
 TEST_CASE("the verifier sees a deadlock that buffering would hide") {
