@@ -35,6 +35,12 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
   if (!waiter.is_ok()) return waiter.status();
   comm->waiter_ = std::move(*waiter);
   comm->executor_ = executor::make_cpu_executor(*comm->waiter_);
+  for (int type = 0; type < kDataTypes; ++type) {
+    for (int op = 0; op < kReduceOps; ++op) {
+      comm->kernels_[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)] =
+          &reduction::kernels(static_cast<DataType>(type), static_cast<ReduceOp>(op));
+    }
+  }
   topology::Conditions conditions;
   const Membership& m = comm->membership_;
   conditions.shared_memory = std::any_of(m.hosts.begin(), m.hosts.end(), [](const auto& h) { return h.size() > 1; });
@@ -161,8 +167,9 @@ void Communicator::run_queue() {
     queue_.pop_front();
     lock.unlock();
     Status status = next.before != nullptr ? next.before->wait() : Status::ok();
-    if (status.is_ok()) status = execute(next.call);
-    if (!status.is_ok()) set_last_error(status);
+    // An operation that cannot take place, because the one before it in its stream failed on another
+    // communicator, fails its own: the peers must not wait for it.
+    status = status.is_ok() ? execute(next.call) : fail(next.call, std::move(status));
     // Before the waiter is woken, so that it may run its next call by itself.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     next.completion->complete(std::move(status));
@@ -171,11 +178,14 @@ void Communicator::run_queue() {
 }
 
 Status Communicator::execute(const Call& call) {
-  if (failure_->failed()) [[unlikely]]
-    return failure_->status();
-  if (finalized_) [[unlikely]]
-    return Status::invalid_usage("the communicator is finalized");
+  // Either abort() sees that this thread is busy, or this thread sees that the communicator has failed.
   busy_.store(true, std::memory_order_relaxed);
+  transport::light_fence();
+  if (failure_->failed() || finalized_) [[unlikely]] {
+    const Status status = finalized_ ? Status::invalid_usage("the communicator is finalized") : failure_->status();
+    busy_.store(false, std::memory_order_release);
+    return status;
+  }
   ++sequence_;
   const bool by_block = call.collective == Collective::kAllGather || call.collective == Collective::kReduceScatter;
   const std::size_t bytes = call.count * size_of(call.type) * static_cast<std::size_t>(by_block ? ranks() : 1);
@@ -201,7 +211,7 @@ Status Communicator::execute_plan(const Call& call, std::size_t bytes) {
     if (!made.is_ok()) return made.status();
     plan = *made;
   }
-  executor::Operation op;
+  executor::Operation& op = operation_;
   op.plan = plan;
   op.print = executor::make_fingerprint(sequence_, call.collective, call.type, call.op, call.root, call.count);
   op.block_elements = call.count;
@@ -220,7 +230,7 @@ Status Communicator::execute_plan(const Call& call, std::size_t bytes) {
     op.buffers[static_cast<int>(Buffer::kScratch)] = bind(scratch_, bytes, 0);
   }
   if (reduces(call.collective) || call.collective == Collective::kBarrier) {
-    op.kernels = &reduction::kernels(call.type, call.op);
+    op.kernels = kernels_[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)];
     op.divisor = call.op == ReduceOp::kAvg ? static_cast<std::size_t>(ranks()) : 0;
   }
   return executor_->run(op);
@@ -283,6 +293,7 @@ Status Communicator::finalize() {
 void Communicator::abort() {
   const Status aborted = Status::aborted("rank " + std::to_string(rank()) + " aborted the communicator");
   if (failure_->fail(aborted) && tree_ != nullptr) tree_->announce_failure(aborted);
+  transport::heavy_fence();
   // Every wait looks at the failure state at least every 50 ms.
   while (busy_.load(std::memory_order_acquire)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

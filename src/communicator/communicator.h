@@ -4,6 +4,7 @@
 // Threads: run() and enqueue() by one thread at a time; abort(), async_error() and last_error() by any.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -98,6 +99,8 @@ class Communicator {
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<executor::Executor> executor_;
 
+  std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes> kernels_{};
+  executor::Operation operation_;  // of the call at work
   std::uint32_t sequence_ = 0;
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;

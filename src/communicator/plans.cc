@@ -41,7 +41,7 @@ Status Plans::connect(const schedule::Schedule& schedule) {
   auto made = link_maker_->make(peers, failure_, Deadline::after_ms(timeout_ms_));
   if (!made.is_ok()) return made.status();
   for (std::size_t i = 0; i < peers.size(); ++i) {
-    if (Status s = waiter_.add_link(*(*made)[i], peers[i]); !s.is_ok()) return s;
+    if (Status s = waiter_.add_link(*(*made)[i]); !s.is_ok()) return s;
     links_[peers[i]] = std::move((*made)[i]);
   }
   return {};

@@ -33,6 +33,7 @@ std::uint32_t CpuExecutor::count_slices(const Operation& op) {
 void CpuExecutor::prepare(const Operation& op) {
   const Plan& plan = *op.plan;
   op_ = &op;
+  at_ = nullptr;
   status_ = {};
   slices_ = std::max<std::uint32_t>(1, count_slices(op));
   const std::size_t lines = kLine / op.element_bytes * plan.schedule.shape.chunks_per_block();
@@ -203,11 +204,35 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   if (view.print != op_->print) [[unlikely]] {
     return fail(mismatch(op_->plan->schedule.rank, op_->print, lane.peer, view.print));
   }
+  if (op_->plan->fold[index].reduce != kNone && fold_some(lane, index, state, view, n)) return true;
   bool moved = false;
   if (forward.send != kNone && forward_some(lane, index, state, view, n, &moved)) return moved;
   store(*op_, step, offset, view.data, n, streaming_ && step.target == Buffer::kOutput);
   in.consume(n);
   state.done += n;
+  return true;
+}
+
+// Combines what has arrived with the local operand at once, if the step behind may write that far.
+bool CpuExecutor::fold_some(const Lane& lane, std::uint32_t index, StepState& state,
+                            const transport::RecvLane::View& view, std::size_t n) {
+  const Fold& fold = op_->plan->fold[index];
+  const Cursor& c = cursors_[fold.lane];
+  StepState& reduced = state_of(current_slice_, fold.reduce);
+  if (c.slice != current_slice_ || op_->plan->lanes[fold.lane].steps[c.position] != fold.reduce) return false;
+  if (reduced.done != state.done) return false;
+  // As if the bytes had been stored, which is the one thing of this step that the other waits for.
+  state.done += n;
+  const std::size_t limit = op_->whole(ready_limit(fold.reduce, reduced));
+  state.done -= n;
+  if (limit < reduced.done + n) return false;
+  const Step& reduce = op_->plan->schedule.steps[fold.reduce];
+  const std::size_t offset = reduced.begin + reduced.done;
+  const std::byte* operand = op_->buffers[static_cast<int>(reduce.operand)].base + offset;
+  combine(*op_, reduce, target_of(*op_, reduce) + offset, operand, view.data, n, streaming_ && op_->divisor == 0);
+  state.done += n;
+  reduced.done += n;
+  lane.link->recv().consume(n);
   return true;
 }
 

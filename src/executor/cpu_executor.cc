@@ -10,7 +10,7 @@ using schedule::StepKind;
 
 Status CpuExecutor::run(const Operation& op) {
   const Plan& plan = *op.plan;
-  waiter_.begin(plan.links);
+  waiter_.begin(*this);
   // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units.
   const std::uint32_t parts = plan.schedule.shape.chunks_per_block();
   const std::size_t block_bytes = op.block_elements * op.element_bytes;
@@ -19,6 +19,19 @@ Status CpuExecutor::run(const Operation& op) {
     return run_in_order(op);
   }
   return run_by_lanes(op);
+}
+
+void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {
+  if (at_ != nullptr) {
+    lanes->push_back({at_->link, at_->step.peer, at_->send != nullptr, at_->recv != nullptr});
+    return;
+  }
+  for (std::size_t i = 0; i < op_->plan->lanes.size(); ++i) {
+    const Lane& lane = op_->plan->lanes[i];
+    if (lane.link == nullptr) continue;
+    const std::uint32_t slice = lane.sends ? cursors_[i].release_slice : cursors_[i].slice;
+    if (slice < slices_) lanes->push_back({lane.link, lane.peer, lane.sends, !lane.sends});
+  }
 }
 
 void CpuExecutor::combine(const Operation& op, const Step& s, std::byte* target, const std::byte* local,

@@ -13,7 +13,7 @@
 
 namespace tutti::executor {
 
-class CpuExecutor final : public Executor {
+class CpuExecutor final : public Executor, private Waiting {
  public:
   explicit CpuExecutor(Waiter& waiter) : waiter_(waiter) {}
   Status run(const Operation& operation) override;
@@ -37,10 +37,12 @@ class CpuExecutor final : public Executor {
     std::uint64_t released = 0;  // stream offset where that step began
   };
 
+  void list(std::vector<Waiting::For>* lanes) const override;
+
   // -- in order (cpu_in_order.cc)
   Status run_in_order(const Operation& op);
-  Status send_all(const Operation& op, const schedule::Step& s, transport::SendLane& lane, schedule::ByteRange r);
-  Status receive_all(const Operation& op, const schedule::Step& s, transport::RecvLane& lane, schedule::ByteRange r);
+  Status send_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r);
+  Status receive_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r);
 
   // -- by lanes (cpu_by_lanes.cc)
   Status run_by_lanes(const Operation& op);
@@ -58,6 +60,8 @@ class CpuExecutor final : public Executor {
   bool receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit);
   bool forward_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                     std::size_t n, bool* moved);
+  bool fold_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
+                 std::size_t n);
   bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);
   void release_sends(std::uint32_t lane);
   [[nodiscard]] std::size_t ready_limit(std::uint32_t index, const StepState& state) const;
@@ -81,6 +85,8 @@ class CpuExecutor final : public Executor {
   void run_local(const Operation& op, const schedule::Step& s, schedule::ByteRange r, bool streaming) const;
 
   Waiter& waiter_;
+
+  const InOrderStep* at_ = nullptr;  // run_in_order(): the step that waits; null when running by lanes
 
   // State of one run_by_lanes().
   const Operation* op_ = nullptr;

@@ -65,6 +65,37 @@ void find_forwards(Plan* plan) {
   }
 }
 
+void find_folds(Plan* plan) {
+  const Schedule& schedule = plan->schedule;
+  plan->fold.resize(schedule.steps.size());
+  for (std::uint32_t i = 0; i + 1 < schedule.steps.size(); ++i) {
+    const Step& recv = schedule.steps[i];
+    const Step& reduce = schedule.steps[i + 1];
+    if (recv.kind != StepKind::kRecv || recv.target != Buffer::kScratch) continue;
+    if (reduce.kind != StepKind::kReduce || reduce.source != Buffer::kScratch || reduce.target == Buffer::kScratch ||
+        reduce.operand == Buffer::kScratch || reduce.range() != recv.range()) {
+      continue;
+    }
+    if (dead_but_for(schedule, i, i + 1)) plan->fold[i] = {i + 1, plan->lane_of[i + 1]};
+  }
+}
+
+void write_in_order(Plan* plan) {
+  for (std::uint32_t i = 0; i < plan->schedule.steps.size(); ++i) {
+    InOrderStep s{plan->schedule.steps[i], plan->link_of[i], nullptr, nullptr};
+    if (s.step.kind == StepKind::kSend) s.send = &plan->link_of[i]->send();
+    if (schedule::is_recv(s.step.kind)) s.recv = &plan->link_of[i]->recv();
+    if (plan->fold[i].reduce != kNone) {
+      const Step& reduce = plan->schedule.steps[++i];
+      s.step.kind = StepKind::kRecvReduce;
+      s.step.source = reduce.operand;
+      s.step.target = reduce.target;
+      s.step.final = reduce.final;
+    }
+    plan->in_order.push_back(s);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule schedule,
@@ -74,20 +105,13 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   plan->schedule = std::move(schedule);
   plan->link_of = std::move(links);
   plan->slice_chunk_bytes = slice_chunk_bytes;
-  for (std::size_t i = 0; i < plan->link_of.size(); ++i) {
-    const StepKind kind = plan->schedule.steps[i].kind;
-    plan->send_of.push_back(kind == StepKind::kSend ? &plan->link_of[i]->send() : nullptr);
-    plan->recv_of.push_back(schedule::is_recv(kind) ? &plan->link_of[i]->recv() : nullptr);
-  }
   sort_into_lanes(plan.get());
   find_forwards(plan.get());
+  find_folds(plan.get());
+  write_in_order(plan.get());
   plan->in_order_bytes = SIZE_MAX;
   for (const Lane& lane : plan->lanes) {
-    if (lane.link == nullptr) continue;
-    if (std::find(plan->links.begin(), plan->links.end(), lane.link) == plan->links.end()) {
-      plan->links.push_back(lane.link);
-    }
-    if (!lane.sends) continue;
+    if (lane.link == nullptr || !lane.sends) continue;
     const transport::LaneTraits& traits = lane.link->send().traits();
     plan->in_order_bytes = std::min(plan->in_order_bytes, std::min(traits.piece_bytes, traits.capacity_bytes));
     // In order, nothing watches what the peer still reads: stay below what would be lent.

@@ -32,18 +32,33 @@ struct Forward {
   bool only = false;
 };
 
+// What a step that receives into scratch can do instead: combine what arrives with the local operand at
+// once, as the kReduce right behind it would, whenever that step may already write its target.
+struct Fold {
+  std::uint32_t reduce = kNone;  // that step, if nothing else reads the scratch
+  std::uint32_t lane = kNone;    // of the local steps
+};
+
+// A step of the in-order program. Folds are done there: a receive into scratch and the kReduce behind it
+// have become one kRecvReduce (every send before has copied its source, so the target is free).
+struct InOrderStep {
+  schedule::Step step;
+  transport::Link* link = nullptr;      // null for local steps
+  transport::SendLane* send = nullptr;  // if it sends
+  transport::RecvLane* recv = nullptr;  // if it receives
+};
+
 struct Plan {
   std::string algorithm;
   schedule::Schedule schedule;
   std::vector<Lane> lanes;
-  std::vector<std::uint32_t> lane_of;         // per step
-  std::vector<transport::Link*> link_of;      // per step; null for local steps
-  std::vector<transport::SendLane*> send_of;  // per step; null unless it sends
-  std::vector<transport::RecvLane*> recv_of;  // per step; null unless it receives
-  std::vector<Forward> forward;               // per step
-  std::vector<transport::Link*> links;        // distinct
-  std::uint32_t max_step_chunks = 0;          // of any step
-  std::size_t in_order_bytes = 0;             // messages up to this size may run in schedule order
+  std::vector<std::uint32_t> lane_of;     // per step
+  std::vector<transport::Link*> link_of;  // per step; null for local steps
+  std::vector<Forward> forward;           // per step
+  std::vector<Fold> fold;                 // per step
+  std::vector<InOrderStep> in_order;      // for small messages
+  std::uint32_t max_step_chunks = 0;      // of any step
+  std::size_t in_order_bytes = 0;         // messages up to this size may run in schedule order
   // Chunks larger than this are cut (where the schedule allows it) and the schedule runs on slices.
   // The same on every rank, whatever its links: it fixes the order of bytes in the lanes.
   std::size_t slice_chunk_bytes = 0;

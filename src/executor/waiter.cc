@@ -27,8 +27,7 @@ Result<std::unique_ptr<Waiter>> Waiter::create(const transport::Doorbell& doorbe
   return std::unique_ptr<Waiter>(new Waiter(doorbell, failure, crowded, timeout_ms, std::move(epoll)));
 }
 
-Status Waiter::add_link(transport::Link& link, std::int32_t peer) {
-  known_.push_back({&link, peer});
+Status Waiter::add_link(transport::Link& link) {
   if (link.wait_fd() < 0) return {};
   epoll_event event{};
   event.events = EPOLLIN;
@@ -36,23 +35,33 @@ Status Waiter::add_link(transport::Link& link, std::int32_t peer) {
   return {};
 }
 
+// A peer may have done its part, left and closed its side while this rank is still busy with others:
+// only what this rank still needs from a peer can be missed.
 Status Waiter::look_for_trouble(std::int64_t now) {
-  for (transport::Link* link : links_) {
-    if (Status s = link->recv().status(); !s.is_ok()) return s;
-    if (Status s = link->send().status(); !s.is_ok()) return s;
-  }
   if (now > deadline_ns_) {
     return Status::timeout("no progress for " + std::to_string(timeout_ns_ / 1'000'000) + " ms");
   }
-  if (!failure_.any_departed()) return {};
-  for (transport::Link* link : links_) {
-    const auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.link == link; });
-    if (known == known_.end() || !failure_.departed(known->peer)) continue;
-    if (departed_since_ns_ == 0) departed_since_ns_ = now;
-    if (now - departed_since_ns_ < kDepartedGraceNs) return {};
-    return Status::remote("rank " + std::to_string(known->peer) + " has left the communicator");
+  lanes_.clear();
+  waiting_->list(&lanes_);
+  const Waiting::For* departed = nullptr;
+  for (const Waiting::For& lane : lanes_) {
+    // What has arrived can still be taken, whatever has happened to the peer since.
+    if (lane.receives && lane.link->recv().peek(1).size > 0) continue;
+    if (lane.receives) {
+      if (Status s = lane.link->recv().status(); !s.is_ok()) return s;
+    }
+    if (lane.sends) {
+      if (Status s = lane.link->send().status(); !s.is_ok()) return s;
+    }
+    if (failure_.any_departed() && failure_.departed(lane.peer)) departed = &lane;
   }
-  return {};
+  if (departed == nullptr) {
+    departed_since_ns_ = 0;
+    return {};
+  }
+  if (departed_since_ns_ == 0) departed_since_ns_ = now;
+  if (now - departed_since_ns_ < kDepartedGraceNs) return {};
+  return Status::remote("rank " + std::to_string(departed->peer) + " has left the communicator");
 }
 
 Status Waiter::idle_slowly() {
@@ -63,7 +72,6 @@ Status Waiter::idle_slowly() {
     const std::int64_t now = now_ns();
     if (yields == 1) {
       yielding_since_ns_ = now;
-      departed_since_ns_ = 0;
       // The deadline counts from the last progress, so a long but living operation may take its time.
       deadline_ns_ = now + timeout_ns_;
     }
@@ -79,7 +87,7 @@ Status Waiter::idle_slowly() {
 
 void Waiter::sleep(std::int64_t now) {
   const auto armed = [&] {
-    return std::all_of(links_.begin(), links_.end(), [](transport::Link* link) { return link->arm(); });
+    return std::all_of(lanes_.begin(), lanes_.end(), [](const Waiting::For& lane) { return lane.link->arm(); });
   };
   // Twice: the first publishes that this rank sleeps, the fence makes every peer see that before it
   // next acts, the second sees what peers did in between.
@@ -95,7 +103,7 @@ void Waiter::sleep(std::int64_t now) {
     (void)::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                        static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
   }
-  for (transport::Link* link : links_) link->disarm();
+  for (const Waiting::For& lane : lanes_) lane.link->disarm();
   if (!quiet) ::sched_yield();
   doorbell_.clear();
   // Look at once for trouble and sleep again if nothing has come.

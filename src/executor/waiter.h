@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -24,20 +23,35 @@
 
 namespace tutti::executor {
 
+// What an operation waits for at the moment; asked only when it has waited for a while.
+class Waiting {
+ public:
+  struct For {
+    transport::Link* link = nullptr;
+    std::int32_t peer = -1;
+    bool sends = false;     // has something left to send to the peer, or to get back from it
+    bool receives = false;  // has something left to receive
+  };
+  virtual ~Waiting() = default;
+  // Appends the lanes that are not finished. A link may appear twice.
+  virtual void list(std::vector<For>* lanes) const = 0;
+};
+
 class Waiter {
  public:
   // crowded: more ranks than processors on this machine. doorbell and failure outlive the waiter.
   static Result<std::unique_ptr<Waiter>> create(const transport::Doorbell& doorbell, const FailureState& failure,
                                                 bool crowded, std::int64_t timeout_ms);
 
-  // A link that operations may wait for, and the rank at its other end.
-  Status add_link(transport::Link& link, std::int32_t peer);
+  // A link that operations may wait for.
+  Status add_link(transport::Link& link);
 
-  // At the start of an operation; what() in messages of the deadline.
-  void begin(std::span<transport::Link* const> links) {
-    links_ = links;
+  // At the start of an operation, which outlives the wait.
+  void begin(const Waiting& waiting) {
+    waiting_ = &waiting;
     idle_count_ = 0;
     deadline_ns_ = 0;
+    departed_since_ns_ = 0;
   }
   // Something moved.
   void progress() { idle_count_ = 0; }
@@ -78,16 +92,12 @@ class Waiter {
   const std::uint32_t stall_;
   const std::int64_t timeout_ns_;
   UniqueFd epoll_;
-  std::span<transport::Link* const> links_;
+  const Waiting* waiting_ = nullptr;
+  std::vector<Waiting::For> lanes_;  // of waiting_, as last listed
   std::uint32_t idle_count_ = 0;
   std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
-  struct Known {
-    transport::Link* link;
-    std::int32_t peer;
-  };
-  std::vector<Known> known_;
 };
 
 }  // namespace tutti::executor

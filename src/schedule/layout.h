@@ -52,6 +52,7 @@ class Layout {
   // A range is contiguous if it stays in one block, or if the slice is the whole block.
   // REQUIRES: r.count > 0.
   [[nodiscard]] ByteRange bytes(ChunkRange r) const {
+    if (r.count == 1 && parts_ == 1) return {begin(r.first), extent_ * element_bytes_};
     const std::uint32_t last = r.first + r.count - 1;
     const std::size_t from = begin(r.first);
     return {from, begin(last) + size(last) - from};

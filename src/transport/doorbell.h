@@ -7,6 +7,8 @@
 // with membarrier(2), whose expedited global form acts on all processes that have registered.
 #pragma once
 
+#include <atomic>
+
 #include "base/status.h"
 #include "base/unique_fd.h"
 
@@ -31,6 +33,16 @@ void ring(int fd);
 // must look again after kUnfencedSleepMs.
 [[nodiscard]] bool heavy_fence_works();
 void heavy_fence();
+// The other half, for who is never to pay: after a store and before a load that must not pass it, where
+// the other side has a heavy_fence() between its own store and load. A compiler barrier, or a real fence
+// where heavy_fence() does not work.
+inline void light_fence() {
+  if (heavy_fence_works()) [[likely]] {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } else {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+}
 inline constexpr int kUnfencedSleepMs = 1;
 
 }  // namespace tutti::transport

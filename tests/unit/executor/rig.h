@@ -66,7 +66,7 @@ class Rig {
           auto& link = links[peer];
           if (link == nullptr) {
             link = make_link(rank, peer);
-            (void)(*waiter)->add_link(*link, peer);
+            (void)(*waiter)->add_link(*link);
           }
           return link.get();
         },
