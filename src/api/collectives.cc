@@ -7,12 +7,22 @@
 namespace tutti::api {
 namespace {
 
+// Values outside the enumeration stay outside when the type narrows; check_types() then refuses them.
+DataType type_of(tuttiDataType_t type) {
+  const auto value = static_cast<unsigned>(type);
+  return static_cast<DataType>(value < kDataTypes ? value : UINT8_MAX);
+}
+ReduceOp op_of(tuttiRedOp_t op) {
+  const auto value = static_cast<unsigned>(op);
+  return static_cast<ReduceOp>(value < kReduceOps ? value : UINT8_MAX);
+}
+
 Status check_types(const Call& call) {
   if (size_of(call.type) == 0) {
-    return Status::invalid_argument("datatype " + std::to_string(static_cast<int>(call.type)) + " does not exist");
+    return Status::invalid_argument("datatype is not a tuttiDataType_t");
   }
   if (static_cast<unsigned>(call.op) >= kReduceOps) {
-    return Status::invalid_argument("operator " + std::to_string(static_cast<int>(call.op)) + " does not exist");
+    return Status::invalid_argument("operator is not a tuttiRedOp_t");
   }
   return {};
 }
@@ -99,41 +109,36 @@ using tutti::Call;
 using tutti::Collective;
 using tutti::DataType;
 using tutti::ReduceOp;
+using tutti::api::op_of;
 using tutti::api::submit;
+using tutti::api::type_of;
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kAllReduce, sendbuff, recvbuff, count, static_cast<DataType>(datatype),
-                 static_cast<ReduceOp>(op), 0},
-                comm, stream);
+  return submit({Collective::kAllReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream);
 }
 
 tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                              tuttiComm_t comm, void* stream) {
-  return submit(
-      {Collective::kBroadcast, sendbuff, recvbuff, count, static_cast<DataType>(datatype), ReduceOp::kSum, root}, comm,
-      stream);
+  return submit({Collective::kBroadcast, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm,
+                stream);
 }
 
 tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           int root, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kReduce, sendbuff, recvbuff, count, static_cast<DataType>(datatype),
-                 static_cast<ReduceOp>(op), root},
-                comm, stream);
+  return submit({Collective::kReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), root}, comm, stream);
 }
 
 tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t datatype,
                              tuttiComm_t comm, void* stream) {
-  return submit(
-      {Collective::kAllGather, sendbuff, recvbuff, sendcount, static_cast<DataType>(datatype), ReduceOp::kSum, 0}, comm,
-      stream);
+  return submit({Collective::kAllGather, sendbuff, recvbuff, sendcount, type_of(datatype), ReduceOp::kSum, 0}, comm,
+                stream);
 }
 
 tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t datatype,
                                  tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kReduceScatter, sendbuff, recvbuff, recvcount, static_cast<DataType>(datatype),
-                 static_cast<ReduceOp>(op), 0},
-                comm, stream);
+  return submit({Collective::kReduceScatter, sendbuff, recvbuff, recvcount, type_of(datatype), op_of(op), 0}, comm,
+                stream);
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, void* stream) {

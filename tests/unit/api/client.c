@@ -1,0 +1,76 @@
+/* The public header in C99, and a job of one rank from end to end. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/tutti.h"
+
+static int failures = 0;
+
+static void expect(int condition, const char *what) {
+  if (condition) return;
+  ++failures;
+  fprintf(stderr, "failed: %s (%s)\n", what, tuttiGetLastError(NULL));
+}
+
+static void one_rank(tuttiComm_t comm) {
+  float send[3] = {1.0f, 2.0f, 3.0f};
+  float recv[3] = {0.0f, 0.0f, 0.0f};
+  int rank = -1;
+  int count = -1;
+  int device = 0;
+  expect(tuttiCommUserRank(comm, &rank) == tuttiSuccess && rank == 0, "rank");
+  expect(tuttiCommCount(comm, &count) == tuttiSuccess && count == 1, "count");
+  expect(tuttiCommCuDevice(comm, &device) == tuttiSuccess && device == -1, "device");
+  expect(tuttiAllReduce(send, recv, 3, tuttiFloat, tuttiAvg, comm, NULL) == tuttiSuccess, "all-reduce");
+  expect(memcmp(send, recv, sizeof send) == 0, "all-reduce result");
+  memset(recv, 0, sizeof recv);
+  expect(tuttiAllGather(send, recv, 3, tuttiFloat32, comm, NULL) == tuttiSuccess, "all-gather");
+  expect(memcmp(send, recv, sizeof send) == 0, "all-gather result");
+  expect(tuttiReduceScatter(recv, recv, 3, tuttiFloat32, tuttiMax, comm, NULL) == tuttiSuccess, "reduce-scatter");
+  expect(tuttiBroadcast(send, send, 3, tuttiFloat32, 0, comm, NULL) == tuttiSuccess, "broadcast");
+  expect(tuttiReduce(send, send, 3, tuttiFloat32, tuttiProd, 0, comm, NULL) == tuttiSuccess, "reduce");
+  expect(tuttiBarrier(comm, NULL) == tuttiSuccess, "barrier");
+  expect(memcmp(send, recv, sizeof send) == 0, "in-place results");
+}
+
+static void with_config(void) {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  tuttiUniqueId id;
+  tuttiComm_t comm = NULL;
+  config.timeout_ms = 5000;
+  config.transports = "shm,tcp";
+  expect(tuttiGetUniqueId(&id) == tuttiSuccess, "unique id");
+  expect(tuttiCommInitRankConfig(&comm, 1, id, 0, &config) == tuttiSuccess, "init with settings");
+  if (comm != NULL) one_rank(comm);
+  expect(tuttiCommAbort(comm) == tuttiSuccess, "abort");
+}
+
+static void memory_and_streams(tuttiComm_t comm) {
+  void *memory = NULL;
+  tuttiStream_t stream = NULL;
+  tuttiEvent_t event = NULL;
+  expect(tuttiMemAlloc(&memory, 4096) == tuttiSuccess && memory != NULL, "memory");
+  expect(tuttiStreamCreate(&stream) == tuttiSuccess, "stream");
+  memset(memory, 1, 4096);
+  expect(tuttiAllReduce(memory, memory, 4096, tuttiChar, tuttiSum, comm, stream) == tuttiSuccess, "queued");
+  expect(tuttiEventRecord(&event, stream) == tuttiSuccess, "event");
+  expect(tuttiEventWait(event) == tuttiSuccess, "event wait");
+  expect(((const char *)memory)[4095] == 1, "queued result");
+  expect(tuttiEventDestroy(event) == tuttiSuccess, "event destroy");
+  expect(tuttiStreamDestroy(stream) == tuttiSuccess, "stream destroy");
+  expect(tuttiMemFree(memory) == tuttiSuccess, "memory free");
+}
+
+int main(void) {
+  int version = 0;
+  int host = -1;
+  tuttiComm_t comm = NULL;
+  expect(tuttiGetVersion(&version) == tuttiSuccess && version == TUTTI_VERSION_CODE, "version");
+  expect(tuttiCommInitAll(&comm, 1, &host) == tuttiSuccess, "init");
+  if (comm == NULL) return 1;
+  one_rank(comm);
+  memory_and_streams(comm);
+  expect(tuttiCommDestroy(comm) == tuttiSuccess, "destroy");
+  with_config();
+  return failures == 0 ? 0 : 1;
+}
