@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <string_view>
 
 namespace tutti::algorithms {
 namespace {
@@ -45,6 +46,19 @@ std::string describe(const AlgorithmEntry& entry, const World& world, int root) 
     separator = ",";
   }
   return text;
+}
+
+bool serves_one_host(const AlgorithmEntry& entry) {
+  return entry.supports(World{kProvenRanks, {}});
+}
+
+// Hosts multiply the worlds, and direct and ring algorithms the steps: their samples are smaller.
+int most_ranks_to_prove(const AlgorithmEntry& entry) {
+  if (!serves_one_host(entry)) return 257;
+  // Moving some chunk of every rank's block to every rank takes ranks^2 steps in all, or more.
+  const Result<schedule::Schedule> first = make_schedule(entry, World{kProvenRanks, {}}, 0, 0);
+  const bool quadratic = !first.is_ok() || first.value().steps.size() >= kProvenRanks - 4;
+  return quadratic ? 513 : 1024;
 }
 
 }  // namespace
@@ -91,11 +105,28 @@ std::vector<int> roots_to_prove(const AlgorithmEntry& entry, const World& world)
   return roots;
 }
 
-std::vector<int> large_ranks_to_prove(int most) {
-  std::vector<int> all = {65,  67,  97,  127, 128, 129, 191,  192,  255, 256,
-                          257, 383, 509, 511, 512, 513, 1021, 1023, 1024};
-  std::erase_if(all, [&](int n) { return n > most; });
-  return all;
+std::vector<int> ranks_to_prove(const AlgorithmEntry& entry) {
+  std::vector<int> ranks;
+  for (int n = 1; n <= kProvenRanks; ++n) ranks.push_back(n);
+  const int most = most_ranks_to_prove(entry);
+  for (const int n : {65, 67, 97, 127, 128, 129, 191, 192, 255, 256, 257, 383, 509, 511, 512, 513, 1021, 1023, 1024}) {
+    if (n <= most) ranks.push_back(n);
+  }
+  // The costliest shape at the largest number, once.
+  const bool costliest = entry.collective == Collective::kAllReduce && std::string_view(entry.name) == "ring";
+  if (costliest && most < 1024) ranks.push_back(1024);
+  return ranks;
+}
+
+bool proven_by_tests(const AlgorithmEntry& entry, const World& world, int root) {
+  const auto contains = [](const auto& all, const auto& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  if (!contains(ranks_to_prove(entry), world.ranks)) return false;
+  if (!contains(roots_to_prove(entry, world), has_root(entry.collective) ? root : 0)) return false;
+  if (serves_one_host(entry)) return true;
+  const std::vector<World> worlds = worlds_to_prove(entry, world.ranks);
+  return std::any_of(worlds.begin(), worlds.end(), [&](const World& w) { return w.hosts == world.hosts; });
 }
 
 }  // namespace tutti::algorithms

@@ -1,5 +1,5 @@
 // Proofs of the catalog's algorithms: makes the schedules of all ranks and verifies them. For the tests,
-// the command line, and communicators whose number of ranks was never proven before.
+// the command line, and communicators whose ranks and hosts the tests have not proven.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tutti::algorithms {
 
-// Every number of ranks up to this one is proven by the tests, with every root.
+// Every number of ranks up to this one is proven by the tests, with every root; hosts are sampled.
 inline constexpr int kProvenRanks = 64;
 
 // The error says which algorithm, how many ranks, which hosts and which root.
@@ -20,7 +20,12 @@ Result<schedule::Proof> prove(const AlgorithmEntry& entry, const World& world, i
 std::vector<World> worlds_to_prove(const AlgorithmEntry& entry, int ranks);
 // All roots, or with more than kProvenRanks ranks some. {0} for a collective without one.
 std::vector<int> roots_to_prove(const AlgorithmEntry& entry, const World& world);
-// Some numbers beyond kProvenRanks, up to and including most: powers of two, their neighbours, primes.
-std::vector<int> large_ranks_to_prove(int most);
+// All numbers up to kProvenRanks, and some beyond (powers of two, their neighbours, primes), up to 1024 for
+// an algorithm of few steps, fewer where steps grow with ranks^2 or where there are hosts to divide.
+std::vector<int> ranks_to_prove(const AlgorithmEntry& entry);
+
+// Whether the test suite proves exactly this: it goes through ranks_to_prove, with worlds_to_prove and
+// roots_to_prove of each. Which hosts there are does not matter to an algorithm that serves a single one.
+[[nodiscard]] bool proven_by_tests(const AlgorithmEntry& entry, const World& world, int root);
 
 }  // namespace tutti::algorithms

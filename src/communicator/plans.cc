@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "schedule/verify.h"
+#include "algorithms/prove.h"
 
 namespace tutti {
 namespace {
@@ -12,8 +12,6 @@ namespace {
 constexpr std::size_t kSharedSliceBytes = 64 * 1024;
 // Over a network a piece must be worth its system call.
 constexpr std::size_t kNetworkSliceBytes = 256 * 1024;
-// The test suite proves every algorithm for all rank counts up to this; beyond, the first use proves it.
-constexpr int kProvenRanks = 64;
 
 }  // namespace
 
@@ -48,14 +46,9 @@ Status Plans::connect(const schedule::Schedule& schedule) {
 }
 
 Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntry& entry, int root) {
-  if (world_.ranks > kProvenRanks) {
-    std::vector<schedule::Schedule> all;
-    for (int r = 0; r < world_.ranks; ++r) {
-      auto one = algorithms::make_schedule(entry, world_, r, root);
-      if (!one.is_ok()) return one.status();
-      all.push_back(std::move(*one));
-    }
-    if (auto proof = schedule::verify(all); !proof.is_ok()) return proof.status().with_context(entry.name);
+  // What the test suite has not proven, the first use proves.
+  if (!algorithms::proven_by_tests(entry, world_, root)) {
+    if (auto proof = algorithms::prove(entry, world_, root); !proof.is_ok()) return proof.status();
   }
   return algorithms::make_schedule(entry, world_, membership_.rank, root);
 }
