@@ -22,8 +22,8 @@ constexpr std::int64_t kJobMs = 240'000;
 
 void set_environment(const std::string& transports) {
   ::setenv("TUTTI_TRANSPORTS", transports.c_str(), 1);
-  ::setenv("TUTTI_TIMEOUT_MS", "60000", 1);
-  ::setenv("TUTTI_INIT_TIMEOUT_MS", "60000", 1);
+  ::setenv("TUTTI_TIMEOUT_MS", "60000", 0);
+  ::setenv("TUTTI_INIT_TIMEOUT_MS", "60000", 0);
 }
 
 struct Pipe {

@@ -18,7 +18,7 @@ struct Outcome {
 
 using Body = std::function<Outcome(tuttiComm_t comm, int rank, int ranks)>;
 
-// Both: TUTTI_TRANSPORTS is `transports` and no wait lasts more than a minute. Return one outcome per rank.
+// Both: TUTTI_TRANSPORTS is `transports`, and no wait lasts more than a minute unless the environment has timeouts. Return one outcome per rank.
 // Processes are forked from a process that has no other thread: REQUIRES that this holds.
 std::vector<Outcome> run_threads(int ranks, const std::string& transports, const Body& body);
 std::vector<Outcome> run_processes(int ranks, const std::string& transports, const Body& body);

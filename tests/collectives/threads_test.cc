@@ -28,27 +28,30 @@ TEST_CASE("threads over TCP", "[tcp]") {
   check_transport("tcp", 2 * kMiB);
 }
 
+// Slow on purpose: it delays, reorders across lanes and delivers in pieces.
 TEST_CASE("threads over the simulated network", "[sim]") {
-  check_transport("sim:1", kMiB / 4);
-  for (const char* seed : {"sim:2", "sim:3", "sim:4"}) {
-    for (const int ranks : {2, 3, 5}) {
+  for (const char* seed : {"sim:1", "sim:2", "sim:3", "sim:4"}) {
+    for (const int ranks : {1, 2, 3, 5}) {
       require_all(run_threads, ranks, seed, every_root(ranks));
-      require_all(run_threads, ranks, seed, every_size(ranks, kMiB / 4));
+      require_all(run_threads, ranks, seed, every_size(ranks, kMiB / 16));
     }
   }
+  for (const int ranks : {2, 4, 6}) require_all(run_threads, ranks, "sim:5", every_type(ranks, 257));
+  require_same_bits(run_threads, 4, "sim:6");
 }
 
 TEST_CASE("many threads", "[many]") {
-  for (const char* transports : {"shm", "tcp", "sim:5"}) {
+  for (const char* transports : {"shm", "tcp"}) {
     for (const int ranks : {16, 33}) {
       std::vector<Spec> specs = every_size(ranks, 40'000);
-      for (Spec s : every_size(ranks, kMiB / 4)) {
+      for (const Spec& s : every_size(ranks, kMiB / 4)) {
         if (s.count % 3 == 0) specs.push_back(s);
       }
       require_all(run_threads, ranks, transports, specs);
       require_same_bits(run_threads, ranks, transports);
     }
   }
+  require_all(run_threads, 9, "sim:7", every_size(9, 5000));
 }
 
 TEST_CASE("several MiB between threads", "[shm]") {

@@ -1,0 +1,221 @@
+// Ranks that never come, leave, or abort; and strangers.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "base/unique_fd.h"
+#include "collectives/specs.h"
+#include "faults.h"
+
+namespace tutti::test {
+namespace {
+
+tuttiResult_t sum_one(tuttiComm_t comm) {
+  float v = 1;
+  return tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr);
+}
+
+// Repeats until an error, which must be `wanted`, and returns what is wrong with that.
+std::string expect_error(tuttiComm_t comm, tuttiResult_t wanted, const std::string& in_text) {
+  const Deadline deadline = Deadline::after_ms(20'000);
+  tuttiResult_t result = tuttiSuccess;
+  while (result == tuttiSuccess && !deadline.passed()) result = sum_one(comm);
+  const std::string text = describe(result, comm);
+  return result == wanted && contains(text, in_text) ? "" : text;
+}
+
+std::vector<tuttiComm_t> make_all(int ranks, const char* transports) {
+  ::setenv("TUTTI_TRANSPORTS", transports, 1);
+  std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks), nullptr);
+  REQUIRE(tuttiCommInitAll(comms.data(), ranks, nullptr) == tuttiSuccess);
+  return comms;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that never comes is a timeout") {
+  const Timeout timeout(300);
+  for (const char* transports : {"shm", "tcp"}) {
+    for (const int ranks : {2, 3}) {
+      const auto outcomes = run_threads(ranks, transports, [](tuttiComm_t comm, int rank, int n) {
+        if (rank == n - 1) {
+          sleep_ms(1500);
+          const tuttiResult_t late = sum_one(comm);
+          return Outcome{late == tuttiTimeout ? "" : "the late rank got " + describe(late, comm)};
+        }
+        const tuttiResult_t result = sum_one(comm);
+        return Outcome{result == tuttiTimeout ? "" : describe(result, comm)};
+      });
+      INFO(transports << " " << ranks);
+      REQUIRE(first_wrong(outcomes) == "");
+    }
+  }
+}
+
+TEST_CASE("a rank that is slow is no timeout") {
+  const Timeout timeout(20'000);
+  const auto outcomes = run_threads(3, "shm", [](tuttiComm_t comm, int rank, int) {
+    if (rank == 1) sleep_ms(700);
+    const tuttiResult_t result = sum_one(comm);
+    return Outcome{result == tuttiSuccess ? "" : describe(result, comm)};
+  });
+  REQUIRE(first_wrong(outcomes) == "");
+}
+
+TEST_CASE("a rank whose part is done may leave") {
+  for (const char* transports : {"shm", "tcp", "sim:4"}) {
+    const auto outcomes = run_threads(3, transports, [](tuttiComm_t comm, int rank, int) {
+      // Both others give to rank 0; rank 2 comes late, when rank 1 has long left.
+      if (rank == 2) sleep_ms(1000);
+      float v = 2;
+      const tuttiResult_t result = tuttiReduce(&v, &v, 1, tuttiFloat32, tuttiSum, 0, comm, nullptr);
+      if (result != tuttiSuccess) return Outcome{describe(result, comm)};
+      return Outcome{rank != 0 || v == 6 ? "" : "wrong sum"};
+    });
+    INFO(transports);
+    CHECK(first_wrong(outcomes) == "");
+  }
+}
+
+TEST_CASE("calling a rank that has left is a remote error") {
+  for (const char* transports : {"shm", "tcp", "sim:4"}) {
+    for (const int ranks : {2, 3}) {
+      const auto outcomes = run_threads(ranks, transports, [](tuttiComm_t comm, int rank, int) {
+        if (sum_one(comm) != tuttiSuccess) return Outcome{"the first call failed"};
+        if (rank == 1) return Outcome{};
+        return Outcome{expect_error(comm, tuttiRemoteError, "rank 1")};
+      });
+      INFO(transports << " " << ranks);
+      CHECK(first_wrong(outcomes) == "");
+    }
+  }
+}
+
+TEST_CASE("processes notice who has left") {
+  for (const char* transports : {"shm", "tcp"}) {
+    const auto outcomes = run_processes(3, transports, [](tuttiComm_t comm, int rank, int) {
+      if (rank == 1) return Outcome{};
+      return Outcome{expect_error(comm, tuttiRemoteError, "rank 1")};
+    });
+    INFO(transports);
+    CHECK(first_wrong(outcomes) == "");
+  }
+}
+
+TEST_CASE("abort ends an operation of another thread, here and on the peers") {
+  for (const char* transports : {"shm", "tcp", "sim:4"}) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{1} << 20}) {
+      const auto comms = make_all(3, transports);
+      std::vector<std::string> wrong(2);
+      std::vector<std::thread> callers;
+      for (std::size_t r = 0; r < 2; ++r) {
+        callers.emplace_back([&, r] {
+          std::vector<float> v(count, 1);
+          const tuttiResult_t result =
+              tuttiAllReduce(v.data(), v.data(), count, tuttiFloat32, tuttiSum, comms[r], nullptr);
+          // Rank 0's communicator is freed by the abort: its text is the thread's.
+          if (result != tuttiAborted) wrong[r] = describe(result, nullptr);
+        });
+      }
+      sleep_ms(150);
+      const std::int64_t begin = now_ns();
+      REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
+      const std::int64_t ms = (now_ns() - begin) / 1'000'000;
+      for (std::thread& t : callers) t.join();
+      INFO(transports << ", count " << count << ", abort took " << ms << " ms");
+      CHECK(wrong[0] == "");
+      CHECK(wrong[1] == "");
+      CHECK(ms < kNoticeMs);
+      CHECK(sum_one(comms[2]) == tuttiAborted);
+      REQUIRE(tuttiCommDestroy(comms[1]) == tuttiSuccess);
+      REQUIRE(tuttiCommAbort(comms[2]) == tuttiSuccess);
+    }
+  }
+}
+
+TEST_CASE("abort ends queued operations") {
+  const auto comms = make_all(2, "shm");
+  tuttiStream_t stream = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  std::vector<float> v(1000, 1);
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(tuttiAllReduce(v.data(), v.data(), v.size(), tuttiFloat32, tuttiSum, comms[0], stream) == tuttiSuccess);
+  }
+  sleep_ms(50);
+  REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
+  REQUIRE(tuttiStreamSynchronize(stream) == tuttiAborted);
+  REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+  CHECK(sum_one(comms[1]) == tuttiAborted);
+  REQUIRE(tuttiCommDestroy(comms[1]) == tuttiSuccess);
+}
+
+TEST_CASE("a rank that is missing from the initialisation is named") {
+  ::setenv("TUTTI_TRANSPORTS", "shm,tcp", 1);
+  tuttiUniqueId id;
+  REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+  std::vector<std::string> texts(3);
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 2}) {
+    threads.emplace_back([&, rank] {
+      tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+      config.init_timeout_ms = 1000;
+      tuttiComm_t comm = nullptr;
+      const tuttiResult_t result = tuttiCommInitRankConfig(&comm, 3, id, rank, &config);
+      texts[static_cast<std::size_t>(rank)] = std::to_string(result) + " " + tuttiGetLastError(nullptr);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const std::size_t rank : {0U, 2U}) {
+    INFO("rank " << rank << ": " << texts[rank]);
+    CHECK(contains(texts[rank], std::to_string(tuttiTimeout) + " "));
+    CHECK(contains(texts[rank], "rank 1"));
+  }
+}
+
+TEST_CASE("strangers at the ports stop nothing") {
+  const int low = 21'000 + static_cast<int>(::getpid()) % 20'000;
+  const std::string range = std::to_string(low) + "-" + std::to_string(low + 60);
+  ::setenv("TUTTI_PORT_RANGE", range.c_str(), 1);
+  const auto comms = make_all(4, "tcp");
+  ::unsetenv("TUTTI_PORT_RANGE");
+  std::atomic<bool> stop{false};
+  std::atomic<int> reached{0};
+  std::thread strangers([&] {
+    std::vector<UniqueFd> held;
+    const std::string garbage(3000, '\x17');
+    for (int round = 0; !stop && round < 200; ++round) {
+      const int port = low + round % 61;
+      UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(static_cast<std::uint16_t>(port));
+      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) continue;
+      ++reached;
+      // Some say nothing and hold the line, some talk, some hang up.
+      if (round % 3 != 0) (void)::send(fd.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (round % 3 != 2) held.push_back(std::move(fd));
+    }
+    while (!stop) sleep_ms(5);
+  });
+  const Deadline deadline = Deadline::after_ms(10'000);
+  while (reached < 4 && !deadline.passed()) sleep_ms(5);
+  CHECK(reached >= 4);
+  std::vector<std::string> wrong(comms.size());
+  std::vector<std::thread> ranks;
+  for (std::size_t r = 0; r < comms.size(); ++r) {
+    ranks.emplace_back([&, r] { wrong[r] = Runner(comms[r], static_cast<int>(r), 4).run_all(every_root(4)); });
+  }
+  for (std::thread& t : ranks) t.join();
+  stop = true;
+  strangers.join();
+  INFO(reached << " strangers");
+  for (const std::string& w : wrong) CHECK(w == "");
+  for (const tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+}  // namespace tutti::test

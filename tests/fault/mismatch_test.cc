@@ -1,0 +1,105 @@
+// Ranks that call different things: an error on every rank, no hang, no wrong data.
+#include <array>
+
+#include "collectives/trial.h"
+#include "faults.h"
+
+namespace tutti::test {
+namespace {
+
+struct Difference {
+  const char* what;
+  Spec most;
+  Spec odd;  // what one rank calls
+};
+
+Spec spec(Collective c, std::size_t count, DataType type = DataType::kFloat32, ReduceOp op = ReduceOp::kSum,
+          int root = 0) {
+  Spec s;
+  s.collective = c;
+  s.count = count;
+  s.type = type;
+  s.op = op;
+  s.root = root;
+  return s;
+}
+
+std::vector<Difference> differences() {
+  constexpr auto kAllReduce = Collective::kAllReduce;
+  constexpr auto kFloat = DataType::kFloat32;
+  return {
+      {"count, small", spec(kAllReduce, 4), spec(kAllReduce, 5)},
+      {"count, one slice and many", spec(kAllReduce, 1000), spec(kAllReduce, 500'000)},
+      {"count, many slices", spec(kAllReduce, 500'000), spec(kAllReduce, 500'001)},
+      {"count, tiny and huge", spec(kAllReduce, 1), spec(kAllReduce, 1'000'000)},
+      {"type of the same size", spec(kAllReduce, 100), spec(kAllReduce, 100, DataType::kInt32)},
+      {"type of another size", spec(kAllReduce, 100), spec(kAllReduce, 100, DataType::kFloat64)},
+      {"operator", spec(kAllReduce, 100), spec(kAllReduce, 100, kFloat, ReduceOp::kMax)},
+      {"operator, large", spec(kAllReduce, 300'000), spec(kAllReduce, 300'000, kFloat, ReduceOp::kAvg)},
+      {"collective", spec(kAllReduce, 100), spec(Collective::kAllGather, 100)},
+      {"collective, with a root", spec(kAllReduce, 100), spec(Collective::kBroadcast, 100)},
+      {"barrier", spec(kAllReduce, 1), spec(Collective::kBarrier, 1)},
+      {"root of a broadcast", spec(Collective::kBroadcast, 100),
+       spec(Collective::kBroadcast, 100, kFloat, ReduceOp::kSum, 1)},
+      {"root of a reduce", spec(Collective::kReduce, 100), spec(Collective::kReduce, 100, kFloat, ReduceOp::kSum, 1)},
+      {"count of a reduce-scatter", spec(Collective::kReduceScatter, 10), spec(Collective::kReduceScatter, 11)},
+      {"count of an all-gather", spec(Collective::kAllGather, 70'000), spec(Collective::kAllGather, 70'001)},
+  };
+}
+
+// The error of a rank whose call was complete before a peer noticed: its next call tells.
+tuttiResult_t barriers(tuttiComm_t comm) {
+  tuttiResult_t result = tuttiSuccess;
+  for (int i = 0; i < 50 && result == tuttiSuccess; ++i) {
+    result = tuttiBarrier(comm, nullptr);
+    sleep_ms(10);
+  }
+  return result;
+}
+
+// `rooted`: with a root, some ranks have nothing to compare. Who only sends, or receives from a rank that
+// agrees, is through with the right data; who disagrees on who gives may wait for each other.
+Outcome mismatched(tuttiComm_t comm, int rank, int ranks, const Spec& mine, bool rooted) {
+  std::array<Memory, 2> memory;
+  Trial trial(mine, rank, ranks);
+  trial.prepare(&memory[0], &memory[1]);
+  tuttiResult_t result = trial.issue(comm, nullptr);
+  const std::string who = "rank " + std::to_string(rank);
+  if (result == tuttiSuccess) {
+    if (!rooted) return Outcome{who + " succeeded"};
+    if (mine.collective == Collective::kAllReduce) return Outcome{who + " succeeded without all"};
+    result = barriers(comm);
+  }
+  if (result == tuttiMismatch || (rooted && result != tuttiSuccess)) return {};
+  return Outcome{who + ": " + describe(result, comm)};
+}
+
+void require_mismatch(RunJobKind kind, int ranks, const std::string& transports) {
+  for (const Difference& d : differences()) {
+    const bool rooted = has_root(d.most.collective) || has_root(d.odd.collective);
+    const Timeout timeout(rooted ? 1000 : 15'000);
+    for (const int odd : {0, ranks - 1}) {
+      const auto run = kind == RunJobKind::kThreads ? run_threads : run_processes;
+      const auto outcomes = run(ranks, transports, [&](tuttiComm_t comm, int rank, int n) {
+        return mismatched(comm, rank, n, rank == odd ? d.odd : d.most, rooted);
+      });
+      INFO(transports << ", " << ranks << " ranks, rank " << odd << " differs: " << d.what);
+      CHECK(first_wrong(outcomes) == "");
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("different calls are a mismatch between threads", "[threads]") {
+  for (const int ranks : {2, 3, 5}) require_mismatch(RunJobKind::kThreads, ranks, "shm");
+  for (const int ranks : {2, 4}) require_mismatch(RunJobKind::kThreads, ranks, "tcp");
+  require_mismatch(RunJobKind::kThreads, 3, "sim:3");
+}
+
+TEST_CASE("different calls are a mismatch between processes", "[processes]") {
+  for (const int ranks : {2, 3}) require_mismatch(RunJobKind::kProcesses, ranks, "shm");
+  require_mismatch(RunJobKind::kProcesses, 4, "tcp");
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,123 @@
+#!/bin/bash
+# Jobs across two network namespaces that are joined by a pair of virtual interfaces.
+# Usage: netns_test.sh RANK_PROGRAM. Exit status 77 (skipped) only where namespaces may not be made.
+set -euo pipefail
+program=$1
+left=tutti$$l right=tutti$$r
+work=$(mktemp -d)
+pids=()
+
+clean_up() {
+  for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
+  ip netns del "$left" 2>/dev/null || true
+  ip netns del "$right" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap clean_up EXIT
+
+if ! why=$(command -v ip && ip netns add "$left" 2>&1); then
+  echo "skipped: cannot make a network namespace: ${why:-no ip command}"
+  exit 77
+fi
+if ! why=$(ip -n "$left" link add probe type veth peer name probe2 2>&1); then
+  echo "skipped: cannot make a virtual interface: $why"
+  exit 77
+fi
+ip -n "$left" link del probe
+ip netns add "$right"
+ip -n "$left" link add joint type veth peer name joint netns "$right"
+for ns in "$left" "$right"; do
+  ip -n "$ns" link set lo up
+  ip -n "$ns" link set joint up
+done
+
+use_ipv4() {
+  ip -n "$left" addr add 10.234.7.1/24 dev joint
+  ip -n "$right" addr add 10.234.7.2/24 dev joint
+}
+use_ipv6() {
+  ip -n "$left" addr flush dev joint
+  ip -n "$right" addr flush dev joint
+  ip -n "$left" addr add fd12:3456:789a::1/64 dev joint nodad
+  ip -n "$right" addr add fd12:3456:789a::2/64 dev joint nodad
+}
+
+# start FOLDER RANKS [hold]: even ranks on the left, odd ranks on the right.
+start() {
+  local folder=$1 ranks=$2 rank ns
+  mkdir "$folder"
+  pids=()
+  for ((rank = 0; rank < ranks; ++rank)); do
+    ns=$left
+    ((rank % 2 == 0)) || ns=$right
+    TUTTI_TIMEOUT_MS=30000 TUTTI_INIT_TIMEOUT_MS=30000 timeout 120 \
+      ip netns exec "$ns" "$program" "$rank" "$ranks" "$folder" "${@:3}" &
+    pids+=($!)
+  done
+}
+
+finish() {
+  local what=$1 failed=0 pid
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  pids=()
+  if ((failed)); then
+    echo "failed: $what"
+    exit 1
+  fi
+  echo "passed: $what"
+}
+
+# job NAME RANKS
+job() {
+  start "$work/$1" "$2"
+  finish "$1"
+}
+
+wait_ready() {
+  local folder=$1 ranks=$2 rank tries
+  for ((rank = 0; rank < ranks; ++rank)); do
+    for ((tries = 0; tries < 600; ++tries)); do
+      [[ ! -e $folder/ready.$rank ]] || break
+      sleep 0.1
+    done
+    [[ -e $folder/ready.$rank ]] || { echo "rank $rank is not ready"; exit 1; }
+  done
+}
+
+# Local ports of a namespace's listening TCP sockets.
+listening() {
+  ip netns exec "$1" ss -Hlnt | awk '{n = split($4, part, ":"); print part[n]}' | sort -nu
+}
+
+use_ipv4
+TUTTI_TRANSPORTS=tcp job tcp-ipv4 2
+TUTTI_TRANSPORTS=shm:netns,tcp job mixed-ipv4 4
+TUTTI_TRANSPORTS=shm,tcp job shared-memory-across-namespaces 4
+TUTTI_TRANSPORTS=shm:netns,tcp TUTTI_INTERFACE=joint job interface 4
+
+export TUTTI_TRANSPORTS=tcp TUTTI_PORT_RANGE=41000-41019
+start "$work/ports" 4 hold
+wait_ready "$work/ports" 4
+for ns in "$left" "$right"; do
+  ports=$(listening "$ns")
+  [[ -n $ports ]] || { echo 'nobody listens'; exit 1; }
+  for port in $ports; do
+    ((port >= 41000 && port <= 41019)) || { echo "port $port is outside TUTTI_PORT_RANGE"; exit 1; }
+  done
+done
+touch "$work/ports/go"
+finish ports
+unset TUTTI_TRANSPORTS TUTTI_PORT_RANGE
+
+mkdir "$work/none"
+if output=$(TUTTI_TRANSPORTS=tcp TUTTI_INTERFACE==absent0 TUTTI_INIT_TIMEOUT_MS=5000 timeout 60 \
+  ip netns exec "$left" "$program" 0 2 "$work/none" 2>&1); then
+  echo 'an interface that does not exist was accepted'
+  exit 1
+fi
+grep -q absent0 <<<"$output" || { echo "the interface is not named: $output"; exit 1; }
+echo 'passed: absent interface'
+
+use_ipv6
+TUTTI_TRANSPORTS=tcp job tcp-ipv6 2
+TUTTI_TRANSPORTS=shm:netns,tcp job mixed-ipv6 4

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Checks the style of the sources: what may include what, sizes of files and functions, words that
+announce unfinished work. Usage: tidy.py SOURCE_ROOT. Prints each finding; exit status 1 if there is any."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(sys.argv[1]).resolve()
+# Who may include whom, besides the folder itself.
+ALLOWED = {
+    "base": set(),
+    "net": {"base"},
+    "schedule": {"base"},
+    "algorithms": {"schedule", "base"},
+    "reduction": {"base"},
+    "transport": {"base", "net"},
+    "topology": {"schedule", "algorithms", "base"},
+    "executor": {"schedule", "transport", "reduction", "base"},
+    "communicator": {"net", "schedule", "algorithms", "reduction", "transport", "topology", "executor", "base"},
+    "api": {"communicator", "transport", "base", "reduction"},
+}
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 70
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|place" + "holder", re.IGNORECASE)
+# A header may explain at its top why a file is longer than the limit.
+REASON = re.compile(r"Long because: \S")
+CODE = {".cc", ".h", ".c", ".hpp"}
+TEXT = CODE | {".py", ".sh", ".build", ".md", ".txt"}
+
+findings = []
+
+
+def report(path, line, what):
+    findings.append(f"{path.relative_to(ROOT)}:{line}: {what}")
+
+
+def sources():
+    """Tracked files and new files that git does not ignore; without git, what lies in the folders."""
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"],
+                            capture_output=True, text=True, check=False)
+    if listed.returncode == 0 and listed.stdout:
+        names = [ROOT / name for name in listed.stdout.splitlines()]
+    else:
+        names = [p for top in ("src", "include", "tests", "tools", "perf", "examples", "docs")
+                 for p in (ROOT / top).rglob("*")]
+    return [p for p in names if p.is_file()]
+
+
+def check_text(path, lines):
+    for number, line in enumerate(lines, 1):
+        if "\t" in line:
+            report(path, number, "tab")
+        if line != line.rstrip():
+            report(path, number, "space at the end of the line")
+        if UNFINISHED.search(line) and path.name != "tidy.py":
+            report(path, number, "a word that announces unfinished work")
+
+
+def check_includes(path, lines):
+    folder = path.relative_to(ROOT / "src").parts[0]
+    allowed = ALLOWED.get(folder)
+    if allowed is None:
+        report(path, 1, f"folder src/{folder} has no include rule in tests/tidy/tidy.py")
+        return
+    for number, line in enumerate(lines, 1):
+        included = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if not included:
+            continue
+        target = included.group(1)
+        if target.startswith("tutti/"):
+            if folder != "api":
+                report(path, number, "only src/api includes the public header")
+            continue
+        if target.startswith("hwy/") and folder == "reduction":
+            continue
+        if not (ROOT / "src" / target).is_file():
+            report(path, number, f'"{target}" is not relative to src/')
+            continue
+        other = target.split("/")[0]
+        if other != folder and other not in allowed:
+            report(path, number, f"src/{folder} may not include src/{other}")
+
+
+def check_environment(path, lines):
+    if path == ROOT / "src/base/config.cc":
+        return
+    for number, line in enumerate(lines, 1):
+        if re.search(r"\b(secure_)?getenv\s*\(", line):
+            report(path, number, "getenv outside src/base/config.cc")
+
+
+def strip(text):
+    """Blanks comments and literals, keeping line breaks, so that braces can be counted."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+
+    def blank(match):
+        found = match.group(0)
+        # Digit separators are no character literals.
+        if found.startswith("'") and match.start() > 0 and text[match.start() - 1].isalnum():
+            return found.replace("'", " ")
+        return re.sub(r"[^\n]", " ", found)
+
+    return pattern.sub(blank, text)
+
+
+def check_functions(path, text):
+    """A function is a block that follows a closing parenthesis (and what may stand behind it)."""
+    opened = []
+    line = 1
+    since = 0  # where the text before the next brace begins
+    clean = strip(text)
+    for at, char in enumerate(clean):
+        if char == "\n":
+            line += 1
+        elif char == "{":
+            head = clean[since:at].strip()
+            is_scope = re.match(r"(inline\s+)?namespace\b|(typedef\s+)?(struct|class|union|enum)\b|extern\b|template\b[^()]*\b(struct|class)\b", head)
+            is_function = bool(re.search(r"\)[\w\s&:,()<>*.\->{}]*$", head)) and not is_scope
+            opened.append((line, is_function and not any(f for _, f in opened)))
+            since = at + 1
+        elif char == "}":
+            if not opened:
+                return
+            start, function = opened.pop()
+            if function and line - start + 1 > MAX_FUNCTION_LINES:
+                report(path, start, f"a function of {line - start + 1} lines; at most {MAX_FUNCTION_LINES}")
+            since = at + 1
+        elif char == ";":
+            since = at + 1
+
+
+def check_built(path, build_files):
+    """Every source file is named in the build file of its folder or of one above."""
+    for build, names in build_files.items():
+        if build.parent in path.parents:
+            relative = str(path.relative_to(build.parent))
+            if relative in names:
+                return
+    report(path, 1, "is in no meson.build")
+
+
+def quoted_names(build):
+    text = build.read_text()
+    names = set(re.findall(r"'([^'\n]+)'", text))
+    # executable(..., name + '_test.cc'): a loop over names.
+    for suffix in re.findall(r"\+\s*'([^'\n]+\.cc?)'", text):
+        names |= {name + suffix for name in names}
+    return names
+
+
+def main():
+    files = sources()
+    build_files = {p: quoted_names(p) for p in files if p.name == "meson.build"}
+    for path in files:
+        if path.suffix not in TEXT and not path.read_bytes()[:2] == b"#!":
+            continue
+        text = path.read_text()
+        lines = text.split("\n")
+        if path.suffix != ".md" and "LICENSE" not in path.name:
+            check_text(path, lines)
+        if path.suffix not in CODE:
+            continue
+        top = path.relative_to(ROOT).parts[0]
+        long_allowed = any(REASON.search(line) for line in lines[:20])
+        if len(lines) - 1 > MAX_FILE_LINES and not long_allowed:
+            report(path, 1, f"{len(lines) - 1} lines; at most {MAX_FILE_LINES}")
+        if not long_allowed:
+            check_functions(path, text)
+        if top == "src":
+            check_includes(path, lines)
+        if top in ("src", "include"):
+            check_environment(path, lines)
+        if path.suffix in (".cc", ".c") and top in ("src", "tests", "perf", "tools"):
+            check_built(path, build_files)
+    print("\n".join(findings))
+    print(f"{len(files)} files, {len(findings)} findings")
+    return 1 if findings else 0
+
+
+sys.exit(main())

@@ -1,0 +1,26 @@
+#!/bin/bash
+# The style check finds what it is there to find: one defect of each kind in a small tree.
+set -euo pipefail
+tidy=$1
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree/src/base" "$tree/src/schedule" "$tree/src/executor"
+echo "lib = static_library('base', 'status.cc', 'long.cc')" >"$tree/src/base/meson.build"
+echo '#include "schedule/schedule.h"' >"$tree/src/base/status.cc"
+echo 'int x = getenv("X") != nullptr;  ' >>"$tree/src/base/status.cc"
+printf '\tint y;\n// TO%s: later\n' DO >>"$tree/src/base/status.cc"
+echo 'int z;' >"$tree/src/schedule/schedule.h"
+echo 'int forgotten;' >"$tree/src/executor/forgotten.cc"
+{ echo 'int f() {'; for i in $(seq 80); do echo "  g($i);"; done; echo '}'; } >"$tree/src/base/long.cc"
+for _ in $(seq 500); do echo 'int many();'; done >>"$tree/src/base/long.cc"
+if output=$(python3 "$tidy" "$tree"); then
+  echo "defects were accepted: $output"
+  exit 1
+fi
+for finding in 'may not include' 'getenv outside' 'space at the end' 'tab' 'unfinished' 'is in no meson.build' \
+  'a function of 82 lines' '582 lines'; do
+  if ! grep -q "$finding" <<<"$output"; then
+    echo "not found: $finding in: $output"
+    exit 1
+  fi
+done
