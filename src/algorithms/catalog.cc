@@ -94,10 +94,11 @@ void leaders_doubling(Builder& b, const World& w) {
 }
 
 const AlgorithmEntry kCatalog[] = {
-    {"direct", kAllReduce, always, shape<kAllReduce, one>, direct_once, costs::direct_all_reduce, "a + (n-1) B (b+g)"},
+    {"direct", kAllReduce, always, shape<kAllReduce, one>, direct_once, costs::direct_all_reduce,
+     "a + (n-2) o + (n-1) B (b+g)"},
     {"direct_two_phase", kAllReduce, always, shape<kAllReduce, per_rank>,
      [](Builder& b, const World&) { direct_two_phase_all_reduce(b, everyone(b), all(b), kYes); },
-     costs::direct_two_phase_all_reduce, "2 a + (n-1)/n B (2b+g)"},
+     costs::direct_two_phase_all_reduce, "2 a + 2 (n-2) o + (n-1)/n B (2b+g)"},
     {"recursive_doubling", kAllReduce, always, shape<kAllReduce, one>, recursive_doubling, costs::doubling_all_reduce,
      "log2(p) (a + B (b+g)) + [n != p] (2 a + B (2b+g))"},
     {"halving_doubling", kAllReduce, always, shape<kAllReduce, per_folded>,
@@ -119,7 +120,7 @@ const AlgorithmEntry kCatalog[] = {
 
     {"direct", kReduceScatter, always, shape<kReduceScatter, per_rank>,
      [](Builder& b, const World&) { direct_reduce_scatter(b, everyone(b), blocks(b), kYes); },
-     costs::direct_reduce_scatter, "a + (n-1)/n B (b+g)"},
+     costs::direct_reduce_scatter, "a + (n-2) o + (n-1)/n B (b+g)"},
     {"recursive_halving", kReduceScatter, always, shape<kReduceScatter, per_rank>,
      [](Builder& b, const World&) { halving_reduce_scatter(b, everyone(b), all(b), kYes); },
      costs::halving_reduce_scatter, "log2(p) a + (p-1)/p B (b+g) + [n != p] (2 a + B (b+g) + B/n b)"},
@@ -132,7 +133,7 @@ const AlgorithmEntry kCatalog[] = {
 
     {"direct", kAllGather, always, shape<kAllGather, per_rank>,
      [](Builder& b, const World&) { direct_all_gather(b, everyone(b), blocks(b)); }, costs::direct_all_gather,
-     "a + (n-1)/n B b"},
+     "a + (n-2) o + (n-1)/n B b"},
     {"bruck", kAllGather, always, shape<kAllGather, per_rank>,
      [](Builder& b, const World&) { bruck_all_gather(b, everyone(b), all(b)); }, costs::bruck_all_gather,
      "ceil(log2 n) a + (n-1)/n B b"},
@@ -145,7 +146,7 @@ const AlgorithmEntry kCatalog[] = {
 
     {"direct", kBroadcast, always, shape<kBroadcast, one>,
      [](Builder& b, const World&) { direct_broadcast(b, everyone(b), root(b), all(b)); }, costs::direct_broadcast,
-     "a + (n-1) B b"},
+     "a + (n-2) o + (n-1) B b"},
     {"binomial", kBroadcast, always, shape<kBroadcast, one>,
      [](Builder& b, const World&) { binomial_broadcast(b, everyone(b), root(b), all(b)); }, costs::binomial_broadcast,
      "ceil(log2 n) (a + B b)"},
@@ -164,7 +165,7 @@ const AlgorithmEntry kCatalog[] = {
 
     {"direct", kReduce, always, shape<kReduce, one>,
      [](Builder& b, const World&) { direct_reduce(b, everyone(b), root(b), all(b), kYes); }, costs::direct_reduce,
-     "a + (n-1) B (b+g)"},
+     "a + (n-2) o + (n-1) B (b+g)"},
     {"binomial", kReduce, always, shape<kReduce, one>,
      [](Builder& b, const World&) { binomial_reduce(b, everyone(b), root(b), all(b), kYes); }, costs::binomial_reduce,
      "ceil(log2 n) (a + B (b+g))"},
@@ -182,7 +183,7 @@ const AlgorithmEntry kCatalog[] = {
      costs::hierarchical_chain_reduce, "chain inside hosts + chain between hosts"},
 
     // A barrier is an all-reduce of nothing.
-    {"direct", kBarrier, always, shape<kBarrier, one>, direct_once, costs::direct_all_reduce, "a"},
+    {"direct", kBarrier, always, shape<kBarrier, one>, direct_once, costs::direct_all_reduce, "a + (n-2) o"},
     {"recursive_doubling", kBarrier, always, shape<kBarrier, one>, recursive_doubling, costs::doubling_all_reduce,
      "log2(p) a + [n != p] 2 a"},
     {"binomial", kBarrier, always, shape<kBarrier, one>, binomial_both, costs::binomial_all_reduce, "2 ceil(log2 n) a"},

@@ -19,13 +19,16 @@ struct World {
   Hosts hosts;
 };
 
-// The links for the cost model: a message of B bytes takes alpha + B beta.
+// The links for the cost model: a message of B bytes takes alpha + B beta, and while it is on its way its
+// sender and its receiver can handle others, one every `message`.
 struct LinkCosts {
   double intra_alpha_us = 0.5;
   double intra_beta_us_per_byte = 1e-4;
   double inter_alpha_us = 5.0;
   double inter_beta_us_per_byte = 1e-3;
   double gamma_us_per_byte = 5e-5;  // combining two values
+  double intra_message_us = 0.1;
+  double inter_message_us = 1.0;
 };
 
 struct AlgorithmEntry {
@@ -38,7 +41,9 @@ struct AlgorithmEntry {
   void (*generate)(Builder&, const World&);
   // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
   double (*cost_us)(const World&, double bytes, const LinkCosts&);
-  const char* formula;  // of cost_us on one host: B bytes, n ranks, p the largest power of two <= n
+  // Of cost_us on one host, n > 1: B bytes, n ranks, p the largest power of two <= n; a = alpha, b = beta,
+  // g = gamma, o = message.
+  const char* formula;
 };
 
 // Static; entries of one collective stand together. Any thread.

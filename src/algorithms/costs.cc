@@ -15,35 +15,45 @@ struct Level {
   double beta;         // where one member of a host uses the link at a time
   double shared_beta;  // where all do
   double gamma;
+  double message;  // from one message to the next, where many are under way
 
   [[nodiscard]] double others() const { return n - 1; }
   [[nodiscard]] double rounds() const { return ceil_log2(n); }
 };
 
+Level shared_memory(int n, const LinkCosts& k) {
+  const double beta = k.intra_beta_us_per_byte;
+  return {n, k.intra_alpha_us, beta, beta, k.gamma_us_per_byte, k.intra_message_us};
+}
+
+// `sharing` members of a host use its link at once.
+Level network(int n, double sharing, const LinkCosts& k) {
+  const double beta = k.inter_beta_us_per_byte;
+  return {n, k.inter_alpha_us, beta, beta * sharing, k.gamma_us_per_byte, k.inter_message_us};
+}
+
 Level flat(const World& w, const LinkCosts& k) {
-  if (w.hosts.size() <= 1) {
-    return {w.ranks, k.intra_alpha_us, k.intra_beta_us_per_byte, k.intra_beta_us_per_byte, k.gamma_us_per_byte};
-  }
-  const auto sharing = static_cast<double>(largest_host(w.hosts));
-  return {w.ranks, k.inter_alpha_us, k.inter_beta_us_per_byte, k.inter_beta_us_per_byte * sharing, k.gamma_us_per_byte};
+  if (w.hosts.size() <= 1) return shared_memory(w.ranks, k);
+  return network(w.ranks, static_cast<double>(largest_host(w.hosts)), k);
 }
 
 Level inside_hosts(const World& w, const LinkCosts& k) {
-  const int n = w.hosts.empty() ? w.ranks : static_cast<int>(largest_host(w.hosts));
-  return {n, k.intra_alpha_us, k.intra_beta_us_per_byte, k.intra_beta_us_per_byte, k.gamma_us_per_byte};
+  return shared_memory(w.hosts.empty() ? w.ranks : static_cast<int>(largest_host(w.hosts)), k);
 }
 
 Level between_hosts(const World& w, const LinkCosts& k) {
-  const int n = std::max(1, static_cast<int>(w.hosts.size()));
-  return {n, k.inter_alpha_us, k.inter_beta_us_per_byte, k.inter_beta_us_per_byte, k.gamma_us_per_byte};
+  return network(std::max(1, static_cast<int>(w.hosts.size())), 1, k);
 }
 
 double ring(const Level& l, double bytes, double gamma) {
   return l.others() * (l.alpha + bytes / l.n * (l.beta + gamma));
 }
+// A message to, or from, each of the others at once, without its bytes.
+double burst(const Level& l) {
+  return l.n == 1 ? 0 : l.alpha + (l.n - 2) * l.message;
+}
 double direct_scatter(const Level& l, double bytes, double gamma) {
-  if (l.n == 1) return 0;
-  return l.alpha + l.others() * bytes / l.n * (l.shared_beta + gamma);
+  return burst(l) + l.others() * bytes / l.n * (l.shared_beta + gamma);
 }
 double binomial(const Level& l, double bytes, double gamma) {
   return l.rounds() * (l.alpha + bytes * (l.beta + gamma));
@@ -135,8 +145,7 @@ double double_tree_all_reduce(const World& w, double bytes, const LinkCosts& k) 
 
 double direct_all_reduce(const World& w, double bytes, const LinkCosts& k) {
   const Level l = flat(w, k);
-  if (l.n == 1) return 0;
-  return l.alpha + l.others() * bytes * (l.shared_beta + l.gamma);
+  return burst(l) + l.others() * bytes * (l.shared_beta + l.gamma);
 }
 double direct_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
   return direct_scatter(flat(w, k), bytes, k.gamma_us_per_byte);
@@ -149,11 +158,11 @@ double direct_two_phase_all_reduce(const World& w, double bytes, const LinkCosts
 }
 double direct_broadcast(const World& w, double bytes, const LinkCosts& k) {
   const Level l = flat(w, k);
-  return l.n == 1 ? 0 : l.alpha + l.others() * bytes * l.beta;
+  return burst(l) + l.others() * bytes * l.beta;
 }
 double direct_reduce(const World& w, double bytes, const LinkCosts& k) {
   const Level l = flat(w, k);
-  return l.n == 1 ? 0 : l.alpha + l.others() * bytes * (l.beta + l.gamma);
+  return burst(l) + l.others() * bytes * (l.beta + l.gamma);
 }
 
 double hierarchical_all_reduce(const World& w, double bytes, const LinkCosts& k) {

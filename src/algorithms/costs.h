@@ -1,6 +1,8 @@
-// The cost model: time of each algorithm in terms of alpha (per message), beta (per byte on a link) and
-// gamma (per byte combined). Hockney: The communication challenge for MPP, Parallel Computing 20 (1994),
-// with gamma as in Thakur, Rabenseifner, Gropp 2005.
+// The cost model: time of each algorithm in terms of alpha (per message), beta (per byte on a link), gamma
+// (per byte combined) and, where a member has many messages under way at once, `message` (from one to the
+// next). Hockney: The communication challenge for MPP, Parallel Computing 20 (1994), with gamma as in
+// Thakur, Rabenseifner, Gropp 2005, and LogP's gap between messages: Culler et al., LogP: towards a
+// realistic model of parallel computation, PPoPP 1993.
 //
 // Algorithms that know no hosts are charged the slowest link in every round, and where all members of a
 // host cross to other hosts at once, they share that link. Combining overlaps nothing.

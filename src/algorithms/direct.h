@@ -4,10 +4,10 @@
 // Chan, Heimlich, Purkayastha, van de Geijn: Collective communication: theory, practice, and experience,
 // Concurrency Comput. 19 (2007), section 5 (cost of direct exchanges as lower bounds).
 //
-// Cost, where a member's messages follow each other on its link: reduce-scatter (n-1) (alpha + B/n beta +
-// B/n gamma); all-gather the same without gamma; two-phase all-reduce their sum; one-phase all-reduce
-// (n-1) (alpha + B beta + B gamma); broadcast and reduce (n-1) (alpha + B beta [+ B gamma]).
-// alpha is paid once where the messages overlap; the model in catalog.cc takes that into account.
+// Cost, where o is the time from one message to the next that a member sends while the first is still
+// under way: reduce-scatter alpha + (n-2) o + (n-1)/n B (beta + gamma); all-gather the same without gamma;
+// two-phase all-reduce their sum; one-phase all-reduce alpha + (n-2) o + (n-1) B (beta + gamma); broadcast
+// and reduce the same, broadcast without gamma.
 #pragma once
 
 #include "algorithms/group.h"

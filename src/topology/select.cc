@@ -50,9 +50,12 @@ LinkCosts link_costs(const Conditions& c) {
   // processor costs a switch of context.
   costs.intra_alpha_us = !c.shared_memory ? 15.0 : c.crowded ? 2.0 : 0.3;
   costs.intra_beta_us_per_byte = !c.shared_memory ? 4e-4 : 1e-4;
+  // Ranks that share processors do their work for messages one after another.
+  costs.intra_message_us = !c.shared_memory ? 4.0 : c.crowded ? 0.2 : 0.1;
   costs.gamma_us_per_byte = 3e-5;
   costs.inter_alpha_us = 20.0;
   costs.inter_beta_us_per_byte = 4e-4;
+  costs.inter_message_us = 4.0;
   return costs;
 }
 

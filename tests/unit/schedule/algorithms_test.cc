@@ -98,6 +98,27 @@ TEST_CASE("the model knows the trade between rounds and bytes") {
   CHECK(std::abs(ring - (2 * 3 + 0.75 * 4e6 * (2e-3 + 1e-4))) < 1e-6);
 }
 
+TEST_CASE("direct algorithms pay for every message, and are for few ranks and few bytes") {
+  const auto cost = [](Collective c, const char* name, int n, double bytes) {
+    return find(c, name)->cost_us(World{n, {}}, bytes, LinkCosts{});
+  };
+  const LinkCosts k;
+  for (const Collective c : {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce, Collective::kBarrier,
+                             Collective::kReduceScatter, Collective::kAllGather}) {
+    INFO(name_of(c));
+    CHECK(cost(c, "direct", 1, 0) == 0);
+    CHECK(std::abs(cost(c, "direct", 2, 0) - k.intra_alpha_us) < 1e-9);
+    CHECK(std::abs(cost(c, "direct", 12, 0) - (k.intra_alpha_us + 10 * k.intra_message_us)) < 1e-9);
+  }
+  const double two_phase = cost(Collective::kAllReduce, "direct_two_phase", 12, 0);
+  CHECK(std::abs(two_phase - 2 * (k.intra_alpha_us + 10 * k.intra_message_us)) < 1e-9);
+  const auto all_reduce = [&](const char* name, int n, double b) { return cost(Collective::kAllReduce, name, n, b); };
+  CHECK(all_reduce("direct", 4, 8) < all_reduce("recursive_doubling", 4, 8));
+  CHECK(all_reduce("direct", 64, 8) > all_reduce("recursive_doubling", 64, 8));
+  CHECK(all_reduce("direct", 4, 1e6) > all_reduce("direct_two_phase", 4, 1e6));
+  CHECK(all_reduce("ring", 256, 64e6) < all_reduce("direct", 256, 64e6));
+}
+
 TEST_CASE("between hosts, hierarchical algorithms send the vector across once") {
   World w{8, {{0, 1, 2, 3}, {4, 5, 6, 7}}};
   const AlgorithmEntry& entry = *find(Collective::kAllReduce, "hierarchical");

@@ -21,7 +21,10 @@ expect() {
 
 expect 0 'verify ' --help
 expect 0 '--max-ranks' verify --help
+expect 0 'Exit status' verify --help
 expect 0 '--hosts' schedule --help
+expect 0 'broadcast: .*double_tree' schedule --help
+expect 0 'time a + (n-2) o' schedule direct
 expect 0 '^total ' verify --max-ranks 6
 expect 0 '^all_gather *bruck *3 ' verify --max-ranks 3 --algorithm bruck
 expect 0 '^reduce *chain *6 ' verify --max-ranks 3 --collective reduce
