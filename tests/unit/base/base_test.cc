@@ -1,0 +1,75 @@
+// Status, the failure state, and the settings from the environment.
+#include <cerrno>
+#include <cstdlib>
+
+#include "base/config.h"
+#include "base/failure.h"
+#include "base/types.h"
+#include "catch_compat.h"
+
+namespace tutti::test {
+
+TEST_CASE("a status keeps its code and gathers context") {
+  REQUIRE(Status::ok().is_ok());
+  REQUIRE(Status::ok().with_context("here").is_ok());
+  const Status s = Status::system("open", ENOENT).with_context("here");
+  REQUIRE(s.code() == Code::kSystemError);
+  REQUIRE(s.message().find("here: open") == 0);
+  Status copy = s;
+  REQUIRE(copy.message() == s.message());
+  copy = Status::ok();
+  REQUIRE(copy.is_ok());
+  REQUIRE_FALSE(s.is_ok());
+}
+
+TEST_CASE("the first failure wins") {
+  FailureState state;
+  REQUIRE_FALSE(state.failed());
+  REQUIRE(state.fail(Status::remote("rank 3")));
+  REQUIRE_FALSE(state.fail(Status::timeout("late")));
+  REQUIRE(state.failed());
+  REQUIRE(state.status().code() == Code::kRemoteError);
+  REQUIRE_FALSE(state.departed(2));
+  state.set_departed(2);
+  REQUIRE(state.any_departed());
+  REQUIRE(state.departed(2));
+  REQUIRE_FALSE(state.departed(1));
+}
+
+TEST_CASE("integers are read whole or not at all") {
+  REQUIRE(parse_integer("12", 0, 20) == 12);
+  REQUIRE(parse_integer("-3", -5, 20) == -3);
+  for (const char* bad : {"", " 1", "1 ", "0x1", "21", "-1", "99999999999999999999", "1.5"}) {
+    INFO(bad);
+    REQUIRE_FALSE(parse_integer(bad, 0, 20).has_value());
+  }
+}
+
+TEST_CASE("settings come from the environment and unreadable ones are refused") {
+  ::setenv("TUTTI_PORT_RANGE", "4000-4010", 1);
+  ::setenv("TUTTI_TIMEOUT_MS", "77", 1);
+  auto settings = settings_from_environment();
+  REQUIRE(settings.is_ok());
+  REQUIRE(settings->port_low == 4000);
+  REQUIRE(settings->port_high == 4010);
+  REQUIRE(settings->timeout_ms == 77);
+  for (const char* bad : {"0-5", "9-8", "1-65536", "-", "a-b", "1-2-3"}) {
+    ::setenv("TUTTI_PORT_RANGE", bad, 1);
+    INFO(bad);
+    const auto refused = settings_from_environment();
+    REQUIRE_FALSE(refused.is_ok());
+    REQUIRE(refused.status().code() == Code::kInvalidUsage);
+    REQUIRE(refused.status().message().find("TUTTI_PORT_RANGE") != std::string::npos);
+  }
+  ::unsetenv("TUTTI_PORT_RANGE");
+  ::unsetenv("TUTTI_TIMEOUT_MS");
+}
+
+TEST_CASE("sizes of datatypes") {
+  REQUIRE(size_of(DataType::kInt8) == 1);
+  REQUIRE(size_of(DataType::kBfloat16) == 2);
+  REQUIRE(size_of(DataType::kFloat64) == 8);
+  REQUIRE(size_of(static_cast<DataType>(200)) == 0);
+}
+
+}  // namespace tutti::test
