@@ -45,8 +45,9 @@ Level between_hosts(const World& w, const LinkCosts& k) {
   return network(std::max(1, static_cast<int>(w.hosts.size())), 1, k);
 }
 
+// What a ring combines it sends on in the same pass over the bytes; only the last combination stands alone.
 double ring(const Level& l, double bytes, double gamma) {
-  return l.others() * (l.alpha + bytes / l.n * (l.beta + gamma));
+  return l.others() * (l.alpha + bytes / l.n * l.beta) + (l.n == 1 ? 0 : bytes / l.n * gamma);
 }
 // A message to, or from, each of the others at once, without its bytes.
 double burst(const Level& l) {

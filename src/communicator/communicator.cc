@@ -44,7 +44,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
   topology::Conditions conditions;
   const Membership& m = comm->membership_;
   conditions.shared_memory = std::any_of(m.hosts.begin(), m.hosts.end(), [](const auto& h) { return h.size() > 1; });
-  conditions.crowded = m.any_crowded;
+  conditions.load = m.load;
   conditions.threads = m.one_process;
   comm->plans_ = std::make_unique<Plans>(m, comm->link_maker_.get(), *comm->failure_, *comm->waiter_,
                                          settings.timeout_ms, conditions);

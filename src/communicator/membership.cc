@@ -55,7 +55,8 @@ bool may_share_memory(const PeerInfo& a, const PeerInfo& b, const Transports& t)
   return t.shm && a.same_machine(b) && (!t.shm_within_namespace_only || a.network_namespace == b.network_namespace);
 }
 
-bool machine_crowded(const std::vector<PeerInfo>& peers, const PeerInfo& of) {
+// Ranks per processor on the machine of `of`.
+double machine_load(const std::vector<PeerInfo>& peers, const PeerInfo& of) {
   CpuMask cpus;
   std::size_t ranks = 0;
   for (const PeerInfo& p : peers) {
@@ -63,7 +64,7 @@ bool machine_crowded(const std::vector<PeerInfo>& peers, const PeerInfo& of) {
     cpus |= mask_from_text(setting(p, "cpus"));
     ++ranks;
   }
-  return ranks > std::max<std::size_t>(1, cpus.count());
+  return static_cast<double>(ranks) / static_cast<double>(std::max<std::size_t>(1, cpus.count()));
 }
 
 }  // namespace
@@ -116,9 +117,10 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
       host->push_back(p.rank);
     }
   }
-  m.crowded = machine_crowded(m.peers, m.peers[static_cast<std::size_t>(rank)]);
-  m.any_crowded =
-      std::any_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return machine_crowded(m.peers, p); });
+  m.crowded = machine_load(m.peers, m.peers[static_cast<std::size_t>(rank)]) > 1;
+  for (const std::vector<int>& host : m.hosts) {
+    m.load = std::max(m.load, machine_load(m.peers, m.peers[static_cast<std::size_t>(host[0])]));
+  }
   m.one_process =
       std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });
   m.algorithm = setting(m.peers[0], "algorithm");

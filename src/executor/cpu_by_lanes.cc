@@ -18,7 +18,7 @@ constexpr std::size_t kStreamingBytes = 8 * 1024 * 1024;
 constexpr std::size_t kLine = 64;
 
 bool would_lend(const transport::LaneTraits& traits, const transport::Source& source, std::size_t n) {
-  return traits.maps_source && n >= traits.lend_bytes && (traits.maps_any_source || source.region != 0);
+  return n >= traits.lend_any_bytes || (n >= traits.lend_bytes && source.region != 0);
 }
 
 }  // namespace
@@ -151,6 +151,11 @@ bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState&
 bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state, std::size_t limit) {
   const transport::Source& source = op_->buffers[static_cast<int>(step.source)];
   transport::SendLane& out = lane.link->send();
+  // What will be lent goes in loans worth their while: better to wait for more of it than to copy little.
+  if (limit < state.size && would_lend(out.traits(), source, state.size) &&
+      !would_lend(out.traits(), source, limit - state.done)) {
+    return false;
+  }
   const std::size_t n = out.push(op_->print, source, state.begin + state.done, limit - state.done);
   state.done += n;
   return n > 0;
@@ -186,12 +191,11 @@ bool CpuExecutor::local_some(const Step& step, StepState& state, std::size_t lim
 
 bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit) {
   const Step& step = op_->plan->schedule.steps[index];
-  const Forward& forward = op_->plan->forward[index];
   transport::RecvLane& in = lane.link->recv();
   const std::size_t offset = state.begin + state.done;
   const std::size_t wanted = limit - state.done;
   transport::RecvLane::View view;
-  if (step.kind == StepKind::kRecv && forward.send == kNone && !in.traits().slots) {
+  if (step.kind == StepKind::kRecv && in.traits().pulls && !forwards_in_slots(index, state.size)) {
     const std::size_t n = in.pull(target_of(*op_, step) + offset, wanted, &view.print);
     if (n > 0) {
       state.done += n;
@@ -206,11 +210,21 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   }
   if (op_->plan->fold[index].reduce != kNone && fold_some(lane, index, state, view, n)) return true;
   bool moved = false;
-  if (forward.send != kNone && forward_some(lane, index, state, view, n, &moved)) return moved;
+  if (forwards_in_slots(index, state.size) && forward_some(lane, index, state, view, n, &moved)) return moved;
   store(*op_, step, offset, view.data, n, streaming_ && step.target == Buffer::kOutput);
   in.consume(n);
   state.done += n;
   return true;
+}
+
+// Whether what the step receives is best handed on through an outgoing slot: it is forwarded, and the
+// forwarding send would not lend the stored value instead.
+bool CpuExecutor::forwards_in_slots(std::uint32_t index, std::size_t bytes) const {
+  const Forward& forward = op_->plan->forward[index];
+  if (forward.send == kNone) return false;
+  const transport::Source& stored = op_->buffers[static_cast<int>(op_->plan->schedule.steps[index].target)];
+  const transport::LaneTraits& out = op_->plan->lanes[forward.lane].link->send().traits();
+  return out.slots && !would_lend(out, stored, bytes);
 }
 
 // Combines what has arrived with the local operand at once, if the step behind may write that far.
@@ -248,13 +262,11 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send || send.done != state.done) return false;
   transport::SendLane& out = out_lane.link->send();
   const Step& step = op_->plan->schedule.steps[index];
-  const transport::Source& source = op_->buffers[static_cast<int>(step.target)];
-  if (would_lend(out.traits(), source, state.size)) return false;
   const std::span<std::byte> room = out.reserve(n);
   if (room.empty()) {
     // Rather wait for a slot than go through memory; but never for ever: when nothing at all moves,
     // the value is stored, which needs no slot.
-    return out.traits().slots && !waiter_.stalled();
+    return !waiter_.stalled();
   }
   n = op_->whole(std::min(n, room.size()));
   const std::size_t offset = state.begin + state.done;

@@ -15,7 +15,9 @@ Status CpuExecutor::run(const Operation& op) {
   const std::uint32_t parts = plan.schedule.shape.chunks_per_block();
   const std::size_t block_bytes = op.block_elements * op.element_bytes;
   const std::size_t chunk_bytes = parts == 1 ? block_bytes : block_bytes / parts + 128;
-  if (chunk_bytes * plan.max_step_chunks <= plan.in_order_bytes && chunk_bytes <= plan.slice_chunk_bytes) {
+  const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
+  const std::size_t in_order_bytes = in_region ? plan.in_order_region_bytes : plan.in_order_bytes;
+  if (chunk_bytes * plan.max_step_chunks <= in_order_bytes && chunk_bytes <= plan.slice_chunk_bytes) {
     return run_in_order(op);
   }
   return run_by_lanes(op);

@@ -60,6 +60,7 @@ class CpuExecutor final : public Executor, private Waiting {
   bool receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit);
   bool forward_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                     std::size_t n, bool* moved);
+  [[nodiscard]] bool forwards_in_slots(std::uint32_t index, std::size_t bytes) const;
   bool fold_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                  std::size_t n);
   bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);

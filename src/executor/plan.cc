@@ -65,6 +65,10 @@ void find_forwards(Plan* plan) {
   }
 }
 
+std::size_t below(std::size_t bytes) {
+  return bytes == 0 ? 0 : bytes - 1;
+}
+
 void find_folds(Plan* plan) {
   const Schedule& schedule = plan->schedule;
   plan->fold.resize(schedule.steps.size());
@@ -109,16 +113,16 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   find_forwards(plan.get());
   find_folds(plan.get());
   write_in_order(plan.get());
-  plan->in_order_bytes = SIZE_MAX;
+  plan->in_order_bytes = plan->in_order_region_bytes = SIZE_MAX;
   for (const Lane& lane : plan->lanes) {
     if (lane.link == nullptr || !lane.sends) continue;
     const transport::LaneTraits& traits = lane.link->send().traits();
     plan->in_order_bytes = std::min(plan->in_order_bytes, std::min(traits.piece_bytes, traits.capacity_bytes));
     // In order, nothing watches what the peer still reads: stay below what would be lent.
-    if (traits.maps_source)
-      plan->in_order_bytes =
-          std::min(plan->in_order_bytes, traits.lend_bytes - std::min<std::size_t>(1, traits.lend_bytes));
+    plan->in_order_bytes = std::min(plan->in_order_bytes, below(traits.lend_any_bytes));
+    plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, below(traits.lend_bytes));
   }
+  plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, plan->in_order_bytes);
   for (const Step& s : plan->schedule.steps) {
     plan->max_step_chunks = std::max<std::uint32_t>(plan->max_step_chunks, s.chunks);
   }

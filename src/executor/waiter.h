@@ -70,7 +70,7 @@ class Waiter {
  private:
   // The first looks cost nothing but themselves: a pause takes longer than a cache miss.
   static constexpr std::uint32_t kHotSpins = 256;
-  static constexpr std::uint32_t kSpins = 2000;
+  static constexpr std::uint32_t kSpins = 500;
   static constexpr std::int64_t kYieldNs = 2'000'000;
   static constexpr int kMaxSleepMs = 50;
 

@@ -46,13 +46,14 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
 
 LinkCosts link_costs(const Conditions& c) {
   LinkCosts costs;
-  // Measured on one machine; only the ratios decide. A message between ranks that must share a
-  // processor costs a switch of context.
-  costs.intra_alpha_us = !c.shared_memory ? 15.0 : c.crowded ? 2.0 : 0.3;
-  costs.intra_beta_us_per_byte = !c.shared_memory ? 4e-4 : 1e-4;
-  // Ranks that share processors do their work for messages one after another.
-  costs.intra_message_us = !c.shared_memory ? 4.0 : c.crowded ? 0.2 : 0.1;
-  costs.gamma_us_per_byte = 3e-5;
+  // Fitted to all-reduces of 2, 4 and 8 ranks on two processors; only the ratios decide. alpha is that of
+  // messages of some KiB, where algorithms part ways; below, fewest rounds win whatever it is. Ranks that
+  // share a processor take turns: bytes cost each of them as many times as they are, messages a switch.
+  const bool crowded = c.load > 1;
+  costs.intra_alpha_us = crowded ? 0.6 * c.load : 1.6;
+  costs.intra_message_us = crowded ? 0.2 : 0.4;
+  costs.intra_beta_us_per_byte = 7e-5 * c.load;
+  costs.gamma_us_per_byte = 4e-5 * c.load;
   costs.inter_alpha_us = 20.0;
   costs.inter_beta_us_per_byte = 4e-4;
   costs.inter_message_us = 4.0;

@@ -39,10 +39,12 @@ enum class Domain : std::uint8_t { kHost, kDevice };
 struct LaneTraits {
   const char* transport = "";  // "shm", "tcp", ...
   Domain domain = Domain::kHost;
-  bool slots = false;              // reserve()/commit() work
-  bool maps_source = false;        // push() may lend the source's memory to the peer: see completed()
-  bool maps_any_source = false;    // with maps_source: not only memory with a region
-  std::size_t lend_bytes = 0;      // with maps_source: pushes of less are always copied
+  bool slots = false;  // reserve()/commit() work
+  bool pulls = false;  // pull() may save a copy
+  // push() of at least this many bytes lends the source's memory to the peer instead of copying it (see
+  // completed()): memory with a region, and any memory. SIZE_MAX: never.
+  std::size_t lend_bytes = SIZE_MAX;
+  std::size_t lend_any_bytes = SIZE_MAX;
   std::size_t piece_bytes = 0;     // preferred piece; a message of up to this size is taken whole
   std::size_t capacity_bytes = 0;  // what push() takes before the peer consumes, at least one piece
   double latency_us = 0;           // of a small message, one way
@@ -104,8 +106,7 @@ class RecvLane {
   // REQUIRES: n <= the size of the last view.
   virtual void consume(std::size_t n) = 0;
   // Receives up to n bytes straight into user memory, where the transport can save a copy so. Returns
-  // the number written; 0 if nothing has arrived, and always 0 for transports without a shorter way
-  // (traits().slots or mapped memory), where peek() and a copy are as short. The fingerprint of the
+  // the number written; 0 if nothing has arrived, or if peek() and a copy are as short. The fingerprint of the
   // bytes is stored in *print.
   virtual std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) = 0;
 

@@ -40,13 +40,10 @@ inline void copy_inline(std::byte* target, const std::byte* source, std::size_t 
   }
 }
 
-LaneTraits shm_traits(bool lends, bool lends_all) {
+LaneTraits shm_traits() {
   LaneTraits t;
   t.transport = "shm";
   t.slots = true;
-  t.maps_source = lends;
-  t.maps_any_source = lends_all;
-  t.lend_bytes = kLendBytes;
   t.piece_bytes = kSlotBytes;
   t.capacity_bytes = kSlots * kSlotBytes;
   t.latency_us = 0.2;
@@ -81,7 +78,9 @@ struct LinkState {
 class ShmSendLane final : public SendLane {
  public:
   explicit ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->lane[link->side]) {
-    traits_ = shm_traits(link->same_process || link->regions != nullptr, link->same_process);
+    traits_ = shm_traits();
+    if (link->same_process) traits_.lend_any_bytes = kLendBytes;
+    if (link->regions != nullptr) traits_.lend_bytes = kLendBytes;
   }
 
   std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override {
@@ -187,7 +186,7 @@ class ShmSendLane final : public SendLane {
 class ShmRecvLane final : public RecvLane {
  public:
   explicit ShmRecvLane(LinkState* link) : link_(link), slots_(link->memory->lane[1 - link->side]) {
-    traits_ = shm_traits(false, false);
+    traits_ = shm_traits();
   }
 
   View peek(std::size_t /*want*/) override {

@@ -36,6 +36,10 @@ Status closed_by(int rank) {
   return Status::remote("rank " + std::to_string(rank) + ": simulated link closed");
 }
 
+bool lends(const LaneTraits& traits) {
+  return traits.lend_any_bytes == 0;
+}
+
 class SimSend final : public SendLane {
  public:
   SimSend(Wire& wire, std::size_t side, const LaneTraits& traits) : wire_(wire), side_(side) { traits_ = traits; }
@@ -48,7 +52,7 @@ class SimSend final : public SendLane {
     segment.print = print;
     segment.size = took;
     const std::byte* const from = source.base + offset;
-    if (traits_.maps_source) {
+    if (lends(traits_)) {
       segment.lent = from;
     } else {
       segment.copy.assign(from, from + took);
@@ -80,7 +84,7 @@ class SimSend final : public SendLane {
 
   std::uint64_t completed() override {
     const std::lock_guard lock(wire_.mutex);
-    return traits_.maps_source ? pipe().consumed : taken_;
+    return lends(traits_) ? pipe().consumed : taken_;
   }
 
   // As with a socket, that the peer has closed is an error for who still wants to send, not for a lane
@@ -141,7 +145,7 @@ class SimRecv final : public RecvLane {
   // Has no shorter way; lent memory and copies are read through peek(), except that lanes without slots
   // offer it so that both ways of receiving meet the adversary.
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override {
-    if (traits_.slots || traits_.maps_source) return 0;
+    if (traits_.slots || lends(traits_)) return 0;
     const std::lock_guard lock(wire_.mutex);
     const View view = look(n);
     const std::size_t size = std::min(n, view.size);
@@ -258,7 +262,8 @@ std::unique_ptr<Link> make_end(std::shared_ptr<Wire> wire, std::size_t side, con
                                bool recv_slots) {
   LaneTraits traits;
   traits.transport = "sim";
-  traits.maps_source = options.maps_source;
+  if (options.maps_source) traits.lend_bytes = traits.lend_any_bytes = 0;
+  traits.pulls = true;
   traits.piece_bytes = options.piece_bytes;
   traits.capacity_bytes = options.capacity_bytes;
   traits.latency_us = 1;

@@ -31,6 +31,7 @@ std::vector<int> raw(const std::vector<UniqueFd>& streams) {
 LaneTraits make_traits(const Options& options) {
   LaneTraits traits;
   traits.transport = "tcp";
+  traits.pulls = true;
   traits.piece_bytes = kPieceBytes;
   traits.capacity_bytes = kPieceBytes;
   traits.latency_us = options.latency_us;
