@@ -13,6 +13,20 @@ using transport::shm::RegionRegistry;
 // Smaller buffers are never lent, so their region is not looked up.
 constexpr std::size_t kLookUpBytes = 4096;
 
+// A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
+// executor/executor.h).
+inline transport::Source bind(const void* base, std::size_t bytes, std::size_t shift_bytes) {
+  transport::Source source;
+  source.base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - shift_bytes);
+  source.size = shift_bytes + bytes;
+  if (bytes >= kLookUpBytes) {
+    const RegionRegistry::Place place = RegionRegistry::instance().find(base, bytes);
+    source.region = place.region;
+    source.region_offset = place.offset - shift_bytes;
+  }
+  return source;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
@@ -234,19 +248,6 @@ Status Communicator::execute_plan(const Call& call, std::size_t bytes) {
     op.divisor = call.op == ReduceOp::kAvg ? static_cast<std::size_t>(ranks()) : 0;
   }
   return executor_->run(op);
-}
-
-// `shift_bytes`: how far into the vector the buffer begins (see executor/executor.h).
-transport::Source Communicator::bind(const void* base, std::size_t bytes, std::size_t shift_bytes) const {
-  transport::Source source;
-  source.base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - shift_bytes);
-  source.size = shift_bytes + bytes;
-  if (bytes >= kLookUpBytes) {
-    const RegionRegistry::Place place = RegionRegistry::instance().find(base, bytes);
-    source.region = place.region;
-    source.region_offset = place.offset - shift_bytes;
-  }
-  return source;
 }
 
 // Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost

@@ -83,7 +83,6 @@ class Communicator {
   Status execute(const Call& call);
   Status execute_plan(const Call& call, std::size_t bytes);
   Status fail(const Call& call, Status status);
-  transport::Source bind(const void* base, std::size_t bytes, std::size_t shift_bytes) const;
   Status ensure_scratch(std::size_t bytes);
   std::shared_ptr<Completion> queue(const Call& call, Stream* stream);
   void run_queue();

@@ -21,7 +21,8 @@ long membarrier(int command) {
 Result<Doorbell> Doorbell::create() {
   UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fd.valid()) return Status::system("eventfd", errno);
-  (void)heavy_fence_works();  // registers this process before any peer sleeps on it
+  // Again, for a process that was forked after the library was loaded.
+  if (heavy_fence_works()) (void)membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
   return Doorbell(std::move(fd));
 }
 
@@ -35,10 +36,7 @@ void ring(int fd) {
   [[maybe_unused]] const ssize_t n = ::write(fd, &one, sizeof one);
 }
 
-bool heavy_fence_works() {
-  static const bool works = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
-  return works;
-}
+const bool detail::heavy_fence_works = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
 
 void heavy_fence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -31,7 +31,12 @@ void ring(int fd);
 
 // True if heavy_fence() orders against all registered processes. Where the kernel lacks it, sleepers
 // must look again after kUnfencedSleepMs.
-[[nodiscard]] bool heavy_fence_works();
+namespace detail {
+extern const bool heavy_fence_works;  // registers this process when the library is loaded
+}
+[[nodiscard]] inline bool heavy_fence_works() {
+  return detail::heavy_fence_works;
+}
 void heavy_fence();
 // The other half, for who is never to pay: after a store and before a load that must not pass it, where
 // the other side has a heavy_fence() between its own store and load. A compiler barrier, or a real fence
