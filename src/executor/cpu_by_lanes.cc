@@ -11,12 +11,9 @@ using schedule::Buffer;
 using schedule::Step;
 using schedule::StepKind;
 
-// How much a step handles at a time: in and out together stay well inside a level-2 cache.
-constexpr std::size_t kPieceBytes = 64 * 1024;
-// Outputs larger than this are written past the cache. Two ranks, time with over time without: 1.2 at
-// 2 to 8 MiB, 1.15 at 16 MiB, 0.87 at 32 MiB.
-constexpr std::size_t kStreamingBytes = 16 * 1024 * 1024;
 constexpr std::size_t kLine = 64;
+// Written to two places from the level-1 cache.
+constexpr std::size_t kPlaceBytes = 32 * 1024;
 
 bool would_lend(const transport::LaneTraits& traits, const transport::Source& source, std::size_t n) {
   return n >= traits.lend_any_bytes || (n >= traits.lend_bytes && source.region != 0);
@@ -45,9 +42,18 @@ void CpuExecutor::prepare(const Operation& op) {
   lanes_left_.assign(kWindow, 0);
   cursors_.assign(plan.lanes.size(), {});
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
-    if (plan.lanes[i].sends) cursors_[i].released = plan.lanes[i].link->send().taken();
+    const Lane& lane = plan.lanes[i];
+    if (lane.link == nullptr) continue;
+    if (lane.sends) {
+      cursors_[i].released = lane.link->send().taken();
+    } else {
+      cursors_[i].opened = lane.link->recv().consumed();
+    }
   }
-  streaming_ = op.block_elements * op.element_bytes * plan.schedule.shape.blocks > kStreamingBytes;
+  in_place_ = op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
+  const std::size_t bytes = op.block_elements * op.element_bytes * plan.schedule.shape.blocks;
+  streaming_ = bytes > tuning_.streaming_bytes;
+  placing_ = bytes >= tuning_.placing_bytes;
 }
 
 // Slice s may begin when all lanes have left slice s - kWindow, whose states it takes over.
@@ -55,6 +61,7 @@ bool CpuExecutor::open_slice(std::uint32_t slice) {
   if (slice < open_slices_) return true;
   if (lanes_left_[slice % kWindow] != 0) return false;
   open_states(slice);
+  if (placing_) offer_places(slice);
   lanes_left_[slice % kWindow] = static_cast<std::uint32_t>(op_->plan->lanes.size());
   open_slices_ = slice + 1;
   return true;
@@ -68,6 +75,28 @@ void CpuExecutor::open_states(std::uint32_t slice) {
   for (std::uint32_t i = 0; i < schedule.steps.size(); ++i) {
     const schedule::ByteRange r = layout.bytes(schedule.steps[i].range());
     state_of(slice, i) = {r.begin, r.size, 0, 0};
+  }
+}
+
+// Lets peers write results straight to where they belong: plain receives into the output that wait for
+// nothing. Before any step of the slice sends, so that whoever combines this rank's contribution already
+// knows where to put the result.
+void CpuExecutor::offer_places(std::uint32_t slice) {
+  const Plan& plan = *op_->plan;
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
+    const Lane& lane = plan.lanes[i];
+    if (lane.link == nullptr || lane.sends || !lane.link->recv().traits().takes_offers) continue;
+    for (const std::uint32_t index : lane.steps) {
+      const Step& step = plan.schedule.steps[index];
+      const StepState& state = state_of(slice, index);
+      bool free = step.kind == StepKind::kRecv && step.target == Buffer::kOutput && state.size != 0;
+      for (std::uint32_t d = 0; d < step.dependencies && free; ++d) free = !must_wait(step, d);
+      if (free) {
+        lane.link->recv().offer(cursors_[i].opened, op_->buffers[static_cast<int>(step.target)], state.begin,
+                                state.size);
+      }
+      cursors_[i].opened += state.size;
+    }
   }
 }
 
@@ -128,7 +157,9 @@ std::size_t CpuExecutor::ready_limit(std::uint32_t index, const StepState& state
   const schedule::Schedule& schedule = op_->plan->schedule;
   std::size_t limit = state.size;
   const StepState* slice = &states_[(current_slice_ % kWindow) * schedule.steps.size()];
-  for (const std::uint32_t d : schedule.dependencies_of(schedule.steps[index])) {
+  const Step& step = schedule.steps[index];
+  for (std::uint32_t i = 0; i < step.dependencies; ++i) {
+    const std::uint32_t d = schedule.dependencies[step.first_dependency + i];
     const StepState& other = slice[d];
     const std::size_t passed = schedule.steps[d].kind == StepKind::kSend ? other.released : other.done;
     if (passed == other.size) continue;
@@ -184,7 +215,7 @@ void CpuExecutor::release_sends(std::uint32_t index) {
 }
 
 bool CpuExecutor::local_some(const Step& step, StepState& state, std::size_t limit) {
-  const std::size_t n = std::min(limit - state.done, kPieceBytes);
+  const std::size_t n = std::min(limit - state.done, tuning_.piece_bytes);
   run_local(*op_, step, {state.begin + state.done, n}, streaming_ && step.target == Buffer::kOutput);
   state.done += n;
   return true;
@@ -204,12 +235,13 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
     }
   }
   view = in.peek(wanted);
-  const std::size_t n = op_->whole(std::min({view.size, wanted, kPieceBytes}));
+  const std::size_t n = op_->whole(std::min({view.size, wanted, tuning_.piece_bytes}));
   if (n == 0) return false;
   if (view.print != op_->print) [[unlikely]] {
     return fail(mismatch(op_->plan->schedule.rank, op_->print, lane.peer, view.print));
   }
   if (op_->plan->fold[index].reduce != kNone && fold_some(lane, index, state, view, n)) return true;
+  if (place_some(lane, index, state, view, n)) return true;
   bool moved = false;
   if (forwards_in_slots(index, state.size) && forward_some(lane, index, state, view, n, &moved)) return moved;
   store(*op_, step, offset, view.data, n, streaming_ && step.target == Buffer::kOutput);
@@ -248,6 +280,41 @@ bool CpuExecutor::fold_some(const Lane& lane, std::uint32_t index, StepState& st
   state.done += n;
   reduced.done += n;
   lane.link->recv().consume(n);
+  return true;
+}
+
+// Where the step that forwards the value could write it to its final place at the peer: writes it there
+// and here in one pass.
+bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& state,
+                             const transport::RecvLane::View& view, std::size_t n) {
+  const Forward& forward = op_->plan->forward[index];
+  if (!placing_ || forward.send == kNone) return false;
+  const Lane& out_lane = op_->plan->lanes[forward.lane];
+  const Cursor& c = cursors_[forward.lane];
+  if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send) return false;
+  StepState& send = state_of(current_slice_, forward.send);
+  if (send.done != state.done) return false;
+  const std::span<std::byte> room = out_lane.link->send().reserve_at_peer(n);
+  n = op_->whole(std::min(n, room.size()));
+  if (n == 0) return false;
+  const Step& step = op_->plan->schedule.steps[index];
+  alignas(kLine) std::byte block[kPlaceBytes];
+  for (std::size_t i = 0; i < n; i += kPlaceBytes) {
+    const std::size_t size = std::min(kPlaceBytes, n - i);
+    const std::size_t offset = state.begin + state.done + i;
+    const std::byte* value = view.data + i;
+    if (step.kind == StepKind::kRecvReduce) {
+      combine(*op_, step, block, source_of(*op_, step) + offset, value, size, false);
+      value = block;
+    }
+    std::byte* target = target_of(*op_, step) + offset;
+    if (value != target) reduction::copy_streaming(target, value, size);
+    reduction::copy_streaming(room.data() + i, value, size);
+  }
+  out_lane.link->send().commit(op_->print, n);
+  send.done += n;
+  lane.link->recv().consume(n);
+  state.done += n;
   return true;
 }
 

@@ -53,6 +53,8 @@ void CpuExecutor::store(const Operation& op, const Step& s, std::size_t offset, 
   if (s.kind == StepKind::kRecvReduce) {
     // An average divides in place right after: then the target had better stay in the cache.
     combine(op, s, target, source_of(op, s) + offset, received, bytes, streaming && op.divisor == 0);
+  } else if (target == received) {
+    return;  // the sender has put it in its place
   } else if (streaming) {
     reduction::copy_streaming(target, received, bytes);
   } else {

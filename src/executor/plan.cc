@@ -65,6 +65,26 @@ void find_forwards(Plan* plan) {
   }
 }
 
+// Whether two steps would touch the same memory if input and output were apart.
+bool conflict_out_of_place(const Step& a, const Step& b) {
+  for (const Buffer buffer : {Buffer::kInput, Buffer::kOutput, Buffer::kScratch}) {
+    if (schedule::writes(a, buffer) && (schedule::reads(b, buffer) || schedule::writes(b, buffer))) return true;
+    if (schedule::reads(a, buffer) && schedule::writes(b, buffer)) return true;
+  }
+  return false;
+}
+
+void find_in_place_dependencies(Plan* plan) {
+  const Schedule& schedule = plan->schedule;
+  plan->in_place_only.resize(schedule.dependencies.size());
+  for (const Step& s : schedule.steps) {
+    for (std::uint32_t i = 0; i < s.dependencies; ++i) {
+      const Step& on = schedule.steps[schedule.dependencies[s.first_dependency + i]];
+      plan->in_place_only[s.first_dependency + i] = !conflict_out_of_place(on, s);
+    }
+  }
+}
+
 std::size_t below(std::size_t bytes) {
   return bytes == 0 ? 0 : bytes - 1;
 }
@@ -110,6 +130,7 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   plan->link_of = std::move(links);
   plan->slice_chunk_bytes = slice_chunk_bytes;
   sort_into_lanes(plan.get());
+  find_in_place_dependencies(plan.get());
   find_forwards(plan.get());
   find_folds(plan.get());
   write_in_order(plan.get());

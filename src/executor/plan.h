@@ -55,6 +55,8 @@ struct Plan {
   std::vector<std::uint32_t> lane_of;     // per step
   std::vector<transport::Link*> link_of;  // per step; null for local steps
   std::vector<Forward> forward;           // per step
+  // Per entry of schedule.dependencies: whether it matters only where input and output are one memory.
+  std::vector<bool> in_place_only;
   std::vector<Fold> fold;                 // per step
   std::vector<InOrderStep> in_order;      // for small messages
   std::uint32_t max_step_chunks = 0;      // of any step

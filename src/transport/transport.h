@@ -39,8 +39,9 @@ enum class Domain : std::uint8_t { kHost, kDevice };
 struct LaneTraits {
   const char* transport = "";  // "shm", "tcp", ...
   Domain domain = Domain::kHost;
-  bool slots = false;  // reserve()/commit() work
-  bool pulls = false;  // pull() may save a copy
+  bool slots = false;         // reserve()/commit() work
+  bool pulls = false;         // pull() may save a copy
+  bool takes_offers = false;  // RecvLane::offer() may save a copy
   // push() of at least this many bytes lends the source's memory to the peer instead of copying it (see
   // completed()): memory with a region, and any memory. SIZE_MAX: never.
   std::size_t lend_bytes = SIZE_MAX;
@@ -73,6 +74,13 @@ class SendLane {
   // that returns the same room.
   virtual std::span<std::byte> reserve(std::size_t n) = 0;
   virtual void commit(const Fingerprint& print, std::size_t n) = 0;
+
+  // As reserve(), but the room is the final place of these bytes in the peer's memory, which the peer has
+  // offered (RecvLane::offer): up to n bytes, empty if there is none or it cannot be written from here.
+  virtual std::span<std::byte> reserve_at_peer(std::size_t n) {
+    (void)n;
+    return {};
+  }
 
   // Bytes of this lane's stream, counted from the beginning of the link, whose source the transport
   // will not read again.
@@ -110,11 +118,22 @@ class RecvLane {
   // bytes is stored in *print.
   virtual std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) = 0;
 
+  // Offers the final place of bytes that are still to come: n bytes of the stream from `position` on may
+  // be written to target.base + offset by the sender itself; peek() then shows them there. The sender may
+  // make no use of it, and so may a transport (traits().takes_offers). Offers come in stream order.
+  // REQUIRES: nothing else touches that memory until those bytes have been consumed.
+  virtual void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) {
+    (void)position, (void)target, (void)offset, (void)n;
+  }
+  // Bytes of this lane's stream consumed so far; counted only by transports that take offers.
+  [[nodiscard]] std::uint64_t consumed() const { return consumed_; }
+
   [[nodiscard]] virtual Status status() = 0;
   [[nodiscard]] const LaneTraits& traits() const { return traits_; }
 
  protected:
   LaneTraits traits_;
+  std::uint64_t consumed_ = 0;
 };
 
 // Both lanes between this rank and one peer.

@@ -19,7 +19,7 @@ constexpr std::uint32_t kForget = 2;  // the region is gone
 }  // namespace
 
 PeerRegions::~PeerRegions() {
-  for (const auto& [id, m] : mapped_) ::munmap(const_cast<std::byte*>(m.base), m.bytes);
+  for (const auto& [id, m] : mapped_) ::munmap(m.base, m.bytes);
 }
 
 bool PeerRegions::send(const Message& message, int fd) {
@@ -56,7 +56,7 @@ Status PeerRegions::apply(const Message& message, UniqueFd fd) {
   if (message.kind == kForget) {
     const auto it = mapped_.find(message.region);
     if (it == mapped_.end()) return {};
-    ::munmap(const_cast<std::byte*>(it->second.base), it->second.bytes);
+    ::munmap(it->second.base, it->second.bytes);
     mapped_.erase(it);
     if (last_region_ == message.region) last_region_ = 0;
     return {};
@@ -66,9 +66,9 @@ Status PeerRegions::apply(const Message& message, UniqueFd fd) {
       static_cast<std::uint64_t>(info.st_size) < message.bytes || mapped_.contains(message.region)) {
     return Status::internal("unexpected message about the peer's memory");
   }
-  void* p = ::mmap(nullptr, message.bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  void* p = ::mmap(nullptr, message.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (p == MAP_FAILED) return Status::system("mapping the peer's memory", errno);
-  mapped_[message.region] = {static_cast<const std::byte*>(p), message.bytes};
+  mapped_[message.region] = {static_cast<std::byte*>(p), message.bytes};
   return {};
 }
 
@@ -83,7 +83,7 @@ Status PeerRegions::receive_all() {
   }
 }
 
-Result<const std::byte*> PeerRegions::resolve(const Loan& loan) {
+Result<std::byte*> PeerRegions::resolve(const Loan& loan) {
   if (loan.region != last_region_) {
     auto it = mapped_.find(loan.region);
     if (it == mapped_.end()) {

@@ -23,11 +23,11 @@ class PeerRegions {
   // gone, or the socket does not take the message now): then the caller copies instead.
   bool announce(std::uint64_t region);
   // Where the loan lies in this process. Maps the region if it is new.
-  Result<const std::byte*> resolve(const Loan& loan);
+  Result<std::byte*> resolve(const Loan& loan);
 
  private:
   struct Mapping {
-    const std::byte* base;
+    std::byte* base;
     std::size_t bytes;
   };
   struct Message {

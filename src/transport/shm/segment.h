@@ -27,6 +27,7 @@ enum class Payload : std::uint32_t {
   kInline = 0,  // in the header line
   kSlot = 1,    // behind the header line
   kLent = 2,    // in the sender's own memory: the header line holds a Loan
+  kPlaced = 3,  // where the receiver has offered to have it
 };
 
 // Names memory of the sender. Within one address space `region` is 0 and `offset` an address.
@@ -60,11 +61,25 @@ struct alignas(kCacheLine) Line {
   std::byte pad[kCacheLine - sizeof(std::uint32_t)];
 };
 
+// An offer of the receiver: the place for bytes [position, position + bytes) of the sender's stream.
+inline constexpr std::uint32_t kOffers = 8;
+struct alignas(kCacheLine) OfferLine {
+  // Number of this offer, from 1, modulo 2^32; 0 while it is being written.
+  std::atomic<std::uint32_t> sequence;
+  std::uint32_t reserved;
+  std::atomic<std::uint64_t> position;
+  std::atomic<std::uint64_t> region;  // as in Loan
+  std::atomic<std::uint64_t> offset;
+  std::atomic<std::uint64_t> bytes;
+};
+static_assert(sizeof(OfferLine) == kCacheLine);
+
 // Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state.
 struct SegmentMemory {
-  Line sleeping[2];      // side s sleeps, or is about to: ring its doorbell. Written by side s, rarely.
-  Line consumed[2];      // slots of the lane that side s receives which it is done with. Written by side s.
-  Slot lane[2][kSlots];  // lane[s] carries what side s sends
+  Line sleeping[2];              // side s sleeps, or is about to: ring its doorbell. Written by side s, rarely.
+  Line consumed[2];              // slots of the lane that side s receives which it is done with. Written by side s.
+  OfferLine offers[2][kOffers];  // offers[s]: places in the memory of side s. Written by side s.
+  Slot lane[2][kSlots];          // lane[s] carries what side s sends
 };
 
 // A mapped segment; unmapped with the last owner.

@@ -162,4 +162,19 @@ TEST_CASE("large slices and many slices give the same result") {
   }
 }
 
+TEST_CASE("results are the same past the cache, placed at the peer, and in small pieces") {
+  for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
+    for (const int ranks : {2, 3, 4}) {
+      if (!entry.supports({ranks, {}})) continue;
+      for (const std::size_t slice : {std::size_t{0}, std::size_t{20'000}, std::size_t{65'536}}) {
+        for (const bool in_place : {false, true}) {
+          Rig rig(ranks, false, 1);
+          rig.tuning = {12'288, 1000, 1000};
+          check({&entry, ranks, 0, 70'001, slice, in_place}, rig);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace tutti::test

@@ -14,6 +14,7 @@
 
 #include "algorithms/catalog.h"
 #include "base/failure.h"
+#include "executor/cpu_executor.h"
 #include "executor/executor.h"
 #include "transport/shm/shm_link.h"
 #include "transport/sim/world.h"
@@ -51,6 +52,9 @@ class Rig {
     return {};
   }
 
+  // Thresholds low enough that small tests take every path.
+  executor::CpuTuning tuning;
+
  private:
   Status run_rank(const algorithms::AlgorithmEntry& entry, int root, std::size_t slice_chunk_bytes,
                   const std::function<void(int, executor::Operation*)>& setup, int rank, int repeats) {
@@ -71,7 +75,8 @@ class Rig {
           return link.get();
         },
         slice_chunk_bytes);
-    const auto executor = executor::make_cpu_executor(**waiter);
+    executor::CpuExecutor cpu(**waiter, tuning);
+    executor::Executor* executor = &cpu;
     executor::Operation op;
     op.plan = plan.get();
     setup(rank, &op);
