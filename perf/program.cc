@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -114,12 +115,25 @@ class Run {
     return measured;
   }
 
+  // What serves the problem: "ALGORITHM over TRANSPORTS", taken apart.
+  Status explain(const Problem& problem, Row* row) const {
+    std::array<char, 128> text{};
+    const std::size_t bytes = std::max(problem.send_bytes(), problem.recv_bytes());
+    const tuttiResult_t result =
+        tuttiCommExplain(rank_.comm, name_of(problem.collective), bytes, text.data(), text.size());
+    if (Status status = to_status(result, "tuttiCommExplain", rank_.comm); !status.is_ok()) return status;
+    const std::string plan = text.data();
+    const std::size_t over = plan.find(" over ");
+    row->algorithm = plan.substr(0, over);
+    row->transport = over == std::string::npos ? "" : plan.substr(over + 6);
+    return Status::ok();
+  }
+
   Status measure_row(const Problem& problem, const Buffers& buffers) {
     if (report_) report_->progress(problem);
     Row row;
     row.problem = problem;
-    row.algorithm = "auto";
-    row.transport = "auto";
+    if (Status status = explain(problem, &row); !status.is_ok()) return status;
     Result<Measurement> out_of_place = measure_mode(problem, buffers, false);
     if (!out_of_place.is_ok()) return out_of_place.status();
     row.out_of_place = *out_of_place;

@@ -163,6 +163,14 @@ TUTTI_EXPORT tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 /* *device = the CUDA device the communicator is bound to, or -1 for host memory. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
 
+/* Which algorithm and transports serve a collective ("all_reduce", "reduce_scatter", "all_gather",
+ * "broadcast", "reduce", "barrier") on a vector of `bytes` bytes (for reduce-scatter and all-gather: of
+ * all ranks' blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp". Writes at
+ * most `size` bytes to `text`, always terminated; tuttiInvalidArgument if it does not fit. Connects and
+ * runs nothing; the same on every rank. */
+TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *collective, size_t bytes, char *text,
+                                            size_t size);
+
 /* ---- Collectives ------------------------------------------------------------------------------
  * Counts are in elements of `datatype` and may be 0. Buffers may be NULL only where the count is 0 or
  * where the rank's buffer is said to be ignored. */

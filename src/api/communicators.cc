@@ -237,6 +237,21 @@ tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int* device) {
   return tuttiSuccess;
 }
 
+tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char* collective, size_t bytes, char* text, size_t size) {
+  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+  if (collective == nullptr || text == nullptr) return report(Status::invalid_argument("a text is NULL"), comm);
+  for (int c = 0; c < tutti::kCollectives; ++c) {
+    const auto which = static_cast<tutti::Collective>(c);
+    if (std::strcmp(collective, tutti::name_of(which)) != 0) continue;
+    auto plan = comm->communicator->describe_plan(which, bytes);
+    if (!plan.is_ok()) return report(plan.status(), comm);
+    if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), comm);
+    std::memcpy(text, plan->c_str(), plan->size() + 1);
+    return tuttiSuccess;
+  }
+  return report(Status::invalid_argument(std::string("no collective is named \"") + collective + "\""), comm);
+}
+
 tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
   if (ptr == nullptr) return report(Status::invalid_argument("ptr is NULL"));
   if (size == 0) return report(Status::invalid_argument("size is 0"));
