@@ -121,7 +121,7 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(*membership);
   if (in_process) {
-    link_maker_ = make_thread_links(world_, rank);
+    link_maker_ = make_thread_links(world_, membership_);
   } else if (connector != nullptr) {
     connector->set_peers(membership_.peers);
     link_maker_ = make_connected_links(std::move(connector), membership_,

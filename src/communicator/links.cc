@@ -40,7 +40,7 @@ class ConnectedLinks final : public LinkMaker {
     const auto& self = membership_.peers[static_cast<std::size_t>(membership_.rank)];
     if (channel.kind == ChannelKind::kUnix) {
       return transport::shm::make_link(std::move(channel.sockets[0]), channel.dialled, peer.process == self.process,
-                                       {channel.peer, &doorbell_}, deadline);
+                                       {channel.peer, !membership_.crowded, &doorbell_}, deadline);
     }
     transport::tcp::Options options;
     options.peer = channel.peer;
@@ -54,12 +54,13 @@ class ConnectedLinks final : public LinkMaker {
 
 class ThreadLinks final : public LinkMaker {
  public:
-  ThreadLinks(std::shared_ptr<ThreadWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  ThreadLinks(std::shared_ptr<ThreadWorld> world, const Membership& membership)
+      : world_(std::move(world)), membership_(membership) {}
   Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState&,
                                                              Deadline) override {
     std::vector<std::unique_ptr<transport::Link>> links;
     for (const int peer : peers) {
-      auto link = world_->link(rank_, peer);
+      auto link = world_->link(membership_.rank, peer, membership_.crowded);
       if (!link.is_ok()) return link.status();
       links.push_back(std::move(*link));
     }
@@ -68,7 +69,7 @@ class ThreadLinks final : public LinkMaker {
 
  private:
   std::shared_ptr<ThreadWorld> world_;
-  int rank_;
+  const Membership& membership_;
 };
 
 }  // namespace
@@ -96,7 +97,7 @@ Result<std::shared_ptr<ThreadWorld>> ThreadWorld::create(int ranks, const Transp
   return world;
 }
 
-Result<std::unique_ptr<transport::Link>> ThreadWorld::link(int from, int to) {
+Result<std::unique_ptr<transport::Link>> ThreadWorld::link(int from, int to, bool crowded) {
   if (impl_->sim) {
     auto link = impl_->sim->link(from, to);
     if (link == nullptr) return Status::system("no descriptors left for a simulated link", EMFILE);
@@ -117,7 +118,7 @@ Result<std::unique_ptr<transport::Link>> ThreadWorld::link(int from, int to) {
     }
   }
   return transport::shm::make_private_link(std::move(segment), from > to ? 0 : 1, doorbell(to).fd(),
-                                           {to, &doorbell(from)});
+                                           {to, !crowded, &doorbell(from)});
 }
 
 std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
@@ -125,8 +126,8 @@ std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> conne
   return std::make_unique<ConnectedLinks>(std::move(connector), membership, doorbell);
 }
 
-std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, int rank) {
-  return std::make_unique<ThreadLinks>(std::move(world), rank);
+std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, const Membership& membership) {
+  return std::make_unique<ThreadLinks>(std::move(world), membership);
 }
 
 }  // namespace tutti

@@ -41,7 +41,8 @@ class ThreadWorld {
   [[nodiscard]] const transport::Doorbell& doorbell(int rank) const {
     return doorbells_[static_cast<std::size_t>(rank)];
   }
-  Result<std::unique_ptr<transport::Link>> link(int from, int to);
+  // `crowded`: as Membership::crowded.
+  Result<std::unique_ptr<transport::Link>> link(int from, int to, bool crowded);
 
  private:
   struct Impl;
@@ -49,6 +50,6 @@ class ThreadWorld {
   std::vector<transport::Doorbell> doorbells_;
   std::unique_ptr<Impl> impl_;
 };
-std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, int rank);
+std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, const Membership& membership);
 
 }  // namespace tutti

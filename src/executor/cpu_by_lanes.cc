@@ -250,14 +250,14 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   return true;
 }
 
-// Whether what the step receives is best handed on through an outgoing slot: it is forwarded, and the
-// forwarding send would not lend the stored value instead.
+// Whether what the step receives is best handed on through an outgoing slot: it is forwarded, and it
+// either need not be stored at all or the forwarding send would not lend what is stored.
 bool CpuExecutor::forwards_in_slots(std::uint32_t index, std::size_t bytes) const {
   const Forward& forward = op_->plan->forward[index];
   if (forward.send == kNone) return false;
   const transport::Source& stored = op_->buffers[static_cast<int>(op_->plan->schedule.steps[index].target)];
   const transport::LaneTraits& out = op_->plan->lanes[forward.lane].link->send().traits();
-  return out.slots && !would_lend(out, stored, bytes);
+  return out.slots && (forward.only || !would_lend(out, stored, bytes));
 }
 
 // Combines what has arrived with the local operand at once, if the step behind may write that far.

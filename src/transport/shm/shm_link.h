@@ -24,6 +24,7 @@ inline constexpr std::size_t kLoanBytes = 256 * 1024;
 // What both constructors need. The doorbell outlives the link.
 struct LinkOptions {
   int peer = -1;                       // for messages
+  bool own_processor = true;           // ranks of this machine do not share processors: see demote_line()
   const Doorbell* doorbell = nullptr;  // this rank's
 };
 

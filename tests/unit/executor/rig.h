@@ -96,7 +96,7 @@ class Rig {
     auto& segment = segments_[std::minmax(from, to)];
     if (segment == nullptr) segment = transport::shm::Segment::create_private().value();
     return transport::shm::make_private_link(segment, from > to ? 0 : 1, doorbells_[static_cast<std::size_t>(to)].fd(),
-                                             {to, &doorbells_[static_cast<std::size_t>(from)]});
+                                             {to, true, &doorbells_[static_cast<std::size_t>(from)]});
   }
 
   void leave() {
