@@ -1,0 +1,323 @@
+// tutti for C++17 and later: owners for the handles of tutti/tutti.h, and collectives that take the
+// datatype from their arguments. Header only; link with libtutti.
+//
+// Errors are exceptions here, and only here: every function that fails throws tutti::Error, except for
+// destructors, query() functions and what is said below. The rules of threads, buffers, streams and
+// failures are those of tutti.h.
+//
+// Each collective has a form with pointer and count. With C++20 it also has one with std::span, which
+// checks that the two spans fit each other before any byte moves.
+#ifndef TUTTI_TUTTI_HPP_
+#define TUTTI_TUTTI_HPP_
+
+#include <tutti/tutti.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#if defined(__has_include)
+#if __has_include(<span>) && __cplusplus >= 202002L
+#include <span>
+#define TUTTI_HAS_SPAN 1
+#endif
+#endif
+
+namespace tutti {
+
+// A tuttiResult_t other than tuttiSuccess, with the full text of what happened.
+class Error : public std::runtime_error {
+ public:
+  Error(tuttiResult_t result, const std::string& text)
+      : std::runtime_error(text.empty() ? tuttiGetErrorString(result) : text), result_(result) {}
+  [[nodiscard]] tuttiResult_t result() const noexcept { return result_; }
+
+ private:
+  tuttiResult_t result_;
+};
+
+// Throws unless `result` is tuttiSuccess. `comm`: whose error it is; null for the calling thread's.
+inline void check(tuttiResult_t result, tuttiComm_t comm = nullptr) {
+  if (result != tuttiSuccess) throw Error(result, tuttiGetLastError(comm));
+}
+
+// Which tuttiDataType_t a C++ type is. 16- and 8-bit floats have no type of their own in C++20: say what
+// your type is by specializing DataTypeOf for it.
+template <class T>
+struct DataTypeOf {
+  static_assert(std::is_integral_v<T> && !std::is_same_v<T, bool> && (sizeof(T) == 1 || sizeof(T) >= 4),
+                "tutti has no datatype for this type");
+  static constexpr bool kSigned = std::is_signed_v<T>;
+  static constexpr tuttiDataType_t value = sizeof(T) == 1   ? (kSigned ? tuttiInt8 : tuttiUint8)
+                                           : sizeof(T) == 4 ? (kSigned ? tuttiInt32 : tuttiUint32)
+                                                            : (kSigned ? tuttiInt64 : tuttiUint64);
+};
+template <>
+struct DataTypeOf<float> {
+  static constexpr tuttiDataType_t value = tuttiFloat32;
+};
+template <>
+struct DataTypeOf<double> {
+  static constexpr tuttiDataType_t value = tuttiFloat64;
+};
+template <>
+struct DataTypeOf<std::byte> {
+  static constexpr tuttiDataType_t value = tuttiUint8;
+};
+template <class T>
+inline constexpr tuttiDataType_t data_type_of = DataTypeOf<std::remove_cv_t<T>>::value;
+
+// tuttiGetUniqueId.
+inline tuttiUniqueId make_unique_id() {
+  tuttiUniqueId id;
+  check(tuttiGetUniqueId(&id));
+  return id;
+}
+
+namespace detail {
+
+// Owns a handle; Free is called once, and its result dropped.
+template <class Handle, tuttiResult_t (*Free)(Handle)>
+class Owner {
+ public:
+  Owner() = default;
+  explicit Owner(Handle handle) noexcept : handle_(handle) {}
+  Owner(Owner&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owner& operator=(Owner&& other) noexcept {
+    if (this != &other) reset(std::exchange(other.handle_, nullptr));
+    return *this;
+  }
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+  ~Owner() { reset(nullptr); }
+  void reset(Handle handle) noexcept {
+    if (handle_ != nullptr) (void)Free(handle_);
+    handle_ = handle;
+  }
+  [[nodiscard]] Handle get() const noexcept { return handle_; }
+  [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, nullptr); }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+// tuttiSuccess: true; tuttiInProgress: false; else throws.
+inline bool completed(tuttiResult_t result) {
+  if (result == tuttiInProgress) return false;
+  check(result);
+  return true;
+}
+
+}  // namespace detail
+
+// The end of what was queued on a stream when it was recorded. Recorded with Stream::record().
+class Event {
+ public:
+  // Waits; throws the first error among it.
+  void wait() { check(tuttiEventWait(event_.get())); }
+  [[nodiscard]] bool query() const { return detail::completed(tuttiEventQuery(event_.get())); }
+  [[nodiscard]] tuttiEvent_t get() const noexcept { return event_.get(); }
+
+ private:
+  friend class Stream;
+  explicit Event(tuttiEvent_t event) noexcept : event_(event) {}
+  detail::Owner<tuttiEvent_t, tuttiEventDestroy> event_;
+};
+
+// A queue of operations. The destructor waits for them and drops their errors: call synchronize() first
+// to hear of them.
+class Stream {
+ public:
+  Stream() {
+    tuttiStream_t stream = nullptr;
+    check(tuttiStreamCreate(&stream));
+    stream_.reset(stream);
+  }
+  // Waits for all that was queued; throws the first error among it since the last call.
+  void synchronize() { check(tuttiStreamSynchronize(stream_.get())); }
+  [[nodiscard]] bool query() const { return detail::completed(tuttiStreamQuery(stream_.get())); }
+  [[nodiscard]] Event record() {
+    tuttiEvent_t event = nullptr;
+    check(tuttiEventRecord(&event, stream_.get()));
+    return Event(event);
+  }
+  [[nodiscard]] tuttiStream_t get() const noexcept { return stream_.get(); }
+
+ private:
+  detail::Owner<tuttiStream_t, tuttiStreamDestroy> stream_;
+};
+
+// An array of T, zero-filled, in memory that peers on the same machine can map (tuttiMemAlloc).
+template <class T>
+class Memory {
+  static_assert(std::is_trivially_copyable_v<T>, "peers see the bytes");
+
+ public:
+  Memory() = default;
+  explicit Memory(std::size_t count) : count_(count) {
+    if (count == 0) return;
+    if (count > SIZE_MAX / sizeof(T)) throw Error(tuttiInvalidArgument, "Memory: count overflows the address space");
+    void* memory = nullptr;
+    check(tuttiMemAlloc(&memory, count * sizeof(T)));
+    memory_.reset(memory);
+  }
+  Memory(Memory&& other) noexcept : memory_(std::move(other.memory_)), count_(std::exchange(other.count_, 0)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    count_ = std::exchange(other.count_, 0);
+    return *this;
+  }
+  [[nodiscard]] T* data() const noexcept { return static_cast<T*>(memory_.get()); }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] T* begin() const noexcept { return data(); }
+  [[nodiscard]] T* end() const noexcept { return data() + count_; }
+  // REQUIRES: i < size().
+  [[nodiscard]] T& operator[](std::size_t i) const noexcept { return data()[i]; }
+
+ private:
+  detail::Owner<void*, tuttiMemFree> memory_;
+  std::size_t count_ = 0;
+};
+
+// One rank's communicator. The destructor finalizes it.
+//
+// Collectives: with `stream` null they return when the operation is complete; with a stream they queue it.
+class Communicator {
+ public:
+  Communicator() = default;
+  // Takes over a communicator of the C API.
+  explicit Communicator(tuttiComm_t comm) noexcept : comm_(comm) {}
+  // Joins the job of `id`. Collective.
+  Communicator(int ranks, const tuttiUniqueId& id, int rank, const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t comm = nullptr;
+    check(tuttiCommInitRankConfig(&comm, ranks, id, rank, config));
+    comm_.reset(comm);
+  }
+  // Joins the job that the launcher describes in the environment. Collective.
+  static Communicator from_environment(const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t comm = nullptr;
+    check(tuttiCommInitEnv(&comm, config));
+    return Communicator(comm);
+  }
+  // All communicators of a job whose ranks are threads of this process: element i is rank i's.
+  static std::vector<Communicator> in_process(int ranks) {
+    std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks > 0 ? ranks : 0));
+    check(tuttiCommInitAll(comms.data(), ranks, nullptr));
+    return {comms.begin(), comms.end()};
+  }
+
+  [[nodiscard]] int rank() const {
+    int rank = 0;
+    check(tuttiCommUserRank(get(), &rank));
+    return rank;
+  }
+  [[nodiscard]] int size() const {
+    int count = 0;
+    check(tuttiCommCount(get(), &count));
+    return count;
+  }
+  // tuttiSuccess, or the error that has failed the communicator. Any thread.
+  [[nodiscard]] tuttiResult_t async_error() const {
+    tuttiResult_t error = tuttiSuccess;
+    check(tuttiCommGetAsyncError(get(), &error));
+    return error;
+  }
+  // Which algorithm and transports serve a collective on a vector of `bytes` bytes: "ring over shm".
+  [[nodiscard]] std::string explain(const std::string& collective, std::size_t bytes) const {
+    char text[128];
+    check(tuttiCommExplain(get(), collective.c_str(), bytes, text, sizeof text), get());
+    return text;
+  }
+  // Waits for what is queued and tells the peers that this rank leaves.
+  void finalize() { check(tuttiCommFinalize(get()), get()); }
+  // Ends all operations here and on the peers. The thread that was inside one must not use the
+  // communicator afterwards.
+  void abort() { check(tuttiCommAbort(comm_.release())); }
+  [[nodiscard]] tuttiComm_t get() const noexcept { return comm_.get(); }
+
+  // recv[i] = op over ranks of send[i].
+  template <class T>
+  void all_reduce(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    check(tuttiAllReduce(send, recv, count, data_type_of<T>, op, get(), raw(stream)), get());
+  }
+  // recv[i] = root's send[i]; send is ignored on the other ranks.
+  template <class T>
+  void broadcast(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
+    check(tuttiBroadcast(send, recv, count, data_type_of<T>, root, get(), raw(stream)), get());
+  }
+  // On root: recv[i] = op over ranks of send[i]; recv is ignored on the other ranks.
+  template <class T>
+  void reduce(const T* send, T* recv, std::size_t count, int root, tuttiRedOp_t op = tuttiSum,
+              Stream* stream = nullptr) {
+    check(tuttiReduce(send, recv, count, data_type_of<T>, op, root, get(), raw(stream)), get());
+  }
+  // recv[r * send_count + i] = rank r's send[i].
+  template <class T>
+  void all_gather(const T* send, T* recv, std::size_t send_count, Stream* stream = nullptr) {
+    check(tuttiAllGather(send, recv, send_count, data_type_of<T>, get(), raw(stream)), get());
+  }
+  // recv[i] = op over ranks of send[rank * recv_count + i].
+  template <class T>
+  void reduce_scatter(const T* send, T* recv, std::size_t recv_count, tuttiRedOp_t op = tuttiSum,
+                      Stream* stream = nullptr) {
+    check(tuttiReduceScatter(send, recv, recv_count, data_type_of<T>, op, get(), raw(stream)), get());
+  }
+  void barrier(Stream* stream = nullptr) { check(tuttiBarrier(get(), raw(stream)), get()); }
+
+#ifdef TUTTI_HAS_SPAN
+  // The same over spans; T comes from `recv` or, in place, from `data`. tuttiInvalidArgument if they do
+  // not fit each other.
+  template <class T>
+  void all_reduce(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
+                  Stream* stream = nullptr) {
+    require(send.size() == recv.size(), "all_reduce: the spans differ in size");
+    all_reduce(send.data(), recv.data(), recv.size(), op, stream);
+  }
+  template <class T>
+  void all_reduce(std::span<T> data, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    all_reduce(static_cast<const T*>(data.data()), data.data(), data.size(), op, stream);
+  }
+  template <class T>
+  void broadcast(std::span<T> data, int root, Stream* stream = nullptr) {
+    broadcast(static_cast<const T*>(data.data()), data.data(), data.size(), root, stream);
+  }
+  template <class T>
+  void reduce(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, tuttiRedOp_t op = tuttiSum,
+              Stream* stream = nullptr) {
+    require(rank() != root || send.size() == recv.size(), "reduce: the spans differ in size on the root");
+    reduce(send.data(), recv.data(), send.size(), root, op, stream);
+  }
+  template <class T>
+  void all_gather(std::span<const std::type_identity_t<T>> send, std::span<T> recv, Stream* stream = nullptr) {
+    require(send.size() * static_cast<std::size_t>(size()) == recv.size(),
+            "all_gather: recv must hold all ranks' send");
+    all_gather(send.data(), recv.data(), send.size(), stream);
+  }
+  template <class T>
+  void reduce_scatter(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
+                      Stream* stream = nullptr) {
+    require(recv.size() * static_cast<std::size_t>(size()) == send.size(),
+            "reduce_scatter: send must hold a block of recv's size for every rank");
+    reduce_scatter(send.data(), recv.data(), recv.size(), op, stream);
+  }
+#endif
+
+ private:
+  static void* raw(Stream* stream) {
+    return stream == nullptr ? nullptr : stream->get();
+  }
+  static void require(bool condition, const char* what) {
+    if (!condition) throw Error(tuttiInvalidArgument, what);
+  }
+  detail::Owner<tuttiComm_t, tuttiCommDestroy> comm_;
+};
+
+}  // namespace tutti
+
+#undef TUTTI_HAS_SPAN
+
+#endif  // TUTTI_TUTTI_HPP_

@@ -1,0 +1,164 @@
+// The C++ layer: types, owners, exceptions, and each collective once, between threads.
+#include <atomic>
+#include <functional>
+#include <span>
+#include <string>
+#include <thread>
+#include <tutti/tutti.hpp>
+#include <type_traits>
+#include <vector>
+
+#include "catch_compat.h"
+
+namespace {
+
+using tutti::Communicator;
+using tutti::Error;
+
+static_assert(tutti::data_type_of<std::int8_t> == tuttiInt8 && tutti::data_type_of<char> <= tuttiUint8);
+static_assert(tutti::data_type_of<unsigned> == tuttiUint32 && tutti::data_type_of<long long> == tuttiInt64);
+static_assert(tutti::data_type_of<long> == tuttiInt64 && tutti::data_type_of<unsigned long> == tuttiUint64);
+static_assert(tutti::data_type_of<const float> == tuttiFloat32 && tutti::data_type_of<double> == tuttiFloat64);
+static_assert(!std::is_copy_constructible_v<Communicator> && std::is_nothrow_move_constructible_v<Communicator>);
+static_assert(!std::is_copy_constructible_v<tutti::Memory<int>> && !std::is_copy_assignable_v<tutti::Stream>);
+
+struct Half {
+  std::uint16_t bits;
+};
+
+// Runs body(comm) on one thread per rank; the first text that a rank returns or throws, or "".
+std::string on_ranks(int ranks, const std::function<std::string(Communicator&)>& body) {
+  std::vector<Communicator> comms = Communicator::in_process(ranks);
+  std::vector<std::string> texts(comms.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < comms.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        texts[i] = body(comms[i]);
+      } catch (const std::exception& e) {
+        texts[i] = e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].empty()) return "rank " + std::to_string(i) + ": " + texts[i];
+  }
+  return {};
+}
+
+// The result of an Error that `call` throws; tuttiSuccess if it throws none.
+template <class Call>
+tuttiResult_t thrown(Call call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.result();
+  }
+  return tuttiSuccess;
+}
+
+}  // namespace
+
+template <>
+struct tutti::DataTypeOf<Half> {
+  static constexpr tuttiDataType_t value = tuttiFloat16;
+};
+
+TEST_CASE("every collective through C++") {
+  const std::string wrong = on_ranks(3, [](Communicator& comm) -> std::string {
+    const int rank = comm.rank();
+    if (comm.size() != 3 || comm.async_error() != tuttiSuccess) return "size or state";
+    if (comm.explain("all_reduce", 64).find(" over ") == std::string::npos) return "explain";
+    std::vector<int> mine{rank + 1, 10 * rank};
+    std::vector<int> all(6);
+    comm.all_reduce(mine, std::span(all).first(2));
+    if (all[0] != 6 || all[1] != 30) return "all_reduce";
+    comm.all_reduce(std::span(all).first(1), tuttiMax);
+    if (all[0] != 6) return "all_reduce in place";
+    comm.all_gather(mine, std::span(all));
+    if (all != std::vector<int>{1, 0, 2, 10, 3, 20}) return "all_gather";
+    comm.reduce_scatter(all, std::span(mine), tuttiProd);
+    const std::vector<std::vector<int>> products{{1, 0}, {8, 1000}, {27, 8000}};
+    if (mine != products[static_cast<std::size_t>(rank)]) return "reduce_scatter";
+    std::vector<double> value{rank + 0.5};
+    comm.broadcast(std::span(value), 2);
+    if (value[0] != 2.5) return "broadcast";
+    std::vector<double> sum(rank == 1 ? 1 : 0);
+    comm.reduce(value, std::span(sum), 1, tuttiSum);
+    if (rank == 1 && sum[0] != 7.5) return "reduce";
+    Half one{0x3c00};
+    comm.all_reduce(&one, &one, 1);
+    if (one.bits != 0x4200) return "all_reduce of a type of the user's";
+    comm.barrier();
+    return {};
+  });
+  CHECK(wrong == "");
+}
+
+TEST_CASE("streams, events and memory through C++") {
+  const std::string wrong = on_ranks(2, [](Communicator& comm) -> std::string {
+    tutti::Memory<float> data(50'000);
+    tutti::Memory<float> moved(1);
+    for (float& x : data) x += 1;  // zero-filled before
+    moved = std::move(data);
+    if (moved.size() != 50'000 || data.size() != 0 || data.data() != nullptr) return "move";
+    tutti::Stream stream;
+    if (!stream.query()) return "an empty stream is busy";
+    comm.all_reduce(std::span(moved.data(), moved.size()), tuttiSum, &stream);
+    tutti::Event event = stream.record();
+    event.wait();
+    if (!event.query()) return "an event that has been waited for is not complete";
+    comm.all_reduce(std::span(moved.data(), moved.size()), tuttiSum, &stream);
+    stream.synchronize();
+    return moved[0] == 4 && moved[49'999] == 4 ? "" : "result";
+  });
+  CHECK(wrong == "");
+}
+
+TEST_CASE("errors are exceptions with result and text") {
+  Communicator comm = std::move(Communicator::in_process(1).front());
+  std::vector<int> three(3);
+  std::vector<int> two(2);
+  CHECK(thrown([&] { comm.broadcast(std::span(two), 1); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.all_reduce(three, std::span(two)); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.all_gather(three, std::span(two)); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.reduce_scatter(three, std::span(two)); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.reduce(three, std::span(two), 0); }) == tuttiInvalidArgument);
+  CHECK(thrown([] { (void)Communicator::in_process(0); }) == tuttiInvalidArgument);
+  CHECK(thrown([] { (void)Communicator().rank(); }) == tuttiInvalidArgument);
+  try {
+    comm.broadcast(std::span(two), 7);
+    FAIL("a root outside the communicator was accepted");
+  } catch (const Error& e) {
+    CHECK(std::string(e.what()).find("root 7") != std::string::npos);
+  }
+  CHECK_NOTHROW(comm.all_reduce(std::span(two)));
+  comm.finalize();
+  CHECK(thrown([&] { comm.all_reduce(std::span(two)); }) == tuttiInvalidUsage);
+}
+
+TEST_CASE("a job by unique id, and its abort, through C++") {
+  const tuttiUniqueId id = tutti::make_unique_id();
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+      config.timeout_ms = 60'000;
+      Communicator comm(2, id, rank, &config);
+      std::int64_t sum = rank + 1;
+      comm.all_reduce(&sum, &sum, 1);
+      if (sum == 3) ++right;
+      if (rank == 0) {
+        comm.abort();
+        if (comm.get() == nullptr) ++right;
+      } else {
+        const tuttiResult_t result = thrown([&] { comm.barrier(); });
+        if (result == tuttiAborted) ++right;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(right == 4);
+}
