@@ -1,5 +1,6 @@
 #!/bin/bash
-# The public headers alone compile: tutti.h as C99 and as C++11 and later, tutti.hpp as C++17 and later. Usage: header.sh INCLUDE_FOLDER CC CXX
+# The public headers alone compile: tutti.h as C99 and as C++11 and later, tutti.hpp as C++17 and later.
+# Usage: header.sh INCLUDE_FOLDER CC CXX
 set -euo pipefail
 include=$1
 flags=(-Wall -Wextra -Wpedantic -pedantic-errors -Wconversion -Werror -fsyntax-only -I "$include")
