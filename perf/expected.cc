@@ -111,11 +111,15 @@ std::uint64_t reduced_integer(const Problem& problem, std::size_t index) {
 // One period of a stream of elements.
 using Table = std::vector<std::byte>;
 
-// element(i) gives the bits of element i, for i < min(elements, kPeriod).
+std::size_t period_of(const Problem& problem) {
+  return problem.ranks > kMany ? kPeriodOfMany : kPeriod;
+}
+
+// element(i) gives the bits of element i, for i < min(elements, the period).
 template <class Element>
 Table make_table(const Problem& problem, std::size_t elements, Element element) {
   const std::size_t width = size_of(problem.datatype);
-  const std::size_t rows = std::min(elements, kPeriod);
+  const std::size_t rows = std::min(elements, period_of(problem));
   Table table(rows * width);
   for (std::size_t i = 0; i < rows; ++i) store_bits(problem.datatype, element(i), table.data() + i * width);
   return table;
@@ -127,7 +131,7 @@ Table sent_table(const Problem& problem, int rank, std::size_t elements) {
 
 Table reduced_table(const Problem& problem, std::size_t first, std::size_t elements) {
   return make_table(problem, elements, [&](std::size_t i) {
-    const std::size_t index = (first + i) % kPeriod;
+    const std::size_t index = (first + i) % period_of(problem);
     return is_float(problem.datatype) ? reduced_float(problem, index) : reduced_integer(problem, index);
   });
 }

@@ -1,9 +1,9 @@
 // What the ranks send, and what each must receive: computed on every rank from (seed, rank, index)
 // alone, without communication.
 //
-// Data repeat after kPeriod elements, a prime, so that a chunk that lands at a wrong offset shows, while
-// 64 MiB are checked nearly as fast as they are copied. Integers are random in full width; arithmetic
-// wraps. Floats are chosen so that sums and products are exact in every order of combination:
+// Data repeat after kPeriod elements (with many ranks kPeriodOfMany), a prime, so that a chunk that lands at a wrong
+// offset shows, while 64 MiB are checked nearly as fast as they are copied. Integers are random in full width;
+// arithmetic wraps. Floats are chosen so that sums and products are exact in every order of combination:
 //   sum, avg  integers whose partial sums stay below 2^significand_bits; with more ranks than that
 //             allows, a varying window of the ranks sends them and the others send zeros
 //   prod      signed powers of two from a window of the ranks (exponents stay in range), one of them
@@ -22,6 +22,9 @@
 namespace tutti::perf {
 
 inline constexpr std::size_t kPeriod = 65'521;
+// With many ranks a shorter prime: what a rank computes for a check grows with their number.
+inline constexpr std::size_t kPeriodOfMany = 4'093;
+inline constexpr int kMany = 16;
 
 struct Problem {
   Collective collective = Collective::kAllReduce;
