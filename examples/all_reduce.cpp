@@ -27,9 +27,8 @@ bool run_rank(tutti::Communicator& comm) {
   return std::all_of(gradient.begin(), gradient.end(), [](float x) { return x == (kRanks - 1) / 2.0F; });
 }
 
-}  // namespace
-
-int main() {
+// A thread for each rank; the number of ranks that failed.
+int run_all() {
   std::atomic<int> failures = 0;
   std::vector<tutti::Communicator> comms = tutti::Communicator::in_process(kRanks);
   std::vector<std::thread> threads;
@@ -44,5 +43,16 @@ int main() {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return failures == 0 ? 0 : 1;
+  return failures;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    return run_all() == 0 ? 0 : 1;
+  } catch (const tutti::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }
