@@ -110,6 +110,9 @@ tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) {
       status = Status::invalid_argument("stream is neither NULL nor from tuttiStreamCreate");
     }
   }
+  // What an operation itself fails with names it, and is the communicator's last error already: by now
+  // another thread may have aborted and freed the communicator.
+  if (status.code() != Code::kInvalidArgument && status.code() != Code::kInvalidUsage) return report(status);
   return report(status.with_context(name_of(call.collective)), comm);
 }
 

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
 #include "base/status.h"
 
 namespace tutti {
+
+// An operation in which nothing has moved for this long tells the other ranks what it is.
+inline constexpr std::int64_t kStallMs = 1000;
 
 class FailureState {
  public:

@@ -61,6 +61,14 @@ struct KnownRoot {
   std::string job;
 };
 
+// One operation that a rank has called. Records of two ranks with the same number differ in `call`
+// exactly if the ranks have called different things.
+struct CallRecord {
+  std::uint32_t sequence = 0;
+  std::uint64_t call = 0;
+  std::string text;
+};
+
 class ControlTree {
  public:
   virtual ~ControlTree() = default;
@@ -71,6 +79,10 @@ class ControlTree {
   // Tells all ranks that this one has failed with `status` (they fail with the same code and a text
   // that names this rank). Any thread; returns without waiting for the peers.
   virtual void announce_failure(const Status& status) = 0;
+  // Tells what this rank has called lately, because nothing moves. If another rank has reported a
+  // different call under the same number, all ranks fail with kMismatch and a text that names both.
+  // After watch(); any thread; returns without waiting for the peers.
+  virtual void report_calls(std::vector<CallRecord> calls) = 0;
   // Tells all ranks that this one leaves for good, and stops the watching thread. Bounded: < 1 s.
   virtual void leave() = 0;
 };

@@ -13,6 +13,11 @@ using transport::shm::RegionRegistry;
 // Smaller buffers are never lent, so their region is not looked up.
 constexpr std::size_t kLookUpBytes = 4096;
 
+// A peer's connection closes just before or after the control tree tells why: for so long the tree's
+// word is waited for, which names the rank at fault rather than the one next to it.
+constexpr std::int64_t kVerdictMs = 200;
+constexpr std::int64_t kFailureCheckMs = 20;
+
 // A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
 // executor/executor.h).
 inline transport::Source bind(const void* base, std::size_t bytes, std::size_t shift_bytes) {
@@ -64,6 +69,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
                                          settings.timeout_ms, conditions);
   if (comm->tree_ != nullptr) {
     if (Status s = comm->tree_->watch(comm->failure_); !s.is_ok()) return s;
+    comm->waiter_->on_stall([c = comm.get()] { c->report_stall(); });
+    if (comm->link_maker_ != nullptr) comm->link_maker_->on_stall([c = comm.get()] { c->report_stall(); });
   }
   log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.ranks()) + " on " +
             std::to_string(m.hosts.size()) + " host(s)" + (m.crowded ? ", more ranks than processors" : ""));
@@ -156,7 +163,10 @@ Status Communicator::run(const Call& call) {
 
 Status Communicator::enqueue(const Call& call, Stream& stream) {
   if (finalized_) return Status::invalid_usage("the communicator is finalized");
-  if (failure_->failed()) return failure_->status();
+  if (failure_->failed()) {
+    set_last_error(failure_->status());
+    return failure_->status();
+  }
   (void)queue(call, &stream);
   return {};
 }
@@ -180,10 +190,10 @@ void Communicator::run_queue() {
     Queued next = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    Status status = next.before != nullptr ? next.before->wait() : Status::ok();
+    Status status = next.before != nullptr ? wait_behind(next.before.get()) : Status::ok();
     // An operation that cannot take place, because the one before it in its stream failed on another
     // communicator, fails its own: the peers must not wait for it.
-    status = status.is_ok() ? execute(next.call) : fail(next.call, std::move(status));
+    status = status.is_ok() ? execute(next.call) : fail(name_of(next.call.collective), std::move(status));
     // Before the waiter is woken, so that it may run its next call by itself.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     next.completion->complete(std::move(status));
@@ -191,34 +201,49 @@ void Communicator::run_queue() {
   }
 }
 
+// The operation before in the same stream may be another communicator's, which may wait for long.
+Status Communicator::wait_behind(Completion* before) const {
+  while (!before->wait_for_ms(kFailureCheckMs)) {
+    if (failure_->failed()) return failure_->status();
+  }
+  return before->status();
+}
+
 Status Communicator::execute(const Call& call) {
   // Either abort() sees that this thread is busy, or this thread sees that the communicator has failed.
+  // Once it is no longer busy, the communicator may be gone.
   busy_.store(true, std::memory_order_relaxed);
   transport::light_fence();
+  Status status;
   if (failure_->failed() || finalized_) [[unlikely]] {
-    const Status status = finalized_ ? Status::invalid_usage("the communicator is finalized") : failure_->status();
-    busy_.store(false, std::memory_order_release);
-    return status;
+    status = finalized_ ? Status::invalid_usage("the communicator is finalized") : failure_->status();
+    set_last_error(status);
+  } else {
+    ++sequence_;
+    const transport::Fingerprint print =
+        executor::make_fingerprint(sequence_, call.collective, call.type, call.op, call.root, call.count);
+    recent_[sequence_ % recent_.size()] = print;
+    status = run_call(call, print);
+    if (!status.is_ok()) [[unlikely]]
+      status = fail(executor::describe(print), std::move(status));
   }
-  ++sequence_;
+  busy_.store(false, std::memory_order_release);
+  return status;
+}
+
+Status Communicator::run_call(const Call& call, const transport::Fingerprint& print) {
   const bool by_block = call.collective == Collective::kAllGather || call.collective == Collective::kReduceScatter;
   const std::size_t bytes = call.count * size_of(call.type) * static_cast<std::size_t>(by_block ? ranks() : 1);
-  Status status;
   if (call.collective == Collective::kBarrier) {
     // One byte of all-reduce: nobody has the result before everybody has contributed.
     Call token = call;
     token.send = token.recv = &barrier_token_;
-    status = execute_plan(token, bytes);
-  } else if (bytes != 0) {
-    status = execute_plan(call, bytes);
+    return execute_plan(token, print, bytes);
   }
-  busy_.store(false, std::memory_order_release);
-  if (!status.is_ok()) [[unlikely]]
-    return fail(call, std::move(status));
-  return status;
+  return bytes != 0 ? execute_plan(call, print, bytes) : Status();
 }
 
-Status Communicator::execute_plan(const Call& call, std::size_t bytes) {
+Status Communicator::execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes) {
   const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
   if (plan == nullptr) [[unlikely]] {
     auto made = plans_->make(call.collective, call.root, bytes);
@@ -227,7 +252,7 @@ Status Communicator::execute_plan(const Call& call, std::size_t bytes) {
   }
   executor::Operation& op = operation_;
   op.plan = plan;
-  op.print = executor::make_fingerprint(sequence_, call.collective, call.type, call.op, call.root, call.count);
+  op.print = print;
   op.block_elements = call.count;
   op.element_bytes = size_of(call.type);
   const std::size_t block_bytes = call.count * op.element_bytes;
@@ -267,14 +292,44 @@ Status Communicator::ensure_scratch(std::size_t bytes) {
 
 // An operation that failed leaves half-finished streams: the communicator is of no further use, and the
 // peers must not wait for this rank.
-Status Communicator::fail(const Call& call, Status status) {
+Status Communicator::fail(const std::string& what, Status status) {
   if (status.code() == Code::kInvalidUsage || status.code() == Code::kInvalidArgument) {
+    set_last_error(status);
     return status;
   }
-  const Status named = failure_->failed() ? failure_->status() : status.with_context(name_of(call.collective));
-  if (failure_->fail(named) && tree_ != nullptr) tree_->announce_failure(named);
-  set_last_error(named);
-  return named;
+  const Code code = status.code();
+  if (code == Code::kRemoteError || code == Code::kSystemError) await_verdict();
+  const auto named = [&](const Status& cause) {
+    return cause.code() == Code::kMismatch ? cause : cause.with_context(what);  // a mismatch names the calls itself
+  };
+  Status result = named(status);
+  if (failure_->fail(result)) {
+    if (tree_ != nullptr) tree_->announce_failure(result);
+  } else {
+    result = named(failure_->status());
+  }
+  set_last_error(result);
+  return result;
+}
+
+void Communicator::await_verdict() const {
+  const Deadline deadline = Deadline::after_ms(kVerdictMs);
+  while (tree_ != nullptr && !failure_->failed() && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// The thread of the operation at work. Once per operation.
+void Communicator::report_stall() {
+  if (reported_sequence_ == sequence_) return;
+  reported_sequence_ = sequence_;
+  std::vector<CallRecord> calls;
+  for (std::size_t back = recent_.size(); back-- > 0;) {
+    const transport::Fingerprint& print = recent_[(sequence_ - back) % recent_.size()];
+    if (print.sequence == 0) continue;  // there were not so many
+    calls.push_back({print.sequence, std::uint64_t{print.call} << 32 | print.count, executor::describe(print)});
+  }
+  tree_->report_calls(std::move(calls));
 }
 
 Status Communicator::finalize() {
@@ -293,7 +348,9 @@ Status Communicator::finalize() {
 
 void Communicator::abort() {
   const Status aborted = Status::aborted("rank " + std::to_string(rank()) + " aborted the communicator");
-  if (failure_->fail(aborted) && tree_ != nullptr) tree_->announce_failure(aborted);
+  if (failure_->fail(aborted) && tree_ != nullptr) {
+    tree_->announce_failure(Status::aborted("aborted the communicator"));
+  }
   transport::heavy_fence();
   // Every wait looks at the failure state at least every 50 ms.
   while (busy_.load(std::memory_order_acquire)) std::this_thread::sleep_for(std::chrono::milliseconds(1));

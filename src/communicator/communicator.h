@@ -81,8 +81,12 @@ class Communicator {
   Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
   Status execute(const Call& call);
-  Status execute_plan(const Call& call, std::size_t bytes);
-  Status fail(const Call& call, Status status);
+  Status execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
+  Status run_call(const Call& call, const transport::Fingerprint& print);
+  Status fail(const std::string& what, Status status);
+  void await_verdict() const;
+  void report_stall();
+  Status wait_behind(Completion* before) const;
   Status ensure_scratch(std::size_t bytes);
   std::shared_ptr<Completion> queue(const Call& call, Stream* stream);
   void run_queue();
@@ -101,6 +105,9 @@ class Communicator {
   std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes> kernels_{};
   executor::Operation operation_;  // of the call at work
   std::uint32_t sequence_ = 0;
+  std::uint32_t reported_sequence_ = 0;  // the last operation that report_stall() has told of
+  // The last calls, by sequence number modulo the size: what report_stall() tells.
+  std::array<transport::Fingerprint, 16> recent_{};
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;
   std::byte barrier_token_{};

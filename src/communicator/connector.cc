@@ -45,6 +45,7 @@ class SocketConnector final : public Connector {
   Status open(PeerInfo* info);
   Status listen_on_path(PeerInfo* info) override;
   void set_peers(std::vector<PeerInfo> peers) override { peers_ = std::move(peers); }
+  void on_stall(std::function<void()> tell) override { tell_stall_ = std::move(tell); }
   Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
                                        Deadline deadline) override;
 
@@ -86,6 +87,7 @@ class SocketConnector final : public Connector {
   std::vector<PeerInfo> peers_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
   std::string path_;
+  std::function<void()> tell_stall_;
 };
 
 SocketConnector::~SocketConnector() {
@@ -289,6 +291,7 @@ Status SocketConnector::step(std::vector<Dialling>* dialling, Deadline deadline)
 Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& peers, const FailureState& failure,
                                                       Deadline deadline) {
   if (Status s = check(peers); !s.is_ok()) return s;
+  const Deadline stall = Deadline::after_ms(kStallMs);
   std::vector<Dialling> dialling;
   for (const int peer : peers) {
     if (peer > rank_) continue;
@@ -303,6 +306,7 @@ Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& pe
         return Status::remote(who(peer) + " has left the job and cannot be connected to");
       }
     }
+    if (stall.passed() && tell_stall_) tell_stall_();
     if (deadline.passed()) {
       std::string trouble;
       for (const Dialling& entry : dialling) {
@@ -323,7 +327,8 @@ std::vector<Channel> SocketConnector::hand_over(const std::vector<int>& peers, s
     channel.peer = peer;
     channel.dialled = peer < rank_;
     if (channel.dialled) {
-      const auto at = std::find_if(dialling->begin(), dialling->end(), [&](const Dialling& d) { return d.peer == peer; });
+      const auto at =
+          std::find_if(dialling->begin(), dialling->end(), [&](const Dialling& d) { return d.peer == peer; });
       channel.kind = at->kind;
       channel.sockets = std::move(at->sockets);
       for (const UniqueFd& socket : channel.sockets) {

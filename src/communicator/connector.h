@@ -6,6 +6,7 @@
 // the socket can be reached, else TCP, `streams` connections at once. The acceptor takes what comes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Connector {
   virtual Status listen_on_path(PeerInfo* info) = 0;
   // The address book, before the first connect().
   virtual void set_peers(std::vector<PeerInfo> peers) = 0;
+  // `tell` is called, perhaps many times, while connect() has waited for longer than kStallMs.
+  virtual void on_stall(std::function<void()> tell) = 0;
 
   // Connects to all of `peers` (none of which may have been connected before), working on all of them
   // at once. Fails with kTimeout naming the missing ranks, or as soon as `failure` has failed.

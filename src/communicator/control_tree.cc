@@ -14,6 +14,8 @@
 #include <set>
 #include <utility>
 
+#include "communicator/call_ledger.h"
+#include "communicator/control_messages.h"
 #include "communicator/rank_list.h"
 #include "communicator/root_service.h"
 #include "communicator/service_thread.h"
@@ -23,6 +25,8 @@
 namespace tutti {
 namespace {
 
+using namespace control;  // NOLINT: the messages that this file exchanges
+
 constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 30;
 constexpr std::int64_t kFlushMs = 500;  // for the goodbye to leave
 constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their side: normally microseconds
@@ -30,47 +34,6 @@ constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their sid
 // The deadline passes everywhere at once, but the error should come from the rank that stands right
 // above the culprit. So whoever is further away lets it speak first, by so much for each level.
 constexpr std::int64_t kGraceMs = 100;
-
-enum class Kind : std::uint8_t { kGather = 1, kAll = 2, kNotice = 3, kGoodbye = 4 };
-using Parts = std::map<int, std::string>;  // by rank
-
-struct Notice {
-  Code code = Code::kInternalError;
-  int origin = -1;
-  int failed = -1;  // the rank that died; -1: the origin itself reports its failure
-  std::string text;
-};
-
-std::string pack_notice(const Notice& notice) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kNotice)).number(static_cast<std::int32_t>(notice.code));
-  packer.number(notice.origin).number(notice.failed).text(notice.text);
-  return packer.bytes();
-}
-
-std::string pack_goodbye(int rank) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kGoodbye)).number(rank);
-  return packer.bytes();
-}
-
-std::string pack_parts(Kind kind, const Parts& parts) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(kind)).number(static_cast<std::uint32_t>(parts.size()));
-  for (const auto& [rank, bytes] : parts) packer.number(rank).text(bytes);
-  return packer.bytes();
-}
-
-// Adds the parts of a gather or all message (its kind already taken off).
-bool unpack_parts(net::Unpacker* unpacker, int ranks, Parts* parts) {
-  const auto count = unpacker->number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
-    const auto rank = unpacker->number<std::int32_t>();
-    if (rank < 0 || rank >= ranks) return false;
-    (*parts)[rank] = unpacker->text();
-  }
-  return unpacker->complete();
-}
 
 int levels_below(int rank, int ranks) {
   int levels = 0;
@@ -106,6 +69,7 @@ class SocketTree final : public ControlTree {
   Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
   Status watch(std::shared_ptr<FailureState> failure) override;
   void announce_failure(const Status& status) override;
+  void report_calls(std::vector<CallRecord> calls) override;
   void leave() override;
 
  private:
@@ -114,6 +78,7 @@ class SocketTree final : public ControlTree {
   void lost(Neighbour* neighbour);
   void learn(const Notice& notice, const Neighbour* from);
   void learn_goodbye(int rank, Neighbour* from);
+  void learn_calls(const Calls& calls);
   void flood(const std::string& frame, const Neighbour* except);
   void flush(Neighbour* neighbour);
   Status pump(const std::function<bool()>& finished, Deadline deadline);
@@ -137,15 +102,17 @@ class SocketTree final : public ControlTree {
   std::vector<int> early_departed_;
   bool any_notice_ = false;
   std::set<int> known_dead_;
+  CallLedger ledger_;  // of this rank and those below it
   bool left_ = false;
 
   UniqueFd epoll_;
   UniqueFd wake_;
   ServiceThread thread_;
   std::mutex mutex_;
-  std::vector<Status> announcements_;  // guarded by mutex_
-  bool leaving_ = false;               // guarded by mutex_
-  bool stopping_ = false;              // guarded by mutex_
+  std::vector<Status> announcements_;             // guarded by mutex_
+  std::vector<std::vector<CallRecord>> reports_;  // guarded by mutex_
+  bool leaving_ = false;                          // guarded by mutex_
+  bool stopping_ = false;                         // guarded by mutex_
 };
 
 SocketTree::SocketTree(int rank, int ranks, std::vector<TreeNeighbour> neighbours)
@@ -186,11 +153,10 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
     }
   } else if (kind == Kind::kNotice) {
     Notice notice;
-    notice.code = static_cast<Code>(unpacker.number<std::int32_t>());
-    notice.origin = unpacker.number<std::int32_t>();
-    notice.failed = unpacker.number<std::int32_t>();
-    notice.text = unpacker.text();
-    if (unpacker.complete() && notice.code != Code::kSuccess) return learn(notice, from);
+    if (unpack_notice(&unpacker, &notice)) return learn(notice, from);
+  } else if (kind == Kind::kCalls) {
+    Calls calls;
+    if (!from->is_parent && unpack_calls(&unpacker, ranks_, &calls)) return learn_calls(calls);
   } else if (kind == Kind::kGoodbye) {
     const auto rank = unpacker.number<std::int32_t>();
     if (unpacker.complete()) return learn_goodbye(rank, from);
@@ -230,6 +196,18 @@ void SocketTree::learn_goodbye(int rank, Neighbour* from) {
   from->said_goodbye = true;
   // Closing at once lets the leaving rank go at once. It reads nothing any more.
   from->socket.reset();
+}
+
+// Upwards only as far as it is news, so that a thousand ranks that wait for one cost one message each.
+void SocketTree::learn_calls(const Calls& calls) {
+  bool news = false;
+  const Status known = ledger_.add(calls.rank, calls.records, &news);
+  if (!known.is_ok()) return learn({known.code(), rank_, -1, known.message()}, nullptr);
+  for (Neighbour& neighbour : neighbours_) {
+    if (!news || !neighbour.is_parent || !neighbour.socket.valid()) continue;
+    neighbour.writer.queue(pack_calls(calls));
+    flush(&neighbour);
+  }
 }
 
 void SocketTree::flood(const std::string& frame, const Neighbour* except) {
@@ -396,11 +374,13 @@ bool SocketTree::obey() {
   std::uint64_t count = 0;
   if (::read(wake_.get(), &count, sizeof count) < 0) return false;  // nobody has asked
   std::vector<Status> announcements;
+  std::vector<std::vector<CallRecord>> reports;
   bool leaving = false;
   bool stopping = false;
   {
     const std::lock_guard lock(mutex_);
     announcements.swap(announcements_);
+    reports.swap(reports_);
     leaving = leaving_;
     stopping = stopping_;
   }
@@ -408,6 +388,7 @@ bool SocketTree::obey() {
     if (std::exchange(any_notice_, true)) continue;  // all know of a failure already
     flood(pack_notice({status.code(), rank_, -1, "rank " + std::to_string(rank_) + ": " + status.message()}), nullptr);
   }
+  for (std::vector<CallRecord>& calls : reports) learn_calls({rank_, std::move(calls)});
   if (leaving) depart();
   return leaving || stopping;
 }
@@ -454,6 +435,15 @@ void SocketTree::announce_failure(const Status& status) {
   }
   if (left_ || std::exchange(any_notice_, true)) return;
   flood(pack_notice({status.code(), rank_, -1, "rank " + std::to_string(rank_) + ": " + status.message()}), nullptr);
+}
+
+void SocketTree::report_calls(std::vector<CallRecord> calls) {
+  if (owner_ != ::getpid() || !thread_.running()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    reports_.push_back(std::move(calls));
+  }
+  signal();
 }
 
 void SocketTree::leave() {

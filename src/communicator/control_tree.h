@@ -1,8 +1,8 @@
 // The ControlTree over sockets. See bootstrap.h for what it promises.
 //
 // Messages, each a frame: gather (a subtree's bytes, upwards), all (everybody's bytes, downwards),
-// notice (a failure) and goodbye. Notices and goodbyes are forwarded to every neighbour but the one
-// they came from; a tree has no cycles, so each reaches every rank once.
+// notice (a failure), goodbye, and calls (of a rank that waits for long, upwards). Notices and goodbyes are forwarded
+// to every neighbour but the one they came from; a tree has no cycles, so each reaches every rank once.
 //
 // What it cannot do: a rank that has left splits the tree, and its parts hear no more of each other.
 // Ranks leave when a job ends, all of them within a short time, so no other paths are kept. A rank that

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "communicator/bootstrap.h"
+#include "communicator/call_ledger.h"
 #include "communicator/rank_list.h"
 #include "communicator/root_service.h"
 #include "net/auth.h"
@@ -28,6 +29,7 @@ struct Board {
   std::vector<std::string> result;
   Status failure;  // the first that was announced
   std::vector<int> departed;
+  CallLedger ledger;
 };
 
 class BoardTree final : public ControlTree {
@@ -43,6 +45,7 @@ class BoardTree final : public ControlTree {
   Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
   Status watch(std::shared_ptr<FailureState> failure) override;
   void announce_failure(const Status& status) override;
+  void report_calls(std::vector<CallRecord> calls) override;
   void leave() override;
 
  private:
@@ -104,6 +107,15 @@ void BoardTree::announce_failure(const Status& status) {
   if (status.is_ok()) return;
   const std::lock_guard lock(board_->mutex);
   tell_failure(Status(status.code(), "rank " + std::to_string(rank_) + ": " + status.message()), me().left);
+}
+
+void BoardTree::report_calls(std::vector<CallRecord> calls) {
+  const std::lock_guard lock(board_->mutex);
+  bool news = false;
+  const Status known = board_->ledger.add(rank_, calls, &news);
+  if (known.is_ok() || me().left || !board_->failure.is_ok()) return;
+  tell_failure(known, false);
+  if (me().failure) me().failure->fail(known);
 }
 
 void BoardTree::tell_failure(const Status& status, bool suppressed) {

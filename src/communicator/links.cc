@@ -1,5 +1,8 @@
 #include "communicator/links.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <map>
 #include <utility>
 
@@ -9,6 +12,8 @@
 
 namespace tutti {
 namespace {
+
+constexpr int kFailureCheckMs = 50;
 
 class ConnectedLinks final : public LinkMaker {
  public:
@@ -27,14 +32,46 @@ class ConnectedLinks final : public LinkMaker {
     }
     std::vector<std::unique_ptr<transport::Link>> links;
     for (const int peer : peers) {
-      auto link = make_one(std::move(by_peer.at(peer)), deadline);
+      Channel& channel = by_peer.at(peer);
+      if (Status s = meet(channel, failure, deadline); !s.is_ok()) {
+        return s.with_context("connecting to rank " + std::to_string(peer));
+      }
+      auto link = make_one(std::move(channel), deadline);
       if (!link.is_ok()) return link.status();
       links.push_back(std::move(*link));
     }
     return links;
   }
+  void on_stall(std::function<void()> tell) override {
+    tell_stall_ = tell;
+    connector_->on_stall(std::move(tell));
+  }
 
  private:
+  // Setting up shared memory waits for the peer, which may still be waiting for others. So both first
+  // make sure, here, where failures end the wait, that the other has come to this link: the one that
+  // accepted sends a byte, the other answers with its greeting. Every rank takes its peers in rising
+  // order, so of any chain of ranks that wait for each other the last can go on.
+  Status meet(const Channel& channel, const FailureState& failure, Deadline deadline) const {
+    if (channel.kind != ChannelKind::kUnix) return {};
+    const int socket = channel.sockets[0].get();
+    char here = 1;
+    if (!channel.dialled && ::send(socket, &here, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+      return Status::remote("the connection closed");
+    }
+    const Deadline stall = Deadline::after_ms(kStallMs);
+    for (;;) {
+      pollfd p{socket, POLLIN, 0};
+      if (::poll(&p, 1, deadline.left_ms(kFailureCheckMs)) > 0) break;
+      if (failure.failed()) return failure.status();
+      if (failure.any_departed() && failure.departed(channel.peer)) return Status::remote("it has left");
+      if (deadline.passed()) return Status::timeout("timed out while waiting for it to set up shared memory");
+      if (stall.passed() && tell_stall_) tell_stall_();
+    }
+    if (channel.dialled && ::recv(socket, &here, 1, MSG_DONTWAIT) != 1) return Status::remote("the connection closed");
+    return {};
+  }
+
   Result<std::unique_ptr<transport::Link>> make_one(Channel channel, Deadline deadline) const {
     const auto& peer = membership_.peers[static_cast<std::size_t>(channel.peer)];
     const auto& self = membership_.peers[static_cast<std::size_t>(membership_.rank)];
@@ -50,12 +87,14 @@ class ConnectedLinks final : public LinkMaker {
   std::unique_ptr<Connector> connector_;
   const Membership& membership_;
   const transport::Doorbell& doorbell_;
+  std::function<void()> tell_stall_;
 };
 
 class ThreadLinks final : public LinkMaker {
  public:
   ThreadLinks(std::shared_ptr<ThreadWorld> world, const Membership& membership)
       : world_(std::move(world)), membership_(membership) {}
+  void on_stall(std::function<void()>) override {}  // never waits
   Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState&,
                                                              Deadline) override {
     std::vector<std::unique_ptr<transport::Link>> links;

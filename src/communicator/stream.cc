@@ -1,5 +1,7 @@
 #include "communicator/stream.h"
 
+#include <chrono>
+
 namespace tutti {
 
 void Completion::complete(Status status) {
@@ -18,6 +20,11 @@ Status Completion::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_; });
   return status_;
+}
+
+bool Completion::wait_for_ms(std::int64_t ms) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return done_; });
 }
 
 Status Completion::status() const {

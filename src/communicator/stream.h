@@ -5,6 +5,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -19,6 +20,8 @@ class Completion {
   [[nodiscard]] bool done() const;
   // Blocks until complete() was called, which every operation's deadline guarantees.
   Status wait();
+  // Blocks for at most so long; whether it is done.
+  [[nodiscard]] bool wait_for_ms(std::int64_t ms);
   // Ok if not done.
   [[nodiscard]] Status status() const;
 

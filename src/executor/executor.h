@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <string>
 
 #include "base/status.h"
 #include "executor/plan.h"
@@ -49,6 +50,9 @@ std::unique_ptr<Executor> make_cpu_executor(Waiter& waiter);
 // The error of two ranks whose calls differ; `peer` sent `theirs`, this rank runs `ours`.
 Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, std::int32_t peer,
                 const transport::Fingerprint& theirs);
+
+// "operation 3, all_reduce(count 4, float32, sum)".
+std::string describe(const transport::Fingerprint& print);
 
 // Fingerprints carry a call so that the error can print it.
 transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type, ReduceOp op,

@@ -1,9 +1,6 @@
-#include <string>
-
 #include "executor/executor.h"
 
 namespace tutti::executor {
-namespace {
 
 std::string describe(const transport::Fingerprint& print) {
   const auto collective = static_cast<Collective>(print.call & 15);
@@ -13,8 +10,6 @@ std::string describe(const transport::Fingerprint& print) {
   if (has_root(collective)) text += ", root " + std::to_string(print.call >> 16);
   return text + ")";
 }
-
-}  // namespace
 
 transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type, ReduceOp op,
                                         std::int32_t root, std::size_t count) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <string>
 
 namespace tutti::executor {
 namespace {
@@ -38,11 +39,9 @@ Status Waiter::add_link(transport::Link& link) {
 // A peer may have done its part, left and closed its side while this rank is still busy with others:
 // only what this rank still needs from a peer can be missed.
 Status Waiter::look_for_trouble(std::int64_t now) {
-  if (now > deadline_ns_) {
-    return Status::timeout("no progress for " + std::to_string(timeout_ns_ / 1'000'000) + " ms");
-  }
   lanes_.clear();
   waiting_->list(&lanes_);
+  if (now > deadline_ns_) return timed_out();
   const Waiting::For* departed = nullptr;
   for (const Waiting::For& lane : lanes_) {
     // What has arrived can still be taken, whatever has happened to the peer since.
@@ -64,6 +63,20 @@ Status Waiter::look_for_trouble(std::int64_t now) {
   return Status::remote("rank " + std::to_string(departed->peer) + " has left the communicator");
 }
 
+Status Waiter::timed_out() const {
+  std::string data;
+  std::string room;
+  for (const Waiting::For& lane : lanes_) {
+    const std::string rank = "rank " + std::to_string(lane.peer);
+    if (lane.receives) data += (data.empty() ? "" : ", ") + rank;
+    if (lane.sends) room += (room.empty() ? "" : ", ") + rank;
+  }
+  std::string text = "no progress for " + std::to_string(timeout_ns_ / 1'000'000) + " ms";
+  if (!data.empty()) text += ", waiting for data from " + data;
+  if (!room.empty()) text += std::string(data.empty() ? ", waiting" : " and") + " for " + room + " to take data";
+  return Status::timeout(text);
+}
+
 Status Waiter::idle_slowly() {
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
@@ -77,6 +90,7 @@ Status Waiter::idle_slowly() {
     }
     if (Status s = look_for_trouble(now); !s.is_ok()) return s;
     if (now - yielding_since_ns_ > kYieldNs) {
+      if (now - yielding_since_ns_ > kStallMs * 1'000'000 && tell_stall_) tell_stall_();
       sleep(now);
       return {};
     }

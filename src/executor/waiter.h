@@ -11,6 +11,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -45,6 +46,9 @@ class Waiter {
 
   // A link that operations may wait for.
   Status add_link(transport::Link& link);
+
+  // `tell` is called, perhaps many times, while nothing has moved for kStallMs. It must not wait.
+  void on_stall(std::function<void()> tell) { tell_stall_ = std::move(tell); }
 
   // At the start of an operation, which outlives the wait.
   void begin(const Waiting& waiting) {
@@ -85,6 +89,7 @@ class Waiter {
   Status idle_slowly();
   Status look_for_trouble(std::int64_t now);
   void sleep(std::int64_t now);
+  [[nodiscard]] Status timed_out() const;
 
   const transport::Doorbell& doorbell_;
   const FailureState& failure_;
@@ -93,6 +98,7 @@ class Waiter {
   const std::int64_t timeout_ns_;
   UniqueFd epoll_;
   const Waiting* waiting_ = nullptr;
+  std::function<void()> tell_stall_;
   std::vector<Waiting::For> lanes_;  // of waiting_, as last listed
   std::uint32_t idle_count_ = 0;
   std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet
