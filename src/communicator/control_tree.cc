@@ -35,12 +35,6 @@ constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their sid
 // above the culprit. So whoever is further away lets it speak first, by so much for each level.
 constexpr std::int64_t kGraceMs = 100;
 
-int levels_below(int rank, int ranks) {
-  int levels = 0;
-  for (std::int64_t at = rank; at * kTreeArity + 1 < ranks; at = at * kTreeArity + 1) ++levels;
-  return levels;
-}
-
 Deadline later(Deadline deadline, int levels) {
   const std::int64_t left_ms = deadline.left_ms(INT_MAX);
   return levels <= 0 ? deadline : Deadline::after_ms(left_ms + levels * kGraceMs);
@@ -79,6 +73,7 @@ class SocketTree final : public ControlTree {
   void learn(const Notice& notice, const Neighbour* from);
   void learn_goodbye(int rank, Neighbour* from);
   void learn_calls(const Calls& calls);
+  void pass_on_goodbyes();
   void flood(const std::string& frame, const Neighbour* except);
   void flush(Neighbour* neighbour);
   Status pump(const std::function<bool()>& finished, Deadline deadline);
@@ -100,6 +95,10 @@ class SocketTree final : public ControlTree {
   std::shared_ptr<FailureState> failure_;  // null while initialising
   Status early_failure_;
   std::vector<int> early_departed_;
+  // While this rank gathers it keeps the goodbyes that it hears: ranks that leave have all parts, and to
+  // ranks below, which have not, it would look like leaving too early.
+  bool gathering_ = false;
+  std::vector<std::pair<int, Neighbour*>> goodbyes_;  // who, and from where
   bool any_notice_ = false;
   std::set<int> known_dead_;
   CallLedger ledger_;  // of this rank and those below it
@@ -191,7 +190,8 @@ void SocketTree::learn_goodbye(int rank, Neighbour* from) {
   } else {
     early_departed_.push_back(rank);
   }
-  flood(pack_goodbye(rank), from);
+  goodbyes_.emplace_back(rank, from);
+  pass_on_goodbyes();
   if (rank != from->rank) return;
   from->said_goodbye = true;
   // Closing at once lets the leaving rank go at once. It reads nothing any more.
@@ -208,6 +208,11 @@ void SocketTree::learn_calls(const Calls& calls) {
     neighbour.writer.queue(pack_calls(calls));
     flush(&neighbour);
   }
+}
+
+void SocketTree::pass_on_goodbyes() {
+  if (gathering_) return;
+  for (const auto& [rank, from] : std::exchange(goodbyes_, {})) flood(pack_goodbye(rank), from);
 }
 
 void SocketTree::flood(const std::string& frame, const Neighbour* except) {
@@ -262,6 +267,7 @@ Status SocketTree::exchange(Parts* parts, Deadline deadline) {
     if (neighbour.is_parent) parent = &neighbour;
     if (!neighbour.is_parent) children.push_back(&neighbour);
   }
+  gathering_ = true;
   const auto has_mail = [](const Neighbour* neighbour) { return !neighbour->inbox.empty(); };
   const Deadline for_children = later(deadline, levels_below(rank_, ranks_) - 1);
   const Deadline for_parent = later(deadline, levels_below(0, ranks_) + 1);
@@ -286,9 +292,10 @@ Status SocketTree::exchange(Parts* parts, Deadline deadline) {
     *parts = std::move(parent->inbox.front());
     parent->inbox.pop_front();
   }
-  if (children.empty()) return {};
-  const std::string all = pack_parts(Kind::kAll, *parts);
+  const std::string all = children.empty() ? "" : pack_parts(Kind::kAll, *parts);
   for (Neighbour* child : children) child->writer.queue(all);
+  gathering_ = false;
+  pass_on_goodbyes();
   s = pump([] { return true; }, deadline);
   return s.code() == Code::kTimeout ? too_late(tree_children(rank_, ranks_)) : s;
 }

@@ -224,6 +224,12 @@ std::vector<int> tree_children(int rank, int ranks) {
   return children;
 }
 
+int levels_below(int rank, int ranks) {
+  int levels = 0;
+  for (std::int64_t at = rank; at * kTreeArity + 1 < ranks; at = at * kTreeArity + 1) ++levels;
+  return levels;
+}
+
 std::string Registration::who() const {
   return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(pid) + ")";
 }

@@ -20,6 +20,7 @@ inline int tree_parent(int rank) {
   return (rank - 1) / kTreeArity;
 }  // REQUIRES: rank > 0
 std::vector<int> tree_children(int rank, int ranks);
+int levels_below(int rank, int ranks);
 
 // What a rank tells the root.
 struct Registration {
