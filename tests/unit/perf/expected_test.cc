@@ -1,0 +1,149 @@
+// A check that never fails proves nothing: right results must pass, and each wrong element must be counted.
+#include "perf/expected.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "catch_compat.h"
+#include "reduction/reference.h"
+
+namespace tutti::perf {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+std::vector<Bytes> all_sends(const Problem& problem) {
+  std::vector<Bytes> sends;
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    sends.emplace_back(problem.send_bytes());
+    fill_send(problem, rank, sends.back());
+  }
+  return sends;
+}
+
+// What `rank` receives, with the library's reference arithmetic and by the collective's definition.
+Bytes receive(const Problem& problem, int rank, const std::vector<Bytes>& sends) {
+  const std::size_t block = problem.count * size_of(problem.datatype);
+  const auto root = static_cast<std::size_t>(problem.root);
+  if (problem.collective == Collective::kBroadcast) return sends[root];
+  if (problem.collective == Collective::kAllGather) {
+    Bytes all;
+    for (const Bytes& send : sends) all.insert(all.end(), send.begin(), send.end());
+    return all;
+  }
+  Bytes total = sends[0];
+  const std::size_t elements = total.size() / size_of(problem.datatype);
+  for (std::size_t r = 1; r < sends.size(); ++r) {
+    reduction::combine_reference(problem.datatype, problem.op, total.data(), total.data(), sends[r].data(), elements);
+  }
+  if (problem.op == ReduceOp::kAvg) {
+    reduction::finish_reference(problem.datatype, total.data(), elements, sends.size());
+  }
+  if (problem.collective != Collective::kReduceScatter) return total;
+  const auto first = total.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * block);
+  return Bytes(first, first + static_cast<std::ptrdiff_t>(block));
+}
+
+Problem problem_of(Collective collective, DataType type, ReduceOp op, int ranks, std::size_t count) {
+  Problem p;
+  p.collective = collective;
+  p.datatype = type;
+  p.op = op;
+  p.ranks = ranks;
+  p.root = ranks - 1;
+  p.count = count;
+  p.seed = 7;
+  return p;
+}
+
+const std::vector<Collective> kMoving = {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce,
+                                         Collective::kAllGather, Collective::kReduceScatter};
+
+}  // namespace
+
+TEST_CASE("right results of every collective, datatype and operator pass") {
+  for (const Collective collective : kMoving) {
+    for (int type = 0; type < kDataTypes; ++type) {
+      for (int op = 0; op < (reduces(collective) ? kReduceOps : 1); ++op) {
+        for (const int ranks : {1, 3, 8, 33}) {
+          const Problem p = problem_of(collective, static_cast<DataType>(type), static_cast<ReduceOp>(op), ranks, 257);
+          INFO(name_of(collective) << " " << name_of(p.datatype) << " " << name_of(p.op) << " ranks " << ranks);
+          const std::vector<Bytes> sends = all_sends(p);
+          for (int rank = 0; rank < ranks; rank += std::max(1, ranks - 1)) {
+            if (!p.receives(rank)) continue;
+            REQUIRE(count_wrong(p, rank, receive(p, rank, sends)) == 0);
+            REQUIRE(count_changed(p, rank, sends[static_cast<std::size_t>(rank)]) == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("each wrong element is counted, wherever it is") {
+  // More than a period, so that what lies beyond it is looked at as well.
+  for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, 2 * kPeriod + 17}) {
+    for (const Collective collective : kMoving) {
+      const Problem p = problem_of(collective, DataType::kInt32, ReduceOp::kSum, 3, count);
+      const int rank = p.root;
+      const std::vector<Bytes> sends = all_sends(p);
+      Bytes recv = receive(p, rank, sends);
+      INFO(name_of(collective) << " count " << count);
+      REQUIRE(recv.size() == p.recv_bytes());
+      REQUIRE(count_wrong(p, rank, recv) == 0);
+      recv.back() ^= std::byte{0x80};
+      REQUIRE(count_wrong(p, rank, recv) == 1);
+      recv.front() ^= std::byte{1};
+      REQUIRE(count_wrong(p, rank, recv) == (recv.size() == 4 ? 1 : 2));
+      Bytes changed = sends[static_cast<std::size_t>(rank)];
+      changed.back() ^= std::byte{1};
+      REQUIRE(count_changed(p, rank, changed) == 1);
+    }
+  }
+}
+
+TEST_CASE("blocks that land at a wrong place are seen") {
+  Problem p = problem_of(Collective::kAllGather, DataType::kFloat32, ReduceOp::kSum, 2, 4096);
+  const std::vector<Bytes> sends = all_sends(p);
+  const Bytes recv = receive(p, 0, sends);
+  Bytes swapped = recv;
+  std::rotate(swapped.begin(), swapped.begin() + static_cast<std::ptrdiff_t>(swapped.size() / 2), swapped.end());
+  CHECK(count_wrong(p, 0, swapped) > 8000);
+  Bytes shifted = recv;
+  std::memmove(shifted.data(), recv.data() + 64, recv.size() - 64);
+  CHECK(count_wrong(p, 0, shifted) > 8000);
+  // Leaving out one rank's contribution, or taking one twice, changes most sums.
+  p.collective = Collective::kAllReduce;
+  CHECK(count_wrong(p, 0, sends[0]) > 3000);
+  // Data of another seed are other data.
+  Problem other = p;
+  other.seed = 8;
+  CHECK(count_changed(other, 0, sends[0]) > 3000);
+}
+
+TEST_CASE("an average of floats may differ in its last place only") {
+  const Problem p = problem_of(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kAvg, 3, 500);
+  Bytes recv = receive(p, 0, all_sends(p));
+  for (std::size_t i = 0; i < p.count; ++i) {
+    float f = 0;
+    std::memcpy(&f, recv.data() + 4 * i, sizeof f);
+    f *= 1.001F;
+    std::memcpy(recv.data() + 4 * i, &f, sizeof f);
+  }
+  CHECK(count_wrong(p, 0, recv) > 250);
+}
+
+TEST_CASE("counts of elements follow the collective") {
+  Problem p = problem_of(Collective::kReduceScatter, DataType::kFloat16, ReduceOp::kSum, 5, 7);
+  CHECK(p.send_elements() == 35);
+  CHECK(p.recv_bytes() == 14);
+  p.collective = Collective::kAllGather;
+  CHECK(p.send_bytes() == 14);
+  CHECK(p.recv_elements() == 35);
+  p.collective = Collective::kReduce;
+  CHECK(p.receives(4));
+  CHECK_FALSE(p.receives(0));
+}
+
+}  // namespace tutti::perf
