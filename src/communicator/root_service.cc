@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "base/log.h"
+#include "communicator/lasting_thread.h"
 #include "communicator/rank_list.h"
-#include "communicator/service_thread.h"
 #include "net/acceptor.h"
 #include "net/frame.h"
 
@@ -40,7 +40,8 @@ class RootService {
       : acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}), deadline_(deadline) {
     acceptor_.add_listener(std::move(listener), false);
   }
-  void run();
+  // Until all are served, or stop_fd is readable.
+  void run(int stop_fd);
 
  private:
   struct Client {
@@ -72,14 +73,16 @@ class RootService {
   bool placed_ = false;
 };
 
-void RootService::run() {
+void RootService::run(int stop_fd) {
   net::PollSet set;
   while (!finished()) {
     prepare(&set);
+    const std::size_t stop = set.add(stop_fd, POLLIN);
     if (Status s = set.wait(); !s.is_ok()) {
       log::warn("root service: " + s.message());
       return;
     }
+    if (set.ready(stop) != 0) return;
     acceptor_.process(set);
     for (auto client = clients_.begin(); client != clients_.end();) {
       const bool ready = client->polled && set.ready(client->entry) != 0;
@@ -285,11 +288,7 @@ Result<Placement> Placement::parse(const std::string& bytes) {
 
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline) {
   auto service = std::make_shared<RootService>(std::move(listener), secret, deadline);
-  ServiceThread thread;
-  Status started = thread.start([service] { service->run(); });
-  // It needs nobody: it owns all it uses, and its own deadline ends it.
-  thread.detach();
-  return started;
+  return start_lasting_thread([service](int stop_fd) { service->run(stop_fd); });
 }
 
 }  // namespace tutti
