@@ -53,7 +53,8 @@ void CpuExecutor::prepare(const Operation& op) {
   in_place_ = op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
   const std::size_t bytes = op.block_elements * op.element_bytes * plan.schedule.shape.blocks;
   streaming_ = bytes > tuning_.streaming_bytes;
-  placing_ = bytes >= tuning_.placing_bytes;
+  // Only where something is combined: a sender that only passes on makes no use of offers.
+  placing_ = bytes >= tuning_.placing_bytes && op.kernels != nullptr;
 }
 
 // Slice s may begin when all lanes have left slice s - kWindow, whose states it takes over.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "transport/shm/fd_message.h"
 #include "transport/shm/peer_regions.h"
@@ -80,6 +81,7 @@ struct LinkState {
 
   void wake_peer() const {
     // See doorbell.h: the sleeper's fence stands in for one between our store and this load.
+    light_fence();
     if (memory->sleeping[1 - side].value.load(std::memory_order_relaxed) != 0) [[unlikely]]
       ring(peer_doorbell);
   }
@@ -144,9 +146,10 @@ class ShmSendLane final : public SendLane {
 
   Status status() override { return link_->status; }
 
-  // Whether the peer has consumed something since we last looked.
-  [[nodiscard]] bool news() const {
-    return link_->memory->consumed[1 - link_->side].value.load(std::memory_order_acquire) != link_->acknowledged;
+  // Whether the peer has consumed something since this was last asked.
+  [[nodiscard]] bool news() {
+    const std::uint32_t consumed = link_->memory->consumed[1 - link_->side].value.load(std::memory_order_acquire);
+    return std::exchange(news_consumed_, consumed) != consumed;
   }
 
  private:
@@ -242,9 +245,10 @@ class ShmSendLane final : public SendLane {
 
   LinkState* link_;
   Slot* slots_;
-  std::uint32_t next_ = 0;     // messages published
-  std::uint32_t retired_ = 0;  // messages looked at by retire(); meaningful while loans_ > 0
-  std::uint32_t loans_ = 0;    // outstanding
+  std::uint32_t next_ = 0;           // messages published
+  std::uint32_t news_consumed_ = 0;  // what news() has reported
+  std::uint32_t retired_ = 0;        // messages looked at by retire(); meaningful while loans_ > 0
+  std::uint32_t loans_ = 0;          // outstanding
   Payload reserved_ = Payload::kInline;
   std::uint32_t offers_seen_ = 0;
   Offer offer_;                   // the latest of them
@@ -304,10 +308,12 @@ class ShmRecvLane final : public RecvLane {
 
   Status status() override { return link_->status; }
 
-  // Whether a message lies here that peek() has not shown.
-  [[nodiscard]] bool news() const {
-    const SlotHeader& h = slots_[link_->received % kSlots].header;
-    return size_ == 0 && h.sequence.load(std::memory_order_acquire) == link_->received + 1;
+  // Whether a message lies here that this has not reported yet, opened or not: whoever is about to sleep
+  // looks at each once more, and a lane that waits for others does not keep the rank awake.
+  [[nodiscard]] bool news() {
+    const std::uint32_t next = link_->received + 1;
+    if (slots_[link_->received % kSlots].header.sequence.load(std::memory_order_acquire) != next) return false;
+    return std::exchange(news_message_, next) != next;
   }
 
  private:
@@ -363,6 +369,7 @@ class ShmRecvLane final : public RecvLane {
   const std::byte* data_ = nullptr;  // of the message that is open
   std::size_t size_ = 0;             // of that message; 0: none is open
   std::size_t offset_ = 0;           // consumed of it
+  std::uint32_t news_message_ = 0;   // what news() has reported
   struct OwnOffer {
     std::uint64_t position;
     std::uint64_t bytes;
@@ -389,7 +396,9 @@ class ShmLink final : public Link {
 
   bool arm() override {
     state_.memory->sleeping[state_.side].value.store(1, std::memory_order_seq_cst);
-    return !send_.news() && !recv_.news();
+    const bool sent = send_.news();
+    const bool received = recv_.news();
+    return !sent && !received;
   }
   void disarm() override { state_.memory->sleeping[state_.side].value.store(0, std::memory_order_relaxed); }
   [[nodiscard]] int wait_fd() const override { return -1; }
