@@ -13,6 +13,8 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "base/clock.h"
@@ -44,9 +46,25 @@ MemoryUse memory_use() {
   return use;
 }
 
-std::int64_t open_descriptors() {
-  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
-  return std::distance(begin(all), end(all));
+// Number and target of each, but for the one that reads the directory.
+std::set<std::string> open_descriptors() {
+  std::set<std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone);
+    if (!gone && target.native().rfind("/proc/", 0) != 0)
+      all.insert(entry.path().filename().native() + " " + target.native());
+  }
+  return all;
+}
+
+// What was opened since; what was closed is no leak.
+std::string opened_since(const std::set<std::string>& before) {
+  std::string opened;
+  for (const std::string& descriptor : open_descriptors()) {
+    if (!before.contains(descriptor)) opened += "descriptor " + descriptor + " is still open; ";
+  }
+  return opened;
 }
 
 std::string one_sum(tuttiComm_t comm, std::vector<float>& data, int ranks) {
@@ -144,7 +162,7 @@ Outcome endure(tuttiComm_t comm, int rank, const std::string& transports) {
   static_cast<void>(memory_use());
   static_cast<void>(open_descriptors());
   const MemoryUse before = memory_use();
-  const std::int64_t descriptors = open_descriptors();
+  const std::set<std::string> descriptors = open_descriptors();
   const std::int64_t begin_ns = now_ns();
   if (std::string wrong = run_operations(comm, rank, kOperations); !wrong.empty()) return Outcome{wrong};
   const std::int64_t took_ns = now_ns() - begin_ns;
@@ -156,7 +174,7 @@ Outcome endure(tuttiComm_t comm, int rank, const std::string& transports) {
                 static_cast<long long>(after.pss_kib));
     std::fflush(stdout);
   }
-  if (open_descriptors() != descriptors) return Outcome{"the number of open descriptors has changed"};
+  if (std::string opened = opened_since(descriptors); !opened.empty()) return Outcome{opened};
   const std::int64_t growth = std::max(after.rss_kib - before.rss_kib, after.pss_kib - before.pss_kib);
   return Outcome{growth <= kGrowthLimitKib ? "" : "memory grew by " + std::to_string(growth) + " KiB"};
 }
