@@ -21,8 +21,9 @@
  * Errors. Every function returns a tuttiResult_t. tuttiGetLastError has the text of the last error. A
  * call that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing.
  * After any other error the communicator is failed: every later operation returns the same error, and
- * it can only be destroyed or aborted; peers may still read and write the buffers of the failed operation
- * until their own calls have returned, so keep them until then. No call waits for ever: a peer that dies ends every wait with
+ * it can only be destroyed or aborted. Its buffers are the caller's again when the call returns, also with
+ * an error: peers have stopped reading and writing them (but for one whose process is stopped, for which
+ * no call waits longer than a second). No call waits for ever: a peer that dies ends every wait with
  * tuttiRemoteError within a second, and the communicator's timeout ends the rest with tuttiTimeout.
  */
 #ifndef TUTTI_H_

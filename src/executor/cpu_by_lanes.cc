@@ -113,7 +113,10 @@ bool CpuExecutor::finished() const {
 Status CpuExecutor::run_by_lanes(const Operation& op) {
   prepare(op);
   const auto lanes = static_cast<std::uint32_t>(op.plan->lanes.size());
-  for (;;) {
+  for (std::uint32_t pass = 1;; ++pass) {
+    if (pass % kPassesPerAnswer == 0) {
+      for (transport::Link* link : op.plan->links) link->answer();
+    }
     bool moved = false;
     for (std::uint32_t lane = 0; lane < lanes; ++lane) moved |= advance(lane);
     if (!status_.is_ok()) [[unlikely]]

@@ -1,12 +1,24 @@
 #include "executor/cpu_executor.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
+
+#include "base/clock.h"
 
 namespace tutti::executor {
 
 using schedule::Step;
 using schedule::StepKind;
+
+namespace {
+
+// How long a failed operation waits for peers to let go of its buffers. They do so within a pass over their
+// lanes; only a process that has been stopped does not.
+constexpr std::int64_t kLetGoMs = 1000;
+
+}  // namespace
 
 Status CpuExecutor::run(const Operation& op) {
   const Plan& plan = *op.plan;
@@ -16,11 +28,26 @@ Status CpuExecutor::run(const Operation& op) {
   const std::size_t block_bytes = op.block_elements * op.element_bytes;
   const std::size_t chunk_bytes = parts == 1 ? block_bytes : block_bytes / parts + 128;
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
-  const std::size_t in_order_bytes = in_region ? plan.in_order_region_bytes : plan.in_order_bytes;
-  if (chunk_bytes * plan.max_step_chunks <= in_order_bytes && chunk_bytes <= plan.slice_chunk_bytes) {
-    return run_in_order(op);
+  const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
+  const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
+  // Not even a peer whose buffers lie in regions lends so little.
+  if (step_bytes <= plan.in_order_region_bytes && !sliced) return run_in_order(op);
+  for (transport::Link* link : plan.links) link->enter();
+  const bool in_order = !in_region && step_bytes <= plan.in_order_bytes && !sliced;
+  Status status = in_order ? run_in_order(op) : run_by_lanes(op);
+  for (transport::Link* link : plan.links) link->leave();
+  if (!status.is_ok()) [[unlikely]]
+    take_back_buffers(plan);
+  return status;
+}
+
+// After an error the caller may free what peers are still reading and writing: not before they let go.
+void CpuExecutor::take_back_buffers(const Plan& plan) {
+  for (transport::Link* link : plan.links) link->revoke();
+  const Deadline deadline = Deadline::after_ms(kLetGoMs);
+  for (transport::Link* link : plan.links) {
+    while (!link->revoked() && !deadline.passed()) ::sched_yield();
   }
-  return run_by_lanes(op);
 }
 
 void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {

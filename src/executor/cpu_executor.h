@@ -33,6 +33,7 @@ class CpuExecutor final : public Executor, private Waiting {
 
  private:
   static constexpr std::uint32_t kWindow = 4;
+  static constexpr std::uint32_t kPassesPerAnswer = 16;
 
   // One step in one slice.
   struct StepState {
@@ -52,6 +53,7 @@ class CpuExecutor final : public Executor, private Waiting {
   };
 
   void list(std::vector<Waiting::For>* lanes) const override;
+  static void take_back_buffers(const Plan& plan);
 
   // -- in order (cpu_in_order.cc)
   Status run_in_order(const Operation& op);

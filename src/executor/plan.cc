@@ -1,7 +1,9 @@
 #include "executor/plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <tuple>
 
 namespace tutti::executor {
@@ -134,6 +136,9 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   find_forwards(plan.get());
   find_folds(plan.get());
   write_in_order(plan.get());
+  const std::set<transport::Link*> distinct(plan->link_of.begin(), plan->link_of.end());
+  std::copy_if(distinct.begin(), distinct.end(), std::back_inserter(plan->links),
+               [](auto* link) { return link != nullptr; });
   plan->in_order_bytes = plan->in_order_region_bytes = SIZE_MAX;
   for (const Lane& lane : plan->lanes) {
     if (lane.link == nullptr || !lane.sends) continue;

@@ -59,6 +59,7 @@ struct Plan {
   std::vector<bool> in_place_only;
   std::vector<Fold> fold;                 // per step
   std::vector<InOrderStep> in_order;      // for small messages
+  std::vector<transport::Link*> links;    // each once
   std::uint32_t max_step_chunks = 0;      // of any step
   std::size_t in_order_bytes = 0;         // messages up to this size may run in schedule order
   std::size_t in_order_region_bytes = 0;  // the same where a buffer lies in a region

@@ -29,6 +29,7 @@ Result<std::unique_ptr<Waiter>> Waiter::create(const transport::Doorbell& doorbe
 }
 
 Status Waiter::add_link(transport::Link& link) {
+  links_.push_back(&link);
   if (link.wait_fd() < 0) return {};
   epoll_event event{};
   event.events = EPOLLIN;
@@ -39,6 +40,7 @@ Status Waiter::add_link(transport::Link& link) {
 // A peer may have done its part, left and closed its side while this rank is still busy with others:
 // only what this rank still needs from a peer can be missed.
 Status Waiter::look_for_trouble(std::int64_t now) {
+  for (transport::Link* link : links_) link->answer();
   lanes_.clear();
   waiting_->list(&lanes_);
   if (now > deadline_ns_) return timed_out();

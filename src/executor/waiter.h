@@ -97,6 +97,7 @@ class Waiter {
   const std::uint32_t stall_;
   const std::int64_t timeout_ns_;
   UniqueFd epoll_;
+  std::vector<transport::Link*> links_;
   const Waiting* waiting_ = nullptr;
   std::function<void()> tell_stall_;
   std::vector<Waiting::For> lanes_;  // of waiting_, as last listed

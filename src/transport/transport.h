@@ -152,6 +152,19 @@ class Link {
   // set where the link waits for room rather than for data.
   [[nodiscard]] virtual int wait_fd() const = 0;
   [[nodiscard]] virtual bool wants_write() const { return false; }
+
+  // Memory that is lent or offered belongs to the operation. Between enter() and leave() this rank may read
+  // what the peer has lent and write where the peer has offered it, outside it does not: an operation whose
+  // messages can be long enough to be lent (LaneTraits) lies between them.
+  virtual void enter() {}
+  virtual void leave() {}
+  // After a failed operation, before its buffers go back to the caller: takes back what this rank has lent and
+  // offered. The link is of no more use. Does not wait; until revoked() the peer may still be touching it.
+  virtual void revoke() {}
+  [[nodiscard]] virtual bool revoked() { return true; }
+  // Between enter() and leave(): lets go of the peer's memory if the peer has revoked it. An executor calls it
+  // now and then, however busy or idle it is, and not between a view or a reservation and its use.
+  virtual void answer() {}
 };
 
 }  // namespace tutti::transport

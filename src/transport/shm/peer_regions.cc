@@ -1,5 +1,6 @@
 #include "transport/shm/peer_regions.h"
 
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,7 +24,9 @@ PeerRegions::~PeerRegions() {
 }
 
 bool PeerRegions::send(const Message& message, int fd) {
-  return send_with_fd(socket_.get(), &message, sizeof message, fd);
+  if (!send_with_fd(socket_.get(), &message, sizeof message, fd)) return false;
+  sent_.fetch_add(1, std::memory_order_release);
+  return true;
 }
 
 void PeerRegions::forget_freed() {
@@ -79,8 +82,20 @@ Status PeerRegions::receive_all() {
     const ssize_t n = receive_with_fd(socket_.get(), &message, sizeof message, &fd);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
     if (n != static_cast<ssize_t>(sizeof message)) return Status::remote("the peer closed its socket");
+    ++received_;
     if (Status s = apply(message, std::move(fd)); !s.is_ok()) return s;
   }
+}
+
+void PeerRegions::tidy() {
+  forget_freed();
+  // A failure shows itself when a region is resolved that could not be received.
+  if (peer_sent_.load(std::memory_order_acquire) != received_) static_cast<void>(receive_all());
+}
+
+bool PeerRegions::peer_gone() const {
+  pollfd p{socket_.get(), POLLRDHUP, 0};
+  return ::poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 Result<std::byte*> PeerRegions::resolve(const Loan& loan) {

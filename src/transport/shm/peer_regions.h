@@ -2,6 +2,7 @@
 // Loan into an address. Both directions share the link's Unix socket.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -14,7 +15,9 @@ namespace tutti::transport::shm {
 
 class PeerRegions {
  public:
-  explicit PeerRegions(UniqueFd socket) : socket_(std::move(socket)) {}
+  // The counters of messages that this side and the peer have sent: see SegmentMemory::announced.
+  PeerRegions(UniqueFd socket, std::atomic<std::uint32_t>* sent, const std::atomic<std::uint32_t>* peer_sent)
+      : socket_(std::move(socket)), sent_(*sent), peer_sent_(*peer_sent) {}
   ~PeerRegions();
   PeerRegions(const PeerRegions&) = delete;
   PeerRegions& operator=(const PeerRegions&) = delete;
@@ -24,6 +27,11 @@ class PeerRegions {
   bool announce(std::uint64_t region);
   // Where the loan lies in this process. Maps the region if it is new.
   Result<std::byte*> resolve(const Loan& loan);
+  // Tells the peer of regions that are gone, and hears what it has told. Now and then, or memory that has been
+  // freed is kept by mappings and by descriptors that nobody has received.
+  void tidy();
+  // Whether the peer has closed its end, as a process that has ended has.
+  [[nodiscard]] bool peer_gone() const;
 
  private:
   struct Mapping {
@@ -42,6 +50,9 @@ class PeerRegions {
   Status apply(const Message& message, UniqueFd fd);
 
   UniqueFd socket_;
+  std::atomic<std::uint32_t>& sent_;
+  const std::atomic<std::uint32_t>& peer_sent_;
+  std::uint32_t received_ = 0;  // messages
   std::map<std::uint64_t, Mapping> mapped_;
   std::set<std::uint64_t> announced_;
   std::uint64_t last_region_ = 0;  // of resolve(), the usual answer

@@ -1,7 +1,5 @@
 #include "transport/shm/shm_link.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -9,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "transport/shm/fd_message.h"
+#include "base/clock.h"
 #include "transport/shm/peer_regions.h"
 
 namespace tutti::transport::shm {
@@ -65,6 +63,8 @@ LaneTraits shm_traits() {
   return t;
 }
 
+constexpr std::int64_t kRevokedGraceNs = 2'000'000'000;
+
 // What the two lanes of a link share.
 struct LinkState {
   std::shared_ptr<Segment> segment;
@@ -77,7 +77,27 @@ struct LinkState {
   PeerRegions* regions = nullptr;  // null between threads
   std::uint32_t acknowledged = 0;  // slots of our lane that the peer has consumed, as last seen
   std::uint32_t received = 0;      // slots of the peer's lane that we have consumed
+  bool let_go = false;             // of the peer's memory, which the peer has revoked
+  std::int64_t let_go_ns = 0;      // when
   Status status;
+
+  // Whether the peer has taken its memory back. Must be asked before each use of that memory; this rank
+  // lets go of it with the answer.
+  [[nodiscard]] bool peer_revoked() {
+    if (memory->revoked[1 - side].value.load(std::memory_order_acquire) == 0) [[likely]]
+      return false;
+    if (!std::exchange(let_go, true)) let_go_ns = now_ns();
+    memory->touching[side].value.store(0, std::memory_order_release);
+    return true;
+  }
+  // Why the peer has failed is known better by the communicator, which hears of it: this is for the case
+  // that it does not.
+  [[nodiscard]] Status current_status() {
+    if (status.is_ok() && let_go && now_ns() - let_go_ns > kRevokedGraceNs) {
+      status = Status::remote("rank " + std::to_string(peer) + " has failed in this operation");
+    }
+    return status;
+  }
 
   void wake_peer() const {
     // See doorbell.h: the sleeper's fence stands in for one between our store and this load.
@@ -128,7 +148,7 @@ class ShmSendLane final : public SendLane {
   void commit(const Fingerprint& print, std::size_t n) override { publish(print, n, reserved_); }
 
   std::span<std::byte> reserve_at_peer(std::size_t n) override {
-    if (!has_room() || !find_offer()) return {};
+    if (!has_room() || !find_offer() || link_->peer_revoked()) return {};
     reserved_ = Payload::kPlaced;
     const std::uint64_t used = taken_ - offer_.position;
     return {offered_ + used, std::min<std::size_t>(n, offer_.bytes - used)};
@@ -144,7 +164,7 @@ class ShmSendLane final : public SendLane {
     return loan_begin_[oldest % kSlots];
   }
 
-  Status status() override { return link_->status; }
+  Status status() override { return link_->current_status(); }
 
   // Whether the peer has consumed something since this was last asked.
   [[nodiscard]] bool news() {
@@ -290,13 +310,14 @@ class ShmRecvLane final : public RecvLane {
       open(h);
       if (data_ == nullptr) return {};
     }
+    if (borrows_ && link_->peer_revoked()) return {};
     return {data_ + offset_, size_ - offset_, h.print};
   }
 
   void consume(std::size_t n) override {
     offset_ += n;
     consumed_ += n;
-    if (offset_ < size_) return;
+    if (offset_ < size_ || n == 0) return;
     offset_ = 0;
     size_ = 0;
     ++link_->received;
@@ -306,7 +327,7 @@ class ShmRecvLane final : public RecvLane {
 
   std::size_t pull(std::byte* /*destination*/, std::size_t /*n*/, Fingerprint* /*print*/) override { return 0; }
 
-  Status status() override { return link_->status; }
+  Status status() override { return link_->current_status(); }
 
   // Whether a message lies here that this has not reported yet, opened or not: whoever is about to sleep
   // looks at each once more, and a lane that waits for others does not keep the rank awake.
@@ -321,6 +342,7 @@ class ShmRecvLane final : public RecvLane {
   void open(const SlotHeader& h) {
     link_->see_acknowledged(h.acknowledged);
     size_ = h.length_and_payload & kLengthMask;
+    borrows_ = false;
     switch (static_cast<Payload>(h.length_and_payload >> kLengthBits)) {
       case Payload::kInline: data_ = h.inline_bytes; return;
       case Payload::kSlot: data_ = slots_[link_->received % kSlots].payload; return;
@@ -331,6 +353,7 @@ class ShmRecvLane final : public RecvLane {
   }
 
   const std::byte* borrowed(const SlotHeader& h) {
+    borrows_ = true;
     Loan loan{};
     std::memcpy(&loan, h.inline_bytes, sizeof loan);
     if (link_->same_process) return reinterpret_cast<const std::byte*>(loan.offset);
@@ -369,6 +392,7 @@ class ShmRecvLane final : public RecvLane {
   const std::byte* data_ = nullptr;  // of the message that is open
   std::size_t size_ = 0;             // of that message; 0: none is open
   std::size_t offset_ = 0;           // consumed of it
+  bool borrows_ = false;             // it lies in the peer's memory
   std::uint32_t news_message_ = 0;   // what news() has reported
   struct OwnOffer {
     std::uint64_t position;
@@ -403,6 +427,26 @@ class ShmLink final : public Link {
   void disarm() override { state_.memory->sleeping[state_.side].value.store(0, std::memory_order_relaxed); }
   [[nodiscard]] int wait_fd() const override { return -1; }
 
+  // Sequentially consistent with revoke() and revoked() of the peer: either it sees that this side may touch
+  // its memory, or this side sees that it must not.
+  void enter() override {
+    state_.memory->touching[state_.side].value.store(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    answer();
+    if (regions_ != nullptr) regions_->tidy();
+  }
+  void leave() override { state_.memory->touching[state_.side].value.store(0, std::memory_order_release); }
+  void revoke() override {
+    state_.memory->revoked[state_.side].value.store(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    ring(state_.peer_doorbell);
+  }
+  [[nodiscard]] bool revoked() override {
+    return state_.memory->touching[1 - state_.side].value.load(std::memory_order_seq_cst) == 0 ||
+           (regions_ != nullptr && regions_->peer_gone());
+  }
+  void answer() override { static_cast<void>(state_.peer_revoked()); }
+
  private:
   static LinkState make_state(std::shared_ptr<Segment> segment, int side, int doorbell, bool same_process,
                               PeerRegions* regions, const LinkOptions& options) {
@@ -425,62 +469,15 @@ class ShmLink final : public Link {
   ShmRecvLane recv_;
 };
 
-// First message in each direction: a greeting with one descriptor.
-struct Greeting {
-  std::uint32_t magic;
-  std::uint32_t what;  // kSegmentFd or kDoorbellFd
-};
-constexpr std::uint32_t kMagic = 0x74736d31;  // "tsm1"
-constexpr std::uint32_t kSegmentFd = 1;
-constexpr std::uint32_t kDoorbellFd = 2;
-
-Status send_greeting(int socket, std::uint32_t what, int fd) {
-  const Greeting g{kMagic, what};
-  if (!send_with_fd(socket, &g, sizeof g, fd)) return Status::remote("the peer's Unix socket does not take a greeting");
-  return {};
-}
-
-Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, Deadline deadline) {
-  for (;;) {
-    Greeting g{};
-    UniqueFd fd;
-    const ssize_t n = receive_with_fd(socket, &g, sizeof g, &fd);
-    if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) return fd;
-    if (n >= 0) return Status::remote("the peer's Unix socket closed or sent an unexpected greeting");
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return Status::system("receiving shared memory", errno);
-    if (deadline.passed()) return Status::timeout("waiting for the peer's shared memory");
-    pollfd p{socket, POLLIN, 0};
-    (void)::poll(&p, 1, deadline.left_ms(1000));
-  }
-}
-
 }  // namespace
 
-Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
-                                        Deadline deadline) {
-  const std::string context = "shared memory with rank " + std::to_string(options.peer);
-  if (Status s = send_greeting(socket.get(), kDoorbellFd, options.doorbell->fd()); !s.is_ok()) {
-    return s.with_context(context);
-  }
-  std::shared_ptr<Segment> segment;
-  if (dialled) {
-    UniqueFd memory_fd;
-    auto created = Segment::create_shared(&memory_fd);
-    if (!created.is_ok()) return created.status().with_context(context);
-    segment = std::move(*created);
-    if (Status s = send_greeting(socket.get(), kSegmentFd, memory_fd.get()); !s.is_ok()) return s.with_context(context);
-  }
-  auto doorbell = receive_greeting(socket.get(), kDoorbellFd, deadline);
-  if (!doorbell.is_ok()) return doorbell.status().with_context(context);
-  if (!dialled) {
-    auto memory_fd = receive_greeting(socket.get(), kSegmentFd, deadline);
-    if (!memory_fd.is_ok()) return memory_fd.status().with_context(context);
-    auto mapped = Segment::map(*memory_fd);
-    if (!mapped.is_ok()) return mapped.status().with_context(context);
-    segment = std::move(*mapped);
-  }
-  return std::unique_ptr<Link>(new ShmLink(std::move(segment), dialled ? 0 : 1, std::move(*doorbell), -1, same_process,
-                                           std::make_unique<PeerRegions>(std::move(socket)), options));
+std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell,
+                                       UniqueFd socket, bool same_process, const LinkOptions& options) {
+  SegmentMemory& memory = segment->memory();
+  auto regions = std::make_unique<PeerRegions>(std::move(socket), &memory.announced[side].value,
+                                               &memory.announced[1 - side].value);
+  return std::make_unique<ShmLink>(std::move(segment), side, std::move(peer_doorbell), -1, same_process,
+                                   std::move(regions), options);
 }
 
 std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_doorbell_fd,

@@ -34,6 +34,10 @@ struct LinkOptions {
 Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
                                         Deadline deadline);
 
+// What make_link() makes once segment and doorbell have been exchanged. Side 0 dialled.
+std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell,
+                                       UniqueFd socket, bool same_process, const LinkOptions& options);
+
 // Between threads of one process: both make a link from the same private segment, side 0 and side 1.
 std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_doorbell_fd,
                                         const LinkOptions& options);

@@ -119,6 +119,11 @@ class FaultyLink final : public Link {
   void disarm() override { inner_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
   [[nodiscard]] bool wants_write() const override { return inner_->wants_write(); }
+  void enter() override { inner_->enter(); }
+  void leave() override { inner_->leave(); }
+  void revoke() override { inner_->revoke(); }
+  [[nodiscard]] bool revoked() override { return inner_->revoked(); }
+  void answer() override { inner_->answer(); }
 
  private:
   std::unique_ptr<Link> inner_;

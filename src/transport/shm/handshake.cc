@@ -1,0 +1,73 @@
+// How two processes come to share a segment: each sends its doorbell over the Unix socket, and the side that
+// dialled also the memory.
+#include <poll.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "transport/shm/fd_message.h"
+#include "transport/shm/shm_link.h"
+
+namespace tutti::transport::shm {
+namespace {
+
+// First message in each direction: a greeting with one descriptor.
+struct Greeting {
+  std::uint32_t magic;
+  std::uint32_t what;  // kSegmentFd or kDoorbellFd
+};
+constexpr std::uint32_t kMagic = 0x74736d31;  // "tsm1"
+constexpr std::uint32_t kSegmentFd = 1;
+constexpr std::uint32_t kDoorbellFd = 2;
+
+Status send_greeting(int socket, std::uint32_t what, int fd) {
+  const Greeting g{kMagic, what};
+  if (!send_with_fd(socket, &g, sizeof g, fd)) return Status::remote("the peer's Unix socket does not take a greeting");
+  return {};
+}
+
+Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, Deadline deadline) {
+  for (;;) {
+    Greeting g{};
+    UniqueFd fd;
+    const ssize_t n = receive_with_fd(socket, &g, sizeof g, &fd);
+    if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) return fd;
+    if (n >= 0) return Status::remote("the peer's Unix socket closed or sent an unexpected greeting");
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return Status::system("receiving shared memory", errno);
+    if (deadline.passed()) return Status::timeout("waiting for the peer's shared memory");
+    pollfd p{socket, POLLIN, 0};
+    (void)::poll(&p, 1, deadline.left_ms(1000));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
+                                        Deadline deadline) {
+  const std::string context = "shared memory with rank " + std::to_string(options.peer);
+  if (Status s = send_greeting(socket.get(), kDoorbellFd, options.doorbell->fd()); !s.is_ok()) {
+    return s.with_context(context);
+  }
+  std::shared_ptr<Segment> segment;
+  if (dialled) {
+    UniqueFd memory_fd;
+    auto created = Segment::create_shared(&memory_fd);
+    if (!created.is_ok()) return created.status().with_context(context);
+    segment = std::move(*created);
+    if (Status s = send_greeting(socket.get(), kSegmentFd, memory_fd.get()); !s.is_ok()) return s.with_context(context);
+  }
+  auto doorbell = receive_greeting(socket.get(), kDoorbellFd, deadline);
+  if (!doorbell.is_ok()) return doorbell.status().with_context(context);
+  if (!dialled) {
+    auto memory_fd = receive_greeting(socket.get(), kSegmentFd, deadline);
+    if (!memory_fd.is_ok()) return memory_fd.status().with_context(context);
+    auto mapped = Segment::map(*memory_fd);
+    if (!mapped.is_ok()) return mapped.status().with_context(context);
+    segment = std::move(*mapped);
+  }
+  return make_shared_link(std::move(segment), dialled ? 0 : 1, std::move(*doorbell), std::move(socket), same_process,
+                          options);
+}
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,207 @@
+// Shared memory, between threads and as between processes: conformance, and how memory that was lent or
+// offered is taken back.
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch_compat.h"
+#include "conformance.h"
+#include "socket_pairs.h"
+#include "transport/shm/region.h"
+#include "transport/shm/shm_link.h"
+
+using namespace tutti;
+using namespace tutti::transport;
+using shm::RegionRegistry;
+
+namespace {
+
+struct World {
+  Doorbell bell_a = std::move(Doorbell::create().value());
+  Doorbell bell_b = std::move(Doorbell::create().value());
+};
+
+conformance::Pair threads_pair() {
+  auto world = std::make_shared<World>();
+  auto segment = shm::Segment::create_private().value();
+  conformance::Pair pair;
+  pair.a = shm::make_private_link(segment, 0, world->bell_b.fd(), {1, true, &world->bell_a});
+  pair.b = shm::make_private_link(segment, 1, world->bell_a.fd(), {0, true, &world->bell_b});
+  pair.wake_a = world->bell_a.fd();
+  pair.world = world;
+  return pair;
+}
+
+// What two processes would have, in one: loans go through regions and their descriptors.
+conformance::Pair processes_pair() {
+  auto world = std::make_shared<World>();
+  auto [sockets_a, sockets_b] = conformance::connected(conformance::Family::kUnix, 1);
+  conformance::Pair pair;
+  std::thread other([&, socket = std::move(sockets_b[0])]() mutable {
+    auto link = shm::make_link(std::move(socket), false, false, {0, true, &world->bell_b}, Deadline::after_ms(60'000));
+    if (link.is_ok()) pair.b = std::move(*link);
+  });
+  auto link =
+      shm::make_link(std::move(sockets_a[0]), true, false, {1, true, &world->bell_a}, Deadline::after_ms(60'000));
+  other.join();
+  REQUIRE(link.is_ok());
+  REQUIRE(pair.b != nullptr);
+  pair.a = std::move(*link);
+  pair.wake_a = world->bell_a.fd();
+  pair.world = world;
+  return pair;
+}
+
+constexpr std::size_t kBytes = 128 * 1024;
+
+// Memory that can be lent either way, and offered.
+class Lendable {
+ public:
+  Lendable() : address_(static_cast<std::byte*>(RegionRegistry::instance().allocate(kBytes).value())) {}
+  Lendable(const Lendable&) = delete;
+  Lendable& operator=(const Lendable&) = delete;
+  ~Lendable() { free(); }
+  void free() {
+    if (address_ != nullptr) REQUIRE(RegionRegistry::instance().free(address_).is_ok());
+    address_ = nullptr;
+  }
+  [[nodiscard]] Source source() const {
+    const auto place = RegionRegistry::instance().find(address_, kBytes);
+    return {address_, kBytes, place.region, place.offset};
+  }
+
+ private:
+  std::byte* address_;
+};
+
+// How often memory of tuttiMemAlloc is mapped into this process.
+int mapped_regions() {
+  std::ifstream maps("/proc/self/maps");
+  int found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:tutti-memory") != std::string::npos) ++found;
+  }
+  return found;
+}
+
+void check_taking_back(conformance::Pair pair) {
+  const Lendable memory;
+  pair.a->enter();
+  REQUIRE(pair.a->send().push({1, 2, 3}, memory.source(), 0, kBytes) == kBytes);
+  // Not inside an operation, the peer does not touch.
+  pair.a->revoke();
+  CHECK(pair.a->revoked());
+  pair.b->enter();
+  CHECK(pair.b->recv().peek(kBytes).size == 0);
+  CHECK(pair.a->revoked());
+  CHECK(pair.b->recv().status().is_ok());
+}
+
+void check_taking_back_while_read(conformance::Pair pair) {
+  const Lendable memory;
+  pair.a->enter();
+  pair.b->enter();
+  REQUIRE(pair.a->send().push({1, 2, 3}, memory.source(), 0, kBytes) == kBytes);
+  REQUIRE(pair.b->recv().peek(kBytes).size > 0);
+  pair.a->leave();
+  pair.a->revoke();
+  CHECK_FALSE(pair.a->revoked());
+  SECTION("the reader looks again") {
+    CHECK(pair.b->recv().peek(kBytes).size == 0);
+    CHECK(pair.a->revoked());
+  }
+  SECTION("the reader is asked") {
+    pair.b->answer();
+    CHECK(pair.a->revoked());
+    CHECK(pair.b->recv().peek(kBytes).size == 0);
+  }
+  SECTION("the reader leaves") {
+    pair.b->leave();
+    CHECK(pair.a->revoked());
+  }
+  SECTION("what was in a slot can still be had from the one that did not revoke") {
+    const std::vector<std::byte> plain(100);
+    REQUIRE(pair.b->send().push({1, 2, 3}, {plain.data(), plain.size(), 0, 0}, 0, plain.size()) == plain.size());
+    CHECK(pair.a->recv().peek(100).size == plain.size());
+  }
+}
+
+void check_taking_back_an_offer(conformance::Pair pair) {
+  const Lendable memory;
+  pair.a->enter();
+  pair.b->enter();
+  pair.a->recv().offer(0, memory.source(), 0, kBytes);
+  REQUIRE_FALSE(pair.b->send().reserve_at_peer(kBytes).empty());
+  pair.a->revoke();
+  CHECK_FALSE(pair.a->revoked());
+  CHECK(pair.b->send().reserve_at_peer(kBytes).empty());
+  CHECK(pair.a->revoked());
+}
+
+}  // namespace
+
+TEST_CASE("shared memory is a transport: threads") {
+  conformance::check({"shm/threads", [](std::uint64_t) { return threads_pair(); }, false});
+}
+TEST_CASE("shared memory is a transport: processes") {
+  conformance::check({"shm/processes", [](std::uint64_t) { return processes_pair(); }, false});
+}
+
+TEST_CASE("a loan is taken back") {
+  check_taking_back(threads_pair());
+  check_taking_back(processes_pair());
+}
+TEST_CASE("a loan that is being read is taken back between threads") {
+  check_taking_back_while_read(threads_pair());
+}
+TEST_CASE("a loan that is being read is taken back between processes") {
+  check_taking_back_while_read(processes_pair());
+}
+TEST_CASE("an offer is taken back") {
+  check_taking_back_an_offer(threads_pair());
+  check_taking_back_an_offer(processes_pair());
+}
+
+TEST_CASE("whoever has ended no longer touches what was lent") {
+  conformance::Pair pair = processes_pair();
+  const Lendable memory;
+  pair.a->enter();
+  pair.b->enter();
+  REQUIRE(pair.a->send().push({1, 2, 3}, memory.source(), 0, kBytes) == kBytes);
+  pair.a->revoke();
+  REQUIRE_FALSE(pair.a->revoked());
+  pair.b.reset();
+  CHECK(pair.a->revoked());
+}
+
+TEST_CASE("a reader whose peer has taken its memory back hears of it in the end") {
+  conformance::Pair pair = threads_pair();
+  pair.b->enter();
+  pair.a->revoke();
+  pair.b->answer();
+  CHECK(pair.b->recv().status().is_ok());
+  const Deadline deadline = Deadline::after_ms(60'000);
+  while (pair.b->recv().status().is_ok() && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  CHECK(pair.b->recv().status().code() == Code::kRemoteError);
+}
+
+TEST_CASE("memory that was offered and never used is let go of") {
+  conformance::Pair pair = processes_pair();
+  const int before = mapped_regions();
+  Lendable memory;
+  pair.a->enter();
+  pair.a->recv().offer(0, memory.source(), 0, kBytes);
+  pair.a->leave();
+  // Nobody resolves the offer; being inside an operation is enough to hear of the region.
+  pair.b->enter();
+  pair.b->leave();
+  CHECK(mapped_regions() == before + 2);
+  memory.free();
+  pair.a->enter();
+  pair.b->enter();
+  CHECK(mapped_regions() == before);
+}
