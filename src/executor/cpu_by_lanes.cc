@@ -302,11 +302,29 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
   n = op_->whole(std::min(n, room.size()));
   if (n == 0) return false;
   const Step& step = op_->plan->schedule.steps[index];
+  const bool divides = step.final && op_->divisor > 1;
+  if (step.kind == StepKind::kRecvReduce && !divides) {
+    const std::size_t offset = state.begin + state.done;
+    op_->kernels->combine_twice_streaming(target_of(*op_, step) + offset, room.data(), source_of(*op_, step) + offset,
+                                          view.data, op_->elements(n));
+  } else {
+    place_in_blocks(step, state.begin + state.done, room.first(n), view.data);
+  }
+  out_lane.link->send().commit(op_->print, n);
+  send.done += n;
+  lane.link->recv().consume(n);
+  state.done += n;
+  return true;
+}
+
+// The same where the value is not made and written in one pass: through the level-1 cache.
+void CpuExecutor::place_in_blocks(const Step& step, std::size_t begin, std::span<std::byte> room,
+                                  const std::byte* received) const {
   alignas(kLine) std::byte block[kPlaceBytes];
-  for (std::size_t i = 0; i < n; i += kPlaceBytes) {
-    const std::size_t size = std::min(kPlaceBytes, n - i);
-    const std::size_t offset = state.begin + state.done + i;
-    const std::byte* value = view.data + i;
+  for (std::size_t i = 0; i < room.size(); i += kPlaceBytes) {
+    const std::size_t size = std::min(kPlaceBytes, room.size() - i);
+    const std::size_t offset = begin + i;
+    const std::byte* value = received + i;
     if (step.kind == StepKind::kRecvReduce) {
       combine(*op_, step, block, source_of(*op_, step) + offset, value, size, false);
       value = block;
@@ -315,11 +333,6 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
     if (value != target) reduction::copy_streaming(target, value, size);
     reduction::copy_streaming(room.data() + i, value, size);
   }
-  out_lane.link->send().commit(op_->print, n);
-  send.done += n;
-  lane.link->recv().consume(n);
-  state.done += n;
-  return true;
 }
 
 // Receives (and combines) straight into the outgoing slot of the step that forwards the value. Returns

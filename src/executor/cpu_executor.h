@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "executor/executor.h"
@@ -85,6 +86,8 @@ class CpuExecutor final : public Executor, private Waiting {
                  std::size_t n);
   bool place_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                   std::size_t n);
+  void place_in_blocks(const schedule::Step& step, std::size_t begin, std::span<std::byte> room,
+                       const std::byte* received) const;
   bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);
   void release_sends(std::uint32_t lane);
   [[nodiscard]] std::size_t ready_limit(std::uint32_t index, const StepState& state) const;

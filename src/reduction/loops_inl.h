@@ -41,6 +41,11 @@ struct Loops {
     }
   }
   static constexpr Combine combine_streaming = &combine;
+  static void combine_twice_streaming(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
+                                      std::size_t count) {
+    combine(target, a, b, count);
+    if (count != 0) std::memcpy(also, target, count * sizeof(T));
+  }
 };
 
 #else
@@ -108,11 +113,16 @@ struct Loops {
     return (std::size_t{0} - reinterpret_cast<std::uintptr_t>(target)) % kLineBytes;
   }
 
-  // Blocks of kUnroll vectors from `done` on; returns how far it came.
-  template <bool stream>
+  // Blocks of kUnroll vectors from `done` on; returns how far it came. `twice`: also into `also`.
+  template <bool stream, bool twice = false>
   static HWY_INLINE std::size_t combine_blocks(std::byte* target, const std::byte* a, const std::byte* b,
-                                               std::size_t done, std::size_t bytes) {
+                                               std::size_t done, std::size_t bytes, std::byte* also = nullptr) {
     const D d;
+    const auto store = [&](hn::Vec<D> v, T* to) {
+      store_one<stream>(v, to);
+      if constexpr (twice)
+        store_one<stream>(v, reinterpret_cast<T*>(also + (reinterpret_cast<std::byte*>(to) - target)));
+    };
     for (; done + kBlockBytes <= bytes; done += kBlockBytes) {
       T* HWY_RESTRICT to = reinterpret_cast<T*>(target + done);
       const std::byte *x = a + done, *y = b + done;
@@ -121,19 +131,19 @@ struct Loops {
         const auto v1 = load_apply(d, x + kVectorBytes, y + kVectorBytes);
         const auto v2 = load_apply(d, x + 2 * kVectorBytes, y + 2 * kVectorBytes);
         const auto v3 = load_apply(d, x + 3 * kVectorBytes, y + 3 * kVectorBytes);
-        store<stream>(v0, to);
-        store<stream>(v1, to + hn::Lanes(d));
-        store<stream>(v2, to + 2 * hn::Lanes(d));
-        store<stream>(v3, to + 3 * hn::Lanes(d));
+        store(v0, to);
+        store(v1, to + hn::Lanes(d));
+        store(v2, to + 2 * hn::Lanes(d));
+        store(v3, to + 3 * hn::Lanes(d));
       } else {
         static_assert(V::kUnroll == 1);
-        store<stream>(load_apply(d, x, y), to);
+        store(load_apply(d, x, y), to);
       }
     }
     return done;
   }
   template <bool stream>
-  static HWY_INLINE void store(hn::Vec<D> v, T* to) {
+  static HWY_INLINE void store_one(hn::Vec<D> v, T* to) {
     if constexpr (stream) {
       hn::Stream(v, D(), to);
     } else {
@@ -167,6 +177,21 @@ struct Loops {
     hwy::FlushStream();
     combine(target + done, a + done, b + done, (bytes - done) / sizeof(T));
   }
+
+  static void combine_twice_streaming(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
+                                      std::size_t count) {
+    const std::size_t bytes = count * sizeof(T);
+    const std::size_t head = bytes_to_line(target);
+    std::size_t done = 0;
+    if (bytes >= kAlignFromBytes && head % sizeof(T) == 0 && bytes_to_line(also) == head) {
+      combine_small(target, a, b, head);
+      std::memcpy(also, target, head);
+      done = combine_blocks<true, true>(target, a, b, head, bytes, also);
+      hwy::FlushStream();
+    }
+    combine(target + done, a + done, b + done, (bytes - done) / sizeof(T));
+    if (done < bytes) std::memcpy(also + done, target + done, bytes - done);
+  }
 };
 
 #endif
@@ -177,6 +202,7 @@ void put(Table& table) {
   Kernels& k = table.at(type, op);
   k.combine = &Loops<V>::combine;
   k.combine_streaming = Loops<V>::combine_streaming;
+  k.combine_twice_streaming = &Loops<V>::combine_twice_streaming;
 }
 
 }  // namespace tutti::reduction::HWY_NAMESPACE

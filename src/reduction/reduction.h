@@ -25,6 +25,9 @@ namespace tutti::reduction {
 // is not allowed. No alignment is required beyond that of std::byte. Any number of threads may call it at
 // the same time on different targets; a direct pointer to the code for this processor.
 using Combine = void (*)(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count);
+// target[i] = also[i] = a[i] op b[i]. target may equal a or b; `also` overlaps nothing.
+using CombineTwice = void (*)(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
+                              std::size_t count);
 // target[i] /= divisor, in place; divisor >= 1.
 using Finish = void (*)(std::byte* target, std::size_t count, std::size_t divisor);
 
@@ -34,6 +37,8 @@ struct Kernels {
   // Orders its stores before it returns (sfence). Short outputs, and those whose address is not a multiple
   // of the element's size, get ordinary stores.
   Combine combine_streaming = nullptr;
+  // The same into two places in one pass; as fast as can be where both have the same address modulo 64.
+  CombineTwice combine_twice_streaming = nullptr;
   // Null unless op is kAvg.
   Finish finish = nullptr;
 };

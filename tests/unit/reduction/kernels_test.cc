@@ -76,7 +76,7 @@ struct Bench {
   DataType type;
   std::size_t size;
   std::vector<std::byte> a, b, expected;
-  std::vector<std::byte> target_memory, a_memory, b_memory;
+  std::vector<std::byte> target_memory, also_memory, a_memory, b_memory;
 
   Bench(DataType t, ReduceOp op)
       : type(t),
@@ -85,6 +85,7 @@ struct Bench {
         b(sample(t, kMaxBytes, 2)),
         expected(kMaxBytes),
         target_memory(kMaxBytes + 3 * kGuardBytes),
+        also_memory(kMaxBytes + 3 * kGuardBytes),
         a_memory(kMaxBytes + 3 * kGuardBytes),
         b_memory(kMaxBytes + 3 * kGuardBytes) {
     combine_reference(type, op, expected.data(), a.data(), b.data(), kMaxBytes / size);
@@ -97,7 +98,30 @@ struct Bench {
 
   enum class Where { kApart, kInA, kInB };
 
-  bool right(Combine combine, std::size_t count, std::size_t target_at, std::size_t a_at, std::size_t b_at,
+  static bool guard_kept(const std::byte* from) {
+    return std::all_of(from, from + 64, [](std::byte v) { return v == kGuard; });
+  }
+
+  // The second target at the address of the first modulo 64, or a bit further.
+  bool right_twice(CombineTwice combine, std::size_t count, std::size_t target_at, std::size_t a_at, std::size_t b_at,
+                   Where where) {
+    for (const std::size_t shift : {std::size_t{0}, size, std::size_t{3}}) {
+      bool also_right = false;
+      const auto both = [&](std::byte* target, const std::byte* x, const std::byte* y, std::size_t n) {
+        std::byte* also = place(also_memory, (reinterpret_cast<std::uintptr_t>(target) + shift) % 64);
+        std::memset(also - 64, static_cast<int>(kGuard), 64);
+        std::memset(also + n * size, static_cast<int>(kGuard), 64);
+        combine(target, also, x, y, n);
+        also_right = (n == 0 || std::memcmp(also, target, n * size) == 0) && guard_kept(also - 64) &&
+                     guard_kept(also + n * size);
+      };
+      if (!right(both, count, target_at, a_at, b_at, where) || !also_right) return false;
+    }
+    return true;
+  }
+
+  template <class F>
+  bool right(const F& combine, std::size_t count, std::size_t target_at, std::size_t a_at, std::size_t b_at,
              Where where) {
     const std::size_t bytes = count * size;
     std::byte* x = place(a_memory, a_at);
@@ -109,9 +133,6 @@ struct Bench {
     std::memcpy(y, b.data(), bytes);
     if (where == Where::kApart) std::memset(target, 0x3c, bytes);
     combine(target, x, y, count);
-    const auto guard_kept = [](const std::byte* from) {
-      return std::all_of(from, from + 64, [](std::byte v) { return v == kGuard; });
-    };
     const bool operands_kept = (where == Where::kInA || std::memcmp(x, a.data(), bytes) == 0) &&
                                (where == Where::kInB || std::memcmp(y, b.data(), bytes) == 0);
     return same(type, target, expected.data(), bytes) && guard_kept(target - 64) && guard_kept(target + bytes) &&
@@ -124,13 +145,14 @@ struct Bench {
 std::string first_failure(Bench& bench, const Kernels& kernels) {
   using Where = Bench::Where;
   const auto run = [&](std::size_t count, std::size_t t, std::size_t a, std::size_t b) -> std::string {
-    for (const bool streaming : {false, true}) {
-      for (const Where where : {Where::kApart, Where::kInA, Where::kInB}) {
-        if (!bench.right(streaming ? kernels.combine_streaming : kernels.combine, count, t, a, b, where)) {
-          return "count " + std::to_string(count) + " misaligned by " + std::to_string(t) + ", " + std::to_string(a) +
-                 ", " + std::to_string(b) + (streaming ? ", streaming" : "") + ", in place " +
-                 std::to_string(static_cast<int>(where));
-        }
+    for (const Where where : {Where::kApart, Where::kInA, Where::kInB}) {
+      std::string wrong;
+      if (!bench.right(kernels.combine, count, t, a, b, where)) wrong = "plain";
+      if (!bench.right(kernels.combine_streaming, count, t, a, b, where)) wrong = "streaming";
+      if (!bench.right_twice(kernels.combine_twice_streaming, count, t, a, b, where)) wrong = "twice";
+      if (!wrong.empty()) {
+        return wrong + ", count " + std::to_string(count) + " misaligned by " + std::to_string(t) + ", " +
+               std::to_string(a) + ", " + std::to_string(b) + ", in place " + std::to_string(static_cast<int>(where));
       }
     }
     return "";
@@ -286,6 +308,7 @@ TEST_CASE("the table of the best target is complete, and the same for all thread
       CHECK(k.combine == best.at(type, op).combine);
       CHECK(k.combine != nullptr);
       CHECK(k.combine_streaming != nullptr);
+      CHECK(k.combine_twice_streaming != nullptr);
       CHECK((k.finish != nullptr) == (op == ReduceOp::kAvg));
     }
   }
