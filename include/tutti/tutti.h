@@ -54,7 +54,7 @@ typedef struct tuttiEvent *tuttiEvent_t;
 typedef enum {
   tuttiSuccess = 0,
   tuttiUnhandledCudaError = 1,
-  tuttiSystemError = 2,     /* a system call failed; the text has errno's */
+  tuttiSystemError = 2,     /* a system call failed, and the text has errno's; or memory ran out */
   tuttiInternalError = 3,   /* a defect in tutti */
   tuttiInvalidArgument = 4, /* an argument is outside its domain */
   tuttiInvalidUsage = 5,    /* the arguments are fine, the call is not (wrong state, wrong environment) */

@@ -87,7 +87,7 @@ Status check_buffers(const Call& call, int ranks, int rank) {
   return {};
 }
 
-tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) {
+tuttiResult_t checked_submit(const Call& call, tuttiComm_t comm, void* stream) {
   if (!valid(comm)) [[unlikely]]
     return report(Status::invalid_argument("comm is not a communicator"));
   Communicator& c = *comm->communicator;
@@ -114,6 +114,10 @@ tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) {
   // another thread may have aborted and freed the communicator.
   if (status.code() != Code::kInvalidArgument && status.code() != Code::kInvalidUsage) return report(status);
   return report(status.with_context(name_of(call.collective)), comm);
+}
+
+tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) {
+  return entry([&] { return checked_submit(call, comm, stream); });
 }
 
 }  // namespace

@@ -12,7 +12,9 @@
 namespace tutti::api {
 namespace {
 
-thread_local std::string last_error_of_thread;
+thread_local Status last_error_of_thread;
+// What the calling thread was last told: the text must outlive the Status that it comes from.
+thread_local Status told;
 
 constexpr unsigned kConfigMagic = 0x74757474;
 
@@ -45,9 +47,9 @@ Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
 Status make_comm(tuttiComm_t* comm, Result<Job> job, const Settings& settings, std::shared_ptr<ThreadWorld> world,
                  Deadline deadline) {
   if (!job.is_ok()) return job.status();
+  auto handle = std::make_unique<tuttiComm>();
   auto made = Communicator::create(std::move(*job), settings, std::move(world), deadline);
   if (!made.is_ok()) return made.status();
-  auto handle = std::make_unique<tuttiComm>();
   handle->communicator = std::move(*made);
   *comm = handle.release();
   return {};
@@ -78,6 +80,15 @@ Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
   return make_comm(comm, std::move(job), *settings, nullptr, deadline);
 }
 
+// Of the errors of several ranks the one that the others are about, if any: these are remote errors.
+Status cause_of(const std::vector<Status>& results) {
+  Status cause;
+  for (const Status& s : results) {
+    if (!s.is_ok() && (cause.is_ok() || cause.code() == Code::kRemoteError)) cause = s;
+  }
+  return cause;
+}
+
 // One thread per rank, because joining is collective.
 Status init_all(tuttiComm_t* comms, int ndev, const int* devlist) {
   if (comms == nullptr) return Status::invalid_argument("comms is NULL");
@@ -98,15 +109,22 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist) {
   std::vector<tuttiComm_t> made(n, nullptr);
   std::vector<Status> results(n);
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < n; ++i) {
-    threads.emplace_back(
-        [&, i] { results[i] = make_comm(&made[i], std::move((*jobs)[i]), *settings, *world, deadline); });
-  }
+  threads.reserve(n);
+  Status failed = guarded([&] {
+    for (std::size_t i = 0; i < n; ++i) {
+      threads.emplace_back([&, i] {
+        results[i] = guarded([&] { return make_comm(&made[i], std::move((*jobs)[i]), *settings, *world, deadline); });
+      });
+    }
+    return Status();
+  });
+  // Who has no thread does not come: the others must not wait for it.
+  for (std::size_t i = threads.size(); i < n; ++i) (*jobs)[i].tree.reset();
   for (std::thread& t : threads) t.join();
-  const auto failed = std::find_if(results.begin(), results.end(), [](const Status& s) { return !s.is_ok(); });
-  if (failed != results.end()) {
+  if (failed.is_ok()) failed = cause_of(results);
+  if (!failed.is_ok()) {
     for (tuttiComm_t c : made) delete c;
-    return *failed;
+    return failed;
   }
   std::copy(made.begin(), made.end(), comms);
   return {};
@@ -119,9 +137,9 @@ void destroy(tuttiComm_t comm) {
 
 }  // namespace
 
-tuttiResult_t report(const Status& status, tuttiComm_t comm) {
+tuttiResult_t report(const Status& status, tuttiComm_t comm) noexcept {
   if (status.is_ok()) return tuttiSuccess;
-  last_error_of_thread = status.message();
+  last_error_of_thread = status;
   if (comm != nullptr) comm->communicator->set_last_error(status);
   return static_cast<tuttiResult_t>(status.code());
 }
@@ -155,167 +173,204 @@ const char* tuttiGetErrorString(tuttiResult_t result) {
 }
 
 const char* tuttiGetLastError(tuttiComm_t comm) {
-  if (!valid(comm)) return last_error_of_thread.c_str();
-  thread_local std::string text;
-  text = comm->communicator->last_error();
-  return text.c_str();
+  told = valid(comm) ? comm->communicator->last_error() : last_error_of_thread;
+  return told.message().c_str();
 }
 
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
-  if (id == nullptr) return report(Status::invalid_argument("id is NULL"));
-  auto settings = tutti::settings_from_environment();
-  if (!settings.is_ok()) return report(settings.status());
-  auto bytes = tutti::create_unique_id(*settings);
-  if (!bytes.is_ok()) return report(bytes.status());
-  std::memcpy(id->internal, bytes->data(), bytes->size());
-  return tuttiSuccess;
+  return entry([&] {
+    if (id == nullptr) return report(Status::invalid_argument("id is NULL"));
+    auto settings = tutti::settings_from_environment();
+    if (!settings.is_ok()) return report(settings.status());
+    auto bytes = tutti::create_unique_id(*settings);
+    if (!bytes.is_ok()) return report(bytes.status());
+    std::memcpy(id->internal, bytes->data(), bytes->size());
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank) {
-  return report(init_rank(comm, nranks, id, rank, nullptr).with_context("tuttiCommInitRank"));
+  return entry([&] { return report(init_rank(comm, nranks, id, rank, nullptr).with_context("tuttiCommInitRank")); });
 }
 
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId id, int rank,
                                       const tuttiConfig_t* config) {
-  return report(init_rank(comm, nranks, id, rank, config).with_context("tuttiCommInitRankConfig"));
+  return entry(
+      [&] { return report(init_rank(comm, nranks, id, rank, config).with_context("tuttiCommInitRankConfig")); });
 }
 
 tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config) {
-  return report(init_environment(comm, config).with_context("tuttiCommInitEnv"));
+  return entry([&] { return report(init_environment(comm, config).with_context("tuttiCommInitEnv")); });
 }
 
 tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devlist) {
-  return report(init_all(comms, ndev, devlist).with_context("tuttiCommInitAll"));
+  return entry([&] { return report(init_all(comms, ndev, devlist).with_context("tuttiCommInitAll")); });
 }
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
-  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-  return report(comm->communicator->finalize(), comm);
+  return entry([&] {
+    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+    return report(comm->communicator->finalize(), comm);
+  });
 }
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
-  if (comm == nullptr) return tuttiSuccess;
-  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-  const Status status = comm->communicator->finalize();
-  destroy(comm);
-  // That a failed communicator is destroyed is no error of this call.
-  return status.is_ok() ? tuttiSuccess : (report(status), tuttiSuccess);
+  return entry([&] {
+    if (comm == nullptr) return tuttiSuccess;
+    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+    const Status status = comm->communicator->finalize();
+    destroy(comm);
+    // That a failed communicator is destroyed is no error of this call.
+    return status.is_ok() ? tuttiSuccess : (report(status), tuttiSuccess);
+  });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
-  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-  comm->communicator->abort();
-  destroy(comm);
-  return tuttiSuccess;
+  return entry([&] {
+    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+    comm->communicator->abort();
+    destroy(comm);
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* error) {
-  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-  if (error == nullptr) return report(Status::invalid_argument("error is NULL"), comm);
-  *error = static_cast<tuttiResult_t>(comm->communicator->async_error().code());
-  return tuttiSuccess;
+  return entry([&] {
+    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+    if (error == nullptr) return report(Status::invalid_argument("error is NULL"), comm);
+    *error = static_cast<tuttiResult_t>(comm->communicator->async_error().code());
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count) {
-  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-  if (count == nullptr) return report(Status::invalid_argument("count is NULL"), comm);
-  *count = comm->communicator->ranks();
-  return tuttiSuccess;
+  return entry([&] {
+    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+    if (count == nullptr) return report(Status::invalid_argument("count is NULL"), comm);
+    *count = comm->communicator->ranks();
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) {
-  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-  if (rank == nullptr) return report(Status::invalid_argument("rank is NULL"), comm);
-  *rank = comm->communicator->rank();
-  return tuttiSuccess;
+  return entry([&] {
+    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+    if (rank == nullptr) return report(Status::invalid_argument("rank is NULL"), comm);
+    *rank = comm->communicator->rank();
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int* device) {
-  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-  if (device == nullptr) return report(Status::invalid_argument("device is NULL"), comm);
-  *device = -1;
-  return tuttiSuccess;
+  return entry([&] {
+    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+    if (device == nullptr) return report(Status::invalid_argument("device is NULL"), comm);
+    *device = -1;
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char* collective, size_t bytes, char* text, size_t size) {
-  if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-  if (collective == nullptr || text == nullptr) return report(Status::invalid_argument("a text is NULL"), comm);
-  for (int c = 0; c < tutti::kCollectives; ++c) {
-    const auto which = static_cast<tutti::Collective>(c);
-    if (std::strcmp(collective, tutti::name_of(which)) != 0) continue;
-    auto plan = comm->communicator->describe_plan(which, bytes);
-    if (!plan.is_ok()) return report(plan.status(), comm);
-    if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), comm);
-    std::memcpy(text, plan->c_str(), plan->size() + 1);
-    return tuttiSuccess;
-  }
-  return report(Status::invalid_argument(std::string("no collective is named \"") + collective + "\""), comm);
+  return entry([&] {
+    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
+    if (collective == nullptr || text == nullptr) return report(Status::invalid_argument("a text is NULL"), comm);
+    for (int c = 0; c < tutti::kCollectives; ++c) {
+      const auto which = static_cast<tutti::Collective>(c);
+      if (std::strcmp(collective, tutti::name_of(which)) != 0) continue;
+      auto plan = comm->communicator->describe_plan(which, bytes);
+      if (!plan.is_ok()) return report(plan.status(), comm);
+      if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), comm);
+      std::memcpy(text, plan->c_str(), plan->size() + 1);
+      return tuttiSuccess;
+    }
+    return report(Status::invalid_argument(std::string("no collective is named \"") + collective + "\""), comm);
+  });
 }
 
 tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
-  if (ptr == nullptr) return report(Status::invalid_argument("ptr is NULL"));
-  if (size == 0) return report(Status::invalid_argument("size is 0"));
-  auto memory = tutti::transport::shm::RegionRegistry::instance().allocate(size);
-  if (!memory.is_ok()) return report(memory.status().with_context("tuttiMemAlloc"));
-  *ptr = *memory;
-  return tuttiSuccess;
+  return entry([&] {
+    if (ptr == nullptr) return report(Status::invalid_argument("ptr is NULL"));
+    if (size == 0) return report(Status::invalid_argument("size is 0"));
+    auto memory = tutti::transport::shm::RegionRegistry::instance().allocate(size);
+    if (!memory.is_ok()) return report(memory.status().with_context("tuttiMemAlloc"));
+    *ptr = *memory;
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiMemFree(void* ptr) {
-  if (ptr == nullptr) return tuttiSuccess;
-  return report(tutti::transport::shm::RegionRegistry::instance().free(ptr).with_context("tuttiMemFree"));
+  return entry([&] {
+    if (ptr == nullptr) return tuttiSuccess;
+    return report(tutti::transport::shm::RegionRegistry::instance().free(ptr).with_context("tuttiMemFree"));
+  });
 }
 
 tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
-  if (stream == nullptr) return report(Status::invalid_argument("stream is NULL"));
-  *stream = std::make_unique<tuttiStream>().release();
-  return tuttiSuccess;
+  return entry([&] {
+    if (stream == nullptr) return report(Status::invalid_argument("stream is NULL"));
+    *stream = std::make_unique<tuttiStream>().release();
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
-  if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
-  return report(stream->stream.synchronize());
+  return entry([&] {
+    if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
+    return report(stream->stream.synchronize());
+  });
 }
 
 tuttiResult_t tuttiStreamQuery(tuttiStream_t stream) {
-  if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
-  return report(stream->stream.query());
+  return entry([&] {
+    if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
+    return report(stream->stream.query());
+  });
 }
 
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
-  if (stream == nullptr) return tuttiSuccess;
-  if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
-  const Status status = stream->stream.synchronize();
-  stream->magic = 0;
-  delete stream;
-  return report(status);
+  return entry([&] {
+    if (stream == nullptr) return tuttiSuccess;
+    if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
+    const Status status = stream->stream.synchronize();
+    stream->magic = 0;
+    delete stream;
+    return report(status);
+  });
 }
 
 tuttiResult_t tuttiEventRecord(tuttiEvent_t* event, tuttiStream_t stream) {
-  if (event == nullptr) return report(Status::invalid_argument("event is NULL"));
-  if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
-  auto made = std::make_unique<tuttiEvent>();
-  made->completion = stream->stream.last();
-  *event = made.release();
-  return tuttiSuccess;
+  return entry([&] {
+    if (event == nullptr) return report(Status::invalid_argument("event is NULL"));
+    if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
+    auto made = std::make_unique<tuttiEvent>();
+    made->completion = stream->stream.last();
+    *event = made.release();
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
-  if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
-  if (event->completion == nullptr) return tuttiSuccess;
-  if (!event->completion->done()) return tuttiInProgress;
-  return report(event->completion->status());
+  return entry([&] {
+    if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
+    if (event->completion == nullptr) return tuttiSuccess;
+    if (!event->completion->done()) return tuttiInProgress;
+    return report(event->completion->status());
+  });
 }
 
 tuttiResult_t tuttiEventWait(tuttiEvent_t event) {
-  if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
-  return event->completion == nullptr ? tuttiSuccess : report(event->completion->wait());
+  return entry([&] {
+    if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
+    return event->completion == nullptr ? tuttiSuccess : report(event->completion->wait());
+  });
 }
 
 tuttiResult_t tuttiEventDestroy(tuttiEvent_t event) {
-  if (event == nullptr) return tuttiSuccess;
-  if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
-  event->magic = 0;
-  delete event;
-  return tuttiSuccess;
+  return entry([&] {
+    if (event == nullptr) return tuttiSuccess;
+    if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
+    event->magic = 0;
+    delete event;
+    return tuttiSuccess;
+  });
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "communicator/communicator.h"
 #include "communicator/stream.h"
@@ -31,7 +32,18 @@ struct tuttiEvent {
 namespace tutti::api {
 
 // The calling thread's last error text gets `status`'s; so does comm's, if given. Returns its code.
-tuttiResult_t report(const Status& status, tuttiComm_t comm = nullptr);
+tuttiResult_t report(const Status& status, tuttiComm_t comm = nullptr) noexcept;
+
+// The body of an entry point: no exception crosses the C API. What `body` throws has left no communicator
+// half-done, since operations turn their own exceptions into failures.
+template <class Body>
+tuttiResult_t entry(Body&& body) noexcept {
+  try {
+    return std::forward<Body>(body)();
+  } catch (...) {
+    return report(Status::of_exception());
+  }
+}
 
 inline bool valid(const tuttiComm* comm) {
   return comm != nullptr && comm->magic == kCommMagic;

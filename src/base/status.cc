@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include <exception>
+#include <new>
 #include <system_error>
 
 namespace tutti {
@@ -30,9 +32,43 @@ const std::string& Status::message() const {
   return detail_ ? detail_->message : empty;
 }
 
-Status Status::with_context(const std::string& context) const {
+Status Status::out_of_memory() noexcept {
+  // Short enough to lie within the string itself, and owned by nobody.
+  static const Detail detail{Code::kSystemError, "out of memory"};
+  Status status;
+  status.detail_ = std::shared_ptr<const Detail>(std::shared_ptr<const Detail>(), &detail);
+  return status;
+}
+
+Status Status::of_exception() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  } catch (const std::system_error& e) {
+    return guarded([&] { return Status(Code::kSystemError, e.what()); });
+  } catch (const std::exception& e) {
+    return guarded([&] { return internal(std::string("unexpected exception: ") + e.what()); });
+  } catch (...) {
+    return guarded([] { return internal("unexpected exception of unknown type"); });
+  }
+}
+
+Status Status::with_context(const std::string& context) const noexcept {
   if (is_ok()) return {};
-  return {code(), context + ": " + message()};
+  try {
+    return {code(), context + ": " + message()};
+  } catch (const std::bad_alloc&) {
+    return *this;
+  }
+}
+
+Status Status::with_code(Code code) const noexcept {
+  try {
+    return {code, message()};
+  } catch (const std::bad_alloc&) {
+    return *this;
+  }
 }
 
 }  // namespace tutti

@@ -2,6 +2,9 @@
 //
 // A Status is never ignored ([[nodiscard]]), never thrown, and crosses every internal interface.
 // The C API turns it into a tuttiResult_t plus the communicator's last error text.
+//
+// Making an error allocates and so may throw; copying and moving one never does. What the language and its
+// library throw (no memory, no thread) becomes a Status where a thread or an operation begins: guarded().
 #pragma once
 
 #include <memory>
@@ -31,17 +34,14 @@ const char* code_name(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : detail_(std::make_unique<Detail>(Detail{code, std::move(message)})) {}
-  Status(const Status& other) : detail_(other.detail_ ? std::make_unique<Detail>(*other.detail_) : nullptr) {}
-  Status(Status&&) noexcept = default;
-  Status& operator=(const Status& other) {
-    if (this != &other) detail_ = other.detail_ ? std::make_unique<Detail>(*other.detail_) : nullptr;
-    return *this;
-  }
-  Status& operator=(Status&&) noexcept = default;
-  ~Status() = default;
+  Status(Code code, std::string message) : detail_(std::make_shared<const Detail>(Detail{code, std::move(message)})) {}
 
   static Status ok() { return {}; }
+  // kSystemError, without allocating.
+  static Status out_of_memory() noexcept;
+  // What the exception at hand amounts to: no memory and no thread are kSystemError, the rest are defects.
+  // REQUIRES: called by a handler.
+  static Status of_exception() noexcept;
   // Appends strerror(error_number) to `what`.
   static Status system(const std::string& what, int error_number);
   static Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
@@ -57,16 +57,29 @@ class [[nodiscard]] Status {
   // Empty on success.
   [[nodiscard]] const std::string& message() const;
 
-  // The same code with "context: " before the message. Success stays success.
-  [[nodiscard]] Status with_context(const std::string& context) const;
+  // The same code with "context: " before the message. Success stays success. Without memory for the
+  // longer text the shorter stays.
+  [[nodiscard]] Status with_context(const std::string& context) const noexcept;
+  // The same text with another code, where there is memory for that. REQUIRES: not ok.
+  [[nodiscard]] Status with_code(Code code) const noexcept;
 
  private:
   struct Detail {
     Code code;
     std::string message;
   };
-  std::unique_ptr<Detail> detail_;
+  std::shared_ptr<const Detail> detail_;
 };
+
+// Runs `body`, which returns a Status. What it throws is returned as one.
+template <class Body>
+Status guarded(Body&& body) noexcept {
+  try {
+    return std::forward<Body>(body)();
+  } catch (...) {
+    return Status::of_exception();
+  }
+}
 
 // A value or the Status that says why there is none.
 template <class T>

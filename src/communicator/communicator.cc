@@ -1,6 +1,7 @@
 #include "communicator/communicator.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/log.h"
 #include "transport/shm/region.h"
@@ -32,6 +33,30 @@ inline transport::Source bind(const void* base, std::size_t bytes, std::size_t s
   return source;
 }
 
+// While it lives a thread is inside execute().
+class Busy {
+ public:
+  explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
+    flag_.store(true, std::memory_order_relaxed);
+    transport::light_fence();
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() { flag_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
+// For messages; short where there is no memory for more.
+std::string describe(const Call& call, const transport::Fingerprint& print) noexcept {
+  try {
+    return executor::describe(print);
+  } catch (const std::bad_alloc&) {
+    return name_of(call.collective);  // fits the string itself
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
@@ -40,41 +65,51 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
   comm->tree_ = std::move(job.tree);
   comm->world_ = std::move(world);
   comm->membership_.rank = job.rank;
+  const Status s = guarded([&] { return comm->set_up(settings, job.secret, deadline); });
+  if (s.is_ok()) return comm;
+  // Leaving alone would not tell the others why, and those who still gather would wait.
+  comm->tell_peers(s);
+  return s;
+}
+
+Status Communicator::set_up(const Settings& settings, const Secret& secret, Deadline deadline) {
+  const std::string name = "rank " + std::to_string(rank());
+  aborted_there_ = Status::aborted("aborted the communicator");
+  aborted_here_ = Status::aborted(name + " aborted the communicator");
   const transport::Doorbell* doorbell = nullptr;
-  if (comm->world_ != nullptr) {
-    doorbell = &comm->world_->doorbell(job.rank);
+  if (world_ != nullptr) {
+    doorbell = &world_->doorbell(rank());
   } else {
     auto own = transport::Doorbell::create();
     if (!own.is_ok()) return own.status();
-    comm->own_doorbell_ = std::make_unique<transport::Doorbell>(std::move(*own));
-    doorbell = comm->own_doorbell_.get();
+    own_doorbell_ = std::make_unique<transport::Doorbell>(std::move(*own));
+    doorbell = own_doorbell_.get();
   }
-  if (Status s = comm->set_up_links(settings, job.secret, deadline); !s.is_ok()) return s;
-  auto waiter = executor::Waiter::create(*doorbell, *comm->failure_, comm->membership_.crowded, settings.timeout_ms);
+  if (Status s = set_up_links(settings, secret, deadline); !s.is_ok()) return s;
+  const Membership& m = membership_;
+  auto waiter = executor::Waiter::create(*doorbell, *failure_, m.crowded, settings.timeout_ms);
   if (!waiter.is_ok()) return waiter.status();
-  comm->waiter_ = std::move(*waiter);
-  comm->executor_ = executor::make_cpu_executor(*comm->waiter_);
+  waiter_ = std::move(*waiter);
+  executor_ = executor::make_cpu_executor(*waiter_);
   for (int type = 0; type < kDataTypes; ++type) {
     for (int op = 0; op < kReduceOps; ++op) {
-      comm->kernels_[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)] =
+      kernels_[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)] =
           &reduction::kernels(static_cast<DataType>(type), static_cast<ReduceOp>(op));
     }
   }
   topology::Conditions conditions;
-  const Membership& m = comm->membership_;
   conditions.shared_memory = std::any_of(m.hosts.begin(), m.hosts.end(), [](const auto& h) { return h.size() > 1; });
   conditions.load = m.load;
   conditions.threads = m.one_process;
-  comm->plans_ = std::make_unique<Plans>(m, comm->link_maker_.get(), *comm->failure_, *comm->waiter_,
-                                         settings.timeout_ms, conditions);
-  if (comm->tree_ != nullptr) {
-    if (Status s = comm->tree_->watch(comm->failure_); !s.is_ok()) return s;
-    comm->waiter_->on_stall([c = comm.get()] { c->report_stall(); });
-    if (comm->link_maker_ != nullptr) comm->link_maker_->on_stall([c = comm.get()] { c->report_stall(); });
+  plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, conditions);
+  if (tree_ != nullptr) {
+    if (Status s = tree_->watch(failure_); !s.is_ok()) return s;
+    waiter_->on_stall([this] { report_stall(); });
+    if (link_maker_ != nullptr) link_maker_->on_stall([this] { report_stall(); });
   }
-  log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.ranks()) + " on " +
-            std::to_string(m.hosts.size()) + " host(s)" + (m.crowded ? ", more ranks than processors" : ""));
-  return comm;
+  log::info(name + " of " + std::to_string(m.ranks()) + " on " + std::to_string(m.hosts.size()) + " host(s)" +
+            (m.crowded ? ", more ranks than processors" : ""));
+  return {};
 }
 
 // Every rank's PeerInfo, by rank.
@@ -158,7 +193,9 @@ Status Communicator::run(const Call& call) {
   // Only this thread queues, so what is not pending now cannot become so meanwhile.
   if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
     return execute(call);
-  return queue(call, nullptr)->wait();
+  std::shared_ptr<Completion> completion;
+  if (Status s = queue(call, nullptr, &completion); !s.is_ok()) return s;
+  return completion->wait();
 }
 
 Status Communicator::enqueue(const Call& call, Stream& stream) {
@@ -167,18 +204,24 @@ Status Communicator::enqueue(const Call& call, Stream& stream) {
     set_last_error(failure_->status());
     return failure_->status();
   }
-  (void)queue(call, &stream);
-  return {};
+  std::shared_ptr<Completion> completion;
+  return queue(call, &stream, &completion);
 }
 
-std::shared_ptr<Completion> Communicator::queue(const Call& call, Stream* stream) {
-  auto completion = std::make_shared<Completion>();
-  const std::lock_guard lock(mutex_);
-  pending_.fetch_add(1, std::memory_order_acq_rel);
-  queue_.push_back({call, completion, stream != nullptr ? stream->append(completion) : nullptr});
-  if (!progress_.joinable()) progress_ = std::thread([this] { run_queue(); });
-  queue_changed_.notify_all();
-  return completion;
+// A call that cannot be queued fails the communicator: the peers have queued theirs.
+Status Communicator::queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion) {
+  Status queued = guarded([&] {
+    *completion = std::make_shared<Completion>();
+    const std::lock_guard lock(mutex_);
+    if (!progress_.joinable()) progress_ = std::thread([this] { run_queue(); });
+    queue_.push_back({call, *completion, nullptr});
+    // From here on nothing can fail.
+    if (stream != nullptr) queue_.back().before = stream->append(*completion);
+    pending_.fetch_add(1, std::memory_order_acq_rel);
+    queue_changed_.notify_all();
+    return Status();
+  });
+  return queued.is_ok() ? queued : fail(name_of(call.collective), std::move(queued));
 }
 
 // The progress thread: runs queued calls in order until the communicator is destroyed.
@@ -212,22 +255,19 @@ Status Communicator::wait_behind(Completion* before) const {
 Status Communicator::execute(const Call& call) {
   // Either abort() sees that this thread is busy, or this thread sees that the communicator has failed.
   // Once it is no longer busy, the communicator may be gone.
-  busy_.store(true, std::memory_order_relaxed);
-  transport::light_fence();
-  Status status;
+  const Busy busy(busy_);
   if (failure_->failed() || finalized_) [[unlikely]] {
-    status = finalized_ ? Status::invalid_usage("the communicator is finalized") : failure_->status();
+    Status status = finalized_ ? Status::invalid_usage("the communicator is finalized") : failure_->status();
     set_last_error(status);
-  } else {
-    ++sequence_;
-    const transport::Fingerprint print =
-        executor::make_fingerprint(sequence_, call.collective, call.type, call.op, call.root, call.count);
-    recent_[sequence_ % recent_.size()] = print;
-    status = run_call(call, print);
-    if (!status.is_ok()) [[unlikely]]
-      status = fail(executor::describe(print), std::move(status));
+    return status;
   }
-  busy_.store(false, std::memory_order_release);
+  ++sequence_;
+  const transport::Fingerprint print =
+      executor::make_fingerprint(sequence_, call.collective, call.type, call.op, call.root, call.count);
+  recent_[sequence_ % recent_.size()] = print;
+  Status status = guarded([&] { return await_verdict(run_call(call, print)); });
+  if (!status.is_ok()) [[unlikely]]
+    status = fail(describe(call, print), std::move(status));
   return status;
 }
 
@@ -297,14 +337,12 @@ Status Communicator::fail(const std::string& what, Status status) {
     set_last_error(status);
     return status;
   }
-  const Code code = status.code();
-  if (code == Code::kRemoteError || code == Code::kSystemError) await_verdict();
   const auto named = [&](const Status& cause) {
     return cause.code() == Code::kMismatch ? cause : cause.with_context(what);  // a mismatch names the calls itself
   };
   Status result = named(status);
   if (failure_->fail(result)) {
-    if (tree_ != nullptr) tree_->announce_failure(result);
+    tell_peers(result);
   } else {
     result = named(failure_->status());
   }
@@ -312,11 +350,23 @@ Status Communicator::fail(const std::string& what, Status status) {
   return result;
 }
 
-void Communicator::await_verdict() const {
+// What is wrong with this rank alone is a remote error elsewhere.
+void Communicator::tell_peers(const Status& status) {
+  if (tree_ == nullptr) return;
+  const Code code = status.code();
+  const bool shared =
+      code == Code::kRemoteError || code == Code::kTimeout || code == Code::kAborted || code == Code::kMismatch;
+  tree_->announce_failure(shared ? status : status.with_code(Code::kRemoteError));
+}
+
+// Gives the control tree time to tell why, if `status` may be no more than the sign of it.
+Status Communicator::await_verdict(Status status) const {
+  if (status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
   const Deadline deadline = Deadline::after_ms(kVerdictMs);
   while (tree_ != nullptr && !failure_->failed() && !deadline.passed()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  return status;
 }
 
 // The thread of the operation at work. Once per operation.
@@ -347,10 +397,7 @@ Status Communicator::finalize() {
 }
 
 void Communicator::abort() {
-  const Status aborted = Status::aborted("rank " + std::to_string(rank()) + " aborted the communicator");
-  if (failure_->fail(aborted) && tree_ != nullptr) {
-    tree_->announce_failure(Status::aborted("aborted the communicator"));
-  }
+  if (failure_->fail(aborted_here_)) tell_peers(aborted_there_);
   transport::heavy_fence();
   // Every wait looks at the failure state at least every 50 ms.
   while (busy_.load(std::memory_order_acquire)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -358,10 +405,10 @@ void Communicator::abort() {
 
 void Communicator::set_last_error(const Status& status) {
   const std::lock_guard lock(mutex_);
-  last_error_ = status.message();
+  last_error_ = status;
 }
 
-std::string Communicator::last_error() const {
+Status Communicator::last_error() const {
   const std::lock_guard lock(mutex_);
   return last_error_;
 }

@@ -64,7 +64,7 @@ class Communicator {
   // Ok, or what has failed the communicator.
   [[nodiscard]] Status async_error() const { return failure_->status(); }
   void set_last_error(const Status& status);
-  [[nodiscard]] std::string last_error() const;
+  [[nodiscard]] Status last_error() const;
   // "ring over shm".
   Result<std::string> describe_plan(Collective collective, std::size_t bytes) const {
     return plans_->describe(collective, bytes);
@@ -78,17 +78,19 @@ class Communicator {
   };
 
   Communicator() = default;
+  Status set_up(const Settings& settings, const Secret& secret, Deadline deadline);
   Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
   Status execute(const Call& call);
   Status execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
   Status run_call(const Call& call, const transport::Fingerprint& print);
   Status fail(const std::string& what, Status status);
-  void await_verdict() const;
+  void tell_peers(const Status& status);
+  Status await_verdict(Status status) const;
   void report_stall();
   Status wait_behind(Completion* before) const;
   Status ensure_scratch(std::size_t bytes);
-  std::shared_ptr<Completion> queue(const Call& call, Stream* stream);
+  Status queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion);
   void run_queue();
 
   // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
@@ -111,6 +113,9 @@ class Communicator {
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;
   std::byte barrier_token_{};
+  // What abort() says, made beforehand: it must work without memory.
+  Status aborted_here_;
+  Status aborted_there_;
   bool finalized_ = false;
   std::atomic<bool> busy_{false};  // a thread is inside execute()
 
@@ -118,7 +123,7 @@ class Communicator {
   std::condition_variable queue_changed_;
   std::deque<Queued> queue_;
   bool stopping_ = false;
-  std::string last_error_;
+  Status last_error_;
   std::thread progress_;
   std::atomic<std::size_t> pending_{0};  // queued and not complete
 };

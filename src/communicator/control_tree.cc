@@ -16,6 +16,7 @@
 
 #include "communicator/call_ledger.h"
 #include "communicator/control_messages.h"
+#include "communicator/control_neighbour.h"
 #include "communicator/rank_list.h"
 #include "communicator/root_service.h"
 #include "communicator/service_thread.h"
@@ -27,7 +28,6 @@ namespace {
 
 using namespace control;  // NOLINT: the messages that this file exchanges
 
-constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 30;
 constexpr std::int64_t kFlushMs = 500;  // for the goodbye to leave
 constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their side: normally microseconds
 
@@ -39,20 +39,6 @@ Deadline later(Deadline deadline, int levels) {
   const std::int64_t left_ms = deadline.left_ms(INT_MAX);
   return levels <= 0 ? deadline : Deadline::after_ms(left_ms + levels * kGraceMs);
 }
-
-struct Neighbour {
-  explicit Neighbour(TreeNeighbour from)
-      : rank(from.rank), is_parent(from.is_parent), who(std::move(from.who)), socket(std::move(from.socket)) {}
-  int rank;
-  bool is_parent;
-  std::string who;
-  UniqueFd socket;  // invalid once gone
-  net::FrameReader reader{kMaxFrameBytes};
-  net::FrameWriter writer;
-  std::deque<Parts> inbox;  // gathers from a child, alls from the parent
-  bool said_goodbye = false;
-  bool write_armed = false;
-};
 
 // Used by one thread at a time: the initialising one, then the watching one. Only the command queue is
 // shared.
@@ -80,9 +66,11 @@ class SocketTree final : public ControlTree {
   Status exchange(Parts* parts, Deadline deadline);
   Status too_late(const std::vector<int>& waited_for);
 
-  void run();
+  void attempt(const std::function<void()>& speak) noexcept;
+  void turn();
   void arm(Neighbour* neighbour);
-  bool obey();
+  void obey();
+  void speak_of(const Status& failure);
   void depart();
   void stop();
   void signal();
@@ -103,12 +91,13 @@ class SocketTree final : public ControlTree {
   std::set<int> known_dead_;
   CallLedger ledger_;  // of this rank and those below it
   bool left_ = false;
+  bool ending_ = false;  // the watching thread is to end
 
   UniqueFd epoll_;
   UniqueFd wake_;
   ServiceThread thread_;
   std::mutex mutex_;
-  std::vector<Status> announcements_;             // guarded by mutex_
+  Status announcement_;                           // guarded by mutex_; the first
   std::vector<std::vector<CallRecord>> reports_;  // guarded by mutex_
   bool leaving_ = false;                          // guarded by mutex_
   bool stopping_ = false;                         // guarded by mutex_
@@ -344,26 +333,35 @@ Status SocketTree::watch(std::shared_ptr<FailureState> failure) {
   if (!early_failure_.is_ok()) failure_->fail(early_failure_);
   for (const int rank : early_departed_) failure_->set_departed(rank);
   epoll_ = std::move(epoll);
-  return thread_.start([this] { run(); });
+  return thread_.start([this] {
+    while (!ending_) attempt([this] { turn(); });
+  });
 }
 
-void SocketTree::run() {
+// Who has no memory to speak must look dead to the neighbours: nobody is to wait for it.
+void SocketTree::attempt(const std::function<void()>& speak) noexcept {
+  const Status s = guarded([&] { return speak(), Status(); });
+  if (s.is_ok()) return;
+  if (failure_) failure_->fail(s);
+  for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
+}
+
+void SocketTree::turn() {
   constexpr int kEvents = 8;
   epoll_event events[kEvents];
-  for (;;) {
-    const int ready = ::epoll_wait(epoll_.get(), events, kEvents, -1);
-    if (ready < 0 && errno != EINTR) {
-      failure_->fail(Status::system("the control connections cannot be watched: epoll_wait", errno));
-      return;
-    }
-    for (int i = 0; i < ready; ++i) {
-      auto* neighbour = static_cast<Neighbour*>(events[i].data.ptr);
-      if (neighbour == nullptr || !neighbour->socket.valid()) continue;
-      if ((events[i].events & EPOLLOUT) != 0) flush(neighbour);
-      if ((events[i].events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_from(neighbour);
-    }
-    if (obey()) return;
+  const int ready = ::epoll_wait(epoll_.get(), events, kEvents, -1);
+  if (ready < 0 && errno != EINTR) {
+    ending_ = true;
+    failure_->fail(Status::system("the control connections cannot be watched: epoll_wait", errno));
+    return;
   }
+  for (int i = 0; i < ready; ++i) {
+    auto* neighbour = static_cast<Neighbour*>(events[i].data.ptr);
+    if (neighbour == nullptr || !neighbour->socket.valid()) continue;
+    if ((events[i].events & EPOLLOUT) != 0) flush(neighbour);
+    if ((events[i].events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_from(neighbour);
+  }
+  obey();
 }
 
 // Waits for the socket to take more exactly while there is more.
@@ -376,28 +374,29 @@ void SocketTree::arm(Neighbour* neighbour) {
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, neighbour->socket.get(), &event) == 0) neighbour->write_armed = wanted;
 }
 
-// Does what other threads have asked for. True when the thread is to end.
-bool SocketTree::obey() {
+// Does what other threads have asked for.
+void SocketTree::obey() {
   std::uint64_t count = 0;
-  if (::read(wake_.get(), &count, sizeof count) < 0) return false;  // nobody has asked
-  std::vector<Status> announcements;
+  if (::read(wake_.get(), &count, sizeof count) < 0) return;  // nobody has asked
+  Status announcement;
   std::vector<std::vector<CallRecord>> reports;
   bool leaving = false;
-  bool stopping = false;
   {
     const std::lock_guard lock(mutex_);
-    announcements.swap(announcements_);
+    announcement = announcement_;
     reports.swap(reports_);
     leaving = leaving_;
-    stopping = stopping_;
+    ending_ = leaving_ || stopping_;
   }
-  for (const Status& status : announcements) {
-    if (std::exchange(any_notice_, true)) continue;  // all know of a failure already
-    flood(pack_notice({status.code(), rank_, -1, "rank " + std::to_string(rank_) + ": " + status.message()}), nullptr);
-  }
+  if (!announcement.is_ok()) speak_of(announcement);
   for (std::vector<CallRecord>& calls : reports) learn_calls({rank_, std::move(calls)});
   if (leaving) depart();
-  return leaving || stopping;
+}
+
+// Once: later, all know of a failure already.
+void SocketTree::speak_of(const Status& failure) {
+  if (std::exchange(any_notice_, true)) return;
+  flood(pack_notice({failure.code(), rank_, -1, "rank " + std::to_string(rank_) + ": " + failure.message()}), nullptr);
 }
 
 // Says goodbye. The peers' answers are read to the end before the sockets close: closing a socket with
@@ -435,13 +434,12 @@ void SocketTree::announce_failure(const Status& status) {
   if (thread_.running()) {
     {
       const std::lock_guard lock(mutex_);
-      announcements_.push_back(status);
+      if (announcement_.is_ok()) announcement_ = status;
     }
     signal();
     return;
   }
-  if (left_ || std::exchange(any_notice_, true)) return;
-  flood(pack_notice({status.code(), rank_, -1, "rank " + std::to_string(rank_) + ": " + status.message()}), nullptr);
+  if (!left_) attempt([&] { speak_of(status); });
 }
 
 void SocketTree::report_calls(std::vector<CallRecord> calls) {
@@ -456,7 +454,7 @@ void SocketTree::report_calls(std::vector<CallRecord> calls) {
 void SocketTree::leave() {
   if (owner_ != ::getpid()) return;
   if (!thread_.running()) {
-    if (!left_) depart();
+    if (!left_) attempt([this] { depart(); });
     return;
   }
   {

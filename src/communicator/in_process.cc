@@ -14,12 +14,17 @@ namespace tutti {
 namespace {
 
 struct Board {
-  explicit Board(int count) : ranks(static_cast<std::size_t>(count)) {}
+  explicit Board(int count) : ranks(static_cast<std::size_t>(count)) {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].death = Status::remote("rank " + std::to_string(r) + " ended without leaving");
+    }
+  }
   struct Rank {
     std::string bytes;
     bool written = false;
     std::shared_ptr<FailureState> failure;  // once it watches
     bool left = false;
+    Status death;  // what the others are told if it ends so; made beforehand, as it may end for want of memory
   };
   std::mutex mutex;
   std::condition_variable changed;
@@ -34,11 +39,11 @@ struct Board {
 
 class BoardTree final : public ControlTree {
  public:
-  BoardTree(int rank, std::shared_ptr<Board> board) : rank_(rank), board_(std::move(board)) {}
+  BoardTree(int rank, std::shared_ptr<Board> board)
+      : rank_(rank), name_("rank " + std::to_string(rank)), board_(std::move(board)) {}
   ~BoardTree() override {
     const std::lock_guard lock(board_->mutex);
-    const bool was_left = me().left;
-    tell_failure(Status::remote("rank " + std::to_string(rank_) + " ended without leaving"), was_left);
+    tell_failure(me().death, me().left);
     me().left = true;
     me().failure.reset();
   }
@@ -55,6 +60,7 @@ class BoardTree final : public ControlTree {
   [[nodiscard]] Status timed_out() const;
 
   const int rank_;
+  const std::string name_;
   const std::shared_ptr<Board> board_;
 };
 
@@ -106,7 +112,7 @@ Status BoardTree::watch(std::shared_ptr<FailureState> failure) {
 void BoardTree::announce_failure(const Status& status) {
   if (status.is_ok()) return;
   const std::lock_guard lock(board_->mutex);
-  tell_failure(Status(status.code(), "rank " + std::to_string(rank_) + ": " + status.message()), me().left);
+  tell_failure(status.with_context(name_), me().left);
 }
 
 void BoardTree::report_calls(std::vector<CallRecord> calls) {
@@ -127,14 +133,19 @@ void BoardTree::tell_failure(const Status& status, bool suppressed) {
   board_->changed.notify_all();
 }
 
+// Who cannot say goodbye has ended without leaving.
 void BoardTree::leave() {
   const std::lock_guard lock(board_->mutex);
   if (me().left) return;
+  const Status told = guarded([&] {
+    board_->departed.push_back(rank_);
+    for (Board::Rank& rank : board_->ranks) {
+      if (&rank != &me() && rank.failure) rank.failure->set_departed(rank_);
+    }
+    return Status();
+  });
+  if (!told.is_ok()) tell_failure(me().death, false);
   me().left = true;
-  board_->departed.push_back(rank_);
-  for (Board::Rank& rank : board_->ranks) {
-    if (&rank != &me() && rank.failure) rank.failure->set_departed(rank_);
-  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/log.h"
 #include "base/unique_fd.h"
 #include "communicator/service_thread.h"
 #include "net/auth.h"
@@ -50,7 +51,10 @@ class LastingThreads {
     entry.control = control;
     entry.owner = ::getpid();
     Status started = entry.thread.start([control, body = std::move(body)] {
-      body(control->stop.get());
+      // Whoever it served sees its connections close.
+      if (Status s = guarded([&] { return body(control->stop.get()), Status(); }); !s.is_ok()) {
+        static_cast<void>(guarded([&] { return log::warn("a service ended: " + s.message()), Status(); }));
+      }
       control->ended = true;
     });
     if (!started.is_ok()) entries_.pop_back();

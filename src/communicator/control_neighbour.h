@@ -1,0 +1,32 @@
+// One connection of the control tree, as the rank at one end of it sees it.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "base/unique_fd.h"
+#include "communicator/control_messages.h"
+#include "communicator/control_tree.h"
+#include "net/frame.h"
+
+namespace tutti::control {
+
+inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 30;
+
+struct Neighbour {
+  explicit Neighbour(TreeNeighbour from)
+      : rank(from.rank), is_parent(from.is_parent), who(std::move(from.who)), socket(std::move(from.socket)) {}
+  int rank;
+  bool is_parent;
+  std::string who;
+  UniqueFd socket;  // invalid once gone
+  net::FrameReader reader{kMaxFrameBytes};
+  net::FrameWriter writer;
+  std::deque<Parts> inbox;  // gathers from a child, alls from the parent
+  bool said_goodbye = false;
+  bool write_armed = false;
+};
+
+}  // namespace tutti::control

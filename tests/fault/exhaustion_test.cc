@@ -1,0 +1,280 @@
+// A library that runs out of memory or threads, at every point at which it asks for them: an error and no
+// crash, on every rank and at once.
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "faults.h"
+
+namespace tutti::test {
+namespace {
+
+// Refuses the request with a certain number, or that one and all later ones.
+class Quota {
+ public:
+  void refuse(std::int64_t which, bool all_later) {
+    asked_ = 0;
+    refused_ = false;
+    all_later_ = all_later;
+    which_ = which;
+  }
+  void lift() { which_ = kNone; }
+  bool refuses() {
+    if (which_ == kNone) return false;
+    const std::int64_t number = asked_.fetch_add(1);
+    const bool refused = number == which_ || (all_later_ && number > which_);
+    if (refused) refused_ = true;
+    return refused;
+  }
+  [[nodiscard]] bool refused() const { return refused_; }
+
+ private:
+  static constexpr std::int64_t kNone = -1;
+  std::atomic<std::int64_t> which_{kNone};
+  std::atomic<std::int64_t> asked_{0};
+  std::atomic<bool> all_later_{false};
+  std::atomic<bool> refused_{false};
+};
+
+Quota memory;
+Quota thread_starts;
+
+// The test's own threads, outside of calls.
+thread_local bool exempt = false;
+
+template <class Call>
+tuttiResult_t in_library(Call&& call) {
+  exempt = false;
+  const tuttiResult_t result = call();
+  exempt = true;
+  return result;
+}
+
+}  // namespace
+}  // namespace tutti::test
+
+// The library's operators as well: a program's replace those of all its libraries.
+void* operator new(std::size_t bytes) {
+  using namespace tutti::test;  // NOLINT: of this file
+  void* memory_found = !exempt && memory.refuses() ? nullptr : std::malloc(bytes != 0 ? bytes : 1);
+  if (memory_found == nullptr) throw std::bad_alloc();
+  return memory_found;
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+
+extern "C" TUTTI_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                                           void* argument) {
+  using namespace tutti::test;  // NOLINT: of this file
+  static const auto real = reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  if (!exempt && thread_starts.refuses()) return EAGAIN;
+  return real(thread, attributes, body, argument);
+}
+
+namespace tutti::test {
+namespace {
+
+constexpr std::size_t kCount = 60'000;
+
+// What one rank has met: its first error, and what is wrong with how it came.
+struct Met {
+  tuttiResult_t error = tuttiSuccess;
+  std::string text;
+  std::string wrong;
+};
+
+class Rank {
+ public:
+  Rank(tuttiComm_t comm, int ranks) : comm_(comm), ranks_(static_cast<float>(ranks)), values_(kCount, 1) {}
+
+  Met run() {
+    all_reduce(4, nullptr);
+    all_reduce(kCount, nullptr);
+    tuttiStream_t stream = nullptr;
+    take(in_library([&] { return tuttiStreamCreate(&stream); }));
+    if (stream != nullptr) {
+      go_on(stream);
+      if (in_library([&] { return tuttiStreamDestroy(stream); }) != tuttiSuccess) met_.wrong = "an error was left";
+    }
+    if (in_library([&] { return tuttiCommDestroy(comm_); }) != tuttiSuccess) met_.wrong = "destroy failed";
+    return met_;
+  }
+
+ private:
+  void go_on(tuttiStream_t stream) {
+    for (int i = 0; i < 3; ++i) all_reduce(100, stream);
+    tuttiEvent_t event = nullptr;
+    if (in_library([&] { return tuttiEventRecord(&event, stream); }) == tuttiSuccess) {
+      (void)in_library([&] { return tuttiEventWait(event); });
+      (void)in_library([&] { return tuttiEventDestroy(event); });
+    }
+    take(in_library([&] { return tuttiStreamSynchronize(stream); }));
+    take(in_library(
+        [&] { return tuttiBroadcast(values_.data(), values_.data(), 10, tuttiFloat32, 1, comm_, nullptr); }));
+    take(in_library([&] { return tuttiBarrier(comm_, nullptr); }));
+  }
+
+  void all_reduce(std::size_t count, tuttiStream_t stream) {
+    std::fill(values_.begin(), values_.end(), 1.0F);
+    const tuttiResult_t result = in_library(
+        [&] { return tuttiAllReduce(values_.data(), values_.data(), count, tuttiFloat32, tuttiSum, comm_, stream); });
+    take(result);
+    if (result != tuttiSuccess || stream != nullptr) return;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (values_[i] != ranks_) met_.wrong = "a wrong sum without an error";
+    }
+  }
+
+  // Once a communicator has failed, all its operations return the same.
+  void take(tuttiResult_t result) {
+    if (met_.error == tuttiSuccess) {
+      met_.error = result;
+      met_.text = tuttiGetLastError(nullptr);
+      return;
+    }
+    if (result != met_.error && result != tuttiSuccess) {
+      met_.wrong = "after an error of code " + std::to_string(met_.error) + " one of " + std::to_string(result);
+    }
+  }
+
+  tuttiComm_t comm_;
+  float ranks_;
+  std::vector<float> values_;
+  Met met_;
+};
+
+std::string judge(const std::vector<Met>& ranks, const char* cause) {
+  bool found = false;
+  bool failed = false;
+  for (const Met& met : ranks) {
+    if (!met.wrong.empty()) return met.wrong + " (" + met.text + ")";
+    failed = failed || met.error != tuttiSuccess;
+    found = found || (met.error == tuttiSystemError && contains(met.text, cause));
+    if (met.error != tuttiSuccess && met.error != tuttiSystemError && met.error != tuttiRemoteError) {
+      return "code " + std::to_string(met.error) + ": " + met.text;
+    }
+  }
+  if (failed && !found) return "nobody names the cause: " + ranks[0].text + " / " + ranks[1].text;
+  return {};
+}
+
+// Runs body(rank) on threads that are the test's own.
+template <class Body>
+void on_own_threads(std::size_t ranks, const Body& body) {
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    threads.emplace_back([&body, r] {
+      exempt = true;
+      body(r);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+// A whole job of threads of one process; what is wrong with it.
+std::string job_by_init_all(std::size_t ranks, const char* cause) {
+  std::vector<tuttiComm_t> comms(ranks, nullptr);
+  std::vector<Met> met(ranks);
+  const auto n = static_cast<int>(ranks);
+  met[0].error = in_library([&] { return tuttiCommInitAll(comms.data(), n, nullptr); });
+  met[0].text = tuttiGetLastError(nullptr);
+  if (met[0].error != tuttiSuccess) return judge(met, cause);
+  on_own_threads(ranks, [&](std::size_t r) { met[r] = Rank(comms[r], n).run(); });
+  return judge(met, cause);
+}
+
+// The same through a unique id: sockets, a root service and a control tree with its threads.
+std::string job_by_init_rank(std::size_t ranks, const char* cause) {
+  std::vector<Met> met(ranks);
+  tuttiUniqueId id;
+  met[0].error = in_library([&] { return tuttiGetUniqueId(&id); });
+  met[0].text = tuttiGetLastError(nullptr);
+  if (met[0].error != tuttiSuccess) return judge(met, cause);
+  const auto n = static_cast<int>(ranks);
+  std::atomic<bool> joined{true};
+  on_own_threads(ranks, [&](std::size_t r) {
+    tuttiComm_t comm = nullptr;
+    const tuttiResult_t result = in_library([&] { return tuttiCommInitRank(&comm, n, id, static_cast<int>(r)); });
+    if (result == tuttiSuccess) {
+      met[r] = Rank(comm, n).run();
+    } else {
+      joined = false;
+    }
+  });
+  // A root or a parent that has gone shows itself to those who join by refusing, or by silence.
+  if (!joined) return {};
+  return judge(met, cause);
+}
+
+using Job = std::string (*)(std::size_t ranks, const char* cause);
+
+// Refuses the first request, then the second and so on, until a job needs fewer. Returns how many it needs.
+std::int64_t refuse_each(Quota& quota, const char* cause, Job job, const char* transports, std::int64_t step) {
+  ::setenv("TUTTI_TRANSPORTS", transports, 1);
+  for (std::int64_t which = 0;; which += step) {
+    bool reached = false;
+    for (const bool all_later : {false, true}) {
+      INFO(transports << ", request " << which << (all_later ? " and all later ones" : ""));
+      quota.refuse(which, all_later);
+      const std::string wrong = job(2, cause);
+      quota.lift();
+      reached = reached || quota.refused();
+      REQUIRE(wrong == "");
+    }
+    if (!reached) return which;
+  }
+}
+
+// No wait may last until these deadlines: that would be a timeout, which judge() refuses.
+class Setting {
+ public:
+  explicit Setting(const char* init_timeout_ms) : timeout_(30'000) {
+    exempt = true;
+    ::setenv("TUTTI_INIT_TIMEOUT_MS", init_timeout_ms, 1);
+  }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+  ~Setting() { ::unsetenv("TUTTI_INIT_TIMEOUT_MS"); }
+
+ private:
+  Timeout timeout_;
+};
+
+}  // namespace
+
+TEST_CASE("no memory is an error of every rank, wherever it runs out", "[memory]") {
+  const Setting setting("30000");
+  for (const char* transports : {"shm", "tcp"}) {
+    CHECK(refuse_each(memory, "out of memory", job_by_init_all, transports, 1) > 50);
+  }
+}
+
+TEST_CASE("no memory is an error of every rank that joins by sockets", "[sockets]") {
+  const Setting setting("2000");
+  CHECK(refuse_each(memory, "out of memory", job_by_init_rank, "shm,tcp", 17) > 50);
+}
+
+TEST_CASE("no thread is an error of every rank", "[threads]") {
+  const Setting setting("2000");
+  for (const char* transports : {"shm", "tcp"}) {
+    // Two that join and two that make progress.
+    CHECK(refuse_each(thread_starts, "unavailable", job_by_init_all, transports, 1) >= 4);
+  }
+  // Also a root service and two control trees.
+  CHECK(refuse_each(thread_starts, "unavailable", job_by_init_rank, "shm,tcp", 1) >= 5);
+}
+
+}  // namespace tutti::test
