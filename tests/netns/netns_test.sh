@@ -15,7 +15,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-if ! why=$(command -v ip && ip netns add "$left" 2>&1); then
+if ! why=$(command -v ip >/dev/null && ip netns add "$left" 2>&1); then
   echo "skipped: cannot make a network namespace: ${why:-no ip command}"
   exit 77
 fi
