@@ -36,7 +36,7 @@ class ConnectedLinks final : public LinkMaker {
       if (Status s = meet(channel, failure, deadline); !s.is_ok()) {
         return s.with_context("connecting to rank " + std::to_string(peer));
       }
-      auto link = make_one(std::move(channel), deadline);
+      auto link = make_one(std::move(channel), failure, deadline);
       if (!link.is_ok()) return link.status();
       links.push_back(std::move(*link));
     }
@@ -72,12 +72,13 @@ class ConnectedLinks final : public LinkMaker {
     return {};
   }
 
-  Result<std::unique_ptr<transport::Link>> make_one(Channel channel, Deadline deadline) const {
+  Result<std::unique_ptr<transport::Link>> make_one(Channel channel, const FailureState& failure,
+                                                    Deadline deadline) const {
     const auto& peer = membership_.peers[static_cast<std::size_t>(channel.peer)];
     const auto& self = membership_.peers[static_cast<std::size_t>(membership_.rank)];
     if (channel.kind == ChannelKind::kUnix) {
       return transport::shm::make_link(std::move(channel.sockets[0]), channel.dialled, peer.process == self.process,
-                                       {channel.peer, !membership_.crowded, &doorbell_}, deadline);
+                                       {channel.peer, !membership_.crowded, &doorbell_, &failure}, deadline);
     }
     transport::tcp::Options options;
     options.peer = channel.peer;

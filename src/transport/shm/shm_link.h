@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/failure.h"
 #include "base/unique_fd.h"
 #include "transport/doorbell.h"
 #include "transport/shm/segment.h"
@@ -23,9 +24,10 @@ inline constexpr std::size_t kLoanBytes = 256 * 1024;
 
 // What both constructors need. The doorbell outlives the link.
 struct LinkOptions {
-  int peer = -1;                       // for messages
-  bool own_processor = true;           // ranks of this machine do not share processors: see demote_line()
-  const Doorbell* doorbell = nullptr;  // this rank's
+  int peer = -1;                          // for messages
+  bool own_processor = true;              // ranks of this machine do not share processors: see demote_line()
+  const Doorbell* doorbell = nullptr;     // this rank's
+  const FailureState* failure = nullptr;  // ends make_link() at once; null: only the deadline does
 };
 
 // Between processes: exchanges the segment and the doorbells over `socket`, an authenticated, connected,
