@@ -142,7 +142,7 @@ TEST_CASE("ranks outside of the job are refused before anything is connected") {
   for (const Status& status : statuses) CHECK(status.code() == Code::kInvalidArgument);
 }
 
-TEST_CASE("a rank that dies while others are still to come ends the wait of all") {
+TEST_CASE("a rank that dies while others are still to come ends the wait of all", "[fork]") {
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
   Child victim([&] {
@@ -277,7 +277,7 @@ TEST_CASE("two jobs share their candidate ports") {
   for (const Status& status : second) CHECK(status.is_ok());
 }
 
-TEST_CASE("64 processes bootstrap") {
+TEST_CASE("64 processes bootstrap", "[fork]") {
   constexpr int kRanks = 64;
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());

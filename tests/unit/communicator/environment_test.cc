@@ -3,14 +3,14 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
+#include <future>
 #include <set>
 
 #include "base/unique_fd.h"
 #include "catch_compat.h"
-#include "ranks.h"
+#include "communicator/bootstrap.h"
 
 using namespace tutti;
-using tutti::test::Child;
 
 namespace {
 
@@ -130,7 +130,7 @@ namespace {
 
 // The part of a PMI-1 server that one process of a job of one needs; values of at most `limit` - 1.
 int serve_pmi1(int fd, int limit) {
-  std::string value;
+  std::vector<std::pair<std::string, std::string>> store;
   std::string pending;
   char bytes[1024];
   for (;;) {
@@ -141,7 +141,6 @@ int serve_pmi1(int fd, int limit) {
       const std::string line = pending.substr(0, end);
       pending.erase(0, end + 1);
       const auto is = [&](const char* command) { return line.rfind(std::string("cmd=") + command, 0) == 0; };
-      static std::vector<std::pair<std::string, std::string>> store;
       std::string answer = "cmd=unknown rc=-1";
       const std::size_t key_at = line.find("key=");
       const std::string key =
@@ -151,7 +150,7 @@ int serve_pmi1(int fd, int limit) {
       if (is("get_my_kvsname")) answer = "cmd=my_kvsname kvsname=kvs_1";
       if (is("barrier_in")) answer = "cmd=barrier_out";
       if (is("put")) {
-        value = line.substr(line.find("value=") + 6);
+        const std::string value = line.substr(line.find("value=") + 6);
         if (static_cast<int>(value.size()) >= limit) return 1;
         store.emplace_back(key, value);
         answer = "cmd=put_result rc=0 msg=success";
@@ -174,13 +173,10 @@ TEST_CASE("PMI-1: the id goes through a store with short values") {
   const int limit = GENERATE(1024, 100);
   int fds[2] = {-1, -1};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+  const UniqueFd servers(fds[1]);
+  std::future<int> server;  // ends when `mine` closes, which therefore goes first
   UniqueFd mine(fds[0]);
-  UniqueFd servers(fds[1]);
-  Child server([&] {
-    mine.reset();
-    return serve_pmi1(servers.get(), limit);
-  });
-  servers.reset();
+  server = std::async(std::launch::async, [&] { return serve_pmi1(servers.get(), limit); });
   pretend({{"PMI_FD", std::to_string(mine.get())}, {"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});
   const auto job = detect();
   INFO(job.status().message());
@@ -191,5 +187,5 @@ TEST_CASE("PMI-1: the id goes through a store with short values") {
   Result<Job> joined = join(id, 0, 1, Settings{}, Deadline::after_ms(20'000));
   CHECK(joined.is_ok());
   mine.reset();
-  CHECK(server.wait() == 0);
+  CHECK(server.get() == 0);
 }

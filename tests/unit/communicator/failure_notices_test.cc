@@ -93,7 +93,7 @@ WithVictim join_with_victim(int ranks, int victim) {
 
 }  // namespace
 
-TEST_CASE("a killed process fails all others, which name it") {
+TEST_CASE("a killed process fails all others, which name it", "[fork]") {
   const int victim = GENERATE(0, 1, 5, 20);
   WithVictim job = join_with_victim(21, victim);
   for (int rank = 0; rank < 21; ++rank) CHECK_FALSE(job.watchers[static_cast<std::size_t>(rank)].failure->failed());

@@ -1,0 +1,12 @@
+// What runs many times slower under a sanitizer is repeated less there: every way through the code once.
+#pragma once
+
+namespace tutti::test {
+
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
+}  // namespace tutti::test
