@@ -1,0 +1,121 @@
+// What follows from the address book: hosts, load, and whose settings hold.
+#include "communicator/membership.h"
+
+#include <vector>
+
+#include "catch_compat.h"
+
+using namespace tutti;
+
+namespace {
+
+using Hosts = std::vector<std::vector<int>>;
+
+struct Place {
+  int machine;  // 0: its kernel tells none
+  int process;
+  std::uint64_t network;
+  const char* cpus;  // as in the settings: four processors a digit, the lowest first
+};
+
+std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& transports,
+                           const std::string& algorithm = "") {
+  std::vector<PeerInfo> peers;
+  for (const Place& place : places) {
+    PeerInfo p;
+    p.rank = static_cast<std::int32_t>(peers.size());
+    p.boot.fill(static_cast<std::uint8_t>(place.machine));
+    p.process.fill(static_cast<std::uint8_t>(place.process));
+    p.network_namespace = place.network;
+    p.settings = std::string("cpus=") + place.cpus + "\ntransports=" + (peers.empty() ? transports : "tcp") +
+                 "\nalgorithm=" + (peers.empty() ? algorithm : "chain") + "\n";
+    peers.push_back(p);
+  }
+  return peers;
+}
+
+Membership member(int rank, std::vector<PeerInfo> peers) {
+  auto made = make_membership(rank, std::move(peers));
+  REQUIRE(made.is_ok());
+  return std::move(made).value();
+}
+
+}  // namespace
+
+TEST_CASE("lists of transports are read") {
+  auto both = parse_transports("tcp,shm");
+  REQUIRE(both.is_ok());
+  CHECK((both->shm && both->tcp && !both->sim && !both->shm_within_namespace_only));
+  auto near = parse_transports("shm:netns");
+  REQUIRE(near.is_ok());
+  CHECK((near->shm && near->shm_within_namespace_only && !near->tcp));
+  auto sim = parse_transports("sim:42");
+  REQUIRE(sim.is_ok());
+  CHECK((sim->sim && sim->sim_seed == 42));
+}
+
+TEST_CASE("lists of transports that make no sense are refused by name") {
+  for (const char* text : {"", "ib", "shm,ib", "shm,,tcp", " shm", "SHM", "sim:", "sim:x", "sim:-1", "sim:1:2",
+                           "sim,tcp", "shm,sim:1", "tcp:netns"}) {
+    INFO('"' << text << '"');
+    const Status s = parse_transports(text).status();
+    CHECK(s.code() == Code::kInvalidUsage);
+    CHECK(s.message().find('"' + std::string(text) + '"') != std::string::npos);
+  }
+}
+
+TEST_CASE("hosts are the ranks that can share memory, whatever their order") {
+  const std::vector<Place> places = {{1, 1, 7, "3"}, {2, 2, 7, "3"}, {1, 3, 8, "3"}, {2, 4, 7, "3"}, {1, 5, 7, "3"}};
+  CHECK(member(0, book(places, "shm,tcp")).hosts == Hosts{{0, 2, 4}, {1, 3}});
+  CHECK(member(3, book(places, "shm:netns,tcp")).hosts == Hosts{{0, 4}, {1, 3}, {2}});
+  CHECK(member(1, book(places, "tcp")).hosts == Hosts{{0}, {1}, {2}, {3}, {4}});
+}
+
+TEST_CASE("machines whose kernel tells no identity are all different") {
+  const Membership m = member(0, book({{0, 1, 7, "1"}, {0, 2, 7, "1"}}, "shm,tcp"));
+  CHECK(m.hosts == Hosts{{0}, {1}});
+  CHECK(m.load == 1);
+  CHECK_FALSE(m.crowded);
+}
+
+TEST_CASE("load counts the ranks on the processors that they may use") {
+  // Two that are pinned apart.
+  CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 2, 7, "2"}}, "shm,tcp")).crowded);
+  // Two on one processor: the fifth.
+  const Membership one = member(1, book({{1, 1, 7, "01"}, {1, 2, 7, "01"}}, "shm,tcp"));
+  CHECK(one.crowded);
+  CHECK(one.load == 2);
+  // Three on two, and one alone: each knows whether it is crowded, and all the worst load.
+  const std::vector<Place> places = {{1, 1, 7, "3"}, {1, 2, 7, "3"}, {2, 3, 7, "3"}, {1, 4, 7, "3"}};
+  CHECK(member(0, book(places, "shm,tcp")).crowded);
+  CHECK_FALSE(member(2, book(places, "shm,tcp")).crowded);
+  for (const int rank : {0, 2}) CHECK(member(rank, book(places, "shm,tcp")).load == 1.5);
+}
+
+TEST_CASE("one process is one only if all ranks are in it") {
+  CHECK(member(0, book({{1, 1, 7, "1"}, {1, 1, 7, "1"}}, "shm")).one_process);
+  CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 1, 7, "1"}, {1, 2, 7, "1"}}, "shm")).one_process);
+}
+
+TEST_CASE("the settings of rank 0 hold for all") {
+  const Membership m = member(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "shm", "ring"));
+  CHECK(m.algorithm == "ring");
+  CHECK(m.hosts == Hosts{{0, 1}});  // rank 1 itself allows TCP only
+  const Status s = make_membership(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "ib")).status();
+  CHECK(s.code() == Code::kInvalidUsage);
+  CHECK(s.message().find("rank 0") != std::string::npos);
+}
+
+TEST_CASE("a rank describes itself so that it can be read back") {
+  Settings settings;
+  settings.transports = "tcp";
+  settings.algorithm = "chain";
+  auto self = describe_self(0, settings);
+  REQUIRE(self.is_ok());
+  auto read = PeerInfo::parse(self->serialize());
+  REQUIRE(read.is_ok());
+  const Membership m = member(0, {std::move(*read)});
+  CHECK(m.algorithm == "chain");
+  CHECK(m.load <= 1);
+  CHECK(m.one_process);
+}

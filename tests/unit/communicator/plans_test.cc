@@ -1,0 +1,160 @@
+// Plans: found after they were made, shared between size classes, links asked for once.
+#include "communicator/plans.h"
+
+#include <algorithm>
+
+#include "catch_compat.h"
+
+using namespace tutti;
+
+namespace {
+
+// Counts what is asked for, and fails on demand.
+class CountingLinks final : public LinkMaker {
+ public:
+  explicit CountingLinks(std::unique_ptr<LinkMaker> inner) : inner_(std::move(inner)) {}
+  Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
+                                                             Deadline deadline) override {
+    asked.insert(asked.end(), peers.begin(), peers.end());
+    if (!refusal.is_ok()) return refusal;
+    return inner_->make(peers, failure, deadline);
+  }
+  void on_stall(std::function<void()>) override {}
+
+  std::vector<int> asked;
+  Status refusal;
+
+ private:
+  std::unique_ptr<LinkMaker> inner_;
+};
+
+Membership threads(int ranks, const std::string& algorithm) {
+  Membership m;
+  m.one_process = true;
+  m.algorithm = algorithm;
+  m.hosts.emplace_back();
+  for (int r = 0; r < ranks; ++r) {
+    PeerInfo p;
+    p.rank = r;
+    m.peers.push_back(p);
+    m.hosts[0].push_back(r);
+  }
+  return m;
+}
+
+// Rank 0's plans of a job of threads, of which the others never come: links between threads wait for nobody.
+struct Fixture {
+  explicit Fixture(int ranks, const std::string& algorithm = "") : membership(threads(ranks, algorithm)) {
+    auto made = ThreadWorld::create(ranks, Transports{});
+    REQUIRE(made.is_ok());
+    world = *made;
+    auto waits = executor::Waiter::create(world->doorbell(0), failure, false, 1000);
+    REQUIRE(waits.is_ok());
+    waiter = std::move(*waits);
+    links = std::make_unique<CountingLinks>(make_thread_links(world, membership));
+    plans = std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, 1000,
+                                    topology::Conditions{});
+  }
+  const executor::Plan* make(Collective collective, int root, std::size_t bytes) const {
+    auto made = plans->make(collective, root, bytes);
+    INFO(made.status().message());
+    REQUIRE(made.is_ok());
+    return *made;
+  }
+
+  Membership membership;
+  FailureState failure;
+  std::shared_ptr<ThreadWorld> world;
+  std::unique_ptr<executor::Waiter> waiter;
+  std::unique_ptr<CountingLinks> links;
+  std::unique_ptr<Plans> plans;
+};
+
+constexpr std::size_t kMaxBytes = ~std::size_t{0};
+
+}  // namespace
+
+TEST_CASE("a plan is found in its class of sizes once it was made, and nowhere else") {
+  const Fixture f(3);
+  CHECK(f.plans->find(Collective::kAllReduce, 0, 1000) == nullptr);
+  const executor::Plan* plan = f.make(Collective::kAllReduce, 0, 1000);
+  CHECK(f.plans->find(Collective::kAllReduce, 0, 1000) == plan);
+  CHECK(f.plans->find(Collective::kAllReduce, 0, 512) == plan);
+  CHECK(f.plans->find(Collective::kAllReduce, 0, 1023) == plan);
+  CHECK(f.plans->find(Collective::kAllReduce, 0, 511) == nullptr);
+  CHECK(f.plans->find(Collective::kAllReduce, 0, 1024) == nullptr);
+  CHECK(f.plans->find(Collective::kAllGather, 0, 1000) == nullptr);
+}
+
+TEST_CASE("the smallest and the largest sizes have classes") {
+  const Fixture f(2);
+  for (const std::size_t bytes : {std::size_t{1}, kMaxBytes / 2 + 1, kMaxBytes}) {
+    CHECK(f.plans->find(Collective::kBroadcast, 1, bytes) == nullptr);
+  }
+  const executor::Plan* plan = f.make(Collective::kBroadcast, 1, kMaxBytes / 2 + 1);
+  CHECK(f.plans->find(Collective::kBroadcast, 1, kMaxBytes) == plan);
+  CHECK(f.plans->find(Collective::kBroadcast, 0, kMaxBytes) == nullptr);
+  CHECK(f.plans->find(Collective::kBroadcast, 1, 1) == nullptr);
+}
+
+TEST_CASE("one algorithm has one plan for each root, and all sizes share it") {
+  const Fixture f(4, "broadcast:chain");
+  const executor::Plan* small = f.make(Collective::kBroadcast, 0, 8);
+  CHECK(f.make(Collective::kBroadcast, 0, std::size_t{1} << 24) == small);
+  CHECK(f.make(Collective::kBroadcast, 2, 8) != small);
+}
+
+TEST_CASE("links are made once for all plans, to the peers that a plan names") {
+  const Fixture f(4, "ring");
+  f.make(Collective::kAllReduce, 0, 100);
+  std::sort(f.links->asked.begin(), f.links->asked.end());
+  CHECK(f.links->asked == std::vector<int>{1, 3});
+  f.make(Collective::kAllReduce, 0, 100'000);
+  f.make(Collective::kReduceScatter, 0, 100);
+  CHECK(f.links->asked.size() == 2);
+}
+
+TEST_CASE("without links there is no plan, and the error is the links'") {
+  const Fixture f(3);
+  f.links->refusal = Status::timeout("nobody came");
+  const Status s = f.plans->make(Collective::kAllReduce, 0, 8).status();
+  CHECK(s.code() == Code::kTimeout);
+  CHECK(s.message() == "nobody came");
+  CHECK(f.plans->find(Collective::kAllReduce, 0, 8) == nullptr);
+  f.links->refusal = {};
+  const executor::Plan* plan = f.make(Collective::kAllReduce, 0, 8);
+  CHECK(plan != nullptr);
+  CHECK(f.plans->find(Collective::kAllReduce, 0, 8) == plan);
+}
+
+TEST_CASE("an algorithm that cannot be had is an error, not another algorithm") {
+  const Fixture f(3, "all_reduce:quantum");
+  const Status s = f.plans->make(Collective::kAllReduce, 0, 8).status();
+  CHECK(s.code() == Code::kInvalidUsage);
+  CHECK(s.message().find("quantum") != std::string::npos);
+  CHECK(f.plans->describe(Collective::kAllReduce, 8).status().code() == Code::kInvalidUsage);
+  CHECK(f.links->asked.empty());
+}
+
+TEST_CASE("a single rank needs no links") {
+  const Fixture f(1);
+  for (int c = 0; c < kCollectives; ++c) {
+    CHECK(f.make(static_cast<Collective>(c), 0, 64) != nullptr);
+  }
+  CHECK(f.links->asked.empty());
+}
+
+TEST_CASE("the description names the transports of the hosts") {
+  const auto described = [](std::vector<std::vector<int>> hosts, bool shared) {
+    Fixture f(4, "ring");
+    f.membership.hosts = std::move(hosts);
+    topology::Conditions conditions;
+    conditions.shared_memory = shared;
+    const Plans plans(f.membership, nullptr, f.failure, *f.waiter, 1000, conditions);
+    auto text = plans.describe(Collective::kAllReduce, 1000);
+    return text.is_ok() ? *text : text.status().message();
+  };
+  CHECK(described({{0, 1, 2, 3}}, true) == "ring over shm");
+  CHECK(described({{0}, {1}, {2}, {3}}, false) == "ring over tcp");
+  CHECK(described({{0, 1}, {2, 3}}, true) == "ring over shm+tcp");
+}
