@@ -70,6 +70,9 @@ double machine_load(const std::vector<PeerInfo>& peers, const PeerInfo& of) {
 }  // namespace
 
 Result<Transports> parse_transports(const std::string& text) {
+  const auto unusable = [&](const std::string& why) {
+    return Status::invalid_usage("transports \"" + text + "\" (TUTTI_TRANSPORTS or the configuration): " + why);
+  };
   Transports t;
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
@@ -84,12 +87,11 @@ Result<Transports> parse_transports(const std::string& text) {
       t.sim = true;
       t.sim_seed = static_cast<std::uint64_t>(seed.value_or(1));
     } else {
-      return Status::invalid_usage("transports \"" + text + "\": \"" + word +
-                                   "\" is none of shm, shm:netns, tcp, sim, sim:SEED");
+      return unusable("\"" + word + "\" is none of shm, shm:netns, tcp, sim, sim:SEED");
     }
   }
-  if (!t.shm && !t.tcp && !t.sim) return Status::invalid_usage("transports \"" + text + "\": none is named");
-  if (t.sim && (t.shm || t.tcp)) return Status::invalid_usage("transports \"" + text + "\": sim stands alone");
+  if (!t.shm && !t.tcp && !t.sim) return unusable("none is named");
+  if (t.sim && (t.shm || t.tcp)) return unusable("sim stands alone");
   return t;
 }
 

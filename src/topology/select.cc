@@ -22,6 +22,16 @@ bool any_has(const std::string& name) {
   return std::any_of(all.begin(), all.end(), [&](const AlgorithmEntry& e) { return name == e.name; });
 }
 
+bool any_serves(const std::string& collective) {
+  const auto all = algorithms::catalog();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const AlgorithmEntry& e) { return collective == name_of(e.collective); });
+}
+
+Status unusable(const std::string& forced, const std::string& why) {
+  return Status::invalid_usage("TUTTI_ALGORITHM=\"" + forced + "\": " + why);
+}
+
 // The forced entry, null if none is forced for this collective.
 Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
                                            const std::string& forced) {
@@ -29,15 +39,18 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
   for (std::string word; std::getline(words, word, ',');) {
     const auto colon = word.find(':');
     const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
-    if (!any_has(name)) return Status::invalid_usage("algorithm \"" + name + "\" does not exist");
+    if (!any_has(name)) return unusable(forced, "algorithm \"" + name + "\" does not exist");
+    if (colon != std::string::npos && !any_serves(word.substr(0, colon))) {
+      return unusable(forced, "collective \"" + word.substr(0, colon) + "\" does not exist");
+    }
     if (colon != std::string::npos && word.substr(0, colon) != name_of(collective)) continue;
     const AlgorithmEntry* entry = algorithms::find(collective, name);
     if (entry != nullptr && entry->supports(world)) return entry;
     if (colon == std::string::npos) continue;
-    return Status::invalid_usage("algorithm \"" + word + "\" " +
-                                 (entry == nullptr
-                                      ? "does not exist; there are " + names_of(collective)
-                                      : "does not serve " + std::to_string(world.ranks) + " ranks on these hosts"));
+    return unusable(forced,
+                    "algorithm \"" + word + "\" " +
+                        (entry == nullptr ? "does not exist; there are " + names_of(collective)
+                                          : "does not serve " + std::to_string(world.ranks) + " ranks on these hosts"));
   }
   return static_cast<const AlgorithmEntry*>(nullptr);
 }
