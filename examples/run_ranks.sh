@@ -2,6 +2,10 @@
 # Starts N ranks of a program on this machine with nothing but tutti's own variables.
 # Usage: run_ranks.sh N PROGRAM [ARGUMENT...]
 set -euo pipefail
+if (($# < 2)); then
+  echo "Usage: ${0##*/} N PROGRAM [ARGUMENT...]" >&2
+  exit 2
+fi
 ranks=$1
 shift
 # A port on which nobody listens; the kernel draws its own from 32768 upwards.
