@@ -32,9 +32,12 @@ Status CpuExecutor::run(const Operation& op) {
   const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
   // Not even a peer whose buffers lie in regions lends so little.
   if (step_bytes <= plan.in_order_region_bytes && !sliced) return run_in_order(op);
-  for (transport::Link* link : plan.links) link->enter();
   const bool in_order = !in_region && step_bytes <= plan.in_order_bytes && !sliced;
-  Status status = in_order ? run_in_order(op) : run_by_lanes(op);
+  // What lacks memory throws, and must not leave the links entered and the buffers with the peers.
+  Status status = guarded([&] {
+    for (transport::Link* link : plan.links) link->enter();
+    return in_order ? run_in_order(op) : run_by_lanes(op);
+  });
   for (transport::Link* link : plan.links) link->leave();
   if (!status.is_ok()) [[unlikely]]
     take_back_buffers(plan);
