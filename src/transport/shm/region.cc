@@ -35,7 +35,14 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   // Fewer page faults and TLB misses where the system allows huge pages for shared memory.
   (void)::madvise(p, rounded, MADV_HUGEPAGE);
   const std::unique_lock lock(mutex_);
-  regions_.emplace(static_cast<const std::byte*>(p), Region{next_id_++, rounded, std::move(fd)});
+  const Status kept = guarded([&] {
+    regions_.emplace(static_cast<const std::byte*>(p), Region{next_id_++, rounded, std::move(fd)});
+    return Status();
+  });
+  if (!kept.is_ok()) {
+    ::munmap(p, rounded);
+    return kept;
+  }
   count_.store(regions_.size(), std::memory_order_release);
   return p;
 }
