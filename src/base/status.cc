@@ -54,10 +54,10 @@ Status Status::of_exception() noexcept {
   }
 }
 
-Status Status::with_context(const std::string& context) const noexcept {
+Status Status::with_context(std::string_view context) const noexcept {
   if (is_ok()) return {};
   try {
-    return {code(), context + ": " + message()};
+    return {code(), std::string(context) + ": " + message()};
   } catch (const std::bad_alloc&) {
     return *this;
   }

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace tutti {
@@ -58,8 +59,8 @@ class [[nodiscard]] Status {
   [[nodiscard]] const std::string& message() const;
 
   // The same code with "context: " before the message. Success stays success. Without memory for the
-  // longer text the shorter stays.
-  [[nodiscard]] Status with_context(const std::string& context) const noexcept;
+  // longer text the shorter stays. A literal costs a success no memory.
+  [[nodiscard]] Status with_context(std::string_view context) const noexcept;
   // The same text with another code, where there is memory for that. REQUIRES: not ok.
   [[nodiscard]] Status with_code(Code code) const noexcept;
 

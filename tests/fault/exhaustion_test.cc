@@ -69,6 +69,13 @@ void* operator new(std::size_t bytes) {
   if (memory_found == nullptr) throw std::bad_alloc();
   return memory_found;
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* p) noexcept {
   std::free(p);
 }
