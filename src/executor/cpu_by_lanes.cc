@@ -305,8 +305,8 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
   const bool divides = step.final && op_->divisor > 1;
   if (step.kind == StepKind::kRecvReduce && !divides) {
     const std::size_t offset = state.begin + state.done;
-    op_->kernels->combine_twice_streaming(target_of(*op_, step) + offset, room.data(), source_of(*op_, step) + offset,
-                                          view.data, op_->elements(n));
+    const auto combine = streaming_ ? op_->kernels->combine_twice_streaming : op_->kernels->combine_twice;
+    combine(target_of(*op_, step) + offset, room.data(), source_of(*op_, step) + offset, view.data, op_->elements(n));
   } else {
     place_in_blocks(step, state.begin + state.done, room.first(n), view.data);
   }
@@ -320,6 +320,7 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
 // The same where the value is not made and written in one pass: through the level-1 cache.
 void CpuExecutor::place_in_blocks(const Step& step, std::size_t begin, std::span<std::byte> room,
                                   const std::byte* received) const {
+  const auto write = streaming_ ? &reduction::copy_streaming : &reduction::copy;
   alignas(kLine) std::byte block[kPlaceBytes];
   for (std::size_t i = 0; i < room.size(); i += kPlaceBytes) {
     const std::size_t size = std::min(kPlaceBytes, room.size() - i);
@@ -330,8 +331,8 @@ void CpuExecutor::place_in_blocks(const Step& step, std::size_t begin, std::span
       value = block;
     }
     std::byte* target = target_of(*op_, step) + offset;
-    if (value != target) reduction::copy_streaming(target, value, size);
-    reduction::copy_streaming(room.data() + i, value, size);
+    if (value != target) write(target, value, size);
+    write(room.data() + i, value, size);
   }
 }
 

@@ -41,8 +41,9 @@ struct Loops {
     }
   }
   static constexpr Combine combine_streaming = &combine;
-  static void combine_twice_streaming(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
-                                      std::size_t count) {
+  template <bool stream>
+  static void combine_twice(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
+                            std::size_t count) {
     combine(target, a, b, count);
     if (count != 0) std::memcpy(also, target, count * sizeof(T));
   }
@@ -178,16 +179,17 @@ struct Loops {
     combine(target + done, a + done, b + done, (bytes - done) / sizeof(T));
   }
 
-  static void combine_twice_streaming(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
-                                      std::size_t count) {
+  template <bool stream>
+  static void combine_twice(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
+                            std::size_t count) {
     const std::size_t bytes = count * sizeof(T);
     const std::size_t head = bytes_to_line(target);
     std::size_t done = 0;
     if (bytes >= kAlignFromBytes && head % sizeof(T) == 0 && bytes_to_line(also) == head) {
       combine_small(target, a, b, head);
       std::memcpy(also, target, head);
-      done = combine_blocks<true, true>(target, a, b, head, bytes, also);
-      hwy::FlushStream();
+      done = combine_blocks<stream, true>(target, a, b, head, bytes, also);
+      if constexpr (stream) hwy::FlushStream();
     }
     combine(target + done, a + done, b + done, (bytes - done) / sizeof(T));
     if (done < bytes) std::memcpy(also + done, target + done, bytes - done);
@@ -202,7 +204,8 @@ void put(Table& table) {
   Kernels& k = table.at(type, op);
   k.combine = &Loops<V>::combine;
   k.combine_streaming = Loops<V>::combine_streaming;
-  k.combine_twice_streaming = &Loops<V>::combine_twice_streaming;
+  k.combine_twice = &Loops<V>::template combine_twice<false>;
+  k.combine_twice_streaming = &Loops<V>::template combine_twice<true>;
 }
 
 }  // namespace tutti::reduction::HWY_NAMESPACE

@@ -37,7 +37,8 @@ struct Kernels {
   // Orders its stores before it returns (sfence). Short outputs, and those whose address is not a multiple
   // of the element's size, get ordinary stores.
   Combine combine_streaming = nullptr;
-  // The same into two places in one pass; as fast as can be where both have the same address modulo 64.
+  // Each of these into two places in one pass; as fast as can be where both have the same address modulo 64.
+  CombineTwice combine_twice = nullptr;
   CombineTwice combine_twice_streaming = nullptr;
   // Null unless op is kAvg.
   Finish finish = nullptr;

@@ -63,7 +63,7 @@ LinkCosts link_costs(const Conditions& c) {
   // messages of some KiB, where algorithms part ways; below, fewest rounds win whatever it is. Ranks that
   // share a processor take turns: bytes cost each of them as many times as they are, messages a switch.
   const bool crowded = c.load > 1;
-  costs.intra_alpha_us = crowded ? 0.6 * c.load : 1.6;
+  costs.intra_alpha_us = crowded ? 0.6 * c.load : 1.25;
   costs.intra_message_us = crowded ? 0.4 * c.load : 0.4;
   costs.intra_beta_us_per_byte = 7e-5 * c.load;
   costs.gamma_us_per_byte = 4e-5 * c.load;

@@ -149,7 +149,8 @@ std::string first_failure(Bench& bench, const Kernels& kernels) {
       std::string wrong;
       if (!bench.right(kernels.combine, count, t, a, b, where)) wrong = "plain";
       if (!bench.right(kernels.combine_streaming, count, t, a, b, where)) wrong = "streaming";
-      if (!bench.right_twice(kernels.combine_twice_streaming, count, t, a, b, where)) wrong = "twice";
+      if (!bench.right_twice(kernels.combine_twice, count, t, a, b, where)) wrong = "twice";
+      if (!bench.right_twice(kernels.combine_twice_streaming, count, t, a, b, where)) wrong = "twice, streaming";
       if (!wrong.empty()) {
         return wrong + ", count " + std::to_string(count) + " misaligned by " + std::to_string(t) + ", " +
                std::to_string(a) + ", " + std::to_string(b) + ", in place " + std::to_string(static_cast<int>(where));
@@ -308,6 +309,7 @@ TEST_CASE("the table of the best target is complete, and the same for all thread
       CHECK(k.combine == best.at(type, op).combine);
       CHECK(k.combine != nullptr);
       CHECK(k.combine_streaming != nullptr);
+      CHECK(k.combine_twice != nullptr);
       CHECK(k.combine_twice_streaming != nullptr);
       CHECK((k.finish != nullptr) == (op == ReduceOp::kAvg));
     }
