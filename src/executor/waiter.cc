@@ -16,6 +16,16 @@ namespace {
 constexpr std::int64_t kDepartedGraceNs = 200'000'000;
 constexpr std::uint32_t kYieldsPerLook = 32;
 
+// Moves the thread to another processor of those it may use, if there is one, and leaves it free to move on.
+void leave_processor() {
+  cpu_set_t allowed;
+  const int here = ::sched_getcpu();
+  if (here < 0 || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(static_cast<unsigned>(here), &others);
+  if (::sched_setaffinity(0, sizeof others, &others) == 0) (void)::sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Waiter>> Waiter::create(const transport::Doorbell& doorbell, const FailureState& failure,
@@ -97,8 +107,23 @@ Status Waiter::idle_slowly() {
       return {};
     }
   }
-  ::sched_yield();
+  yield();
   return {};
+}
+
+void Waiter::yield() {
+  if (spins_ == 0) {
+    ::sched_yield();
+    return;
+  }
+  const std::int64_t begin_ns = now_ns();
+  ::sched_yield();
+  if (now_ns() - begin_ns < kSharedYieldNs) {
+    if (shared_yields_ > 0) --shared_yields_;
+  } else if (++shared_yields_ == kSharedYields) {
+    shared_yields_ = 0;
+    leave_processor();
+  }
 }
 
 void Waiter::sleep(std::int64_t now) {

@@ -86,7 +86,13 @@ class Waiter {
         stall_(crowded ? 0 : kHotSpins),
         timeout_ns_(timeout_ms * 1'000'000),
         epoll_(std::move(epoll)) {}
+  // Two ranks may find themselves on one processor although each could have its own: the scheduler moves one at
+  // its next tick, which is thousands of operations later. So a rank that has had to let others run this often,
+  // for this long each time, goes to another processor by itself.
+  static constexpr int kSharedYields = 16;
+  static constexpr std::int64_t kSharedYieldNs = 1000;
   Status idle_slowly();
+  void yield();
   Status look_for_trouble(std::int64_t now);
   void sleep(std::int64_t now);
   [[nodiscard]] Status timed_out() const;
@@ -105,6 +111,7 @@ class Waiter {
   std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
+  int shared_yields_ = 0;
 };
 
 }  // namespace tutti::executor
