@@ -246,7 +246,10 @@ void SocketConnector::collect() {
       arrived.kind = kind;
       arrived.sockets.resize(peer.count);
     }
-    if (!connection.is_unix) net::set_keep_alive(connection.socket.get());
+    if (!connection.is_unix) {
+      net::set_keep_alive(connection.socket.get());
+      net::set_unpaced_if_local(connection.socket.get());
+    }
     arrived.sockets[peer.index] = std::move(connection.socket);
   }
 }
@@ -332,7 +335,10 @@ std::vector<Channel> SocketConnector::hand_over(const std::vector<int>& peers, s
       channel.kind = at->kind;
       channel.sockets = std::move(at->sockets);
       for (const UniqueFd& socket : channel.sockets) {
-        if (channel.kind == ChannelKind::kTcp) net::set_keep_alive(socket.get());
+        if (channel.kind == ChannelKind::kTcp) {
+          net::set_keep_alive(socket.get());
+          net::set_unpaced_if_local(socket.get());
+        }
       }
     } else {
       Arrived& arrived = arrived_[peer];

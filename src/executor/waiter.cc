@@ -118,10 +118,12 @@ void Waiter::yield() {
   }
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();
-  if (now_ns() - begin_ns < kSharedYieldNs) {
+  const std::int64_t end_ns = now_ns();
+  if (end_ns - begin_ns < kSharedYieldNs) {
     if (shared_yields_ > 0) --shared_yields_;
-  } else if (++shared_yields_ == kSharedYields) {
+  } else if (++shared_yields_ >= kSharedYields && end_ns - left_processor_ns_ > kLeaveIntervalNs) {
     shared_yields_ = 0;
+    left_processor_ns_ = end_ns;
     leave_processor();
   }
 }

@@ -91,6 +91,8 @@ class Waiter {
   // for this long each time, goes to another processor by itself.
   static constexpr int kSharedYields = 16;
   static constexpr std::int64_t kSharedYieldNs = 1000;
+  // And not again soon: all processors may have others on them.
+  static constexpr std::int64_t kLeaveIntervalNs = 100'000'000;
   Status idle_slowly();
   void yield();
   Status look_for_trouble(std::int64_t now);
@@ -112,6 +114,7 @@ class Waiter {
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
   int shared_yields_ = 0;
+  std::int64_t left_processor_ns_ = 0;
 };
 
 }  // namespace tutti::executor

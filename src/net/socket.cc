@@ -164,6 +164,29 @@ void set_keep_alive(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
 }
 
+void set_unpaced_if_local(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_size = sizeof own;
+  socklen_t peer_size = sizeof peer;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0 ||
+      ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 || own.ss_family != peer.ss_family) {
+    return;
+  }
+  const auto same = [&]<class T, class M>(T, M T::*address) {
+    T a{};
+    T b{};
+    std::memcpy(&a, &own, sizeof a);
+    std::memcpy(&b, &peer, sizeof b);
+    return std::memcmp(&(a.*address), &(b.*address), sizeof(M)) == 0;
+  };
+  const bool local = own.ss_family == AF_INET    ? same(sockaddr_in{}, &sockaddr_in::sin_addr)
+                     : own.ss_family == AF_INET6 ? same(sockaddr_in6{}, &sockaddr_in6::sin6_addr)
+                                                 : false;
+  static constexpr char kReno[] = "reno";  // in every kernel, and allowed to everybody
+  if (local) ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof kReno - 1);
+}
+
 Status PollSet::wait() {
   const int ready = ::poll(entries_.data(), entries_.size(), timeout_ms_);
   if (ready >= 0) return {};

@@ -39,6 +39,9 @@ Status connect_result(int fd);
 void set_no_delay(int fd);
 // TCP sockets: the kernel finds out by itself, within about 15 s, that the peer's machine is gone.
 void set_keep_alive(int fd);
+// TCP sockets whose peer is on this machine: no pacing. Congestion controls that pace (BBR) measure a bandwidth
+// where there is none, and halve the throughput of bursts at times. Others keep what the system has chosen.
+void set_unpaced_if_local(int fd);
 
 // What one thread waits for: descriptors, and the time at which someone wants to act.
 class PollSet {
