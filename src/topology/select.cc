@@ -68,8 +68,8 @@ LinkCosts link_costs(const Conditions& c) {
   costs.intra_beta_us_per_byte = 7e-5 * c.load;
   costs.gamma_us_per_byte = 4e-5 * c.load;
   costs.inter_alpha_us = 20.0;
-  costs.inter_beta_us_per_byte = 4e-4;
-  costs.inter_message_us = 4.0;
+  costs.inter_beta_us_per_byte = 4.5e-4;
+  costs.inter_message_us = crowded ? 12.0 : 4.0;
   return costs;
 }
 
