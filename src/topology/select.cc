@@ -64,7 +64,7 @@ LinkCosts link_costs(const Conditions& c) {
   // share a processor take turns: bytes cost each of them as many times as they are, messages a switch.
   const bool crowded = c.load > 1;
   costs.intra_alpha_us = crowded ? 0.6 * c.load : 1.25;
-  costs.intra_message_us = crowded ? 0.4 * c.load : 0.4;
+  costs.intra_message_us = crowded ? 0.19 * c.load : 0.4;
   costs.intra_beta_us_per_byte = 7e-5 * c.load;
   costs.gamma_us_per_byte = 4e-5 * c.load;
   costs.inter_alpha_us = 20.0;
