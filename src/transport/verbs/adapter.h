@@ -1,0 +1,46 @@
+// One rank's RDMA ports, open, with the memory that is registered with them. Makes links.
+//
+// Ownership: the communicator's link maker and every link share it. Threads: open() by any; the rest by the one
+// thread that runs the communicator's operations.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/failure.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "transport/transport.h"
+#include "transport/verbs/devices.h"
+#include "transport/verbs/options.h"
+
+namespace tutti::transport::verbs {
+
+// What the two ranks of a link know of each other.
+struct PeerPorts {
+  int peer = -1;                          // rank, for messages
+  std::vector<Port> ports;                // the peer's, as it has told them
+  Seat own_seat;                          // this rank among those of its machine
+  Seat peer_seat;                         // the peer among those of its own
+  const FailureState* failure = nullptr;  // ends connect() at once; null: only the deadline does
+};
+
+class Adapter {
+ public:
+  virtual ~Adapter() = default;
+  // Opens the chosen ports and tries on each what a link needs (a queue pair, registered memory), so that what is
+  // missing shows here. Errors as choose_ports(), and kSystemError with the remedy where the limit of locked memory
+  // is too low or the device cannot be opened. Any thread.
+  static Result<std::shared_ptr<Adapter>> open(const Options& options);
+
+  // What peers must know, for the address book: to_text() of the ports.
+  [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;
+  // Makes the link to a peer that makes the same, over `socket`, an authenticated connection with no byte in
+  // flight; it stays open as long as the link. `lower`: this rank is the lower of the two. Errors: kRemoteError
+  // for what the peer did, kSystemError for what failed here, kTimeout.
+  virtual Result<std::unique_ptr<Link>> connect(UniqueFd socket, bool lower, const PeerPorts& peer,
+                                                Deadline deadline) = 0;
+};
+
+}  // namespace tutti::transport::verbs
