@@ -1,33 +1,53 @@
 #!/bin/bash
-# Tests the rig itself: what becomes of a program's end must be told apart. Usage: rig_test.sh VM BUILD_FOLDER
+# Tests the rig itself: what becomes of a program's end must be told apart, and no failing case may pass.
+# Usage: rig_test.sh VM BUILD_FOLDER GUEST_CASES
 set -euo pipefail
-vm=$1 build=$2
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+vm=$1 build=$2 cases=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
-# expect STATUS TEXT OPTION... -- PROGRAM...: the rig's exit status, and a line that it or the program prints.
+# said STATUS WANTED TEXT: the exit status is what was wanted, and the text was printed.
+said() {
+  if (($1 != $2)) || ! grep -q -- "$3" "$work/log"; then
+    cat "$work/log"
+    echo "not ok: exit status $1, not $2, or no line with '$3'"
+    exit 1
+  fi
+  echo "ok: $3"
+}
+
+# expect WANTED TEXT OPTION... -- PROGRAM...: runs it in guests.
 expect() {
   local wanted=$1 text=$2 status=0
   shift 2
-  timeout 100 "$vm" --build "$build" "$@" >"$log" 2>&1 || status=$?
+  timeout 100 "$vm" --build "$build" "$@" >"$work/log" 2>&1 || status=$?
   if ((status == 77)); then
-    cat "$log"
+    cat "$work/log"
     exit 77
   fi
-  if ((status != wanted)) || ! grep -q -- "$text" "$log"; then
-    cat "$log"
-    echo "not ok: exit status $status, not $wanted, or no line with '$text'"
-    exit 1
-  fi
-  echo "ok: $text"
+  said "$status" "$wanted" "$text"
 }
 
-# Each guest's own status; the first that is not 0 counts. Files are shared, the host's files are there.
+# The cases' runner needs no guest. expect_cases WANTED TEXT: of the part that standard input has.
+expect_cases() {
+  local status=0
+  cat >"$work/part"
+  timeout 30 "$cases" none "$work/part" >"$work/log" 2>&1 || status=$?
+  said "$status" "$1" "$2"
+}
+expect_cases 0 '^1 cases passed, 0 failed' <<<'run_case good 5 true'
+expect_cases 1 '^not ok wrong (exit status 1' <<<'wrong() { false; echo more; }; run_case wrong 5 wrong'
+expect_cases 1 '^not ok late (exit status 137' <<<'run_case late 1 sleep 20'
+expect_cases 1 '^0 cases passed, 0 failed' <<<''
+# shellcheck disable=SC2016
+expect_cases 1 '| rank 1 of 2' <<<'one() { echo "rank $1 of $2"; (($1 == 0)); }; run_case job 5 all_ranks 2 one'
+
+# Each guest has its own status; the first that is not 0 counts. Files are shared, the host's files are there.
 # shellcheck disable=SC2016
 expect 3 '^\[1\] output of the second' --timeout 60 --guests 2 -- bash -c '
   touch "$RDMA_VM_SHARED/here.$RDMA_VM_GUEST"
   until [[ -e $RDMA_VM_SHARED/here.$((1 - RDMA_VM_GUEST)) ]]; do sleep 0.1; done
-  ((RDMA_VM_GUEST == 0)) || { echo output of the second; [[ -f tests/rdma_vm/rig_test.sh ]] && exit 3; }'
+  ((RDMA_VM_GUEST == 0)) || { echo output of the second; [[ -f $0 ]] && exit 3; }' "$(realpath "${BASH_SOURCE[0]}")"
 expect 125 'Kernel panic' --timeout 60 -- sh -c 'echo c >/proc/sysrq-trigger'
 expect 124 'has not ended within 20 s' --timeout 20 -- sleep 1000
 # Nothing of it is left running.

@@ -1,0 +1,22 @@
+// Ranks that were started one by one find each other through a folder that all of them see.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "tutti/tutti.h"
+
+namespace tutti::test {
+
+// False if it does not come to be within `ms`.
+bool wait_for_file(const std::filesystem::path& file, std::int64_t ms);
+
+// Writes the file in one step, so that whoever sees it sees all of it.
+void write_file(const std::filesystem::path& file, const std::string& content);
+
+// Rank 0 makes the unique id and leaves it in `folder`, which must be new; the others wait for it up to a minute.
+// Empty, or what is wrong.
+std::string join_in_folder(const std::filesystem::path& folder, int rank, int ranks, tuttiComm_t* comm);
+
+}  // namespace tutti::test

@@ -1,0 +1,68 @@
+#!/bin/bash
+# Runs test cases in a guest. Usage: guest_cases.sh RANK_PROGRAM PART...
+# A part is a script that is read by this one and calls run_case. Each case prints one line, "ok NAME" or "not ok
+# NAME", with all that it said if it failed. The exit status is 0 if all have passed.
+set -euo pipefail
+
+# A rank of a job (rdma_rank.cc), for the parts.
+export rank_program=$1
+shift
+# No wait of the library lasts longer, unless a case says otherwise.
+export TUTTI_TIMEOUT_MS=20000 TUTTI_INIT_TIMEOUT_MS=30000
+cases_passed=0
+cases_failed=0
+# Of a case: files and whatever else it leaves go with it.
+case_folder=
+
+# run_case NAME SECONDS COMMAND...: the command is a function of the script or a program. It runs in a process group
+# of its own, which is ended when the command has ended or the time is up.
+run_case() {
+  local name=$1 seconds=$2 status=0 began=$EPOCHREALTIME took
+  shift 2
+  case_folder=$(mktemp -d)
+  set -m
+  (set -euo pipefail && trap 'exit 143' TERM && "$@") >"$case_folder/log" 2>&1 </dev/null &
+  local case_pid=$!
+  set +m
+  (sleep "$seconds" && touch "$case_folder/late" && kill -KILL -- "-$case_pid") 2>/dev/null &
+  local watch_pid=$!
+  wait "$case_pid" 2>/dev/null || status=$?
+  kill -KILL -- "-$case_pid" 2>/dev/null || true
+  kill "$watch_pid" 2>/dev/null || true
+  wait "$watch_pid" 2>/dev/null || true
+  took=$(awk -v b="$began" -v e="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", e - b }')
+  [[ ! -e $case_folder/late ]] || echo "stopped after $seconds s" >>"$case_folder/log"
+  if ((status == 0)); then
+    cases_passed=$((cases_passed + 1))
+    sed -n 's/^note: /      /p' "$case_folder/log"
+    echo "ok $name ($took)"
+  else
+    cases_failed=$((cases_failed + 1))
+    sed 's/^/    | /' "$case_folder/log"
+    echo "not ok $name (exit status $status, $took)"
+  fi
+  rm -rf "$case_folder"
+}
+
+# A line that is shown of a case that has passed, too.
+note() { echo "note: $*"; }
+
+# all_ranks RANKS COMMAND...: COMMAND RANK RANKS FOLDER for every rank at once. All must succeed.
+all_ranks() {
+  local ranks=$1 rank pid failed=0 pids=()
+  shift
+  mkdir "$case_folder/job"
+  for ((rank = 0; rank < ranks; ++rank)); do
+    "$@" "$rank" "$ranks" "$case_folder/job" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  return "$failed"
+}
+
+for part in "$@"; do
+  # shellcheck disable=SC1090
+  . "$part"
+done
+echo "$cases_passed cases passed, $cases_failed failed"
+((cases_failed == 0 && cases_passed > 0))

@@ -1,0 +1,103 @@
+// One rank of a job in a guest. Usage: rdma_rank check|loop BYTES RANK RANKS FOLDER
+// check: every collective up to about BYTES, compared with what must come out.
+// loop: all-reduces of BYTES until one fails, which the job's script sees to. Writes FOLDER/ready.RANK when some are
+//   done, and FOLDER/outcome.RANK at the end: the error's code, the milliseconds since the last operation that
+//   succeeded, and the text.
+// FOLDER is where the ranks find each other.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/rendezvous.h"
+#include "collectives/specs.h"
+
+namespace {
+
+using namespace tutti::test;  // NOLINT: this program is a test
+
+constexpr int kRoundsBeforeReady = 3;
+constexpr std::int64_t kLoopMs = 60'000;  // nothing has failed by then
+
+struct Job {
+  int rank = 0;
+  int ranks = 0;
+  std::filesystem::path folder;
+  std::size_t bytes = 0;
+  tuttiComm_t comm = nullptr;
+};
+
+int complain(const Job& job, const std::string& what) {
+  std::fprintf(stderr, "rank %d: %s: %s\n", job.rank, what.c_str(), tuttiGetLastError(job.comm));
+  return 1;
+}
+
+int check(const Job& job) {
+  Runner runner(job.comm, job.rank, job.ranks);
+  std::string wrong = runner.run_all(every_root(job.ranks));
+  if (wrong.empty()) wrong = runner.run_all(every_size(job.ranks, job.bytes));
+  if (!wrong.empty()) return complain(job, wrong);
+  return tuttiCommDestroy(job.comm) == tuttiSuccess ? 0 : complain(job, "destroy");
+}
+
+// Small whole numbers, so that sums are exact in every order.
+void fill(const Job& job, int round, std::vector<float>* send) {
+  for (std::size_t i = 0; i < send->size(); ++i) (*send)[i] = static_cast<float>((i + round) % 100 + job.rank);
+}
+
+bool is_sum(const Job& job, int round, const std::vector<float>& got) {
+  const auto n = static_cast<std::size_t>(job.ranks);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (got[i] != static_cast<float>(n * ((i + round) % 100) + n * (n - 1) / 2)) return false;
+  }
+  return true;
+}
+
+int loop(const Job& job) {
+  std::vector<float> send(job.bytes / sizeof(float));
+  std::vector<float> recv(send.size());
+  const auto end = tutti::Deadline::after_ms(kLoopMs);
+  tuttiResult_t result = tuttiSuccess;
+  std::int64_t last_ns = tutti::now_ns();
+  std::string text = "no operation has failed";
+  for (int round = 0; !end.passed(); ++round) {
+    fill(job, round, &send);
+    last_ns = tutti::now_ns();
+    result = tuttiAllReduce(send.data(), recv.data(), send.size(), tuttiFloat32, tuttiSum, job.comm, nullptr);
+    if (result != tuttiSuccess) {
+      text = tuttiGetLastError(job.comm);
+      break;
+    }
+    if (!is_sum(job, round, recv)) return complain(job, "a wrong sum in round " + std::to_string(round));
+    if (round + 1 == kRoundsBeforeReady)
+      write_file(job.folder / ("ready." + std::to_string(job.rank)), std::to_string(::getpid()));
+  }
+  const std::int64_t ms = (tutti::now_ns() - last_ns) / 1'000'000;
+  write_file(job.folder / ("outcome." + std::to_string(job.rank)),
+             std::to_string(result) + " " + std::to_string(ms) + " " + text + "\n");
+  return tuttiCommDestroy(job.comm) == tuttiSuccess ? 0 : complain(job, "destroy");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 6) return 2;
+  Job job;
+  job.bytes = static_cast<std::size_t>(std::atoll(argv[2]));
+  job.rank = std::atoi(argv[3]);
+  job.ranks = std::atoi(argv[4]);
+  job.folder = argv[5];
+  const std::string joined = join_in_folder(job.folder, job.rank, job.ranks, &job.comm);
+  if (!joined.empty()) {
+    std::fprintf(stderr, "rank %d: %s\n", job.rank, joined.c_str());
+    return 1;
+  }
+  if (std::strcmp(argv[1], "check") == 0) return check(job);
+  return std::strcmp(argv[1], "loop") == 0 ? loop(job) : 2;
+}
