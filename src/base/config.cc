@@ -55,6 +55,7 @@ Result<Settings> settings_from_environment() {
   if (auto v = environment_variable("TUTTI_TRANSPORTS")) s.transports = *v;
   if (auto v = environment_variable("TUTTI_INTERFACE")) s.interface = *v;
   if (auto v = environment_variable("TUTTI_ALGORITHM")) s.algorithm = *v;
+  if (auto v = environment_variable("TUTTI_VERBS")) s.verbs = *v;
   if (Status e = read_port_range(&s); !e.is_ok()) return e;
   if (Status e = read_integer("TUTTI_TCP_STREAMS", 1, 16, "a number from 1 to 16", &s.tcp_streams); !e.is_ok())
     return e;

@@ -19,6 +19,7 @@ struct Settings {
   std::int64_t timeout_ms = 30 * 60 * 1000;      // TUTTI_TIMEOUT_MS: of every wait in an operation
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
+  std::string verbs;  // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable.

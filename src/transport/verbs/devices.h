@@ -7,13 +7,17 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/verbs/machine.h"
 #include "transport/verbs/options.h"
 
 namespace tutti::transport::verbs {
 
 inline constexpr std::size_t kMaxRails = 8;
+inline constexpr int kMostChosenRails = 4;  // more only on request: each costs slots and queue pairs
 
 enum class Fabric : std::uint8_t { kInfiniband, kRoce, kIwarp };
+// "InfiniBand", "RoCE", "iWARP"
+const char* name_of(Fabric fabric);
 
 // One active port with the GID that a rank would use.
 struct Port {
@@ -34,26 +38,50 @@ struct Port {
   bool near = true;      // the rank may run on a processor of the device's NUMA node
 };
 
+// An entry of a port's GID table.
+struct Gid {
+  int index = 0;
+  std::array<std::uint8_t, 16> bytes{};
+  std::string type;    // as Port::gid_type
+  std::string netdev;  // empty: none, or none in this network namespace
+};
+
 // All ports of this machine, usable or not, for people: a port that is not usable has the reason in `trouble`.
 struct Finding {
   Port port;
   std::string trouble;  // empty: usable
+  std::string state;    // "active", "down", ...; empty: the device could not be opened
+  int max_mtu_bytes = 0;
+  std::vector<Gid> gids;
 };
-// kSystemError where libibverbs is missing or finds no device, with the remedy in the text.
-Result<std::vector<Finding>> find_ports(const Options& options);
+// kSystemError where libibverbs is missing or finds no device, with the remedy in the text. Any thread.
+Result<std::vector<Finding>> find_ports(const Options& options, const Roots& roots = {});
 
-// The ports that this rank offers its peers, best first: those that the options name, in that order, else all usable
-// ones of the best kind (near before far, fast before slow, then by name). kSystemError with the remedy if there is
-// none; kInvalidUsage if the options name what does not exist or is not active.
+// The ports that this rank offers its peers, best first, at most kMaxRails: those that the options name, in that
+// order, else all usable ones of the best kind (near before far, fast before slow, then by name). Of the best kind is
+// what has the fabric of the fastest port and at least half its rate: rails of a pair get equal shares. kSystemError
+// with the remedy if there is none; kInvalidUsage if the options name what does not exist or is not active.
 Result<std::vector<Port>> choose_ports(const Options& options);
+// The rule of choose_ports().
+Result<std::vector<Port>> choose_among(const std::vector<Finding>& findings, const Options& options);
 
-// One line of text per port, for the address book; no line feeds or '=' inside, ';' between ports.
+// The entry that stands for a port: wanted_index if that is not negative, else RoCE v2 of an IPv4 address, of a global
+// IPv6 address, of a link-local one, RoCE v1; of equals one whose interface is in this network namespace, then the
+// first. Null if there is none.
+const Gid* choose_gid(const std::vector<Gid>& gids, int wanted_index);
+// The IP address that a GID of RoCE stands for; empty for others (IPv6 link-local has one).
+std::string address_of(const Gid& gid);
+
+// One line of text for the address book; no line feeds or '=' inside, ';' between ports.
 std::string to_text(const std::vector<Port>& ports);
+// kRemoteError if it is no such text or has more than kMaxRails ports.
 Result<std::vector<Port>> ports_from_text(const std::string& text);
 
 // Which of a's ports talks to which of b's: (index in a, index in b) per rail. Both ranks compute the same, a being
-// the lower rank. `index_a` of `ranks_a` ranks that share a's machine, and so for b: ranks of one machine spread
-// over its ports. Same fabric always, same subnet where there is such a pair. Empty: no pair can talk.
+// the lower rank. Ranks of one machine spread over its ports by their seats, near ports first. Same fabric, type of
+// GID and family of addresses always; only same subnets where there is such a pair. No port is in two rails.
+// wanted_rails 0: a rank's share of its machine's ports, at least 1 and at most kMostChosenRails, the lesser of both
+// sides. There may be fewer. Empty: no pair can talk.
 struct Seat {
   int index = 0;
   int ranks = 1;

@@ -1,0 +1,25 @@
+// What a build without the headers of libibverbs and librdmacm has instead of the verbs transport.
+#include "transport/verbs/adapter.h"
+#include "transport/verbs/devices.h"
+
+namespace tutti::transport::verbs {
+
+static Status absent() {
+  return {Code::kSystemError,
+          "this build of tutti has no RDMA: install libibverbs-dev and librdmacm-dev, configure it with "
+          "-Dverbs=enabled and build it anew"};
+}
+
+Result<std::vector<Finding>> find_ports(const Options&, const Roots&) {
+  return absent();
+}
+
+Result<std::vector<Port>> choose_ports(const Options&) {
+  return absent();
+}
+
+Result<std::shared_ptr<Adapter>> Adapter::open(const Options&) {
+  return absent();
+}
+
+}  // namespace tutti::transport::verbs

@@ -1,0 +1,120 @@
+// Which ports and GIDs of a machine a rank uses: rules on what was found.
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/config.h"
+#include "transport/verbs/devices.h"
+
+namespace tutti::transport::verbs {
+namespace {
+
+// ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2)
+bool is_ipv4(const Gid& gid) {
+  return std::all_of(gid.bytes.begin(), gid.bytes.begin() + 10, [](std::uint8_t byte) { return byte == 0; }) &&
+         gid.bytes[10] == 0xff && gid.bytes[11] == 0xff;
+}
+
+bool is_link_local(const Gid& gid) {
+  return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80;
+}
+
+// The less the better. InfiniBand's own GIDs, and iWARP's, are all alike: the first counts.
+int rank_of(const Gid& gid) {
+  if (gid.type == "RoCE v2") return is_ipv4(gid) ? 0 : is_link_local(gid) ? 2 : 1;
+  if (gid.type == "RoCE v1") return 3;
+  return 0;
+}
+
+std::string name_of(const Port& port) {
+  return port.device + ":" + std::to_string(port.port);
+}
+
+std::string troubles(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    if (!text.empty()) text += "; ";
+    text += name_of(finding.port) + ": " + (finding.trouble.empty() ? "usable" : finding.trouble);
+  }
+  return text;
+}
+
+Status cannot_use(const std::string& wanted, const std::string& why) {
+  return Status::invalid_usage("TUTTI_VERBS: device=" + wanted + " cannot be used: " + why);
+}
+
+// One name of TUTTI_VERBS' device: appends its ports to *chosen.
+Status add_named(const std::string& wanted, const std::vector<Finding>& findings, std::vector<Port>* chosen) {
+  std::vector<Finding> named;
+  std::string all;
+  for (const Finding& finding : findings) {
+    all += (all.empty() ? "" : ", ") + name_of(finding.port);
+    if (wanted == finding.port.device || wanted == name_of(finding.port)) named.push_back(finding);
+  }
+  if (named.empty()) return cannot_use(wanted, "there is no such port, but there are: " + all);
+  const bool any = std::any_of(named.begin(), named.end(), [](const Finding& f) { return f.trouble.empty(); });
+  if (!any) return cannot_use(wanted, troubles(named));
+  for (Finding& finding : named) {
+    if (!finding.trouble.empty()) continue;
+    const bool twice = std::any_of(chosen->begin(), chosen->end(),
+                                   [&](const Port& port) { return name_of(port) == name_of(finding.port); });
+    if (!twice) chosen->push_back(std::move(finding.port));
+  }
+  if (chosen->size() > kMaxRails) {
+    return Status::invalid_usage("TUTTI_VERBS: device names more than " + std::to_string(kMaxRails) + " ports");
+  }
+  return {};
+}
+
+// Near before far, fast before slow, then by name.
+bool better(const Port& a, const Port& b) {
+  return std::make_tuple(!a.near, -a.gbits, a.device, a.port) < std::make_tuple(!b.near, -b.gbits, b.device, b.port);
+}
+
+}  // namespace
+
+const Gid* choose_gid(const std::vector<Gid>& gids, int wanted_index) {
+  const auto cost = [](const Gid& gid) { return std::make_tuple(rank_of(gid), gid.netdev.empty(), gid.index); };
+  const Gid* best = nullptr;
+  for (const Gid& gid : gids) {
+    if (wanted_index >= 0 && gid.index != wanted_index) continue;
+    if (best == nullptr || cost(gid) < cost(*best)) best = &gid;
+  }
+  return best;
+}
+
+std::string address_of(const Gid& gid) {
+  if (!gid.type.starts_with("RoCE")) return {};
+  char text[INET6_ADDRSTRLEN];
+  const bool v4 = is_ipv4(gid);
+  const char* done = ::inet_ntop(v4 ? AF_INET : AF_INET6, gid.bytes.data() + (v4 ? 12 : 0), text, sizeof text);
+  return done != nullptr ? done : "";
+}
+
+Result<std::vector<Port>> choose_among(const std::vector<Finding>& findings, const Options& options) {
+  std::vector<Port> chosen;
+  for (const std::string& wanted : options.devices) {
+    if (Status added = add_named(wanted, findings, &chosen); !added.is_ok()) return added;
+  }
+  if (!options.devices.empty()) return chosen;
+  const Port* fastest = nullptr;
+  for (const Finding& finding : findings) {
+    const auto worth = [](const Port& port) { return std::make_tuple(port.gbits, -static_cast<int>(port.fabric)); };
+    if (!finding.trouble.empty()) continue;
+    if (fastest == nullptr || worth(*fastest) < worth(finding.port)) fastest = &finding.port;
+  }
+  if (fastest == nullptr) {
+    return Status(Code::kSystemError, "no RDMA port of this machine can be used: " + troubles(findings));
+  }
+  for (const Finding& finding : findings) {
+    const Port& port = finding.port;
+    if (!finding.trouble.empty() || port.fabric != fastest->fabric || port.gbits * 2 < fastest->gbits) continue;
+    chosen.push_back(port);
+  }
+  std::sort(chosen.begin(), chosen.end(), better);
+  if (chosen.size() > kMaxRails) chosen.resize(kMaxRails);
+  return chosen;
+}
+
+}  // namespace tutti::transport::verbs

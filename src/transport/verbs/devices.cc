@@ -1,0 +1,207 @@
+#include "transport/verbs/devices.h"
+
+#include <net/if.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <tuple>
+
+#include "transport/verbs/library.h"
+
+namespace tutti::transport::verbs {
+namespace {
+
+// What the search needs everywhere.
+struct Search {
+  const Library& library;
+  const Options& options;
+  const Roots& roots;
+};
+
+const char* gid_type_name(std::uint32_t type) {
+  switch (type) {
+    case IBV_GID_TYPE_ROCE_V1: return "RoCE v1";
+    case IBV_GID_TYPE_ROCE_V2: return "RoCE v2";
+    default: return "IB";
+  }
+}
+
+const char* state_name(ibv_port_state state) {
+  switch (state) {
+    case IBV_PORT_DOWN: return "down";
+    case IBV_PORT_INIT: return "initializing";
+    case IBV_PORT_ARMED: return "armed";
+    case IBV_PORT_ACTIVE: return "active";
+    case IBV_PORT_ACTIVE_DEFER: return "active, deferred";
+    default: return "unknown";
+  }
+}
+
+int mtu_bytes(ibv_mtu mtu) {
+  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0;
+}
+
+std::vector<Gid> gids_of(const Search& search, ibv_context* context, std::uint8_t port, int entries) {
+  std::vector<Gid> gids;
+  for (int index = 0; index < entries; ++index) {
+    ibv_gid_entry entry{};
+    // Empty places give an error, too.
+    if (search.library.query_gid_ex(context, port, static_cast<std::uint32_t>(index), &entry, 0, sizeof entry) != 0) {
+      continue;
+    }
+    Gid gid;
+    gid.index = index;
+    std::copy(std::begin(entry.gid.raw), std::end(entry.gid.raw), gid.bytes.begin());
+    if (std::all_of(gid.bytes.begin(), gid.bytes.end(), [](std::uint8_t byte) { return byte == 0; })) continue;
+    gid.type = gid_type_name(entry.gid_type);
+    char name[IF_NAMESIZE];
+    if (entry.ndev_ifindex != 0 && ::if_indextoname(entry.ndev_ifindex, name) != nullptr) gid.netdev = name;
+    gids.push_back(std::move(gid));
+  }
+  return gids;
+}
+
+// The port's address in its fabric. Returns what is missing; empty: nothing.
+std::string fill_address(const Search& search, const std::vector<Gid>& gids, Port* port) {
+  // iWARP's GIDs are hardware addresses; it connects by IP.
+  if (port->fabric == Fabric::kIwarp) {
+    port->netdev = interface_of(search.roots, port->device, port->port);
+    const auto address = address_of_interface(port->netdev);
+    if (!gids.empty()) port->gid = gids.front().bytes;
+    port->gid_type = "iWARP";
+    if (port->netdev.empty()) return "its network interface cannot be found";
+    if (!address) return "no IP address: ip addr add ADDRESS/BITS dev " + port->netdev;
+    port->address = address->address;
+    port->subnet = address->subnet;
+    return {};
+  }
+  const Gid* const gid = choose_gid(gids, search.options.gid_index);
+  if (gid == nullptr && search.options.gid_index >= 0) {
+    return "TUTTI_VERBS asks for gid_index=" + std::to_string(search.options.gid_index) + ", where it has no GID";
+  }
+  if (gid == nullptr) return "no GID: its network interface has no address (ip addr add ADDRESS/BITS dev INTERFACE)";
+  port->gid_index = gid->index;
+  port->gid = gid->bytes;
+  port->gid_type = gid->type;
+  port->netdev = gid->netdev;
+  port->address = address_of(*gid);
+  port->subnet = subnet_of(port->address);
+  if (port->fabric == Fabric::kInfiniband) {
+    constexpr char kHexDigits[] = "0123456789abcdef";
+    port->subnet = "ib ";
+    for (std::size_t i = 0; i < 8; ++i) {
+      port->subnet += {kHexDigits[gid->bytes[i] >> 4], kHexDigits[gid->bytes[i] & 15]};
+    }
+  }
+  return {};
+}
+
+std::string state_trouble(const ibv_port_attr& attributes, const Port& port) {
+  if (attributes.state == IBV_PORT_ACTIVE) return {};
+  const std::string what = std::string("the port is ") + state_name(attributes.state);
+  if (port.fabric == Fabric::kInfiniband) {
+    return what + (attributes.state == IBV_PORT_DOWN
+                       ? ": check cable and switch"
+                       : ": a subnet manager must configure it (opensm, or that of the switch)");
+  }
+  return what + ": check cable and switch, and set its network interface up (ip link set " +
+         (port.netdev.empty() ? "INTERFACE" : port.netdev) + " up)";
+}
+
+Finding find_port(const Search& search, ibv_context* context, std::uint8_t number, Finding found) {
+  Port& port = found.port;
+  port.port = number;
+  ibv_port_attr attributes{};
+  if (const int error = search.library.port_attributes(context, number, &attributes); error != 0) {
+    found.trouble = std::string("the port cannot be queried: ") + std::strerror(error);
+    return found;
+  }
+  if (port.fabric != Fabric::kIwarp) {
+    port.fabric = attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? Fabric::kRoce : Fabric::kInfiniband;
+  }
+  found.state = state_name(attributes.state);
+  found.max_mtu_bytes = mtu_bytes(attributes.max_mtu);
+  found.gids = gids_of(search, context, number, attributes.gid_tbl_len);
+  port.lid = attributes.lid;
+  if (const int bytes = mtu_bytes(attributes.active_mtu); bytes > 0) port.mtu_bytes = bytes;
+  port.gbits = port_gbits(search.roots, port.device, number);
+  const std::string address_trouble = fill_address(search, found.gids, &port);
+  found.trouble = state_trouble(attributes, port);
+  if (found.trouble.empty()) found.trouble = address_trouble;
+  return found;
+}
+
+void find_on_device(const Search& search, ibv_device* device, std::vector<Finding>* findings) {
+  Finding found;
+  found.port.device = search.library.get_device_name(device);
+  found.port.numa_node = numa_node_of(search.roots, found.port.device);
+  found.port.near = is_near(search.roots, found.port.device);
+  if (device->transport_type == IBV_TRANSPORT_IWARP) {
+    found.port.fabric = Fabric::kIwarp;
+  } else if (device->transport_type != IBV_TRANSPORT_IB) {
+    found.trouble = "its transport is none of InfiniBand, RoCE and iWARP, and has no reliable connections";
+    findings->push_back(std::move(found));
+    return;
+  }
+  const std::unique_ptr<ibv_context, decltype(&::ibv_close_device)> context(search.library.open_device(device),
+                                                                            search.library.close_device);
+  ibv_device_attr attributes{};
+  if (context == nullptr) {
+    const int error = errno;
+    found.trouble = access_trouble(search.roots, found.port.device);
+    if (found.trouble.empty()) found.trouble = std::string("it cannot be opened: ") + std::strerror(error);
+  } else if (const int error = search.library.query_device(context.get(), &attributes); error != 0) {
+    found.trouble = std::string("it cannot be queried: ") + std::strerror(error);
+  }
+  if (!found.trouble.empty()) {
+    findings->push_back(std::move(found));
+    return;
+  }
+  for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
+    findings->push_back(find_port(search, context.get(), static_cast<std::uint8_t>(number), found));
+  }
+}
+
+// A device of the kernel's that the library does not list.
+std::string unlisted_trouble(const Roots& roots, const std::string& device) {
+  const std::string access = access_trouble(roots, device);
+  if (!access.empty()) return access;
+  return "libibverbs has no driver for it: install the package ibverbs-providers (rdma-core)";
+}
+
+}  // namespace
+
+Result<std::vector<Finding>> find_ports(const Options& options, const Roots& roots) {
+  if (Status any = check_any_device(roots); !any.is_ok()) return any;
+  const Result<const Library*> library = Library::load();
+  if (!library.is_ok()) return library.status();
+  const Search search{*library.value(), options, roots};
+  int count = 0;
+  const std::unique_ptr<ibv_device*, decltype(&::ibv_free_device_list)> list(search.library.get_device_list(&count),
+                                                                             search.library.free_device_list);
+  if (list == nullptr) return Status::system("libibverbs cannot list RDMA devices", errno);
+  std::vector<Finding> findings;
+  for (int i = 0; i < count; ++i) find_on_device(search, list.get()[i], &findings);
+  for (const std::string& name : device_names(roots)) {
+    if (std::any_of(findings.begin(), findings.end(), [&](const Finding& f) { return f.port.device == name; }))
+      continue;
+    Finding unlisted;
+    unlisted.port.device = name;
+    unlisted.trouble = unlisted_trouble(roots, name);
+    findings.push_back(std::move(unlisted));
+  }
+  std::sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+    return std::tie(a.port.device, a.port.port) < std::tie(b.port.device, b.port.port);
+  });
+  return findings;
+}
+
+Result<std::vector<Port>> choose_ports(const Options& options) {
+  const Result<std::vector<Finding>> findings = find_ports(options);
+  if (!findings.is_ok()) return findings.status();
+  return choose_among(findings.value(), options);
+}
+
+}  // namespace tutti::transport::verbs
