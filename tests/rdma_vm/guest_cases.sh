@@ -47,19 +47,12 @@ run_case() {
 # A line that is shown of a case that has passed, too.
 note() { echo "note: $*"; }
 
-# all_ranks RANKS COMMAND...: COMMAND RANK RANKS FOLDER for every rank at once. All must succeed.
-all_ranks() {
-  local ranks=$1 rank pid failed=0 pids=()
-  shift
-  mkdir "$case_folder/job"
-  for ((rank = 0; rank < ranks; ++rank)); do
-    "$@" "$rank" "$ranks" "$case_folder/job" &
-    pids+=($!)
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-  return "$failed"
-}
-
+# What parts use.
+here=$(dirname "${BASH_SOURCE[0]}")
+# shellcheck source=tests/rdma_vm/guest_jobs.sh
+. "$here/guest_jobs.sh"
+# shellcheck source=tests/rdma_vm/guest_perftest.sh
+. "$here/guest_perftest.sh"
 for part in "$@"; do
   # shellcheck disable=SC1090
   . "$part"

@@ -4,7 +4,7 @@
 # collectives TRANSPORTS BYTES RANKS
 collectives() {
   export TUTTI_TRANSPORTS=$1
-  all_ranks "$3" "$rank_program" check "$2"
+  all_ranks "$3" "${rank_command[@]}" check "$2"
 }
 
 for ranks in 2 4; do

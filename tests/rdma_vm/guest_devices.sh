@@ -11,29 +11,6 @@ active() {
   grep -q 'state:[[:space:]]*PORT_ACTIVE' "$case_folder/info"
 }
 
-# Between two processes over one device. perftest PROGRAM ADDRESS COLUMN UNIT OPTION...
-perftest() {
-  local program=$1 address=$2 column=$3 unit=$4 server
-  shift 4
-  "$program" "$@" >"$case_folder/server" 2>&1 &
-  server=$!
-  wait_for_port 18515
-  "$program" "$@" "$address" | tee "$case_folder/client"
-  wait "$server"
-  # The row of numbers is the last that begins with the message's size.
-  note "$program $*: $(awk -v c="$column" '$1 ~ /^[0-9]+$/ { value = $c } END { print value }' "$case_folder/client") $unit"
-}
-
-wait_for_port() {
-  local tries
-  for ((tries = 0; tries < 200; ++tries)); do
-    [[ -z $(ss -Hlnt "sport = :$1") ]] || return 0
-    sleep 0.05
-  done
-  echo "nobody listens at port $1"
-  return 1
-}
-
 rping_over() {
   local server
   rping -s -a "$1" -C 10 &
@@ -46,8 +23,8 @@ rping_over() {
 run_case 'rxe0 is an active InfiniBand device' 10 active rxe0 InfiniBand
 run_case 'rxe1 is an active InfiniBand device' 10 active rxe1 InfiniBand
 run_case 'siw0 is an active iWARP device' 10 active siw0 iWARP
-run_case 'write bandwidth of rxe0' 30 perftest ib_write_bw 10.77.0.1 4 MB/s -d rxe0 -x 1 -s 1048576 -n 100
-run_case 'write latency of rxe0' 30 perftest ib_write_lat 10.77.0.1 6 us -d rxe0 -x 1 -s 8 -n 1000
-run_case 'write bandwidth of rxe1' 30 perftest ib_write_bw 10.77.1.1 4 MB/s -d rxe1 -x 1 -s 1048576 -n 100
+run_case 'write bandwidth of rxe0' 30 perftest ib_write_bw 10.77.0.1 4 MB/s rxe0 rxe0 -x 1 -s 1048576 -n 100
+run_case 'write latency of rxe0' 30 perftest ib_write_lat 10.77.0.1 6 us rxe0 rxe0 -x 1 -s 8 -n 1000
+run_case 'write bandwidth of rxe1' 30 perftest ib_write_bw 10.77.1.1 4 MB/s rxe1 rxe1 -x 1 -s 1048576 -n 100
 run_case 'rping over siw0' 30 rping_over 10.77.2.1
-run_case 'write bandwidth of siw0' 30 perftest ib_write_bw 10.77.2.1 4 MB/s -d siw0 -R -s 1048576 -n 100
+run_case 'write bandwidth of siw0' 30 perftest ib_write_bw 10.77.2.1 4 MB/s siw0 siw0 -R -s 1048576 -n 100
