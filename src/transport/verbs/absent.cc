@@ -14,6 +14,15 @@ Result<std::vector<Finding>> find_ports(const Options&, const Roots&) {
   return absent();
 }
 
+Status check_library() {
+  return absent();
+}
+
+bool supports_dmabuf(const std::string&, std::string* why) {
+  *why = absent().message();
+  return false;
+}
+
 Result<std::vector<Port>> choose_ports(const Options&) {
   return absent();
 }

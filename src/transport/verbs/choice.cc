@@ -72,6 +72,41 @@ bool better(const Port& a, const Port& b) {
   return std::make_tuple(!a.near, -a.gbits, a.device, a.port) < std::make_tuple(!b.near, -b.gbits, b.device, b.port);
 }
 
+// The fastest usable port; of equals the one of the better fabric. Null: none is usable.
+const Port* fastest_of(const std::vector<Finding>& findings) {
+  const auto worth = [](const Port& port) { return std::make_tuple(port.gbits, -static_cast<int>(port.fabric)); };
+  const Port* fastest = nullptr;
+  for (const Finding& finding : findings) {
+    if (!finding.trouble.empty()) continue;
+    if (fastest == nullptr || worth(*fastest) < worth(finding.port)) fastest = &finding.port;
+  }
+  return fastest;
+}
+
+// Why a usable port is not of the best kind; empty if it is.
+std::string unlike(const Port& port, const Port& fastest) {
+  if (port.fabric != fastest.fabric) {
+    return std::string("of ") + name_of(port.fabric) + ", the fastest port (" + name_of(fastest) + ") of " +
+           name_of(fastest.fabric);
+  }
+  if (port.gbits * 2 < fastest.gbits) return "less than half as fast as " + name_of(fastest);
+  return {};
+}
+
+std::string why_chosen(const Port& port, const Options& options) {
+  if (!options.devices.empty()) return "TUTTI_VERBS names it";
+  std::string why = port.near ? "near this process" : "far from this process";
+  if (port.numa_node < 0) why = "place unknown";
+  return why + ", one of the fastest";
+}
+
+std::string why_not_chosen(const Finding& finding, const Port* fastest, const Options& options) {
+  if (!finding.trouble.empty()) return "not usable: " + finding.trouble;
+  if (!options.devices.empty()) return "TUTTI_VERBS does not name it, or not usably";
+  const std::string kind = unlike(finding.port, *fastest);
+  return kind.empty() ? "there are " + std::to_string(kMaxRails) + " better ones" : kind;
+}
+
 }  // namespace
 
 const Gid* choose_gid(const std::vector<Gid>& gids, int wanted_index) {
@@ -98,23 +133,31 @@ Result<std::vector<Port>> choose_among(const std::vector<Finding>& findings, con
     if (Status added = add_named(wanted, findings, &chosen); !added.is_ok()) return added;
   }
   if (!options.devices.empty()) return chosen;
-  const Port* fastest = nullptr;
-  for (const Finding& finding : findings) {
-    const auto worth = [](const Port& port) { return std::make_tuple(port.gbits, -static_cast<int>(port.fabric)); };
-    if (!finding.trouble.empty()) continue;
-    if (fastest == nullptr || worth(*fastest) < worth(finding.port)) fastest = &finding.port;
-  }
+  const Port* const fastest = fastest_of(findings);
   if (fastest == nullptr) {
     return Status(Code::kSystemError, "no RDMA port of this machine can be used: " + troubles(findings));
   }
   for (const Finding& finding : findings) {
-    const Port& port = finding.port;
-    if (!finding.trouble.empty() || port.fabric != fastest->fabric || port.gbits * 2 < fastest->gbits) continue;
-    chosen.push_back(port);
+    if (finding.trouble.empty() && unlike(finding.port, *fastest).empty()) chosen.push_back(finding.port);
   }
   std::sort(chosen.begin(), chosen.end(), better);
   if (chosen.size() > kMaxRails) chosen.resize(kMaxRails);
   return chosen;
+}
+
+std::vector<Reason> reasons(const std::vector<Finding>& findings, const Options& options) {
+  const Result<std::vector<Port>> chosen = choose_among(findings, options);
+  const Port* const fastest = fastest_of(findings);
+  std::vector<Reason> all;
+  for (const Finding& finding : findings) {
+    Reason reason{-1, why_not_chosen(finding, fastest, options)};
+    for (std::size_t i = 0; chosen.is_ok() && i < chosen.value().size(); ++i) {
+      if (name_of(chosen.value()[i]) != name_of(finding.port)) continue;
+      reason = {static_cast<int>(i), why_chosen(finding.port, options)};
+    }
+    all.push_back(std::move(reason));
+  }
+  return all;
 }
 
 }  // namespace tutti::transport::verbs

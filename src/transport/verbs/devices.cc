@@ -20,6 +20,25 @@ struct Search {
   const Roots& roots;
 };
 
+using Context = std::unique_ptr<ibv_context, decltype(&::ibv_close_device)>;
+
+// What libibverbs knows of the machine's devices.
+class DeviceList {
+ public:
+  explicit DeviceList(const Library& library)
+      : list_(library.get_device_list(&count_), library.free_device_list), error_(errno) {}
+  [[nodiscard]] bool valid() const { return list_ != nullptr; }
+  // An errno. REQUIRES: not valid().
+  [[nodiscard]] int error() const { return error_; }
+  [[nodiscard]] int count() const { return valid() ? count_ : 0; }
+  ibv_device* operator[](int i) const { return list_.get()[i]; }
+
+ private:
+  int count_ = 0;
+  std::unique_ptr<ibv_device*, decltype(&::ibv_free_device_list)> list_;
+  int error_ = 0;
+};
+
 const char* gid_type_name(std::uint32_t type) {
   switch (type) {
     case IBV_GID_TYPE_ROCE_V1: return "RoCE v1";
@@ -145,8 +164,7 @@ void find_on_device(const Search& search, ibv_device* device, std::vector<Findin
     findings->push_back(std::move(found));
     return;
   }
-  const std::unique_ptr<ibv_context, decltype(&::ibv_close_device)> context(search.library.open_device(device),
-                                                                            search.library.close_device);
+  const Context context(search.library.open_device(device), search.library.close_device);
   ibv_device_attr attributes{};
   if (context == nullptr) {
     const int error = errno;
@@ -178,12 +196,10 @@ Result<std::vector<Finding>> find_ports(const Options& options, const Roots& roo
   const Result<const Library*> library = Library::load();
   if (!library.is_ok()) return library.status();
   const Search search{*library.value(), options, roots};
-  int count = 0;
-  const std::unique_ptr<ibv_device*, decltype(&::ibv_free_device_list)> list(search.library.get_device_list(&count),
-                                                                             search.library.free_device_list);
-  if (list == nullptr) return Status::system("libibverbs cannot list RDMA devices", errno);
+  const DeviceList list(search.library);
+  if (!list.valid()) return Status::system("libibverbs cannot list RDMA devices", list.error());
   std::vector<Finding> findings;
-  for (int i = 0; i < count; ++i) find_on_device(search, list.get()[i], &findings);
+  for (int i = 0; i < list.count(); ++i) find_on_device(search, list[i], &findings);
   for (const std::string& name : device_names(roots)) {
     if (std::any_of(findings.begin(), findings.end(), [&](const Finding& f) { return f.port.device == name; }))
       continue;
@@ -196,6 +212,36 @@ Result<std::vector<Finding>> find_ports(const Options& options, const Roots& roo
     return std::tie(a.port.device, a.port.port) < std::tie(b.port.device, b.port.port);
   });
   return findings;
+}
+
+Status check_library() {
+  return Library::load().status();
+}
+
+bool supports_dmabuf(const std::string& name, std::string* why) {
+  const Result<const Library*> loaded = Library::load();
+  if (!loaded.is_ok()) {
+    *why = loaded.status().message();
+    return false;
+  }
+  const Library& library = *loaded.value();
+  *why = "libibverbs is older than 34 (ibv_reg_dmabuf_mr is missing)";
+  if (library.reg_dmabuf_mr == nullptr) return false;
+  const DeviceList list(library);
+  *why = "the device cannot be opened";
+  for (int i = 0; i < list.count(); ++i) {
+    if (name != library.get_device_name(list[i])) continue;
+    const Context context(library.open_device(list[i]), library.close_device);
+    if (context == nullptr) return false;
+    const std::unique_ptr<ibv_pd, decltype(&::ibv_dealloc_pd)> domain(library.alloc_pd(context.get()),
+                                                                      library.dealloc_pd);
+    if (domain == nullptr) return false;
+    // No descriptor is -1: a driver that can do it says so, any other that it does not know the request.
+    const ibv_mr* const none = library.reg_dmabuf_mr(domain.get(), 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
+    *why = none == nullptr ? std::strerror(errno) : "";
+    return none == nullptr && errno == EBADF;
+  }
+  return false;
 }
 
 Result<std::vector<Port>> choose_ports(const Options& options) {

@@ -57,6 +57,12 @@ struct Finding {
 // kSystemError where libibverbs is missing or finds no device, with the remedy in the text. Any thread.
 Result<std::vector<Finding>> find_ports(const Options& options, const Roots& roots = {});
 
+// Whether this build has RDMA and libibverbs can be opened: kSystemError with the remedy if not. Any thread.
+Status check_library();
+// Whether the device's driver can register memory of other devices by a dmabuf; what stands against it is in *why.
+// Opens the device. Any thread.
+bool supports_dmabuf(const std::string& device, std::string* why);
+
 // The ports that this rank offers its peers, best first, at most kMaxRails: those that the options name, in that
 // order, else all usable ones of the best kind (near before far, fast before slow, then by name). Of the best kind is
 // what has the fabric of the fastest port and at least half its rate: rails of a pair get equal shares. kSystemError
@@ -64,6 +70,12 @@ Result<std::vector<Finding>> find_ports(const Options& options, const Roots& roo
 Result<std::vector<Port>> choose_ports(const Options& options);
 // The rule of choose_ports().
 Result<std::vector<Port>> choose_among(const std::vector<Finding>& findings, const Options& options);
+// For people: of each finding whether choose_among() takes it, and why.
+struct Reason {
+  int place = -1;  // among the chosen, from 0; -1: not chosen
+  std::string why;
+};
+std::vector<Reason> reasons(const std::vector<Finding>& findings, const Options& options);
 
 // The entry that stands for a port: wanted_index if that is not negative, else RoCE v2 of an IPv4 address, of a global
 // IPv6 address, of a link-local one, RoCE v1; of equals one whose interface is in this network namespace, then the

@@ -3,12 +3,11 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "base/status.h"
 #include "catch_compat.h"
+#include "made_tree.h"
 #include "transport/verbs/devices.h"
 
 namespace tutti::test {
@@ -16,53 +15,29 @@ namespace {
 
 using namespace transport::verbs;
 
-// A folder with /sys and /dev of a machine; gone with this object.
-class Tree {
- public:
-  Tree() {
-    std::string name = (std::filesystem::temp_directory_path() / "tutti.XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    root_ = name;
-    std::filesystem::create_directories(root_ / "sys");
-    std::filesystem::create_directories(root_ / "dev");
-  }
-  ~Tree() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  Tree(const Tree&) = delete;
-  Tree& operator=(const Tree&) = delete;
-
-  void write(const std::string& path, const std::string& line) const {
-    std::filesystem::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << line << "\n";
-  }
-  [[nodiscard]] Roots roots() const { return {root_ / "sys", root_ / "dev"}; }
-  [[nodiscard]] const std::filesystem::path& root() const { return root_; }
-
- private:
-  std::filesystem::path root_;
-};
+Roots roots_of(const MadeTree& tree) {
+  return {tree.sys(), tree.dev()};
+}
 
 }  // namespace
 
 TEST_CASE("machine: without devices the remedy is told at once") {
-  const Tree tree;
-  const Result<std::vector<Finding>> missing = find_ports({}, tree.roots());
+  const MadeTree tree;
+  const Result<std::vector<Finding>> missing = find_ports({}, roots_of(tree));
   REQUIRE(missing.status().code() == Code::kSystemError);
   std::filesystem::create_directories(tree.root() / "sys/class/infiniband");
-  const Status empty = check_any_device(tree.roots());
+  const Status empty = check_any_device(roots_of(tree));
   REQUIRE(empty.code() == Code::kSystemError);
   REQUIRE(empty.message().find("class/infiniband is empty") != std::string::npos);
   REQUIRE(empty.message().find("rdma link add") != std::string::npos);
   tree.write("sys/class/infiniband/rxe0/ports/1/rate", "10 Gb/sec (4X SDR)");
-  REQUIRE(check_any_device(tree.roots()).is_ok());
-  REQUIRE(device_names(tree.roots()) == std::vector<std::string>{"rxe0"});
+  REQUIRE(check_any_device(roots_of(tree)).is_ok());
+  REQUIRE(device_names(roots_of(tree)) == std::vector<std::string>{"rxe0"});
 }
 
 TEST_CASE("machine: rate, place and interface of a device") {
-  const Tree tree;
-  const Roots roots = tree.roots();
+  const MadeTree tree;
+  const Roots roots = roots_of(tree);
   const std::string device = "sys/class/infiniband/mlx5_0/";
   REQUIRE(port_gbits(roots, "mlx5_0", 1) == 0);
   REQUIRE(numa_node_of(roots, "mlx5_0") == -1);
@@ -99,20 +74,20 @@ TEST_CASE("machine: rate, place and interface of a device") {
 }
 
 TEST_CASE("machine: why a device cannot be opened") {
-  const Tree tree;
-  REQUIRE(access_trouble(tree.roots(), "rxe0").find("modprobe ib_uverbs") != std::string::npos);
+  const MadeTree tree;
+  REQUIRE(access_trouble(roots_of(tree), "rxe0").find("modprobe ib_uverbs") != std::string::npos);
   tree.write("sys/class/infiniband_verbs/abi_version", "6");
   tree.write("sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0");
   tree.write("sys/class/infiniband_verbs/uverbs3/ibdev", "rxe0");
-  const std::string missing = access_trouble(tree.roots(), "rxe0");
+  const std::string missing = access_trouble(roots_of(tree), "rxe0");
   REQUIRE(missing.find("infiniband/uverbs3 is missing") != std::string::npos);
   REQUIRE(missing.find("--device=/dev/infiniband") != std::string::npos);
   tree.write("dev/infiniband/uverbs3", "");
-  REQUIRE(access_trouble(tree.roots(), "rxe0").empty());
+  REQUIRE(access_trouble(roots_of(tree), "rxe0").empty());
   // Root may do all, whatever the mode.
   if (::geteuid() == 0) return;
   std::filesystem::permissions(tree.root() / "dev/infiniband/uverbs3", std::filesystem::perms::none);
-  REQUIRE(access_trouble(tree.roots(), "rxe0").find("Permission denied") != std::string::npos);
+  REQUIRE(access_trouble(roots_of(tree), "rxe0").find("Permission denied") != std::string::npos);
 }
 
 TEST_CASE("machine: lists of processors") {

@@ -233,6 +233,16 @@ TEST_CASE("ports: the best kind is chosen, near before far, fast before slow, th
                                 make_finding("iwarp", 200, true)};
   found.back().port.fabric = Fabric::kIwarp;
   REQUIRE(names_of(choose_among(found, options)) == "near_a:1 near_b:1 half:1 far:1");
+  std::string why;
+  for (const Reason& reason : reasons(found, options)) why += std::to_string(reason.place) + " " + reason.why + "\n";
+  REQUIRE(why ==
+          "-1 less than half as fast as far:1\n"
+          "3 place unknown, one of the fastest\n"
+          "1 place unknown, one of the fastest\n"
+          "0 place unknown, one of the fastest\n"
+          "2 place unknown, one of the fastest\n"
+          "-1 not usable: the port is down\n"
+          "-1 of iWARP, the fastest port (far:1) of RoCE\n");
   // Of unknown rates, too.
   REQUIRE(names_of(choose_among({make_finding("b", 0, true), make_finding("a", 0, true)}, options)) == "a:1 b:1");
   std::vector<Finding> many;
@@ -251,6 +261,10 @@ TEST_CASE("ports: those that TUTTI_VERBS names are taken in its order, or refuse
     return choose_among(found, parse_options("device=" + text).value());
   };
   REQUIRE(names_of(choose("b+a")) == "b:1 a:1");
+  const auto named = reasons(found, parse_options("device=b").value());
+  REQUIRE(named[0].place == -1);
+  REQUIRE(named[2].place == 0);
+  REQUIRE(named[2].why == "TUTTI_VERBS names it");
   REQUIRE(names_of(choose("a:1+a+b:1")) == "a:1 b:1");
   for (const auto& [text, said] : std::map<std::string, std::string>{{"x", "there are: a:1, a:2, b:1, c:1"},
                                                                      {"b:2", "no such port"},

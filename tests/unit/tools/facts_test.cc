@@ -1,0 +1,60 @@
+#include "facts.h"
+
+#include "catch_compat.h"
+#include "made_tree.h"
+
+namespace tutti::test {
+
+using tools::Facts;
+using tools::range_text;
+using tools::read_facts;
+
+TEST_CASE("facts: numbers as ranges") {
+  REQUIRE(range_text({}).empty());
+  REQUIRE(range_text({3}) == "3");
+  REQUIRE(range_text({0, 1, 2, 8, 10, 11}) == "0-2,8,10-11");
+}
+
+TEST_CASE("facts: what a made-up machine consists of") {
+  const MadeTree tree;
+  tree.write("sys/devices/system/node/node10/cpulist", "8-15");
+  tree.write("sys/devices/system/node/node10/meminfo", "Node 10 MemTotal:        1024 kB");
+  tree.write("sys/devices/system/node/node2/cpulist", "0-7");
+  tree.write("sys/devices/system/node/online", "2,10");
+  tree.write("sys/class/net/eth7/operstate", "up");
+  tree.write("sys/class/net/eth7/speed", "25000");
+  tree.write("sys/class/net/eth7/mtu", "9000");
+  tree.write("sys/class/net/eth7/device/numa_node", "1");
+  tree.write("sys/class/net/eth8/operstate", "down");
+  tree.write("sys/class/net/eth8/speed", "-1");
+  tree.write("sys/class/net/bonding_masters", "");
+  const Facts facts = read_facts({tree.sys(), tree.dev()});
+  REQUIRE_FALSE(facts.host.empty());
+  REQUIRE(facts.allowed_count >= 1);
+  REQUIRE(facts.numa_nodes.size() == 2);
+  REQUIRE(facts.numa_nodes[0].number == 2);
+  REQUIRE(facts.numa_nodes[0].memory_bytes == 0);
+  REQUIRE(facts.numa_nodes[1].processors == "8-15");
+  REQUIRE(facts.numa_nodes[1].memory_bytes == 1 << 20);
+  REQUIRE(facts.interfaces.size() == 2);
+  REQUIRE(facts.interfaces[0].name == "eth7");
+  REQUIRE(facts.interfaces[0].state == "up");
+  REQUIRE(facts.interfaces[0].gbits == 25);
+  REQUIRE(facts.interfaces[0].mtu_bytes == 9000);
+  REQUIRE(facts.interfaces[0].numa_node == 1);
+  REQUIRE(facts.interfaces[1].gbits == 0);
+  REQUIRE(facts.interfaces[1].numa_node == -1);
+}
+
+TEST_CASE("facts: this machine has a loopback interface") {
+  for (const tools::Interface& one : read_facts({}).interfaces) {
+    if (one.name != "lo") continue;
+    REQUIRE(one.mtu_bytes > 0);
+    REQUIRE_FALSE(one.addresses.empty());
+    REQUIRE(one.addresses.front() == "127.0.0.1/8");
+    return;
+  }
+  FAIL("no interface lo");
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,220 @@
+// tutti topo: what this machine has to communicate with, and what of it would be used.
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "command.h"
+#include "facts.h"
+#include "transport/verbs/devices.h"
+
+namespace tutti::tools {
+namespace {
+
+using nlohmann::json;
+namespace verbs = transport::verbs;
+
+struct Rdma {
+  std::string settings;  // TUTTI_VERBS
+  Status status;         // why there are no ports at all
+  std::vector<verbs::Finding> findings;
+  std::vector<verbs::Reason> reasons;
+  Status choice;  // why none is chosen
+};
+
+// kInvalidUsage if TUTTI_VERBS cannot be read; all else is in the result.
+Result<Rdma> read_rdma() {
+  const Result<Settings> settings = settings_from_environment();
+  if (!settings.is_ok()) return settings.status();
+  const Result<verbs::Options> options = verbs::parse_options(settings.value().verbs);
+  if (!options.is_ok()) return options.status();
+  Rdma rdma;
+  rdma.settings = settings.value().verbs;
+  Result<std::vector<verbs::Finding>> found = verbs::find_ports(options.value());
+  rdma.status = found.status();
+  if (!found.is_ok()) return rdma;
+  rdma.findings = std::move(*found);
+  rdma.reasons = verbs::reasons(rdma.findings, options.value());
+  rdma.choice = verbs::choose_among(rdma.findings, options.value()).status();
+  return rdma;
+}
+
+std::string rate_text(double gbits) {
+  if (gbits <= 0) return "rate unknown";
+  char text[32];
+  std::snprintf(text, sizeof text, "%g Gb/s", gbits);
+  return text;
+}
+
+std::string node_text(int node) {
+  return node < 0 ? "NUMA node unknown" : "NUMA node " + std::to_string(node);
+}
+
+std::string join(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) {
+    if (!all.empty()) all += ", ";
+    all += text;
+  }
+  return all;
+}
+
+std::string gid_text(const std::array<std::uint8_t, 16>& gid) {
+  std::string text;
+  for (std::size_t i = 0; i < gid.size(); i += 2) {
+    char group[8];
+    std::snprintf(group, sizeof group, "%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
+    text += group;
+  }
+  return text;
+}
+
+void print_machine(const Facts& facts) {
+  std::printf("machine\n  %s, %s\n  processors: %d, of which this process may use %d (%s)\n", facts.host.c_str(),
+              facts.kernel.c_str(), facts.processors, facts.allowed_count, facts.allowed_processors.c_str());
+  for (const NumaNode& node : facts.numa_nodes) {
+    std::printf("  NUMA node %d: processors %s, %.1f GiB\n", node.number, node.processors.c_str(),
+                static_cast<double>(node.memory_bytes) / (1 << 30));
+  }
+  std::printf("\nnetwork interfaces\n");
+  for (const Interface& one : facts.interfaces) {
+    std::printf("  %-12s %s, %s, MTU %d, %s%s%s\n", one.name.c_str(), one.state.c_str(), rate_text(one.gbits).c_str(),
+                one.mtu_bytes, node_text(one.numa_node).c_str(), one.addresses.empty() ? "" : "; ",
+                join(one.addresses).c_str());
+  }
+}
+
+void print_port(const verbs::Finding& finding, const verbs::Reason& reason) {
+  const verbs::Port& port = finding.port;
+  std::printf("  %s:%d", port.device.c_str(), port.port);
+  if (!finding.state.empty()) {
+    std::printf("  %s, %s, %s, MTU %d of %d\n    %s, %s", name_of(port.fabric), finding.state.c_str(),
+                rate_text(port.gbits).c_str(), port.mtu_bytes, finding.max_mtu_bytes, node_text(port.numa_node).c_str(),
+                port.near ? "near this process" : "far from this process");
+    if (port.fabric == verbs::Fabric::kInfiniband) std::printf(", LID %d", port.lid);
+  }
+  if (!port.gid_type.empty()) {
+    std::printf("\n    GID %d of %zu: %s, %s", port.gid_index, finding.gids.size(), gid_text(port.gid).c_str(),
+                port.gid_type.c_str());
+    if (!port.netdev.empty()) std::printf(", on %s", port.netdev.c_str());
+    if (!port.address.empty()) std::printf(", address %s", port.address.c_str());
+    if (!port.subnet.empty()) std::printf(", subnet %s", port.subnet.c_str());
+  }
+  std::printf("\n    ");
+  if (reason.place >= 0) {
+    std::printf("chosen, number %d: %s\n", reason.place + 1, reason.why.c_str());
+  } else {
+    std::printf("%s%s\n", finding.trouble.empty() ? "not chosen: " : "", reason.why.c_str());
+  }
+}
+
+void print_rdma(const Rdma& rdma) {
+  std::printf("\nRDMA ports%s%s\n", rdma.settings.empty() ? "" : ", with TUTTI_VERBS=", rdma.settings.c_str());
+  if (!rdma.status.is_ok()) std::printf("  none: %s\n", rdma.status.message().c_str());
+  for (std::size_t i = 0; i < rdma.findings.size(); ++i) print_port(rdma.findings[i], rdma.reasons[i]);
+  if (rdma.status.is_ok() && !rdma.choice.is_ok()) std::printf("  none chosen: %s\n", rdma.choice.message().c_str());
+}
+
+// Unknown numbers are null.
+json known(bool is_known, const json& value) {
+  return is_known ? value : json();
+}
+
+json machine_json(const Facts& facts) {
+  json nodes = json::array();
+  for (const NumaNode& node : facts.numa_nodes) {
+    nodes.push_back({{"node", node.number}, {"processors", node.processors}, {"memory_bytes", node.memory_bytes}});
+  }
+  return {{"host", facts.host},
+          {"kernel", facts.kernel},
+          {"processors", facts.processors},
+          {"allowed_processors", facts.allowed_processors},
+          {"numa_nodes", nodes}};
+}
+
+json interfaces_json(const Facts& facts) {
+  json all = json::array();
+  for (const Interface& one : facts.interfaces) {
+    all.push_back({{"name", one.name},
+                   {"state", one.state},
+                   {"gbits_per_second", known(one.gbits > 0, one.gbits)},
+                   {"mtu_bytes", one.mtu_bytes},
+                   {"numa_node", known(one.numa_node >= 0, one.numa_node)},
+                   {"addresses", one.addresses}});
+  }
+  return all;
+}
+
+json port_json(const verbs::Finding& finding, const verbs::Reason& reason) {
+  const verbs::Port& port = finding.port;
+  json gids = json::array();
+  for (const verbs::Gid& gid : finding.gids) {
+    gids.push_back({{"index", gid.index}, {"gid", gid_text(gid.bytes)}, {"type", gid.type}, {"interface", gid.netdev}});
+  }
+  return {{"device", port.device},
+          {"port", port.port},
+          {"usable", finding.trouble.empty()},
+          {"chosen", known(reason.place >= 0, reason.place)},
+          {"reason", reason.why},
+          {"state", finding.state},
+          {"fabric", name_of(port.fabric)},
+          {"gbits_per_second", known(port.gbits > 0, port.gbits)},
+          {"mtu_bytes", port.mtu_bytes},
+          {"max_mtu_bytes", finding.max_mtu_bytes},
+          {"numa_node", known(port.numa_node >= 0, port.numa_node)},
+          {"near", port.near},
+          {"gid_index", port.gid_index},
+          {"gid", gid_text(port.gid)},
+          {"gid_type", port.gid_type},
+          {"interface", port.netdev},
+          {"address", port.address},
+          {"subnet", port.subnet},
+          {"lid", port.lid},
+          {"gids", gids}};
+}
+
+json rdma_json(const Rdma& rdma) {
+  json ports = json::array();
+  for (std::size_t i = 0; i < rdma.findings.size(); ++i) {
+    ports.push_back(port_json(rdma.findings[i], rdma.reasons[i]));
+  }
+  const Status& failed = rdma.status.is_ok() ? rdma.choice : rdma.status;
+  return {{"settings", rdma.settings}, {"error", known(!failed.is_ok(), failed.message())}, {"ports", ports}};
+}
+
+int run_topo(bool as_json) {
+  const Result<Rdma> rdma = read_rdma();
+  if (!rdma.is_ok()) {
+    std::fprintf(stderr, "tutti topo: %s\n", rdma.status().message().c_str());
+    return kExitUsage;
+  }
+  const Facts facts = read_facts({});
+  if (as_json) {
+    const json all = {
+        {"machine", machine_json(facts)}, {"interfaces", interfaces_json(facts)}, {"rdma", rdma_json(rdma.value())}};
+    // Names are the administrator's and need not be UTF-8.
+    std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    return kExitOk;
+  }
+  print_machine(facts);
+  print_rdma(rdma.value());
+  return kExitOk;
+}
+
+}  // namespace
+
+Run add_topo(CLI::App& app, CLI::App** chosen) {
+  const auto as_json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("topo", "Show this machine: processors, network interfaces, RDMA ports");
+  command->add_flag("--json", *as_json, "As JSON; what is unknown is null");
+  command->footer(
+      "Of RDMA ports it says which a rank started like this would use, and why. TUTTI_VERBS is heeded.\n"
+      "Exit status: 0, or 2 for unreadable arguments or settings.");
+  *chosen = command;
+  return [as_json] { return run_topo(*as_json); };
+}
+
+}  // namespace tutti::tools
