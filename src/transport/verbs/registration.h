@@ -48,14 +48,18 @@ class RegistrationCache {
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
 
-  // No operation is under way: deregisters what is no longer valid or too much. What find() has returned since the
-  // last call is not used again.
+  // An operation begins, whose buffers are the caller's already, and none is under way: deregisters what is known to
+  // be no longer valid. What find() has returned since the last call is not used again. A few nanoseconds where
+  // nothing has changed.
   void begin_operation();
+  // Deregisters everything: there is a device more. REQUIRES: no operation is under way.
+  void clear();
 
   // Keys that cover all of [source.base + source.begin, source.base + source.size), registered now if need be and kept
   // at least until the next begin_operation(). Null: copy instead (memory that cannot be watched or registered; the
-  // reason is in trouble()). After a failure the same memory is not tried again before the next begin_operation().
-  const Keys* find(const Source& source);
+  // reason is in trouble()). After a failure the same memory is not tried again before the next begin_operation(),
+  // and after each further one for longer. The first call of an operation makes one system call.
+  const Keys* find(const Source& source) noexcept;
 
   // Why memory was last refused, for logs; empty if none was.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
@@ -63,6 +67,55 @@ class RegistrationCache {
   [[nodiscard]] std::size_t registered_bytes() const { return registered_bytes_; }
 
  private:
+  using Range = MemoryWatch::Range;
+
+  struct Entry {
+    const std::byte* end = nullptr;
+    std::uint64_t region = 0;   // of tuttiMemAlloc, or 0: watched
+    std::uint64_t used_in = 0;  // operation
+    std::uint64_t handle = 0;
+    // What its use has earned towards registering it again as part of something larger.
+    std::size_t credit_bytes = 0;
+    Keys keys;
+  };
+  // By first byte. Whole pages. They may overlap, as neighbours share a page, but none contains another: so they are
+  // in the order of their ends as well, and of those that begin before a byte the last reaches farthest.
+  using Entries = std::map<const std::byte*, Entry>;
+  struct Refusal {
+    Range range;
+    std::uint64_t until = 0;  // operation
+    std::uint64_t operations = 0;
+  };
+
+  void learn();
+  void drop(Range changed);
+  void retire(Entries::iterator entry);
+  void deregister(const Entries::value_type& entry);
+  void touch(Entry& entry, std::size_t bytes) const;
+  [[nodiscard]] Entries::iterator covering(Range range);
+  [[nodiscard]] Entries::iterator first_overlapping(Range range);
+
+  const Keys* add(Range range, std::uint64_t region);
+  [[nodiscard]] bool may_grow(Range range, std::uint64_t region, Range* grown, std::size_t* credit);
+  Status enter(Range range, std::uint64_t region, std::size_t credit, Entries::iterator* entry);
+  [[nodiscard]] bool make_room(std::size_t bytes);
+  bool evict_one();
+  [[nodiscard]] bool is_refused(Range range) const;
+  void refuse(Range range, Status why);
+
+  Registrar& registrar_;
+  MemoryWatch* const watch_;
+  const std::size_t most_bytes_;
+  Entries entries_;
+  // No longer found, but used in this operation.
+  std::multimap<const std::byte*, Entry> retired_;
+  std::vector<Refusal> refusals_;
+  std::vector<Range> changed_;
+  std::uint64_t operation_ = 1;
+  std::uint64_t seen_ = 0;
+  std::uint64_t region_generation_ = 0;
+  bool asked_ = false;    // this operation has asked the watch whether all is settled,
+  bool settled_ = false;  // and it was
   std::string trouble_;
   std::size_t registered_bytes_ = 0;
 };
