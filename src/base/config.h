@@ -10,8 +10,11 @@
 
 namespace tutti {
 
+// RDMA where both sides of a pair have it; naming it is asking for it.
+inline constexpr const char* kDefaultTransports = "shm,verbs,tcp";
+
 struct Settings {
-  std::string transports = "shm,tcp";  // TUTTI_TRANSPORTS: allowed transports, in order of preference
+  std::string transports = kDefaultTransports;  // TUTTI_TRANSPORTS: allowed transports, in order of preference
   std::string interface;  // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
   int port_low = 0;       // TUTTI_PORT_RANGE=low-high: for every listening socket; 0: any port
   int port_high = 0;

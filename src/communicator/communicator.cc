@@ -18,6 +18,8 @@ constexpr std::size_t kLookUpBytes = 4096;
 // word is waited for, which names the rank at fault rather than the one next to it.
 constexpr std::int64_t kVerdictMs = 200;
 constexpr std::int64_t kFailureCheckMs = 20;
+// Some lost packets longer than a network takes to deliver.
+constexpr std::int64_t kDeliverMs = 2000;
 
 // A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
 // executor/executor.h).
@@ -25,6 +27,7 @@ inline transport::Source bind(const void* base, std::size_t bytes, std::size_t s
   transport::Source source;
   source.base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - shift_bytes);
   source.size = shift_bytes + bytes;
+  source.begin = shift_bytes;
   if (bytes >= kLookUpBytes) {
     const RegionRegistry::Place place = RegionRegistry::instance().find(base, bytes);
     source.region = place.region;
@@ -101,6 +104,7 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   conditions.shared_memory = std::any_of(m.hosts.begin(), m.hosts.end(), [](const auto& h) { return h.size() > 1; });
   conditions.load = m.load;
   conditions.threads = m.one_process;
+  conditions.rdma = m.all_verbs;
   plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, conditions);
   if (tree_ != nullptr) {
     if (Status s = tree_->watch(failure_); !s.is_ok()) return s;
@@ -139,7 +143,9 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   const bool in_process = world_ != nullptr && (transports->shm || transports->sim);
   std::unique_ptr<Connector> connector;
   if (tree_ != nullptr && !in_process) {
-    auto listening = Connector::listen(settings, transports->shm, transports->tcp, rank, secret, &self);
+    // Ranks that use RDMA meet over TCP.
+    const bool by_network = transports->tcp || transports->verbs;
+    auto listening = Connector::listen(settings, transports->shm, by_network, rank, secret, &self);
     if (!listening.is_ok()) return listening.status();
     connector = std::move(*listening);
   }
@@ -165,11 +171,40 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   if (in_process) {
     link_maker_ = make_thread_links(world_, membership_);
   } else if (connector != nullptr) {
-    connector->set_peers(membership_.peers);
+    auto adapter = set_up_rdma(settings, &self, deadline);
+    if (!adapter.is_ok()) return adapter.status();
+    connector->set_peers(membership_.peers, membership_.verbs_with);
     link_maker_ = make_connected_links(std::move(connector), membership_,
-                                       world_ != nullptr ? world_->doorbell(rank) : *own_doorbell_);
+                                       world_ != nullptr ? world_->doorbell(rank) : *own_doorbell_, *adapter);
   }
   return {};
+}
+
+Result<std::shared_ptr<transport::verbs::Adapter>> Communicator::set_up_rdma(const Settings& settings, PeerInfo* self,
+                                                                             Deadline deadline) {
+  namespace verbs = transport::verbs;
+  std::shared_ptr<verbs::Adapter> adapter;
+  if (!membership_.wants_rdma()) return adapter;
+  auto options = verbs::parse_options(settings.verbs);
+  if (!options.is_ok()) return options.status();
+  auto opened = verbs::Adapter::open(*options);
+  Rdma own;
+  if (opened.is_ok()) {
+    adapter = std::move(*opened);
+    own.ports = adapter->ports();
+  } else if (opened.status().code() == Code::kInvalidUsage) {
+    return opened.status();
+  } else {
+    own.trouble = opened.status().message();
+  }
+  self->settings += describe_rdma(own, *options);
+  auto peers = exchange(*self, deadline);
+  if (!peers.is_ok()) return peers.status();
+  auto membership = make_membership(membership_.rank, std::move(*peers));
+  if (!membership.is_ok()) return membership.status();
+  membership_ = std::move(*membership);
+  if (Status s = membership_.resolve_rdma(); !s.is_ok()) return s;
+  return adapter;
 }
 
 Communicator::~Communicator() {
@@ -179,6 +214,7 @@ Communicator::~Communicator() {
   }
   queue_changed_.notify_all();
   if (progress_.joinable()) progress_.join();
+  if (!finalized_) deliver();
   if (tree_ != nullptr) tree_->leave();
   // Links first: they refer to the doorbell and the membership.
   executor_.reset();
@@ -392,8 +428,17 @@ Status Communicator::finalize() {
   if (last != nullptr) (void)last->wait();
   while (pending_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   finalized_ = true;
+  deliver();
   if (tree_ != nullptr) tree_->leave();
   return failure_->status();
+}
+
+// A goodbye tells the peers that nothing more comes.
+void Communicator::deliver() const {
+  const Deadline deadline = Deadline::after_ms(kDeliverMs);
+  while (plans_ != nullptr && !failure_->failed() && !plans_->flushed() && !deadline.passed()) {
+    std::this_thread::yield();
+  }
 }
 
 void Communicator::abort() {

@@ -79,6 +79,11 @@ class Communicator {
 
   Communicator() = default;
   Status set_up(const Settings& settings, const Secret& secret, Deadline deadline);
+  // Opens this rank's RDMA ports and tells all others of them, if any two ranks may come to use them.
+  Result<std::shared_ptr<transport::verbs::Adapter>> set_up_rdma(const Settings& settings, PeerInfo* self,
+                                                                 Deadline deadline);
+  // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
+  void deliver() const;
   Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
   Status execute(const Call& call);

@@ -44,7 +44,10 @@ class SocketConnector final : public Connector {
   ~SocketConnector() override;
   Status open(PeerInfo* info);
   Status listen_on_path(PeerInfo* info) override;
-  void set_peers(std::vector<PeerInfo> peers) override { peers_ = std::move(peers); }
+  void set_peers(std::vector<PeerInfo> peers, std::vector<bool> by_verbs) override {
+    peers_ = std::move(peers);
+    by_verbs_ = std::move(by_verbs);
+  }
   void on_stall(std::function<void()> tell) override { tell_stall_ = std::move(tell); }
   Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
                                        Deadline deadline) override;
@@ -75,6 +78,7 @@ class SocketConnector final : public Connector {
   [[nodiscard]] std::vector<int> missing(const std::vector<int>& peers, const std::vector<Dialling>& dialling) const;
   std::vector<Channel> hand_over(const std::vector<int>& peers, std::vector<Dialling>* dialling);
   [[nodiscard]] const PeerInfo& info_of(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
+  [[nodiscard]] bool is_by_verbs(int peer) const { return by_verbs_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] std::string who(int peer) const;
 
   const Settings settings_;
@@ -85,6 +89,7 @@ class SocketConnector final : public Connector {
   const Secret secret_;
   net::Acceptor acceptor_;
   std::vector<PeerInfo> peers_;
+  std::vector<bool> by_verbs_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
   std::string path_;
   std::function<void()> tell_stall_;
@@ -172,7 +177,7 @@ Status SocketConnector::begin(int peer, std::vector<Dialling>* dialling) const {
 Result<bool> SocketConnector::begin_unix(Dialling* dialling) const {
   const PeerInfo& mine = info_of(rank_);
   const PeerInfo& peer = info_of(dialling->peer);
-  if (!allow_unix_ || !mine.same_machine(peer)) return false;
+  if (!allow_unix_ || is_by_verbs(dialling->peer) || !mine.same_machine(peer)) return false;
   std::vector<net::Address> targets;
   if (!peer.unix_address.empty() && peer.network_namespace == mine.network_namespace) {
     targets.push_back(net::Address::unix_abstract(peer.unix_address));
@@ -201,7 +206,8 @@ Status SocketConnector::begin_tcp(Dialling* dialling) const {
     targets.push_back(*address);
   }
   const bool near = info_of(rank_).same_machine(peer);
-  const int streams = settings_.tcp_streams > 0 ? settings_.tcp_streams : near ? 1 : kStreamsToOtherMachines;
+  const int chosen = settings_.tcp_streams > 0 ? settings_.tcp_streams : near ? 1 : kStreamsToOtherMachines;
+  const int streams = is_by_verbs(dialling->peer) ? 1 : chosen;
   dialling->kind = ChannelKind::kTcp;
   dialling->dials.clear();
   dialling->sockets.clear();

@@ -3,7 +3,8 @@
 // sends to j is one in which j receives from i). The higher rank dials, the lower one accepts.
 //
 // The dialler decides the kind: a Unix socket if shm is allowed and the peer is on this machine and
-// the socket can be reached, else TCP, `streams` connections at once. The acceptor takes what comes.
+// the socket can be reached, else TCP, `streams` connections at once; one TCP connection where the ranks will
+// only set up RDMA over it. The acceptor takes what comes.
 #pragma once
 
 #include <functional>
@@ -37,8 +38,8 @@ class Connector {
   // Also listens on a Unix socket by path, for peers of this machine in other network namespaces.
   // Fills info->unix_path. The file is removed with the Connector.
   virtual Status listen_on_path(PeerInfo* info) = 0;
-  // The address book, before the first connect().
-  virtual void set_peers(std::vector<PeerInfo> peers) = 0;
+  // The address book, before the first connect(). `by_verbs`: peers with whom this rank sets up RDMA.
+  virtual void set_peers(std::vector<PeerInfo> peers, std::vector<bool> by_verbs) = 0;
   // `tell` is called, perhaps many times, while connect() has waited for longer than kStallMs.
   virtual void on_stall(std::function<void()> tell) = 0;
 

@@ -18,8 +18,8 @@ constexpr int kFailureCheckMs = 50;
 class ConnectedLinks final : public LinkMaker {
  public:
   ConnectedLinks(std::unique_ptr<Connector> connector, const Membership& membership,
-                 const transport::Doorbell& doorbell)
-      : connector_(std::move(connector)), membership_(membership), doorbell_(doorbell) {}
+                 const transport::Doorbell& doorbell, std::shared_ptr<transport::verbs::Adapter> adapter)
+      : connector_(std::move(connector)), membership_(membership), doorbell_(doorbell), adapter_(std::move(adapter)) {}
 
   Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
                                                              Deadline deadline) override {
@@ -48,12 +48,12 @@ class ConnectedLinks final : public LinkMaker {
   }
 
  private:
-  // Setting up shared memory waits for the peer, which may still be waiting for others. So both first
+  // Setting up shared memory or RDMA waits for the peer, which may still be waiting for others. So both first
   // make sure, here, where failures end the wait, that the other has come to this link: the one that
   // accepted sends a byte, the other answers with its greeting. Every rank takes its peers in rising
   // order, so of any chain of ranks that wait for each other the last can go on.
   Status meet(const Channel& channel, const FailureState& failure, Deadline deadline) const {
-    if (channel.kind != ChannelKind::kUnix) return {};
+    if (channel.kind != ChannelKind::kUnix && !by_verbs(channel.peer)) return {};
     const int socket = channel.sockets[0].get();
     char here = 1;
     if (!channel.dialled && ::send(socket, &here, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
@@ -65,7 +65,7 @@ class ConnectedLinks final : public LinkMaker {
       if (::poll(&p, 1, deadline.left_ms(kFailureCheckMs)) > 0) break;
       if (failure.failed()) return failure.status();
       if (failure.any_departed() && failure.departed(channel.peer)) return Status::remote("it has left");
-      if (deadline.passed()) return Status::timeout("timed out while waiting for it to set up shared memory");
+      if (deadline.passed()) return Status::timeout("timed out while waiting for it to set up the link");
       if (stall.passed() && tell_stall_) tell_stall_();
     }
     if (channel.dialled && ::recv(socket, &here, 1, MSG_DONTWAIT) != 1) return Status::remote("the connection closed");
@@ -80,14 +80,29 @@ class ConnectedLinks final : public LinkMaker {
       return transport::shm::make_link(std::move(channel.sockets[0]), channel.dialled, peer.process == self.process,
                                        {channel.peer, !membership_.crowded, &doorbell_, &failure}, deadline);
     }
+    if (by_verbs(channel.peer)) {
+      const transport::verbs::PeerPorts ports{channel.peer,
+                                              membership_.rdma[static_cast<std::size_t>(channel.peer)].ports,
+                                              membership_.seat(membership_.rank),
+                                              membership_.seat(channel.peer),
+                                              membership_.rails,
+                                              membership_.queue_pairs,
+                                              &failure};
+      auto link = adapter_->connect(std::move(channel.sockets[0]), membership_.rank < channel.peer, ports, deadline);
+      if (link.is_ok()) return link;
+      return link.status().with_context("RDMA with rank " + std::to_string(channel.peer));
+    }
     transport::tcp::Options options;
     options.peer = channel.peer;
     return transport::tcp::make_link(std::move(channel.sockets), options);
   }
 
+  [[nodiscard]] bool by_verbs(int peer) const { return membership_.verbs_with[static_cast<std::size_t>(peer)]; }
+
   std::unique_ptr<Connector> connector_;
   const Membership& membership_;
   const transport::Doorbell& doorbell_;
+  std::shared_ptr<transport::verbs::Adapter> adapter_;
   std::function<void()> tell_stall_;
 };
 
@@ -162,8 +177,9 @@ Result<std::unique_ptr<transport::Link>> ThreadWorld::link(int from, int to, boo
 }
 
 std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
-                                                const transport::Doorbell& doorbell) {
-  return std::make_unique<ConnectedLinks>(std::move(connector), membership, doorbell);
+                                                const transport::Doorbell& doorbell,
+                                                std::shared_ptr<transport::verbs::Adapter> adapter) {
+  return std::make_unique<ConnectedLinks>(std::move(connector), membership, doorbell, std::move(adapter));
 }
 
 std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, const Membership& membership) {

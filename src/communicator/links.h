@@ -14,6 +14,7 @@
 #include "transport/doorbell.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
+#include "transport/verbs/adapter.h"
 
 namespace tutti {
 
@@ -28,10 +29,11 @@ class LinkMaker {
   virtual void on_stall(std::function<void()> tell) = 0;
 };
 
-// Through the Connector: shared memory over its Unix sockets, TCP over its TCP streams.
-// doorbell outlives the maker and its links.
+// Through the Connector: shared memory over its Unix sockets, TCP over its TCP streams, RDMA by the adapter (null
+// if this rank has none). doorbell outlives the maker and its links.
 std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
-                                                const transport::Doorbell& doorbell);
+                                                const transport::Doorbell& doorbell,
+                                                std::shared_ptr<transport::verbs::Adapter> adapter);
 
 // What ranks that are threads of one process share. Kept alive by every one of them, so a late ring of
 // a doorbell never meets a closed descriptor.

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <bitset>
 #include <sstream>
+#include <utility>
+
+#include "base/log.h"
 
 namespace tutti {
 namespace {
@@ -81,17 +84,20 @@ Result<Transports> parse_transports(const std::string& text) {
       t.shm = true;
     } else if (word == "shm:netns") {
       t.shm = t.shm_within_namespace_only = true;
+    } else if (word == "verbs") {
+      t.verbs = true;
+      t.verbs_asked = text != kDefaultTransports;
     } else if (word == "tcp") {
       t.tcp = true;
     } else if (word == "sim" || seed) {
       t.sim = true;
       t.sim_seed = static_cast<std::uint64_t>(seed.value_or(1));
     } else {
-      return unusable("\"" + word + "\" is none of shm, shm:netns, tcp, sim, sim:SEED");
+      return unusable("\"" + word + "\" is none of shm, shm:netns, verbs, tcp, sim, sim:SEED");
     }
   }
-  if (!t.shm && !t.tcp && !t.sim) return unusable("none is named");
-  if (t.sim && (t.shm || t.tcp)) return unusable("sim stands alone");
+  if (!t.shm && !t.verbs && !t.tcp && !t.sim) return unusable("none is named");
+  if (t.sim && (t.shm || t.verbs || t.tcp)) return unusable("sim stands alone");
   return t;
 }
 
@@ -126,7 +132,73 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
   m.one_process =
       std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });
   m.algorithm = setting(m.peers[0], "algorithm");
+  m.transports = transports.value();
+  m.rails = static_cast<int>(parse_integer(setting(m.peers[0], "rails"), 0, transport::verbs::kMaxRails).value_or(0));
+  m.queue_pairs =
+      static_cast<int>(parse_integer(setting(m.peers[0], "queue_pairs"), 1, transport::verbs::kMaxRails).value_or(1));
+  for (const PeerInfo& p : m.peers) {
+    Rdma rdma;
+    rdma.trouble = setting(p, "rdma_trouble");
+    if (const std::string text = setting(p, "rdma"); !text.empty()) {
+      auto ports = transport::verbs::ports_from_text(text);
+      if (!ports.is_ok()) return ports.status().with_context("rank " + std::to_string(p.rank));
+      rdma.ports = std::move(*ports);
+    }
+    m.rdma.push_back(std::move(rdma));
+  }
+  m.verbs_with.resize(m.peers.size());
   return m;
+}
+
+std::string describe_rdma(const Rdma& rdma, const transport::verbs::Options& options) {
+  std::string trouble = rdma.trouble;
+  std::replace(trouble.begin(), trouble.end(), '\n', ' ');
+  return "rdma=" + transport::verbs::to_text(rdma.ports) + "\nrdma_trouble=" + trouble +
+         "\nrails=" + std::to_string(options.rails) + "\nqueue_pairs=" + std::to_string(options.queue_pairs) + "\n";
+}
+
+transport::verbs::Seat Membership::seat(int of) const {
+  transport::verbs::Seat seat{0, 0};
+  const PeerInfo& self = peers[static_cast<std::size_t>(of)];
+  for (const PeerInfo& p : peers) {
+    if (p.rank != of && !p.same_machine(self)) continue;
+    if (p.rank < of) ++seat.index;
+    ++seat.ranks;
+  }
+  return seat;
+}
+
+std::string Membership::trouble_between(int a, int b) const {
+  for (const int other : {a, b}) {
+    const auto at = static_cast<std::size_t>(other);
+    if (!rdma[at].ports.empty()) continue;
+    return "rank " + std::to_string(other) + " (host " + peers[at].hostname + ") cannot use RDMA: " + rdma[at].trouble;
+  }
+  const auto& ports_a = rdma[static_cast<std::size_t>(a)].ports;
+  const auto& ports_b = rdma[static_cast<std::size_t>(b)].ports;
+  if (!transport::verbs::pair_ports(ports_a, seat(a), ports_b, seat(b), rails).empty()) return {};
+  return "no RDMA port of rank " + std::to_string(a) + " reaches one of rank " + std::to_string(b) +
+         " (another fabric)";
+}
+
+Status Membership::resolve_rdma() {
+  const auto& own_host = *std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& host) {
+    return std::find(host.begin(), host.end(), rank) != host.end();
+  });
+  bool told = false;
+  for (int other = 0; other < ranks(); ++other) {
+    if (std::find(own_host.begin(), own_host.end(), other) != own_host.end()) continue;
+    const std::string trouble = trouble_between(std::min(rank, other), std::max(rank, other));
+    verbs_with[static_cast<std::size_t>(other)] = trouble.empty();
+    if (trouble.empty()) continue;
+    if (!transports.tcp) return Status(Code::kSystemError, trouble + " (TUTTI_TRANSPORTS names verbs, but not tcp)");
+    if (std::exchange(told, true)) continue;
+    const std::string line = "rank " + std::to_string(rank) + ": TCP instead of RDMA: " + trouble;
+    transports.verbs_asked ? log::warn(line) : log::info(line);
+  }
+  all_verbs = true;
+  for (int other = 1; other < ranks(); ++other) all_verbs = all_verbs && trouble_between(0, other).empty();
+  return {};
 }
 
 }  // namespace tutti

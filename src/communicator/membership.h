@@ -8,14 +8,18 @@
 #include "base/config.h"
 #include "base/status.h"
 #include "communicator/bootstrap.h"
+#include "transport/verbs/devices.h"
+#include "transport/verbs/options.h"
 
 namespace tutti {
 
 // TUTTI_TRANSPORTS, read: a list of "shm", "shm:netns" (shared memory only within one network
-// namespace), "tcp", "sim" or "sim:SEED" (threads of one process only; alone).
+// namespace), "verbs", "tcp", "sim" or "sim:SEED" (threads of one process only; alone).
 struct Transports {
   bool shm = false;
   bool shm_within_namespace_only = false;
+  bool verbs = false;
+  bool verbs_asked = false;  // named by someone, not merely tried
   bool tcp = false;
   bool sim = false;
   std::uint64_t sim_seed = 1;
@@ -25,6 +29,14 @@ Result<Transports> parse_transports(const std::string& text);
 // This rank's PeerInfo but for its addresses.
 Result<PeerInfo> describe_self(int rank, const Settings& settings);
 
+// What one rank has told of its RDMA ports.
+struct Rdma {
+  std::vector<transport::verbs::Port> ports;  // empty: none
+  std::string trouble;                        // then why
+};
+// The lines of PeerInfo::settings that tell `rdma`, and what all ranks take from rank 0's.
+std::string describe_rdma(const Rdma& rdma, const transport::verbs::Options& options);
+
 struct Membership {
   int rank = 0;
   std::vector<PeerInfo> peers;          // by rank
@@ -33,8 +45,22 @@ struct Membership {
   double load = 1;                      // ranks per processor on the machine with most; the same on every rank
   bool one_process = false;             // all ranks are threads of this process
   std::string algorithm;                // forced, by rank 0's TUTTI_ALGORITHM; empty: none
+  Transports transports;                // rank 0's
+  std::vector<Rdma> rdma;               // by rank; all empty until the ranks have told
+  int rails = 0;                        // of pairs over RDMA, as rank 0 has it: see verbs::Options
+  int queue_pairs = 1;                  // per rail, as rank 0 has it
+  std::vector<bool> verbs_with;         // by rank: this rank talks with it by RDMA
+  bool all_verbs = false;               // so do all ranks on different hosts; the same on every rank
 
   [[nodiscard]] int ranks() const { return static_cast<int>(peers.size()); }
+  // Whether a pair of ranks on different hosts may come to use RDMA: then all tell of their ports.
+  [[nodiscard]] bool wants_rdma() const { return transports.verbs && hosts.size() > 1; }
+  // Where `rank` sits among the ranks of its machine.
+  [[nodiscard]] transport::verbs::Seat seat(int of) const;
+  // Why ranks a < b do not talk by RDMA, which TUTTI_TRANSPORTS allows; empty: they do.
+  [[nodiscard]] std::string trouble_between(int a, int b) const;
+  // Once all have told: fills verbs_with and all_verbs. kSystemError if this rank must use RDMA and cannot.
+  Status resolve_rdma();
 };
 
 // REQUIRES: peers[i].rank == i.

@@ -31,6 +31,10 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
 
 Plans::~Plans() = default;
 
+bool Plans::flushed() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second->flushed(); });
+}
+
 Status Plans::connect(const schedule::Schedule& schedule) {
   std::set<int> missing;
   for (const schedule::Step& s : schedule.steps) {
@@ -82,7 +86,12 @@ Result<std::string> Plans::describe(Collective collective, std::size_t bytes) co
   const bool some_shm =
       std::any_of(world_.hosts.begin(), world_.hosts.end(), [](const auto& h) { return h.size() > 1; });
   std::string transports = conditions_.shared_memory && some_shm ? "shm" : "";
-  if (world_.hosts.size() > 1) transports += transports.empty() ? "tcp" : "+tcp";
+  if (world_.hosts.size() > 1) {
+    const bool some_verbs =
+        std::find(membership_.verbs_with.begin(), membership_.verbs_with.end(), true) != membership_.verbs_with.end();
+    const std::string network = membership_.all_verbs ? "verbs" : some_verbs ? "verbs+tcp" : "tcp";
+    transports += (transports.empty() ? "" : "+") + network;
+  }
   return std::string((*entry)->name) + " over " + (transports.empty() ? "memory" : transports);
 }
 

@@ -53,8 +53,8 @@ void CpuExecutor::prepare(const Operation& op) {
   in_place_ = op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
   const std::size_t bytes = op.block_elements * op.element_bytes * plan.schedule.shape.blocks;
   streaming_ = bytes > tuning_.streaming_bytes;
-  // Only where something is combined: a sender that only passes on makes no use of offers.
-  placing_ = bytes >= tuning_.placing_bytes && op.kernels != nullptr;
+  placing_ = bytes >= tuning_.placing_bytes;
+  combines_ = op.kernels != nullptr;
 }
 
 // Slice s may begin when all lanes have left slice s - kWindow, whose states it takes over.
@@ -87,6 +87,8 @@ void CpuExecutor::offer_places(std::uint32_t slice) {
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
     const Lane& lane = plan.lanes[i];
     if (lane.link == nullptr || lane.sends || !lane.link->recv().traits().takes_offers) continue;
+    // Where pushes are not placed, a sender that only passes on makes no use of offers.
+    if (!combines_ && !lane.link->recv().traits().places_pushes) continue;
     for (const std::uint32_t index : lane.steps) {
       const Step& step = plan.schedule.steps[index];
       const StepState& state = state_of(slice, index);
@@ -292,7 +294,7 @@ bool CpuExecutor::fold_some(const Lane& lane, std::uint32_t index, StepState& st
 bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& state,
                              const transport::RecvLane::View& view, std::size_t n) {
   const Forward& forward = op_->plan->forward[index];
-  if (!placing_ || forward.send == kNone) return false;
+  if (!placing_ || !combines_ || forward.send == kNone) return false;
   const Lane& out_lane = op_->plan->lanes[forward.lane];
   const Cursor& c = cursors_[forward.lane];
   if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send) return false;

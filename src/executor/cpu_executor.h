@@ -128,6 +128,7 @@ class CpuExecutor final : public Executor, private Waiting {
   bool in_place_ = false;            // input and output are one memory
   bool streaming_ = false;           // outputs are larger than the cache
   bool placing_ = false;             // peers may write results into this rank's output, and it into theirs
+  bool combines_ = false;            // the operation reduces
   Status status_;
 };
 

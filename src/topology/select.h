@@ -16,6 +16,7 @@ struct Conditions {
   bool shared_memory = true;  // ranks of one host use it
   double load = 1;            // ranks per processor on the host that has most, at least 1
   bool threads = false;       // ranks are threads that read each other's memory in place
+  bool rdma = false;          // ranks of different hosts use it
 };
 
 algorithms::LinkCosts link_costs(const Conditions& conditions);

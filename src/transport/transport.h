@@ -42,6 +42,7 @@ struct LaneTraits {
   bool slots = false;         // reserve()/commit() work
   bool pulls = false;         // pull() may save a copy
   bool takes_offers = false;  // RecvLane::offer() may save a copy
+  bool places_pushes = false;  // push() and commit() write to offered places too, not reserve_at_peer() alone
   // push() of at least this many bytes lends the source's memory to the peer instead of copying it (see
   // completed()): memory with a region, and any memory. SIZE_MAX: never.
   std::size_t lend_bytes = SIZE_MAX;
@@ -153,6 +154,10 @@ class Link {
   // set where the link waits for room rather than for data.
   [[nodiscard]] virtual int wait_fd() const = 0;
   [[nodiscard]] virtual bool wants_write() const { return false; }
+
+  // Whether all bytes taken are with the peer, or never will be. Asked before this rank leaves: what a link has not
+  // delivered when it is destroyed may be lost.
+  [[nodiscard]] virtual bool flushed() { return true; }
 
   // Memory that is lent or offered belongs to the operation. Between enter() and leave() this rank may read
   // what the peer has lent and write where the peer has offered it, outside it does not: an operation whose

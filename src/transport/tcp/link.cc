@@ -1,11 +1,14 @@
 #include "transport/tcp/link.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <string>
@@ -65,6 +68,13 @@ class TcpLink final : public Link {
   }
   void disarm() override {}
   [[nodiscard]] int wait_fd() const override { return epoll_.get(); }
+  // What the peer's kernel has acknowledged is the peer's. A broken connection delivers nothing more.
+  bool flushed() override {
+    return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
+      int unacknowledged = 0;
+      return ::ioctl(stream.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+    });
+  }
 
  private:
   // If the kernel refuses (it is short of memory), arm() tries again next time and the caller spins on.

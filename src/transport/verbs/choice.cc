@@ -86,7 +86,7 @@ const Port* fastest_of(const std::vector<Finding>& findings) {
 // Why a usable port is not of the best kind; empty if it is.
 std::string unlike(const Port& port, const Port& fastest) {
   if (port.fabric != fastest.fabric) {
-    return std::string("of ") + name_of(port.fabric) + ", the fastest port (" + name_of(fastest) + ") of " +
+    return std::string(name_of(port.fabric)) + ", while the fastest port, " + name_of(fastest) + ", is " +
            name_of(fastest.fabric);
   }
   if (port.gbits * 2 < fastest.gbits) return "less than half as fast as " + name_of(fastest);

@@ -59,7 +59,7 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int count, const Options& options)
     book.push_back(rank->info);
     ranks.push_back(std::move(rank));
   }
-  for (auto& rank : ranks) rank->connector->set_peers(book);
+  for (auto& rank : ranks) rank->connector->set_peers(book, std::vector<bool>(book.size()));
   return ranks;
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("an unreachable unix socket gives way to TCP") {
   auto ranks = make_ranks(2, {.streams = 2});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].unix_address = "tutti-nobody-listens-here";
-  ranks[1]->connector->set_peers(book);
+  ranks[1]->connector->set_peers(book, std::vector<bool>(book.size()));
   std::vector<std::size_t> sockets(2);
   on_threads(2, [&](int me) {
     const auto m = static_cast<std::size_t>(me);
@@ -142,7 +142,7 @@ TEST_CASE("no allowed transport is an error that names the peer") {
   auto ranks = make_ranks(2, {.allow_tcp = false});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].boot.fill(1);
-  ranks[1]->connector->set_peers(book);
+  ranks[1]->connector->set_peers(book, std::vector<bool>(book.size()));
   auto channels = ranks[1]->connector->connect({0}, ranks[1]->failure, Deadline::after_ms(kLongMs));
   CHECK(channels.status().code() == Code::kRemoteError);
   CHECK(channels.status().message().find("rank 0") != std::string::npos);

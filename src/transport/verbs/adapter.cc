@@ -1,0 +1,185 @@
+#include "transport/verbs/adapter.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "transport/verbs/conduit.h"
+#include "transport/verbs/device.h"
+#include "transport/verbs/handshake.h"
+#include "transport/verbs/link.h"
+#include "transport/verbs/manager.h"
+#include "transport/verbs/registration.h"
+
+namespace tutti::transport::verbs {
+namespace {
+
+// User memory that stays registered between operations.
+constexpr std::size_t kMostRegisteredBytes = std::size_t{64} << 30;
+
+class OpenAdapter final : public Adapter, public Registrar, public std::enable_shared_from_this<OpenAdapter> {
+ public:
+  explicit OpenAdapter(const Options& options, std::vector<Port> ports) : options_(options), ports_(std::move(ports)) {
+    devices_.resize(ports_.size());
+    std::string why;
+    watch_ = options_.cache ? MemoryWatch::instance(&why) : nullptr;
+    cache_ = std::make_unique<RegistrationCache>(*this, watch_, kMostRegisteredBytes);
+  }
+
+  Status probe();
+  [[nodiscard]] const std::vector<Port>& ports() const override { return ports_; }
+  Result<std::unique_ptr<Link>> connect(UniqueFd socket, bool lower, const PeerPorts& peer, Deadline deadline) override;
+
+ private:
+  // Memory registered with all devices in use.
+  struct Registration {
+    std::array<Owned<ibv_mr>, kMaxRails> by_device;
+  };
+
+  Status register_memory(const std::byte* begin, std::size_t bytes, Keys* keys, std::uint64_t* handle) override;
+  void deregister(std::uint64_t handle) override { registrations_.erase(handle); }
+
+  [[nodiscard]] bool through_manager(const Port& port) const {
+    return options_.connect == Connect::kManager ||
+           (options_.connect == Connect::kAuto && port.fabric == Fabric::kIwarp);
+  }
+  Result<Device*> device(std::size_t index);
+  Result<std::unique_ptr<Conduit>> make_conduit(const PeerPorts& peer, const std::vector<std::size_t>& own);
+  static Status connect_by_exchange(Conduit& conduit, const Greeting& peer);
+  static void note_rails(Conduit& conduit, const Greeting& peer);
+
+  const Options options_;
+  const std::vector<Port> ports_;
+  std::vector<std::unique_ptr<Device>> devices_;  // by port; null until used
+  MemoryWatch* watch_ = nullptr;
+  std::map<std::uint64_t, Registration> registrations_;
+  std::uint64_t next_handle_ = 1;
+  std::unique_ptr<RegistrationCache> cache_;
+};
+
+Result<Device*> OpenAdapter::device(std::size_t index) {
+  if (devices_[index] == nullptr) {
+    auto device = Device::open(ports_[index], through_manager(ports_[index]));
+    if (!device.is_ok()) return device.status();
+    // What is registered so far is not with this device.
+    cache_->clear();
+    devices_[index] = std::move(*device);
+  }
+  return devices_[index].get();
+}
+
+Status OpenAdapter::register_memory(const std::byte* begin, std::size_t bytes, Keys* keys, std::uint64_t* handle) {
+  Registration registration;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i] == nullptr) continue;
+    auto memory = devices_[i]->register_memory(begin, bytes);
+    if (!memory.is_ok()) return memory.status();
+    keys->local[i] = (*memory)->lkey;
+    keys->remote[i] = (*memory)->rkey;
+    registration.by_device[i] = std::move(*memory);
+  }
+  *handle = next_handle_++;
+  registrations_.emplace(*handle, std::move(registration));
+  return {};
+}
+
+Result<std::unique_ptr<Conduit>> OpenAdapter::make_conduit(const PeerPorts& peer, const std::vector<std::size_t>& own) {
+  auto inbox = Box<Inbox>::create();
+  if (!inbox.is_ok()) return inbox.status();
+  auto outbox = Box<Outbox>::create();
+  if (!outbox.is_ok()) return outbox.status();
+  auto conduit = std::make_unique<Conduit>(peer.peer, std::move(*inbox), std::move(*outbox));
+  for (const std::size_t index : own) {
+    auto opened = device(index);
+    if (!opened.is_ok()) return opened.status();
+    if (Status s = conduit->add_rail(**opened, index, peer.queue_pairs); !s.is_ok()) return s;
+  }
+  conduit->create_pairs(peer.queue_pairs, options_);
+  return conduit;
+}
+
+// Everything that a link to some peer will need, on the port that is used first.
+Status OpenAdapter::probe() {
+  PeerPorts nobody;
+  auto conduit = make_conduit(nobody, {0});
+  if (!conduit.is_ok()) return conduit.status();
+  return through_manager(ports_[0]) ? Status() : (*conduit)->pairs()[0].create();
+}
+
+void OpenAdapter::note_rails(Conduit& conduit, const Greeting& peer) {
+  for (std::size_t r = 0; r < conduit.rails().size(); ++r) {
+    conduit.rails()[r].peer_inbox = peer.rail[r].inbox;
+    conduit.rails()[r].peer_key = peer.rail[r].key;
+  }
+}
+
+Status OpenAdapter::connect_by_exchange(Conduit& conduit, const Greeting& peer) {
+  for (std::size_t i = 0; i < conduit.pairs().size(); ++i) {
+    if (Status s = conduit.pairs()[i].connect(peer.endpoint[i]); !s.is_ok()) return s;
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Link>> OpenAdapter::connect(UniqueFd socket, bool lower, const PeerPorts& peer,
+                                                   Deadline deadline) {
+  const auto rails = lower ? pair_ports(ports_, peer.own_seat, peer.ports, peer.peer_seat, peer.rails)
+                           : pair_ports(peer.ports, peer.peer_seat, ports_, peer.own_seat, peer.rails);
+  if (rails.empty()) {
+    return Status(Code::kSystemError, "no RDMA port here reaches one of rank " + std::to_string(peer.peer));
+  }
+  std::vector<std::size_t> own;
+  std::vector<Port> theirs;
+  for (const Rail& rail : rails) {
+    own.push_back(static_cast<std::size_t>(lower ? rail.a : rail.b));
+    theirs.push_back(peer.ports[static_cast<std::size_t>(lower ? rail.b : rail.a)]);
+  }
+  auto made = make_conduit(peer, own);
+  if (!made.is_ok()) return made.status();
+  Conduit& conduit = **made;
+
+  // Either side's wish for the manager decides for both; a device that needs it is of the same kind on both.
+  const bool managed = through_manager(ports_[own[0]]);
+  Greeting greeting;
+  greeting.rails = static_cast<std::uint16_t>(conduit.rails().size());
+  greeting.pairs = static_cast<std::uint16_t>(conduit.pairs().size());
+  for (std::size_t r = 0; r < conduit.rails().size(); ++r) {
+    greeting.rail[r].inbox = reinterpret_cast<std::uintptr_t>(&conduit.inbox());
+    greeting.rail[r].key = conduit.rails()[r].inbox->rkey;
+  }
+  std::shared_ptr<ManagedPairs> manager;
+  if (managed) {
+    auto created = ManagedPairs::create();
+    if (!created.is_ok()) return created.status();
+    manager = std::move(*created);
+    if (Status s = lower ? manager->listen(conduit, &greeting) : Status(); !s.is_ok()) return s;
+  } else {
+    for (std::size_t i = 0; i < conduit.pairs().size(); ++i) {
+      if (Status s = conduit.pairs()[i].create(); !s.is_ok()) return s;
+      greeting.endpoint[i] = conduit.pairs()[i].endpoint();
+    }
+  }
+  const Handshake handshake(socket.get(), peer.peer, peer.failure, deadline);
+  auto answer = handshake.exchange(greeting);
+  if (!answer.is_ok()) return answer.status();
+  note_rails(conduit, *answer);
+  Status connected =
+      managed ? manager->connect(conduit, lower, theirs, *answer, handshake) : connect_by_exchange(conduit, *answer);
+  if (!connected.is_ok()) return connected;
+  // A queue pair that is not ready drops what it is sent.
+  if (Status s = handshake.meet(1); !s.is_ok()) return s;
+  if (Status s = conduit.keep(std::move(socket), shared_from_this(), std::move(manager)); !s.is_ok()) return s;
+  return make_link(std::move(*made), *cache_, watch_ != nullptr);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Adapter>> Adapter::open(const Options& options) {
+  auto ports = choose_ports(options);
+  if (!ports.is_ok()) return ports.status();
+  if (ports->size() > kMaxRails) ports->resize(kMaxRails);
+  auto adapter = std::make_shared<OpenAdapter>(options, std::move(*ports));
+  if (Status s = adapter->probe(); !s.is_ok()) return s;
+  return std::shared_ptr<Adapter>(std::move(adapter));
+}
+
+}  // namespace tutti::transport::verbs

@@ -1,0 +1,320 @@
+#include "transport/verbs/conduit.h"
+
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::transport::verbs {
+namespace {
+
+// Completions taken from one queue at a time, and at most per look.
+constexpr int kBatch = 16;
+constexpr int kBatchesPerLook = 8;
+
+}  // namespace
+
+template <class T>
+Result<Box<T>> Box<T>::create() {
+  // Its own pages: what is registered is pinned, and a child of fork(2) must not share it.
+  void* p = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return Status::system("memory of a verbs link", errno);
+  return Box(static_cast<T*>(p));
+}
+template <class T>
+Box<T>::~Box() {
+  if (memory_ != nullptr) ::munmap(memory_, sizeof(T));
+}
+template class Box<Inbox>;
+template class Box<Outbox>;
+
+Conduit::Conduit(int peer, Box<Inbox> inbox, Box<Outbox> outbox)
+    : peer_(peer), inbox_(std::move(inbox)), outbox_(std::move(outbox)) {}
+
+Conduit::~Conduit() {
+  close(Status());
+}
+
+Status Conduit::add_rail(Device& device, std::size_t device_index, int queue_pairs) {
+  RailState rail;
+  rail.device = &device;
+  rail.device_index = device_index;
+  auto completions = Completions::create(device, queue_pairs);
+  if (!completions.is_ok()) return completions.status();
+  rail.completions = std::move(*completions);
+  auto inbox = device.register_memory(&*inbox_, sizeof(Inbox));
+  if (!inbox.is_ok()) return inbox.status();
+  rail.inbox = std::move(*inbox);
+  auto outbox = device.register_memory(&*outbox_, sizeof(Outbox));
+  if (!outbox.is_ok()) return outbox.status();
+  rail.outbox = std::move(*outbox);
+  rails_.push_back(std::move(rail));
+  return {};
+}
+
+void Conduit::create_pairs(int queue_pairs, const Options& options) {
+  const std::size_t count = rails_.size() * static_cast<std::size_t>(queue_pairs);
+  for (std::size_t i = 0; i < count; ++i) {
+    const RailState& rail = rails_[rail_of(i)];
+    const QueuePair::Place place{static_cast<std::uint8_t>(i), inbox_->announcements[i], rail.inbox->lkey,
+                                 outbox_->announcements[i], rail.outbox->lkey};
+    pairs_.emplace_back(*rail.completions, options, place);
+  }
+}
+
+Status Conduit::keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_ptr<void> connection) {
+  socket_ = std::move(socket);
+  owner_ = std::move(owner);
+  connection_ = std::move(connection);
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid()) return Status::system("epoll_create1", errno);
+  const auto add = [&](int fd, std::uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  };
+  bool all = add(socket_.get(), EPOLLIN | EPOLLRDHUP);
+  for (const RailState& rail : rails_) all = all && add(rail.completions->fd(), EPOLLIN);
+  return all ? Status() : Status::system("epoll_ctl", errno);
+}
+
+bool Conduit::may_send() {
+  const auto room = [&] {
+    return next_ - acknowledged_ < kSlots && !in_flight_[next_ % kSlots] &&
+           std::all_of(pairs_.begin(), pairs_.end(),
+                       [](const QueuePair& pair) { return pair.room() >= kPostsPerSend; });
+  };
+  if (!status_.is_ok() || closed_) return false;
+  if (room()) [[likely]]
+    return true;
+  poll();
+  return status_.is_ok() && room();
+}
+
+// Small messages take the first queue pair, which is as fast as any; long ones share the work.
+QueuePair& Conduit::pair_for(std::size_t payload_bytes) {
+  if (pairs_.size() == 1 || is_inline(payload_bytes)) return pairs_[0];
+  return pairs_[next_ % pairs_.size()];
+}
+
+void Conduit::send(const Fingerprint& print, const Registered& payload, std::size_t n, const OfferLine* offer) {
+  const std::uint32_t index = next_ % kSlots;
+  Slot& image = outbox_->slots[index];
+  QueuePair& pair = pair_for(n);
+  const auto pair_index = static_cast<std::size_t>(&pair - pairs_.data());
+  const RailState& rail = rails_[rail_of(pair_index)];
+  const std::uint64_t slot_address = rail.peer_inbox + offsetof(Inbox, slots) + index * sizeof(Slot);
+  image.header = {static_cast<std::uint32_t>(n), offer != nullptr, next_, print, {}};
+
+  const Piece header{&image, sizeof(MessageHeader), rail.outbox->lkey};
+  const Piece whole{&image, static_cast<std::uint32_t>(sizeof(MessageHeader) + n), rail.outbox->lkey};
+  Piece body{image.payload, static_cast<std::uint32_t>(n), rail.outbox->lkey};
+  if (payload.keys != nullptr) {
+    body = {payload.address, static_cast<std::uint32_t>(n), payload.keys->local[rail.device_index]};
+  }
+  const std::array<Piece, 2> both{header, body};
+  const bool free_at_once = offer == nullptr && payload.keys == nullptr && is_inline(n);
+  const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kSlot, 0, static_cast<std::uint16_t>(index), 0};
+  const std::uint32_t word = encode(Notice::kMessage, received_, next_);
+  int error = 0;
+  if (offer != nullptr) {
+    const QueuePair::Write place{std::span(&body, 1), offer->address + (sent_bytes_ - offer->position),
+                                 offer->keys[rail_of(pair_index)]};
+    error = pair.post(&place, {std::span(&header, 1), slot_address, rail.peer_key}, word, id);
+  } else if (payload.keys != nullptr) {
+    error = pair.post(nullptr, {both, slot_address, rail.peer_key}, word, id);
+  } else {
+    error = pair.post(nullptr, {std::span(&whole, 1), slot_address, rail.peer_key}, word, id);
+  }
+  in_flight_[index] = !free_at_once;
+  credited_ = received_;
+  ++next_;
+  sent_bytes_ += n;
+  check_posted(error, "sending");
+}
+
+const OfferLine* Conduit::find_offer() {
+  while (offers_begin_ != offers_end_) {
+    const OfferLine& offer = offers_[offers_begin_ % kOfferLines];
+    if (sent_bytes_ < offer.position + offer.bytes) return sent_bytes_ >= offer.position ? &offer : nullptr;
+    ++offers_begin_;
+  }
+  return nullptr;
+}
+
+const Slot* Conduit::arrived() {
+  if (!arrived_[received_ % kSlots]) {
+    poll();
+    if (!arrived_[received_ % kSlots]) return nullptr;
+  }
+  return &inbox_->slots[received_ % kSlots];
+}
+
+void Conduit::consume() {
+  arrived_[received_ % kSlots] = false;
+  ++received_;
+  if (received_ - credited_ >= kCreditAfter) announce_credit();
+}
+
+// What finds no room now is told with the next message, or by the next look.
+void Conduit::announce_credit() {
+  if (!status_.is_ok() || closed_ || pairs_[0].room() < kPostsPerSend) return;
+  credited_ = received_;
+  const int error = pairs_[0].post(nullptr, {{}, rails_[0].peer_inbox, rails_[0].peer_key},
+                                   encode(Notice::kCredit, received_, 0), {});
+  check_posted(error, "sending");
+}
+
+void Conduit::greet() {
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const RailState& rail = rails_[rail_of(i)];
+    const int error =
+        pairs_[i].post(nullptr, {{}, rail.peer_inbox, rail.peer_key}, encode(Notice::kCredit, received_, 0), {});
+    check_posted(error, "sending");
+  }
+}
+
+bool Conduit::offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const Keys& keys) {
+  const std::uint32_t line = own_offers_ % kOfferLines;
+  if (!status_.is_ok() || closed_ || offer_in_flight_[line] || pairs_[0].room() < kPostsPerSend) return false;
+  OfferLine& image = outbox_->offers[line];
+  image = {};
+  image.position = position;
+  image.bytes = bytes;
+  image.address = reinterpret_cast<std::uintptr_t>(address);
+  for (std::size_t r = 0; r < rails_.size(); ++r) image.keys[r] = keys.remote[rails_[r].device_index];
+  const bool free_at_once = pairs_[0].is_inline(sizeof image);
+  const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kOfferLine, 0, static_cast<std::uint16_t>(line), 0};
+  const Piece piece{&image, sizeof image, rails_[0].outbox->lkey};
+  const std::uint64_t target = rails_[0].peer_inbox + offsetof(Inbox, offers) + line * sizeof(OfferLine);
+  offer_in_flight_[line] = !free_at_once;
+  const int error = pairs_[0].post(nullptr, {std::span(&piece, 1), target, rails_[0].peer_key},
+                                   encode(Notice::kOffer, received_, own_offers_), id);
+  ++own_offers_;
+  credited_ = received_;
+  check_posted(error, "offering memory");
+  return status_.is_ok();
+}
+
+void Conduit::poll() {
+  std::array<ibv_wc, kBatch> completions;
+  for (const RailState& rail : rails_) {
+    for (int round = 0; round < kBatchesPerLook && !closed_; ++round) {
+      const int n = ibv_poll_cq(rail.completions->queue(), kBatch, completions.data());
+      if (n < 0) {
+        fail(Status(Code::kSystemError, "polling for completions on " + rail.device->name()));
+        return;
+      }
+      for (int i = 0; i < n; ++i) handle(completions[static_cast<std::size_t>(i)]);
+      if (n < kBatch) break;
+    }
+  }
+  if (received_ - credited_ >= kCreditAfter) announce_credit();
+}
+
+void Conduit::handle(const ibv_wc& completion) {
+  ++events_;
+  const WorkId id = WorkId::unpack(completion.wr_id);
+  QueuePair& pair = pairs_[id.pair];
+  if (completion.status != IBV_WC_SUCCESS) {
+    if (status_.is_ok()) fail(completion_error(completion, *rails_[rail_of(id.pair)].device, peer_));
+    return;
+  }
+  if (id.kind == WorkId::kReceive) {
+    const std::uint32_t word = pair.received(completion, id.index);
+    handle_notice(word);
+    check_posted(pair.post_receives(false), "receiving");
+    return;
+  }
+  pair.completed(id);
+  if (id.kind == WorkId::kSlot) in_flight_[id.index] = false;
+  if (id.kind == WorkId::kOfferLine) offer_in_flight_[id.index] = false;
+}
+
+void Conduit::handle_notice(std::uint32_t word) {
+  // Words may overtake each other on different queue pairs: an older count is behind by more than all slots.
+  const std::uint32_t ahead = (consumed_of(word) - acknowledged_) & kConsumedMask;
+  if (ahead <= kSlots) acknowledged_ += ahead;
+  switch (notice_of(word)) {
+    case Notice::kMessage: {
+      bool& arrived = arrived_[number_of(word) % kSlots];
+      if (arrived) fail(Status::internal("rank " + std::to_string(peer_) + ": verbs messages out of step"));
+      arrived = true;
+      break;
+    }
+    case Notice::kOffer:
+      (void)find_offer();  // forgets those that are passed
+      if (offers_end_ - offers_begin_ == kOfferLines || number_of(word) != (offers_end_ & kNumberMask)) {
+        fail(Status::internal("rank " + std::to_string(peer_) + ": verbs offers out of step"));
+        break;
+      }
+      offers_[offers_end_ % kOfferLines] = inbox_->offers[offers_end_ % kOfferLines];
+      ++offers_end_;
+      break;
+    case Notice::kCredit: ++credits_heard_; break;
+  }
+}
+
+bool Conduit::socket_closed() const {
+  char byte = 0;
+  const ssize_t n = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+Status Conduit::check() {
+  if (!status_.is_ok() || closed_) return status_;
+  for (const RailState& rail : rails_) {
+    if (Status s = rail.device->check_events(); !s.is_ok()) fail(std::move(s));
+  }
+  if (status_.is_ok() && socket_closed()) {
+    // All that the peer sent was acknowledged before it closed. Whoever asks has looked for it just before, but
+    // perhaps not late enough: so once more.
+    if (std::exchange(saw_close_, true)) {
+      fail(Status::remote("rank " + std::to_string(peer_) + ": connection closed by the peer"));
+    } else {
+      poll();
+    }
+  }
+  return status_;
+}
+
+bool Conduit::arm() {
+  if (closed_) return false;
+  for (const RailState& rail : rails_) rail.completions->arm();
+  poll();
+  return std::exchange(events_seen_, events_) == events_;
+}
+
+bool Conduit::flushed() {
+  if (!status_.is_ok() || closed_ || socket_closed()) return true;
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const RailState& rail = rails_[rail_of(i)];
+    if (pairs_[i].room() > 0) check_posted(pairs_[i].post_marker(rail.peer_inbox, rail.peer_key), "sending");
+  }
+  poll();
+  return !status_.is_ok() ||
+         std::all_of(pairs_.begin(), pairs_.end(), [](const QueuePair& pair) { return pair.idle(); });
+}
+
+void Conduit::close(const Status& why) {
+  if (std::exchange(closed_, true)) return;
+  if (status_.is_ok()) status_ = why;
+  for (QueuePair& pair : pairs_) pair.destroy();
+  connection_.reset();
+}
+
+void Conduit::fail(Status status) {
+  if (status_.is_ok()) status_ = std::move(status);
+}
+
+void Conduit::check_posted(int error, const char* what) {
+  if (error != 0 && status_.is_ok()) {
+    fail(Status::system("rank " + std::to_string(peer_) + ": verbs: " + what + " on " + rails_[0].device->name(),
+                        error));
+  }
+}
+
+}  // namespace tutti::transport::verbs

@@ -1,0 +1,170 @@
+// What lies between two ranks: queue pairs, inbox and outbox, and the counters of messages, credits and offers.
+// The two lanes of a link are views of it.
+//
+// A message is free of its slot at the receiver when that has consumed it (credits), and of the outbox's slot here
+// when its write has completed as well. Messages whose payload comes from user memory keep that memory until
+// their write has completed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "transport/transport.h"
+#include "transport/verbs/adapter.h"
+#include "transport/verbs/queue_pair.h"
+#include "transport/verbs/registration.h"
+#include "transport/verbs/wire.h"
+
+namespace tutti::transport::verbs {
+
+// One of the pair's rails: a port here and its counterpart there.
+struct RailState {
+  Device* device = nullptr;
+  std::size_t device_index = 0;  // in the adapter: which of the Keys
+  std::unique_ptr<Completions> completions;
+  Owned<ibv_mr> inbox;
+  Owned<ibv_mr> outbox;
+  std::uint64_t peer_inbox = 0;  // address there
+  std::uint32_t peer_key = 0;    // of the peer's inbox, on this rail
+};
+
+// Memory that both ranks' devices reach: page-aligned, zero-filled, this process's own.
+template <class T>
+class Box {
+ public:
+  static Result<Box> create();
+  Box(Box&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+  Box& operator=(Box&&) = delete;
+  ~Box();
+  T* operator->() const { return memory_; }
+  T& operator*() const { return *memory_; }
+
+ private:
+  explicit Box(T* memory) : memory_(memory) {}
+  T* memory_;
+};
+
+// Bytes of user memory, registered.
+struct Registered {
+  const std::byte* address = nullptr;
+  const Keys* keys = nullptr;  // null: not registered
+};
+
+class Conduit {
+ public:
+  Conduit(int peer, Box<Inbox> inbox, Box<Outbox> outbox);
+  ~Conduit();
+  Conduit(const Conduit&) = delete;
+  Conduit& operator=(const Conduit&) = delete;
+
+  // -- setting up, in this order: rails, queue pairs (to be connected by the caller), keep().
+  Status add_rail(Device& device, std::size_t device_index, int queue_pairs);
+  // So many per rail. `options` live as long as the conduit.
+  void create_pairs(int queue_pairs, const Options& options);
+  [[nodiscard]] std::vector<RailState>& rails() { return rails_; }
+  [[nodiscard]] std::vector<QueuePair>& pairs() { return pairs_; }
+  [[nodiscard]] std::size_t rail_of(std::size_t pair) const { return pair % rails_.size(); }
+  [[nodiscard]] Inbox& inbox() { return *inbox_; }
+  // What lives as long as the link: `owner` of the devices and options, `connection` that owns queue pairs or is null.
+  Status keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_ptr<void> connection);
+  // Credits heard so far: tells a side that must not speak first that the other has spoken.
+  [[nodiscard]] std::uint32_t credits_heard() const { return credits_heard_; }
+  // Tells the peer on every queue pair how much has been consumed.
+  void greet();
+
+  [[nodiscard]] int peer() const { return peer_; }
+
+  // -- sending
+  // Whether the next message has a slot there and here. Looks at completions if it seems not.
+  bool may_send();
+  // Where its payload goes if it does not come from user memory.
+  [[nodiscard]] std::byte* staging() { return outbox_->slots[next_ % kSlots].payload; }
+  [[nodiscard]] bool is_inline(std::size_t payload_bytes) const {
+    return pairs_[0].is_inline(sizeof(MessageHeader) + payload_bytes);
+  }
+  // Sends message next(): n bytes of `payload`, or of staging() if payload.keys is null; to where they belong in
+  // `offer` if that is not null. REQUIRES: may_send().
+  void send(const Fingerprint& print, const Registered& payload, std::size_t n, const OfferLine* offer);
+  [[nodiscard]] std::uint32_t next() const { return next_; }
+  // Whether a write of the message in this outbox slot has not completed.
+  [[nodiscard]] bool in_flight(std::uint32_t slot) const { return in_flight_[slot % kSlots]; }
+  // The offered place that holds the next byte to be sent; null if there is none.
+  const OfferLine* find_offer();
+
+  // -- receiving
+  // The message at the head, or null.
+  const Slot* arrived();
+  // The message at the head is done with.
+  void consume();
+  // Tells the sender of a place. False if that cannot be done now.
+  bool offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const Keys& keys);
+
+  // -- both
+  // Takes what has completed.
+  void poll();
+  // Looks for trouble that completions do not tell: the peer's end, the device's.
+  Status check();
+  [[nodiscard]] const Status& status() const { return status_; }
+  bool arm();
+  [[nodiscard]] int wait_fd() const { return epoll_.get(); }
+  // Everything sent is in the peer's memory, or never will be.
+  bool flushed();
+  // The devices touch no memory for this link any more.
+  void close(const Status& why);
+
+ private:
+  // From this many consumed messages on the sender is told without waiting for a message to tell it with.
+  static constexpr std::uint32_t kCreditAfter = kSlots / 2;
+  // Work requests of the longest message: payload, header, announcement.
+  static constexpr std::uint32_t kPostsPerSend = 3;
+
+  QueuePair& pair_for(std::size_t payload_bytes);
+  void announce_credit();
+  void handle(const ibv_wc& completion);
+  void handle_notice(std::uint32_t word);
+  void fail(Status status);
+  void check_posted(int error, const char* what);
+  [[nodiscard]] bool socket_closed() const;
+
+  const int peer_;
+  std::shared_ptr<void> owner_;  // of the devices
+  UniqueFd socket_;
+  UniqueFd epoll_;
+  Box<Inbox> inbox_;
+  Box<Outbox> outbox_;
+  std::vector<RailState> rails_;
+  std::shared_ptr<void> connection_;
+  std::vector<QueuePair> pairs_;  // pair i on rail i modulo their number
+  Status status_;
+  bool closed_ = false;
+
+  // Sending.
+  std::uint32_t next_ = 0;
+  std::uint64_t sent_bytes_ = 0;
+  std::uint32_t acknowledged_ = 0;  // messages that the peer has consumed, as last heard
+  std::array<bool, kSlots> in_flight_{};
+  std::array<OfferLine, kOfferLines> offers_{};  // the peer's, copied; number modulo kOfferLines
+  std::uint32_t offers_begin_ = 0;
+  std::uint32_t offers_end_ = 0;
+
+  // Receiving.
+  std::uint32_t received_ = 0;  // messages consumed
+  std::uint32_t credited_ = 0;  // of them the peer has been told
+  std::array<bool, kSlots> arrived_{};
+  std::uint32_t own_offers_ = 0;
+  std::array<bool, kOfferLines> offer_in_flight_{};
+
+  std::uint32_t credits_heard_ = 0;
+  std::uint32_t events_ = 0;
+  std::uint32_t events_seen_ = 0;
+  bool saw_close_ = false;
+};
+
+}  // namespace tutti::transport::verbs

@@ -1,0 +1,82 @@
+// One open RDMA port: context, protection domain, and what it needs to be known of it. RAII for what hangs on it.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "transport/verbs/devices.h"
+#include "transport/verbs/library.h"
+
+namespace tutti::transport::verbs {
+
+// Calls the library's destroyer of a handle.
+template <class Handle>
+class Owned {
+ public:
+  using Destroy = int (*)(Handle*);
+  Owned() = default;
+  Owned(Handle* handle, Destroy destroy) : handle_(handle), destroy_(destroy) {}
+  Owned(Owned&& other) noexcept : handle_(other.handle_), destroy_(other.destroy_) { other.handle_ = nullptr; }
+  Owned& operator=(Owned&& other) noexcept {
+    if (this != &other) {
+      reset();
+      handle_ = other.handle_;
+      destroy_ = other.destroy_;
+      other.handle_ = nullptr;
+    }
+    return *this;
+  }
+  ~Owned() { reset(); }
+  void reset() {
+    if (handle_ != nullptr) (void)destroy_(handle_);
+    handle_ = nullptr;
+  }
+  [[nodiscard]] Handle* get() const { return handle_; }
+  Handle* operator->() const { return handle_; }
+
+ private:
+  Handle* handle_ = nullptr;
+  Destroy destroy_ = nullptr;
+};
+
+class Device {
+ public:
+  // kSystemError with the remedy. through_manager: the context is librdmacm's, as its queue pairs need.
+  static Result<std::unique_ptr<Device>> open(const Port& port, bool through_manager);
+  virtual ~Device() = default;
+
+  [[nodiscard]] const Library& library() const { return *library_; }
+  [[nodiscard]] const Port& port() const { return port_; }
+  [[nodiscard]] ibv_context* context() const { return context_; }
+  [[nodiscard]] ibv_pd* domain() const { return domain_.get(); }
+  [[nodiscard]] bool through_manager() const { return own_context_.get() == nullptr; }
+  // "rxe0 port 1".
+  [[nodiscard]] std::string name() const { return port_.device + " port " + std::to_string(port_.port); }
+
+  // For local reads and writes and the peers' writes. kSystemError; a limit of locked memory is named.
+  Result<Owned<ibv_mr>> register_memory(const void* begin, std::size_t bytes) const;
+
+  // What the driver has reported since it was last asked: an error once the device is gone or broken.
+  Status check_events();
+  // That the port went down and has not come back: " (the port is down)", for messages.
+  [[nodiscard]] std::string remark() const { return port_down_ ? " (the port is down)" : ""; }
+
+ private:
+  Device() = default;
+  const Library* library_ = nullptr;
+  Port port_;
+  Owned<ibv_context> own_context_;  // empty if it is librdmacm's
+  ibv_context* context_ = nullptr;
+  Owned<ibv_pd> domain_;
+  bool port_down_ = false;
+  Status broken_;
+};
+
+// " The limit of locked memory is ...": what to do about ENOMEM; empty for other errors or where there is no limit.
+std::string locked_memory_hint(int error_number);
+
+}  // namespace tutti::transport::verbs

@@ -1,0 +1,85 @@
+#include "transport/verbs/handshake.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+
+namespace tutti::transport::verbs {
+namespace {
+
+constexpr int kFailureCheckMs = 50;
+
+}  // namespace
+
+Status Handshake::lost() const {
+  return Status::remote("rank " + std::to_string(peer_) + " closed the connection while setting up RDMA");
+}
+
+Status Handshake::pause(int fd, short events) const {
+  pollfd p{fd, events, 0};
+  (void)::poll(&p, fd >= 0 ? 1 : 0, deadline_.left_ms(fd >= 0 ? kFailureCheckMs : 1));
+  if (failure_ != nullptr && failure_->failed()) return failure_->status();
+  if (failure_ != nullptr && failure_->any_departed() && failure_->departed(peer_)) {
+    return Status::remote("rank " + std::to_string(peer_) + " has left");
+  }
+  if (deadline_.passed()) {
+    return Status::timeout("timed out while setting up RDMA with rank " + std::to_string(peer_));
+  }
+  return {};
+}
+
+Status Handshake::send(const void* data, std::size_t bytes) const {
+  const auto* at = static_cast<const std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::send(socket_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) {
+      at += n;
+      bytes -= static_cast<std::size_t>(n);
+    } else if (errno != EAGAIN && errno != EINTR) {
+      return lost();
+    } else if (Status s = pause(socket_, POLLOUT); !s.is_ok()) {
+      return s;
+    }
+  }
+  return {};
+}
+
+Status Handshake::receive(void* data, std::size_t bytes) const {
+  auto* at = static_cast<std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::recv(socket_, at, bytes, MSG_DONTWAIT);
+    if (n > 0) {
+      at += n;
+      bytes -= static_cast<std::size_t>(n);
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+      return lost();
+    } else if (Status s = pause(socket_, POLLIN); !s.is_ok()) {
+      return s;
+    }
+  }
+  return {};
+}
+
+Result<Greeting> Handshake::exchange(const Greeting& own) const {
+  if (Status s = send(&own, sizeof own); !s.is_ok()) return s;
+  Greeting peer;
+  if (Status s = receive(&peer, sizeof peer); !s.is_ok()) return s;
+  if (peer.magic != Greeting::kMagic || peer.rails != own.rails || peer.pairs != own.pairs) {
+    return Status::remote("rank " + std::to_string(peer_) +
+                          " sets up RDMA otherwise (another version or byte order of the library?)");
+  }
+  return peer;
+}
+
+Status Handshake::meet(std::uint8_t step) const {
+  if (Status s = send(&step, sizeof step); !s.is_ok()) return s;
+  std::uint8_t theirs = 0;
+  if (Status s = receive(&theirs, sizeof theirs); !s.is_ok()) return s;
+  if (theirs != step) return lost();
+  return {};
+}
+
+}  // namespace tutti::transport::verbs

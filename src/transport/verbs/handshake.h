@@ -1,0 +1,58 @@
+// How two ranks tell each other, over their authenticated connection, what their devices must know.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/failure.h"
+#include "base/status.h"
+#include "transport/verbs/conduit.h"
+#include "transport/verbs/devices.h"
+
+namespace tutti::transport::verbs {
+
+// One rank's half. Native byte order: a peer of the other order shows by its magic.
+struct Greeting {
+  static constexpr std::uint32_t kMagic = 0x74765231;
+  struct Rail {
+    std::uint64_t inbox = 0;
+    std::uint32_t key = 0;
+    std::uint16_t manager_port = 0;  // where librdmacm listens on this rail; 0: connected by exchange
+    std::uint16_t reserved = 0;
+  };
+  std::uint32_t magic = kMagic;
+  std::array<std::uint8_t, 16> token{};  // what librdmacm's connection to this rank must show
+  std::uint16_t rails = 0;
+  std::uint16_t pairs = 0;
+  Rail rail[kMaxRails] = {};
+  Endpoint endpoint[kMaxPairs] = {};
+};
+static_assert(sizeof(Endpoint) == 28);
+
+// Over one connected, non-blocking socket; bytes in order and nothing left over.
+class Handshake {
+ public:
+  Handshake(int socket, int peer, const FailureState* failure, Deadline deadline)
+      : socket_(socket), peer_(peer), failure_(failure), deadline_(deadline) {}
+
+  // Sends `own` and returns the peer's. kRemoteError if that is no greeting.
+  Result<Greeting> exchange(const Greeting& own) const;
+  // Returns when the peer has come to its `step`-th meeting as well.
+  Status meet(std::uint8_t step) const;
+  // Waits a little for `fd` (-1: none), and says when time is up or the communicator has failed.
+  Status pause(int fd, short events) const;
+
+ private:
+  Status send(const void* data, std::size_t bytes) const;
+  Status receive(void* data, std::size_t bytes) const;
+  [[nodiscard]] Status lost() const;
+
+  int socket_;
+  int peer_;
+  const FailureState* failure_;
+  Deadline deadline_;
+};
+
+}  // namespace tutti::transport::verbs

@@ -1,0 +1,15 @@
+// Two ranks connected by RDMA: see wire.h for what travels, conduit.h for what lies between.
+#pragma once
+
+#include <memory>
+
+#include "transport/transport.h"
+#include "transport/verbs/conduit.h"
+#include "transport/verbs/registration.h"
+
+namespace tutti::transport::verbs {
+
+// `cache` belongs to what the conduit keeps alive. `lends`: user memory can be registered.
+std::unique_ptr<Link> make_link(std::unique_ptr<Conduit> conduit, RegistrationCache& cache, bool lends);
+
+}  // namespace tutti::transport::verbs

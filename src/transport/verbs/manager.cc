@@ -1,0 +1,329 @@
+#include "transport/verbs/manager.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "net/address.h"
+#include "net/auth.h"
+
+namespace tutti::transport::verbs {
+namespace {
+
+constexpr const char* kName = "librdmacm.so.1";
+constexpr int kResolveMs = 5000;
+constexpr int kBacklog = 64;
+// As the queue pairs that are connected by exchange; the manager takes both from here.
+constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
+
+struct ManagerLibrary {
+  decltype(&::rdma_get_devices) get_devices = nullptr;
+  decltype(&::rdma_free_devices) free_devices = nullptr;
+  decltype(&::rdma_create_event_channel) create_event_channel = nullptr;
+  decltype(&::rdma_destroy_event_channel) destroy_event_channel = nullptr;
+  decltype(&::rdma_create_id) create_id = nullptr;
+  decltype(&::rdma_destroy_id) destroy_id = nullptr;
+  decltype(&::rdma_bind_addr) bind_addr = nullptr;
+  decltype(&::rdma_listen) listen = nullptr;
+  decltype(&::rdma_get_src_port) get_src_port = nullptr;
+  decltype(&::rdma_resolve_addr) resolve_addr = nullptr;
+  decltype(&::rdma_resolve_route) resolve_route = nullptr;
+  decltype(&::rdma_connect) connect = nullptr;
+  decltype(&::rdma_accept) accept = nullptr;
+  decltype(&::rdma_reject) reject = nullptr;
+  decltype(&::rdma_disconnect) disconnect = nullptr;
+  decltype(&::rdma_create_qp) create_qp = nullptr;
+  decltype(&::rdma_destroy_qp) destroy_qp = nullptr;
+  decltype(&::rdma_set_option) set_option = nullptr;
+  decltype(&::rdma_get_cm_event) get_event = nullptr;
+  decltype(&::rdma_ack_cm_event) ack_event = nullptr;
+  decltype(&::rdma_event_str) event_text = nullptr;
+
+  static Result<const ManagerLibrary*> load();
+};
+
+template <class Function>
+bool find(void* handle, const char* symbol, Function* function) {
+  *function = reinterpret_cast<Function>(::dlsym(handle, symbol));
+  return *function != nullptr;
+}
+
+Result<ManagerLibrary> open_library() {
+  void* handle = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+  ManagerLibrary l;
+  const bool all = handle != nullptr && find(handle, "rdma_get_devices", &l.get_devices) &&
+                   find(handle, "rdma_free_devices", &l.free_devices) &&
+                   find(handle, "rdma_create_event_channel", &l.create_event_channel) &&
+                   find(handle, "rdma_destroy_event_channel", &l.destroy_event_channel) &&
+                   find(handle, "rdma_create_id", &l.create_id) && find(handle, "rdma_destroy_id", &l.destroy_id) &&
+                   find(handle, "rdma_bind_addr", &l.bind_addr) && find(handle, "rdma_listen", &l.listen) &&
+                   find(handle, "rdma_get_src_port", &l.get_src_port) &&
+                   find(handle, "rdma_resolve_addr", &l.resolve_addr) &&
+                   find(handle, "rdma_resolve_route", &l.resolve_route) && find(handle, "rdma_connect", &l.connect) &&
+                   find(handle, "rdma_accept", &l.accept) && find(handle, "rdma_reject", &l.reject) &&
+                   find(handle, "rdma_disconnect", &l.disconnect) && find(handle, "rdma_create_qp", &l.create_qp) &&
+                   find(handle, "rdma_destroy_qp", &l.destroy_qp) && find(handle, "rdma_set_option", &l.set_option) &&
+                   find(handle, "rdma_get_cm_event", &l.get_event) && find(handle, "rdma_ack_cm_event", &l.ack_event) &&
+                   find(handle, "rdma_event_str", &l.event_text);
+  if (all) return l;
+  const char* const why = ::dlerror();
+  return Status(Code::kSystemError, std::string("this RDMA device is connected by librdmacm, which cannot be used (") +
+                                        (why != nullptr ? why : kName) + "): install the package librdmacm1");
+}
+
+Result<const ManagerLibrary*> ManagerLibrary::load() {
+  static const Result<ManagerLibrary>* const library = new Result<ManagerLibrary>(open_library());
+  if (!library->is_ok()) return library->status();
+  return &library->value();
+}
+
+// What the connecting side shows: that it is the peer, and which queue pair this is.
+struct Ticket {
+  std::array<std::uint8_t, 16> token{};
+  std::uint32_t pair = 0;
+};
+
+class Manager final : public ManagedPairs {
+ public:
+  explicit Manager(const ManagerLibrary& library) : library_(library) {}
+  ~Manager() override;
+  Status open();
+  Status listen(Conduit& conduit, Greeting* own) override;
+  Status connect(Conduit& conduit, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
+                 const Handshake& handshake) override;
+
+ private:
+  Status connect_one(Conduit& conduit, std::size_t pair, const Port& to, const Greeting& peer,
+                     const Handshake& handshake);
+  Status accept_all(Conduit& conduit, const Handshake& handshake);
+  // True if it was the peer who asked.
+  Result<bool> accept_one(Conduit& conduit, rdma_cm_event* event);
+  Status make_pair(Conduit& conduit, std::size_t pair, rdma_cm_id* id);
+  // Waits for the next event; whoever gets it acknowledges it.
+  Result<rdma_cm_event*> next_event(const Handshake& handshake);
+  // Waits for one event of `id`.
+  Status expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Handshake& handshake);
+  static Result<net::Address> address_of(const Port& port, std::uint16_t number);
+  static Status failed(const std::string& what) { return Status::system("RDMA connection manager: " + what, errno); }
+
+  const ManagerLibrary& library_;
+  rdma_event_channel* channel_ = nullptr;
+  std::vector<rdma_cm_id*> listeners_;
+  std::vector<rdma_cm_id*> ids_;  // with a queue pair each, once made
+  std::array<std::uint8_t, 16> token_{};
+};
+
+Status Manager::open() {
+  channel_ = library_.create_event_channel();
+  if (channel_ == nullptr) return failed("event channel");
+  const int flags = ::fcntl(channel_->fd, F_GETFL);
+  if (flags < 0 || ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0) return failed("event channel");
+  return {};
+}
+
+Manager::~Manager() {
+  for (rdma_cm_id* id : ids_) {
+    if (id->qp != nullptr) {
+      (void)library_.disconnect(id);
+      library_.destroy_qp(id);
+    }
+    (void)library_.destroy_id(id);
+  }
+  for (rdma_cm_id* id : listeners_) (void)library_.destroy_id(id);
+  if (channel_ != nullptr) library_.destroy_event_channel(channel_);
+}
+
+Result<net::Address> Manager::address_of(const Port& port, std::uint16_t number) {
+  if (port.address.empty()) {
+    return Status(Code::kSystemError, "RDMA device " + port.device + " port " + std::to_string(port.port) +
+                                          " has no IP address, which its connections need");
+  }
+  const bool ipv6 = port.address.find(':') != std::string::npos;
+  return net::parse_address((ipv6 ? "[" + port.address + "]:" : port.address + ":") + std::to_string(number));
+}
+
+Status Manager::listen(Conduit& conduit, Greeting* own) {
+  if (Status s = net::random_bytes(token_.data(), token_.size()); !s.is_ok()) return s;
+  own->token = token_;
+  for (std::size_t r = 0; r < conduit.rails().size(); ++r) {
+    auto address = address_of(conduit.rails()[r].device->port(), 0);
+    if (!address.is_ok()) return address.status();
+    rdma_cm_id* id = nullptr;
+    if (library_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("creating an identifier");
+    listeners_.push_back(id);
+    if (library_.bind_addr(id, const_cast<sockaddr*>(address->get())) != 0)
+      return failed("binding to " + address->text());
+    if (library_.listen(id, kBacklog) != 0) return failed("listening on " + address->text());
+    own->rail[r].manager_port = ntohs(library_.get_src_port(id));
+  }
+  return {};
+}
+
+Result<rdma_cm_event*> Manager::next_event(const Handshake& handshake) {
+  for (;;) {
+    rdma_cm_event* event = nullptr;
+    if (library_.get_event(channel_, &event) == 0) return event;
+    if (errno != EAGAIN && errno != EINTR) return failed("waiting for events");
+    if (Status s = handshake.pause(channel_->fd, POLLIN); !s.is_ok()) return s;
+  }
+}
+
+Status Manager::expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Handshake& handshake) {
+  auto event = next_event(handshake);
+  if (!event.is_ok()) return event.status();
+  const bool right = (*event)->id == id && (*event)->event == wanted;
+  const int status = (*event)->status;
+  const std::string name = library_.event_text((*event)->event);
+  library_.ack_event(*event);
+  if (right) return {};
+  return Status::remote("RDMA connection manager: " + name + " (" + std::to_string(status) + ") instead of " +
+                        library_.event_text(wanted));
+}
+
+Status Manager::make_pair(Conduit& conduit, std::size_t pair, rdma_cm_id* id) {
+  Device& device = *conduit.rails()[conduit.rail_of(pair)].device;
+  if (id->verbs != device.context()) {
+    return Status::internal("RDMA connection manager: the route leaves by another device than " + device.name());
+  }
+  for (const std::uint32_t inline_bytes : kInlineBytes) {
+    ibv_qp_init_attr attributes = conduit.pairs()[pair].attributes();
+    attributes.cap.max_inline_data = inline_bytes;
+    if (library_.create_qp(id, device.domain(), &attributes) != 0) continue;
+    return conduit.pairs()[pair].adopt(id->qp, attributes.cap.max_inline_data);
+  }
+  const int error = errno;
+  const Status why = Status::system("queue pair on " + device.name(), error);
+  return Status(why.code(), why.message() + locked_memory_hint(error));
+}
+
+Status Manager::connect_one(Conduit& conduit, std::size_t pair, const Port& to, const Greeting& peer,
+                            const Handshake& handshake) {
+  const std::size_t rail = conduit.rail_of(pair);
+  auto source = address_of(conduit.rails()[rail].device->port(), 0);
+  auto target = address_of(to, peer.rail[rail].manager_port);
+  if (!source.is_ok()) return source.status();
+  if (!target.is_ok()) return target.status();
+  rdma_cm_id* id = nullptr;
+  if (library_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("creating an identifier");
+  ids_.push_back(id);
+  if (std::uint8_t tos = conduit.pairs()[pair].traffic_class(); tos != 0) {
+    (void)library_.set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos);
+  }
+  if (library_.resolve_addr(id, const_cast<sockaddr*>(source->get()), const_cast<sockaddr*>(target->get()),
+                            kResolveMs) != 0) {
+    return failed("resolving " + target->text());
+  }
+  if (Status s = expect(id, RDMA_CM_EVENT_ADDR_RESOLVED, handshake); !s.is_ok()) return s;
+  if (library_.resolve_route(id, kResolveMs) != 0) return failed("route to " + target->text());
+  if (Status s = expect(id, RDMA_CM_EVENT_ROUTE_RESOLVED, handshake); !s.is_ok()) return s;
+  if (Status s = make_pair(conduit, pair, id); !s.is_ok()) return s;
+  const Ticket ticket{peer.token, static_cast<std::uint32_t>(pair)};
+  rdma_conn_param parameters{};
+  parameters.private_data = &ticket;
+  parameters.private_data_len = sizeof ticket;
+  parameters.responder_resources = parameters.initiator_depth = 1;
+  parameters.retry_count = parameters.rnr_retry_count = 7;
+  if (library_.connect(id, &parameters) != 0) return failed("connecting to " + target->text());
+  return expect(id, RDMA_CM_EVENT_ESTABLISHED, handshake).with_context("connecting to " + target->text());
+}
+
+Result<bool> Manager::accept_one(Conduit& conduit, rdma_cm_event* event) {
+  Ticket ticket;
+  const auto& request = event->param.conn;
+  if (request.private_data == nullptr || request.private_data_len < sizeof ticket) return false;
+  std::memcpy(&ticket, request.private_data, sizeof ticket);
+  if (ticket.token != token_ || ticket.pair >= conduit.pairs().size()) return false;
+  ids_.push_back(event->id);
+  if (Status s = make_pair(conduit, ticket.pair, event->id); !s.is_ok()) return s;
+  rdma_conn_param parameters{};
+  parameters.responder_resources = parameters.initiator_depth = 1;
+  parameters.rnr_retry_count = 7;
+  if (library_.accept(event->id, &parameters) != 0) return failed("accepting");
+  return true;
+}
+
+Status Manager::accept_all(Conduit& conduit, const Handshake& handshake) {
+  for (std::size_t established = 0; established < conduit.pairs().size();) {
+    auto event = next_event(handshake);
+    if (!event.is_ok()) return event.status();
+    const rdma_cm_event_type type = (*event)->event;
+    Status status;
+    if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      auto accepted = accept_one(conduit, *event);
+      status = accepted.status();
+      if (accepted.is_ok() && !*accepted) {
+        rdma_cm_id* const stranger = (*event)->id;
+        (void)library_.reject(stranger, nullptr, 0);
+        library_.ack_event(*event);
+        (void)library_.destroy_id(stranger);
+        continue;
+      }
+    } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
+      ++established;
+    } else {
+      status = Status::remote(std::string("RDMA connection manager: ") + library_.event_text(type));
+    }
+    library_.ack_event(*event);
+    if (!status.is_ok()) return status;
+  }
+  return {};
+}
+
+// iWARP lets the connecting side speak first (RFC 5044, 7.1.2): the other waits until it has been greeted.
+Status Manager::connect(Conduit& conduit, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
+                        const Handshake& handshake) {
+  if (!lower) {
+    for (std::size_t pair = 0; pair < conduit.pairs().size(); ++pair) {
+      const Port& to = peer_ports[conduit.rail_of(pair)];
+      if (Status s = connect_one(conduit, pair, to, peer, handshake); !s.is_ok()) return s;
+    }
+    conduit.greet();
+    return conduit.status();
+  }
+  if (Status s = accept_all(conduit, handshake); !s.is_ok()) return s;
+  while (conduit.credits_heard() < conduit.pairs().size()) {
+    conduit.poll();
+    if (!conduit.status().is_ok()) return conduit.status();
+    if (Status s = handshake.pause(-1, 0); !s.is_ok()) return s;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ibv_context*> manager_context(const std::string& device) {
+  auto library = ManagerLibrary::load();
+  if (!library.is_ok()) return library.status();
+  auto verbs = Library::load();
+  if (!verbs.is_ok()) return verbs.status();
+  int count = 0;
+  ibv_context** const list = (*library)->get_devices(&count);
+  if (list == nullptr) return Status::system("opening RDMA devices through librdmacm", errno);
+  ibv_context* context = nullptr;
+  for (int i = 0; i < count; ++i) {
+    if (device == (*verbs)->get_device_name(list[i]->device)) context = list[i];
+  }
+  // Frees the list alone: contexts stay open.
+  (*library)->free_devices(list);
+  if (context == nullptr) return Status(Code::kSystemError, "librdmacm does not know RDMA device " + device);
+  return context;
+}
+
+Result<std::unique_ptr<ManagedPairs>> ManagedPairs::create() {
+  auto library = ManagerLibrary::load();
+  if (!library.is_ok()) return library.status();
+  auto manager = std::make_unique<Manager>(**library);
+  if (Status s = manager->open(); !s.is_ok()) return s;
+  return std::unique_ptr<ManagedPairs>(std::move(manager));
+}
+
+}  // namespace tutti::transport::verbs

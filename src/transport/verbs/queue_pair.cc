@@ -1,0 +1,316 @@
+#include "transport/verbs/queue_pair.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "net/auth.h"
+
+namespace tutti::transport::verbs {
+namespace {
+
+// Asked for in turn until the device agrees: a work request grows with it.
+constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
+constexpr std::uint8_t kHopLimit = 64;
+// 0.64 ms (InfiniBand specification 9.7.5.2.8): receives run out only by a peer that breaks the rules.
+constexpr std::uint8_t kReceiverNotReadyTimer = 12;
+constexpr std::uint8_t kReceiverNotReadyForEver = 7;
+// Packet sequence numbers have 24 bits.
+constexpr std::uint32_t kPacketMask = 0xffffff;
+
+ibv_mtu mtu_of(int bytes) {
+  if (bytes >= 4096) return IBV_MTU_4096;
+  if (bytes >= 2048) return IBV_MTU_2048;
+  if (bytes >= 1024) return IBV_MTU_1024;
+  return bytes >= 512 ? IBV_MTU_512 : IBV_MTU_256;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Completions>> Completions::create(Device& device, int queue_pairs) {
+  const Library& library = device.library();
+  std::unique_ptr<Completions> made(new Completions(device));
+  made->channel_ = {library.create_comp_channel(device.context()), library.destroy_comp_channel};
+  if (made->channel_.get() == nullptr) return Status::system("completion channel on " + device.name(), errno);
+  const int flags = ::fcntl(made->fd(), F_GETFL);
+  if (flags < 0 || ::fcntl(made->fd(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return Status::system("completion channel on " + device.name(), errno);
+  }
+  // A send completes at most once per work request, a receive once.
+  const int entries = queue_pairs * static_cast<int>(QueuePair::kDepth + kReceives);
+  made->queue_ = {library.create_cq(device.context(), entries, nullptr, made->channel_.get(), 0), library.destroy_cq};
+  if (made->queue_.get() == nullptr) {
+    const int error = errno;
+    const Status why = Status::system("completion queue on " + device.name(), error);
+    return Status(why.code(), why.message() + locked_memory_hint(error));
+  }
+  return made;
+}
+
+void Completions::arm() {
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  unsigned taken = 0;
+  while (device_.library().get_cq_event(channel_.get(), &queue, &context) == 0) ++taken;
+  if (taken > 0) device_.library().ack_cq_events(queue_.get(), taken);
+  (void)ibv_req_notify_cq(queue_.get(), 0);
+}
+
+ibv_qp_init_attr QueuePair::attributes() const {
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = wanted.recv_cq = completions_->queue();
+  wanted.cap.max_send_wr = kDepth;
+  wanted.cap.max_recv_wr = kReceives;
+  wanted.cap.max_send_sge = 2;
+  wanted.cap.max_recv_sge = 1;
+  wanted.cap.max_inline_data = kInlineBytes[0];
+  wanted.qp_type = IBV_QPT_RC;
+  return wanted;
+}
+
+Status QueuePair::create() {
+  const Library& library = device().library();
+  int error = 0;
+  for (const std::uint32_t inline_bytes : kInlineBytes) {
+    ibv_qp_init_attr wanted = attributes();
+    wanted.cap.max_inline_data = inline_bytes;
+    own_ = {library.create_qp(device().domain(), &wanted), library.destroy_qp};
+    if (own_.get() != nullptr) {
+      max_inline_ = wanted.cap.max_inline_data;
+      break;
+    }
+    error = errno;
+  }
+  if (own_.get() == nullptr) {
+    const Status why = Status::system("queue pair on " + device().name(), error);
+    return Status(why.code(), why.message() + locked_memory_hint(error));
+  }
+  pair_ = own_.get();
+  if (Status s = net::random_bytes(&first_packet_, sizeof first_packet_); !s.is_ok()) {
+    return s;
+  }
+  first_packet_ &= kPacketMask;
+  auto pkey = pkey_index();
+  if (!pkey.is_ok()) return pkey.status();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.pkey_index = *pkey;
+  attributes.port_num = static_cast<std::uint8_t>(device().port().port);
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  error = library.modify_qp(pair_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  if (error != 0) return Status::system("initialising a queue pair on " + device().name(), error);
+  return {};
+}
+
+Result<std::uint16_t> QueuePair::pkey_index() const {
+  if (options_->pkey < 0) return std::uint16_t{0};
+  const Device& d = device();
+  ibv_port_attr port{};
+  if (const int error = d.library().port_attributes(d.context(), static_cast<std::uint8_t>(d.port().port), &port)) {
+    return Status::system("querying " + d.name(), error);
+  }
+  for (int i = 0; i < port.pkey_tbl_len; ++i) {
+    __be16 pkey = 0;
+    if (d.library().query_pkey(d.context(), static_cast<std::uint8_t>(d.port().port), i, &pkey) != 0) continue;
+    // The top bit only tells full from limited membership.
+    if ((ntohs(pkey) & 0x7fff) == (options_->pkey & 0x7fff)) return static_cast<std::uint16_t>(i);
+  }
+  return Status::invalid_usage("TUTTI_VERBS: " + d.name() + " is not in partition " + std::to_string(options_->pkey));
+}
+
+Endpoint QueuePair::endpoint() const {
+  const Port& port = device().port();
+  const int mtu_bytes = options_->mtu_bytes > 0 ? std::min(options_->mtu_bytes, port.mtu_bytes) : port.mtu_bytes;
+  return {pair_->qp_num, first_packet_, port.lid, static_cast<std::uint16_t>(mtu_bytes), port.gid};
+}
+
+Status QueuePair::connect(const Endpoint& peer) {
+  if (const int error = post_receives(true)) return Status::system("posting receives on " + device().name(), error);
+  return move_to_ready(peer);
+}
+
+Status QueuePair::move_to_ready(const Endpoint& peer) {
+  const Port& port = device().port();
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_RTR;
+  a.path_mtu = mtu_of(std::min<int>(endpoint().mtu_bytes, peer.mtu_bytes));
+  a.dest_qp_num = peer.number;
+  a.rq_psn = peer.first_packet;
+  a.max_dest_rd_atomic = 1;
+  a.min_rnr_timer = kReceiverNotReadyTimer;
+  a.ah_attr.port_num = static_cast<std::uint8_t>(port.port);
+  a.ah_attr.sl = static_cast<std::uint8_t>(options_->service_level);
+  a.ah_attr.dlid = peer.lid;
+  // Within one InfiniBand subnet the local identifier is enough; everything else has a global route header.
+  const bool one_subnet = std::equal(port.gid.begin(), port.gid.begin() + 8, peer.gid.begin());
+  if (port.fabric != Fabric::kInfiniband || !one_subnet || peer.lid == 0) {
+    a.ah_attr.is_global = 1;
+    std::memcpy(a.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
+    a.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port.gid_index);
+    a.ah_attr.grh.hop_limit = kHopLimit;
+    a.ah_attr.grh.traffic_class = static_cast<std::uint8_t>(options_->traffic_class);
+  }
+  const Library& library = device().library();
+  int error = library.modify_qp(pair_, &a,
+                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (error != 0) {
+    return Status::system("connecting a queue pair on " + device().name() + " with GID index " +
+                              std::to_string(port.gid_index) + device().remark(),
+                          error);
+  }
+  a = {};
+  a.qp_state = IBV_QPS_RTS;
+  a.timeout = static_cast<std::uint8_t>(options_->timeout);
+  a.retry_cnt = static_cast<std::uint8_t>(options_->retries);
+  a.rnr_retry = kReceiverNotReadyForEver;
+  a.sq_psn = first_packet_;
+  a.max_rd_atomic = 1;
+  error = library.modify_qp(
+      pair_, &a,
+      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (error != 0) return Status::system("starting a queue pair on " + device().name(), error);
+  return {};
+}
+
+Status QueuePair::adopt(ibv_qp* pair, std::uint32_t max_inline) {
+  pair_ = pair;
+  max_inline_ = max_inline;
+  if (const int error = post_receives(true)) return Status::system("posting receives on " + device().name(), error);
+  return {};
+}
+
+int QueuePair::post(const Write* first, const Write& last, std::uint32_t word, WorkId id) {
+  std::array<ibv_send_wr, 3> requests{};
+  std::array<ibv_sge, 5> pieces{};
+  std::size_t count = 0;
+  std::size_t used = 0;
+  const auto add = [&](const Write& write, ibv_wr_opcode opcode) -> ibv_send_wr& {
+    ibv_send_wr& request = requests[count++];
+    request.sg_list = &pieces[used];
+    request.num_sge = static_cast<int>(write.pieces.size());
+    std::size_t bytes = 0;
+    for (const Piece& piece : write.pieces) {
+      pieces[used++] = {reinterpret_cast<std::uintptr_t>(piece.address), piece.bytes, piece.key};
+      bytes += piece.bytes;
+    }
+    request.opcode = opcode;
+    if (bytes > 0 && is_inline(bytes) && write.pieces.size() == 1) request.send_flags |= IBV_SEND_INLINE;
+    request.wr.rdma.remote_addr = write.address;
+    request.wr.rdma.rkey = write.key;
+    return request;
+  };
+  if (first != nullptr) add(*first, IBV_WR_RDMA_WRITE);
+  if (!announces_by_send()) {
+    add(last, IBV_WR_RDMA_WRITE_WITH_IMM).imm_data = htonl(word);
+  } else {
+    if (!last.pieces.empty()) add(last, IBV_WR_RDMA_WRITE);
+    std::uint32_t& outgoing = place_.outgoing[next_outgoing_++ % kReceives];
+    outgoing = htonl(word);
+    const Piece piece{&outgoing, sizeof outgoing, place_.outgoing_key};
+    add({std::span(&piece, 1), 0, 0}, IBV_WR_SEND);
+  }
+  for (std::size_t i = 0; i + 1 < count; ++i) requests[i].next = &requests[i + 1];
+  posted_ += static_cast<std::uint32_t>(count);
+  id.pair = place_.index;
+  id.posted = posted_;
+  ibv_send_wr& end = requests[count - 1];
+  if (id.kind != WorkId::kPlain || posted_ - signalled_ >= kSignalEvery || !is_inline(sizeof(std::uint32_t))) {
+    end.send_flags |= IBV_SEND_SIGNALED;
+    signalled_ = posted_;
+  }
+  end.wr_id = id.pack();
+  // An error completion has the id of its own request.
+  for (std::size_t i = 0; i + 1 < count; ++i)
+    requests[i].wr_id = WorkId{WorkId::kPlain, place_.index, 0, posted_}.pack();
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(pair_, requests.data(), &bad);
+}
+
+int QueuePair::post_marker(std::uint64_t address, std::uint32_t key) {
+  if (signalled_ == posted_) return 0;
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.remote_addr = address;
+  request.wr.rdma.rkey = key;
+  request.wr_id = WorkId{WorkId::kPlain, place_.index, 0, ++posted_}.pack();
+  signalled_ = posted_;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(pair_, &request, &bad);
+}
+
+std::uint32_t QueuePair::received(const ibv_wc& completion, std::uint16_t receive) {
+  spent_[spent_count_++] = receive;
+  if ((completion.wc_flags & IBV_WC_WITH_IMM) != 0) return ntohl(completion.imm_data);
+  return ntohl(place_.received[receive]);
+}
+
+int QueuePair::post_receives(bool all) {
+  if (all) {
+    for (spent_count_ = 0; spent_count_ < kReceives; ++spent_count_) {
+      spent_[spent_count_] = static_cast<std::uint16_t>(spent_count_);
+    }
+  }
+  if (spent_count_ < kReceiveBatch) return 0;
+  std::array<ibv_recv_wr, kReceives> requests{};
+  std::array<ibv_sge, kReceives> pieces{};
+  for (std::uint32_t i = 0; i < spent_count_; ++i) {
+    requests[i].wr_id = WorkId{WorkId::kReceive, place_.index, spent_[i], 0}.pack();
+    if (announces_by_send()) {
+      pieces[i] = {reinterpret_cast<std::uintptr_t>(&place_.received[spent_[i]]), sizeof(std::uint32_t),
+                   place_.received_key};
+      requests[i].sg_list = &pieces[i];
+      requests[i].num_sge = 1;
+    }
+    requests[i].next = i + 1 < spent_count_ ? &requests[i + 1] : nullptr;
+  }
+  spent_count_ = 0;
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(pair_, requests.data(), &bad);
+}
+
+void QueuePair::destroy() {
+  own_.reset();
+  pair_ = nullptr;
+}
+
+void QueuePair::force_error() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  if (pair_ != nullptr) (void)device().library().modify_qp(pair_, &attributes, IBV_QP_STATE);
+}
+
+Status completion_error(const ibv_wc& completion, const Device& device, int peer) {
+  const char* hint = "";
+  Code code = Code::kSystemError;
+  switch (completion.status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      hint = ": the peer does not answer";
+      code = Code::kRemoteError;
+      break;
+    case IBV_WC_WR_FLUSH_ERR:
+      hint = ": the connection has ended";
+      code = Code::kRemoteError;
+      break;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_INV_RD_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+    case IBV_WC_REM_ABORT_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR: code = Code::kRemoteError; break;
+    default: break;
+  }
+  std::string vendor(16, '\0');
+  vendor.resize(static_cast<std::size_t>(std::snprintf(vendor.data(), vendor.size(), "0x%x", completion.vendor_err)));
+  return Status(code, "rank " + std::to_string(peer) +
+                          ": verbs: " + device.library().wc_status_text(completion.status) + " (status " +
+                          std::to_string(completion.status) + ", vendor error " + vendor + ") on " + device.name() +
+                          device.remark() + hint);
+}
+
+}  // namespace tutti::transport::verbs

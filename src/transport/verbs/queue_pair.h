@@ -1,0 +1,156 @@
+// Completion queues and reliable connected queue pairs: posting, and what completions say.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "transport/verbs/device.h"
+#include "transport/verbs/options.h"
+#include "transport/verbs/wire.h"
+
+namespace tutti::transport::verbs {
+
+// A completion queue with the channel that wakes a sleeper.
+class Completions {
+ public:
+  // Room for the queue pairs of one link on this device.
+  static Result<std::unique_ptr<Completions>> create(Device& device, int queue_pairs);
+
+  [[nodiscard]] ibv_cq* queue() const { return queue_.get(); }
+  // Readable after arm() once something completes. Non-blocking.
+  [[nodiscard]] int fd() const { return channel_->fd; }
+  // Takes what has been signalled and asks for the next. What completed before is to be polled for afterwards.
+  void arm();
+  [[nodiscard]] Device& device() const { return device_; }
+
+ private:
+  explicit Completions(Device& device) : device_(device) {}
+  Device& device_;
+  Owned<ibv_comp_channel> channel_;
+  Owned<ibv_cq> queue_;
+};
+
+// What a work request's id says when it completes.
+struct WorkId {
+  enum Kind : std::uint8_t { kPlain, kSlot, kOfferLine, kReceive };
+  Kind kind = kPlain;
+  std::uint8_t pair = 0;     // index of the queue pair in its link
+  std::uint16_t index = 0;   // of the outbox's slot or offer line that is free again, or of the receive
+  std::uint32_t posted = 0;  // sends posted on the queue pair up to this one, modulo 2^32
+
+  [[nodiscard]] std::uint64_t pack() const {
+    return std::uint64_t{kind} << 56 | std::uint64_t{pair} << 48 | std::uint64_t{index} << 32 | posted;
+  }
+  static WorkId unpack(std::uint64_t id) {
+    return {static_cast<Kind>(id >> 56), static_cast<std::uint8_t>(id >> 48), static_cast<std::uint16_t>(id >> 32),
+            static_cast<std::uint32_t>(id)};
+  }
+};
+
+// Bytes here and where they go.
+struct Piece {
+  const void* address = nullptr;
+  std::uint32_t bytes = 0;
+  std::uint32_t key = 0;
+};
+
+// The endpoint of one queue pair, as the peer must know it.
+struct Endpoint {
+  std::uint32_t number = 0;
+  std::uint32_t first_packet = 0;
+  std::uint16_t lid = 0;
+  std::uint16_t mtu_bytes = 0;
+  std::array<std::uint8_t, 16> gid{};
+};
+
+class QueuePair {
+ public:
+  // `index` in its link. The inbox's announcements of this index, at `received`, are where iWARP's sends arrive;
+  // `outgoing` where they leave from; with keys of the device. Receives are posted when it is connected.
+  struct Place {
+    std::uint8_t index = 0;
+    std::span<std::uint32_t, kReceives> received;
+    std::uint32_t received_key = 0;
+    std::span<std::uint32_t, kReceives> outgoing;
+    std::uint32_t outgoing_key = 0;
+  };
+  QueuePair(Completions& completions, const Options& options, const Place& place)
+      : completions_(&completions), options_(&options), place_(place) {}
+
+  // -- connecting by exchange
+  Status create();
+  [[nodiscard]] Endpoint endpoint() const;
+  Status connect(const Endpoint& peer);
+  // -- connecting through librdmacm, which owns and connects `pair`: posts the receives.
+  ibv_qp_init_attr attributes() const;
+  Status adopt(ibv_qp* pair, std::uint32_t max_inline);
+  [[nodiscard]] std::uint8_t traffic_class() const { return static_cast<std::uint8_t>(options_->traffic_class); }
+
+  // -- sending. REQUIRES: room() >= 3.
+  // Work requests that may still be posted.
+  [[nodiscard]] std::uint32_t room() const { return depth_ - (posted_ - completed_); }
+  [[nodiscard]] bool idle() const { return posted_ == completed_; }
+  // Whether so many bytes travel within the work request, so that their memory is free at once.
+  [[nodiscard]] bool is_inline(std::size_t bytes) const { return bytes <= max_inline_; }
+
+  // Up to two writes, the second of which announces `word`. The last completes with `id` if that names something to
+  // free, and otherwise now and then. 0 or an errno.
+  struct Write {
+    std::span<const Piece> pieces;  // at most two; none: nothing but the announcement
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+  };
+  int post(const Write* first, const Write& last, std::uint32_t word, WorkId id);
+  // A write of nothing, to where the peer lets this rank write, that completes when all before it has arrived.
+  int post_marker(std::uint64_t address, std::uint32_t key);
+  void completed(const WorkId& id) { completed_ = id.posted; }
+
+  // -- receiving
+  // The word that a completed receive has brought; the receive is posted again, sooner or later.
+  std::uint32_t received(const ibv_wc& completion, std::uint16_t receive);
+  // 0 or an errno.
+  int post_receives(bool all);
+
+  // Everything under way ends with an error, here and for the peer, and the device touches no memory for it any more.
+  void destroy();
+  // For tests: as if the device had found a fault.
+  void force_error();
+
+  // Of the send queue.
+  static constexpr std::uint32_t kDepth = 128;
+
+ private:
+  static constexpr std::uint32_t kSignalEvery = 16;
+  Status move_to_ready(const Endpoint& peer);
+  [[nodiscard]] Result<std::uint16_t> pkey_index() const;
+  [[nodiscard]] Device& device() const { return completions_->device(); }
+  [[nodiscard]] bool announces_by_send() const { return device().port().fabric == Fabric::kIwarp; }
+
+  Completions* completions_;
+  const Options* options_;
+  Place place_;
+  Owned<ibv_qp> own_;  // empty if librdmacm has it
+  ibv_qp* pair_ = nullptr;
+  std::uint32_t max_inline_ = 0;
+  std::uint32_t depth_ = kDepth;
+  std::uint32_t first_packet_ = 0;
+  std::uint32_t posted_ = 0;
+  std::uint32_t completed_ = 0;
+  std::uint32_t signalled_ = 0;  // posted_ when last a completion was asked for
+  std::uint32_t next_outgoing_ = 0;
+  std::array<std::uint16_t, kReceives> spent_{};  // receives to be posted again
+  std::uint32_t spent_count_ = 0;
+};
+
+// An error completion, in words: "transport retry counter exceeded (IBV_WC status 12, vendor error 0x81) on rxe0 port
+// 1".
+Status completion_error(const ibv_wc& completion, const Device& device, int peer);
+
+}  // namespace tutti::transport::verbs

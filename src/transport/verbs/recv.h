@@ -1,0 +1,48 @@
+// The receiving lane of the verbs transport.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/transport.h"
+#include "transport/verbs/conduit.h"
+#include "transport/verbs/registration.h"
+
+namespace tutti::transport::verbs {
+
+// Shorter places are not worth the message that offers them.
+inline constexpr std::size_t kOfferBytes = 16 * 1024;
+
+class VerbsRecv final : public RecvLane {
+ public:
+  VerbsRecv(Conduit& conduit, RegistrationCache& cache, const LaneTraits& traits) : conduit_(conduit), cache_(cache) {
+    traits_ = traits;
+  }
+
+  View peek(std::size_t want) override;
+  void consume(std::size_t n) override;
+  // A view is the slot itself or already the destination: a copy from there is all there is to save.
+  std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
+  void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
+  Status status() override { return conduit_.check(); }
+
+ private:
+  struct Place {
+    std::uint64_t position = 0;
+    std::uint64_t bytes = 0;
+    std::byte* address = nullptr;
+  };
+  // Where the placed message at the head lies; null if that was never offered.
+  [[nodiscard]] const std::byte* find_place(std::size_t length);
+
+  Conduit& conduit_;
+  RegistrationCache& cache_;
+  std::size_t used_ = 0;  // bytes of the message at the head that are consumed
+  std::array<Place, kOffers> places_{};
+  std::uint32_t places_begin_ = 0;
+  std::uint32_t places_end_ = 0;
+  Status broken_;
+};
+
+}  // namespace tutti::transport::verbs

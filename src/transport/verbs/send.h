@@ -1,0 +1,48 @@
+// The sending lane of the verbs transport.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/transport.h"
+#include "transport/verbs/conduit.h"
+#include "transport/verbs/registration.h"
+
+namespace tutti::transport::verbs {
+
+// From this size on the device reads user memory itself, where it can be registered; below, a copy costs less than
+// keeping track of it.
+inline constexpr std::size_t kLendBytes = 16 * 1024;
+// Shorter pieces go through a slot even where the receiver has offered their place: that is one work request less.
+inline constexpr std::size_t kPlaceBytes = 8 * 1024;
+// The longest message to an offered place: long enough for the device, short enough that the receiver begins early.
+inline constexpr std::size_t kPlacedMessageBytes = 256 * 1024;
+
+class VerbsSend final : public SendLane {
+ public:
+  VerbsSend(Conduit& conduit, RegistrationCache& cache, const LaneTraits& traits) : conduit_(conduit), cache_(cache) {
+    traits_ = traits;
+  }
+
+  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override;
+  std::span<std::byte> reserve(std::size_t n) override;
+  void commit(const Fingerprint& print, std::size_t n) override;
+  std::uint64_t completed() override;
+  void progress() override { conduit_.poll(); }
+  Status status() override { return conduit_.check(); }
+
+ private:
+  void sent(std::size_t n, bool lent);
+
+  Conduit& conduit_;
+  RegistrationCache& cache_;
+  // Messages from user memory, by outbox slot: where they begin in the stream.
+  std::array<std::uint64_t, kSlots> lent_begin_{};
+  std::array<bool, kSlots> lent_{};
+  std::uint32_t lent_count_ = 0;
+  std::uint32_t oldest_ = 0;  // no message before this one is lent
+};
+
+}  // namespace tutti::transport::verbs
