@@ -91,9 +91,11 @@ void print_port(const verbs::Finding& finding, const verbs::Reason& reason) {
   const verbs::Port& port = finding.port;
   std::printf("  %s:%d", port.device.c_str(), port.port);
   if (!finding.state.empty()) {
-    std::printf("  %s, %s, %s, MTU %d of %d\n    %s, %s", name_of(port.fabric), finding.state.c_str(),
+    std::printf("  %s, %s, %s, MTU %d of %d\n    %s%s", name_of(port.fabric), finding.state.c_str(),
                 rate_text(port.gbits).c_str(), port.mtu_bytes, finding.max_mtu_bytes, node_text(port.numa_node).c_str(),
-                port.near ? "near this process" : "far from this process");
+                port.numa_node < 0 ? ""
+                : port.near        ? ", near this process"
+                                   : ", far from this process");
     if (port.fabric == verbs::Fabric::kInfiniband) std::printf(", LID %d", port.lid);
   }
   if (!port.gid_type.empty()) {

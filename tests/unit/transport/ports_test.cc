@@ -242,7 +242,7 @@ TEST_CASE("ports: the best kind is chosen, near before far, fast before slow, th
           "0 place unknown, one of the fastest\n"
           "2 place unknown, one of the fastest\n"
           "-1 not usable: the port is down\n"
-          "-1 of iWARP, the fastest port (far:1) of RoCE\n");
+          "-1 iWARP, while the fastest port, far:1, is RoCE\n");
   // Of unknown rates, too.
   REQUIRE(names_of(choose_among({make_finding("b", 0, true), make_finding("a", 0, true)}, options)) == "a:1 b:1");
   std::vector<Finding> many;
