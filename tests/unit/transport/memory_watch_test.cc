@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/unique_fd.h"
 #include "registration_fakes.h"
-#include "sanitizers.h"
 #include "transport/verbs/change_log.h"
 
 using namespace tutti;

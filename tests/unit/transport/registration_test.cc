@@ -158,6 +158,17 @@ TEST_CASE("while changes are under way nothing registered is used") {
   CHECK(rig.cache.registrar.registered == 1);
 }
 
+TEST_CASE("everything is registered anew after it has been cleared") {
+  Rig rig;
+  (void)rig.cache.next(page(0), kPage);
+  rig.watch.report(page(0), kPage);
+  (void)rig.cache.find(page(4), kPage);
+  rig.cache->clear();
+  CHECK(rig.cache.registrar.live() == 0);
+  CHECK(rig.cache->registered_bytes() == 0);
+  CHECK(rig.cache.registrar.is_live(rig.cache.next(page(4), kPage)));
+}
+
 TEST_CASE("without a watch nothing but regions is registered") {
   Cache cache(nullptr);
   Pages memory(1);
