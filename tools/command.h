@@ -18,5 +18,6 @@ using Run = std::function<int()>;
 Run add_verify(CLI::App& app, CLI::App** chosen);
 Run add_schedule(CLI::App& app, CLI::App** chosen);
 Run add_topo(CLI::App& app, CLI::App** chosen);
+Run add_doctor(CLI::App& app, CLI::App** chosen);
 
 }  // namespace tutti::tools

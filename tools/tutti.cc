@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   CLI::App app("tutti: collective communication between the ranks of a job", "tutti");
   app.require_subcommand(0, 1);  // none is reported below, after unknown flags
   std::vector<std::pair<CLI::App*, Run>> commands;
-  for (const auto add : {add_verify, add_schedule, add_topo}) {
+  for (const auto add : {add_verify, add_schedule, add_topo, add_doctor}) {
     CLI::App* command = nullptr;
     Run run = add(app, &command);
     commands.emplace_back(command, std::move(run));

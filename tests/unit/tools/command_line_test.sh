@@ -1,5 +1,5 @@
 #!/bin/bash
-# tutti topo on the machine at hand, whatever it has. Usage: command_line_test.sh TUTTI
+# tutti topo and tutti doctor on the machine at hand, whatever it has. Usage: command_line_test.sh TUTTI
 set -euo pipefail
 tutti=$1
 failed=0
@@ -37,5 +37,15 @@ json "all(p['usable'] or p['reason'] for p in j['rdma']['ports'])"
 # Without a device, the remedy.
 if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
   json "'rdma link add' in j['rdma']['error'] or 'libibverbs-dev' in j['rdma']['error']"
+fi
+expect 2 'subcommand' doctor
+expect 2 'subcommand' doctor nonsense
+expect 2 'nonsense' doctor rdma --nonsense
+expect 0 'FAIL' doctor rdma --help
+TUTTI_VERBS=rails=x expect 2 'rails' doctor rdma
+if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
+  expect 1 '^FAIL  .*Remedy: ' doctor rdma
+  expect 1 '^[okwarn]*  *memory lock limit: ' doctor rdma
+  expect 1 '^RDMA cannot be used on this machine$' doctor rdma
 fi
 exit $failed

@@ -1,0 +1,235 @@
+#include "rdma_checks.h"
+
+#include <dlfcn.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "base/config.h"
+#include "transport/verbs/memory_watch.h"
+#include "transport/verbs/wire.h"
+
+namespace tutti::tools {
+namespace {
+
+using namespace transport::verbs;
+
+// A link's memory that is locked for one rail.
+constexpr std::uint64_t kLinkBytes = sizeof(Inbox) + sizeof(Outbox);
+// With less than this, user memory of ordinary sizes does not fit.
+constexpr std::uint64_t kAmpleBytes = std::uint64_t{1} << 30;
+// Holds an InfiniBand packet of 4096 bytes with its headers.
+constexpr int kAmpleInterfaceMtu = 4200;
+
+std::string name_of(const Port& port) {
+  return port.device + ":" + std::to_string(port.port);
+}
+
+bool is_usable_roce(const Finding& finding) {
+  return finding.trouble.empty() && finding.port.fabric == Fabric::kRoce;
+}
+
+std::string size_text(std::uint64_t bytes) {
+  char text[32];
+  const bool mib = bytes >= 1 << 20;
+  std::snprintf(text, sizeof text, "%.3g %s", static_cast<double>(bytes) / (mib ? 1 << 20 : 1 << 10),
+                mib ? "MiB" : "KiB");
+  return text;
+}
+
+// "found: do this", as find_ports() says it, in its parts.
+Check split_remedy(Verdict verdict, const std::string& what, const std::string& text) {
+  const std::size_t colon = text.find(": ");
+  if (colon == std::string::npos) return {verdict, what, text, ""};
+  return {verdict, what, text.substr(0, colon), text.substr(colon + 2)};
+}
+
+// CAP_IPC_LOCK, the kernel's number 14, among the effective capabilities. It counts only in the first user namespace,
+// which maps all ids to themselves: root of a rootless container has it in vain.
+bool may_lock_all() {
+  std::istringstream map(first_line("/proc/self/uid_map"));
+  std::uint64_t inside = 0;
+  std::uint64_t outside = 0;
+  std::uint64_t count = 0;
+  if (!(map >> inside >> outside >> count) || inside != 0 || outside != 0 || count != 0xffffffff) return false;
+  std::ifstream file("/proc/self/status");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.starts_with("CapEff:")) return ((std::strtoull(line.c_str() + 7, nullptr, 16) >> 14) & 1) != 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+Checks check_libraries() {
+  const Status verbs = check_library();
+  if (!verbs.is_ok()) return {split_remedy(Verdict::kFail, "libibverbs", verbs.message())};
+  Checks checks = {{Verdict::kOk, "libibverbs", "opened", ""}};
+  // Opened only to see whether it is there; it stays, as the transport opens it once per process, too.
+  if (::dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr) {
+    checks.push_back({Verdict::kOk, "librdmacm", "opened", ""});
+  } else {
+    checks.push_back({Verdict::kWarn, "librdmacm", "cannot be opened; iWARP and connect=cm need it",
+                      "install the package librdmacm1 (rdma-core)"});
+  }
+  return checks;
+}
+
+Checks check_devices(const Roots& roots) {
+  if (Status any = check_any_device(roots); !any.is_ok()) {
+    return {split_remedy(Verdict::kFail, "devices", any.message())};
+  }
+  Checks checks;
+  for (const std::string& device : device_names(roots)) {
+    const std::string trouble = access_trouble(roots, device);
+    checks.push_back(trouble.empty() ? Check{Verdict::kOk, "access to " + device, "granted", ""}
+                                     : split_remedy(Verdict::kWarn, "access to " + device, trouble));
+  }
+  const std::string manager = roots.dev + "/infiniband/rdma_cm";
+  if (::access(manager.c_str(), R_OK | W_OK) != 0) {
+    checks.push_back({Verdict::kWarn, "connection manager",
+                      manager + ": " + std::strerror(errno) + "; iWARP and connect=cm need it",
+                      "modprobe rdma_ucm; in a container, pass /dev/infiniband on"});
+  } else {
+    checks.push_back({Verdict::kOk, "connection manager", "granted", ""});
+  }
+  return checks;
+}
+
+Check check_port(const Finding& finding) {
+  const std::string what = "port " + name_of(finding.port);
+  if (!finding.trouble.empty()) return split_remedy(Verdict::kWarn, what, finding.trouble);
+  char rate[32] = "rate unknown";
+  if (finding.port.gbits > 0) std::snprintf(rate, sizeof rate, "%g Gb/s", finding.port.gbits);
+  return {Verdict::kOk, what, std::string(name_of(finding.port.fabric)) + ", " + finding.state + ", " + rate, ""};
+}
+
+std::optional<Check> check_gid(const Finding& finding) {
+  if (!is_usable_roce(finding)) return std::nullopt;
+  const Port& port = finding.port;
+  const std::string what = "GID of " + name_of(port);
+  const std::string found = std::to_string(port.gid_index) + ": " + port.gid_type + ", " + port.address;
+  if (port.gid_type != "RoCE v2") {
+    return Check{Verdict::kWarn, what, found + "; version 1 crosses no router, and no version 2 port hears it",
+                 "set RoCE v2 (its driver's default) and give " + (port.netdev.empty() ? "it" : port.netdev) +
+                     " an IPv4 address"};
+  }
+  if (port.address.starts_with("fe80:")) {
+    return Check{Verdict::kWarn, what, found + "; a link-local address reaches one network segment only",
+                 "ip addr add ADDRESS/BITS dev " + (port.netdev.empty() ? "INTERFACE" : port.netdev)};
+  }
+  return Check{Verdict::kOk, what, found + (port.subnet.empty() ? "" : " in " + port.subnet), ""};
+}
+
+std::optional<Check> check_mtu(const Roots& roots, const Finding& finding) {
+  if (!is_usable_roce(finding)) return std::nullopt;
+  const Port& port = finding.port;
+  const std::string what = "MTU of " + name_of(port);
+  const std::string own = first_line(roots.sys + "/class/net/" + port.netdev + "/mtu");
+  std::string found = std::to_string(port.mtu_bytes) + " bytes";
+  if (!own.empty()) found += "; that of " + port.netdev + " is " + own;
+  if (port.mtu_bytes >= finding.max_mtu_bytes || parse_integer(own, kAmpleInterfaceMtu, 1 << 20)) {
+    return Check{Verdict::kOk, what, found, ""};
+  }
+  return Check{Verdict::kWarn, what, found + "; " + std::to_string(finding.max_mtu_bytes) + " are possible",
+               "ip link set " + (port.netdev.empty() ? "INTERFACE" : port.netdev) + " mtu " +
+                   std::to_string(kAmpleInterfaceMtu) + " (or 9000) here, on the peers and on every switch between"};
+}
+
+std::optional<Check> check_losses(const Roots& roots, const Finding& finding) {
+  // Of mlx5, mlx4, irdma, bnxt_re and rxe; each has some of them.
+  constexpr std::array kCounters = {
+      "out_of_sequence",    "packet_seq_err",      "local_ack_timeout_err", "out_of_seq_request", "rcvd_seq_err",
+      "retry_exceeded_err", "completer_retry_err", "seq_err_naks_rcvd",     "tcpRetransSegs",     "to_retransmits"};
+  if (!finding.trouble.empty()) return std::nullopt;
+  const Port& port = finding.port;
+  const std::string folder =
+      roots.sys + "/class/infiniband/" + port.device + "/ports/" + std::to_string(port.port) + "/hw_counters/";
+  bool any = false;
+  std::string lost;
+  for (const char* counter : kCounters) {
+    const auto count = parse_integer(first_line(folder + counter), 0, INT64_MAX);
+    any = any || count.has_value();
+    if (count.value_or(0) == 0) continue;
+    if (!lost.empty()) lost += ", ";
+    lost += std::string(counter) + " " + std::to_string(*count);
+  }
+  const std::string what = "losses on " + name_of(port);
+  if (!any) return std::nullopt;
+  if (lost.empty()) return Check{Verdict::kOk, what, "none counted", ""};
+  return Check{Verdict::kWarn, what, "packets were lost or came out of order since the driver was loaded: " + lost,
+               "see whether they grow during a job; then configure PFC or ECN on adapters and switches (docs/rdma.md)"};
+}
+
+std::optional<Check> check_congestion_control(const Roots& roots, const Finding& finding, int traffic_class) {
+  if (!is_usable_roce(finding)) return std::nullopt;
+  const Port& port = finding.port;
+  const std::string what = "congestion control on " + name_of(port);
+  const std::string used = "packets carry DSCP " + std::to_string(traffic_class >> 2);
+  // Nvidia's driver package: notification point and reaction point, by priority.
+  std::string off;
+  bool any = false;
+  for (const char* side : {"roce_np", "roce_rp"}) {
+    const std::string folder = roots.sys + "/class/net/" + port.netdev + "/ecn/" + side + "/enable/";
+    for (const std::string& priority : names_in(folder)) {
+      any = true;
+      if (first_line(folder + priority) != "1") off += std::string(off.empty() ? "" : ", ") + side + "/" + priority;
+    }
+  }
+  if (!off.empty()) {
+    return Check{Verdict::kWarn, what, used + "; ECN is off for " + off,
+                 "echo 1 > " + roots.sys + "/class/net/" + port.netdev + "/ecn/roce_{np,rp}/enable/PRIORITY"};
+  }
+  if (any) return Check{Verdict::kOk, what, used + "; ECN is on for all priorities", ""};
+  return Check{Verdict::kOk, what, used + "; this driver tells nothing of ECN and PFC in /sys", ""};
+}
+
+Check check_locked_memory(std::optional<std::uint64_t> limit_bytes, bool privileged) {
+  const std::string what = "memory lock limit";
+  if (!limit_bytes) return {Verdict::kOk, what, "none", ""};
+  if (privileged) return {Verdict::kOk, what, size_text(*limit_bytes) + ", lifted by CAP_IPC_LOCK", ""};
+  const std::string remedy =
+      "ulimit -l unlimited, memlock in limits.conf(5), LimitMEMLOCK=infinity of a systemd service, --ulimit memlock=-1 "
+      "of a container";
+  const std::uint64_t links = *limit_bytes / kLinkBytes;
+  const std::string found = size_text(*limit_bytes) + ": room for " + std::to_string(links) + " links (" +
+                            size_text(kLinkBytes) + " each, per rail)";
+  if (links == 0) return {Verdict::kFail, what, found, remedy};
+  if (*limit_bytes < kAmpleBytes) return {Verdict::kWarn, what, found + " and little user memory", remedy};
+  return {Verdict::kOk, what, found + ", or as much user memory", ""};
+}
+
+Check check_own_locked_memory() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
+    return {Verdict::kWarn, "memory lock limit", std::string("getrlimit: ") + std::strerror(errno), ""};
+  }
+  const bool none = limit.rlim_cur == RLIM_INFINITY;
+  return check_locked_memory(none ? std::nullopt : std::optional<std::uint64_t>(limit.rlim_cur), may_lock_all());
+}
+
+Check check_registration_cache() {
+  std::string why;
+  if (MemoryWatch::instance(&why) != nullptr) {
+    return {Verdict::kOk, "registration cache", "the kernel reports changes of memory", ""};
+  }
+  return {Verdict::kWarn, "registration cache", "user memory cannot stay registered and is copied (" + why + ")",
+          "allow userfaultfd(2), or use memory from tuttiMemAlloc"};
+}
+
+Check check_dmabuf(const std::string& device) {
+  std::string why;
+  if (supports_dmabuf(device, &why)) return {Verdict::kOk, "dmabuf on " + device, "can be registered", ""};
+  return {Verdict::kOk, "dmabuf on " + device, "not supported (" + why + "): memory of GPUs goes through the host's",
+          ""};
+}
+
+}  // namespace tutti::tools

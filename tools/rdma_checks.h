@@ -1,0 +1,47 @@
+// What can keep RDMA from working, or from being fast: one look at each, with the remedy.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/verbs/devices.h"
+
+namespace tutti::tools {
+
+// kFail: verbs cannot be used.
+enum class Verdict : std::uint8_t { kOk, kWarn, kFail };
+
+struct Check {
+  Verdict verdict = Verdict::kOk;
+  std::string what;    // "memory lock limit"
+  std::string found;   // "8 MiB"
+  std::string remedy;  // empty: nothing to be done
+};
+using Checks = std::vector<Check>;
+
+// libibverbs and librdmacm.
+Checks check_libraries();
+// The kernel's files: the devices, access to them and to the connection manager.
+Checks check_devices(const transport::verbs::Roots& roots);
+// One port: its state, or what else is the matter with it.
+Check check_port(const transport::verbs::Finding& finding);
+// Only of usable RoCE ports: which GID there is. Nothing for others.
+std::optional<Check> check_gid(const transport::verbs::Finding& finding);
+// Only of usable RoCE ports: whether its interface allows the largest path MTU.
+std::optional<Check> check_mtu(const transport::verbs::Roots& roots, const transport::verbs::Finding& finding);
+// What the driver has counted of lost and repeated packets, and what can be seen of congestion control.
+std::optional<Check> check_losses(const transport::verbs::Roots& roots, const transport::verbs::Finding& finding);
+std::optional<Check> check_congestion_control(const transport::verbs::Roots& roots,
+                                              const transport::verbs::Finding& finding, int traffic_class);
+// RLIMIT_MEMLOCK in bytes, nothing for none; `privileged`: CAP_IPC_LOCK lifts it.
+Check check_locked_memory(std::optional<std::uint64_t> limit_bytes, bool privileged);
+// Of this process.
+Check check_own_locked_memory();
+// Whether user memory can stay registered between operations.
+Check check_registration_cache();
+// Whether memory of GPUs can be registered.
+Check check_dmabuf(const std::string& device);
+
+}  // namespace tutti::tools

@@ -1,0 +1,164 @@
+#include "rdma_loopback.h"
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "transport/verbs/adapter.h"
+
+namespace tutti::tools {
+namespace {
+
+using namespace transport;
+
+constexpr Fingerprint kPrint{1, 2, 3};
+
+// What the two threads know of each other. Neither leaves before both are done or one has failed: a link must be
+// looked after as long as its peer may need it.
+struct Shared {
+  std::atomic<int> done = 0;
+  std::atomic<bool> failed = false;
+};
+
+// One end: its adapter and link, and what it has sent and received.
+class Side {
+ public:
+  Side(int rank, std::size_t bytes) : rank_(rank), sent_(bytes), received_(bytes) {
+    std::uint32_t state = static_cast<std::uint32_t>(rank) + 1;
+    for (std::byte& byte : sent_) {
+      state = state * 1664525U + 1013904223U;
+      byte = static_cast<std::byte>(state >> 24);
+    }
+  }
+
+  Status open(const verbs::Options& options) {
+    Result<std::shared_ptr<verbs::Adapter>> adapter = verbs::Adapter::open(options);
+    if (!adapter.is_ok()) return adapter.status();
+    adapter_ = std::move(*adapter);
+    queue_pairs_ = options.queue_pairs;
+    return {};
+  }
+  Status connect(UniqueFd socket, const Side& other, Deadline deadline) {
+    verbs::PeerPorts peer;
+    peer.peer = other.rank_;
+    peer.ports = other.adapter_->ports();
+    peer.rails = 1;
+    peer.queue_pairs = queue_pairs_;
+    Result<std::unique_ptr<Link>> link = adapter_->connect(std::move(socket), rank_ == 0, peer, deadline);
+    if (!link.is_ok()) return link.status();
+    link_ = std::move(*link);
+    return {};
+  }
+  // Sends all and receives all, and stays until the other has done the same.
+  Status exchange(Shared* shared, Deadline deadline) {
+    link_->enter();
+    Status status = transfer(shared, deadline);
+    link_->leave();
+    if (!status.is_ok()) shared->failed = true;
+    return status;
+  }
+  [[nodiscard]] bool received(const Side& other) const { return received_ == other.sent_; }
+
+ private:
+  Status transfer(Shared* shared, Deadline deadline);
+  void step();
+  [[nodiscard]] bool finished() {
+    return pushed_ == sent_.size() && got_ == received_.size() && link_->send().completed() == pushed_ &&
+           link_->flushed();
+  }
+
+  const int rank_;
+  std::vector<std::byte> sent_;
+  std::vector<std::byte> received_;
+  std::size_t pushed_ = 0;
+  std::size_t got_ = 0;
+  int queue_pairs_ = 1;
+  std::shared_ptr<verbs::Adapter> adapter_;
+  std::unique_ptr<Link> link_;  // goes before the adapter
+};
+
+void Side::step() {
+  SendLane& send = link_->send();
+  if (pushed_ < sent_.size()) {
+    pushed_ += send.push(kPrint, {sent_.data(), sent_.size(), 0, 0}, pushed_, sent_.size() - pushed_);
+  }
+  send.progress();
+  if (got_ == received_.size()) return;
+  RecvLane& recv = link_->recv();
+  const RecvLane::View view = recv.peek(received_.size() - got_);
+  if (view.size == 0) return;
+  std::memcpy(received_.data() + got_, view.data, view.size);
+  recv.consume(view.size);
+  got_ += view.size;
+}
+
+Status Side::transfer(Shared* shared, Deadline deadline) {
+  for (bool counted = false; shared->done < 2;) {
+    step();
+    if (!counted && finished()) {
+      ++shared->done;
+      counted = true;
+    }
+    if (Status s = link_->send().status(); !s.is_ok()) return s;
+    if (Status s = link_->recv().status(); !s.is_ok()) return s;
+    if (shared->failed) return {};
+    if (deadline.passed()) {
+      return Status::timeout(std::to_string(got_) + " bytes have arrived and " + std::to_string(pushed_) +
+                             " were sent when the time was up");
+    }
+    std::this_thread::yield();
+  }
+  return {};
+}
+
+// Runs `work` for both sides at once, each in a thread. The first error, the one who waits for it having none.
+template <class Work>
+Status at_once(Work&& work) {
+  Status first;
+  Status second;
+  std::thread other([&] { second = guarded([&] { return work(1); }); });
+  first = guarded([&] { return work(0); });
+  other.join();
+  // Who only saw the other's connection break knows less than the other.
+  const bool prefer_second = first.is_ok() || (first.code() == Code::kRemoteError && !second.is_ok());
+  return prefer_second ? second : first;
+}
+
+}  // namespace
+
+Result<Loopback> run_loopback(const verbs::Options& options, std::size_t bytes, Deadline deadline) {
+  Side sides[2] = {Side(0, bytes), Side(1, bytes)};
+  for (Side& side : sides) {
+    if (Status s = side.open(options); !s.is_ok()) return s;
+  }
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) {
+    return Status::system("socketpair", errno);
+  }
+  UniqueFd sockets[2] = {UniqueFd(fds[0]), UniqueFd(fds[1])};
+  Loopback loopback;
+  std::int64_t start = now_ns();
+  Status status = at_once([&](int i) { return sides[i].connect(std::move(sockets[i]), sides[1 - i], deadline); });
+  if (!status.is_ok()) return status.with_context("connecting");
+  loopback.connect_ms = static_cast<double>(now_ns() - start) / 1e6;
+  start = now_ns();
+  Shared shared;
+  status = at_once([&](int i) { return sides[i].exchange(&shared, deadline); });
+  if (!status.is_ok()) return status.with_context("sending");
+  loopback.transfer_ms = static_cast<double>(now_ns() - start) / 1e6;
+  if (!sides[0].received(sides[1]) || !sides[1].received(sides[0])) {
+    return Status::internal("other bytes arrived than were sent");
+  }
+  return loopback;
+}
+
+}  // namespace tutti::tools
