@@ -113,7 +113,7 @@ const Gid* choose_gid(const std::vector<Gid>& gids, int wanted_index) {
   const auto cost = [](const Gid& gid) { return std::make_tuple(rank_of(gid), gid.netdev.empty(), gid.index); };
   const Gid* best = nullptr;
   for (const Gid& gid : gids) {
-    if (wanted_index >= 0 && gid.index != wanted_index) continue;
+    if (gid.index > kMostGidIndex || (wanted_index >= 0 && gid.index != wanted_index)) continue;
     if (best == nullptr || cost(gid) < cost(*best)) best = &gid;
   }
   return best;

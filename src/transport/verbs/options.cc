@@ -80,7 +80,7 @@ bool read_cache(const std::string& value, Options* options) {
 const std::vector<Key>& keys() {
   static const std::vector<Key> all = {
       {"device", "NAME or NAME:PORT, several joined by +, none twice", &read_devices},
-      number("gid_index", "a number from 0 to 65535", &Options::gid_index, 0, 65535),
+      number("gid_index", "a number from 0 to 255", &Options::gid_index, 0, kMostGidIndex),
       number("rails", "a number from 1 to 8", &Options::rails, 1, 8),
       number("queue_pairs", "a number from 1 to 8", &Options::queue_pairs, 1, 8),
       {"mtu", "256, 512, 1024, 2048 or 4096", &read_mtu},

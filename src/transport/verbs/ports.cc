@@ -131,7 +131,7 @@ bool read_port(const std::string& text, Port* p) {
   int fabric = 0;
   reader.number(&fabric, 0, static_cast<int>(Fabric::kIwarp));
   p->fabric = static_cast<Fabric>(fabric);
-  reader.number(&p->gid_index, 0, 65535);
+  reader.number(&p->gid_index, 0, kMostGidIndex);
   reader.gid(&p->gid);
   reader.text(&p->gid_type);
   reader.text(&p->netdev);

@@ -288,6 +288,7 @@ TEST_CASE("ports: the GID is RoCE v2 of an IPv4 address before others") {
   REQUIRE(choose_gid(gids, 2)->index == 2);
   REQUIRE(choose_gid(gids, 0) == nullptr);
   REQUIRE(choose_gid({}, -1) == nullptr);
+  REQUIRE(choose_gid({make_gid(256, "RoCE v2", kIpv4), make_gid(255, "RoCE v2", kIpv6)}, -1)->index == 255);
   REQUIRE(choose_gid({make_gid(0, "IB", kLinkLocal), make_gid(1, "IB", kIpv6)}, -1)->index == 0);
   REQUIRE(address_of(make_gid(0, "RoCE v2", kIpv4)) == "10.0.0.7");
   REQUIRE(address_of(make_gid(0, "RoCE v2", kIpv6)) == "fd00::9");
