@@ -62,18 +62,28 @@ int mtu_bytes(ibv_mtu mtu) {
   return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << mtu : 0;
 }
 
-std::vector<Gid> gids_of(const Search& search, ibv_context* context, std::uint8_t port, int entries) {
+// Entries of all ports, empty ones left out: one request, where asking for each may take a thousand.
+std::vector<ibv_gid_entry> gid_table(const Search& search, ibv_context* context, int ports) {
+  std::size_t most = 0;
+  for (int number = 1; number <= ports; ++number) {
+    ibv_port_attr attributes{};
+    if (search.library.port_attributes(context, static_cast<std::uint8_t>(number), &attributes) != 0) continue;
+    most += static_cast<std::size_t>(std::max(attributes.gid_tbl_len, 0));
+  }
+  std::vector<ibv_gid_entry> entries(most);
+  const ssize_t count = search.library.query_gid_table(context, entries.data(), most, 0, sizeof(ibv_gid_entry));
+  entries.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return entries;
+}
+
+std::vector<Gid> gids_of(const std::vector<ibv_gid_entry>& table, std::uint8_t port) {
   std::vector<Gid> gids;
-  for (int index = 0; index < entries; ++index) {
-    ibv_gid_entry entry{};
-    // Empty places give an error, too.
-    if (search.library.query_gid_ex(context, port, static_cast<std::uint32_t>(index), &entry, 0, sizeof entry) != 0) {
-      continue;
-    }
+  for (const ibv_gid_entry& entry : table) {
     Gid gid;
-    gid.index = index;
     std::copy(std::begin(entry.gid.raw), std::end(entry.gid.raw), gid.bytes.begin());
-    if (std::all_of(gid.bytes.begin(), gid.bytes.end(), [](std::uint8_t byte) { return byte == 0; })) continue;
+    const bool empty = std::all_of(gid.bytes.begin(), gid.bytes.end(), [](std::uint8_t byte) { return byte == 0; });
+    if (entry.port_num != port || empty) continue;
+    gid.index = static_cast<int>(entry.gid_index);
     gid.type = gid_type_name(entry.gid_type);
     char name[IF_NAMESIZE];
     if (entry.ndev_ifindex != 0 && ::if_indextoname(entry.ndev_ifindex, name) != nullptr) gid.netdev = name;
@@ -129,7 +139,8 @@ std::string state_trouble(const ibv_port_attr& attributes, const Port& port) {
          (port.netdev.empty() ? "INTERFACE" : port.netdev) + " up)";
 }
 
-Finding find_port(const Search& search, ibv_context* context, std::uint8_t number, Finding found) {
+Finding find_port(const Search& search, ibv_context* context, const std::vector<ibv_gid_entry>& table,
+                  std::uint8_t number, Finding found) {
   Port& port = found.port;
   port.port = number;
   ibv_port_attr attributes{};
@@ -142,7 +153,7 @@ Finding find_port(const Search& search, ibv_context* context, std::uint8_t numbe
   }
   found.state = state_name(attributes.state);
   found.max_mtu_bytes = mtu_bytes(attributes.max_mtu);
-  found.gids = gids_of(search, context, number, attributes.gid_tbl_len);
+  found.gids = gids_of(table, number);
   port.lid = attributes.lid;
   if (const int bytes = mtu_bytes(attributes.active_mtu); bytes > 0) port.mtu_bytes = bytes;
   port.gbits = port_gbits(search.roots, port.device, number);
@@ -177,8 +188,9 @@ void find_on_device(const Search& search, ibv_device* device, std::vector<Findin
     findings->push_back(std::move(found));
     return;
   }
+  const auto table = gid_table(search, context.get(), attributes.phys_port_cnt);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
-    findings->push_back(find_port(search, context.get(), static_cast<std::uint8_t>(number), found));
+    findings->push_back(find_port(search, context.get(), table, static_cast<std::uint8_t>(number), found));
   }
 }
 

@@ -28,7 +28,7 @@ Result<Library> open() {
       find(handle, "ibv_get_device_name", &l.get_device_name) && find(handle, "ibv_open_device", &l.open_device) &&
       find(handle, "ibv_close_device", &l.close_device) && find(handle, "ibv_query_device", &l.query_device) &&
       find(handle, "ibv_query_port", &l.query_old_port) && find(handle, "ibv_query_gid", &l.query_gid) &&
-      find(handle, "_ibv_query_gid_ex", &l.query_gid_ex) && find(handle, "ibv_query_pkey", &l.query_pkey) &&
+      find(handle, "_ibv_query_gid_table", &l.query_gid_table) && find(handle, "ibv_query_pkey", &l.query_pkey) &&
       find(handle, "ibv_alloc_pd", &l.alloc_pd) && find(handle, "ibv_dealloc_pd", &l.dealloc_pd) &&
       find(handle, "ibv_reg_mr", &l.reg_mr) && find(handle, "ibv_dereg_mr", &l.dereg_mr) &&
       find(handle, "ibv_create_comp_channel", &l.create_comp_channel) &&

@@ -22,7 +22,7 @@ struct Library {
   // For drivers that have nothing newer: see port_attributes().
   int (*query_old_port)(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* attributes) = nullptr;
   decltype(&::ibv_query_gid) query_gid = nullptr;
-  decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
+  decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;
   decltype(&::ibv_query_pkey) query_pkey = nullptr;
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;

@@ -215,7 +215,8 @@ Status Manager::connect_one(Conduit& conduit, std::size_t pair, const Port& to, 
   rdma_cm_id* id = nullptr;
   if (library_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("creating an identifier");
   ids_.push_back(id);
-  if (std::uint8_t tos = conduit.pairs()[pair].traffic_class(); tos != 0) {
+  const Options& options = conduit.pairs()[pair].options();
+  if (auto tos = static_cast<std::uint8_t>(options.traffic_class); tos != 0) {
     (void)library_.set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos);
   }
   if (library_.resolve_addr(id, const_cast<sockaddr*>(source->get()), const_cast<sockaddr*>(target->get()),
@@ -231,7 +232,8 @@ Status Manager::connect_one(Conduit& conduit, std::size_t pair, const Port& to, 
   parameters.private_data = &ticket;
   parameters.private_data_len = sizeof ticket;
   parameters.responder_resources = parameters.initiator_depth = 1;
-  parameters.retry_count = parameters.rnr_retry_count = 7;
+  parameters.retry_count = static_cast<std::uint8_t>(options.retries);
+  parameters.rnr_retry_count = kReceiverNotReadyForEver;
   if (library_.connect(id, &parameters) != 0) return failed("connecting to " + target->text());
   return expect(id, RDMA_CM_EVENT_ESTABLISHED, handshake).with_context("connecting to " + target->text());
 }
@@ -246,7 +248,7 @@ Result<bool> Manager::accept_one(Conduit& conduit, rdma_cm_event* event) {
   if (Status s = make_pair(conduit, ticket.pair, event->id); !s.is_ok()) return s;
   rdma_conn_param parameters{};
   parameters.responder_resources = parameters.initiator_depth = 1;
-  parameters.rnr_retry_count = 7;
+  parameters.rnr_retry_count = kReceiverNotReadyForEver;
   if (library_.accept(event->id, &parameters) != 0) return failed("accepting");
   return true;
 }

@@ -17,7 +17,6 @@ constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
 constexpr std::uint8_t kHopLimit = 64;
 // 0.64 ms (InfiniBand specification 9.7.5.2.8): receives run out only by a peer that breaks the rules.
 constexpr std::uint8_t kReceiverNotReadyTimer = 12;
-constexpr std::uint8_t kReceiverNotReadyForEver = 7;
 // Packet sequence numbers have 24 bits.
 constexpr std::uint32_t kPacketMask = 0xffffff;
 

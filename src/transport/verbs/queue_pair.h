@@ -17,6 +17,9 @@
 
 namespace tutti::transport::verbs {
 
+// A retry count of 7 for a receiver that is not ready means no limit (InfiniBand specification 9.7.5.2.8).
+inline constexpr std::uint8_t kReceiverNotReadyForEver = 7;
+
 // A completion queue with the channel that wakes a sleeper.
 class Completions {
  public:
@@ -91,7 +94,7 @@ class QueuePair {
   // -- connecting through librdmacm, which owns and connects `pair`: posts the receives.
   ibv_qp_init_attr attributes() const;
   Status adopt(ibv_qp* pair, std::uint32_t max_inline);
-  [[nodiscard]] std::uint8_t traffic_class() const { return static_cast<std::uint8_t>(options_->traffic_class); }
+  [[nodiscard]] const Options& options() const { return *options_; }
 
   // -- sending. REQUIRES: room() >= 3.
   // Work requests that may still be posted.

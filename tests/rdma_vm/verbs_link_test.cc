@@ -1,0 +1,193 @@
+// The verbs transport on a real device: conformance, and what only it can get wrong. Runs in a guest of the rig, on
+// the devices that TUTTI_VERBS names.
+#include <sys/mman.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/clock.h"
+#include "catch_compat.h"
+#include "unit/transport/conformance.h"
+#include "unit/transport/stream_check.h"
+#include "verbs_pair.h"
+
+using namespace tutti;
+using namespace tutti::transport;
+using conformance::print_of;
+
+namespace {
+
+constexpr std::int64_t kPatienceMs = 60'000;
+
+template <class F>
+bool eventually(F&& f) {
+  const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  while (!f()) {
+    if (deadline.passed()) return false;
+  }
+  return true;
+}
+
+std::vector<std::byte> pattern(std::size_t n, unsigned seed) {
+  std::vector<std::byte> bytes(n);
+  for (std::size_t i = 0; i < n; ++i) bytes[i] = static_cast<std::byte>((i * 37 + i / 251 + seed) & 0xff);
+  return bytes;
+}
+
+Source source_of(const void* base, std::size_t size) {
+  return {static_cast<const std::byte*>(base), size, 0, 0, 0};
+}
+
+// Sends all of `from` into `to`, offering the places where `offers`. Counts the bytes that were found in place.
+std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to, bool offers) {
+  pair.a->enter();
+  pair.b->enter();
+  RecvLane& in = pair.b->recv();
+  SendLane& out = pair.a->send();
+  if (offers) in.offer(in.consumed(), source_of(to, from.size), 0, from.size);
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  std::size_t in_place = 0;
+  // The offer arrives some time; until then the sender goes without.
+  if (offers) {
+    const Deadline soon = Deadline::after_ms(50);
+    while (!soon.passed()) out.progress();
+  }
+  REQUIRE(eventually([&] {
+    sent += out.push(print_of(1), from, sent, from.size - sent);
+    const RecvLane::View view = in.peek(from.size - received);
+    if (view.size > 0) {
+      if (view.data == to + received) {
+        in_place += view.size;
+      } else {
+        std::memcpy(to + received, view.data, view.size);
+      }
+      received += view.size;
+      in.consume(view.size);
+    }
+    return received == from.size || !out.status().is_ok() || !in.status().is_ok();
+  }));
+  CHECK(out.status().message().empty());
+  CHECK(in.status().message().empty());
+  REQUIRE(sent == from.size);
+  REQUIRE(eventually([&] { return out.completed() == out.taken(); }));
+  pair.a->leave();
+  pair.b->leave();
+  return in_place;
+}
+
+}  // namespace
+
+TEST_CASE("verbs is a transport") {
+  conformance::check({"verbs",
+                      [](std::uint64_t) {
+                        rdma_vm::LinkPair pair = rdma_vm::connect_links();
+                        return conformance::Pair{nullptr, std::move(pair.a), std::move(pair.b), -1};
+                      },
+                      true});
+}
+
+TEST_CASE("Large messages arrive where the receiver has offered to have them") {
+  rdma_vm::LinkPair pair = rdma_vm::connect_links();
+  constexpr std::size_t kBytes = 700'000;
+  std::vector<std::byte> bytes(kBytes);
+  std::vector<std::byte> copy(kBytes);
+  for (unsigned round = 0; round < 6; ++round) {
+    INFO("round " << round);
+    std::memcpy(bytes.data(), pattern(kBytes, round).data(), kBytes);
+    const bool offers = round % 2 == 0;
+    const std::size_t in_place = transfer(pair, source_of(bytes.data(), kBytes), copy.data(), offers);
+    CHECK(copy == bytes);
+    // The offer may come too late for the first of it.
+    if (offers) CHECK(in_place > kBytes / 4);
+    if (!offers) CHECK(in_place == 0);
+  }
+}
+
+TEST_CASE("Memory that was unmapped and mapped again sends what it shows now") {
+  rdma_vm::LinkPair pair = rdma_vm::connect_links();
+  constexpr std::size_t kBytes = 256 * 1024;
+  std::vector<std::byte> copy(kBytes);
+  void* wanted = nullptr;
+  for (unsigned round = 0; round < 10; ++round) {
+    void* const p = ::mmap(wanted, kBytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | (wanted != nullptr ? MAP_FIXED : 0), -1, 0);
+    REQUIRE(p != MAP_FAILED);
+    wanted = p;
+    for (unsigned again = 0; again < 2; ++again) {
+      const std::vector<std::byte> bytes = pattern(kBytes, round * 2 + again);
+      std::memcpy(p, bytes.data(), kBytes);
+      transfer(pair, source_of(p, kBytes), copy.data(), false);
+      REQUIRE(copy == bytes);
+    }
+    // Gone in each way that a program has.
+    if (round % 3 == 0) {
+      REQUIRE(::munmap(p, kBytes) == 0);
+    } else if (round % 3 == 1) {
+      REQUIRE(::madvise(p, kBytes, MADV_DONTNEED) == 0);
+    }
+  }
+  ::munmap(wanted, kBytes);
+}
+
+TEST_CASE("Memory that was unmapped and mapped again receives where it is now") {
+  rdma_vm::LinkPair pair = rdma_vm::connect_links();
+  constexpr std::size_t kBytes = 256 * 1024;
+  void* wanted = nullptr;
+  for (unsigned round = 0; round < 6; ++round) {
+    void* const p = ::mmap(wanted, kBytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | (wanted != nullptr ? MAP_FIXED : 0), -1, 0);
+    REQUIRE(p != MAP_FAILED);
+    wanted = p;
+    const std::vector<std::byte> bytes = pattern(kBytes, round);
+    transfer(pair, source_of(bytes.data(), kBytes), static_cast<std::byte*>(p), true);
+    REQUIRE(std::memcmp(p, bytes.data(), kBytes) == 0);
+    if (round % 2 == 0) REQUIRE(::munmap(p, kBytes) == 0);
+  }
+  ::munmap(wanted, kBytes);
+}
+
+TEST_CASE("A revoked link fails on both sides and touches no memory") {
+  rdma_vm::LinkPair pair = rdma_vm::connect_links();
+  const std::vector<std::byte> bytes = pattern(4 << 20, 1);
+  const Source source = source_of(bytes.data(), bytes.size());
+  pair.a->enter();
+  std::size_t sent = 0;
+  for (int i = 0; i < 100; ++i) sent += pair.a->send().push(print_of(1), source, sent, bytes.size() - sent);
+  REQUIRE(sent > 0);
+  pair.a->revoke();
+  CHECK(pair.a->revoked());
+  CHECK(pair.a->send().push(print_of(1), source, sent, 1000) == 0);
+  CHECK_FALSE(pair.a->send().status().is_ok());
+  // The other finds out when it sends.
+  std::size_t pushed = 0;
+  REQUIRE(eventually([&] {
+    pushed += pair.b->send().push(print_of(1), source, pushed % 1000, 1000);
+    pair.b->send().progress();
+    return !pair.b->send().status().is_ok();
+  }));
+  CHECK(pair.b->send().status().code() == Code::kRemoteError);
+  CHECK(pair.b->send().status().message().find("rank 0") != std::string::npos);
+}
+
+TEST_CASE("What was sent last arrives although the link ends") {
+  for (int round = 0; round < 20; ++round) {
+    rdma_vm::LinkPair pair = rdma_vm::connect_links();
+    const std::vector<std::byte> bytes = pattern(60'000, static_cast<unsigned>(round));
+    const Source source = source_of(bytes.data(), bytes.size());
+    std::size_t sent = 0;
+    REQUIRE(eventually([&] {
+      sent += pair.a->send().push(print_of(1), source, sent, bytes.size() - sent);
+      return sent == bytes.size();
+    }));
+    pair.a.reset();
+    std::vector<std::byte> copy;
+    REQUIRE(eventually([&] {
+      const RecvLane::View view = pair.b->recv().peek(bytes.size());
+      copy.insert(copy.end(), view.data, view.data + view.size);
+      pair.b->recv().consume(view.size);
+      return copy.size() == bytes.size();
+    }));
+    REQUIRE(copy == bytes);
+  }
+}
