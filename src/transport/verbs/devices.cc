@@ -96,6 +96,9 @@ std::vector<Gid> gids_of(const std::vector<ibv_gid_entry>& table, std::uint8_t p
 std::string fill_address(const Search& search, const std::vector<Gid>& gids, Port* port) {
   // iWARP's GIDs are hardware addresses; it connects by IP.
   if (port->fabric == Fabric::kIwarp) {
+    if (search.options.connect == Connect::kExchange) {
+      return "iWARP connects through librdmacm alone: leave connect=exchange out of TUTTI_VERBS";
+    }
     port->netdev = interface_of(search.roots, port->device, port->port);
     const auto address = address_of_interface(port->netdev);
     if (!gids.empty()) port->gid = gids.front().bytes;
@@ -123,6 +126,13 @@ std::string fill_address(const Search& search, const std::vector<Gid>& gids, Por
     for (std::size_t i = 0; i < 8; ++i) {
       port->subnet += {kHexDigits[gid->bytes[i] >> 4], kHexDigits[gid->bytes[i] & 15]};
     }
+  }
+  if (search.options.connect == Connect::kManager && port->address.empty()) {
+    // IP over InfiniBand.
+    port->netdev = interface_of(search.roots, port->device, port->port);
+    const auto address = address_of_interface(port->netdev);
+    if (!address) return "connect=cm needs an IP address: modprobe ib_ipoib and give its interface one";
+    port->address = address->address;
   }
   return {};
 }
