@@ -21,6 +21,7 @@
 #include <csignal>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -33,7 +34,8 @@ namespace {
 constexpr std::uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
 constexpr std::size_t kReportsAtOnce = 16;
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
-constexpr std::int64_t kSettleMs = 1;
+// A few time slices: on a crowded machine the thread that unmaps has to be given a processor.
+constexpr std::int64_t kSettleMs = 10;
 // The usual size of huge pages, to whose borders their memory is watched.
 constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 // Of an entry in /proc/self/pagemap (Linux, Documentation/admin-guide/mm/pagemap.rst): the page belongs to a file or
@@ -249,6 +251,8 @@ bool Watch::settle() {
 struct Current {
   std::mutex mutex;
   std::atomic<Watch*> watch{nullptr};
+  // All that were ever made. None is freed: a cache that outlives the ending, or is carried into a child, may ask it.
+  std::vector<std::unique_ptr<Watch>> made;
 };
 
 Current& current() {
@@ -287,10 +291,11 @@ MemoryWatch* MemoryWatch::instance(std::string* why) {
   const std::lock_guard lock(now.mutex);
   if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
   const Status made = guarded([&]() -> Status {
+    now.made.reserve(now.made.size() + 1);
     Result<std::unique_ptr<Watch>> watch = Watch::open();
     if (!watch.is_ok()) return watch.status();
-    // Never freed: a cache that outlives the ending, or is carried into a child, may still ask it.
-    now.watch.store(watch->release(), std::memory_order_release);
+    now.made.push_back(std::move(*watch));
+    now.watch.store(now.made.back().get(), std::memory_order_release);
     return {};
   });
   if (!made.is_ok()) *why = made.message();

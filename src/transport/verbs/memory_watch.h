@@ -7,7 +7,8 @@
 // only when its report has been taken. One per process, as a range can be watched by one userfaultfd alone; a
 // sleeping thread takes the reports.
 //
-// Limits. Watching part of a mapping divides it, as mlock(2) and madvise(2) do: mremap(2) of the whole then fails
+// Limits. A private mapping of a file in memory (tmpfs) is watched, but not told of a truncation of that file.
+// Watching part of a mapping divides it, as mlock(2) and madvise(2) do: mremap(2) of the whole then fails
 // before Linux 6.17 (realloc(3) copies instead). A thread that discards memory while an operation of another
 // thread uses that memory may have the operations after it send what was discarded.
 #pragma once
@@ -49,9 +50,9 @@ class MemoryWatch {
   virtual bool changes(std::uint64_t* seen, std::vector<Range>* changed) = 0;
 
   // True if changes() now tells all that began before this call. That is more than it does by itself: while
-  // munmap(2) has not returned its addresses may already be someone else's new memory. False if after a millisecond
-  // some change has begun and not been reported: what is kept registered is not to be used. Any thread; one system
-  // call where nothing is changing.
+  // munmap(2) has not returned its addresses may already be someone else's new memory. False if after ten
+  // milliseconds some change has begun and not been reported: what is kept registered is not to be used. Any thread;
+  // one system call where nothing is changing.
   virtual bool settle() = 0;
 };
 
