@@ -1,12 +1,12 @@
 #!/bin/bash
-# Runs test cases in a guest. Usage: guest_cases.sh RANK_PROGRAM PART...
+# Runs test cases in a guest. Usage: guest_cases.sh RANK_PROGRAM TUTTI_PROGRAM PART...
 # A part is a script that is read by this one and calls run_case. Each case prints one line, "ok NAME" or "not ok
 # NAME", with all that it said if it failed. The exit status is 0 if all have passed.
 set -euo pipefail
 
-# A rank of a job (rdma_rank.cc), for the parts.
-export rank_program=$1
-shift
+# For the parts: a rank of a job (rdma_rank.cc), and the command for people (tools/tutti.cc).
+export rank_program=$1 tutti_program=$2
+shift 2
 # No wait of the library lasts longer, unless a case says otherwise.
 export TUTTI_TIMEOUT_MS=20000 TUTTI_INIT_TIMEOUT_MS=30000
 cases_passed=0

@@ -11,18 +11,33 @@ active() {
   grep -q 'state:[[:space:]]*PORT_ACTIVE' "$case_folder/info"
 }
 
+# The tool for people finds them, and would use the soft-RoCE devices.
+topo() {
+  "$tutti_program" topo | tee "$case_folder/topo"
+  grep -q '^  rxe0:1  RoCE, active' "$case_folder/topo"
+  grep -q '^  siw0:1  iWARP, active' "$case_folder/topo"
+  grep -q 'chosen, number 2' "$case_folder/topo"
+}
+
+# The client tries again until the server listens, which nothing tells.
 rping_over() {
-  local server
+  local server tries
   rping -s -a "$1" -C 10 &
   server=$!
-  sleep 1
-  rping -c -a "$1" -C 10 -v
-  wait "$server"
+  for ((tries = 0; tries < 20; ++tries)); do
+    sleep 0.5
+    if rping -c -a "$1" -C 10 -v; then
+      wait "$server"
+      return 0
+    fi
+  done
+  return 1
 }
 
 run_case 'rxe0 is an active InfiniBand device' 10 active rxe0 InfiniBand
 run_case 'rxe1 is an active InfiniBand device' 10 active rxe1 InfiniBand
 run_case 'siw0 is an active iWARP device' 10 active siw0 iWARP
+run_case 'tutti topo shows the devices' 10 topo
 run_case 'write bandwidth of rxe0' 30 perftest ib_write_bw 10.77.0.1 4 MB/s rxe0 rxe0 -x 1 -s 1048576 -n 100
 run_case 'write latency of rxe0' 30 perftest ib_write_lat 10.77.0.1 6 us rxe0 rxe0 -x 1 -s 8 -n 1000
 run_case 'write bandwidth of rxe1' 30 perftest ib_write_bw 10.77.1.1 4 MB/s rxe1 rxe1 -x 1 -s 1048576 -n 100

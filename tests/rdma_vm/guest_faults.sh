@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# A part of guest_cases.sh, in one guest with rxe0: what the ranks hear when something breaks.
+# A part of guest_cases.sh, in one guest with rxe0 on d0 and siw0: what the ranks hear when something breaks.
 
 # killed TRANSPORTS BYTES RANKS: the last rank is killed; all others name it.
 killed() {
@@ -10,4 +10,48 @@ killed() {
   expect_outcome 5 "^6 .*rank $last" "${others[@]}"
 }
 
+# broken BYTES FAULT...: three ranks over rxe0; every one ends with an error within its deadline.
+broken() {
+  local bytes=$1
+  shift
+  export TUTTI_TRANSPORTS=verbs TUTTI_VERBS=device=rxe0 TUTTI_TIMEOUT_MS=8000
+  break_loop 3 "$bytes" "$@"
+  expect_outcome 12 '^(2|6|8) ' 0 1 2
+}
+
+# The kernel takes a soft-RoCE device away when the last process has closed it, and the device works until then.
+removed_while_used() {
+  local remover
+  export TUTTI_TRANSPORTS=verbs TUTTI_VERBS=device=rxe0
+  break_loop 3 100000 sleep 0.5
+  rdma link delete rxe0 &
+  remover=$!
+  sleep 1
+  kill_rank 2
+  expect_outcome 5 '^6 .*rank 2' 0 1
+  wait "$remover"
+  ! rdma link | grep rxe0
+}
+
+restore_address() {
+  ip link set d0 up
+  ip -4 addr show d0 | grep -q 10.77.0.1 || ip addr add 10.77.0.1/24 dev d0
+}
+
+restore_device() { rdma link | grep -q rxe0 || rdma link add rxe0 type rxe netdev d0; }
+
 run_case 'a killed rank, TCP' 60 killed tcp 100000 3
+export TUTTI_VERBS=device=rxe0
+run_case 'a killed rank, verbs, 8 bytes' 60 killed verbs 8 3
+run_case 'a killed rank, verbs, 1 MB' 60 killed verbs 1000000 3
+export TUTTI_VERBS=device=siw0
+run_case 'a killed rank, iWARP, 100 kB' 60 killed verbs 100000 3
+unset TUTTI_VERBS
+run_case 'the network interface goes down' 60 broken 100000 ip link set d0 down
+restore_address
+run_case "the device's address is removed" 60 broken 100000 ip addr del 10.77.0.1/24 dev d0
+restore_address
+run_case 'the device is removed while it is used' 60 removed_while_used
+restore_device
+# Last, for the interface does not come back.
+run_case 'the network interface is removed' 60 broken 100000 ip link delete d0

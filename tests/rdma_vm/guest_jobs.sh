@@ -78,6 +78,9 @@ expect_outcome() {
   done
 }
 
+# Packets that a soft-RoCE device has sent.
+sent_packets() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/sent_pkts"; }
+
 # As a FAULT: the end of one rank's process, which says nothing any more.
 kill_rank() { kill -KILL "$(<"$case_folder/job/ready.$1")"; }
 

@@ -48,8 +48,12 @@ wire_adapter() {
   for end in "$left" "$right"; do
     echo 1 >"/proc/sys/net/ipv4/conf/$end/accept_local"
     echo 0 >"/proc/sys/net/ipv4/conf/$end/rp_filter"
+    # Each end answers for its own address only, and finds itself without asking the other.
+    echo 1 >"/proc/sys/net/ipv4/conf/$end/arp_ignore"
     ip rule add pref 1 iif "$end" lookup local
   done
+  ip neigh add "10.77.$number.1" lladdr "$(<"/sys/class/net/$left/address")" dev "$left" nud permanent
+  ip neigh add "10.77.$number.2" lladdr "$(<"/sys/class/net/$right/address")" dev "$right" nud permanent
   echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
   ip rule add pref 2 to "10.77.$number.0/24" lookup main
   [[ -n $(ip rule list pref 3) ]] || ip rule add pref 3 lookup local

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154,SC2317
+# shellcheck shell=bash disable=SC2034,SC2154,SC2317
 # A part of guest_cases.sh, in one guest with rxe0 and rxe1 at the two ends of a wire: what a network may do to packets.
 
 # network EFFECT...: what tc's netem does to packets in both directions; nothing: no effect.
@@ -21,3 +21,37 @@ perftest_over_wire() {
 run_case 'write bandwidth over the wire' 30 perftest_over_wire 1000
 run_case 'write bandwidth with 1 % loss' 60 perftest_over_wire 300 loss 1%
 run_case 'write bandwidth with 20 ms delay' 30 perftest_over_wire 300 delay 20ms
+
+# Even ranks use rxe0, odd ranks rxe1.
+on_wire() {
+  local rank=$3
+  TUTTI_VERBS="device=rxe$((rank % 2))" "$rank_program" "$@"
+}
+
+# over_wire BYTES RANKS EFFECT...: all collectives up to BYTES; the packets of both devices are counted.
+over_wire() {
+  local bytes=$1 ranks=$2 before
+  shift 2
+  network "$@"
+  before=$(($(sent_packets rxe0) + $(sent_packets rxe1)))
+  TUTTI_TRANSPORTS=verbs all_ranks "$ranks" on_wire check "$bytes"
+  note "packets sent: $(($(sent_packets rxe0) + $(sent_packets rxe1) - before))"
+  (($(sent_packets rxe0) + $(sent_packets rxe1) - before > 100 * ranks))
+}
+
+# No packet arrives any more: a queue pair that sends gives up when it has tried often enough. A rank that only waits
+# for data cannot hear of that, since the other rank's notice does not arrive either, but its deadline holds.
+silent() {
+  export TUTTI_TRANSPORTS=verbs TUTTI_TIMEOUT_MS=15000
+  rank_command=(on_wire)
+  network
+  break_loop 2 100000 network loss 100%
+  expect_outcome 20 '^(2|6|8) ' 0 1
+  grep -h 'retry counter exceeded' "$case_folder"/job/outcome.*
+}
+
+run_case '2 ranks over the wire' 60 over_wire 300000 2
+run_case '2 ranks with 1 % loss' 90 over_wire 100000 2 loss 1%
+run_case '4 ranks with 1 % loss' 90 over_wire 70000 4 loss 1%
+run_case '2 ranks with 20 ms delay' 90 over_wire 70000 2 delay 20ms
+run_case 'no packet arrives any more' 60 silent

@@ -32,7 +32,7 @@ expect() {
 expect_cases() {
   local status=0
   cat >"$work/part"
-  timeout 30 "$cases" none "$work/part" >"$work/log" 2>&1 || status=$?
+  timeout 30 "$cases" none none "$work/part" >"$work/log" 2>&1 || status=$?
   said "$status" "$1" "$2"
 }
 expect_cases 0 '^1 cases passed, 0 failed' <<<'run_case good 5 true'

@@ -1,0 +1,32 @@
+# shellcheck shell=bash disable=SC2154,SC2317
+# A part of guest_cases.sh, in one guest with rxe0, rxe1 and siw0: all collectives over verbs, between processes.
+
+# over_devices OPTIONS BYTES RANKS DEVICE...: all collectives up to BYTES with TUTTI_VERBS=OPTIONS; each soft-RoCE
+# DEVICE must have sent a good part of it.
+over_devices() {
+  local options=$1 bytes=$2 ranks=$3 device
+  shift 3
+  local before=()
+  for device in "$@"; do before+=("$(sent_packets "$device")"); done
+  TUTTI_TRANSPORTS=verbs TUTTI_VERBS=$options all_ranks "$ranks" "$rank_program" check "$bytes"
+  for device in "$@"; do
+    note "$device sent $(($(sent_packets "$device") - before[0])) packets"
+    (($(sent_packets "$device") - before[0] > 100 * ranks)) || { echo "$device was not used"; return 1; }
+    before=("${before[@]:1}")
+  done
+}
+
+for ranks in 2 3 4 8; do
+  run_case "$ranks ranks over rxe0" 100 over_devices device=rxe0 300000 "$ranks" rxe0
+done
+run_case '2 ranks over two rails' 60 over_devices device=rxe0+rxe1,rails=2 1100000 2 rxe0 rxe1
+run_case '3 ranks over two rails with two queue pairs each' 60 \
+  over_devices device=rxe0+rxe1,rails=2,queue_pairs=2 300000 3 rxe0 rxe1
+run_case '2 ranks, path MTU 1024' 60 over_devices device=rxe0,mtu=1024 300000 2 rxe0
+run_case '2 ranks, no memory kept registered' 60 over_devices device=rxe0,cache=off 1100000 2 rxe0
+run_case '2 ranks, memory kept registered' 60 over_devices device=rxe0 1100000 2 rxe0
+run_case '3 ranks over rxe0 by the connection manager' 60 over_devices device=rxe0,connect=cm 300000 3 rxe0
+for ranks in 2 4; do
+  run_case "$ranks ranks over siw0" 100 over_devices device=siw0 300000 "$ranks"
+done
+run_case '4 ranks over what is chosen' 60 over_devices '' 300000 4
