@@ -1,0 +1,18 @@
+# shellcheck shell=bash disable=SC2154,SC2317
+# A part of guest_cases.sh, in one guest with rxe0, rxe1 and siw0: links of the transport (verbs_link_test.cc), and what
+# they reach beside perftest in the same guest (verbs_speed.cc).
+
+programs=${rank_program%/*}
+
+links() { TUTTI_VERBS=$1 "$programs/verbs_link_test"; }
+
+speed() {
+  TUTTI_VERBS=$1 "$programs/verbs_speed" | while read -r line; do note "$1: $line"; done
+}
+
+run_case 'links over rxe0' 120 links device=rxe0
+run_case 'links over two rails' 120 links device=rxe0+rxe1,rails=2
+run_case 'links over rxe0 by the connection manager' 120 links device=rxe0,connect=cm
+run_case 'links over siw0' 120 links device=siw0
+run_case 'speed of a link over rxe0' 60 speed device=rxe0
+run_case 'speed of a link over siw0' 60 speed device=siw0
