@@ -14,6 +14,8 @@ constexpr std::size_t kSharedSliceBytes = 64 * 1024;
 // Over a network a piece must be worth its system call, and what is under way should still fit the cache
 // of the receiver's socket: 256 KiB took up to twice as long over loopback.
 constexpr std::size_t kNetworkSliceBytes = 128 * 1024;
+// RDMA goes to memory, whatever the size: 5 to 10 % faster than 128 KiB over soft-RoCE.
+constexpr std::size_t kRdmaSliceBytes = 512 * 1024;
 
 }  // namespace
 
@@ -30,6 +32,12 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
 }
 
 Plans::~Plans() = default;
+
+std::size_t Plans::slice_bytes() const {
+  if (world_.hosts.size() == 1) return kSharedSliceBytes;
+  const bool no_shared = world_.hosts.size() == static_cast<std::size_t>(world_.ranks);
+  return membership_.all_verbs && no_shared ? kRdmaSliceBytes : kNetworkSliceBytes;
+}
 
 bool Plans::flushed() const {
   return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second->flushed(); });
@@ -70,9 +78,8 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
     auto schedule = write_schedule(**entry, root);
     if (!schedule.is_ok()) return schedule.status();
     if (Status s = connect(*schedule); !s.is_ok()) return s;
-    const bool network = world_.hosts.size() > 1;
     plan = executor::make_plan((*entry)->name, std::move(*schedule), [&](int peer) { return links_.at(peer).get(); },
-                               network ? kNetworkSliceBytes : kSharedSliceBytes);
+                               slice_bytes());
   }
   auto& row = rows_[static_cast<std::size_t>(collective)][static_cast<std::size_t>(root)];
   if (row == nullptr) row = std::make_unique<Row>();

@@ -40,6 +40,8 @@ class Plans {
  private:
   using Row = std::array<const executor::Plan*, 65>;
   Status connect(const schedule::Schedule& schedule);
+  // The same on every rank.
+  [[nodiscard]] std::size_t slice_bytes() const;
   Result<schedule::Schedule> write_schedule(const algorithms::AlgorithmEntry& entry, int root);
 
   const Membership& membership_;
