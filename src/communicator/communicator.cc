@@ -435,10 +435,7 @@ Status Communicator::finalize() {
 
 // A goodbye tells the peers that nothing more comes.
 void Communicator::deliver() const {
-  const Deadline deadline = Deadline::after_ms(kDeliverMs);
-  while (plans_ != nullptr && !failure_->failed() && !plans_->flushed() && !deadline.passed()) {
-    std::this_thread::yield();
-  }
+  if (plans_ != nullptr) plans_->deliver(Deadline::after_ms(kDeliverMs));
 }
 
 void Communicator::abort() {

@@ -1,5 +1,7 @@
 #include "communicator/plans.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <set>
 
@@ -39,8 +41,12 @@ std::size_t Plans::slice_bytes() const {
   return membership_.all_verbs && no_shared ? kRdmaSliceBytes : kNetworkSliceBytes;
 }
 
-bool Plans::flushed() const {
-  return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second->flushed(); });
+void Plans::deliver(Deadline deadline) {
+  for (auto& [peer, link] : links_) {
+    while (!failure_.failed() && !link->flushed() && !deadline.passed()) ::sched_yield();
+    // Else the end of the link would wait for that once more.
+    if (failure_.failed() || deadline.passed()) link->revoke();
+  }
 }
 
 Status Plans::connect(const schedule::Schedule& schedule) {

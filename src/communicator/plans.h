@@ -32,8 +32,9 @@ class Plans {
   // Makes it: selects, writes and where needed proves the schedule, connects to the peers that it names.
   // Every rank of the communicator does this in the same operation.
   Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes);
-  // Whether all that was sent has reached the peers.
-  [[nodiscard]] bool flushed() const;
+  // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or
+  // when the communicator fails, never will be.
+  void deliver(Deadline deadline);
   // Which algorithm make() would select or has selected. Connects nothing.
   Result<std::string> describe(Collective collective, std::size_t bytes) const;
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "catch_compat.h"
+#include "transport/verbs/link.h"
 #include "unit/transport/conformance.h"
 #include "unit/transport/stream_check.h"
 #include "verbs_pair.h"
@@ -168,6 +169,50 @@ TEST_CASE("A revoked link fails on both sides and touches no memory") {
   }));
   CHECK(pair.b->send().status().code() == Code::kRemoteError);
   CHECK(pair.b->send().status().message().find("rank 0") != std::string::npos);
+}
+
+TEST_CASE("A queue pair that the device puts into error fails the link on both sides") {
+  rdma_vm::LinkPair pair = rdma_vm::connect_links();
+  const std::vector<std::byte> bytes = pattern(20'000, 1);
+  const Source source = source_of(bytes.data(), bytes.size());
+  REQUIRE(pair.a->send().push(print_of(1), source, 0, 1000) == 1000);
+  REQUIRE(eventually([&] { return pair.b->recv().peek(1000).size == 1000; }));
+  verbs::conduit_of(*pair.a).pairs().front().force_error();
+  std::size_t pushed = 0;
+  for (Link* link : {pair.a.get(), pair.b.get()}) {
+    REQUIRE(eventually([&] {
+      pushed += link->send().push(print_of(1), source, pushed % 1000, 15'000);
+      link->send().progress();
+      return !link->send().status().is_ok();
+    }));
+    const Status status = link->send().status();
+    INFO(status.message());
+    CHECK((status.code() == Code::kRemoteError || status.code() == Code::kSystemError));
+    CHECK(status.message().find("verbs: ") != std::string::npos);
+    CHECK(status.message().find("status ") != std::string::npos);
+    CHECK(status.message().find(" port 1") != std::string::npos);
+  }
+  // What had arrived before can still be read.
+  CHECK(pair.b->recv().peek(1000).size == 1000);
+}
+
+TEST_CASE("A peer that leaves with all that it was sent is no error for the sender") {
+  rdma_vm::LinkPair pair = rdma_vm::connect_links();
+  const std::vector<std::byte> bytes = pattern(200'000, 1);
+  std::vector<std::byte> copy(bytes.size());
+  transfer(pair, source_of(bytes.data(), bytes.size()), copy.data(), false);
+  pair.b.reset();
+  REQUIRE(eventually([&] { return !pair.a->recv().status().is_ok() || !pair.a->send().status().is_ok(); }));
+  CHECK(pair.a->recv().status().code() == Code::kRemoteError);
+  rdma_vm::LinkPair again = rdma_vm::connect_links();
+  transfer(again, source_of(bytes.data(), bytes.size()), copy.data(), false);
+  again.b.reset();
+  const Deadline soon = Deadline::after_ms(300);
+  while (!soon.passed()) {
+    CHECK(again.a->send().status().is_ok());
+    CHECK(again.a->send().completed() == again.a->send().taken());
+    CHECK(again.a->flushed());
+  }
 }
 
 TEST_CASE("What was sent last arrives although the link ends") {

@@ -35,6 +35,7 @@ Conduit::Conduit(int peer, Box<Inbox> inbox, Box<Outbox> outbox)
     : peer_(peer), inbox_(std::move(inbox)), outbox_(std::move(outbox)) {}
 
 Conduit::~Conduit() {
+  if (!closed_) say_farewell();
   close(Status());
 }
 
@@ -220,7 +221,10 @@ void Conduit::handle(const ibv_wc& completion) {
   const WorkId id = WorkId::unpack(completion.wr_id);
   QueuePair& pair = pairs_[id.pair];
   if (completion.status != IBV_WC_SUCCESS) {
-    if (status_.is_ok()) fail(completion_error(completion, *rails_[rail_of(id.pair)].device, peer_));
+    // What a peer that has left did not acknowledge, it had no use for or had before.
+    if (status_.is_ok() && !(peer_left() && farewell_ && acknowledged_ == next_)) {
+      fail(completion_error(completion, *rails_[rail_of(id.pair)].device, peer_));
+    }
     return;
   }
   if (id.kind == WorkId::kReceive) {
@@ -258,18 +262,30 @@ void Conduit::handle_notice(std::uint32_t word) {
   }
 }
 
-bool Conduit::socket_closed() const {
-  char byte = 0;
-  const ssize_t n = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+bool Conduit::peer_left() {
+  if (peer_left_) return true;
+  std::uint32_t consumed = 0;
+  const ssize_t n = ::recv(socket_.get(), &consumed, sizeof consumed, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  peer_left_ = true;
+  if (n != sizeof consumed || next_ - consumed > kSlots) return true;  // it died
+  farewell_ = true;
+  acknowledged_ = consumed;
+  for (std::uint32_t number = next_ - kSlots; number != consumed; ++number) in_flight_[number % kSlots] = false;
+  return true;
 }
 
-Status Conduit::check() {
+void Conduit::say_farewell() const {
+  if (!socket_.valid() || !status_.is_ok()) return;
+  (void)::send(socket_.get(), &received_, sizeof received_, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+Status Conduit::check(bool receives) {
   if (!status_.is_ok() || closed_) return status_;
   for (const RailState& rail : rails_) {
     if (Status s = rail.device->check_events(); !s.is_ok()) fail(std::move(s));
   }
-  if (status_.is_ok() && socket_closed()) {
+  if (status_.is_ok() && peer_left() && (receives || !farewell_ || acknowledged_ != next_)) {
     // All that the peer sent was acknowledged before it closed. Whoever asks has looked for it just before, but
     // perhaps not late enough: so once more.
     if (std::exchange(saw_close_, true)) {
@@ -289,7 +305,7 @@ bool Conduit::arm() {
 }
 
 bool Conduit::flushed() {
-  if (!status_.is_ok() || closed_ || socket_closed()) return true;
+  if (!status_.is_ok() || closed_ || peer_left()) return true;
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const RailState& rail = rails_[rail_of(i)];
     if (pairs_[i].room() > 0) check_posted(pairs_[i].post_marker(rail.peer_inbox, rail.peer_key), "sending");

@@ -1,6 +1,9 @@
 // What lies between two ranks: queue pairs, inbox and outbox, and the counters of messages, credits and offers.
 // The two lanes of a link are views of it.
 //
+// Farewell. Over the socket, which is closed with the link, a rank that leaves says how many messages it has consumed:
+// the last acknowledgement of its device may be lost, and the device that would repeat it is gone.
+//
 // A message is free of its slot at the receiver when that has consumed it (credits), and of the outbox's slot here
 // when its write has completed as well. Messages whose payload comes from user memory keep that memory until
 // their write has completed.
@@ -109,8 +112,9 @@ class Conduit {
   // -- both
   // Takes what has completed.
   void poll();
-  // Looks for trouble that completions do not tell: the peer's end, the device's.
-  Status check();
+  // Looks for trouble that completions do not tell: the peer's end, the device's. A peer that has left with all that
+  // was sent to it is trouble only for who still waits for something from it.
+  Status check(bool receives);
   [[nodiscard]] const Status& status() const { return status_; }
   bool arm();
   [[nodiscard]] int wait_fd() const { return epoll_.get(); }
@@ -131,7 +135,9 @@ class Conduit {
   void handle_notice(std::uint32_t word);
   void fail(Status status);
   void check_posted(int error, const char* what);
-  [[nodiscard]] bool socket_closed() const;
+  // Whether the peer has left or died; takes note of its farewell.
+  bool peer_left();
+  void say_farewell() const;
 
   const int peer_;
   std::shared_ptr<void> owner_;  // of the devices
@@ -164,6 +170,8 @@ class Conduit {
   std::uint32_t credits_heard_ = 0;
   std::uint32_t events_ = 0;
   std::uint32_t events_seen_ = 0;
+  bool peer_left_ = false;
+  bool farewell_ = false;  // the peer has consumed all that it will
   bool saw_close_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "transport/verbs/link.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -54,6 +56,7 @@ class VerbsLink final : public Link {
   // Without queue pairs no device reads what was lent or writes what was offered.
   void revoke() override { conduit_->close(Status::remote("the link was given up")); }
   bool flushed() override { return conduit_->flushed(); }
+  [[nodiscard]] Conduit& conduit() { return *conduit_; }
 
  private:
   std::unique_ptr<Conduit> conduit_;
@@ -66,6 +69,10 @@ class VerbsLink final : public Link {
 
 std::unique_ptr<Link> make_link(std::unique_ptr<Conduit> conduit, RegistrationCache& cache, bool lends) {
   return std::make_unique<VerbsLink>(std::move(conduit), cache, lends);
+}
+
+Conduit& conduit_of(Link& link) {
+  return dynamic_cast<VerbsLink&>(link).conduit();
 }
 
 }  // namespace tutti::transport::verbs

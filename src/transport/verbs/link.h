@@ -12,4 +12,7 @@ namespace tutti::transport::verbs {
 // `cache` belongs to what the conduit keeps alive. `lends`: user memory can be registered.
 std::unique_ptr<Link> make_link(std::unique_ptr<Conduit> conduit, RegistrationCache& cache, bool lends);
 
+// What lies under a link that make_link() has made: for tests that break it.
+Conduit& conduit_of(Link& link);
+
 }  // namespace tutti::transport::verbs

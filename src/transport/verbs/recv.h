@@ -25,7 +25,7 @@ class VerbsRecv final : public RecvLane {
   // A view is the slot itself or already the destination: a copy from there is all there is to save.
   std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
   void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
-  Status status() override { return conduit_.check(); }
+  Status status() override { return broken_.is_ok() ? conduit_.check(true) : broken_; }
 
  private:
   struct Place {
