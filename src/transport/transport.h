@@ -58,9 +58,9 @@ struct LaneTraits {
 struct Source {
   const std::byte* base = nullptr;
   std::size_t size = 0;
-  std::size_t begin = 0;  // memory is there only from base + begin to base + size
   std::uint64_t region = 0;
   std::size_t region_offset = 0;
+  std::size_t begin = 0;  // memory is there only from base + begin to base + size
 };
 
 class SendLane {
