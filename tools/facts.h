@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/verbs/machine.h"
+#include "transport/verbs/ports/machine.h"
 
 namespace tutti::tools {
 

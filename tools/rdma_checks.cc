@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "base/config.h"
-#include "transport/verbs/memory_watch.h"
+#include "transport/verbs/memory/memory_watch.h"
 #include "transport/verbs/wire.h"
 
 namespace tutti::tools {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::tools {
 

@@ -9,7 +9,7 @@
 #include "base/config.h"
 #include "command.h"
 #include "facts.h"
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::tools {
 namespace {

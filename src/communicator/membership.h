@@ -8,8 +8,8 @@
 #include "base/config.h"
 #include "base/status.h"
 #include "communicator/bootstrap.h"
-#include "transport/verbs/devices.h"
 #include "transport/verbs/options.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti {
 

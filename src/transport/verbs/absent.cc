@@ -1,6 +1,6 @@
 // What a build without the headers of libibverbs and librdmacm has instead of the verbs transport.
 #include "transport/verbs/adapter.h"
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::transport::verbs {
 

@@ -9,7 +9,7 @@
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/link.h"
 #include "transport/verbs/manager.h"
-#include "transport/verbs/registration.h"
+#include "transport/verbs/memory/registration.h"
 
 namespace tutti::transport::verbs {
 namespace {

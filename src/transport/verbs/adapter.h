@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "transport/transport.h"
-#include "transport/verbs/devices.h"
 #include "transport/verbs/options.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::transport::verbs {
 

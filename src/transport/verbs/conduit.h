@@ -21,8 +21,8 @@
 #include "base/unique_fd.h"
 #include "transport/transport.h"
 #include "transport/verbs/adapter.h"
+#include "transport/verbs/memory/registration.h"
 #include "transport/verbs/queue_pair.h"
-#include "transport/verbs/registration.h"
 #include "transport/verbs/wire.h"
 
 namespace tutti::transport::verbs {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/verbs/devices.h"
 #include "transport/verbs/library.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::transport::verbs {
 

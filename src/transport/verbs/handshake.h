@@ -9,7 +9,7 @@
 #include "base/failure.h"
 #include "base/status.h"
 #include "transport/verbs/conduit.h"
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::transport::verbs {
 

@@ -5,7 +5,7 @@
 
 #include "transport/transport.h"
 #include "transport/verbs/conduit.h"
-#include "transport/verbs/registration.h"
+#include "transport/verbs/memory/registration.h"
 
 namespace tutti::transport::verbs {
 

@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "transport/transport.h"
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::transport::verbs {
 

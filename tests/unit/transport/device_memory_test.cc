@@ -1,6 +1,6 @@
 // Memory of GPUs, on a machine that has none: what is missing is said, and registrations follow allocations as the
 // driver's interface describes them. The driver and the library are tables of functions; these stand for them.
-#include "transport/verbs/device_memory.h"
+#include "transport/verbs/memory/device_memory.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "catch_compat.h"
-#include "transport/verbs/cuda_driver.h"
-#include "transport/verbs/pinned_staging.h"
+#include "transport/verbs/memory/cuda_driver.h"
+#include "transport/verbs/memory/pinned_staging.h"
 
 using namespace tutti;
 using namespace tutti::transport::verbs;

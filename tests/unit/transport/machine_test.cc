@@ -1,5 +1,5 @@
 // What is read of the kernel's files, on a tree made here.
-#include "transport/verbs/machine.h"
+#include "transport/verbs/ports/machine.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "catch_compat.h"
 #include "made_tree.h"
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "registration_fakes.h"
 #include "sanitizers.h"
-#include "transport/verbs/change_log.h"
+#include "transport/verbs/memory/change_log.h"
 
 using namespace tutti;
 using namespace tutti::transport;

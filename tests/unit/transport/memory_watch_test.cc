@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/unique_fd.h"
 #include "registration_fakes.h"
-#include "transport/verbs/change_log.h"
+#include "transport/verbs/memory/change_log.h"
 
 using namespace tutti;
 using namespace tutti::transport;

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "catch_compat.h"
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::test {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "catch_compat.h"
-#include "transport/verbs/registration.h"
+#include "transport/verbs/memory/registration.h"
 
 namespace tutti::transport::verbs::test {
 

@@ -1,4 +1,4 @@
-#include "transport/verbs/cuda_driver.h"
+#include "transport/verbs/memory/cuda_driver.h"
 
 #include <dlfcn.h>
 

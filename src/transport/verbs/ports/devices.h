@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/verbs/machine.h"
 #include "transport/verbs/options.h"
+#include "transport/verbs/ports/machine.h"
 
 namespace tutti::transport::verbs {
 

@@ -12,7 +12,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "transport/verbs/cuda_driver.h"
+#include "transport/verbs/memory/cuda_driver.h"
 
 namespace tutti::transport::verbs {
 

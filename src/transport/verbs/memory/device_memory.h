@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/verbs/cuda_driver.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/library.h"
-#include "transport/verbs/registration.h"
+#include "transport/verbs/memory/cuda_driver.h"
+#include "transport/verbs/memory/registration.h"
 
 namespace tutti::transport::verbs {
 

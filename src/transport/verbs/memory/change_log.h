@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/verbs/memory_watch.h"
+#include "transport/verbs/memory/memory_watch.h"
 
 namespace tutti::transport::verbs {
 

@@ -2,7 +2,7 @@
 // reports. That thread waits for nothing but the kernel: it takes no lock, allocates and frees nothing, writes no
 // log, and its signals are blocked. changes() and settle() wait for it, never it for them. So there is no cycle,
 // whatever a caller of changes() holds, and wherever it is interrupted.
-#include "transport/verbs/memory_watch.h"
+#include "transport/verbs/memory/memory_watch.h"
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -26,7 +26,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
-#include "transport/verbs/change_log.h"
+#include "transport/verbs/memory/change_log.h"
 
 namespace tutti::transport::verbs {
 namespace {

@@ -1,11 +1,11 @@
-#include "transport/verbs/device_memory.h"
+#include "transport/verbs/memory/device_memory.h"
 
 #include <cerrno>
 #include <string>
 #include <utility>
 
 #include "base/unique_fd.h"
-#include "transport/verbs/memory_watch.h"
+#include "transport/verbs/memory/memory_watch.h"
 
 namespace tutti::transport::verbs {
 namespace {

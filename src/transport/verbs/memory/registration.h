@@ -18,8 +18,8 @@
 
 #include "base/status.h"
 #include "transport/transport.h"
-#include "transport/verbs/devices.h"
-#include "transport/verbs/memory_watch.h"
+#include "transport/verbs/memory/memory_watch.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::transport::verbs {
 

@@ -1,4 +1,4 @@
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 #include <net/if.h>
 

@@ -1,4 +1,4 @@
-#include "transport/verbs/machine.h"
+#include "transport/verbs/ports/machine.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "base/config.h"
-#include "transport/verbs/devices.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::transport::verbs {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/verbs/pinned_staging.h"
+#include "transport/verbs/memory/pinned_staging.h"
 
 namespace tutti::transport::verbs {
 

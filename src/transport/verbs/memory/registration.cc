@@ -1,4 +1,4 @@
-#include "transport/verbs/registration.h"
+#include "transport/verbs/memory/registration.h"
 
 #include <algorithm>
 #include <utility>
