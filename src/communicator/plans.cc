@@ -42,10 +42,18 @@ std::size_t Plans::slice_bytes() const {
 }
 
 void Plans::deliver(Deadline deadline) {
+  const auto flushed = [](const auto& entry) { return entry.second->flushed(); };
+  // All of them each time, not up to the first that is not: what the rest still sends goes on meanwhile.
+  const auto all = static_cast<std::ptrdiff_t>(links_.size());
+  while (!failure_.failed() && std::count_if(links_.begin(), links_.end(), flushed) != all && !deadline.passed()) {
+    ::sched_yield();
+  }
   for (auto& [peer, link] : links_) {
-    while (!failure_.failed() && !link->flushed() && !deadline.passed()) ::sched_yield();
-    // Else the end of the link would wait for that once more.
-    if (failure_.failed() || deadline.passed()) link->revoke();
+    if (!failure_.failed() && link->flushed()) {
+      link->farewell();
+    } else {
+      link->revoke();  // else the end of the link would wait for that once more
+    }
   }
 }
 

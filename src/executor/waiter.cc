@@ -43,6 +43,7 @@ Status Waiter::add_link(transport::Link& link) {
   if (link.wait_fd() < 0) return {};
   epoll_event event{};
   event.events = EPOLLIN;
+  event.data.ptr = &link;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.wait_fd(), &event) != 0) return Status::system("epoll_ctl", errno);
   return {};
 }
@@ -143,8 +144,13 @@ void Waiter::sleep(std::int64_t now) {
     const int longest = transport::heavy_fence_works() ? kMaxSleepMs : transport::kUnfencedSleepMs;
     const std::int64_t left_ms = (deadline_ns_ - now) / 1'000'000 + 1;
     std::array<epoll_event, 8> events{};
-    (void)::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                       static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
+    const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                   static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
+    // Also of links that nobody waits for now: they must not end the next sleep again.
+    for (int i = 0; i < ready; ++i) {
+      auto* const link = static_cast<transport::Link*>(events[static_cast<std::size_t>(i)].data.ptr);
+      if (link != nullptr) link->disarm();
+    }
   }
   for (const Waiting::For& lane : lanes_) lane.link->disarm();
   if (!quiet) ::sched_yield();

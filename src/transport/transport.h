@@ -39,9 +39,9 @@ enum class Domain : std::uint8_t { kHost, kDevice };
 struct LaneTraits {
   const char* transport = "";  // "shm", "tcp", ...
   Domain domain = Domain::kHost;
-  bool slots = false;         // reserve()/commit() work
-  bool pulls = false;         // pull() may save a copy
-  bool takes_offers = false;  // RecvLane::offer() may save a copy
+  bool slots = false;          // reserve()/commit() work
+  bool pulls = false;          // pull() may save a copy
+  bool takes_offers = false;   // RecvLane::offer() may save a copy
   bool places_pushes = false;  // push() and commit() write to offered places too, not reserve_at_peer() alone
   // push() of at least this many bytes lends the source's memory to the peer instead of copying it (see
   // completed()): memory with a region, and any memory. SIZE_MAX: never.
@@ -149,6 +149,7 @@ class Link {
   // next action makes wait_fd() readable (or `wakeup`, see below, if wait_fd() is -1). Returns false if
   // something has happened already and the caller should look again instead of sleeping.
   virtual bool arm() = 0;
+  // After the sleep, and whenever wait_fd() was readable: it no longer is because of what has happened so far.
   virtual void disarm() = 0;
   // A descriptor for epoll(7), or -1 if the peer wakes this rank through its Doorbell. *writable is
   // set where the link waits for room rather than for data.
@@ -158,6 +159,8 @@ class Link {
   // Whether all bytes taken are with the peer, or never will be. Asked before this rank leaves: what a link has not
   // delivered when it is destroyed may be lost.
   [[nodiscard]] virtual bool flushed() { return true; }
+  // This rank has run its last operation on the link: the peer is told, where that helps it.
+  virtual void farewell() {}
 
   // Memory that is lent or offered belongs to the operation. Between enter() and leave() this rank may read
   // what the peer has lent and write where the peer has offered it, outside it does not: an operation whose

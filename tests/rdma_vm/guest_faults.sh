@@ -40,6 +40,19 @@ restore_address() {
 
 restore_device() { rdma link | grep -q rxe0 || rdma link add rxe0 type rxe netdev d0; }
 
+# Jobs over iWARP, whose last data is still on its way when their ranks leave.
+leave_a_lossy_network() {
+  local job
+  export TUTTI_TRANSPORTS=verbs TUTTI_VERBS=device=siw0
+  tc qdisc add dev lo root netem loss 2% delay 3ms
+  for job in 1 2 3 4 5 6 7 8; do
+    all_ranks 3 "$rank_program" check 30 || { echo "job $job"; return 1; }
+    rm -r "$case_folder/job"
+  done
+}
+
+run_case 'iWARP jobs end on a lossy network' 60 leave_a_lossy_network
+tc qdisc del dev lo root
 run_case 'a killed rank, TCP' 60 killed tcp 100000 3
 export TUTTI_VERBS=device=rxe0
 run_case 'a killed rank, verbs, 8 bytes' 60 killed verbs 8 3

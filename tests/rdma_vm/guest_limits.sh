@@ -31,6 +31,14 @@ falls_back() {
   all_ranks 2 "$@" check 100000
 }
 
+# The last rank connects otherwise than the rest.
+with_two_ways() {
+  local connect=exchange
+  [[ $3 == 0 ]] || connect=cm
+  TUTTI_VERBS=device=rxe0,connect=$connect "$rank_program" "$@"
+}
+
 run_case 'too little memory may be locked' 60 refused 'RLIMIT_MEMLOCK|ulimit -l' with_little_memory
 run_case 'too little memory may be locked, TCP is allowed' 60 falls_back verbs,tcp with_little_memory
 run_case 'a device that does not exist' 60 refused absent0 with_absent_device
+run_case 'one rank by the connection manager, one not' 60 refused 'connect= of TUTTI_VERBS' with_two_ways

@@ -29,4 +29,5 @@ run_case '3 ranks over rxe0 by the connection manager' 60 over_devices device=rx
 for ranks in 2 4; do
   run_case "$ranks ranks over siw0" 100 over_devices device=siw0 300000 "$ranks"
 done
+run_case '2 ranks that name ports of two fabrics' 60 over_devices device=rxe0+siw0,rails=2 300000 2 rxe0
 run_case '4 ranks over what is chosen' 60 over_devices '' 300000 4

@@ -62,11 +62,10 @@ class TcpLink final : public Link {
       watch();
       return false;  // the streams' state so far counts as news
     }
-    std::array<epoll_event, kMaxStreams> edges;
-    // Taking the edges that are already there is what makes the next one wake us.
-    return ::epoll_wait(epoll_.get(), edges.data(), static_cast<int>(edges.size()), 0) == 0;
+    return take_edges() == 0;
   }
-  void disarm() override {}
+  // Whoever asks looks at the streams before it arms again.
+  void disarm() override { (void)take_edges(); }
   [[nodiscard]] int wait_fd() const override { return epoll_.get(); }
   // What the peer's kernel has acknowledged is the peer's. A broken connection delivers nothing more.
   bool flushed() override {
@@ -77,6 +76,11 @@ class TcpLink final : public Link {
   }
 
  private:
+  // Taking the edges that are already there is what makes the next one wake us.
+  int take_edges() {
+    std::array<epoll_event, kMaxStreams> edges;
+    return ::epoll_wait(epoll_.get(), edges.data(), static_cast<int>(edges.size()), 0);
+  }
   // If the kernel refuses (it is short of memory), arm() tries again next time and the caller spins on.
   void watch() {
     for (const UniqueFd& stream : streams_) {

@@ -137,9 +137,10 @@ Result<std::unique_ptr<Link>> OpenAdapter::connect(UniqueFd socket, bool lower, 
   if (!made.is_ok()) return made.status();
   Conduit& conduit = **made;
 
-  // Either side's wish for the manager decides for both; a device that needs it is of the same kind on both.
+  // All rails are of one fabric, on both sides.
   const bool managed = through_manager(ports_[own[0]]);
   Greeting greeting;
+  greeting.managed = managed ? 1 : 0;
   greeting.rails = static_cast<std::uint16_t>(conduit.rails().size());
   greeting.pairs = static_cast<std::uint16_t>(conduit.pairs().size());
   for (std::size_t r = 0; r < conduit.rails().size(); ++r) {

@@ -8,12 +8,16 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/clock.h"
+
 namespace tutti::transport::verbs {
 namespace {
 
 // Completions taken from one queue at a time, and at most per look.
 constexpr int kBatch = 16;
 constexpr int kBatchesPerLook = 8;
+// Between the sign of a peer's end and the word about it, or its last message.
+constexpr std::int64_t kGraceNs = 200'000'000;
 
 }  // namespace
 
@@ -46,7 +50,8 @@ Status Conduit::add_rail(Device& device, std::size_t device_index, int queue_pai
   auto completions = Completions::create(device, queue_pairs);
   if (!completions.is_ok()) return completions.status();
   rail.completions = std::move(*completions);
-  auto inbox = device.register_memory(&*inbox_, sizeof(Inbox));
+  // Read for markers: see QueuePair::post_marker().
+  auto inbox = device.register_memory(&*inbox_, sizeof(Inbox), device.port().fabric == Fabric::kIwarp);
   if (!inbox.is_ok()) return inbox.status();
   rail.inbox = std::move(*inbox);
   auto outbox = device.register_memory(&*outbox_, sizeof(Outbox));
@@ -88,11 +93,11 @@ bool Conduit::may_send() {
            std::all_of(pairs_.begin(), pairs_.end(),
                        [](const QueuePair& pair) { return pair.room() >= kPostsPerSend; });
   };
-  if (!status_.is_ok() || closed_) return false;
+  if (!status_.is_ok() || !broken_.is_ok() || closed_) return false;
   if (room()) [[likely]]
     return true;
   poll();
-  return status_.is_ok() && room();
+  return status_.is_ok() && broken_.is_ok() && room();
 }
 
 // Small messages take the first queue pair, which is as fast as any; long ones share the work.
@@ -221,10 +226,12 @@ void Conduit::handle(const ibv_wc& completion) {
   const WorkId id = WorkId::unpack(completion.wr_id);
   QueuePair& pair = pairs_[id.pair];
   if (completion.status != IBV_WC_SUCCESS) {
-    // What a peer that has left did not acknowledge, it had no use for or had before.
-    if (status_.is_ok() && !(peer_left() && farewell_ && acknowledged_ == next_)) {
-      fail(completion_error(completion, *rails_[rail_of(id.pair)].device, peer_));
+    if (broken_.is_ok()) {
+      broken_ = completion_error(completion, *rails_[rail_of(id.pair)].device, peer_);
+      broken_ns_ = now_ns();
     }
+    // What is flushed may be so because the peer has left, which is heard of a little later.
+    if (completion.status != IBV_WC_WR_FLUSH_ERR && !has_all()) fail(broken_);
     return;
   }
   if (id.kind == WorkId::kReceive) {
@@ -268,6 +275,9 @@ bool Conduit::peer_left() {
   const ssize_t n = ::recv(socket_.get(), &consumed, sizeof consumed, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
   peer_left_ = true;
+  peer_left_ns_ = now_ns();
+  // Readable for ever: who sleeps has heard of it.
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   if (n != sizeof consumed || next_ - consumed > kSlots) return true;  // it died
   farewell_ = true;
   acknowledged_ = consumed;
@@ -275,8 +285,8 @@ bool Conduit::peer_left() {
   return true;
 }
 
-void Conduit::say_farewell() const {
-  if (!socket_.valid() || !status_.is_ok()) return;
+void Conduit::say_farewell() {
+  if (!socket_.valid() || !status_.is_ok() || std::exchange(said_farewell_, true)) return;
   (void)::send(socket_.get(), &received_, sizeof received_, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -285,27 +295,34 @@ Status Conduit::check(bool receives) {
   for (const RailState& rail : rails_) {
     if (Status s = rail.device->check_events(); !s.is_ok()) fail(std::move(s));
   }
-  if (status_.is_ok() && peer_left() && (receives || !farewell_ || acknowledged_ != next_)) {
-    // All that the peer sent was acknowledged before it closed. Whoever asks has looked for it just before, but
-    // perhaps not late enough: so once more.
-    if (std::exchange(saw_close_, true)) {
-      fail(Status::remote("rank " + std::to_string(peer_) + ": connection closed by the peer"));
-    } else {
-      poll();
-    }
+  // All that the peer sent was acknowledged before it left, and is here, or it died and its messages may still be on
+  // their way.
+  if (status_.is_ok() && peer_left() && (receives || !has_all()) && now_ns() - peer_left_ns_ > kGraceNs) {
+    fail(Status::remote("rank " + std::to_string(peer_) + ": connection closed by the peer"));
   }
+  if (status_.is_ok() && !broken_.is_ok() && (receives || !has_all()) && now_ns() - broken_ns_ > kGraceNs)
+    fail(broken_);
+  poll();
   return status_;
+}
+
+void Conduit::disarm() {
+  if (closed_) return;
+  for (const RailState& rail : rails_) rail.completions->take_events();
 }
 
 bool Conduit::arm() {
   if (closed_) return false;
   for (const RailState& rail : rails_) rail.completions->arm();
   poll();
-  return std::exchange(events_seen_, events_) == events_;
+  const bool quiet = std::exchange(events_seen_, events_) == events_;
+  // Time alone makes an error of these: nothing would end the sleep.
+  const std::int64_t end_ns = std::max(peer_left_ns_, broken_ns_);
+  return quiet && (end_ns == 0 || now_ns() - end_ns > 2 * kGraceNs);
 }
 
 bool Conduit::flushed() {
-  if (!status_.is_ok() || closed_ || peer_left()) return true;
+  if (!status_.is_ok() || !broken_.is_ok() || closed_ || peer_left()) return true;
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const RailState& rail = rails_[rail_of(i)];
     if (pairs_[i].room() > 0) check_posted(pairs_[i].post_marker(rail.peer_inbox, rail.peer_key), "sending");

@@ -117,9 +117,13 @@ class Conduit {
   Status check(bool receives);
   [[nodiscard]] const Status& status() const { return status_; }
   bool arm();
+  // Takes what arm() has asked to be told.
+  void disarm();
   [[nodiscard]] int wait_fd() const { return epoll_.get(); }
   // Everything sent is in the peer's memory, or never will be.
   bool flushed();
+  // This rank sends and needs nothing more. Once.
+  void say_farewell();
   // The devices touch no memory for this link any more.
   void close(const Status& why);
 
@@ -137,7 +141,8 @@ class Conduit {
   void check_posted(int error, const char* what);
   // Whether the peer has left or died; takes note of its farewell.
   bool peer_left();
-  void say_farewell() const;
+  // Whether a peer that has left has all that was sent to it: what its device did not acknowledge, it had before.
+  bool has_all() { return peer_left() && farewell_ && acknowledged_ == next_; }
 
   const int peer_;
   std::shared_ptr<void> owner_;  // of the devices
@@ -171,8 +176,11 @@ class Conduit {
   std::uint32_t events_ = 0;
   std::uint32_t events_seen_ = 0;
   bool peer_left_ = false;
+  std::int64_t peer_left_ns_ = 0;
   bool farewell_ = false;  // the peer has consumed all that it will
-  bool saw_close_ = false;
+  bool said_farewell_ = false;
+  Status broken_;  // what the first failed request said
+  std::int64_t broken_ns_ = 0;
 };
 
 }  // namespace tutti::transport::verbs

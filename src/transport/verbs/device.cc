@@ -66,13 +66,15 @@ Result<std::unique_ptr<Device>> Device::open(const Port& port, bool through_mana
   return device;
 }
 
-Result<Owned<ibv_mr>> Device::register_memory(const void* begin, std::size_t bytes) const {
-  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-  ibv_mr* const mr = library_->reg_mr(domain_.get(), const_cast<void*>(begin), bytes, kAccess);
+Result<Owned<ibv_mr>> Device::register_memory(const void* begin, std::size_t bytes, bool readable) const {
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  if (readable) access |= IBV_ACCESS_REMOTE_READ;
+  ibv_mr* const mr = library_->reg_mr(domain_.get(), const_cast<void*>(begin), bytes, access);
   if (mr == nullptr) {
     const int error = errno;
     const Status why = Status::system("registering " + std::to_string(bytes) + " bytes with " + port_.device, error);
-    return Status(why.code(), why.message() + locked_memory_hint(error));
+    const bool full = error == ENOMEM || error == EAGAIN || error == EPERM || error == ENOSPC;
+    return Status(full ? why.code() : Code::kInvalidArgument, why.message() + locked_memory_hint(error));
   }
   return Owned<ibv_mr>(mr, library_->dereg_mr);
 }
@@ -84,7 +86,8 @@ Status Device::check_events() {
     const bool own_port = event.element.port_num == port_.port;
     if (event.event_type == IBV_EVENT_PORT_ERR && own_port) port_down_ = true;
     if (event.event_type == IBV_EVENT_PORT_ACTIVE && own_port) port_down_ = false;
-    if (event.event_type == IBV_EVENT_DEVICE_FATAL && broken_.is_ok()) {
+    const bool fatal = event.event_type == IBV_EVENT_DEVICE_FATAL || event.event_type == IBV_EVENT_CQ_ERR;
+    if (fatal && broken_.is_ok()) {
       broken_ = Status(Code::kSystemError, "RDMA device " + port_.device + " is gone or broken (" +
                                                library_->event_text(event.event_type) + ")");
     }

@@ -58,7 +58,8 @@ class Device {
   [[nodiscard]] std::string name() const { return port_.device + " port " + std::to_string(port_.port); }
 
   // For local reads and writes and the peers' writes. kSystemError; a limit of locked memory is named.
-  Result<Owned<ibv_mr>> register_memory(const void* begin, std::size_t bytes) const;
+  // kInvalidArgument where no room would help (memory that may not be written). `readable`: by the peer, too.
+  Result<Owned<ibv_mr>> register_memory(const void* begin, std::size_t bytes, bool readable = false) const;
 
   // What the driver has reported since it was last asked: an error once the device is gone or broken.
   Status check_events();

@@ -71,6 +71,10 @@ Result<Greeting> Handshake::exchange(const Greeting& own) const {
     return Status::remote("rank " + std::to_string(peer_) +
                           " sets up RDMA otherwise (another version or byte order of the library?)");
   }
+  if (peer.managed != own.managed) {
+    return Status::remote("rank " + std::to_string(peer_) + (peer.managed != 0 ? " connects" : " does not connect") +
+                          " by librdmacm, unlike this rank: connect= of TUTTI_VERBS must be the same on all");
+  }
   return peer;
 }
 

@@ -26,6 +26,7 @@ struct Greeting {
   std::array<std::uint8_t, 16> token{};  // what librdmacm's connection to this rank must show
   std::uint16_t rails = 0;
   std::uint16_t pairs = 0;
+  std::uint32_t managed = 0;  // 1: connected by librdmacm
   Rail rail[kMaxRails] = {};
   Endpoint endpoint[kMaxPairs] = {};
 };

@@ -120,6 +120,7 @@ class Manager final : public ManagedPairs {
   std::vector<rdma_cm_id*> listeners_;
   std::vector<rdma_cm_id*> ids_;  // with a queue pair each, once made
   std::array<std::uint8_t, 16> token_{};
+  std::array<bool, kMaxPairs> taken_{};  // pairs that the peer has asked for
 };
 
 Status Manager::open() {
@@ -219,6 +220,10 @@ Status Manager::connect_one(Conduit& conduit, std::size_t pair, const Port& to, 
   if (auto tos = static_cast<std::uint8_t>(options.traffic_class); tos != 0) {
     (void)library_.set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos);
   }
+  {
+    auto timeout = static_cast<std::uint8_t>(options.timeout);
+    (void)library_.set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
+  }
   if (library_.resolve_addr(id, const_cast<sockaddr*>(source->get()), const_cast<sockaddr*>(target->get()),
                             kResolveMs) != 0) {
     return failed("resolving " + target->text());
@@ -243,7 +248,8 @@ Result<bool> Manager::accept_one(Conduit& conduit, rdma_cm_event* event) {
   const auto& request = event->param.conn;
   if (request.private_data == nullptr || request.private_data_len < sizeof ticket) return false;
   std::memcpy(&ticket, request.private_data, sizeof ticket);
-  if (ticket.token != token_ || ticket.pair >= conduit.pairs().size()) return false;
+  if (ticket.token != token_ || ticket.pair >= conduit.pairs().size() || taken_[ticket.pair]) return false;
+  taken_[ticket.pair] = true;
   ids_.push_back(event->id);
   if (Status s = make_pair(conduit, ticket.pair, event->id); !s.is_ok()) return s;
   rdma_conn_param parameters{};
@@ -292,6 +298,9 @@ Status Manager::connect(Conduit& conduit, bool lower, const std::vector<Port>& p
     return conduit.status();
   }
   if (Status s = accept_all(conduit, handshake); !s.is_ok()) return s;
+  // Nobody else is to come.
+  for (rdma_cm_id* id : listeners_) (void)library_.destroy_id(id);
+  listeners_.clear();
   while (conduit.credits_heard() < conduit.pairs().size()) {
     conduit.poll();
     if (!conduit.status().is_ok()) return conduit.status();

@@ -50,12 +50,16 @@ Result<std::unique_ptr<Completions>> Completions::create(Device& device, int que
 }
 
 void Completions::arm() {
+  take_events();
+  (void)ibv_req_notify_cq(queue_.get(), 0);
+}
+
+void Completions::take_events() {
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   unsigned taken = 0;
   while (device_.library().get_cq_event(channel_.get(), &queue, &context) == 0) ++taken;
   if (taken > 0) device_.library().ack_cq_events(queue_.get(), taken);
-  (void)ibv_req_notify_cq(queue_.get(), 0);
 }
 
 ibv_qp_init_attr QueuePair::attributes() const {
@@ -230,14 +234,23 @@ int QueuePair::post(const Write* first, const Write& last, std::uint32_t word, W
 }
 
 int QueuePair::post_marker(std::uint64_t address, std::uint32_t key) {
-  if (signalled_ == posted_) return 0;
+  if (marked_ == posted_ || (!announces_by_send() && signalled_ == posted_)) return 0;
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
+  // iWARP completes a write when TCP has it; a read is answered when all before it is in the peer's memory.
+  ibv_sge sink{reinterpret_cast<std::uintptr_t>(&place_.outgoing[next_outgoing_ % kReceives]), sizeof(std::uint32_t),
+               place_.outgoing_key};
+  if (announces_by_send()) {
+    ++next_outgoing_;
+    request.opcode = IBV_WR_RDMA_READ;
+    request.sg_list = &sink;
+    request.num_sge = 1;
+  }
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma.remote_addr = address;
   request.wr.rdma.rkey = key;
   request.wr_id = WorkId{WorkId::kPlain, place_.index, 0, ++posted_}.pack();
-  signalled_ = posted_;
+  signalled_ = marked_ = posted_;
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(pair_, &request, &bad);
 }

@@ -31,6 +31,8 @@ class Completions {
   [[nodiscard]] int fd() const { return channel_->fd; }
   // Takes what has been signalled and asks for the next. What completed before is to be polled for afterwards.
   void arm();
+  // Takes what has been signalled.
+  void take_events();
   [[nodiscard]] Device& device() const { return device_; }
 
  private:
@@ -111,7 +113,7 @@ class QueuePair {
     std::uint32_t key = 0;
   };
   int post(const Write* first, const Write& last, std::uint32_t word, WorkId id);
-  // A write of nothing, to where the peer lets this rank write, that completes when all before it has arrived.
+  // A request, to where the peer lets this rank write, that completes when all before it has arrived.
   int post_marker(std::uint64_t address, std::uint32_t key);
   void completed(const WorkId& id) { completed_ = id.posted; }
 
@@ -147,6 +149,7 @@ class QueuePair {
   std::uint32_t posted_ = 0;
   std::uint32_t completed_ = 0;
   std::uint32_t signalled_ = 0;  // posted_ when last a completion was asked for
+  std::uint32_t marked_ = 0;     // posted_ after the last marker
   std::uint32_t next_outgoing_ = 0;
   std::array<std::uint16_t, kReceives> spent_{};  // receives to be posted again
   std::uint32_t spent_count_ = 0;

@@ -7,7 +7,9 @@ namespace tutti::transport::verbs {
 RecvLane::View VerbsRecv::peek(std::size_t) {
   const Slot* const slot = conduit_.arrived();
   if (slot == nullptr || !broken_.is_ok()) return {};
-  const MessageHeader& header = slot->header;
+  // Once: the peer could still write to it.
+  if (used_ == 0) header_ = slot->header;
+  const MessageHeader& header = header_;
   const std::byte* data = slot->payload;
   if (header.placed != 0) {
     data = find_place(header.length);
@@ -36,7 +38,7 @@ void VerbsRecv::consume(std::size_t n) {
   if (n == 0) return;
   used_ += n;
   consumed_ += n;
-  if (used_ < conduit_.arrived()->header.length) return;
+  if (used_ < header_.length) return;
   used_ = 0;
   conduit_.consume();
 }

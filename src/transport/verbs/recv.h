@@ -38,7 +38,8 @@ class VerbsRecv final : public RecvLane {
 
   Conduit& conduit_;
   RegistrationCache& cache_;
-  std::size_t used_ = 0;  // bytes of the message at the head that are consumed
+  MessageHeader header_;  // of the message at the head
+  std::size_t used_ = 0;  // bytes of it that are consumed
   std::array<Place, kOffers> places_{};
   std::uint32_t places_begin_ = 0;
   std::uint32_t places_end_ = 0;

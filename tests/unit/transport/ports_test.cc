@@ -213,6 +213,15 @@ TEST_CASE("ports: only what can talk is paired") {
   REQUIRE((unknown[0].a == 1 && unknown[0].b == 1));
 }
 
+TEST_CASE("ports: rails of one pair are of one fabric") {
+  Port soft = make_port(1);
+  soft.fabric = Fabric::kIwarp;
+  const std::vector<Port> mixed = {make_port(0), soft, make_port(2)};
+  const auto rails = pair_ports(mixed, {}, mixed, {}, 3);
+  REQUIRE(rails.size() == 2);
+  for (const Rail& rail : rails) REQUIRE(mixed[static_cast<std::size_t>(rail.a)].fabric == mixed[0].fabric);
+}
+
 TEST_CASE("ports: a rank's near ports come before far ones") {
   std::vector<Port> ports = make_ports(4, true);
   ports[2].near = false;
@@ -221,7 +230,8 @@ TEST_CASE("ports: a rank's near ports come before far ones") {
     const auto rails = pair_ports(ports, {seat, 8}, ports, {0, 8}, 0);
     REQUIRE(rails.size() == 1);
     REQUIRE(rails[0].a == seat % 2);
-    REQUIRE(rails[0].b == 0);
+    // A near one as well, of the same name.
+    REQUIRE(rails[0].b == rails[0].a);
   }
 }
 

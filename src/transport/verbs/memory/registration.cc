@@ -240,7 +240,7 @@ Status RegistrationCache::enter(Range range, std::uint64_t region, std::size_t c
     return registrar_.register_memory(range.begin, size_of(range), &made.keys, &made.handle);
   };
   Status s = guarded(attempt);
-  if (!s.is_ok()) {
+  if (s.code() == Code::kSystemError) {
     made.used_in = operation_;  // keeps it from being evicted, which would deregister it
     while (evict_one()) {
     }

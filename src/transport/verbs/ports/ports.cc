@@ -219,15 +219,16 @@ std::vector<Rail> pair_ports(const std::vector<Port>& a, Seat seat_a, const std:
       wanted_rails > 0 ? wanted_rails : std::min(share_of(a.size(), seat_a.ranks), share_of(b.size(), seat_b.ranks));
   const std::vector<int> place_a = places(a, seat_a, rails);
   const std::vector<int> place_b = places(b, seat_b, rails);
-  // Best first: few far ports, then the lower rank's wish, then the other's. Where all ports reach all, both get
-  // theirs.
+  // Best first: few far ports, then ports of one name, which a network that is wired by rails joins, then the lower
+  // rank's wish, then the other's.
+  const auto name = [](const Port& port) { return std::tie(port.device, port.port); };
   std::vector<std::tuple<int, int, int, Rail>> candidates;
   for (const bool subnets : {true, false}) {
     for (std::size_t i = 0; i < a.size(); ++i) {
       for (std::size_t j = 0; j < b.size(); ++j) {
         if (!can_talk(a[i], b[j]) || (subnets && !same_subnet(a[i], b[j]))) continue;
-        candidates.emplace_back(!a[i].near + !b[j].near, place_a[i], place_b[j],
-                                Rail{static_cast<int>(i), static_cast<int>(j)});
+        const int rank = 2 * (!a[i].near + !b[j].near) + (name(a[i]) == name(b[j]) ? 0 : 1);
+        candidates.emplace_back(rank, place_a[i], place_b[j], Rail{static_cast<int>(i), static_cast<int>(j)});
       }
     }
     if (!candidates.empty()) break;
@@ -241,7 +242,10 @@ std::vector<Rail> pair_ports(const std::vector<Port>& a, Seat seat_a, const std:
     const Rail& rail = std::get<Rail>(candidate);
     const bool taken =
         std::any_of(chosen.begin(), chosen.end(), [&](const Rail& r) { return r.a == rail.a || r.b == rail.b; });
-    if (!taken && static_cast<int>(chosen.size()) < rails) chosen.push_back(rail);
+    // What connects them must be the same for all.
+    const bool same_fabric =
+        chosen.empty() || a[static_cast<std::size_t>(rail.a)].fabric == a[static_cast<std::size_t>(chosen[0].a)].fabric;
+    if (!taken && same_fabric && static_cast<int>(chosen.size()) < rails) chosen.push_back(rail);
   }
   return chosen;
 }
