@@ -2,16 +2,12 @@
 
 #include <dlfcn.h>
 
+#include "base/symbol.h"
+
 namespace tutti::transport::verbs {
 namespace {
 
 constexpr const char* kName = "libibverbs.so.1";
-
-template <class Function>
-bool find(void* handle, const char* symbol, Function* function) {
-  *function = reinterpret_cast<Function>(::dlsym(handle, symbol));
-  return *function != nullptr;
-}
 
 Result<Library> open() {
   void* handle = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);
@@ -23,29 +19,35 @@ Result<Library> open() {
   }
   Library l;
   const bool all =
-      find(handle, "ibv_get_device_list", &l.get_device_list) &&
-      find(handle, "ibv_free_device_list", &l.free_device_list) &&
-      find(handle, "ibv_get_device_name", &l.get_device_name) && find(handle, "ibv_open_device", &l.open_device) &&
-      find(handle, "ibv_close_device", &l.close_device) && find(handle, "ibv_query_device", &l.query_device) &&
-      find(handle, "ibv_query_port", &l.query_old_port) && find(handle, "ibv_query_gid", &l.query_gid) &&
-      find(handle, "_ibv_query_gid_table", &l.query_gid_table) && find(handle, "ibv_query_pkey", &l.query_pkey) &&
-      find(handle, "ibv_alloc_pd", &l.alloc_pd) && find(handle, "ibv_dealloc_pd", &l.dealloc_pd) &&
-      find(handle, "ibv_reg_mr", &l.reg_mr) && find(handle, "ibv_dereg_mr", &l.dereg_mr) &&
-      find(handle, "ibv_create_comp_channel", &l.create_comp_channel) &&
-      find(handle, "ibv_destroy_comp_channel", &l.destroy_comp_channel) &&
-      find(handle, "ibv_create_cq", &l.create_cq) && find(handle, "ibv_destroy_cq", &l.destroy_cq) &&
-      find(handle, "ibv_get_cq_event", &l.get_cq_event) && find(handle, "ibv_ack_cq_events", &l.ack_cq_events) &&
-      find(handle, "ibv_get_async_event", &l.get_async_event) &&
-      find(handle, "ibv_ack_async_event", &l.ack_async_event) && find(handle, "ibv_create_qp", &l.create_qp) &&
-      find(handle, "ibv_modify_qp", &l.modify_qp) && find(handle, "ibv_query_qp", &l.query_qp) &&
-      find(handle, "ibv_destroy_qp", &l.destroy_qp) && find(handle, "ibv_fork_init", &l.fork_init) &&
-      find(handle, "ibv_wc_status_str", &l.wc_status_text) && find(handle, "ibv_event_type_str", &l.event_text);
+      find_symbol(handle, "ibv_get_device_list", &l.get_device_list) &&
+      find_symbol(handle, "ibv_free_device_list", &l.free_device_list) &&
+      find_symbol(handle, "ibv_get_device_name", &l.get_device_name) &&
+      find_symbol(handle, "ibv_open_device", &l.open_device) &&
+      find_symbol(handle, "ibv_close_device", &l.close_device) &&
+      find_symbol(handle, "ibv_query_device", &l.query_device) &&
+      find_symbol(handle, "ibv_query_port", &l.query_old_port) && find_symbol(handle, "ibv_query_gid", &l.query_gid) &&
+      find_symbol(handle, "_ibv_query_gid_table", &l.query_gid_table) &&
+      find_symbol(handle, "ibv_query_pkey", &l.query_pkey) && find_symbol(handle, "ibv_alloc_pd", &l.alloc_pd) &&
+      find_symbol(handle, "ibv_dealloc_pd", &l.dealloc_pd) && find_symbol(handle, "ibv_reg_mr", &l.reg_mr) &&
+      find_symbol(handle, "ibv_dereg_mr", &l.dereg_mr) &&
+      find_symbol(handle, "ibv_create_comp_channel", &l.create_comp_channel) &&
+      find_symbol(handle, "ibv_destroy_comp_channel", &l.destroy_comp_channel) &&
+      find_symbol(handle, "ibv_create_cq", &l.create_cq) && find_symbol(handle, "ibv_destroy_cq", &l.destroy_cq) &&
+      find_symbol(handle, "ibv_get_cq_event", &l.get_cq_event) &&
+      find_symbol(handle, "ibv_ack_cq_events", &l.ack_cq_events) &&
+      find_symbol(handle, "ibv_get_async_event", &l.get_async_event) &&
+      find_symbol(handle, "ibv_ack_async_event", &l.ack_async_event) &&
+      find_symbol(handle, "ibv_create_qp", &l.create_qp) && find_symbol(handle, "ibv_modify_qp", &l.modify_qp) &&
+      find_symbol(handle, "ibv_query_qp", &l.query_qp) && find_symbol(handle, "ibv_destroy_qp", &l.destroy_qp) &&
+      find_symbol(handle, "ibv_fork_init", &l.fork_init) &&
+      find_symbol(handle, "ibv_wc_status_str", &l.wc_status_text) &&
+      find_symbol(handle, "ibv_event_type_str", &l.event_text);
   if (!all) {
     const char* why = ::dlerror();
     return Status(Code::kSystemError, std::string("RDMA needs a newer libibverbs (rdma-core 32 or later): ") +
                                           (why != nullptr ? why : "a function is missing"));
   }
-  (void)find(handle, "ibv_reg_dmabuf_mr", &l.reg_dmabuf_mr);
+  (void)find_symbol(handle, "ibv_reg_dmabuf_mr", &l.reg_dmabuf_mr);
   // Pinned pages must stay this process's own across fork(2); nothing to do on kernels that see to it.
   (void)l.fork_init();
   return l;

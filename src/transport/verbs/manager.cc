@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/symbol.h"
 #include "net/address.h"
 #include "net/auth.h"
 
@@ -22,8 +23,6 @@ namespace {
 constexpr const char* kName = "librdmacm.so.1";
 constexpr int kResolveMs = 5000;
 constexpr int kBacklog = 64;
-// As the queue pairs that are connected by exchange; the manager takes both from here.
-constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
 
 struct ManagerLibrary {
   decltype(&::rdma_get_devices) get_devices = nullptr;
@@ -51,29 +50,24 @@ struct ManagerLibrary {
   static Result<const ManagerLibrary*> load();
 };
 
-template <class Function>
-bool find(void* handle, const char* symbol, Function* function) {
-  *function = reinterpret_cast<Function>(::dlsym(handle, symbol));
-  return *function != nullptr;
-}
-
 Result<ManagerLibrary> open_library() {
   void* handle = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   ManagerLibrary l;
-  const bool all = handle != nullptr && find(handle, "rdma_get_devices", &l.get_devices) &&
-                   find(handle, "rdma_free_devices", &l.free_devices) &&
-                   find(handle, "rdma_create_event_channel", &l.create_event_channel) &&
-                   find(handle, "rdma_destroy_event_channel", &l.destroy_event_channel) &&
-                   find(handle, "rdma_create_id", &l.create_id) && find(handle, "rdma_destroy_id", &l.destroy_id) &&
-                   find(handle, "rdma_bind_addr", &l.bind_addr) && find(handle, "rdma_listen", &l.listen) &&
-                   find(handle, "rdma_get_src_port", &l.get_src_port) &&
-                   find(handle, "rdma_resolve_addr", &l.resolve_addr) &&
-                   find(handle, "rdma_resolve_route", &l.resolve_route) && find(handle, "rdma_connect", &l.connect) &&
-                   find(handle, "rdma_accept", &l.accept) && find(handle, "rdma_reject", &l.reject) &&
-                   find(handle, "rdma_disconnect", &l.disconnect) && find(handle, "rdma_create_qp", &l.create_qp) &&
-                   find(handle, "rdma_destroy_qp", &l.destroy_qp) && find(handle, "rdma_set_option", &l.set_option) &&
-                   find(handle, "rdma_get_cm_event", &l.get_event) && find(handle, "rdma_ack_cm_event", &l.ack_event) &&
-                   find(handle, "rdma_event_str", &l.event_text);
+  const bool all =
+      handle != nullptr && find_symbol(handle, "rdma_get_devices", &l.get_devices) &&
+      find_symbol(handle, "rdma_free_devices", &l.free_devices) &&
+      find_symbol(handle, "rdma_create_event_channel", &l.create_event_channel) &&
+      find_symbol(handle, "rdma_destroy_event_channel", &l.destroy_event_channel) &&
+      find_symbol(handle, "rdma_create_id", &l.create_id) && find_symbol(handle, "rdma_destroy_id", &l.destroy_id) &&
+      find_symbol(handle, "rdma_bind_addr", &l.bind_addr) && find_symbol(handle, "rdma_listen", &l.listen) &&
+      find_symbol(handle, "rdma_get_src_port", &l.get_src_port) &&
+      find_symbol(handle, "rdma_resolve_addr", &l.resolve_addr) &&
+      find_symbol(handle, "rdma_resolve_route", &l.resolve_route) && find_symbol(handle, "rdma_connect", &l.connect) &&
+      find_symbol(handle, "rdma_accept", &l.accept) && find_symbol(handle, "rdma_reject", &l.reject) &&
+      find_symbol(handle, "rdma_disconnect", &l.disconnect) && find_symbol(handle, "rdma_create_qp", &l.create_qp) &&
+      find_symbol(handle, "rdma_destroy_qp", &l.destroy_qp) && find_symbol(handle, "rdma_set_option", &l.set_option) &&
+      find_symbol(handle, "rdma_get_cm_event", &l.get_event) &&
+      find_symbol(handle, "rdma_ack_cm_event", &l.ack_event) && find_symbol(handle, "rdma_event_str", &l.event_text);
   if (all) return l;
   const char* const why = ::dlerror();
   return Status(Code::kSystemError, std::string("this RDMA device is connected by librdmacm, which cannot be used (") +

@@ -12,8 +12,6 @@
 namespace tutti::transport::verbs {
 namespace {
 
-// Asked for in turn until the device agrees: a work request grows with it.
-constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
 constexpr std::uint8_t kHopLimit = 64;
 // 0.64 ms (InfiniBand specification 9.7.5.2.8): receives run out only by a peer that breaks the rules.
 constexpr std::uint8_t kReceiverNotReadyTimer = 12;

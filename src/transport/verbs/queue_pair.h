@@ -17,6 +17,8 @@
 
 namespace tutti::transport::verbs {
 
+// How much may travel within a work request, which grows with it: asked for in turn until the device agrees.
+inline constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
 // A retry count of 7 for a receiver that is not ready means no limit (InfiniBand specification 9.7.5.2.8).
 inline constexpr std::uint8_t kReceiverNotReadyForEver = 7;
 

@@ -4,16 +4,9 @@
 
 #include <utility>
 
+#include "base/symbol.h"
+
 namespace tutti::transport::verbs {
-namespace {
-
-template <class Function>
-bool find(void* handle, const char* symbol, Function* function) {
-  *function = reinterpret_cast<Function>(::dlsym(handle, symbol));
-  return *function != nullptr;
-}
-
-}  // namespace
 
 Status CudaDriver::check(Result result, const char* what) const {
   if (result == 0) return {};
@@ -34,26 +27,29 @@ tutti::Result<CudaDriver> CudaDriver::open(const char* library) {
   CudaDriver d;
   // With the version that the header of the same name stands for.
   const bool all =
-      find(handle, "cuInit", &d.init) && find(handle, "cuGetErrorString", &d.error_text) &&
-      find(handle, "cuDeviceGet", &d.device_get) && find(handle, "cuDeviceGetAttribute", &d.device_attribute) &&
-      find(handle, "cuDevicePrimaryCtxRetain", &d.retain_context) &&
-      find(handle, "cuDevicePrimaryCtxRelease_v2", &d.release_context) &&
-      find(handle, "cuCtxPushCurrent_v2", &d.push_context) && find(handle, "cuCtxPopCurrent_v2", &d.pop_context) &&
-      find(handle, "cuPointerGetAttribute", &d.pointer_attribute) &&
-      find(handle, "cuPointerSetAttribute", &d.set_pointer_attribute) &&
-      find(handle, "cuMemGetAddressRange_v2", &d.address_range) && find(handle, "cuMemHostAlloc", &d.host_alloc) &&
-      find(handle, "cuMemFreeHost", &d.host_free) && find(handle, "cuMemcpyAsync", &d.copy_async) &&
-      find(handle, "cuStreamCreate", &d.stream_create) && find(handle, "cuStreamSynchronize", &d.stream_synchronize) &&
-      find(handle, "cuStreamDestroy_v2", &d.stream_destroy) && find(handle, "cuEventCreate", &d.event_create) &&
-      find(handle, "cuEventRecord", &d.event_record) && find(handle, "cuEventQuery", &d.event_query) &&
-      find(handle, "cuEventDestroy_v2", &d.event_destroy);
+      find_symbol(handle, "cuInit", &d.init) && find_symbol(handle, "cuGetErrorString", &d.error_text) &&
+      find_symbol(handle, "cuDeviceGet", &d.device_get) &&
+      find_symbol(handle, "cuDeviceGetAttribute", &d.device_attribute) &&
+      find_symbol(handle, "cuDevicePrimaryCtxRetain", &d.retain_context) &&
+      find_symbol(handle, "cuDevicePrimaryCtxRelease_v2", &d.release_context) &&
+      find_symbol(handle, "cuCtxPushCurrent_v2", &d.push_context) &&
+      find_symbol(handle, "cuCtxPopCurrent_v2", &d.pop_context) &&
+      find_symbol(handle, "cuPointerGetAttribute", &d.pointer_attribute) &&
+      find_symbol(handle, "cuPointerSetAttribute", &d.set_pointer_attribute) &&
+      find_symbol(handle, "cuMemGetAddressRange_v2", &d.address_range) &&
+      find_symbol(handle, "cuMemHostAlloc", &d.host_alloc) && find_symbol(handle, "cuMemFreeHost", &d.host_free) &&
+      find_symbol(handle, "cuMemcpyAsync", &d.copy_async) && find_symbol(handle, "cuStreamCreate", &d.stream_create) &&
+      find_symbol(handle, "cuStreamSynchronize", &d.stream_synchronize) &&
+      find_symbol(handle, "cuStreamDestroy_v2", &d.stream_destroy) &&
+      find_symbol(handle, "cuEventCreate", &d.event_create) && find_symbol(handle, "cuEventRecord", &d.event_record) &&
+      find_symbol(handle, "cuEventQuery", &d.event_query) && find_symbol(handle, "cuEventDestroy_v2", &d.event_destroy);
   if (!all) {
     const char* why = ::dlerror();
     const std::string text = why != nullptr ? why : "a function is missing";
     ::dlclose(handle);
     return Status(Code::kUnhandledCudaError, "the CUDA driver is too old: " + text);
   }
-  (void)find(handle, "cuMemGetHandleForAddressRange", &d.handle_for_range);
+  (void)find_symbol(handle, "cuMemGetHandleForAddressRange", &d.handle_for_range);
   if (Status s = d.check(d.init(0), "starting the CUDA driver"); !s.is_ok()) return s;
   return d;
 }
