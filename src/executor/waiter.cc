@@ -146,7 +146,7 @@ void Waiter::sleep(std::int64_t now) {
     std::array<epoll_event, 8> events{};
     const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                    static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
-    // Also of links that nobody waits for now: they must not end the next sleep again.
+    // Also of links that are not waited for: they must not end the next sleep again.
     for (int i = 0; i < ready; ++i) {
       auto* const link = static_cast<transport::Link*>(events[static_cast<std::size_t>(i)].data.ptr);
       if (link != nullptr) link->disarm();
