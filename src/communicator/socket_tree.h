@@ -1,0 +1,88 @@
+// The ControlTree over sockets, in four files: control_tree.cc (making, what other threads ask of it),
+// control_receive.cc (what comes from the neighbours), control_exchange.cc (initialisation) and
+// control_watch.cc (the watching thread).
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "communicator/call_ledger.h"
+#include "communicator/control_messages.h"
+#include "communicator/control_neighbour.h"
+#include "communicator/control_tree.h"
+#include "communicator/service_thread.h"
+
+namespace tutti::control {
+
+// Used by one thread at a time: the initialising one, then the watching one. Only the command queue is
+// shared.
+class SocketTree final : public ControlTree {
+ public:
+  SocketTree(int rank, int ranks, std::vector<TreeNeighbour> neighbours);
+  ~SocketTree() override;
+  Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
+  Status watch(std::shared_ptr<FailureState> failure) override;
+  void announce_failure(const Status& status) override;
+  void report_calls(std::vector<CallRecord> calls) override;
+  void leave() override;
+
+ private:
+  void read_from(Neighbour* from);
+  void handle(Neighbour* from, const std::string& frame);
+  void lost(Neighbour* neighbour);
+  void learn(const Notice& notice, const Neighbour* from);
+  void learn_goodbye(int rank, Neighbour* from);
+  void learn_calls(const Calls& calls);
+  void pass_on_goodbyes();
+  void flood(const std::string& frame, const Neighbour* except);
+  void flush(Neighbour* neighbour);
+  Status pump(const std::function<bool()>& finished, Deadline deadline);
+  Status exchange(Parts* parts, Deadline deadline);
+  Status too_late(const std::vector<int>& waited_for);
+
+  void attempt(const std::function<void()>& speak) noexcept;
+  void turn();
+  void arm(Neighbour* neighbour);
+  void obey();
+  void speak_of(const Status& failure);
+  void depart();
+  void stop();
+  void signal();
+  [[nodiscard]] bool all_sent() const;
+
+  const int rank_;
+  const int ranks_;
+  const pid_t owner_;  // a forked child must not speak for this process
+  std::vector<Neighbour> neighbours_;
+  std::shared_ptr<FailureState> failure_;  // null while initialising
+  Status early_failure_;
+  std::vector<int> early_departed_;
+  // While this rank gathers it keeps the goodbyes that it hears: ranks that leave have all parts, and to
+  // ranks below, which have not, it would look like leaving too early.
+  bool gathering_ = false;
+  std::vector<std::pair<int, Neighbour*>> goodbyes_;  // who, and from where
+  bool any_notice_ = false;
+  std::set<int> known_dead_;
+  CallLedger ledger_;  // of this rank and those below it
+  bool left_ = false;
+  bool ending_ = false;  // the watching thread is to end
+
+  UniqueFd epoll_;
+  UniqueFd wake_;
+  ServiceThread thread_;
+  std::mutex mutex_;
+  Status announcement_;                           // guarded by mutex_; the first
+  std::vector<std::vector<CallRecord>> reports_;  // guarded by mutex_
+  bool leaving_ = false;                          // guarded by mutex_
+  bool stopping_ = false;                         // guarded by mutex_
+};
+
+}  // namespace tutti::control
