@@ -4,6 +4,8 @@
 #include <new>
 #include <system_error>
 
+#include "base/descriptors.h"
+
 namespace tutti {
 
 const char* code_name(Code code) {
@@ -24,7 +26,9 @@ const char* code_name(Code code) {
 }
 
 Status Status::system(const std::string& what, int error_number) {
-  return {Code::kSystemError, what + ": " + std::generic_category().message(error_number)};
+  return {Code::kSystemError,
+          what + ": " + std::generic_category().message(error_number) + descriptor_advice(error_number),
+          means_exhaustion(error_number)};
 }
 
 const std::string& Status::message() const {
@@ -34,7 +38,7 @@ const std::string& Status::message() const {
 
 Status Status::out_of_memory() noexcept {
   // Short enough to lie within the string itself, and owned by nobody.
-  static const Detail detail{Code::kSystemError, "out of memory"};
+  static const Detail detail{Code::kSystemError, "out of memory", true};
   Status status;
   status.detail_ = std::shared_ptr<const Detail>(std::shared_ptr<const Detail>(), &detail);
   return status;
@@ -57,7 +61,7 @@ Status Status::of_exception() noexcept {
 Status Status::with_context(std::string_view context) const noexcept {
   if (is_ok()) return {};
   try {
-    return {code(), std::string(context) + ": " + message()};
+    return {code(), std::string(context) + ": " + message(), is_exhaustion()};
   } catch (const std::bad_alloc&) {
     return *this;
   }
@@ -65,7 +69,7 @@ Status Status::with_context(std::string_view context) const noexcept {
 
 Status Status::with_code(Code code) const noexcept {
   try {
-    return {code, message()};
+    return {code, message(), is_exhaustion()};
   } catch (const std::bad_alloc&) {
     return *this;
   }

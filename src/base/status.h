@@ -35,7 +35,7 @@ const char* code_name(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : detail_(std::make_shared<const Detail>(Detail{code, std::move(message)})) {}
+  Status(Code code, std::string message) : Status(code, std::move(message), false) {}
 
   static Status ok() { return {}; }
   // kSystemError, without allocating.
@@ -43,7 +43,7 @@ class [[nodiscard]] Status {
   // What the exception at hand amounts to: no memory and no thread are kSystemError, the rest are defects.
   // REQUIRES: called by a handler.
   static Status of_exception() noexcept;
-  // Appends strerror(error_number) to `what`.
+  // Appends strerror(error_number) to `what`, and for a lack of descriptors which limit it was.
   static Status system(const std::string& what, int error_number);
   static Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
   static Status invalid_usage(std::string message) { return {Code::kInvalidUsage, std::move(message)}; }
@@ -55,6 +55,9 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] bool is_ok() const { return detail_ == nullptr; }
   [[nodiscard]] Code code() const { return detail_ ? detail_->code : Code::kSuccess; }
+  // Made by system() because this process or machine has no descriptor or memory left: nobody else's fault, and
+  // it may pass.
+  [[nodiscard]] bool is_exhaustion() const { return detail_ && detail_->exhaustion; }
   // Empty on success.
   [[nodiscard]] const std::string& message() const;
 
@@ -68,7 +71,11 @@ class [[nodiscard]] Status {
   struct Detail {
     Code code;
     std::string message;
+    bool exhaustion;
   };
+  Status(Code code, std::string message, bool exhaustion)
+      : detail_(std::make_shared<const Detail>(Detail{code, std::move(message), exhaustion})) {}
+
   std::shared_ptr<const Detail> detail_;
 };
 

@@ -18,6 +18,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kMaxTreeAddresses = 8;
+constexpr std::size_t kOwnDescriptors = 24;  // the tree, listeners, what sleeps
 constexpr std::size_t kMaxPlacementBytes = 64 << 10;
 constexpr std::int64_t kResolveMs = 30'000;  // names of freshly started hosts take a while to appear
 constexpr std::int64_t kRefusedMs = 5'000;   // a root that had been there and refuses this long is gone
@@ -63,6 +64,7 @@ Result<UniqueFd> finish_dial(net::Dial* dial, const char* what, bool gone_means_
     if (Status s = set.wait(); !s.is_ok()) return s;
     dial->process(set);
     if (dial->done()) return dial->take();
+    if (!dial->shortage().is_ok()) return dial->shortage().with_context(std::string("connecting to ") + what);
     if (gone_means_dead && dial->refused_for(kRefusedMs)) {
       return Status::remote(std::string(what) + " cannot be reached: " + dial->trouble());
     }
@@ -107,6 +109,7 @@ class TreeBuilder {
 
  private:
   Status place(net::Authenticated connection);
+  [[nodiscard]] Status shortage(const net::Dial* dial) const;
   [[nodiscard]] Status timed_out(const net::Dial* dial) const;
   [[nodiscard]] std::vector<int> missing_children() const;
 
@@ -148,6 +151,7 @@ Result<std::vector<TreeNeighbour>> TreeBuilder::build(UniqueFd listener) {
       neighbours_.push_back({tree_parent(member_.rank), true, placement_.parent_who, dial->take()});
       dial.reset();
     }
+    if (Status s = shortage(dial.get()); !s.is_ok()) return s;
     if (member_.deadline.passed()) return timed_out(dial.get());
   }
   return std::move(neighbours_);
@@ -174,6 +178,13 @@ Status TreeBuilder::place(net::Authenticated connection) {
   return {};
 }
 
+// Of descriptors or memory, for as long as somebody is still to be connected.
+Status TreeBuilder::shortage(const net::Dial* dial) const {
+  Status why = dial != nullptr ? dial->shortage() : Status();
+  if (why.is_ok() && !missing_children().empty()) why = acceptor_.shortage();
+  return why.with_context("connecting the control tree");
+}
+
 Status TreeBuilder::timed_out(const net::Dial* dial) const {
   std::string text = "timed out while connecting the control tree:";
   if (dial != nullptr) text += " no connection to " + placement_.parent_who + " (" + dial->trouble() + ")";
@@ -185,6 +196,8 @@ Status TreeBuilder::timed_out(const net::Dial* dial) const {
 // Everything after the root's addresses are known.
 Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, bool gone_means_dead,
                          const Member& member) {
+  Job job;
+  job.descriptors = reserve_descriptors(member.ranks, member.settings);
   UniqueFd listener;
   std::vector<net::Address> listening;
   if (!tree_children(member.rank, member.ranks).empty()) {
@@ -203,7 +216,6 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, b
   Result<Placement> placement = register_with(connection->get(), member, listening);
   if (!placement.is_ok()) return placement.status();
   connection->reset();
-  Job job;
   job.rank = member.rank;
   job.ranks = member.ranks;
   job.secret = secret;
@@ -244,7 +256,9 @@ Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadlin
   const Deadline give_up = Deadline::after_ms(kResolveMs);
   Result<std::vector<net::Address>> found = net::resolve(root.host, 0);
   while (!found.is_ok()) {
-    if (deadline.passed() || give_up.passed()) return found.status().with_context("the job's root");
+    if (found.status().is_exhaustion() || deadline.passed() || give_up.passed()) {
+      return found.status().with_context("the job's root");
+    }
     const timespec pause{0, 200'000'000};
     ::nanosleep(&pause, nullptr);
     found = net::resolve(root.host, 0);
@@ -257,6 +271,12 @@ Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadlin
 }
 
 }  // namespace
+
+// A link has a socket per stream, an epoll or a doorbell, and one more while it is set up.
+DescriptorReservation reserve_descriptors(int ranks, const Settings& settings) {
+  const auto per_link = static_cast<std::size_t>(std::max(2, settings.tcp_streams) + 2);
+  return DescriptorReservation(kOwnDescriptors + static_cast<std::size_t>(ranks - 1) * per_link);
+}
 
 Result<UniqueIdBytes> create_unique_id(const Settings& settings) {
   RootContact contact;

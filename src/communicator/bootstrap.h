@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "base/failure.h"
 #include "base/status.h"
 
@@ -87,11 +88,15 @@ class ControlTree {
   virtual void leave() = 0;
 };
 
+// What one rank may have open at most: its part of the tree and links to all others.
+DescriptorReservation reserve_descriptors(int ranks, const Settings& settings);
+
 struct Job {
   int rank = 0;
   int ranks = 1;
   Secret secret{};
   std::unique_ptr<ControlTree> tree;  // null only for ranks == 1
+  DescriptorReservation descriptors;  // empty for ranks that are threads of one process
 };
 
 Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline);

@@ -66,6 +66,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
                                                            std::shared_ptr<ThreadWorld> world, Deadline deadline) {
   std::unique_ptr<Communicator> comm(new Communicator);
   comm->tree_ = std::move(job.tree);
+  comm->descriptors_ = std::move(job.descriptors);
   comm->world_ = std::move(world);
   comm->membership_.rank = job.rank;
   const Status s = guarded([&] { return comm->set_up(settings, job.secret, deadline); });
@@ -151,6 +152,9 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   }
   auto peers = exchange(self, deadline);
   if (!peers.is_ok()) return peers.status();
+  if (connector != nullptr && world_ != nullptr) {
+    descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings);
+  }
   if (connector != nullptr && transports->shm && !transports->shm_within_namespace_only) {
     // Abstract Unix sockets end at the network namespace; paths do not. All ranks see the same book,
     // so all take part in the second exchange or none does.

@@ -101,6 +101,7 @@ class Communicator {
   // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
   std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
   std::unique_ptr<ControlTree> tree_;
+  DescriptorReservation descriptors_;  // for as long as links may be made
   std::shared_ptr<ThreadWorld> world_;
   std::unique_ptr<transport::Doorbell> own_doorbell_;  // unless world_ has it
   Membership membership_;

@@ -229,7 +229,9 @@ Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* 
       if (dial->done()) {
         entry.sockets[i] = dial->take();
         dial.reset();
-      } else if (entry.kind == ChannelKind::kUnix && dial->all_failed()) {
+      } else if (!dial->shortage().is_ok()) {
+        return dial->shortage().with_context("connecting to " + who(entry.peer));
+      } else if (entry.kind == ChannelKind::kUnix && dial->unreachable()) {
         // The socket is out of reach (another container, a strict file system): the network remains.
         const std::string why = dial->trouble();
         if (Status s = begin_tcp(&entry); !s.is_ok()) return s.with_context("unix socket " + why);
@@ -310,6 +312,9 @@ Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& pe
     const std::vector<int> waited_for = missing(peers, dialling);
     if (waited_for.empty()) return hand_over(peers, &dialling);
     if (failure.failed()) return failure.status();
+    if (waited_for.back() > rank_ && !acceptor_.shortage().is_ok()) {
+      return acceptor_.shortage().with_context("connecting to " + list_ranks(waited_for));
+    }
     for (const int peer : waited_for) {
       if (failure.any_departed() && failure.departed(peer)) {
         return Status::remote(who(peer) + " has left the job and cannot be connected to");

@@ -1,12 +1,11 @@
 #include "communicator/root_service.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <list>
 #include <map>
 #include <memory>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "communicator/lasting_thread.h"
 #include "communicator/rank_list.h"
@@ -20,19 +19,7 @@ constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
 constexpr std::size_t kMaxAddresses = 16;
 constexpr std::int64_t kAfterFailureMs = 10'000;
 constexpr std::int64_t kAnswerMs = 5'000;  // for the last answers to leave
-constexpr rlim_t kSpareDescriptors = 512;
-
-// The ranks' connections stay open until all have come. Raises the soft limit towards the hard one if
-// it is too low for that.
-void make_room_for(int ranks) {
-  rlimit limit{};
-  const rlim_t wanted = static_cast<rlim_t>(ranks) + kSpareDescriptors;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
-    log::warn("the limit of open files is too low for the root of " + std::to_string(ranks) + " ranks");
-  }
-}
+constexpr std::size_t kSpareDescriptors = 64;
 
 class RootService {
  public:
@@ -69,7 +56,8 @@ class RootService {
   std::list<Client> clients_;
   std::map<int, Registration> registrations_;
   Status failure_;
-  int ranks_ = 0;  // as the first one said
+  DescriptorReservation descriptors_;  // the ranks' connections stay open until all have come
+  int ranks_ = 0;                      // as the first one said
   bool placed_ = false;
 };
 
@@ -92,6 +80,10 @@ void RootService::run(int stop_fd) {
     for (net::Authenticated& connection : acceptor_.take()) {
       clients_.emplace_back(std::move(connection)).polled = false;
       clients_.back().entry = 0;
+    }
+    if (!placed_ && failure_.is_ok() && !acceptor_.shortage().is_ok()) {
+      const Status why = acceptor_.shortage().with_code(Code::kRemoteError);
+      fail(why.with_context("the job's root service (rank 0 or the maker of the unique id)"));
     }
     if (!placed_ && failure_.is_ok() && deadline_.passed()) {
       std::vector<int> missing;
@@ -158,7 +150,7 @@ void RootService::enroll(Client* client, Registration registration) {
   }
   if (ranks_ == 0) {
     ranks_ = registration.ranks;
-    make_room_for(ranks_);
+    descriptors_ = DescriptorReservation(static_cast<std::size_t>(ranks_) + kSpareDescriptors);
   }
   const std::string who = registration.who();
   const int ranks = registration.ranks;

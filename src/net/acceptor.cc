@@ -31,6 +31,8 @@ void Acceptor::prepare(PollSet* set) {
   if (!pending_.empty()) {
     const std::int64_t left_ns = pending_.front().accepted_ns + kHandshakeMs * kMs - now;
     set->wake_at(Deadline::after_ms(left_ns / kMs + 1));
+    // Somebody else in this process may want their descriptors.
+    set->wake_at(Deadline::after_ms(kMinPatienceMs));
   }
 }
 
@@ -42,9 +44,17 @@ void Acceptor::process(const PollSet& set) {
     const bool gone = (moved && advance(&*at)) || silent;
     at = gone ? pending_.erase(at) : std::next(at);
   }
+  if (Shortage::anywhere()) give_up_strangers();
   for (Listener& listener : listeners_) {
-    if (listener.polled && set.ready(listener.entry) != 0) accept_from(&listener);
+    if (listener.polled && now_ns() >= pause_until_ns_ && set.ready(listener.entry) != 0) accept_from(&listener);
   }
+}
+
+// One by one, and those first that have had time to prove themselves; what is given back is not taken by the next
+// stranger at once.
+void Acceptor::give_up_strangers() {
+  pause_until_ns_ = now_ns() + kPauseMs * kMs;
+  if (!pending_.empty() && now_ns() >= pending_.front().accepted_ns + kMinPatienceMs * kMs) pending_.pop_front();
 }
 
 std::vector<Authenticated> Acceptor::take() {
@@ -65,12 +75,13 @@ void Acceptor::accept_from(Listener* listener) {
   while (make_room()) {
     Result<UniqueFd> accepted = accept_one(listener->fd.get());
     if (!accepted.is_ok()) {
-      // Out of descriptors or memory: the oldest stranger makes room, and the listeners rest a little.
-      log::warn(accepted.status().message());
-      if (!pending_.empty()) pending_.pop_front();
-      pause_until_ns_ = now_ns() + kPauseMs * kMs;
+      // Out of descriptors or memory: the strangers make room, here or elsewhere in this process.
+      pending_.empty() ? shortage_.note(accepted.status()) : shortage_.end();
+      log::debug(accepted.status().message());
+      give_up_strangers();
       return;
     }
+    shortage_.end();
     if (!accepted->valid()) return;
     pending_.push_back({std::move(accepted).value(), listener->is_unix,
                         Handshake(Handshake::Role::kAcceptor, secret_, mine_), now_ns(), 0, false});

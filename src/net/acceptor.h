@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/unique_fd.h"
 #include "net/auth.h"
+#include "net/shortage.h"
 #include "net/socket.h"
 
 namespace tutti::net {
@@ -36,6 +37,9 @@ class Acceptor {
 
   void prepare(PollSet* set);
   void process(const PollSet& set);
+  // Not ok if connections wait that could not be accepted for kShortageMs for want of a descriptor or memory, although
+  // no stranger has one any more.
+  [[nodiscard]] const Status& shortage() const { return shortage_.lasting(); }
   // The connections that have proven themselves since the last call.
   std::vector<Authenticated> take();
 
@@ -56,6 +60,7 @@ class Acceptor {
   };
   void accept_from(Listener* listener);
   bool make_room();
+  void give_up_strangers();
   bool advance(Pending* pending);
 
   Secret secret_;
@@ -64,6 +69,7 @@ class Acceptor {
   std::list<Pending> pending_;  // oldest first
   std::vector<Authenticated> ready_;
   std::int64_t pause_until_ns_ = 0;  // the listeners rest while no descriptor is to be had
+  Shortage shortage_;
 };
 
 }  // namespace tutti::net

@@ -139,8 +139,9 @@ static Result<std::vector<Address>> look_up(const std::string& host, std::uint16
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (error != 0) {
-    const std::string why = error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error);
-    const std::string text = "cannot resolve host '" + host + "': " + why;
+    const std::string what = "cannot resolve host '" + host + "'";
+    if (error == EAI_SYSTEM || error == EAI_MEMORY) return Status::system(what, error == EAI_MEMORY ? ENOMEM : errno);
+    const std::string text = what + ": " + ::gai_strerror(error);
     return (flags & AI_NUMERICHOST) != 0 ? Status::invalid_argument(text) : Status(Code::kSystemError, text);
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);

@@ -15,7 +15,7 @@ Dial::Dial(std::vector<Address> targets, const Secret& secret, const Claim& mine
   for (Address& target : targets) {
     attempts_.push_back({std::move(target), UniqueFd(),
                          Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_), false, false, false, 0,
-                         0, 0, 1, ""});
+                         0, 0, 1, "", false});
   }
 }
 
@@ -55,7 +55,12 @@ void Dial::process(const PollSet& set) {
 }
 
 bool Dial::refused_for(std::int64_t ms) const {
-  return all_failed() && now_ns() - refused_since_ns_ >= ms * kMs;
+  return all_failed() && !shortage_.now() && now_ns() - refused_since_ns_ >= ms * kMs;
+}
+
+bool Dial::unreachable() const {
+  return std::all_of(attempts_.begin(), attempts_.end(),
+                     [](const Attempt& a) { return !a.error.empty() && !a.reached; });
 }
 
 bool Dial::all_failed() const {
@@ -79,6 +84,7 @@ void Dial::begin(Attempt* attempt) {
   Result<UniqueFd> fd = start_connect(attempt->address);
   if (fd.is_ok()) {
     attempt->fd = std::move(fd).value();
+    shortage_.end();
     return;
   }
   if (fd.status().code() == Code::kInProgress) {
@@ -89,8 +95,10 @@ void Dial::begin(Attempt* attempt) {
 }
 
 void Dial::fail(Attempt* attempt, const Status& why) {
-  // Whoever listens is alive, even if it is somebody else.
-  if (attempt->connected) refused_since_ns_ = now_ns();
+  attempt->reached = attempt->connected || why.is_exhaustion();
+  // Whoever listens is alive, even if it is somebody else. What lacks here says nothing of the peer.
+  if (attempt->reached) refused_since_ns_ = now_ns();
+  if (why.is_exhaustion()) shortage_.note(why);
   attempt->fd.reset();
   attempt->error = why.message();
   attempt->next_ns = now_ns() + attempt->backoff_ms * kMs;

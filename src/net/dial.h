@@ -9,6 +9,7 @@
 #include "base/unique_fd.h"
 #include "net/address.h"
 #include "net/auth.h"
+#include "net/shortage.h"
 #include "net/socket.h"
 
 namespace tutti::net {
@@ -40,6 +41,12 @@ class Dial {
   [[nodiscard]] bool refused_for(std::int64_t ms) const;
   // At least one attempt at every address has failed.
   [[nodiscard]] bool all_failed() const;
+  // The peer's listener was not even reached, at any address: as all_failed(), but a connection that broke later, and
+  // a lack of descriptors here, do not count.
+  [[nodiscard]] bool unreachable() const;
+  // Not ok if no descriptor or memory for a connection has been had for kShortageMs: trying on is pointless. Until
+  // then Acceptors of this process give up strangers (net/shortage.h).
+  [[nodiscard]] const Status& shortage() const { return shortage_.lasting(); }
   // Per address what went wrong last, for messages.
   [[nodiscard]] std::string trouble() const;
 
@@ -56,6 +63,7 @@ class Dial {
     std::int64_t next_ns = 0;  // not before
     std::int64_t backoff_ms = 1;
     std::string error;
+    bool reached = false;  // `error` is of a connection that had been made, or of this side
   };
   void begin(Attempt* attempt);
   void fail(Attempt* attempt, const Status& why);
@@ -69,6 +77,7 @@ class Dial {
   UniqueFd socket_;
   std::size_t winner_ = 0;
   std::int64_t refused_since_ns_ = 0;
+  Shortage shortage_;
 };
 
 }  // namespace tutti::net

@@ -16,17 +16,26 @@ namespace {
 constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
 constexpr std::size_t kMaxFds = 16;
 
+// ENOMEM and ENOBUFS have a meaning of their own where a socket is made.
+Status socket_error(const std::string& what, int error) {
+  const bool memory = error == ENOMEM || error == ENOBUFS;
+  return Status::system(what + (memory ? " (the kernel has no memory left for one: see the memory limit of the "
+                                         "container and sysctl net.ipv4.tcp_mem)"
+                                       : ""),
+                        error);
+}
+
 Result<UniqueFd> open_stream_socket(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return Status::system("socket", errno);
+  if (!fd.valid()) return socket_error("opening a socket", errno);
   return fd;
 }
 
 // Listens on the wildcard address of one family. Returns 0 or errno.
 int listen_any(int family, int port, UniqueFd* listener) {
-  Result<UniqueFd> opened = open_stream_socket(family);
-  if (!opened.is_ok()) return errno;
-  const int fd = opened->get();
+  UniqueFd opened(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!opened.valid()) return errno;
+  const int fd = opened.get();
   // Restarting a job on a fixed port must not fail over connections of the last one in TIME_WAIT.
   const int on = 1;
   const int off = 0;
@@ -44,7 +53,7 @@ int listen_any(int family, int port, UniqueFd* listener) {
   }
   any = any.with_port(static_cast<std::uint16_t>(port));
   if (::bind(fd, any.get(), any.length()) != 0 || ::listen(fd, kBacklog) != 0) return errno;
-  *listener = std::move(opened).value();
+  *listener = std::move(opened);
   return 0;
 }
 
@@ -88,7 +97,7 @@ Result<UniqueFd> listen_tcp(int port_low, int port_high) {
   }
   const std::string ports =
       port_low == port_high ? std::to_string(port_low) : std::to_string(port_low) + "-" + std::to_string(port_high);
-  return Status::system("cannot listen on TCP port " + ports, error);
+  return socket_error("cannot listen on TCP port " + ports, error);
 }
 
 Result<UniqueFd> listen_unix(const Address& address) {
@@ -119,7 +128,7 @@ Result<UniqueFd> accept_one(int listener) {
     const bool harmless = would_block(error) || error == EINTR || error == ECONNABORTED || error == EPROTO ||
                           error == ENETDOWN || error == EHOSTDOWN || error == EHOSTUNREACH || error == ENETUNREACH;
     if (harmless) return UniqueFd();
-    return Status::system("accept", error);
+    return socket_error("accepting a connection", error);
   }
   set_no_delay(fd.get());
   return fd;
@@ -131,7 +140,7 @@ Result<UniqueFd> start_connect(const Address& address) {
   set_no_delay(fd->get());
   if (::connect(fd->get(), address.get(), address.length()) != 0 && errno != EINPROGRESS && errno != EINTR) {
     if (address.family() == AF_UNIX && errno == EAGAIN) return Status(Code::kInProgress, "the listener is busy");
-    return Status::system("connect to " + address.text(), errno);
+    return socket_error("connect to " + address.text(), errno);
   }
   return fd;
 }
@@ -236,7 +245,7 @@ Result<std::vector<UniqueFd>> recv_fds(int socket, std::span<std::byte> bytes, D
     if (got > 0) {
       take_descriptors(&message, &fds);
       if ((message.msg_flags & MSG_CTRUNC) != 0) {
-        return Status(Code::kSystemError, "descriptors from the peer were lost: this process may open no more files");
+        return Status::system("descriptors that the peer sent were lost", EMFILE);
       }
       received += static_cast<std::size_t>(got);
       continue;

@@ -1,0 +1,76 @@
+#include "base/descriptors.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "base/log.h"
+
+namespace tutti {
+namespace {
+
+struct Reserved {
+  std::mutex mutex;
+  rlim_t own = 0;  // the soft limit as tutti found it: the program's share
+  rlim_t count = 0;
+  bool told = false;
+};
+
+// Never destroyed: reservations may live as long as the process.
+Reserved& reserved() {
+  static auto* const instance = new Reserved;
+  return *instance;
+}
+
+std::string limit_text(rlim_t limit) {
+  return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);
+}
+
+}  // namespace
+
+DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) {
+  Reserved& all = reserved();
+  const std::lock_guard lock(all.mutex);
+  all.count += count;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (all.own == 0) all.own = limit.rlim_cur;
+  const rlim_t wanted = all.own > RLIM_INFINITY - all.count ? RLIM_INFINITY : all.own + all.count;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  // What is missing in the end is an error where a descriptor is not to be had, and perhaps none is missing.
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
+  if (!std::exchange(all.told, true)) {
+    log::debug("the hard limit of open files (" + limit_text(limit.rlim_max) + ") leaves less room than the " +
+               std::to_string(all.count) + " that communicators may need");
+  }
+}
+
+DescriptorReservation::~DescriptorReservation() {
+  if (count_ == 0) return;
+  const std::lock_guard lock(reserved().mutex);
+  reserved().count -= count_;
+}
+
+bool means_exhaustion(int error_number) {
+  return error_number == EMFILE || error_number == ENFILE || error_number == ENOMEM || error_number == ENOBUFS;
+}
+
+std::string descriptor_advice(int error_number) {
+  if (error_number == ENFILE) {
+    return " (the limit of the whole machine, sysctl fs.file-max; or of the container's runtime)";
+  }
+  rlimit limit{};
+  if (error_number != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  const std::lock_guard lock(reserved().mutex);
+  const std::string need = reserved().count == 0
+                               ? std::string()
+                               : ", of which its communicators may need " + std::to_string(reserved().count);
+  return " (this process may open " + limit_text(limit.rlim_cur) + need + "; RLIMIT_NOFILE, hard limit " +
+         limit_text(limit.rlim_max) +
+         ": raise it by ulimit -n, LimitNOFILE= of a systemd unit or --ulimit nofile= of a container)";
+}
+
+}  // namespace tutti

@@ -1,0 +1,28 @@
+#include "net/shortage.h"
+
+#include <atomic>
+
+#include "base/clock.h"
+
+namespace tutti::net {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kRecentMs = 100;
+
+std::atomic<std::int64_t> last_noted_ns{-kRecentMs * kMs};
+
+}  // namespace
+
+void Shortage::note(const Status& why) {
+  const std::int64_t now = now_ns();
+  last_noted_ns.store(now, std::memory_order_relaxed);
+  if (since_ns_ == 0) since_ns_ = now;
+  if (now - since_ns_ >= kShortageMs * kMs) lasting_ = why;
+}
+
+bool Shortage::anywhere() {
+  return now_ns() - last_noted_ns.load(std::memory_order_relaxed) < kRecentMs * kMs;
+}
+
+}  // namespace tutti::net

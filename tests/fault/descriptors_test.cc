@@ -1,0 +1,136 @@
+// A process that may open too few files: an error at once that names the limit, on the rank concerned and through it
+// on all others; and no error where the limit can be raised.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "collectives/rendezvous.h"
+#include "faults.h"
+
+namespace tutti::test {
+namespace {
+
+// From now on this process may open `more` files, and cannot change that (`hard`), or can.
+void leave_room_for(int more, bool hard) {
+  int highest = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) highest = fd;
+  }
+  // A hole below would be room.
+  int last = 0;
+  while (last >= 0 && last < highest) last = ::dup(STDIN_FILENO);
+  rlimit limit{};
+  if (last < 0 || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) std::abort();
+  limit.rlim_cur = static_cast<rlim_t>(last + 1 + more);
+  if (hard) limit.rlim_max = limit.rlim_cur;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) std::abort();
+}
+
+tuttiResult_t sum_one(tuttiComm_t comm) {
+  float v = 1;
+  return tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr);
+}
+
+// What is wrong with an error, which must name the limit. `concerned`: this rank is the one that has no more.
+std::string judge(tuttiResult_t result, const std::string& text, bool concerned, bool in_time) {
+  if (!in_time) return "late: " + text;
+  const tuttiResult_t wanted = concerned ? tuttiSystemError : tuttiRemoteError;
+  if (result != wanted) return "code " + std::to_string(result) + ": " + text;
+  const bool told = contains(text, "RLIMIT_NOFILE") && contains(text, "ulimit -n") && contains(text, "may open ");
+  return told ? "" : "without the limit: " + text;
+}
+
+// A rank that finds no descriptor for its links in the first operation.
+void exhaust_in_first_operation(const char* transports, int victim, int ranks) {
+  const auto outcomes = run_processes(ranks, transports, [&](tuttiComm_t comm, int rank, int) {
+    if (rank == victim) leave_room_for(0, true);
+    const Deadline soon = Deadline::after_ms(kNoticeMs);
+    const tuttiResult_t result = sum_one(comm);
+    return Outcome{judge(result, tuttiGetLastError(comm), rank == victim, !soon.passed())};
+  });
+  INFO(transports << ", rank " << victim << " of " << ranks);
+  CHECK(first_wrong(outcomes) == "");
+}
+
+// Rank 0 makes the ids of all communicators first, and leaves them in `folder`.
+std::vector<tuttiUniqueId> exchange_ids(const std::filesystem::path& folder, int rank, std::size_t count) {
+  std::vector<tuttiUniqueId> ids(count);
+  const std::size_t bytes = count * sizeof(tuttiUniqueId);
+  if (rank == 0) {
+    for (tuttiUniqueId& id : ids) {
+      if (tuttiGetUniqueId(&id) != tuttiSuccess) std::abort();
+    }
+    write_file(folder / "ids", std::string(reinterpret_cast<const char*>(ids.data()), bytes));
+  } else {
+    if (!wait_for_file(folder / "ids", 60'000)) std::abort();
+    std::ifstream(folder / "ids", std::ios::binary).read(reinterpret_cast<char*>(ids.data()), static_cast<long>(bytes));
+  }
+  return ids;
+}
+
+// Two ranks make one communicator after the other and use each; rank 1 may open few more files. Per rank the first
+// error ("" if none), or what is wrong with how it came.
+std::vector<Outcome> run_many(const char* transports, std::size_t count, bool hard) {
+  const std::string name = "tutti-descriptors-" + std::to_string(::getpid());
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / name;
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const auto outcomes = run_processes(2, transports, [&](tuttiComm_t, int rank, int n) {
+    const std::vector<tuttiUniqueId> ids = exchange_ids(folder, rank, count);
+    if (rank == 1) leave_room_for(16, hard);
+    std::vector<tuttiComm_t> comms;
+    Outcome outcome;
+    for (const tuttiUniqueId& id : ids) {
+      const Deadline soon = Deadline::after_ms(kNoticeMs);
+      tuttiComm_t comm = nullptr;
+      tuttiResult_t result = tuttiCommInitRank(&comm, n, id, rank);
+      if (result == tuttiSuccess) result = sum_one(comm);
+      if (result != tuttiSuccess) {
+        outcome.wrong = std::string(soon.passed() ? "late: " : "") + tuttiGetLastError(comm);
+        break;
+      }
+      comms.push_back(comm);
+    }
+    for (const tuttiComm_t comm : comms) static_cast<void>(tuttiCommDestroy(comm));
+    return outcome;
+  });
+  std::filesystem::remove_all(folder);
+  return outcomes;
+}
+
+}  // namespace
+
+TEST_CASE("no descriptor for a link is an error of all ranks at once, whichever side lacks it") {
+  for (const char* transports : {"shm", "tcp"}) {
+    exhaust_in_first_operation(transports, 0, 2);  // accepts
+    exhaust_in_first_operation(transports, 1, 2);  // dials
+    exhaust_in_first_operation(transports, 1, 3);
+  }
+}
+
+TEST_CASE("many communicators of a process with few files end in an error that names the limit") {
+  ::setenv("TUTTI_INIT_TIMEOUT_MS", "4000", 1);  // rank 1 may have no descriptor left to say that it does not come
+  for (const char* transports : {"shm", "tcp"}) {
+    const auto outcomes = run_many(transports, 30, true);
+    INFO(transports << ": " << outcomes[1].wrong);
+    CHECK(contains(outcomes[1].wrong, "RLIMIT_NOFILE"));
+    CHECK(contains(outcomes[1].wrong, "may need "));
+    CHECK(!contains(outcomes[1].wrong, "late"));
+    CHECK(outcomes[0].wrong != "");
+  }
+  ::unsetenv("TUTTI_INIT_TIMEOUT_MS");
+}
+
+TEST_CASE("a soft limit that is too low for a process's communicators is raised") {
+  for (const char* transports : {"shm", "tcp"}) {
+    INFO(transports);
+    CHECK(first_wrong(run_many(transports, 30, false)) == "");
+  }
+}
+
+}  // namespace tutti::test
