@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "transport/shm/shm_link.h"
+#include "transport/shm/link.h"
 #include "transport/sim/world.h"
 #include "transport/tcp/link.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "transport/shm/fd_message.h"
-#include "transport/shm/shm_link.h"
+#include "transport/shm/link.h"
 
 namespace tutti::transport::shm {
 namespace {

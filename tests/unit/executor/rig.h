@@ -16,7 +16,7 @@
 #include "base/failure.h"
 #include "executor/cpu_executor.h"
 #include "executor/executor.h"
-#include "transport/shm/shm_link.h"
+#include "transport/shm/link.h"
 #include "transport/sim/world.h"
 
 namespace tutti::test {

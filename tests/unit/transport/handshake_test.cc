@@ -4,7 +4,7 @@
 
 #include "catch_compat.h"
 #include "socket_pairs.h"
-#include "transport/shm/shm_link.h"
+#include "transport/shm/link.h"
 
 using namespace tutti;
 using namespace tutti::transport;

@@ -10,7 +10,7 @@
 #include "conformance.h"
 #include "socket_pairs.h"
 #include "transport/shm/region.h"
-#include "transport/shm/shm_link.h"
+#include "transport/shm/link.h"
 
 using namespace tutti;
 using namespace tutti::transport;

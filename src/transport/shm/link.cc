@@ -1,0 +1,94 @@
+#include "transport/shm/link.h"
+
+#include <utility>
+
+#include "transport/shm/link_state.h"
+#include "transport/shm/peer_regions.h"
+#include "transport/shm/recv.h"
+#include "transport/shm/send.h"
+
+namespace tutti::transport::shm {
+namespace {
+
+class ShmLink final : public Link {
+ public:
+  ShmLink(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell, int borrowed_doorbell, bool same_process,
+          std::unique_ptr<PeerRegions> regions, const LinkOptions& options)
+      : regions_(std::move(regions)),
+        owned_doorbell_(std::move(peer_doorbell)),
+        state_(make_state(std::move(segment), side, owned_doorbell_.valid() ? owned_doorbell_.get() : borrowed_doorbell,
+                          same_process, regions_.get(), options)),
+        send_(&state_),
+        recv_(&state_) {}
+
+  SendLane& send() override { return send_; }
+  RecvLane& recv() override { return recv_; }
+
+  bool arm() override {
+    state_.memory->sleeping[state_.side].value.store(1, std::memory_order_seq_cst);
+    const bool sent = send_.news();
+    const bool received = recv_.news();
+    return !sent && !received;
+  }
+  void disarm() override { state_.memory->sleeping[state_.side].value.store(0, std::memory_order_relaxed); }
+  [[nodiscard]] int wait_fd() const override { return -1; }
+
+  // Sequentially consistent with revoke() and revoked() of the peer: either it sees that this side may touch
+  // its memory, or this side sees that it must not.
+  void enter() override {
+    state_.memory->touching[state_.side].value.store(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    answer();
+    if (regions_ != nullptr) regions_->tidy();
+  }
+  void leave() override { state_.memory->touching[state_.side].value.store(0, std::memory_order_release); }
+  void revoke() override {
+    state_.memory->revoked[state_.side].value.store(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    ring(state_.peer_doorbell);
+  }
+  [[nodiscard]] bool revoked() override {
+    return state_.memory->touching[1 - state_.side].value.load(std::memory_order_seq_cst) == 0 ||
+           (regions_ != nullptr && regions_->peer_gone());
+  }
+  void answer() override { static_cast<void>(state_.peer_revoked()); }
+
+ private:
+  static LinkState make_state(std::shared_ptr<Segment> segment, int side, int doorbell, bool same_process,
+                              PeerRegions* regions, const LinkOptions& options) {
+    LinkState s;
+    s.memory = &segment->memory();
+    s.segment = std::move(segment);
+    s.side = side;
+    s.peer = options.peer;
+    s.peer_doorbell = doorbell;
+    s.same_process = same_process;
+    s.demotes = options.own_processor;
+    s.regions = regions;
+    return s;
+  }
+
+  std::unique_ptr<PeerRegions> regions_;
+  UniqueFd owned_doorbell_;
+  LinkState state_;
+  ShmSendLane send_;
+  ShmRecvLane recv_;
+};
+
+}  // namespace
+
+std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell,
+                                       UniqueFd socket, bool same_process, const LinkOptions& options) {
+  SegmentMemory& memory = segment->memory();
+  auto regions = std::make_unique<PeerRegions>(std::move(socket), &memory.announced[side].value,
+                                               &memory.announced[1 - side].value);
+  return std::make_unique<ShmLink>(std::move(segment), side, std::move(peer_doorbell), -1, same_process,
+                                   std::move(regions), options);
+}
+
+std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_doorbell_fd,
+                                        const LinkOptions& options) {
+  return std::make_unique<ShmLink>(std::move(segment), side, UniqueFd(), peer_doorbell_fd, true, nullptr, options);
+}
+
+}  // namespace tutti::transport::shm

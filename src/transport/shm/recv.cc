@@ -1,0 +1,110 @@
+#include "transport/shm/recv.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace tutti::transport::shm {
+
+ShmRecvLane::ShmRecvLane(LinkState* link) : link_(link), slots_(link->memory->lane[1 - link->side]) {
+  traits_ = shm_traits();
+  traits_.takes_offers = true;
+}
+
+void ShmRecvLane::offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) {
+  drop_used_offers();
+  if (offers_made_ - offers_used_ == kOffers) return;
+  Loan place{0, reinterpret_cast<std::uintptr_t>(target.base) + offset, n};
+  if (!link_->same_process) {
+    if (target.region == 0 || link_->regions == nullptr || !link_->regions->announce(target.region)) return;
+    place = {target.region, target.region_offset + offset, n};
+  }
+  own_offers_[offers_made_ % kOffers] = {position, n, target.base + offset};
+  OfferLine& line = link_->memory->offers[link_->side][offers_made_ % kOffers];
+  line.sequence.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  line.position.store(position, std::memory_order_relaxed);
+  line.region.store(place.region, std::memory_order_relaxed);
+  line.offset.store(place.offset, std::memory_order_relaxed);
+  line.bytes.store(n, std::memory_order_relaxed);
+  line.sequence.store(++offers_made_, std::memory_order_release);
+}
+
+RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
+  const SlotHeader& h = slots_[link_->received % kSlots].header;
+  if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return {};
+  if (size_ == 0) {
+    open(h);
+    if (data_ == nullptr) return {};
+  }
+  if (borrows_ && link_->peer_revoked()) return {};
+  return {data_ + offset_, size_ - offset_, h.print};
+}
+
+void ShmRecvLane::consume(std::size_t n) {
+  offset_ += n;
+  consumed_ += n;
+  if (offset_ < size_ || n == 0) return;
+  offset_ = 0;
+  size_ = 0;
+  ++link_->received;
+  link_->memory->consumed[link_->side].value.store(link_->received, std::memory_order_release);
+  link_->wake_peer();
+}
+
+bool ShmRecvLane::news() {
+  const std::uint32_t next = link_->received + 1;
+  if (slots_[link_->received % kSlots].header.sequence.load(std::memory_order_acquire) != next) return false;
+  return std::exchange(news_message_, next) != next;
+}
+
+// Inline: part of every message.
+inline void ShmRecvLane::open(const SlotHeader& h) {
+  link_->see_acknowledged(h.acknowledged);
+  size_ = h.length_and_payload & kLengthMask;
+  borrows_ = false;
+  switch (static_cast<Payload>(h.length_and_payload >> kLengthBits)) {
+    case Payload::kInline: data_ = h.inline_bytes; return;
+    case Payload::kSlot: data_ = slots_[link_->received % kSlots].payload; return;
+    case Payload::kLent: data_ = borrowed(h); return;
+    case Payload::kPlaced: data_ = placed(); return;
+  }
+  fail(Status::internal("a damaged message"));
+}
+
+const std::byte* ShmRecvLane::borrowed(const SlotHeader& h) {
+  borrows_ = true;
+  Loan loan{};
+  std::memcpy(&loan, h.inline_bytes, sizeof loan);
+  if (link_->same_process) return reinterpret_cast<const std::byte*>(loan.offset);
+  auto place = link_->regions->resolve(loan);
+  if (place.is_ok()) return *place;
+  fail(place.status());
+  return nullptr;
+}
+
+void ShmRecvLane::drop_used_offers() {
+  while (offers_used_ != offers_made_) {
+    const OwnOffer& oldest = own_offers_[offers_used_ % kOffers];
+    if (oldest.position + oldest.bytes > consumed_) return;
+    ++offers_used_;
+  }
+}
+
+const std::byte* ShmRecvLane::placed() {
+  drop_used_offers();
+  const OwnOffer& oldest = own_offers_[offers_used_ % kOffers];
+  if (offers_used_ != offers_made_ && oldest.position <= consumed_)
+    return oldest.place + (consumed_ - oldest.position);
+  fail(Status::internal("a message in a place that was not offered"));
+  return nullptr;
+}
+
+void ShmRecvLane::fail(const Status& status) {
+  size_ = 0;
+  data_ = nullptr;
+  if (link_->status.is_ok())
+    link_->status = status.with_context("shared memory of rank " + std::to_string(link_->peer));
+}
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,52 @@
+// The receiving lane of the shm transport.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/shm/link_state.h"
+#include "transport/shm/segment.h"
+#include "transport/transport.h"
+
+namespace tutti::transport::shm {
+
+class ShmRecvLane final : public RecvLane {
+ public:
+  explicit ShmRecvLane(LinkState* link);
+  void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
+  View peek(std::size_t want) override;
+  void consume(std::size_t n) override;
+  std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
+  Status status() override { return link_->current_status(); }
+
+  // Whether a message lies here that this has not reported yet, opened or not: whoever is about to sleep
+  // looks at each once more, and a lane that waits for others does not keep the rank awake.
+  [[nodiscard]] bool news();
+
+ private:
+  // A new message: where its bytes are.
+  void open(const SlotHeader& h);
+  const std::byte* borrowed(const SlotHeader& h);
+  void drop_used_offers();
+  const std::byte* placed();
+  void fail(const Status& status);
+
+  LinkState* link_;
+  Slot* slots_;
+  const std::byte* data_ = nullptr;  // of the message that is open
+  std::size_t size_ = 0;             // of that message; 0: none is open
+  std::size_t offset_ = 0;           // consumed of it
+  bool borrows_ = false;             // it lies in the peer's memory
+  std::uint32_t news_message_ = 0;   // what news() has reported
+  struct OwnOffer {
+    std::uint64_t position;
+    std::uint64_t bytes;
+    const std::byte* place;
+  };
+  std::array<OwnOffer, kOffers> own_offers_{};
+  std::uint32_t offers_made_ = 0;
+  std::uint32_t offers_used_ = 0;  // by the stream having passed them
+};
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,192 @@
+#include "transport/shm/send.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "transport/shm/link.h"
+
+namespace tutti::transport::shm {
+namespace {
+
+// memcpy of up to kInlineBytes without the call: two overlapping moves of a fixed size.
+inline void copy_inline(std::byte* target, const std::byte* source, std::size_t n) {
+  const auto both_ends = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
+    std::array<std::byte, kSize> head;
+    std::array<std::byte, kSize> tail;
+    std::memcpy(head.data(), source, kSize);
+    std::memcpy(tail.data(), source + n - kSize, kSize);
+    std::memcpy(target, head.data(), kSize);
+    std::memcpy(target + n - kSize, tail.data(), kSize);
+  };
+  if (n >= 32) {
+    both_ends(std::integral_constant<std::size_t, 32>{});
+  } else if (n >= 16) {
+    both_ends(std::integral_constant<std::size_t, 16>{});
+  } else if (n >= 8) {
+    both_ends(std::integral_constant<std::size_t, 8>{});
+  } else if (n >= 4) {
+    both_ends(std::integral_constant<std::size_t, 4>{});
+  } else {
+    for (std::size_t i = 0; i < n; ++i) target[i] = source[i];
+  }
+}
+
+// Hints that the peer will read this line next: it moves from this core's own caches to the shared one,
+// where the peer finds it sooner. A no-op on processors without the instruction. Measured between two
+// cores: 5 % at 8 bytes, 20 % from 256 bytes to 1 KiB; beyond, the hints cost more than they save. Where
+// the peer may run on this very core they are wrong.
+inline void demote_line(const void* line) {
+#if defined(__x86_64__)
+  asm volatile("cldemote %0" : : "m"(*static_cast<const char*>(line)) : "memory");
+#else
+  (void)line;
+#endif
+}
+constexpr std::size_t kDemoteBytes = 1024;
+
+}  // namespace
+
+ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->lane[link->side]) {
+  traits_ = shm_traits();
+  if (link->same_process) traits_.lend_any_bytes = kLendBytes;
+  if (link->regions != nullptr) traits_.lend_bytes = kLendBytes;
+}
+
+std::size_t ShmSendLane::push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
+  if (n > kInlineBytes && n >= kLendBytes && can_lend(source)) return lend(print, source, offset, n);
+  if (!has_room()) return 0;
+  Slot& slot = slots_[next_ % kSlots];
+  if (n <= kInlineBytes) {
+    copy_inline(slot.header.inline_bytes, source.base + offset, n);
+    publish(print, n, Payload::kInline);
+    return n;
+  }
+  const std::size_t size = std::min(n, kSlotBytes);
+  std::memcpy(slot.payload, source.base + offset, size);
+  if (link_->demotes && size <= kDemoteBytes) {
+    for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(slot.payload + i);
+  }
+  publish(print, size, Payload::kSlot);
+  return size;
+}
+
+std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
+  if (!has_room()) return {};
+  Slot& slot = slots_[next_ % kSlots];
+  reserved_ = n <= kInlineBytes ? Payload::kInline : Payload::kSlot;
+  if (reserved_ == Payload::kInline) return {slot.header.inline_bytes, n};
+  return {slot.payload, std::min(n, kSlotBytes)};
+}
+
+void ShmSendLane::commit(const Fingerprint& print, std::size_t n) {
+  publish(print, n, reserved_);
+}
+
+std::span<std::byte> ShmSendLane::reserve_at_peer(std::size_t n) {
+  if (!has_room() || !find_offer() || link_->peer_revoked()) return {};
+  reserved_ = Payload::kPlaced;
+  const std::uint64_t used = taken_ - offer_.position;
+  return {offered_ + used, std::min<std::size_t>(n, offer_.bytes - used)};
+}
+
+std::uint64_t ShmSendLane::completed() {
+  if (loans_ == 0) return taken_;
+  link_->read_acknowledged();
+  retire();
+  if (loans_ == 0) return taken_;
+  std::uint32_t oldest = retired_;
+  while (!is_loan_[oldest % kSlots]) ++oldest;
+  return loan_begin_[oldest % kSlots];
+}
+
+bool ShmSendLane::news() {
+  const std::uint32_t consumed = link_->memory->consumed[1 - link_->side].value.load(std::memory_order_acquire);
+  return std::exchange(news_consumed_, consumed) != consumed;
+}
+
+// Inline: part of every message, as publish() is.
+inline bool ShmSendLane::has_room() {
+  if (next_ - link_->acknowledged < kSlots) [[likely]]
+    return true;
+  link_->read_acknowledged();
+  return next_ - link_->acknowledged < kSlots;
+}
+
+bool ShmSendLane::can_lend(const Source& source) const {
+  if (link_->same_process) return true;
+  return source.region != 0 && link_->regions != nullptr && link_->regions->announce(source.region);
+}
+
+std::size_t ShmSendLane::lend(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
+  if (!has_room()) return 0;
+  const std::size_t size = std::min(n, kLoanBytes);
+  Loan loan{source.region, source.region_offset + offset, size};
+  if (link_->same_process) loan = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
+  std::memcpy(slots_[next_ % kSlots].header.inline_bytes, &loan, sizeof loan);
+  // Before a slot is used again, so that a loan which went through it is not counted twice.
+  retire();
+  ++loans_;
+  is_loan_[next_ % kSlots] = true;
+  loan_begin_[next_ % kSlots] = taken_;
+  publish(print, size, Payload::kLent);
+  return size;
+}
+
+bool ShmSendLane::find_offer() {
+  while (offered_ == nullptr || taken_ >= offer_.position + offer_.bytes) {
+    if (!next_offer()) return false;
+  }
+  return taken_ >= offer_.position;
+}
+
+bool ShmSendLane::next_offer() {
+  const OfferLine& line = link_->memory->offers[1 - link_->side][offers_seen_ % kOffers];
+  const std::uint32_t sequence = line.sequence.load(std::memory_order_acquire);
+  const auto ahead = static_cast<std::int32_t>(sequence - (offers_seen_ + 1));
+  if (sequence == 0 || ahead < 0) return false;
+  if (ahead > 0) {
+    // This lane made no use of older offers, and their lines have been used again.
+    offers_seen_ = sequence - kOffers;
+    return true;
+  }
+  const Offer offer{line.position.load(std::memory_order_relaxed), line.bytes.load(std::memory_order_relaxed)};
+  const Loan place{line.region.load(std::memory_order_relaxed), line.offset.load(std::memory_order_relaxed),
+                   offer.bytes};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (line.sequence.load(std::memory_order_relaxed) != sequence) return false;
+  ++offers_seen_;
+  offer_ = offer;
+  offered_ = nullptr;
+  if (link_->same_process) {
+    offered_ = reinterpret_cast<std::byte*>(place.offset);
+  } else if (taken_ < offer.position + offer.bytes) {
+    auto mapped = link_->regions->resolve(place);
+    if (!mapped.is_ok()) return false;
+    offered_ = *mapped;
+  }
+  return true;
+}
+
+void ShmSendLane::retire() {
+  if (loans_ == 0) retired_ = link_->acknowledged;
+  for (; retired_ != link_->acknowledged; ++retired_) {
+    if (is_loan_[retired_ % kSlots]) --loans_;
+    is_loan_[retired_ % kSlots] = false;
+  }
+}
+
+inline void ShmSendLane::publish(const Fingerprint& print, std::size_t n, Payload payload) {
+  SlotHeader& h = slots_[next_ % kSlots].header;
+  h.length_and_payload = static_cast<std::uint32_t>(n) | static_cast<std::uint32_t>(payload) << kLengthBits;
+  h.acknowledged = link_->received;
+  h.print = print;
+  ++next_;
+  h.sequence.store(next_, std::memory_order_release);
+  if (link_->demotes) demote_line(&h);
+  taken_ += n;
+  link_->wake_peer();
+}
+
+}  // namespace tutti::transport::shm

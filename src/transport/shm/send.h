@@ -1,0 +1,60 @@
+// The sending lane of the shm transport.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/shm/link_state.h"
+#include "transport/shm/segment.h"
+#include "transport/transport.h"
+
+namespace tutti::transport::shm {
+
+class ShmSendLane final : public SendLane {
+ public:
+  explicit ShmSendLane(LinkState* link);
+  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override;
+  std::span<std::byte> reserve(std::size_t n) override;
+  void commit(const Fingerprint& print, std::size_t n) override;
+  std::span<std::byte> reserve_at_peer(std::size_t n) override;
+  std::uint64_t completed() override;
+  Status status() override { return link_->current_status(); }
+
+  // Whether the peer has consumed something since this was last asked.
+  [[nodiscard]] bool news();
+
+ private:
+  [[nodiscard]] bool has_room();
+  [[nodiscard]] bool can_lend(const Source& source) const;
+  std::size_t lend(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n);
+
+  struct Offer {
+    std::uint64_t position = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  // Whether the peer has offered a place for the next byte of the stream; it is then offered_.
+  [[nodiscard]] bool find_offer();
+  // Reads the next offer of the peer. False if there is none yet.
+  [[nodiscard]] bool next_offer();
+  // Counts the loans among the messages that the peer has consumed as returned.
+  void retire();
+  void publish(const Fingerprint& print, std::size_t n, Payload payload);
+
+  LinkState* link_;
+  Slot* slots_;
+  std::uint32_t next_ = 0;           // messages published
+  std::uint32_t news_consumed_ = 0;  // what news() has reported
+  std::uint32_t retired_ = 0;        // messages looked at by retire(); meaningful while loans_ > 0
+  std::uint32_t loans_ = 0;          // outstanding
+  Payload reserved_ = Payload::kInline;
+  std::uint32_t offers_seen_ = 0;
+  Offer offer_;                   // the latest of them
+  std::byte* offered_ = nullptr;  // its place, as mapped here
+  std::array<bool, kSlots> is_loan_{};
+  std::array<std::uint64_t, kSlots> loan_begin_{};
+};
+
+}  // namespace tutti::transport::shm
