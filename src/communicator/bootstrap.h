@@ -66,8 +66,9 @@ struct KnownRoot {
 // exactly if the ranks have called different things.
 struct CallRecord {
   std::uint32_t sequence = 0;
-  std::uint64_t call = 0;
+  std::array<std::uint64_t, 2> call{};
   std::string text;
+  std::string plan;  // how the rank runs it; empty where it has not decided yet
 };
 
 class ControlTree {

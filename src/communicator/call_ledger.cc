@@ -20,10 +20,20 @@ Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* new
       *news = true;
       entries_.push_back({call, rank});
       if (entries_.size() > kMaxEntries) entries_.pop_front();
-    } else if (known->call.call != call.call) {
-      return Status::mismatch("ranks called different operations: rank " + std::to_string(known->rank) + " runs " +
-                              known->call.text + ", rank " + std::to_string(rank) + " runs " + call.text);
+      continue;
     }
+    const std::string both = "rank " + std::to_string(known->rank) + " runs " + known->call.text;
+    const std::string other = "rank " + std::to_string(rank) + " runs ";
+    if (known->call.call != call.call) {
+      return Status::mismatch("ranks called different operations: " + both + ", " + other + call.text);
+    }
+    if (call.plan.empty() || known->call.plan == call.plan) continue;
+    if (!known->call.plan.empty()) {
+      return Status::mismatch("ranks run one operation in different ways, as happens if they are of different builds: " +
+                              both + " " + known->call.plan + ", " + other + "it " + call.plan);
+    }
+    *news = true;
+    *known = {call, rank};
   }
   return {};
 }

@@ -1,8 +1,8 @@
 // Finds ranks that wait for each other because they have called different things.
 //
 // A rank in whose operation nothing moves reports its last calls, by number. Two ranks that called
-// different things under one number are wrong whatever else is going on, so a difference is proof; that
-// a rank has not reported, or stands at another number, proves nothing (it may be late, or through).
+// different things under one number, or decided differently how to run it, are wrong whatever else is
+// going on, so a difference is proof; that a rank has not reported, or stands at another number, proves nothing (it may be late, or through).
 #pragma once
 
 #include <deque>
@@ -23,7 +23,7 @@ class CallLedger {
  private:
   struct Entry {
     CallRecord call;
-    int rank;  // that first reported it
+    int rank;  // that first reported it, or first with its plan
   };
   std::deque<Entry> entries_;  // the latest last
 };

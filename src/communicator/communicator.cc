@@ -301,10 +301,8 @@ Status Communicator::execute(const Call& call) {
     set_last_error(status);
     return status;
   }
-  ++sequence_;
   const transport::Fingerprint print =
-      executor::make_fingerprint(sequence_, call.collective, call.type, call.op, call.root, call.count);
-  recent_[sequence_ % recent_.size()] = print;
+      history_.begin(call.collective, call.type, call.op, call.root, call.count);
   Status status = guarded([&] { return await_verdict(run_call(call, print)); });
   if (!status.is_ok()) [[unlikely]]
     status = fail(describe(call, print), std::move(status));
@@ -326,13 +324,14 @@ Status Communicator::run_call(const Call& call, const transport::Fingerprint& pr
 Status Communicator::execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes) {
   const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
   if (plan == nullptr) [[unlikely]] {
-    auto made = plans_->make(call.collective, call.root, bytes);
+    auto made = plans_->make(call.collective, call.root, bytes, &history_);
     if (!made.is_ok()) return made.status();
     plan = *made;
   }
   executor::Operation& op = operation_;
   op.plan = plan;
-  op.print = print;
+  op.print = executor::with_plan(print, plan->identity.hash);
+  history_.set_plan(plan->identity);
   op.block_elements = call.count;
   op.element_bytes = size_of(call.type);
   const std::size_t block_bytes = call.count * op.element_bytes;
@@ -411,15 +410,9 @@ Status Communicator::await_verdict(Status status) const {
 
 // The thread of the operation at work. Once per operation.
 void Communicator::report_stall() {
-  if (reported_sequence_ == sequence_) return;
-  reported_sequence_ = sequence_;
-  std::vector<CallRecord> calls;
-  for (std::size_t back = recent_.size(); back-- > 0;) {
-    const transport::Fingerprint& print = recent_[(sequence_ - back) % recent_.size()];
-    if (print.sequence == 0) continue;  // there were not so many
-    calls.push_back({print.sequence, std::uint64_t{print.call} << 32 | print.count, executor::describe(print)});
-  }
-  tree_->report_calls(std::move(calls));
+  if (reported_sequence_ == history_.sequence()) return;
+  reported_sequence_ = history_.sequence();
+  tree_->report_calls(history_.records());
 }
 
 Status Communicator::finalize() {

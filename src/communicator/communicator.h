@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "communicator/bootstrap.h"
+#include "communicator/call_history.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
 #include "communicator/plans.h"
@@ -107,15 +108,13 @@ class Communicator {
   Membership membership_;
   std::unique_ptr<LinkMaker> link_maker_;
   std::unique_ptr<executor::Waiter> waiter_;
+  CallHistory history_;
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<executor::Executor> executor_;
 
   std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes> kernels_{};
   executor::Operation operation_;  // of the call at work
-  std::uint32_t sequence_ = 0;
   std::uint32_t reported_sequence_ = 0;  // the last operation that report_stall() has told of
-  // The last calls, by sequence number modulo the size: what report_stall() tells.
-  std::array<transport::Fingerprint, 16> recent_{};
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;
   std::byte barrier_token_{};

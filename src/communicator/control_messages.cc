@@ -26,7 +26,10 @@ std::string pack_calls(const Calls& calls) {
   net::Packer packer;
   packer.number(static_cast<std::uint8_t>(Kind::kCalls)).number(calls.rank);
   packer.number(static_cast<std::uint32_t>(calls.records.size()));
-  for (const CallRecord& record : calls.records) packer.number(record.sequence).number(record.call).text(record.text);
+  for (const CallRecord& record : calls.records) {
+    packer.number(record.sequence).number(record.call[0]).number(record.call[1]);
+    packer.text(record.text).text(record.plan);
+  }
   return packer.bytes();
 }
 
@@ -55,8 +58,9 @@ bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls) {
   for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
     CallRecord record;
     record.sequence = unpacker->number<std::uint32_t>();
-    record.call = unpacker->number<std::uint64_t>();
+    for (std::uint64_t& word : record.call) word = unpacker->number<std::uint64_t>();
     record.text = unpacker->text();
+    record.plan = unpacker->text();
     calls->records.push_back(std::move(record));
   }
   return unpacker->complete();

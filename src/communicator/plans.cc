@@ -81,16 +81,19 @@ Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntr
   return algorithms::make_schedule(entry, world_, membership_.rank, root);
 }
 
-Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes) {
+Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes, CallHistory* history) {
   auto entry = topology::select(collective, world_, bytes, conditions_, membership_.algorithm);
   if (!entry.is_ok()) return entry.status();
   if (log::enabled(log::Level::kDebug)) {
     log::debug(std::string(name_of(collective)) + " of " + std::to_string(bytes) + " bytes: " + (*entry)->name);
   }
-  auto& plan = plans_[{*entry, root}];
+  auto& [identity, plan] = plans_[{*entry, root}];
   if (plan == nullptr) {
     auto schedule = write_schedule(**entry, root);
     if (!schedule.is_ok()) return schedule.status();
+    // Once: the history's readers may look at it from now on.
+    if (identity.hash == 0) identity = executor::identify((*entry)->name, *schedule, slice_bytes());
+    history->set_plan(identity);
     if (Status s = connect(*schedule); !s.is_ok()) return s;
     plan = executor::make_plan((*entry)->name, std::move(*schedule), [&](int peer) { return links_.at(peer).get(); },
                                slice_bytes());

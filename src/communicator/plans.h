@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "communicator/call_history.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
 #include "executor/plan.h"
@@ -31,7 +32,8 @@ class Plans {
   }
   // Makes it: selects, writes and where needed proves the schedule, connects to the peers that it names.
   // Every rank of the communicator does this in the same operation.
-  Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes);
+  // `history` is told how the operation will be run before anybody is waited for.
+  Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history);
   // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or
   // when the communicator fails, never will be.
   void deliver(Deadline deadline);
@@ -40,6 +42,10 @@ class Plans {
 
  private:
   using Row = std::array<const executor::Plan*, 65>;
+  struct Planned {
+    executor::PlanIdentity identity;  // known before the plan is made
+    std::unique_ptr<executor::Plan> plan;
+  };
   Status connect(const schedule::Schedule& schedule);
   // The same on every rank.
   [[nodiscard]] std::size_t slice_bytes() const;
@@ -53,7 +59,7 @@ class Plans {
   const topology::Conditions conditions_;
   algorithms::World world_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
-  std::map<std::pair<const algorithms::AlgorithmEntry*, int>, std::unique_ptr<executor::Plan>> plans_;
+  std::map<std::pair<const algorithms::AlgorithmEntry*, int>, Planned> plans_;
   std::array<std::vector<std::unique_ptr<Row>>, kCollectives> rows_;
 };
 

@@ -237,14 +237,14 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
     const std::size_t n = in.pull(target_of(*op_, step) + offset, wanted, &view.print);
     if (n > 0) {
       state.done += n;
-      return view.print == op_->print || fail(mismatch(op_->plan->schedule.rank, op_->print, lane.peer, view.print));
+      return view.print == op_->print || fail(mismatch(*op_, lane.peer, view.print));
     }
   }
   view = in.peek(wanted);
   const std::size_t n = op_->whole(std::min({view.size, wanted, tuning_.piece_bytes}));
   if (n == 0) return false;
   if (view.print != op_->print) [[unlikely]] {
-    return fail(mismatch(op_->plan->schedule.rank, op_->print, lane.peer, view.print));
+    return fail(mismatch(*op_, lane.peer, view.print));
   }
   if (op_->plan->fold[index].reduce != kNone && fold_some(lane, index, state, view, n)) return true;
   if (place_some(lane, index, state, view, n)) return true;

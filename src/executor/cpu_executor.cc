@@ -66,6 +66,10 @@ void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {
   }
 }
 
+Status CpuExecutor::mismatch(const Operation& op, std::int32_t peer, const transport::Fingerprint& theirs) {
+  return executor::mismatch(op.plan->schedule.rank, op.print, op.plan->identity, peer, theirs);
+}
+
 void CpuExecutor::combine(const Operation& op, const Step& s, std::byte* target, const std::byte* local,
                           const std::byte* received, std::size_t bytes, bool streaming) const {
   const std::size_t count = op.elements(bytes);

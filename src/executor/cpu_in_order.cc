@@ -56,7 +56,7 @@ Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteR
       continue;
     }
     if (view.print != op.print) [[unlikely]] {
-      return mismatch(op.plan->schedule.rank, op.print, s.step.peer, view.print);
+      return mismatch(op, s.step.peer, view.print);
     }
     store(op, s.step, r.begin + done, view.data, n, false);
     lane.consume(n);

@@ -8,9 +8,9 @@
 
 #include <bit>
 #include <cstddef>
-#include <string>
 
 #include "base/status.h"
+#include "executor/fingerprint.h"
 #include "executor/plan.h"
 #include "executor/waiter.h"
 #include "reduction/reduction.h"
@@ -20,8 +20,8 @@
 namespace tutti::executor {
 
 struct Operation {
+  alignas(32) transport::Fingerprint print;  // in one cache line: it is copied into every message
   const Plan* plan = nullptr;
-  transport::Fingerprint print;
   transport::Source buffers[schedule::kBuffers];  // by schedule::Buffer; scratch may be null if unused
   std::size_t block_elements = 0;                 // elements of one block (of the whole vector if one block)
   std::size_t element_bytes = 1;                  // a power of two
@@ -46,16 +46,5 @@ class Executor {
 
 // For host memory: the calling thread moves and combines the bytes. `waiter` outlives it.
 std::unique_ptr<Executor> make_cpu_executor(Waiter& waiter);
-
-// The error of two ranks whose calls differ; `peer` sent `theirs`, this rank runs `ours`.
-Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, std::int32_t peer,
-                const transport::Fingerprint& theirs);
-
-// "operation 3, all_reduce(count 4, float32, sum)".
-std::string describe(const transport::Fingerprint& print);
-
-// Fingerprints carry a call so that the error can print it.
-transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type, ReduceOp op,
-                                        std::int32_t root, std::size_t count);
 
 }  // namespace tutti::executor

@@ -1,30 +1,56 @@
-#include "executor/executor.h"
+#include "executor/fingerprint.h"
+
+#include <initializer_list>
 
 namespace tutti::executor {
+namespace {
+
+constexpr std::uint32_t kRootMask = (1u << 20) - 1;
+
+std::string slices(std::size_t slice_chunk_bytes, bool sliceable) {
+  if (!sliceable || slice_chunk_bytes == 0) return "in one piece";
+  return "in slices of " + std::to_string(slice_chunk_bytes) + " bytes";
+}
+
+// FNV-1a, 64 bits (Fowler, Noll, Vo).
+constexpr std::uint64_t kFnvBasis = 14695981039346656037u;
+constexpr std::uint64_t kFnvPrime = 1099511628211u;
+
+}  // namespace
+
+PlanIdentity identify(const std::string& algorithm, const schedule::Schedule& schedule, std::size_t slice_chunk_bytes) {
+  const schedule::Shape& shape = schedule.shape;
+  const std::size_t slice_bytes = schedule.sliceable ? slice_chunk_bytes : 0;
+  std::uint64_t hash = kFnvBasis;
+  for (const char c : algorithm) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
+  for (const std::uint64_t value :
+       {std::uint64_t{static_cast<std::uint32_t>(shape.ranks)}, std::uint64_t{shape.chunks},
+        std::uint64_t{shape.blocks}, std::uint64_t{slice_bytes}}) {
+    for (unsigned shift = 0; shift < 64; shift += 8) hash = (hash ^ (value >> shift & 255)) * kFnvPrime;
+  }
+  return {static_cast<std::uint32_t>(hash % kPlanMask) + 1,
+          "by " + algorithm + ", " + std::to_string(shape.chunks) + " chunks, " +
+              slices(slice_chunk_bytes, schedule.sliceable)};
+}
 
 std::string describe(const transport::Fingerprint& print) {
-  const auto collective = static_cast<Collective>(print.call & 15);
+  const auto collective = static_cast<Collective>(print.call & 31);
   std::string text = "operation " + std::to_string(print.sequence) + ", " + name_of(collective) + "(count " +
-                     std::to_string(print.count) + ", " + name_of(static_cast<DataType>(print.call >> 4 & 15));
-  if (reduces(collective)) text += std::string(", ") + name_of(static_cast<ReduceOp>(print.call >> 8 & 15));
-  if (has_root(collective)) text += ", root " + std::to_string(print.call >> 16);
+                     std::to_string(count_of(print)) + ", " + name_of(static_cast<DataType>(print.call >> 5 & 127));
+  if (reduces(collective)) text += std::string(", ") + name_of(static_cast<ReduceOp>(print.call >> 12 & 31));
+  if (has_root(collective)) text += ", root " + std::to_string(print.root & kRootMask);
   return text + ")";
 }
 
-transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type, ReduceOp op,
-                                        std::int32_t root, std::size_t count) {
-  transport::Fingerprint print;
-  print.sequence = sequence;
-  print.call = static_cast<std::uint32_t>(collective) | static_cast<std::uint32_t>(type) << 4 |
-               static_cast<std::uint32_t>(op) << 8 | static_cast<std::uint32_t>(root) << 16;
-  print.count = static_cast<std::uint32_t>(count);
-  return print;
-}
-
-Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, std::int32_t peer,
+Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const PlanIdentity& plan, std::int32_t peer,
                 const transport::Fingerprint& theirs) {
-  return Status::mismatch("ranks called different operations: rank " + std::to_string(rank) + " runs " +
-                          describe(ours) + ", rank " + std::to_string(peer) + " runs " + describe(theirs));
+  const std::string mine = "rank " + std::to_string(rank) + " runs " + describe(ours);
+  const std::string other = "rank " + std::to_string(peer) + " runs ";
+  if (without_plan(ours) == without_plan(theirs)) {
+    return Status::mismatch("ranks run one operation in different ways, as happens if they are of different builds: " +
+                            mine + " " + plan.text + ", " + other + "it by another algorithm or slicing");
+  }
+  return Status::mismatch("ranks called different operations: " + mine + ", " + other + describe(theirs));
 }
 
 }  // namespace tutti::executor

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "executor/fingerprint.h"
 #include "schedule/schedule.h"
 #include "transport/transport.h"
 
@@ -50,6 +51,7 @@ struct InOrderStep {
 
 struct Plan {
   std::string algorithm;
+  PlanIdentity identity;
   schedule::Schedule schedule;
   std::vector<Lane> lanes;
   std::vector<std::uint32_t> lane_of;     // per step

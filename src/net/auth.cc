@@ -18,7 +18,7 @@ namespace tutti::net {
 namespace {
 
 constexpr std::string_view kMagic = "tutti\r\n";
-constexpr std::uint8_t kProtocolVersion = 1;
+constexpr std::uint8_t kProtocolVersion = 2;
 constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
 constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2;
 constexpr std::size_t kNonceBytes = 32;

@@ -24,14 +24,22 @@
 
 namespace tutti::transport {
 
-// Which operation a piece belongs to; 12 bytes, so that it travels beside small payloads. Compared on
-// every first piece of a lane, so that ranks whose calls differ get an error that names both sides.
+// Which operation a piece belongs to, and how its bytes are ordered; 20 bytes, so that it travels beside small
+// payloads. Compared on every piece of a lane, so that ranks whose calls differ get an error that names both sides.
+// The fields of `call` and `root` are packed and unpacked in executor/fingerprint.h alone.
 struct Fingerprint {
-  std::uint32_t sequence = 0;  // the communicator's operation number, modulo 2^32
-  std::uint32_t call = 0;      // collective:4 datatype:4 operator:4 spare:4 root:16, from the low bits
-  std::uint32_t count = 0;     // elements, modulo 2^32
-  bool operator==(const Fingerprint&) const = default;
+  std::uint32_t sequence = 0;   // the communicator's operation number, modulo 2^32
+  std::uint32_t call = 0;       // collective:5 datatype:7 operator:5 plan:15, from the low bits
+  std::uint32_t root = 0;       // root:20 spare:12, from the low bits
+  std::uint32_t count_low = 0;  // elements
+  std::uint32_t count_high = 0;
+  // All words at once: the one branch is on the path of every message.
+  constexpr bool operator==(const Fingerprint& other) const {
+    return ((sequence ^ other.sequence) | (call ^ other.call) | (root ^ other.root) | (count_low ^ other.count_low) |
+            (count_high ^ other.count_high)) == 0;
+  }
 };
+static_assert(sizeof(Fingerprint) == 20 && alignof(Fingerprint) == 4);
 
 enum class Domain : std::uint8_t { kHost, kDevice };
 

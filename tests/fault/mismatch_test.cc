@@ -1,5 +1,8 @@
 // Ranks that call different things: an error on every rank, no hang, no wrong data.
+#include <sys/mman.h>
+
 #include <array>
+#include <cstdlib>
 
 #include "collectives/trial.h"
 #include "faults.h"
@@ -90,7 +93,54 @@ void require_mismatch(RunJobKind kind, int ranks, const std::string& transports)
   }
 }
 
+// Address space of which little is touched.
+class HugeMemory {
+ public:
+  explicit HugeMemory(std::size_t bytes)
+      : bytes_(bytes), memory_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    if (memory_ == MAP_FAILED) std::abort();
+  }
+  HugeMemory(const HugeMemory&) = delete;
+  HugeMemory& operator=(const HugeMemory&) = delete;
+  ~HugeMemory() { ::munmap(memory_, bytes_); }
+  [[nodiscard]] void* get() const { return memory_; }
+
+ private:
+  std::size_t bytes_;
+  void* memory_;
+};
+
+// The last rank's count is larger by 2^32 than the others'.
+Outcome longer_by_four_gi(tuttiComm_t comm, int rank, int ranks) {
+  constexpr std::size_t kShort = 40;
+  const bool odd = rank == ranks - 1;
+  const std::size_t count = odd ? kShort + (std::size_t{1} << 32) : kShort;
+  const HugeMemory memory(count);
+  const tuttiResult_t result =
+      tuttiAllReduce(memory.get(), memory.get(), count, tuttiInt8, tuttiSum, comm, nullptr);
+  const std::string text = describe(result, comm);
+  const bool both = contains(text, "all_reduce(count 40, int8") && contains(text, "all_reduce(count 4294967336, int8");
+  return Outcome{result == tuttiMismatch && both ? "" : "rank " + std::to_string(rank) + ": " + text};
+}
+
 }  // namespace
+
+TEST_CASE("counts that differ by 2^32 are a mismatch", "[threads]") {
+  for (const char* transports : {"shm", "tcp", "sim:3"}) {
+    for (const int ranks : {2, 3, 5}) {
+      INFO(transports << ", " << ranks << " ranks");
+      CHECK(first_wrong(run_threads(ranks, transports, longer_by_four_gi)) == "");
+    }
+  }
+}
+
+TEST_CASE("counts that differ by 2^32 are a mismatch between processes", "[processes]") {
+  for (const char* transports : {"shm", "tcp"}) {
+    INFO(transports);
+    CHECK(first_wrong(run_processes(3, transports, longer_by_four_gi)) == "");
+  }
+}
 
 TEST_CASE("different calls are a mismatch between threads", "[threads]") {
   for (const int ranks : {2, 3, 5}) require_mismatch(RunJobKind::kThreads, ranks, "shm");

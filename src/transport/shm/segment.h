@@ -20,7 +20,7 @@ namespace tutti::transport::shm {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::uint32_t kSlots = 8;
 inline constexpr std::size_t kSlotBytes = 32 * 1024;
-inline constexpr std::size_t kInlineBytes = 40;
+inline constexpr std::size_t kInlineBytes = 32;
 
 // Where a slot's payload is.
 enum class Payload : std::uint32_t {

@@ -20,16 +20,22 @@ struct FrameHeader {
   std::uint32_t mark_and_length;
   std::uint32_t sequence;
   std::uint32_t call;
-  std::uint32_t count;
+  std::uint32_t root;
+  std::uint32_t count_low;
+  std::uint32_t count_high;
 };
-inline constexpr std::size_t kHeaderBytes = 16;
+inline constexpr std::size_t kHeaderBytes = 24;
 static_assert(sizeof(FrameHeader) == kHeaderBytes);
 
 inline constexpr std::uint32_t kMark = 0x75;
 
 inline FrameHeader encode(std::size_t length, const Fingerprint& print) {
-  return {htole32(kMark << 24 | static_cast<std::uint32_t>(length)), htole32(print.sequence), htole32(print.call),
-          htole32(print.count)};
+  return {htole32(kMark << 24 | static_cast<std::uint32_t>(length)),
+          htole32(print.sequence),
+          htole32(print.call),
+          htole32(print.root),
+          htole32(print.count_low),
+          htole32(print.count_high)};
 }
 
 // The payload length, or 0 if this is no header.
@@ -40,7 +46,8 @@ inline std::size_t decoded_length(const FrameHeader& header) {
 }
 
 inline Fingerprint decoded_print(const FrameHeader& header) {
-  return {le32toh(header.sequence), le32toh(header.call), le32toh(header.count)};
+  return {le32toh(header.sequence), le32toh(header.call), le32toh(header.root), le32toh(header.count_low),
+          le32toh(header.count_high)};
 }
 
 }  // namespace tutti::transport::tcp

@@ -113,7 +113,7 @@ void Conduit::send(const Fingerprint& print, const Registered& payload, std::siz
   const auto pair_index = static_cast<std::size_t>(&pair - pairs_.data());
   const RailState& rail = rails_[rail_of(pair_index)];
   const std::uint64_t slot_address = rail.peer_inbox + offsetof(Inbox, slots) + index * sizeof(Slot);
-  image.header = {static_cast<std::uint32_t>(n), offer != nullptr, next_, print, {}};
+  image.header = {static_cast<std::uint32_t>(n), offer != nullptr, next_, print};
 
   const Piece header{&image, sizeof(MessageHeader), rail.outbox->lkey};
   const Piece whole{&image, static_cast<std::uint32_t>(sizeof(MessageHeader) + n), rail.outbox->lkey};

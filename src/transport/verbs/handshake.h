@@ -15,7 +15,7 @@ namespace tutti::transport::verbs {
 
 // One rank's half. Native byte order: a peer of the other order shows by its magic.
 struct Greeting {
-  static constexpr std::uint32_t kMagic = 0x74765231;
+  static constexpr std::uint32_t kMagic = 0x74765232;
   struct Rail {
     std::uint64_t inbox = 0;
     std::uint32_t key = 0;

@@ -32,7 +32,6 @@ struct MessageHeader {
   std::uint32_t placed = 0;  // 1: the payload is where the receiver offered to have it
   std::uint32_t number = 0;  // of this message, from 0, modulo 2^32
   Fingerprint print;
-  std::uint32_t reserved[2] = {};
 };
 static_assert(sizeof(MessageHeader) == 32);
 

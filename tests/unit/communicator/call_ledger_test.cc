@@ -10,7 +10,7 @@ using namespace tutti;
 namespace {
 
 CallRecord record(std::uint32_t sequence, std::uint64_t call) {
-  return {sequence, call, "call " + std::to_string(call) + " as " + std::to_string(sequence)};
+  return {sequence, {call, 0}, "call " + std::to_string(call) + " as " + std::to_string(sequence), ""};
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -49,6 +49,35 @@ TEST_CASE("the same call under different numbers, or only one rank's, proves not
   REQUIRE(ledger.add(0, {record(1, 5), record(2, 6)}, &news).is_ok());
   CHECK(ledger.add(1, {record(3, 5), record(4, 6)}, &news).is_ok());
   CHECK(ledger.add(2, {record(9, 7)}, &news).is_ok());
+}
+
+TEST_CASE("calls that differ in the second word alone differ") {
+  CallLedger ledger;
+  bool news = false;
+  CallRecord huge = record(1, 5);
+  huge.call[1] = std::uint64_t{1} << 32;
+  REQUIRE(ledger.add(0, {record(1, 5)}, &news).is_ok());
+  CHECK(ledger.add(1, {huge}, &news).code() == Code::kMismatch);
+}
+
+TEST_CASE("one call that is run in two ways is a mismatch once both ways are known") {
+  const auto run = [](std::string how) {
+    CallRecord r = record(1, 5);
+    r.plan = std::move(how);
+    return r;
+  };
+  CallLedger ledger;
+  bool news = false;
+  REQUIRE(ledger.add(0, {run("")}, &news).is_ok());
+  REQUIRE(ledger.add(1, {run("by ring")}, &news).is_ok());
+  CHECK(news);
+  REQUIRE(ledger.add(2, {run("by ring")}, &news).is_ok());
+  CHECK_FALSE(news);
+  REQUIRE(ledger.add(3, {run("")}, &news).is_ok());
+  CHECK_FALSE(news);
+  const Status s = ledger.add(4, {run("by tree")}, &news);
+  CHECK(s.code() == Code::kMismatch);
+  CHECK(contains(s.message(), "rank 1 runs call 5 as 1 by ring, rank 4 runs it by tree"));
 }
 
 TEST_CASE("the ledger forgets the oldest calls only") {

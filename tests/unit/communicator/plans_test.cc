@@ -56,7 +56,7 @@ struct Fixture {
                                     topology::Conditions{});
   }
   const executor::Plan* make(Collective collective, int root, std::size_t bytes) const {
-    auto made = plans->make(collective, root, bytes);
+    auto made = plans->make(collective, root, bytes, &history);
     INFO(made.status().message());
     REQUIRE(made.is_ok());
     return *made;
@@ -67,6 +67,7 @@ struct Fixture {
   std::shared_ptr<ThreadWorld> world;
   std::unique_ptr<executor::Waiter> waiter;
   std::unique_ptr<CountingLinks> links;
+  mutable CallHistory history;
   std::unique_ptr<Plans> plans;
 };
 
@@ -117,7 +118,7 @@ TEST_CASE("links are made once for all plans, to the peers that a plan names") {
 TEST_CASE("without links there is no plan, and the error is the links'") {
   const Fixture f(3);
   f.links->refusal = Status::timeout("nobody came");
-  const Status s = f.plans->make(Collective::kAllReduce, 0, 8).status();
+  const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
   CHECK(s.code() == Code::kTimeout);
   CHECK(s.message() == "nobody came");
   CHECK(f.plans->find(Collective::kAllReduce, 0, 8) == nullptr);
@@ -129,7 +130,7 @@ TEST_CASE("without links there is no plan, and the error is the links'") {
 
 TEST_CASE("an algorithm that cannot be had is an error, not another algorithm") {
   const Fixture f(3, "all_reduce:quantum");
-  const Status s = f.plans->make(Collective::kAllReduce, 0, 8).status();
+  const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
   CHECK(s.code() == Code::kInvalidUsage);
   CHECK(s.message().find("quantum") != std::string::npos);
   CHECK(f.plans->describe(Collective::kAllReduce, 8).status().code() == Code::kInvalidUsage);

@@ -192,4 +192,37 @@ TEST_CASE("results are the same past the cache, placed at the peer, and in small
   }
 }
 
+// Two ranks that run one call by different plans: the first error.
+Status run_differently(const Case& c, const std::function<void(Rig*)>& differ) {
+  std::vector<Data> data(static_cast<std::size_t>(c.ranks));
+  for (int r = 0; r < c.ranks; ++r) fill(c, r, &data[static_cast<std::size_t>(r)]);
+  Rig rig(c.ranks, false, 1);
+  differ(&rig);
+  return rig.run(*c.entry, c.root, c.slice_chunk_bytes, [&](int r, executor::Operation* op) {
+    bind(c, r, &data[static_cast<std::size_t>(r)], op);
+  });
+}
+
+TEST_CASE("ranks with different slices or algorithms get an error, not wrong data") {
+  const auto contains = [](const Status& s, const char* text) { return s.message().find(text) != std::string::npos; };
+  const algorithms::AlgorithmEntry* ring = algorithms::find(Collective::kAllReduce, "ring");
+  const algorithms::AlgorithmEntry* doubling = algorithms::find(Collective::kAllReduce, "recursive_doubling");
+  REQUIRE((ring != nullptr && doubling != nullptr));
+  for (const std::size_t count : {std::size_t{9}, std::size_t{300'001}}) {
+    const Case c{ring, 2, 0, count, 65'536, false};
+    INFO("count " << count);
+    const Status slices = run_differently(c, [](Rig* rig) { rig->other_slice_chunk_bytes[1] = 131'072; });
+    INFO(slices.message());
+    CHECK(slices.code() == Code::kMismatch);
+    CHECK(contains(slices, " runs operation 2, all_reduce(count "));
+    CHECK(contains(slices, ", int32, sum) by ring, 2 chunks, in slices of "));
+    CHECK(contains(slices, " runs it by another algorithm or slicing"));
+    const Status algorithms = run_differently(c, [&](Rig* rig) { rig->other_algorithm[0] = doubling; });
+    INFO(algorithms.message());
+    CHECK(algorithms.code() == Code::kMismatch);
+    CHECK(contains(algorithms, " in slices of 65536 bytes, rank "));
+    CHECK(contains(algorithms, " runs it by another algorithm or slicing"));
+  }
+}
+
 }  // namespace tutti::test

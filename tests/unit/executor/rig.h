@@ -35,23 +35,31 @@ class Rig {
   }
 
   // Runs on all ranks at once; `setup` fills the operation's buffers and sizes for a rank. Returns the
-  // first error.
+  // first error, but rather the cause than what others make of it.
   Status run(const algorithms::AlgorithmEntry& entry, int root, std::size_t slice_chunk_bytes,
              const std::function<void(int rank, executor::Operation*)>& setup, int repeats = 1) {
     std::vector<Status> results(static_cast<std::size_t>(ranks_));
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks_; ++r) {
       threads.emplace_back([&, r] {
-        results[static_cast<std::size_t>(r)] = run_rank(entry, root, slice_chunk_bytes, setup, r, repeats);
+        const auto algorithm = other_algorithm.find(r);
+        const auto slice = other_slice_chunk_bytes.find(r);
+        results[static_cast<std::size_t>(r)] =
+            run_rank(algorithm == other_algorithm.end() ? entry : *algorithm->second, root,
+                     slice == other_slice_chunk_bytes.end() ? slice_chunk_bytes : slice->second, setup, r, repeats);
       });
     }
     for (std::thread& t : threads) t.join();
-    for (Status& s : results) {
-      if (!s.is_ok()) return s;
+    Status first;
+    for (const Status& s : results) {
+      if (first.is_ok() || first.code() == Code::kRemoteError) first = s.is_ok() ? first : s;
     }
-    return {};
+    return first;
   }
 
+  // What single ranks do otherwise than run() is told.
+  std::map<int, const algorithms::AlgorithmEntry*> other_algorithm;
+  std::map<int, std::size_t> other_slice_chunk_bytes;
   // Thresholds low enough that small tests take every path.
   executor::CpuTuning tuning;
 
@@ -80,6 +88,7 @@ class Rig {
     executor::Operation op;
     op.plan = plan.get();
     setup(rank, &op);
+    op.print = executor::with_plan(op.print, plan->identity.hash);
     Status status;
     for (int i = 0; i < repeats && status.is_ok(); ++i) {
       op.print.sequence += 1;

@@ -1,0 +1,54 @@
+// What a Fingerprint's words say: which call, run by which plan. Ranks whose words differ have
+// called, or decided, differently.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "schedule/schedule.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+// What must be the same on all ranks for the bytes in their lanes to fit, besides the call.
+struct PlanIdentity {
+  std::uint32_t hash = 0;  // 1 to kPlanMask; 0: of no plan
+  std::string text;        // "by ring, 8 chunks, in slices of 65536 bytes"
+};
+inline constexpr unsigned kPlanShift = 17;
+inline constexpr std::uint32_t kPlanMask = 0x7fff;
+
+PlanIdentity identify(const std::string& algorithm, const schedule::Schedule& schedule, std::size_t slice_chunk_bytes);
+
+// Of no plan yet.
+constexpr transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type,
+                                                  ReduceOp op, std::int32_t root, std::size_t count) {
+  return {sequence,
+          static_cast<std::uint32_t>(collective) | static_cast<std::uint32_t>(type) << 5 |
+              static_cast<std::uint32_t>(op) << 12,
+          static_cast<std::uint32_t>(root), static_cast<std::uint32_t>(count),
+          static_cast<std::uint32_t>(std::uint64_t{count} >> 32)};
+}
+constexpr transport::Fingerprint with_plan(transport::Fingerprint print, std::uint32_t hash) {
+  print.call |= hash << kPlanShift;
+  return print;
+}
+constexpr transport::Fingerprint without_plan(transport::Fingerprint print) {
+  print.call &= (1u << kPlanShift) - 1;
+  return print;
+}
+constexpr std::uint64_t count_of(const transport::Fingerprint& print) {
+  return std::uint64_t{print.count_high} << 32 | print.count_low;
+}
+
+// "operation 3, all_reduce(count 4, float, sum)".
+std::string describe(const transport::Fingerprint& print);
+
+// The error of two ranks whose fingerprints differ; `peer` sent `theirs`, this rank runs `ours` by `plan`.
+Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const PlanIdentity& plan, std::int32_t peer,
+                const transport::Fingerprint& theirs);
+
+}  // namespace tutti::executor
