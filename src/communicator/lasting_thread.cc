@@ -17,9 +17,33 @@
 namespace tutti {
 namespace {
 
-struct Control {
-  UniqueFd stop;
-  std::atomic<bool> ended{false};
+// How a thread is told to end. Its descriptor is closed as soon as the thread needs it no more: the process may live
+// long without starting another.
+class Control {
+ public:
+  Status create() {
+    stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    return stop_.valid() ? Status() : Status::system("eventfd", errno);
+  }
+  [[nodiscard]] int stop_fd() const { return stop_.get(); }
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    // Fails only when the counter is at its limit, and then the thread has been told already.
+    if (stop_.valid()) (void)::eventfd_write(stop_.get(), 1);
+  }
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_.reset();
+    }
+    ended_ = true;
+  }
+  [[nodiscard]] bool ended() const { return ended_; }
+
+ private:
+  std::mutex mutex_;
+  UniqueFd stop_;  // closed under mutex_
+  std::atomic<bool> ended_{false};
 };
 
 class LastingThreads {
@@ -35,27 +59,25 @@ class LastingThreads {
         entry.thread.detach();
         continue;
       }
-      // Fails only when the counter is at its limit, and then the thread has been told already.
-      (void)::eventfd_write(entry.control->stop.get(), 1);
+      entry.control->stop();
       entry.thread.join();
     }
   }
 
   Status start(std::function<void(int)> body) {
     const std::lock_guard lock(mutex_);
-    entries_.remove_if([](const Entry& e) { return e.owner == ::getpid() && e.control->ended.load(); });
+    entries_.remove_if([](const Entry& e) { return e.owner == ::getpid() && e.control->ended(); });
     auto control = std::make_shared<Control>();
-    control->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!control->stop.valid()) return Status::system("eventfd", errno);
+    if (Status s = control->create(); !s.is_ok()) return s;
     Entry& entry = entries_.emplace_back();
     entry.control = control;
     entry.owner = ::getpid();
     Status started = entry.thread.start([control, body = std::move(body)] {
       // Whoever it served sees its connections close.
-      if (Status s = guarded([&] { return body(control->stop.get()), Status(); }); !s.is_ok()) {
+      if (Status s = guarded([&] { return body(control->stop_fd()), Status(); }); !s.is_ok()) {
         static_cast<void>(guarded([&] { return log::warn("a service ended: " + s.message()), Status(); }));
       }
-      control->ended = true;
+      control->end();
     });
     if (!started.is_ok()) entries_.pop_back();
     return started;
