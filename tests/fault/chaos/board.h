@@ -1,0 +1,59 @@
+// What the processes of a round tell each other and the harness, in memory that all of them see. It outlives
+// whoever is killed.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "script.h"
+
+namespace tutti::test::chaos {
+
+inline constexpr int kNotBegun = -2;
+inline constexpr int kThrough = 1'000'000;  // as a step: nothing but the end follows
+
+inline constexpr std::size_t kTextBytes = 700;
+
+// The first error of a communicator on a rank.
+struct Error {
+  std::atomic<int> code{0};
+  int step = 0;
+  char text[kTextBytes] = {};
+};
+
+// A thread inside the library. `name` is a literal, which lies at one address in all processes of a round.
+struct Inside {
+  std::atomic<const char*> name{nullptr};
+  std::atomic<std::int64_t> since_ns{0};  // 0: not inside
+};
+
+struct RankBoard {
+  std::atomic<int> step{kNotBegun};
+  std::atomic<int> called[kMaxComms] = {};  // 1 + the last step at which it called this communicator
+  std::atomic<bool> finished{false};
+  Inside inside;
+  Inside aborting;
+  std::atomic<int> abort_wanted{0};  // bit: communicator
+  Error errors[kMaxComms];
+  std::atomic<bool> is_wrong{false};
+  char wrong_kind[24] = {};
+  char wrong[kTextBytes] = {};
+};
+
+struct ProcessBoard {
+  std::atomic<int> signal{0};  // that has ended it; it waits for the harness to look at it
+  char left_over[kTextBytes] = {};
+};
+
+struct Board {
+  RankBoard ranks[kMaxRanks];
+  ProcessBoard processes[kMaxRanks];
+  std::atomic<bool> struck[kMaxMishaps] = {};  // the mishap has happened
+  std::atomic<bool> ids_made{false};
+  std::atomic<bool> no_ids{false};
+  std::atomic<bool> absent_may_go{false};
+  char ids[kMaxComms][TUTTI_UNIQUE_ID_BYTES] = {};
+};
+
+}  // namespace tutti::test::chaos

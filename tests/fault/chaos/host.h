@@ -1,0 +1,12 @@
+// A process of a round, with its ranks as threads.
+#pragma once
+
+#include "board.h"
+
+namespace tutti::test::chaos {
+
+// REQUIRES: called in a process that was forked for it and has one thread. `network`: the network namespace that a
+// round with tiny buffers runs in.
+[[noreturn]] void run_host(const Round& round, Board& board, int process, int network);
+
+}  // namespace tutti::test::chaos

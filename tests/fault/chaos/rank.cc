@@ -1,0 +1,363 @@
+#include "rank.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+namespace tutti::test::chaos {
+namespace {
+
+constexpr int kProbes = 2;  // calls of a failed communicator
+constexpr int kKeepUs = 3000;
+constexpr int kRubbish = 0x77;
+
+void sleep_us(int us) {
+  std::this_thread::sleep_for(std::chrono::microseconds(us));
+}
+
+std::size_t whole_bytes(const Spec& spec, int ranks) {
+  const bool by_block = spec.collective == Collective::kReduceScatter || spec.collective == Collective::kAllGather;
+  return spec.count * size_of(spec.type) * static_cast<std::size_t>(by_block ? ranks : 1);
+}
+
+// Nobody completes these, unless they are empty, before all ranks have called them.
+bool joins_all(const Spec& spec) {
+  const bool rooted = tutti::has_root(spec.collective);
+  return spec.collective == Collective::kBarrier || (!rooted && spec.count != 0);
+}
+
+}  // namespace
+
+void publish(Handle& handle, tuttiComm_t comm) {
+  const std::lock_guard lock(handle.mutex);
+  handle.comm = comm;
+}
+
+void note_wrong(RankBoard& board, const char* kind, const std::string& text) {
+  if (board.is_wrong) return;
+  std::snprintf(board.wrong_kind, sizeof board.wrong_kind, "%s", kind);
+  std::snprintf(board.wrong, sizeof board.wrong, "%s", text.c_str());
+  board.is_wrong = true;
+}
+
+void note_error(RankBoard& board, int comm, int step, tuttiResult_t code, const char* text) {
+  Error& error = board.errors[comm];
+  if (error.code != 0) return;
+  error.step = step;
+  std::snprintf(error.text, sizeof error.text, "%s", text);
+  error.code = code;
+}
+
+void limit_files(int more) {
+  namespace fs = std::filesystem;
+  // Descriptors are dense here; the one that reads the folder is counted and free again.
+  const auto open = std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = static_cast<rlim_t>(open - 1 + more);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void lift_file_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+RankRun::RankRun(const Round& round, Board& board, int rank, Handles& handles, bool files_are_few)
+    : round_(round), board_(board), mine_(board.ranks[rank]), rank_(rank), handles_(handles),
+      files_are_few_(files_are_few) {
+  pending_.resize(static_cast<std::size_t>(round.streams));
+}
+
+const Mishap* RankRun::mishap_at(MishapKind kind, int step) const {
+  const auto found = std::find_if(round_.mishaps.begin(), round_.mishaps.end(), [&](const Mishap& m) {
+    return m.kind == kind && m.rank == rank_ && m.step == step;
+  });
+  return found == round_.mishaps.end() ? nullptr : &*found;
+}
+
+void RankRun::strike(const Mishap& mishap) {
+  board_.struck[&mishap - round_.mishaps.data()] = true;
+}
+
+void RankRun::run() {
+  for (int c = 0; c < round_.comms; ++c) {
+    if (handles_[c].comm != nullptr) states_[c] = State::kGood;
+  }
+  if (round_.hosting == Hosting::kInitAll || make_communicators()) {
+    for (int s = 0; s < round_.streams; ++s) {
+      tuttiStream_t stream = nullptr;
+      if (in_library("tuttiStreamCreate", [&] { return tuttiStreamCreate(&stream); }) != tuttiSuccess) {
+        note_wrong(mine_, "stream", std::string("tuttiStreamCreate: ") + tuttiGetLastError(nullptr));
+      }
+      streams_.push_back(stream);
+    }
+    for (int k = 0; k < static_cast<int>(round_.steps.size()); ++k) {
+      mine_.step = k;
+      if (!meet_mishaps(k)) break;
+      perform(k);
+    }
+  }
+  finish();
+}
+
+bool RankRun::wait_for_ids() {
+  while (!board_.ids_made) {
+    if (board_.no_ids) return false;
+    sleep_us(500);
+  }
+  return true;
+}
+
+// All of them, in order. Who cannot make one makes no more: the others are told by its leaving.
+bool RankRun::make_communicators() {
+  mine_.step = kInInit;
+  if (!meet_mishaps(kInInit) || !wait_for_ids()) return false;
+  for (int c = 0; c < round_.comms; ++c) {
+    tuttiUniqueId id;
+    std::memcpy(id.internal, board_.ids[c], sizeof id.internal);
+    tuttiComm_t comm = nullptr;
+    const tuttiResult_t result = in_library(
+        "tuttiCommInitRank", [&] { return tuttiCommInitRank(&comm, round_.ranks, id, rank_); });
+    if (result != tuttiSuccess) {
+      note_error(mine_, c, kInInit, result, tuttiGetLastError(nullptr));
+      return false;
+    }
+    publish(handles_[c], comm);
+    states_[c] = State::kGood;
+  }
+  return true;
+}
+
+// False if the rank makes no more calls but the last ones.
+bool RankRun::meet_mishaps(int step) {
+  if (const Mishap* m = mishap_at(MishapKind::kFewFiles, step);
+      m != nullptr && !(step == kInInit && rank_ == 0)) {
+    strike(*m);
+    limit_files(m->files);
+  }
+  if (const Mishap* m = mishap_at(MishapKind::kExit, step)) {
+    strike(*m);
+    if (m->orderly && round_.hosting == Hosting::kProcesses) std::exit(0);
+    ::_exit(0);
+  }
+  if (const Mishap* m = mishap_at(MishapKind::kLeave, step)) leave(*m);
+  if (const Mishap* m = mishap_at(MishapKind::kAbsent, step)) {
+    strike(*m);
+    while (!board_.absent_may_go) sleep_us(2000);
+    return false;
+  }
+  return true;
+}
+
+bool RankRun::aborted(int c) {
+  const std::lock_guard lock(handles_[c].mutex);
+  return handles_[c].aborted;
+}
+
+void RankRun::leave(const Mishap& mishap) {
+  const int c = mishap.comm;
+  if (states_[c] != State::kGood) return;
+  strike(mishap);
+  if (!mishap.orderly) return destroy(c);
+  {
+    const std::lock_guard lock(handles_[c].mutex);
+    if (handles_[c].aborted) return;
+    handles_[c].given_up = true;
+  }
+  const tuttiResult_t result =
+      in_library("tuttiCommFinalize", [&] { return tuttiCommFinalize(handles_[c].comm); });
+  if (result != tuttiSuccess) note_error(mine_, c, mishap.step, result, tuttiGetLastError(handles_[c].comm));
+  states_[c] = State::kFinalized;
+}
+
+Spec RankRun::spec_at(int k) const {
+  const Mishap* m = mishap_at(MishapKind::kDiffer, k);
+  Spec spec = m != nullptr ? m->odd : round_.steps[static_cast<std::size_t>(k)].spec;
+  // Each rank has memory of its own kind.
+  if (rank_ % 2 == 1) spec.registered = !spec.registered;
+  if (files_are_few_) spec.registered = false;
+  return spec;
+}
+
+void RankRun::perform(int k) {
+  const Step& step = round_.steps[static_cast<std::size_t>(k)];
+  const int c = step.comm;
+  if (step.pause_us > 0) sleep_us(step.pause_us);
+  if (step.synchronize) return synchronize(step.stream);
+  if (states_[c] == State::kFailed || states_[c] == State::kFinalized) return probe_failed(k, c);
+  if (states_[c] != State::kGood) return;
+  if (const Mishap* m = mishap_at(MishapKind::kDiffer, k)) strike(*m);
+  const Spec spec = spec_at(k);
+  mine_.called[c] = k + 1;
+  step.stream < 0 ? block(k, c, spec) : queue(k, c, spec);
+}
+
+void RankRun::block(int k, int c, const Spec& spec) {
+  std::unique_ptr<Buffers>& buffers = blocking_[spec.registered ? 1 : 0];
+  if (buffers == nullptr) buffers = std::make_unique<Buffers>();
+  Trial trial(spec, rank_, round_.ranks);
+  trial.prepare(&buffers->send, &buffers->recv);
+  const tuttiResult_t result =
+      in_library(name_of(spec.collective), [&] { return trial.issue(handles_[c].comm, nullptr); });
+  if (result == tuttiSuccess) {
+    if (const std::string wrong = trial.check(); !wrong.empty()) {
+      note_wrong(mine_, "data", "step " + std::to_string(k) + ": " + wrong);
+    }
+    return check_met(k, c, spec);
+  }
+  failed(c, k, result, tuttiGetLastError(nullptr));
+  take_back(std::move(buffers), spec);
+}
+
+void RankRun::check_met(int k, int c, const Spec& spec) {
+  if (!joins_all(spec)) return;
+  for (int r = 0; r < round_.ranks; ++r) {
+    if (board_.ranks[r].called[c] > k) continue;
+    note_wrong(mine_, "early", "step " + std::to_string(k) + " is complete before rank " + std::to_string(r) +
+                                   " has called it");
+  }
+}
+
+void RankRun::queue(int k, int c, const Spec& spec) {
+  auto& spare = spare_[spec.registered ? 1 : 0];
+  std::unique_ptr<Buffers> buffers;
+  if (spare.empty()) {
+    buffers = std::make_unique<Buffers>();
+  } else {
+    buffers = std::move(spare.back());
+    spare.pop_back();
+  }
+  const auto s = static_cast<std::size_t>(round_.steps[static_cast<std::size_t>(k)].stream);
+  std::unique_ptr<Pending> queued(new Pending{c, k, spec, std::move(buffers), Trial(spec, rank_, round_.ranks)});
+  queued->trial.prepare(&queued->buffers->send, &queued->buffers->recv);
+  const tuttiResult_t result =
+      in_library("queueing", [&] { return queued->trial.issue(handles_[c].comm, streams_[s]); });
+  if (result == tuttiSuccess) {
+    pending_[s].push_back(std::move(queued));
+    return;
+  }
+  failed(c, k, result, tuttiGetLastError(nullptr));
+  take_back(std::move(queued->buffers), spec);
+}
+
+void RankRun::synchronize(int s) {
+  auto& pending = pending_[static_cast<std::size_t>(s)];
+  if (pending.empty()) return;
+  tuttiStream_t stream = streams_[static_cast<std::size_t>(s)];
+  if (pending.size() % 2 == 0) {
+    tuttiEvent_t event = nullptr;
+    if (in_library("tuttiEventRecord", [&] { return tuttiEventRecord(&event, stream); }) == tuttiSuccess) {
+      (void)in_library("tuttiEventWait", [&] { return tuttiEventWait(event); });
+      (void)in_library("tuttiEventDestroy", [&] { return tuttiEventDestroy(event); });
+    }
+  }
+  const tuttiResult_t result =
+      in_library("tuttiStreamSynchronize", [&] { return tuttiStreamSynchronize(stream); });
+  settle(&pending, result, result == tuttiSuccess ? "" : tuttiGetLastError(nullptr));
+}
+
+// After the stream's synchronization: all of it is complete, or a communicator of an operation in it has failed.
+void RankRun::settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult_t result, const std::string& text) {
+  bool explained = result == tuttiSuccess;
+  for (const auto& p : *pending) {
+    if (result == tuttiSuccess) {
+      if (const std::string wrong = p->trial.check(); !wrong.empty()) {
+        note_wrong(mine_, "data", "queued step " + std::to_string(p->step) + ": " + wrong);
+      }
+      spare_[p->spec.registered ? 1 : 0].push_back(std::move(p->buffers));
+      continue;
+    }
+    const int c = p->comm;
+    if (states_[c] == State::kGood) {
+      tuttiResult_t error = tuttiSuccess;
+      std::string why = text;
+      if (aborted(c)) {
+        error = tuttiAborted;
+      } else if (in_library("tuttiCommGetAsyncError",
+                            [&] { return tuttiCommGetAsyncError(handles_[c].comm, &error); }) == tuttiSuccess) {
+        why = tuttiGetLastError(handles_[c].comm);
+      }
+      if (error != tuttiSuccess) failed(c, p->step, error, why);
+    }
+    explained = explained || states_[c] != State::kGood;
+    take_back(std::move(p->buffers), p->spec);
+  }
+  if (!explained) note_wrong(mine_, "stream", "an error of a stream without a failed communicator: " + text);
+  pending->clear();
+}
+
+void RankRun::failed(int c, int step, tuttiResult_t code, const std::string& text) {
+  note_error(mine_, c, step, code, text.c_str());
+  states_[c] = State::kFailed;
+}
+
+// A failed communicator refuses all later operations alike.
+void RankRun::probe_failed(int k, int c) {
+  if (probes_[c]++ >= kProbes) return;
+  float v = 1;
+  const tuttiResult_t result = in_library("all-reduce after an error", [&] {
+    return tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, handles_[c].comm, nullptr);
+  });
+  const int first = mine_.errors[c].code;
+  if (states_[c] == State::kFinalized && result == tuttiInvalidUsage) return;
+  if (result == first || (aborted(c) && (result == tuttiInvalidArgument || result == tuttiAborted))) return;
+  note_wrong(mine_, "later", "step " + std::to_string(k) + " got " + std::to_string(result) + " (" +
+                                 tuttiGetLastError(nullptr) + ") where " + std::to_string(first) + " was the error");
+}
+
+// After an error the buffers are this rank's: what it writes there stays, and they may be unmapped.
+void RankRun::take_back(std::unique_ptr<Buffers> buffers, const Spec& spec) {
+  const std::size_t bytes = whole_bytes(spec, round_.ranks);
+  // A process that is stopped in the middle of an operation goes on with it when it is woken.
+  const bool kept_by_all = !round_.has(MishapKind::kStop);
+  if (bytes == 0 || spec.collective == Collective::kBarrier || !kept_by_all) return;
+  std::byte* at = buffers->recv.get(bytes, spec.registered);
+  if (at == nullptr) return;
+  std::memset(at, kRubbish, bytes);
+  sleep_us(kKeepUs);
+  if (!std::all_of(at, at + bytes, [](std::byte b) { return b == static_cast<std::byte>(kRubbish); })) {
+    note_wrong(mine_, "buffer", "somebody wrote into the output of an operation that had failed: " + spec.text());
+  }
+}
+
+void RankRun::destroy(int c) {
+  {
+    const std::lock_guard lock(handles_[c].mutex);
+    handles_[c].given_up = true;
+    if (handles_[c].aborted) {
+      states_[c] = State::kGone;
+      return;
+    }
+  }
+  tuttiComm_t comm = handles_[c].comm;
+  if (states_[c] == State::kGood && rank_ % 3 == 1) {
+    const tuttiResult_t result = in_library("tuttiCommFinalize", [&] { return tuttiCommFinalize(comm); });
+    if (result != tuttiSuccess) note_error(mine_, c, kThrough, result, tuttiGetLastError(comm));
+  }
+  const tuttiResult_t result = in_library("tuttiCommDestroy", [&] { return tuttiCommDestroy(comm); });
+  if (result != tuttiSuccess) note_error(mine_, c, kThrough, result, tuttiGetLastError(nullptr));
+  states_[c] = State::kGone;
+}
+
+void RankRun::finish() {
+  mine_.step = kThrough;
+  for (int s = 0; s < static_cast<int>(streams_.size()); ++s) synchronize(s);
+  for (tuttiStream_t stream : streams_) {
+    (void)in_library("tuttiStreamDestroy", [&] { return tuttiStreamDestroy(stream); });
+  }
+  for (int c = 0; c < round_.comms; ++c) {
+    if (states_[c] != State::kMissing && states_[c] != State::kGone) destroy(c);
+  }
+}
+
+}  // namespace tutti::test::chaos

@@ -1,0 +1,106 @@
+// One rank of a round: a thread that makes the round's calls, checks each result, and notes on the board where it is.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "board.h"
+
+namespace tutti::test::chaos {
+
+// A communicator of one rank, which the rank's thread and the one that aborts share.
+struct Handle {
+  std::mutex mutex;             // held while the handle is aborted or given up
+  tuttiComm_t comm = nullptr;   // set once
+  bool aborted = false;
+  bool given_up = false;        // by its rank: finalized or destroyed
+};
+
+using Handles = Handle[kMaxComms];
+
+// The thread that aborts may use `comm` from now on.
+void publish(Handle& handle, tuttiComm_t comm);
+
+// What is wrong, once per rank.
+void note_wrong(RankBoard& board, const char* kind, const std::string& text);
+// The first error of a communicator.
+void note_error(RankBoard& board, int comm, int step, tuttiResult_t code, const char* text);
+
+// Notes that a thread is inside the library.
+template <class Call>
+auto in_library(Inside& inside, const char* name, Call&& call) {
+  inside.name = name;
+  inside.since_ns = now_ns();
+  auto result = call();
+  inside.since_ns = 0;
+  return result;
+}
+
+// This process can open `more` descriptors besides those that it has.
+void limit_files(int more);
+void lift_file_limit();
+
+class RankRun {
+ public:
+  // `files_are_few`: in this process, so that no memory is asked for that needs a descriptor.
+  RankRun(const Round& round, Board& board, int rank, Handles& handles, bool files_are_few);
+  // Makes communicators, unless InitAll has; calls; destroys.
+  void run();
+
+ private:
+  enum class State { kMissing, kGood, kFailed, kFinalized, kGone };
+  struct Buffers {
+    Memory send;
+    Memory recv;
+  };
+  struct Pending {
+    int comm;
+    int step;
+    Spec spec;
+    std::unique_ptr<Buffers> buffers;
+    Trial trial;
+  };
+
+  [[nodiscard]] const Mishap* mishap_at(MishapKind kind, int step) const;
+  void strike(const Mishap& mishap);
+  bool make_communicators();
+  bool wait_for_ids();
+  bool meet_mishaps(int step);
+  void leave(const Mishap& mishap);
+  void perform(int k);
+  [[nodiscard]] Spec spec_at(int k) const;
+  void block(int k, int c, const Spec& spec);
+  void queue(int k, int c, const Spec& spec);
+  void synchronize(int s);
+  void settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult_t result, const std::string& text);
+  void probe_failed(int k, int c);
+  void check_met(int k, int c, const Spec& spec);
+  void failed(int c, int step, tuttiResult_t code, const std::string& text);
+  void take_back(std::unique_ptr<Buffers> buffers, const Spec& spec);
+  void finish();
+  void destroy(int c);
+  [[nodiscard]] bool aborted(int c);
+
+  template <class Call>
+  auto in_library(const char* name, Call&& call) {
+    return chaos::in_library(mine_.inside, name, std::forward<Call>(call));
+  }
+
+  const Round& round_;
+  Board& board_;
+  RankBoard& mine_;
+  int rank_;
+  Handles& handles_;
+  bool files_are_few_;
+  State states_[kMaxComms] = {};
+  int probes_[kMaxComms] = {};
+  std::unique_ptr<Buffers> blocking_[2];  // malloc, registered
+  std::vector<std::unique_ptr<Buffers>> spare_[2];
+  std::vector<tuttiStream_t> streams_;
+  std::vector<std::vector<std::unique_ptr<Pending>>> pending_;  // by stream
+};
+
+}  // namespace tutti::test::chaos
