@@ -3,19 +3,22 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cctype>
 #include <csignal>
+#include <regex>
 #include <set>
 
 namespace tutti::test::chaos {
 namespace {
 
-// Whether `text` has "rank R" with nothing of a number behind it.
+// Whether `text` has "rank R", or R among "ranks Q, R".
 bool names(const std::string& text, int rank) {
-  const std::string wanted = "rank " + std::to_string(rank);
-  for (std::size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + 1)) {
-    const std::size_t end = at + wanted.size();
-    if (end == text.size() || std::isdigit(static_cast<unsigned char>(text[end])) == 0) return true;
+  static const std::regex kLists("ranks? ([0-9]+(, [0-9]+)*)");
+  static const std::regex kNumber("[0-9]+");
+  for (std::sregex_iterator list(text.begin(), text.end(), kLists), end; list != end; ++list) {
+    const std::string numbers = (*list)[1];
+    for (std::sregex_iterator n(numbers.begin(), numbers.end(), kNumber); n != end; ++n) {
+      if (std::stoi(n->str()) == rank) return true;
+    }
   }
   return false;
 }
