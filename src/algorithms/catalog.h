@@ -27,6 +27,8 @@ struct LinkCosts {
   double inter_alpha_us = 5.0;
   double inter_beta_us_per_byte = 1e-3;
   double gamma_us_per_byte = 5e-5;  // combining two values
+  // The same of values that are sent on in the same pass.
+  double forward_gamma_us_per_byte = 0;
   double intra_message_us = 0.1;
   double inter_message_us = 1.0;
 };
@@ -42,7 +44,7 @@ struct AlgorithmEntry {
   // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
   double (*cost_us)(const World&, double bytes, const LinkCosts&);
   // Of cost_us on one host, n > 1: B bytes, n ranks, p the largest power of two <= n; a = alpha, b = beta,
-  // g = gamma, o = message.
+  // g = gamma, f = forward_gamma, o = message.
   const char* formula;
 };
 

@@ -49,8 +49,9 @@ Level between_hosts(const World& w, const LinkCosts& k) {
 }
 
 // What a ring combines it sends on in the same pass over the bytes; only the last combination stands alone.
-double ring(const Level& l, double bytes, double gamma) {
-  return l.others() * (l.alpha + bytes / l.n * l.beta) + (l.n == 1 ? 0 : bytes / l.n * gamma);
+double ring(const Level& l, double bytes, double gamma, double forward_gamma) {
+  if (l.n == 1) return 0;
+  return l.others() * (l.alpha + bytes / l.n * l.beta) + bytes / l.n * (gamma + (l.n - 2) * forward_gamma);
 }
 // A message to, or from, each of the others at once, without its bytes.
 double burst(const Level& l) {
@@ -90,10 +91,10 @@ double halving(const Level& l, double bytes) {
 }  // namespace
 
 double ring_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
-  return ring(flat(w, k), bytes, k.gamma_us_per_byte);
+  return ring(flat(w, k), bytes, k.gamma_us_per_byte, k.forward_gamma_us_per_byte);
 }
 double ring_all_gather(const World& w, double bytes, const LinkCosts& k) {
-  return ring(flat(w, k), bytes, 0);
+  return ring(flat(w, k), bytes, 0, 0);
 }
 double ring_all_reduce(const World& w, double bytes, const LinkCosts& k) {
   return ring_reduce_scatter(w, bytes, k) + ring_all_gather(w, bytes, k);
@@ -173,10 +174,10 @@ double hierarchical_all_reduce(const World& w, double bytes, const LinkCosts& k)
   const Level in = inside_hosts(w, k);
   const Level out = between_hosts(w, k);
   if (!equal_hosts(w.hosts)) {
-    return chain(in, bytes, in.gamma) + ring(out, bytes, out.gamma) + ring(out, bytes, 0) + chain(in, bytes, 0);
+    return chain(in, bytes, in.gamma) + ring(out, bytes, out.gamma, 0) + ring(out, bytes, 0, 0) + chain(in, bytes, 0);
   }
   // A host's members share its link, each with its part of the vector: together the vector once.
-  const double between = ring(out, bytes, 0) * 2 + out.others() / out.n * bytes / in.n * out.gamma;
+  const double between = ring(out, bytes, 0, 0) * 2 + out.others() / out.n * bytes / in.n * out.gamma;
   return direct_scatter(in, bytes, in.gamma) + between + direct_scatter(in, bytes, 0);
 }
 double hierarchical_doubling_all_reduce(const World& w, double bytes, const LinkCosts& k) {
@@ -202,10 +203,10 @@ double hierarchical_chain_reduce(const World& w, double bytes, const LinkCosts& 
 double hierarchical_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
   const Level in = inside_hosts(w, k);
   const Level out = between_hosts(w, k);
-  return direct_scatter(in, bytes, in.gamma) + ring(out, bytes, 0) + out.others() / out.n * bytes / in.n * out.gamma;
+  return direct_scatter(in, bytes, in.gamma) + ring(out, bytes, 0, 0) + out.others() / out.n * bytes / in.n * out.gamma;
 }
 double hierarchical_all_gather(const World& w, double bytes, const LinkCosts& k) {
-  return ring(between_hosts(w, k), bytes, 0) + direct_scatter(inside_hosts(w, k), bytes, 0);
+  return ring(between_hosts(w, k), bytes, 0, 0) + direct_scatter(inside_hosts(w, k), bytes, 0);
 }
 
 }  // namespace tutti::algorithms::costs

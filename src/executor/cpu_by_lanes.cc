@@ -52,7 +52,9 @@ void CpuExecutor::prepare(const Operation& op) {
   }
   in_place_ = op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
   const std::size_t bytes = op.block_elements * op.element_bytes * plan.schedule.shape.blocks;
-  streaming_ = bytes > tuning_.streaming_bytes;
+  // In place what is written was read before, so its lines are in the cache: a store past it would first drive them
+  // out.
+  streaming_ = bytes > tuning_.streaming_bytes && !in_place_;
   placing_ = bytes >= tuning_.placing_bytes;
   combines_ = op.kernels != nullptr;
 }

@@ -19,8 +19,9 @@ namespace tutti::executor {
 struct CpuTuning {
   // How much a step handles at a time: in and out together stay well inside a level-2 cache.
   std::size_t piece_bytes = 64 * 1024;
-  // Outputs larger than this are written past the cache. Two ranks, time with over time without: 1.2 at
-  // 2 to 8 MiB, 1.15 at 16 MiB, 0.87 at 32 MiB; where results are placed 1.08, 1.08 and 0.8.
+  // Outputs larger than this are written past the cache, except in place. Two ranks, time with over time without:
+  // 1.2 at 2 to 8 MiB, 1.15 at 16 MiB, 0.87 at 32 MiB; where results are placed 1.08, 1.08 and 0.8; in place 1.3 at
+  // 32 and 64 MiB.
   std::size_t streaming_bytes = 16 * 1024 * 1024;
   // From this size of the vector on, results are written straight to where the peer wants them, where it
   // offers that. Two ranks, time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from

@@ -15,6 +15,9 @@ namespace {
 // the goodbye, nothing more comes.
 constexpr std::int64_t kDepartedGraceNs = 200'000'000;
 constexpr std::uint32_t kYieldsPerLook = 32;
+// The first look costs more than the first yields, after which what was waited for is usually there: where ranks
+// share processors every message is waited for.
+constexpr std::uint32_t kYieldsBeforeLook = 8;
 
 // Moves the thread to another processor of those it may use, if there is one, and leaves it free to move on.
 void leave_processor() {
@@ -94,9 +97,9 @@ Status Waiter::idle_slowly() {
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
   const std::uint32_t yields = idle_count_ - spins_;
-  if (yields % kYieldsPerLook == 1) {
+  if (yields % kYieldsPerLook == kYieldsBeforeLook) {
     const std::int64_t now = now_ns();
-    if (yields == 1) {
+    if (yields == kYieldsBeforeLook) {
       yielding_since_ns_ = now;
       // The deadline counts from the last progress, so a long but living operation may take its time.
       deadline_ns_ = now + timeout_ns_;
@@ -156,7 +159,7 @@ void Waiter::sleep(std::int64_t now) {
   if (!quiet) ::sched_yield();
   doorbell_.clear();
   // Look at once for trouble and sleep again if nothing has come.
-  idle_count_ = spins_ + kYieldsPerLook * 2;
+  idle_count_ = spins_ + kYieldsPerLook * 2 + kYieldsBeforeLook - 1;
 }
 
 }  // namespace tutti::executor
