@@ -18,6 +18,10 @@
 
 namespace tutti {
 
+// How many slots of each link within this machine long messages may fill. Where ranks take turns on a processor,
+// what all their links have under way should stay in its level-2 cache, if it can. The same on every rank.
+std::uint32_t slots_ahead(const Membership& membership);
+
 class LinkMaker {
  public:
   virtual ~LinkMaker() = default;
@@ -46,8 +50,7 @@ class ThreadWorld {
   [[nodiscard]] const transport::Doorbell& doorbell(int rank) const {
     return doorbells_[static_cast<std::size_t>(rank)];
   }
-  // `crowded`: as Membership::crowded.
-  Result<std::unique_ptr<transport::Link>> link(int from, int to, bool crowded);
+  Result<std::unique_ptr<transport::Link>> link(const Membership& membership, int to);
 
  private:
   struct Impl;

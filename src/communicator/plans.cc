@@ -11,7 +11,8 @@
 namespace tutti {
 namespace {
 
-// Chunks beyond this are cut so that what is in flight stays in the cache. Shared memory: two slots.
+// Chunks beyond this are cut so that what is in flight stays in the cache. Shared memory: two slots, or half of those
+// that a link may fill.
 constexpr std::size_t kSharedSliceBytes = 64 * 1024;
 // Over a network a piece must be worth its system call, and what is under way should still fit the cache
 // of the receiver's socket: 256 KiB took up to twice as long over loopback.
@@ -36,7 +37,8 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
 Plans::~Plans() = default;
 
 std::size_t Plans::slice_bytes() const {
-  if (world_.hosts.size() == 1) return kSharedSliceBytes;
+  if (world_.hosts.size() == 1)
+    return std::min(kSharedSliceBytes, slots_ahead(membership_) * transport::shm::kSlotBytes / 2);
   const bool no_shared = world_.hosts.size() == static_cast<std::size_t>(world_.ranks);
   return membership_.all_verbs && no_shared ? kRdmaSliceBytes : kNetworkSliceBytes;
 }

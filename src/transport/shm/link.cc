@@ -64,6 +64,7 @@ class ShmLink final : public Link {
     s.peer_doorbell = doorbell;
     s.same_process = same_process;
     s.demotes = options.own_processor;
+    s.slots_ahead = options.slots_ahead;
     s.regions = regions;
     return s;
   }

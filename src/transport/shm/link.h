@@ -28,6 +28,8 @@ struct LinkOptions {
   bool own_processor = true;              // ranks of this machine do not share processors: see demote_line()
   const Doorbell* doorbell = nullptr;     // this rank's
   const FailureState* failure = nullptr;  // ends make_link() at once; null: only the deadline does
+  // How many slots this side fills with long messages before the peer consumes: from 2 to kSlots.
+  std::uint32_t slots_ahead = kSlots;
 };
 
 // Between processes: exchanges the segment and the doorbells over `socket`, an authenticated, connected,

@@ -41,12 +41,13 @@ struct LinkState {
   int peer = -1;
   int peer_doorbell = -1;
   bool same_process = false;
-  bool demotes = false;            // small payloads, to the shared cache
-  PeerRegions* regions = nullptr;  // null between threads
-  std::uint32_t acknowledged = 0;  // slots of our lane that the peer has consumed, as last seen
-  std::uint32_t received = 0;      // slots of the peer's lane that we have consumed
-  bool let_go = false;             // of the peer's memory, which the peer has revoked
-  std::int64_t let_go_ns = 0;      // when
+  bool demotes = false;                // small payloads, to the shared cache
+  std::uint32_t slots_ahead = kSlots;  // see LinkOptions
+  PeerRegions* regions = nullptr;      // null between threads
+  std::uint32_t acknowledged = 0;      // slots of our lane that the peer has consumed, as last seen
+  std::uint32_t received = 0;          // slots of the peer's lane that we have consumed
+  bool let_go = false;                 // of the peer's memory, which the peer has revoked
+  std::int64_t let_go_ns = 0;          // when
   Status status;
 
   // Whether the peer has taken its memory back. Must be asked before each use of that memory; this rank

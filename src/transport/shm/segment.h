@@ -20,6 +20,8 @@ namespace tutti::transport::shm {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::uint32_t kSlots = 8;
 inline constexpr std::size_t kSlotBytes = 32 * 1024;
+// From this size on a message is long: a sender that must not run far ahead then fills few slots.
+inline constexpr std::size_t kLongBytes = 16 * 1024;
 inline constexpr std::size_t kInlineBytes = 32;
 
 // Where a slot's payload is.

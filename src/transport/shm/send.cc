@@ -50,13 +50,14 @@ constexpr std::size_t kDemoteBytes = 1024;
 
 ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->lane[link->side]) {
   traits_ = shm_traits();
+  traits_.capacity_bytes = link->slots_ahead * kSlotBytes;
   if (link->same_process) traits_.lend_any_bytes = kLendBytes;
   if (link->regions != nullptr) traits_.lend_bytes = kLendBytes;
 }
 
 std::size_t ShmSendLane::push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
   if (n > kInlineBytes && n >= kLendBytes && can_lend(source)) return lend(print, source, offset, n);
-  if (!has_room()) return 0;
+  if (!has_room_for(n)) return 0;
   Slot& slot = slots_[next_ % kSlots];
   if (n <= kInlineBytes) {
     copy_inline(slot.header.inline_bytes, source.base + offset, n);
@@ -73,7 +74,7 @@ std::size_t ShmSendLane::push(const Fingerprint& print, const Source& source, st
 }
 
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
-  if (!has_room()) return {};
+  if (!has_room_for(n)) return {};
   Slot& slot = slots_[next_ % kSlots];
   reserved_ = n <= kInlineBytes ? Payload::kInline : Payload::kSlot;
   if (reserved_ == Payload::kInline) return {slot.header.inline_bytes, n};
@@ -107,11 +108,11 @@ bool ShmSendLane::news() {
 }
 
 // Inline: part of every message, as publish() is.
-inline bool ShmSendLane::has_room() {
-  if (next_ - link_->acknowledged < kSlots) [[likely]]
+inline bool ShmSendLane::has_room(std::uint32_t slots) {
+  if (next_ - link_->acknowledged < slots) [[likely]]
     return true;
   link_->read_acknowledged();
-  return next_ - link_->acknowledged < kSlots;
+  return next_ - link_->acknowledged < slots;
 }
 
 bool ShmSendLane::can_lend(const Source& source) const {

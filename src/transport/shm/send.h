@@ -26,7 +26,10 @@ class ShmSendLane final : public SendLane {
   [[nodiscard]] bool news();
 
  private:
-  [[nodiscard]] bool has_room();
+  [[nodiscard]] bool has_room(std::uint32_t slots = kSlots);
+  [[nodiscard]] bool has_room_for(std::size_t bytes) {
+    return has_room(bytes < kLongBytes ? kSlots : link_->slots_ahead);
+  }
   [[nodiscard]] bool can_lend(const Source& source) const;
   std::size_t lend(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n);
 
