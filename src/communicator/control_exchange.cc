@@ -22,11 +22,14 @@ Deadline later(Deadline deadline, int levels) {
 
 }  // namespace
 
-// Moves messages until `finished` and all is sent, or a failure is known.
+// Moves messages until `finished` and all is sent, or a failure is known. One that comes behind what is waited for
+// does not end the wait: watch() tells of it.
 Status SocketTree::pump(const std::function<bool()>& finished, Deadline deadline) {
   net::PollSet set;
-  while (early_failure_.is_ok()) {
-    if (finished() && all_sent()) return {};
+  for (;;) {
+    const bool enough = finished();
+    if (enough && all_sent()) return {};
+    if (!enough && !early_failure_.is_ok()) return early_failure_;
     if (deadline.passed()) return Status::timeout("");
     set.clear(1000);
     set.wake_at(deadline);
@@ -46,7 +49,6 @@ Status SocketTree::pump(const std::function<bool()>& finished, Deadline deadline
       return Status::remote(list_ranks({early_departed_.front()}) + " left during the initialisation");
     }
   }
-  return early_failure_;
 }
 
 // Up the tree, then down again.
@@ -85,7 +87,7 @@ Status SocketTree::exchange(Parts* parts, Deadline deadline) {
   const std::string all = children.empty() ? "" : pack_parts(Kind::kAll, *parts);
   for (Neighbour* child : children) child->writer.queue(all);
   gathering_ = false;
-  pass_on_goodbyes();
+  pass_on_kept();
   s = pump([] { return true; }, deadline);
   return s.code() == Code::kTimeout ? too_late(tree_children(rank_, ranks_)) : s;
 }

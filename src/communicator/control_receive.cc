@@ -17,6 +17,7 @@ void SocketTree::read_from(Neighbour* from) {
 }
 
 void SocketTree::handle(Neighbour* from, const std::string& frame) {
+  if (frame.empty()) return;  // the parent's welcome, which this rank has not waited for: it tells of a failure
   net::Unpacker unpacker(frame);
   const auto kind = static_cast<Kind>(unpacker.number<std::uint8_t>());
   if (kind == Kind::kGather || kind == Kind::kAll) {
@@ -43,11 +44,15 @@ void SocketTree::lost(Neighbour* neighbour) {
   if (!neighbour->socket.valid()) return;
   neighbour->socket.reset();
   if (neighbour->said_goodbye || left_) return;
-  learn({Code::kRemoteError, rank_, neighbour->rank, neighbour->who + " died: connection lost"}, nullptr);
+  learn({Code::kRemoteError, rank_, neighbour->rank, neighbour->who + " died: connection lost"}, neighbour);
 }
 
 // After the first notice only further deaths are news.
-void SocketTree::learn(const Notice& notice, const Neighbour* from) {
+void SocketTree::learn(const Notice& notice, Neighbour* from) {
+  if (gathering_ && from != nullptr && from->is_parent && !from->inbox.empty()) {
+    notices_.emplace_back(notice, from);
+    return;
+  }
   const bool new_death = notice.failed >= 0 && known_dead_.insert(notice.failed).second;
   if (any_notice_ && !new_death) return;
   any_notice_ = true;
@@ -66,7 +71,7 @@ void SocketTree::learn_goodbye(int rank, Neighbour* from) {
     early_departed_.push_back(rank);
   }
   goodbyes_.emplace_back(rank, from);
-  pass_on_goodbyes();
+  pass_on_kept();
   if (rank != from->rank) return;
   from->said_goodbye = true;
   // Closing at once lets the leaving rank go at once. It reads nothing any more.
@@ -85,8 +90,9 @@ void SocketTree::learn_calls(const Calls& calls) {
   }
 }
 
-void SocketTree::pass_on_goodbyes() {
+void SocketTree::pass_on_kept() {
   if (gathering_) return;
+  for (const auto& [notice, from] : std::exchange(notices_, {})) learn(notice, from);
   for (const auto& [rank, from] : std::exchange(goodbyes_, {})) flood(pack_goodbye(rank), from);
 }
 

@@ -38,10 +38,10 @@ class SocketTree final : public ControlTree {
   void read_from(Neighbour* from);
   void handle(Neighbour* from, const std::string& frame);
   void lost(Neighbour* neighbour);
-  void learn(const Notice& notice, const Neighbour* from);
+  void learn(const Notice& notice, Neighbour* from);
   void learn_goodbye(int rank, Neighbour* from);
   void learn_calls(const Calls& calls);
-  void pass_on_goodbyes();
+  void pass_on_kept();
   void flood(const std::string& frame, const Neighbour* except);
   void flush(Neighbour* neighbour);
   Status pump(const std::function<bool()>& finished, Deadline deadline);
@@ -65,9 +65,10 @@ class SocketTree final : public ControlTree {
   std::shared_ptr<FailureState> failure_;  // null while initialising
   Status early_failure_;
   std::vector<int> early_departed_;
-  // While this rank gathers it keeps the goodbyes that it hears: ranks that leave have all parts, and to
-  // ranks below, which have not, it would look like leaving too early.
+  // While this rank gathers it keeps what it hears from ranks that are through with that: their goodbyes and, behind
+  // all parts, their failures. To ranks below, which have not all parts yet, it would look like an init that fails.
   bool gathering_ = false;
+  std::vector<std::pair<Notice, Neighbour*>> notices_;
   std::vector<std::pair<int, Neighbour*>> goodbyes_;  // who, and from where
   bool any_notice_ = false;
   std::set<int> known_dead_;

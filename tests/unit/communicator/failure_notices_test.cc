@@ -1,8 +1,12 @@
 // The control tree after initialisation: deaths, announced failures and goodbyes.
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "catch_compat.h"
+#include "communicator/control_messages.h"
+#include "communicator/control_tree.h"
 #include "communicator/root_service.h"
+#include "net/frame.h"
 #include "ranks.h"
 
 using namespace tutti;
@@ -176,6 +180,8 @@ TEST_CASE("a failure during the initialisation ends all gathers") {
     Job job;
     if (sockets) {
       Result<Job> joined = join(*id, rank, kRanks, loopback(), deadline);
+      // Rank 4 may be through with joining before others are.
+      statuses[r] = joined.status();
       if (!joined.is_ok()) return;
       job = std::move(joined).value();
     } else {
@@ -225,4 +231,59 @@ TEST_CASE("a gather that one rank does not join times out everywhere and names t
     if (rank > 0 && tree_parent(rank) == absent) continue;
     CHECK(contains(status.message(), "rank " + std::to_string(absent)));
   }
+}
+
+namespace {
+
+struct Ends {
+  UniqueFd ours;
+  UniqueFd trees;
+};
+
+Ends socket_pair() {
+  int fds[2] = {-1, -1};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+Deadline soon() {
+  return Deadline::after_ms(20'000);
+}
+
+int kind_of(const Result<std::string>& frame) {
+  return frame.is_ok() && !frame.value().empty() ? frame.value()[0] : 0;
+}
+
+}  // namespace
+
+TEST_CASE("a failure behind the end of a gather ends no initialisation, here or below") {
+  constexpr int kRanks = 6;  // rank 1 has rank 0 above and rank 5 below
+  const bool dies = GENERATE(true, false);
+  Ends up = socket_pair();
+  Ends down = socket_pair();
+  std::vector<TreeNeighbour> neighbours;
+  neighbours.push_back({0, true, "rank 0 (host a, pid 1)", std::move(up.trees)});
+  neighbours.push_back({5, false, "rank 5 (host a, pid 6)", std::move(down.trees)});
+  const auto tree = make_socket_tree(1, kRanks, std::move(neighbours));
+  // All is there before rank 1 looks: the rank above is through, and has failed in its first operation or died.
+  control::Parts all;
+  for (int rank = 0; rank < kRanks; ++rank) all[rank] = "x";
+  REQUIRE(net::send_frame(down.ours.get(), control::pack_parts(control::Kind::kGather, {{5, "x"}}), soon()).is_ok());
+  REQUIRE(net::send_frame(up.ours.get(), control::pack_parts(control::Kind::kAll, all), soon()).is_ok());
+  if (dies) {
+    REQUIRE(::shutdown(up.ours.get(), SHUT_WR) == 0);
+  } else {
+    const control::Notice notice{Code::kMismatch, 0, -1, "rank 0: the calls differ"};
+    REQUIRE(net::send_frame(up.ours.get(), control::pack_notice(notice), soon()).is_ok());
+  }
+  const auto gathered = tree->all_gather("x", soon());
+  INFO(gathered.status().message());
+  REQUIRE(gathered.is_ok());
+  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kAll));
+  auto failure = std::make_shared<FailureState>();
+  REQUIRE(tree->watch(failure).is_ok());
+  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kNotice));
+  REQUIRE(eventually([&] { return failure->failed(); }));
+  CHECK(failure->status().code() == (dies ? Code::kRemoteError : Code::kMismatch));
+  CHECK(contains(failure->status().message(), dies ? "rank 0 (host a, pid 1) died" : "rank 0: the calls differ"));
 }
