@@ -1,7 +1,8 @@
 // How the ranks of a job find each other, and the control tree that stays afterwards.
 //
 // A unique id holds the addresses of a root service and a secret. Every rank connects to the root
-// once and is told its parent in a k-ary tree; it connects there and to nobody else. Over the tree
+// once and is told its parent in a k-ary tree; it connects there and to nobody else. While the tree is
+// being connected the root sees who dies, and tells. Over the tree
 // each rank's PeerInfo is gathered and handed to all. Every connection begins with a mutual proof of
 // knowledge of the secret (net/auth.h): a stranger gets nothing and stops nothing.
 //
@@ -50,8 +51,14 @@ struct PeerInfo {
   static Result<PeerInfo> parse(const std::string& bytes);
 };
 
-// Starts the root service of a new job in this process: a thread that ends when all ranks have been
-// served or the init timeout has passed.
+// Drawn once per process, anew in a forked child: the same value means one address space.
+Result<std::array<std::uint8_t, 16>> process_token();
+
+// What is wrong with a rank alone (a system call, its memory) is a remote error to the others.
+Status as_told_to_peers(const Status& status);
+
+// Starts the root service of a new job in this process: a thread that ends when the control tree of all ranks
+// stands or the init timeout has passed.
 Result<UniqueIdBytes> create_unique_id(const Settings& settings);
 // The same at a known address, for jobs that agree on it beforehand. `job` is what the secret is
 // derived from (with TUTTI_SECRET if set). `ports`: candidates; the service takes the first free one,

@@ -389,13 +389,9 @@ Status Communicator::fail(const std::string& what, Status status) {
   return result;
 }
 
-// What is wrong with this rank alone is a remote error elsewhere.
 void Communicator::tell_peers(const Status& status) {
   if (tree_ == nullptr) return;
-  const Code code = status.code();
-  const bool shared =
-      code == Code::kRemoteError || code == Code::kTimeout || code == Code::kAborted || code == Code::kMismatch;
-  tree_->announce_failure(shared ? status : status.with_code(Code::kRemoteError));
+  tree_->announce_failure(as_told_to_peers(status));
 }
 
 // Gives the control tree time to tell why, if `status` may be no more than the sign of it.

@@ -33,8 +33,10 @@ std::array<std::uint8_t, 16> read_boot_id() {
   return id;
 }
 
+}  // namespace
+
 // Drawn once per process. A forked child draws anew: it is another address space.
-Result<std::array<std::uint8_t, 16>> process_id_bytes() {
+Result<std::array<std::uint8_t, 16>> process_token() {
   static std::mutex mutex;
   static std::array<std::uint8_t, 16> id{};
   static pid_t drawn_by = 0;
@@ -46,14 +48,12 @@ Result<std::array<std::uint8_t, 16>> process_id_bytes() {
   return id;
 }
 
-}  // namespace
-
 Result<PeerInfo> PeerInfo::local(int rank) {
   PeerInfo info;
   info.rank = rank;
   info.pid = static_cast<std::int32_t>(::getpid());
   info.boot = read_boot_id();
-  Result<std::array<std::uint8_t, 16>> process = process_id_bytes();
+  Result<std::array<std::uint8_t, 16>> process = process_token();
   if (!process.is_ok()) return process.status();
   info.process = *process;
   struct stat ns {};

@@ -1,15 +1,18 @@
 #include "communicator/root_service.h"
 
 #include <algorithm>
+#include <climits>
 #include <list>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "communicator/lasting_thread.h"
 #include "communicator/rank_list.h"
 #include "net/acceptor.h"
+#include "net/auth.h"
 #include "net/frame.h"
 
 namespace tutti {
@@ -18,8 +21,9 @@ namespace {
 constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
 constexpr std::size_t kMaxAddresses = 16;
 constexpr std::int64_t kAfterFailureMs = 10'000;
-constexpr std::int64_t kAnswerMs = 5'000;  // for the last answers to leave
+constexpr std::int64_t kAnswerMs = 5'000;  // beyond the last rank's patience, so that no rank takes the end for a death
 constexpr std::size_t kSpareDescriptors = 64;
+constexpr std::size_t kNonceBytes = 16;
 
 class RootService {
  public:
@@ -41,18 +45,21 @@ class RootService {
     std::size_t entry = 0;
     bool polled = false;
     bool registered = false;
-    bool answered = false;
+    bool told_failure = false;
   };
   [[nodiscard]] bool finished() const;
   void prepare(net::PollSet* set);
   bool serve(Client* client);
   void enroll(Client* client, Registration registration);
+  void hear(Client* client, const std::string& report);
+  void lost(const Client& client);
   void fail(Status why);
   void place_everyone();
   static void answer(Client* client, const Placement& placement);
 
   net::Acceptor acceptor_;
   Deadline deadline_;
+  Deadline last_patience_ = Deadline::after_ms(0);
   std::list<Client> clients_;
   std::map<int, Registration> registrations_;
   Status failure_;
@@ -72,10 +79,16 @@ void RootService::run(int stop_fd) {
     }
     if (set.ready(stop) != 0) return;
     acceptor_.process(set);
-    for (auto client = clients_.begin(); client != clients_.end();) {
+    // A rank that fails tells why before its connection closes, and the others fail of that: so whoever has something
+    // to say goes before whoever is gone.
+    std::vector<std::list<Client>::iterator> closed;
+    for (auto client = clients_.begin(); client != clients_.end(); ++client) {
       const bool ready = client->polled && set.ready(client->entry) != 0;
-      const bool gone = ready && !serve(&*client);
-      client = gone ? clients_.erase(client) : std::next(client);
+      if (ready && !serve(&*client)) closed.push_back(client);
+    }
+    for (const auto client : closed) {
+      lost(*client);
+      clients_.erase(client);
     }
     for (net::Authenticated& connection : acceptor_.take()) {
       clients_.emplace_back(std::move(connection)).polled = false;
@@ -96,13 +109,15 @@ void RootService::run(int stop_fd) {
   }
 }
 
-// Success: everybody has been answered. Failure: everybody has, or the time for latecomers is over.
+// Success: everybody's part of the tree stands. Failure: everybody has heard, or the time for latecomers is over.
 bool RootService::finished() const {
-  if (!placed_ && failure_.is_ok()) return ranks_ == 0 && deadline_.passed();
-  const bool all_sent = std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.writer.empty(); });
-  if (placed_) return all_sent || deadline_.passed();
-  const bool all_heard = static_cast<int>(registrations_.size()) >= ranks_;
-  return (all_sent && all_heard) || deadline_.passed();
+  if (deadline_.passed()) return placed_ || !failure_.is_ok() || ranks_ == 0;
+  if (!failure_.is_ok()) {
+    const bool all_sent =
+        std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.writer.empty(); });
+    return all_sent && static_cast<int>(registrations_.size()) >= ranks_;
+  }
+  return placed_ && std::none_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.registered; });
 }
 
 void RootService::prepare(net::PollSet* set) {
@@ -119,20 +134,32 @@ void RootService::prepare(net::PollSet* set) {
 bool RootService::serve(Client* client) {
   if (!client->writer.empty()) return client->writer.flush(client->socket.get()).is_ok();
   Result<net::FrameReader::Progress> progress = client->reader.read(client->socket.get());
-  if (!progress.is_ok()) return false;
+  if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
   if (*progress == net::FrameReader::Progress::kBlocked) return true;
-  if (*progress == net::FrameReader::Progress::kClosed) {
-    if (client->registered && !client->answered) {
-      const std::string who = registrations_[client->rank].who();
-      client->answered = true;
-      fail(Status::remote(who + " left or died while the other ranks were joining"));
-    }
-    return false;
+  const std::string frame = client->reader.take();
+  if (client->registered) {
+    hear(client, frame);
+    return client->registered;
   }
-  Result<Registration> registration = Registration::parse(client->reader.take());
-  if (!registration.is_ok() || registration->rank != client->rank || client->registered) return false;
+  Result<Registration> registration = Registration::parse(frame);
+  if (!registration.is_ok() || registration->rank != client->rank) return false;
   enroll(client, std::move(registration).value());
   return true;
+}
+
+// The last word of a rank: after it the end of the connection means nothing.
+void RootService::hear(Client* client, const std::string& report) {
+  Result<Report> heard = Report::parse(report);
+  if (!heard.is_ok()) return;
+  client->registered = false;
+  if (heard->status.is_ok() || !failure_.is_ok()) return;
+  fail(Status(heard->status.code(), "rank " + std::to_string(client->rank) + ": " + heard->status.message()));
+}
+
+void RootService::lost(const Client& client) {
+  if (!client.registered || !failure_.is_ok()) return;
+  fail(Status::remote(registrations_[client.rank].who() + " left or died while " +
+                      (placed_ ? "the ranks were being connected" : "the other ranks were joining")));
 }
 
 void RootService::enroll(Client* client, Registration registration) {
@@ -142,6 +169,7 @@ void RootService::enroll(Client* client, Registration registration) {
     registrations_.emplace(client->rank, std::move(registration));
     Placement refusal;
     refusal.status = failure_;
+    client->told_failure = true;
     return answer(client, refusal);
   }
   if (known != registrations_.end()) {
@@ -158,7 +186,14 @@ void RootService::enroll(Client* client, Registration registration) {
   const std::int64_t patience_ms = registration.patience_ms - std::min<std::int64_t>(500, registration.patience_ms / 8);
   const Deadline gives_up = Deadline::after_ms(patience_ms);
   if (gives_up.at_ns() < deadline_.at_ns()) deadline_ = gives_up;
+  const Deadline stays = Deadline::after_ms(registration.patience_ms);
+  if (stays.at_ns() > last_patience_.at_ns()) last_patience_ = stays;
+  const std::string trouble = registration.trouble;
   registrations_.emplace(client->rank, std::move(registration));
+  if (!trouble.empty()) {
+    client->registered = false;  // it knows
+    return fail(Status::remote(who + ": " + trouble));
+  }
   if (ranks != ranks_) {
     const Registration& other = registrations_.begin()->second;
     const Registration& first = other.ranks == ranks_ ? other : registrations_.rbegin()->second;
@@ -178,15 +213,24 @@ void RootService::fail(Status why) {
   Placement refusal;
   refusal.status = failure_;
   for (Client& client : clients_) {
-    if (client.registered && !client.answered) answer(&client, refusal);
+    if (client.registered && !std::exchange(client.told_failure, true)) answer(&client, refusal);
   }
 }
 
 void RootService::place_everyone() {
   acceptor_.close_listeners();
+  std::string nonce(kNonceBytes, '\0');
+  if (Status s = net::random_bytes(nonce.data(), nonce.size()); !s.is_ok()) return fail(as_told_to_peers(s));
+  std::string root_who;
+  const Result<std::array<std::uint8_t, 16>> own = process_token();
+  for (const auto& [rank, registration] : registrations_) {
+    if (own.is_ok() && root_who.empty() && registration.process == own.value()) root_who = registration.who();
+  }
   for (Client& client : clients_) {
     if (!client.registered) continue;
     Placement placement;
+    placement.root_who = root_who;
+    placement.nonce = nonce;
     if (client.rank > 0) {
       const Registration& parent = registrations_[tree_parent(client.rank)];
       placement.parent_addresses = parent.addresses;
@@ -198,11 +242,10 @@ void RootService::place_everyone() {
     answer(&client, placement);
   }
   placed_ = true;
-  deadline_ = Deadline::after_ms(kAnswerMs);
+  deadline_ = Deadline::after_ms(last_patience_.left_ms(INT_MAX) + kAnswerMs);
 }
 
 void RootService::answer(Client* client, const Placement& placement) {
-  client->answered = true;
   client->writer.queue(placement.serialize());
   // What does not leave now leaves from the loop, and a broken connection is noticed there.
   if (Status s = client->writer.flush(client->socket.get()); !s.is_ok()) log::debug("root service: " + s.message());
@@ -232,6 +275,7 @@ std::string Registration::who() const {
 std::string Registration::serialize() const {
   net::Packer packer;
   packer.number(rank).number(ranks).number(pid).number(patience_ms).text(host);
+  packer.raw(process.data(), process.size()).text(trouble);
   packer.number(static_cast<std::uint8_t>(addresses.size()));
   for (const std::string& address : addresses) packer.text(address);
   return packer.bytes();
@@ -245,6 +289,8 @@ Result<Registration> Registration::parse(const std::string& bytes) {
   result.pid = unpacker.number<std::int32_t>();
   result.patience_ms = unpacker.number<std::int64_t>();
   result.host = unpacker.text();
+  unpacker.raw(result.process.data(), result.process.size());
+  result.trouble = unpacker.text();
   const auto count = unpacker.number<std::uint8_t>();
   for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) result.addresses.push_back(unpacker.text());
   if (!unpacker.complete() || result.ranks < 1 || result.ranks > kMaxRanks || result.patience_ms < 0) {
@@ -255,7 +301,7 @@ Result<Registration> Registration::parse(const std::string& bytes) {
 
 std::string Placement::serialize() const {
   net::Packer packer;
-  packer.number(static_cast<std::int32_t>(status.code())).text(status.message());
+  packer.number(static_cast<std::int32_t>(status.code())).text(status.message()).text(root_who).text(nonce);
   packer.number(static_cast<std::uint8_t>(parent_addresses.size()));
   for (const std::string& address : parent_addresses) packer.text(address);
   packer.text(parent_who).number(static_cast<std::uint8_t>(children_who.size()));
@@ -269,6 +315,8 @@ Result<Placement> Placement::parse(const std::string& bytes) {
   const auto code = static_cast<Code>(unpacker.number<std::int32_t>());
   const std::string message = unpacker.text();
   if (code != Code::kSuccess) result.status = Status(code, message);
+  result.root_who = unpacker.text();
+  result.nonce = unpacker.text();
   const auto addresses = unpacker.number<std::uint8_t>();
   for (std::size_t i = 0; i < addresses && i < kMaxAddresses; ++i) result.parent_addresses.push_back(unpacker.text());
   result.parent_who = unpacker.text();
@@ -276,6 +324,26 @@ Result<Placement> Placement::parse(const std::string& bytes) {
   for (std::size_t i = 0; i < children && i < kTreeArity; ++i) result.children_who.push_back(unpacker.text());
   if (!unpacker.complete()) return Status::remote("the root's answer is damaged");
   return result;
+}
+
+std::string Report::serialize() const {
+  net::Packer packer;
+  packer.number(static_cast<std::int32_t>(status.code())).text(status.message());
+  return packer.bytes();
+}
+
+Result<Report> Report::parse(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  Report result;
+  const auto code = static_cast<Code>(unpacker.number<std::int32_t>());
+  const std::string message = unpacker.text();
+  if (code != Code::kSuccess) result.status = Status(code, message);
+  if (!unpacker.complete()) return Status::remote("a report is damaged");
+  return result;
+}
+
+Result<Secret> session_secret(const Secret& root_secret, const std::string& nonce) {
+  return net::hmac_sha256(root_secret.data(), root_secret.size(), "tutti session, version 1:" + nonce);
 }
 
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline) {

@@ -1,7 +1,9 @@
-// The root service: the one place that every rank of a job can find. Ranks register; when all have,
-// each is told its parent and children in the tree, and the service ends.
+// The root service: the one place that every rank of a job can find. Ranks register; when all have, each is told its
+// parent and children in the tree. A rank keeps the connection until its part of the tree stands, and says so: until
+// then a connection that breaks is a death, of which the service tells all ranks that are still there.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,15 +31,19 @@ struct Registration {
   std::int32_t pid = 0;
   std::int64_t patience_ms = 0;  // how long the rank will wait for the answer
   std::string host;
-  std::vector<std::string> addresses;     // of its tree listener
-  [[nodiscard]] std::string who() const;  // "rank 3 (host a, pid 77)"
+  std::array<std::uint8_t, 16> process{};  // as in PeerInfo
+  std::vector<std::string> addresses;      // of its tree listener
+  std::string trouble;                     // why this rank cannot take part; empty if it can
+  [[nodiscard]] std::string who() const;   // "rank 3 (host a, pid 77)"
   [[nodiscard]] std::string serialize() const;
   static Result<Registration> parse(const std::string& bytes);
 };
 
-// What the root answers. With a failure only `status` counts.
+// What the root answers. With a failure only `status` counts; one may also follow a placement.
 struct Placement {
   Status status;
+  std::string root_who;  // the rank in whose process the service runs; empty if that is no rank's
+  std::string nonce;     // of this job: see session_secret()
   std::vector<std::string> parent_addresses;
   std::string parent_who;                 // empty for rank 0
   std::vector<std::string> children_who;  // in the order of tree_children()
@@ -45,7 +51,18 @@ struct Placement {
   static Result<Placement> parse(const std::string& bytes);
 };
 
-// Serves a job on `listener` from a thread of its own, which ends when all ranks have been served, at
+// What a rank says last, after its placement: ok, its part of the tree stands; or why it has failed.
+struct Report {
+  Status status;
+  [[nodiscard]] std::string serialize() const;
+  static Result<Report> parse(const std::string& bytes);
+};
+
+// Under which the ranks of this job meet each other. Jobs that reach their roots by the same secret, one after the
+// other or side by side, differ in it: a rank of one that is left over is a stranger to the other.
+Result<Secret> session_secret(const Secret& root_secret, const std::string& nonce);
+
+// Serves a job on `listener` from a thread of its own, which ends when the parts of all ranks stand, at
 // the deadline, or some seconds after the job has failed (so that ranks that come late hear why).
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline);
 

@@ -44,6 +44,11 @@ std::vector<Status> join_as(const std::vector<std::pair<int, int>>& rank_and_siz
   return statuses;
 }
 
+Status keep(Result<Job> joined, Job* job) {
+  if (joined.is_ok()) *job = std::move(joined).value();
+  return joined.status();
+}
+
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -196,8 +201,10 @@ TEST_CASE("strangers at the root neither get in nor delay anybody") {
     strangers.push_back(std::move(stranger).value());
   }
   std::vector<Status> statuses(6);
+  std::vector<Job> jobs(6);  // who drops its job is dead to those who still join
   on_threads(6, [&](int rank) {
-    statuses[static_cast<std::size_t>(rank)] = join(*id, rank, 6, loopback(), Deadline::after_ms(kLongMs)).status();
+    const auto r = static_cast<std::size_t>(rank);
+    statuses[r] = keep(join(*id, rank, 6, loopback(), Deadline::after_ms(kLongMs)), &jobs[r]);
   });
   for (const Status& status : statuses) {
     INFO(described(status));
@@ -222,11 +229,12 @@ std::vector<std::uint16_t> free_ports(int count) {
 
 std::vector<Status> join_known(const KnownRoot& root, int ranks, std::int64_t timeout_ms) {
   std::vector<Status> statuses(static_cast<std::size_t>(ranks));
+  std::vector<Job> jobs(statuses.size());
   on_threads(ranks, [&](int rank) {
     // The root comes last.
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    statuses[static_cast<std::size_t>(rank)] =
-        join(root, rank, ranks, loopback(), Deadline::after_ms(timeout_ms)).status();
+    const auto r = static_cast<std::size_t>(rank);
+    statuses[r] = keep(join(root, rank, ranks, loopback(), Deadline::after_ms(timeout_ms)), &jobs[r]);
   });
   return statuses;
 }
