@@ -8,6 +8,7 @@
 #include "api/handles.h"
 #include "communicator/environment.h"
 #include "transport/shm/region.h"
+#include "transport/verbs/options.h"
 
 namespace tutti::api {
 namespace {
@@ -18,9 +19,17 @@ thread_local Status told;
 
 constexpr unsigned kConfigMagic = 0x74757474;
 
+// What the environment says, checked as far as it can be without a peer, on a machine without RDMA as well.
+Result<Settings> checked_environment() {
+  auto settings = settings_from_environment();
+  if (!settings.is_ok()) return settings;
+  if (auto options = transport::verbs::parse_options(settings->verbs); !options.is_ok()) return options.status();
+  return settings;
+}
+
 // The environment's settings, overridden by the caller's. The caller's struct may be older and shorter.
 Result<Settings> settings_from(const tuttiConfig_t* config) {
-  auto settings = settings_from_environment();
+  auto settings = checked_environment();
   if (!settings.is_ok() || config == nullptr) return settings;
   tuttiConfig_t c = TUTTI_CONFIG_INITIALIZER;
   if (config->magic != kConfigMagic || config->size < offsetof(tuttiConfig_t, timeout_ms)) {
@@ -180,7 +189,7 @@ const char* tuttiGetLastError(tuttiComm_t comm) {
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
   return entry([&] {
     if (id == nullptr) return report(Status::invalid_argument("id is NULL"));
-    auto settings = tutti::settings_from_environment();
+    auto settings = checked_environment();
     if (!settings.is_ok()) return report(settings.status());
     auto bytes = tutti::create_unique_id(*settings);
     if (!bytes.is_ok()) return report(bytes.status());

@@ -1,12 +1,45 @@
 #include "base/config.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <mutex>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
+
+// All that tutti, its programs and its scripts read.
+constexpr std::string_view kPrefix = "TUTTI_";
+constexpr std::array<std::string_view, 13> kNames = {
+    "TUTTI_TRANSPORTS", "TUTTI_INTERFACE", "TUTTI_PORT_RANGE",      "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
+    "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM", "TUTTI_INIT_TIMEOUT_MS", "TUTTI_LOG",         "TUTTI_RANK",
+    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",      "TUTTI_SECRET"};
+constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
+
+// How many letters must be changed, added or taken away (Levenshtein's distance).
+std::size_t edits(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
 
 Status unreadable(const char* name, const std::string& value, const char* wanted) {
   return Status::invalid_usage(std::string(name) + "=\"" + value + "\" is not " + wanted);
@@ -50,7 +83,29 @@ std::optional<std::int64_t> parse_integer(const std::string& text, std::int64_t 
   return value;
 }
 
+std::vector<std::string> unknown_variables() {
+  std::vector<std::string> result;
+  for (char** at = ::environ; at != nullptr && *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (name.substr(0, kPrefix.size()) != kPrefix || std::find(kNames.begin(), kNames.end(), name) != kNames.end()) {
+      continue;
+    }
+    const auto nearest = std::min_element(kNames.begin(), kNames.end(), [&](std::string_view a, std::string_view b) {
+      return edits(name, a) < edits(name, b);
+    });
+    const bool similar = edits(name, *nearest) <= kSimilar;
+    result.push_back("the environment sets " + std::string(name) + ", which tutti does not know and ignores" +
+                     (similar ? "; is " + std::string(*nearest) + " meant?" : ""));
+  }
+  return result;
+}
+
 Result<Settings> settings_from_environment() {
+  static std::once_flag warned;
+  std::call_once(warned, [] {
+    for (const std::string& line : unknown_variables()) log::warn(line);
+  });
   Settings s;
   if (auto v = environment_variable("TUTTI_TRANSPORTS")) s.transports = *v;
   if (auto v = environment_variable("TUTTI_INTERFACE")) s.interface = *v;

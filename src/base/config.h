@@ -1,10 +1,12 @@
 // The environment, read in one place. Every variable that tutti knows is a field here or is read by
-// the launcher detection (communicator/environment.cc) through environment_variable().
+// the launcher detection (communicator/environment.cc) through environment_variable(). The names of all that are
+// tutti's own stand in config.cc.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -25,11 +27,16 @@ struct Settings {
   std::string verbs;  // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
 
-// Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable.
+// Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable. The first
+// call of a process warns of unknown_variables().
 Result<Settings> settings_from_environment();
 
 // The only other way to the environment. Empty values count as unset.
 std::optional<std::string> environment_variable(const char* name);
+
+// A sentence for each variable of the environment whose name begins with TUTTI_ and is none of tutti's: probably one
+// of them misspelt.
+std::vector<std::string> unknown_variables();
 
 // The whole of `text` as a decimal integer in [low, high], or nothing.
 std::optional<std::int64_t> parse_integer(const std::string& text, std::int64_t low, std::int64_t high);

@@ -19,18 +19,23 @@ bool is_set(const char* name) {
   return environment_variable(name).has_value();
 }
 
-Status unusable(const char* launcher, const char* name) {
+// `wanted`: what it must be.
+Status unusable(const char* launcher, const char* name, const std::string& wanted) {
   const auto value = environment_variable(name);
   return Status::invalid_usage(std::string(launcher) + ": " + name +
-                               (value ? "=\"" + *value + "\" is not usable" : " is not set"));
+                               (value ? "=\"" + *value + "\" is not usable" : " is not set") + ": it must be " +
+                               wanted);
 }
 
 // Rank and size out of two variables.
 Result<LaunchedJob> read_place(const char* launcher, const char* rank_name, const char* size_name) {
   const auto size = parse_integer(environment_variable(size_name).value_or(""), 1, kMaxRanks);
-  if (!size) return unusable(launcher, size_name);
+  if (!size) return unusable(launcher, size_name, "the number of ranks, from 1 to " + std::to_string(kMaxRanks));
   const auto rank = parse_integer(environment_variable(rank_name).value_or(""), 0, *size - 1);
-  if (!rank) return unusable(launcher, rank_name);
+  if (!rank) {
+    return unusable(launcher, rank_name,
+                    "from 0 to " + std::to_string(*size - 1) + ", as " + size_name + " is " + std::to_string(*size));
+  }
   return LaunchedJob{launcher, static_cast<int>(*rank), static_cast<int>(*size), KnownRoot{}};
 }
 
@@ -52,10 +57,13 @@ Result<LaunchedJob> detect_plain() {
   Result<LaunchedJob> job = read_place("plain", "TUTTI_RANK", "TUTTI_WORLD_SIZE");
   if (!job.is_ok() || job->ranks == 1) return job;
   const auto text = environment_variable("TUTTI_ROOT");
-  if (!text) return unusable("plain", "TUTTI_ROOT");
+  constexpr const char* kForm = "host:port of rank 0's machine, with a port that is free there";
+  if (!text) return unusable("plain", "TUTTI_ROOT", kForm);
   Result<net::HostPort> root = net::split_host_port(*text);
-  if (!root.is_ok() || root->port == 0) return unusable("plain", "TUTTI_ROOT");
-  job->root = KnownRoot{root->host, {root->port}, "plain:" + *text};
+  if (!root.is_ok() || root->port == 0) return unusable("plain", "TUTTI_ROOT", kForm);
+  // The address as a part of the secret would keep nobody out, as whoever reaches it knows it, but would part ranks
+  // that spell it differently or come through a forwarded port.
+  job->root = KnownRoot{root->host, {root->port}, "plain"};
   return job;
 }
 
@@ -63,7 +71,7 @@ Result<LaunchedJob> detect_pmi1(const Settings& settings, Deadline deadline) {
   Result<LaunchedJob> place = read_place("pmi1", "PMI_RANK", "PMI_SIZE");
   if (!place.is_ok()) return place;
   const auto fd = parse_integer(environment_variable("PMI_FD").value_or(""), 0, 1 << 20);
-  if (!fd) return unusable("pmi1", "PMI_FD");
+  if (!fd) return unusable("pmi1", "PMI_FD", "the number of an open file");
   return exchange_over_pmi1(static_cast<int>(*fd), place->rank, place->ranks, settings, deadline);
 }
 
@@ -72,10 +80,10 @@ Result<LaunchedJob> detect_torchrun() {
   if (!job.is_ok() || job->ranks == 1) return job;
   const auto host = environment_variable("MASTER_ADDR");
   const auto port = parse_integer(environment_variable("MASTER_PORT").value_or(""), 1, 65535);
-  if (!host) return unusable("torchrun", "MASTER_ADDR");
-  if (!port) return unusable("torchrun", "MASTER_PORT");
+  if (!host) return unusable("torchrun", "MASTER_ADDR", "the host of rank 0");
+  if (!port) return unusable("torchrun", "MASTER_PORT", "a port from 1 to 65535");
   // MASTER_PORT itself usually belongs to torchrun's store.
-  const std::string name = "torchrun:" + *host + ":" + std::to_string(*port) + ":" +
+  const std::string name = "torchrun:" + std::to_string(*port) + ":" +
                            environment_variable("TORCHELASTIC_RUN_ID").value_or("") + ":" +
                            environment_variable("TORCHELASTIC_RESTART_COUNT").value_or("");
   Result<std::vector<std::uint16_t>> ports = candidate_ports(name);
@@ -88,11 +96,17 @@ Result<LaunchedJob> detect_slurm() {
   const char* size_name = is_set("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   Result<LaunchedJob> job = read_place("slurm", "SLURM_PROCID", size_name);
   if (!job.is_ok() || job->ranks == 1) return job;
+  // A batch script runs once; what it was allotted are the ranks that srun would start.
+  if (!is_set("SLURM_STEP_ID")) {
+    return Status::invalid_usage("slurm: " + std::string(size_name) + " is " + std::to_string(job->ranks) +
+                                 ", but SLURM_STEP_ID is not set: this process was started by sbatch or salloc alone, "
+                                 "and nobody starts the other ranks. Start the program by srun or mpirun");
+  }
   const char* list_name = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   const auto list = environment_variable(list_name);
   const auto job_id = environment_variable("SLURM_JOB_ID");
-  if (!list || first_slurm_host(*list).empty()) return unusable("slurm", list_name);
-  if (!job_id) return unusable("slurm", "SLURM_JOB_ID");
+  if (!list || first_slurm_host(*list).empty()) return unusable("slurm", list_name, "a list of hosts");
+  if (!job_id) return unusable("slurm", "SLURM_JOB_ID", "what Slurm sets");
   const std::string name = "slurm:" + *job_id + "." + environment_variable("SLURM_STEP_ID").value_or("");
   Result<std::vector<std::uint16_t>> ports = candidate_ports(name);
   if (!ports.is_ok()) return ports.status();

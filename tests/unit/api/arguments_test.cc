@@ -69,6 +69,16 @@ E outside(int value) {
 
 }  // namespace
 
+TEST_CASE("settings of RDMA that make no sense are refused on machines without RDMA as well") {
+  ::setenv("TUTTI_VERBS", "nonsense", 1);
+  tuttiUniqueId id;
+  CHECK(tuttiGetUniqueId(&id) == tuttiInvalidUsage);
+  std::array<tuttiComm_t, kRanks> comms{};
+  CHECK(tuttiCommInitAll(comms.data(), kRanks, nullptr) == tuttiInvalidUsage);
+  CHECK(std::string(tuttiGetLastError(nullptr)).find("nonsense") != std::string::npos);
+  ::unsetenv("TUTTI_VERBS");
+}
+
 TEST_CASE("types, operators and roots outside their domain are refused") {
   const Pair pair;
   float a = 1;

@@ -65,6 +65,28 @@ TEST_CASE("settings come from the environment and unreadable ones are refused") 
   ::unsetenv("TUTTI_TIMEOUT_MS");
 }
 
+TEST_CASE("variables that tutti does not know are named, with what was probably meant") {
+  ::setenv("TUTTI_LOG", "warn", 1);
+  REQUIRE(unknown_variables().empty());
+  ::setenv("TUTTI_TRANSPORT", "tcp", 1);
+  auto unknown = unknown_variables();
+  REQUIRE(unknown.size() == 1);
+  CHECK(unknown[0].find("TUTTI_TRANSPORT,") != std::string::npos);
+  CHECK(unknown[0].find("is TUTTI_TRANSPORTS meant?") != std::string::npos);
+  ::unsetenv("TUTTI_TRANSPORT");
+  ::setenv("TUTTI_TIMEOUT", "5", 1);
+  unknown = unknown_variables();
+  REQUIRE(unknown.size() == 1);
+  CHECK(unknown[0].find("is TUTTI_TIMEOUT_MS meant?") != std::string::npos);
+  ::unsetenv("TUTTI_TIMEOUT");
+  ::setenv("TUTTI_SOMETHING_ELSE_ALTOGETHER", "5", 1);
+  unknown = unknown_variables();
+  REQUIRE(unknown.size() == 1);
+  CHECK(unknown[0].find("meant") == std::string::npos);
+  ::unsetenv("TUTTI_SOMETHING_ELSE_ALTOGETHER");
+  ::unsetenv("TUTTI_LOG");
+}
+
 TEST_CASE("sizes of datatypes") {
   REQUIRE(size_of(DataType::kInt8) == 1);
   REQUIRE(size_of(DataType::kBfloat16) == 2);

@@ -73,15 +73,32 @@ TEST_CASE("plain variables") {
   CHECK(detect().is_ok());
 }
 
+TEST_CASE("how a rank spells the root's address changes neither the job nor its ports") {
+  const auto plain = [](const char* root) {
+    pretend({{"TUTTI_RANK", "2"}, {"TUTTI_WORLD_SIZE", "4"}, {"TUTTI_ROOT", root}});
+    return known(detect()).job;
+  };
+  CHECK(plain("localhost:4000") == plain("127.0.0.1:4000"));
+  CHECK(plain("gateway:5000") == plain("[::1]:4000"));  // a forwarded port
+  const auto torchrun = [](const char* host) {
+    pretend({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", host}, {"MASTER_PORT", "29500"}});
+    return known(detect());
+  };
+  CHECK(torchrun("node1").job == torchrun("node1.cluster").job);
+  CHECK(torchrun("node1").ports == torchrun("node1.cluster").ports);
+}
+
 TEST_CASE("what is wrong with a launcher's variables is named") {
   pretend({});
   CHECK(names(detect(), "no launcher found"));
   pretend({{"TUTTI_RANK", "2"}});
   CHECK(names(detect(), "TUTTI_WORLD_SIZE is not set"));
   pretend({{"TUTTI_RANK", "4"}, {"TUTTI_WORLD_SIZE", "4"}, {"TUTTI_ROOT", "a:1"}});
-  CHECK(names(detect(), "TUTTI_RANK=\"4\""));
+  CHECK(names(detect(), "TUTTI_RANK=\"4\" is not usable: it must be from 0 to 3, as TUTTI_WORLD_SIZE is 4"));
+  pretend({{"TUTTI_RANK", "1"}, {"TUTTI_WORLD_SIZE", "4"}});
+  CHECK(names(detect(), "TUTTI_ROOT is not set: it must be host:port"));
   pretend({{"TUTTI_RANK", "1"}, {"TUTTI_WORLD_SIZE", "4"}, {"TUTTI_ROOT", "a"}});
-  CHECK(names(detect(), "TUTTI_ROOT=\"a\""));
+  CHECK(names(detect(), "TUTTI_ROOT=\"a\" is not usable: it must be host:port"));
   pretend({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}});
   CHECK(names(detect(), "MASTER_PORT"));
   pretend({{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "4"}});
@@ -124,6 +141,14 @@ TEST_CASE("Slurm without PMIx: the first host of the step") {
   CHECK(known(job).host == "n03");
   CHECK(job.value().ranks == 6);
   CHECK(job.value().launcher == "slurm");
+}
+
+TEST_CASE("Slurm: a batch script that forgets srun is told so") {
+  pretend({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NODELIST", "n[03-05]"}});
+  CHECK(names(detect(), "srun"));
+  // One task needs nobody else.
+  pretend({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_JOB_ID", "77"}});
+  CHECK(detect().is_ok());
 }
 
 namespace {
