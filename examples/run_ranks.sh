@@ -2,16 +2,40 @@
 # Starts N ranks of a program on this machine with nothing but tutti's own variables.
 # Usage: run_ranks.sh N PROGRAM [ARGUMENT...]
 set -euo pipefail
-if (($# < 2)); then
+
+usage() {
   echo "Usage: ${0##*/} N PROGRAM [ARGUMENT...]" >&2
+  echo "Starts N ranks of PROGRAM on this machine (N from 1)." >&2
   exit 2
-fi
+}
+
+# Ends all ranks when this script is ended. They ignore SIGINT, as all background processes of a script do.
+stop() {
+  trap '' INT TERM HUP
+  local pids
+  pids=$(jobs -pr)
+  [[ -z $pids ]] || kill -TERM $pids 2>/dev/null || true
+  for ((i = 0; i < 30; ++i)); do
+    [[ -n $(jobs -pr) ]] || break
+    sleep 0.1
+  done
+  pids=$(jobs -pr)
+  [[ -z $pids ]] || kill -KILL $pids 2>/dev/null || true
+  wait || true
+  exit $((128 + $1))
+}
+
+(($# >= 2)) || usage
+[[ $1 =~ ^[1-9][0-9]{0,5}$ ]] || usage
 ranks=$1
 shift
 # A port on which nobody listens; the kernel draws its own from 32768 upwards.
 port=$((20000 + RANDOM % 12000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((20000 + RANDOM % 12000)); done
 export TUTTI_WORLD_SIZE=$ranks TUTTI_ROOT=127.0.0.1:$port
+trap 'stop 1' HUP
+trap 'stop 2' INT
+trap 'stop 15' TERM
 pids=()
 for ((rank = 0; rank < ranks; ++rank)); do
   TUTTI_RANK=$rank "$@" &
