@@ -60,8 +60,9 @@ Status as_told_to_peers(const Status& status);
 // Starts the root service of a new job in this process: a thread that ends when the control tree of all ranks
 // stands or the init timeout has passed.
 Result<UniqueIdBytes> create_unique_id(const Settings& settings);
-// The same at a known address, for jobs that agree on it beforehand. `job` is what the secret is
-// derived from (with TUTTI_SECRET if set). `ports`: candidates; the service takes the first free one,
+// The same at a known address, for jobs that agree on it beforehand. `job` is what the secret is derived from (with
+// TUTTI_SECRET if set): it must tell apart jobs whose roots share candidate ports, and not hold the address, which
+// ranks may spell in several ways. `ports`: candidates; the service takes the first free one,
 // and ranks try all of them in turn until one proves that it knows the secret.
 struct KnownRoot {
   std::string host;

@@ -20,15 +20,16 @@ namespace {
 
 constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
 constexpr std::size_t kMaxAddresses = 16;
-constexpr std::int64_t kAfterFailureMs = 10'000;
 constexpr std::int64_t kAnswerMs = 5'000;  // beyond the last rank's patience, so that no rank takes the end for a death
 constexpr std::size_t kSpareDescriptors = 64;
 constexpr std::size_t kNonceBytes = 16;
 
 class RootService {
  public:
-  RootService(UniqueFd listener, const Secret& secret, Deadline deadline)
-      : acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}), deadline_(deadline) {
+  RootService(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms)
+      : acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}),
+        deadline_(deadline),
+        after_failure_ms_(after_failure_ms) {
     acceptor_.add_listener(std::move(listener), false);
   }
   // Until all are served, or stop_fd is readable.
@@ -59,6 +60,7 @@ class RootService {
 
   net::Acceptor acceptor_;
   Deadline deadline_;
+  const std::int64_t after_failure_ms_;
   Deadline last_patience_ = Deadline::after_ms(0);
   std::list<Client> clients_;
   std::map<int, Registration> registrations_;
@@ -209,7 +211,7 @@ void RootService::enroll(Client* client, Registration registration) {
 
 void RootService::fail(Status why) {
   failure_ = std::move(why);
-  deadline_ = Deadline::after_ms(kAfterFailureMs);
+  deadline_ = Deadline::after_ms(after_failure_ms_);
   Placement refusal;
   refusal.status = failure_;
   for (Client& client : clients_) {
@@ -346,8 +348,8 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
   return net::hmac_sha256(root_secret.data(), root_secret.size(), "tutti session, version 1:" + nonce);
 }
 
-Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline) {
-  auto service = std::make_shared<RootService>(std::move(listener), secret, deadline);
+Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms) {
+  auto service = std::make_shared<RootService>(std::move(listener), secret, deadline, after_failure_ms);
   return start_lasting_thread([service](int stop_fd) { service->run(stop_fd); });
 }
 

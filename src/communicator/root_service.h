@@ -63,7 +63,8 @@ struct Report {
 Result<Secret> session_secret(const Secret& root_secret, const std::string& nonce);
 
 // Serves a job on `listener` from a thread of its own, which ends when the parts of all ranks stand, at
-// the deadline, or some seconds after the job has failed (so that ranks that come late hear why).
-Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline);
+// the deadline, or `after_failure_ms` after the job has failed, so that ranks that come late hear why; earlier if all
+// have heard.
+Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms);
 
 }  // namespace tutti

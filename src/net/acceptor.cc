@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kPauseMs = 10;
+constexpr std::int64_t kWarningPauseMs = 10'000;
 
 }  // namespace
 
@@ -94,11 +95,30 @@ void Acceptor::accept_from(Listener* listener) {
 bool Acceptor::advance(Pending* pending) {
   Result<bool> finished = pending->handshake.advance(pending->fd.get());
   if (!finished.is_ok()) {
-    log::debug("refused a connection: " + finished.status().message());
+    if (pending->handshake.wrong_secret()) {
+      warn_of_wrong_secret(*pending);
+    } else {
+      log::debug("refused a connection: " + finished.status().message());
+    }
     return true;
   }
   if (*finished) ready_.push_back({std::move(pending->fd), pending->handshake.peer(), pending->is_unix});
   return *finished;
+}
+
+// Most often a rank of this job that was given another secret, which waits for what cannot come. It tries again and
+// again, so not every attempt is told of.
+void Acceptor::warn_of_wrong_secret(const Pending& pending) {
+  ++unwarned_;
+  const std::int64_t now = now_ns();
+  if (now < next_warning_ns_) return;
+  next_warning_ns_ = now + kWarningPauseMs * kMs;
+  Result<Address> from = peer_address(pending.fd.get());
+  const std::string whose = mine_.rank < 0 ? "the job's root" : "rank " + std::to_string(mine_.rank);
+  log::warn(whose + " refused " + (unwarned_ == 1 ? "a connection" : std::to_string(unwarned_) + " connections") +
+            " whose secret differs, the last from " + (from.is_ok() ? from->text() : "an unknown address") +
+            " (is TUTTI_SECRET the same on all ranks, and does every rank have this job's unique id or address?)");
+  unwarned_ = 0;
 }
 
 }  // namespace tutti::net

@@ -62,6 +62,7 @@ class Acceptor {
   bool make_room();
   void give_up_strangers();
   bool advance(Pending* pending);
+  void warn_of_wrong_secret(const Pending& pending);
 
   Secret secret_;
   Claim mine_;
@@ -70,6 +71,8 @@ class Acceptor {
   std::vector<Authenticated> ready_;
   std::int64_t pause_until_ns_ = 0;  // the listeners rest while no descriptor is to be had
   Shortage shortage_;
+  std::int64_t next_warning_ns_ = 0;
+  std::size_t unwarned_ = 0;  // connections with a wrong secret since the last warning
 };
 
 }  // namespace tutti::net

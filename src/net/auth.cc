@@ -91,7 +91,7 @@ Result<bool> Handshake::advance(int socket) {
       case State::kSendHello: next = enter(State::kReadReply); break;
       case State::kSendReply: next = enter(State::kReadProof); break;
       case State::kSendProof: next = enter(State::kDone); break;
-      default: next = received(); break;
+      default: next = received(socket); break;
     }
     if (!next.is_ok()) return next;
   }
@@ -118,8 +118,15 @@ Status Handshake::enter(State state) {
   return {};
 }
 
+// A proof that holds for no secret tells the acceptor why this side goes, and nothing else to anybody.
+void Handshake::refuse(int socket) {
+  const Mac none{};
+  // It fits into any socket's buffer; an acceptor that has gone need not know.
+  [[maybe_unused]] const ssize_t sent = ::send(socket, none.data(), none.size(), MSG_NOSIGNAL);
+}
+
 // A whole message has come.
-Status Handshake::received() {
+Status Handshake::received(int socket) {
   if (state_ == State::kReadProof) {
     if (Status s = verify_proof(Role::kDialler, buffer_); !s.is_ok()) return s;
     return enter(State::kDone);
@@ -131,7 +138,10 @@ Status Handshake::received() {
     return enter(State::kSendReply);
   }
   // Nothing in the reply is believed before its proof holds.
-  if (Status s = verify_proof(Role::kAcceptor, buffer_.substr(kHelloBytes)); !s.is_ok()) return s;
+  if (Status s = verify_proof(Role::kAcceptor, buffer_.substr(kHelloBytes)); !s.is_ok()) {
+    if (wrong_secret_) refuse(socket);
+    return s;
+  }
   if (Status s = read_claim(); !s.is_ok()) return s;
   if (peer_.rank != expected_rank_) {
     return Status::invalid_usage("rank " + std::to_string(peer_.rank) + " answers in place of rank " +
@@ -172,10 +182,11 @@ Result<Mac> Handshake::proof_of(Role role) const {
   return hmac_sha256(secret_.data(), secret_.size(), message);
 }
 
-Status Handshake::verify_proof(Role prover, const std::string& proof) const {
+Status Handshake::verify_proof(Role prover, const std::string& proof) {
   Result<Mac> expected = proof_of(prover);
   if (!expected.is_ok()) return expected.status();
   if (proof.size() != expected->size() || ::CRYPTO_memcmp(proof.data(), expected->data(), proof.size()) != 0) {
+    wrong_secret_ = true;
     return Status::invalid_usage("the other end does not know this job's secret");
   }
   return {};

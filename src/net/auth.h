@@ -50,17 +50,20 @@ class Handshake {
   Result<bool> advance(int socket);
   // What to poll for: POLLIN or POLLOUT.
   [[nodiscard]] short events() const;
+  // The last error was that: what answered is tutti, but of a job with another secret.
+  [[nodiscard]] bool wrong_secret() const { return wrong_secret_; }
   // The other side's claim. REQUIRES: advance() has returned true.
   [[nodiscard]] const Claim& peer() const { return peer_; }
 
  private:
   enum class State : std::uint8_t { kSendHello, kReadHello, kSendReply, kReadReply, kSendProof, kReadProof, kDone };
   Status enter(State state);
-  Status received();
+  Status received(int socket);
+  static void refuse(int socket);
   Status check_greeting() const;
   Status read_claim();
   Result<Mac> proof_of(Role role) const;
-  [[nodiscard]] Status verify_proof(Role prover, const std::string& proof) const;
+  Status verify_proof(Role prover, const std::string& proof);
   Result<bool> read_more(int socket);
   Result<bool> send_more(int socket);
 
@@ -75,6 +78,7 @@ class Handshake {
   std::string buffer_;
   std::size_t done_bytes_ = 0;
   std::size_t want_bytes_ = 0;
+  bool wrong_secret_ = false;
 };
 
 }  // namespace tutti::net

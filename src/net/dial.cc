@@ -15,7 +15,7 @@ Dial::Dial(std::vector<Address> targets, const Secret& secret, const Claim& mine
   for (Address& target : targets) {
     attempts_.push_back({std::move(target), UniqueFd(),
                          Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_), false, false, false, 0,
-                         0, 0, 1, "", false});
+                         0, 0, 1, "", 0, false});
   }
 }
 
@@ -58,6 +58,13 @@ bool Dial::refused_for(std::int64_t ms) const {
   return all_failed() && !shortage_.now() && now_ns() - refused_since_ns_ >= ms * kMs;
 }
 
+bool Dial::foreign_for(std::int64_t ms) const {
+  const std::int64_t since_ns = now_ns() - ms * kMs;
+  return all_failed() && std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
+           return a.foreign_since_ns != 0 && a.foreign_since_ns <= since_ns;
+         });
+}
+
 bool Dial::unreachable() const {
   return std::all_of(attempts_.begin(), attempts_.end(),
                      [](const Attempt& a) { return !a.error.empty() && !a.reached; });
@@ -95,6 +102,11 @@ void Dial::begin(Attempt* attempt) {
 }
 
 void Dial::fail(Attempt* attempt, const Status& why) {
+  if (!attempt->connected || !attempt->handshake.wrong_secret()) {
+    attempt->foreign_since_ns = 0;
+  } else if (attempt->foreign_since_ns == 0) {
+    attempt->foreign_since_ns = now_ns();
+  }
   attempt->reached = attempt->connected || why.is_exhaustion();
   // Whoever listens is alive, even if it is somebody else. What lacks here says nothing of the peer.
   if (attempt->reached) refused_since_ns_ = now_ns();

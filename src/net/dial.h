@@ -39,6 +39,9 @@ class Dial {
   [[nodiscard]] std::size_t target() const { return winner_; }
   // True if every address has refused or was unreachable since `ms` milliseconds, none is pending.
   [[nodiscard]] bool refused_for(std::int64_t ms) const;
+  // True if attempts at every address have failed, and for `ms` milliseconds one of them has been answered by tutti
+  // with another secret, and by nobody else.
+  [[nodiscard]] bool foreign_for(std::int64_t ms) const;
   // At least one attempt at every address has failed.
   [[nodiscard]] bool all_failed() const;
   // The peer's listener was not even reached, at any address: as all_failed(), but a connection that broke later, and
@@ -63,7 +66,8 @@ class Dial {
     std::int64_t next_ns = 0;  // not before
     std::int64_t backoff_ms = 1;
     std::string error;
-    bool reached = false;  // `error` is of a connection that had been made, or of this side
+    std::int64_t foreign_since_ns = 0;  // 0: what answered last had this secret, or nobody did
+    bool reached = false;               // `error` is of a connection that had been made, or of this side
   };
   void begin(Attempt* attempt);
   void fail(Attempt* attempt, const Status& why);

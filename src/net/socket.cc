@@ -86,7 +86,7 @@ void take_descriptors(msghdr* message, std::vector<UniqueFd>* out) {
 
 }  // namespace
 
-Result<UniqueFd> listen_tcp(int port_low, int port_high) {
+Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting) {
   int error = 0;
   for (int port = port_low; port <= port_high; ++port) {
     UniqueFd listener;
@@ -97,7 +97,9 @@ Result<UniqueFd> listen_tcp(int port_low, int port_high) {
   }
   const std::string ports =
       port_low == port_high ? std::to_string(port_low) : std::to_string(port_low) + "-" + std::to_string(port_high);
-  return socket_error("cannot listen on TCP port " + ports, error);
+  const bool choose = error == EADDRINUSE || error == EACCES;
+  const std::string remedy = choose ? " (choose other ports by " + std::string(setting) + ")" : "";
+  return socket_error("cannot listen on TCP port " + ports + remedy, error);
 }
 
 Result<UniqueFd> listen_unix(const Address& address) {
@@ -116,6 +118,15 @@ Result<Address> local_address(int fd) {
   socklen_t length = sizeof storage;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
     return Status::system("getsockname", errno);
+  }
+  return Address(reinterpret_cast<sockaddr*>(&storage), length);
+}
+
+Result<Address> peer_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+    return Status::system("getpeername", errno);
   }
   return Address(reinterpret_cast<sockaddr*>(&storage), length);
 }

@@ -18,13 +18,17 @@
 namespace tutti::net {
 
 // Listens on every interface, IPv4 and IPv6 (IPv4 only where there is no IPv6), on the first free port
-// of [port_low, port_high]; both 0: any port. kSystemError if none is free.
-Result<UniqueFd> listen_tcp(int port_low, int port_high);
+// of [port_low, port_high]; both 0: any port. kSystemError if none is free. `setting`: where the user chooses these
+// ports, for messages.
+Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting = "TUTTI_PORT_RANGE=low-high");
 // Listens on a Unix address. A socket by path gets mode 0600; the caller removes the file.
 Result<UniqueFd> listen_unix(const Address& address);
 
 // The address that a socket is bound to.
 Result<Address> local_address(int fd);
+
+// The address of what a socket is connected to.
+Result<Address> peer_address(int fd);
 
 // One waiting connection, or an invalid fd if there is none (or the one that was there has gone).
 Result<UniqueFd> accept_one(int listener);

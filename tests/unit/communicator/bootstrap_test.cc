@@ -1,8 +1,11 @@
 #include "communicator/bootstrap.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
 
 #include "catch_compat.h"
 #include "communicator/rank_list.h"
@@ -132,6 +135,22 @@ TEST_CASE("a rank that joins twice is an error for all that names both") {
   }
 }
 
+TEST_CASE("who comes to a job that has failed hears why, whatever its own place") {
+  Result<UniqueIdBytes> id = create_unique_id(loopback());
+  REQUIRE(id.is_ok());
+  std::vector<Status> statuses(2);
+  on_threads(2, [&](int rank) {
+    statuses[static_cast<std::size_t>(rank)] = join(*id, 1, 4, loopback(), Deadline::after_ms(kLongMs)).status();
+  });
+  statuses.push_back(join(*id, 0, 4, loopback(), Deadline::after_ms(kLongMs)).status());
+  statuses.push_back(join(*id, 5, 6, loopback(), Deadline::after_ms(kLongMs)).status());
+  for (const Status& status : statuses) {
+    INFO(described(status));
+    CHECK(status.code() == Code::kInvalidUsage);
+    CHECK(contains(status.message(), "same rank: rank 1 (host "));
+  }
+}
+
 TEST_CASE("different numbers of ranks are an error for all") {
   for (const Status& status : join_as({{0, 3}, {1, 4}, {2, 3}}, kLongMs)) {
     INFO(described(status));
@@ -174,6 +193,54 @@ TEST_CASE("a wrong secret is told from a right one") {
   INFO(described(status));
   CHECK(status.code() == Code::kTimeout);
   CHECK(contains(status.message(), "does not know this job's secret"));
+}
+
+namespace {
+
+// What is written to standard error while it lives.
+class StandardError {
+ public:
+  StandardError() : saved_(::dup(STDERR_FILENO)), file_(std::tmpfile()) { ::dup2(::fileno(file_), STDERR_FILENO); }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+  ~StandardError() {
+    ::dup2(saved_.get(), STDERR_FILENO);
+    std::fclose(file_);
+  }
+  [[nodiscard]] std::string text() const {
+    std::string text(1 << 16, '\0');
+    const ssize_t got = ::pread(::fileno(file_), text.data(), text.size(), 0);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    return text;
+  }
+
+ private:
+  UniqueFd saved_;
+  std::FILE* file_;
+};
+
+}  // namespace
+
+TEST_CASE("a wrong secret ends the wait of who has it, and who refuses it warns once in a while") {
+  Result<UniqueIdBytes> id = create_unique_id(loopback());
+  REQUIRE(id.is_ok());
+  UniqueIdBytes forged = *id;
+  forged[20] = static_cast<std::uint8_t>(forged[20] + 1);
+  Status status;
+  std::string log;
+  {
+    const StandardError error;
+    status = join(forged, 0, 2, loopback(), Deadline::after_ms(600'000)).status();
+    REQUIRE(tutti::test::eventually([&] { return contains(error.text(), "secret differs"); }));
+    log = error.text();
+  }
+  INFO(described(status) << "\n" << log);
+  CHECK(status.code() == Code::kInvalidUsage);
+  CHECK(contains(status.message(), "has another secret"));
+  CHECK(contains(status.message(), "TUTTI_SECRET"));
+  CHECK(contains(log, "the job's root refused"));
+  CHECK(contains(log, "127.0.0.1"));
+  CHECK(std::count(log.begin(), log.end(), '\n') < 10);  // of about a hundred attempts
 }
 
 TEST_CASE("a root that has gone is an error long before the deadline") {
@@ -271,7 +338,23 @@ TEST_CASE("rank 0 must get the one port that a known root has") {
   const std::vector<Status> statuses = join_known({"127.0.0.1", ports, "job 1"}, 2, 1000);
   CHECK(statuses[0].code() == Code::kSystemError);
   CHECK(contains(statuses[0].message(), std::to_string(ports[0])));
+  CHECK(contains(statuses[0].message(), "TUTTI_ROOT"));
   CHECK(statuses[1].code() == Code::kTimeout);
+}
+
+TEST_CASE("jobs that find their roots by the same secret have different ones afterwards") {
+  std::vector<Secret> secrets;
+  for (int round = 0; round < 2; ++round) {
+    const KnownRoot root{"127.0.0.1", free_ports(1), "job 1"};
+    std::vector<Job> jobs(2);
+    on_threads(2, [&](int rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      CHECK(keep(join(root, rank, 2, loopback(), Deadline::after_ms(kLongMs)), &jobs[r]).is_ok());
+    });
+    CHECK(jobs[0].secret == jobs[1].secret);
+    secrets.push_back(jobs[0].secret);
+  }
+  CHECK(secrets[0] != secrets[1]);
 }
 
 TEST_CASE("two jobs share their candidate ports") {

@@ -40,6 +40,7 @@ TEST_CASE("a listener stays inside of its port range and says when it is full") 
   const Status full = listen_tcp(port, port).status();
   CHECK(full.code() == Code::kSystemError);
   CHECK(full.message().find(std::to_string(port)) != std::string::npos);
+  CHECK(full.message().find("TUTTI_PORT_RANGE") != std::string::npos);
 }
 
 TEST_CASE("frames of all sizes arrive whole, in order, and no byte beyond is taken") {
