@@ -88,7 +88,10 @@ typedef enum {
 
 /* 16- and 8-bit floats are combined in float32 and rounded once per combination. Integer sums and
  * products wrap. tuttiAvg is the sum divided by the number of ranks, once, after the last addition;
- * for integers the (wrapped) sum is divided with truncation towards zero, as in NCCL. */
+ * for integers the (wrapped) sum is divided with truncation towards zero, as in NCCL.
+ * If a rank contributes NaN the result is NaN, of max and min too; +0 is above -0. Every NaN that a reduction of
+ * two or more ranks gives is the same: all bits set, which is a quiet one. Payloads are lost. So all ranks of an
+ * all-reduce get the same bits, whatever the data. */
 typedef enum {
   tuttiSum = 0,
   tuttiProd = 1,

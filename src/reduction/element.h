@@ -56,25 +56,33 @@ constexpr Storage<type> narrow_element(float value) {
   if constexpr (type == DataType::kFloat8E5M2) return float_to_e5m2(value);
 }
 
-// Maximum or minimum with +0 above -0 and NaN above all, so that swapping the operands never changes a
-// bit of the result. Two NaNs, or a NaN and a number, give the union of their bits, which is a NaN.
+// Which NaN a NaN is depends on the order of the operands (x86 keeps the first one's bits), and ranks combine in
+// either order. So every result that is a NaN is the same one: that with all bits set, which takes vectors the
+// fewest instructions.
+template <class F>
+constexpr F kOneNan = std::bit_cast<F>(~std::conditional_t<sizeof(F) == 4, std::uint32_t, std::uint64_t>{});
+template <class F>
+constexpr F with_one_nan(F value) {
+  return value == value ? value : kOneNan<F>;
+}
+
+// Maximum or minimum with +0 above -0; NaN if an operand is NaN.
 template <bool maximum, class F>
 constexpr F float_extreme(F a, F b) {
   using Bits = std::conditional_t<sizeof(F) == 4, std::uint32_t, std::uint64_t>;
   if (a < b) return maximum ? b : a;
   if (b < a) return maximum ? a : b;
-  constexpr Bits kSign = Bits{1} << (sizeof(Bits) * 8 - 1);
-  const Bits x = std::bit_cast<Bits>(a), y = std::bit_cast<Bits>(b);
-  const Bits either = x | y;
-  return std::bit_cast<F>(maximum ? static_cast<Bits>(either & ~((x ^ y) & kSign)) : either);
+  if (a != b) return kOneNan<F>;
+  const Bits x = std::bit_cast<Bits>(a), y = std::bit_cast<Bits>(b);  // they differ only if both are zeros
+  return std::bit_cast<F>(maximum ? static_cast<Bits>(x & y) : static_cast<Bits>(x | y));
 }
 
 template <ReduceOp op, class F>
 constexpr F combine_floats(F a, F b) {
-  if constexpr (op == ReduceOp::kProd) return a * b;
+  if constexpr (op == ReduceOp::kProd) return with_one_nan(a * b);
   if constexpr (op == ReduceOp::kMax) return float_extreme<true>(a, b);
   if constexpr (op == ReduceOp::kMin) return float_extreme<false>(a, b);
-  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) return a + b;
+  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) return with_one_nan(a + b);
 }
 
 template <ReduceOp op, class I>
@@ -107,7 +115,7 @@ constexpr Storage<type> divide_element(Storage<type> value, std::size_t divisor)
   if constexpr (is_small_float(type)) {
     return narrow_element<type>(widen_element<type>(value) / static_cast<float>(divisor));
   } else if constexpr (std::is_floating_point_v<T>) {
-    return value / static_cast<T>(divisor);
+    return with_one_nan(value / static_cast<T>(divisor));
   } else if constexpr (std::is_signed_v<T>) {
     // By magnitude, since a divisor above the type's range is allowed and -2^63 has no negative.
     const std::uint64_t wide = static_cast<std::uint64_t>(static_cast<std::int64_t>(value));

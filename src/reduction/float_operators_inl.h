@@ -15,11 +15,26 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Extremes as in float_extreme (element.h). x86's instructions return the second operand when one is NaN or
-// both are zero; so the two orders give (b, a) in these cases, and the same bits in all others. Their union
+// All bits set where `mask` is: the one NaN of element.h.
+template <class D>
+HWY_INLINE hn::Vec<D> one_nan_where(D d, hn::Mask<D> mask, hn::Vec<D> v) {
+#if HWY_TARGET <= HWY_AVX3
+  const hn::RebindToUnsigned<D> du;
+  return hn::IfThenElse(mask, hn::BitCast(d, hn::Set(du, ~hn::TFromD<decltype(du)>{0})), v);
+#else
+  return hn::Or(v, hn::VecFromMask(d, mask));  // a blend takes up to three times as long
+#endif
+}
+template <class D>
+HWY_INLINE hn::Vec<D> with_one_nan(D d, hn::Vec<D> v) {
+  return one_nan_where(d, hn::IsNaN(v), v);
+}
+
+// As combine_floats (element.h), but a NaN may be any NaN. x86's extremes return the second operand when one is NaN
+// or both are zero; so the two orders give (b, a) in these cases, and the same bits in all others. Their union
 // is a NaN if one is NaN, and -0 unless both are +0.
 template <ReduceOp op, class D>
-HWY_INLINE hn::Vec<D> combine_float_vectors(D d, hn::Vec<D> a, hn::Vec<D> b) {
+HWY_INLINE hn::Vec<D> combine_with_any_nan(D d, hn::Vec<D> a, hn::Vec<D> b) {
   if constexpr (op == ReduceOp::kProd) {
     return hn::Mul(a, b);
   } else if constexpr (op == ReduceOp::kMin) {
@@ -29,6 +44,18 @@ HWY_INLINE hn::Vec<D> combine_float_vectors(D d, hn::Vec<D> a, hn::Vec<D> b) {
     return hn::AndNot(hn::And(hn::Xor(x, y), hn::SignBit(d)), hn::Or(x, y));
   } else {
     return hn::Add(a, b);
+  }
+}
+
+// As combine_floats, to the bit.
+template <ReduceOp op, class D>
+HWY_INLINE hn::Vec<D> combine_float_vectors(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  if constexpr (op == ReduceOp::kMax) {
+    // The intersection is +0 unless both are -0.
+    const auto x = hn::Max(a, b), y = hn::Max(b, a);
+    return one_nan_where(d, hn::IsNaN(hn::Or(x, y)), hn::And(x, y));
+  } else {
+    return with_one_nan(d, combine_with_any_nan<op>(d, a, b));
   }
 }
 

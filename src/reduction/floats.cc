@@ -19,6 +19,7 @@ struct FloatOperation {
   static HWY_INLINE T one(T a, T b) { return combine_element<type, op>(a, b); }
 
 #if HWY_TARGET != HWY_SCALAR
+  using Tag = hn::ScalableTag<T>;
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
     return combine_float_vectors<op>(d, a, b);
@@ -32,7 +33,7 @@ void finish(std::byte* target, std::size_t count, std::size_t divisor) {
   using T = Storage<type>;
   const T by = static_cast<T>(divisor);
   for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
-    store_element<T>(target + i, load_element<T>(target + i) / by);
+    store_element<T>(target + i, tutti::reduction::with_one_nan(load_element<T>(target + i) / by));
   }
 }
 

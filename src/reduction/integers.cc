@@ -44,6 +44,7 @@ struct IntegerOperation {
   static HWY_INLINE T one(T a, T b) { return combine_element<type, op>(a, b); }
 
 #if HWY_TARGET != HWY_SCALAR
+  using Tag = hn::ScalableTag<T>;
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
     if constexpr (op == ReduceOp::kMax) {

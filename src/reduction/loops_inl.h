@@ -3,6 +3,7 @@
 //   T                                   the element as it lies in memory,
 //   one(T, T)                           one element,
 //   apply(d, a, b)                      a vector of elements, d = Highway's tag of T, at least 16 bytes,
+//   Tag                                 Highway's tag of the vectors to work with, 16 to 64 bytes,
 //   kUnroll                             vectors per iteration,
 //   kFromVectorOnly                     true where one() costs more than a whole vector.
 // All loops work in place (target == a or target == b): every element is loaded before its target is stored.
@@ -54,9 +55,9 @@ struct Loops {
 template <class V>
 struct Loops {
   using T = typename V::T;
-  using D = hn::ScalableTag<T>;
+  using D = typename V::Tag;
   using D16 = hn::CappedTag<T, 16 / sizeof(T)>;
-  static constexpr std::size_t kVectorBytes = HWY_LANES(T) * sizeof(T);
+  static constexpr std::size_t kVectorBytes = hn::MaxLanes(D()) * sizeof(T);
   static constexpr std::size_t kSmallVectorBytes = 16;
   static constexpr std::size_t kLineBytes = 64;
   static constexpr std::size_t kBlockBytes = V::kUnroll * kVectorBytes;

@@ -7,9 +7,9 @@
 //    even once; float8e4m3 (OCP "fn": no infinity) saturates to +-448 on overflow, as conversions in
 //    CUDA do by default (__NV_SATFINITE); float8e5m2 likewise saturates to +-57344 (an infinite result, of
 //    an infinite operand too, counts as overflow);
-//  - max and min of floats: if one operand is NaN the result is NaN; +0 is above -0; swapping the operands
-//    never changes a bit of the result;
-//  - sum and prod of floats: which NaN a NaN is (sign, payload) is unspecified if both operands are NaN;
+//  - every NaN that is combined or divided becomes the same one, that with all bits set: swapping the operands of
+//    a combination never changes a bit of its result;
+//  - max and min of floats: if an operand is NaN the result is NaN; +0 is above -0;
 //  - avg: combined as sum, and divided by `finish` after the last combination (as NCCL does).
 //    Integers divide with truncation towards zero, of the wrapped sum; 16- and 8-bit floats divide in
 //    float32 and round once; float32 and float64 divide in their own type.

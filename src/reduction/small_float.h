@@ -21,19 +21,19 @@ struct SmallFormat {
   // What a finite value or infinity becomes that rounds above largest_finite: largest_finite where the
   // format saturates, infinity where it does not.
   std::uint32_t overflow;
-  // The NaN that results are given.
-  std::uint32_t nan;
-
+  // The code that every NaN becomes: all bits set.
+  constexpr std::uint32_t one_nan() const { return (1u << bits) - 1; }
   bool operator==(const SmallFormat&) const = default;
 };
 
-inline constexpr SmallFormat kHalfFormat{16, 10, 15, 0x7bff, 0x7c00, 0x7e00};
-inline constexpr SmallFormat kE4M3Format{8, 3, 7, 0x7e, 0x7e, 0x7f};
-inline constexpr SmallFormat kE5M2Format{8, 2, 15, 0x7b, 0x7b, 0x7f};
+inline constexpr SmallFormat kHalfFormat{16, 10, 15, 0x7bff, 0x7c00};
+inline constexpr SmallFormat kE4M3Format{8, 3, 7, 0x7e, 0x7e};
+inline constexpr SmallFormat kE5M2Format{8, 2, 15, 0x7b, 0x7b};
 
 inline constexpr std::uint32_t kFloatInfinityBits = 0x7f800000u;
 inline constexpr std::uint32_t kFloatQuietBit = 0x00400000u;
 inline constexpr std::uint32_t kFloatSignBit = 0x80000000u;
+inline constexpr std::uint16_t kBfloat16Nan = 0xffff;
 
 // The bits of 2^exponent as a float32; -126 <= exponent <= 127.
 constexpr std::uint32_t power_of_two_bits(int exponent) {
@@ -64,14 +64,14 @@ constexpr float widen(std::uint32_t code) {
   return std::bit_cast<float>(bits | sign);
 }
 
-// Rounds to nearest even. Overflow and infinity become f.overflow, NaN becomes f.nan; the sign is kept.
+// Rounds to nearest even. Overflow and infinity become f.overflow with their sign, every NaN becomes f.one_nan().
 template <SmallFormat f>
 constexpr std::uint32_t narrow(float value) {
   constexpr int kShift = 23 - f.mantissa_bits;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits & kFloatSignBit) >> (32 - f.bits);
   const std::uint32_t magnitude = bits & ~kFloatSignBit;
-  if (magnitude > kFloatInfinityBits) return sign | f.nan;
+  if (magnitude > kFloatInfinityBits) return f.one_nan();
   std::uint32_t code = 0;
   if (magnitude < power_of_two_bits(1 - f.bias)) {
     // Adding this power of two moves the format's last place to the float's, so that the processor rounds.
@@ -110,10 +110,10 @@ constexpr std::uint8_t float_to_e5m2(float value) {
 constexpr float bfloat16_to_float(std::uint16_t code) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16);
 }
-// Overflow becomes infinity; a NaN stays a (quiet) NaN with its sign and upper mantissa bits.
+// Overflow becomes infinity, every NaN becomes kBfloat16Nan.
 constexpr std::uint16_t float_to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & ~kFloatSignBit) > kFloatInfinityBits) return static_cast<std::uint16_t>((bits | kFloatQuietBit) >> 16);
+  if ((bits & ~kFloatSignBit) > kFloatInfinityBits) return kBfloat16Nan;
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 

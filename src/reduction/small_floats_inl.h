@@ -11,6 +11,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "reduction/element.h"
@@ -63,8 +64,7 @@ HWY_INLINE hn::Vec<DI> narrow_lanes(DI di, hn::Vec<hn::RebindToFloat<DI>> value)
   static_assert(f.overflow == f.largest_finite || f.overflow == f.largest_finite + 1);
   code = hn::Min(code, hn::Set(di, static_cast<std::int32_t>(f.overflow)));
   const auto nan = hn::Gt(magnitude, hn::Set(di, static_cast<std::int32_t>(kFloatInfinityBits)));
-  code = hn::IfThenElse(nan, hn::Set(di, static_cast<std::int32_t>(f.nan)), code);
-  return hn::Or(code, sign);
+  return hn::IfThenElse(nan, hn::Set(di, static_cast<std::int32_t>(f.one_nan())), hn::Or(code, sign));
 }
 
 // float32 to bfloat16 in the upper half of each lane; the lower half is 0.
@@ -73,11 +73,11 @@ HWY_INLINE hn::Vec<DU> round_to_bfloat16(DU du, hn::Vec<hn::RebindToFloat<DU>> v
   const auto bits = hn::BitCast(du, value);
   const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const auto rounded = hn::Add(hn::Add(bits, even), hn::Set(du, 0x7fff));
-  const auto quiet = hn::Or(bits, hn::Set(du, kFloatQuietBit));
-  return hn::And(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded), hn::Set(du, 0xffff0000u));
+  return hn::And(one_nan_where(du, hn::RebindMask(du, hn::IsNaN(value)), rounded), hn::Set(du, 0xffff0000u));
 }
 
-// Calls f(x, y) on the float32 values of the codes in a and b and returns the codes of its results.
+// Calls f(x, y) on the float32 values of the codes in a and b and returns the codes of its results. Every NaN becomes
+// the same one.
 template <DataType type, class D, class F>
 HWY_INLINE hn::Vec<D> through_float(D d, hn::Vec<D> a, hn::Vec<D> b, F f) {
   const hn::Repartition<std::int32_t, D> di;
@@ -112,35 +112,31 @@ HWY_INLINE hn::Vec<D> through_float(D d, hn::Vec<D> a, hn::Vec<D> b, F f) {
   }
 }
 
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 // float16 by the processor's own conversions (round to nearest even, subnormals kept in every mode).
 template <class D, class F>
 HWY_INLINE hn::Vec<D> through_float_native_half(D d, hn::Vec<D> a, hn::Vec<D> b, F f) {
-  const hn::RepartitionToWide<D> d32;
-  const hn::Rebind<float, decltype(d32)> df;
-  const hn::Half<D> dn;
-  const hn::Rebind<hwy::float16_t, decltype(dn)> dh;
-  const auto half_of = [&](auto x, auto y) HWY_ATTR {
-    const auto value = f(hn::PromoteTo(df, hn::BitCast(dh, x)), hn::PromoteTo(df, hn::BitCast(dh, y)));
-    return hn::BitCast(dn, hn::DemoteTo(dh, value));
-  };
-  const auto low = half_of(hn::LowerHalf(dn, a), hn::LowerHalf(dn, b));
-  const auto high = half_of(hn::UpperHalf(dn, a), hn::UpperHalf(dn, b));
-  return hn::Combine(d, high, low);
+  const hn::Rebind<float, D> df;
+  const hn::Rebind<hwy::float16_t, D> dh;
+  const auto value = f(hn::PromoteTo(df, hn::BitCast(dh, a)), hn::PromoteTo(df, hn::BitCast(dh, b)));
+  return hn::BitCast(d, hn::DemoteTo(dh, with_one_nan(df, value)));
 }
-#endif
+
+template <DataType type>
+constexpr bool kNative = type == DataType::kFloat16 && (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3);
+
+// The vectors of codes that the loops take. Half a vector where the processor converts: from and to memory that is
+// one instruction, while a whole vector would have to be taken apart and put together.
+template <DataType type>
+using SmallFloatTag =
+    std::conditional_t<kNative<type>, hn::Half<hn::ScalableTag<Storage<type>>>, hn::ScalableTag<Storage<type>>>;
 
 template <DataType type, class D, class F>
 HWY_INLINE hn::Vec<D> map_small_floats(D d, hn::Vec<D> a, hn::Vec<D> b, F f) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  if constexpr (type == DataType::kFloat16) {
+  if constexpr (kNative<type>) {
     return through_float_native_half(d, a, b, f);
   } else {
     return through_float<type>(d, a, b, f);
   }
-#else
-  return through_float<type>(d, a, b, f);
-#endif
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR
@@ -154,10 +150,11 @@ struct SmallFloatOperation {
   static HWY_INLINE T one(T a, T b) { return combine_element<type, op>(a, b); }
 
 #if HWY_TARGET != HWY_SCALAR
+  using Tag = SmallFloatTag<type>;
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
     return map_small_floats<type>(
-        d, a, b, [](auto x, auto y) HWY_ATTR { return combine_float_vectors<op>(hn::DFromV<decltype(x)>(), x, y); });
+        d, a, b, [](auto x, auto y) HWY_ATTR { return combine_with_any_nan<op>(hn::DFromV<decltype(x)>(), x, y); });
   }
 #endif
 };
@@ -168,9 +165,9 @@ void finish_small_floats(std::byte* target, std::size_t count, std::size_t divis
   const std::size_t bytes = count * sizeof(T);
   std::size_t done = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const hn::ScalableTag<T> d;
+  const SmallFloatTag<type> d;
   const float by = static_cast<float>(divisor);
-  for (constexpr std::size_t kStep = HWY_LANES(T) * sizeof(T); done + kStep <= bytes; done += kStep) {
+  for (constexpr std::size_t kStep = hn::MaxLanes(d) * sizeof(T); done + kStep <= bytes; done += kStep) {
     T* const at = reinterpret_cast<T*>(target + done);
     const auto v = hn::LoadU(d, at);
     const auto quotient = map_small_floats<type>(

@@ -28,6 +28,7 @@ void force_all(const std::string& transports, int ranks) {
     ::setenv("TUTTI_ALGORITHM", forced.c_str(), 1);
     INFO(forced);
     require_all(run_threads, ranks, transports, some_of(entry.collective, ranks));
+    if (entry.collective == Collective::kAllReduce) require_same_bits(run_threads, ranks, transports);
   }
   ::unsetenv("TUTTI_ALGORITHM");
 }

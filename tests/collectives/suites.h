@@ -6,6 +6,7 @@
 #include "catch_compat.h"
 #include "job.h"
 #include "specs.h"
+#include "values.h"
 
 namespace tutti::test {
 
@@ -19,22 +20,25 @@ inline void require_all(RunJob run, int ranks, const std::string& transports, co
   REQUIRE(first_wrong(outcomes) == "");
 }
 
-// Sums of these depend on their order: the ranks must still agree to the last bit.
+// What results of these are depends on the order of combination, and which NaN a NaN is on that of two operands:
+// the ranks must still agree to the last bit, wherever their vectors lie.
 inline void require_same_bits(RunJob run, int ranks, const std::string& transports) {
   for (const std::size_t count : {3, 999, 30'011}) {
     const auto outcomes = run(ranks, transports, [&](tuttiComm_t comm, int rank, int) {
-      std::vector<float> v(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        v[i] = 1.0F / static_cast<float>(1 + (i * 7919 + static_cast<std::size_t>(rank) * 104'729) % 10'007);
-      }
-      const tuttiResult_t result = tuttiAllReduce(v.data(), v.data(), count, tuttiFloat32, tuttiSum, comm, nullptr);
       Outcome outcome;
-      if (result != tuttiSuccess) outcome.wrong = tuttiGetLastError(comm);
-      for (const float f : v) {
-        std::uint32_t bits = 0;
-        static_assert(sizeof bits == sizeof f);
-        __builtin_memcpy(&bits, &f, sizeof bits);
-        outcome.digest = (outcome.digest ^ bits) * 0x100000001b3ULL;
+      for (int type = static_cast<int>(DataType::kFloat16); type < kDataTypes; ++type) {
+        for (int op = 0; op < kReduceOps && outcome.wrong.empty(); ++op) {
+          const std::size_t bytes = count * size_of(static_cast<DataType>(type));
+          std::vector<std::byte> memory(bytes + 64);
+          std::byte* const v = memory.data() + static_cast<std::size_t>(rank) * 24 % 64;
+          fill_with_any_bits(v, static_cast<DataType>(type), count, rank);
+          const tuttiResult_t result = tuttiAllReduce(v, v, count, static_cast<tuttiDataType_t>(type),
+                                                      static_cast<tuttiRedOp_t>(op), comm, nullptr);
+          if (result != tuttiSuccess) outcome.wrong = tuttiGetLastError(comm);
+          for (std::size_t i = 0; i < bytes; ++i) {
+            outcome.digest = (outcome.digest ^ static_cast<std::uint64_t>(v[i])) * 0x100000001b3ULL;
+          }
+        }
       }
       return outcome;
     });

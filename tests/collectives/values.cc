@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -70,6 +71,17 @@ void store_float(DataType type, std::byte* at, double value) {
   }
 }
 
+int mantissa_bits(DataType type) {
+  switch (type) {
+    case DataType::kFloat16: return 10;
+    case DataType::kBfloat16: return 7;
+    case DataType::kFloat8E4M3: return 3;
+    case DataType::kFloat8E5M2: return 2;
+    case DataType::kFloat32: return 23;
+    default: return 52;
+  }
+}
+
 std::shared_ptr<const Pattern> make_input(DataType type, ReduceOp op, int ranks, int rank) {
   const std::size_t size = size_of(type);
   auto pattern = std::make_shared<Pattern>(kPeriod * size);
@@ -119,6 +131,31 @@ std::shared_ptr<const Pattern> input_pattern(DataType type, ReduceOp op, int ran
 
 std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int ranks) {
   return cached({type, op, ranks, -1}, [&] { return make_combined(type, op, ranks); });
+}
+
+void fill_with_any_bits(std::byte* target, DataType type, std::size_t count, int rank) {
+  const std::size_t size = size_of(type);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t random = mix(static_cast<std::uint64_t>(rank) * 1'000'003 + i);
+    // What an element is, alike on all ranks for some, so that NaN meets NaN, zero meets zero, and numbers numbers.
+    const std::uint64_t kind = i % 2 == 0 ? i / 2 % 5 : random % 5;
+    std::byte* const at = target + i * size;
+    if (kind < 3) {
+      store_float(type, at, 1.0 / static_cast<double>(1 + (random >> 8) % 10'007));
+    } else if (kind == 3) {
+      store_float(type, at, (random & 256) != 0 ? 0.0 : -0.0);
+    } else {
+      // Infinity has all bits of the exponent (E4M3 has none: there this is its NaN); any bits besides make a NaN.
+      store_float(type, at, std::numeric_limits<double>::infinity());
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, at, size);
+      if (type == DataType::kFloat8E4M3) bits = 0x7f;
+      if (type == DataType::kFloat8E5M2) bits = 0x7c;
+      bits |= mix(random) & ((std::uint64_t{1} << mantissa_bits(type)) - 1);
+      bits |= (random >> 9 & 1) << (8 * size - 1);
+      std::memcpy(at, &bits, size);
+    }
+  }
 }
 
 void fill_periodic(std::byte* target, const Pattern& pattern, std::size_t first, std::size_t count) {

@@ -20,6 +20,10 @@ std::shared_ptr<const Pattern> input_pattern(DataType type, ReduceOp op, int ran
 // All ranks' inputs combined, in rank order, with the reference kernels.
 std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int ranks);
 
+// `count` floats of any kind: ordinary numbers whose sums depend on the order, zeros of either sign, infinities, and
+// NaNs of either sign with all kinds of payloads, another one on every rank.
+void fill_with_any_bits(std::byte* target, DataType type, std::size_t count, int rank);
+
 // target[i] = pattern[(first + i) mod period], i < count.
 void fill_periodic(std::byte* target, const Pattern& pattern, std::size_t first, std::size_t count);
 // The first i < count with target[i] != pattern[(first + i) mod period], or count.
