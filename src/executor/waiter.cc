@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -116,20 +117,30 @@ Status Waiter::idle_slowly() {
 }
 
 void Waiter::yield() {
-  if (spins_ == 0) {
+  if (crowded_) {
     ::sched_yield();
     return;
   }
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();
   const std::int64_t end_ns = now_ns();
-  if (end_ns - begin_ns < kSharedYieldNs) {
-    if (shared_yields_ > 0) --shared_yields_;
-  } else if (++shared_yields_ >= kSharedYields && end_ns - left_processor_ns_ > kLeaveIntervalNs) {
-    shared_yields_ = 0;
-    left_processor_ns_ = end_ns;
-    leave_processor();
-  }
+  const TurnTaking::Advice advice = turn_taking_.note(end_ns - begin_ns, end_ns);
+  if (advice == TurnTaking::Advice::kLeaveProcessor) leave_processor();
+  if (turn_taking_.taking_turns() != takes_turns()) spin(!turn_taking_.taking_turns());
+}
+
+std::int64_t Waiter::processor_switches() {
+  rusage usage{};
+  (void)::getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+// The wait at work counts its yields as before.
+void Waiter::spin(bool spins) {
+  const std::uint32_t yields = idle_count_ - spins_;
+  spins_ = spins ? kSpins : 0;
+  stall_ = spins ? kHotSpins : 0;
+  idle_count_ = spins_ + yields;
 }
 
 void Waiter::sleep(std::int64_t now) {

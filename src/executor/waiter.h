@@ -1,6 +1,8 @@
 // How a rank waits: the one policy for every wait of an operation. Spin for a while, then yield the
-// processor, then sleep until a peer acts. Where the machine has more ranks than processors it yields
-// from the start: whoever it waits for may need this processor.
+// processor, then sleep until a peer acts. Where ranks have to take turns on the processors it yields
+// from the start: whoever it waits for may need this processor. That is so where the communicator has more
+// ranks on this machine than there are processors, and where it is noticed, for as long as it is: ranks of other
+// communicators and other jobs count as well (turn_taking.h).
 //
 // Every wait ends: idle() returns an error once the communicator has failed, a lane has failed, a peer
 // that is waited for has left, or the deadline of the operation has passed.
@@ -19,6 +21,7 @@
 #include "base/failure.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "executor/turn_taking.h"
 #include "transport/doorbell.h"
 #include "transport/transport.h"
 
@@ -40,7 +43,8 @@ class Waiting {
 
 class Waiter {
  public:
-  // crowded: more ranks than processors on this machine. doorbell and failure outlive the waiter.
+  // crowded: the communicator has more ranks than processors on this machine. doorbell and failure outlive the
+  // waiter.
   static Result<std::unique_ptr<Waiter>> create(const transport::Doorbell& doorbell, const FailureState& failure,
                                                 bool crowded, std::int64_t timeout_ms);
 
@@ -68,6 +72,8 @@ class Waiter {
     }
     return idle_slowly();
   }
+  // Whether it yields from the start.
+  [[nodiscard]] bool takes_turns() const { return spins_ == 0; }
   // Whether nothing has moved for longer than a peer that is running needs to move something.
   [[nodiscard]] bool stalled() const { return idle_count_ > stall_; }
 
@@ -82,27 +88,25 @@ class Waiter {
          UniqueFd epoll)
       : doorbell_(doorbell),
         failure_(failure),
-        spins_(crowded ? 0 : kSpins),
-        stall_(crowded ? 0 : kHotSpins),
+        crowded_(crowded),
         timeout_ns_(timeout_ms * 1'000'000),
-        epoll_(std::move(epoll)) {}
-  // Two ranks may find themselves on one processor although each could have its own: the scheduler moves one at
-  // its next tick, which is thousands of operations later. So a rank that has had to let others run this often,
-  // for this long each time, goes to another processor by itself.
-  static constexpr int kSharedYields = 16;
-  static constexpr std::int64_t kSharedYieldNs = 1000;
-  // And not again soon: all processors may have others on them.
-  static constexpr std::int64_t kLeaveIntervalNs = 100'000'000;
+        epoll_(std::move(epoll)) {
+    spin(!crowded);
+  }
   Status idle_slowly();
   void yield();
+  void spin(bool spins);
+  // How often the calling thread has lost or given its processor.
+  static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
   void sleep(std::int64_t now);
   [[nodiscard]] Status timed_out() const;
 
   const transport::Doorbell& doorbell_;
   const FailureState& failure_;
-  const std::uint32_t spins_;
-  const std::uint32_t stall_;
+  const bool crowded_;
+  std::uint32_t spins_ = 0;  // looks before the first yield
+  std::uint32_t stall_ = 0;  // looks after which stalled() holds
   const std::int64_t timeout_ns_;
   UniqueFd epoll_;
   std::vector<transport::Link*> links_;
@@ -113,8 +117,7 @@ class Waiter {
   std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
-  int shared_yields_ = 0;
-  std::int64_t left_processor_ns_ = 0;
+  TurnTaking turn_taking_{&processor_switches};
 };
 
 }  // namespace tutti::executor

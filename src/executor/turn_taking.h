@@ -1,0 +1,75 @@
+// Whether a rank takes turns on its processor with others that wait as it does, told from how long its yields take.
+//
+// A rank that spins where others wait for the processor keeps from them the time that they need to get on, perhaps
+// with what it waits for. How many ranks share the processors is known within a communicator only: a job may have
+// several, there may be several jobs, and affinities change. But a yield that returns at once says that nobody else
+// wants the processor; one that takes as long as a rank needs for its turn says that another rank had it. One that
+// takes a time slice says that a program runs there which does not yield: spinning keeps a share of the processor,
+// yielding would give that program all of it.
+#pragma once
+
+#include <cstdint>
+
+namespace tutti::executor {
+
+class TurnTaking {
+ public:
+  enum class Advice { kStay, kLeaveProcessor };
+  static constexpr std::int64_t kAloneNs = 1'000;
+  static constexpr std::int64_t kTurnNs = 500'000;
+  // So many more yields of the one kind than of the other are believed.
+  static constexpr int kYields = 16;
+  // Two ranks may find themselves on one processor although each could have its own: the scheduler moves one at its
+  // next tick, which is thousands of operations later. So a rank goes to another processor by itself first. And not
+  // again soon: all processors may have others on them.
+  static constexpr std::int64_t kLeaveIntervalNs = 100'000'000;
+  // After so long it tries to do without, in case that others have gone and the scheduler has not noticed.
+  static constexpr std::int64_t kTrialIntervalNs = 1'000'000'000;
+
+  // `switches`: how often the calling thread has lost or given its processor since it began. Where a yield takes
+  // long by itself, they tell that nobody had a turn.
+  explicit TurnTaking(std::int64_t (*switches)()) : switches_(switches) {}
+
+  // After each yield: how long it took and when it ended.
+  Advice note(std::int64_t took_ns, std::int64_t now_ns) {
+    const bool given = took_ns >= kAloneNs;
+    count(given, &given_);
+    count(given && took_ns <= kTurnNs, &turns_);
+    if (taking_turns_) {
+      if (turns_ > 0 && now_ns - since_ns_ < kTrialIntervalNs) return Advice::kStay;
+      taking_turns_ = false;
+      given_ = turns_ = 0;
+      left_ns_ = now_ns - kLeaveIntervalNs;
+    }
+    if (given_ < kYields) return Advice::kStay;
+    if (now_ns - left_ns_ >= kLeaveIntervalNs) {
+      given_ = turns_ = 0;
+      left_ns_ = now_ns;
+      switches_before_ = switches_();
+      return Advice::kLeaveProcessor;
+    }
+    if (turns_ == kYields && switches_() - switches_before_ >= kYields / 2) {
+      taking_turns_ = true;
+      since_ns_ = now_ns;
+    }
+    return Advice::kStay;
+  }
+
+  [[nodiscard]] bool taking_turns() const { return taking_turns_; }
+
+ private:
+  static void count(bool yes, int* n) {
+    if (yes && *n < kYields) ++*n;
+    if (!yes && *n > 0) --*n;
+  }
+
+  std::int64_t (*switches_)();
+  int given_ = 0;  // yields that took longer than alone, less the others
+  int turns_ = 0;  // those of them that were another rank's turn, less the others
+  bool taking_turns_ = false;
+  std::int64_t since_ns_ = 0;
+  std::int64_t left_ns_ = 0;
+  std::int64_t switches_before_ = 0;
+};
+
+}  // namespace tutti::executor
