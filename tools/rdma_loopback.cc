@@ -60,9 +60,8 @@ class Side {
   }
   // Sends all and receives all, and stays until the other has done the same.
   Status exchange(Shared* shared, Deadline deadline) {
-    link_->enter();
+    link_->begin_operation();
     Status status = transfer(shared, deadline);
-    link_->leave();
     if (!status.is_ok()) shared->failed = true;
     return status;
   }
@@ -97,8 +96,7 @@ void Side::step() {
   const RecvLane::View view = recv.peek(received_.size() - got_);
   if (view.size == 0) return;
   std::memcpy(received_.data() + got_, view.data, view.size);
-  recv.consume(view.size);
-  got_ += view.size;
+  if (recv.consume(view.size)) got_ += view.size;
 }
 
 Status Side::transfer(Shared* shared, Deadline deadline) {

@@ -21,10 +21,16 @@
  * Errors. Every function returns a tuttiResult_t. tuttiGetLastError has the text of the last error. A
  * call that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing.
  * After any other error the communicator is failed: every later operation returns the same error, and
- * it can only be destroyed or aborted. Its buffers are the caller's again when the call returns, also with
- * an error: peers have stopped reading and writing them (but for one whose process is stopped, for which
- * no call waits longer than a second). No call waits for ever: a peer that dies ends every wait with
+ * it can only be destroyed or aborted. No call waits for ever: a peer that dies ends every wait with
  * tuttiRemoteError within a second, and the communicator's timeout ends the rest with tuttiTimeout.
+ *
+ * Buffers after an error. They are the caller's again when the call (or the stream) has returned it: peers have
+ * stopped reading and writing them, and they may be freed. A peer that is another thread of this process is waited
+ * for until it has finished the piece, of at most 256 KiB, that it is copying or combining. A peer process reads
+ * and writes memory of tuttiMemAlloc through a mapping of its own; if it has been stopped in the middle of a piece
+ * the call returns after a second, and when it goes on it may still write the rest of that piece to a receive
+ * buffer there, until its own operation fails. An operation never succeeds with bytes that it has read from memory
+ * which the peer had taken back.
  */
 #ifndef TUTTI_H_
 #define TUTTI_H_

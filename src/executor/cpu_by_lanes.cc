@@ -117,10 +117,7 @@ bool CpuExecutor::finished() const {
 Status CpuExecutor::run_by_lanes(const Operation& op) {
   prepare(op);
   const auto lanes = static_cast<std::uint32_t>(op.plan->lanes.size());
-  for (std::uint32_t pass = 1;; ++pass) {
-    if (pass % kPassesPerAnswer == 0) {
-      for (transport::Link* link : op.plan->links) link->answer();
-    }
+  for (;;) {
     bool moved = false;
     for (std::uint32_t lane = 0; lane < lanes; ++lane) moved |= advance(lane);
     if (!status_.is_ok()) [[unlikely]]
@@ -253,7 +250,7 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   bool moved = false;
   if (forwards_in_slots(index, state.size) && forward_some(lane, index, state, view, n, &moved)) return moved;
   store(*op_, step, offset, view.data, n, streaming_ && step.target == Buffer::kOutput);
-  in.consume(n);
+  if (!in.consume(n)) return false;
   state.done += n;
   return true;
 }
@@ -285,9 +282,9 @@ bool CpuExecutor::fold_some(const Lane& lane, std::uint32_t index, StepState& st
   const std::size_t offset = reduced.begin + reduced.done;
   const std::byte* operand = op_->buffers[static_cast<int>(reduce.operand)].base + offset;
   combine(*op_, reduce, target_of(*op_, reduce) + offset, operand, view.data, n, streaming_ && op_->divisor == 0);
+  if (!lane.link->recv().consume(n)) return true;
   state.done += n;
   reduced.done += n;
-  lane.link->recv().consume(n);
   return true;
 }
 
@@ -314,9 +311,9 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
   } else {
     place_in_blocks(step, state.begin + state.done, room.first(n), view.data);
   }
+  if (!lane.link->recv().consume(n)) return true;
   out_lane.link->send().commit(op_->print, n);
   send.done += n;
-  lane.link->recv().consume(n);
   state.done += n;
   return true;
 }
@@ -373,9 +370,10 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
       std::memcpy(target, room.data(), n);
     }
   }
+  // Not before it is certain that the bytes are what was sent.
+  if (!lane.link->recv().consume(n)) return true;
   out.commit(op_->print, n);
   send.done += n;
-  lane.link->recv().consume(n);
   state.done += n;
   *moved = true;
   return true;

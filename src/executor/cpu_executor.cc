@@ -3,9 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
-
-#include "base/clock.h"
+#include <thread>
 
 namespace tutti::executor {
 
@@ -14,9 +14,9 @@ using schedule::StepKind;
 
 namespace {
 
-// How long a failed operation waits for peers to let go of its buffers. They do so within a pass over their
-// lanes; only a process that has been stopped does not.
-constexpr std::int64_t kLetGoMs = 1000;
+// Peers let go of a failed operation's buffers within microseconds; one that has been stopped does not.
+constexpr int kLetGoYields = 1000;
+constexpr std::chrono::milliseconds kLetGoSleep{1};
 
 }  // namespace
 
@@ -30,26 +30,34 @@ Status CpuExecutor::run(const Operation& op) {
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
   const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
-  // Not even a peer whose buffers lie in regions lends so little.
-  if (step_bytes <= plan.in_order_region_bytes && !sliced) return run_in_order(op);
-  const bool in_order = !in_region && step_bytes <= plan.in_order_bytes && !sliced;
-  // What lacks memory throws, and must not leave the links entered and the buffers with the peers.
+  // Below the first bound not even one whose buffers lie in regions lends.
+  const bool lends_nothing = step_bytes <= plan.in_order_region_bytes && !sliced;
+  const bool in_order = lends_nothing || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
+  // What lacks memory throws, and must not leave the buffers with the peers.
   Status status = guarded([&] {
-    for (transport::Link* link : plan.links) link->enter();
+    if (!lends_nothing) {
+      for (transport::Link* link : plan.links) link->begin_operation();
+    }
     return in_order ? run_in_order(op) : run_by_lanes(op);
   });
-  for (transport::Link* link : plan.links) link->leave();
   if (!status.is_ok()) [[unlikely]]
     take_back_buffers(plan);
   return status;
 }
 
-// After an error the caller may free what peers are still reading and writing: not before they let go.
+// After an error the caller may free what peers are still reading and writing: not before they let go. All are
+// told first, and this rank lets go of theirs with it, so that ranks which have failed do not wait for each other.
 void CpuExecutor::take_back_buffers(const Plan& plan) {
   for (transport::Link* link : plan.links) link->revoke();
-  const Deadline deadline = Deadline::after_ms(kLetGoMs);
+  int yields = 0;
   for (transport::Link* link : plan.links) {
-    while (!link->revoked() && !deadline.passed()) ::sched_yield();
+    while (!link->revoked()) {
+      if (++yields < kLetGoYields) {
+        ::sched_yield();
+      } else {
+        std::this_thread::sleep_for(kLetGoSleep);
+      }
+    }
   }
 }
 

@@ -36,7 +36,6 @@ class CpuExecutor final : public Executor, private Waiting {
 
  private:
   static constexpr std::uint32_t kWindow = 4;
-  static constexpr std::uint32_t kPassesPerAnswer = 16;
 
   // One step in one slice.
   struct StepState {

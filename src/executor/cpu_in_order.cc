@@ -59,7 +59,8 @@ Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteR
       return mismatch(op, s.step.peer, view.print);
     }
     store(op, s.step, r.begin + done, view.data, n, false);
-    lane.consume(n);
+    if (!lane.consume(n)) [[unlikely]]
+      continue;
     waiter_.progress();
     done += n;
   } while (done < r.size);

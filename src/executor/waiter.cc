@@ -55,7 +55,6 @@ Status Waiter::add_link(transport::Link& link) {
 // A peer may have done its part, left and closed its side while this rank is still busy with others:
 // only what this rank still needs from a peer can be missed.
 Status Waiter::look_for_trouble(std::int64_t now) {
-  for (transport::Link* link : links_) link->answer();
   lanes_.clear();
   waiting_->list(&lanes_);
   if (now > deadline_ns_) return timed_out();

@@ -86,7 +86,8 @@ class SendLane {
   virtual void commit(const Fingerprint& print, std::size_t n) = 0;
 
   // As reserve(), but the room is the final place of these bytes in the peer's memory, which the peer has
-  // offered (RecvLane::offer): up to n bytes, empty if there is none or it cannot be written from here.
+  // offered (RecvLane::offer): up to n bytes, empty if there is none or it cannot be written from here. Valid
+  // until commit(), or until Link::arm().
   virtual std::span<std::byte> reserve_at_peer(std::size_t n) {
     (void)n;
     return {};
@@ -110,8 +111,8 @@ class SendLane {
 
 class RecvLane {
  public:
-  // What has arrived and is not yet consumed, where it lies: valid until consume(). size == 0 when
-  // nothing has arrived. A view never spans two operations.
+  // What has arrived and is not yet consumed, where it lies: valid until consume(), or until Link::arm().
+  // size == 0 when nothing has arrived. A view never spans two operations.
   struct View {
     const std::byte* data = nullptr;
     std::size_t size = 0;
@@ -121,8 +122,10 @@ class RecvLane {
   virtual ~RecvLane() = default;
   // At most `want` bytes are of interest; a transport that reads into staging need not read more.
   virtual View peek(std::size_t want) = 0;
+  // Returns false, and has consumed nothing, if the view lay in memory of the peer that the peer has taken back
+  // (Link::revoke): what was read may be anything, and no more will come.
   // REQUIRES: n <= the size of the last view.
-  virtual void consume(std::size_t n) = 0;
+  [[nodiscard]] virtual bool consume(std::size_t n) = 0;
   // Receives up to n bytes straight into user memory, where the transport can save a copy so. Returns
   // the number written; 0 if nothing has arrived, or if peek() and a copy are as short. The fingerprint of the
   // bytes is stored in *print.
@@ -170,18 +173,19 @@ class Link {
   // This rank has run its last operation on the link: the peer is told, where that helps it.
   virtual void farewell() {}
 
-  // Memory that is lent or offered belongs to the operation. Between enter() and leave() this rank may read
-  // what the peer has lent and write where the peer has offered it, outside it does not: an operation whose
-  // messages can be long enough to be lent (LaneTraits) lies between them.
-  virtual void enter() {}
-  virtual void leave() {}
-  // After a failed operation, before its buffers go back to the caller: takes back what this rank has lent and
-  // offered. The link is of no more use. Does not wait; until revoked() the peer may still be touching it.
+  // Before an operation whose messages can be long enough to be lent (LaneTraits): hears of memory that has been
+  // freed or changed since the last one.
+  virtual void begin_operation() {}
+
+  // Memory that is lent or offered belongs to the operation. A rank touches such memory of its peer only between
+  // peek() and consume(), and between reserve_at_peer() and commit(): the lanes tell the peer, and nobody else has
+  // to. After a failed operation, before its buffers go back to the caller, revoke() takes back what this rank has
+  // lent and offered, and ends what it was doing with the peer's; the link is of no more use. Does not wait: until
+  // revoked() the peer may still be touching the memory. A thread of this process does so as long as it takes; for a
+  // process, which has the memory mapped itself, revoked() is true in the end even if it has been stopped, and then
+  // consume() tells it that what it has read is void.
   virtual void revoke() {}
   [[nodiscard]] virtual bool revoked() { return true; }
-  // Between enter() and leave(): lets go of the peer's memory if the peer has revoked it. An executor calls it
-  // now and then, however busy or idle it is, and not between a view or a reservation and its use.
-  virtual void answer() {}
 };
 
 }  // namespace tutti::transport

@@ -81,8 +81,7 @@ void receive_all(Link& link, const Source& target) {
       continue;
     }
     if (view.data != to + done) std::copy(view.data, view.data + view.size, to + done);
-    link.recv().consume(view.size);
-    done += view.size;
+    if (link.recv().consume(view.size)) done += view.size;
     wait.progress();
   }
 }
@@ -97,7 +96,7 @@ double stream_gbits(rdma_vm::LinkPair& pair, const std::vector<std::byte>& from,
   const Source places{to.data(), to.size(), 0, 0, 0};
   const std::int64_t begin = now_ns();
   std::thread receiver([&] {
-    pair.b->enter();
+    pair.b->begin_operation();
     RecvLane& in = pair.b->recv();
     const std::uint64_t first = in.consumed();
     std::size_t offered = 0;
@@ -107,13 +106,11 @@ double stream_gbits(rdma_vm::LinkPair& pair, const std::vector<std::byte>& from,
       }
       receive_all(*pair.b, {to.data() + i % kPlaces * kStreamBytes, kStreamBytes, 0, 0, 0});
     }
-    pair.b->leave();
   });
-  pair.a->enter();
+  pair.a->begin_operation();
   for (std::size_t i = 0; i < kMessages; ++i) send_all(*pair.a, source);
   Wait wait(*pair.a);
   while (pair.a->send().completed() != pair.a->send().taken()) wait.idle();
-  pair.a->leave();
   receiver.join();
   return static_cast<double>(kStreamBytes * kMessages * 8) / static_cast<double>(now_ns() - begin);
 }

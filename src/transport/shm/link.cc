@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "transport/shm/link_state.h"
 #include "transport/shm/peer_regions.h"
 #include "transport/shm/recv.h"
@@ -9,6 +10,10 @@
 
 namespace tutti::transport::shm {
 namespace {
+
+// How long a rank whose operation has failed waits for a process that is inside an access to its memory. Accesses
+// are short; only a process that has been stopped takes longer.
+constexpr std::int64_t kPatienceMs = 1000;
 
 class ShmLink final : public Link {
  public:
@@ -21,10 +26,14 @@ class ShmLink final : public Link {
         send_(&state_),
         recv_(&state_) {}
 
+  ~ShmLink() override { state_.end_accesses(); }
+
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
 
+  // Who sleeps uses no view and no reservation.
   bool arm() override {
+    state_.end_accesses();
     state_.memory->sleeping[state_.side].value.store(1, std::memory_order_seq_cst);
     const bool sent = send_.news();
     const bool received = recv_.news();
@@ -33,25 +42,22 @@ class ShmLink final : public Link {
   void disarm() override { state_.memory->sleeping[state_.side].value.store(0, std::memory_order_relaxed); }
   [[nodiscard]] int wait_fd() const override { return -1; }
 
-  // Sequentially consistent with revoke() and revoked() of the peer: either it sees that this side may touch
-  // its memory, or this side sees that it must not.
-  void enter() override {
-    state_.memory->touching[state_.side].value.store(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    answer();
+  void begin_operation() override {
     if (regions_ != nullptr) regions_->tidy();
   }
-  void leave() override { state_.memory->touching[state_.side].value.store(0, std::memory_order_release); }
   void revoke() override {
+    state_.lose();
     state_.memory->revoked[state_.side].value.store(1, std::memory_order_seq_cst);
+    // Before what the caller then writes to the memory: see LinkState::end_access().
     std::atomic_thread_fence(std::memory_order_seq_cst);
     ring(state_.peer_doorbell);
+    patience_ = Deadline::after_ms(kPatienceMs);
   }
   [[nodiscard]] bool revoked() override {
-    return state_.memory->touching[1 - state_.side].value.load(std::memory_order_seq_cst) == 0 ||
-           (regions_ != nullptr && regions_->peer_gone());
+    if (state_.memory->touching[1 - state_.side].value.load(std::memory_order_seq_cst) == 0) return true;
+    if (regions_ != nullptr && regions_->peer_gone()) return true;
+    return !state_.same_process && patience_.passed();
   }
-  void answer() override { static_cast<void>(state_.peer_revoked()); }
 
  private:
   static LinkState make_state(std::shared_ptr<Segment> segment, int side, int doorbell, bool same_process,
@@ -74,6 +80,7 @@ class ShmLink final : public Link {
   LinkState state_;
   ShmSendLane send_;
   ShmRecvLane recv_;
+  Deadline patience_ = Deadline::after_ms(0);  // of revoked()
 };
 
 }  // namespace

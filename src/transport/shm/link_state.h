@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/doorbell.h"
@@ -34,6 +35,9 @@ inline LaneTraits shm_traits() {
 // How long an operation whose peer has taken its memory back waits for the communicator to say why.
 inline constexpr std::int64_t kRevokedGraceNs = 2'000'000'000;
 
+// What a side may be doing with its peer's memory: bits.
+enum class Access : std::uint32_t { kReading = 1, kWriting = 2 };
+
 struct LinkState {
   std::shared_ptr<Segment> segment;
   SegmentMemory* memory = nullptr;
@@ -46,23 +50,56 @@ struct LinkState {
   PeerRegions* regions = nullptr;      // null between threads
   std::uint32_t acknowledged = 0;      // slots of our lane that the peer has consumed, as last seen
   std::uint32_t received = 0;          // slots of the peer's lane that we have consumed
-  bool let_go = false;                 // of the peer's memory, which the peer has revoked
-  std::int64_t let_go_ns = 0;          // when
+  std::uint32_t accesses = 0;          // Access that are open
+  bool lost = false;                   // the peer has taken its memory back, or this side its own: no more is read
+  std::int64_t lost_ns = 0;            // when
   Status status;
 
-  // Whether the peer has taken its memory back. Must be asked before each use of that memory; this rank
-  // lets go of it with the answer.
-  [[nodiscard]] bool peer_revoked() {
-    if (memory->revoked[1 - side].value.load(std::memory_order_acquire) == 0) [[likely]]
+  // The epoch protocol. Memory of the peer is touched only while an access is open, and the peer, which takes its
+  // memory back by setting `revoked`, has it when it sees that none is. Sequentially consistent: either this side
+  // sees that it must not, or the peer sees that it does. An access is as short as one piece's copy or combination,
+  // so a side that has failed waits for no more than that.
+  //
+  // False if the peer has taken its memory back. Asked again of an access that is open: whether it may go on.
+  [[nodiscard]] bool begin_access(Access kind) {
+    if (lost) [[unlikely]]
       return false;
-    if (!std::exchange(let_go, true)) let_go_ns = now_ns();
-    memory->touching[side].value.store(0, std::memory_order_release);
+    if (accesses == 0) memory->touching[side].value.store(1, std::memory_order_seq_cst);
+    accesses |= static_cast<std::uint32_t>(kind);
+    if (memory->revoked[1 - side].value.load(std::memory_order_seq_cst) == 0) [[likely]]
+      return true;
+    lose();
+    return false;
+  }
+  // False if the peer took its memory back before all of it was done: what was read may be anything.
+  [[nodiscard]] bool end_access(Access kind) {
+    debug_check(in_access(kind), "memory of the peer was touched outside an access");
+    // What was read was read before this is looked at.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+      lose();
+      return false;
+    }
+    accesses &= ~static_cast<std::uint32_t>(kind);
+    if (accesses == 0) memory->touching[side].value.store(0, std::memory_order_release);
     return true;
+  }
+  // Views and reservations end unused.
+  void end_accesses() {
+    if (accesses == 0) return;
+    accesses = 0;
+    memory->touching[side].value.store(0, std::memory_order_release);
+  }
+  [[nodiscard]] bool in_access(Access kind) const { return (accesses & static_cast<std::uint32_t>(kind)) != 0; }
+  // For good.
+  void lose() {
+    end_accesses();
+    if (!std::exchange(lost, true)) lost_ns = now_ns();
   }
   // Why the peer has failed is known better by the communicator, which hears of it: this is for the case
   // that it does not.
   [[nodiscard]] Status current_status() {
-    if (status.is_ok() && let_go && now_ns() - let_go_ns > kRevokedGraceNs) {
+    if (status.is_ok() && lost && now_ns() - lost_ns > kRevokedGraceNs) {
       status = Status::remote("rank " + std::to_string(peer) + " has failed in this operation");
     }
     return status;

@@ -37,19 +37,22 @@ RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
     open(h);
     if (data_ == nullptr) return {};
   }
-  if (borrows_ && link_->peer_revoked()) return {};
+  if (borrows_ && !link_->begin_access(Access::kReading)) return {};
   return {data_ + offset_, size_ - offset_, h.print};
 }
 
-void ShmRecvLane::consume(std::size_t n) {
+bool ShmRecvLane::consume(std::size_t n) {
+  if (n == 0) return true;
+  if (borrows_ && !link_->end_access(Access::kReading)) return false;
   offset_ += n;
   consumed_ += n;
-  if (offset_ < size_ || n == 0) return;
+  if (offset_ < size_) return true;
   offset_ = 0;
   size_ = 0;
   ++link_->received;
   link_->memory->consumed[link_->side].value.store(link_->received, std::memory_order_release);
   link_->wake_peer();
+  return true;
 }
 
 bool ShmRecvLane::news() {

@@ -16,7 +16,7 @@ class ShmRecvLane final : public RecvLane {
   explicit ShmRecvLane(LinkState* link);
   void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
   View peek(std::size_t want) override;
-  void consume(std::size_t n) override;
+  bool consume(std::size_t n) override;
   std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
   Status status() override { return link_->current_status(); }
 

@@ -79,7 +79,7 @@ static_assert(sizeof(OfferLine) == kCacheLine);
 // Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state.
 struct SegmentMemory {
   Line sleeping[2];              // side s sleeps, or is about to: ring its doorbell. Written by side s, rarely.
-  Line touching[2];              // side s is inside an operation that may touch memory of the other. Written by side s.
+  Line touching[2];              // side s is inside an access to memory of the other. Written by side s.
   Line revoked[2];               // side s has taken back what it lent and offered. Written by side s, once.
   Line announced[2];             // messages about regions that side s has written to the socket. Written by side s.
   Line consumed[2];              // slots of the lane that side s receives which it is done with. Written by side s.

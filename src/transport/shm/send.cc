@@ -82,11 +82,13 @@ std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
 }
 
 void ShmSendLane::commit(const Fingerprint& print, std::size_t n) {
+  // If the peer has taken its memory back it reads no message either.
+  if (reserved_ == Payload::kPlaced && !link_->end_access(Access::kWriting)) return;
   publish(print, n, reserved_);
 }
 
 std::span<std::byte> ShmSendLane::reserve_at_peer(std::size_t n) {
-  if (!has_room() || !find_offer() || link_->peer_revoked()) return {};
+  if (!has_room() || !find_offer() || !link_->begin_access(Access::kWriting)) return {};
   reserved_ = Payload::kPlaced;
   const std::uint64_t used = taken_ - offer_.position;
   return {offered_ + used, std::min<std::size_t>(n, offer_.bytes - used)};

@@ -90,9 +90,10 @@ class FaultyRecv final : public RecvLane {
     const View view = inner_.peek(want);
     return {view.data, std::min(view.size, want), saboteur_.print(view.print)};
   }
-  void consume(std::size_t n) override {
-    inner_.consume(n);
+  bool consume(std::size_t n) override {
+    if (!inner_.consume(n)) return false;
     saboteur_.pass(n);
+    return true;
   }
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override {
     n = saboteur_.allow(n);
@@ -119,11 +120,9 @@ class FaultyLink final : public Link {
   void disarm() override { inner_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
   [[nodiscard]] bool wants_write() const override { return inner_->wants_write(); }
-  void enter() override { inner_->enter(); }
-  void leave() override { inner_->leave(); }
+  void begin_operation() override { inner_->begin_operation(); }
   void revoke() override { inner_->revoke(); }
   [[nodiscard]] bool revoked() override { return inner_->revoked(); }
-  void answer() override { inner_->answer(); }
 
  private:
   std::unique_ptr<Link> inner_;

@@ -137,9 +137,10 @@ class SimRecv final : public RecvLane {
     return look(want);
   }
 
-  void consume(std::size_t n) override {
+  bool consume(std::size_t n) override {
     const std::lock_guard lock(wire_.mutex);
     use(n);
+    return true;
   }
 
   // Has no shorter way; lent memory and copies are read through peek(), except that lanes without slots

@@ -43,11 +43,12 @@ RecvLane::View TcpRecv::peek(std::size_t want) {
   return {stream.staging.get() + stream.begin, size, print_};
 }
 
-void TcpRecv::consume(std::size_t n) {
-  if (n == 0) return;
+bool TcpRecv::consume(std::size_t n) {
+  if (n == 0) return true;
   current().begin += n;
   frame_left_ -= n;
   if (frame_left_ == 0) ++frame_number_;
+  return true;
 }
 
 std::size_t TcpRecv::pull(std::byte* destination, std::size_t n, Fingerprint* print) {
@@ -102,7 +103,7 @@ std::size_t TcpRecv::drain_staged(std::byte* destination, std::size_t n) {
   const std::size_t size = std::min(stream.staged(), wanted);
   if (size == 0) return 0;
   std::memcpy(destination, stream.staging.get() + stream.begin, size);
-  consume(size);
+  (void)consume(size);
   return size;
 }
 

@@ -22,7 +22,7 @@ class TcpRecv final : public RecvLane {
   // Reads ahead, also over the following frames, so that a small message costs at most one recv(2). A
   // view of a few bytes that are not the end of their frame grows when asked again.
   View peek(std::size_t want) override;
-  void consume(std::size_t n) override;
+  bool consume(std::size_t n) override;
   // Reads on over following frames while their fingerprint is the same.
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override;
   // What arrived before a failure can still be read.

@@ -52,7 +52,7 @@ class VerbsLink final : public Link {
   bool arm() override { return conduit_->arm(); }
   void disarm() override { conduit_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return conduit_->wait_fd(); }
-  void enter() override { cache_.begin_operation(); }
+  void begin_operation() override { cache_.begin_operation(); }
   // Without queue pairs no device reads what was lent or writes what was offered.
   void revoke() override { conduit_->close(Status::remote("the link was given up")); }
   bool flushed() override { return conduit_->flushed(); }

@@ -34,13 +34,14 @@ const std::byte* VerbsRecv::find_place(std::size_t length) {
   return nullptr;
 }
 
-void VerbsRecv::consume(std::size_t n) {
-  if (n == 0) return;
+bool VerbsRecv::consume(std::size_t n) {
+  if (n == 0) return true;
   used_ += n;
   consumed_ += n;
-  if (used_ < header_.length) return;
+  if (used_ < header_.length) return true;
   used_ = 0;
   conduit_.consume();
+  return true;
 }
 
 void VerbsRecv::offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) {

@@ -21,7 +21,7 @@ class VerbsRecv final : public RecvLane {
   }
 
   View peek(std::size_t want) override;
-  void consume(std::size_t n) override;
+  bool consume(std::size_t n) override;
   // A view is the slot itself or already the destination: a copy from there is all there is to save.
   std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
   void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;

@@ -60,7 +60,7 @@ TEST_CASE("a cut comes after the byte it was set to") {
     REQUIRE(pair.b->send().push(kPrint, kSource, 0, 1000) == 1000);
     CHECK(pair.a->recv().peek(1000).size == 100);
     CHECK(pair.a->recv().status().is_ok());
-    pair.a->recv().consume(100);
+    REQUIRE(pair.a->recv().consume(100));
     CHECK(pair.a->recv().peek(1000).size == 0);
     CHECK(pair.a->recv().status().code() == Code::kRemoteError);
   }
@@ -85,7 +85,7 @@ TEST_CASE("a corrupted fingerprint differs from its byte on") {
     CHECK(pair.a->send().push(kPrint, kSource, 0, 1000) == 16);
     CHECK(pair.a->send().push(kPrint, kSource, 16, 984) == 984);
     CHECK(pair.b->recv().peek(16).print == kPrint);
-    pair.b->recv().consume(16);
+    REQUIRE(pair.b->recv().consume(16));
     CHECK(pair.b->recv().peek(16).print != kPrint);
   }
   SECTION("receiving") {

@@ -83,7 +83,7 @@ bool Checker::step_peek(const Message& message, std::size_t left) {
   if (view.size > left) FAIL("a view of " << view.size << " bytes spans two operations, " << left << " were left");
   compare(view.data, view.size, view.print, message);
   const std::size_t used = random_() % 2 == 0 ? view.size : random_() % (view.size + 1);
-  lane_.consume(used);
+  if (!lane_.consume(used)) FAIL("the lane has lost what it showed");
   received_ += used;
   if (used == left) ++message_;
   return true;

@@ -1,0 +1,26 @@
+// Assertions of what must hold inside the library, in builds that look for defects: debug builds and those with
+// sanitizers (meson.build). They cost other builds nothing.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace tutti {
+
+#ifdef TUTTI_DEBUG_CHECKS
+inline constexpr bool kDebugChecks = true;
+#else
+inline constexpr bool kDebugChecks = false;
+#endif
+
+// Ends the process if `holds` is false: `what` says what was to hold.
+inline void debug_check(bool holds, const char* what) {
+  if constexpr (kDebugChecks) {
+    if (holds) [[likely]]
+      return;
+    (void)std::fprintf(stderr, "tutti: internal error: %s\n", what);
+    std::abort();
+  }
+}
+
+}  // namespace tutti
