@@ -107,8 +107,8 @@ class Host {
       limit_files_of_init();
       round_.hosting == Hosting::kInitAll ? init_all() : make_ids();
     }
-    std::thread aborter;
-    if (round_.has(MishapKind::kAbort)) aborter = std::thread([this] { abort_when_told(); });
+    std::thread other;
+    if (round_.has(MishapKind::kAbort) || round_.asks) other = std::thread([this] { abort_and_ask(); });
     std::vector<std::thread> threads;
     for (const int r : ranks_) {
       threads.emplace_back([this, r] {
@@ -117,7 +117,7 @@ class Host {
       });
     }
     for (std::thread& t : threads) t.join();
-    if (aborter.joinable()) aborter.join();
+    if (other.joinable()) other.join();
     lift_file_limit();
   }
 
@@ -159,11 +159,12 @@ class Host {
         note_error(board_.ranks[0], c, kInInit, result, tuttiGetLastError(nullptr));
         return;
       }
-      for (const int r : ranks_) publish(handles_[r][c], comms[r]);
+      for (const int r : ranks_) handles_[r][c].comm = comms[r];
     }
   }
 
-  void abort_when_told() {
+  // Beside the ranks' threads.
+  void abort_and_ask() {
     const auto finished = [this](int r) { return board_.ranks[r].finished.load(); };
     while (!std::all_of(ranks_.begin(), ranks_.end(), finished)) {
       for (const int r : ranks_) {
@@ -171,21 +172,35 @@ class Host {
           const Mishap& m = round_.mishaps[i];
           if (m.rank == r && (board_.ranks[r].abort_wanted & (1 << i)) != 0) abort_one(r, static_cast<int>(i), m.comm);
         }
+        if (round_.asks) ask(r);
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
 
+  // The rank may destroy it meanwhile.
   void abort_one(int rank, int mishap, int comm) {
     Handle& handle = handles_[rank][comm];
-    const std::lock_guard lock(handle.mutex);
-    if (handle.comm == nullptr || handle.aborted || handle.given_up) return;
+    if (handle.comm == nullptr || handle.aborted) return;
     handle.aborted = true;
     board_.struck[mishap] = true;
     RankBoard& board = board_.ranks[rank];
     const tuttiResult_t result =
         in_library(board.aborting, "tuttiCommAbort", [&] { return tuttiCommAbort(handle.comm); });
-    if (result != tuttiSuccess) note_wrong(board, "abort", std::string("tuttiCommAbort: ") + tuttiGetLastError(nullptr));
+    if (result == tuttiSuccess || result == tuttiInvalidArgument) return;
+    note_wrong(board, "abort", std::string("tuttiCommAbort: ") + tuttiGetLastError(nullptr));
+  }
+
+  void ask(int rank) {
+    for (Handle& handle : handles_[rank]) {
+      tuttiResult_t error = tuttiSuccess;
+      const tuttiResult_t result = in_library(board_.ranks[rank].aborting, "tuttiCommGetAsyncError",
+                                              [&] { return tuttiCommGetAsyncError(handle.comm, &error); });
+      if (result != tuttiSuccess || error == tuttiSuccess || *tuttiGetLastError(handle.comm) != '\0') continue;
+      // Unless it has been destroyed since.
+      if (tuttiCommGetAsyncError(handle.comm, &error) != tuttiSuccess) continue;
+      note_wrong(board_.ranks[rank], "text", "no text of the asynchronous error " + std::to_string(error));
+    }
   }
 
   const Round& round_;

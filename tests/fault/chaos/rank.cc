@@ -35,11 +35,6 @@ bool joins_all(const Spec& spec) {
 
 }  // namespace
 
-void publish(Handle& handle, tuttiComm_t comm) {
-  const std::lock_guard lock(handle.mutex);
-  handle.comm = comm;
-}
-
 void note_wrong(RankBoard& board, const char* kind, const std::string& text) {
   if (board.is_wrong) return;
   std::snprintf(board.wrong_kind, sizeof board.wrong_kind, "%s", kind);
@@ -132,7 +127,7 @@ bool RankRun::make_communicators() {
       note_error(mine_, c, kInInit, result, tuttiGetLastError(nullptr));
       return false;
     }
-    publish(handles_[c], comm);
+    handles_[c].comm = comm;
     states_[c] = State::kGood;
   }
   return true;
@@ -159,21 +154,11 @@ bool RankRun::meet_mishaps(int step) {
   return true;
 }
 
-bool RankRun::aborted(int c) {
-  const std::lock_guard lock(handles_[c].mutex);
-  return handles_[c].aborted;
-}
-
 void RankRun::leave(const Mishap& mishap) {
   const int c = mishap.comm;
   if (states_[c] != State::kGood) return;
   strike(mishap);
   if (!mishap.orderly) return destroy(c);
-  {
-    const std::lock_guard lock(handles_[c].mutex);
-    if (handles_[c].aborted) return;
-    handles_[c].given_up = true;
-  }
   const tuttiResult_t result =
       in_library("tuttiCommFinalize", [&] { return tuttiCommFinalize(handles_[c].comm); });
   if (result != tuttiSuccess) note_error(mine_, c, mishap.step, result, tuttiGetLastError(handles_[c].comm));
@@ -281,7 +266,7 @@ void RankRun::settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult
     if (states_[c] == State::kGood) {
       tuttiResult_t error = tuttiSuccess;
       std::string why = text;
-      if (aborted(c)) {
+      if (handles_[c].aborted) {
         error = tuttiAborted;
       } else if (in_library("tuttiCommGetAsyncError",
                             [&] { return tuttiCommGetAsyncError(handles_[c].comm, &error); }) == tuttiSuccess) {
@@ -310,7 +295,7 @@ void RankRun::probe_failed(int k, int c) {
   });
   const int first = mine_.errors[c].code;
   if (states_[c] == State::kFinalized && result == tuttiInvalidUsage) return;
-  if (result == first || (aborted(c) && (result == tuttiInvalidArgument || result == tuttiAborted))) return;
+  if (result == first || (handles_[c].aborted && (result == tuttiInvalidArgument || result == tuttiAborted))) return;
   note_wrong(mine_, "later", "step " + std::to_string(k) + " got " + std::to_string(result) + " (" +
                                  tuttiGetLastError(nullptr) + ") where " + std::to_string(first) + " was the error");
 }
@@ -330,22 +315,16 @@ void RankRun::take_back(std::unique_ptr<Buffers> buffers, const Spec& spec) {
   }
 }
 
+// What has been aborted is gone, and its handle is refused.
 void RankRun::destroy(int c) {
-  {
-    const std::lock_guard lock(handles_[c].mutex);
-    handles_[c].given_up = true;
-    if (handles_[c].aborted) {
-      states_[c] = State::kGone;
-      return;
-    }
-  }
   tuttiComm_t comm = handles_[c].comm;
   if (states_[c] == State::kGood && rank_ % 3 == 1) {
     const tuttiResult_t result = in_library("tuttiCommFinalize", [&] { return tuttiCommFinalize(comm); });
-    if (result != tuttiSuccess) note_error(mine_, c, kThrough, result, tuttiGetLastError(comm));
+    if (result != tuttiSuccess) note_error(mine_, c, kThrough, result, tuttiGetLastError(nullptr));
   }
   const tuttiResult_t result = in_library("tuttiCommDestroy", [&] { return tuttiCommDestroy(comm); });
-  if (result != tuttiSuccess) note_error(mine_, c, kThrough, result, tuttiGetLastError(nullptr));
+  const bool refused = handles_[c].aborted && result == tuttiInvalidArgument;
+  if (result != tuttiSuccess && !refused) note_error(mine_, c, kThrough, result, tuttiGetLastError(nullptr));
   states_[c] = State::kGone;
 }
 

@@ -1,8 +1,8 @@
 // One rank of a round: a thread that makes the round's calls, checks each result, and notes on the board where it is.
 #pragma once
 
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,18 +11,13 @@
 
 namespace tutti::test::chaos {
 
-// A communicator of one rank, which the rank's thread and the one that aborts share.
+// A communicator of one rank, which its thread and one that aborts and asks use without regard for each other.
 struct Handle {
-  std::mutex mutex;             // held while the handle is aborted or given up
-  tuttiComm_t comm = nullptr;   // set once
-  bool aborted = false;
-  bool given_up = false;        // by its rank: finalized or destroyed
+  std::atomic<tuttiComm_t> comm{nullptr};  // set once
+  std::atomic<bool> aborted{false};        // or about to be
 };
 
 using Handles = Handle[kMaxComms];
-
-// The thread that aborts may use `comm` from now on.
-void publish(Handle& handle, tuttiComm_t comm);
 
 // What is wrong, once per rank.
 void note_wrong(RankBoard& board, const char* kind, const std::string& text);
@@ -82,7 +77,6 @@ class RankRun {
   void take_back(std::unique_ptr<Buffers> buffers, const Spec& spec);
   void finish();
   void destroy(int c);
-  [[nodiscard]] bool aborted(int c);
 
   template <class Call>
   auto in_library(const char* name, Call&& call) {

@@ -11,20 +11,20 @@ constexpr int kCalmTimeoutMs = 8000;  // where no call is meant to time out
 constexpr int kInitTimeoutMs = 15'000;
 
 // Few bytes as often as many, and now and then none.
-std::size_t draw_bytes(Random& random, double most) {
+std::size_t draw_bytes(Random& random, double least, double most) {
   if (random.chance(6)) return 0;
-  const double exponent = 3.0 + (std::log2(most) - 3.0) * random.below(10'001) / 10'000.0;
+  const double exponent = std::log2(least) + std::log2(most / least) * random.below(10'001) / 10'000.0;
   return static_cast<std::size_t>(std::exp2(exponent));
 }
 
-Spec draw_spec(Random& random, int ranks, double most_bytes) {
+Spec draw_spec(Random& random, int ranks, double least_bytes, double most_bytes) {
   Spec s;
   s.collective = static_cast<Collective>(random.below(kCollectives));
   s.type = static_cast<DataType>(random.below(kDataTypes));
   s.op = static_cast<ReduceOp>(random.below(kReduceOps));
   s.root = tutti::has_root(s.collective) ? random.below(ranks) : 0;
   const bool by_block = s.collective == Collective::kReduceScatter || s.collective == Collective::kAllGather;
-  const std::size_t bytes = draw_bytes(random, most_bytes);
+  const std::size_t bytes = draw_bytes(random, least_bytes, most_bytes);
   s.count = bytes / size_of(s.type) / static_cast<std::size_t>(by_block ? ranks : 1);
   if (bytes != 0) s.count = std::max<std::size_t>(s.count, 1);
   s.in_place = random.chance(40);
@@ -75,13 +75,15 @@ void draw_hosting(Random& random, const Allowed& allowed, Round* round) {
 
 void draw_steps(Random& random, Round* round) {
   const double most_bytes = round->tiny_buffers ? 256.0 * 1024 : 2048.0 * 1024;
+  // Where all are long, mishaps meet peers that read and write each other's memory.
+  const double least_bytes = random.chance(25) ? 128.0 * 1024 : 8.0;
   const int count = random.between(4, 40);
   std::vector<int> queued(static_cast<std::size_t>(round->streams), 0);
   for (int i = 0; i < count; ++i) {
     Step step;
     step.comm = random.below(round->comms);
     step.pause_us = random.chance(10) ? random.below(5000) : 0;
-    step.spec = draw_spec(random, round->ranks, most_bytes);
+    step.spec = draw_spec(random, round->ranks, least_bytes, most_bytes);
     if (round->streams > 0 && random.chance(50)) {
       step.stream = random.below(round->streams);
       int& in_stream = queued[static_cast<std::size_t>(step.stream)];
@@ -184,6 +186,7 @@ Round draw_round(std::uint64_t seed, const Allowed& allowed) {
   if (round.tiny_buffers) round.transports = "tcp";
   round.perturb = random.chance(30);
   round.loads = random.chance(25) ? random.between(1, 2) : 0;
+  round.asks = random.chance(30);
   round.init_timeout_ms = kInitTimeoutMs;
   round.timeout_ms = random.between(1000, 3000);
   draw_steps(random, &round);
@@ -221,6 +224,7 @@ std::string text_of(const Round& round) {
                   std::to_string(round.streams) + " stream(s)";
   if (round.tiny_buffers) s += ", tiny TCP buffers";
   if (round.perturb) s += ", perturbed malloc";
+  if (round.asks) s += ", errors are asked for";
   if (round.loads > 0) s += ", " + std::to_string(round.loads) + " busy loop(s) beside";
   s += "\n  processes of the ranks:";
   for (const int p : round.process_of) s += " " + std::to_string(p);

@@ -79,6 +79,7 @@ struct Round {
   int streams = 0;
   bool tiny_buffers = false;  // of TCP
   bool perturb = false;       // fresh and freed memory is filled with rubbish
+  bool asks = false;          // another thread asks for asynchronous errors and texts
   int loads = 0;              // processes that only use the processor
   std::vector<Step> steps;
   std::vector<Mishap> mishaps;
