@@ -443,9 +443,10 @@ void Communicator::set_last_error(const Status& status) {
   last_error_ = status;
 }
 
+// Of a communicator that has failed while no call was under way, none has told yet.
 Status Communicator::last_error() const {
   const std::lock_guard lock(mutex_);
-  return last_error_;
+  return last_error_.is_ok() && failure_->failed() ? failure_->status() : last_error_;
 }
 
 }  // namespace tutti
