@@ -66,7 +66,7 @@ typedef enum {
   tuttiInvalidUsage = 5,    /* the arguments are fine, the call is not (wrong state, wrong environment) */
   tuttiRemoteError = 6,     /* a peer died, left, or failed; the text names the rank */
   tuttiInProgress = 7,      /* not complete yet */
-  tuttiTimeout = 8,         /* the communicator's timeout passed; the text says what was waited for */
+  tuttiTimeout = 8,         /* the communicator's timeout passed; the text says for whom */
   tuttiAborted = 9,         /* tuttiCommAbort was called, here or on a peer */
   tuttiMismatch = 10        /* ranks called different operations; the text names both sides */
 } tuttiResult_t;

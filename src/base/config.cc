@@ -121,6 +121,10 @@ Result<Settings> settings_from_environment() {
       !e.is_ok()) {
     return e;
   }
+  if (Status e = read_integer("TUTTI_WAIT_NOTICE_MS", 0, kMaxMs, "a number of milliseconds", &s.wait_notice_ms);
+      !e.is_ok()) {
+    return e;
+  }
   return s;
 }
 

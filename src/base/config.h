@@ -23,6 +23,7 @@ struct Settings {
   int tcp_streams = 0;                           // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: chosen by itself
   std::int64_t timeout_ms = 30 * 60 * 1000;      // TUTTI_TIMEOUT_MS: of every wait in an operation
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
+  std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
   std::string verbs;  // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };

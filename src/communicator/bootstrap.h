@@ -79,13 +79,47 @@ struct CallRecord {
   std::string plan;  // how the rank runs it; empty where it has not decided yet
 };
 
+// What a rank is at: the number of the last operation that it has begun, and whether it is still inside.
+struct Whereabouts {
+  std::uint32_t sequence = 0;
+  bool inside = false;
+};
+
+// Asked by a rank in whose operation nothing moves: who has not arrived?
+struct Question {
+  std::uint32_t sequence = 0;    // of its operation
+  std::int64_t patience_ms = 0;  // a process that does not answer for so long is silent
+  std::int64_t waited_ms = 0;    // how long it has waited, if a person is to be told; else 0
+  std::string what;              // the operation in words, likewise
+};
+
+// A rank that the others wait for.
+struct Absence {
+  int rank = -1;
+  bool silent = false;         // its process does not answer. Else it does, and
+  std::uint32_t sequence = 0;  // the rank has not begun an operation after this one
+  bool operator==(const Absence&) const = default;
+};
+
+struct Answer {
+  Question question;
+  std::vector<Absence> absent;  // by rank; empty: nobody is known to be missing
+};
+
+// How the control tree sees its rank. Both are called by any thread, from watch() until leave() has returned or the
+// tree is destroyed, and must not wait.
+struct Witness {
+  std::function<Whereabouts()> where;
+  std::function<void(const Answer&)> answered;  // to a question of any rank
+};
+
 class ControlTree {
  public:
   virtual ~ControlTree() = default;
   // Collective, during initialisation only: every rank's bytes, by rank.
   virtual Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) = 0;
   // Starts the watching thread. Before: initialisation; after: only the calls below.
-  virtual Status watch(std::shared_ptr<FailureState> failure) = 0;
+  virtual Status watch(std::shared_ptr<FailureState> failure, Witness witness) = 0;
   // Tells all ranks that this one has failed with `status` (they fail with the same code and a text
   // that names this rank). Any thread; returns without waiting for the peers.
   virtual void announce_failure(const Status& status) = 0;
@@ -93,6 +127,10 @@ class ControlTree {
   // different call under the same number, all ranks fail with kMismatch and a text that names both.
   // After watch(); any thread; returns without waiting for the peers.
   virtual void report_calls(std::vector<CallRecord> calls) = 0;
+  // Finds out who has not arrived, and gives the answer to the witnesses of all ranks that can be reached, this one
+  // among them: about 1.25 * patience_ms later, or never. Questions of several ranks at a time are one.
+  // After watch(); any thread; returns without waiting for the peers.
+  virtual void ask(Question question) = 0;
   // Tells all ranks that this one leaves for good, and stops the watching thread. Bounded: < 1 s.
   virtual void leave() = 0;
 };

@@ -108,13 +108,20 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   conditions.rdma = m.all_verbs;
   plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, conditions);
   if (tree_ != nullptr) {
-    if (Status s = tree_->watch(failure_); !s.is_ok()) return s;
-    waiter_->on_stall([this] { report_stall(); });
-    if (link_maker_ != nullptr) link_maker_->on_stall([this] { report_stall(); });
+    if (Status s = watch_peers(settings); !s.is_ok()) return s;
   }
   log::info(name + " of " + std::to_string(m.ranks()) + " on " + std::to_string(m.hosts.size()) + " host(s)" +
             (m.crowded ? ", more ranks than processors" : ""));
   return {};
+}
+
+Status Communicator::watch_peers(const Settings& settings) {
+  stalls_ = std::make_unique<Stalls>(*tree_, membership_, *failure_, history_, settings.timeout_ms,
+                                     settings.wait_notice_ms);
+  waiter_->watch_stalls(stalls_.get());
+  if (link_maker_ != nullptr) link_maker_->watch_stalls(stalls_.get());
+  const auto where = [this] { return Whereabouts{history_.sequence(), busy_.load(std::memory_order_relaxed)}; };
+  return tree_->watch(failure_, {where, [this](const Answer& answer) { stalls_->answered(answer); }});
 }
 
 // Every rank's PeerInfo, by rank.
@@ -401,14 +408,10 @@ Status Communicator::await_verdict(Status status) const {
   while (tree_ != nullptr && !failure_->failed() && !deadline.passed()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return status;
-}
-
-// The thread of the operation at work. Once per operation.
-void Communicator::report_stall() {
-  if (reported_sequence_ == history_.sequence()) return;
-  reported_sequence_ = history_.sequence();
-  tree_->report_calls(history_.records());
+  if (status.code() != Code::kRemoteError || stalls_ == nullptr || failure_->failed()) return status;
+  // A silent rank keeps the tree's word from its other side: whose connection is lost has given up on that rank.
+  const std::string silent = stalls_->silent();
+  return silent.empty() ? status : Status::timeout(silent + "; " + status.message());
 }
 
 Status Communicator::finalize() {

@@ -23,6 +23,7 @@
 #include "communicator/links.h"
 #include "communicator/membership.h"
 #include "communicator/plans.h"
+#include "communicator/stalls.h"
 #include "communicator/stream.h"
 #include "executor/executor.h"
 #include "executor/waiter.h"
@@ -85,6 +86,7 @@ class Communicator {
                                                                  Deadline deadline);
   // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
+  Status watch_peers(const Settings& settings);
   Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
   Status execute(const Call& call);
@@ -93,7 +95,6 @@ class Communicator {
   Status fail(const std::string& what, Status status);
   void tell_peers(const Status& status);
   Status await_verdict(Status status) const;
-  void report_stall();
   Status wait_behind(Completion* before) const;
   Status ensure_scratch(std::size_t bytes);
   Status queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion);
@@ -107,14 +108,14 @@ class Communicator {
   std::unique_ptr<transport::Doorbell> own_doorbell_;  // unless world_ has it
   Membership membership_;
   std::unique_ptr<LinkMaker> link_maker_;
-  std::unique_ptr<executor::Waiter> waiter_;
   CallHistory history_;
+  std::unique_ptr<Stalls> stalls_;  // null for a single rank
+  std::unique_ptr<executor::Waiter> waiter_;
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<executor::Executor> executor_;
 
   std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes> kernels_{};
   executor::Operation operation_;  // of the call at work
-  std::uint32_t reported_sequence_ = 0;  // the last operation that report_stall() has told of
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;
   std::byte barrier_token_{};

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <set>
 #include <utility>
@@ -48,7 +49,7 @@ class SocketConnector final : public Connector {
     peers_ = std::move(peers);
     by_verbs_ = std::move(by_verbs);
   }
-  void on_stall(std::function<void()> tell) override { tell_stall_ = std::move(tell); }
+  void watch_stalls(StallWatch* watch) override { stalls_ = watch; }
   Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
                                        Deadline deadline) override;
 
@@ -76,6 +77,8 @@ class SocketConnector final : public Connector {
   [[nodiscard]] bool complete(int peer) const;
   Status step(std::vector<Dialling>* dialling, Deadline deadline);
   [[nodiscard]] std::vector<int> missing(const std::vector<int>& peers, const std::vector<Dialling>& dialling) const;
+  Status timed_out(const std::vector<int>& waited_for, const std::vector<Dialling>& dialling,
+                   const FailureState& failure) const;
   std::vector<Channel> hand_over(const std::vector<int>& peers, std::vector<Dialling>* dialling);
   [[nodiscard]] const PeerInfo& info_of(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] bool is_by_verbs(int peer) const { return by_verbs_[static_cast<std::size_t>(peer)]; }
@@ -92,7 +95,7 @@ class SocketConnector final : public Connector {
   std::vector<bool> by_verbs_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
   std::string path_;
-  std::function<void()> tell_stall_;
+  StallWatch* stalls_ = nullptr;
 };
 
 SocketConnector::~SocketConnector() {
@@ -299,10 +302,24 @@ Status SocketConnector::step(std::vector<Dialling>* dialling, Deadline deadline)
   return advance(set, dialling);
 }
 
+Status SocketConnector::timed_out(const std::vector<int>& waited_for, const std::vector<Dialling>& dialling,
+                                  const FailureState& failure) const {
+  const std::string missing = stalls_ != nullptr ? stalls_->missing() : "";
+  if (failure.failed()) return failure.status();
+  if (!missing.empty()) return Status::timeout("timed out while making connections: " + missing);
+  std::string trouble;
+  for (const Dialling& entry : dialling) {
+    for (const std::unique_ptr<net::Dial>& dial : entry.dials) {
+      if (dial && trouble.empty()) trouble = " (rank " + std::to_string(entry.peer) + ": " + dial->trouble() + ")";
+    }
+  }
+  return Status::timeout("timed out while connecting to " + list_ranks(waited_for) + trouble);
+}
+
 Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& peers, const FailureState& failure,
                                                       Deadline deadline) {
   if (Status s = check(peers); !s.is_ok()) return s;
-  const Deadline stall = Deadline::after_ms(kStallMs);
+  const std::int64_t begin_ns = now_ns();
   std::vector<Dialling> dialling;
   for (const int peer : peers) {
     if (peer > rank_) continue;
@@ -320,16 +337,8 @@ Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& pe
         return Status::remote(who(peer) + " has left the job and cannot be connected to");
       }
     }
-    if (stall.passed() && tell_stall_) tell_stall_();
-    if (deadline.passed()) {
-      std::string trouble;
-      for (const Dialling& entry : dialling) {
-        for (const std::unique_ptr<net::Dial>& dial : entry.dials) {
-          if (dial && trouble.empty()) trouble = " (rank " + std::to_string(entry.peer) + ": " + dial->trouble() + ")";
-        }
-      }
-      return Status::timeout("timed out while connecting to " + list_ranks(waited_for) + trouble);
-    }
+    if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns) / 1'000'000, deadline.left_ms(INT_MAX));
+    if (deadline.passed()) return timed_out(waited_for, dialling, failure);
     if (Status s = step(&dialling, deadline); !s.is_ok()) return s;
   }
 }

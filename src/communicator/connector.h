@@ -7,12 +7,12 @@
 // only set up RDMA over it. The acceptor takes what comes.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/failure.h"
+#include "base/stall.h"
 #include "base/unique_fd.h"
 #include "communicator/bootstrap.h"
 
@@ -40,8 +40,8 @@ class Connector {
   virtual Status listen_on_path(PeerInfo* info) = 0;
   // The address book, before the first connect(). `by_verbs`: peers with whom this rank sets up RDMA.
   virtual void set_peers(std::vector<PeerInfo> peers, std::vector<bool> by_verbs) = 0;
-  // `tell` is called, perhaps many times, while connect() has waited for longer than kStallMs.
-  virtual void on_stall(std::function<void()> tell) = 0;
+  // Told while connect() waits. Outlives the connector.
+  virtual void watch_stalls(StallWatch* watch) = 0;
 
   // Connects to all of `peers` (none of which may have been connected before), working on all of them
   // at once. Fails with kTimeout naming the missing ranks, or as soon as `failure` has failed.

@@ -1,6 +1,34 @@
 #include "communicator/control_messages.h"
 
 namespace tutti::control {
+namespace {
+
+constexpr std::int64_t kMaxPatienceMs = 60'000;
+
+void put(net::Packer* packer, const Question& question) {
+  packer->number(question.sequence).number(question.patience_ms).number(question.waited_ms).text(question.what);
+}
+
+bool take(net::Unpacker* unpacker, Question* question) {
+  question->sequence = unpacker->number<std::uint32_t>();
+  question->patience_ms = unpacker->number<std::int64_t>();
+  question->waited_ms = unpacker->number<std::int64_t>();
+  question->what = unpacker->text();
+  return question->patience_ms >= 0 && question->patience_ms <= kMaxPatienceMs;
+}
+
+void put(net::Packer* packer, const Absence& absence) {
+  packer->number(absence.rank).number(static_cast<std::uint8_t>(absence.silent)).number(absence.sequence);
+}
+
+bool take(net::Unpacker* unpacker, int ranks, Absence* absence) {
+  absence->rank = unpacker->number<std::int32_t>();
+  absence->silent = unpacker->number<std::uint8_t>() != 0;
+  absence->sequence = unpacker->number<std::uint32_t>();
+  return absence->rank >= 0 && absence->rank < ranks;
+}
+
+}  // namespace
 
 std::string pack_notice(const Notice& notice) {
   net::Packer packer;
@@ -33,6 +61,35 @@ std::string pack_calls(const Calls& calls) {
   return packer.bytes();
 }
 
+std::string pack_inquiry(Kind kind, const Inquiry& inquiry) {
+  net::Packer packer;
+  packer.number(static_cast<std::uint8_t>(kind)).number(inquiry.token);
+  put(&packer, inquiry.question);
+  return packer.bytes();
+}
+
+std::string pack_here(std::uint32_t token) {
+  net::Packer packer;
+  packer.number(static_cast<std::uint8_t>(Kind::kHere)).number(token);
+  return packer.bytes();
+}
+
+std::string pack_absence(const Absence& absence) {
+  net::Packer packer;
+  packer.number(static_cast<std::uint8_t>(Kind::kAbsent));
+  put(&packer, absence);
+  return packer.bytes();
+}
+
+std::string pack_answer(const Answer& answer) {
+  net::Packer packer;
+  packer.number(static_cast<std::uint8_t>(Kind::kAnswer));
+  put(&packer, answer.question);
+  packer.number(static_cast<std::uint32_t>(answer.absent.size()));
+  for (const Absence& absence : answer.absent) put(&packer, absence);
+  return packer.bytes();
+}
+
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice) {
   notice->code = static_cast<Code>(unpacker->number<std::int32_t>());
   notice->origin = unpacker->number<std::int32_t>();
@@ -62,6 +119,26 @@ bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls) {
     record.text = unpacker->text();
     record.plan = unpacker->text();
     calls->records.push_back(std::move(record));
+  }
+  return unpacker->complete();
+}
+
+bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry) {
+  inquiry->token = unpacker->number<std::uint32_t>();
+  return take(unpacker, &inquiry->question) && unpacker->complete();
+}
+
+bool unpack_absence(net::Unpacker* unpacker, int ranks, Absence* absence) {
+  return take(unpacker, ranks, absence) && unpacker->complete();
+}
+
+bool unpack_answer(net::Unpacker* unpacker, int ranks, Answer* answer) {
+  if (!take(unpacker, &answer->question)) return false;
+  const auto count = unpacker->number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
+    Absence absence;
+    if (!take(unpacker, ranks, &absence)) return false;
+    answer->absent.push_back(absence);
   }
   return unpacker->complete();
 }

@@ -12,7 +12,19 @@
 
 namespace tutti::control {
 
-enum class Kind : std::uint8_t { kGather = 1, kAll = 2, kNotice = 3, kGoodbye = 4, kCalls = 5 };
+enum class Kind : std::uint8_t {
+  kGather = 1,
+  kAll = 2,
+  kNotice = 3,
+  kGoodbye = 4,
+  kCalls = 5,
+  // Who has not arrived? (control_inquiry.cc)
+  kAsk = 6,     // up: somebody wants to know
+  kProbe = 7,   // down: are you there?
+  kHere = 8,    // the receipt of either
+  kAbsent = 9,  // up: a rank that has not arrived
+  kAnswer = 10  // down
+};
 using Parts = std::map<int, std::string>;  // by rank
 
 struct Notice {
@@ -28,15 +40,28 @@ struct Calls {
   std::vector<CallRecord> records;
 };
 
+// kAsk or kProbe. The receipt bears the same token.
+struct Inquiry {
+  std::uint32_t token = 0;
+  Question question;
+};
+
 std::string pack_notice(const Notice& notice);
 std::string pack_goodbye(int rank);
 std::string pack_parts(Kind kind, const Parts& parts);
 std::string pack_calls(const Calls& calls);
+std::string pack_inquiry(Kind kind, const Inquiry& inquiry);
+std::string pack_here(std::uint32_t token);
+std::string pack_absence(const Absence& absence);
+std::string pack_answer(const Answer& answer);
 
 // The rest of a message whose kind has been taken off. False if it is damaged.
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice);
 // Adds to what *parts holds.
 bool unpack_parts(net::Unpacker* unpacker, int ranks, Parts* parts);
 bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls);
+bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry);
+bool unpack_absence(net::Unpacker* unpacker, int ranks, Absence* absence);
+bool unpack_answer(net::Unpacker* unpacker, int ranks, Answer* answer);
 
 }  // namespace tutti::control

@@ -27,6 +27,7 @@ struct Neighbour {
   std::deque<Parts> inbox;  // gathers from a child, alls from the parent
   bool said_goodbye = false;
   bool write_armed = false;
+  bool owes_receipt = false;  // of this rank's last inquiry
 };
 
 }  // namespace tutti::control

@@ -32,6 +32,19 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
   } else if (kind == Kind::kCalls) {
     Calls calls;
     if (!from->is_parent && unpack_calls(&unpacker, ranks_, &calls)) return learn_calls(calls);
+  } else if (kind == Kind::kAsk || kind == Kind::kProbe) {
+    Inquiry inquiry;
+    const bool sensible = (kind == Kind::kProbe) == from->is_parent;
+    if (sensible && unpack_inquiry(&unpacker, &inquiry)) return hear_inquiry(kind, inquiry, from);
+  } else if (kind == Kind::kHere) {
+    const auto token = unpacker.number<std::uint32_t>();
+    if (unpacker.complete()) return hear_receipt(token, from);
+  } else if (kind == Kind::kAbsent) {
+    Absence absence;
+    if (!from->is_parent && unpack_absence(&unpacker, ranks_, &absence)) return hear_absence(absence);
+  } else if (kind == Kind::kAnswer) {
+    Answer answer;
+    if (from->is_parent && unpack_answer(&unpacker, ranks_, &answer)) return hear_answer(answer);
   } else if (kind == Kind::kGoodbye) {
     const auto rank = unpacker.number<std::int32_t>();
     if (unpacker.complete()) return learn_goodbye(rank, from);

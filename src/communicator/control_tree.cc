@@ -50,6 +50,15 @@ void SocketTree::report_calls(std::vector<CallRecord> calls) {
   signal();
 }
 
+void SocketTree::ask(Question question) {
+  if (owner_ != ::getpid() || !thread_.running()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    questions_.push_back(std::move(question));
+  }
+  signal();
+}
+
 void SocketTree::leave() {
   if (owner_ != ::getpid()) return;
   if (!thread_.running()) {

@@ -1,7 +1,8 @@
 // The ControlTree over sockets. See bootstrap.h for what it promises.
 //
 // Messages, each a frame: gather (a subtree's bytes, upwards), all (everybody's bytes, downwards),
-// notice (a failure), goodbye, and calls (of a rank that waits for long, upwards). Notices and goodbyes are forwarded
+// notice (a failure), goodbye, calls (of a rank that waits for long, upwards), and those by which ranks find out
+// who has not arrived (control_inquiry.cc). Notices and goodbyes are forwarded
 // to every neighbour but the one they came from; a tree has no cycles, so each reaches every rank once.
 //
 // What it cannot do: a rank that has left splits the tree, and its parts hear no more of each other.

@@ -19,7 +19,7 @@ constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their sid
 
 }  // namespace
 
-Status SocketTree::watch(std::shared_ptr<FailureState> failure) {
+Status SocketTree::watch(std::shared_ptr<FailureState> failure, Witness witness) {
   wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid()) return Status::system("eventfd", errno);
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
@@ -38,6 +38,7 @@ Status SocketTree::watch(std::shared_ptr<FailureState> failure) {
     }
   }
   failure_ = std::move(failure);
+  witness_ = std::move(witness);
   if (!early_failure_.is_ok()) failure_->fail(early_failure_);
   for (const int rank : early_departed_) failure_->set_departed(rank);
   epoll_ = std::move(epoll);
@@ -57,7 +58,7 @@ void SocketTree::attempt(const std::function<void()>& speak) noexcept {
 void SocketTree::turn() {
   constexpr int kEvents = 8;
   epoll_event events[kEvents];
-  const int ready = ::epoll_wait(epoll_.get(), events, kEvents, -1);
+  const int ready = ::epoll_wait(epoll_.get(), events, kEvents, round_wait_ms());
   if (ready < 0 && errno != EINTR) {
     ending_ = true;
     failure_->fail(Status::system("the control connections cannot be watched: epoll_wait", errno));
@@ -70,6 +71,7 @@ void SocketTree::turn() {
     if ((events[i].events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_from(neighbour);
   }
   obey();
+  advance_round();
 }
 
 // Waits for the socket to take more exactly while there is more.
@@ -88,16 +90,19 @@ void SocketTree::obey() {
   if (::read(wake_.get(), &count, sizeof count) < 0) return;  // nobody has asked
   Status announcement;
   std::vector<std::vector<CallRecord>> reports;
+  std::vector<Question> questions;
   bool leaving = false;
   {
     const std::lock_guard lock(mutex_);
     announcement = announcement_;
     reports.swap(reports_);
+    questions.swap(questions_);
     leaving = leaving_;
     ending_ = leaving_ || stopping_;
   }
   if (!announcement.is_ok()) speak_of(announcement);
   for (std::vector<CallRecord>& calls : reports) learn_calls({rank_, std::move(calls)});
+  for (const Question& question : questions) inquire(question);
   if (leaving) depart();
 }
 

@@ -23,6 +23,7 @@ struct Board {
     std::string bytes;
     bool written = false;
     std::shared_ptr<FailureState> failure;  // once it watches
+    Witness witness;                        // likewise, until it leaves
     bool left = false;
     Status death;  // what the others are told if it ends so; made beforehand, as it may end for want of memory
   };
@@ -46,11 +47,13 @@ class BoardTree final : public ControlTree {
     tell_failure(me().death, me().left);
     me().left = true;
     me().failure.reset();
+    me().witness = {};
   }
   Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
-  Status watch(std::shared_ptr<FailureState> failure) override;
+  Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
   void announce_failure(const Status& status) override;
   void report_calls(std::vector<CallRecord> calls) override;
+  void ask(Question question) override;
   void leave() override;
 
  private:
@@ -101,8 +104,9 @@ Status BoardTree::timed_out() const {
   return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(missing));
 }
 
-Status BoardTree::watch(std::shared_ptr<FailureState> failure) {
+Status BoardTree::watch(std::shared_ptr<FailureState> failure, Witness witness) {
   const std::lock_guard lock(board_->mutex);
+  me().witness = std::move(witness);
   me().failure = std::move(failure);
   if (!board_->failure.is_ok()) me().failure->fail(board_->failure);
   for (const int rank : board_->departed) me().failure->set_departed(rank);
@@ -124,6 +128,23 @@ void BoardTree::report_calls(std::vector<CallRecord> calls) {
   if (me().failure) me().failure->fail(known);
 }
 
+// Ranks of one process cannot be silent: what they are at is there to see.
+void BoardTree::ask(Question question) {
+  const std::lock_guard lock(board_->mutex);
+  Answer answer{std::move(question), {}};
+  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
+    const Board::Rank& rank = board_->ranks[r];
+    if (rank.left) continue;
+    const Whereabouts at = rank.witness.where ? rank.witness.where() : Whereabouts{};
+    if (!at.inside && at.sequence < answer.question.sequence) {
+      answer.absent.push_back({static_cast<int>(r), false, at.sequence});
+    }
+  }
+  for (const Board::Rank& rank : board_->ranks) {
+    if (rank.witness.answered) rank.witness.answered(answer);
+  }
+}
+
 void BoardTree::tell_failure(const Status& status, bool suppressed) {
   if (suppressed || !board_->failure.is_ok()) return;
   board_->failure = status;
@@ -136,6 +157,7 @@ void BoardTree::tell_failure(const Status& status, bool suppressed) {
 // Who cannot say goodbye has ended without leaving.
 void BoardTree::leave() {
   const std::lock_guard lock(board_->mutex);
+  me().witness = {};
   if (me().left) return;
   const Status told = guarded([&] {
     board_->departed.push_back(rank_);

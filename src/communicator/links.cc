@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <utility>
 
@@ -37,18 +38,16 @@ class ConnectedLinks final : public LinkMaker {
     std::vector<std::unique_ptr<transport::Link>> links;
     for (const int peer : peers) {
       Channel& channel = by_peer.at(peer);
-      if (Status s = meet(channel, failure, deadline); !s.is_ok()) {
-        return s.with_context("connecting to rank " + std::to_string(peer));
-      }
+      if (Status s = meet(channel, failure, deadline); !s.is_ok()) return s;
       auto link = make_one(std::move(channel), failure, deadline);
       if (!link.is_ok()) return link.status();
       links.push_back(std::move(*link));
     }
     return links;
   }
-  void on_stall(std::function<void()> tell) override {
-    tell_stall_ = tell;
-    connector_->on_stall(std::move(tell));
+  void watch_stalls(StallWatch* watch) override {
+    stalls_ = watch;
+    connector_->watch_stalls(watch);
   }
 
  private:
@@ -59,20 +58,27 @@ class ConnectedLinks final : public LinkMaker {
   Status meet(const Channel& channel, const FailureState& failure, Deadline deadline) const {
     if (channel.kind != ChannelKind::kUnix && !by_verbs(channel.peer)) return {};
     const int socket = channel.sockets[0].get();
+    const std::string name = "rank " + std::to_string(channel.peer);
     char here = 1;
     if (!channel.dialled && ::send(socket, &here, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-      return Status::remote("the connection closed");
+      return Status::remote("the connection to " + name + " closed");
     }
-    const Deadline stall = Deadline::after_ms(kStallMs);
+    const std::int64_t begin_ns = now_ns();
     for (;;) {
       pollfd p{socket, POLLIN, 0};
       if (::poll(&p, 1, deadline.left_ms(kFailureCheckMs)) > 0) break;
       if (failure.failed()) return failure.status();
-      if (failure.any_departed() && failure.departed(channel.peer)) return Status::remote("it has left");
-      if (deadline.passed()) return Status::timeout("timed out while waiting for it to set up the link");
-      if (stall.passed() && tell_stall_) tell_stall_();
+      if (failure.any_departed() && failure.departed(channel.peer)) return Status::remote(name + " has left");
+      if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns) / 1'000'000, deadline.left_ms(INT_MAX));
+      if (!deadline.passed()) continue;
+      const std::string missing = stalls_ != nullptr ? stalls_->missing() : "";
+      if (failure.failed()) return failure.status();
+      if (!missing.empty()) return Status::timeout("timed out while making connections: " + missing);
+      return Status::timeout("timed out while waiting for " + name + " to set up the link");
     }
-    if (channel.dialled && ::recv(socket, &here, 1, MSG_DONTWAIT) != 1) return Status::remote("the connection closed");
+    if (channel.dialled && ::recv(socket, &here, 1, MSG_DONTWAIT) != 1) {
+      return Status::remote("the connection to " + name + " closed");
+    }
     return {};
   }
 
@@ -108,14 +114,14 @@ class ConnectedLinks final : public LinkMaker {
   const Membership& membership_;
   const transport::Doorbell& doorbell_;
   std::shared_ptr<transport::verbs::Adapter> adapter_;
-  std::function<void()> tell_stall_;
+  StallWatch* stalls_ = nullptr;
 };
 
 class ThreadLinks final : public LinkMaker {
  public:
   ThreadLinks(std::shared_ptr<ThreadWorld> world, const Membership& membership)
       : world_(std::move(world)), membership_(membership) {}
-  void on_stall(std::function<void()>) override {}  // never waits
+  void watch_stalls(StallWatch*) override {}  // never waits
   Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState&,
                                                              Deadline) override {
     std::vector<std::unique_ptr<transport::Link>> links;

@@ -2,7 +2,6 @@
 // makes them decides the transport.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,8 +28,8 @@ class LinkMaker {
   virtual Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers,
                                                                      const FailureState& failure,
                                                                      Deadline deadline) = 0;
-  // `tell` is called, perhaps many times, while make() has waited for longer than kStallMs.
-  virtual void on_stall(std::function<void()> tell) = 0;
+  // Told while make() waits. Outlives the maker.
+  virtual void watch_stalls(StallWatch* watch) = 0;
 };
 
 // Through the Connector: shared memory over its Unix sockets, TCP over its TCP streams, RDMA by the adapter (null

@@ -1,10 +1,11 @@
-// The ControlTree over sockets, in four files: control_tree.cc (making, what other threads ask of it),
-// control_receive.cc (what comes from the neighbours), control_exchange.cc (initialisation) and
-// control_watch.cc (the watching thread).
+// The ControlTree over sockets, in five files: control_tree.cc (making, what other threads ask of it),
+// control_receive.cc (what comes from the neighbours), control_exchange.cc (initialisation),
+// control_watch.cc (the watching thread) and control_inquiry.cc (who has not arrived?).
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,18 +30,44 @@ class SocketTree final : public ControlTree {
   SocketTree(int rank, int ranks, std::vector<TreeNeighbour> neighbours);
   ~SocketTree() override;
   Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
-  Status watch(std::shared_ptr<FailureState> failure) override;
+  Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
   void announce_failure(const Status& status) override;
   void report_calls(std::vector<CallRecord> calls) override;
+  void ask(Question question) override;
   void leave() override;
 
  private:
+  // What this rank knows of the question that is being answered.
+  struct Round {
+    enum class Phase { kIdle, kAsked, kProbing };
+    Phase phase = Phase::kIdle;
+    std::uint32_t token = 0;  // of this rank's last inquiry
+    Question question;
+    std::int64_t due_ns = 0;  // who has given no receipt then is silent; 0: that is judged
+    std::int64_t end_ns = 0;  // the answer is given, or waited for no longer
+    Whereabouts here;         // when the probe came
+    std::vector<Absence> absent;
+  };
+
   void read_from(Neighbour* from);
   void handle(Neighbour* from, const std::string& frame);
   void lost(Neighbour* neighbour);
   void learn(const Notice& notice, Neighbour* from);
   void learn_goodbye(int rank, Neighbour* from);
   void learn_calls(const Calls& calls);
+  void hear_inquiry(Kind kind, const Inquiry& inquiry, Neighbour* from);
+  void hear_receipt(std::uint32_t token, Neighbour* from);
+  void hear_absence(const Absence& absence);
+  void hear_answer(const Answer& answer);
+  void inquire(const Question& question);
+  void probe(const Question& question);
+  void begin(Round::Phase phase, const Question& question);
+  void send_inquiry(Kind kind, Neighbour* to);
+  void advance_round();
+  void judge_silence();
+  [[nodiscard]] int round_wait_ms() const;
+  [[nodiscard]] Whereabouts whereabouts() const;
+  Neighbour* parent();
   void pass_on_kept();
   void flood(const std::string& frame, const Neighbour* except);
   void flush(Neighbour* neighbour);
@@ -73,6 +100,8 @@ class SocketTree final : public ControlTree {
   bool any_notice_ = false;
   std::set<int> known_dead_;
   CallLedger ledger_;  // of this rank and those below it
+  Witness witness_;
+  Round round_;
   bool left_ = false;
   bool ending_ = false;  // the watching thread is to end
 
@@ -82,6 +111,7 @@ class SocketTree final : public ControlTree {
   std::mutex mutex_;
   Status announcement_;                           // guarded by mutex_; the first
   std::vector<std::vector<CallRecord>> reports_;  // guarded by mutex_
+  std::vector<Question> questions_;               // guarded by mutex_
   bool leaving_ = false;                          // guarded by mutex_
   bool stopping_ = false;                         // guarded by mutex_
 };

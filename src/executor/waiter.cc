@@ -15,6 +15,7 @@ namespace {
 // A rank that leaves has completed its last operation, so what it sent is on its way: this long after
 // the goodbye, nothing more comes.
 constexpr std::int64_t kDepartedGraceNs = 200'000'000;
+constexpr std::int64_t kMs = 1'000'000;
 constexpr std::uint32_t kYieldsPerLook = 32;
 // The first look costs more than the first yields, after which what was waited for is usually there: where ranks
 // share processors every message is waited for.
@@ -79,7 +80,15 @@ Status Waiter::look_for_trouble(std::int64_t now) {
   return Status::remote("rank " + std::to_string(departed->peer) + " has left the communicator");
 }
 
+// Whom the lanes wait for is but the next rank, which may wait for others itself: it is named only where nothing
+// better is known.
 Status Waiter::timed_out() const {
+  std::string text = "no progress for " + std::to_string(timeout_ns_ / kMs) + " ms";
+  if (stalls_ != nullptr) {
+    const std::string missing = stalls_->missing();
+    if (failure_.failed()) return failure_.status();
+    if (!missing.empty()) return Status::timeout(text + ": " + missing);
+  }
   std::string data;
   std::string room;
   for (const Waiting::For& lane : lanes_) {
@@ -87,7 +96,6 @@ Status Waiter::timed_out() const {
     if (lane.receives) data += (data.empty() ? "" : ", ") + rank;
     if (lane.sends) room += (room.empty() ? "" : ", ") + rank;
   }
-  std::string text = "no progress for " + std::to_string(timeout_ns_ / 1'000'000) + " ms";
   if (!data.empty()) text += ", waiting for data from " + data;
   if (!room.empty()) text += std::string(data.empty() ? ", waiting" : " and") + " for " + room + " to take data";
   return Status::timeout(text);
@@ -106,7 +114,7 @@ Status Waiter::idle_slowly() {
     }
     if (Status s = look_for_trouble(now); !s.is_ok()) return s;
     if (now - yielding_since_ns_ > kYieldNs) {
-      if (now - yielding_since_ns_ > kStallMs * 1'000'000 && tell_stall_) tell_stall_();
+      if (stalls_ != nullptr) stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs);
       sleep(now);
       return {};
     }

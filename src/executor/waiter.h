@@ -13,12 +13,12 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/failure.h"
+#include "base/stall.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "executor/turn_taking.h"
@@ -51,8 +51,8 @@ class Waiter {
   // A link that operations may wait for.
   Status add_link(transport::Link& link);
 
-  // `tell` is called, perhaps many times, while nothing has moved for kStallMs. It must not wait.
-  void on_stall(std::function<void()> tell) { tell_stall_ = std::move(tell); }
+  // Outlives the waiter.
+  void watch_stalls(StallWatch* watch) { stalls_ = watch; }
 
   // At the start of an operation, which outlives the wait.
   void begin(const Waiting& waiting) {
@@ -111,7 +111,7 @@ class Waiter {
   UniqueFd epoll_;
   std::vector<transport::Link*> links_;
   const Waiting* waiting_ = nullptr;
-  std::function<void()> tell_stall_;
+  StallWatch* stalls_ = nullptr;
   std::vector<Waiting::For> lanes_;  // of waiting_, as last listed
   std::uint32_t idle_count_ = 0;
   std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet

@@ -382,7 +382,7 @@ TEST_CASE("64 processes bootstrap", "[fork]") {
       Result<std::vector<std::string>> all = job->tree->all_gather(std::to_string(rank), deadline);
       if (!all.is_ok() || all->at(63) != "63") return 2;
       auto failure = std::make_shared<FailureState>();
-      if (!job->tree->watch(failure).is_ok()) return 3;
+      if (!job->tree->watch(failure, {}).is_ok()) return 3;
       job->tree->leave();
       return failure->failed() ? 4 : 0;
     });

@@ -36,7 +36,7 @@ Status join_and_watch(const UniqueIdBytes& id, int rank, int ranks, Watcher* wat
   watcher->job = std::move(job).value();
   Result<std::vector<std::string>> all = watcher->job.tree->all_gather("x", deadline);
   if (!all.is_ok()) return all.status();
-  return watcher->job.tree->watch(watcher->failure);
+  return watcher->job.tree->watch(watcher->failure, {});
 }
 
 std::vector<Watcher> over_sockets(int ranks) {
@@ -61,7 +61,7 @@ std::vector<Watcher> in_process(int ranks) {
   std::vector<Watcher> watchers(static_cast<std::size_t>(ranks));
   for (std::size_t r = 0; r < watchers.size(); ++r) {
     watchers[r].job = std::move(jobs.value()[r]);
-    REQUIRE(watchers[r].job.tree->watch(watchers[r].failure).is_ok());
+    REQUIRE(watchers[r].job.tree->watch(watchers[r].failure, {}).is_ok());
   }
   return watchers;
 }
@@ -281,7 +281,7 @@ TEST_CASE("a failure behind the end of a gather ends no initialisation, here or 
   REQUIRE(gathered.is_ok());
   CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kAll));
   auto failure = std::make_shared<FailureState>();
-  REQUIRE(tree->watch(failure).is_ok());
+  REQUIRE(tree->watch(failure, {}).is_ok());
   CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kNotice));
   REQUIRE(eventually([&] { return failure->failed(); }));
   CHECK(failure->status().code() == (dies ? Code::kRemoteError : Code::kMismatch));

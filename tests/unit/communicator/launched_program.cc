@@ -45,7 +45,7 @@ int join_and_leave(LaunchedJob* found) {
     }
   }
   auto failure = std::make_shared<FailureState>();
-  if (Status s = job->tree->watch(failure); !s.is_ok()) return fail("watch", s);
+  if (Status s = job->tree->watch(failure, {}); !s.is_ok()) return fail("watch", s);
   job->tree->leave();
   return failure->failed() ? fail("leave", failure->status()) : 0;
 }

@@ -19,7 +19,7 @@ class CountingLinks final : public LinkMaker {
     if (!refusal.is_ok()) return refusal;
     return inner_->make(peers, failure, deadline);
   }
-  void on_stall(std::function<void()>) override {}
+  void watch_stalls(StallWatch*) override {}
 
   std::vector<int> asked;
   Status refusal;

@@ -1,0 +1,26 @@
+// What a wait of an operation tells while nothing moves, and asks when its time is over. Implemented by who knows
+// the other ranks (communicator/stalls.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti {
+
+class StallWatch {
+ public:
+  StallWatch() = default;
+  StallWatch(const StallWatch&) = delete;
+  StallWatch& operator=(const StallWatch&) = delete;
+  virtual ~StallWatch() = default;
+  // Every 50 ms or more often while a wait sleeps: how long nothing has moved, and how long until the wait gives up.
+  // Does not wait.
+  virtual void stalled(std::int64_t waited_ms, std::int64_t left_ms) = 0;
+  // When the wait gives up: which ranks have not arrived, and how that is known ("rank 5 (host b, pid 77) has not
+  // called operation 17 (it is at 16)"). Empty if none is known. Waits a little: at most kAnswerMs.
+  virtual std::string missing() = 0;
+
+  static constexpr std::int64_t kAnswerMs = 1000;
+};
+
+}  // namespace tutti

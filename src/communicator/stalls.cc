@@ -1,0 +1,164 @@
+#include "communicator/stalls.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "communicator/rank_list.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+// How long a process may take to answer before it is called silent. The machine may be busy with others' work; on
+// the other hand the question is asked that much before the deadline, and the operation may end before that.
+constexpr std::int64_t kMinPatienceMs = 100;
+constexpr std::int64_t kMaxPatienceMs = 1000;
+// Where the answer is waited for.
+constexpr std::int64_t kShortPatienceMs = 250;
+static_assert(kShortPatienceMs + kShortPatienceMs / 4 < StallWatch::kAnswerMs);
+constexpr int kFailureCheckMs = 20;
+
+// From the question to the answer, where nothing is slow (control_inquiry.cc).
+std::int64_t answer_ms(std::int64_t patience_ms) {
+  return patience_ms + patience_ms / 4 + 20;
+}
+
+std::string list_with_who(const std::vector<int>& ranks, const std::vector<PeerInfo>& peers) {
+  std::string text = list_ranks(ranks);
+  if (ranks.size() != 1) return text;
+  const PeerInfo& peer = peers[static_cast<std::size_t>(ranks[0])];
+  return text + " (host " + peer.hostname + ", pid " + std::to_string(peer.pid) + ")";
+}
+
+}  // namespace
+
+std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& peers) {
+  std::vector<int> silent;
+  std::vector<int> late;
+  std::uint32_t at = 0;
+  for (const Absence& absence : answer.absent) {
+    (absence.silent ? silent : late).push_back(absence.rank);
+    if (!absence.silent) at = absence.sequence;
+  }
+  std::string text;
+  if (silent.size() == 1) {
+    text = list_with_who(silent, peers) + " is silent: its process does not answer on the control connection";
+  } else if (!silent.empty()) {
+    text = list_ranks(silent) + " are silent: their processes do not answer on the control connections";
+  }
+  if (late.empty()) return text;
+  if (!text.empty()) text += "; ";
+  const std::string number = std::to_string(answer.question.sequence);
+  text += list_with_who(late, peers) + (late.size() == 1 ? " has" : " have") + " not called operation " + number;
+  if (late.size() == 1) text += at == 0 ? " (nor any before)" : " (it is at " + std::to_string(at) + ")";
+  return text;
+}
+
+bool NoticeClock::due(const Answer& answer, std::int64_t now_ms) {
+  const std::int64_t since_ms = now_ms - last_ms_;
+  // Within the same wait the questions of one rank come a minute apart, those of several ranks at about a time.
+  const bool same = answer.question.sequence == last_sequence_ || answer.absent == last_absent_;
+  const std::int64_t pause_ms = same ? kAgainMs - kAgainMs / 10 : notice_ms_ - notice_ms_ / 10;
+  if (any_ && since_ms < pause_ms) return false;
+  any_ = true;
+  last_ms_ = now_ms;
+  last_sequence_ = answer.question.sequence;
+  last_absent_ = answer.absent;
+  return true;
+}
+
+Stalls::Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure,
+               const CallHistory& history, std::int64_t timeout_ms, std::int64_t notice_ms)
+    : tree_(tree),
+      membership_(membership),
+      failure_(failure),
+      history_(history),
+      patience_ms_(std::clamp(timeout_ms / 4, kMinPatienceMs, kMaxPatienceMs)),
+      notice_ms_(notice_ms),
+      clock_(notice_ms) {}
+
+void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms) {
+  Question question;
+  question.sequence = history_.sequence();
+  question.patience_ms = patience_ms;
+  question.waited_ms = waited_ms;
+  if (waited_ms > 0) question.what = history_.records().back().text;
+  log::debug("rank " + std::to_string(membership_.rank) + " asks who has not called operation " +
+             std::to_string(question.sequence));
+  tree_.ask(std::move(question));
+}
+
+void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms) {
+  const std::uint32_t sequence = history_.sequence();
+  if (sequence != sequence_ || waited_ms < last_waited_ms_) {
+    next_notice_ms_ = notice_ms_;
+    asked_ns_ = 0;
+  }
+  if (sequence != sequence_) reported_ = false;
+  sequence_ = sequence;
+  last_waited_ms_ = waited_ms;
+  if (waited_ms > kStallMs && !reported_) {
+    reported_ = true;
+    tree_.report_calls(history_.records());
+  }
+  if (left_ms <= answer_ms(patience_ms_)) {
+    if (asked_ns_ != 0) return;
+    asked_ns_ = now_ns();
+    ask(patience_ms_, 0);
+  } else if (notice_ms_ > 0 && waited_ms >= next_notice_ms_) {
+    next_notice_ms_ = waited_ms + NoticeClock::kAgainMs;
+    ask(std::clamp(notice_ms_ / 4, kMinPatienceMs, kMaxPatienceMs), waited_ms);
+  }
+}
+
+// An answer older than this rank's question may be about another wait.
+std::string Stalls::missing() {
+  if (asked_ns_ == 0 || sequence_ != history_.sequence()) {
+    sequence_ = history_.sequence();
+    asked_ns_ = now_ns();
+    ask(std::min(patience_ms_, kShortPatienceMs), 0);
+  }
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  std::unique_lock lock(mutex_);
+  while (answered_ns_ < asked_ns_ && !deadline.passed() && !failure_.failed()) {
+    changed_.wait_for(lock, std::chrono::milliseconds(kFailureCheckMs));
+  }
+  return answered_ns_ < asked_ns_ ? "" : absent_;
+}
+
+std::string Stalls::silent() {
+  std::string text = missing();
+  const std::lock_guard lock(mutex_);
+  return any_silent_ ? text : "";
+}
+
+void Stalls::answered(const Answer& answer) {
+  log::debug("rank " + std::to_string(membership_.rank) + " hears who has not called operation " +
+             std::to_string(answer.question.sequence) + ": " + std::to_string(answer.absent.size()) + " ranks");
+  {
+    const std::lock_guard lock(mutex_);
+    absent_ = describe_absence(answer, membership_.peers);
+    any_silent_ = std::any_of(answer.absent.begin(), answer.absent.end(), [](const Absence& a) { return a.silent; });
+    answered_ns_ = now_ns();
+  }
+  changed_.notify_all();
+  if (membership_.rank == 0 && answer.question.waited_ms > 0) tell_a_person(answer);
+}
+
+// One line for the whole job, by rank 0.
+void Stalls::tell_a_person(const Answer& answer) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!clock_.due(answer, now_ns() / kMs)) return;
+  }
+  const std::int64_t ms = answer.question.waited_ms;
+  const std::string waited = ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
+  const std::string absent = describe_absence(answer, membership_.peers);
+  log::warn(answer.question.what + " has waited " + waited +
+            (absent.empty() ? " for data, though every rank has called it and its process answers" : ": " + absent));
+}
+
+}  // namespace tutti

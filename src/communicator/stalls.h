@@ -1,0 +1,77 @@
+// What a rank does while nothing moves in its operation: reports its last calls, asks who has not arrived, has a
+// person told, and puts into words what it learns.
+//
+// Threads: stalled() and missing() by the thread of the operation at work; answered() by any.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/failure.h"
+#include "base/stall.h"
+#include "communicator/bootstrap.h"
+#include "communicator/call_history.h"
+#include "communicator/membership.h"
+
+namespace tutti {
+
+// "rank 5 (host b, pid 77) has not called operation 17 (it is at 16)". Empty if nobody is absent.
+std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& peers);
+
+// When the notices of one communicator are to be written: once per wait, then every minute, though several ranks
+// wait for the same and ask one after the other. Not thread-safe.
+class NoticeClock {
+ public:
+  explicit NoticeClock(std::int64_t notice_ms) : notice_ms_(notice_ms) {}
+  bool due(const Answer& answer, std::int64_t now_ms);
+  static constexpr std::int64_t kAgainMs = 60'000;
+
+ private:
+  const std::int64_t notice_ms_;
+  bool any_ = false;
+  std::int64_t last_ms_ = 0;
+  std::uint32_t last_sequence_ = 0;
+  std::vector<Absence> last_absent_;
+};
+
+class Stalls final : public StallWatch {
+ public:
+  // All outlive this. notice_ms 0: no person is told.
+  Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, const CallHistory& history,
+         std::int64_t timeout_ms, std::int64_t notice_ms);
+
+  void stalled(std::int64_t waited_ms, std::int64_t left_ms) override;
+  std::string missing() override;
+  // The same where a silent rank is among them, else empty: what it tells has reached only a part of the tree.
+  std::string silent();
+  void answered(const Answer& answer);
+
+ private:
+  void ask(std::int64_t patience_ms, std::int64_t waited_ms);
+  void tell_a_person(const Answer& answer);
+
+  ControlTree& tree_;
+  const Membership& membership_;
+  const FailureState& failure_;
+  const CallHistory& history_;
+  const std::int64_t patience_ms_;  // of what is asked before the deadline
+  const std::int64_t notice_ms_;
+  // Of the wait at work.
+  std::uint32_t sequence_ = 0;
+  std::int64_t last_waited_ms_ = 0;
+  std::int64_t next_notice_ms_ = 0;
+  bool reported_ = false;      // once per operation
+  std::int64_t asked_ns_ = 0;  // before the deadline; 0: not yet
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::string absent_;  // in words, of the last answer
+  bool any_silent_ = false;
+  std::int64_t answered_ns_ = 0;
+  NoticeClock clock_;
+};
+
+}  // namespace tutti

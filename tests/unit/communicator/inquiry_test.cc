@@ -1,0 +1,218 @@
+// Who has not arrived? What the control tree answers, and what rank 0 tells a person of that.
+#include <unistd.h>
+
+#include <mutex>
+
+#include "catch_compat.h"
+#include "communicator/stalls.h"
+#include "ranks.h"
+
+using namespace tutti;
+using tutti::test::Child;
+using tutti::test::eventually;
+using tutti::test::on_threads;
+
+namespace {
+
+constexpr std::int64_t kLongMs = 60'000;
+constexpr std::int64_t kPatienceMs = 500;
+
+// A rank that is at an operation and keeps the answers that it gets.
+struct Asker {
+  Job job;
+  std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
+  Whereabouts where{17, true};
+  std::mutex mutex;
+  std::vector<Answer> answers;  // guarded by mutex
+
+  Status watch() {
+    return job.tree->watch(failure, {[this] { return where; },
+                                     [this](const Answer& answer) {
+                                       const std::lock_guard lock(mutex);
+                                       answers.push_back(answer);
+                                     }});
+  }
+  void ask(std::uint32_t sequence = 17) {
+    Question question;
+    question.sequence = sequence;
+    question.patience_ms = kPatienceMs;
+    job.tree->ask(question);
+  }
+  std::size_t count() {
+    const std::lock_guard lock(mutex);
+    return answers.size();
+  }
+  std::vector<Absence> absent() {
+    if (!eventually([&] { return count() != 0; })) return {{-1, false, 0}};
+    const std::lock_guard lock(mutex);
+    return answers.back().absent;
+  }
+};
+
+using Askers = std::vector<std::unique_ptr<Asker>>;
+
+Askers make_askers(int ranks) {
+  Askers askers;
+  for (int rank = 0; rank < ranks; ++rank) askers.push_back(std::make_unique<Asker>());
+  return askers;
+}
+
+Status join_and_watch(const UniqueIdBytes& id, int rank, int ranks, Asker* asker) {
+  Settings settings;
+  settings.interface = "lo";
+  const Deadline deadline = Deadline::after_ms(kLongMs);
+  Result<Job> job = join(id, rank, ranks, settings, deadline);
+  if (!job.is_ok()) return job.status();
+  asker->job = std::move(job).value();
+  Result<std::vector<std::string>> all = asker->job.tree->all_gather("x", deadline);
+  return all.is_ok() ? asker->watch() : all.status();
+}
+
+UniqueIdBytes make_id() {
+  Settings settings;
+  settings.interface = "lo";
+  Result<UniqueIdBytes> id = create_unique_id(settings);
+  REQUIRE(id.is_ok());
+  return *id;
+}
+
+// Ranks that are threads; `victim` joins elsewhere.
+void join_all(const UniqueIdBytes& id, Askers& askers, int victim = -1) {
+  const int ranks = static_cast<int>(askers.size());
+  std::vector<Status> statuses(askers.size());
+  on_threads(ranks, [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (rank != victim) statuses[r] = join_and_watch(id, rank, ranks, askers[r].get());
+  });
+  for (const Status& status : statuses) {
+    INFO(status.message());
+    REQUIRE(status.is_ok());
+  }
+}
+
+void join_in_process(Askers& askers) {
+  Result<std::vector<Job>> jobs = make_in_process_jobs(static_cast<int>(askers.size()));
+  REQUIRE(jobs.is_ok());
+  for (std::size_t r = 0; r < askers.size(); ++r) {
+    askers[r]->job = std::move(jobs.value()[r]);
+    REQUIRE(askers[r]->watch().is_ok());
+  }
+}
+
+Answer absent(std::vector<Absence> ranks, std::uint32_t sequence = 17) {
+  Answer answer;
+  answer.question.sequence = sequence;
+  answer.absent = std::move(ranks);
+  return answer;
+}
+
+std::vector<PeerInfo> peers(int count) {
+  std::vector<PeerInfo> result(static_cast<std::size_t>(count));
+  for (int rank = 0; rank < count; ++rank) {
+    PeerInfo& peer = result[static_cast<std::size_t>(rank)];
+    peer.hostname.assign(1, 'a');
+    peer.pid = 100 + rank;
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a stopped process is found by all ranks that are left, and no other is blamed", "[fork]") {
+  const int victim = GENERATE(0, 1, 5, 20);
+  const int only_asker = GENERATE(-1, 19);  // or all ask
+  const UniqueIdBytes id = make_id();
+  Askers askers = make_askers(22);
+  const Child child([&] {
+    Asker asker;
+    if (!join_and_watch(id, victim, 22, &asker).is_ok()) return 1;
+    ::sleep(120);
+    return 0;
+  });
+  join_all(id, askers, victim);
+  child.kill(SIGSTOP);
+  for (int rank = 0; rank < 22; ++rank) {
+    if (rank != victim && (only_asker < 0 || rank == only_asker)) askers[static_cast<std::size_t>(rank)]->ask();
+  }
+  for (int rank = 0; rank < 22; ++rank) {
+    // A question does not pass a silent rank: only those that have asked hear of it in each part.
+    if (rank == victim || (only_asker >= 0 && rank != only_asker)) continue;
+    INFO("rank " << rank << " of those left by " << victim);
+    CHECK(askers[static_cast<std::size_t>(rank)]->absent() == std::vector<Absence>{{victim, true, 0}});
+  }
+  child.kill(SIGCONT);
+}
+
+TEST_CASE("ranks that have not come are found, and those that are ahead or inside are not") {
+  const bool sockets = GENERATE(true, false);
+  Askers askers = make_askers(13);
+  askers[0]->where = {17, false};  // through with it
+  askers[3]->where = {16, false};
+  askers[7]->where = {12, true};  // waits in an earlier one
+  askers[9]->where = {0, false};
+  askers[12]->where = {19, false};
+  if (sockets) {
+    join_all(make_id(), askers);
+  } else {
+    join_in_process(askers);
+  }
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{4}, std::size_t{11}}) {
+    const std::size_t before = askers[rank]->count();
+    askers[rank]->ask();
+    REQUIRE(eventually([&] { return askers[rank]->count() > before; }));
+    CHECK(askers[rank]->absent() == std::vector<Absence>{{3, false, 16}, {9, false, 0}});
+  }
+}
+
+TEST_CASE("questions of all ranks at a time are few answers, and the next question has its own") {
+  Askers askers = make_askers(9);
+  join_all(make_id(), askers);
+  for (auto& asker : askers) asker->ask();
+  for (auto& asker : askers) CHECK(asker->absent().empty());
+  for (auto& asker : askers) CHECK(asker->count() <= 3);
+  askers[2]->where = {17, false};
+  const std::size_t before = askers[8]->count();
+  askers[8]->ask(18);
+  REQUIRE(eventually([&] { return askers[8]->count() > before; }));
+  CHECK(askers[8]->absent() == std::vector<Absence>{{2, false, 17}});
+}
+
+TEST_CASE("the death of a rank leaves no question unanswered for ever") {
+  Askers askers = make_askers(6);
+  join_all(make_id(), askers);
+  askers[1]->job.tree->leave();
+  REQUIRE(eventually([&] { return askers[5]->failure->departed(1); }));
+  askers[5]->ask();  // whose parent has left
+  CHECK(askers[5]->absent().empty());
+  askers[0]->ask();
+  CHECK(askers[0]->absent().empty());
+}
+
+TEST_CASE("absent ranks in words") {
+  const auto p = peers(9);
+  CHECK(describe_absence(absent({}), p) == "");
+  CHECK(describe_absence(absent({{5, false, 16}}), p) ==
+        "rank 5 (host a, pid 105) has not called operation 17 (it is at 16)");
+  CHECK(describe_absence(absent({{5, false, 0}}), p) ==
+        "rank 5 (host a, pid 105) has not called operation 17 (nor any before)");
+  CHECK(describe_absence(absent({{2, false, 16}, {3, false, 16}, {4, false, 1}}), p) ==
+        "ranks 2-4 have not called operation 17");
+  CHECK(describe_absence(absent({{1, true, 0}, {8, false, 16}}), p) ==
+        "rank 1 (host a, pid 101) is silent: its process does not answer on the control connection; "
+        "rank 8 (host a, pid 108) has not called operation 17 (it is at 16)");
+  CHECK(describe_absence(absent({{1, true, 0}, {2, true, 0}}), p) ==
+        "ranks 1, 2 are silent: their processes do not answer on the control connections");
+}
+
+TEST_CASE("a person is told once per wait, then every minute") {
+  NoticeClock clock(10'000);
+  const std::vector<Absence> third{{3, false, 16}};
+  CHECK(clock.due(absent(third), 100'000));
+  CHECK_FALSE(clock.due(absent(third), 100'400));         // another rank asks for the same
+  CHECK_FALSE(clock.due(absent(third, 18), 101'000));     // one that is ahead
+  CHECK_FALSE(clock.due(absent({}, 18), 101'000));        // so shortly after it can be no other wait
+  CHECK(clock.due(absent(third), 160'000));               // a minute later
+  CHECK_FALSE(clock.due(absent(third, 18), 160'100));
+  CHECK(clock.due(absent({{4, false, 17}}, 18), 175'000));  // another wait
+  CHECK_FALSE(clock.due(absent({{4, false, 17}}, 18), 176'000));
+}
