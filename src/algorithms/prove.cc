@@ -1,6 +1,7 @@
 #include "algorithms/prove.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
 #include <string>
 #include <string_view>
@@ -63,17 +64,49 @@ int most_ranks_to_prove(const AlgorithmEntry& entry) {
 
 }  // namespace
 
-Result<schedule::Proof> prove(const AlgorithmEntry& entry, const World& world, int root) {
+Result<schedule::Proof> prove(const AlgorithmEntry& entry, const World& world, int root,
+                              const schedule::Interrupt& interrupt) {
   std::vector<schedule::Schedule> schedules;
   schedules.reserve(static_cast<std::size_t>(world.ranks));
   for (int r = 0; r < world.ranks; ++r) {
     Result<schedule::Schedule> schedule = make_schedule(entry, world, r, root);
     if (!schedule.is_ok()) return schedule.status().with_context(describe(entry, world, root));
     schedules.push_back(std::move(schedule).value());
+    if (!interrupt) continue;
+    if (Status s = interrupt(); !s.is_ok()) return s;
   }
-  Result<schedule::Proof> proof = schedule::verify(schedules);
+  Result<schedule::Proof> proof = schedule::verify(schedules, interrupt);
   if (!proof.is_ok()) return proof.status().with_context(describe(entry, world, root));
   return proof;
+}
+
+ProofCost cost_to_prove(const AlgorithmEntry& entry, const World& world, int root) {
+  // Measured with 65 to 2000 ranks: rings, trees, hierarchical and direct algorithms. The pairs are tables of lanes.
+  constexpr double kNsPerChunk = 250;
+  constexpr double kNsPerPair = 40;
+  constexpr double kBytesPerStep = 44;
+  constexpr double kBytesPerDependency = 4;
+  constexpr double kBytesPerPair = 36;
+  constexpr int kSamples = 16;
+  double steps = 0;
+  double chunks = 0;
+  double dependencies = 0;
+  const int samples = std::min(world.ranks, kSamples);
+  for (int i = 0; i < samples; ++i) {
+    const auto rank = static_cast<int>(std::int64_t{world.ranks} * i / samples);
+    const Result<schedule::Schedule> schedule = make_schedule(entry, world, rank, root);
+    if (!schedule.is_ok()) continue;  // prove() tells
+    steps += static_cast<double>(schedule.value().steps.size());
+    dependencies += static_cast<double>(schedule.value().dependencies.size());
+    for (const schedule::Step& s : schedule.value().steps) chunks += s.chunks;
+  }
+  const double ranks = world.ranks;
+  const double pairs = ranks * ranks;
+  const double share = ranks / samples;
+  ProofCost cost;
+  cost.ms = (share * chunks * kNsPerChunk + pairs * kNsPerPair) / 1e6;
+  cost.mib = (share * (steps * kBytesPerStep + dependencies * kBytesPerDependency) + pairs * kBytesPerPair) / (1 << 20);
+  return cost;
 }
 
 std::vector<World> worlds_to_prove(const AlgorithmEntry& entry, int ranks) {

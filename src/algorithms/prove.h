@@ -12,8 +12,17 @@ namespace tutti::algorithms {
 // Every number of ranks up to this one is proven by the tests, with every root; hosts are sampled.
 inline constexpr int kProvenRanks = 64;
 
-// The error says which algorithm, how many ranks, which hosts and which root.
-Result<schedule::Proof> prove(const AlgorithmEntry& entry, const World& world, int root);
+// The error says which algorithm, how many ranks, which hosts and which root. `interrupt`: as in verify().
+Result<schedule::Proof> prove(const AlgorithmEntry& entry, const World& world, int root,
+                              const schedule::Interrupt& interrupt = {});
+
+// What prove() takes, within a factor of about two, on a processor of 2020 or so. From the schedules of some ranks:
+// takes a fraction of the proof. The same on every rank.
+struct ProofCost {
+  double ms = 0;
+  double mib = 0;
+};
+ProofCost cost_to_prove(const AlgorithmEntry& entry, const World& world, int root);
 
 // One host; all divisions into equal hosts, with ranks in order and dealt round; some unequal ones; two
 // drawn by a fixed seed. Only worlds that the entry serves: the flat algorithms are not shown hosts.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/failure.h"
 #include "communicator/call_history.h"
 #include "communicator/links.h"
@@ -46,10 +47,11 @@ class Plans {
     executor::PlanIdentity identity;  // known before the plan is made
     std::unique_ptr<executor::Plan> plan;
   };
-  Status connect(const schedule::Schedule& schedule);
+  Status connect(const schedule::Schedule& schedule, Deadline deadline);
   // The same on every rank.
   [[nodiscard]] std::size_t slice_bytes() const;
-  Result<schedule::Schedule> write_schedule(const algorithms::AlgorithmEntry& entry, int root);
+  Result<schedule::Schedule> write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline);
+  Status prove(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) const;
 
   const Membership& membership_;
   LinkMaker* link_maker_;  // null for a single rank

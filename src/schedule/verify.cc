@@ -98,12 +98,13 @@ Status check_form(std::span<const Schedule> schedules) {
 
 }  // namespace parts
 
-Result<Proof> verify(std::span<const Schedule> schedules) {
+Result<Proof> verify(std::span<const Schedule> schedules, const Interrupt& interrupt) {
   Proof proof;
+  parts::Pause pause(interrupt);
   Status status = parts::check_form(schedules);
-  if (status.is_ok()) status = parts::check_races(schedules, proof);
-  if (status.is_ok()) status = parts::check_flow(schedules, proof);
-  if (status.is_ok()) status = parts::check_program_order(schedules);
+  if (status.is_ok()) status = parts::check_races(schedules, proof, pause);
+  if (status.is_ok()) status = parts::check_flow(schedules, proof, pause);
+  if (status.is_ok()) status = parts::check_program_order(schedules, pause);
   if (!status.is_ok()) return status;
   for (const Schedule& s : schedules) proof.steps += s.steps.size();
   return proof;

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 
 #include "base/status.h"
@@ -33,8 +34,12 @@ struct Proof {
   std::size_t accesses = 0;      // of chunks, checked for races
 };
 
+// Asked during a proof again and again, after no more work than takes some milliseconds. An error ends the proof, with
+// that error.
+using Interrupt = std::function<Status()>;
+
 // schedules[r] is rank r's. kInternalError names the rank and the step that break a rule. Takes time
 // proportional to the number of chunks moved and of dependencies; memory to ranks^2 + ranks * chunks.
-Result<Proof> verify(std::span<const Schedule> schedules);
+Result<Proof> verify(std::span<const Schedule> schedules, const Interrupt& interrupt = {});
 
 }  // namespace tutti::schedule

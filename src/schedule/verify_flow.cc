@@ -43,11 +43,12 @@ struct Lanes {
 
 class Flow {
  public:
-  Flow(std::span<const Schedule> schedules, Proof& proof)
+  Flow(std::span<const Schedule> schedules, Proof& proof, Pause& pause)
       : schedules_(schedules),
         shape_(schedules.front().shape),
         ranks_(schedules.size()),
         proof_(proof),
+        pause_(pause),
         trees_(static_cast<std::uint32_t>(ranks_)),
         values_(ranks_ * kBuffers * shape_.chunks, Trees::kNone),
         actor_next_(ranks_ * ranks_ + ranks_, kNothing) {
@@ -76,11 +77,13 @@ class Flow {
     while (!ready_.empty() && status_.is_ok()) {
       const std::size_t actor = ready_.back();
       ready_.pop_back();
+      const std::size_t before = moved_;
       if (actor < ranks_ * ranks_) {
         run_channel(actor, actor / ranks_, actor % ranks_);
       } else {
         run_local(actor, actor - ranks_ * ranks_);
       }
+      if (status_.is_ok()) status_ = pause_.after(moved_ - before + 1);
     }
     if (status_.is_ok()) check_all_done();
     if (status_.is_ok()) check_outputs();
@@ -120,6 +123,7 @@ class Flow {
 
   void advance(std::size_t rank, std::uint32_t i) {
     ++progress(rank, i);
+    ++moved_;
     std::uint32_t& first = waiting_[base_[rank] + i];
     for (std::uint32_t actor = first; actor != kNothing; actor = actor_next_[actor]) ready_.push_back(actor);
     first = kNothing;
@@ -245,6 +249,8 @@ class Flow {
   const Shape shape_;
   const std::size_t ranks_;
   Proof& proof_;
+  Pause& pause_;
+  std::size_t moved_ = 0;  // chunks, on both sides
   Trees trees_;
   std::vector<Trees::Id> values_;        // per rank, buffer, chunk
   std::vector<std::size_t> base_;        // per rank: number of its first step among all
@@ -260,8 +266,8 @@ class Flow {
 
 }  // namespace
 
-Status check_flow(std::span<const Schedule> schedules, Proof& proof) {
-  return Flow(schedules, proof).run();
+Status check_flow(std::span<const Schedule> schedules, Proof& proof, Pause& pause) {
+  return Flow(schedules, proof, pause).run();
 }
 
 }  // namespace tutti::schedule::parts

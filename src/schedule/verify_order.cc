@@ -11,8 +11,9 @@ namespace {
 
 class ProgramOrder {
  public:
-  explicit ProgramOrder(std::span<const Schedule> schedules)
+  ProgramOrder(std::span<const Schedule> schedules, Pause& pause)
       : schedules_(schedules),
+        pause_(pause),
         ranks_(schedules.size()),
         at_(ranks_, 0),
         received_(ranks_, 0),
@@ -25,7 +26,9 @@ class ProgramOrder {
       const std::size_t r = ready_.back();
       ready_.pop_back();
       queued_[r] = 0;
+      const std::size_t before = at_[r];
       while (at_[r] < schedules_[r].steps.size() && take_step(r)) ++at_[r];
+      if (Status s = pause_.after(at_[r] - before + 1); !s.is_ok()) return s;
     }
     for (std::size_t r = 0; r < ranks_; ++r) {
       if (at_[r] == schedules_[r].steps.size()) continue;
@@ -65,6 +68,7 @@ class ProgramOrder {
   }
 
   std::span<const Schedule> schedules_;
+  Pause& pause_;
   const std::size_t ranks_;
   std::vector<std::size_t> at_;          // per rank: its step
   std::vector<std::uint32_t> received_;  // per rank: chunks that the step has received
@@ -75,8 +79,8 @@ class ProgramOrder {
 
 }  // namespace
 
-Status check_program_order(std::span<const Schedule> schedules) {
-  return ProgramOrder(schedules).run();
+Status check_program_order(std::span<const Schedule> schedules, Pause& pause) {
+  return ProgramOrder(schedules, pause).run();
 }
 
 }  // namespace tutti::schedule::parts

@@ -10,16 +10,34 @@
 
 namespace tutti::schedule::parts {
 
+// Asks the interrupt, but not after every little work.
+class Pause {
+ public:
+  explicit Pause(const Interrupt& interrupt) : interrupt_(interrupt) {}
+  // `work`: steps taken or waits gone into since the last time, about.
+  Status after(std::size_t work) {
+    done_ += work;
+    if (done_ < kWork || !interrupt_) return Status::ok();
+    done_ = 0;
+    return interrupt_();
+  }
+
+ private:
+  static constexpr std::size_t kWork = 4096;
+  const Interrupt& interrupt_;
+  std::size_t done_ = 0;
+};
+
 // An error that names the step: "rank 2, step 5 (recv from 3, chunk 1): why".
 Status at_step(const Schedule& schedule, std::size_t step, const std::string& why);
 
 // Indices in range, buffers that exist, flags that tell the truth.
 Status check_form(std::span<const Schedule> schedules);
 // No races, out of place and in place.
-Status check_races(std::span<const Schedule> schedules, Proof& proof);
+Status check_races(std::span<const Schedule> schedules, Proof& proof, Pause& pause);
 // Data, matching of sends and receives, progress without buffering.
-Status check_flow(std::span<const Schedule> schedules, Proof& proof);
+Status check_flow(std::span<const Schedule> schedules, Proof& proof, Pause& pause);
 // Progress in program order with one message per lane.
-Status check_program_order(std::span<const Schedule> schedules);
+Status check_program_order(std::span<const Schedule> schedules, Pause& pause);
 
 }  // namespace tutti::schedule::parts

@@ -114,10 +114,11 @@ class RaceCheck {
 
 }  // namespace
 
-Status check_races(std::span<const Schedule> schedules, Proof& proof) {
+Status check_races(std::span<const Schedule> schedules, Proof& proof, Pause& pause) {
   for (const Schedule& schedule : schedules) {
     for (const bool in_place : {false, true}) {
       Status status = RaceCheck(schedule, in_place, proof.accesses).run();
+      if (status.is_ok()) status = pause.after(schedule.steps.size() + schedule.shape.chunks);
       if (!status.is_ok()) return status;
     }
   }

@@ -32,6 +32,49 @@ TEST_CASE("every algorithm is correct: every number of ranks up to 64, some to 1
   }
 }
 
+TEST_CASE("a proof can be ended wherever it is, and is asked often enough whether it should") {
+  for (const char* name : {"ring", "double_tree", "direct", "hierarchical"}) {
+    const AlgorithmEntry& entry = *find(Collective::kAllReduce, name);
+    const World world = worlds_to_prove(entry, 96).front();
+    std::size_t asked = 0;
+    const Result<schedule::Proof> whole = prove(entry, world, 0, [&] { return ++asked, Status(); });
+    REQUIRE(whole.is_ok());
+    INFO(name << " is asked " << asked << " times");
+    // Of each transfer both sides are steps, and both are checked several times.
+    CHECK(asked >= 96 + (whole.value().accesses + whole.value().transfers) / 10'000);
+    for (std::size_t end = 1; end <= asked; end += 1 + asked / 40) {
+      std::size_t times = 0;
+      const auto interrupt = [&] { return ++times == end ? Status::aborted("enough") : Status(); };
+      const Result<schedule::Proof> part = prove(entry, world, 0, interrupt);
+      CHECK(part.status().code() == Code::kAborted);
+      CHECK(times == end);
+    }
+  }
+}
+
+// The estimate decides what a communicator proves. What counts is that it follows the work and the memory.
+TEST_CASE("what a proof costs is known beforehand") {
+  const auto cost = [](Collective collective, const char* name, int ranks) {
+    return cost_to_prove(*find(collective, name), World{ranks, {}}, 0);
+  };
+  for (const int ranks : {65, 200, 500}) {
+    const AlgorithmEntry& ring = *find(Collective::kAllReduce, "ring");
+    const Result<schedule::Proof> proof = prove(ring, World{ranks, {}}, 0);
+    REQUIRE(proof.is_ok());
+    const double work = static_cast<double>(proof.value().transfers);
+    const double share = cost(Collective::kAllReduce, "ring", ranks).ms / work;
+    CHECK(share > 0.0004);
+    CHECK(share < 0.0008);
+  }
+  const ProofCost ring = cost(Collective::kAllReduce, "ring", 2000);
+  const ProofCost half = cost(Collective::kAllReduce, "ring", 1000);
+  const ProofCost tree = cost(Collective::kAllReduce, "double_tree", 2000);
+  CHECK(ring.ms > 3.5 * half.ms);
+  CHECK(ring.mib > 3.5 * half.mib);
+  CHECK(tree.ms < ring.ms / 5);
+  CHECK(tree.mib < ring.mib / 3);
+}
+
 TEST_CASE("what is not among the proven is known as such") {
   const AlgorithmEntry& ring = *find(Collective::kAllReduce, "ring");
   const AlgorithmEntry& tree = *find(Collective::kBroadcast, "binomial");

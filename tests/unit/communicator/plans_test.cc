@@ -1,6 +1,8 @@
 // Plans: found after they were made, shared between size classes, links asked for once.
 #include "communicator/plans.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "catch_compat.h"
@@ -44,15 +46,17 @@ Membership threads(int ranks, const std::string& algorithm) {
 
 // Rank 0's plans of a job of threads, of which the others never come: links between threads wait for nobody.
 struct Fixture {
-  explicit Fixture(int ranks, const std::string& algorithm = "") : membership(threads(ranks, algorithm)) {
-    auto made = ThreadWorld::create(ranks, Transports{});
+  explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000)
+      : membership(threads(ranks, algorithm)) {
+    // Where links to more ranks are asked for they are refused.
+    auto made = ThreadWorld::create(std::min(ranks, 64), Transports{});
     REQUIRE(made.is_ok());
     world = *made;
     auto waits = executor::Waiter::create(world->doorbell(0), failure, false, 1000);
     REQUIRE(waits.is_ok());
     waiter = std::move(*waits);
     links = std::make_unique<CountingLinks>(make_thread_links(world, membership));
-    plans = std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, 1000,
+    plans = std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms,
                                     topology::Conditions{});
   }
   const executor::Plan* make(Collective collective, int root, std::size_t bytes) const {
@@ -158,4 +162,33 @@ TEST_CASE("the description names the transports of the hosts") {
   CHECK(described({{0, 1, 2, 3}}, true) == "ring over shm");
   CHECK(described({{0}, {1}, {2}, {3}}, false) == "ring over tcp");
   CHECK(described({{0, 1}, {2, 3}}, true) == "ring over shm+tcp");
+}
+
+// 500 ranks are none that the tests have proven, and their proof is worth its cost.
+TEST_CASE("a proof ends with the communicator's failure") {
+  Fixture f(500, "all_reduce:ring");
+  REQUIRE(f.failure.fail(Status::aborted("rank 7 aborted the communicator")));
+  const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
+  CHECK(s.code() == Code::kAborted);
+  CHECK(s.message() == "rank 7 aborted the communicator");
+  CHECK(f.links->asked.empty());  // it had not been finished
+}
+
+TEST_CASE("a proof ends at the operation's deadline") {
+  Fixture f(500, "all_reduce:ring", 1);
+  const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
+  CHECK(s.code() == Code::kTimeout);
+  CHECK(s.message().find("timed out while proving the schedule of all_reduce ring for 500 ranks") == 0);
+  CHECK(f.links->asked.empty());
+}
+
+TEST_CASE("a schedule whose proof would cost too much goes without") {
+  Fixture f(3000, "all_reduce:ring");
+  f.links->refusal = Status::timeout("nobody came");
+  rusage before{};
+  rusage after{};
+  REQUIRE(::getrusage(RUSAGE_SELF, &before) == 0);
+  CHECK(f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status().message() == "nobody came");
+  REQUIRE(::getrusage(RUSAGE_SELF, &after) == 0);
+  CHECK(after.ru_maxrss - before.ru_maxrss < 300 * 1024);  // KiB; the proof takes 2 GiB
 }
