@@ -87,9 +87,7 @@ class Judge {
       if (r == m.rank || (of_process(m.kind) && process(r) == process(m.rank))) harmed_.insert(r);
     }
     comms_.insert(comm_of(m, round_));
-    if (m.kind == MishapKind::kLeave || m.kind == MishapKind::kStop || m.kind == MishapKind::kAbsent) {
-      names_are_sure_ = false;
-    }
+    if (m.kind == MishapKind::kLeave || m.kind == MishapKind::kAbsent) names_are_sure_ = false;
     if (m.kind == MishapKind::kKill || m.then_kill) may_be_killed_.insert(process(m.rank));
     if (m.kind == MishapKind::kExit) may_exit_.insert(process(m.rank));
   }
