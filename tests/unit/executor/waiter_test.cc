@@ -148,7 +148,7 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   CHECK_FALSE(waiter->takes_turns());
   // Others may use this processor too: only where most yields are the turns of the ranks above must it be noticed.
   bool noticed = false, could = false;
-  const Deadline deadline = Deadline::after_ms(30'000);
+  const Deadline deadline = Deadline::after_ms(10'000);
   while (!noticed && !deadline.passed()) {
     const bool quiet = turns_of_others() > 900;
     for (int i = 0; i < 100 && !noticed; ++i) {
