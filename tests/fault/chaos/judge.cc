@@ -10,14 +10,16 @@
 namespace tutti::test::chaos {
 namespace {
 
-// Whether `text` has "rank R", or R among "ranks Q, R".
+// Whether `text` has "rank R", or R among "ranks P, Q-S".
 bool names(const std::string& text, int rank) {
-  static const std::regex kLists("ranks? ([0-9]+(, [0-9]+)*)");
-  static const std::regex kNumber("[0-9]+");
+  static const std::regex kLists("ranks? ([0-9]+(-[0-9]+)?(, [0-9]+(-[0-9]+)?)*)");
+  static const std::regex kParts("([0-9]+)(-([0-9]+))?");
   for (std::sregex_iterator list(text.begin(), text.end(), kLists), end; list != end; ++list) {
-    const std::string numbers = (*list)[1];
-    for (std::sregex_iterator n(numbers.begin(), numbers.end(), kNumber); n != end; ++n) {
-      if (std::stoi(n->str()) == rank) return true;
+    const std::string parts = (*list)[1];
+    for (std::sregex_iterator part(parts.begin(), parts.end(), kParts); part != end; ++part) {
+      const int first = std::stoi((*part)[1]);
+      const int last = (*part)[3].matched ? std::stoi((*part)[3]) : first;
+      if (first <= rank && rank <= last) return true;
     }
   }
   return false;
