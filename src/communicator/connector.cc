@@ -18,6 +18,7 @@ namespace tutti {
 namespace {
 
 constexpr int kFailureCheckMs = 50;
+constexpr std::int64_t kGoneMs = 2000;  // ranks listen for as long as they are there
 constexpr int kStreamsToOtherMachines = 2;
 constexpr std::size_t kMaxTcpAddresses = 8;
 
@@ -234,6 +235,9 @@ Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* 
         dial.reset();
       } else if (!dial->shortage().is_ok()) {
         return dial->shortage().with_context("connecting to " + who(entry.peer));
+      } else if (entry.kind == ChannelKind::kTcp && dial->gone_for(kGoneMs)) {
+        return Status::remote(who(entry.peer) + " has gone: nobody of this job listens there any more (" +
+                              dial->trouble() + ")");
       } else if (entry.kind == ChannelKind::kUnix && dial->unreachable()) {
         // The socket is out of reach (another container, a strict file system): the network remains.
         const std::string why = dial->trouble();

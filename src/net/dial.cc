@@ -15,7 +15,7 @@ Dial::Dial(std::vector<Address> targets, const Secret& secret, const Claim& mine
   for (Address& target : targets) {
     attempts_.push_back({std::move(target), UniqueFd(),
                          Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_), false, false, false, 0,
-                         0, 0, 1, "", 0, false});
+                         0, 0, 1, "", 0, 0, false});
   }
 }
 
@@ -65,6 +65,12 @@ bool Dial::foreign_for(std::int64_t ms) const {
          });
 }
 
+bool Dial::gone_for(std::int64_t ms) const {
+  const std::int64_t since_ns = now_ns() - ms * kMs;
+  return std::all_of(attempts_.begin(), attempts_.end(),
+                     [&](const Attempt& a) { return a.absent_since_ns != 0 && a.absent_since_ns <= since_ns; });
+}
+
 bool Dial::unreachable() const {
   return std::all_of(attempts_.begin(), attempts_.end(),
                      [](const Attempt& a) { return !a.error.empty() && !a.reached; });
@@ -102,11 +108,13 @@ void Dial::begin(Attempt* attempt) {
 }
 
 void Dial::fail(Attempt* attempt, const Status& why) {
-  if (!attempt->connected || !attempt->handshake.wrong_secret()) {
-    attempt->foreign_since_ns = 0;
-  } else if (attempt->foreign_since_ns == 0) {
-    attempt->foreign_since_ns = now_ns();
-  }
+  const bool foreign = attempt->connected && attempt->handshake.wrong_secret();
+  const bool refused = !attempt->connected && why.code() == Code::kRemoteError;
+  const auto keep = [](bool holds, std::int64_t* since_ns) {
+    *since_ns = !holds ? 0 : *since_ns != 0 ? *since_ns : now_ns();
+  };
+  keep(foreign, &attempt->foreign_since_ns);
+  keep(foreign || refused, &attempt->absent_since_ns);
   attempt->reached = attempt->connected || why.is_exhaustion();
   // Whoever listens is alive, even if it is somebody else. What lacks here says nothing of the peer.
   if (attempt->reached) refused_since_ns_ = now_ns();

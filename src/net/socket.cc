@@ -25,6 +25,11 @@ Status socket_error(const std::string& what, int error) {
                         error);
 }
 
+Status connect_error(const std::string& what, int error) {
+  const Status status = socket_error(what, error);
+  return error == ECONNREFUSED ? status.with_code(Code::kRemoteError) : status;
+}
+
 Result<UniqueFd> open_stream_socket(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return socket_error("opening a socket", errno);
@@ -151,7 +156,7 @@ Result<UniqueFd> start_connect(const Address& address) {
   set_no_delay(fd->get());
   if (::connect(fd->get(), address.get(), address.length()) != 0 && errno != EINPROGRESS && errno != EINTR) {
     if (address.family() == AF_UNIX && errno == EAGAIN) return Status(Code::kInProgress, "the listener is busy");
-    return socket_error("connect to " + address.text(), errno);
+    return connect_error("connect to " + address.text(), errno);
   }
   return fd;
 }
@@ -162,7 +167,7 @@ Status connect_result(int fd) {
   int error = 0;
   socklen_t length = sizeof error;
   if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return Status::system("getsockopt", errno);
-  if (error != 0) return Status::system("connect", error);
+  if (error != 0) return connect_error("connect", error);
   return {};
 }
 

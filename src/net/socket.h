@@ -34,9 +34,10 @@ Result<Address> peer_address(int fd);
 Result<UniqueFd> accept_one(int listener);
 
 // Begins to connect; poll for POLLOUT, then ask connect_result(). kInProgress: the listener's queue
-// is full (Unix sockets only), begin again a little later. Other errors are the connection's.
+// is full (Unix sockets only), begin again a little later. Other errors are the connection's, kRemoteError if nobody
+// listens there.
 Result<UniqueFd> start_connect(const Address& address);
-// kInProgress while connecting, ok when connected.
+// kInProgress while connecting, ok when connected; errors as above.
 Status connect_result(int fd);
 
 // TCP sockets: no delay for small messages. Harmless on Unix sockets.

@@ -217,3 +217,27 @@ TEST_CASE("strangers at the connector delay nobody") {
   });
   CHECK(good == 2);
 }
+
+TEST_CASE("a rank that has gone without a word is an error long before the deadline") {
+  for (const bool by_unix : {true, false}) {
+    INFO((by_unix ? "unix first" : "TCP"));
+    auto ranks = make_ranks(3, {.allow_unix = by_unix});
+    ranks[0]->connector.reset();
+    std::vector<Status> statuses(3);
+    const Deadline soon = Deadline::after_ms(kLongMs / 2);
+    on_threads(3, [&](int me) {
+      Rank& rank = *ranks[static_cast<std::size_t>(me)];
+      if (me > 0) {
+        statuses[static_cast<std::size_t>(me)] =
+            rank.connector->connect({0}, rank.failure, Deadline::after_ms(kLongMs)).status();
+      }
+    });
+    CHECK_FALSE(soon.passed());
+    for (const std::size_t me : {1, 2}) {
+      INFO(statuses[me].message());
+      CHECK(statuses[me].code() == Code::kRemoteError);
+      CHECK(statuses[me].message().find("rank 0 (host ") != std::string::npos);
+      CHECK(statuses[me].message().find("has gone") != std::string::npos);
+    }
+  }
+}
