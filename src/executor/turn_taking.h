@@ -34,7 +34,9 @@ class TurnTaking {
   Advice note(std::int64_t took_ns, std::int64_t now_ns) {
     const bool given = took_ns >= kAloneNs;
     count(given, &given_);
-    count(given && took_ns <= kTurnNs, &turns_);
+    count(given, &turns_);
+    // Each yield beside a program that does not yield costs a time slice, so one is enough to stop.
+    if (took_ns > kTurnNs) turns_ = 0;
     if (taking_turns_) {
       if (turns_ > 0 && now_ns - since_ns_ < kTrialIntervalNs) return Advice::kStay;
       taking_turns_ = false;
@@ -65,7 +67,7 @@ class TurnTaking {
 
   std::int64_t (*switches_)();
   int given_ = 0;  // yields that took longer than alone, less the others
-  int turns_ = 0;  // those of them that were another rank's turn, less the others
+  int turns_ = 0;  // the same since the last one that was a time slice
   bool taking_turns_ = false;
   std::int64_t since_ns_ = 0;
   std::int64_t left_ns_ = 0;
