@@ -116,7 +116,11 @@ bool CpuExecutor::finished() const {
 
 Status CpuExecutor::run_by_lanes(const Operation& op) {
   prepare(op);
-  const auto lanes = static_cast<std::uint32_t>(op.plan->lanes.size());
+  return move_lanes();
+}
+
+Status CpuExecutor::move_lanes() {
+  const auto lanes = static_cast<std::uint32_t>(op_->plan->lanes.size());
   for (;;) {
     bool moved = false;
     for (std::uint32_t lane = 0; lane < lanes; ++lane) moved |= advance(lane);
@@ -188,8 +192,9 @@ bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState&
 bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state, std::size_t limit) {
   const transport::Source& source = op_->buffers[static_cast<int>(step.source)];
   transport::SendLane& out = lane.link->send();
-  // What will be lent goes in loans worth their while: better to wait for more of it than to copy little.
-  if (limit < state.size && would_lend(out.traits(), source, state.size) &&
+  // What will be lent goes in loans worth their while: better to wait for more of it than to copy little. But never for
+  // ever: what is to come may depend on what is there, so it goes when nothing at all moves.
+  if (limit < state.size && !waiter_.stalled() && would_lend(out.traits(), source, state.size) &&
       !would_lend(out.traits(), source, limit - state.done)) {
     return false;
   }

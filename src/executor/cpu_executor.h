@@ -1,6 +1,6 @@
 // The executor for host memory. Two ways through the same steps:
-//  - in order: messages that fit one piece. Steps run one after another, as the schedule lists them
-//    (proven free of deadlock with one buffered message per lane), without any bookkeeping;
+//  - in order: messages that fit one piece. Steps run one after another, as the schedule lists them,
+//    without any bookkeeping; a rank that has to wait for long goes on by lanes;
 //  - by lanes: everything larger. Each lane works at its own step; a step moves as many bytes as the
 //    steps it depends on have passed (watermarks). Blocks are cut into slices, so that what is in
 //    flight stays in the cache and forwarding can be fused; lanes may be up to kWindow slices apart.
@@ -59,14 +59,17 @@ class CpuExecutor final : public Executor, private Waiting {
 
   // -- in order (cpu_in_order.cc)
   Status run_in_order(const Operation& op);
-  Status send_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r);
-  Status receive_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r);
+  // Both end, without an error, after less than all of the step's bytes if they have to wait for long.
+  Status send_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r, std::size_t* sent);
+  Status receive_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r, std::size_t* received);
+  Status go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done);
 
   // -- by lanes (cpu_by_lanes.cc)
   Status run_by_lanes(const Operation& op);
   // In how many slices every rank runs the operation.
   [[nodiscard]] static std::uint32_t count_slices(const Operation& op);
   void prepare(const Operation& op);
+  Status move_lanes();
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);
   void offer_places(std::uint32_t slice);

@@ -1,4 +1,8 @@
 // Small messages: the steps one after another. See cpu_executor.h.
+//
+// A rank that waits at one step cannot do the others, and no transport promises to hold a message that the peer does
+// not take: so a rank that has waited for long goes on by lanes, from where it stands. When nothing at all moves, all
+// ranks therefore run by lanes, which needs no room anywhere.
 #include <algorithm>
 #include <cstring>
 
@@ -13,25 +17,25 @@ Status CpuExecutor::run_in_order(const Operation& op) {
   for (const InOrderStep& s : op.plan->in_order) {
     const ByteRange r = layout.bytes(s.step.range());
     if (r.size == 0) continue;
-    Status status;
-    if (s.send != nullptr) {
-      status = send_all(op, s, r);
-    } else if (s.recv != nullptr) {
-      status = receive_all(op, s, r);
-    } else {
+    if (s.link == nullptr) {
       run_local(op, s.step, r, false);
+      continue;
     }
+    std::size_t done = 0;
+    Status status = s.send != nullptr ? send_all(op, s, r, &done) : receive_all(op, s, r, &done);
     if (!status.is_ok()) [[unlikely]]
       return status;
+    if (done < r.size) [[unlikely]]
+      return go_on_by_lanes(op, s.index, done);
   }
   return {};
 }
 
-Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRange r) {
+Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* sent) {
   transport::SendLane& lane = *s.send;
   const transport::Source& source = op.buffers[static_cast<int>(s.step.source)];
   std::size_t done = lane.push(op.print, source, r.begin, r.size);
-  while (done < r.size) {
+  while (done < r.size && !waiter_.stalled()) {
     at_ = &s;
     if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
       return status;
@@ -39,10 +43,11 @@ Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRang
     if (n > 0) waiter_.progress();
     done += n;
   }
+  *sent = done;
   return {};
 }
 
-Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteRange r) {
+Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
   std::size_t done = 0;
   do {
@@ -50,6 +55,8 @@ Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteR
     // Whole elements only; a stream transport may have cut one in two, and the rest follows.
     const std::size_t n = op.whole(std::min(view.size, r.size - done));
     if (n == 0) {
+      if (waiter_.waits_long()) [[unlikely]]
+        break;
       at_ = &s;
       if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
         return status;
@@ -64,7 +71,31 @@ Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteR
     waiter_.progress();
     done += n;
   } while (done < r.size);
+  *received = done;
   return {};
+}
+
+// Takes the operation over into the state that run_by_lanes() would have here: all steps before `index` are done, and
+// of that step `done` bytes. Messages are too short to be lent, and peers were offered no places: nothing of what lanes
+// add is open.
+Status CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done) {
+  prepare(op);
+  placing_ = false;
+  open_slice(0);
+  for (std::uint32_t i = 0; i < index; ++i) {
+    StepState& state = state_of(0, i);
+    state.done = state.released = state.size;
+  }
+  state_of(0, index).done = done;
+  const Fold& fold = op.plan->fold[index];
+  if (fold.reduce != kNone) state_of(0, fold.reduce).done = done;
+  for (std::size_t i = 0; i < op.plan->lanes.size(); ++i) {
+    const Lane& lane = op.plan->lanes[i];
+    if (!lane.sends) continue;
+    // Where its stream was when the operation began.
+    for (const std::uint32_t step : lane.steps) cursors_[i].released -= state_of(0, step).done;
+  }
+  return move_lanes();
 }
 
 }  // namespace tutti::executor

@@ -108,7 +108,7 @@ void find_folds(Plan* plan) {
 
 void write_in_order(Plan* plan) {
   for (std::uint32_t i = 0; i < plan->schedule.steps.size(); ++i) {
-    InOrderStep s{plan->schedule.steps[i], plan->link_of[i], nullptr, nullptr};
+    InOrderStep s{plan->schedule.steps[i], plan->link_of[i], nullptr, nullptr, i};
     if (s.step.kind == StepKind::kSend) s.send = &plan->link_of[i]->send();
     if (schedule::is_recv(s.step.kind)) s.recv = &plan->link_of[i]->recv();
     if (plan->fold[i].reduce != kNone) {
@@ -144,7 +144,7 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   for (const Lane& lane : plan->lanes) {
     if (lane.link == nullptr || !lane.sends) continue;
     const transport::LaneTraits& traits = lane.link->send().traits();
-    plan->in_order_bytes = std::min(plan->in_order_bytes, std::min(traits.piece_bytes, traits.capacity_bytes));
+    plan->in_order_bytes = std::min(plan->in_order_bytes, traits.piece_bytes);
     // In order, nothing watches what the peer still reads: stay below what would be lent.
     plan->in_order_bytes = std::min(plan->in_order_bytes, below(traits.lend_any_bytes));
     plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, below(traits.lend_bytes));

@@ -47,6 +47,7 @@ struct InOrderStep {
   transport::Link* link = nullptr;      // null for local steps
   transport::SendLane* send = nullptr;  // if it sends
   transport::RecvLane* recv = nullptr;  // if it receives
+  std::uint32_t index = 0;              // of the step in the schedule, of a fold's first one
 };
 
 struct Plan {

@@ -76,11 +76,14 @@ class Waiter {
   [[nodiscard]] bool takes_turns() const { return spins_ == 0; }
   // Whether nothing has moved for longer than a peer that is running needs to move something.
   [[nodiscard]] bool stalled() const { return idle_count_ > stall_; }
+  // Whether nothing has moved for so long that what it takes to wait differently does not matter.
+  [[nodiscard]] bool waits_long() const { return idle_count_ > spins_ + kLongYields; }
 
  private:
   // The first looks cost nothing but themselves: a pause takes longer than a cache miss.
   static constexpr std::uint32_t kHotSpins = 256;
   static constexpr std::uint32_t kSpins = 500;
+  static constexpr std::uint32_t kLongYields = 64;
   static constexpr std::int64_t kYieldNs = 2'000'000;
   static constexpr int kMaxSleepMs = 50;
 

@@ -41,6 +41,9 @@ struct Fingerprint {
 };
 static_assert(sizeof(Fingerprint) == 20 && alignof(Fingerprint) == 4);
 
+// What every lane holds at the least, so that an element which a piece has cut in two becomes whole.
+inline constexpr std::size_t kLeastRoomBytes = 64;
+
 enum class Domain : std::uint8_t { kHost, kDevice };
 
 // What a lane can do, for the executor and the cost model.
@@ -55,10 +58,9 @@ struct LaneTraits {
   // completed()): memory with a region, and any memory. SIZE_MAX: never.
   std::size_t lend_bytes = SIZE_MAX;
   std::size_t lend_any_bytes = SIZE_MAX;
-  std::size_t piece_bytes = 0;     // preferred piece; a message of up to this size is taken whole
-  std::size_t capacity_bytes = 0;  // what push() takes before the peer consumes, at least one piece
-  double latency_us = 0;           // of a small message, one way
-  double bandwidth_gbs = 0;        // of a long stream, one way, 10^9 bytes a second
+  std::size_t piece_bytes = 0;  // preferred piece; an empty lane usually takes a message of up to this size whole
+  double latency_us = 0;        // of a small message, one way
+  double bandwidth_gbs = 0;     // of a long stream, one way, 10^9 bytes a second
 };
 
 // User memory, as bound for one operation. `region` is the transport-neutral id of the registered or
@@ -77,6 +79,9 @@ class SendLane {
 
   // Takes up to n bytes from source.base + offset, in order. Returns how many were taken, 0 if the lane
   // is full at present. What was taken may be read until completed() has passed it.
+  // A lane that the peer does not empty takes kLeastRoomBytes in all; more is not promised, whatever the traits say:
+  // a caller that waits for room goes on receiving meanwhile, or it may wait for ever.
+  // REQUIRES: after less than n, the next call goes on with the bytes that follow, of the same operation.
   virtual std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) = 0;
 
   // In-place writing: room for up to n bytes in the outgoing slot, empty if the lane is full at present

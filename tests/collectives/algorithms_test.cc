@@ -21,13 +21,28 @@ algorithms::World world_of(int ranks, bool shared) {
   return world;
 }
 
-void force_all(const std::string& transports, int ranks) {
+// One collective at every power of two from 1 KiB to 1 MiB.
+std::vector<Spec> doublings_of(Collective collective, int ranks) {
+  std::vector<Spec> specs;
+  for (std::size_t bytes = 1024; bytes <= 1 << 20; bytes *= 2) {
+    Spec spec;
+    spec.collective = collective;
+    const bool blocks = collective == Collective::kAllGather || collective == Collective::kReduceScatter;
+    spec.count = bytes / sizeof(float) / (blocks ? static_cast<std::size_t>(ranks) : 1);
+    spec.root = has_root(collective) ? ranks - 1 : 0;
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+template <class SpecsOf>
+void force_all(const std::string& transports, int ranks, SpecsOf specs_of) {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     if (!entry.supports(world_of(ranks, transports == "shm"))) continue;
     const std::string forced = std::string(name_of(entry.collective)) + ":" + entry.name;
     ::setenv("TUTTI_ALGORITHM", forced.c_str(), 1);
     INFO(forced);
-    require_all(run_threads, ranks, transports, some_of(entry.collective, ranks));
+    require_all(run_threads, ranks, transports, specs_of(entry.collective, ranks));
     if (entry.collective == Collective::kAllReduce) require_same_bits(run_threads, ranks, transports);
   }
   ::unsetenv("TUTTI_ALGORITHM");
@@ -36,15 +51,20 @@ void force_all(const std::string& transports, int ranks) {
 }  // namespace
 
 TEST_CASE("forced algorithms over shared memory", "[shm]") {
-  for (const int ranks : {2, 3, 5, 6, 8}) force_all("shm", ranks);
+  for (const int ranks : {2, 3, 5, 6, 8}) force_all("shm", ranks, some_of);
 }
 
 TEST_CASE("forced algorithms over the simulated network", "[sim]") {
-  for (const int ranks : {2, 3, 4, 7}) force_all("sim:7", ranks);
+  for (const int ranks : {2, 3, 4, 7}) force_all("sim:7", ranks, some_of);
 }
 
 TEST_CASE("forced algorithms over TCP", "[tcp]") {
-  for (const int ranks : {3, 4}) force_all("tcp", ranks);
+  for (const int ranks : {3, 4}) force_all("tcp", ranks, some_of);
+}
+
+// For networks whose sockets hold little: tests/netns makes one.
+TEST_CASE("forced algorithms over small sockets", "[.small]") {
+  for (const int ranks : {2, 3, 4, 5}) force_all("tcp", ranks, doublings_of);
 }
 
 TEST_CASE("an algorithm or a collective that does not exist is refused by name", "[shm]") {

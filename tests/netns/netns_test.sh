@@ -1,9 +1,9 @@
 #!/bin/bash
 # Jobs across two network namespaces that are joined by a pair of virtual interfaces.
-# Usage: netns_test.sh RANK_PROGRAM. Exit status 77 (skipped) only where namespaces may not be made.
+# Usage: netns_test.sh RANK_PROGRAM ALGORITHMS_PROGRAM. Exit status 77 (skipped) only where namespaces may not be made.
 set -euo pipefail
-program=$1
-left=tutti$$l right=tutti$$r
+program=$1 algorithms=$2
+left=tutti$$l right=tutti$$r small=tutti$$s
 work=$(mktemp -d)
 pids=()
 
@@ -11,6 +11,7 @@ clean_up() {
   for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
   ip netns del "$left" 2>/dev/null || true
   ip netns del "$right" 2>/dev/null || true
+  ip netns del "$small" 2>/dev/null || true
   rm -rf "$work"
 }
 trap clean_up EXIT
@@ -121,3 +122,12 @@ echo 'passed: absent interface'
 use_ipv6
 TUTTI_TRANSPORTS=tcp job tcp-ipv6 2
 TUTTI_TRANSPORTS=shm:netns,tcp job mixed-ipv6 4
+
+# Sockets hold far less than a message: whoever waited for room without receiving would wait until the timeout.
+ip netns add "$small"
+ip -n "$small" link set lo mtu 1500 up
+ip netns exec "$small" sysctl -qw net.ipv4.tcp_wmem='4096 16384 16384' net.ipv4.tcp_rmem='4096 16384 16384'
+for streams in 1 2 16; do
+  TUTTI_TCP_STREAMS=$streams TUTTI_TIMEOUT_MS=20000 timeout 300 ip netns exec "$small" "$algorithms" '[.small]'
+  echo "passed: small sockets, $streams streams a link"
+done

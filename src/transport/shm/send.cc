@@ -50,7 +50,6 @@ constexpr std::size_t kDemoteBytes = 1024;
 
 ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->lane[link->side]) {
   traits_ = shm_traits();
-  traits_.capacity_bytes = link->slots_ahead * kSlotBytes;
   if (link->same_process) traits_.lend_any_bytes = kLendBytes;
   if (link->regions != nullptr) traits_.lend_bytes = kLendBytes;
 }

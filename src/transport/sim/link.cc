@@ -37,12 +37,15 @@ Status closed_by(int rank) {
 }
 
 bool lends(const LaneTraits& traits) {
-  return traits.lend_any_bytes == 0;
+  return traits.lend_any_bytes != SIZE_MAX;
 }
 
 class SimSend final : public SendLane {
  public:
-  SimSend(Wire& wire, std::size_t side, const LaneTraits& traits) : wire_(wire), side_(side) { traits_ = traits; }
+  SimSend(Wire& wire, std::size_t side, const LaneTraits& traits, std::size_t capacity_bytes)
+      : wire_(wire), side_(side), capacity_bytes_(capacity_bytes) {
+    traits_ = traits;
+  }
 
   std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override {
     const std::lock_guard lock(wire_.mutex);
@@ -52,7 +55,7 @@ class SimSend final : public SendLane {
     segment.print = print;
     segment.size = took;
     const std::byte* const from = source.base + offset;
-    if (lends(traits_)) {
+    if (took >= traits_.lend_any_bytes) {
       segment.lent = from;
     } else {
       segment.copy.assign(from, from + took);
@@ -105,10 +108,10 @@ class SimSend final : public SendLane {
   std::size_t room() {
     const auto held = static_cast<std::size_t>(pipe().taken - pipe().consumed);
     refused_ = wire_.ends[1 - side_].closed;
-    if (wire_.stuck() || refused_ || held >= traits_.capacity_bytes) return 0;
+    if (wire_.stuck() || refused_ || held >= capacity_bytes_) return 0;
     const std::size_t allowed = pipe().send_pace.allow();
     held_back_ = allowed == 0;
-    return std::min(allowed, traits_.capacity_bytes - held);
+    return std::min(allowed, capacity_bytes_ - held);
   }
 
   void append(Segment segment) {
@@ -123,6 +126,7 @@ class SimSend final : public SendLane {
 
   Wire& wire_;
   std::size_t side_;
+  std::size_t capacity_bytes_;
   std::vector<std::byte> slot_;
   bool held_back_ = false;
   bool refused_ = false;  // a send met the closed end
@@ -221,8 +225,9 @@ class SimRecv final : public RecvLane {
 
 class SimLink final : public Link {
  public:
-  SimLink(std::shared_ptr<Wire> wire, std::size_t side, const LaneTraits& send, const LaneTraits& recv)
-      : wire_(std::move(wire)), side_(side), send_(*wire_, side, send), recv_(*wire_, side, recv) {}
+  SimLink(std::shared_ptr<Wire> wire, std::size_t side, const LaneTraits& send, const LaneTraits& recv,
+          std::size_t capacity_bytes)
+      : wire_(std::move(wire)), side_(side), send_(*wire_, side, send, capacity_bytes), recv_(*wire_, side, recv) {}
   ~SimLink() override {
     const std::lock_guard lock(wire_->mutex);
     wire_->ends[side_].closed = true;
@@ -263,17 +268,16 @@ std::unique_ptr<Link> make_end(std::shared_ptr<Wire> wire, std::size_t side, con
                                bool recv_slots) {
   LaneTraits traits;
   traits.transport = "sim";
-  if (options.maps_source) traits.lend_bytes = traits.lend_any_bytes = 0;
+  if (options.maps_source) traits.lend_bytes = traits.lend_any_bytes = options.lend_bytes;
   traits.pulls = true;
   traits.piece_bytes = options.piece_bytes;
-  traits.capacity_bytes = options.capacity_bytes;
   traits.latency_us = 1;
   traits.bandwidth_gbs = 10;
   LaneTraits send = traits;
   send.slots = send_slots;
   LaneTraits recv = traits;
   recv.slots = recv_slots;
-  return std::make_unique<SimLink>(std::move(wire), side, send, recv);
+  return std::make_unique<SimLink>(std::move(wire), side, send, recv, options.capacity_bytes);
 }
 
 }  // namespace tutti::transport::sim

@@ -15,11 +15,12 @@ enum class Slots : std::uint8_t { kNever, kAlways, kByLane };
 
 struct Options {
   std::size_t piece_bytes = 4096;          // LaneTraits
-  std::size_t capacity_bytes = 64 * 1024;  // LaneTraits; bytes taken and not yet consumed, about
+  std::size_t capacity_bytes = 64 * 1024;  // bytes taken and not yet consumed, about
   Slots slots = Slots::kByLane;            // kByLane: the seed decides for each lane
   // push() lends the source memory instead of copying it: completed() follows the peer's consumption.
   // A rank that gives up keeps that memory until the other side has closed its end.
   bool maps_source = false;
+  std::size_t lend_bytes = 0;  // with maps_source: shorter pieces are copied
   // No cuts and no refusals: only the rules of the interface.
   bool benign = false;
 };

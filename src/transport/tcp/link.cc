@@ -36,7 +36,6 @@ LaneTraits make_traits(const Options& options) {
   traits.transport = "tcp";
   traits.pulls = true;
   traits.piece_bytes = kPieceBytes;
-  traits.capacity_bytes = kPieceBytes;
   traits.latency_us = options.latency_us;
   traits.bandwidth_gbs = options.bandwidth_gbs;
   return traits;

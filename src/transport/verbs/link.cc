@@ -25,7 +25,6 @@ LaneTraits make_traits(Conduit& conduit, bool lends) {
   traits.takes_offers = true;
   traits.places_pushes = true;
   traits.piece_bytes = kSlotBytes;
-  traits.capacity_bytes = kSlots * kSlotBytes;
   traits.lend_bytes = kLendBytes;
   if (lends) traits.lend_any_bytes = kLendBytes;
   traits.latency_us = kLatencyUs;

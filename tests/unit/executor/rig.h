@@ -25,28 +25,50 @@ using LinkFactory = std::function<std::unique_ptr<transport::Link>(int from, int
 
 class Rig {
  public:
-  Rig(int ranks, bool simulated, std::uint64_t seed, bool lends = false) : ranks_(ranks) {
-    for (int r = 0; r < ranks; ++r) doorbells_.push_back(std::move(transport::Doorbell::create().value()));
+  Rig(int ranks, bool simulated, std::uint64_t seed, bool lends = false) : Rig(ranks) {
     if (simulated) {
       transport::sim::Options options;
       options.maps_source = lends;
-      sim_ = std::make_unique<transport::sim::World>(seed, ranks, options);
+      simulate(seed, options);
     }
   }
+  // Over a simulated network of the test's choice.
+  Rig(int ranks, std::uint64_t seed, const transport::sim::Options& options) : Rig(ranks) { simulate(seed, options); }
+  // Over links of the test's own making: called once for each rank and peer, from the ranks' threads.
+  Rig(int ranks, LinkFactory links) : Rig(ranks) { factory_ = std::move(links); }
 
   // Runs on all ranks at once; `setup` fills the operation's buffers and sizes for a rank. Returns the
   // first error, but rather the cause than what others make of it.
   Status run(const algorithms::AlgorithmEntry& entry, int root, std::size_t slice_chunk_bytes,
              const std::function<void(int rank, executor::Operation*)>& setup, int repeats = 1) {
+    std::vector<Part> parts;
+    for (int r = 0; r < ranks_; ++r) {
+      const auto algorithm = other_algorithm.find(r);
+      const auto slice = other_slice_chunk_bytes.find(r);
+      const algorithms::AlgorithmEntry& own = algorithm == other_algorithm.end() ? entry : *algorithm->second;
+      auto schedule = algorithms::make_schedule(own, world, r, root);
+      if (!schedule.is_ok()) return schedule.status();
+      parts.push_back({own.name, std::move(*schedule),
+                       slice == other_slice_chunk_bytes.end() ? slice_chunk_bytes : slice->second});
+    }
+    return run_parts(parts, setup, repeats);
+  }
+
+  // What one rank runs.
+  struct Part {
+    std::string algorithm;
+    schedule::Schedule schedule;
+    std::size_t slice_chunk_bytes = 0;
+  };
+  // The same with schedules that no algorithm need have written, one for each rank.
+  Status run_parts(const std::vector<Part>& parts,
+                   const std::function<void(int rank, executor::Operation*)>& setup, int repeats = 1) {
     std::vector<Status> results(static_cast<std::size_t>(ranks_));
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks_; ++r) {
       threads.emplace_back([&, r] {
-        const auto algorithm = other_algorithm.find(r);
-        const auto slice = other_slice_chunk_bytes.find(r);
-        results[static_cast<std::size_t>(r)] =
-            run_rank(algorithm == other_algorithm.end() ? entry : *algorithm->second, root,
-                     slice == other_slice_chunk_bytes.end() ? slice_chunk_bytes : slice->second, setup, r, repeats);
+        const auto i = static_cast<std::size_t>(r);
+        results[i] = run_rank(parts[i], setup, r, repeats);
       });
     }
     for (std::thread& t : threads) t.join();
@@ -62,18 +84,27 @@ class Rig {
   std::map<int, std::size_t> other_slice_chunk_bytes;
   // Thresholds low enough that small tests take every path.
   executor::CpuTuning tuning;
+  // Without progress for so long, an operation fails.
+  std::int64_t timeout_ms = 60'000;
+  // Which ranks share a host, for algorithms that ask.
+  algorithms::World world;
 
  private:
-  Status run_rank(const algorithms::AlgorithmEntry& entry, int root, std::size_t slice_chunk_bytes,
-                  const std::function<void(int, executor::Operation*)>& setup, int rank, int repeats) {
-    auto schedule = algorithms::make_schedule(entry, {ranks_, {}}, rank, root);
-    if (!schedule.is_ok()) return schedule.status();
+  explicit Rig(int ranks) : world{ranks, {}}, ranks_(ranks) {
+    for (int r = 0; r < ranks; ++r) doorbells_.push_back(std::move(transport::Doorbell::create().value()));
+  }
+  void simulate(std::uint64_t seed, const transport::sim::Options& options) {
+    sim_ = std::make_unique<transport::sim::World>(seed, ranks_, options);
+  }
+
+  Status run_rank(const Part& part, const std::function<void(int, executor::Operation*)>& setup, int rank,
+                  int repeats) {
     FailureState failure;
-    auto waiter = executor::Waiter::create(doorbells_[static_cast<std::size_t>(rank)], failure, true, 60'000);
+    auto waiter = executor::Waiter::create(doorbells_[static_cast<std::size_t>(rank)], failure, true, timeout_ms);
     if (!waiter.is_ok()) return waiter.status();
     std::map<int, std::unique_ptr<transport::Link>> links;
     const auto plan = executor::make_plan(
-        entry.name, std::move(*schedule),
+        part.algorithm, part.schedule,
         [&](int peer) {
           auto& link = links[peer];
           if (link == nullptr) {
@@ -82,7 +113,7 @@ class Rig {
           }
           return link.get();
         },
-        slice_chunk_bytes);
+        part.slice_chunk_bytes);
     executor::CpuExecutor cpu(**waiter, tuning);
     executor::Executor* executor = &cpu;
     executor::Operation op;
@@ -100,6 +131,7 @@ class Rig {
   }
 
   std::unique_ptr<transport::Link> make_link(int from, int to) {
+    if (factory_) return factory_(from, to);
     if (sim_) return sim_->link(from, to);
     const std::lock_guard lock(mutex_);
     auto& segment = segments_[std::minmax(from, to)];
@@ -118,6 +150,7 @@ class Rig {
   int ranks_;
   std::vector<transport::Doorbell> doorbells_;
   std::unique_ptr<transport::sim::World> sim_;
+  LinkFactory factory_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int left_ = 0;

@@ -19,17 +19,18 @@ using conformance::Family;
 
 namespace {
 
-std::unique_ptr<Link> link_over(std::vector<UniqueFd> streams, int peer) {
+std::unique_ptr<Link> link_over(std::vector<UniqueFd> streams, int peer, int buffer_bytes = 0) {
   tcp::Options options;
   options.peer = peer;
+  options.socket_buffer_bytes = buffer_bytes;
   auto link = tcp::make_link(std::move(streams), options);
   REQUIRE(link.is_ok());
   return std::move(link).value();
 }
 
-conformance::Pair make_pair(Family family, int streams) {
+conformance::Pair make_pair(Family family, int streams, int buffer_bytes = 0) {
   auto [a, b] = conformance::connected(family, streams);
-  return {nullptr, link_over(std::move(a), 1), link_over(std::move(b), 0), -1};
+  return {nullptr, link_over(std::move(a), 1, buffer_bytes), link_over(std::move(b), 0, buffer_bytes), -1};
 }
 
 void check_family(Family family) {
@@ -61,6 +62,12 @@ TEST_CASE("tcp over IPv6 is a transport") {
 }
 TEST_CASE("tcp over Unix sockets is a transport") {
   check_family(Family::kUnix);
+}
+
+TEST_CASE("tcp over the smallest buffers that the kernel gives is a transport") {
+  const int streams = GENERATE(1, 2, 16);
+  conformance::check({"tcp/least buffers/" + std::to_string(streams),
+                      [=](std::uint64_t) { return make_pair(Family::kUnix, streams, 1); }, true});
 }
 
 TEST_CASE("a tcp link has 1 to 16 streams") {

@@ -1,0 +1,25 @@
+// Operations on integers for the executor's tests: the data of each rank, and what it must find.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rig.h"
+
+namespace tutti::test {
+
+struct Case {
+  const algorithms::AlgorithmEntry* entry = nullptr;
+  int ranks = 1;
+  int root = 0;
+  std::size_t count = 1;
+  std::size_t slice_chunk_bytes = 0;
+  bool in_place = false;
+};
+
+// Runs it on the rig, whatever comes of it.
+Status run(const Case& c, Rig& rig);
+// Runs it; the test fails unless every rank finds what the collective defines and has its input as it was.
+void check(const Case& c, Rig& rig);
+
+}  // namespace tutti::test

@@ -1,0 +1,184 @@
+// No transport promises room: operations end however little the lanes take at once.
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "../transport/socket_pairs.h"
+#include "cases.h"
+#include "catch_compat.h"
+#include "sanitizers.h"
+#include "transport/tcp/link.h"
+
+namespace tutti::test {
+namespace {
+
+using transport::conformance::Family;
+
+// So long without any progress is a deadlock.
+constexpr std::int64_t kStuckMs = 20'000;
+
+// The division into hosts that an algorithm wants: none, or pairs of ranks.
+std::vector<algorithms::World> worlds_of(int ranks) {
+  algorithms::World pairs{ranks, {}};
+  for (int r = 0; r < ranks; ++r) {
+    if (r % 2 == 0) pairs.hosts.emplace_back();
+    pairs.hosts.back().push_back(r);
+  }
+  return {{ranks, {}}, pairs};
+}
+
+// Calls run(entry, world, in place) for every algorithm of the catalog that takes so many ranks.
+template <class F>
+void for_all_algorithms(int ranks, F&& run) {
+  for (const algorithms::World& world : worlds_of(ranks)) {
+    for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
+      const bool plain = entry.supports({ranks, {}});
+      if (!entry.supports(world) || (plain && !world.hosts.empty())) continue;
+      run(entry, world);
+    }
+  }
+}
+
+// Sockets between all pairs of ranks, with the smallest buffers that the kernel gives.
+class Sockets {
+ public:
+  Sockets(int ranks, Family family, int streams) {
+    for (int high = 1; high < ranks; ++high) {
+      for (int low = 0; low < high; ++low) {
+        auto [a, b] = transport::conformance::connected(family, streams);
+        ends_[{high, low}] = std::move(a);
+        ends_[{low, high}] = std::move(b);
+      }
+    }
+  }
+  std::unique_ptr<transport::Link> link(int from, int to) {
+    const std::lock_guard lock(mutex_);
+    transport::tcp::Options options;
+    options.peer = to;
+    options.socket_buffer_bytes = 1;
+    return std::move(transport::tcp::make_link(std::move(ends_.at({from, to})), options)).value();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, int>, std::vector<UniqueFd>> ends_;
+};
+
+void check_sockets(Family family, int ranks, int streams, std::size_t bytes) {
+  for_all_algorithms(ranks, [&](const algorithms::AlgorithmEntry& entry, const algorithms::World& world) {
+    Sockets sockets(ranks, family, streams);
+    Rig rig(ranks, [&](int from, int to) { return sockets.link(from, to); });
+    rig.timeout_ms = kStuckMs;
+    rig.world = world;
+    const int root = has_root(entry.collective) ? ranks - 1 : 0;
+    INFO(streams << " streams");
+    check({&entry, ranks, root, bytes / sizeof(std::int32_t), 128 * 1024, false}, rig);
+  });
+}
+
+// Rank 0 sends chunks 0 and 1 in one step, and has chunk 1 only when rank 1, which sends both in one step too, has had
+// chunk 0. Byte by byte that ends; whoever waits for more than chunk 0 before it sends waits for ever.
+std::vector<Rig::Part> crossing_schedules() {
+  using schedule::Buffer;
+  using schedule::StepKind;
+  const auto step = [](StepKind kind, Buffer buffer, std::uint32_t chunk, std::uint16_t chunks) {
+    schedule::Step s;
+    s.kind = kind;
+    (kind == StepKind::kSend ? s.source : s.target) = buffer;
+    s.chunk = chunk;
+    s.chunks = chunks;
+    return s;
+  };
+  std::vector<Rig::Part> parts(2);
+  for (int r = 0; r < 2; ++r) {
+    // Rank 0 owns chunk 0, rank 1 chunk 1; each is sent the other's, and its own back into scratch.
+    parts[static_cast<std::size_t>(r)].slice_chunk_bytes = SIZE_MAX;
+    schedule::Schedule& s = parts[static_cast<std::size_t>(r)].schedule;
+    s.shape = {Collective::kAllReduce, 2, 0, 2, 1};
+    s.rank = r;
+    s.uses_scratch = true;
+    s.steps = {step(StepKind::kRecv, r == 0 ? Buffer::kScratch : Buffer::kOutput, 0, 1),
+               step(StepKind::kRecv, r == 0 ? Buffer::kOutput : Buffer::kScratch, 1, 1),
+               step(StepKind::kSend, Buffer::kOutput, 0, 2)};
+    for (schedule::Step& each : s.steps) each.peer = 1 - r;
+    s.steps[2].dependencies = 1;
+    s.dependencies = {r == 0 ? 1U : 0U};
+  }
+  return parts;
+}
+
+}  // namespace
+
+TEST_CASE("a send does not wait for more to lend while nothing moves") {
+  constexpr std::size_t kChunk = 10'240;
+  transport::sim::Options options;
+  options.benign = true;
+  options.maps_source = true;
+  options.lend_bytes = 16'384;
+  Rig rig(2, 1, options);
+  rig.timeout_ms = kStuckMs;
+  std::array<std::vector<std::byte>, 2> output;
+  std::array<std::vector<std::byte>, 2> scratch;
+  for (std::size_t r = 0; r < 2; ++r) {
+    output[r].assign(2 * kChunk, std::byte{0});
+    scratch[r].assign(2 * kChunk, std::byte{0});
+    std::fill_n(output[r].begin() + static_cast<std::ptrdiff_t>(r * kChunk), kChunk, static_cast<std::byte>(r + 1));
+  }
+  const Status status = rig.run_parts(crossing_schedules(), [&](int rank, executor::Operation* op) {
+    const auto r = static_cast<std::size_t>(rank);
+    op->block_elements = 2 * kChunk;
+    op->buffers[0] = op->buffers[1] = {output[r].data(), output[r].size(), 0, 0, 0};
+    op->buffers[2] = {scratch[r].data(), scratch[r].size(), 0, 0, 0};
+  });
+  INFO(status.message());
+  REQUIRE(status.is_ok());
+  CHECK(output[0] == output[1]);
+  CHECK(output[0].front() == std::byte{1});
+  CHECK(output[0].back() == std::byte{2});
+}
+
+TEST_CASE("every algorithm ends where memory is lent in large pieces only") {
+  for (const int ranks : kThreadSanitizer ? std::vector{3} : std::vector{2, 3, 4, 5}) {
+    for_all_algorithms(ranks, [&](const algorithms::AlgorithmEntry& entry, const algorithms::World& world) {
+      // Thresholds about the sizes of chunks and of steps of several chunks.
+      for (const std::size_t lend_bytes : {1'000U, 4'096U, 6'000U, 12'000U, 19'000U}) {
+        transport::sim::Options options;
+        options.maps_source = true;
+        options.lend_bytes = lend_bytes;
+        Rig rig(ranks, lend_bytes, options);
+        rig.timeout_ms = kStuckMs;
+        rig.world = world;
+        INFO("lends from " << lend_bytes);
+        check({&entry, ranks, has_root(entry.collective) ? 1 : 0, 5'000, SIZE_MAX, false}, rig);
+      }
+    });
+  }
+}
+
+TEST_CASE("operations end over lanes that hold 64 bytes") {
+  for (const int ranks : kThreadSanitizer ? std::vector{3} : std::vector{2, 3, 4, 5}) {
+    for (const std::uint64_t seed : {1U, 2U}) {
+      for_all_algorithms(ranks, [&](const algorithms::AlgorithmEntry& entry, const algorithms::World& world) {
+        transport::sim::Options options;
+        options.piece_bytes = 1 << 20;
+        options.capacity_bytes = transport::kLeastRoomBytes;
+        options.benign = seed == 1;
+        Rig rig(ranks, seed, options);
+        rig.timeout_ms = kStuckMs;
+        rig.world = world;
+        INFO("seed " << seed);
+        check({&entry, ranks, has_root(entry.collective) ? 1 : 0, 5000, SIZE_MAX, false}, rig);
+      });
+    }
+  }
+}
+
+TEST_CASE("operations end over sockets of the smallest buffers") {
+  for (const int ranks : kThreadSanitizer ? std::vector{3} : std::vector{2, 3, 4, 5}) {
+    for (const std::size_t bytes : {1U << 10, 16U << 10, 100U << 10, 1U << 20}) {
+      for (const int streams : {1, 2, 16}) check_sockets(Family::kUnix, ranks, streams, bytes);
+    }
+  }
+}
+
+}  // namespace tutti::test
