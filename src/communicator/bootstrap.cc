@@ -11,6 +11,7 @@
 #include "communicator/unique_id.h"
 #include "net/dial.h"
 #include "net/frame.h"
+#include "net/socket.h"
 
 namespace tutti {
 namespace {
@@ -130,6 +131,7 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, R
   net::Dial dial(std::move(root), secret, claim, -1);
   Result<UniqueFd> connection = finish_dial(&dial, "the job's root", kind, member.deadline);
   if (!connection.is_ok()) return connection.status();
+  net::set_keep_alive(connection->get());
   UniqueFd listener;
   std::vector<net::Address> listening;
   const Status trouble = open_listener(member, &listener, &listening);

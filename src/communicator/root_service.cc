@@ -14,6 +14,7 @@
 #include "net/acceptor.h"
 #include "net/auth.h"
 #include "net/frame.h"
+#include "net/socket.h"
 
 namespace tutti {
 namespace {
@@ -38,7 +39,9 @@ class RootService {
  private:
   struct Client {
     explicit Client(net::Authenticated connection)
-        : rank(connection.peer.rank), socket(std::move(connection.socket)), reader(kMaxRegistrationBytes) {}
+        : rank(connection.peer.rank), socket(std::move(connection.socket)), reader(kMaxRegistrationBytes) {
+      net::set_keep_alive(socket.get());  // a machine that is gone sends no end of the connection
+    }
     int rank;
     UniqueFd socket;
     net::FrameReader reader;
