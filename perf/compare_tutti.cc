@@ -21,7 +21,10 @@ struct TuttiState {
 
 int checked(tuttiResult_t result, const char* what, tuttiComm_t comm) {
   if (result == tuttiSuccess) return 0;
-  fprintf(stderr, "tutti: %s: %s: %s\n", what, tuttiGetErrorString(result), tuttiGetLastError(comm));
+  const std::string text = tuttiGetLastError(comm);
+  const std::string prefix = std::string(what) + ": ";
+  // Many texts name the function themselves.
+  fprintf(stderr, "tutti: %s%s\n", text.starts_with(prefix) ? "" : prefix.c_str(), text.c_str());
   return -1;
 }
 

@@ -40,10 +40,9 @@ std::uint64_t boot_number() {
 
 Status to_status(tuttiResult_t result, const char* what, tuttiComm_t comm) {
   if (result == tuttiSuccess) return Status::ok();
-  std::string text = std::string(what) + ": " + tuttiGetErrorString(result);
-  const std::string detail = tuttiGetLastError(comm);
-  if (!detail.empty()) text += ": " + detail;
-  return {static_cast<Code>(result), text};
+  std::string text = tuttiGetLastError(comm);
+  if (text.empty()) text = tuttiGetErrorString(result);
+  return Status(static_cast<Code>(result), text).with_context(what);
 }
 
 Status synchronize(const Rank& rank) {

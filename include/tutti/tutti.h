@@ -5,14 +5,23 @@
  * Ranks. A communicator has nranks ranks, numbered from 0; each belongs to one process, or to one
  * thread of a process. All ranks call the same collectives in the same order with matching arguments.
  *
- * Threads. Different communicators may be used by different threads at the same time. One communicator
- * is used by one thread at a time, except for tuttiCommAbort, tuttiCommGetAsyncError and
- * tuttiGetLastError, which any thread may call while another is inside an operation.
+ * Threads. Any thread may make any call at any time. Collectives and tuttiCommFinalize serve one thread
+ * at a time per communicator; while one is inside, another gets tuttiInvalidUsage. All other calls may be
+ * made beside them. Destroy and abort wait until no other thread uses what they free.
+ *
+ * Handles are no pointers. One that was never made, or stands for what has been destroyed or aborted
+ * meanwhile, is tuttiInvalidArgument for ever: no handle of a process is given out twice.
  *
  * Buffers and streams. `stream` NULL: the call returns when the operation is complete. A stream from
  * tuttiStreamCreate: the call queues the operation and returns; operations of one communicator run in
  * the order in which they were queued, beside the caller's computation; buffers must stay valid and
  * untouched until the stream (or an event recorded after the operation) has completed.
+ *
+ * Fork. A forked child has none of its parent's communicators, streams and events: they are
+ * tuttiInvalidUsage there, harm nobody at its exit, and it makes its own. Memory from tuttiMemAlloc is
+ * shared between both: each sees what the other writes, and tuttiMemFree frees it for its caller alone.
+ * Until the child ends or calls exec, its copies of the parent's connections keep the parent's peers from
+ * noticing the parent's death by them.
  *
  * In place. all-reduce, broadcast and reduce: sendbuff == recvbuff. reduce-scatter: recvbuff ==
  * sendbuff + rank * recvcount elements. all-gather: sendbuff == recvbuff + rank * sendcount elements.
@@ -134,8 +143,8 @@ typedef struct {
 TUTTI_EXPORT tuttiResult_t tuttiGetVersion(int *version);
 /* A short constant text for a result; never NULL. */
 TUTTI_EXPORT const char *tuttiGetErrorString(tuttiResult_t result);
-/* The full text of the last error of `comm`, or, with comm NULL, of the calling thread. Never NULL;
- * empty if there was none. Valid until the calling thread's next call of this function. */
+/* The full text of the last error of `comm`, or, with comm NULL or no communicator any more, of the calling
+ * thread. Never NULL; empty if there was none. Valid until the calling thread's next call of this function. */
 TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------- */
@@ -161,11 +170,12 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const 
 /* Waits for queued operations and tells the peers that this rank leaves. Only tuttiCommDestroy may
  * follow. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
-/* Finalizes if that was not done, and frees the communicator. NULL is allowed. */
+/* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
+ * communicator. tuttiCommAbort from another thread ends the waiting. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the
- * communicator. May be called while another thread is inside an operation, which returns tuttiAborted;
- * that thread must not use the communicator afterwards. */
+ * communicator. May be called while another thread is inside an operation, finalize or destroy, which
+ * returns soon, the first two with tuttiAborted; what that thread calls afterwards is refused. */
 TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
@@ -220,7 +230,7 @@ TUTTI_EXPORT tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 TUTTI_EXPORT tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* tuttiSuccess if all that was queued is complete, tuttiInProgress if not, or the first error. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
-/* Synchronizes, then frees. NULL is allowed. */
+/* Frees the stream, and waits for what was queued as tuttiStreamSynchronize does. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 /* *event completes when all that is queued on the stream now has completed. */
 TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t *event, tuttiStream_t stream);

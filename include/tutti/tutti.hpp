@@ -234,9 +234,9 @@ class Communicator {
   }
   // Waits for what is queued and tells the peers that this rank leaves.
   void finalize() { check(tuttiCommFinalize(get()), get()); }
-  // Ends all operations here and on the peers. The thread that was inside one must not use the
-  // communicator afterwards.
-  void abort() { check(tuttiCommAbort(comm_.release())); }
+  // Ends all operations here and on the peers. Any thread, while others use the communicator: what they call
+  // afterwards is refused with tuttiInvalidArgument.
+  void abort() { check(tuttiCommAbort(get())); }
   [[nodiscard]] tuttiComm_t get() const noexcept { return comm_.get(); }
 
   // recv[i] = op over ranks of send[i].

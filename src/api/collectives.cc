@@ -87,10 +87,16 @@ Status check_buffers(const Call& call, int ranks, int rank) {
   return {};
 }
 
+Status enqueue(const Call& call, Communicator& comm, void* stream) {
+  auto found = streams().find(number_of(stream));
+  return found.is_ok() ? comm.enqueue(call, **found) : found.status();
+}
+
 tuttiResult_t checked_submit(const Call& call, tuttiComm_t comm, void* stream) {
-  if (!valid(comm)) [[unlikely]]
-    return report(Status::invalid_argument("comm is not a communicator"));
-  Communicator& c = *comm->communicator;
+  const Operating operating(number_of(comm));
+  if (!operating.status().is_ok()) [[unlikely]]
+    return report(operating.status().with_context(name_of(call.collective)));
+  Communicator& c = *operating;
   Status status = check_types(call);
   if (status.is_ok() && (call.root < 0 || call.root >= c.ranks())) [[unlikely]] {
     status = Status::invalid_argument("root " + std::to_string(call.root) + " is not a rank of " +
@@ -100,20 +106,13 @@ tuttiResult_t checked_submit(const Call& call, tuttiComm_t comm, void* stream) {
     status = check_buffers(call, c.ranks(), c.rank());
   }
   if (status.is_ok()) [[likely]] {
-    if (stream == nullptr) {
-      status = c.run(call);
-      if (status.is_ok()) [[likely]]
-        return tuttiSuccess;
-    } else if (auto* s = static_cast<tuttiStream*>(stream); valid(s)) {
-      status = c.enqueue(call, s->stream);
-    } else {
-      status = Status::invalid_argument("stream is neither NULL nor from tuttiStreamCreate");
-    }
+    status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
+    if (status.is_ok()) [[likely]]
+      return tuttiSuccess;
   }
-  // What an operation itself fails with names it, and is the communicator's last error already: by now
-  // another thread may have aborted and freed the communicator.
+  // What an operation itself fails with names it, and is the communicator's last error already.
   if (status.code() != Code::kInvalidArgument && status.code() != Code::kInvalidUsage) return report(status);
-  return report(status.with_context(name_of(call.collective)), comm);
+  return report(status.with_context(name_of(call.collective)), &c);
 }
 
 tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) {

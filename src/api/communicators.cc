@@ -1,21 +1,17 @@
-// Library, communicators, memory, streams and events of the C API.
+// Library, communicators and memory of the C API.
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "api/handles.h"
+#include "base/service_thread.h"
 #include "communicator/environment.h"
 #include "transport/shm/region.h"
 #include "transport/verbs/options.h"
 
 namespace tutti::api {
 namespace {
-
-thread_local Status last_error_of_thread;
-// What the calling thread was last told: the text must outlive the Status that it comes from.
-thread_local Status told;
 
 constexpr unsigned kConfigMagic = 0x74757474;
 
@@ -56,11 +52,21 @@ Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
 Status make_comm(tuttiComm_t* comm, Result<Job> job, const Settings& settings, std::shared_ptr<ThreadWorld> world,
                  Deadline deadline) {
   if (!job.is_ok()) return job.status();
-  auto handle = std::make_unique<tuttiComm>();
-  auto made = Communicator::create(std::move(*job), settings, std::move(world), deadline);
-  if (!made.is_ok()) return made.status();
-  handle->communicator = std::move(*made);
-  *comm = handle.release();
+  CommTable& table = CommTable::instance();
+  auto handle = table.reserve();
+  if (!handle.is_ok()) return handle.status();
+  std::unique_ptr<Communicator> communicator;
+  const Status made = guarded([&] {
+    auto created = Communicator::create(std::move(*job), settings, std::move(world), deadline);
+    if (created.is_ok()) communicator = std::move(*created);
+    return created.status();
+  });
+  if (!made.is_ok()) {
+    table.cancel(*handle);
+    return made;
+  }
+  table.open(*handle, std::move(communicator));
+  *comm = reinterpret_cast<tuttiComm_t>(*handle);
   return {};
 }
 
@@ -117,45 +123,45 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist) {
   const auto n = static_cast<std::size_t>(ndev);
   std::vector<tuttiComm_t> made(n, nullptr);
   std::vector<Status> results(n);
-  std::vector<std::thread> threads;
-  threads.reserve(n);
+  std::vector<ServiceThread> threads(n);
+  std::size_t started = 0;
   Status failed = guarded([&] {
-    for (std::size_t i = 0; i < n; ++i) {
-      threads.emplace_back([&, i] {
+    for (; started < n; ++started) {
+      const auto join = [&, i = started] {
         results[i] = guarded([&] { return make_comm(&made[i], std::move((*jobs)[i]), *settings, *world, deadline); });
-      });
+      };
+      if (Status s = threads[started].start(join, kWorkStackBytes); !s.is_ok()) return s;
     }
     return Status();
   });
   // Who has no thread does not come: the others must not wait for it.
-  for (std::size_t i = threads.size(); i < n; ++i) (*jobs)[i].tree.reset();
-  for (std::thread& t : threads) t.join();
+  for (std::size_t i = started; i < n; ++i) (*jobs)[i].tree.reset();
+  for (ServiceThread& t : threads) t.join();
   if (failed.is_ok()) failed = cause_of(results);
   if (!failed.is_ok()) {
-    for (tuttiComm_t c : made) delete c;
+    for (const tuttiComm_t c : made) {
+      if (c != nullptr) static_cast<void>(CommTable::instance().abort(number_of(c)));
+    }
     return failed;
   }
   std::copy(made.begin(), made.end(), comms);
   return {};
 }
 
-void destroy(tuttiComm_t comm) {
-  comm->magic = 0;
-  delete comm;
-}
-
 }  // namespace
 
-tuttiResult_t report(const Status& status, tuttiComm_t comm) noexcept {
+tuttiResult_t report(const Status& status, Communicator* comm) noexcept {
   if (status.is_ok()) return tuttiSuccess;
-  last_error_of_thread = status;
-  if (comm != nullptr) comm->communicator->set_last_error(status);
+  if (ThreadRecord* const thread = this_thread(); thread != nullptr) thread->last_error = status;
+  if (comm != nullptr) comm->set_last_error(status);
   return static_cast<tuttiResult_t>(status.code());
 }
 
 }  // namespace tutti::api
 
 using namespace tutti::api;  // NOLINT: this file is the C face of that namespace
+using tutti::Communicator;
+using tutti::guarded;
 using tutti::Status;
 
 tuttiResult_t tuttiGetVersion(int* version) {
@@ -182,8 +188,18 @@ const char* tuttiGetErrorString(tuttiResult_t result) {
 }
 
 const char* tuttiGetLastError(tuttiComm_t comm) {
-  told = valid(comm) ? comm->communicator->last_error() : last_error_of_thread;
-  return told.message().c_str();
+  ThreadRecord* const thread = this_thread();
+  if (thread == nullptr) return "out of memory";
+  thread->told = thread->last_error;
+  if (comm != nullptr) {
+    const Status found = guarded([&] {
+      const Looking looking(number_of(comm));
+      if (looking.status().is_ok()) thread->told = looking->last_error();
+      return Status();
+    });
+    if (!found.is_ok()) thread->told = found;
+  }
+  return thread->told.message().c_str();
 }
 
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
@@ -218,81 +234,72 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devlist)
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
   return entry([&] {
-    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-    return report(comm->communicator->finalize(), comm);
+    const Operating operating(number_of(comm));
+    if (!operating.status().is_ok()) return report(operating.status());
+    return report(operating->finalize(), &*operating);
   });
 }
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   return entry([&] {
     if (comm == nullptr) return tuttiSuccess;
-    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-    const Status status = comm->communicator->finalize();
-    destroy(comm);
+    Status finalized;
+    const Status destroyed = tutti::api::CommTable::instance().destroy(number_of(comm), &finalized);
     // That a failed communicator is destroyed is no error of this call.
-    return status.is_ok() ? tuttiSuccess : (report(status), tuttiSuccess);
+    if (destroyed.is_ok()) return report(finalized), tuttiSuccess;
+    return report(destroyed);
   });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
-  return entry([&] {
-    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-    comm->communicator->abort();
-    destroy(comm);
-    return tuttiSuccess;
-  });
+  return entry([&] { return report(tutti::api::CommTable::instance().abort(number_of(comm))); });
 }
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* error) {
-  return entry([&] {
-    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-    if (error == nullptr) return report(Status::invalid_argument("error is NULL"), comm);
-    *error = static_cast<tuttiResult_t>(comm->communicator->async_error().code());
+  return look(comm, [&](Communicator* c) {
+    if (error == nullptr) return report(Status::invalid_argument("error is NULL"), c);
+    *error = static_cast<tuttiResult_t>(c->async_error().code());
     return tuttiSuccess;
   });
 }
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count) {
-  return entry([&] {
-    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-    if (count == nullptr) return report(Status::invalid_argument("count is NULL"), comm);
-    *count = comm->communicator->ranks();
+  return look(comm, [&](Communicator* c) {
+    if (count == nullptr) return report(Status::invalid_argument("count is NULL"), c);
+    *count = c->ranks();
     return tuttiSuccess;
   });
 }
 
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) {
-  return entry([&] {
-    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-    if (rank == nullptr) return report(Status::invalid_argument("rank is NULL"), comm);
-    *rank = comm->communicator->rank();
+  return look(comm, [&](Communicator* c) {
+    if (rank == nullptr) return report(Status::invalid_argument("rank is NULL"), c);
+    *rank = c->rank();
     return tuttiSuccess;
   });
 }
 
 tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int* device) {
-  return entry([&] {
-    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-    if (device == nullptr) return report(Status::invalid_argument("device is NULL"), comm);
+  return look(comm, [&](Communicator* c) {
+    if (device == nullptr) return report(Status::invalid_argument("device is NULL"), c);
     *device = -1;
     return tuttiSuccess;
   });
 }
 
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char* collective, size_t bytes, char* text, size_t size) {
-  return entry([&] {
-    if (!valid(comm)) return report(Status::invalid_argument("comm is not a communicator"));
-    if (collective == nullptr || text == nullptr) return report(Status::invalid_argument("a text is NULL"), comm);
-    for (int c = 0; c < tutti::kCollectives; ++c) {
-      const auto which = static_cast<tutti::Collective>(c);
+  return look(comm, [&](Communicator* c) {
+    if (collective == nullptr || text == nullptr) return report(Status::invalid_argument("a text is NULL"), c);
+    for (int i = 0; i < tutti::kCollectives; ++i) {
+      const auto which = static_cast<tutti::Collective>(i);
       if (std::strcmp(collective, tutti::name_of(which)) != 0) continue;
-      auto plan = comm->communicator->describe_plan(which, bytes);
-      if (!plan.is_ok()) return report(plan.status(), comm);
-      if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), comm);
+      auto plan = c->describe_plan(which, bytes);
+      if (!plan.is_ok()) return report(plan.status(), c);
+      if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), c);
       std::memcpy(text, plan->c_str(), plan->size() + 1);
       return tuttiSuccess;
     }
-    return report(Status::invalid_argument(std::string("no collective is named \"") + collective + "\""), comm);
+    return report(Status::invalid_argument(std::string("no collective is named \"") + collective + "\""), c);
   });
 }
 
@@ -311,75 +318,5 @@ tuttiResult_t tuttiMemFree(void* ptr) {
   return entry([&] {
     if (ptr == nullptr) return tuttiSuccess;
     return report(tutti::transport::shm::RegionRegistry::instance().free(ptr).with_context("tuttiMemFree"));
-  });
-}
-
-tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
-  return entry([&] {
-    if (stream == nullptr) return report(Status::invalid_argument("stream is NULL"));
-    *stream = std::make_unique<tuttiStream>().release();
-    return tuttiSuccess;
-  });
-}
-
-tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
-  return entry([&] {
-    if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
-    return report(stream->stream.synchronize());
-  });
-}
-
-tuttiResult_t tuttiStreamQuery(tuttiStream_t stream) {
-  return entry([&] {
-    if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
-    return report(stream->stream.query());
-  });
-}
-
-tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
-  return entry([&] {
-    if (stream == nullptr) return tuttiSuccess;
-    if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
-    const Status status = stream->stream.synchronize();
-    stream->magic = 0;
-    delete stream;
-    return report(status);
-  });
-}
-
-tuttiResult_t tuttiEventRecord(tuttiEvent_t* event, tuttiStream_t stream) {
-  return entry([&] {
-    if (event == nullptr) return report(Status::invalid_argument("event is NULL"));
-    if (!valid(stream)) return report(Status::invalid_argument("stream is not a stream"));
-    auto made = std::make_unique<tuttiEvent>();
-    made->completion = stream->stream.last();
-    *event = made.release();
-    return tuttiSuccess;
-  });
-}
-
-tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
-  return entry([&] {
-    if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
-    if (event->completion == nullptr) return tuttiSuccess;
-    if (!event->completion->done()) return tuttiInProgress;
-    return report(event->completion->status());
-  });
-}
-
-tuttiResult_t tuttiEventWait(tuttiEvent_t event) {
-  return entry([&] {
-    if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
-    return event->completion == nullptr ? tuttiSuccess : report(event->completion->wait());
-  });
-}
-
-tuttiResult_t tuttiEventDestroy(tuttiEvent_t event) {
-  return entry([&] {
-    if (event == nullptr) return tuttiSuccess;
-    if (!valid(event)) return report(Status::invalid_argument("event is not an event"));
-    event->magic = 0;
-    delete event;
-    return tuttiSuccess;
   });
 }

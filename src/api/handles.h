@@ -1,38 +1,31 @@
-// What the opaque handles of the C API point to.
+// The opaque handles of the C API and the errors of its entry points.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <utility>
 
-#include "communicator/communicator.h"
+#include "api/comm_table.h"
+#include "api/handle_table.h"
 #include "communicator/stream.h"
 #include "tutti/tutti.h"
 
-inline constexpr std::uint64_t kCommMagic = 0x7475747469636f6dULL;
-inline constexpr std::uint64_t kStreamMagic = 0x7475747469737472ULL;
-inline constexpr std::uint64_t kEventMagic = 0x7475747469657674ULL;
-
-// The magic numbers catch a handle that was never made, is of another kind, or has been freed.
-struct tuttiComm {
-  std::uint64_t magic = kCommMagic;
-  std::unique_ptr<tutti::Communicator> communicator;
-};
-
-struct tuttiStream {
-  std::uint64_t magic = kStreamMagic;
-  tutti::Stream stream;
-};
-
-struct tuttiEvent {
-  std::uint64_t magic = kEventMagic;
-  std::shared_ptr<tutti::Completion> completion;  // null: nothing was queued
-};
-
 namespace tutti::api {
 
+// What was last in a stream when the event was recorded; null: nothing was queued.
+struct Event {
+  std::shared_ptr<Completion> completion;
+};
+
+inline HandleTable<Stream, HandleKind::kStream>& streams() {
+  return HandleTable<Stream, HandleKind::kStream>::instance("stream");
+}
+inline HandleTable<Event, HandleKind::kEvent>& events() {
+  return HandleTable<Event, HandleKind::kEvent>::instance("event");
+}
+
 // The calling thread's last error text gets `status`'s; so does comm's, if given. Returns its code.
-tuttiResult_t report(const Status& status, tuttiComm_t comm = nullptr) noexcept;
+tuttiResult_t report(const Status& status, Communicator* comm = nullptr) noexcept;
 
 // The body of an entry point: no exception crosses the C API. What `body` throws has left no communicator
 // half-done, since operations turn their own exceptions into failures.
@@ -45,14 +38,13 @@ tuttiResult_t entry(Body&& body) noexcept {
   }
 }
 
-inline bool valid(const tuttiComm* comm) {
-  return comm != nullptr && comm->magic == kCommMagic;
-}
-inline bool valid(const tuttiStream* stream) {
-  return stream != nullptr && stream->magic == kStreamMagic;
-}
-inline bool valid(const tuttiEvent* event) {
-  return event != nullptr && event->magic == kEventMagic;
+// A query: body(communicator) with a communicator that is not freed meanwhile.
+template <class Body>
+tuttiResult_t look(tuttiComm_t comm, Body&& body) noexcept {
+  return entry([&] {
+    const Looking looking(number_of(comm));
+    return looking.status().is_ok() ? body(looking.get()) : report(looking.status());
+  });
 }
 
 }  // namespace tutti::api

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <mutex>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -20,10 +20,10 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
 // All that tutti, its programs and its scripts read.
 constexpr std::string_view kPrefix = "TUTTI_";
-constexpr std::array<std::string_view, 13> kNames = {
+constexpr std::array<std::string_view, 14> kNames = {
     "TUTTI_TRANSPORTS", "TUTTI_INTERFACE", "TUTTI_PORT_RANGE",      "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
     "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM", "TUTTI_INIT_TIMEOUT_MS", "TUTTI_LOG",         "TUTTI_RANK",
-    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",      "TUTTI_SECRET"};
+    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",      "TUTTI_SECRET",          "TUTTI_AFFINITY"};
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 
 // How many letters must be changed, added or taken away (Levenshtein's distance).
@@ -102,16 +102,21 @@ std::vector<std::string> unknown_variables() {
 }
 
 Result<Settings> settings_from_environment() {
-  static std::once_flag warned;
-  std::call_once(warned, [] {
+  // No call_once: a forked child would wait for the thread that has been at it.
+  static std::atomic<bool> warned{false};
+  if (!warned.exchange(true)) {
     for (const std::string& line : unknown_variables()) log::warn(line);
-  });
+  }
   Settings s;
   if (auto v = environment_variable("TUTTI_TRANSPORTS")) s.transports = *v;
   if (auto v = environment_variable("TUTTI_INTERFACE")) s.interface = *v;
   if (auto v = environment_variable("TUTTI_ALGORITHM")) s.algorithm = *v;
   if (auto v = environment_variable("TUTTI_VERBS")) s.verbs = *v;
   if (Status e = read_port_range(&s); !e.is_ok()) return e;
+  if (auto v = environment_variable("TUTTI_AFFINITY")) {
+    if (*v != "move" && *v != "keep") return unreadable("TUTTI_AFFINITY", *v, "move or keep");
+    s.moves = *v == "move";
+  }
   if (Status e = read_integer("TUTTI_TCP_STREAMS", 1, 16, "a number from 1 to 16", &s.tcp_streams); !e.is_ok())
     return e;
   if (Status e = read_integer("TUTTI_TIMEOUT_MS", 1, kMaxMs, "a number of milliseconds", &s.timeout_ms); !e.is_ok()) {

@@ -6,13 +6,14 @@
 #include <cerrno>
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 namespace tutti {
 namespace {
 
 struct Reserved {
-  std::mutex mutex;
+  ForkMutex mutex;
   rlim_t own = 0;  // the soft limit as tutti found it: the program's share
   rlim_t count = 0;
   bool told = false;

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <atomic>
+
 #include "base/config.h"
 
 namespace tutti::log {
@@ -18,9 +20,15 @@ Level level_from_environment() {
 
 }  // namespace
 
+// No guarded static: a forked child would wait for the thread that has been reading it.
 bool enabled(Level level) {
-  static const Level most = level_from_environment();
-  return level <= most;
+  static std::atomic<int> most{-1};
+  int value = most.load(std::memory_order_relaxed);
+  if (value < 0) {
+    value = static_cast<int>(level_from_environment());
+    most.store(value, std::memory_order_relaxed);
+  }
+  return static_cast<int>(level) <= value;
 }
 
 void write(Level level, const std::string& line) {

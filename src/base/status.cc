@@ -61,7 +61,8 @@ Status Status::of_exception() noexcept {
 Status Status::with_context(std::string_view context) const noexcept {
   if (is_ok()) return {};
   try {
-    return {code(), std::string(context) + ": " + message(), is_exhaustion()};
+    const std::string prefix = std::string(context) + ": ";
+    return message().starts_with(prefix) ? *this : Status(code(), prefix + message(), is_exhaustion());
   } catch (const std::bad_alloc&) {
     return *this;
   }

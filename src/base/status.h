@@ -61,8 +61,8 @@ class [[nodiscard]] Status {
   // Empty on success.
   [[nodiscard]] const std::string& message() const;
 
-  // The same code with "context: " before the message. Success stays success. Without memory for the
-  // longer text the shorter stays. A literal costs a success no memory.
+  // The same code with "context: " before the message, unless it begins so already. Success stays success. Without
+  // memory for the longer text the shorter stays. A literal costs a success no memory.
   [[nodiscard]] Status with_context(std::string_view context) const noexcept;
   // The same text with another code, where there is memory for that. REQUIRES: not ok.
   [[nodiscard]] Status with_code(Code code) const noexcept;

@@ -1,7 +1,9 @@
 #include "communicator/communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
+#include <thread>
 
 #include "base/log.h"
 #include "transport/shm/region.h"
@@ -11,9 +13,6 @@ namespace {
 
 using transport::shm::RegionRegistry;
 
-// Smaller buffers are never lent, so their region is not looked up.
-constexpr std::size_t kLookUpBytes = 4096;
-
 // A peer's connection closes just before or after the control tree tells why: for so long the tree's
 // word is waited for, which names the rank at fault rather than the one next to it.
 constexpr std::int64_t kVerdictMs = 200;
@@ -21,31 +20,13 @@ constexpr std::int64_t kFailureCheckMs = 20;
 // Some lost packets longer than a network takes to deliver.
 constexpr std::int64_t kDeliverMs = 2000;
 
-// A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
-// executor/executor.h).
-inline transport::Source bind(const void* base, std::size_t bytes, std::size_t shift_bytes) {
-  transport::Source source;
-  source.base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - shift_bytes);
-  source.size = shift_bytes + bytes;
-  source.begin = shift_bytes;
-  if (bytes >= kLookUpBytes) {
-    const RegionRegistry::Place place = RegionRegistry::instance().find(base, bytes);
-    source.region = place.region;
-    source.region_offset = place.offset - shift_bytes;
-  }
-  return source;
-}
-
 // While it lives a thread is inside execute().
 class Busy {
  public:
-  explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
-    flag_.store(true, std::memory_order_relaxed);
-    transport::light_fence();
-  }
+  explicit Busy(std::atomic<bool>& flag) : flag_(flag) { flag_.store(true, std::memory_order_relaxed); }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
-  ~Busy() { flag_.store(false, std::memory_order_release); }
+  ~Busy() { flag_.store(false, std::memory_order_relaxed); }
 
  private:
   std::atomic<bool>& flag_;
@@ -91,7 +72,7 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   }
   if (Status s = set_up_links(settings, secret, deadline); !s.is_ok()) return s;
   const Membership& m = membership_;
-  auto waiter = executor::Waiter::create(*doorbell, *failure_, m.crowded, settings.timeout_ms);
+  auto waiter = executor::Waiter::create(*doorbell, *failure_, m.crowded, settings.timeout_ms, settings.moves);
   if (!waiter.is_ok()) return waiter.status();
   waiter_ = std::move(*waiter);
   executor_ = executor::make_cpu_executor(*waiter_);
@@ -224,7 +205,7 @@ Communicator::~Communicator() {
     stopping_ = true;
   }
   queue_changed_.notify_all();
-  if (progress_.joinable()) progress_.join();
+  progress_.join();
   if (!finalized_) deliver();
   if (tree_ != nullptr) tree_->leave();
   // Links first: they refer to the doorbell and the membership.
@@ -260,7 +241,9 @@ Status Communicator::queue(const Call& call, Stream* stream, std::shared_ptr<Com
   Status queued = guarded([&] {
     *completion = std::make_shared<Completion>();
     const std::lock_guard lock(mutex_);
-    if (!progress_.joinable()) progress_ = std::thread([this] { run_queue(); });
+    if (!progress_.running()) {
+      if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
+    }
     queue_.push_back({call, *completion, nullptr});
     // From here on nothing can fail.
     if (stream != nullptr) queue_.back().before = stream->append(*completion);
@@ -283,7 +266,10 @@ void Communicator::run_queue() {
     Status status = next.before != nullptr ? wait_behind(next.before.get()) : Status::ok();
     // An operation that cannot take place, because the one before it in its stream failed on another
     // communicator, fails its own: the peers must not wait for it.
-    status = status.is_ok() ? execute(next.call) : fail(name_of(next.call.collective), std::move(status));
+    status = status.is_ok() || failure_->failed()
+                 ? execute(next.call)
+                 : fail(name_of(next.call.collective),
+                        status.with_context("the operation before it in its stream failed"));
     // Before the waiter is woken, so that it may run its next call by itself.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     next.completion->complete(std::move(status));
@@ -300,8 +286,6 @@ Status Communicator::wait_behind(Completion* before) const {
 }
 
 Status Communicator::execute(const Call& call) {
-  // Either abort() sees that this thread is busy, or this thread sees that the communicator has failed.
-  // Once it is no longer busy, the communicator may be gone.
   const Busy busy(busy_);
   if (failure_->failed() || finalized_) [[unlikely]] {
     Status status = finalized_ ? Status::invalid_usage("the communicator is finalized") : failure_->status();
@@ -335,30 +319,12 @@ Status Communicator::execute_plan(const Call& call, const transport::Fingerprint
     if (!made.is_ok()) return made.status();
     plan = *made;
   }
-  executor::Operation& op = operation_;
-  op.plan = plan;
-  op.print = executor::with_plan(print, plan->identity.hash);
   history_.set_plan(plan->identity);
-  op.block_elements = call.count;
-  op.element_bytes = size_of(call.type);
-  const std::size_t block_bytes = call.count * op.element_bytes;
-  const std::size_t own_block = static_cast<std::size_t>(rank()) * block_bytes;
-  using schedule::Buffer;
-  const bool gathers = call.collective == Collective::kAllGather;
-  const bool scatters = call.collective == Collective::kReduceScatter;
-  op.buffers[static_cast<int>(Buffer::kInput)] =
-      bind(call.send, gathers ? block_bytes : bytes, gathers ? own_block : 0);
-  op.buffers[static_cast<int>(Buffer::kOutput)] =
-      bind(call.recv, scatters ? block_bytes : bytes, scatters ? own_block : 0);
   if (plan->schedule.uses_scratch) {
     if (Status s = ensure_scratch(bytes); !s.is_ok()) return s;
-    op.buffers[static_cast<int>(Buffer::kScratch)] = bind(scratch_, bytes, 0);
   }
-  if (reduces(call.collective) || call.collective == Collective::kBarrier) {
-    op.kernels = kernels_[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)];
-    op.divisor = call.op == ReduceOp::kAvg ? static_cast<std::size_t>(ranks()) : 0;
-  }
-  return executor_->run(op);
+  const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
+  return executor_->run(bind_call(call, *plan, executor::with_plan(print, plan->identity.hash), bytes, setting));
 }
 
 // Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost
@@ -436,9 +402,6 @@ void Communicator::deliver() const {
 
 void Communicator::abort() {
   if (failure_->fail(aborted_here_)) tell_peers(aborted_there_);
-  transport::heavy_fence();
-  // Every wait looks at the failure state at least every 50 ms.
-  while (busy_.load(std::memory_order_acquire)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void Communicator::set_last_error(const Status& status) {

@@ -1,7 +1,8 @@
 // One rank's place in a job: composes bootstrap, membership, links, plans, executor and failure state.
 //
 // Ownership: the communicator owns its links, plans, waiter, executor, control tree and progress thread.
-// Threads: run() and enqueue() by one thread at a time; abort(), async_error() and last_error() by any.
+// Threads: run(), enqueue() and finalize() by one thread at a time, all else by any. Nobody may be inside when it is
+// destroyed: api/comm_table.h sees to both.
 #pragma once
 
 #include <array>
@@ -11,14 +12,15 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/config.h"
 #include "base/failure.h"
+#include "base/service_thread.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "communicator/bootstrap.h"
+#include "communicator/call.h"
 #include "communicator/call_history.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
@@ -29,17 +31,6 @@
 #include "executor/waiter.h"
 
 namespace tutti {
-
-// One collective call, arguments checked by the caller (api/). Buffers as in the C API.
-struct Call {
-  Collective collective = Collective::kBarrier;
-  const void* send = nullptr;
-  void* recv = nullptr;
-  std::size_t count = 0;
-  DataType type = DataType::kUint8;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-};
 
 class Communicator {
  public:
@@ -60,7 +51,7 @@ class Communicator {
 
   // Waits for what is queued, then tells the peers that this rank leaves. Later operations are refused.
   Status finalize();
-  // Fails every operation, here and on the peers, and waits until no thread of this rank is in one.
+  // Fails every operation, here and on the peers. Waits for none.
   void abort();
 
   // Ok, or what has failed the communicator.
@@ -114,8 +105,7 @@ class Communicator {
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<executor::Executor> executor_;
 
-  std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes> kernels_{};
-  executor::Operation operation_;  // of the call at work
+  KernelTable kernels_{};
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;
   std::byte barrier_token_{};
@@ -123,14 +113,14 @@ class Communicator {
   Status aborted_here_;
   Status aborted_there_;
   bool finalized_ = false;
-  std::atomic<bool> busy_{false};  // a thread is inside execute()
+  std::atomic<bool> busy_{false};  // a thread is inside execute(): what other ranks ask
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable queue_changed_;
   std::deque<Queued> queue_;
   bool stopping_ = false;
   Status last_error_;
-  std::thread progress_;
+  ServiceThread progress_;
   std::atomic<std::size_t> pending_{0};  // queued and not complete
 };
 

@@ -22,7 +22,7 @@ SocketTree::~SocketTree() {
   if (owner_ == ::getpid()) {
     stop();
   } else {
-    thread_.detach();
+    thread_.forget();
   }
 }
 
@@ -30,23 +30,22 @@ SocketTree::~SocketTree() {
 
 void SocketTree::announce_failure(const Status& status) {
   if (owner_ != ::getpid() || status.is_ok()) return;
-  if (thread_.running()) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (announcement_.is_ok()) announcement_ = status;
-    }
-    signal();
+  if (!watching_) {
+    if (!left_) attempt([&] { speak_of(status); });
     return;
   }
-  if (!left_) attempt([&] { speak_of(status); });
+  const std::lock_guard lock(mutex_);
+  // Perhaps another thread has said goodbye meanwhile: nobody listens any more.
+  if (leaving_ || stopping_) return;
+  if (announcement_.is_ok()) announcement_ = status;
+  signal();
 }
 
 void SocketTree::report_calls(std::vector<CallRecord> calls) {
-  if (owner_ != ::getpid() || !thread_.running()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    reports_.push_back(std::move(calls));
-  }
+  if (owner_ != ::getpid() || !watching_) return;
+  const std::lock_guard lock(mutex_);
+  if (leaving_ || stopping_) return;
+  reports_.push_back(std::move(calls));
   signal();
 }
 

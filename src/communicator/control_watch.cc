@@ -42,9 +42,11 @@ Status SocketTree::watch(std::shared_ptr<FailureState> failure, Witness witness)
   if (!early_failure_.is_ok()) failure_->fail(early_failure_);
   for (const int rank : early_departed_) failure_->set_departed(rank);
   epoll_ = std::move(epoll);
-  return thread_.start([this] {
+  const Status started = thread_.start([this] {
     while (!ending_) attempt([this] { turn(); });
   });
+  watching_ = started.is_ok();
+  return started;
 }
 
 // Who has no memory to speak must look dead to the neighbours: nobody is to wait for it.

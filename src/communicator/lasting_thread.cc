@@ -9,9 +9,10 @@
 #include <memory>
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/log.h"
+#include "base/service_thread.h"
 #include "base/unique_fd.h"
-#include "communicator/service_thread.h"
 #include "net/auth.h"
 
 namespace tutti {
@@ -46,6 +47,9 @@ class Control {
   std::atomic<bool> ended_{false};
 };
 
+// Of all that follows. Never destroyed, made when the library is loaded.
+ForkMutex& mutex = *new ForkMutex;
+
 class LastingThreads {
  public:
   // libcrypto registers its clean-up when it is first used. It must run after ours, since a thread may be
@@ -56,7 +60,7 @@ class LastingThreads {
   ~LastingThreads() {
     for (Entry& entry : entries_) {
       if (entry.owner != ::getpid()) {
-        entry.thread.detach();
+        entry.thread.forget();
         continue;
       }
       entry.control->stop();
@@ -65,7 +69,6 @@ class LastingThreads {
   }
 
   Status start(std::function<void(int)> body) {
-    const std::lock_guard lock(mutex_);
     entries_.remove_if([](const Entry& e) { return e.owner == ::getpid() && e.control->ended(); });
     auto control = std::make_shared<Control>();
     if (Status s = control->create(); !s.is_ok()) return s;
@@ -89,13 +92,13 @@ class LastingThreads {
     ServiceThread thread;
     pid_t owner = 0;
   };
-  std::mutex mutex_;
-  std::list<Entry> entries_;  // guarded by mutex_
+  std::list<Entry> entries_;
 };
 
 }  // namespace
 
 Status start_lasting_thread(std::function<void(int stop_fd)> body) {
+  const std::lock_guard lock(mutex);
   static LastingThreads threads;
   return threads.start(std::move(body));
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/unique_fd.h"
 #include "communicator/bootstrap.h"
 #include "net/auth.h"
@@ -37,7 +38,7 @@ std::array<std::uint8_t, 16> read_boot_id() {
 
 // Drawn once per process. A forked child draws anew: it is another address space.
 Result<std::array<std::uint8_t, 16>> process_token() {
-  static std::mutex mutex;
+  static ForkMutex& mutex = *new ForkMutex;
   static std::array<std::uint8_t, 16> id{};
   static pid_t drawn_by = 0;
   const std::lock_guard lock(mutex);

@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/service_thread.h"
 #include "base/unique_fd.h"
 #include "communicator/call_ledger.h"
 #include "communicator/control_messages.h"
 #include "communicator/control_neighbour.h"
 #include "communicator/control_tree.h"
-#include "communicator/service_thread.h"
 
 namespace tutti::control {
 
@@ -108,6 +108,7 @@ class SocketTree final : public ControlTree {
   UniqueFd epoll_;
   UniqueFd wake_;
   ServiceThread thread_;
+  bool watching_ = false;  // the thread has been started; constant from then on
   std::mutex mutex_;
   Status announcement_;                           // guarded by mutex_; the first
   std::vector<std::vector<CallRecord>> reports_;  // guarded by mutex_

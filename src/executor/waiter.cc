@@ -21,26 +21,16 @@ constexpr std::uint32_t kYieldsPerLook = 32;
 // share processors every message is waited for.
 constexpr std::uint32_t kYieldsBeforeLook = 8;
 
-// Moves the thread to another processor of those it may use, if there is one, and leaves it free to move on.
-void leave_processor() {
-  cpu_set_t allowed;
-  const int here = ::sched_getcpu();
-  if (here < 0 || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
-  cpu_set_t others = allowed;
-  CPU_CLR(static_cast<unsigned>(here), &others);
-  if (::sched_setaffinity(0, sizeof others, &others) == 0) (void)::sched_setaffinity(0, sizeof allowed, &allowed);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Waiter>> Waiter::create(const transport::Doorbell& doorbell, const FailureState& failure,
-                                               bool crowded, std::int64_t timeout_ms) {
+                                               bool crowded, std::int64_t timeout_ms, bool moves) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return Status::system("epoll_create1", errno);
   epoll_event event{};
   event.events = EPOLLIN;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, doorbell.fd(), &event) != 0) return Status::system("epoll_ctl", errno);
-  return std::unique_ptr<Waiter>(new Waiter(doorbell, failure, crowded, timeout_ms, std::move(epoll)));
+  return std::unique_ptr<Waiter>(new Waiter(doorbell, failure, crowded, timeout_ms, moves, std::move(epoll)));
 }
 
 Status Waiter::add_link(transport::Link& link) {
@@ -132,7 +122,7 @@ void Waiter::yield() {
   ::sched_yield();
   const std::int64_t end_ns = now_ns();
   const TurnTaking::Advice advice = turn_taking_.note(end_ns - begin_ns, end_ns);
-  if (advice == TurnTaking::Advice::kLeaveProcessor) leave_processor();
+  if (advice == TurnTaking::Advice::kLeaveProcessor) (void)affinity_.leave_processor();
   if (turn_taking_.taking_turns() != takes_turns()) spin(!turn_taking_.taking_turns());
 }
 

@@ -21,6 +21,7 @@
 #include "base/stall.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "executor/affinity.h"
 #include "executor/turn_taking.h"
 #include "transport/doorbell.h"
 #include "transport/transport.h"
@@ -43,10 +44,10 @@ class Waiting {
 
 class Waiter {
  public:
-  // crowded: the communicator has more ranks than processors on this machine. doorbell and failure outlive the
-  // waiter.
+  // crowded: the communicator has more ranks than processors on this machine. moves: see affinity.h. doorbell and
+  // failure outlive the waiter.
   static Result<std::unique_ptr<Waiter>> create(const transport::Doorbell& doorbell, const FailureState& failure,
-                                                bool crowded, std::int64_t timeout_ms);
+                                                bool crowded, std::int64_t timeout_ms, bool moves = true);
 
   // A link that operations may wait for.
   Status add_link(transport::Link& link);
@@ -88,11 +89,12 @@ class Waiter {
   static constexpr int kMaxSleepMs = 50;
 
   Waiter(const transport::Doorbell& doorbell, const FailureState& failure, bool crowded, std::int64_t timeout_ms,
-         UniqueFd epoll)
+         bool moves, UniqueFd epoll)
       : doorbell_(doorbell),
         failure_(failure),
         crowded_(crowded),
         timeout_ns_(timeout_ms * 1'000'000),
+        affinity_(moves),
         epoll_(std::move(epoll)) {
     spin(!crowded);
   }
@@ -111,6 +113,7 @@ class Waiter {
   std::uint32_t spins_ = 0;  // looks before the first yield
   std::uint32_t stall_ = 0;  // looks after which stalled() holds
   const std::int64_t timeout_ns_;
+  const Affinity affinity_;
   UniqueFd epoll_;
   std::vector<transport::Link*> links_;
   const Waiting* waiting_ = nullptr;

@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
+// Not when it is first used, as another thread may fork just then.
+[[maybe_unused]] const RegionRegistry& made_at_load = RegionRegistry::instance();
+
 }  // namespace
 
 RegionRegistry& RegionRegistry::instance() {

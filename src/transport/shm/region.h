@@ -2,6 +2,9 @@
 //
 // Ownership: the registry owns each region until free(); links hold only ids. A peer that has mapped a
 // region keeps its own mapping until it is told that the region is gone (peer_regions.h).
+//
+// A forked child has a registry of the same regions: the same memory, shared with its parent. Each of the two frees
+// for itself.
 #pragma once
 
 #include <atomic>
@@ -10,12 +13,13 @@
 #include <map>
 #include <shared_mutex>
 
+#include "base/fork.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 
 namespace tutti::transport::shm {
 
-class RegionRegistry {
+class RegionRegistry final : public ForkAware {
  public:
   struct Place {
     std::uint64_t region = 0;  // 0: not inside one region
@@ -38,6 +42,12 @@ class RegionRegistry {
   [[nodiscard]] bool exists(std::uint64_t region) const;
 
  private:
+  RegionRegistry() { enlist(); }
+  void before_fork() override { mutex_.lock(); }
+  void after_fork_in_parent() override { mutex_.unlock(); }
+  // A thread of another number could not unlock it.
+  void after_fork_in_child() override { new (&mutex_) std::shared_mutex; }
+
   struct Region {
     std::uint64_t id;
     std::size_t bytes;

@@ -165,6 +165,44 @@ TEST_CASE("handles that are none are refused") {
   pair.require_works();
 }
 
+// None of these is looked at, let alone followed.
+TEST_CASE("pointers and handles of other kinds are refused") {
+  const Pair pair;
+  tuttiStream_t stream = nullptr;
+  tuttiEvent_t event = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  REQUIRE(tuttiEventRecord(&event, stream) == tuttiSuccess);
+  std::int32_t v = 3;
+  int out = 0;
+  const auto as_pointer = [](auto handle) { return reinterpret_cast<std::uintptr_t>(handle); };
+  const std::uintptr_t next = as_pointer(pair[0]) + (std::uintptr_t{1} << 24);  // a generation later
+  const std::uintptr_t none[] = {1, 2, 7, 4096, UINTPTR_MAX, UINTPTR_MAX - 4095, as_pointer(&v), next};
+  for (const std::uintptr_t p : none) {
+    require_refused(tuttiBarrier(reinterpret_cast<tuttiComm_t>(p), nullptr), "communicator");
+    require_refused(tuttiCommCount(reinterpret_cast<tuttiComm_t>(p), &out), "communicator");
+    require_refused(tuttiCommDestroy(reinterpret_cast<tuttiComm_t>(p)), "communicator");
+    require_refused(tuttiCommAbort(reinterpret_cast<tuttiComm_t>(p)), "communicator");
+    require_refused(tuttiAllReduce(&v, &v, 1, tuttiInt32, tuttiSum, pair[0], reinterpret_cast<void*>(p)), "stream");
+    require_refused(tuttiStreamDestroy(reinterpret_cast<tuttiStream_t>(p)), "stream");
+    require_refused(tuttiEventWait(reinterpret_cast<tuttiEvent_t>(p)), "event");
+    REQUIRE(std::string(tuttiGetLastError(reinterpret_cast<tuttiComm_t>(p))).find("event") != std::string::npos);
+  }
+  require_refused(tuttiAllReduce(&v, &v, 1, tuttiInt32, tuttiSum, pair[0], event), "stream");
+  require_refused(tuttiAllReduce(&v, &v, 1, tuttiInt32, tuttiSum, pair[0], pair[1]), "stream");
+  require_refused(tuttiStreamQuery(reinterpret_cast<tuttiStream_t>(event)), "stream");
+  require_refused(tuttiEventQuery(reinterpret_cast<tuttiEvent_t>(pair[0])), "event");
+  require_refused(tuttiBarrier(reinterpret_cast<tuttiComm_t>(stream), nullptr), "communicator");
+  REQUIRE(tuttiEventDestroy(event) == tuttiSuccess);
+  require_refused(tuttiEventQuery(event), "event");
+  require_refused(tuttiEventDestroy(event), "event");
+  REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+  require_refused(tuttiStreamSynchronize(stream), "stream");
+  require_refused(tuttiStreamDestroy(stream), "stream");
+  require_refused(tuttiAllReduce(&v, &v, 1, tuttiInt32, tuttiSum, pair[0], stream), "stream");
+  REQUIRE(v == 3);
+  pair.require_works();
+}
+
 TEST_CASE("results have somewhere to go") {
   const Pair pair;
   require_refused(tuttiGetVersion(nullptr), "version");
@@ -221,7 +259,8 @@ TEST_CASE("communicators are not made from wrong arguments") {
 TEST_CASE("unreadable settings are named") {
   tuttiComm_t comm = nullptr;
   for (const char* name :
-       {"TUTTI_TRANSPORTS", "TUTTI_TIMEOUT_MS", "TUTTI_INIT_TIMEOUT_MS", "TUTTI_PORT_RANGE", "TUTTI_TCP_STREAMS"}) {
+       {"TUTTI_TRANSPORTS", "TUTTI_TIMEOUT_MS", "TUTTI_INIT_TIMEOUT_MS", "TUTTI_PORT_RANGE", "TUTTI_TCP_STREAMS",
+        "TUTTI_AFFINITY"}) {
     ::setenv(name, "nonsense", 1);
     const tuttiResult_t result = tuttiCommInitAll(&comm, 1, nullptr);
     ::unsetenv(name);

@@ -15,6 +15,8 @@ TEST_CASE("a status keeps its code and gathers context") {
   const Status s = Status::system("open", ENOENT).with_context("here");
   REQUIRE(s.code() == Code::kSystemError);
   REQUIRE(s.message().find("here: open") == 0);
+  REQUIRE(s.with_context("here").message() == s.message());  // said once
+  REQUIRE(s.with_context("her").message() == "her: " + s.message());
   Status copy = s;
   REQUIRE(copy.message() == s.message());
   copy = Status::ok();

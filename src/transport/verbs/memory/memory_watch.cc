@@ -18,12 +18,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/service_thread.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "transport/verbs/memory/change_log.h"
@@ -33,7 +33,6 @@ namespace {
 
 constexpr std::uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
 constexpr std::size_t kReportsAtOnce = 16;
-constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 // A few time slices: on a crowded machine the thread that unmaps has to be given a processor.
 constexpr std::int64_t kSettleMs = 10;
 // The usual size of huge pages, to whose borders their memory is watched.
@@ -105,19 +104,7 @@ Result<std::unique_ptr<Watch>> Watch::open() {
 }
 
 Status Watch::start() {
-  pthread_attr_t attributes;
-  ::pthread_attr_init(&attributes);
-  ::pthread_attr_setstacksize(&attributes, kStackBytes);
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = ::pthread_create(&thread_, &attributes, take_reports, this);
-  // A program with very large thread-local variables needs the default stack.
-  if (error == EINVAL) error = ::pthread_create(&thread_, nullptr, take_reports, this);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_attr_destroy(&attributes);
-  return error == 0 ? Status() : Status::system("cannot start the thread that watches memory", error);
+  return start_thread(&thread_, take_reports, this, kServiceStackBytes).with_context("watching memory");
 }
 
 void Watch::stop() {

@@ -1,0 +1,214 @@
+#include "api/comm_table.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <limits>
+#include <new>
+#include <thread>
+#include <utility>
+
+namespace tutti::api {
+
+using State = CommSlot::State;
+
+CommTable& CommTable::instance() {
+  // Never destroyed: user code may free communicators during static destruction.
+  static auto* const only = new CommTable;
+  return *only;
+}
+
+// Not when it is first used, as another thread may fork just then.
+[[maybe_unused]] static const CommTable& made_at_load = CommTable::instance();
+
+CommTable::CommTable() {
+  enlist();
+}
+
+Result<std::uint64_t> CommTable::reserve() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) {
+    const std::size_t chunk = memory_.size();
+    if (chunk == kChunks) return Status::invalid_usage("this process has too many communicators");
+    // Room for all that can ever be freed: freeing must not need memory.
+    free_.reserve((chunk + 1) * kChunkSlots);
+    memory_.reserve(chunk + 1);
+    memory_.push_back(std::make_unique<CommSlot[]>(kChunkSlots));
+    for (std::size_t i = kChunkSlots; i-- > 0;) free_.push_back(chunk * kChunkSlots + i);
+    chunks_[chunk].store(memory_.back().get(), std::memory_order_release);
+  }
+  const std::uint64_t index = free_.back();
+  free_.pop_back();
+  CommSlot& slot = *find(index);
+  slot.state = State::kReserved;
+  slot.handle = make_handle(HandleKind::kComm, ++slot.generation, index);
+  slot.maker = ::getpid();
+  slot.changes = 0;
+  return slot.handle;
+}
+
+void CommTable::open(std::uint64_t handle, std::unique_ptr<Communicator> communicator) {
+  const std::lock_guard lock(mutex_);
+  CommSlot& slot = *find(handle);
+  slot.communicator = communicator.release();
+  slot.state = State::kOpen;
+  slot.owner.store(nullptr, std::memory_order_relaxed);
+  slot.open.store(handle, std::memory_order_release);
+}
+
+void CommTable::cancel(std::uint64_t handle) {
+  const std::lock_guard lock(mutex_);
+  free(find(handle));
+}
+
+// REQUIRES: the lock.
+void CommTable::free(CommSlot* slot) {
+  slot->communicator = nullptr;
+  slot->state = State::kFree;
+  // A slot whose generations are used up is not used again.
+  if (slot->generation != std::numeric_limits<std::uint32_t>::max()) free_.push_back(index_of(slot->handle));
+  slot->handle = 0;
+  changed_.notify_all();
+}
+
+Status CommTable::refusal(std::uint64_t handle) {
+  const CommSlot* const slot = find(handle);
+  if (slot == nullptr || slot->handle != handle || slot->state == State::kFree || slot->state == State::kReserved) {
+    return Status::invalid_argument("comm is not a communicator: it was never made, or it is destroyed or aborted");
+  }
+  if (slot->state == State::kInherited) return inherited("the communicator", slot->maker);
+  return Status::invalid_argument("another thread is destroying or aborting this communicator");
+}
+
+Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared) {
+  const std::lock_guard lock(mutex_);
+  CommSlot* const slot = find(handle);
+  if (slot == nullptr || slot->handle != handle || slot->state != State::kOpen) return refusal(handle);
+  ThreadRecord* const before = slot->owner.load(std::memory_order_relaxed);
+  bool busy = slot->inside;
+  if (before != nullptr && before != record) {
+    // Who enters meanwhile sees that it is not the owner any more, and comes to the lock.
+    slot->owner.store(nullptr, std::memory_order_relaxed);
+    transport::heavy_fence();
+    busy = before->operating.load(std::memory_order_acquire) == handle;
+    if (busy) slot->owner.store(before, std::memory_order_relaxed);
+    if (!busy) ++slot->changes;
+  }
+  if (busy) {
+    return Status::invalid_usage(
+        "another thread is inside an operation of this communicator, which serves one thread at a time");
+  }
+  // Before the lock is given up: who frees the communicator then finds this thread inside.
+  record->operating.store(handle, std::memory_order_release);
+  if (slot->changes < kMaxChanges) {
+    slot->owner.store(record, std::memory_order_relaxed);
+  } else {
+    slot->inside = *shared = true;
+  }
+  return {};
+}
+
+void CommTable::leave(std::uint64_t handle) {
+  const std::lock_guard lock(mutex_);
+  find(handle)->inside = false;
+}
+
+Status CommTable::look(std::uint64_t handle, CommSlot** slot) {
+  const std::lock_guard lock(mutex_);
+  CommSlot* const found = find(handle);
+  const bool there = found != nullptr && found->handle == handle;
+  if (!there || (found->state != State::kOpen && found->state != State::kDestroying)) return refusal(handle);
+  ++found->looks;
+  *slot = found;
+  return {};
+}
+
+void CommTable::end_look(CommSlot* slot) {
+  const std::lock_guard lock(mutex_);
+  if (--slot->looks == 0) changed_.notify_all();
+}
+
+// REQUIRES: the lock. Keeps operations out from here on.
+void CommTable::close(CommSlot* slot, State state) {
+  slot->state = state;
+  slot->open.store(CommSlot::kClosed, std::memory_order_relaxed);
+  transport::heavy_fence();
+}
+
+// Every wait in an operation looks at the failure state at least every 50 ms.
+void CommTable::wait_for_operations(std::uint64_t handle) {
+  while (any_thread_operates(handle)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
+  std::unique_lock lock(mutex_);
+  CommSlot* const slot = find(handle);
+  if (slot == nullptr || slot->handle != handle || slot->state != State::kOpen) return refusal(handle);
+  close(slot, State::kDestroying);
+  lock.unlock();
+  wait_for_operations(handle);
+  *finalized = guarded([&] { return slot->communicator->finalize(); });
+  lock.lock();
+  slot->state = State::kFreeing;
+  changed_.wait(lock, [&] { return slot->looks == 0; });
+  lock.unlock();
+  delete slot->communicator;
+  lock.lock();
+  free(slot);
+  return {};
+}
+
+Status CommTable::abort(std::uint64_t handle) {
+  std::unique_lock lock(mutex_);
+  CommSlot* const slot = find(handle);
+  const bool there = slot != nullptr && slot->handle == handle;
+  const bool destroying = there && slot->state == State::kDestroying;
+  if (!there || (!destroying && slot->state != State::kOpen)) return refusal(handle);
+  if (!destroying) close(slot, State::kFreeing);
+  ++slot->looks;
+  lock.unlock();
+  static_cast<void>(guarded([&] { return slot->communicator->abort(), Status(); }));
+  if (!destroying) wait_for_operations(handle);
+  lock.lock();
+  if (--slot->looks == 0) changed_.notify_all();
+  if (destroying) {
+    changed_.wait(lock, [&] { return slot->handle != handle; });
+    return {};
+  }
+  changed_.wait(lock, [&] { return slot->looks == 0; });
+  lock.unlock();
+  delete slot->communicator;
+  lock.lock();
+  free(slot);
+  return {};
+}
+
+void Operating::enter(std::uint64_t handle) {
+  if (record_ == nullptr) {
+    status_ = Status::out_of_memory();
+    return;
+  }
+  // Not while another thread asks whether this one is inside.
+  record_->operating.store(0, std::memory_order_release);
+  status_ = CommTable::instance().enter(record_, handle, &shared_);
+}
+
+// A child has none of the threads that a communicator needs, and must not speak to the peers: what it has inherited
+// stays as it is, untouched.
+void CommTable::after_fork_in_child() {
+  forget_other_threads();
+  for (const auto& slots : memory_) {
+    for (std::size_t i = 0; i < kChunkSlots; ++i) {
+      CommSlot& slot = slots[i];
+      if (slot.state == State::kFree) continue;
+      slot.state = State::kInherited;
+      slot.open.store(CommSlot::kClosed, std::memory_order_relaxed);
+      slot.owner.store(nullptr, std::memory_order_relaxed);
+    }
+  }
+  // Threads that are not here may have waited.
+  new (&changed_) std::condition_variable;
+  new (&mutex_) std::mutex;
+}
+
+}  // namespace tutti::api

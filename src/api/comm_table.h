@@ -1,0 +1,159 @@
+// The communicators of this process by handle, and who may use one when.
+//
+// Operations are exclusive: one thread at a time, found with two loads and no atomic read-modify-write. A thread says
+// in its record which communicator it enters, and then looks whether the communicator is open and kept for it. Who
+// changes either of the two, to free the communicator or to enter from another thread, calls heavy_fence() behind the
+// change and then looks into the records: so one of both sees the other. What a thread is kept out of by its first
+// look it enters through the table's lock; a communicator that often changes threads always takes that way.
+//
+// Queries and abort go through the lock at any time. Whoever frees waits until nobody is left inside.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "api/handle.h"
+#include "api/thread_record.h"
+#include "base/fork.h"
+#include "communicator/communicator.h"
+#include "transport/doorbell.h"
+
+namespace tutti::api {
+
+struct alignas(64) CommSlot {
+  // No handle: its index would be beyond all tables.
+  static constexpr std::uint64_t kClosed = UINT64_MAX;
+  std::atomic<std::uint64_t> open{kClosed};   // the handle while operations are let in
+  std::atomic<ThreadRecord*> owner{nullptr};  // the thread that enters without the lock
+  Communicator* communicator = nullptr;       // while the handle is valid
+
+  // Guarded by the table's lock.
+  enum class State { kFree, kReserved, kOpen, kDestroying, kFreeing, kInherited };
+  State state = State::kFree;
+  bool inside = false;           // a thread is inside that entered through the lock
+  std::uint32_t generation = 0;  // of the handle, or of the last one
+  std::uint32_t changes = 0;     // of owner
+  std::uint32_t looks = 0;       // threads inside a query or abort
+  std::uint64_t handle = 0;
+  pid_t maker = 0;
+};
+
+class CommTable final : public ForkAware {
+ public:
+  static CommTable& instance();
+
+  // In two steps, so that what has been made together with the peers cannot fail for want of room.
+  Result<std::uint64_t> reserve();
+  void cancel(std::uint64_t handle);
+  void open(std::uint64_t handle, std::unique_ptr<Communicator> communicator);
+
+  // Finalizes and frees. Waits for the thread that is inside an operation, if any; meanwhile abort() and queries are
+  // let in. *finalized: what finalize() has returned.
+  Status destroy(std::uint64_t handle, Status* finalized);
+  // Fails the communicator and frees it, or waits until a destroy() that is going on has done so.
+  Status abort(std::uint64_t handle);
+
+  static CommSlot* find(std::uint64_t handle) {
+    const std::uint64_t chunk = index_of(handle) / kChunkSlots;
+    if (chunk >= kChunks) return nullptr;
+    CommSlot* const slots = chunks_[chunk].load(std::memory_order_acquire);
+    return slots == nullptr ? nullptr : slots + index_of(handle) % kChunkSlots;
+  }
+
+ private:
+  friend class Operating;
+  friend class Looking;
+  static constexpr std::size_t kChunkSlots = 64;
+  static constexpr std::size_t kChunks = 8192;  // half a million communicators
+  // After so many changes of the thread the lock is cheaper than a fence for all others.
+  static constexpr std::uint32_t kMaxChanges = 8;
+
+  CommTable();
+  // Enters an operation through the lock. *shared: leave() must follow.
+  Status enter(ThreadRecord* record, std::uint64_t handle, bool* shared);
+  void leave(std::uint64_t handle);
+  Status look(std::uint64_t handle, CommSlot** slot);
+  void end_look(CommSlot* slot);
+  // What keeps from the use of a handle that is not open. REQUIRES: the lock.
+  static Status refusal(std::uint64_t handle);
+  void close(CommSlot* slot, CommSlot::State state);
+  void free(CommSlot* slot);
+  static void wait_for_operations(std::uint64_t handle);
+  void before_fork() override { mutex_.lock(); }
+  void after_fork_in_parent() override { mutex_.unlock(); }
+  void after_fork_in_child() override;
+
+  static inline constinit std::array<std::atomic<CommSlot*>, kChunks> chunks_{};  // only grows; never freed
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // looks, and the end of slots
+  std::vector<std::unique_ptr<CommSlot[]>> memory_;
+  std::vector<std::uint64_t> free_;  // indices
+};
+
+// While it lives the calling thread is inside an operation of the communicator, alone, and it is not freed.
+class Operating {
+ public:
+  explicit Operating(std::uint64_t handle) : record_(this_thread()), slot_(CommTable::find(handle)) {
+    // A handle that is stale already is not published: nobody is to wait for it.
+    if (record_ != nullptr && slot_ != nullptr && slot_->open.load(std::memory_order_relaxed) == handle) [[likely]] {
+      // Released, for who sees this instead of the end of an operation before.
+      record_->operating.store(handle, std::memory_order_release);
+      transport::light_fence();
+      if (slot_->owner.load(std::memory_order_relaxed) == record_ &&
+          slot_->open.load(std::memory_order_acquire) == handle) [[likely]]
+        return;
+    }
+    enter(handle);
+  }
+  Operating(const Operating&) = delete;
+  Operating& operator=(const Operating&) = delete;
+  ~Operating() {
+    if (shared_) [[unlikely]]
+      CommTable::instance().leave(slot_->handle);
+    if (record_ != nullptr) [[likely]]
+      record_->operating.store(0, std::memory_order_release);
+  }
+
+  // Ok if the thread is inside.
+  [[nodiscard]] const Status& status() const { return status_; }
+  // REQUIRES: status() is ok.
+  Communicator* operator->() const { return slot_->communicator; }
+  Communicator& operator*() const { return *slot_->communicator; }
+
+ private:
+  void enter(std::uint64_t handle);
+
+  ThreadRecord* const record_;
+  CommSlot* const slot_;
+  bool shared_ = false;
+  Status status_;
+};
+
+// While it lives the communicator is not freed. Any number of threads, beside an operation.
+class Looking {
+ public:
+  explicit Looking(std::uint64_t handle) : status_(CommTable::instance().look(handle, &slot_)) {}
+  Looking(const Looking&) = delete;
+  Looking& operator=(const Looking&) = delete;
+  ~Looking() {
+    if (slot_ != nullptr) CommTable::instance().end_look(slot_);
+  }
+  [[nodiscard]] const Status& status() const { return status_; }
+  Communicator* operator->() const { return slot_->communicator; }
+  Communicator* get() const { return slot_->communicator; }
+
+ private:
+  CommSlot* slot_ = nullptr;
+  Status status_;
+};
+
+}  // namespace tutti::api

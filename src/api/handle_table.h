@@ -1,0 +1,107 @@
+// Streams and events of this process by handle. Who has found an object keeps it for as long as it uses it, whatever
+// becomes of the handle meanwhile.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/handle.h"
+#include "base/fork.h"
+
+namespace tutti::api {
+
+template <class Object, HandleKind kKind>
+class HandleTable final : public ForkAware {
+ public:
+  // `name`: "stream".
+  static HandleTable& instance(const char* name) {
+    // Never destroyed: user code may use handles during static destruction.
+    static auto* const only = new HandleTable(name);
+    return *only;
+  }
+
+  Result<std::uint64_t> add(std::shared_ptr<Object> object) {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      if (entries_.size() == kMaxHandles) return Status::invalid_usage(std::string("there are too many ") + name_ + "s");
+      // Room for all that can ever be freed: freeing must not need memory.
+      if (free_.capacity() <= entries_.size()) free_.reserve(2 * entries_.size() + 16);
+      entries_.emplace_back();
+      free_.push_back(entries_.size() - 1);
+    }
+    const std::uint64_t index = free_.back();
+    free_.pop_back();
+    Entry& entry = entries_[index];
+    entry.object = std::move(object);
+    entry.maker = ::getpid();
+    entry.handle = make_handle(kKind, ++entry.generation, index);
+    return entry.handle;
+  }
+
+  Result<std::shared_ptr<Object>> find(std::uint64_t handle) {
+    const std::lock_guard lock(mutex_);
+    Entry* const entry = valid(handle);
+    if (entry == nullptr) return refusal(handle);
+    return entry->object;
+  }
+
+  // The handle is stale from here on.
+  Result<std::shared_ptr<Object>> take(std::uint64_t handle) {
+    const std::lock_guard lock(mutex_);
+    Entry* const entry = valid(handle);
+    if (entry == nullptr) return refusal(handle);
+    entry->handle = 0;
+    // An entry whose generations are used up is not used again.
+    if (entry->generation != std::numeric_limits<std::uint32_t>::max()) free_.push_back(index_of(handle));
+    return std::move(entry->object);
+  }
+
+ private:
+  struct Entry {
+    std::uint64_t handle = 0;      // 0: free
+    std::uint32_t generation = 0;  // of the handle, or of the last one
+    bool inherited = false;        // from the process that this one was forked from
+    pid_t maker = 0;
+    std::shared_ptr<Object> object;
+  };
+
+  explicit HandleTable(const char* name) : name_(name) { enlist(); }
+
+  void before_fork() override { mutex_.lock(); }
+  void after_fork_in_parent() override { mutex_.unlock(); }
+  // Threads that are not here may use the objects: they stay as they are.
+  void after_fork_in_child() override {
+    for (Entry& entry : entries_) entry.inherited = entry.handle != 0;
+    new (&mutex_) std::mutex;
+  }
+
+  Entry* valid(std::uint64_t handle) {
+    Entry* const entry = at(handle);
+    return entry == nullptr || entry->inherited ? nullptr : entry;
+  }
+  Entry* at(std::uint64_t handle) {
+    const std::uint64_t index = index_of(handle);
+    return index < entries_.size() && entries_[index].handle == handle && handle != 0 ? &entries_[index] : nullptr;
+  }
+  Status refusal(std::uint64_t handle) {
+    const Entry* const entry = at(handle);
+    if (entry != nullptr) return inherited(std::string("the ") + name_, entry->maker);
+    return Status::invalid_argument(std::string(name_) + " is not a handle of a" + (name_[0] == 'e' ? "n " : " ") +
+                                    name_ + ": it was never made, or it is destroyed");
+  }
+
+  const char* const name_;
+  std::mutex mutex_;
+  std::vector<Entry> entries_;       // guarded by mutex_
+  std::vector<std::uint64_t> free_;  // guarded by mutex_
+};
+
+}  // namespace tutti::api

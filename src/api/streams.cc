@@ -1,0 +1,82 @@
+// Streams and events of the C API.
+#include "api/handles.h"
+
+using namespace tutti::api;  // NOLINT: this file is the C face of that namespace
+using tutti::Completion;
+using tutti::Status;
+using tutti::Stream;
+
+// Not when they are first used, as another thread may fork just then.
+[[maybe_unused]] static const auto& streams_made_at_load = streams();
+[[maybe_unused]] static const auto& events_made_at_load = events();
+
+tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
+  return entry([&] {
+    if (stream == nullptr) return report(Status::invalid_argument("stream is NULL"));
+    auto handle = streams().add(std::make_shared<Stream>());
+    if (!handle.is_ok()) return report(handle.status());
+    *stream = reinterpret_cast<tuttiStream_t>(*handle);
+    return tuttiSuccess;
+  });
+}
+
+tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
+  return entry([&] {
+    auto found = streams().find(number_of(stream));
+    return report(found.is_ok() ? (*found)->synchronize() : found.status());
+  });
+}
+
+tuttiResult_t tuttiStreamQuery(tuttiStream_t stream) {
+  return entry([&] {
+    auto found = streams().find(number_of(stream));
+    return report(found.is_ok() ? (*found)->query() : found.status());
+  });
+}
+
+tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
+  return entry([&] {
+    if (stream == nullptr) return tuttiSuccess;
+    auto taken = streams().take(number_of(stream));
+    return report(taken.is_ok() ? (*taken)->synchronize() : taken.status());
+  });
+}
+
+tuttiResult_t tuttiEventRecord(tuttiEvent_t* event, tuttiStream_t stream) {
+  return entry([&] {
+    if (event == nullptr) return report(Status::invalid_argument("event is NULL"));
+    auto found = streams().find(number_of(stream));
+    if (!found.is_ok()) return report(found.status());
+    auto handle = events().add(std::make_shared<Event>(Event{(*found)->last()}));
+    if (!handle.is_ok()) return report(handle.status());
+    *event = reinterpret_cast<tuttiEvent_t>(*handle);
+    return tuttiSuccess;
+  });
+}
+
+tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
+  return entry([&] {
+    auto found = events().find(number_of(event));
+    if (!found.is_ok()) return report(found.status());
+    const std::shared_ptr<Completion>& completion = (*found)->completion;
+    if (completion == nullptr) return tuttiSuccess;
+    if (!completion->done()) return tuttiInProgress;
+    return report(completion->status());
+  });
+}
+
+tuttiResult_t tuttiEventWait(tuttiEvent_t event) {
+  return entry([&] {
+    auto found = events().find(number_of(event));
+    if (!found.is_ok()) return report(found.status());
+    const std::shared_ptr<Completion>& completion = (*found)->completion;
+    return completion == nullptr ? tuttiSuccess : report(completion->wait());
+  });
+}
+
+tuttiResult_t tuttiEventDestroy(tuttiEvent_t event) {
+  return entry([&] {
+    if (event == nullptr) return tuttiSuccess;
+    return report(events().take(number_of(event)).status());
+  });
+}

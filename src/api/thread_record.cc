@@ -1,0 +1,77 @@
+#include "api/thread_record.h"
+
+#include <pthread.h>
+
+#include <new>
+
+namespace tutti::api {
+namespace {
+
+constinit std::atomic<ThreadRecord*> first{nullptr};
+
+void release(void* record) {
+  auto* const mine = static_cast<ThreadRecord*>(record);
+  mine->last_error = {};
+  mine->told = {};
+  // Should a later destructor of this thread call the library, it gets another record.
+  detail::record_of_thread = nullptr;
+  mine->taken.store(false, std::memory_order_release);
+}
+
+// Not a thread_local object: keys are destroyed after those, whose destructors may call the library.
+struct ExitKey {
+  ExitKey() : valid(::pthread_key_create(&key, release) == 0) {}
+  ExitKey(const ExitKey&) = delete;
+  ExitKey& operator=(const ExitKey&) = delete;
+  // When the library is unloaded: threads that end later must not call into it.
+  ~ExitKey() {
+    if (valid) ::pthread_key_delete(key);
+  }
+  pthread_key_t key{};
+  bool valid;  // false, as all static memory, for who calls before it is made
+};
+ExitKey exit_key;
+
+ThreadRecord* take_free_record() {
+  for (ThreadRecord* r = first.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+    bool taken = false;
+    if (!r->taken.load(std::memory_order_relaxed) &&
+        r->taken.compare_exchange_strong(taken, true, std::memory_order_acquire)) {
+      return r;
+    }
+  }
+  auto* const made = new (std::nothrow) ThreadRecord;
+  if (made == nullptr) return nullptr;
+  made->next = first.load(std::memory_order_relaxed);
+  // Sequentially consistent, as is the walk: who looks for those inside misses no record that was in use before.
+  while (!first.compare_exchange_weak(made->next, made)) {
+  }
+  return made;
+}
+
+}  // namespace
+
+[[gnu::tls_model("initial-exec")]] constinit thread_local ThreadRecord* detail::record_of_thread = nullptr;
+
+ThreadRecord* detail::make_record_of_thread() noexcept {
+  ThreadRecord* const record = take_free_record();
+  // A record whose end nobody tells of stays taken; it is small.
+  if (record != nullptr && exit_key.valid) (void)::pthread_setspecific(exit_key.key, record);
+  record_of_thread = record;
+  return record;
+}
+
+bool any_thread_operates(std::uint64_t handle) noexcept {
+  for (const ThreadRecord* r = first.load(); r != nullptr; r = r->next) {
+    if (r->operating.load(std::memory_order_acquire) == handle) return true;
+  }
+  return false;
+}
+
+void forget_other_threads() noexcept {
+  for (ThreadRecord* r = first.load(); r != nullptr; r = r->next) {
+    if (r != detail::record_of_thread) r->operating.store(0, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace tutti::api

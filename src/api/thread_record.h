@@ -1,0 +1,42 @@
+// What the library keeps of each thread that calls it: the communicator it is inside, and its last error.
+// Records are linked in one list, never freed, and used again by later threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace tutti::api {
+
+struct alignas(64) ThreadRecord {
+  // The communicator handle whose operation the thread is in; 0: none. Written by the thread itself.
+  std::atomic<std::uint64_t> operating{0};
+  std::atomic<bool> taken{true};
+  ThreadRecord* next = nullptr;  // constant once the record is in the list
+  // Of this thread alone.
+  Status last_error;
+  Status told;  // keeps the text alive that tuttiGetLastError returned last
+};
+
+namespace detail {
+// Initial-exec: one load relative to the thread's register, where the general model calls a function. Eight bytes
+// fit the room that the C library keeps for libraries opened later.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadRecord* record_of_thread;
+ThreadRecord* make_record_of_thread() noexcept;
+}  // namespace detail
+
+// The calling thread's. Null without memory for one.
+inline ThreadRecord* this_thread() noexcept {
+  ThreadRecord* record = detail::record_of_thread;
+  return record != nullptr ? record : detail::make_record_of_thread();
+}
+
+// Whether any thread is inside an operation of the communicator. After a heavy_fence() that follows the change which
+// keeps others from entering, this is final once it is false.
+[[nodiscard]] bool any_thread_operates(std::uint64_t handle) noexcept;
+
+// In a forked child, of whose threads only the calling one is left.
+void forget_other_threads() noexcept;
+
+}  // namespace tutti::api

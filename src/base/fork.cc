@@ -1,0 +1,40 @@
+#include "base/fork.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <utility>
+
+namespace tutti {
+
+// The handlers of pthread_atfork(3). What is enlisted between the first and the last of them is not called.
+struct ForkHandlers {
+  static inline constinit std::atomic<ForkAware*> newest{nullptr};
+  // Of the fork that is going on: written while all of them are held, and so by one thread at a time.
+  static inline constinit ForkAware* first = nullptr;
+
+  static void add(ForkAware* one) {
+    static const int registered = ::pthread_atfork(before, in_parent, in_child);
+    static_cast<void>(registered);  // fails without memory: then forks are as safe as without this
+    one->next_ = newest.load();
+    while (!newest.compare_exchange_weak(one->next_, one)) {
+    }
+  }
+  static void before() {
+    ForkAware* const head = newest.load();
+    for (ForkAware* one = head; one != nullptr; one = one->next_) one->before_fork();
+    if (head != nullptr) first = head;
+  }
+  static void in_parent() {
+    for (ForkAware* one = first; one != nullptr;) std::exchange(one, one->next_)->after_fork_in_parent();
+  }
+  static void in_child() {
+    for (ForkAware* one = first; one != nullptr;) std::exchange(one, one->next_)->after_fork_in_child();
+  }
+};
+
+void ForkAware::enlist() {
+  ForkHandlers::add(this);
+}
+
+}  // namespace tutti

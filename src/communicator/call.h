@@ -1,0 +1,76 @@
+// One collective call, and the executor's operation that it becomes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+#include "executor/executor.h"
+#include "transport/shm/region.h"
+
+namespace tutti {
+
+// Arguments checked by the caller (api/). Buffers as in the C API.
+struct Call {
+  Collective collective = Collective::kBarrier;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::size_t count = 0;
+  DataType type = DataType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+};
+
+using KernelTable = std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes>;
+
+// Where a call runs.
+struct Setting {
+  std::size_t rank = 0;
+  std::size_t ranks = 1;
+  const KernelTable& kernels;
+  const void* scratch = nullptr;  // as many bytes as the vector, where the plan uses scratch
+};
+
+// A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
+// executor/executor.h).
+inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::size_t shift_bytes) {
+  // Smaller buffers are never lent, so their region is not looked up.
+  constexpr std::size_t kLookUpBytes = 4096;
+  transport::Source source;
+  source.base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - shift_bytes);
+  source.size = shift_bytes + bytes;
+  source.begin = shift_bytes;
+  if (bytes >= kLookUpBytes) {
+    const transport::shm::RegionRegistry::Place place =
+        transport::shm::RegionRegistry::instance().find(base, bytes);
+    source.region = place.region;
+    source.region_offset = place.offset - shift_bytes;
+  }
+  return source;
+}
+
+// All of it anew: what an earlier call was has no say in how this one runs. `bytes`: of the whole vector.
+inline executor::Operation bind_call(const Call& call, const executor::Plan& plan, const transport::Fingerprint& print,
+                                     std::size_t bytes, const Setting& setting) {
+  const std::size_t element_bytes = size_of(call.type);
+  const std::size_t block_bytes = call.count * element_bytes;
+  const std::size_t own_block = setting.rank * block_bytes;
+  const bool gathers = call.collective == Collective::kAllGather;
+  const bool scatters = call.collective == Collective::kReduceScatter;
+  const bool combines = reduces(call.collective) || call.collective == Collective::kBarrier;
+  static_assert(static_cast<int>(schedule::Buffer::kInput) == 0 && static_cast<int>(schedule::Buffer::kOutput) == 1 &&
+                static_cast<int>(schedule::Buffer::kScratch) == 2 && schedule::kBuffers == 3);
+  return {.print = print,
+          .plan = &plan,
+          .buffers = {bind_buffer(call.send, gathers ? block_bytes : bytes, gathers ? own_block : 0),
+                      bind_buffer(call.recv, scatters ? block_bytes : bytes, scatters ? own_block : 0),
+                      plan.schedule.uses_scratch ? bind_buffer(setting.scratch, bytes, 0) : transport::Source{}},
+          .block_elements = call.count,
+          .element_bytes = element_bytes,
+          .kernels = combines ? setting.kernels[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)]
+                              : nullptr,
+          .divisor = combines && call.op == ReduceOp::kAvg ? setting.ranks : 0};
+}
+
+}  // namespace tutti

@@ -1,0 +1,27 @@
+// Moving the calling thread to another processor. Linux has no call for that; what does it is to forbid the thread
+// its processor for a moment.
+#pragma once
+
+#include <sched.h>
+
+#include "base/status.h"
+
+namespace tutti::executor {
+
+class Affinity {
+ public:
+  // `moves`: false never touches any thread (TUTTI_AFFINITY=keep). What the calling thread may use now is taken for
+  // what nobody has pinned.
+  explicit Affinity(bool moves);
+
+  // Moves the calling thread to another of the processors that it may use, and leaves it free to move on. False, and
+  // nothing is done, where there is no other, or where the application has chosen processors for this thread since.
+  // What the application chooses while this runs stays, too, but for a few nanoseconds between two system calls.
+  bool leave_processor() const;
+
+ private:
+  cpu_set_t usual_{};
+  bool moves_;
+};
+
+}  // namespace tutti::executor

@@ -1,0 +1,301 @@
+// A process that forks beside its communicators: the child has none of the threads that they need. It is refused what
+// it has inherited, makes its own, and does its parent no harm, neither while it lives nor when it exits.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+#include "faults.h"
+
+namespace tutti::test {
+namespace {
+
+// Runs `body` in a forked child and returns what it says is wrong. A child that hangs is killed by its alarm.
+std::string in_child(const std::function<std::string()>& body) {
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) return "no pipe";
+  const pid_t pid = ::fork();
+  if (pid < 0) return "no fork";
+  if (pid == 0) {
+    ::alarm(60);
+    const std::string wrong = body();
+    const bool told = ::write(ends[1], wrong.data(), wrong.size()) == static_cast<ssize_t>(wrong.size());
+    ::_exit(told ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string wrong;
+  std::array<char, 512> buffer{};
+  for (ssize_t n = 0; (n = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
+    wrong.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return status == 0 ? wrong : "the child ended with wait status " + std::to_string(status) + " " + wrong;
+}
+
+tuttiResult_t all_reduce(tuttiComm_t comm, std::int32_t* value, tuttiStream_t stream = nullptr) {
+  return tuttiAllReduce(value, value, 1, tuttiInt32, tuttiSum, comm, stream);
+}
+
+// Both ranks, one of them over a stream, which has the communicator start its thread.
+std::string try_out(const std::array<tuttiComm_t, 2>& comms, tuttiStream_t stream) {
+  std::array<std::int32_t, 2> values{1, 2};
+  tuttiResult_t other = tuttiInternalError;
+  std::thread rank_1([&] { other = all_reduce(comms[1], &values[1]); });
+  const tuttiResult_t queued = all_reduce(comms[0], &values[0], stream);
+  const tuttiResult_t done = stream == nullptr ? queued : tuttiStreamSynchronize(stream);
+  rank_1.join();
+  if (queued != tuttiSuccess || done != tuttiSuccess || other != tuttiSuccess) return "an operation failed";
+  return values[0] == 3 && values[1] == 3 ? "" : "a wrong sum";
+}
+
+std::string make_own() {
+  std::array<tuttiComm_t, 2> comms{};
+  if (tuttiCommInitAll(comms.data(), 2, nullptr) != tuttiSuccess) return tuttiGetLastError(nullptr);
+  tuttiStream_t stream = nullptr;
+  if (tuttiStreamCreate(&stream) != tuttiSuccess) return tuttiGetLastError(nullptr);
+  std::string wrong = try_out(comms, nullptr);
+  if (wrong.empty()) wrong = try_out(comms, stream);
+  for (const tuttiComm_t comm : comms) {
+    if (tuttiCommDestroy(comm) != tuttiSuccess) wrong = "cannot destroy its own";
+  }
+  if (tuttiStreamDestroy(stream) != tuttiSuccess) wrong = "cannot destroy its own stream";
+  return wrong;
+}
+
+// By a unique id, as ranks that are processes join.
+std::string join_own() {
+  tuttiUniqueId id;
+  if (tuttiGetUniqueId(&id) != tuttiSuccess) return tuttiGetLastError(nullptr);
+  std::array<tuttiComm_t, 2> comms{};
+  tuttiResult_t other = tuttiInternalError;
+  std::thread rank_1([&] { other = tuttiCommInitRank(&comms[1], 2, id, 1); });
+  const tuttiResult_t mine = tuttiCommInitRank(&comms[0], 2, id, 0);
+  const std::string why = tuttiGetLastError(nullptr);
+  rank_1.join();
+  if (mine != tuttiSuccess || other != tuttiSuccess) return "joining: " + why;
+  const std::string wrong = try_out(comms, nullptr);
+  std::thread leaves([&] { (void)tuttiCommDestroy(comms[1]); });
+  (void)tuttiCommDestroy(comms[0]);
+  leaves.join();
+  return wrong;
+}
+
+struct Inherited {
+  std::array<tuttiComm_t, 2> comms{};
+  tuttiStream_t stream = nullptr;
+  tuttiEvent_t event = nullptr;
+
+  Inherited() {
+    REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    REQUIRE(try_out(comms, nullptr) == "");
+    REQUIRE(try_out(comms, stream) == "");
+    REQUIRE(tuttiEventRecord(&event, stream) == tuttiSuccess);
+  }
+  Inherited(const Inherited&) = delete;
+  Inherited& operator=(const Inherited&) = delete;
+  ~Inherited() {
+    CHECK(try_out(comms, nullptr) == "");
+    CHECK(try_out(comms, stream) == "");
+    CHECK(tuttiEventDestroy(event) == tuttiSuccess);
+    CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+    for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  }
+};
+
+std::string use(const Inherited& from_parent) {
+  const std::string parent = "process " + std::to_string(::getppid());
+  const tuttiComm_t comm = from_parent.comms[0];
+  const tuttiStream_t stream = from_parent.stream;
+  const tuttiEvent_t event = from_parent.event;
+  std::int32_t value = 1;
+  int number = 0;
+  char text[64];
+  tuttiResult_t error = tuttiSuccess;
+  tuttiStream_t own = nullptr;
+  tuttiEvent_t made = nullptr;
+  if (tuttiStreamCreate(&own) != tuttiSuccess) return "no stream";
+  const std::function<tuttiResult_t()> calls[] = {
+      [&] { return all_reduce(comm, &value); },
+      [&] { return all_reduce(comm, &value, stream); },
+      [&] { return all_reduce(comm, &value, own); },
+      [&] { return tuttiBarrier(comm, nullptr); },
+      [&] { return tuttiCommCount(comm, &number); },
+      [&] { return tuttiCommUserRank(comm, &number); },
+      [&] { return tuttiCommCuDevice(comm, &number); },
+      [&] { return tuttiCommGetAsyncError(comm, &error); },
+      [&] { return tuttiCommExplain(comm, "broadcast", 8, text, sizeof text); },
+      [&] { return tuttiCommFinalize(comm); },
+      [&] { return tuttiCommAbort(comm); },
+      [&] { return tuttiCommDestroy(comm); },
+      [&] { return tuttiCommDestroy(from_parent.comms[1]); },
+      [&] { return tuttiStreamSynchronize(stream); },
+      [&] { return tuttiStreamQuery(stream); },
+      [&] { return tuttiEventRecord(&made, stream); },
+      [&] { return tuttiStreamDestroy(stream); },
+      [&] { return tuttiEventQuery(event); },
+      [&] { return tuttiEventWait(event); },
+      [&] { return tuttiEventDestroy(event); },
+  };
+  for (std::size_t i = 0; i < std::size(calls); ++i) {
+    const tuttiResult_t result = calls[i]();
+    const std::string why = tuttiGetLastError(comm);
+    if (result != tuttiInvalidUsage || !contains(why, parent)) {
+      return "call " + std::to_string(i) + ": " + tuttiGetErrorString(result) + " (" + why + ")";
+    }
+  }
+  return tuttiStreamDestroy(own) == tuttiSuccess ? "" : "cannot destroy its own stream";
+}
+
+}  // namespace
+
+TEST_CASE("a child is refused what it has inherited, and makes its own") {
+  const Inherited inherited;
+  CHECK(in_child([&] { return use(inherited); }) == "");
+  CHECK(in_child(make_own) == "");
+  CHECK(in_child(join_own) == "");
+  CHECK(in_child([&] {
+          const std::string wrong = make_own();
+          // And so does a child of the child.
+          return wrong.empty() ? in_child([&] { return make_own() + join_own(); }) : wrong;
+        }) == "");
+}
+
+TEST_CASE("a child can start while other threads of its parent are in every part of the library") {
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
+  std::atomic<bool> stop{false};
+  const std::function<void()> parts[] = {
+      [] {
+        void* memory = nullptr;
+        if (tuttiMemAlloc(&memory, 8192) == tuttiSuccess) (void)tuttiMemFree(memory);
+      },
+      [] {
+        tuttiStream_t stream = nullptr;
+        tuttiEvent_t event = nullptr;
+        (void)tuttiStreamCreate(&stream);
+        (void)tuttiEventRecord(&event, stream);
+        (void)tuttiEventDestroy(event);
+        (void)tuttiStreamDestroy(stream);
+      },
+      [] {
+        tuttiComm_t comm = nullptr;
+        if (tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess) (void)tuttiCommDestroy(comm);
+      },
+      [&] {
+        int number = 0;
+        (void)tuttiCommCount(comms[0], &number);
+        (void)tuttiGetLastError(comms[1]);
+      },
+  };
+  std::vector<std::thread> threads;
+  for (const auto& part : parts) {
+    threads.emplace_back([&part, &stop] {
+      while (!stop) part();
+    });
+  }
+  std::string wrong;
+  for (int i = 0; i < 20 && wrong.empty(); ++i) wrong = in_child(i % 2 == 0 ? make_own : join_own);
+  stop = true;
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == "");
+  for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+namespace {
+
+std::array<tuttiComm_t, 2> left_to_exit{};
+
+void destroy_at_exit() {
+  for (const tuttiComm_t comm : left_to_exit) (void)tuttiCommDestroy(comm);
+}
+
+}  // namespace
+
+TEST_CASE("a child that exits destroys nothing of its parent") {
+  for (const char* transports : {"shm", "tcp"}) {
+    const auto outcomes = run_processes(2, transports, [](tuttiComm_t comm, int rank, int) {
+      std::int32_t value = 1;
+      if (all_reduce(comm, &value) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+      if (rank == 0) {
+        left_to_exit = {comm, nullptr};
+        const std::string wrong = in_child([] {
+          ::close(STDOUT_FILENO);  // whatever the test has printed
+          std::atexit(destroy_at_exit);
+          std::exit(0);
+          return std::string();
+        });
+        if (!wrong.empty()) return Outcome{wrong};
+      }
+      for (int i = 0; i < 100; ++i) {
+        if (all_reduce(comm, &value) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+      }
+      return Outcome{};
+    });
+    INFO(transports);
+    CHECK(first_wrong(outcomes) == "");
+  }
+}
+
+TEST_CASE("memory of tuttiMemAlloc is shared with a child, and each frees it for itself") {
+  constexpr std::size_t kCount = 4096;
+  void* memory = nullptr;
+  REQUIRE(tuttiMemAlloc(&memory, kCount * sizeof(std::int32_t)) == tuttiSuccess);
+  auto* const values = static_cast<volatile std::int32_t*>(memory);
+  values[0] = 1;
+  const std::string wrong = in_child([&]() -> std::string {
+    if (values[0] != 1) return "the child does not see its parent's write";
+    values[0] = 42;
+    if (tuttiMemFree(memory) != tuttiSuccess) return "the child cannot free";
+    return tuttiMemFree(memory) == tuttiInvalidArgument ? "" : "freed twice";
+  });
+  CHECK(wrong == "");
+  CHECK(values[0] == 42);
+  values[1] = 7;
+  CHECK(tuttiMemFree(memory) == tuttiSuccess);
+  CHECK(tuttiMemFree(memory) == tuttiInvalidArgument);
+}
+
+TEST_CASE("a child uses inherited memory after its parent has freed it") {
+  constexpr std::size_t kCount = 32768;
+  void* memory = nullptr;
+  REQUIRE(tuttiMemAlloc(&memory, 2 * kCount * sizeof(float)) == tuttiSuccess);
+  std::array<int, 2> freed{};
+  REQUIRE(::pipe(freed.data()) == 0);
+  std::string wrong;
+  std::thread frees([&] {
+    sleep_ms(100);
+    if (tuttiMemFree(memory) != tuttiSuccess) std::abort();
+    if (::write(freed[1], "f", 1) != 1) std::abort();
+  });
+  wrong = in_child([&]() -> std::string {
+    char byte = 0;
+    if (::read(freed[0], &byte, 1) != 1) return "no word from the parent";
+    std::array<tuttiComm_t, 2> comms{};
+    if (tuttiCommInitAll(comms.data(), 2, nullptr) != tuttiSuccess) return tuttiGetLastError(nullptr);
+    auto* const values = static_cast<float*>(memory);
+    for (std::size_t i = 0; i < 2 * kCount; ++i) values[i] = i < kCount ? 1 : 2;
+    const auto run = [&](std::size_t rank) {
+      float* const own = values + rank * kCount;
+      return tuttiAllReduce(own, own, kCount, tuttiFloat32, tuttiSum, comms[rank], nullptr);
+    };
+    tuttiResult_t other = tuttiInternalError;
+    std::thread rank_1([&] { other = run(1); });
+    const tuttiResult_t mine = run(0);
+    rank_1.join();
+    if (mine != tuttiSuccess || other != tuttiSuccess) return "an operation failed";
+    return values[0] == 3 && values[2 * kCount - 1] == 3 ? "" : "a wrong sum";
+  });
+  frees.join();
+  ::close(freed[0]);
+  ::close(freed[1]);
+  CHECK(wrong == "");
+}
+
+}  // namespace tutti::test

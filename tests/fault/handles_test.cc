@@ -1,0 +1,391 @@
+// Handles from any thread at any moment: while others abort, destroy and make what they stand for, every call is
+// either served or refused, and what is gone is never touched. Run with MALLOC_PERTURB_ and under the sanitizers.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <set>
+
+#include "faults.h"
+#include "sanitizers.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr int kRounds = kThreadSanitizer ? 40 : 150;
+constexpr int kSteps = kThreadSanitizer ? 2000 : 20000;
+
+std::array<tuttiComm_t, 2> make_pair_of_ranks() {
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
+  return comms;
+}
+
+tuttiResult_t all_reduce(tuttiComm_t comm, tuttiStream_t stream = nullptr) {
+  // What is queued may end after its thread. One at a time: a single rank's own value is not written.
+  static std::int32_t queued = 0;
+  std::int32_t own = 0;
+  std::int32_t* const value = stream == nullptr ? &own : &queued;
+  return tuttiAllReduce(value, value, 1, tuttiInt32, tuttiSum, comm, stream);
+}
+
+// Waits until another thread has the communicator for itself. That thread calls again should this one be in its way.
+bool wait_until_taken(tuttiComm_t comm) {
+  const Deadline deadline = Deadline::after_ms(60'000);
+  while (!deadline.passed()) {
+    (void)tuttiAllReduce(nullptr, nullptr, 1, tuttiInt32, tuttiSum, comm, nullptr);
+    if (contains(tuttiGetLastError(nullptr), "another thread")) return true;
+    sleep_ms(1);
+  }
+  return false;
+}
+
+template <class Call>
+tuttiResult_t until_served(Call call) {
+  tuttiResult_t result = tuttiInvalidUsage;
+  while (result == tuttiInvalidUsage) result = call();
+  return result;
+}
+
+// Every call that takes a communicator is refused.
+void require_stale(tuttiComm_t comm) {
+  int number = 0;
+  char text[64];
+  tuttiResult_t error = tuttiSuccess;
+  CHECK(all_reduce(comm) == tuttiInvalidArgument);
+  CHECK(tuttiBarrier(comm, nullptr) == tuttiInvalidArgument);
+  CHECK(tuttiCommCount(comm, &number) == tuttiInvalidArgument);
+  CHECK(tuttiCommUserRank(comm, &number) == tuttiInvalidArgument);
+  CHECK(tuttiCommCuDevice(comm, &number) == tuttiInvalidArgument);
+  CHECK(tuttiCommGetAsyncError(comm, &error) == tuttiInvalidArgument);
+  CHECK(tuttiCommExplain(comm, "all_reduce", 8, text, sizeof text) == tuttiInvalidArgument);
+  CHECK(tuttiCommFinalize(comm) == tuttiInvalidArgument);
+  CHECK(tuttiCommAbort(comm) == tuttiInvalidArgument);
+  CHECK(tuttiCommDestroy(comm) == tuttiInvalidArgument);
+  CHECK(contains(tuttiGetLastError(comm), "communicator"));
+}
+
+// Loops until refused, as a program that does not know of its watchdog.
+struct Worker {
+  explicit Worker(tuttiComm_t comm)
+      : thread([this, comm] {
+          while (last == tuttiSuccess) last = all_reduce(comm);
+          for (int i = 0; i < 1000 && then != tuttiInvalidArgument; ++i, sleep_ms(1)) then = all_reduce(comm);
+        }) {}
+  tuttiResult_t last = tuttiSuccess;
+  tuttiResult_t then = tuttiSuccess;
+  std::thread thread;
+};
+
+}  // namespace
+
+TEST_CASE("a watchdog aborts while other threads loop over operations") {
+  std::mt19937 random(7);
+  for (int round = 0; round < kRounds; ++round) {
+    const auto comms = make_pair_of_ranks();
+    Worker first(comms[0]);
+    Worker second(comms[1]);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
+    std::atomic<int> aborts{0};
+    std::vector<std::thread> watchdogs;
+    for (const std::size_t rank : {0U, 0U, 1U, 1U}) {
+      watchdogs.emplace_back([&, rank] {
+        const tuttiResult_t result = tuttiCommAbort(comms[rank]);
+        if (result == tuttiSuccess) ++aborts;
+        if (result != tuttiSuccess && result != tuttiInvalidArgument) aborts += 100;
+      });
+    }
+    for (std::thread& t : watchdogs) t.join();
+    for (Worker* w : {&first, &second}) {
+      w->thread.join();
+      INFO(tuttiGetErrorString(w->last));
+      CHECK((w->last == tuttiAborted || w->last == tuttiInvalidArgument));
+      CHECK(w->then == tuttiInvalidArgument);
+    }
+    CHECK(aborts == 2);
+    for (const tuttiComm_t comm : comms) require_stale(comm);
+  }
+}
+
+TEST_CASE("abort ends a destroy and a finalize that wait for what is queued") {
+  for (const bool destroys : {true, false}) {
+    const auto comms = make_pair_of_ranks();
+    tuttiStream_t stream = nullptr;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    REQUIRE(all_reduce(comms[0], stream) == tuttiSuccess);  // rank 1 does not come
+    tuttiResult_t waited = tuttiInternalError;
+    std::thread waits([&] {
+      waited = until_served([&] { return destroys ? tuttiCommDestroy(comms[0]) : tuttiCommFinalize(comms[0]); });
+    });
+    REQUIRE(wait_until_taken(comms[0]));
+    tuttiResult_t error = tuttiInternalError;
+    CHECK(tuttiCommGetAsyncError(comms[0], &error) == tuttiSuccess);
+    CHECK(error == tuttiSuccess);
+    // The other thread has the communicator.
+    CHECK(all_reduce(comms[0]) == (destroys ? tuttiInvalidArgument : tuttiInvalidUsage));
+    const std::int64_t begin = now_ns();
+    CHECK(tuttiCommAbort(comms[0]) == tuttiSuccess);
+    waits.join();
+    CHECK((now_ns() - begin) / 1'000'000 < kNoticeMs);
+    CHECK(waited == (destroys ? tuttiSuccess : tuttiAborted));
+    CHECK(tuttiStreamSynchronize(stream) == tuttiAborted);
+    CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+    require_stale(comms[0]);
+    CHECK(tuttiCommDestroy(comms[1]) == tuttiSuccess);
+  }
+}
+
+TEST_CASE("destroy waits for the thread that is in an operation") {
+  const auto comms = make_pair_of_ranks();
+  tuttiResult_t result = tuttiInternalError;
+  std::thread operates([&] { result = until_served([&] { return all_reduce(comms[0]); }); });
+  REQUIRE(wait_until_taken(comms[0]));
+  tuttiResult_t of_peer = tuttiInternalError;
+  std::thread peer([&] {
+    sleep_ms(100);
+    of_peer = all_reduce(comms[1]);
+  });
+  CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
+  require_stale(comms[0]);
+  operates.join();
+  peer.join();
+  CHECK(of_peer == tuttiSuccess);
+  CHECK(result == tuttiSuccess);
+  CHECK(tuttiCommDestroy(comms[1]) == tuttiSuccess);
+}
+
+TEST_CASE("a second thread at once is refused, one after another are served") {
+  const auto comms = make_pair_of_ranks();
+  for (int round = 0; round < 3; ++round) {
+    tuttiResult_t first = tuttiInternalError;
+    std::thread operates([&] { first = until_served([&] { return all_reduce(comms[0]); }); });
+    REQUIRE(wait_until_taken(comms[0]));
+    CHECK(all_reduce(comms[0]) == tuttiInvalidUsage);
+    CHECK(contains(tuttiGetLastError(nullptr), "another thread is inside"));
+    CHECK(tuttiCommFinalize(comms[0]) == tuttiInvalidUsage);
+    CHECK(all_reduce(comms[1]) == tuttiSuccess);
+    operates.join();
+    CHECK(first == tuttiSuccess);
+  }
+  // Handed from thread to thread, more often than it is worth to keep it for one.
+  for (int i = 0; i < 30; ++i) {
+    tuttiResult_t first = tuttiInternalError;
+    std::thread operates([&] {
+      first = all_reduce(comms[0]);
+      if (first == tuttiSuccess) first = all_reduce(comms[0]);
+    });
+    CHECK(all_reduce(comms[1]) == tuttiSuccess);
+    CHECK(all_reduce(comms[1]) == tuttiSuccess);
+    operates.join();
+    CHECK(first == tuttiSuccess);
+    std::thread second([&] { first = all_reduce(comms[1]); });
+    CHECK(all_reduce(comms[0]) == tuttiSuccess);
+    second.join();
+    CHECK(first == tuttiSuccess);
+  }
+  tuttiResult_t first = tuttiInternalError;
+  std::thread operates([&] { first = until_served([&] { return all_reduce(comms[0]); }); });
+  REQUIRE(wait_until_taken(comms[0]));
+  CHECK(all_reduce(comms[0]) == tuttiInvalidUsage);
+  CHECK(tuttiCommAbort(comms[0]) == tuttiSuccess);
+  operates.join();
+  CHECK(first == tuttiAborted);
+  CHECK(tuttiCommDestroy(comms[1]) == tuttiSuccess);
+}
+
+TEST_CASE("an operation says that the one before it in its stream has failed") {
+  const auto first = make_pair_of_ranks();
+  const auto second = make_pair_of_ranks();
+  tuttiStream_t stream = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  REQUIRE(all_reduce(first[0], stream) == tuttiSuccess);
+  REQUIRE(all_reduce(second[0], stream) == tuttiSuccess);
+  REQUIRE(tuttiCommAbort(first[0]) == tuttiSuccess);
+  CHECK(tuttiStreamDestroy(stream) == tuttiAborted);
+  const std::string text = tuttiGetLastError(second[0]);
+  INFO(text);
+  CHECK(text.find("all_reduce: the operation before it in its stream failed: ") == 0);
+  CHECK(contains(text, "rank 0 aborted"));
+  // Of what has failed already nothing is said twice.
+  CHECK(all_reduce(second[0]) == tuttiAborted);
+  CHECK(tuttiGetLastError(second[0]) == text);
+  CHECK(tuttiCommDestroy(first[1]) == tuttiSuccess);
+  for (const tuttiComm_t comm : second) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("streams and events are destroyed while others use them") {
+  for (int round = 0; round < kRounds / 8; ++round) {
+    const auto comms = make_pair_of_ranks();
+    tuttiStream_t stream = nullptr;
+    tuttiEvent_t event = nullptr;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    std::atomic<int> queued{0};
+    REQUIRE(all_reduce(comms[0], stream) == tuttiSuccess);
+    REQUIRE(tuttiEventRecord(&event, stream) == tuttiSuccess);
+    tuttiResult_t last = tuttiSuccess;
+    std::thread queues([&] {
+      for (++queued; queued < 200 && (last = all_reduce(comms[0], stream)) == tuttiSuccess;) ++queued;
+      while (last == tuttiSuccess || last == tuttiInProgress) last = tuttiStreamQuery(stream);
+    });
+    tuttiResult_t waited = tuttiInternalError;
+    std::thread waits([&] { waited = tuttiEventWait(event); });
+    sleep_ms(2);
+    CHECK(tuttiEventDestroy(event) == tuttiSuccess);
+    CHECK(tuttiEventQuery(event) == tuttiInvalidArgument);
+    tuttiResult_t destroyed = tuttiInternalError;
+    std::thread destroys([&] { destroyed = tuttiStreamDestroy(stream); });
+    queues.join();
+    CHECK(last == tuttiInvalidArgument);
+    for (int i = 0; i < queued; ++i) CHECK(all_reduce(comms[1]) == tuttiSuccess);
+    waits.join();
+    destroys.join();
+    CHECK((waited == tuttiSuccess || waited == tuttiInvalidArgument));
+    CHECK(destroyed == tuttiSuccess);
+    for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  }
+}
+
+namespace {
+
+// Handles that all threads of the test share. Who takes one out of its place may still be overtaken by others that
+// have read it before: that is what is tested.
+struct Shared {
+  std::array<std::atomic<tuttiComm_t>, 3> comms{};
+  std::array<std::atomic<tuttiStream_t>, 3> streams{};
+  std::array<std::atomic<tuttiEvent_t>, 3> events{};
+};
+
+tuttiResult_t use_comm(std::atomic<tuttiComm_t>& place, tuttiStream_t stream, unsigned action) {
+  const tuttiComm_t comm = place;
+  int number = 0;
+  char text[64];
+  tuttiResult_t error = tuttiSuccess;
+  switch (action) {
+    case 0: return tuttiCommDestroy(comm);
+    case 1: return tuttiCommAbort(comm);
+    case 2: return tuttiCommFinalize(comm);
+    case 3: return tuttiCommCount(comm, &number);
+    case 4: return tuttiCommUserRank(comm, &number);
+    case 5: return tuttiCommExplain(comm, "broadcast", 64, text, sizeof text);
+    case 6: return tuttiCommGetAsyncError(comm, &error);
+    case 7: return tuttiGetLastError(comm) != nullptr ? tuttiSuccess : tuttiInternalError;
+    case 8:
+    case 9: return all_reduce(comm, stream);
+    default: return all_reduce(comm);
+  }
+}
+
+tuttiResult_t use_stream(std::atomic<tuttiStream_t>& place, std::atomic<tuttiEvent_t>& event, unsigned action) {
+  const tuttiStream_t stream = place;
+  tuttiEvent_t made = nullptr;
+  tuttiResult_t result = tuttiSuccess;
+  switch (action) {
+    case 0: return tuttiStreamDestroy(stream);
+    case 1: return tuttiStreamSynchronize(stream);
+    case 2: return tuttiStreamQuery(stream);
+    case 3: return tuttiEventQuery(event);
+    case 4: return event.load() == nullptr ? tuttiSuccess : tuttiEventWait(event);
+    case 5: return tuttiEventDestroy(event);
+    default:
+      result = tuttiEventRecord(&made, stream);
+      if (result == tuttiSuccess) (void)tuttiEventDestroy(event.exchange(made));
+      return result;
+  }
+}
+
+// What any of these calls may return, whatever the others do.
+void collect(Shared* shared, unsigned seed, std::set<int>* results) {
+  std::mt19937 generator(seed);
+  const auto random = [&] { return static_cast<unsigned>(generator()); };
+  for (int i = 0; i < kSteps; ++i) {
+    const std::size_t place = random() % 3;
+    const unsigned what = random() % 100;
+    if (what < 4) {
+      tuttiComm_t made = nullptr;
+      results->insert(tuttiCommInitAll(&made, 1, nullptr));
+      results->insert(tuttiCommDestroy(shared->comms[place].exchange(made)));
+    } else if (what < 8) {
+      tuttiStream_t made = nullptr;
+      results->insert(tuttiStreamCreate(&made));
+      results->insert(tuttiStreamDestroy(shared->streams[place].exchange(made)));
+    } else if (what < 70) {
+      results->insert(use_comm(shared->comms[place], shared->streams[random() % 3], random() % 16));
+    } else {
+      results->insert(use_stream(shared->streams[place], shared->events[random() % 3], random() % 8));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every call on every kind of handle beside all others") {
+  Shared shared;
+  std::array<std::set<int>, 6> results;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < results.size(); ++t) {
+    threads.emplace_back([&, t] { collect(&shared, static_cast<unsigned>(t) + 1, &results[t]); });
+  }
+  for (std::thread& t : threads) t.join();
+  std::set<int> all;
+  for (const auto& some : results) all.insert(some.begin(), some.end());
+  for (const int result : all) {
+    INFO(tuttiGetErrorString(static_cast<tuttiResult_t>(result)));
+    CHECK((result == tuttiSuccess || result == tuttiInvalidArgument || result == tuttiInvalidUsage ||
+           result == tuttiAborted || result == tuttiInProgress));
+  }
+  CHECK(all.contains(tuttiInvalidArgument));
+  for (auto& event : shared.events) (void)tuttiEventDestroy(event);
+  for (auto& stream : shared.streams) (void)tuttiStreamDestroy(stream);
+  for (auto& comm : shared.comms) (void)tuttiCommDestroy(comm);
+}
+
+TEST_CASE("tables grow while others look up") {
+  const auto comms = make_pair_of_ranks();
+  std::atomic<bool> done{false};
+  std::vector<std::thread> lookers;
+  std::array<tuttiResult_t, 2> last{};
+  for (std::size_t r = 0; r < 2; ++r) {
+    lookers.emplace_back([&, r] {
+      // Rank 1 ends when rank 0 has said so.
+      std::int32_t on = 1;
+      while (on != 0 && last[r] == tuttiSuccess) {
+        on = r == 0 && !done ? 1 : 0;
+        last[r] = tuttiAllReduce(&on, &on, 1, tuttiInt32, tuttiSum, comms[r], nullptr);
+      }
+    });
+  }
+  std::vector<tuttiComm_t> many(kThreadSanitizer ? 70 : 140, nullptr);
+  for (tuttiComm_t& comm : many) REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+  std::vector<tuttiStream_t> streams(1000, nullptr);
+  for (tuttiStream_t& stream : streams) REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  CHECK(std::set<tuttiComm_t>(many.begin(), many.end()).size() == many.size());
+  CHECK(std::set<tuttiStream_t>(streams.begin(), streams.end()).size() == streams.size());
+  for (const tuttiComm_t comm : many) CHECK(all_reduce(comm) == tuttiSuccess);
+  for (const tuttiComm_t comm : many) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  for (const tuttiStream_t stream : streams) CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+  done = true;
+  for (std::thread& t : lookers) t.join();
+  CHECK(last[0] == tuttiSuccess);
+  CHECK(last[1] == tuttiSuccess);
+  for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("a thread's errors end with it, also where its own destructors call the library") {
+  struct Late {
+    ~Late() {
+      CHECK(tuttiCommAbort(nullptr) == tuttiInvalidArgument);
+      CHECK(contains(tuttiGetLastError(nullptr), "communicator"));
+    }
+    int touched = 0;
+  };
+  for (int i = 0; i < 20; ++i) {
+    std::thread([] {
+      static thread_local Late late;
+      late.touched = 1;
+      CHECK(std::string(tuttiGetLastError(nullptr)).empty());
+      CHECK(tuttiStreamQuery(nullptr) == tuttiInvalidArgument);
+    }).join();
+  }
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,70 @@
+// Moving to another processor: only where nobody has pinned the thread, and never otherwise seen.
+#include <thread>
+
+#include "catch_compat.h"
+#include "executor/affinity.h"
+
+namespace tutti::executor {
+namespace {
+
+cpu_set_t allowed() {
+  cpu_set_t set;
+  REQUIRE(::sched_getaffinity(0, sizeof set, &set) == 0);
+  return set;
+}
+
+cpu_set_t only(unsigned cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  return set;
+}
+
+unsigned some_of(const cpu_set_t& set) {
+  unsigned cpu = 0;
+  while (!CPU_ISSET(cpu, &set)) ++cpu;
+  return cpu;
+}
+
+bool leaves_all_as_it_was(const Affinity& affinity) {
+  const cpu_set_t before = allowed();
+  const bool moved = affinity.leave_processor();
+  const cpu_set_t after = allowed();
+  CHECK(CPU_EQUAL(&before, &after));
+  return moved;
+}
+
+}  // namespace
+
+TEST_CASE("a thread moves and may use the same processors afterwards") {
+  // In a thread of its own, whose affinity nobody else depends on. With one processor there is nowhere to go.
+  std::thread([] {
+    const cpu_set_t all = allowed();
+    const Affinity affinity(true);
+    for (int i = 0; i < 20; ++i) CHECK(leaves_all_as_it_was(affinity) == (CPU_COUNT(&all) > 1));
+  }).join();
+}
+
+TEST_CASE("a thread that is told to keep its processors keeps them") {
+  std::thread([] { CHECK(!leaves_all_as_it_was(Affinity(false))); }).join();
+}
+
+TEST_CASE("a thread that the application has pinned stays") {
+  std::thread([] {
+    const Affinity made_before(true);
+    const cpu_set_t all = allowed();
+    const cpu_set_t one = only(some_of(all));
+    REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+    CHECK(!leaves_all_as_it_was(made_before));
+    const cpu_set_t after = allowed();
+    CHECK(CPU_EQUAL(&one, &after));
+    // And one that has been pinned before: it has no other processor.
+    CHECK(!leaves_all_as_it_was(Affinity(true)));
+    // More processors than before are the application's choice as well.
+    const Affinity made_pinned(true);
+    REQUIRE(::sched_setaffinity(0, sizeof all, &all) == 0);
+    CHECK(!leaves_all_as_it_was(made_pinned));
+  }).join();
+}
+
+}  // namespace tutti::executor
