@@ -47,6 +47,7 @@ struct LinkState {
   bool demotes = false;                // small payloads, to the shared cache
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
   PeerRegions* regions = nullptr;      // null between threads
+  std::uint32_t published = 0;         // messages in our lane
   std::uint32_t acknowledged = 0;      // slots of our lane that the peer has consumed, as last seen
   std::uint32_t received = 0;          // slots of the peer's lane that we have consumed
   std::uint32_t accesses = 0;          // Access that are open
@@ -104,6 +105,12 @@ struct LinkState {
     return status;
   }
 
+  // The first error stays.
+  void fail(const Status& cause) {
+    if (status.is_ok()) status = cause.with_context("shared memory of rank " + std::to_string(peer));
+  }
+  [[gnu::noinline]] void fail_protocol(const char* what) { fail(Status::remote(std::string("protocol error: ") + what)); }
+
   void wake_peer() const {
     // See doorbell.h: the sleeper's fence stands in for one between our store and this load.
     light_fence();
@@ -111,7 +118,12 @@ struct LinkState {
       ring(peer_doorbell);
   }
   void see_acknowledged(std::uint32_t count) {
-    if (static_cast<std::int32_t>(count - acknowledged) > 0) acknowledged = count;
+    if (static_cast<std::int32_t>(count - acknowledged) <= 0) return;
+    if (count - acknowledged > published - acknowledged) [[unlikely]] {
+      fail_protocol("it has consumed messages that were not sent");
+      return;
+    }
+    acknowledged = count;
   }
   void read_acknowledged() { see_acknowledged(memory->consumed[1 - side].value.load(std::memory_order_acquire)); }
 };

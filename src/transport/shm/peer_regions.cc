@@ -66,8 +66,9 @@ Status PeerRegions::apply(const Message& message, UniqueFd fd) {
   }
   struct stat info {};
   if (message.kind != kOffer || !fd.valid() || ::fstat(fd.get(), &info) != 0 ||
-      static_cast<std::uint64_t>(info.st_size) < message.bytes || mapped_.contains(message.region)) {
-    return Status::internal("unexpected message about the peer's memory");
+      static_cast<std::uint64_t>(info.st_size) < message.bytes || !cannot_shrink(fd) ||
+      mapped_.contains(message.region)) {
+    return Status::remote("protocol error: an unexpected message about its memory");
   }
   void* p = ::mmap(nullptr, message.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (p == MAP_FAILED) return Status::system("mapping the peer's memory", errno);
@@ -106,14 +107,14 @@ Result<std::byte*> PeerRegions::resolve(const Loan& loan) {
       Status received = receive_all();
       it = mapped_.find(loan.region);
       if (it == mapped_.end()) {
-        return received.is_ok() ? Status::internal("the peer lent memory that it never offered") : received;
+        return received.is_ok() ? Status::remote("protocol error: it lent memory of which it has not told") : received;
       }
     }
     last_region_ = loan.region;
     last_mapping_ = it->second;
   }
   if (loan.offset > last_mapping_.bytes || loan.bytes > last_mapping_.bytes - loan.offset) {
-    return Status::internal("the peer lent memory outside its region");
+    return Status::remote("protocol error: it lent memory outside its region");
   }
   return last_mapping_.base + loan.offset;
 }

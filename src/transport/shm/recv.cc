@@ -61,27 +61,36 @@ bool ShmRecvLane::news() {
   return std::exchange(news_message_, next) != next;
 }
 
-// Inline: part of every message.
+// Inline: part of every message. The length is read once: the peer may write it again.
 inline void ShmRecvLane::open(const SlotHeader& h) {
   link_->see_acknowledged(h.acknowledged);
-  size_ = h.length_and_payload & kLengthMask;
+  const std::uint32_t word = *const_cast<const volatile std::uint32_t*>(&h.length_and_payload);
+  size_ = word & kLengthMask;
   borrows_ = false;
-  switch (static_cast<Payload>(h.length_and_payload >> kLengthBits)) {
-    case Payload::kInline: data_ = h.inline_bytes; return;
-    case Payload::kSlot: data_ = slots_[link_->received % kSlots].payload; return;
+  switch (static_cast<Payload>(word >> kLengthBits)) {
+    case Payload::kInline: data_ = check(h.inline_bytes, kInlineBytes); return;
+    case Payload::kSlot: data_ = check(slots_[link_->received % kSlots].payload, kSlotBytes); return;
     case Payload::kLent: data_ = borrowed(h); return;
     case Payload::kPlaced: data_ = placed(); return;
   }
-  fail(Status::internal("a damaged message"));
+}
+
+// `place` if the message fits the room there, else the link fails.
+inline const std::byte* ShmRecvLane::check(const std::byte* place, std::uint64_t room) {
+  if (size_ - 1 < room) [[likely]]
+    return place;
+  fail(Status::remote("protocol error: a message of " + std::to_string(size_) + " bytes where " + std::to_string(room) +
+                      " bytes have room"));
+  return nullptr;
 }
 
 const std::byte* ShmRecvLane::borrowed(const SlotHeader& h) {
   borrows_ = true;
   Loan loan{};
   std::memcpy(&loan, h.inline_bytes, sizeof loan);
-  if (link_->same_process) return reinterpret_cast<const std::byte*>(loan.offset);
+  if (link_->same_process) return check(reinterpret_cast<const std::byte*>(loan.offset), loan.bytes);
   auto place = link_->regions->resolve(loan);
-  if (place.is_ok()) return *place;
+  if (place.is_ok()) return check(*place, loan.bytes);
   fail(place.status());
   return nullptr;
 }
@@ -97,17 +106,18 @@ void ShmRecvLane::drop_used_offers() {
 const std::byte* ShmRecvLane::placed() {
   drop_used_offers();
   const OwnOffer& oldest = own_offers_[offers_used_ % kOffers];
-  if (offers_used_ != offers_made_ && oldest.position <= consumed_)
-    return oldest.place + (consumed_ - oldest.position);
-  fail(Status::internal("a message in a place that was not offered"));
+  if (offers_used_ != offers_made_ && oldest.position <= consumed_) {
+    const std::uint64_t used = consumed_ - oldest.position;
+    return check(oldest.place + used, oldest.bytes - used);
+  }
+  fail(Status::remote("protocol error: a message in a place that was not offered"));
   return nullptr;
 }
 
 void ShmRecvLane::fail(const Status& status) {
   size_ = 0;
   data_ = nullptr;
-  if (link_->status.is_ok())
-    link_->status = status.with_context("shared memory of rank " + std::to_string(link_->peer));
+  link_->fail(status);
 }
 
 }  // namespace tutti::transport::shm

@@ -27,6 +27,7 @@ class ShmRecvLane final : public RecvLane {
  private:
   // A new message: where its bytes are.
   void open(const SlotHeader& h);
+  const std::byte* check(const std::byte* place, std::uint64_t room);
   const std::byte* borrowed(const SlotHeader& h);
   void drop_used_offers();
   const std::byte* placed();

@@ -17,6 +17,11 @@ Result<SegmentMemory*> map_bytes(int fd, int flags) {
 
 }  // namespace
 
+bool cannot_shrink(const UniqueFd& fd) {
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
 Segment::~Segment() {
   ::munmap(memory_, sizeof(SegmentMemory));
 }
@@ -46,6 +51,7 @@ Result<std::shared_ptr<Segment>> Segment::map(const UniqueFd& fd) {
     return Status::remote("the peer's shared-memory segment has " + std::to_string(info.st_size) + " bytes, expected " +
                           std::to_string(sizeof(SegmentMemory)) + ": do both sides run the same version?");
   }
+  if (!cannot_shrink(fd)) return Status::remote("protocol error: the peer's shared-memory segment is not sealed");
   auto memory = map_bytes(fd.get(), MAP_SHARED);
   if (!memory.is_ok()) return memory.status();
   return std::shared_ptr<Segment>(new Segment(*memory));

@@ -40,11 +40,13 @@ struct Loan {
 };
 static_assert(sizeof(Loan) <= kInlineBytes);
 
+// Whatever the other side writes here is checked before it is used: it must not make this side read or write
+// outside its own and the lent or offered memory, nor loop for ever.
 struct alignas(kCacheLine) SlotHeader {
   // Number of this message in its lane, from 1, modulo 2^32: written last (release), polled by the
   // receiver (acquire).
   std::atomic<std::uint32_t> sequence;
-  std::uint32_t length_and_payload;  // length in the low 30 bits, Payload above; 0 for kLent (see Loan)
+  std::uint32_t length_and_payload;  // length in the low 30 bits, Payload above; never 0 bytes
   // How many slots of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
   std::uint32_t acknowledged;
   Fingerprint print;
@@ -86,6 +88,9 @@ struct SegmentMemory {
   OfferLine offers[2][kOffers];  // offers[s]: places in the memory of side s. Written by side s.
   Slot lane[2][kSlots];          // lane[s] carries what side s sends
 };
+
+// Whether the memory behind `fd` is sealed against shrinking, which would kill who has it mapped (SIGBUS).
+bool cannot_shrink(const UniqueFd& fd);
 
 // A mapped segment; unmapped with the last owner.
 class Segment {

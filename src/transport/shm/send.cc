@@ -57,7 +57,7 @@ ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->la
 std::size_t ShmSendLane::push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
   if (n > kInlineBytes && n >= kLendBytes && can_lend(source)) return lend(print, source, offset, n);
   if (!has_room_for(n)) return 0;
-  Slot& slot = slots_[next_ % kSlots];
+  Slot& slot = slots_[link_->published % kSlots];
   if (n <= kInlineBytes) {
     copy_inline(slot.header.inline_bytes, source.base + offset, n);
     publish(print, n, Payload::kInline);
@@ -74,7 +74,7 @@ std::size_t ShmSendLane::push(const Fingerprint& print, const Source& source, st
 
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
   if (!has_room_for(n)) return {};
-  Slot& slot = slots_[next_ % kSlots];
+  Slot& slot = slots_[link_->published % kSlots];
   reserved_ = n <= kInlineBytes ? Payload::kInline : Payload::kSlot;
   if (reserved_ == Payload::kInline) return {slot.header.inline_bytes, n};
   return {slot.payload, std::min(n, kSlotBytes)};
@@ -110,10 +110,10 @@ bool ShmSendLane::news() {
 
 // Inline: part of every message, as publish() is.
 inline bool ShmSendLane::has_room(std::uint32_t slots) {
-  if (next_ - link_->acknowledged < slots) [[likely]]
+  if (link_->published - link_->acknowledged < slots) [[likely]]
     return true;
   link_->read_acknowledged();
-  return next_ - link_->acknowledged < slots;
+  return link_->published - link_->acknowledged < slots;
 }
 
 bool ShmSendLane::can_lend(const Source& source) const {
@@ -126,19 +126,20 @@ std::size_t ShmSendLane::lend(const Fingerprint& print, const Source& source, st
   const std::size_t size = std::min(n, kLoanBytes);
   Loan loan{source.region, source.region_offset + offset, size};
   if (link_->same_process) loan = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
-  std::memcpy(slots_[next_ % kSlots].header.inline_bytes, &loan, sizeof loan);
+  std::memcpy(slots_[link_->published % kSlots].header.inline_bytes, &loan, sizeof loan);
   // Before a slot is used again, so that a loan which went through it is not counted twice.
   retire();
   ++loans_;
-  is_loan_[next_ % kSlots] = true;
-  loan_begin_[next_ % kSlots] = taken_;
+  is_loan_[link_->published % kSlots] = true;
+  loan_begin_[link_->published % kSlots] = taken_;
   publish(print, size, Payload::kLent);
   return size;
 }
 
 bool ShmSendLane::find_offer() {
-  while (offered_ == nullptr || taken_ >= offer_.position + offer_.bytes) {
-    if (!next_offer()) return false;
+  // At most one round of all lines to find the oldest, and one to pass those that are over.
+  for (std::uint32_t looks = 0; offered_ == nullptr || taken_ >= offer_.position + offer_.bytes; ++looks) {
+    if (looks == 2 * kOffers || !next_offer()) return false;
   }
   return taken_ >= offer_.position;
 }
@@ -148,6 +149,10 @@ bool ShmSendLane::next_offer() {
   const std::uint32_t sequence = line.sequence.load(std::memory_order_acquire);
   const auto ahead = static_cast<std::int32_t>(sequence - (offers_seen_ + 1));
   if (sequence == 0 || ahead < 0) return false;
+  if (ahead % static_cast<std::int32_t>(kOffers) != 0) {
+    link_->fail_protocol("an offer has a wrong number");
+    return false;
+  }
   if (ahead > 0) {
     // This lane made no use of older offers, and their lines have been used again.
     offers_seen_ = sequence - kOffers;
@@ -165,7 +170,10 @@ bool ShmSendLane::next_offer() {
     offered_ = reinterpret_cast<std::byte*>(place.offset);
   } else if (taken_ < offer.position + offer.bytes) {
     auto mapped = link_->regions->resolve(place);
-    if (!mapped.is_ok()) return false;
+    if (!mapped.is_ok()) {
+      link_->fail(mapped.status());
+      return false;
+    }
     offered_ = *mapped;
   }
   return true;
@@ -180,12 +188,11 @@ void ShmSendLane::retire() {
 }
 
 inline void ShmSendLane::publish(const Fingerprint& print, std::size_t n, Payload payload) {
-  SlotHeader& h = slots_[next_ % kSlots].header;
+  SlotHeader& h = slots_[link_->published % kSlots].header;
   h.length_and_payload = static_cast<std::uint32_t>(n) | static_cast<std::uint32_t>(payload) << kLengthBits;
   h.acknowledged = link_->received;
   h.print = print;
-  ++next_;
-  h.sequence.store(next_, std::memory_order_release);
+  h.sequence.store(++link_->published, std::memory_order_release);
   if (link_->demotes) demote_line(&h);
   taken_ += n;
   link_->wake_peer();

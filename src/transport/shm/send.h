@@ -48,7 +48,6 @@ class ShmSendLane final : public SendLane {
 
   LinkState* link_;
   Slot* slots_;
-  std::uint32_t next_ = 0;           // messages published
   std::uint32_t news_consumed_ = 0;  // what news() has reported
   std::uint32_t retired_ = 0;        // messages looked at by retire(); meaningful while loans_ > 0
   std::uint32_t loans_ = 0;          // outstanding

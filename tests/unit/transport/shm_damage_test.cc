@@ -1,0 +1,189 @@
+// A peer that writes nonsense into the shared segment: an error that names it, and no access outside.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "catch_compat.h"
+#include "socket_pairs.h"
+#include "transport/shm/link.h"
+#include "transport/shm/link_state.h"
+#include "transport/shm/peer_regions.h"
+#include "transport/shm/region.h"
+
+using namespace tutti;
+using namespace tutti::transport;
+using namespace tutti::transport::shm;
+
+namespace {
+
+constexpr int kPeer = 7;
+constexpr std::size_t kRegionBytes = 64 * 1024;
+
+// A link as between processes, whose other side is the test.
+struct Victim {
+  Victim() : Victim(conformance::connected(conformance::Family::kUnix, 1)) {}
+  template <class Sockets>
+  explicit Victim(Sockets sockets) {
+    UniqueFd fd;
+    segment = Segment::create_shared(&fd).value();
+    peer = std::make_unique<PeerRegions>(std::move(sockets.second[0]), &memory().announced[1].value,
+                                         &memory().announced[0].value);
+    link = make_shared_link(segment, 0, UniqueFd(::dup(bell.fd())), std::move(sockets.first[0]), false,
+                            {kPeer, true, &bell});
+    region_address = RegionRegistry::instance().allocate(kRegionBytes).value();
+    region = RegionRegistry::instance().find(region_address, kRegionBytes).region;
+  }
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+  ~Victim() { REQUIRE(RegionRegistry::instance().free(region_address).is_ok()); }
+
+  [[nodiscard]] SegmentMemory& memory() const { return segment->memory(); }
+
+  // The first message of the peer.
+  void send(std::uint32_t length, Payload payload, const Loan& loan = {}, std::uint32_t acknowledged = 0) const {
+    SlotHeader& h = memory().lane[1][0].header;
+    h.length_and_payload = length | static_cast<std::uint32_t>(payload) << kLengthBits;
+    h.acknowledged = acknowledged;
+    std::memcpy(h.inline_bytes, &loan, sizeof loan);
+    h.sequence.store(1);
+  }
+  void offer(std::uint32_t line, std::uint32_t sequence, std::uint64_t position, const Loan& place) const {
+    OfferLine& l = memory().offers[1][line];
+    l.position = position;
+    l.region = place.region;
+    l.offset = place.offset;
+    l.bytes = place.bytes;
+    l.sequence = sequence;
+  }
+  void check_failed() const {
+    const Status status = link->recv().status();
+    CHECK(status.code() == Code::kRemoteError);
+    INFO(status.message());
+    CHECK(status.message().find("rank " + std::to_string(kPeer)) != std::string::npos);
+    CHECK(status.message().find("protocol error") != std::string::npos);
+    CHECK(link->send().status().code() == Code::kRemoteError);
+  }
+
+  Doorbell bell = std::move(Doorbell::create().value());
+  std::shared_ptr<Segment> segment;
+  std::unique_ptr<PeerRegions> peer;
+  std::unique_ptr<Link> link;
+  void* region_address = nullptr;
+  std::uint64_t region = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a message that is longer than its place is an error") {
+  const Victim v;
+  SECTION("in the header line") {
+    v.send(kInlineBytes + 1, Payload::kInline);
+  }
+  SECTION("in the slot") {
+    v.send(kSlotBytes + 1, Payload::kSlot);
+  }
+  SECTION("of no bytes") {
+    v.send(0, Payload::kSlot);
+  }
+  SECTION("in what was lent") {
+    REQUIRE(v.peer->announce(v.region));
+    v.send(4097, Payload::kLent, {v.region, 0, 4096});
+  }
+  SECTION("in what was offered") {
+    const auto at = RegionRegistry::instance().find(v.region_address, kRegionBytes);
+    v.link->recv().offer(0, {static_cast<std::byte*>(v.region_address), kRegionBytes, at.region, at.offset}, 0, 1000);
+    v.send(1001, Payload::kPlaced);
+  }
+  CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
+  v.check_failed();
+}
+
+TEST_CASE("what fits is no error") {
+  const Victim v;
+  SECTION("in the header line") {
+    v.send(kInlineBytes, Payload::kInline);
+    CHECK(v.link->recv().peek(SIZE_MAX).size == kInlineBytes);
+  }
+  SECTION("in the slot") {
+    v.send(kSlotBytes, Payload::kSlot);
+    CHECK(v.link->recv().peek(SIZE_MAX).size == kSlotBytes);
+  }
+  SECTION("in what was lent") {
+    REQUIRE(v.peer->announce(v.region));
+    v.send(4096, Payload::kLent, {v.region, kRegionBytes - 4096, 4096});
+    CHECK(v.link->recv().peek(SIZE_MAX).size == 4096);
+  }
+  CHECK(v.link->recv().status().is_ok());
+}
+
+TEST_CASE("a loan outside the lender's memory is an error") {
+  const Victim v;
+  REQUIRE(v.peer->announce(v.region));
+  const std::array<Loan, 4> loans{Loan{v.region, kRegionBytes - 99, 100}, Loan{v.region, kRegionBytes + 1, 100},
+                                  Loan{v.region, UINT64_MAX - 10, 100}, Loan{v.region + 1000, 0, 100}};
+  v.send(100, Payload::kLent, loans[GENERATE(0U, 1U, 2U, 3U)]);
+  CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
+  v.check_failed();
+}
+
+TEST_CASE("a message in a place that was not offered is an error") {
+  const Victim v;
+  v.send(100, Payload::kPlaced);
+  CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
+  v.check_failed();
+}
+
+TEST_CASE("whoever has consumed more than was sent is wrong") {
+  const Victim v;
+  SECTION("as told beside a message") {
+    v.send(8, Payload::kInline, {}, 1);
+    (void)v.link->recv().peek(SIZE_MAX);
+  }
+  SECTION("as told by itself") {
+    v.memory().consumed[1].value = 0x7fffffff;
+    const std::vector<std::byte> bytes(8);
+    for (std::uint32_t i = 0; i <= kSlots; ++i) {
+      (void)v.link->send().push({}, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size());
+    }
+  }
+  v.check_failed();
+}
+
+TEST_CASE("an offer outside the memory of who made it is an error") {
+  const Victim v;
+  REQUIRE(v.peer->announce(v.region));
+  const std::array<Loan, 3> places{Loan{v.region, kRegionBytes - 99, 100}, Loan{v.region, UINT64_MAX - 10, 100},
+                                   Loan{v.region + 1000, 0, 100}};
+  v.offer(0, 1, 0, places[GENERATE(0U, 1U, 2U)]);
+  CHECK(v.link->send().reserve_at_peer(100).empty());
+  v.check_failed();
+}
+
+TEST_CASE("offers with any numbers end the search for one") {
+  const Victim v;
+  REQUIRE(v.peer->announce(v.region));
+  const Loan place{v.region, 0, 100};
+  SECTION("that do not belong to their lines") {
+    for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, 1000 + line * line, 0, place);
+    CHECK(v.link->send().reserve_at_peer(100).empty());
+    v.check_failed();
+  }
+  SECTION("each far ahead of the other") {
+    for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, (line << 29) + line + 1, 0, place);
+    (void)v.link->send().reserve_at_peer(100);
+  }
+  SECTION("all of them long past") {
+    for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, line + 1, UINT64_MAX - 50, place);
+    CHECK(v.link->send().reserve_at_peer(100).empty());
+  }
+}
+
+TEST_CASE("a segment that could shrink is not mapped") {
+  UniqueFd fd(::memfd_create("damage", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(fd.get(), sizeof(SegmentMemory)) == 0);
+  CHECK(Segment::map(fd).status().code() == Code::kRemoteError);
+}
