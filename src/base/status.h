@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -89,25 +90,25 @@ Status guarded(Body&& body) noexcept {
   }
 }
 
-// A value or the Status that says why there is none.
+// A value or the Status that says why there is none. The value lies inside: success allocates nothing.
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::make_unique<T>(std::move(value))) {}  // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {}               // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit on purpose
 
-  [[nodiscard]] bool is_ok() const { return value_ != nullptr; }
+  [[nodiscard]] bool is_ok() const { return value_.has_value(); }
   [[nodiscard]] const Status& status() const { return status_; }
   // REQUIRES: is_ok().
   T& value() & { return *value_; }
   const T& value() const& { return *value_; }
-  T&& value() && { return std::move(*value_); }
-  T* operator->() { return value_.get(); }
+  T&& value() && { return *std::move(value_); }
+  T* operator->() { return &*value_; }
   T& operator*() { return *value_; }
 
  private:
   Status status_;
-  std::unique_ptr<T> value_;
+  std::optional<T> value_;
 };
 
 }  // namespace tutti

@@ -1,13 +1,68 @@
 // Status, the failure state, and the settings from the environment.
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <memory>
+#include <new>
 
 #include "base/config.h"
 #include "base/failure.h"
 #include "base/types.h"
 #include "catch_compat.h"
 
+namespace {
+std::atomic<int> allocations{0};
+}
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  void* p = std::malloc(bytes != 0 ? bytes : 1);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+
 namespace tutti::test {
+namespace {
+
+struct Large {
+  std::array<std::byte, 256> bytes{};
+};
+
+Result<Large> succeed(bool well) {
+  if (!well) return Status::out_of_memory();
+  return Large{};
+}
+
+}  // namespace
+
+TEST_CASE("a result holds its value without allocating") {
+  const int before = allocations;
+  Result<Large> result = succeed(true);
+  const bool good = result.is_ok() && result->bytes[255] == std::byte{0};
+  const Result<Large> moved = std::move(result);
+  const int after = allocations;
+  CHECK(good);
+  CHECK(moved.is_ok());
+  CHECK(after == before);
+  const Result<Large> failed = succeed(false);
+  CHECK_FALSE(failed.is_ok());
+  CHECK(failed.status().code() == Code::kSystemError);
+  CHECK(allocations > 0);
+}
+
+TEST_CASE("a result hands over what can only be moved") {
+  Result<std::unique_ptr<int>> result = std::make_unique<int>(5);
+  REQUIRE(result.is_ok());
+  const std::unique_ptr<int> taken = std::move(result).value();
+  CHECK(*taken == 5);
+}
 
 TEST_CASE("a status keeps its code and gathers context") {
   REQUIRE(Status::ok().is_ok());
