@@ -10,6 +10,9 @@
 //
 // Threads. A link belongs to one communicator and is used by one thread at a time.
 //
+// All verbs are pure, so that a decorator (sim/faulty.h) cannot forget one; what a transport does not have it
+// inherits from plain.h.
+//
 // Failure. No verb blocks, throws or crashes because of a peer. A lane that has failed moves nothing
 // and says why in status(); the executor's wait policy asks for it.
 #pragma once
@@ -93,10 +96,7 @@ class SendLane {
   // As reserve(), but the room is the final place of these bytes in the peer's memory, which the peer has
   // offered (RecvLane::offer): up to n bytes, empty if there is none or it cannot be written from here. Valid
   // until commit(), or until Link::arm().
-  virtual std::span<std::byte> reserve_at_peer(std::size_t n) {
-    (void)n;
-    return {};
-  }
+  virtual std::span<std::byte> reserve_at_peer(std::size_t n) = 0;
 
   // Bytes of this lane's stream, counted from the beginning of the link, whose source the transport
   // will not read again.
@@ -105,7 +105,7 @@ class SendLane {
   [[nodiscard]] std::uint64_t taken() const { return taken_; }
 
   // Sends on what push() took but could not yet write to the wire. Cheap when there is nothing.
-  virtual void progress() {}
+  virtual void progress() = 0;
   [[nodiscard]] virtual Status status() = 0;
   [[nodiscard]] const LaneTraits& traits() const { return traits_; }
 
@@ -140,9 +140,7 @@ class RecvLane {
   // be written to target.base + offset by the sender itself; peek() then shows them there. The sender may
   // make no use of it, and so may a transport (traits().takes_offers). Offers come in stream order.
   // REQUIRES: nothing else touches that memory until those bytes have been consumed.
-  virtual void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) {
-    (void)position, (void)target, (void)offset, (void)n;
-  }
+  virtual void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) = 0;
   // Bytes of this lane's stream consumed so far; counted only by transports that take offers.
   [[nodiscard]] std::uint64_t consumed() const { return consumed_; }
 
@@ -170,17 +168,17 @@ class Link {
   // A descriptor for epoll(7), or -1 if the peer wakes this rank through its Doorbell. *writable is
   // set where the link waits for room rather than for data.
   [[nodiscard]] virtual int wait_fd() const = 0;
-  [[nodiscard]] virtual bool wants_write() const { return false; }
+  [[nodiscard]] virtual bool wants_write() const = 0;
 
   // Whether all bytes taken are with the peer, or never will be. Asked before this rank leaves: what a link has not
   // delivered when it is destroyed may be lost.
-  [[nodiscard]] virtual bool flushed() { return true; }
+  [[nodiscard]] virtual bool flushed() = 0;
   // This rank has run its last operation on the link: the peer is told, where that helps it.
-  virtual void farewell() {}
+  virtual void farewell() = 0;
 
   // Before an operation whose messages can be long enough to be lent (LaneTraits): hears of memory that has been
   // freed or changed since the last one.
-  virtual void begin_operation() {}
+  virtual void begin_operation() = 0;
 
   // Memory that is lent or offered belongs to the operation. A rank touches such memory of its peer only between
   // peek() and consume(), and between reserve_at_peer() and commit(): the lanes tell the peer, and nobody else has
@@ -189,8 +187,8 @@ class Link {
   // revoked() the peer may still be touching the memory. A thread of this process does so as long as it takes; for a
   // process, which has the memory mapped itself, revoked() is true in the end even if it has been stopped, and then
   // consume() tells it that what it has read is void.
-  virtual void revoke() {}
-  [[nodiscard]] virtual bool revoked() { return true; }
+  virtual void revoke() = 0;
+  [[nodiscard]] virtual bool revoked() = 0;
 };
 
 }  // namespace tutti::transport

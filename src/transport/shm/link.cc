@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "transport/plain.h"
 #include "transport/shm/link_state.h"
 #include "transport/shm/peer_regions.h"
 #include "transport/shm/recv.h"
@@ -15,7 +16,7 @@ namespace {
 // are short; only a process that has been stopped takes longer.
 constexpr std::int64_t kPatienceMs = 1000;
 
-class ShmLink final : public Link {
+class ShmLink final : public PlainLink {
  public:
   ShmLink(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell, int borrowed_doorbell, bool same_process,
           std::unique_ptr<PeerRegions> regions, const LinkOptions& options)

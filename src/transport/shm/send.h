@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <span>
 
+#include "transport/plain.h"
 #include "transport/shm/link_state.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
 
 namespace tutti::transport::shm {
 
-class ShmSendLane final : public SendLane {
+class ShmSendLane final : public PlainSendLane {
  public:
   explicit ShmSendLane(LinkState* link);
   std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override;

@@ -61,6 +61,10 @@ class FaultySend final : public SendLane {
     inner_.commit(saboteur_.print(print), n);
     pass(n);
   }
+  std::span<std::byte> reserve_at_peer(std::size_t n) override {
+    n = saboteur_.allow(n);
+    return n == 0 ? std::span<std::byte>{} : inner_.reserve_at_peer(n);
+  }
   std::uint64_t completed() override { return inner_.completed(); }
   void progress() override {
     if (saboteur_.allow(1) > 0) inner_.progress();
@@ -82,6 +86,7 @@ class FaultyRecv final : public RecvLane {
  public:
   FaultyRecv(RecvLane& inner, int peer, const Faults& faults) : inner_(inner), saboteur_(peer, faults) {
     traits_ = inner.traits();
+    consumed_ = inner.consumed();
   }
 
   View peek(std::size_t want) override {
@@ -92,19 +97,27 @@ class FaultyRecv final : public RecvLane {
   }
   bool consume(std::size_t n) override {
     if (!inner_.consume(n)) return false;
-    saboteur_.pass(n);
+    pass(n);
     return true;
   }
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override {
     n = saboteur_.allow(n);
     const std::size_t got = n == 0 ? 0 : inner_.pull(destination, n, print);
     if (got > 0) *print = saboteur_.print(*print);
-    saboteur_.pass(got);
+    pass(got);
     return got;
+  }
+  void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override {
+    inner_.offer(position, target, offset, n);
   }
   Status status() override { return saboteur_.status(inner_.status()); }
 
  private:
+  void pass(std::size_t n) {
+    saboteur_.pass(n);
+    consumed_ = inner_.consumed();
+  }
+
   RecvLane& inner_;
   Saboteur saboteur_;
 };
@@ -120,6 +133,8 @@ class FaultyLink final : public Link {
   void disarm() override { inner_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
   [[nodiscard]] bool wants_write() const override { return inner_->wants_write(); }
+  [[nodiscard]] bool flushed() override { return inner_->flushed(); }
+  void farewell() override { inner_->farewell(); }
   void begin_operation() override { inner_->begin_operation(); }
   void revoke() override { inner_->revoke(); }
   [[nodiscard]] bool revoked() override { return inner_->revoked(); }

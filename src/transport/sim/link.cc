@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "transport/plain.h"
 #include "transport/sim/wire.h"
 
 namespace tutti::transport::sim {
@@ -40,7 +41,7 @@ bool lends(const LaneTraits& traits) {
   return traits.lend_any_bytes != SIZE_MAX;
 }
 
-class SimSend final : public SendLane {
+class SimSend final : public PlainSendLane {
  public:
   SimSend(Wire& wire, std::size_t side, const LaneTraits& traits, std::size_t capacity_bytes)
       : wire_(wire), side_(side), capacity_bytes_(capacity_bytes) {
@@ -132,7 +133,7 @@ class SimSend final : public SendLane {
   bool refused_ = false;  // a send met the closed end
 };
 
-class SimRecv final : public RecvLane {
+class SimRecv final : public PlainRecvLane {
  public:
   SimRecv(Wire& wire, std::size_t side, const LaneTraits& traits) : wire_(wire), side_(side) { traits_ = traits; }
 
@@ -223,7 +224,7 @@ class SimRecv final : public RecvLane {
   bool ended_ = false;  // a look met the end
 };
 
-class SimLink final : public Link {
+class SimLink final : public PlainLink {
  public:
   SimLink(std::shared_ptr<Wire> wire, std::size_t side, const LaneTraits& send, const LaneTraits& recv,
           std::size_t capacity_bytes)

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "transport/plain.h"
 #include "transport/tcp/recv.h"
 #include "transport/tcp/send.h"
 
@@ -45,7 +46,7 @@ LaneTraits make_traits(const Options& options) {
 // waits on: it becomes readable on the next arrival, on the next room after a full buffer, and on a
 // hang-up, but not because of old data that the caller does not want yet. The streams are added on the
 // first arm(), so a rank that only ever spins does not pay for it.
-class TcpLink final : public Link {
+class TcpLink final : public PlainLink {
  public:
   TcpLink(std::vector<UniqueFd> streams, UniqueFd epoll, const Options& options)
       : streams_(std::move(streams)),

@@ -8,13 +8,14 @@
 #include <memory>
 #include <vector>
 
+#include "transport/plain.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/link.h"
 #include "transport/transport.h"
 
 namespace tutti::transport::tcp {
 
-class TcpRecv final : public RecvLane {
+class TcpRecv final : public PlainRecvLane {
  public:
   // The descriptors stay the link's.
   TcpRecv(const std::vector<int>& fds, const Options& options, const LaneTraits& traits);

@@ -7,13 +7,14 @@
 #include <span>
 #include <vector>
 
+#include "transport/plain.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/link.h"
 #include "transport/transport.h"
 
 namespace tutti::transport::tcp {
 
-class TcpSend final : public SendLane {
+class TcpSend final : public PlainSendLane {
  public:
   // The descriptors stay the link's.
   TcpSend(std::vector<int> fds, const Options& options, const LaneTraits& traits);

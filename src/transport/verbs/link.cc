@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "transport/plain.h"
 #include "transport/verbs/recv.h"
 #include "transport/verbs/send.h"
 
@@ -33,7 +34,7 @@ LaneTraits make_traits(Conduit& conduit, bool lends) {
   return traits;
 }
 
-class VerbsLink final : public Link {
+class VerbsLink final : public PlainLink {
  public:
   VerbsLink(std::unique_ptr<Conduit> conduit, RegistrationCache& cache, bool lends)
       : conduit_(std::move(conduit)),

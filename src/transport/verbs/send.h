@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "transport/plain.h"
 #include "transport/transport.h"
 #include "transport/verbs/conduit.h"
 #include "transport/verbs/memory/registration.h"
@@ -21,7 +22,7 @@ inline constexpr std::size_t kPlaceBytes = 8 * 1024;
 // to 256 KiB 0.93.
 inline constexpr std::size_t kPlacedMessageBytes = 1024 * 1024;
 
-class VerbsSend final : public SendLane {
+class VerbsSend final : public PlainSendLane {
  public:
   VerbsSend(Conduit& conduit, RegistrationCache& cache, const LaneTraits& traits) : conduit_(conduit), cache_(cache) {
     traits_ = traits;

@@ -5,8 +5,11 @@
 
 #include "catch_compat.h"
 #include "conformance.h"
+#include "shm_pairs.h"
+#include "socket_pairs.h"
 #include "stream_check.h"
 #include "transport/sim/world.h"
+#include "transport/tcp/link.h"
 
 using namespace tutti;
 using namespace tutti::transport;
@@ -25,6 +28,18 @@ conformance::Pair make_pair(std::uint64_t seed, const sim::Options& options, con
   return pair;
 }
 
+conformance::Pair tcp_pair() {
+  auto [a, b] = conformance::connected(conformance::Family::kIpv4, 2);
+  tcp::Options to_b;
+  to_b.peer = 1;
+  tcp::Options to_a;
+  to_a.peer = 0;
+  auto link_a = tcp::make_link(std::move(a), to_b);
+  auto link_b = tcp::make_link(std::move(b), to_a);
+  REQUIRE((link_a.is_ok() && link_b.is_ok()));
+  return {nullptr, std::move(link_a).value(), std::move(link_b).value(), -1};
+}
+
 const sim::Options kPlain{.slots = Slots::kNever, .benign = true};
 const std::vector<std::byte> kBytes(1000, std::byte{3});
 const Source kSource{kBytes.data(), kBytes.size(), 0, 0};
@@ -34,6 +49,25 @@ const Fingerprint kPrint{5, 6, 7};
 
 TEST_CASE("without faults the decorator is a transport") {
   conformance::check({"faulty", [](std::uint64_t seed) { return make_pair(seed, {}, {}, {}); }, true});
+}
+
+TEST_CASE("without faults the decorator is a transport over shared memory and sockets") {
+  const auto decorate = [](conformance::Pair pair) {
+    pair.a = sim::make_faulty(std::move(pair.a), 1, {}, {});
+    pair.b = sim::make_faulty(std::move(pair.b), 0, {}, {});
+    return pair;
+  };
+  SECTION("threads") {
+    conformance::check(
+        {"faulty/shm/threads", [=](std::uint64_t) { return decorate(conformance::threads_pair()); }, false});
+  }
+  SECTION("processes") {
+    conformance::check(
+        {"faulty/shm/processes", [=](std::uint64_t) { return decorate(conformance::processes_pair()); }, false});
+  }
+  SECTION("tcp") {
+    conformance::check({"faulty/tcp", [=](std::uint64_t) { return decorate(tcp_pair()); }, true});
+  }
 }
 
 TEST_CASE("short pieces only slow a transport down") {

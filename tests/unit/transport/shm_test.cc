@@ -11,53 +11,20 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "catch_compat.h"
 #include "conformance.h"
-#include "socket_pairs.h"
+#include "shm_pairs.h"
 #include "transport/shm/region.h"
-#include "transport/shm/link.h"
+#include "transport/sim/faulty.h"
 
 using namespace tutti;
 using namespace tutti::transport;
+using conformance::processes_pair;
+using conformance::threads_pair;
 using shm::RegionRegistry;
 
 namespace {
-
-struct World {
-  Doorbell bell_a = std::move(Doorbell::create().value());
-  Doorbell bell_b = std::move(Doorbell::create().value());
-};
-
-conformance::Pair threads_pair() {
-  auto world = std::make_shared<World>();
-  auto segment = shm::Segment::create_private().value();
-  conformance::Pair pair;
-  pair.a = shm::make_private_link(segment, 0, world->bell_b.fd(), {1, true, &world->bell_a});
-  pair.b = shm::make_private_link(segment, 1, world->bell_a.fd(), {0, true, &world->bell_b});
-  pair.wake_a = world->bell_a.fd();
-  pair.world = world;
-  return pair;
-}
-
-// What two processes would have, in one: loans go through regions and their descriptors.
-conformance::Pair processes_pair() {
-  auto world = std::make_shared<World>();
-  auto [sockets_a, sockets_b] = conformance::connected(conformance::Family::kUnix, 1);
-  conformance::Pair pair;
-  std::thread other([&, socket = std::move(sockets_b[0])]() mutable {
-    auto link = shm::make_link(std::move(socket), false, false, {0, true, &world->bell_b}, Deadline::after_ms(60'000));
-    if (link.is_ok()) pair.b = std::move(*link);
-  });
-  auto link =
-      shm::make_link(std::move(sockets_a[0]), true, false, {1, true, &world->bell_a}, Deadline::after_ms(60'000));
-  other.join();
-  REQUIRE(link.is_ok());
-  REQUIRE(pair.b != nullptr);
-  pair.a = std::move(*link);
-  pair.wake_a = world->bell_a.fd();
-  pair.world = world;
-  return pair;
-}
 
 constexpr std::size_t kBytes = 128 * 1024;
 
@@ -241,6 +208,37 @@ TEST_CASE("an offer is taken back between threads") {
 }
 TEST_CASE("an offer is taken back between processes") {
   check_taking_back_an_offer(processes_pair());
+}
+TEST_CASE("a decorator forwards what lends, offers and takes back") {
+  const auto decorated = [] {
+    conformance::Pair pair = GENERATE(true, false) ? threads_pair() : processes_pair();
+    pair.a = sim::make_faulty(std::move(pair.a), 1, {}, {});
+    pair.b = sim::make_faulty(std::move(pair.b), 0, {}, {});
+    return pair;
+  };
+  SECTION("loans") {
+    check_taking_back_while_read(decorated());
+  }
+  SECTION("offers") {
+    check_taking_back_an_offer(decorated());
+  }
+  SECTION("both") {
+    check_both_at_once(decorated());
+  }
+  SECTION("bytes in their place") {
+    const conformance::Pair pair = decorated();
+    const Lendable memory;
+    pair.a->recv().offer(0, memory.source(), 0, kBytes);
+    const std::span<std::byte> room = pair.b->send().reserve_at_peer(kBytes);
+    REQUIRE(room.size() == kBytes);
+    pair.b->send().commit(kPrint, kBytes);
+    const RecvLane::View view = pair.a->recv().peek(kBytes);
+    CHECK(view.data == memory.source().base);
+    REQUIRE(pair.a->recv().consume(view.size));
+    CHECK(pair.a->recv().consumed() == kBytes);
+    CHECK(pair.b->send().taken() == kBytes);
+    CHECK(pair.b->flushed());
+  }
 }
 TEST_CASE("a loan and an offer are taken back together") {
   check_both_at_once(threads_pair());

@@ -1,0 +1,36 @@
+// What a transport inherits for the verbs of features that it does not have. Not for decorators.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/transport.h"
+
+namespace tutti::transport {
+
+// Writes nothing to offered places, and sends at once what it takes.
+class PlainSendLane : public SendLane {
+ public:
+  std::span<std::byte> reserve_at_peer(std::size_t) override { return {}; }
+  void progress() override {}
+};
+
+// Makes no use of offers.
+class PlainRecvLane : public RecvLane {
+ public:
+  void offer(std::uint64_t, const Source&, std::size_t, std::size_t) override {}
+};
+
+// Has delivered what it has taken, needs no word before it ends, and lends no memory.
+class PlainLink : public Link {
+ public:
+  [[nodiscard]] bool wants_write() const override { return false; }
+  [[nodiscard]] bool flushed() override { return true; }
+  void farewell() override {}
+  void begin_operation() override {}
+  void revoke() override {}
+  [[nodiscard]] bool revoked() override { return true; }
+};
+
+}  // namespace tutti::transport

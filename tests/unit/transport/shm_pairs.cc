@@ -1,0 +1,50 @@
+#include "shm_pairs.h"
+
+#include <thread>
+#include <utility>
+
+#include "catch_compat.h"
+#include "socket_pairs.h"
+#include "transport/shm/link.h"
+
+namespace tutti::transport::conformance {
+namespace {
+
+struct World {
+  Doorbell bell_a = std::move(Doorbell::create().value());
+  Doorbell bell_b = std::move(Doorbell::create().value());
+};
+
+}  // namespace
+
+Pair threads_pair() {
+  auto world = std::make_shared<World>();
+  auto segment = shm::Segment::create_private().value();
+  Pair pair;
+  pair.a = shm::make_private_link(segment, 0, world->bell_b.fd(), {1, true, &world->bell_a});
+  pair.b = shm::make_private_link(segment, 1, world->bell_a.fd(), {0, true, &world->bell_b});
+  pair.wake_a = world->bell_a.fd();
+  pair.world = world;
+  return pair;
+}
+
+Pair processes_pair() {
+  auto world = std::make_shared<World>();
+  auto [sockets_a, sockets_b] = connected(Family::kUnix, 1);
+  Pair pair;
+  std::thread other([&, socket = std::move(sockets_b[0])]() mutable {
+    auto link = shm::make_link(std::move(socket), false, false, {0, true, &world->bell_b}, Deadline::after_ms(60'000));
+    if (link.is_ok()) pair.b = std::move(*link);
+  });
+  auto link =
+      shm::make_link(std::move(sockets_a[0]), true, false, {1, true, &world->bell_a}, Deadline::after_ms(60'000));
+  other.join();
+  REQUIRE(link.is_ok());
+  REQUIRE(pair.b != nullptr);
+  pair.a = std::move(*link);
+  pair.wake_a = world->bell_a.fd();
+  pair.world = world;
+  return pair;
+}
+
+}  // namespace tutti::transport::conformance

@@ -1,0 +1,13 @@
+// Pairs of connected shm links.
+#pragma once
+
+#include "conformance.h"
+
+namespace tutti::transport::conformance {
+
+// As between two threads of one process.
+Pair threads_pair();
+// What two processes would have, in one: loans go through regions and their descriptors.
+Pair processes_pair();
+
+}  // namespace tutti::transport::conformance
