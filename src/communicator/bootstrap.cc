@@ -157,7 +157,8 @@ Result<Secret> derive_secret(const std::string& job) {
 }
 
 // Rank 0 opens the root on the first port that it gets. Returns addresses at which it reaches itself.
-Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const Secret& secret, Deadline deadline) {
+Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const Secret& secret, Deadline deadline,
+                                                  std::int64_t notice_ms) {
   Status why = Status::invalid_argument("no port is given for the job's root");
   for (const std::uint16_t port : root.ports) {
     Result<UniqueFd> listener =
@@ -166,9 +167,8 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
       why = listener.status();
       continue;
     }
-    if (Status s = start_root_service(std::move(listener).value(), secret, deadline, kAfterFailureMs); !s.is_ok()) {
-      return s;
-    }
+    Status s = start_root_service(std::move(listener).value(), secret, deadline, kAfterFailureMs, notice_ms);
+    if (!s.is_ok()) return s;
     std::vector<net::Address> self;
     for (const char* text : {"127.0.0.1:0", "[::1]:0"}) {
       Result<net::Address> address = net::parse_address(text);
@@ -223,7 +223,7 @@ Result<UniqueIdBytes> create_unique_id(const Settings& settings) {
   contact.addresses.resize(std::min(contact.addresses.size(), kMaxIdAddresses));
   Status s =
       start_root_service(std::move(listener).value(), contact.secret, Deadline::after_ms(settings.init_timeout_ms),
-                         std::max(kAfterFailureMs, settings.init_timeout_ms));
+                         std::max(kAfterFailureMs, settings.init_timeout_ms), settings.wait_notice_ms);
   if (!s.is_ok()) return s;
   return encode_unique_id(contact);
 }
@@ -246,7 +246,7 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
     return job;
   }
   Result<std::vector<net::Address>> where =
-      rank == 0 ? open_known_root(root, *secret, deadline) : find_known_root(root, deadline);
+      rank == 0 ? open_known_root(root, *secret, deadline, settings.wait_notice_ms) : find_known_root(root, deadline);
   if (!where.is_ok()) return where.status();
   return join_through(std::move(where).value(), *secret, {false, root.ports.size() == 1},
                       Member{rank, ranks, settings, deadline});

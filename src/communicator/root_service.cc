@@ -27,10 +27,12 @@ constexpr std::size_t kNonceBytes = 16;
 
 class RootService {
  public:
-  RootService(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms)
+  RootService(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
+              std::int64_t notice_ms)
       : acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}),
         deadline_(deadline),
-        after_failure_ms_(after_failure_ms) {
+        after_failure_ms_(after_failure_ms),
+        notice_ms_(notice_ms) {
     acceptor_.add_listener(std::move(listener), false);
   }
   // Until all are served, or stop_fd is readable.
@@ -60,10 +62,16 @@ class RootService {
   void fail(Status why);
   void place_everyone();
   static void answer(Client* client, const Placement& placement);
+  [[nodiscard]] std::vector<int> missing() const;
+  [[nodiscard]] bool may_tell() const { return notice_ms_ > 0 && ranks_ > 0 && failure_.is_ok(); }
+  void tell_a_person();
 
   net::Acceptor acceptor_;
   Deadline deadline_;
   const std::int64_t after_failure_ms_;
+  const std::int64_t notice_ms_;
+  std::int64_t begin_ns_ = 0;  // the first rank has come
+  Deadline next_notice_ = Deadline::after_ms(0);
   Deadline last_patience_ = Deadline::after_ms(0);
   std::list<Client> clients_;
   std::map<int, Registration> registrations_;
@@ -104,14 +112,35 @@ void RootService::run(int stop_fd) {
       fail(why.with_context("the job's root service (rank 0 or the maker of the unique id)"));
     }
     if (!placed_ && failure_.is_ok() && deadline_.passed()) {
-      std::vector<int> missing;
-      for (int rank = 0; rank < ranks_; ++rank) {
-        if (!registrations_.contains(rank)) missing.push_back(rank);
-      }
-      fail(Status::timeout("timed out while waiting for all ranks to join: " + list_ranks(missing) + " of " +
+      fail(Status::timeout("timed out while waiting for all ranks to join: " + list_ranks(missing()) + " of " +
                            std::to_string(ranks_) + " did not come"));
     }
+    if (may_tell() && next_notice_.passed()) tell_a_person();
   }
+}
+
+// Before all are placed: who has not come. Then: whose part of the tree does not stand.
+std::vector<int> RootService::missing() const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < ranks_ && !placed_; ++rank) {
+    if (!registrations_.contains(rank)) missing.push_back(rank);
+  }
+  for (const Client& client : clients_) {
+    if (placed_ && client.registered) missing.push_back(client.rank);
+  }
+  std::sort(missing.begin(), missing.end());
+  return missing;
+}
+
+void RootService::tell_a_person() {
+  constexpr std::int64_t kAgainMs = 60'000;
+  next_notice_ = Deadline::after_ms(kAgainMs);
+  const std::vector<int> ranks = missing();
+  if (ranks.empty()) return;
+  const std::int64_t ms = (now_ns() - begin_ns_) / 1'000'000;
+  const std::string waited = ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
+  log::warn("tuttiCommInitRank has waited " + waited + " for " + list_ranks(ranks) + " of " + std::to_string(ranks_) +
+            (placed_ ? " to connect to the other ranks" : " to join"));
 }
 
 // Success: everybody's part of the tree stands. Failure: everybody has heard, or the time for latecomers is over.
@@ -128,6 +157,7 @@ bool RootService::finished() const {
 void RootService::prepare(net::PollSet* set) {
   set->clear(60'000);
   set->wake_at(deadline_);
+  if (may_tell()) set->wake_at(next_notice_);
   acceptor_.prepare(set);
   for (Client& client : clients_) {
     client.polled = true;
@@ -183,6 +213,8 @@ void RootService::enroll(Client* client, Registration registration) {
   }
   if (ranks_ == 0) {
     ranks_ = registration.ranks;
+    begin_ns_ = now_ns();
+    next_notice_ = Deadline::after_ms(notice_ms_);
     descriptors_ = DescriptorReservation(static_cast<std::size_t>(ranks_) + kSpareDescriptors);
   }
   const std::string who = registration.who();
@@ -351,8 +383,9 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
   return net::hmac_sha256(root_secret.data(), root_secret.size(), "tutti session, version 1:" + nonce);
 }
 
-Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms) {
-  auto service = std::make_shared<RootService>(std::move(listener), secret, deadline, after_failure_ms);
+Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
+                          std::int64_t notice_ms) {
+  auto service = std::make_shared<RootService>(std::move(listener), secret, deadline, after_failure_ms, notice_ms);
   return start_lasting_thread([service](int stop_fd) { service->run(stop_fd); });
 }
 

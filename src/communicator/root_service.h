@@ -64,7 +64,8 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
 
 // Serves a job on `listener` from a thread of its own, which ends when the parts of all ranks stand, at
 // the deadline, or `after_failure_ms` after the job has failed, so that ranks that come late hear why; earlier if all
-// have heard.
-Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms);
+// have heard. Logs which ranks are waited for `notice_ms` after the first has come, then every minute; 0: never.
+Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
+                          std::int64_t notice_ms);
 
 }  // namespace tutti

@@ -180,6 +180,31 @@ TEST_CASE("a rank that is missing from the initialisation is named") {
   }
 }
 
+TEST_CASE("a person is told which ranks have not joined") {
+  ::setenv("TUTTI_TRANSPORTS", "shm,tcp", 1);
+  ::setenv("TUTTI_WAIT_NOTICE_MS", "500", 1);
+  StandardError captured;
+  tuttiUniqueId id;
+  REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+  ::unsetenv("TUTTI_WAIT_NOTICE_MS");
+  std::vector<std::thread> threads;
+  std::vector<tuttiResult_t> results(5, tuttiInternalError);
+  for (int rank = 0; rank < 5; ++rank) {
+    threads.emplace_back([&, rank] {
+      if (rank == 1 || rank == 3 || rank == 4) sleep_ms(3000);
+      tuttiComm_t comm = nullptr;
+      results[static_cast<std::size_t>(rank)] = tuttiCommInitRank(&comm, 5, id, rank);
+      if (comm != nullptr) (void)tuttiCommDestroy(comm);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  const std::string text = captured.take();
+  INFO(text);
+  for (const tuttiResult_t result : results) CHECK(result == tuttiSuccess);
+  CHECK(occurrences(text, "tuttiCommInitRank has waited") == 1);
+  CHECK(occurrences(text, " for ranks 1, 3, 4 of 5 to join\n") == 1);
+}
+
 TEST_CASE("strangers at the ports stop nothing") {
   const int low = 21'000 + static_cast<int>(::getpid()) % 20'000;
   const std::string range = std::to_string(low) + "-" + std::to_string(low + 60);

@@ -38,36 +38,6 @@ class Shared {
   Board* board_;
 };
 
-// What all processes of a job write there while it lives.
-class StandardError {
- public:
-  StandardError() : file_(std::tmpfile()), saved_(::dup(STDERR_FILENO)) {
-    REQUIRE(file_ != nullptr);
-    REQUIRE(::dup2(::fileno(file_), STDERR_FILENO) >= 0);
-  }
-  StandardError(const StandardError&) = delete;
-  StandardError& operator=(const StandardError&) = delete;
-  ~StandardError() {
-    restore();
-    std::fclose(file_);
-  }
-  std::string take() {
-    restore();
-    std::string text(static_cast<std::size_t>(::lseek(::fileno(file_), 0, SEEK_END)), ' ');
-    const ssize_t n = ::pread(::fileno(file_), text.data(), text.size(), 0);
-    return text.substr(0, n > 0 ? static_cast<std::size_t>(n) : 0);
-  }
-
- private:
-  void restore() {
-    if (saved_ >= 0) ::dup2(saved_, STDERR_FILENO);
-    if (saved_ >= 0) ::close(saved_);
-    saved_ = -1;
-  }
-  std::FILE* file_;
-  int saved_;
-};
-
 struct Case {
   int ranks;
   int victim;
@@ -98,12 +68,6 @@ class Calls {
   std::mt19937 random_;
   std::vector<float> data_;
 };
-
-std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t n = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
 
 // Empty if the error names exactly the victim, with `why`.
 std::string judge(const Case& c, int rank, tuttiResult_t result, const std::string& text, const char* why) {

@@ -1,6 +1,9 @@
 // What the tests of failures share.
 #pragma once
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -28,6 +31,42 @@ class Timeout {
   Timeout& operator=(const Timeout&) = delete;
   ~Timeout() { ::unsetenv("TUTTI_TIMEOUT_MS"); }
 };
+
+// What this process and those that it forks write to standard error while it lives.
+class StandardError {
+ public:
+  StandardError() : file_(std::tmpfile()), saved_(::dup(STDERR_FILENO)) {
+    REQUIRE(file_ != nullptr);
+    REQUIRE(::dup2(::fileno(file_), STDERR_FILENO) >= 0);
+  }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+  ~StandardError() {
+    restore();
+    std::fclose(file_);
+  }
+  std::string take() {
+    restore();
+    std::string text(static_cast<std::size_t>(::lseek(::fileno(file_), 0, SEEK_END)), ' ');
+    const ssize_t n = ::pread(::fileno(file_), text.data(), text.size(), 0);
+    return text.substr(0, n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+
+ private:
+  void restore() {
+    if (saved_ >= 0) ::dup2(saved_, STDERR_FILENO);
+    if (saved_ >= 0) ::close(saved_);
+    saved_ = -1;
+  }
+  std::FILE* file_;
+  int saved_;
+};
+
+inline std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
 
 enum class RunJobKind { kThreads, kProcesses };
 
