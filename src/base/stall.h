@@ -20,7 +20,7 @@ class StallWatch {
   // called operation 17 (it is at 16)"). Empty if none is known. Waits a little: at most kAnswerMs.
   virtual std::string missing() = 0;
 
-  static constexpr std::int64_t kAnswerMs = 1000;
+  static constexpr std::int64_t kAnswerMs = 1500;
 };
 
 }  // namespace tutti

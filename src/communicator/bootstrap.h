@@ -101,6 +101,12 @@ struct Absence {
   bool operator==(const Absence&) const = default;
 };
 
+// How long the answer takes: the patience, and then time for reports to reach rank 0. Both depend on how loaded the
+// machines are.
+constexpr std::int64_t inquiry_ms(std::int64_t patience_ms) {
+  return patience_ms + (patience_ms < 400 ? 100 : patience_ms / 4);
+}
+
 struct Answer {
   Question question;
   std::vector<Absence> absent;  // by rank; empty: nobody is known to be missing
@@ -128,7 +134,7 @@ class ControlTree {
   // After watch(); any thread; returns without waiting for the peers.
   virtual void report_calls(std::vector<CallRecord> calls) = 0;
   // Finds out who has not arrived, and gives the answer to the witnesses of all ranks that can be reached, this one
-  // among them: about 1.25 * patience_ms later, or never. Questions of several ranks at a time are one.
+  // among them: inquiry_ms(patience_ms) later, or never. Questions of several ranks at a time are one.
   // After watch(); any thread; returns without waiting for the peers.
   virtual void ask(Question question) = 0;
   // Tells all ranks that this one leaves for good, and stops the watching thread. Bounded: < 1 s.

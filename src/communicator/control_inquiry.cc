@@ -20,8 +20,6 @@ namespace tutti::control {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-// For reports to reach rank 0, as a part of the patience: both depend on how loaded the machines are.
-constexpr std::int64_t kReportShare = 4;
 // An answer that has not come so long after it should have will not come: something has died on its way.
 constexpr std::int64_t kForgetMs = 1000;
 
@@ -46,7 +44,7 @@ void SocketTree::begin(Round::Phase phase, const Question& question) {
   round_.question = question;
   round_.due_ns = now + question.patience_ms * kMs;
   const bool answers = phase == Round::Phase::kProbing && parent() == nullptr;
-  const std::int64_t reports_ms = question.patience_ms / kReportShare;
+  const std::int64_t reports_ms = inquiry_ms(question.patience_ms) - question.patience_ms;
   round_.end_ns = round_.due_ns + (reports_ms + (answers ? 0 : kForgetMs)) * kMs;
   round_.absent.clear();
   for (Neighbour& neighbour : neighbours_) neighbour.owes_receipt = false;

@@ -18,13 +18,11 @@ constexpr std::int64_t kMinPatienceMs = 100;
 constexpr std::int64_t kMaxPatienceMs = 1000;
 // Where the answer is waited for.
 constexpr std::int64_t kShortPatienceMs = 250;
-static_assert(kShortPatienceMs + kShortPatienceMs / 4 < StallWatch::kAnswerMs);
+static_assert(2 * inquiry_ms(kShortPatienceMs) < StallWatch::kAnswerMs);
 constexpr int kFailureCheckMs = 20;
 
-// From the question to the answer, where nothing is slow (control_inquiry.cc).
-std::int64_t answer_ms(std::int64_t patience_ms) {
-  return patience_ms + patience_ms / 4 + 20;
-}
+// For the answer to come down the tree.
+constexpr std::int64_t kSpareMs = 20;
 
 std::string list_with_who(const std::vector<int>& ranks, const std::vector<PeerInfo>& peers) {
   std::string text = list_ranks(ranks);
@@ -104,7 +102,7 @@ void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms) {
     reported_ = true;
     tree_.report_calls(history_.records());
   }
-  if (left_ms <= answer_ms(patience_ms_)) {
+  if (left_ms <= inquiry_ms(patience_ms_) + kSpareMs) {
     if (asked_ns_ != 0) return;
     asked_ns_ = now_ns();
     ask(patience_ms_, 0);
@@ -114,18 +112,24 @@ void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms) {
   }
 }
 
-// An answer older than this rank's question may be about another wait.
+// An answer older than this rank's question may be about another wait. One that knows of nobody is asked for once more:
+// the machines may have been too busy for the first.
 std::string Stalls::missing() {
-  if (asked_ns_ == 0 || sequence_ != history_.sequence()) {
-    sequence_ = history_.sequence();
-    asked_ns_ = now_ns();
-    ask(std::min(patience_ms_, kShortPatienceMs), 0);
-  }
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  std::unique_lock lock(mutex_);
-  while (answered_ns_ < asked_ns_ && !deadline.passed() && !failure_.failed()) {
-    changed_.wait_for(lock, std::chrono::milliseconds(kFailureCheckMs));
+  const bool asked = asked_ns_ != 0 && sequence_ == history_.sequence();
+  for (const bool again : {false, true}) {
+    if (again || !asked) {
+      sequence_ = history_.sequence();
+      asked_ns_ = now_ns();
+      ask(std::min(patience_ms_, kShortPatienceMs), 0);
+    }
+    std::unique_lock lock(mutex_);
+    while (answered_ns_ < asked_ns_ && !deadline.passed() && !failure_.failed()) {
+      changed_.wait_for(lock, std::chrono::milliseconds(kFailureCheckMs));
+    }
+    if (deadline.passed() || failure_.failed() || !absent_.empty()) break;
   }
+  const std::lock_guard lock(mutex_);
   return answered_ns_ < asked_ns_ ? "" : absent_;
 }
 
