@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <mutex>
 
 namespace tutti::transport::shm {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kEntries = 16;  // of the first table
 
 // Not when it is first used, as another thread may fork just then.
 [[maybe_unused]] const RegionRegistry& made_at_load = RegionRegistry::instance();
@@ -39,6 +41,7 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   (void)::madvise(p, rounded, MADV_HUGEPAGE);
   const std::unique_lock lock(mutex_);
   const Status kept = guarded([&] {
+    prepare();
     regions_.emplace(static_cast<const std::byte*>(p), Region{next_id_++, rounded, std::move(fd)});
     return Status();
   });
@@ -46,7 +49,7 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
     ::munmap(p, rounded);
     return kept;
   }
-  count_.store(regions_.size(), std::memory_order_release);
+  publish();
   return p;
 }
 
@@ -58,23 +61,70 @@ Status RegionRegistry::free(void* address) {
     if (it == regions_.end()) return Status::invalid_argument("the address was not returned by tuttiMemAlloc");
     bytes = it->second.bytes;
     regions_.erase(it);
-    count_.store(regions_.size(), std::memory_order_release);
+    publish();
     generation_.fetch_add(1, std::memory_order_acq_rel);
   }
   ::munmap(address, bytes);
   return {};
 }
 
+void RegionRegistry::prepare() {
+  Table& table = tables_[(epoch_.load(std::memory_order_relaxed) + 1) % 2];
+  const std::size_t needed = regions_.size() + 1;
+  if (!table.storage.empty() && table.storage.back().size() >= needed) return;
+  table.storage.emplace_back(std::max(kEntries, 2 * needed));
+}
+
+void RegionRegistry::publish() {
+  const std::uint64_t next = epoch_.load(std::memory_order_relaxed) + 1;
+  // After a free() it has room: what it held last is at most one region away from what regions_ was before.
+  Table& table = tables_[next % 2];
+  // Whoever reads what follows sees that epoch_ has gone on since it began.
+  std::atomic_thread_fence(std::memory_order_release);
+  if (!table.storage.empty()) {
+    Entry* entry = table.storage.back().data();
+    table.entries.store(entry, std::memory_order_relaxed);
+    for (const auto& [base, region] : regions_) {
+      entry->base.store(base, std::memory_order_relaxed);
+      entry->bytes.store(region.bytes, std::memory_order_relaxed);
+      entry->id.store(region.id, std::memory_order_relaxed);
+      ++entry;
+    }
+  }
+  table.count.store(regions_.size(), std::memory_order_release);
+  epoch_.store(next, std::memory_order_release);
+}
+
+RegionRegistry::Place RegionRegistry::search(const Table& table, const std::byte* address, std::size_t bytes) {
+  // In this order, and publish() in the other: tables only grow, so `end` is within one that is read later.
+  std::size_t end = table.count.load(std::memory_order_acquire);
+  const Entry* const entries = table.entries.load(std::memory_order_relaxed);
+  std::size_t begin = 0;
+  // The last one that does not begin behind the address.
+  while (begin != end) {
+    const std::size_t middle = begin + (end - begin) / 2;
+    if (std::less_equal<>()(entries[middle].base.load(std::memory_order_relaxed), address)) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  if (begin == 0) return {};
+  const Entry& entry = entries[begin - 1];
+  const auto offset = static_cast<std::size_t>(address - entry.base.load(std::memory_order_relaxed));
+  const std::size_t size = entry.bytes.load(std::memory_order_relaxed);
+  if (offset > size || bytes > size - offset) return {};
+  return {entry.id.load(std::memory_order_relaxed), offset};
+}
+
 RegionRegistry::Place RegionRegistry::find(const void* address, std::size_t bytes) const {
-  if (count_.load(std::memory_order_acquire) == 0) return {};
-  const auto* p = static_cast<const std::byte*>(address);
-  const std::shared_lock lock(mutex_);
-  auto it = regions_.upper_bound(p);
-  if (it == regions_.begin()) return {};
-  --it;
-  const auto offset = static_cast<std::size_t>(p - it->first);
-  if (offset > it->second.bytes || bytes > it->second.bytes - offset) return {};
-  return {it->second.id, offset};
+  for (;;) {
+    const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
+    const Place place = search(tables_[epoch % 2], static_cast<const std::byte*>(address), bytes);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (epoch_.load(std::memory_order_relaxed) == epoch) [[likely]]
+      return place;
+  }
 }
 
 UniqueFd RegionRegistry::duplicate_fd(std::uint64_t region, std::size_t* bytes) const {

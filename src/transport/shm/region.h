@@ -7,11 +7,13 @@
 // for itself.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <shared_mutex>
+#include <vector>
 
 #include "base/fork.h"
 #include "base/status.h"
@@ -33,7 +35,8 @@ class RegionRegistry final : public ForkAware {
   // kInvalidArgument if `address` did not come from allocate(). Any thread.
   Status free(void* address);
 
-  // The region that contains all of [address, address + bytes). Any thread.
+  // The region that contains all of [address, address + bytes). Any thread; takes no lock and writes no memory, as
+  // every call with buffers of some size asks.
   [[nodiscard]] Place find(const void* address, std::size_t bytes) const;
   // A duplicate of the region's descriptor, and its size; an invalid descriptor if it is gone.
   [[nodiscard]] UniqueFd duplicate_fd(std::uint64_t region, std::size_t* bytes) const;
@@ -53,9 +56,31 @@ class RegionRegistry final : public ForkAware {
     std::size_t bytes;
     UniqueFd fd;
   };
-  mutable std::shared_mutex mutex_;
+  // What find() searches. There are two, used in turn: a change is written to the one that is out of use, and then
+  // epoch_ goes on, whose lowest bit says which is in use. Who has searched one looks whether epoch_ is as before:
+  // then nobody has begun to write to it meanwhile. Nobody waits for a thread that changes something.
+  struct Entry {
+    std::atomic<const std::byte*> base;
+    std::atomic<std::size_t> bytes;
+    std::atomic<std::uint64_t> id;
+  };
+  struct Table {
+    std::atomic<const Entry*> entries{nullptr};  // by base
+    std::atomic<std::size_t> count{0};
+    // All that `entries` has ever been, the latest last, each twice as long as the one before: somebody may still
+    // be reading the others.
+    std::vector<std::vector<Entry>> storage;
+  };
+  // Makes room for one more region; may throw.
+  void prepare();
+  // Shows find() what regions_ is now. REQUIRES: prepare() if there are more than before.
+  void publish();
+  [[nodiscard]] static Place search(const Table& table, const std::byte* address, std::size_t bytes);
+
+  mutable std::shared_mutex mutex_;             // all but find()
   std::map<const std::byte*, Region> regions_;  // by first address
-  std::atomic<std::size_t> count_{0};           // regions_.size(), for the common case of none
+  std::array<Table, 2> tables_;
+  std::atomic<std::uint64_t> epoch_{0};
   std::atomic<std::uint64_t> generation_{0};
   std::uint64_t next_id_ = 1;
 };
