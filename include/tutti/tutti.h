@@ -167,11 +167,16 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig
  * to be used by a thread of its own. devlist must be NULL or hold only -1 (host memory). */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
 
-/* Waits for queued operations and tells the peers that this rank leaves. Only tuttiCommDestroy may
- * follow. */
+/* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until
+ * all other ranks have said so too, for a second at most and not at all once the communicator has failed, nor where
+ * one thread serves several of its ranks. tuttiMismatch if ranks have called different things, or one more than
+ * another, also where those calls exchanged no data; a rank that left more than a second before the others may have
+ * had success, but the others get the error. Only tuttiCommDestroy may follow. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
- * communicator. tuttiCommAbort from another thread ends the waiting. NULL is allowed. */
+ * communicator, whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as
+ * above, unless an earlier call has told it; that a communicator has failed otherwise is no error of this
+ * call. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the
  * communicator. May be called while another thread is inside an operation, finalize or destroy, which

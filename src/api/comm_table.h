@@ -56,7 +56,7 @@ class CommTable final : public ForkAware {
   void open(std::uint64_t handle, std::unique_ptr<Communicator> communicator);
 
   // Finalizes and frees. Waits for the thread that is inside an operation, if any; meanwhile abort() and queries are
-  // let in. *finalized: what finalize() has returned.
+  // let in. *finalized: what finalize() has returned, but no mismatch that an earlier call has told.
   Status destroy(std::uint64_t handle, Status* finalized);
   // Fails the communicator and frees it, or waits until a destroy() that is going on has done so.
   Status abort(std::uint64_t handle);

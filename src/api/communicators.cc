@@ -245,9 +245,10 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     if (comm == nullptr) return tuttiSuccess;
     Status finalized;
     const Status destroyed = tutti::api::CommTable::instance().destroy(number_of(comm), &finalized);
-    // That a failed communicator is destroyed is no error of this call.
-    if (destroyed.is_ok()) return report(finalized), tuttiSuccess;
-    return report(destroyed);
+    if (!destroyed.is_ok()) return report(destroyed);
+    // That a failed communicator is destroyed is no error of this call, unless nobody has been told that ranks differ.
+    const tuttiResult_t result = report(finalized);
+    return finalized.code() == tutti::Code::kMismatch ? result : tuttiSuccess;
   });
 }
 

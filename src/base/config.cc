@@ -20,10 +20,11 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
 // All that tutti, its programs and its scripts read.
 constexpr std::string_view kPrefix = "TUTTI_";
-constexpr std::array<std::string_view, 15> kNames = {
+constexpr std::array<std::string_view, 16> kNames = {
     "TUTTI_TRANSPORTS", "TUTTI_INTERFACE", "TUTTI_PORT_RANGE",      "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
     "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM", "TUTTI_INIT_TIMEOUT_MS", "TUTTI_LOG",         "TUTTI_RANK",
-    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",      "TUTTI_SECRET",          "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS"};
+    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",      "TUTTI_SECRET",          "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
+    "TUTTI_CHECK"};
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 
 // How many letters must be changed, added or taken away (Levenshtein's distance).
@@ -112,6 +113,10 @@ Result<Settings> settings_from_environment() {
   if (auto v = environment_variable("TUTTI_INTERFACE")) s.interface = *v;
   if (auto v = environment_variable("TUTTI_ALGORITHM")) s.algorithm = *v;
   if (auto v = environment_variable("TUTTI_VERBS")) s.verbs = *v;
+  if (auto v = environment_variable("TUTTI_CHECK")) {
+    if (*v != "strict") return unreadable("TUTTI_CHECK", *v, "\"strict\"");
+    s.strict = true;
+  }
   if (Status e = read_port_range(&s); !e.is_ok()) return e;
   if (auto v = environment_variable("TUTTI_AFFINITY")) {
     if (*v != "move" && *v != "keep") return unreadable("TUTTI_AFFINITY", *v, "move or keep");

@@ -26,6 +26,7 @@ struct Settings {
   std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
   bool moves = true;  // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
+  bool strict = false;  // TUTTI_CHECK=strict: every call is compared on all ranks before it runs
   std::string verbs;  // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
 

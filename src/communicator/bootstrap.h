@@ -75,8 +75,16 @@ struct KnownRoot {
 struct CallRecord {
   std::uint32_t sequence = 0;
   std::array<std::uint64_t, 2> call{};
+  std::uint64_t before = 0;  // a hash of all operations before this one
   std::string text;
   std::string plan;  // how the rank runs it; empty where it has not decided yet
+};
+
+// All that a rank has called.
+struct CallSummary {
+  std::uint32_t operations = 0;   // modulo 2^32
+  std::uint64_t hash = 0;         // of all of them
+  std::vector<CallRecord> calls;  // the last, the oldest first
 };
 
 // What a rank is at: the number of the last operation that it has begun, and whether it is still inside.
@@ -112,11 +120,12 @@ struct Answer {
   std::vector<Absence> absent;  // by rank; empty: nobody is known to be missing
 };
 
-// How the control tree sees its rank. Both are called by any thread, from watch() until leave() has returned or the
+// How the control tree sees its rank. All are called by any thread, from watch() until leave() has returned or the
 // tree is destroyed, and must not wait.
 struct Witness {
   std::function<Whereabouts()> where;
   std::function<void(const Answer&)> answered;  // to a question of any rank
+  std::function<CallSummary()> calls{};         // what the rank has called
 };
 
 class ControlTree {
@@ -137,6 +146,14 @@ class ControlTree {
   // among them: inquiry_ms(patience_ms) later, or never. Questions of several ranks at a time are one.
   // After watch(); any thread; returns without waiting for the peers.
   virtual void ask(Question question) = 0;
+  // Asks all ranks what they have called lately, because this one knows that they differ: all ranks fail as after
+  // report_calls(). After watch(); any thread; returns without waiting for the peers.
+  virtual void compare_calls() = 0;
+  // Tells all ranks that this one calls nothing more, and what it has called; waits until all others have said so
+  // too, but not for longer than `wait_ms`, nor once the communicator has failed. Of two ranks that have called
+  // different things, or one more than the other, whoever hears of the other fails all with kMismatch and a text
+  // that names both. After watch(), before leave(). Returns whether all have said so.
+  virtual bool finish(std::int64_t wait_ms) = 0;
   // Tells all ranks that this one leaves for good, and stops the watching thread. Bounded: < 1 s.
   virtual void leave() = 0;
 };

@@ -2,31 +2,34 @@
 
 namespace tutti {
 
-bool CallHistory::Entry::read(std::uint32_t number, transport::Fingerprint* print,
-                              const executor::PlanIdentity** identity) const {
+bool CallHistory::Entry::read(std::uint32_t number, CallRecord* record, std::uint64_t* after) const {
   if (number == 0 || sequence.load(std::memory_order_acquire) != number) return false;
-  *print = {number, call.load(std::memory_order_relaxed), root.load(std::memory_order_relaxed),
-            count_low.load(std::memory_order_relaxed), count_high.load(std::memory_order_relaxed)};
-  *identity = plan.load(std::memory_order_acquire);
+  const transport::Fingerprint print{number, call.load(std::memory_order_relaxed), root.load(std::memory_order_relaxed),
+                                     count_low.load(std::memory_order_relaxed),
+                                     count_high.load(std::memory_order_relaxed)};
+  record->before = before.load(std::memory_order_relaxed);
+  const executor::PlanIdentity* const identity = plan.load(std::memory_order_acquire);
   std::atomic_thread_fence(std::memory_order_acquire);
-  return sequence.load(std::memory_order_relaxed) == number;
+  if (sequence.load(std::memory_order_relaxed) != number) return false;
+  const transport::Fingerprint alone = executor::without_history(print);
+  record->sequence = number;
+  record->call = {std::uint64_t{alone.root} << 32 | alone.call, executor::count_of(alone)};
+  record->text = executor::describe(alone);
+  if (identity != nullptr) record->plan = identity->text;
+  *after = next(record->before, alone);
+  return true;
 }
 
-std::vector<CallRecord> CallHistory::records() const {
-  std::vector<CallRecord> records;
+CallSummary CallHistory::summary() const {
+  CallSummary summary;
   const std::uint32_t last = sequence();
   for (std::uint32_t back = kKept; back-- > 0;) {
-    transport::Fingerprint print;
-    const executor::PlanIdentity* plan = nullptr;
-    if (!entries_[(last - back) % kKept].read(last - back, &print, &plan)) continue;
     CallRecord record;
-    record.sequence = print.sequence;
-    record.call = {std::uint64_t{print.root} << 32 | print.call, executor::count_of(print)};
-    record.text = executor::describe(print);
-    if (plan != nullptr) record.plan = plan->text;
-    records.push_back(std::move(record));
+    if (!entries_[(last - back) % kKept].read(last - back, &record, &summary.hash)) continue;
+    summary.operations = record.sequence;
+    summary.calls.push_back(std::move(record));
   }
-  return records;
+  return summary;
 }
 
 }  // namespace tutti

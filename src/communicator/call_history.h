@@ -1,5 +1,5 @@
-// What one rank has called on a communicator: the number of its operations and the last of them, so that ranks which
-// have called different things can be told what.
+// What one rank has called on a communicator: the number of its operations, a hash of all of them, and the last ones,
+// so that ranks which have called different things find that out and can be told what.
 #pragma once
 
 #include <array>
@@ -23,9 +23,12 @@ class CallHistory {
   transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root,
                                std::size_t count) {
     const std::uint32_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
+    const std::uint64_t before = hash_.load(std::memory_order_relaxed);
+    const transport::Fingerprint call = executor::make_fingerprint(sequence, collective, type, op, root, count);
+    hash_.store(next(before, call), std::memory_order_relaxed);
     sequence_.store(sequence, std::memory_order_relaxed);
-    const transport::Fingerprint print = executor::make_fingerprint(sequence, collective, type, op, root, count);
-    entries_[sequence % kKept].write(print);
+    const transport::Fingerprint print = executor::with_history(call, before);
+    entries_[sequence % kKept].write(print, before);
     return print;
   }
   // Of the operation that began last. The identity outlives the history.
@@ -35,8 +38,10 @@ class CallHistory {
 
   // Of the operation that began last; 0 before the first.
   [[nodiscard]] std::uint32_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
-  // The last calls, the oldest first.
-  [[nodiscard]] std::vector<CallRecord> records() const;
+  // Of all operations that have begun.
+  [[nodiscard]] std::uint64_t hash() const { return hash_.load(std::memory_order_relaxed); }
+  // Consistent in itself, and up to date for the thread of the operations.
+  [[nodiscard]] CallSummary summary() const;
 
  private:
   // One writer; a reader sees by the sequence number whether it was written meanwhile.
@@ -46,23 +51,35 @@ class CallHistory {
     std::atomic<std::uint32_t> root{0};
     std::atomic<std::uint32_t> count_low{0};
     std::atomic<std::uint32_t> count_high{0};
+    std::atomic<std::uint64_t> before{0};  // hash of all operations before
     std::atomic<const executor::PlanIdentity*> plan{nullptr};
 
-    void write(const transport::Fingerprint& print) {
+    void write(const transport::Fingerprint& print, std::uint64_t hash_before) {
       sequence.store(0, std::memory_order_relaxed);
       std::atomic_thread_fence(std::memory_order_release);
       call.store(print.call, std::memory_order_relaxed);
       root.store(print.root, std::memory_order_relaxed);
       count_low.store(print.count_low, std::memory_order_relaxed);
       count_high.store(print.count_high, std::memory_order_relaxed);
+      before.store(hash_before, std::memory_order_relaxed);
       plan.store(nullptr, std::memory_order_relaxed);
       sequence.store(print.sequence, std::memory_order_release);
     }
     // False if it is not, or no longer, the operation of this number.
-    bool read(std::uint32_t number, transport::Fingerprint* print, const executor::PlanIdentity** identity) const;
+    bool read(std::uint32_t number, CallRecord* record, std::uint64_t* after) const;
   };
 
+  // One-to-one in `hash`: histories that have once differed stay different under the same further calls.
+  static constexpr std::uint64_t next(std::uint64_t hash, const transport::Fingerprint& call) {
+    const auto mix = [](std::uint64_t value) {
+      value *= 0x9e3779b97f4a7c15u;
+      return value ^ value >> 32;
+    };
+    return mix(mix(hash ^ (std::uint64_t{call.root} << 32 | call.call)) ^ executor::count_of(call));
+  }
+
   std::atomic<std::uint32_t> sequence_{0};
+  std::atomic<std::uint64_t> hash_{0};
   std::array<Entry, kKept> entries_;
 };
 

@@ -27,10 +27,16 @@ Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* new
     if (known->call.call != call.call) {
       return Status::mismatch("ranks called different operations: " + both + ", " + other + call.text);
     }
+    // The calls that differed are too long ago for anybody to remember.
+    if (known->call.before != call.before) {
+      return Status::mismatch("ranks called different operations before this one: " + both + ", " + other +
+                              "the same after other calls");
+    }
     if (call.plan.empty() || known->call.plan == call.plan) continue;
     if (!known->call.plan.empty()) {
-      return Status::mismatch("ranks run one operation in different ways, as happens if they are of different builds: " +
-                              both + " " + known->call.plan + ", " + other + "it " + call.plan);
+      return Status::mismatch(
+          "ranks run one operation in different ways, as happens if they are of different builds: " + both + " " +
+          known->call.plan + ", " + other + "it " + call.plan);
     }
     *news = true;
     *known = {call, rank};

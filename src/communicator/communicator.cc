@@ -72,6 +72,12 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   }
   if (Status s = set_up_links(settings, secret, deadline); !s.is_ok()) return s;
   const Membership& m = membership_;
+  const PeerInfo& self = m.peers[static_cast<std::size_t>(rank())];
+  shares_process_ = std::count_if(m.peers.begin(), m.peers.end(),
+                                  [&](const PeerInfo& peer) { return peer.process == self.process; }) > 1;
+  local_.enter(secret);
+  // Ranks that are made together are made by threads that end then.
+  if (world_ == nullptr) local_.touch();
   auto waiter = executor::Waiter::create(*doorbell, *failure_, m.crowded, settings.timeout_ms, settings.moves);
   if (!waiter.is_ok()) return waiter.status();
   waiter_ = std::move(*waiter);
@@ -97,12 +103,13 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
 }
 
 Status Communicator::watch_peers(const Settings& settings) {
-  stalls_ = std::make_unique<Stalls>(*tree_, membership_, *failure_, history_, settings.timeout_ms,
+  stalls_ = std::make_unique<Stalls>(*tree_, membership_, *failure_, *history_, settings.timeout_ms,
                                      settings.wait_notice_ms);
   waiter_->watch_stalls(stalls_.get());
   if (link_maker_ != nullptr) link_maker_->watch_stalls(stalls_.get());
-  const auto where = [this] { return Whereabouts{history_.sequence(), busy_.load(std::memory_order_relaxed)}; };
-  return tree_->watch(failure_, {where, [this](const Answer& answer) { stalls_->answered(answer); }});
+  const auto where = [this] { return Whereabouts{history_->sequence(), busy_.load(std::memory_order_relaxed)}; };
+  return tree_->watch(failure_, {where, [this](const Answer& answer) { stalls_->answered(answer); },
+                                 [history = history_] { return history->summary(); }});
 }
 
 // Every rank's PeerInfo, by rank.
@@ -218,6 +225,7 @@ Communicator::~Communicator() {
 }
 
 Status Communicator::run(const Call& call) {
+  if (shares_process_) local_.touch();
   // Only this thread queues, so what is not pending now cannot become so meanwhile.
   if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
     return execute(call);
@@ -227,6 +235,7 @@ Status Communicator::run(const Call& call) {
 }
 
 Status Communicator::enqueue(const Call& call, Stream& stream) {
+  if (shares_process_) local_.touch();
   if (finalized_) return Status::invalid_usage("the communicator is finalized");
   if (failure_->failed()) {
     set_last_error(failure_->status());
@@ -293,8 +302,12 @@ Status Communicator::execute(const Call& call) {
     return status;
   }
   const transport::Fingerprint print =
-      history_.begin(call.collective, call.type, call.op, call.root, call.count);
-  Status status = guarded([&] { return await_verdict(run_call(call, print)); });
+      history_->begin(call.collective, call.type, call.op, call.root, call.count);
+  Status status = guarded([&] {
+    Status ran = membership_.strict && ranks() > 1 ? check_beforehand(print.sequence) : Status();
+    if (ran.is_ok()) ran = run_call(call, print);
+    return ran.is_ok() ? ran : await_verdict(std::move(ran));
+  });
   if (!status.is_ok()) [[unlikely]]
     status = fail(describe(call, print), std::move(status));
   return status;
@@ -315,11 +328,13 @@ Status Communicator::run_call(const Call& call, const transport::Fingerprint& pr
 Status Communicator::execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes) {
   const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
   if (plan == nullptr) [[unlikely]] {
-    auto made = plans_->make(call.collective, call.root, bytes, &history_);
+    CallHistory* const history = executor::is_check(print) ? nullptr : history_.get();
+    auto made = plans_->make(call.collective, call.root, bytes, history);
     if (!made.is_ok()) return made.status();
     plan = *made;
   }
-  history_.set_plan(plan->identity);
+  if (!executor::is_check(print)) [[likely]]
+    history_->set_plan(plan->identity);
   if (plan->schedule.uses_scratch) {
     if (Status s = ensure_scratch(bytes); !s.is_ok()) return s;
   }
@@ -369,6 +384,7 @@ void Communicator::tell_peers(const Status& status) {
 
 // Gives the control tree time to tell why, if `status` may be no more than the sign of it.
 Status Communicator::await_verdict(Status status) const {
+  if (status.code() == Code::kMismatch) return executor_->unexplained() ? explain(std::move(status)) : status;
   if (status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
   const Deadline deadline = Deadline::after_ms(kVerdictMs);
   while (tree_ != nullptr && !failure_->failed() && !deadline.passed()) {
@@ -391,6 +407,7 @@ Status Communicator::finalize() {
   while (pending_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   finalized_ = true;
   deliver();
+  if (const Status s = guarded([&] { return part(), Status(); }); !s.is_ok()) set_last_error(s);
   if (tree_ != nullptr) tree_->leave();
   return failure_->status();
 }

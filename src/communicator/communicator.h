@@ -23,6 +23,7 @@
 #include "communicator/call.h"
 #include "communicator/call_history.h"
 #include "communicator/links.h"
+#include "communicator/local_rank.h"
 #include "communicator/membership.h"
 #include "communicator/plans.h"
 #include "communicator/stalls.h"
@@ -49,7 +50,8 @@ class Communicator {
   // Queues the call behind all that was queued before.
   Status enqueue(const Call& call, Stream& stream);
 
-  // Waits for what is queued, then tells the peers that this rank leaves. Later operations are refused.
+  // Waits for what is queued, then tells the peers that this rank leaves, and waits a short time until they do so
+  // too. kMismatch if the ranks have called different things. Later operations are refused.
   Status finalize();
   // Fails every operation, here and on the peers. Waits for none.
   void abort();
@@ -81,6 +83,10 @@ class Communicator {
   Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
   Status execute(const Call& call);
+  Status check_beforehand(std::uint32_t sequence);
+  Status explain(Status status) const;
+  // Tells the peers what this rank has called in all, and hears the same of them.
+  void part();
   Status execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
   Status run_call(const Call& call, const transport::Fingerprint& print);
   Status fail(const std::string& what, Status status);
@@ -99,7 +105,7 @@ class Communicator {
   std::unique_ptr<transport::Doorbell> own_doorbell_;  // unless world_ has it
   Membership membership_;
   std::unique_ptr<LinkMaker> link_maker_;
-  CallHistory history_;
+  std::shared_ptr<CallHistory> history_ = std::make_shared<CallHistory>();
   std::unique_ptr<Stalls> stalls_;  // null for a single rank
   std::unique_ptr<executor::Waiter> waiter_;
   std::unique_ptr<Plans> plans_;
@@ -114,6 +120,8 @@ class Communicator {
   Status aborted_there_;
   bool finalized_ = false;
   std::atomic<bool> busy_{false};  // a thread is inside execute(): what other ranks ask
+  LocalRank local_;
+  bool shares_process_ = false;  // with other ranks of the job
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable queue_changed_;

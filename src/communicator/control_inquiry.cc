@@ -34,7 +34,9 @@ Neighbour* SocketTree::parent() {
 
 // Before watch() this rank is in no operation.
 Whereabouts SocketTree::whereabouts() const {
-  return witness_.where ? witness_.where() : Whereabouts{};
+  Whereabouts at = witness_.where ? witness_.where() : Whereabouts{};
+  at.inside |= parted_;  // who has said goodbye is not missed
+  return at;
 }
 
 void SocketTree::begin(Round::Phase phase, const Question& question) {

@@ -28,6 +28,27 @@ bool take(net::Unpacker* unpacker, int ranks, Absence* absence) {
   return absence->rank >= 0 && absence->rank < ranks;
 }
 
+void put(net::Packer* packer, const std::vector<CallRecord>& records) {
+  packer->number(static_cast<std::uint32_t>(records.size()));
+  for (const CallRecord& record : records) {
+    packer->number(record.sequence).number(record.call[0]).number(record.call[1]).number(record.before);
+    packer->text(record.text).text(record.plan);
+  }
+}
+
+void take(net::Unpacker* unpacker, std::vector<CallRecord>* records) {
+  const auto count = unpacker->number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
+    CallRecord record;
+    record.sequence = unpacker->number<std::uint32_t>();
+    for (std::uint64_t& word : record.call) word = unpacker->number<std::uint64_t>();
+    record.before = unpacker->number<std::uint64_t>();
+    record.text = unpacker->text();
+    record.plan = unpacker->text();
+    records->push_back(std::move(record));
+  }
+}
+
 }  // namespace
 
 std::string pack_notice(const Notice& notice) {
@@ -37,9 +58,11 @@ std::string pack_notice(const Notice& notice) {
   return packer.bytes();
 }
 
-std::string pack_goodbye(int rank) {
+std::string pack_goodbye(const Goodbye& goodbye) {
   net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kGoodbye)).number(rank);
+  packer.number(static_cast<std::uint8_t>(Kind::kGoodbye)).number(goodbye.rank);
+  packer.number(goodbye.calls.operations).number(goodbye.calls.hash);
+  put(&packer, goodbye.calls.calls);
   return packer.bytes();
 }
 
@@ -53,11 +76,13 @@ std::string pack_parts(Kind kind, const Parts& parts) {
 std::string pack_calls(const Calls& calls) {
   net::Packer packer;
   packer.number(static_cast<std::uint8_t>(Kind::kCalls)).number(calls.rank);
-  packer.number(static_cast<std::uint32_t>(calls.records.size()));
-  for (const CallRecord& record : calls.records) {
-    packer.number(record.sequence).number(record.call[0]).number(record.call[1]);
-    packer.text(record.text).text(record.plan);
-  }
+  put(&packer, calls.records);
+  return packer.bytes();
+}
+
+std::string pack_compare() {
+  net::Packer packer;
+  packer.number(static_cast<std::uint8_t>(Kind::kCompare));
   return packer.bytes();
 }
 
@@ -111,15 +136,16 @@ bool unpack_parts(net::Unpacker* unpacker, int ranks, Parts* parts) {
 bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls) {
   calls->rank = unpacker->number<std::int32_t>();
   if (calls->rank < 0 || calls->rank >= ranks) return false;
-  const auto count = unpacker->number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
-    CallRecord record;
-    record.sequence = unpacker->number<std::uint32_t>();
-    for (std::uint64_t& word : record.call) word = unpacker->number<std::uint64_t>();
-    record.text = unpacker->text();
-    record.plan = unpacker->text();
-    calls->records.push_back(std::move(record));
-  }
+  take(unpacker, &calls->records);
+  return unpacker->complete();
+}
+
+bool unpack_goodbye(net::Unpacker* unpacker, int ranks, Goodbye* goodbye) {
+  goodbye->rank = unpacker->number<std::int32_t>();
+  if (goodbye->rank < 0 || goodbye->rank >= ranks) return false;
+  goodbye->calls.operations = unpacker->number<std::uint32_t>();
+  goodbye->calls.hash = unpacker->number<std::uint64_t>();
+  take(unpacker, &goodbye->calls.calls);
   return unpacker->complete();
 }
 

@@ -18,6 +18,7 @@ enum class Kind : std::uint8_t {
   kNotice = 3,
   kGoodbye = 4,
   kCalls = 5,
+  kCompare = 11,  // all ranks are to tell what they have called
   // Who has not arrived? (control_inquiry.cc)
   kAsk = 6,     // up: somebody wants to know
   kProbe = 7,   // down: are you there?
@@ -46,14 +47,22 @@ struct Inquiry {
   Question question;
 };
 
+// A rank calls nothing more.
+struct Goodbye {
+  int rank = -1;
+  CallSummary calls;
+};
+
 std::string pack_notice(const Notice& notice);
-std::string pack_goodbye(int rank);
+std::string pack_goodbye(const Goodbye& goodbye);
 std::string pack_parts(Kind kind, const Parts& parts);
 std::string pack_calls(const Calls& calls);
 std::string pack_inquiry(Kind kind, const Inquiry& inquiry);
 std::string pack_here(std::uint32_t token);
 std::string pack_absence(const Absence& absence);
 std::string pack_answer(const Answer& answer);
+// All ranks are to tell what they have called.
+std::string pack_compare();
 
 // The rest of a message whose kind has been taken off. False if it is damaged.
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice);
@@ -63,5 +72,6 @@ bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls);
 bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry);
 bool unpack_absence(net::Unpacker* unpacker, int ranks, Absence* absence);
 bool unpack_answer(net::Unpacker* unpacker, int ranks, Answer* answer);
+bool unpack_goodbye(net::Unpacker* unpacker, int ranks, Goodbye* goodbye);
 
 }  // namespace tutti::control

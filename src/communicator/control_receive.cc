@@ -46,8 +46,10 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
     Answer answer;
     if (from->is_parent && unpack_answer(&unpacker, ranks_, &answer)) return hear_answer(answer);
   } else if (kind == Kind::kGoodbye) {
-    const auto rank = unpacker.number<std::int32_t>();
-    if (unpacker.complete()) return learn_goodbye(rank, from);
+    Goodbye goodbye;
+    if (unpack_goodbye(&unpacker, ranks_, &goodbye)) return learn_goodbye(std::move(goodbye), from);
+  } else if (kind == Kind::kCompare) {
+    if (unpacker.complete()) return ask_for_calls(from);
   }
   learn({Code::kInternalError, rank_, -1, from->who + " sent a damaged control message"}, nullptr);
 }
@@ -77,20 +79,6 @@ void SocketTree::learn(const Notice& notice, Neighbour* from) {
   flood(pack_notice(notice), from);
 }
 
-void SocketTree::learn_goodbye(int rank, Neighbour* from) {
-  if (failure_) {
-    failure_->set_departed(rank);
-  } else {
-    early_departed_.push_back(rank);
-  }
-  goodbyes_.emplace_back(rank, from);
-  pass_on_kept();
-  if (rank != from->rank) return;
-  from->said_goodbye = true;
-  // Closing at once lets the leaving rank go at once. It reads nothing any more.
-  from->socket.reset();
-}
-
 // Upwards only as far as it is news, so that a thousand ranks that wait for one cost one message each.
 void SocketTree::learn_calls(const Calls& calls) {
   bool news = false;
@@ -106,7 +94,7 @@ void SocketTree::learn_calls(const Calls& calls) {
 void SocketTree::pass_on_kept() {
   if (gathering_) return;
   for (const auto& [notice, from] : std::exchange(notices_, {})) learn(notice, from);
-  for (const auto& [rank, from] : std::exchange(goodbyes_, {})) flood(pack_goodbye(rank), from);
+  for (const auto& [goodbye, from] : std::exchange(goodbyes_, {})) flood(pack_goodbye(goodbye), from);
 }
 
 void SocketTree::flood(const std::string& frame, const Neighbour* except) {

@@ -94,17 +94,23 @@ void SocketTree::obey() {
   std::vector<std::vector<CallRecord>> reports;
   std::vector<Question> questions;
   bool leaving = false;
+  bool comparing = false;
+  bool finishing = false;
   {
     const std::lock_guard lock(mutex_);
     announcement = announcement_;
     reports.swap(reports_);
     questions.swap(questions_);
     leaving = leaving_;
+    comparing = comparing_;
+    finishing = finishing_;
     ending_ = leaving_ || stopping_;
   }
   if (!announcement.is_ok()) speak_of(announcement);
   for (std::vector<CallRecord>& calls : reports) learn_calls({rank_, std::move(calls)});
   for (const Question& question : questions) inquire(question);
+  if (comparing) ask_for_calls(nullptr);
+  if (finishing) say_goodbye();
   if (leaving) depart();
 }
 
@@ -119,7 +125,7 @@ void SocketTree::speak_of(const Status& failure) {
 void SocketTree::depart() {
   left_ = true;
   epoll_.reset();
-  flood(pack_goodbye(rank_), nullptr);
+  say_goodbye();
   const Deadline flushed = Deadline::after_ms(kFlushMs);
   const Deadline closed = Deadline::after_ms(kLingerMs);
   net::PollSet set;

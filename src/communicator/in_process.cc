@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "communicator/bootstrap.h"
+#include "communicator/call_comparison.h"
 #include "communicator/call_ledger.h"
 #include "communicator/rank_list.h"
 #include "communicator/root_service.h"
@@ -24,6 +25,8 @@ struct Board {
     bool written = false;
     std::shared_ptr<FailureState> failure;  // once it watches
     Witness witness;                        // likewise, until it leaves
+    bool parted = false;                    // it calls nothing more,
+    CallSummary calls;                      // and has called this
     bool left = false;
     Status death;  // what the others are told if it ends so; made beforehand, as it may end for want of memory
   };
@@ -35,6 +38,7 @@ struct Board {
   std::vector<std::string> result;
   Status failure;  // the first that was announced
   std::vector<int> departed;
+  std::size_t parted = 0;
   CallLedger ledger;
 };
 
@@ -54,12 +58,16 @@ class BoardTree final : public ControlTree {
   void announce_failure(const Status& status) override;
   void report_calls(std::vector<CallRecord> calls) override;
   void ask(Question question) override;
+  void compare_calls() override;
+  bool finish(std::int64_t wait_ms) override;
   void leave() override;
 
  private:
   Board::Rank& me() { return board_->ranks[static_cast<std::size_t>(rank_)]; }
   // REQUIRES: the board's mutex.
   void tell_failure(const Status& status, bool suppressed);
+  void tell_mismatch(const Status& status);
+  void part();
   [[nodiscard]] Status timed_out() const;
 
   const int rank_;
@@ -123,9 +131,58 @@ void BoardTree::report_calls(std::vector<CallRecord> calls) {
   const std::lock_guard lock(board_->mutex);
   bool news = false;
   const Status known = board_->ledger.add(rank_, calls, &news);
-  if (known.is_ok() || me().left || !board_->failure.is_ok()) return;
-  tell_failure(known, false);
-  if (me().failure) me().failure->fail(known);
+  tell_mismatch(known);
+}
+
+// All ranks, this one among them.
+void BoardTree::tell_mismatch(const Status& status) {
+  if (status.is_ok() || me().left || !board_->failure.is_ok()) return;
+  tell_failure(status, false);
+  if (me().failure) me().failure->fail(status);
+}
+
+void BoardTree::compare_calls() {
+  const std::lock_guard lock(board_->mutex);
+  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
+    const Board::Rank& rank = board_->ranks[r];
+    bool news = false;
+    const CallSummary summary = rank.parted || !rank.witness.calls ? rank.calls : rank.witness.calls();
+    const Status known = board_->ledger.add(static_cast<int>(r), summary.calls, &news);
+    if (!known.is_ok()) return tell_mismatch(known);
+  }
+}
+
+bool BoardTree::finish(std::int64_t wait_ms) {
+  std::unique_lock lock(board_->mutex);
+  if (me().left || !me().failure) return false;
+  part();
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(Deadline::after_ms(wait_ms).at_ns())};
+  const auto all = [&] { return board_->parted == board_->ranks.size(); };
+  board_->changed.wait_until(lock, until, [&] { return all() || !board_->failure.is_ok() || me().failure->failed(); });
+  return all();
+}
+
+// Once: this rank calls nothing more, and that is compared with what the others have called.
+// REQUIRES: the board's mutex.
+void BoardTree::part() {
+  if (me().parted) return;
+  if (me().witness.calls) me().calls = me().witness.calls();
+  board_->departed.push_back(rank_);
+  me().parted = true;
+  ++board_->parted;
+  board_->changed.notify_all();
+  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
+    const Board::Rank& other = board_->ranks[r];
+    if (&other == &me()) continue;
+    if (other.failure) other.failure->set_departed(rank_);
+    if (me().failure && me().failure->failed()) continue;
+    const int peer = static_cast<int>(r);
+    if (other.parted) {
+      tell_mismatch(difference(rank_, me().calls, peer, other.calls));
+    } else if (other.witness.calls) {
+      tell_mismatch(contradiction(rank_, me().calls, peer, other.witness.calls()));
+    }
+  }
 }
 
 // Ranks of one process cannot be silent: what they are at is there to see.
@@ -134,7 +191,7 @@ void BoardTree::ask(Question question) {
   Answer answer{std::move(question), {}};
   for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
     const Board::Rank& rank = board_->ranks[r];
-    if (rank.left) continue;
+    if (rank.parted) continue;
     const Whereabouts at = rank.witness.where ? rank.witness.where() : Whereabouts{};
     if (!at.inside && at.sequence < answer.question.sequence) {
       answer.absent.push_back({static_cast<int>(r), false, at.sequence});
@@ -157,16 +214,10 @@ void BoardTree::tell_failure(const Status& status, bool suppressed) {
 // Who cannot say goodbye has ended without leaving.
 void BoardTree::leave() {
   const std::lock_guard lock(board_->mutex);
-  me().witness = {};
   if (me().left) return;
-  const Status told = guarded([&] {
-    board_->departed.push_back(rank_);
-    for (Board::Rank& rank : board_->ranks) {
-      if (&rank != &me() && rank.failure) rank.failure->set_departed(rank_);
-    }
-    return Status();
-  });
+  const Status told = guarded([&] { return part(), Status(); });
   if (!told.is_ok()) tell_failure(me().death, false);
+  me().witness = {};
   me().left = true;
 }
 

@@ -105,7 +105,7 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   auto info = PeerInfo::local(rank);
   if (!info.is_ok()) return info;
   info->settings = "cpus=" + to_text(own_cpus()) + "\ntransports=" + settings.transports +
-                   "\nalgorithm=" + settings.algorithm + "\n";
+                   "\nalgorithm=" + settings.algorithm + "\ncheck=" + (settings.strict ? "strict" : "") + "\n";
   return info;
 }
 
@@ -132,6 +132,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
   m.one_process =
       std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });
   m.algorithm = setting(m.peers[0], "algorithm");
+  m.strict = setting(m.peers[0], "check") == "strict";
   m.transports = transports.value();
   m.rails = static_cast<int>(parse_integer(setting(m.peers[0], "rails"), 0, transport::verbs::kMaxRails).value_or(0));
   m.queue_pairs =

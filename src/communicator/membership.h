@@ -45,6 +45,7 @@ struct Membership {
   double load = 1;                      // ranks per processor on the machine with most; the same on every rank
   bool one_process = false;             // all ranks are threads of this process
   std::string algorithm;                // forced, by rank 0's TUTTI_ALGORITHM; empty: none
+  bool strict = false;                  // every call is compared on all ranks, by rank 0's TUTTI_CHECK
   Transports transports;                // rank 0's
   std::vector<Rdma> rdma;               // by rank; all empty until the ranks have told
   int rails = 0;                        // of pairs over RDMA, as rank 0 has it: see verbs::Options

@@ -130,7 +130,7 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
     if (!schedule.is_ok()) return schedule.status();
     // Once: the history's readers may look at it from now on.
     if (identity.hash == 0) identity = executor::identify((*entry)->name, *schedule, slice_bytes());
-    history->set_plan(identity);
+    if (history != nullptr) history->set_plan(identity);
     if (Status s = connect(*schedule, Deadline::after_ms(timeout_ms_)); !s.is_ok()) return s;
     plan = executor::make_plan((*entry)->name, std::move(*schedule), [&](int peer) { return links_.at(peer).get(); },
                                slice_bytes());

@@ -33,7 +33,7 @@ class Plans {
   }
   // Makes it: selects, writes and where needed proves the schedule, connects to the peers that it names.
   // Every rank of the communicator does this in the same operation.
-  // `history` is told how the operation will be run before anybody is waited for.
+  // `history`, if any, is told how the operation will be run before anybody is waited for.
   Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history);
   // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or
   // when the communicator fails, never will be.

@@ -1,12 +1,15 @@
-// The ControlTree over sockets, in five files: control_tree.cc (making, what other threads ask of it),
+// The ControlTree over sockets, in six files: control_tree.cc (making, what other threads ask of it),
 // control_receive.cc (what comes from the neighbours), control_exchange.cc (initialisation),
-// control_watch.cc (the watching thread) and control_inquiry.cc (who has not arrived?).
+// control_watch.cc (the watching thread), control_inquiry.cc (who has not arrived?) and control_parting.cc (goodbyes,
+// and what ranks have called).
 #pragma once
 
 #include <sys/types.h>
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -34,6 +37,8 @@ class SocketTree final : public ControlTree {
   void announce_failure(const Status& status) override;
   void report_calls(std::vector<CallRecord> calls) override;
   void ask(Question question) override;
+  void compare_calls() override;
+  bool finish(std::int64_t wait_ms) override;
   void leave() override;
 
  private:
@@ -53,7 +58,12 @@ class SocketTree final : public ControlTree {
   void handle(Neighbour* from, const std::string& frame);
   void lost(Neighbour* neighbour);
   void learn(const Notice& notice, Neighbour* from);
-  void learn_goodbye(int rank, Neighbour* from);
+  void learn_goodbye(Goodbye goodbye, Neighbour* from);
+  void judge(const Goodbye& goodbye);
+  void say_goodbye();
+  void tell_who_waits();
+  void ask_for_calls(const Neighbour* from);
+  [[nodiscard]] CallSummary own_calls() const;
   void learn_calls(const Calls& calls);
   void hear_inquiry(Kind kind, const Inquiry& inquiry, Neighbour* from);
   void hear_receipt(std::uint32_t token, Neighbour* from);
@@ -96,11 +106,15 @@ class SocketTree final : public ControlTree {
   // all parts, their failures. To ranks below, which have not all parts yet, it would look like an init that fails.
   bool gathering_ = false;
   std::vector<std::pair<Notice, Neighbour*>> notices_;
-  std::vector<std::pair<int, Neighbour*>> goodbyes_;  // who, and from where
+  std::vector<std::pair<Goodbye, Neighbour*>> goodbyes_;  // not yet passed on, and from where
+  std::map<int, Goodbye> departed_;                       // by rank
+  bool parted_ = false;                                   // this rank has said goodbye
+  CallSummary own_parting_;                               // with this
+  bool asked_for_calls_ = false;
+  Witness witness_;
   bool any_notice_ = false;
   std::set<int> known_dead_;
   CallLedger ledger_;  // of this rank and those below it
-  Witness witness_;
   Round round_;
   bool left_ = false;
   bool ending_ = false;  // the watching thread is to end
@@ -113,6 +127,11 @@ class SocketTree final : public ControlTree {
   Status announcement_;                           // guarded by mutex_; the first
   std::vector<std::vector<CallRecord>> reports_;  // guarded by mutex_
   std::vector<Question> questions_;               // guarded by mutex_
+  bool comparing_ = false;                        // guarded by mutex_
+  bool finishing_ = false;                        // guarded by mutex_
+  bool compared_ = false;                         // guarded by mutex_; own calls with those of all who have left
+  bool all_parted_ = false;                       // guarded by mutex_; all ranks have said goodbye
+  std::condition_variable parting_changed_;
   bool leaving_ = false;                          // guarded by mutex_
   bool stopping_ = false;                         // guarded by mutex_
 };

@@ -83,7 +83,7 @@ void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms) {
   question.sequence = history_.sequence();
   question.patience_ms = patience_ms;
   question.waited_ms = waited_ms;
-  if (waited_ms > 0) question.what = history_.records().back().text;
+  if (waited_ms > 0) question.what = history_.summary().calls.back().text;
   log::debug("rank " + std::to_string(membership_.rank) + " asks who has not called operation " +
              std::to_string(question.sequence));
   tree_.ask(std::move(question));
@@ -100,7 +100,7 @@ void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms) {
   last_waited_ms_ = waited_ms;
   if (waited_ms > kStallMs && !reported_) {
     reported_ = true;
-    tree_.report_calls(history_.records());
+    tree_.report_calls(history_.summary().calls);
   }
   if (left_ms <= inquiry_ms(patience_ms_) + kSpareMs) {
     if (asked_ns_ != 0) return;

@@ -75,6 +75,8 @@ void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {
 }
 
 Status CpuExecutor::mismatch(const Operation& op, std::int32_t peer, const transport::Fingerprint& theirs) {
+  // What arrives under another number is left over from the calls that differ.
+  unexplained_ = same_call(op.print, theirs) || op.print.sequence != theirs.sequence;
   return executor::mismatch(op.plan->schedule.rank, op.print, op.plan->identity, peer, theirs);
 }
 

@@ -102,7 +102,7 @@ class CpuExecutor final : public Executor, private Waiting {
 
   // -- both (cpu_executor.cc)
   // The error of this rank and `peer`, which sent what is not of this operation.
-  [[nodiscard]] static Status mismatch(const Operation& op, std::int32_t peer, const transport::Fingerprint& theirs);
+  [[nodiscard]] Status mismatch(const Operation& op, std::int32_t peer, const transport::Fingerprint& theirs);
   [[nodiscard]] static std::byte* target_of(const Operation& op, const schedule::Step& s) {
     return const_cast<std::byte*>(op.buffers[static_cast<int>(s.target)].base);
   }

@@ -42,6 +42,11 @@ class Executor {
   // Returns when this rank's part is complete and its buffers are free. After an error the links hold
   // half-finished streams: the communicator is failed.
   virtual Status run(const Operation& operation) = 0;
+  // Whether run() has failed with a kMismatch that does not say what the peer calls differently.
+  [[nodiscard]] bool unexplained() const { return unexplained_; }
+
+ protected:
+  bool unexplained_ = false;
 };
 
 // For host memory: the calling thread moves and combines the bytes. `waiter` outlives it.

@@ -5,7 +5,8 @@
 namespace tutti::executor {
 namespace {
 
-constexpr std::uint32_t kRootMask = (1u << 20) - 1;
+constexpr std::uint32_t kCollectiveMask = 31;
+constexpr std::uint32_t kCheck = 31;  // in place of a collective
 
 std::string slices(std::size_t slice_chunk_bytes, bool sliceable) {
   if (!sliceable || slice_chunk_bytes == 0) return "in one piece";
@@ -33,12 +34,25 @@ PlanIdentity identify(const std::string& algorithm, const schedule::Schedule& sc
               slices(slice_chunk_bytes, schedule.sliceable)};
 }
 
+transport::Fingerprint fingerprint_of_check(std::uint32_t sequence) {
+  return {sequence, kCheck, 0, 0, 0};
+}
+
+bool is_check(const transport::Fingerprint& print) {
+  return (print.call & kCollectiveMask) == kCheck;
+}
+
+bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b) {
+  return without_history(without_plan(a)) == without_history(without_plan(b));
+}
+
 std::string describe(const transport::Fingerprint& print) {
-  const auto collective = static_cast<Collective>(print.call & 31);
+  if (is_check(print)) return "the check before operation " + std::to_string(print.sequence);
+  const auto collective = static_cast<Collective>(print.call & kCollectiveMask);
   std::string text = "operation " + std::to_string(print.sequence) + ", " + name_of(collective) + "(count " +
                      std::to_string(count_of(print)) + ", " + name_of(static_cast<DataType>(print.call >> 5 & 127));
   if (reduces(collective)) text += std::string(", ") + name_of(static_cast<ReduceOp>(print.call >> 12 & 31));
-  if (has_root(collective)) text += ", root " + std::to_string(print.root & kRootMask);
+  if (has_root(collective)) text += ", root " + std::to_string(without_history(print).root);
   return text + ")";
 }
 
@@ -46,7 +60,11 @@ Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const Pla
                 const transport::Fingerprint& theirs) {
   const std::string mine = "rank " + std::to_string(rank) + " runs " + describe(ours);
   const std::string other = "rank " + std::to_string(peer) + " runs ";
-  if (without_plan(ours) == without_plan(theirs)) {
+  if (same_call(ours, theirs) && without_plan(ours) != without_plan(theirs)) {
+    return Status::mismatch("ranks called different operations before this one: " + mine + ", " + other +
+                            "the same after other calls");
+  }
+  if (same_call(ours, theirs)) {
     return Status::mismatch("ranks run one operation in different ways, as happens if they are of different builds: " +
                             mine + " " + plan.text + ", " + other + "it by another algorithm or slicing");
   }

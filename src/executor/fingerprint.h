@@ -1,4 +1,4 @@
-// What a Fingerprint's words say: which call, run by which plan. Ranks whose words differ have
+// What a Fingerprint's words say: which call, run by which plan, after which calls. Ranks whose words differ have
 // called, or decided, differently.
 #pragma once
 
@@ -40,12 +40,31 @@ constexpr transport::Fingerprint without_plan(transport::Fingerprint print) {
   print.call &= (1u << kPlanShift) - 1;
   return print;
 }
+// `hash`: of all calls before this one. The words have room for its highest 12 bits; ranks whose hashes differ find
+// that out at the next operation in 4095 of 4096 cases, and else at the one after it.
+inline constexpr unsigned kHistoryShift = 20;
+constexpr transport::Fingerprint with_history(transport::Fingerprint print, std::uint64_t hash) {
+  print.root |= static_cast<std::uint32_t>(hash >> 52) << kHistoryShift;
+  return print;
+}
+constexpr transport::Fingerprint without_history(transport::Fingerprint print) {
+  print.root &= (1u << kHistoryShift) - 1;
+  return print;
+}
 constexpr std::uint64_t count_of(const transport::Fingerprint& print) {
   return std::uint64_t{print.count_high} << 32 | print.count_low;
 }
 
 // "operation 3, all_reduce(count 4, float, sum)".
 std::string describe(const transport::Fingerprint& print);
+
+// What rank `rank` makes sure of before operation `sequence` where every call is checked (TUTTI_CHECK=strict): the
+// same on all ranks, whatever they are about to call.
+transport::Fingerprint fingerprint_of_check(std::uint32_t sequence);
+bool is_check(const transport::Fingerprint& print);
+
+// Whether the calls are the same, so that only the ranks' own records tell what is wrong.
+bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b);
 
 // The error of two ranks whose fingerprints differ; `peer` sent `theirs`, this rank runs `ours` by `plan`.
 Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const PlanIdentity& plan, std::int32_t peer,

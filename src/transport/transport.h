@@ -33,7 +33,7 @@ namespace tutti::transport {
 struct Fingerprint {
   std::uint32_t sequence = 0;   // the communicator's operation number, modulo 2^32
   std::uint32_t call = 0;       // collective:5 datatype:7 operator:5 plan:15, from the low bits
-  std::uint32_t root = 0;       // root:20 spare:12, from the low bits
+  std::uint32_t root = 0;       // root:20 history:12, from the low bits
   std::uint32_t count_low = 0;  // elements
   std::uint32_t count_high = 0;
   // All words at once: the one branch is on the path of every message.

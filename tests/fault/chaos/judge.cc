@@ -41,8 +41,9 @@ void add_expected(const Mishap& m, const Round& round, std::set<int>* codes) {
       if (m.then_kill) codes->insert(tuttiRemoteError);
       return;
     case MishapKind::kAbort: codes->insert(tuttiAborted); return;
-    // A rank that has left splits the control tree, whose parts learn of each other's failures by the deadline.
-    case MishapKind::kLeave: codes->insert({tuttiRemoteError, tuttiTimeout}); return;
+    // A rank that has left splits the control tree, whose parts learn of each other's failures by the deadline. Whoever
+    // needed nothing from it finds that it has called less when it finalizes itself.
+    case MishapKind::kLeave: codes->insert({tuttiRemoteError, tuttiTimeout, tuttiMismatch}); return;
     case MishapKind::kAbsent: codes->insert(tuttiTimeout); return;
     case MishapKind::kDiffer: codes->insert(tuttiMismatch); return;
   }
@@ -51,7 +52,7 @@ void add_expected(const Mishap& m, const Round& round, std::set<int>* codes) {
 void add_expected_of_harmed(const Mishap& m, std::set<int>* codes) {
   if (m.kind == MishapKind::kStop) codes->insert({tuttiTimeout, tuttiRemoteError});
   if (m.kind == MishapKind::kAbort) codes->insert({tuttiAborted, tuttiInvalidArgument, tuttiInvalidUsage});
-  if (m.kind == MishapKind::kLeave) codes->insert(tuttiInvalidUsage);
+  if (m.kind == MishapKind::kLeave) codes->insert({tuttiInvalidUsage, tuttiRemoteError, tuttiTimeout, tuttiMismatch});
   if (m.kind == MishapKind::kAbsent) codes->insert({tuttiTimeout, tuttiRemoteError});
   if (m.kind == MishapKind::kFewFiles) codes->insert({tuttiSystemError, tuttiRemoteError});
 }

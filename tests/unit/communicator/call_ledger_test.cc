@@ -10,7 +10,7 @@ using namespace tutti;
 namespace {
 
 CallRecord record(std::uint32_t sequence, std::uint64_t call) {
-  return {sequence, {call, 0}, "call " + std::to_string(call) + " as " + std::to_string(sequence), ""};
+  return {sequence, {call, 0}, 0, "call " + std::to_string(call) + " as " + std::to_string(sequence), ""};
 }
 
 bool contains(const std::string& text, const std::string& part) {

@@ -1,0 +1,62 @@
+// How a communicator finds out that its ranks have called different things where no data tells them.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "communicator/communicator.h"
+
+namespace tutti {
+namespace {
+
+// For the tree to find out what differs; it takes microseconds per level.
+constexpr std::int64_t kExplainMs = 1000;
+// For the others to come to finalize as well.
+constexpr std::int64_t kPartingMs = 1000;
+// Communicators that are finalized in different orders on different ranks wait for each other in vain. Each time in
+// a row the next one of this process waits half as long.
+constexpr int kMaxDisappointments = 5;
+std::atomic<int> disappointments{0};
+
+}  // namespace
+
+// One word and its complement: their maxima belong together only if all ranks have the same word.
+Status Communicator::check_beforehand(std::uint32_t sequence) {
+  const std::array<std::uint64_t, 2> own{history_->hash(), ~history_->hash()};
+  std::array<std::uint64_t, 2> most = own;
+  Call check;
+  check.collective = Collective::kAllReduce;
+  check.send = check.recv = most.data();
+  check.count = most.size();
+  check.type = DataType::kUint64;
+  check.op = ReduceOp::kMax;
+  const transport::Fingerprint print = executor::fingerprint_of_check(sequence);
+  if (Status s = execute_plan(check, print, sizeof most); !s.is_ok()) return s;
+  if (most == own) return {};
+  return explain(Status::mismatch("ranks called different operations: " + executor::describe(print) + " of rank " +
+                                  std::to_string(rank()) + " finds ranks that call something else"));
+}
+
+// Gives the control tree time to tell what differs.
+Status Communicator::explain(Status status) const {
+  if (tree_ == nullptr) return status;
+  tree_->compare_calls();
+  const Deadline deadline = Deadline::after_ms(kExplainMs);
+  while (!failure_->failed() && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return status;
+}
+
+void Communicator::part() {
+  if (tree_ == nullptr) return;
+  const bool waits = !failure_->failed() && local_.others_may_come();
+  const int shift = disappointments.load(std::memory_order_relaxed);
+  const bool all = tree_->finish(waits ? kPartingMs >> shift : 0);
+  if (waits && !failure_->failed()) {
+    disappointments.store(all ? 0 : std::min(shift + 1, kMaxDisappointments), std::memory_order_relaxed);
+  }
+  local_.leave();
+}
+
+}  // namespace tutti

@@ -1,0 +1,244 @@
+// Ranks that call different things without exchanging any data in them: found at the next operation that meets, at
+// finalize and destroy at the latest, and at once where every call is checked.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "collectives/specs.h"
+#include "collectives/trial.h"
+#include "faults.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::size_t kCount = 40;
+
+// Every rank is the root of its own broadcast, so that nobody receives anything. Returns at once.
+tuttiResult_t broadcast_from_itself(tuttiComm_t comm, int rank, void* stream = nullptr, std::size_t count = kCount) {
+  static thread_local std::array<std::int8_t, kCount> data{};
+  return tuttiBroadcast(data.data(), data.data(), count, tuttiInt8, rank, comm, stream);
+}
+
+std::string success(tuttiResult_t result, tuttiComm_t comm, const char* what) {
+  return result == tuttiSuccess ? "" : std::string(what) + ": " + describe(result, comm);
+}
+
+// Empty, or what is wrong with an error that should name two ranks of which each broadcasts from itself.
+std::string names_both(tuttiResult_t result, const std::string& text) {
+  if (result != tuttiMismatch) return std::string(tuttiGetErrorString(result)) + " (" + text + ")";
+  int named = 0;
+  for (int rank = 0; rank < 5; ++rank) {
+    const std::string name = std::to_string(rank);
+    named += contains(text, "rank " + name + " runs operation ") && contains(text, ", root " + name + ")") ? 1 : 0;
+  }
+  return named == 2 ? "" : "both sides are not named: " + text;
+}
+
+// Of an operation, which tells all ranks.
+Outcome told(tuttiResult_t result, const std::string& text) {
+  return Outcome{names_both(result, text), 1};
+}
+
+// Of finalize or destroy.
+Outcome told_at_end(tuttiResult_t result, const std::string& text) {
+  return result == tuttiSuccess ? Outcome{} : told(result, text);
+}
+
+// A further communicator of the same ranks, for what the caller does with it at its end.
+std::string make_another(tuttiComm_t comm, int rank, int ranks, tuttiComm_t* another) {
+  tuttiUniqueId id;
+  std::memset(&id, 0, sizeof id);
+  if (rank == 0 && tuttiGetUniqueId(&id) != tuttiSuccess) return "no unique id";
+  if (tuttiBroadcast(&id, &id, sizeof id, tuttiUint8, 0, comm, nullptr) != tuttiSuccess) return "no id came";
+  return success(tuttiCommInitRank(another, ranks, id, rank), nullptr, "init");
+}
+
+// All ranks are there before the first of them goes wrong. One may still be on its way out of the barrier when
+// others have already found out.
+Body after_a_barrier(const Body& body) {
+  return [body](tuttiComm_t comm, int rank, int ranks) {
+    const tuttiResult_t met = tuttiBarrier(comm, nullptr);
+    if (met == tuttiSuccess) return body(comm, rank, ranks);
+    return Outcome{met == tuttiMismatch ? "" : "barrier: " + describe(met, comm)};
+  };
+}
+
+// What is wrong, or that no rank has been told of the mismatch. A rank that is more than a second ahead of the others
+// when it leaves, as may happen on a busy machine, rightly has success; its digest is 0.
+std::string wrong_in(const std::vector<Outcome>& outcomes) {
+  const std::string wrong = first_wrong(outcomes);
+  const bool found = std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.digest != 0; });
+  return wrong.empty() && !found ? "no rank was told" : wrong;
+}
+
+void on_threads(const Body& body, const std::string& what, const std::vector<const char*>& over) {
+  for (const char* transports : over) {
+    for (const int ranks : {2, 3, 5}) {
+      INFO(what << ", threads, " << transports << ", " << ranks << " ranks");
+      CHECK(wrong_in(run_threads(ranks, transports, after_a_barrier(body))) == "");
+    }
+  }
+}
+
+void on_all(const Body& body, const std::string& what) {
+  on_threads(body, what, {"shm", "tcp", "sim:5"});
+}
+
+void on_processes(const Body& body, const std::string& what) {
+  for (const char* transports : {"shm", "tcp"}) {
+    for (const int ranks : {2, 4}) {
+      INFO(what << ", processes, " << transports << ", " << ranks << " ranks");
+      CHECK(wrong_in(run_processes(ranks, transports, after_a_barrier(body))) == "");
+    }
+  }
+}
+
+// What the ranks do after they have called different things.
+Outcome then_all_reduce(tuttiComm_t comm, int rank, int) {
+  const tuttiResult_t first = broadcast_from_itself(comm, rank);
+  // A faster rank may have found it out already.
+  if (first != tuttiSuccess) return told(first, tuttiGetLastError(comm));
+  float v = 1;
+  const tuttiResult_t result = tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr);
+  return told(result, tuttiGetLastError(comm));
+}
+
+Outcome then_finalize(tuttiComm_t comm, int rank, int) {
+  const tuttiResult_t first = broadcast_from_itself(comm, rank);
+  if (first != tuttiSuccess) return told(first, tuttiGetLastError(comm));
+  const tuttiResult_t result = tuttiCommFinalize(comm);
+  return told_at_end(result, tuttiGetLastError(comm));
+}
+
+Outcome then_destroy(tuttiComm_t comm, int rank, int ranks) {
+  tuttiComm_t another = nullptr;
+  std::string wrong = make_another(comm, rank, ranks, &another);
+  if (!wrong.empty()) return Outcome{wrong};
+  const tuttiResult_t first = broadcast_from_itself(another, rank);
+  if (first != tuttiSuccess) wrong = names_both(first, tuttiGetLastError(another));
+  const tuttiResult_t result = tuttiCommDestroy(another);
+  // Of what it has told already destroy says nothing.
+  if (first != tuttiSuccess) return Outcome{wrong + success(result, nullptr, "destroy"), 1};
+  return told_at_end(result, tuttiGetLastError(nullptr));
+}
+
+// The last rank leaves out a call of no elements.
+Outcome one_calls_less(tuttiComm_t comm, int rank, int ranks) {
+  const bool idle = rank == ranks - 1;
+  tuttiResult_t result = idle ? tuttiSuccess : broadcast_from_itself(comm, 0, nullptr, 0);
+  if (result == tuttiSuccess) result = tuttiCommFinalize(comm);
+  const std::string text = describe(result, comm);
+  const std::string name = "rank " + std::to_string(ranks - 1) + " leaves after 1 operation";
+  const bool both = contains(text, " runs operation 2, broadcast(count 0, int8, root 0)") && contains(text, name);
+  if (result == tuttiSuccess) return Outcome{};
+  return Outcome{result == tuttiMismatch && both ? "" : "rank " + std::to_string(rank) + ": " + text, 1};
+}
+
+// The others call something else when rank 0 has long left.
+Outcome one_leaves_early(tuttiComm_t comm, int rank, int) {
+  if (rank != 0) sleep_ms(3000);
+  tuttiResult_t result = broadcast_from_itself(comm, rank);
+  if (result == tuttiSuccess) result = tuttiCommFinalize(comm);
+  if (rank == 0 && result == tuttiSuccess) return Outcome{};
+  return told(result, tuttiGetLastError(comm));
+}
+
+Outcome checked_at_once(tuttiComm_t comm, int rank, int) {
+  float v = 1;
+  const std::string agreed =
+      success(tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr), comm, "all-reduce");
+  if (!agreed.empty()) return Outcome{agreed};
+  const tuttiResult_t result = broadcast_from_itself(comm, rank);
+  return told(result, tuttiGetLastError(comm));
+}
+
+Outcome checked_when_queued(tuttiComm_t comm, int rank, int) {
+  tuttiStream_t stream = nullptr;
+  if (tuttiStreamCreate(&stream) != tuttiSuccess) return Outcome{"no stream"};
+  const tuttiResult_t queued = broadcast_from_itself(comm, rank, stream);
+  const tuttiResult_t result = tuttiStreamSynchronize(stream);
+  const std::string text = tuttiGetLastError(comm);
+  (void)tuttiStreamDestroy(stream);
+  return Outcome{queued == tuttiSuccess ? names_both(result, text) : "it was not queued", 1};
+}
+
+class Strict {
+ public:
+  Strict() { ::setenv("TUTTI_CHECK", "strict", 1); }
+  Strict(const Strict&) = delete;
+  Strict& operator=(const Strict&) = delete;
+  ~Strict() { ::unsetenv("TUTTI_CHECK"); }
+};
+
+}  // namespace
+
+TEST_CASE("broadcasts from different roots are a mismatch at the next operation", "[threads]") {
+  on_all(then_all_reduce, "all-reduce");
+}
+
+TEST_CASE("broadcasts from different roots are a mismatch at finalize", "[threads]") {
+  on_all(then_finalize, "finalize");
+}
+
+TEST_CASE("broadcasts from different roots are a mismatch at destroy", "[threads]") {
+  on_threads(then_destroy, "destroy", {"shm", "tcp"});
+}
+
+TEST_CASE("calls that one rank leaves out are a mismatch at finalize", "[threads]") {
+  on_all(one_calls_less, "one call less");
+}
+
+TEST_CASE("a mismatch with a rank that has left is found by those that stay", "[threads]") {
+  for (const char* transports : {"shm", "tcp"}) {
+    INFO(transports);
+    CHECK(first_wrong(run_threads(3, transports, one_leaves_early)) == "");
+  }
+}
+
+TEST_CASE("strict checks find every difference in the call itself", "[threads]") {
+  const Strict strict;
+  on_all(checked_at_once, "strict");
+  on_all(checked_when_queued, "strict, queued");
+}
+
+TEST_CASE("strict checks change nothing for ranks that agree", "[threads]") {
+  const Strict strict;
+  for (const char* transports : {"shm", "tcp", "sim:5"}) {
+    const auto outcomes = run_threads(3, transports, [](tuttiComm_t comm, int rank, int ranks) {
+      return Outcome{Runner(comm, rank, ranks).run_all(every_root(ranks))};
+    });
+    INFO(transports);
+    CHECK(first_wrong(outcomes) == "");
+  }
+}
+
+TEST_CASE("communicators may be destroyed in different orders", "[threads]") {
+  const auto outcomes = run_threads(2, "shm", [](tuttiComm_t comm, int rank, int ranks) {
+    std::array<tuttiComm_t, 3> more{};
+    for (tuttiComm_t& another : more) {
+      const std::string wrong = make_another(comm, rank, ranks, &another);
+      if (!wrong.empty()) return Outcome{wrong};
+      if (tuttiBarrier(another, nullptr) != tuttiSuccess) return Outcome{"barrier failed"};
+    }
+    for (std::size_t i = 0; i < more.size(); ++i) {
+      const std::size_t which = rank == 0 ? i : more.size() - 1 - i;
+      const std::string wrong = success(tuttiCommDestroy(more[which]), nullptr, "destroy");
+      if (!wrong.empty()) return Outcome{wrong};
+    }
+    return Outcome{};
+  });
+  CHECK(first_wrong(outcomes) == "");
+}
+
+TEST_CASE("processes find mismatches that exchange no data", "[processes]") {
+  on_processes(then_all_reduce, "all-reduce");
+  on_processes(then_finalize, "finalize");
+  on_processes(then_destroy, "destroy");
+  on_processes(one_calls_less, "one call less");
+  const Strict strict;
+  on_processes(checked_at_once, "strict");
+}
+
+}  // namespace tutti::test
