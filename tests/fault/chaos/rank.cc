@@ -53,7 +53,10 @@ void note_error(RankBoard& board, int comm, int step, tuttiResult_t code, const 
 void limit_files(int more) {
   namespace fs = std::filesystem;
   // Descriptors are dense here; the one that reads the folder is counted and free again.
-  const auto open = std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  std::error_code taken;
+  const fs::directory_iterator descriptors("/proc/self/fd", taken);
+  if (taken) return;  // another thread has just lowered the limit
+  const auto open = std::distance(descriptors, fs::directory_iterator());
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = static_cast<rlim_t>(open - 1 + more);

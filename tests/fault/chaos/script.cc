@@ -37,7 +37,8 @@ Spec draw_spec(Random& random, int ranks, double least_bytes, double most_bytes)
 // Another call that is valid by itself.
 Spec draw_odd(Random& random, const Spec& spec, int ranks) {
   Spec odd = spec;
-  switch (random.below(4)) {
+  // A barrier has nothing else in which it could differ.
+  switch (spec.collective == Collective::kBarrier ? 3 : random.below(4)) {
     case 0: odd.count += static_cast<std::size_t>(random.between(1, 3)); break;
     case 1:
       odd.type = static_cast<DataType>((static_cast<int>(spec.type) + random.between(1, kDataTypes - 1)) % kDataTypes);
