@@ -21,6 +21,10 @@ void* operator new(std::size_t bytes) {
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
+void* operator new(std::size_t bytes, const std::nothrow_t& /*unused*/) noexcept {
+  ++allocations;
+  return std::malloc(bytes != 0 ? bytes : 1);
+}
 void operator delete(void* p) noexcept {
   std::free(p);
 }
