@@ -162,7 +162,7 @@ void Stalls::tell_a_person(const Answer& answer) {
   const std::string waited = ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
   const std::string absent = describe_absence(answer, membership_.peers);
   log::warn(answer.question.what + " has waited " + waited +
-            (absent.empty() ? " for data, though every rank has called it and its process answers" : ": " + absent));
+            (absent.empty() ? " for data; every rank has called it, or is at work in an operation before it" : ": " + absent));
 }
 
 }  // namespace tutti
