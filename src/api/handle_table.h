@@ -31,7 +31,8 @@ class HandleTable final : public ForkAware {
   Result<std::uint64_t> add(std::shared_ptr<Object> object) {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
-      if (entries_.size() == kMaxHandles) return Status::invalid_usage(std::string("there are too many ") + name_ + "s");
+      if (entries_.size() == kMaxHandles)
+        return Status::invalid_usage(std::string("there are too many ") + name_ + "s");
       // Room for all that can ever be freed: freeing must not need memory.
       if (free_.capacity() <= entries_.size()) free_.reserve(2 * entries_.size() + 16);
       entries_.emplace_back();

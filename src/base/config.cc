@@ -21,10 +21,10 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 // All that tutti, its programs and its scripts read.
 constexpr std::string_view kPrefix = "TUTTI_";
 constexpr std::array<std::string_view, 16> kNames = {
-    "TUTTI_TRANSPORTS", "TUTTI_INTERFACE", "TUTTI_PORT_RANGE",      "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
-    "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM", "TUTTI_INIT_TIMEOUT_MS", "TUTTI_LOG",         "TUTTI_RANK",
-    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",      "TUTTI_SECRET",          "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
-    "TUTTI_CHECK"};
+    "TUTTI_TRANSPORTS", "TUTTI_INTERFACE",  "TUTTI_PORT_RANGE",     "TUTTI_TCP_STREAMS",
+    "TUTTI_VERBS",      "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM",      "TUTTI_INIT_TIMEOUT_MS",
+    "TUTTI_LOG",        "TUTTI_RANK",       "TUTTI_WORLD_SIZE",     "TUTTI_ROOT",
+    "TUTTI_SECRET",     "TUTTI_AFFINITY",   "TUTTI_WAIT_NOTICE_MS", "TUTTI_CHECK"};
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 
 // How many letters must be changed, added or taken away (Levenshtein's distance).

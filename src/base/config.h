@@ -25,9 +25,9 @@ struct Settings {
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
   std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
-  bool moves = true;  // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
+  bool moves = true;    // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
   bool strict = false;  // TUTTI_CHECK=strict: every call is compared on all ranks before it runs
-  std::string verbs;  // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
+  std::string verbs;    // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable. The first

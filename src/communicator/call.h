@@ -42,8 +42,7 @@ inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::s
   source.size = shift_bytes + bytes;
   source.begin = shift_bytes;
   if (bytes >= kLookUpBytes) {
-    const transport::shm::RegionRegistry::Place place =
-        transport::shm::RegionRegistry::instance().find(base, bytes);
+    const transport::shm::RegionRegistry::Place place = transport::shm::RegionRegistry::instance().find(base, bytes);
     source.region = place.region;
     source.region_offset = place.offset - shift_bytes;
   }

@@ -2,7 +2,8 @@
 //
 // A rank in whose operation nothing moves reports its last calls, by number. Two ranks that called
 // different things under one number, or decided differently how to run it, are wrong whatever else is
-// going on, so a difference is proof; that a rank has not reported, or stands at another number, proves nothing (it may be late, or through).
+// going on, so a difference is proof; that a rank has not reported, or stands at another number, proves nothing (it may
+// be late, or through).
 #pragma once
 
 #include <deque>

@@ -103,8 +103,8 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
 }
 
 Status Communicator::watch_peers(const Settings& settings) {
-  stalls_ = std::make_unique<Stalls>(*tree_, membership_, *failure_, *history_, settings.timeout_ms,
-                                     settings.wait_notice_ms);
+  stalls_ =
+      std::make_unique<Stalls>(*tree_, membership_, *failure_, *history_, settings.timeout_ms, settings.wait_notice_ms);
   waiter_->watch_stalls(stalls_.get());
   if (link_maker_ != nullptr) link_maker_->watch_stalls(stalls_.get());
   const auto where = [this] { return Whereabouts{history_->sequence(), busy_.load(std::memory_order_relaxed)}; };
@@ -275,10 +275,10 @@ void Communicator::run_queue() {
     Status status = next.before != nullptr ? wait_behind(next.before.get()) : Status::ok();
     // An operation that cannot take place, because the one before it in its stream failed on another
     // communicator, fails its own: the peers must not wait for it.
-    status = status.is_ok() || failure_->failed()
-                 ? execute(next.call)
-                 : fail(name_of(next.call.collective),
-                        status.with_context("the operation before it in its stream failed"));
+    status =
+        status.is_ok() || failure_->failed()
+            ? execute(next.call)
+            : fail(name_of(next.call.collective), status.with_context("the operation before it in its stream failed"));
     // Before the waiter is woken, so that it may run its next call by itself.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     next.completion->complete(std::move(status));
@@ -301,8 +301,7 @@ Status Communicator::execute(const Call& call) {
     set_last_error(status);
     return status;
   }
-  const transport::Fingerprint print =
-      history_->begin(call.collective, call.type, call.op, call.root, call.count);
+  const transport::Fingerprint print = history_->begin(call.collective, call.type, call.op, call.root, call.count);
   Status status = guarded([&] {
     Status ran = membership_.strict && ranks() > 1 ? check_beforehand(print.sequence) : Status();
     if (ran.is_ok()) ran = run_call(call, print);

@@ -36,8 +36,8 @@ bool LocalRank::others_may_come() const {
   const auto ours = [&](const LocalRank& rank) { return rank.thread_.load(std::memory_order_relaxed) == here; };
   const bool alone = std::all_of(begin, end, [&](const auto& entry) { return entry.second == this; });
   return alone || (ours(*this) && std::none_of(begin, end, [&](const auto& entry) {
-           return entry.second != this && ours(*entry.second);
-         }));
+                     return entry.second != this && ours(*entry.second);
+                   }));
 }
 
 void LocalRank::leave() {

@@ -112,8 +112,7 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
   return {};
 }
 
-Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntry& entry, int root,
-                                                 Deadline deadline) {
+Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) {
   if (Status s = prove(entry, root, deadline); !s.is_ok()) return s;
   return algorithms::make_schedule(entry, world_, membership_.rank, root);
 }

@@ -132,8 +132,8 @@ class SocketTree final : public ControlTree {
   bool compared_ = false;                         // guarded by mutex_; own calls with those of all who have left
   bool all_parted_ = false;                       // guarded by mutex_; all ranks have said goodbye
   std::condition_variable parting_changed_;
-  bool leaving_ = false;                          // guarded by mutex_
-  bool stopping_ = false;                         // guarded by mutex_
+  bool leaving_ = false;   // guarded by mutex_
+  bool stopping_ = false;  // guarded by mutex_
 };
 
 }  // namespace tutti::control

@@ -68,8 +68,8 @@ bool NoticeClock::due(const Answer& answer, std::int64_t now_ms) {
   return true;
 }
 
-Stalls::Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure,
-               const CallHistory& history, std::int64_t timeout_ms, std::int64_t notice_ms)
+Stalls::Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, const CallHistory& history,
+               std::int64_t timeout_ms, std::int64_t notice_ms)
     : tree_(tree),
       membership_(membership),
       failure_(failure),
@@ -162,7 +162,8 @@ void Stalls::tell_a_person(const Answer& answer) {
   const std::string waited = ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
   const std::string absent = describe_absence(answer, membership_.peers);
   log::warn(answer.question.what + " has waited " + waited +
-            (absent.empty() ? " for data; every rank has called it, or is at work in an operation before it" : ": " + absent));
+            (absent.empty() ? " for data; every rank has called it, or is at work in an operation before it"
+                            : ": " + absent));
 }
 
 }  // namespace tutti

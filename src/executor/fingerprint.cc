@@ -24,14 +24,13 @@ PlanIdentity identify(const std::string& algorithm, const schedule::Schedule& sc
   const std::size_t slice_bytes = schedule.sliceable ? slice_chunk_bytes : 0;
   std::uint64_t hash = kFnvBasis;
   for (const char c : algorithm) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
-  for (const std::uint64_t value :
-       {std::uint64_t{static_cast<std::uint32_t>(shape.ranks)}, std::uint64_t{shape.chunks},
-        std::uint64_t{shape.blocks}, std::uint64_t{slice_bytes}}) {
+  for (const std::uint64_t value : {std::uint64_t{static_cast<std::uint32_t>(shape.ranks)}, std::uint64_t{shape.chunks},
+                                    std::uint64_t{shape.blocks}, std::uint64_t{slice_bytes}}) {
     for (unsigned shift = 0; shift < 64; shift += 8) hash = (hash ^ (value >> shift & 255)) * kFnvPrime;
   }
-  return {static_cast<std::uint32_t>(hash % kPlanMask) + 1,
-          "by " + algorithm + ", " + std::to_string(shape.chunks) + " chunks, " +
-              slices(slice_chunk_bytes, schedule.sliceable)};
+  return {static_cast<std::uint32_t>(hash % kPlanMask) + 1, "by " + algorithm + ", " + std::to_string(shape.chunks) +
+                                                                " chunks, " +
+                                                                slices(slice_chunk_bytes, schedule.sliceable)};
 }
 
 transport::Fingerprint fingerprint_of_check(std::uint32_t sequence) {

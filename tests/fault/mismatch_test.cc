@@ -97,8 +97,8 @@ void require_mismatch(RunJobKind kind, int ranks, const std::string& transports)
 class HugeMemory {
  public:
   explicit HugeMemory(std::size_t bytes)
-      : bytes_(bytes), memory_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+      : bytes_(bytes),
+        memory_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
     if (memory_ == MAP_FAILED) std::abort();
   }
   HugeMemory(const HugeMemory&) = delete;
@@ -117,8 +117,7 @@ Outcome longer_by_four_gi(tuttiComm_t comm, int rank, int ranks) {
   const bool odd = rank == ranks - 1;
   const std::size_t count = odd ? kShort + (std::size_t{1} << 32) : kShort;
   const HugeMemory memory(count);
-  const tuttiResult_t result =
-      tuttiAllReduce(memory.get(), memory.get(), count, tuttiInt8, tuttiSum, comm, nullptr);
+  const tuttiResult_t result = tuttiAllReduce(memory.get(), memory.get(), count, tuttiInt8, tuttiSum, comm, nullptr);
   const std::string text = describe(result, comm);
   const bool both = contains(text, "all_reduce(count 40, int8") && contains(text, "all_reduce(count 4294967336, int8");
   return Outcome{result == tuttiMismatch && both ? "" : "rank " + std::to_string(rank) + ": " + text};

@@ -109,7 +109,9 @@ struct LinkState {
   void fail(const Status& cause) {
     if (status.is_ok()) status = cause.with_context("shared memory of rank " + std::to_string(peer));
   }
-  [[gnu::noinline]] void fail_protocol(const char* what) { fail(Status::remote(std::string("protocol error: ") + what)); }
+  [[gnu::noinline]] void fail_protocol(const char* what) {
+    fail(Status::remote(std::string("protocol error: ") + what));
+  }
 
   void wake_peer() const {
     // See doorbell.h: the sleeper's fence stands in for one between our store and this load.

@@ -25,7 +25,8 @@ constexpr const char* kUsage =
     "Usage: fault_chaos [--seed N] [--rounds N] [--seconds N] [--threads] [--only MISHAP] [--without MISHAP[,...]]\n"
     "                   [--slack-ms N] [--print]\n"
     "Round i has seed N + i. MISHAP: kill, stop, abort, leave, exit, absent, differ, few_files, or for --without\n"
-    "tiny_buffers. --threads: only ranks of one tuttiCommInitAll. --print: what the rounds are, without running them.\n";
+    "tiny_buffers. --threads: only ranks of one tuttiCommInitAll. --print: what the rounds are, without running "
+    "them.\n";
 
 struct Options {
   std::uint64_t seed = 1;

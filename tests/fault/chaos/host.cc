@@ -97,9 +97,8 @@ class Host {
     for (int r = 0; r < round.ranks; ++r) {
       if (round.process_of[static_cast<std::size_t>(r)] == process) ranks_.push_back(r);
     }
-    files_are_few_ = std::any_of(round.mishaps.begin(), round.mishaps.end(), [&](const Mishap& m) {
-      return m.kind == MishapKind::kFewFiles && serves(m.rank);
-    });
+    files_are_few_ = std::any_of(round.mishaps.begin(), round.mishaps.end(),
+                                 [&](const Mishap& m) { return m.kind == MishapKind::kFewFiles && serves(m.rank); });
   }
 
   void run() {

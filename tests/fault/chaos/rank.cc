@@ -71,15 +71,18 @@ void lift_file_limit() {
 }
 
 RankRun::RankRun(const Round& round, Board& board, int rank, Handles& handles, bool files_are_few)
-    : round_(round), board_(board), mine_(board.ranks[rank]), rank_(rank), handles_(handles),
+    : round_(round),
+      board_(board),
+      mine_(board.ranks[rank]),
+      rank_(rank),
+      handles_(handles),
       files_are_few_(files_are_few) {
   pending_.resize(static_cast<std::size_t>(round.streams));
 }
 
 const Mishap* RankRun::mishap_at(MishapKind kind, int step) const {
-  const auto found = std::find_if(round_.mishaps.begin(), round_.mishaps.end(), [&](const Mishap& m) {
-    return m.kind == kind && m.rank == rank_ && m.step == step;
-  });
+  const auto found = std::find_if(round_.mishaps.begin(), round_.mishaps.end(),
+                                  [&](const Mishap& m) { return m.kind == kind && m.rank == rank_ && m.step == step; });
   return found == round_.mishaps.end() ? nullptr : &*found;
 }
 
@@ -124,8 +127,8 @@ bool RankRun::make_communicators() {
     tuttiUniqueId id;
     std::memcpy(id.internal, board_.ids[c], sizeof id.internal);
     tuttiComm_t comm = nullptr;
-    const tuttiResult_t result = in_library(
-        "tuttiCommInitRank", [&] { return tuttiCommInitRank(&comm, round_.ranks, id, rank_); });
+    const tuttiResult_t result =
+        in_library("tuttiCommInitRank", [&] { return tuttiCommInitRank(&comm, round_.ranks, id, rank_); });
     if (result != tuttiSuccess) {
       note_error(mine_, c, kInInit, result, tuttiGetLastError(nullptr));
       return false;
@@ -138,8 +141,7 @@ bool RankRun::make_communicators() {
 
 // False if the rank makes no more calls but the last ones.
 bool RankRun::meet_mishaps(int step) {
-  if (const Mishap* m = mishap_at(MishapKind::kFewFiles, step);
-      m != nullptr && !(step == kInInit && rank_ == 0)) {
+  if (const Mishap* m = mishap_at(MishapKind::kFewFiles, step); m != nullptr && !(step == kInInit && rank_ == 0)) {
     strike(*m);
     limit_files(m->files);
   }
@@ -162,8 +164,7 @@ void RankRun::leave(const Mishap& mishap) {
   if (states_[c] != State::kGood) return;
   strike(mishap);
   if (!mishap.orderly) return destroy(c);
-  const tuttiResult_t result =
-      in_library("tuttiCommFinalize", [&] { return tuttiCommFinalize(handles_[c].comm); });
+  const tuttiResult_t result = in_library("tuttiCommFinalize", [&] { return tuttiCommFinalize(handles_[c].comm); });
   if (result != tuttiSuccess) note_error(mine_, c, mishap.step, result, tuttiGetLastError(handles_[c].comm));
   states_[c] = State::kFinalized;
 }
@@ -211,8 +212,8 @@ void RankRun::check_met(int k, int c, const Spec& spec) {
   if (!joins_all(spec)) return;
   for (int r = 0; r < round_.ranks; ++r) {
     if (board_.ranks[r].called[c] > k) continue;
-    note_wrong(mine_, "early", "step " + std::to_string(k) + " is complete before rank " + std::to_string(r) +
-                                   " has called it");
+    note_wrong(mine_, "early",
+               "step " + std::to_string(k) + " is complete before rank " + std::to_string(r) + " has called it");
   }
 }
 
@@ -249,8 +250,7 @@ void RankRun::synchronize(int s) {
       (void)in_library("tuttiEventDestroy", [&] { return tuttiEventDestroy(event); });
     }
   }
-  const tuttiResult_t result =
-      in_library("tuttiStreamSynchronize", [&] { return tuttiStreamSynchronize(stream); });
+  const tuttiResult_t result = in_library("tuttiStreamSynchronize", [&] { return tuttiStreamSynchronize(stream); });
   settle(&pending, result, result == tuttiSuccess ? "" : tuttiGetLastError(nullptr));
 }
 
@@ -299,8 +299,9 @@ void RankRun::probe_failed(int k, int c) {
   const int first = mine_.errors[c].code;
   if (states_[c] == State::kFinalized && result == tuttiInvalidUsage) return;
   if (result == first || (handles_[c].aborted && (result == tuttiInvalidArgument || result == tuttiAborted))) return;
-  note_wrong(mine_, "later", "step " + std::to_string(k) + " got " + std::to_string(result) + " (" +
-                                 tuttiGetLastError(nullptr) + ") where " + std::to_string(first) + " was the error");
+  note_wrong(mine_, "later",
+             "step " + std::to_string(k) + " got " + std::to_string(result) + " (" + tuttiGetLastError(nullptr) +
+                 ") where " + std::to_string(first) + " was the error");
 }
 
 // After an error the buffers are this rank's: what it writes there stays, and they may be unmapped.

@@ -109,9 +109,8 @@ class Watch {
     if (!board_.ids_made && !host_of(0).running) board_.no_ids = true;
     bool others_through = true;
     for (int r = 0; r < round_.ranks; ++r) {
-      const bool absent = std::any_of(round_.mishaps.begin(), round_.mishaps.end(), [&](const Mishap& m) {
-        return m.kind == MishapKind::kAbsent && m.rank == r;
-      });
+      const bool absent = std::any_of(round_.mishaps.begin(), round_.mishaps.end(),
+                                      [&](const Mishap& m) { return m.kind == MishapKind::kAbsent && m.rank == r; });
       others_through = others_through && (absent || board_.ranks[r].finished || !host_of(r).running);
     }
     if (others_through) board_.absent_may_go = true;
@@ -168,8 +167,8 @@ class Watch {
         const int timeout_ms = std::max(round_.timeout_ms, board_.ranks[r].step < 0 ? round_.init_timeout_ms : 0);
         const std::int64_t ms = (now - std::max(since, host.resumed_ns)) / 1'000'000;
         if (ms <= timeout_ms + limits_.slack_ms) continue;
-        findings_.push_back({"hang", "rank " + std::to_string(r) + " has been inside " + inside->name.load() +
-                                         " for " + std::to_string(ms) + " ms"});
+        findings_.push_back({"hang", "rank " + std::to_string(r) + " has been inside " + inside->name.load() + " for " +
+                                         std::to_string(ms) + " ms"});
       }
     }
   }

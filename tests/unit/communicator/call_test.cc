@@ -1,8 +1,9 @@
 // What the executor is given for a call depends on that call alone.
+#include "communicator/call.h"
+
 #include <vector>
 
 #include "catch_compat.h"
-#include "communicator/call.h"
 
 namespace tutti {
 namespace {

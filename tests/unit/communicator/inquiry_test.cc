@@ -208,10 +208,10 @@ TEST_CASE("a person is told once per wait, then every minute") {
   NoticeClock clock(10'000);
   const std::vector<Absence> third{{3, false, 16}};
   CHECK(clock.due(absent(third), 100'000));
-  CHECK_FALSE(clock.due(absent(third), 100'400));         // another rank asks for the same
-  CHECK_FALSE(clock.due(absent(third, 18), 101'000));     // one that is ahead
-  CHECK_FALSE(clock.due(absent({}, 18), 101'000));        // so shortly after it can be no other wait
-  CHECK(clock.due(absent(third), 160'000));               // a minute later
+  CHECK_FALSE(clock.due(absent(third), 100'400));      // another rank asks for the same
+  CHECK_FALSE(clock.due(absent(third, 18), 101'000));  // one that is ahead
+  CHECK_FALSE(clock.due(absent({}, 18), 101'000));     // so shortly after it can be no other wait
+  CHECK(clock.due(absent(third), 160'000));            // a minute later
   CHECK_FALSE(clock.due(absent(third, 18), 160'100));
   CHECK(clock.due(absent({{4, false, 17}}, 18), 175'000));  // another wait
   CHECK_FALSE(clock.due(absent({{4, false, 17}}, 18), 176'000));

@@ -1,8 +1,9 @@
 // Moving to another processor: only where nobody has pinned the thread, and never otherwise seen.
+#include "executor/affinity.h"
+
 #include <thread>
 
 #include "catch_compat.h"
-#include "executor/affinity.h"
 
 namespace tutti::executor {
 namespace {

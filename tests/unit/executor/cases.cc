@@ -93,9 +93,8 @@ void bind(const Case& c, int rank, Data* d, executor::Operation* op) {
 Status run_on(const Case& c, Rig& rig, std::vector<Data>* data) {
   data->resize(static_cast<std::size_t>(c.ranks));
   for (int r = 0; r < c.ranks; ++r) fill(c, r, &(*data)[static_cast<std::size_t>(r)]);
-  return rig.run(*c.entry, c.root, c.slice_chunk_bytes, [&](int r, executor::Operation* op) {
-    bind(c, r, &(*data)[static_cast<std::size_t>(r)], op);
-  });
+  return rig.run(*c.entry, c.root, c.slice_chunk_bytes,
+                 [&](int r, executor::Operation* op) { bind(c, r, &(*data)[static_cast<std::size_t>(r)], op); });
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ TEST_CASE("all ranks of an algorithm have one plan identity, and algorithms diff
       CHECK((first.hash > 0 && first.hash <= kPlanMask));
       CHECK(seen.insert({entry.collective, first.hash}).second);
       for (int rank = 1; rank < world.ranks; ++rank) {
-        const PlanIdentity own = identify(entry.name, algorithms::make_schedule(entry, world, rank, root).value(), 4096);
+        const PlanIdentity own =
+            identify(entry.name, algorithms::make_schedule(entry, world, rank, root).value(), 4096);
         INFO("rank " << rank << ": " << own.text << ", rank 0: " << first.text);
         CHECK(own.hash == first.hash);
       }

@@ -48,8 +48,8 @@ class Rig {
       const algorithms::AlgorithmEntry& own = algorithm == other_algorithm.end() ? entry : *algorithm->second;
       auto schedule = algorithms::make_schedule(own, world, r, root);
       if (!schedule.is_ok()) return schedule.status();
-      parts.push_back({own.name, std::move(*schedule),
-                       slice == other_slice_chunk_bytes.end() ? slice_chunk_bytes : slice->second});
+      parts.push_back(
+          {own.name, std::move(*schedule), slice == other_slice_chunk_bytes.end() ? slice_chunk_bytes : slice->second});
     }
     return run_parts(parts, setup, repeats);
   }
@@ -61,8 +61,8 @@ class Rig {
     std::size_t slice_chunk_bytes = 0;
   };
   // The same with schedules that no algorithm need have written, one for each rank.
-  Status run_parts(const std::vector<Part>& parts,
-                   const std::function<void(int rank, executor::Operation*)>& setup, int repeats = 1) {
+  Status run_parts(const std::vector<Part>& parts, const std::function<void(int rank, executor::Operation*)>& setup,
+                   int repeats = 1) {
     std::vector<Status> results(static_cast<std::size_t>(ranks_));
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks_; ++r) {
