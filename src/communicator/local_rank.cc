@@ -4,11 +4,13 @@
 #include <map>
 #include <mutex>
 
+#include "base/fork.h"
+
 namespace tutti {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::multimap<Secret, const LocalRank*> ranks;
 };
 
@@ -17,6 +19,8 @@ Registry& registry() {
   static auto* const made = new Registry;
   return *made;
 }
+// When the library is loaded: a child that is forked while another thread makes it could not.
+[[maybe_unused]] const Registry& early = registry();
 
 }  // namespace
 

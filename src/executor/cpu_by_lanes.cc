@@ -240,8 +240,11 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   if (step.kind == StepKind::kRecv && in.traits().pulls && !forwards_in_slots(index, state.size)) {
     const std::size_t n = in.pull(target_of(*op_, step) + offset, wanted, &view.print);
     if (n > 0) {
+      // Before it counts as done: other lanes would combine it and send it on to ranks that then succeed.
+      if (view.print != op_->print) [[unlikely]]
+        return fail(mismatch(*op_, lane.peer, view.print));
       state.done += n;
-      return view.print == op_->print || fail(mismatch(*op_, lane.peer, view.print));
+      return true;
     }
   }
   view = in.peek(wanted);

@@ -39,10 +39,10 @@ void for_all_algorithms(int ranks, F&& run) {
   }
 }
 
-// Sockets between all pairs of ranks, with the smallest buffers that the kernel gives.
+// Sockets between all pairs of ranks, with the smallest buffers that the kernel gives, or what it gives by itself.
 class Sockets {
  public:
-  Sockets(int ranks, Family family, int streams) {
+  Sockets(int ranks, Family family, int streams, int buffer_bytes = 1) : buffer_bytes_(buffer_bytes) {
     for (int high = 1; high < ranks; ++high) {
       for (int low = 0; low < high; ++low) {
         auto [a, b] = transport::conformance::connected(family, streams);
@@ -55,11 +55,12 @@ class Sockets {
     const std::lock_guard lock(mutex_);
     transport::tcp::Options options;
     options.peer = to;
-    options.socket_buffer_bytes = 1;
+    options.socket_buffer_bytes = buffer_bytes_;
     return std::move(transport::tcp::make_link(std::move(ends_.at({from, to})), options)).value();
   }
 
  private:
+  const int buffer_bytes_;
   std::mutex mutex_;
   std::map<std::pair<int, int>, std::vector<UniqueFd>> ends_;
 };
@@ -178,6 +179,22 @@ TEST_CASE("operations end over sockets of the smallest buffers") {
     for (const std::size_t bytes : {1U << 10, 16U << 10, 100U << 10, 1U << 20}) {
       for (const int streams : {1, 2, 16}) check_sockets(Family::kUnix, ranks, streams, bytes);
     }
+  }
+}
+
+// Rank 0 meets the odd rank's data only as combined by rank 2, which must not send it on. The odd rank comes late, so
+// that rank 2 has gone on by lanes.
+TEST_CASE("what has arrived of another call goes no further") {
+  constexpr int kRanks = 4;
+  Sockets sockets(kRanks, Family::kIpv4, 1, 0);
+  Rig rig(kRanks, [&](int from, int to) { return sockets.link(from, to); });
+  rig.timeout_ms = 1000;
+  rig.odd_rank = rig.late_rank = 3;
+  const Case c{algorithms::find(Collective::kAllReduce, "recursive_doubling"), kRanks, 0, 100, SIZE_MAX, false};
+  (void)run(c, rig);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    INFO("rank " << rank);
+    CHECK_FALSE(rig.results[static_cast<std::size_t>(rank)].is_ok());
   }
 }
 

@@ -2,6 +2,7 @@
 // a chosen kind. No communicator, so plans and layouts can be set by hand.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -63,7 +64,7 @@ class Rig {
   // The same with schedules that no algorithm need have written, one for each rank.
   Status run_parts(const std::vector<Part>& parts, const std::function<void(int rank, executor::Operation*)>& setup,
                    int repeats = 1) {
-    std::vector<Status> results(static_cast<std::size_t>(ranks_));
+    results.assign(static_cast<std::size_t>(ranks_), {});
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks_; ++r) {
       threads.emplace_back([&, r] {
@@ -82,6 +83,12 @@ class Rig {
   // What single ranks do otherwise than run() is told.
   std::map<int, const algorithms::AlgorithmEntry*> other_algorithm;
   std::map<int, std::size_t> other_slice_chunk_bytes;
+  // This rank calls something else, of the same size.
+  int odd_rank = -1;
+  // This one begins 100 ms later.
+  int late_rank = -1;
+  // Of the last run, by rank.
+  std::vector<Status> results;
   // Thresholds low enough that small tests take every path.
   executor::CpuTuning tuning;
   // Without progress for so long, an operation fails.
@@ -120,6 +127,8 @@ class Rig {
     op.plan = plan.get();
     setup(rank, &op);
     op.print = executor::with_plan(op.print, plan->identity.hash);
+    if (rank == odd_rank) op.print.count_low += 1;
+    if (rank == late_rank) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     Status status;
     for (int i = 0; i < repeats && status.is_ok(); ++i) {
       op.print.sequence += 1;
