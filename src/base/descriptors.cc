@@ -24,6 +24,7 @@ Reserved& reserved() {
   static auto* const instance = new Reserved;
   return *instance;
 }
+[[maybe_unused]] const Reserved& made_at_load = reserved();
 
 std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);

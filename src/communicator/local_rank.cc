@@ -19,8 +19,8 @@ Registry& registry() {
   static auto* const made = new Registry;
   return *made;
 }
-// When the library is loaded: a child that is forked while another thread makes it could not.
-[[maybe_unused]] const Registry& early = registry();
+// A child that is forked while another thread makes it could not.
+[[maybe_unused]] const Registry& made_at_load = registry();
 
 }  // namespace
 

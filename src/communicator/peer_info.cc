@@ -34,14 +34,16 @@ std::array<std::uint8_t, 16> read_boot_id() {
   return id;
 }
 
+// Made when the library is loaded, and never destroyed.
+ForkMutex& token_mutex = *new ForkMutex;
+
 }  // namespace
 
 // Drawn once per process. A forked child draws anew: it is another address space.
 Result<std::array<std::uint8_t, 16>> process_token() {
-  static ForkMutex& mutex = *new ForkMutex;
   static std::array<std::uint8_t, 16> id{};
   static pid_t drawn_by = 0;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(token_mutex);
   if (drawn_by != ::getpid()) {
     if (Status s = net::random_bytes(id.data(), id.size()); !s.is_ok()) return s;
     drawn_by = ::getpid();

@@ -25,6 +25,9 @@ RegionRegistry& RegionRegistry::instance() {
   return *registry;
 }
 
+// A child that is forked while another thread makes it could not use it.
+[[maybe_unused]] static const RegionRegistry& made_at_load = RegionRegistry::instance();
+
 Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   if (bytes > SIZE_MAX / 2) return Status::invalid_argument("an allocation of " + std::to_string(bytes) + " bytes");
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
