@@ -210,7 +210,7 @@ void CommTable::after_fork_in_child() {
   }
   // Threads that are not here may have waited.
   new (&changed_) std::condition_variable;
-  new (&mutex_) std::mutex;
+  mutex_.unlock();  // which this thread has locked
 }
 
 }  // namespace tutti::api

@@ -81,7 +81,7 @@ class HandleTable final : public ForkAware {
   // Threads that are not here may use the objects: they stay as they are.
   void after_fork_in_child() override {
     for (Entry& entry : entries_) entry.inherited = entry.handle != 0;
-    new (&mutex_) std::mutex;
+    mutex_.unlock();  // which this thread has locked
   }
 
   Entry* valid(std::uint64_t handle) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <mutex>
-#include <new>
 
 namespace tutti {
 
@@ -37,7 +36,7 @@ class ForkMutex final : public ForkAware {
   void unlock() { mutex_.unlock(); }
   void before_fork() override { mutex_.lock(); }
   void after_fork_in_parent() override { mutex_.unlock(); }
-  void after_fork_in_child() override { new (&mutex_) std::mutex; }
+  void after_fork_in_child() override { mutex_.unlock(); }  // which this thread has locked
 
  private:
   std::mutex mutex_;
