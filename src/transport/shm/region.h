@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <shared_mutex>
+#include <mutex>
 #include <vector>
 
 #include "base/fork.h"
@@ -48,8 +48,7 @@ class RegionRegistry final : public ForkAware {
   RegionRegistry() { enlist(); }
   void before_fork() override { mutex_.lock(); }
   void after_fork_in_parent() override { mutex_.unlock(); }
-  // A thread of another number could not unlock it.
-  void after_fork_in_child() override { new (&mutex_) std::shared_mutex; }
+  void after_fork_in_child() override { mutex_.unlock(); }
 
   struct Region {
     std::uint64_t id;
@@ -77,7 +76,7 @@ class RegionRegistry final : public ForkAware {
   void publish();
   [[nodiscard]] static Place search(const Table& table, const std::byte* address, std::size_t bytes);
 
-  mutable std::shared_mutex mutex_;             // all but find()
+  mutable std::mutex mutex_;                    // all but find()
   std::map<const std::byte*, Region> regions_;  // by first address
   std::array<Table, 2> tables_;
   std::atomic<std::uint64_t> epoch_{0};

@@ -19,11 +19,11 @@ constexpr std::int64_t kPatienceMs = 500;
 
 // A rank that is at an operation and keeps the answers that it gets.
 struct Asker {
-  Job job;
   std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
   Whereabouts where{17, true};
   std::mutex mutex;
   std::vector<Answer> answers;  // guarded by mutex
+  Job job;                      // whose thread writes the answers
 
   Status watch() {
     return job.tree->watch(failure, {[this] { return where; },
