@@ -171,7 +171,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const 
  * all other ranks have said so too, for a second at most and not at all once the communicator has failed, nor where
  * one thread serves several of its ranks. tuttiMismatch if ranks have called different things, or one more than
  * another, also where those calls exchanged no data; a rank that left more than a second before the others may have
- * had success, but the others get the error. Only tuttiCommDestroy may follow. */
+ * had success, but the others get the error. An operation that needs data of a rank which has left already fails by
+ * itself, with tuttiRemoteError. Only tuttiCommDestroy may follow. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
  * communicator, whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as
