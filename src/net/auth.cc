@@ -17,6 +17,10 @@
 namespace tutti::net {
 namespace {
 
+// When the library is loaded. libcrypto would free what it needs when the process exits, while threads of this library
+// may be proving to a peer who they are: a process may exit with operations under way.
+[[maybe_unused]] const int no_cleanup_at_exit = ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+
 constexpr std::string_view kMagic = "tutti\r\n";
 constexpr std::uint8_t kProtocolVersion = 2;
 constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
