@@ -51,6 +51,11 @@ ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* 
     n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (n < 0 && errno == EINTR);
   if (n <= 0) return n;
+  // The kernel had a descriptor for this process, and no room in its table.
+  if ((header.msg_flags & MSG_CTRUNC) != 0) {
+    errno = EMFILE;
+    return -1;
+  }
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     int received = -1;
