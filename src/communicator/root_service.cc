@@ -249,8 +249,12 @@ void RootService::fail(Status why) {
   deadline_ = Deadline::after_ms(after_failure_ms_);
   Placement refusal;
   refusal.status = failure_;
-  for (Client& client : clients_) {
-    if (client.registered && !std::exchange(client.told_failure, true)) answer(&client, refusal);
+  // Rank 0 last: this service usually lives in its process, which may end when it hears.
+  for (const bool rank0 : {false, true}) {
+    for (Client& client : clients_) {
+      if ((client.rank == 0) != rank0 || !client.registered) continue;
+      if (!std::exchange(client.told_failure, true)) answer(&client, refusal);
+    }
   }
 }
 
