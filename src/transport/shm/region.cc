@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kEntries = 16;  // of the first table
 
-// Not when it is first used, as another thread may fork just then.
+// Not when it is first used: a child that another thread forks just then could not use it.
 [[maybe_unused]] const RegionRegistry& made_at_load = RegionRegistry::instance();
 
 }  // namespace
@@ -24,9 +24,6 @@ RegionRegistry& RegionRegistry::instance() {
   static auto* registry = new RegionRegistry;
   return *registry;
 }
-
-// A child that is forked while another thread makes it could not use it.
-[[maybe_unused]] static const RegionRegistry& made_at_load = RegionRegistry::instance();
 
 Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   if (bytes > SIZE_MAX / 2) return Status::invalid_argument("an allocation of " + std::to_string(bytes) + " bytes");
@@ -86,7 +83,8 @@ void RegionRegistry::publish() {
   std::atomic_thread_fence(std::memory_order_release);
   if (!table.storage.empty()) {
     Entry* entry = table.storage.back().data();
-    table.entries.store(entry, std::memory_order_relaxed);
+    // Made by this thread: who follows the pointer sees them made, also who has read an older count.
+    table.entries.store(entry, std::memory_order_release);
     for (const auto& [base, region] : regions_) {
       entry->base.store(base, std::memory_order_relaxed);
       entry->bytes.store(region.bytes, std::memory_order_relaxed);
@@ -101,7 +99,7 @@ void RegionRegistry::publish() {
 RegionRegistry::Place RegionRegistry::search(const Table& table, const std::byte* address, std::size_t bytes) {
   // In this order, and publish() in the other: tables only grow, so `end` is within one that is read later.
   std::size_t end = table.count.load(std::memory_order_acquire);
-  const Entry* const entries = table.entries.load(std::memory_order_relaxed);
+  const Entry* const entries = table.entries.load(std::memory_order_acquire);
   std::size_t begin = 0;
   // The last one that does not begin behind the address.
   while (begin != end) {

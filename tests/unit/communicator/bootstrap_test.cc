@@ -347,10 +347,12 @@ TEST_CASE("jobs that find their roots by the same secret have different ones aft
   for (int round = 0; round < 2; ++round) {
     const KnownRoot root{"127.0.0.1", free_ports(1), "job 1"};
     std::vector<Job> jobs(2);
+    std::vector<Status> joined(2);
     on_threads(2, [&](int rank) {
       const auto r = static_cast<std::size_t>(rank);
-      CHECK(keep(join(root, rank, 2, loopback(), Deadline::after_ms(kLongMs)), &jobs[r]).is_ok());
+      joined[r] = keep(join(root, rank, 2, loopback(), Deadline::after_ms(kLongMs)), &jobs[r]);
     });
+    for (const Status& status : joined) CHECK(status.is_ok());
     CHECK(jobs[0].secret == jobs[1].secret);
     secrets.push_back(jobs[0].secret);
   }
