@@ -143,8 +143,10 @@ typedef struct {
 TUTTI_EXPORT tuttiResult_t tuttiGetVersion(int *version);
 /* A short constant text for a result; never NULL. */
 TUTTI_EXPORT const char *tuttiGetErrorString(tuttiResult_t result);
-/* The full text of the last error of `comm`, or, with comm NULL or no communicator any more, of the calling
- * thread. Never NULL; empty if there was none. Valid until the calling thread's next call of this function. */
+/* The full text of the last error of `comm`, whichever thread met it: what has failed the communicator, once it has
+ * failed, else the last call that was refused. With comm NULL or no communicator any more, of the last error that a
+ * call of the calling thread has returned. Never NULL; empty if there was none. Valid until the calling thread's next
+ * call of this function. */
 TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------- */
@@ -176,8 +178,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const 
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
  * communicator, whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as
- * above, unless an earlier call has told it; that a communicator has failed otherwise is no error of this
- * call. NULL is allowed. */
+ * above, unless a collective, tuttiCommFinalize, or a stream or event with an operation of this communicator has
+ * returned it before; that a communicator has failed otherwise is no error of this call. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the
  * communicator. May be called while another thread is inside an operation, finalize or destroy, which

@@ -95,7 +95,7 @@ Status enqueue(const Call& call, Communicator& comm, void* stream) {
 tuttiResult_t checked_submit(const Call& call, tuttiComm_t comm, void* stream) {
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]
-    return report(operating.status().with_context(name_of(call.collective)));
+    return report_refused(operating.status().with_context(name_of(call.collective)), comm);
   Communicator& c = *operating;
   Status status = check_types(call);
   if (status.is_ok() && (call.root < 0 || call.root >= c.ranks())) [[unlikely]] {
@@ -111,7 +111,10 @@ tuttiResult_t checked_submit(const Call& call, tuttiComm_t comm, void* stream) {
       return tuttiSuccess;
   }
   // What an operation itself fails with names it, and is the communicator's last error already.
-  if (status.code() != Code::kInvalidArgument && status.code() != Code::kInvalidUsage) return report(status);
+  if (status.code() != Code::kInvalidArgument && status.code() != Code::kInvalidUsage) {
+    c.set_told();
+    return report(status);
+  }
   return report(status.with_context(name_of(call.collective)), &c);
 }
 

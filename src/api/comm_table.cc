@@ -147,7 +147,7 @@ Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
   close(slot, State::kDestroying);
   lock.unlock();
   wait_for_operations(handle);
-  const bool told = slot->communicator->last_error().code() == Code::kMismatch;
+  const bool told = slot->communicator->told();
   *finalized = guarded([&] { return slot->communicator->finalize(); });
   if (told && finalized->code() == Code::kMismatch) *finalized = {};
   lock.lock();

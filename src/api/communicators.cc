@@ -157,6 +157,11 @@ tuttiResult_t report(const Status& status, Communicator* comm) noexcept {
   return static_cast<tuttiResult_t>(status.code());
 }
 
+tuttiResult_t report_refused(const Status& status, tuttiComm_t comm) {
+  const Looking looking(number_of(comm));
+  return report(status, looking.status().is_ok() ? looking.get() : nullptr);
+}
+
 }  // namespace tutti::api
 
 using namespace tutti::api;  // NOLINT: this file is the C face of that namespace
@@ -235,8 +240,10 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devlist)
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
   return entry([&] {
     const Operating operating(number_of(comm));
-    if (!operating.status().is_ok()) return report(operating.status());
-    return report(operating->finalize(), &*operating);
+    if (!operating.status().is_ok()) return report_refused(operating.status(), comm);
+    const Status finalized = operating->finalize();
+    if (!finalized.is_ok()) operating->set_told();
+    return report(finalized);
   });
 }
 

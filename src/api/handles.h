@@ -24,8 +24,11 @@ inline HandleTable<Event, HandleKind::kEvent>& events() {
   return HandleTable<Event, HandleKind::kEvent>::instance("event");
 }
 
-// The calling thread's last error text gets `status`'s; so does comm's, if given. Returns its code.
+// The calling thread's last error text gets `status`'s; so does comm's, if given, unless it has failed. Returns its
+// code.
 tuttiResult_t report(const Status& status, Communicator* comm = nullptr) noexcept;
+// The same of a call that could not enter the communicator, for which another thread may be the reason.
+tuttiResult_t report_refused(const Status& status, tuttiComm_t comm);
 
 // The body of an entry point: no exception crosses the C API. What `body` throws has left no communicator
 // half-done, since operations turn their own exceptions into failures.

@@ -61,7 +61,7 @@ tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
     const std::shared_ptr<Completion>& completion = (*found)->completion;
     if (completion == nullptr) return tuttiSuccess;
     if (!completion->done()) return tuttiInProgress;
-    return report(completion->status());
+    return report(completion->tell());
   });
 }
 
@@ -70,7 +70,9 @@ tuttiResult_t tuttiEventWait(tuttiEvent_t event) {
     auto found = events().find(number_of(event));
     if (!found.is_ok()) return report(found.status());
     const std::shared_ptr<Completion>& completion = (*found)->completion;
-    return completion == nullptr ? tuttiSuccess : report(completion->wait());
+    if (completion == nullptr) return tuttiSuccess;
+    static_cast<void>(completion->wait());
+    return report(completion->tell());
   });
 }
 

@@ -23,6 +23,10 @@ class FailureState {
   // Any thread. Ok while not failed.
   [[nodiscard]] Status status() const;
 
+  // Any thread. Whether a call has returned the failure to the program: until then nobody knows of it.
+  void set_told() { told_.store(true, std::memory_order_release); }
+  [[nodiscard]] bool told() const { return told_.load(std::memory_order_acquire); }
+
   // Ranks that have said goodbye (finalized). Waiting for one of them is pointless.
   void set_departed(int rank);
   [[nodiscard]] bool any_departed() const { return any_departed_.load(std::memory_order_acquire); }
@@ -31,6 +35,7 @@ class FailureState {
  private:
   std::atomic<bool> failed_{false};
   std::atomic<bool> any_departed_{false};
+  std::atomic<bool> told_{false};
   mutable std::mutex mutex_;
   Status status_;
   std::vector<int> departed_;

@@ -237,10 +237,7 @@ Status Communicator::run(const Call& call) {
 Status Communicator::enqueue(const Call& call, Stream& stream) {
   if (shares_process_) local_.touch();
   if (finalized_) return Status::invalid_usage("the communicator is finalized");
-  if (failure_->failed()) {
-    set_last_error(failure_->status());
-    return failure_->status();
-  }
+  if (failure_->failed()) return refuse();
   std::shared_ptr<Completion> completion;
   return queue(call, &stream, &completion);
 }
@@ -248,7 +245,7 @@ Status Communicator::enqueue(const Call& call, Stream& stream) {
 // A call that cannot be queued fails the communicator: the peers have queued theirs.
 Status Communicator::queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion) {
   Status queued = guarded([&] {
-    *completion = std::make_shared<Completion>();
+    *completion = std::make_shared<Completion>(failure_);
     const std::lock_guard lock(mutex_);
     if (!progress_.running()) {
       if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
@@ -278,7 +275,7 @@ void Communicator::run_queue() {
     status =
         status.is_ok() || failure_->failed()
             ? execute(next.call)
-            : fail(name_of(next.call.collective), status.with_context("the operation before it in its stream failed"));
+            : fail_behind(next, status);
     // Before the waiter is woken, so that it may run its next call by itself.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     next.completion->complete(std::move(status));
@@ -297,9 +294,7 @@ Status Communicator::wait_behind(Completion* before) const {
 Status Communicator::execute(const Call& call) {
   const Busy busy(busy_);
   if (failure_->failed() || finalized_) [[unlikely]] {
-    Status status = finalized_ ? Status::invalid_usage("the communicator is finalized") : failure_->status();
-    set_last_error(status);
-    return status;
+    return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
   }
   const transport::Fingerprint print = history_->begin(call.collective, call.type, call.op, call.root, call.count);
   Status status = guarded([&] {
@@ -372,8 +367,20 @@ Status Communicator::fail(const std::string& what, Status status) {
   } else {
     result = named(failure_->status());
   }
-  set_last_error(result);
+  note_failure(result);
   return result;
+}
+
+Status Communicator::fail_behind(const Queued& next, const Status& before) {
+  next.completion->failed_behind(next.before);
+  return fail(name_of(next.call.collective), before.with_context("the operation before it in its stream failed"));
+}
+
+// Of an operation on a communicator that has failed.
+Status Communicator::refuse() {
+  Status status = failure_->status();
+  note_failure(status);
+  return status;
 }
 
 void Communicator::tell_peers(const Status& status) {
@@ -425,10 +432,17 @@ void Communicator::set_last_error(const Status& status) {
   last_error_ = status;
 }
 
-// Of a communicator that has failed while no call was under way, none has told yet.
+void Communicator::note_failure(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  failure_text_ = status;
+}
+
+// A failure is not hidden by what is refused afterwards. Of one that came while no call was under way, none has
+// noted a text.
 Status Communicator::last_error() const {
   const std::lock_guard lock(mutex_);
-  return last_error_.is_ok() && failure_->failed() ? failure_->status() : last_error_;
+  if (!failure_->failed()) return last_error_;
+  return failure_text_.is_ok() ? failure_->status() : failure_text_;
 }
 
 }  // namespace tutti

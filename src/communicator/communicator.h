@@ -58,8 +58,14 @@ class Communicator {
 
   // Ok, or what has failed the communicator.
   [[nodiscard]] Status async_error() const { return failure_->status(); }
+  // Of a call that was refused: the communicator is as it was.
   void set_last_error(const Status& status);
+  // What has failed the communicator, or else what was refused last.
   [[nodiscard]] Status last_error() const;
+  // Whether a call has returned the communicator's failure, or a stream in which it has an operation. Who returns it
+  // says so.
+  [[nodiscard]] bool told() const { return failure_->told(); }
+  void set_told() { failure_->set_told(); }
   // "ring over shm".
   Result<std::string> describe_plan(Collective collective, std::size_t bytes) const {
     return plans_->describe(collective, bytes);
@@ -90,6 +96,9 @@ class Communicator {
   Status execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
   Status run_call(const Call& call, const transport::Fingerprint& print);
   Status fail(const std::string& what, Status status);
+  Status fail_behind(const Queued& next, const Status& before);
+  Status refuse();
+  void note_failure(const Status& status);
   void tell_peers(const Status& status);
   Status await_verdict(Status status) const;
   Status wait_behind(Completion* before) const;
@@ -127,7 +136,8 @@ class Communicator {
   std::condition_variable queue_changed_;
   std::deque<Queued> queue_;
   bool stopping_ = false;
-  Status last_error_;
+  Status last_error_;    // of what was refused
+  Status failure_text_;  // the failure, with the operation that met it
   ServiceThread progress_;
   std::atomic<std::size_t> pending_{0};  // queued and not complete
 };

@@ -16,6 +16,11 @@ bool Completion::done() const {
   return done_;
 }
 
+void Completion::failed_behind(std::shared_ptr<Completion> before) {
+  const std::lock_guard lock(mutex_);
+  cause_ = std::move(before);
+}
+
 Status Completion::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_; });
@@ -29,6 +34,13 @@ bool Completion::wait_for_ms(std::int64_t ms) {
 
 Status Completion::status() const {
   const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+Status Completion::tell() const {
+  const std::lock_guard lock(mutex_);
+  if (!status_.is_ok() && failure_ != nullptr) failure_->set_told();
+  if (cause_ != nullptr) static_cast<void>(cause_->tell());
   return status_;
 }
 
@@ -46,8 +58,9 @@ std::shared_ptr<Completion> Stream::last() const {
 
 // An operation whose predecessor in the stream failed fails with the same error, so the last one has
 // the first error.
-Status Stream::take_error(Status latest) {
-  if (latest.is_ok()) return {};
+Status Stream::take_error(const Completion& end) {
+  Status latest = end.tell();
+  if (latest.is_ok()) return latest;
   const std::lock_guard lock(mutex_);
   if (last_ != nullptr && last_->done()) last_.reset();
   return latest;
@@ -55,14 +68,16 @@ Status Stream::take_error(Status latest) {
 
 Status Stream::synchronize() {
   const std::shared_ptr<Completion> end = last();
-  return end == nullptr ? Status::ok() : take_error(end->wait());
+  if (end == nullptr) return {};
+  static_cast<void>(end->wait());
+  return take_error(*end);
 }
 
 Status Stream::query() {
   const std::shared_ptr<Completion> end = last();
   if (end == nullptr) return {};
   if (!end->done()) return {Code::kInProgress, "operations are still running"};
-  return take_error(end->status());
+  return take_error(*end);
 }
 
 }  // namespace tutti

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 
+#include "base/failure.h"
 #include "base/status.h"
 
 namespace tutti {
@@ -16,6 +18,10 @@ namespace tutti {
 // The end of one operation. Any thread.
 class Completion {
  public:
+  // `failure` is that of the operation's communicator.
+  explicit Completion(std::shared_ptr<FailureState> failure = nullptr) : failure_(std::move(failure)) {}
+  // Before complete(): the operation fails for no other reason than that `before` has.
+  void failed_behind(std::shared_ptr<Completion> before);
   void complete(Status status);
   [[nodiscard]] bool done() const;
   // Blocks until complete() was called, which every operation's deadline guarantees.
@@ -24,8 +30,12 @@ class Completion {
   [[nodiscard]] bool wait_for_ms(std::int64_t ms);
   // Ok if not done.
   [[nodiscard]] Status status() const;
+  // status(), which the caller returns to the program: if it is an error the program has been told of it.
+  [[nodiscard]] Status tell() const;
 
  private:
+  const std::shared_ptr<FailureState> failure_;
+  std::shared_ptr<Completion> cause_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
@@ -45,7 +55,7 @@ class Stream {
   [[nodiscard]] std::shared_ptr<Completion> last() const;
 
  private:
-  Status take_error(Status latest);
+  Status take_error(const Completion& end);
   mutable std::mutex mutex_;
   std::shared_ptr<Completion> last_;
 };

@@ -162,6 +162,7 @@ TEST_CASE("a second thread at once is refused, one after another are served") {
     REQUIRE(wait_until_taken(comms[0]));
     CHECK(all_reduce(comms[0]) == tuttiInvalidUsage);
     CHECK(contains(tuttiGetLastError(nullptr), "another thread is inside"));
+    CHECK(contains(tuttiGetLastError(comms[0]), "another thread is inside"));
     CHECK(tuttiCommFinalize(comms[0]) == tuttiInvalidUsage);
     CHECK(all_reduce(comms[1]) == tuttiSuccess);
     operates.join();

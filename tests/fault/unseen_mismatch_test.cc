@@ -124,6 +124,78 @@ Outcome then_destroy(tuttiComm_t comm, int rank, int ranks) {
   return told_at_end(result, tuttiGetLastError(nullptr));
 }
 
+// Whether the communicator comes to have failed, told by the others, while no call is under way here.
+bool fails_by_itself(tuttiComm_t comm) {
+  const Deadline soon = Deadline::after_ms(2 * kNoticeMs);
+  tuttiResult_t error = tuttiSuccess;
+  while (tuttiCommGetAsyncError(comm, &error) == tuttiSuccess && error == tuttiSuccess && !soon.passed()) sleep_ms(1);
+  return error == tuttiMismatch;
+}
+
+// Rank 0 destroys at once, the others when they have heard of it: no call has told them yet.
+Outcome destroy_one_after_the_other(tuttiComm_t comm, int rank, int ranks) {
+  tuttiComm_t another = nullptr;
+  const std::string wrong = make_another(comm, rank, ranks, &another);
+  if (!wrong.empty()) return Outcome{wrong};
+  const tuttiResult_t first = broadcast_from_itself(another, rank);
+  if (first != tuttiSuccess) {  // a faster rank has found it out: this one never tells by destroy
+    const Outcome outcome = told(first, tuttiGetLastError(another));
+    (void)tuttiBarrier(comm, nullptr);
+    (void)tuttiCommDestroy(another);
+    return outcome;
+  }
+  const bool met = tuttiBarrier(comm, nullptr) == tuttiSuccess;
+  const bool heard = rank == 0 || fails_by_itself(another);
+  const tuttiResult_t result = tuttiCommDestroy(another);
+  if (!met || !heard) return Outcome{met ? "nobody has told of the mismatch" : "barrier failed"};
+  // Who leaves first is told only if it hears of the others within a second.
+  return rank == 0 ? told_at_end(result, tuttiGetLastError(nullptr)) : told(result, tuttiGetLastError(nullptr));
+}
+
+// A call that is refused after the mismatch was told does not make it untold, nor hides its text.
+Outcome refused_in_between(tuttiComm_t comm, int rank, int ranks) {
+  tuttiComm_t another = nullptr;
+  std::string wrong = make_another(comm, rank, ranks, &another);
+  if (!wrong.empty()) return Outcome{wrong};
+  tuttiResult_t result = broadcast_from_itself(another, rank);
+  if (result == tuttiSuccess) result = tuttiBarrier(another, nullptr);
+  const std::string text = tuttiGetLastError(another);
+  wrong = names_both(result, text);
+  float v = 1;
+  if (tuttiAllReduce(&v, nullptr, 1, tuttiFloat32, tuttiSum, another, nullptr) != tuttiInvalidArgument) {
+    wrong += "a missing buffer was not refused";
+  }
+  if (!contains(tuttiGetLastError(nullptr), "recvbuff")) wrong += "the thread was not told of the buffer";
+  if (tuttiGetLastError(another) != text) wrong += std::string("the failure is hidden by ") + tuttiGetLastError(another);
+  return Outcome{wrong + success(tuttiCommDestroy(another), nullptr, "destroy"), 1};
+}
+
+// Of a queued operation the end of its stream tells, or an event behind it; that it was noticed tells nobody.
+Outcome told_by_stream(tuttiComm_t comm, int rank, int ranks, bool by_event) {
+  tuttiComm_t another = nullptr;
+  std::string wrong = make_another(comm, rank, ranks, &another);
+  if (!wrong.empty()) return Outcome{wrong};
+  tuttiStream_t stream = nullptr;
+  if (tuttiStreamCreate(&stream) != tuttiSuccess) return Outcome{"no stream"};
+  tuttiResult_t queued = broadcast_from_itself(another, rank, stream);
+  if (queued == tuttiSuccess) queued = tuttiBarrier(another, stream);
+  tuttiEvent_t event = nullptr;
+  if (tuttiEventRecord(&event, stream) != tuttiSuccess) return Outcome{"no event"};
+  if (!fails_by_itself(another)) wrong = "nothing has failed";
+  const tuttiResult_t waited = by_event ? tuttiEventWait(event) : tuttiSuccess;
+  if (by_event) wrong += names_both(waited, tuttiGetLastError(nullptr));
+  const tuttiResult_t result = tuttiCommDestroy(another);
+  // Where the second call was refused, that has told already.
+  if (by_event || queued != tuttiSuccess) {
+    wrong += success(result, nullptr, "destroy");
+  } else {
+    wrong += names_both(result, tuttiGetLastError(nullptr));
+  }
+  (void)tuttiEventDestroy(event);
+  (void)tuttiStreamDestroy(stream);
+  return Outcome{wrong, 1};
+}
+
 // The last rank leaves out a call of no elements.
 Outcome one_calls_less(tuttiComm_t comm, int rank, int ranks) {
   const bool idle = rank == ranks - 1;
@@ -186,6 +258,20 @@ TEST_CASE("broadcasts from different roots are a mismatch at destroy", "[threads
   on_threads(then_destroy, "destroy", {"shm", "tcp"});
 }
 
+TEST_CASE("destroy tells a mismatch that no call has told, whoever comes late", "[threads]") {
+  on_threads(destroy_one_after_the_other, "destroy in turn", {"shm", "tcp"});
+}
+
+TEST_CASE("a mismatch that was told is not told again by destroy", "[threads]") {
+  on_threads(refused_in_between, "refused in between", {"shm", "tcp"});
+  for (const bool by_event : {false, true}) {
+    const auto body = [by_event](tuttiComm_t comm, int rank, int ranks) {
+      return told_by_stream(comm, rank, ranks, by_event);
+    };
+    on_threads(body, by_event ? "told by an event" : "told by nothing", {"shm"});
+  }
+}
+
 TEST_CASE("calls that one rank leaves out are a mismatch at finalize", "[threads]") {
   on_all(one_calls_less, "one call less");
 }
@@ -236,6 +322,7 @@ TEST_CASE("processes find mismatches that exchange no data", "[processes]") {
   on_processes(then_all_reduce, "all-reduce");
   on_processes(then_finalize, "finalize");
   on_processes(then_destroy, "destroy");
+  on_processes(destroy_one_after_the_other, "destroy in turn");
   on_processes(one_calls_less, "one call less");
   const Strict strict;
   on_processes(checked_at_once, "strict");
