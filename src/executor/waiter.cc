@@ -20,6 +20,11 @@ constexpr std::uint32_t kYieldsPerLook = 32;
 // The first look costs more than the first yields, after which what was waited for is usually there: where ranks
 // share processors every message is waited for.
 constexpr std::uint32_t kYieldsBeforeLook = 8;
+// Beside a program that does not yield each yield costs one of its time slices, milliseconds, whereas a rank that
+// sleeps gets the processor back as soon as it is woken. So after one such yield so many waits sleep instead.
+constexpr std::uint32_t kSleepsPerSlice = 128;
+// What the turns of all the other ranks on a processor may take where a communicator is crowded.
+constexpr std::int64_t kCrowdedTurnNs = 2'000'000;
 
 }  // namespace
 
@@ -94,16 +99,23 @@ Status Waiter::timed_out() const {
 Status Waiter::idle_slowly() {
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
-  const std::uint32_t yields = idle_count_ - spins_;
-  if (yields % kYieldsPerLook == kYieldsBeforeLook) {
+  std::uint32_t yields = idle_count_ - spins_;
+  const bool sleeps = sleeps_ > 0;
+  if (sleeps && yields < kYieldsBeforeLook) {
+    yields = kYieldsBeforeLook;
+    idle_count_ = spins_ + yields;
+    --sleeps_;
+  }
+  if (yields % kYieldsPerLook == kYieldsBeforeLook || sleeps) {
     const std::int64_t now = now_ns();
     if (yields == kYieldsBeforeLook) {
       yielding_since_ns_ = now;
+      disturbed_ = false;
       // The deadline counts from the last progress, so a long but living operation may take its time.
       deadline_ns_ = now + timeout_ns_;
     }
     if (Status s = look_for_trouble(now); !s.is_ok()) return s;
-    if (now - yielding_since_ns_ > kYieldNs) {
+    if (sleeps || now - yielding_since_ns_ > kYieldNs) {
       if (stalls_ != nullptr) stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs);
       sleep(now);
       return {};
@@ -114,14 +126,14 @@ Status Waiter::idle_slowly() {
 }
 
 void Waiter::yield() {
-  if (crowded_) {
-    ::sched_yield();
-    return;
-  }
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();
   const std::int64_t end_ns = now_ns();
-  const TurnTaking::Advice advice = turn_taking_.note(end_ns - begin_ns, end_ns);
+  const std::int64_t took_ns = end_ns - begin_ns;
+  if (took_ns > (crowded_ ? kCrowdedTurnNs : TurnTaking::kTurnNs)) [[unlikely]]
+    sleeps_ = kSleepsPerSlice;
+  if (crowded_) return;
+  const TurnTaking::Advice advice = turn_taking_.note(took_ns, end_ns);
   if (advice == TurnTaking::Advice::kLeaveProcessor) (void)affinity_.leave_processor();
   if (turn_taking_.taking_turns() != takes_turns()) spin(!turn_taking_.taking_turns());
 }
@@ -164,7 +176,10 @@ void Waiter::sleep(std::int64_t now) {
     }
   }
   for (const Waiting::For& lane : lanes_) lane.link->disarm();
-  if (!quiet) ::sched_yield();
+  // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
+  // rank, or a transport is never quiet, others are let pass.
+  if (!quiet && (sleeps_ == 0 || disturbed_)) ::sched_yield();
+  disturbed_ = !quiet;
   doorbell_.clear();
   // Look at once for trouble and sleep again if nothing has come.
   idle_count_ = spins_ + kYieldsPerLook * 2 + kYieldsBeforeLook - 1;

@@ -2,7 +2,8 @@
 // processor, then sleep until a peer acts. Where ranks have to take turns on the processors it yields
 // from the start: whoever it waits for may need this processor. That is so where the communicator has more
 // ranks on this machine than there are processors, and where it is noticed, for as long as it is: ranks of other
-// communicators and other jobs count as well (turn_taking.h).
+// communicators and other jobs count as well (turn_taking.h). Beside a program that does not yield it sleeps instead of
+// yielding.
 //
 // Every wait ends: idle() returns an error once the communicator has failed, a lane has failed, a peer
 // that is waited for has left, or the deadline of the operation has passed.
@@ -123,6 +124,8 @@ class Waiter {
   std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
+  std::uint32_t sleeps_ = 0;  // waits that are to sleep where they would yield
+  bool disturbed_ = false;    // the last sleep of the wait did not come about
   TurnTaking turn_taking_{&processor_switches};
 };
 

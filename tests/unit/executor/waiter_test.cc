@@ -1,7 +1,10 @@
-// When a rank yields its processor instead of spinning: the rule on made-up times, and waiters that share a processor.
+// When a rank yields its processor instead of spinning, and when it sleeps instead of yielding: the rule on made-up
+// times, waiters that share a processor, and yields that take as long as beside a program that does not yield.
 #include "executor/waiter.h"
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -10,6 +13,24 @@
 
 #include "catch_compat.h"
 #include "executor/turn_taking.h"
+
+namespace {
+
+// In a thread that sets it, yields are counted and each takes so long.
+thread_local std::int64_t yield_ns = 0;
+thread_local int yields = 0;
+
+}  // namespace
+
+// Instead of the C library's.
+extern "C" int sched_yield() noexcept {
+  if (yield_ns == 0) return static_cast<int>(::syscall(SYS_sched_yield));
+  ++yields;
+  const std::int64_t end = tutti::now_ns() + yield_ns;
+  while (tutti::now_ns() < end) {
+  }
+  return 0;
+}
 
 namespace tutti::executor {
 namespace {
@@ -107,14 +128,83 @@ class NothingComes final : public Waiting {
   void list(std::vector<For>*) const override {}
 };
 
-// What one rank does for one wait that ends soon after its first yields.
-void wait_once(Waiter& waiter, const Waiting& waiting) {
+// What one rank does for one wait that ends soon after its first yields. Where it sleeps instead it is woken at once.
+void wait_once(Waiter& waiter, const Waiting& waiting, const transport::Doorbell& doorbell) {
   waiter.begin(waiting);
-  for (int i = 0; i < 520; ++i) (void)waiter.idle();
+  for (int i = 0; i < 520; ++i) {
+    if (i >= 500) transport::ring(doorbell.fd());
+    (void)waiter.idle();
+  }
 }
 
-std::unique_ptr<Waiter> make_waiter(const transport::Doorbell& doorbell, const FailureState& failure) {
-  return std::move(Waiter::create(doorbell, failure, false, 60'000).value());
+std::unique_ptr<Waiter> make_waiter(const transport::Doorbell& doorbell, const FailureState& failure,
+                                    bool crowded = false) {
+  return std::move(Waiter::create(doorbell, failure, crowded, 60'000).value());
+}
+
+// Every sleep begins with this.
+class CountsSleeps final : public StallWatch {
+ public:
+  void stalled(std::int64_t, std::int64_t) override { ++sleeps; }
+  std::string missing() override { return ""; }
+  int sleeps = 0;
+};
+
+// The yields until the first sleep, and those of some hundred waits after it which each end with the first sleep.
+void check_few_yields(bool crowded, std::int64_t slice_ns) {
+  const auto doorbell = transport::Doorbell::create();
+  REQUIRE(doorbell.is_ok());
+  const FailureState failure;
+  const NothingComes waiting;
+  CountsSleeps watch;
+  const auto waiter = make_waiter(doorbell.value(), failure, crowded);
+  waiter->watch_stalls(&watch);
+  yield_ns = slice_ns;
+  yields = 0;
+  waiter->begin(waiting);
+  const auto wait = [&] {
+    const int before = watch.sleeps;
+    while (watch.sleeps == before) REQUIRE(waiter->idle().is_ok());
+  };
+  wait();
+  CHECK(yields <= 2);
+  yields = 0;
+  constexpr int kWaits = 100;
+  for (int i = 0; i < kWaits; ++i) {
+    waiter->progress();
+    transport::ring(doorbell.value().fd());  // so that a sleep takes no time
+    wait();
+  }
+  yield_ns = 0;
+  CHECK(yields <= kWaits / 10);
+}
+
+TEST_CASE("a rank beside a program that does not yield sleeps instead of yielding") {
+  check_few_yields(false, 2 * TurnTaking::kTurnNs);
+  check_few_yields(true, 3'000'000);
+}
+
+TEST_CASE("in a crowded communicator the turns of the other ranks are none of a program that does not yield") {
+  const auto doorbell = transport::Doorbell::create();
+  REQUIRE(doorbell.is_ok());
+  const FailureState failure;
+  const NothingComes waiting;
+  bool slept = true;
+  // Others may take this processor amid a yield, but not amid each.
+  for (int attempt = 0; attempt < 1000 && slept; ++attempt) {
+    CountsSleeps watch;
+    const auto waiter = make_waiter(doorbell.value(), failure, true);
+    waiter->watch_stalls(&watch);
+    waiter->begin(waiting);
+    yield_ns = kTurn;
+    for (int i = 0; i < 50; ++i) {
+      waiter->progress();
+      REQUIRE(waiter->idle().is_ok());
+    }
+    yield_ns = 0;
+    slept = watch.sleeps > 0;
+  }
+  CHECK_FALSE(slept);
 }
 
 // How many of 1000 yields took as long as others need for a turn: fewer where programs run that do not yield.
@@ -145,8 +235,10 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   std::vector<std::thread> others;
   for (int i = 0; i < 3; ++i) {
     others.emplace_back([&] {
-      const auto waiter = make_waiter(doorbell, failure);
-      while (!stop) wait_once(*waiter, waiting);
+      const auto made_own = transport::Doorbell::create();
+      const transport::Doorbell& own = made_own.value();
+      const auto waiter = make_waiter(own, failure);
+      while (!stop) wait_once(*waiter, waiting, own);
     });
   }
   const auto waiter = make_waiter(doorbell, failure);
@@ -157,7 +249,7 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   while (!noticed && !deadline.passed()) {
     const bool quiet = turns_of_others() > 900;
     for (int i = 0; i < 100 && !noticed; ++i) {
-      wait_once(*waiter, waiting);
+      wait_once(*waiter, waiting, doorbell);
       noticed = waiter->takes_turns();
     }
     could = could || (quiet && turns_of_others() > 900);
@@ -167,7 +259,7 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   bool alone = !waiter->takes_turns();
   const Deadline until = Deadline::after_ms(30'000);
   while (!alone && !until.passed()) {
-    wait_once(*waiter, waiting);
+    wait_once(*waiter, waiting, doorbell);
     alone = !waiter->takes_turns();
   }
   REQUIRE(::sched_setaffinity(0, sizeof allowed, &allowed) == 0);
