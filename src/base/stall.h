@@ -17,7 +17,7 @@ class StallWatch {
   // Does not wait.
   virtual void stalled(std::int64_t waited_ms, std::int64_t left_ms) = 0;
   // When the wait gives up: which ranks have not arrived, and how that is known ("rank 5 (host b, pid 77) has not
-  // called operation 17 (it is at 16)"). Empty if none is known. Waits a little: at most kAnswerMs.
+  // called operation 17 (its last was 16)"). Empty if none is known. Waits a little: at most kAnswerMs.
   virtual std::string missing() = 0;
 
   static constexpr std::int64_t kAnswerMs = 1500;

@@ -105,7 +105,8 @@ struct Question {
 struct Absence {
   int rank = -1;
   bool silent = false;         // its process does not answer. Else it does, and
-  std::uint32_t sequence = 0;  // the rank has not begun an operation after this one
+  std::uint32_t sequence = 0;  // the rank has not begun an operation after this one,
+  bool inside = false;         // in which it still is: then it may wait itself for a rank that is further behind
   bool operator==(const Absence&) const = default;
 };
 

@@ -1,9 +1,9 @@
 // Who has not arrived? A rank in whose operation nothing moves asks upwards. Rank 0 sends a probe down the tree, of
 // which every rank gives its neighbour a receipt at once. Who has given none when the question's patience is over is
-// silent, and its neighbour reports it; a rank that is in no operation reports itself, if it has not moved meanwhile.
-// A little later rank 0 gives what has been reported as the answer to all. Since every neighbour is judged by the one
-// next to it and within the same time, the answer takes no longer in a deep tree, and ranks below a silent one are
-// not blamed.
+// silent, and its neighbour reports it; a rank that has not begun the operation reports itself, and whether it is at
+// work inside an earlier one. A little later rank 0 gives what has been reported as the answer to all. Since every
+// neighbour is judged by the one next to it and within the same time, the answer takes no longer in a deep tree, and
+// ranks below a silent one are not blamed.
 //
 // A question is given a receipt as well. Whose parent gives none answers those below it by itself: the parent is
 // silent. Ranks whose parent has left or died do as rank 0 does.
@@ -34,9 +34,7 @@ Neighbour* SocketTree::parent() {
 
 // Before watch() this rank is in no operation.
 Whereabouts SocketTree::whereabouts() const {
-  Whereabouts at = witness_.where ? witness_.where() : Whereabouts{};
-  at.inside |= parted_;  // who has said goodbye is not missed
-  return at;
+  return witness_.where ? witness_.where() : Whereabouts{};
 }
 
 void SocketTree::begin(Round::Phase phase, const Question& question) {
@@ -69,7 +67,6 @@ void SocketTree::inquire(const Question& question) {
 
 void SocketTree::probe(const Question& question) {
   begin(Round::Phase::kProbing, question);
-  round_.here = whereabouts();
   for (Neighbour& neighbour : neighbours_) {
     if (!neighbour.is_parent && neighbour.socket.valid()) send_inquiry(Kind::kProbe, &neighbour);
   }
@@ -111,14 +108,14 @@ void SocketTree::judge_silence() {
   round_.due_ns = 0;
   for (const Neighbour& neighbour : neighbours_) {
     if (!neighbour.owes_receipt || !neighbour.socket.valid()) continue;
-    const Absence silent{neighbour.rank, true, 0};
+    const Absence silent{neighbour.rank, true};
     if (round_.phase == Round::Phase::kAsked) return hear_answer({round_.question, {silent}});
     hear_absence(silent);
   }
   const Whereabouts now = whereabouts();
-  const bool waits_outside = !now.inside && !round_.here.inside && now.sequence == round_.here.sequence;
-  if (round_.phase == Round::Phase::kProbing && waits_outside && now.sequence < round_.question.sequence) {
-    hear_absence({rank_, false, now.sequence});
+  // Who has said goodbye is not missed.
+  if (round_.phase == Round::Phase::kProbing && !parted_ && now.sequence < round_.question.sequence) {
+    hear_absence({rank_, false, now.sequence, now.inside});
   }
 }
 

@@ -19,12 +19,14 @@ bool take(net::Unpacker* unpacker, Question* question) {
 
 void put(net::Packer* packer, const Absence& absence) {
   packer->number(absence.rank).number(static_cast<std::uint8_t>(absence.silent)).number(absence.sequence);
+  packer->number(static_cast<std::uint8_t>(absence.inside));
 }
 
 bool take(net::Unpacker* unpacker, int ranks, Absence* absence) {
   absence->rank = unpacker->number<std::int32_t>();
   absence->silent = unpacker->number<std::uint8_t>() != 0;
   absence->sequence = unpacker->number<std::uint32_t>();
+  absence->inside = unpacker->number<std::uint8_t>() != 0;
   return absence->rank >= 0 && absence->rank < ranks;
 }
 

@@ -193,8 +193,8 @@ void BoardTree::ask(Question question) {
     const Board::Rank& rank = board_->ranks[r];
     if (rank.parted) continue;
     const Whereabouts at = rank.witness.where ? rank.witness.where() : Whereabouts{};
-    if (!at.inside && at.sequence < answer.question.sequence) {
-      answer.absent.push_back({static_cast<int>(r), false, at.sequence});
+    if (at.sequence < answer.question.sequence) {
+      answer.absent.push_back({static_cast<int>(r), false, at.sequence, at.inside});
     }
   }
   for (const Board::Rank& rank : board_->ranks) {

@@ -50,7 +50,6 @@ class SocketTree final : public ControlTree {
     Question question;
     std::int64_t due_ns = 0;  // who has given no receipt then is silent; 0: that is judged
     std::int64_t end_ns = 0;  // the answer is given, or waited for no longer
-    Whereabouts here;         // when the probe came
     std::vector<Absence> absent;
   };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "base/clock.h"
@@ -12,7 +13,7 @@ namespace tutti {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-// How long a process may take to answer before it is called silent. The machine may be busy with others' work; on
+// How long a process may take to answer before it is called silent. The machine may be behind with others' work; on
 // the other hand the question is asked that much before the deadline, and the operation may end before that.
 constexpr std::int64_t kMinPatienceMs = 100;
 constexpr std::int64_t kMaxPatienceMs = 1000;
@@ -36,22 +37,37 @@ std::string list_with_who(const std::vector<int>& ranks, const std::vector<PeerI
 std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& peers) {
   std::vector<int> silent;
   std::vector<int> late;
+  std::vector<int> behind;
   std::uint32_t at = 0;
+  std::uint32_t least = std::numeric_limits<std::uint32_t>::max();  // that anybody absent has begun
+  for (const Absence& absence : answer.absent) least = std::min(least, absence.silent ? 0 : absence.sequence);
   for (const Absence& absence : answer.absent) {
-    (absence.silent ? silent : late).push_back(absence.rank);
-    if (!absence.silent) at = absence.sequence;
+    if (absence.silent) {
+      silent.push_back(absence.rank);
+    } else if (!absence.inside) {
+      late.push_back(absence.rank);
+      at = absence.sequence;
+    } else if (absence.sequence == least) {
+      behind.push_back(absence.rank);
+    }
+  }
+  std::vector<std::string> texts;
+  if (silent.size() == 1) {
+    texts.push_back(list_with_who(silent, peers) + " is silent: its process does not answer on the control connection");
+  } else if (!silent.empty()) {
+    texts.push_back(list_ranks(silent) + " are silent: their processes do not answer on the control connections");
+  }
+  if (!late.empty()) {
+    texts.push_back(list_with_who(late, peers) + (late.size() == 1 ? " has" : " have") + " not called operation " +
+                    std::to_string(answer.question.sequence));
+    if (late.size() == 1) texts.back() += at == 0 ? " (nor any before)" : " (its last was " + std::to_string(at) + ")";
+  }
+  if (!behind.empty()) {
+    texts.push_back(list_with_who(behind, peers) + (behind.size() == 1 ? " is" : " are") + " still in operation " +
+                    std::to_string(least));
   }
   std::string text;
-  if (silent.size() == 1) {
-    text = list_with_who(silent, peers) + " is silent: its process does not answer on the control connection";
-  } else if (!silent.empty()) {
-    text = list_ranks(silent) + " are silent: their processes do not answer on the control connections";
-  }
-  if (late.empty()) return text;
-  if (!text.empty()) text += "; ";
-  const std::string number = std::to_string(answer.question.sequence);
-  text += list_with_who(late, peers) + (late.size() == 1 ? " has" : " have") + " not called operation " + number;
-  if (late.size() == 1) text += at == 0 ? " (nor any before)" : " (it is at " + std::to_string(at) + ")";
+  for (const std::string& part : texts) text += (text.empty() ? "" : "; ") + part;
   return text;
 }
 
@@ -113,7 +129,7 @@ void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms) {
 }
 
 // An answer older than this rank's question may be about another wait. One that knows of nobody is asked for once more:
-// the machines may have been too busy for the first.
+// the machines may have been too behind for the first.
 std::string Stalls::missing() {
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   const bool asked = asked_ns_ != 0 && sequence_ == history_.sequence();
@@ -162,8 +178,7 @@ void Stalls::tell_a_person(const Answer& answer) {
   const std::string waited = ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
   const std::string absent = describe_absence(answer, membership_.peers);
   log::warn(answer.question.what + " has waited " + waited +
-            (absent.empty() ? " for data; every rank has called it, or is at work in an operation before it"
-                            : ": " + absent));
+            (absent.empty() ? " for data, though every rank has called it" : ": " + absent));
 }
 
 }  // namespace tutti

@@ -18,7 +18,9 @@
 
 namespace tutti {
 
-// "rank 5 (host b, pid 77) has not called operation 17 (it is at 16)". Empty if nobody is absent.
+// "rank 5 (host b, pid 77) has not called operation 17 (its last was 16)", or "is still in operation 16". Of ranks
+// inside an operation only those are named that nobody who is named is further behind than: the others may wait for
+// those. Empty if nobody is absent.
 std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& peers);
 
 // When the notices of one communicator are to be written: once per wait, then every minute, though several ranks

@@ -143,12 +143,12 @@ TEST_CASE("a stopped process is found by all ranks that are left, and no other i
   child.kill(SIGCONT);
 }
 
-TEST_CASE("ranks that have not come are found, and those that are ahead or inside are not") {
+TEST_CASE("ranks that have not come are found, and those that are ahead or in the operation are not") {
   const bool sockets = GENERATE(true, false);
   Askers askers = make_askers(13);
   askers[0]->where = {17, false};  // through with it
   askers[3]->where = {16, false};
-  askers[7]->where = {12, true};  // waits in an earlier one
+  askers[7]->where = {12, true};  // in an earlier one
   askers[9]->where = {0, false};
   askers[12]->where = {19, false};
   if (sockets) {
@@ -160,7 +160,7 @@ TEST_CASE("ranks that have not come are found, and those that are ahead or insid
     const std::size_t before = askers[rank]->count();
     askers[rank]->ask();
     REQUIRE(eventually([&] { return askers[rank]->count() > before; }));
-    CHECK(askers[rank]->absent() == std::vector<Absence>{{3, false, 16}, {9, false, 0}});
+    CHECK(askers[rank]->absent() == std::vector<Absence>{{3, false, 16}, {7, false, 12, true}, {9, false, 0}});
   }
 }
 
@@ -170,6 +170,7 @@ TEST_CASE("questions of all ranks at a time are few answers, and the next questi
   for (auto& asker : askers) asker->ask();
   for (auto& asker : askers) CHECK(asker->absent().empty());
   for (auto& asker : askers) CHECK(asker->count() <= 3);
+  for (auto& asker : askers) asker->where = {18, true};
   askers[2]->where = {17, false};
   const std::size_t before = askers[8]->count();
   askers[8]->ask(18);
@@ -192,14 +193,26 @@ TEST_CASE("absent ranks in words") {
   const auto p = peers(9);
   CHECK(describe_absence(absent({}), p) == "");
   CHECK(describe_absence(absent({{5, false, 16}}), p) ==
-        "rank 5 (host a, pid 105) has not called operation 17 (it is at 16)");
+        "rank 5 (host a, pid 105) has not called operation 17 (its last was 16)");
   CHECK(describe_absence(absent({{5, false, 0}}), p) ==
         "rank 5 (host a, pid 105) has not called operation 17 (nor any before)");
   CHECK(describe_absence(absent({{2, false, 16}, {3, false, 16}, {4, false, 1}}), p) ==
         "ranks 2-4 have not called operation 17");
   CHECK(describe_absence(absent({{1, true, 0}, {8, false, 16}}), p) ==
         "rank 1 (host a, pid 101) is silent: its process does not answer on the control connection; "
-        "rank 8 (host a, pid 108) has not called operation 17 (it is at 16)");
+        "rank 8 (host a, pid 108) has not called operation 17 (its last was 16)");
+  CHECK(describe_absence(absent({{5, false, 16, true}}), p) == "rank 5 (host a, pid 105) is still in operation 16");
+  // Rank 4 may wait for rank 5, and both for rank 6.
+  CHECK(describe_absence(absent({{4, false, 16, true}, {5, false, 15, true}}), p) ==
+        "rank 5 (host a, pid 105) is still in operation 15");
+  CHECK(describe_absence(absent({{5, false, 15, true}, {6, false, 14}}), p) ==
+        "rank 6 (host a, pid 106) has not called operation 17 (its last was 14)");
+  // Rank 6 has done what rank 5 is at.
+  CHECK(describe_absence(absent({{4, false, 15, true}, {5, false, 15, true}, {6, false, 15}}), p) ==
+        "rank 6 (host a, pid 106) has not called operation 17 (its last was 15); "
+        "ranks 4, 5 are still in operation 15");
+  CHECK(describe_absence(absent({{1, true, 0}, {5, false, 16, true}}), p) ==
+        "rank 1 (host a, pid 101) is silent: its process does not answer on the control connection");
   CHECK(describe_absence(absent({{1, true, 0}, {2, true, 0}}), p) ==
         "ranks 1, 2 are silent: their processes do not answer on the control connections");
 }
