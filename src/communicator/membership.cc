@@ -70,6 +70,24 @@ double machine_load(const std::vector<PeerInfo>& peers, const PeerInfo& of) {
   return static_cast<double>(ranks) / static_cast<double>(std::max<std::size_t>(1, cpus.count()));
 }
 
+// The ranks of a machine that may all use the same processors, shared out evenly: the same number on each, neighbours
+// on one. -1 where they do not divide evenly: an even share of several jobs is then better left to the scheduler.
+int home_of(const std::vector<PeerInfo>& peers, const PeerInfo& self) {
+  const CpuMask cpus = mask_from_text(setting(self, "cpus"));
+  std::size_t ranks = 0;
+  std::size_t before = 0;
+  for (const PeerInfo& p : peers) {
+    if (p.rank != self.rank && !p.same_machine(self)) continue;
+    if (mask_from_text(setting(p, "cpus")) != cpus) return -1;
+    if (p.rank < self.rank) ++before;
+    ++ranks;
+  }
+  if (cpus.none() || ranks % cpus.count() != 0) return -1;
+  std::size_t cpu = 0;
+  for (std::size_t left = before * cpus.count() / ranks; !cpus[cpu] || left-- > 0;) ++cpu;
+  return static_cast<int>(cpu);
+}
+
 }  // namespace
 
 Result<Transports> parse_transports(const std::string& text) {
@@ -126,6 +144,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
     }
   }
   m.crowded = machine_load(m.peers, m.peers[static_cast<std::size_t>(rank)]) > 1;
+  if (m.crowded) m.home = home_of(m.peers, m.peers[static_cast<std::size_t>(rank)]);
   for (const std::vector<int>& host : m.hosts) {
     m.load = std::max(m.load, machine_load(m.peers, m.peers[static_cast<std::size_t>(host[0])]));
   }

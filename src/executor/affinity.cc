@@ -12,14 +12,30 @@ bool allowed(cpu_set_t* set) {
 Affinity::Affinity(bool moves) : moves_(moves && allowed(&usual_) && CPU_COUNT(&usual_) >= 2) {}
 
 bool Affinity::leave_processor() const {
-  cpu_set_t now;
   const int here = ::sched_getcpu();
-  if (!moves_ || here < 0 || !allowed(&now) || !CPU_EQUAL(&now, &usual_)) return false;
-  cpu_set_t others = now;
+  if (!moves_ || here < 0) return false;
+  cpu_set_t others = usual_;
   CPU_CLR(static_cast<unsigned>(here), &others);
-  if (::sched_setaffinity(0, sizeof others, &others) != 0) return false;
+  return pass_through(others);
+}
+
+bool Affinity::move_to(int processor) const {
+  if (!moves_ || processor < 0 || processor >= CPU_SETSIZE || !CPU_ISSET(static_cast<unsigned>(processor), &usual_)) {
+    return false;
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<unsigned>(processor), &one);
+  return pass_through(one);
+}
+
+// Confined to `processors` the thread runs there when the call returns.
+bool Affinity::pass_through(const cpu_set_t& processors) const {
+  cpu_set_t now;
+  if (!allowed(&now) || !CPU_EQUAL(&now, &usual_)) return false;
+  if (::sched_setaffinity(0, sizeof processors, &processors) != 0) return false;
   // Not over what another thread has set meanwhile.
-  if (allowed(&now) && CPU_EQUAL(&now, &others)) (void)::sched_setaffinity(0, sizeof usual_, &usual_);
+  if (allowed(&now) && CPU_EQUAL(&now, &processors)) (void)::sched_setaffinity(0, sizeof usual_, &usual_);
   return true;
 }
 

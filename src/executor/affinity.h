@@ -18,8 +18,12 @@ class Affinity {
   // nothing is done, where there is no other, or where the application has chosen processors for this thread since.
   // What the application chooses while this runs stays, too, but for a few nanoseconds between two system calls.
   bool leave_processor() const;
+  // The same, to this one.
+  bool move_to(int processor) const;
 
  private:
+  bool pass_through(const cpu_set_t& processors) const;
+
   cpu_set_t usual_{};
   bool moves_;
 };

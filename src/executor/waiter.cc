@@ -29,13 +29,13 @@ constexpr std::int64_t kCrowdedTurnNs = 2'000'000;
 }  // namespace
 
 Result<std::unique_ptr<Waiter>> Waiter::create(const transport::Doorbell& doorbell, const FailureState& failure,
-                                               bool crowded, std::int64_t timeout_ms, bool moves) {
+                                               bool crowded, std::int64_t timeout_ms, bool moves, int home) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return Status::system("epoll_create1", errno);
   epoll_event event{};
   event.events = EPOLLIN;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, doorbell.fd(), &event) != 0) return Status::system("epoll_ctl", errno);
-  return std::unique_ptr<Waiter>(new Waiter(doorbell, failure, crowded, timeout_ms, moves, std::move(epoll)));
+  return std::unique_ptr<Waiter>(new Waiter(doorbell, failure, crowded, timeout_ms, moves, home, std::move(epoll)));
 }
 
 Status Waiter::add_link(transport::Link& link) {
@@ -125,7 +125,18 @@ Status Waiter::idle_slowly() {
   return {};
 }
 
+// Where ranks take turns an operation needs a turn of each, so one rank too many on a processor holds all others up.
+// The scheduler sees no more than that every processor is busy.
+void Waiter::go_home() {
+  const std::int64_t now = now_ns();
+  if (now - went_home_ns_ < kHomeIntervalNs) return;
+  went_home_ns_ = now;
+  (void)affinity_.move_to(home_);
+}
+
 void Waiter::yield() {
+  if (home_ >= 0 && ::sched_getcpu() != home_) [[unlikely]]
+    go_home();
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();
   const std::int64_t end_ns = now_ns();

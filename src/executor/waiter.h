@@ -45,10 +45,14 @@ class Waiting {
 
 class Waiter {
  public:
-  // crowded: the communicator has more ranks than processors on this machine. moves: see affinity.h. doorbell and
-  // failure outlive the waiter.
+  // A crowded rank goes home no more often than that: a move takes some 20 us.
+  static constexpr std::int64_t kHomeIntervalNs = 2'000'000;
+
+  // crowded: the communicator has more ranks than processors on this machine. moves: see affinity.h. home: where a
+  // crowded rank belongs, -1: anywhere. doorbell and failure outlive the waiter.
   static Result<std::unique_ptr<Waiter>> create(const transport::Doorbell& doorbell, const FailureState& failure,
-                                                bool crowded, std::int64_t timeout_ms, bool moves = true);
+                                                bool crowded, std::int64_t timeout_ms, bool moves = true,
+                                                int home = -1);
 
   // A link that operations may wait for.
   Status add_link(transport::Link& link);
@@ -90,17 +94,19 @@ class Waiter {
   static constexpr int kMaxSleepMs = 50;
 
   Waiter(const transport::Doorbell& doorbell, const FailureState& failure, bool crowded, std::int64_t timeout_ms,
-         bool moves, UniqueFd epoll)
+         bool moves, int home, UniqueFd epoll)
       : doorbell_(doorbell),
         failure_(failure),
         crowded_(crowded),
         timeout_ns_(timeout_ms * 1'000'000),
         affinity_(moves),
+        home_(crowded && moves ? home : -1),
         epoll_(std::move(epoll)) {
     spin(!crowded);
   }
   Status idle_slowly();
   void yield();
+  void go_home();
   void spin(bool spins);
   // How often the calling thread has lost or given its processor.
   static std::int64_t processor_switches();
@@ -115,6 +121,7 @@ class Waiter {
   std::uint32_t stall_ = 0;  // looks after which stalled() holds
   const std::int64_t timeout_ns_;
   const Affinity affinity_;
+  const int home_;  // a processor; -1: none
   UniqueFd epoll_;
   std::vector<transport::Link*> links_;
   const Waiting* waiting_ = nullptr;
@@ -126,6 +133,7 @@ class Waiter {
   std::int64_t departed_since_ns_ = 0;
   std::uint32_t sleeps_ = 0;  // waits that are to sleep where they would yield
   bool disturbed_ = false;    // the last sleep of the wait did not come about
+  std::int64_t went_home_ns_ = 0;
   TurnTaking turn_taking_{&processor_switches};
 };
 

@@ -92,6 +92,26 @@ TEST_CASE("load counts the ranks on the processors that they may use") {
   for (const int rank : {0, 2}) CHECK(member(rank, book(places, "shm,tcp")).load == 1.5);
 }
 
+TEST_CASE("ranks that take turns are shared out evenly over the processors that all of them may use") {
+  const auto homes = [](const std::vector<Place>& places) {
+    std::vector<int> result;
+    for (std::size_t r = 0; r < places.size(); ++r) {
+      result.push_back(member(static_cast<int>(r), book(places, "shm,tcp")).home);
+    }
+    return result;
+  };
+  using Homes = std::vector<int>;
+  const Place two{1, 1, 7, "3"};
+  CHECK(homes({two, two, two, two}) == Homes{0, 0, 1, 1});
+  // The second and the fifth processor; ranks of another machine between them, each with a processor of its own.
+  const Place some{1, 1, 7, "21"};
+  CHECK(homes({some, {2, 2, 7, "3"}, some, {2, 3, 7, "3"}, some, some}) == Homes{1, -1, 1, -1, 4, 4});
+  // Not crowded, in no even numbers, not free to use the same ones.
+  CHECK(homes({two, two}) == Homes{-1, -1});
+  CHECK(homes({two, two, two}) == Homes{-1, -1, -1});
+  CHECK(homes({two, two, two, {1, 1, 7, "1"}}) == Homes{-1, -1, -1, -1});
+}
+
 TEST_CASE("one process is one only if all ranks are in it") {
   CHECK(member(0, book({{1, 1, 7, "1"}, {1, 1, 7, "1"}}, "shm")).one_process);
   CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 1, 7, "1"}, {1, 2, 7, "1"}}, "shm")).one_process);

@@ -46,6 +46,30 @@ TEST_CASE("a thread moves and may use the same processors afterwards") {
   }).join();
 }
 
+TEST_CASE("a thread moves to the processor that it is told") {
+  std::thread([] {
+    const cpu_set_t all = allowed();
+    const Affinity affinity(true);
+    int there = 0;
+    int moves = 0;
+    while (CPU_COUNT(&all) > 1 && moves < 100) {
+      for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &all)) continue;
+        CHECK(affinity.move_to(static_cast<int>(cpu)));
+        there += ::sched_getcpu() == static_cast<int>(cpu);
+        ++moves;
+        const cpu_set_t after = allowed();
+        CHECK(CPU_EQUAL(&all, &after));
+      }
+    }
+    // The scheduler may move it on before it looks.
+    CHECK(there >= moves * 9 / 10);
+    CHECK_FALSE(affinity.move_to(-1));
+    CHECK_FALSE(affinity.move_to(CPU_SETSIZE));
+    CHECK_FALSE(Affinity(false).move_to(static_cast<int>(some_of(all))));
+  }).join();
+}
+
 TEST_CASE("a thread that is told to keep its processors keeps them") {
   std::thread([] { CHECK(!leaves_all_as_it_was(Affinity(false))); }).join();
 }
@@ -57,6 +81,7 @@ TEST_CASE("a thread that the application has pinned stays") {
     const cpu_set_t one = only(some_of(all));
     REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
     CHECK(!leaves_all_as_it_was(made_before));
+    CHECK(!made_before.move_to(static_cast<int>(some_of(all))));
     const cpu_set_t after = allowed();
     CHECK(CPU_EQUAL(&one, &after));
     // And one that has been pinned before: it has no other processor.

@@ -207,6 +207,49 @@ TEST_CASE("in a crowded communicator the turns of the other ranks are none of a 
   CHECK_FALSE(slept);
 }
 
+// How many of 50 waits a crowded rank that was taken to `elsewhere` ended at `place`.
+int waits_ended_at(int place, int elsewhere, int home) {
+  const auto doorbell = transport::Doorbell::create();
+  REQUIRE(doorbell.is_ok());
+  const FailureState failure;
+  const NothingComes waiting;
+  const Affinity affinity(true);
+  const auto waiter = std::move(Waiter::create(doorbell.value(), failure, true, 60'000, true, home).value());
+  int there = 0;
+  yield_ns = kAlone;
+  for (int i = 0; i < 50; ++i) {
+    REQUIRE(affinity.move_to(elsewhere));
+    // It may have moved a moment ago.
+    const std::int64_t end = now_ns() + 2 * Waiter::kHomeIntervalNs;
+    while (now_ns() < end) {
+    }
+    waiter->begin(waiting);
+    REQUIRE(waiter->idle().is_ok());
+    there += ::sched_getcpu() == place;
+  }
+  yield_ns = 0;
+  return there;
+}
+
+TEST_CASE("a crowded rank goes back to the processor where it takes turns") {
+  std::thread([] {
+    cpu_set_t allowed;
+    REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    int first = -1;
+    int last = -1;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (!CPU_ISSET(static_cast<unsigned>(cpu), &allowed)) continue;
+      if (first < 0) first = cpu;
+      last = cpu;
+    }
+    if (first == last) return;  // nowhere to go
+    // The scheduler moves it now and then.
+    CHECK(waits_ended_at(first, last, first) >= 40);
+    CHECK(waits_ended_at(last, first, last) >= 40);
+    CHECK(waits_ended_at(first, last, -1) <= 40);
+  }).join();
+}
+
 // How many of 1000 yields took as long as others need for a turn: fewer where programs run that do not yield.
 int turns_of_others() {
   int turns = 0;
