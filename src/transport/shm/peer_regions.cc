@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "transport/shm/fd_message.h"
 #include "transport/shm/region.h"
@@ -61,11 +62,14 @@ Status PeerRegions::apply(const Message& message, UniqueFd fd) {
     if (it == mapped_.end()) return {};
     ::munmap(it->second.base, it->second.bytes);
     mapped_.erase(it);
-    if (last_region_ == message.region) last_region_ = 0;
+    if (last_region_ == message.region) {
+      last_region_ = 0;
+      last_mapping_ = {};
+    }
     return {};
   }
   struct stat info {};
-  if (message.kind != kOffer || !fd.valid() || ::fstat(fd.get(), &info) != 0 ||
+  if (message.kind != kOffer || message.region == 0 || !fd.valid() || ::fstat(fd.get(), &info) != 0 ||
       static_cast<std::uint64_t>(info.st_size) < message.bytes || !cannot_shrink(fd) ||
       mapped_.contains(message.region)) {
     return Status::remote("protocol error: an unexpected message about its memory");
@@ -76,22 +80,33 @@ Status PeerRegions::apply(const Message& message, UniqueFd fd) {
   return {};
 }
 
-Status PeerRegions::receive_all() {
+// A message that fails is over: its region is lost, and what follows is received all the same.
+void PeerRegions::receive_all() {
+  const auto note = [this](Status failed) {
+    if (failure_.is_ok()) failure_ = std::move(failed);
+  };
   for (;;) {
     Message message{};
     UniqueFd fd;
     const ssize_t n = receive_with_fd(socket_.get(), &message, sizeof message, &fd);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
-    if (n != static_cast<ssize_t>(sizeof message)) return Status::remote("the peer closed its socket");
+    const int error = n < 0 ? errno : 0;
+    if (error == EAGAIN || error == EWOULDBLOCK) return;
+    if (error != 0 && error != ECONNRESET) {
+      note(Status::system("receiving the peer's memory", error));
+      if (error != EMFILE) return;
+      ++received_;  // the message came, its descriptor did not
+      continue;
+    }
+    if (n != static_cast<ssize_t>(sizeof message)) return note(Status::remote("the peer closed its socket"));
     ++received_;
-    if (Status s = apply(message, std::move(fd)); !s.is_ok()) return s;
+    if (Status s = apply(message, std::move(fd)); !s.is_ok()) note(std::move(s));
   }
 }
 
 void PeerRegions::tidy() {
   forget_freed();
   // A failure shows itself when a region is resolved that could not be received.
-  if (peer_sent_.load(std::memory_order_acquire) != received_) static_cast<void>(receive_all());
+  if (peer_sent_.load(std::memory_order_acquire) != received_) receive_all();
 }
 
 bool PeerRegions::peer_gone() const {
@@ -100,14 +115,14 @@ bool PeerRegions::peer_gone() const {
 }
 
 Result<std::byte*> PeerRegions::resolve(const Loan& loan) {
-  if (loan.region != last_region_) {
+  if (loan.region != last_region_ || loan.region == 0) {
     auto it = mapped_.find(loan.region);
     if (it == mapped_.end()) {
       // The offer was written to the socket before the loan was published.
-      Status received = receive_all();
+      receive_all();
       it = mapped_.find(loan.region);
       if (it == mapped_.end()) {
-        return received.is_ok() ? Status::remote("protocol error: it lent memory of which it has not told") : received;
+        return failure_.is_ok() ? Status::remote("protocol error: it lent memory of which it has not told") : failure_;
       }
     }
     last_region_ = loan.region;

@@ -46,16 +46,17 @@ class PeerRegions {
   };
   void forget_freed();
   bool send(const Message& message, int fd);
-  Status receive_all();
+  void receive_all();
   Status apply(const Message& message, UniqueFd fd);
 
   UniqueFd socket_;
   std::atomic<std::uint32_t>& sent_;
   const std::atomic<std::uint32_t>& peer_sent_;
   std::uint32_t received_ = 0;  // messages
+  Status failure_;              // the first to receive one: what a region is missing for
   std::map<std::uint64_t, Mapping> mapped_;
   std::set<std::uint64_t> announced_;
-  std::uint64_t last_region_ = 0;  // of resolve(), the usual answer
+  std::uint64_t last_region_ = 0;  // of resolve(), the usual answer; 0: none, which is no region's number
   Mapping last_mapping_{};
   std::uint64_t generation_ = 0;  // of the registry, when forget_freed() last looked
 };

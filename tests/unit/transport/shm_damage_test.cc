@@ -1,10 +1,13 @@
 // A peer that writes nonsense into the shared segment: an error that names it, and no access outside.
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "catch_compat.h"
@@ -74,6 +77,40 @@ struct Victim {
   std::unique_ptr<Link> link;
   void* region_address = nullptr;
   std::uint64_t region = 0;
+};
+
+// Both ends of a link's socket.
+struct Regions {
+  Regions() : Regions(conformance::connected(conformance::Family::kUnix, 1)) {}
+  template <class Sockets>
+  explicit Regions(Sockets sockets)
+      : owner(std::move(sockets.first[0]), &announced[0], &announced[1]),
+        borrower(std::move(sockets.second[0]), &announced[1], &announced[0]) {}
+  std::array<std::atomic<std::uint32_t>, 2> announced{};
+  PeerRegions owner;
+  PeerRegions borrower;
+};
+
+std::pair<void*, std::uint64_t> allocate() {
+  void* const address = RegionRegistry::instance().allocate(kRegionBytes).value();
+  return {address, RegionRegistry::instance().find(address, kRegionBytes).region};
+}
+
+// While it lives this process can open nothing; what is open stays so.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit_) == 0);
+    rlimit none = limit_;
+    none.rlim_cur = 0;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+  ~NoMoreDescriptors() { ::setrlimit(RLIMIT_NOFILE, &limit_); }
+
+ private:
+  rlimit limit_{};
 };
 
 }  // namespace
@@ -180,6 +217,38 @@ TEST_CASE("offers with any numbers end the search for one") {
     for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, line + 1, UINT64_MAX - 50, place);
     CHECK(v.link->send().reserve_at_peer(100).empty());
   }
+}
+
+TEST_CASE("a region that has gone is not read through the number of none") {
+  Regions r;
+  const auto [address, region] = allocate();
+  REQUIRE(r.owner.announce(region));
+  REQUIRE(r.borrower.resolve({region, 0, 100}).is_ok());
+  REQUIRE(RegionRegistry::instance().free(address).is_ok());
+  r.owner.tidy();
+  r.borrower.tidy();
+  const Status gone = r.borrower.resolve({0, 0, 100}).status();
+  CHECK(gone.code() == Code::kRemoteError);
+  CHECK(gone.message().find("protocol error") != std::string::npos);
+}
+
+TEST_CASE("a lack of descriptors is named as such, and costs one region") {
+  Regions r;
+  const auto [lost_address, lost] = allocate();
+  const auto [address, region] = allocate();
+  REQUIRE(r.owner.announce(lost));
+  {
+    const NoMoreDescriptors none;
+    r.borrower.tidy();
+  }
+  REQUIRE(r.owner.announce(region));
+  const Status status = r.borrower.resolve({lost, 0, 100}).status();
+  INFO(status.message());
+  CHECK(status.code() == Code::kSystemError);
+  CHECK(status.message().find("receiving the peer's memory: ") == 0);
+  CHECK(status.message().find("RLIMIT_NOFILE") != std::string::npos);
+  CHECK(r.borrower.resolve({region, 0, 100}).is_ok());
+  for (void* const memory : {lost_address, address}) REQUIRE(RegionRegistry::instance().free(memory).is_ok());
 }
 
 TEST_CASE("a segment that could shrink is not mapped") {
