@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 
@@ -15,7 +16,9 @@ namespace {
 struct Reserved {
   ForkMutex mutex;
   rlim_t own = 0;  // the soft limit as tutti found it: the program's share
-  rlim_t count = 0;
+  // Written under the lock and read without: texts of errors are made wherever one is met, also where another lock is
+  // held, or while a fork holds all of them.
+  std::atomic<rlim_t> count{0};
   bool told = false;
 };
 
@@ -35,18 +38,18 @@ std::string limit_text(rlim_t limit) {
 DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) {
   Reserved& all = reserved();
   const std::lock_guard lock(all.mutex);
-  all.count += count;
+  const rlim_t needed = all.count += count;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   if (all.own == 0) all.own = limit.rlim_cur;
-  const rlim_t wanted = all.own > RLIM_INFINITY - all.count ? RLIM_INFINITY : all.own + all.count;
+  const rlim_t wanted = all.own > RLIM_INFINITY - needed ? RLIM_INFINITY : all.own + needed;
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   // What is missing in the end is an error where a descriptor is not to be had, and perhaps none is missing.
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
   if (!std::exchange(all.told, true)) {
     log::debug("the hard limit of open files (" + limit_text(limit.rlim_max) + ") leaves less room than the " +
-               std::to_string(all.count) + " that communicators may need");
+               std::to_string(needed) + " that communicators may need");
   }
 }
 
@@ -66,10 +69,9 @@ std::string descriptor_advice(int error_number) {
   }
   rlimit limit{};
   if (error_number != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
-  const std::lock_guard lock(reserved().mutex);
-  const std::string need = reserved().count == 0
-                               ? std::string()
-                               : ", of which its communicators may need " + std::to_string(reserved().count);
+  const rlim_t needed = reserved().count;
+  const std::string need =
+      needed == 0 ? std::string() : ", of which its communicators may need " + std::to_string(needed);
   return " (this process may open " + limit_text(limit.rlim_cur) + need + "; RLIMIT_NOFILE, hard limit " +
          limit_text(limit.rlim_max) +
          ": raise it by ulimit -n, LimitNOFILE= of a systemd unit or --ulimit nofile= of a container)";
