@@ -19,6 +19,8 @@ namespace {
 
 constexpr int kFailureCheckMs = 50;
 constexpr std::int64_t kGoneMs = 2000;  // ranks listen for as long as they are there
+// A rank that has left may have connected before, and its goodbye overtake what proves that.
+constexpr std::int64_t kDepartedGraceMs = 200;
 constexpr int kStreamsToOtherMachines = 2;
 constexpr std::size_t kMaxTcpAddresses = 8;
 
@@ -320,10 +322,19 @@ Status SocketConnector::timed_out(const std::vector<int>& waited_for, const std:
   return Status::timeout("timed out while connecting to " + list_ranks(waited_for) + trouble);
 }
 
+// -1: none of them.
+int departed_of(const std::vector<int>& peers, const FailureState& failure) {
+  if (!failure.any_departed()) return -1;
+  const auto left = std::find_if(peers.begin(), peers.end(), [&](int peer) { return failure.departed(peer); });
+  return left == peers.end() ? -1 : *left;
+}
+
 Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& peers, const FailureState& failure,
                                                       Deadline deadline) {
   if (Status s = check(peers); !s.is_ok()) return s;
   const std::int64_t begin_ns = now_ns();
+  bool waits_for_departed = false;
+  Deadline grace = deadline;
   std::vector<Dialling> dialling;
   for (const int peer : peers) {
     if (peer > rank_) continue;
@@ -336,14 +347,19 @@ Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& pe
     if (waited_for.back() > rank_ && !acceptor_.shortage().is_ok()) {
       return acceptor_.shortage().with_context("connecting to " + list_ranks(waited_for));
     }
-    for (const int peer : waited_for) {
-      if (failure.any_departed() && failure.departed(peer)) {
-        return Status::remote(who(peer) + " has left the job and cannot be connected to");
-      }
+    const int left = departed_of(waited_for, failure);
+    if (left < 0) {
+      waits_for_departed = false;
+    } else if (!std::exchange(waits_for_departed, true)) {
+      grace = Deadline::after_ms(kDepartedGraceMs);
+    } else if (grace.passed()) {
+      return Status::remote(who(left) + " has left the job and cannot be connected to");
     }
     if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns) / 1'000'000, deadline.left_ms(INT_MAX));
     if (deadline.passed()) return timed_out(waited_for, dialling, failure);
-    if (Status s = step(&dialling, deadline); !s.is_ok()) return s;
+    if (Status s = step(&dialling, waits_for_departed && grace.at_ns() < deadline.at_ns() ? grace : deadline);
+        !s.is_ok())
+      return s;
   }
 }
 

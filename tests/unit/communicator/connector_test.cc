@@ -175,6 +175,30 @@ TEST_CASE("a departed peer is not waited for") {
   CHECK(channels.status().code() == Code::kRemoteError);
 }
 
+// Its goodbye has come by another way, while what proves the connection has not been read here.
+TEST_CASE("a peer that has connected before it left is connected to") {
+  auto ranks = make_ranks(2, {.allow_unix = false});
+  const net::Address address = net::parse_address(ranks[0]->info.tcp_addresses.front()).value();
+  const UniqueFd socket = net::start_connect(address).value();
+  const auto streams = static_cast<std::uint16_t>(1);
+  net::Handshake handshake(net::Handshake::Role::kDialler, some_secret(), {net::Purpose::kLink, 1, 0, streams}, 0);
+  const Deadline deadline = Deadline::after_ms(kLongMs);
+  bool proven = false;
+  while (!proven && !deadline.passed()) {
+    CHECK(ranks[0]->connector->connect({1}, ranks[0]->failure, Deadline::after_ms(20)).status().code() ==
+          Code::kTimeout);
+    auto advanced = handshake.advance(socket.get());
+    // Connecting may take a moment.
+    if (advanced.is_ok()) proven = *advanced;
+  }
+  REQUIRE(proven);
+  ranks[0]->failure.set_departed(1);
+  auto channels = ranks[0]->connector->connect({1}, ranks[0]->failure, deadline);
+  INFO(channels.status().message());
+  REQUIRE(channels.is_ok());
+  CHECK(channels->front().peer == 1);
+}
+
 TEST_CASE("a connection that comes before its connect() is kept") {
   auto ranks = make_ranks(3, {});
   // 2 dials 0 and 1 at once; 0 first wants 1 only, and then 2.
