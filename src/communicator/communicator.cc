@@ -272,14 +272,12 @@ void Communicator::run_queue() {
     Status status = next.before != nullptr ? wait_behind(next.before.get()) : Status::ok();
     // An operation that cannot take place, because the one before it in its stream failed on another
     // communicator, fails its own: the peers must not wait for it.
-    status =
-        status.is_ok() || failure_->failed()
-            ? execute(next.call)
-            : fail_behind(next, status);
+    status = status.is_ok() || failure_->failed() ? execute(next.call) : fail_behind(next, status);
     // Before the waiter is woken, so that it may run its next call by itself.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     next.completion->complete(std::move(status));
     lock.lock();
+    queue_changed_.notify_all();  // who finalizes
   }
 }
 
@@ -404,13 +402,10 @@ Status Communicator::await_verdict(Status status) const {
 
 Status Communicator::finalize() {
   if (finalized_) return {};
-  std::shared_ptr<Completion> last;
   {
-    const std::lock_guard lock(mutex_);
-    if (!queue_.empty()) last = queue_.back().completion;
+    std::unique_lock lock(mutex_);
+    queue_changed_.wait(lock, [&] { return pending_.load(std::memory_order_acquire) == 0; });
   }
-  if (last != nullptr) (void)last->wait();
-  while (pending_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   finalized_ = true;
   deliver();
   if (const Status s = guarded([&] { return part(), Status(); }); !s.is_ok()) set_last_error(s);

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <ctime>
 #include <random>
 #include <set>
 
@@ -192,6 +193,32 @@ TEST_CASE("a second thread at once is refused, one after another are served") {
   operates.join();
   CHECK(first == tuttiAborted);
   CHECK(tuttiCommDestroy(comms[1]) == tuttiSuccess);
+}
+
+TEST_CASE("finalize leaves the processor to others while what is queued waits for its peers") {
+  const auto comms = make_pair_of_ranks();
+  tuttiStream_t stream = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  REQUIRE(all_reduce(comms[0], stream) == tuttiSuccess);
+  sleep_ms(50);  // the queue is empty, and its operation at work
+  std::thread peer([&] {
+    sleep_ms(1000);
+    (void)all_reduce(comms[1]);
+    (void)tuttiCommDestroy(comms[1]);
+  });
+  const auto used_ms = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1'000'000;
+  };
+  const auto before = used_ms();
+  const std::int64_t begin_ns = now_ns();
+  CHECK(tuttiCommFinalize(comms[0]) == tuttiSuccess);
+  // A loop would use all of that time, or the share of a busy machine's processor that it gets.
+  CHECK((used_ms() - before) * 20 < (now_ns() - begin_ns) / 1'000'000);
+  peer.join();
+  CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
+  CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
 }
 
 TEST_CASE("an operation says that the one before it in its stream has failed") {
