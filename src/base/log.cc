@@ -1,8 +1,10 @@
 #include "base/log.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 
 #include "base/config.h"
 
@@ -31,10 +33,30 @@ bool enabled(Level level) {
   return static_cast<int>(level) <= value;
 }
 
+// Nobody waits for who reads standard error, least of all the threads by whose answers other ranks know that this one
+// lives: what it does not take now is lost, and the next line says how many were.
 void write(Level level, const std::string& line) {
   static constexpr const char* kNames[] = {"error", "warn", "info", "debug"};
-  const std::string text =
-      "tutti " + std::to_string(::getpid()) + " " + kNames[static_cast<int>(level)] + ": " + line + "\n";
+  static std::atomic<unsigned> lost{0};
+  pollfd p{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&p, 1, 0) <= 0 || (p.revents & POLLOUT) == 0) {
+    ++lost;
+    return;
+  }
+  const std::string begin = "tutti " + std::to_string(::getpid()) + " ";
+  std::string text = begin + kNames[static_cast<int>(level)] + ": " + line;
+  // So much a pipe that can be written to has room for, and takes in one piece.
+  if (text.size() >= PIPE_BUF) text.resize(PIPE_BUF - 1);
+  text += "\n";
+  const unsigned before = lost.exchange(0);
+  const std::string gap =
+      before == 0 ? ""
+                  : begin + "warn: " + std::to_string(before) + " lines before this one were lost: nobody took them\n";
+  if (gap.size() + text.size() <= PIPE_BUF) {
+    text.insert(0, gap);
+  } else {
+    lost += before;
+  }
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 

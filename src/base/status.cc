@@ -8,6 +8,11 @@
 
 namespace tutti {
 
+Code code_of(int number) {
+  const bool known = number >= static_cast<int>(Code::kSuccess) && number <= static_cast<int>(Code::kMismatch);
+  return known ? static_cast<Code>(number) : Code::kInternalError;
+}
+
 const char* code_name(Code code) {
   switch (code) {
     case Code::kSuccess: return "tuttiSuccess";

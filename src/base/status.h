@@ -30,6 +30,8 @@ enum class Code : int {
   kMismatch = 10,
 };
 
+// Of a number that came from elsewhere: kInternalError if no code has it.
+Code code_of(int number);
 // The name users know: "tuttiRemoteError" and so on.
 const char* code_name(Code code);
 

@@ -118,7 +118,7 @@ std::string pack_answer(const Answer& answer) {
 }
 
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice) {
-  notice->code = static_cast<Code>(unpacker->number<std::int32_t>());
+  notice->code = code_of(unpacker->number<std::int32_t>());
   notice->origin = unpacker->number<std::int32_t>();
   notice->failed = unpacker->number<std::int32_t>();
   notice->text = unpacker->text();

@@ -353,7 +353,7 @@ std::string Placement::serialize() const {
 Result<Placement> Placement::parse(const std::string& bytes) {
   net::Unpacker unpacker(bytes);
   Placement result;
-  const auto code = static_cast<Code>(unpacker.number<std::int32_t>());
+  const auto code = code_of(unpacker.number<std::int32_t>());
   const std::string message = unpacker.text();
   if (code != Code::kSuccess) result.status = Status(code, message);
   result.root_who = unpacker.text();
@@ -376,7 +376,7 @@ std::string Report::serialize() const {
 Result<Report> Report::parse(const std::string& bytes) {
   net::Unpacker unpacker(bytes);
   Report result;
-  const auto code = static_cast<Code>(unpacker.number<std::int32_t>());
+  const auto code = code_of(unpacker.number<std::int32_t>());
   const std::string message = unpacker.text();
   if (code != Code::kSuccess) result.status = Status(code, message);
   if (!unpacker.complete()) return Status::remote("a report is damaged");

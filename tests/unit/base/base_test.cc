@@ -1,13 +1,21 @@
 // Status, the failure state, and the settings from the environment.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <string>
 
 #include "base/config.h"
 #include "base/failure.h"
+#include "base/fork.h"
+#include "base/log.h"
 #include "base/types.h"
 #include "catch_compat.h"
 
@@ -34,6 +42,18 @@ void operator delete(void* p, std::size_t) noexcept {
 
 namespace tutti::test {
 namespace {
+
+// Whether `body` returns true, in a process of its own that is ended should it not return.
+template <class Body>
+bool ends_in_child(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    ::_exit(body() ? 0 : 1);
+  }
+  int status = -1;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
 
 struct Large {
   std::array<std::byte, 256> bytes{};
@@ -146,6 +166,56 @@ TEST_CASE("variables that tutti does not know are named, with what was probably 
   CHECK(unknown[0].find("meant") == std::string::npos);
   ::unsetenv("TUTTI_SOMETHING_ELSE_ALTOGETHER");
   ::unsetenv("TUTTI_LOG");
+}
+
+TEST_CASE("a number that is no code is a defect") {
+  CHECK(code_of(static_cast<int>(Code::kSuccess)) == Code::kSuccess);
+  CHECK(code_of(static_cast<int>(Code::kMismatch)) == Code::kMismatch);
+  for (const int number : {-1, 11, INT_MAX, INT_MIN}) CHECK(code_of(number) == Code::kInternalError);
+}
+
+// While all that takes part in a fork is held.
+struct Speaker final : ForkAware {
+  Speaker() { enlist(); }
+  void before_fork() override {}
+  void after_fork_in_parent() override { text = Status::system("opening", EMFILE).message(); }
+  void after_fork_in_child() override {}
+  std::string text;
+};
+
+TEST_CASE("the text of an error takes no lock", "[fork]") {
+  CHECK(ends_in_child([] {
+    static Speaker speaker;  // for as long as the process
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    ::waitpid(child, nullptr, 0);
+    return speaker.text.find("RLIMIT_NOFILE") != std::string::npos;
+  }));
+}
+
+TEST_CASE("nobody waits for who reads standard error, and what is lost is said", "[fork]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  CHECK(ends_in_child([&] {
+    ::dup2(ends[1], STDERR_FILENO);
+    ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    const std::string rubbish(4096, 'x');
+    while (::write(ends[1], rubbish.data(), rubbish.size()) > 0) {
+    }
+    ::fcntl(ends[1], F_SETFL, 0);
+    for (int i = 0; i < 3; ++i) log::warn("into a full pipe");
+    std::string rest(1 << 20, ' ');
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    while (::read(ends[0], rest.data(), rest.size()) > 0) {
+    }
+    log::warn(std::string(100'000, 'y'));
+    log::warn("last");
+    const ssize_t n = ::read(ends[0], rest.data(), rest.size());
+    const std::string text = rest.substr(0, n > 0 ? static_cast<std::size_t>(n) : 0);
+    return text.find("3 lines before this one were lost") != std::string::npos && text.size() < 9000 &&
+           text.rfind("warn: last\n") == text.size() - 11;
+  }));
+  for (const int end : ends) ::close(end);
 }
 
 TEST_CASE("sizes of datatypes") {

@@ -8,7 +8,9 @@
 #include <cstdio>
 
 #include "catch_compat.h"
+#include "communicator/control_messages.h"
 #include "communicator/rank_list.h"
+#include "communicator/root_service.h"
 #include "communicator/unique_id.h"
 #include "net/frame.h"
 #include "net/socket.h"
@@ -390,6 +392,23 @@ TEST_CASE("64 processes bootstrap", "[fork]") {
     });
   }
   for (Child& child : children) CHECK(child.wait() == 0);
+}
+
+TEST_CASE("an error that has no name here is a defect of who sent it") {
+  net::Packer packer;
+  packer.number(std::int32_t{1234}).text("whatever");
+  auto report = Report::parse(packer.bytes());
+  REQUIRE(report.is_ok());
+  CHECK(report->status.code() == Code::kInternalError);
+  Placement placement;
+  placement.status = Status(static_cast<Code>(-7), "whatever");
+  CHECK(Placement::parse(placement.serialize())->status.code() == Code::kInternalError);
+  const std::string frame = control::pack_notice({static_cast<Code>(99), 0, -1, "whatever"});
+  net::Unpacker unpacker(frame);
+  (void)unpacker.number<std::uint8_t>();
+  control::Notice notice;
+  REQUIRE(control::unpack_notice(&unpacker, &notice));
+  CHECK(notice.code == Code::kInternalError);
 }
 
 TEST_CASE("a peer's description survives its encoding, and damage is seen") {
