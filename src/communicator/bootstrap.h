@@ -30,7 +30,7 @@ inline constexpr std::size_t kUniqueIdBytes = 128;
 using UniqueIdBytes = std::array<std::uint8_t, kUniqueIdBytes>;
 using Secret = std::array<std::uint8_t, 32>;
 
-// What every rank knows of every other. Opaque to the bootstrap except for size.
+// What every rank knows of every other. The control tree carries it as bytes and reads none of it.
 struct PeerInfo {
   std::int32_t rank = 0;
   std::int32_t pid = 0;
@@ -69,6 +69,12 @@ struct KnownRoot {
   std::vector<std::uint16_t> ports;
   std::string job;
 };
+
+// Numbers of operations are modulo 2^32, which some programs reach within minutes. The two are less than half of that
+// apart: ranks are within a few operations of each other, and a rank that is not ends the job's waits by its absence.
+constexpr bool is_before(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) < 0;
+}
 
 // One operation that a rank has called. Records of two ranks with the same number differ in `call`
 // exactly if the ranks have called different things.

@@ -30,9 +30,8 @@ std::optional<std::uint64_t> hash_after(const CallSummary& summary, std::uint32_
   return next == nullptr ? std::nullopt : std::optional(next->before);
 }
 
-// Numbers are modulo 2^32.
 bool fewer(const CallSummary& a, const CallSummary& b) {
-  return static_cast<std::int32_t>(a.operations - b.operations) < 0;
+  return is_before(a.operations, b.operations);
 }
 
 }  // namespace

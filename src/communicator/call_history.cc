@@ -3,14 +3,14 @@
 namespace tutti {
 
 bool CallHistory::Entry::read(std::uint32_t number, CallRecord* record, std::uint64_t* after) const {
-  if (number == 0 || sequence.load(std::memory_order_acquire) != number) return false;
+  if (state.load(std::memory_order_acquire) != written(number)) return false;
   const transport::Fingerprint print{number, call.load(std::memory_order_relaxed), root.load(std::memory_order_relaxed),
                                      count_low.load(std::memory_order_relaxed),
                                      count_high.load(std::memory_order_relaxed)};
   record->before = before.load(std::memory_order_relaxed);
   const executor::PlanIdentity* const identity = plan.load(std::memory_order_acquire);
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (sequence.load(std::memory_order_relaxed) != number) return false;
+  if (state.load(std::memory_order_relaxed) != written(number)) return false;
   const transport::Fingerprint alone = executor::without_history(print);
   record->sequence = number;
   record->call = {std::uint64_t{alone.root} << 32 | alone.call, executor::count_of(alone)};

@@ -19,6 +19,9 @@ class CallHistory {
  public:
   static constexpr std::size_t kKept = 16;
 
+  // `before`: as if so many operations had been called already.
+  explicit CallHistory(std::uint32_t before = 0) : sequence_(before) {}
+
   // The next operation, which has no plan yet.
   transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root,
                                std::size_t count) {
@@ -31,7 +34,8 @@ class CallHistory {
     entries_[sequence % kKept].write(print, before);
     return print;
   }
-  // Of the operation that began last. The identity outlives the history.
+  // Of the operation that began last. REQUIRES: the identity stays until nobody asks for a summary any more, which is
+  // when the control tree has left.
   void set_plan(const executor::PlanIdentity& plan) {
     entries_[sequence() % kKept].plan.store(&plan, std::memory_order_release);
   }
@@ -46,7 +50,7 @@ class CallHistory {
  private:
   // One writer; a reader sees by the sequence number whether it was written meanwhile.
   struct alignas(64) Entry {
-    std::atomic<std::uint32_t> sequence{0};  // 0 while the rest is being written, and before
+    std::atomic<std::uint64_t> state{0};  // written(number); 0 while the rest is being written, and before
     std::atomic<std::uint32_t> call{0};
     std::atomic<std::uint32_t> root{0};
     std::atomic<std::uint32_t> count_low{0};
@@ -54,8 +58,9 @@ class CallHistory {
     std::atomic<std::uint64_t> before{0};  // hash of all operations before
     std::atomic<const executor::PlanIdentity*> plan{nullptr};
 
+    static constexpr std::uint64_t written(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
     void write(const transport::Fingerprint& print, std::uint64_t hash_before) {
-      sequence.store(0, std::memory_order_relaxed);
+      state.store(0, std::memory_order_relaxed);
       std::atomic_thread_fence(std::memory_order_release);
       call.store(print.call, std::memory_order_relaxed);
       root.store(print.root, std::memory_order_relaxed);
@@ -63,7 +68,7 @@ class CallHistory {
       count_high.store(print.count_high, std::memory_order_relaxed);
       before.store(hash_before, std::memory_order_relaxed);
       plan.store(nullptr, std::memory_order_relaxed);
-      sequence.store(print.sequence, std::memory_order_release);
+      state.store(written(print.sequence), std::memory_order_release);
     }
     // False if it is not, or no longer, the operation of this number.
     bool read(std::uint32_t number, CallRecord* record, std::uint64_t* after) const;
@@ -78,7 +83,7 @@ class CallHistory {
     return mix(mix(hash ^ (std::uint64_t{call.root} << 32 | call.call)) ^ executor::count_of(call));
   }
 
-  std::atomic<std::uint32_t> sequence_{0};
+  std::atomic<std::uint32_t> sequence_;
   std::atomic<std::uint64_t> hash_{0};
   std::array<Entry, kKept> entries_;
 };

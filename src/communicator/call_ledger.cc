@@ -7,13 +7,15 @@ namespace tutti {
 namespace {
 
 // Stalled ranks stand within a few operations of each other.
-constexpr std::size_t kMaxEntries = 128;
+constexpr std::uint32_t kMaxEntries = 128;
 
 }  // namespace
 
 Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* news) {
   *news = false;
   for (const CallRecord& call : calls) {
+    // Numbers come again after 2^32: what is far behind must not be taken for the call that has its number then.
+    std::erase_if(entries_, [&](const Entry& e) { return is_before(e.call.sequence + kMaxEntries, call.sequence); });
     const auto known = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const Entry& entry) { return entry.call.sequence == call.sequence; });
     if (known == entries_.end()) {

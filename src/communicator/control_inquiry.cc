@@ -114,7 +114,7 @@ void SocketTree::judge_silence() {
   }
   const Whereabouts now = whereabouts();
   // Who has said goodbye is not missed.
-  if (round_.phase == Round::Phase::kProbing && !parted_ && now.sequence < round_.question.sequence) {
+  if (round_.phase == Round::Phase::kProbing && !parted_ && is_before(now.sequence, round_.question.sequence)) {
     hear_absence({rank_, false, now.sequence, now.inside});
   }
 }

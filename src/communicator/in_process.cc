@@ -193,7 +193,7 @@ void BoardTree::ask(Question question) {
     const Board::Rank& rank = board_->ranks[r];
     if (rank.parted) continue;
     const Whereabouts at = rank.witness.where ? rank.witness.where() : Whereabouts{};
-    if (at.sequence < answer.question.sequence) {
+    if (is_before(at.sequence, answer.question.sequence)) {
       answer.absent.push_back({static_cast<int>(r), false, at.sequence, at.inside});
     }
   }

@@ -67,6 +67,24 @@ TEST_CASE("a summary has the last calls, the oldest first") {
   CHECK(CallHistory().summary().calls.empty());
 }
 
+TEST_CASE("a summary has all of the last calls where their numbers begin again") {
+  for (const std::uint32_t before : {UINT32_MAX - 20, UINT32_MAX - 8, UINT32_MAX - 1}) {
+    CallHistory history(before);
+    broadcast(&history, 3, 20);
+    const CallSummary summary = history.summary();
+    CHECK(summary.operations == before + 20);
+    CHECK(summary.hash == history.hash());
+    REQUIRE(summary.calls.size() == CallHistory::kKept);
+    for (std::uint32_t i = 0; i < CallHistory::kKept; ++i) CHECK(summary.calls[i].sequence == before + 5 + i);
+  }
+  // The last that has a slot is number 0.
+  CallHistory history(UINT32_MAX - 3);
+  broadcast(&history, 1, 4);
+  CHECK(history.sequence() == 0);
+  CHECK(history.summary().calls.size() == 4);
+  CHECK(history.summary().hash == history.hash());
+}
+
 TEST_CASE("who is further has not called anything else") {
   CallHistory a;
   CallHistory b;

@@ -80,6 +80,19 @@ TEST_CASE("one call that is run in two ways is a mismatch once both ways are kno
   CHECK(contains(s.message(), "rank 1 runs call 5 as 1 by ring, rank 4 runs it by tree"));
 }
 
+TEST_CASE("calls whose numbers come again are not taken for those of long ago") {
+  CallLedger ledger;
+  bool news = false;
+  REQUIRE(ledger.add(0, {record(4, 5), record(5, 6)}, &news).is_ok());
+  REQUIRE(ledger.add(0, {record(1U << 30, 5)}, &news).is_ok());
+  REQUIRE(ledger.add(0, {record(3U << 30, 5)}, &news).is_ok());
+  CHECK(ledger.add(1, {record(4, 6), record(5, 7)}, &news).is_ok());
+  // Where they begin again they still follow each other.
+  REQUIRE(ledger.add(1, {record(UINT32_MAX, 7), record(0, 8)}, &news).is_ok());
+  CHECK(ledger.add(2, {record(0, 9)}, &news).code() == Code::kMismatch);
+  CHECK(ledger.add(2, {record(UINT32_MAX, 9)}, &news).code() == Code::kMismatch);
+}
+
 TEST_CASE("the ledger forgets the oldest calls only") {
   constexpr std::uint32_t kKept = 128;
   CallLedger ledger;

@@ -164,6 +164,27 @@ TEST_CASE("ranks that have not come are found, and those that are ahead or in th
   }
 }
 
+TEST_CASE("who has not come is found where the numbers of operations begin again") {
+  const bool sockets = GENERATE(true, false);
+  Askers askers = make_askers(5);
+  for (auto& asker : askers) asker->where = {1, true};
+  askers[2]->where = {UINT32_MAX, false};
+  askers[3]->where = {2, false};
+  if (sockets) {
+    join_all(make_id(), askers);
+  } else {
+    join_in_process(askers);
+  }
+  askers[1]->ask(1);
+  CHECK(askers[1]->absent() == std::vector<Absence>{{2, false, UINT32_MAX}});
+  for (auto& asker : askers) asker->where = {UINT32_MAX, true};
+  askers[4]->where = {0, false};  // ahead
+  const std::size_t before = askers[1]->count();
+  askers[1]->ask(UINT32_MAX);
+  REQUIRE(eventually([&] { return askers[1]->count() > before; }));
+  CHECK(askers[1]->absent().empty());
+}
+
 TEST_CASE("questions of all ranks at a time are few answers, and the next question has its own") {
   Askers askers = make_askers(9);
   join_all(make_id(), askers);
