@@ -171,9 +171,10 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const 
 
 /* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until
  * all other ranks have said so too, for a second at most and not at all once the communicator has failed, nor where
- * one thread serves several of its ranks. tuttiMismatch if ranks have called different things, or one more than
- * another, also where those calls exchanged no data; a rank that left more than a second before the others may have
- * had success, but the others get the error. An operation that needs data of a rank which has left already fails by
+ * one thread serves several of its ranks. Where that was in vain, the next communicator of this process waits half as
+ * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
+ * have called different things, or one more than another, also where those calls exchanged no data; a rank that has
+ * waited in vain may have had success, but the ranks that leave after it get the error. An operation that needs data of a rank which has left already fails by
  * itself, with tuttiRemoteError. Only tuttiCommDestroy may follow. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the

@@ -3,8 +3,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
+#include <thread>
 
 #include "algorithms/prove.h"
 #include "base/log.h"
@@ -28,6 +30,8 @@ constexpr double kProofMs = 500;
 constexpr double kProofMib = 64;
 // Where the processor is slow or has others' work to do.
 constexpr std::int64_t kGiveUpMs = 2000;
+// The last bytes take microseconds, unless the peer is busy with other things or its network is slow.
+constexpr std::int64_t kYieldMs = 1;
 
 }  // namespace
 
@@ -56,8 +60,13 @@ void Plans::deliver(Deadline deadline) {
   const auto flushed = [](const auto& entry) { return entry.second->flushed(); };
   // All of them each time, not up to the first that is not: what the rest still sends goes on meanwhile.
   const auto all = static_cast<std::ptrdiff_t>(links_.size());
+  const Deadline soon = Deadline::after_ms(kYieldMs);
   while (!failure_.failed() && std::count_if(links_.begin(), links_.end(), flushed) != all && !deadline.passed()) {
-    ::sched_yield();
+    if (soon.passed()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } else {
+      ::sched_yield();
+    }
   }
   for (auto& [peer, link] : links_) {
     if (!failure_.failed() && link->flushed()) {

@@ -58,8 +58,8 @@ constexpr std::uint64_t count_of(const transport::Fingerprint& print) {
 // "operation 3, all_reduce(count 4, float, sum)".
 std::string describe(const transport::Fingerprint& print);
 
-// What rank `rank` makes sure of before operation `sequence` where every call is checked (TUTTI_CHECK=strict): the
-// same on all ranks, whatever they are about to call.
+// Of the check before operation `sequence`, where every call is checked (TUTTI_CHECK=strict): the same on all ranks,
+// whatever they are about to call.
 transport::Fingerprint fingerprint_of_check(std::uint32_t sequence);
 bool is_check(const transport::Fingerprint& print);
 

@@ -22,7 +22,7 @@ namespace {
 [[maybe_unused]] const int no_cleanup_at_exit = ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
 
 constexpr std::string_view kMagic = "tutti\r\n";
-constexpr std::uint8_t kProtocolVersion = 2;
+constexpr std::uint8_t kProtocolVersion = 3;
 constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
 constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2;
 constexpr std::size_t kNonceBytes = 32;

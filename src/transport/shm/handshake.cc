@@ -17,7 +17,7 @@ struct Greeting {
   std::uint32_t magic;
   std::uint32_t what;  // kSegmentFd or kDoorbellFd
 };
-constexpr std::uint32_t kMagic = 0x74736d32;  // "tsm2"
+constexpr std::uint32_t kMagic = 0x74736d33;  // "tsm3"
 constexpr std::uint32_t kSegmentFd = 1;
 constexpr std::uint32_t kDoorbellFd = 2;
 

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/service_thread.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -235,7 +236,15 @@ bool Watch::settle() {
 
 // The watch of this process. The lock is held while one is made and across fork(2), so that a child finds it free;
 // the thread that takes reports never takes it.
-struct Current {
+struct Current final : ForkAware {
+  Current() { enlist(); }
+  void before_fork() override { mutex.lock(); }
+  void after_fork_in_parent() override { mutex.unlock(); }
+  void after_fork_in_child() override {
+    if (Watch* const inherited = watch.exchange(nullptr); inherited != nullptr) inherited->abandon();
+    mutex.unlock();  // which this thread has locked
+  }
+
   std::mutex mutex;
   std::atomic<Watch*> watch{nullptr};
   // All that were ever made. None is freed: a cache that outlives the ending, or is carried into a child, may ask it.
@@ -248,33 +257,23 @@ Current& current() {
   return *only;
 }
 
-void before_fork() {
-  current().mutex.lock();
-}
-void after_fork() {
-  current().mutex.unlock();
-}
-void after_fork_in_child() {
-  if (Watch* const watch = current().watch.exchange(nullptr); watch != nullptr) watch->abandon();
-  current().mutex.unlock();
-}
-
 // At exit, or when the library is unloaded: the thread must not outlive its code.
 struct Ending {
-  Ending() { ::pthread_atfork(before_fork, after_fork, after_fork_in_child); }
+  // When the library is loaded, not when the watch is first used, as another thread may fork just then.
+  Ending() { static_cast<void>(current()); }
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
   ~Ending() {
     if (Watch* const watch = current().watch.exchange(nullptr); watch != nullptr) watch->stop();
   }
 };
+[[maybe_unused]] const Ending ending;
 
 }  // namespace
 
 MemoryWatch* MemoryWatch::instance(std::string* why) {
   Current& now = current();
   if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
-  static const Ending ending;
   const std::lock_guard lock(now.mutex);
   if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
   const Status made = guarded([&]() -> Status {
