@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "base/clock.h"
@@ -39,15 +38,19 @@ std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& 
   std::vector<int> late;
   std::vector<int> behind;
   std::uint32_t at = 0;
-  std::uint32_t least = std::numeric_limits<std::uint32_t>::max();  // that anybody absent has begun
-  for (const Absence& absence : answer.absent) least = std::min(least, absence.silent ? 0 : absence.sequence);
+  std::uint32_t least = answer.question.sequence;  // that anybody absent has begun
+  for (const Absence& absence : answer.absent) {
+    if (!absence.silent && is_before(absence.sequence, least)) least = absence.sequence;
+  }
+  const bool any_silent =
+      std::any_of(answer.absent.begin(), answer.absent.end(), [](const Absence& a) { return a.silent; });
   for (const Absence& absence : answer.absent) {
     if (absence.silent) {
       silent.push_back(absence.rank);
     } else if (!absence.inside) {
       late.push_back(absence.rank);
       at = absence.sequence;
-    } else if (absence.sequence == least) {
+    } else if (absence.sequence == least && !any_silent) {
       behind.push_back(absence.rank);
     }
   }

@@ -223,6 +223,10 @@ TEST_CASE("absent ranks in words") {
         "rank 1 (host a, pid 101) is silent: its process does not answer on the control connection; "
         "rank 8 (host a, pid 108) has not called operation 17 (its last was 16)");
   CHECK(describe_absence(absent({{5, false, 16, true}}), p) == "rank 5 (host a, pid 105) is still in operation 16");
+  // Numbers begin again after 2^32.
+  Answer wrapped = absent({{4, false, 0, true}, {5, false, UINT32_MAX, true}});
+  wrapped.question.sequence = 1;
+  CHECK(describe_absence(wrapped, p) == "rank 5 (host a, pid 105) is still in operation 4294967295");
   // Rank 4 may wait for rank 5, and both for rank 6.
   CHECK(describe_absence(absent({{4, false, 16, true}, {5, false, 15, true}}), p) ==
         "rank 5 (host a, pid 105) is still in operation 15");
