@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/service_thread.h"
 #include "base/unique_fd.h"
-#include "net/auth.h"
 
 namespace tutti {
 namespace {
@@ -52,12 +51,9 @@ ForkMutex& mutex = *new ForkMutex;
 
 class LastingThreads {
  public:
-  // libcrypto registers its clean-up when it is first used. It must run after ours, since a thread may be
-  // computing with it: so it is used here first.
-  LastingThreads() { static_cast<void>(net::hmac_sha256("", 0, "")); }
-  LastingThreads(const LastingThreads&) = delete;
-  LastingThreads& operator=(const LastingThreads&) = delete;
-  ~LastingThreads() {
+  // For good: threads of the application may still call while the process exits.
+  void end() {
+    ended_ = true;
     for (Entry& entry : entries_) {
       if (entry.owner != ::getpid()) {
         entry.thread.forget();
@@ -66,9 +62,11 @@ class LastingThreads {
       entry.control->stop();
       entry.thread.join();
     }
+    entries_.clear();
   }
 
   Status start(std::function<void(int)> body) {
+    if (ended_) return {Code::kSystemError, "this process is exiting"};
     entries_.remove_if([](const Entry& e) { return e.owner == ::getpid() && e.control->ended(); });
     auto control = std::make_shared<Control>();
     if (Status s = control->create(); !s.is_ok()) return s;
@@ -93,13 +91,27 @@ class LastingThreads {
     pid_t owner = 0;
   };
   std::list<Entry> entries_;
+  bool ended_ = false;
+};
+
+LastingThreads& threads = *new LastingThreads;
+
+struct AtExit {
+  AtExit() = default;
+  AtExit(const AtExit&) = delete;
+  AtExit& operator=(const AtExit&) = delete;
+  ~AtExit() {
+    const std::lock_guard lock(mutex);
+    threads.end();
+  }
 };
 
 }  // namespace
 
 Status start_lasting_thread(std::function<void(int stop_fd)> body) {
   const std::lock_guard lock(mutex);
-  static LastingThreads threads;
+  // Registered later than what the threads are built on, and so called earlier.
+  static const AtExit at_exit;
   return threads.start(std::move(body));
 }
 

@@ -10,16 +10,51 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <string_view>
+#include <utility>
 
+#include "base/fork.h"
 #include "net/frame.h"
 
 namespace tutti::net {
 namespace {
 
-// When the library is loaded. libcrypto would free what it needs when the process exits, while threads of this library
-// may be proving to a peer who they are: a process may exit with operations under way.
-[[maybe_unused]] const int no_cleanup_at_exit = ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+// A process may exit with operations under way, whose threads prove to peers who they are, and libcrypto frees what
+// that needs by an exit handler of its own. So libcrypto is used under a lock, and no more once this library's handler
+// has run. Handlers run in reverse order: libcrypto's is registered when it is first used, by the application perhaps
+// and else below, and ours after that, when this library is loaded.
+class Libcrypto {
+ public:
+  static Libcrypto& instance() {
+    // Never destroyed: threads of the application may call until the process has ended.
+    static auto* const only = new Libcrypto;
+    return *only;
+  }
+  template <class Use>
+  Status use(Use&& use) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return {Code::kSystemError, "this process is exiting"};
+    return std::forward<Use>(use)();
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+
+ private:
+  Libcrypto() { static_cast<void>(::OPENSSL_init_crypto(0, nullptr)); }
+  ForkMutex mutex_;
+  bool ended_ = false;
+};
+
+struct AtExit {
+  AtExit() { static_cast<void>(Libcrypto::instance()); }
+  AtExit(const AtExit&) = delete;
+  AtExit& operator=(const AtExit&) = delete;
+  ~AtExit() { Libcrypto::instance().end(); }
+};
+[[maybe_unused]] const AtExit at_exit;
 
 constexpr std::string_view kMagic = "tutti\r\n";
 constexpr std::uint8_t kProtocolVersion = 3;
@@ -50,10 +85,13 @@ Result<Mac> hmac_sha256(const void* key, std::size_t key_bytes, const std::strin
   Mac mac{};
   unsigned length = 0;
   const auto* data = reinterpret_cast<const unsigned char*>(message.data());
-  if (::HMAC(::EVP_sha256(), key, static_cast<int>(key_bytes), data, message.size(), mac.data(), &length) == nullptr ||
-      length != mac.size()) {
-    return Status::internal("libcrypto cannot compute HMAC-SHA256");
-  }
+  const Status computed = Libcrypto::instance().use([&] {
+    const auto* const made =
+        ::HMAC(::EVP_sha256(), key, static_cast<int>(key_bytes), data, message.size(), mac.data(), &length);
+    return made != nullptr && length == mac.size() ? Status()
+                                                   : Status::internal("libcrypto cannot compute HMAC-SHA256");
+  });
+  if (!computed.is_ok()) return computed;
   return mac;
 }
 
