@@ -21,7 +21,12 @@ constexpr std::size_t kOwnDescriptors = 24;  // the tree, listeners, what sleeps
 // A job's root that has failed tells late ranks why; the next job may want its port. That of a unique id stays longer.
 constexpr std::int64_t kAfterFailureMs = 10'000;
 constexpr std::int64_t kResolveMs = 30'000;  // names of freshly started hosts take a while to appear
-constexpr std::int64_t kRefusedMs = 5'000;   // a root that had been there and refuses this long is gone
+constexpr std::int64_t kRefusedMs = 1'000;   // a root that had been there and refuses this long is gone
+constexpr std::int64_t kForeignMs = 5'000;   // one that has another secret for so long is another's
+// A rank that fails while its process runs the root service, which others may not have reached yet, stays so long.
+constexpr std::int64_t kLingerMs = 800;
+// In messages.
+constexpr const char* kRoot = "the root service (in the process of rank 0, or of the maker of the unique id)";
 
 std::string host_name() {
   char name[256] = {};
@@ -64,13 +69,14 @@ Result<UniqueFd> finish_dial(net::Dial* dial, const char* what, RootKind kind, D
     dial->process(set);
     if (dial->done()) return dial->take();
     if (!dial->shortage().is_ok()) return dial->shortage().with_context(std::string("connecting to ") + what);
-    if (kind.alone && dial->foreign_for(kRefusedMs)) {
+    if (kind.alone && dial->foreign_for(kForeignMs)) {
       return Status::invalid_usage(std::string(what) + " has another secret: is TUTTI_SECRET the same on all ranks, " +
                                    "and is this the right address or unique id? " + dial->trouble());
     }
     if (kind.came_first && dial->refused_for(kRefusedMs)) {
-      return Status::remote(std::string(what) + " cannot be reached (all its ranks have joined, or it has failed, or " +
-                            "the process that made the unique id has ended): " + dial->trouble());
+      return Status::remote(std::string(what) +
+                            " cannot be reached: that process has ended, or the job has failed, or " +
+                            "all its ranks have joined: " + dial->trouble());
     }
     if (deadline.passed()) {
       return Status::timeout(std::string("timed out while looking for ") + what + ": " + dial->trouble());
@@ -90,17 +96,14 @@ Status register_with(int root, const Member& member, const std::vector<net::Addr
   registration.trouble = trouble.message();
   if (const auto process = process_token(); process.is_ok()) registration.process = process.value();
   for (const net::Address& address : listening) registration.addresses.push_back(address.text());
-  return net::send_frame(root, registration.serialize(), member.deadline)
-      .with_context("the root service (rank 0 or the maker of the unique id)");
+  return net::send_frame(root, registration.serialize(), member.deadline).with_context(kRoot);
 }
 
 // Waits for our place in the tree.
 Result<Placement> await_placement(int root, const Member& member) {
   Result<std::string> answer = net::recv_frame(root, kMaxPlacementBytes, member.deadline);
   if (!answer.is_ok() && answer.status().code() == Code::kRemoteError) {
-    return Status::remote(
-        "the root service (in the process of rank 0, or of the maker of the unique id) ended before " +
-        ("all ranks had joined: " + answer.status().message()));
+    return Status::remote(std::string(kRoot) + " ended before all ranks had joined: " + answer.status().message());
   }
   if (!answer.is_ok()) {
     return answer.status().with_context("while waiting for the root service to have seen all ranks");
@@ -129,7 +132,7 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, R
   job.descriptors = reserve_descriptors(member.ranks, member.settings);
   const net::Claim claim{net::Purpose::kRoot, member.rank, 0, 1};
   net::Dial dial(std::move(root), secret, claim, -1);
-  Result<UniqueFd> connection = finish_dial(&dial, "the job's root", kind, member.deadline);
+  Result<UniqueFd> connection = finish_dial(&dial, kRoot, kind, member.deadline);
   if (!connection.is_ok()) return connection.status();
   net::set_keep_alive(connection->get());
   UniqueFd listener;
@@ -147,6 +150,12 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, R
   job.secret = *session;
   Status s = connect_tree(member, *session, *placement, std::move(listener), std::move(connection).value(), &job);
   if (!s.is_ok()) return s;
+  return job;
+}
+
+Result<Job> join_or_linger(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member) {
+  Result<Job> job = join_through(std::move(root), secret, kind, member);
+  if (!job.is_ok()) await_root_service(secret, kLingerMs);
   return job;
 }
 
@@ -232,8 +241,8 @@ Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& s
   Result<RootContact> contact = decode_unique_id(id);
   if (!contact.is_ok()) return contact.status();
   if (Status s = check_rank(rank, ranks); !s.is_ok()) return s;
-  return join_through(std::move(contact->addresses), contact->secret, {true, true},
-                      Member{rank, ranks, settings, deadline});
+  return join_or_linger(std::move(contact->addresses), contact->secret, {true, true},
+                        Member{rank, ranks, settings, deadline});
 }
 
 Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline) {
@@ -248,8 +257,8 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
   Result<std::vector<net::Address>> where =
       rank == 0 ? open_known_root(root, *secret, deadline, settings.wait_notice_ms) : find_known_root(root, deadline);
   if (!where.is_ok()) return where.status();
-  return join_through(std::move(where).value(), *secret, {false, root.ports.size() == 1},
-                      Member{rank, ranks, settings, deadline});
+  return join_or_linger(std::move(where).value(), *secret, {false, root.ports.size() == 1},
+                        Member{rank, ranks, settings, deadline});
 }
 
 }  // namespace tutti

@@ -92,6 +92,11 @@ Status SocketTree::exchange(Parts* parts, Deadline deadline) {
   return s.code() == Code::kTimeout ? too_late(tree_children(rank_, ranks_)) : s;
 }
 
+Status SocketTree::hear_last(const Status& otherwise) {
+  for (Neighbour& neighbour : neighbours_) read_from(&neighbour);
+  return early_failure_.is_ok() ? otherwise : early_failure_;
+}
+
 Status SocketTree::too_late(const std::vector<int>& waited_for) {
   if (!early_failure_.is_ok()) return early_failure_;
   return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(waited_for));

@@ -71,12 +71,13 @@ void SocketTree::learn(const Notice& notice, Neighbour* from) {
   const bool new_death = notice.failed >= 0 && known_dead_.insert(notice.failed).second;
   if (any_notice_ && !new_death) return;
   any_notice_ = true;
+  // First the others: who learns of the failure here may end this process.
+  flood(pack_notice(notice), from);
   if (failure_) {
     failure_->fail(Status(notice.code, notice.text));
   } else if (early_failure_.is_ok()) {
     early_failure_ = Status(notice.code, notice.text);
   }
-  flood(pack_notice(notice), from);
 }
 
 // Upwards only as far as it is news, so that a thousand ranks that wait for one cost one message each.

@@ -1,13 +1,20 @@
 #include "communicator/root_service.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <climits>
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/descriptors.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "communicator/lasting_thread.h"
 #include "communicator/rank_list.h"
@@ -292,6 +299,32 @@ void RootService::answer(Client* client, const Placement& placement) {
   if (Status s = client->writer.flush(client->socket.get()); !s.is_ok()) log::debug("root service: " + s.message());
 }
 
+struct Running {
+  explicit Running(const Secret& of) : secret(of) {}
+  const Secret secret;
+  const pid_t owner = ::getpid();  // a forked child has none of its parent's services
+  std::atomic<bool> ended{false};
+};
+
+class Ending {
+ public:
+  explicit Ending(Running& running) : running_(running) {}
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+  ~Ending() { running_.ended = true; }
+
+ private:
+  Running& running_;
+};
+
+struct Services {
+  ForkMutex mutex;
+  std::vector<std::shared_ptr<Running>> list;  // guarded by mutex
+};
+
+// Of this process. Never destroyed, made when the library is loaded.
+Services& services = *new Services;
+
 }  // namespace
 
 std::vector<int> tree_children(int rank, int ranks) {
@@ -390,7 +423,31 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
                           std::int64_t notice_ms) {
   auto service = std::make_shared<RootService>(std::move(listener), secret, deadline, after_failure_ms, notice_ms);
-  return start_lasting_thread([service](int stop_fd) { service->run(stop_fd); });
+  auto running = std::make_shared<Running>(secret);
+  {
+    const std::lock_guard lock(services.mutex);
+    std::erase_if(services.list, [](const auto& other) { return other->ended.load(); });
+    services.list.push_back(running);
+  }
+  Status started = start_lasting_thread([service, running](int stop_fd) {
+    const Ending ending(*running);
+    service->run(stop_fd);
+  });
+  if (!started.is_ok()) running->ended = true;
+  return started;
+}
+
+void await_root_service(const Secret& secret, std::int64_t longest_ms) {
+  constexpr std::chrono::milliseconds kLook(2);
+  std::shared_ptr<Running> found;
+  {
+    const std::lock_guard lock(services.mutex);
+    for (const auto& running : services.list) {
+      if (running->owner == ::getpid() && running->secret == secret) found = running;
+    }
+  }
+  const Deadline deadline = Deadline::after_ms(longest_ms);
+  while (found != nullptr && !found->ended && !deadline.passed()) std::this_thread::sleep_for(kLook);
 }
 
 }  // namespace tutti

@@ -68,4 +68,8 @@ Result<Secret> session_secret(const Secret& root_secret, const std::string& nonc
 Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
                           std::int64_t notice_ms);
 
+// If this process runs the service of that secret: waits until it has ended, at most so long. For a rank that cannot
+// join: its process may end when it hears why, and others are still to hear that from the service.
+void await_root_service(const Secret& secret, std::int64_t longest_ms);
+
 }  // namespace tutti

@@ -40,6 +40,9 @@ class SocketTree final : public ControlTree {
   void compare_calls() override;
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
+  // Before any gather, when a neighbour is gone: what the neighbours have said last, the end of one being the last of
+  // all, and the failure that is known then. The other neighbours are told.
+  Status hear_last(const Status& otherwise);
 
  private:
   // What this rank knows of the question that is being answered.

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "communicator/control_tree.h"
 #include "communicator/rank_list.h"
+#include "communicator/socket_tree.h"
 #include "net/acceptor.h"
 #include "net/dial.h"
 #include "net/frame.h"
@@ -251,12 +251,11 @@ Status connect_tree(const Member& member, const Secret& secret, const Placement&
   }
   TreeBuilder builder(member, secret, placement);
   Status s = builder.build(std::move(listener), &line);
-  auto tree = make_socket_tree(member.rank, member.ranks, builder.neighbours());
+  auto tree = std::make_unique<control::SocketTree>(member.rank, member.ranks, builder.neighbours());
   if (s.is_ok()) {
     job->tree = std::move(tree);
   } else {
-    // The gather reads what the neighbour that is gone has said last, and tells the others.
-    if (builder.neighbour_gone()) s = tree->all_gather("", member.deadline).status();
+    if (builder.neighbour_gone()) s = tree->hear_last(s);
     tree->announce_failure(as_told_to_peers(s));
     tree->leave();
   }

@@ -198,6 +198,36 @@ TEST_CASE("rank 0 that dies with the root in its process is named as well", "[fo
   }
 }
 
+TEST_CASE("ranks that have not registered when the first dies hear of it from rank 0's process, which ends", "[fork]") {
+  constexpr int kRanks = 4;
+  for (int round = 0; round < 3; ++round) {
+    int fds[2] = {-1, -1};
+    REQUIRE(::pipe(fds) == 0);
+    const UniqueFd reader(fds[0]);
+    const UniqueFd writer(fds[1]);
+    Child first([&]() -> int {
+      Result<UniqueIdBytes> id = create_unique_id(loopback());
+      if (!id.is_ok() || ::write(writer.get(), id->data(), id->size()) < 0) return 3;
+      const Status status = survive(*id, 0, kRanks);
+      return contains(status.message(), "rank 1 (host ") ? 0 : 4;
+    });
+    UniqueIdBytes id{};
+    REQUIRE(::read(reader.get(), id.data(), id.size()) == static_cast<ssize_t>(id.size()));
+    Child victim([&]() -> int { die_while_joining(id, 1, kRanks, Stage::kRegistered); });
+    CHECK(victim.wait() == -1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0 has heard
+    std::vector<Status> statuses(kRanks);
+    on_threads(kRanks, [&](int rank) {
+      if (rank >= 2) statuses[static_cast<std::size_t>(rank)] = survive(id, rank, kRanks);
+    });
+    for (std::size_t rank = 2; rank < kRanks; ++rank) {
+      INFO("rank " << rank << ": " << statuses[rank].message());
+      CHECK(contains(statuses[rank].message(), "rank 1 (host "));
+    }
+    CHECK(first.wait() == 0);
+  }
+}
+
 TEST_CASE("a maker of the id that is no rank may go once all ranks have joined", "[fork]") {
   constexpr int kRanks = 3;
   int fds[2] = {-1, -1};
