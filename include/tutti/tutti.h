@@ -174,8 +174,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const 
  * one thread serves several of its ranks. Where that was in vain, the next communicator of this process waits half as
  * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
  * have called different things, or one more than another, also where those calls exchanged no data; a rank that has
- * waited in vain may have had success, but the ranks that leave after it get the error. An operation that needs data of a rank which has left already fails by
- * itself, with tuttiRemoteError. Only tuttiCommDestroy may follow. */
+ * waited in vain may have had success, but the ranks that leave after it get the error. An operation that needs data
+ * of a rank which has left without calling it already fails by itself, with tuttiMismatch. Only tuttiCommDestroy may
+ * follow. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
  * communicator, whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as

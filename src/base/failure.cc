@@ -18,15 +18,23 @@ Status FailureState::status() const {
   return status_;
 }
 
-void FailureState::set_departed(int rank) {
+void FailureState::set_departed(Departure departure) {
   const std::lock_guard lock(mutex_);
-  departed_.push_back(rank);
+  departed_.push_back(departure);
   any_departed_.store(true, std::memory_order_release);
 }
 
 bool FailureState::departed(int rank) const {
   const std::lock_guard lock(mutex_);
-  return std::find(departed_.begin(), departed_.end(), rank) != departed_.end();
+  return std::any_of(departed_.begin(), departed_.end(), [rank](const Departure& d) { return d.rank == rank; });
+}
+
+FailureState::Departure FailureState::departed_before(std::uint32_t number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(departed_.begin(), departed_.end(), [number](const Departure& d) {
+    return static_cast<std::int32_t>(d.operations - number) < 0;
+  });
+  return found == departed_.end() ? Departure() : *found;
 }
 
 }  // namespace tutti

@@ -27,10 +27,16 @@ class FailureState {
   void set_told() { told_.store(true, std::memory_order_release); }
   [[nodiscard]] bool told() const { return told_.load(std::memory_order_acquire); }
 
-  // Ranks that have said goodbye (finalized). Waiting for one of them is pointless.
-  void set_departed(int rank);
+  // A rank that has said goodbye (finalized), and after how many operations. Waiting for one of them is pointless.
+  struct Departure {
+    int rank = -1;
+    std::uint32_t operations = 0;  // modulo 2^32
+  };
+  void set_departed(Departure departure);
   [[nodiscard]] bool any_departed() const { return any_departed_.load(std::memory_order_acquire); }
   [[nodiscard]] bool departed(int rank) const;
+  // One that has left before operation `number`; its rank is -1 if there is none.
+  [[nodiscard]] Departure departed_before(std::uint32_t number) const;
 
  private:
   std::atomic<bool> failed_{false};
@@ -38,7 +44,7 @@ class FailureState {
   std::atomic<bool> told_{false};
   mutable std::mutex mutex_;
   Status status_;
-  std::vector<int> departed_;
+  std::vector<Departure> departed_;
 };
 
 }  // namespace tutti

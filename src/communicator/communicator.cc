@@ -298,7 +298,7 @@ Status Communicator::execute(const Call& call) {
   Status status = guarded([&] {
     Status ran = membership_.strict && ranks() > 1 ? check_beforehand(print.sequence) : Status();
     if (ran.is_ok()) ran = run_call(call, print);
-    return ran.is_ok() ? ran : await_verdict(std::move(ran));
+    return ran.is_ok() ? ran : await_verdict(call, print, std::move(ran));
   });
   if (!status.is_ok()) [[unlikely]]
     status = fail(describe(call, print), std::move(status));
@@ -387,7 +387,7 @@ void Communicator::tell_peers(const Status& status) {
 }
 
 // Gives the control tree time to tell why, if `status` may be no more than the sign of it.
-Status Communicator::await_verdict(Status status) const {
+Status Communicator::await_verdict(const Call& call, const transport::Fingerprint& print, Status status) const {
   if (status.code() == Code::kMismatch) return executor_->unexplained() ? explain(std::move(status)) : status;
   if (status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
   const Deadline deadline = Deadline::after_ms(kVerdictMs);
@@ -395,6 +395,12 @@ Status Communicator::await_verdict(Status status) const {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (status.code() != Code::kRemoteError || stalls_ == nullptr || failure_->failed()) return status;
+  // Nobody has died: the connection ended, or nothing comes, because a rank has left.
+  if (const auto left = failure_->departed_before(print.sequence); left.rank >= 0) {
+    return Status::mismatch("ranks called different operations: rank " + std::to_string(rank()) + " runs " +
+                            describe(call, print) + ", rank " + std::to_string(left.rank) + " has left after " +
+                            std::to_string(left.operations) + (left.operations == 1 ? " operation" : " operations"));
+  }
   // A silent rank keeps the tree's word from its other side: whose connection is lost has given up on that rank.
   const std::string silent = stalls_->silent();
   return silent.empty() ? status : Status::timeout(silent + "; " + status.message());

@@ -100,7 +100,7 @@ class Communicator {
   Status refuse();
   void note_failure(const Status& status);
   void tell_peers(const Status& status);
-  Status await_verdict(Status status) const;
+  Status await_verdict(const Call& call, const transport::Fingerprint& print, Status status) const;
   Status wait_behind(Completion* before) const;
   Status ensure_scratch(std::size_t bytes);
   Status queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion);

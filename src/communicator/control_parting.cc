@@ -25,7 +25,7 @@ CallSummary SocketTree::own_calls() const {
 void SocketTree::learn_goodbye(Goodbye goodbye, Neighbour* from) {
   const int rank = goodbye.rank;
   if (failure_) {
-    failure_->set_departed(rank);
+    failure_->set_departed({rank, goodbye.calls.operations});
   } else {
     early_departed_.push_back(rank);
   }

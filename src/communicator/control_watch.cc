@@ -40,7 +40,7 @@ Status SocketTree::watch(std::shared_ptr<FailureState> failure, Witness witness)
   failure_ = std::move(failure);
   witness_ = std::move(witness);
   if (!early_failure_.is_ok()) failure_->fail(early_failure_);
-  for (const int rank : early_departed_) failure_->set_departed(rank);
+  for (const int rank : early_departed_) failure_->set_departed({rank, departed_[rank].calls.operations});
   epoll_ = std::move(epoll);
   const Status started = thread_.start([this] {
     while (!ending_) attempt([this] { turn(); });

@@ -117,7 +117,9 @@ Status BoardTree::watch(std::shared_ptr<FailureState> failure, Witness witness) 
   me().witness = std::move(witness);
   me().failure = std::move(failure);
   if (!board_->failure.is_ok()) me().failure->fail(board_->failure);
-  for (const int rank : board_->departed) me().failure->set_departed(rank);
+  for (const int rank : board_->departed) {
+    me().failure->set_departed({rank, board_->ranks[static_cast<std::size_t>(rank)].calls.operations});
+  }
   return {};
 }
 
@@ -174,7 +176,7 @@ void BoardTree::part() {
   for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
     const Board::Rank& other = board_->ranks[r];
     if (&other == &me()) continue;
-    if (other.failure) other.failure->set_departed(rank_);
+    if (other.failure) other.failure->set_departed({rank_, me().calls.operations});
     if (me().failure && me().failure->failed()) continue;
     const int peer = static_cast<int>(r);
     if (other.parted) {

@@ -111,10 +111,12 @@ TEST_CASE("the first failure wins") {
   REQUIRE(state.failed());
   REQUIRE(state.status().code() == Code::kRemoteError);
   REQUIRE_FALSE(state.departed(2));
-  state.set_departed(2);
+  state.set_departed({2, 7});
   REQUIRE(state.any_departed());
   REQUIRE(state.departed(2));
   REQUIRE_FALSE(state.departed(1));
+  REQUIRE(state.departed_before(8).rank == 2);
+  REQUIRE(state.departed_before(7).rank == -1);
 }
 
 TEST_CASE("integers are read whole or not at all") {

@@ -170,7 +170,7 @@ TEST_CASE("a failure ends the wait with its own status") {
 
 TEST_CASE("a departed peer is not waited for") {
   auto ranks = make_ranks(2, {});
-  ranks[0]->failure.set_departed(1);
+  ranks[0]->failure.set_departed({1, 0});
   auto channels = ranks[0]->connector->connect({1}, ranks[0]->failure, Deadline::after_ms(kLongMs));
   CHECK(channels.status().code() == Code::kRemoteError);
 }
