@@ -56,11 +56,12 @@ bool overlap_allowed(const Call& call, std::size_t block, int rank) {
   return send == recv;
 }
 
-// The common case of check_buffers: no element count near overflow, both buffers there, equal in size and
+// The common case of check(): types that exist, no element count near overflow, both buffers there, equal in size and
 // either equal or apart.
 bool plainly_valid(const Call& call) {
   constexpr std::size_t kSmallCount = std::size_t{1} << 32;
   if (call.collective != Collective::kAllReduce || call.count > kSmallCount) return false;
+  if (size_of(call.type) == 0 || static_cast<unsigned>(call.op) >= kReduceOps) return false;
   const auto send = reinterpret_cast<std::uintptr_t>(call.send);
   const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
   const std::size_t distance = send > recv ? send - recv : recv - send;
@@ -87,6 +88,16 @@ Status check_buffers(const Call& call, int ranks, int rank) {
   return {};
 }
 
+[[gnu::noinline]] Status check(const Call& call, const Communicator& comm) {
+  if (Status s = check_types(call); !s.is_ok()) return s;
+  if (call.root < 0 || call.root >= comm.ranks()) {
+    return Status::invalid_argument("root " + std::to_string(call.root) + " is not a rank of " +
+                                    std::to_string(comm.ranks()));
+  }
+  if (call.count == 0 || call.collective == Collective::kBarrier) return {};
+  return check_buffers(call, comm.ranks(), comm.rank());
+}
+
 Status enqueue(const Call& call, Communicator& comm, void* stream) {
   auto found = streams().find(number_of(stream));
   return found.is_ok() ? comm.enqueue(call, **found) : found.status();
@@ -97,14 +108,7 @@ tuttiResult_t checked_submit(const Call& call, tuttiComm_t comm, void* stream) {
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of(call.collective)), comm);
   Communicator& c = *operating;
-  Status status = check_types(call);
-  if (status.is_ok() && (call.root < 0 || call.root >= c.ranks())) [[unlikely]] {
-    status = Status::invalid_argument("root " + std::to_string(call.root) + " is not a rank of " +
-                                      std::to_string(c.ranks()));
-  }
-  if (status.is_ok() && call.count != 0 && call.collective != Collective::kBarrier && !plainly_valid(call)) {
-    status = check_buffers(call, c.ranks(), c.rank());
-  }
+  Status status = plainly_valid(call) ? Status() : check(call, c);
   if (status.is_ok()) [[likely]] {
     status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
     if (status.is_ok()) [[likely]]

@@ -185,14 +185,13 @@ Status CommTable::abort(std::uint64_t handle) {
   return {};
 }
 
-void Operating::enter(std::uint64_t handle) {
-  if (record_ == nullptr) {
-    status_ = Status::out_of_memory();
-    return;
-  }
+std::pair<Status, bool> Operating::enter(ThreadRecord* record, std::uint64_t handle) {
+  if (record == nullptr) return {Status::out_of_memory(), false};
   // Not while another thread asks whether this one is inside.
-  record_->operating.store(0, std::memory_order_release);
-  status_ = CommTable::instance().enter(record_, handle, &shared_);
+  record->operating.store(0, std::memory_order_release);
+  bool shared = false;
+  Status status = CommTable::instance().enter(record, handle, &shared);
+  return {std::move(status), shared};
 }
 
 // A child has none of the threads that a communicator needs, and must not speak to the peers: what it has inherited

@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "api/handle.h"
@@ -112,7 +114,7 @@ class Operating {
           slot_->open.load(std::memory_order_acquire) == handle) [[likely]]
         return;
     }
-    enter(handle);
+    std::tie(status_, shared_) = enter(record_, handle);
   }
   Operating(const Operating&) = delete;
   Operating& operator=(const Operating&) = delete;
@@ -130,7 +132,8 @@ class Operating {
   Communicator& operator*() const { return *slot_->communicator; }
 
  private:
-  void enter(std::uint64_t handle);
+  // Through the lock. Static, so that all of this lies in registers. The bool: leave() must follow.
+  static std::pair<Status, bool> enter(ThreadRecord* record, std::uint64_t handle);
 
   ThreadRecord* const record_;
   CommSlot* const slot_;

@@ -42,11 +42,16 @@ const std::string& Status::message() const {
 }
 
 Status Status::out_of_memory() noexcept {
-  // Short enough to lie within the string itself, and owned by nobody.
+  // Short enough to lie within the string itself. Its first owner is nobody: it is never freed.
   static const Detail detail{Code::kSystemError, "out of memory", true};
+  detail.owners.fetch_add(1, std::memory_order_relaxed);
   Status status;
-  status.detail_ = std::shared_ptr<const Detail>(std::shared_ptr<const Detail>(), &detail);
+  status.detail_ = &detail;
   return status;
+}
+
+void Status::release() noexcept {
+  if (detail_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) delete detail_;
 }
 
 Status Status::of_exception() noexcept {

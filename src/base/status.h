@@ -7,7 +7,8 @@
 // library throw (no memory, no thread) becomes a Status where a thread or an operation begins: guarded().
 #pragma once
 
-#include <memory>
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,10 +36,23 @@ Code code_of(int number);
 // The name users know: "tuttiRemoteError" and so on.
 const char* code_name(Code code);
 
+// One pointer, null for success: it is returned through every level of each operation.
 class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string message) : Status(code, std::move(message), false) {}
+  Status(const Status& other) noexcept : detail_(other.detail_) {
+    if (detail_ != nullptr) detail_->owners.fetch_add(1, std::memory_order_relaxed);
+  }
+  Status(Status&& other) noexcept : detail_(std::exchange(other.detail_, nullptr)) {}
+  Status& operator=(Status other) noexcept {
+    std::swap(detail_, other.detail_);
+    return *this;
+  }
+  ~Status() {
+    if (detail_ != nullptr) [[unlikely]]
+      release();
+  }
 
   static Status ok() { return {}; }
   // kSystemError, without allocating.
@@ -75,11 +89,12 @@ class [[nodiscard]] Status {
     Code code;
     std::string message;
     bool exhaustion;
+    mutable std::atomic<std::uint32_t> owners{1};
   };
-  Status(Code code, std::string message, bool exhaustion)
-      : detail_(std::make_shared<const Detail>(Detail{code, std::move(message), exhaustion})) {}
+  Status(Code code, std::string message, bool exhaustion) : detail_(new Detail{code, std::move(message), exhaustion}) {}
+  void release() noexcept;
 
-  std::shared_ptr<const Detail> detail_;
+  const Detail* detail_ = nullptr;
 };
 
 // Runs `body`, which returns a Status. What it throws is returned as one.

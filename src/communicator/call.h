@@ -32,11 +32,12 @@ struct Setting {
   const void* scratch = nullptr;  // as many bytes as the vector, where the plan uses scratch
 };
 
+// Smaller buffers are never lent, so their region is not looked up.
+inline constexpr std::size_t kLookUpBytes = 4096;
+
 // A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
 // executor/executor.h).
 inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::size_t shift_bytes) {
-  // Smaller buffers are never lent, so their region is not looked up.
-  constexpr std::size_t kLookUpBytes = 4096;
   transport::Source source;
   source.base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - shift_bytes);
   source.size = shift_bytes + bytes;
@@ -71,5 +72,39 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
                               : nullptr,
           .divisor = combines && call.op == ReduceOp::kAvg ? setting.ranks : 0};
 }
+
+// The last call of few bytes as it was bound. Programs repeat themselves: where only the buffers and the number of the
+// operation are new, nothing else needs to be found out again.
+class LastBound {
+ public:
+  // The same but for its buffers, which the operation then has; null if the call is another. `print`: of no plan yet.
+  [[nodiscard]] const executor::Operation* repeat(const Call& call, const transport::Fingerprint& print) {
+    // Not by the call's own bytes: they have just been written one by one, and read together they would be waited for.
+    if (print.call != word_ || call.count != count_ || call.root != root_ || operation_.plan == nullptr) return nullptr;
+    operation_.print = executor::with_plan(print, operation_.plan->identity.hash);
+    place(&operation_.buffers[0], call.send);
+    place(&operation_.buffers[1], call.recv);
+    return &operation_;
+  }
+  const executor::Operation& keep(const Call& call, const transport::Fingerprint& print,
+                                  const executor::Operation& operation) {
+    word_ = print.call;
+    count_ = call.count;
+    root_ = call.root;
+    return operation_ = operation;
+  }
+  // What the operation refers to is no longer so.
+  void forget() { operation_.plan = nullptr; }
+
+ private:
+  static void place(transport::Source* source, const void* base) {
+    source->base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - source->begin);
+  }
+
+  std::uint32_t word_ = 0;  // Fingerprint::call, without a plan
+  int root_ = 0;
+  std::size_t count_ = 0;
+  executor::Operation operation_;
+};
 
 }  // namespace tutti

@@ -224,11 +224,7 @@ Communicator::~Communicator() {
   if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
 }
 
-Status Communicator::run(const Call& call) {
-  if (shares_process_) local_.touch();
-  // Only this thread queues, so what is not pending now cannot become so meanwhile.
-  if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
-    return execute(call);
+Status Communicator::run_behind(const Call& call) {
   std::shared_ptr<Completion> completion;
   if (Status s = queue(call, nullptr, &completion); !s.is_ok()) return s;
   return completion->wait();
@@ -289,20 +285,32 @@ Status Communicator::wait_behind(Completion* before) const {
   return before->status();
 }
 
-Status Communicator::execute(const Call& call) {
-  const Busy busy(busy_);
-  if (failure_->failed() || finalized_) [[unlikely]] {
-    return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
+Status Communicator::execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes) {
+  const bool check = executor::is_check(print);
+  if (const executor::Operation* again = check ? nullptr : last_bound_.repeat(call, print); again != nullptr) {
+    history_->set_plan(again->plan->identity);
+    return executor_->run(*again);
   }
-  const transport::Fingerprint print = history_->begin(call.collective, call.type, call.op, call.root, call.count);
-  Status status = guarded([&] {
-    Status ran = membership_.strict && ranks() > 1 ? check_beforehand(print.sequence) : Status();
-    if (ran.is_ok()) ran = run_call(call, print);
-    return ran.is_ok() ? ran : await_verdict(call, print, std::move(ran));
-  });
-  if (!status.is_ok()) [[unlikely]]
-    status = fail(describe(call, print), std::move(status));
-  return status;
+  return bind_and_run(call, print, bytes);
+}
+
+Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& print, std::size_t bytes) {
+  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
+  if (plan == nullptr) [[unlikely]] {
+    auto made = this->plan(call, print, bytes);
+    if (!made.is_ok()) return made.status();
+    plan = *made;
+  }
+  if (!executor::is_check(print)) [[likely]]
+    history_->set_plan(plan->identity);
+  if (plan->schedule.uses_scratch && bytes > scratch_bytes_) [[unlikely]] {
+    if (Status s = grow_scratch(bytes); !s.is_ok()) return s;
+  }
+  const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
+  const executor::Operation bound =
+      bind_call(call, *plan, executor::with_plan(print, plan->identity.hash), bytes, setting);
+  const bool keeps = bytes < kLookUpBytes && !executor::is_check(print);
+  return executor_->run(keeps ? last_bound_.keep(call, print, bound) : bound);
 }
 
 Status Communicator::run_call(const Call& call, const transport::Fingerprint& print) {
@@ -317,27 +325,41 @@ Status Communicator::run_call(const Call& call, const transport::Fingerprint& pr
   return bytes != 0 ? execute_plan(call, print, bytes) : Status();
 }
 
-Status Communicator::execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes) {
-  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
-  if (plan == nullptr) [[unlikely]] {
-    CallHistory* const history = executor::is_check(print) ? nullptr : history_.get();
-    auto made = plans_->make(call.collective, call.root, bytes, history);
-    if (!made.is_ok()) return made.status();
-    plan = *made;
+Status Communicator::execute(const Call& call) {
+  const Busy busy(busy_);
+  if (failure_->failed() || finalized_) [[unlikely]] {
+    return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
   }
-  if (!executor::is_check(print)) [[likely]]
-    history_->set_plan(plan->identity);
-  if (plan->schedule.uses_scratch) {
-    if (Status s = ensure_scratch(bytes); !s.is_ok()) return s;
-  }
-  const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
-  return executor_->run(bind_call(call, *plan, executor::with_plan(print, plan->identity.hash), bytes, setting));
+  const transport::Fingerprint print = history_->begin(call.collective, call.type, call.op, call.root, call.count);
+  Status status = guarded([&] {
+    if (membership_.strict && ranks() > 1) [[unlikely]] {
+      if (Status differs = check_beforehand(print.sequence); !differs.is_ok())
+        return await_verdict(call, print, std::move(differs));
+    }
+    Status ran = run_call(call, print);
+    if (ran.is_ok()) [[likely]]
+      return ran;
+    return await_verdict(call, print, std::move(ran));
+  });
+  if (status.is_ok()) [[likely]]
+    return status;
+  return fail(describe(call, print), std::move(status));
+}
+
+Status Communicator::run_check(const Call& check, const transport::Fingerprint& print, std::size_t bytes) {
+  return execute_plan(check, print, bytes);
+}
+
+Result<const executor::Plan*> Communicator::plan(const Call& call, const transport::Fingerprint& print,
+                                                 std::size_t bytes) {
+  CallHistory* const history = executor::is_check(print) ? nullptr : history_.get();
+  return plans_->make(call.collective, call.root, bytes, history);
 }
 
 // Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost
 // nothing, and what is forwarded in flight never touches them.
-Status Communicator::ensure_scratch(std::size_t bytes) {
-  if (bytes <= scratch_bytes_) return {};
+Status Communicator::grow_scratch(std::size_t bytes) {
+  last_bound_.forget();
   if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
   scratch_ = nullptr;
   scratch_bytes_ = 0;

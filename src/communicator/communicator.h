@@ -46,7 +46,13 @@ class Communicator {
   [[nodiscard]] int ranks() const { return membership_.ranks(); }
 
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
-  Status run(const Call& call);
+  Status run(const Call& call) {
+    if (shares_process_) local_.touch();
+    // Only this thread queues, so what is not pending now cannot become so meanwhile.
+    if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
+      return execute(call);
+    return run_behind(call);
+  }
   // Queues the call behind all that was queued before.
   Status enqueue(const Call& call, Stream& stream);
 
@@ -88,13 +94,20 @@ class Communicator {
   Status watch_peers(const Settings& settings);
   Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
+  Status run_behind(const Call& call);
   Status execute(const Call& call);
   Status check_beforehand(std::uint32_t sequence);
+  Status run_check(const Call& check, const transport::Fingerprint& print, std::size_t bytes);
   Status explain(Status status) const;
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
-  Status execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
-  Status run_call(const Call& call, const transport::Fingerprint& print);
+  // Part of execute(): one frame for what every operation does.
+  [[gnu::always_inline]] inline Status execute_plan(const Call& call, const transport::Fingerprint& print,
+                                                    std::size_t bytes);
+  Status bind_and_run(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
+  // Makes the plan that there is none of yet.
+  Result<const executor::Plan*> plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
+  [[gnu::always_inline]] inline Status run_call(const Call& call, const transport::Fingerprint& print);
   Status fail(const std::string& what, Status status);
   Status fail_behind(const Queued& next, const Status& before);
   Status refuse();
@@ -102,7 +115,7 @@ class Communicator {
   void tell_peers(const Status& status);
   Status await_verdict(const Call& call, const transport::Fingerprint& print, Status status) const;
   Status wait_behind(Completion* before) const;
-  Status ensure_scratch(std::size_t bytes);
+  Status grow_scratch(std::size_t bytes);
   Status queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion);
   void run_queue();
 
@@ -120,6 +133,7 @@ class Communicator {
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<executor::Executor> executor_;
 
+  LastBound last_bound_;
   KernelTable kernels_{};
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;

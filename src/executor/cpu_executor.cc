@@ -23,6 +23,18 @@ constexpr std::chrono::milliseconds kLetGoSleep{1};
 Status CpuExecutor::run(const Operation& op) {
   const Plan& plan = *op.plan;
   waiter_.begin(*this);
+  if (op.bytes() <= plan.small_bytes) [[likely]] {
+    // What lacks memory throws, and must not leave the peers waiting for this rank's revocation.
+    Status status = guarded([&] { return run_in_order(op); });
+    if (!status.is_ok()) [[unlikely]]
+      take_back_buffers(plan);
+    return status;
+  }
+  return run_large(op);
+}
+
+Status CpuExecutor::run_large(const Operation& op) {
+  const Plan& plan = *op.plan;
   // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units.
   const std::uint32_t parts = plan.schedule.shape.chunks_per_block();
   const std::size_t block_bytes = op.block_elements * op.element_bytes;
@@ -80,33 +92,7 @@ Status CpuExecutor::mismatch(const Operation& op, std::int32_t peer, const trans
   return executor::mismatch(op.plan->schedule.rank, op.print, op.plan->identity, peer, theirs);
 }
 
-void CpuExecutor::combine(const Operation& op, const Step& s, std::byte* target, const std::byte* local,
-                          const std::byte* received, std::size_t bytes, bool streaming) const {
-  const std::size_t count = op.elements(bytes);
-  if (streaming) {
-    op.kernels->combine_streaming(target, local, received, count);
-  } else {
-    op.kernels->combine(target, local, received, count);
-  }
-  if (s.final && op.divisor > 1) op.kernels->finish(target, count, op.divisor);
-}
-
-void CpuExecutor::store(const Operation& op, const Step& s, std::size_t offset, const std::byte* received,
-                        std::size_t bytes, bool streaming) const {
-  std::byte* target = target_of(op, s) + offset;
-  if (s.kind == StepKind::kRecvReduce) {
-    // An average divides in place right after: then the target had better stay in the cache.
-    combine(op, s, target, source_of(op, s) + offset, received, bytes, streaming && op.divisor == 0);
-  } else if (target == received) {
-    return;  // the sender has put it in its place
-  } else if (streaming) {
-    reduction::copy_streaming(target, received, bytes);
-  } else {
-    std::memcpy(target, received, bytes);
-  }
-}
-
-void CpuExecutor::run_local(const Operation& op, const Step& s, schedule::ByteRange r, bool streaming) const {
+void CpuExecutor::run_local(const Operation& op, const Step& s, schedule::ByteRange r, bool streaming) {
   std::byte* target = target_of(op, s) + r.begin;
   const std::byte* source = source_of(op, s) + r.begin;
   if (s.kind == StepKind::kReduce) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -55,13 +56,16 @@ class CpuExecutor final : public Executor, private Waiting {
   };
 
   void list(std::vector<Waiting::For>* lanes) const override;
+  Status run_large(const Operation& op);
   static void take_back_buffers(const Plan& plan);
 
   // -- in order (cpu_in_order.cc)
   Status run_in_order(const Operation& op);
   // Both end, without an error, after less than all of the step's bytes if they have to wait for long.
-  Status send_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r, std::size_t* sent);
-  Status receive_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r, std::size_t* received);
+  [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r,
+                                         std::size_t* sent);
+  [[gnu::always_inline]] Status receive_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r,
+                                            std::size_t* received);
   Status go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done);
 
   // -- by lanes (cpu_by_lanes.cc)
@@ -110,11 +114,31 @@ class CpuExecutor final : public Executor, private Waiting {
     return op.buffers[static_cast<int>(s.source)].base;
   }
   // target = source (op) received, and the division of an average where the step completes it.
-  void combine(const Operation& op, const schedule::Step& s, std::byte* target, const std::byte* local,
-               const std::byte* received, std::size_t bytes, bool streaming) const;
-  void store(const Operation& op, const schedule::Step& s, std::size_t offset, const std::byte* received,
-             std::size_t bytes, bool streaming) const;
-  void run_local(const Operation& op, const schedule::Step& s, schedule::ByteRange r, bool streaming) const;
+  static void combine(const Operation& op, const schedule::Step& s, std::byte* target, const std::byte* local,
+                      const std::byte* received, std::size_t bytes, bool streaming) {
+    const std::size_t count = op.elements(bytes);
+    if (streaming) {
+      op.kernels->combine_streaming(target, local, received, count);
+    } else {
+      op.kernels->combine(target, local, received, count);
+    }
+    if (s.final && op.divisor > 1) op.kernels->finish(target, count, op.divisor);
+  }
+  static void store(const Operation& op, const schedule::Step& s, std::size_t offset, const std::byte* received,
+                    std::size_t bytes, bool streaming) {
+    std::byte* target = target_of(op, s) + offset;
+    if (s.kind == schedule::StepKind::kRecvReduce) {
+      // An average divides in place right after: then the target had better stay in the cache.
+      combine(op, s, target, source_of(op, s) + offset, received, bytes, streaming && op.divisor == 0);
+    } else if (target == received) {
+      return;  // the sender has put it in its place
+    } else if (streaming) {
+      reduction::copy_streaming(target, received, bytes);
+    } else {
+      std::memcpy(target, received, bytes);
+    }
+  }
+  static void run_local(const Operation& op, const schedule::Step& s, schedule::ByteRange r, bool streaming);
 
   Waiter& waiter_;
   const CpuTuning tuning_;

@@ -12,26 +12,7 @@ namespace tutti::executor {
 
 using schedule::ByteRange;
 
-Status CpuExecutor::run_in_order(const Operation& op) {
-  const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
-  for (const InOrderStep& s : op.plan->in_order) {
-    const ByteRange r = layout.bytes(s.step.range());
-    if (r.size == 0) continue;
-    if (s.link == nullptr) {
-      run_local(op, s.step, r, false);
-      continue;
-    }
-    std::size_t done = 0;
-    Status status = s.send != nullptr ? send_all(op, s, r, &done) : receive_all(op, s, r, &done);
-    if (!status.is_ok()) [[unlikely]]
-      return status;
-    if (done < r.size) [[unlikely]]
-      return go_on_by_lanes(op, s.index, done);
-  }
-  return {};
-}
-
-Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* sent) {
+inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* sent) {
   transport::SendLane& lane = *s.send;
   const transport::Source& source = op.buffers[static_cast<int>(s.step.source)];
   std::size_t done = lane.push(op.print, source, r.begin, r.size);
@@ -47,7 +28,7 @@ Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRang
   return {};
 }
 
-Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* received) {
+inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
   std::size_t done = 0;
   do {
@@ -72,6 +53,25 @@ Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteR
     done += n;
   } while (done < r.size);
   *received = done;
+  return {};
+}
+
+Status CpuExecutor::run_in_order(const Operation& op) {
+  const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
+  for (const InOrderStep& s : op.plan->in_order) {
+    const ByteRange r = layout.bytes(s.step.range());
+    if (r.size == 0) continue;
+    if (s.link == nullptr) {
+      run_local(op, s.step, r, false);
+      continue;
+    }
+    std::size_t done = 0;
+    Status status = s.send != nullptr ? send_all(op, s, r, &done) : receive_all(op, s, r, &done);
+    if (!status.is_ok()) [[unlikely]]
+      return status;
+    if (done < r.size) [[unlikely]]
+      return go_on_by_lanes(op, s.index, done);
+  }
   return {};
 }
 

@@ -28,6 +28,8 @@ struct Operation {
   const reduction::Kernels* kernels = nullptr;    // null where nothing is reduced
   std::size_t divisor = 0;                        // of an average; 0: none
 
+  // Of the whole vector.
+  [[nodiscard]] std::size_t bytes() const { return block_elements * element_bytes * plan->schedule.shape.blocks; }
   // The whole elements among `bytes`, in bytes and in number. No division: these are on every path.
   [[nodiscard]] std::size_t whole(std::size_t bytes) const { return bytes & ~(element_bytes - 1); }
   [[nodiscard]] std::size_t elements(std::size_t bytes) const {

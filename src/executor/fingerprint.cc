@@ -5,9 +5,6 @@
 namespace tutti::executor {
 namespace {
 
-constexpr std::uint32_t kCollectiveMask = 31;
-constexpr std::uint32_t kCheck = 31;  // in place of a collective
-
 std::string slices(std::size_t slice_chunk_bytes, bool sliceable) {
   if (!sliceable || slice_chunk_bytes == 0) return "in one piece";
   return "in slices of " + std::to_string(slice_chunk_bytes) + " bytes";
@@ -31,14 +28,6 @@ PlanIdentity identify(const std::string& algorithm, const schedule::Schedule& sc
   return {static_cast<std::uint32_t>(hash % kPlanMask) + 1, "by " + algorithm + ", " + std::to_string(shape.chunks) +
                                                                 " chunks, " +
                                                                 slices(slice_chunk_bytes, schedule.sliceable)};
-}
-
-transport::Fingerprint fingerprint_of_check(std::uint32_t sequence) {
-  return {sequence, kCheck, 0, 0, 0};
-}
-
-bool is_check(const transport::Fingerprint& print) {
-  return (print.call & kCollectiveMask) == kCheck;
 }
 
 bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b) {

@@ -60,8 +60,14 @@ std::string describe(const transport::Fingerprint& print);
 
 // Of the check before operation `sequence`, where every call is checked (TUTTI_CHECK=strict): the same on all ranks,
 // whatever they are about to call.
-transport::Fingerprint fingerprint_of_check(std::uint32_t sequence);
-bool is_check(const transport::Fingerprint& print);
+inline constexpr std::uint32_t kCollectiveMask = 31;
+inline constexpr std::uint32_t kCheck = 31;  // in place of a collective
+constexpr transport::Fingerprint fingerprint_of_check(std::uint32_t sequence) {
+  return {sequence, kCheck, 0, 0, 0};
+}
+constexpr bool is_check(const transport::Fingerprint& print) {
+  return (print.call & kCollectiveMask) == kCheck;
+}
 
 // Whether the calls are the same, so that only the ranks' own records tell what is wrong.
 bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b);

@@ -150,6 +150,7 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
     plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, below(traits.lend_bytes));
   }
   plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, plan->in_order_bytes);
+  plan->small_bytes = std::min(plan->in_order_region_bytes, plan->slice_chunk_bytes);
   for (const Step& s : plan->schedule.steps) {
     plan->max_step_chunks = std::max<std::uint32_t>(plan->max_step_chunks, s.chunks);
   }

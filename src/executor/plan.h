@@ -66,6 +66,7 @@ struct Plan {
   std::uint32_t max_step_chunks = 0;      // of any step
   std::size_t in_order_bytes = 0;         // messages up to this size may run in schedule order
   std::size_t in_order_region_bytes = 0;  // the same where a buffer lies in a region
+  std::size_t small_bytes = 0;  // whole vectors up to this size run in schedule order wherever their buffers lie
   // Chunks larger than this are cut (where the schedule allows it) and the schedule runs on slices.
   // The same on every rank, whatever its links: it fixes the order of bytes in the lanes.
   std::size_t slice_chunk_bytes = 0;

@@ -73,7 +73,12 @@ class Waiter {
   Status idle() {
     const std::uint32_t count = idle_count_++;
     if (count < spins_) {
-      if (count >= kHotSpins) _mm_pause();
+      if (count >= kHotSpins) {
+        _mm_pause();
+      } else {
+        // Looks that the processor makes ahead of time are thrown away, with all behind them, when the peer writes.
+        _mm_lfence();
+      }
       return {};
     }
     return idle_slowly();

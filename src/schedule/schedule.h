@@ -86,7 +86,11 @@ struct Shape {
   std::uint32_t chunks = 1;   // of the whole vector
   std::uint32_t blocks = 1;   // 1, or ranks
 
-  [[nodiscard]] std::uint32_t chunks_per_block() const { return chunks / blocks; }
+  // Divides only where it must: it is on the path of every operation.
+  [[nodiscard]] std::uint32_t chunks_per_block() const {
+    if (chunks == blocks) return 1;
+    return blocks == 1 ? chunks : chunks / blocks;
+  }
   // Whether `rank` contributes chunk c from its input / must find chunk c in its output at the end.
   [[nodiscard]] bool in_input(std::int32_t rank, std::uint32_t c) const;
   [[nodiscard]] bool in_output(std::int32_t rank, std::uint32_t c) const;

@@ -120,12 +120,12 @@ struct LinkState {
       ring(peer_doorbell);
   }
   void see_acknowledged(std::uint32_t count) {
-    if (static_cast<std::int32_t>(count - acknowledged) <= 0) return;
-    if (count - acknowledged > published - acknowledged) [[unlikely]] {
+    // More than before, and not more than was sent: the common case, as one compare.
+    if (count - acknowledged <= published - acknowledged) [[likely]] {
+      acknowledged = count;
+    } else if (static_cast<std::int32_t>(count - acknowledged) > 0) {
       fail_protocol("it has consumed messages that were not sent");
-      return;
     }
-    acknowledged = count;
   }
   void read_acknowledged() { see_acknowledged(memory->consumed[1 - side].value.load(std::memory_order_acquire)); }
 };

@@ -67,18 +67,23 @@ inline void ShmRecvLane::open(const SlotHeader& h) {
   const std::uint32_t word = *const_cast<const volatile std::uint32_t*>(&h.length_and_payload);
   size_ = word & kLengthMask;
   borrows_ = false;
-  switch (static_cast<Payload>(word >> kLengthBits)) {
-    case Payload::kInline: data_ = check(h.inline_bytes, kInlineBytes); return;
-    case Payload::kSlot: data_ = check(slots_[link_->received % kSlots].payload, kSlotBytes); return;
-    case Payload::kLent: data_ = borrowed(h); return;
-    case Payload::kPlaced: data_ = placed(); return;
-  }
+  const auto payload = static_cast<Payload>(word >> kLengthBits);
+  data_ = payload == Payload::kInline ? check(h.inline_bytes, kInlineBytes) : open_elsewhere(h, payload);
+}
+
+const std::byte* ShmRecvLane::open_elsewhere(const SlotHeader& h, Payload payload) {
+  if (payload == Payload::kSlot) return check(slots_[link_->received % kSlots].payload, kSlotBytes);
+  return payload == Payload::kLent ? borrowed(h) : placed();
 }
 
 // `place` if the message fits the room there, else the link fails.
 inline const std::byte* ShmRecvLane::check(const std::byte* place, std::uint64_t room) {
   if (size_ - 1 < room) [[likely]]
     return place;
+  return refuse(room);
+}
+
+const std::byte* ShmRecvLane::refuse(std::uint64_t room) {
   fail(Status::remote("protocol error: a message of " + std::to_string(size_) + " bytes where " + std::to_string(room) +
                       " bytes have room"));
   return nullptr;

@@ -27,7 +27,10 @@ class ShmRecvLane final : public RecvLane {
  private:
   // A new message: where its bytes are.
   void open(const SlotHeader& h);
+  [[gnu::noinline]] const std::byte* open_elsewhere(const SlotHeader& h, Payload payload);
   const std::byte* check(const std::byte* place, std::uint64_t room);
+  // The link fails.
+  [[gnu::noinline]] const std::byte* refuse(std::uint64_t room);
   const std::byte* borrowed(const SlotHeader& h);
   void drop_used_offers();
   const std::byte* placed();

@@ -46,6 +46,18 @@ inline void demote_line(const void* line) {
 }
 constexpr std::size_t kDemoteBytes = 1024;
 
+// Hints that this core will write the line next: it is taken from the peer, who read it last, while the two wait for
+// each other anyway, not when the next message is ready, which is taken to be as long as this one. Measured between two
+// cores: 7 % at 8 bytes, 5 % from 512 bytes to 1 KiB; between 64 and 256 bytes it costs as much.
+inline void own_line(const void* line) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+constexpr std::size_t kOwnBytes = 512;
+
 }  // namespace
 
 ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->lane[link->side]) {
@@ -55,20 +67,32 @@ ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->la
 }
 
 std::size_t ShmSendLane::push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
-  if (n > kInlineBytes && n >= kLendBytes && can_lend(source)) return lend(print, source, offset, n);
+  if (n > kInlineBytes) [[unlikely]]
+    return push_long(print, source, offset, n);
+  if (!has_room()) return 0;
+  copy_inline(slots_[link_->published % kSlots].header.inline_bytes, source.base + offset, n);
+  publish(print, n, Payload::kInline);
+  if (link_->demotes) own_line(&slots_[link_->published % kSlots].header);
+  return n;
+}
+
+// Apart from push(), which so needs no registers of its caller's for the shortest messages.
+[[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& print, const Source& source, std::size_t offset,
+                                                     std::size_t n) {
+  if (n >= kLendBytes && can_lend(source)) return lend(print, source, offset, n);
   if (!has_room_for(n)) return 0;
   Slot& slot = slots_[link_->published % kSlots];
-  if (n <= kInlineBytes) {
-    copy_inline(slot.header.inline_bytes, source.base + offset, n);
-    publish(print, n, Payload::kInline);
-    return n;
-  }
   const std::size_t size = std::min(n, kSlotBytes);
   std::memcpy(slot.payload, source.base + offset, size);
   if (link_->demotes && size <= kDemoteBytes) {
     for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(slot.payload + i);
   }
   publish(print, size, Payload::kSlot);
+  if (link_->demotes && size >= kOwnBytes && size <= kDemoteBytes) {
+    const Slot& next = slots_[link_->published % kSlots];
+    own_line(&next.header);
+    for (std::size_t i = 0; i < size; i += kCacheLine) own_line(next.payload + i);
+  }
   return size;
 }
 

@@ -45,6 +45,7 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool next_offer();
   // Counts the loans among the messages that the peer has consumed as returned.
   void retire();
+  std::size_t push_long(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n);
   void publish(const Fingerprint& print, std::size_t n, Payload payload);
 
   LinkState* link_;
