@@ -192,7 +192,7 @@ TEST_CASE("a peer that has connected before it left is connected to") {
     if (advanced.is_ok()) proven = *advanced;
   }
   REQUIRE(proven);
-  ranks[0]->failure.set_departed(1);
+  ranks[0]->failure.set_departed({1, 0});
   auto channels = ranks[0]->connector->connect({1}, ranks[0]->failure, deadline);
   INFO(channels.status().message());
   REQUIRE(channels.is_ok());
