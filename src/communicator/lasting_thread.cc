@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/fork.h"
 #include "base/log.h"
@@ -46,28 +47,40 @@ class Control {
   std::atomic<bool> ended_{false};
 };
 
-// Of all that follows. Never destroyed, made when the library is loaded.
+// Of all that follows. Never destroyed, made when the library is loaded. Threads are joined when it has been given up:
+// they take other locks, and a thread that forks may hold those and wait for this one.
 ForkMutex& mutex = *new ForkMutex;
 
 class LastingThreads {
  public:
-  // For good: threads of the application may still call while the process exits.
-  void end() {
+  struct Entry {
+    std::shared_ptr<Control> control;
+    ServiceThread thread;  // joined where the entry ends
+    pid_t owner = 0;
+  };
+  using Entries = std::list<Entry>;
+
+  // Tells all threads to end, and hands them over. For good: threads of the application may still call while the
+  // process exits.
+  Entries end() {
     ended_ = true;
     for (Entry& entry : entries_) {
-      if (entry.owner != ::getpid()) {
+      if (entry.owner == ::getpid()) {
+        entry.control->stop();
+      } else {
         entry.thread.forget();
-        continue;
       }
-      entry.control->stop();
-      entry.thread.join();
     }
-    entries_.clear();
+    return std::exchange(entries_, {});
   }
 
-  Status start(std::function<void(int)> body) {
+  // Adds to *over the threads that have ended by themselves.
+  Status start(std::function<void(int)> body, Entries* over) {
     if (ended_) return {Code::kSystemError, "this process is exiting"};
-    entries_.remove_if([](const Entry& e) { return e.owner == ::getpid() && e.control->ended(); });
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      const auto entry = it++;
+      if (entry->owner == ::getpid() && entry->control->ended()) over->splice(over->end(), entries_, entry);
+    }
     auto control = std::make_shared<Control>();
     if (Status s = control->create(); !s.is_ok()) return s;
     Entry& entry = entries_.emplace_back();
@@ -85,12 +98,7 @@ class LastingThreads {
   }
 
  private:
-  struct Entry {
-    std::shared_ptr<Control> control;
-    ServiceThread thread;
-    pid_t owner = 0;
-  };
-  std::list<Entry> entries_;
+  Entries entries_;
   bool ended_ = false;
 };
 
@@ -101,18 +109,20 @@ struct AtExit {
   AtExit(const AtExit&) = delete;
   AtExit& operator=(const AtExit&) = delete;
   ~AtExit() {
+    LastingThreads::Entries over;
     const std::lock_guard lock(mutex);
-    threads.end();
+    over = threads.end();
   }
 };
 
 }  // namespace
 
 Status start_lasting_thread(std::function<void(int stop_fd)> body) {
+  LastingThreads::Entries over;
   const std::lock_guard lock(mutex);
   // Registered later than what the threads are built on, and so called earlier.
   static const AtExit at_exit;
-  return threads.start(std::move(body));
+  return threads.start(std::move(body), &over);
 }
 
 }  // namespace tutti
