@@ -152,11 +152,7 @@ Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
   if (told && finalized->code() == Code::kMismatch) *finalized = {};
   lock.lock();
   slot->state = State::kFreeing;
-  changed_.wait(lock, [&] { return slot->looks == 0; });
-  lock.unlock();
-  delete slot->communicator;
-  lock.lock();
-  free(slot);
+  free_unseen(slot, &lock);
   return {};
 }
 
@@ -177,12 +173,17 @@ Status CommTable::abort(std::uint64_t handle) {
     changed_.wait(lock, [&] { return slot->handle != handle; });
     return {};
   }
-  changed_.wait(lock, [&] { return slot->looks == 0; });
-  lock.unlock();
-  delete slot->communicator;
-  lock.lock();
-  free(slot);
+  free_unseen(slot, &lock);
   return {};
+}
+
+// Once no thread looks at the communicator any more, which ends without the lock.
+void CommTable::free_unseen(CommSlot* slot, std::unique_lock<std::mutex>* lock) {
+  changed_.wait(*lock, [&] { return slot->looks == 0; });
+  lock->unlock();
+  delete slot->communicator;
+  lock->lock();
+  free(slot);
 }
 
 std::pair<Status, bool> Operating::enter(ThreadRecord* record, std::uint64_t handle) {

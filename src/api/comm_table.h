@@ -88,6 +88,7 @@ class CommTable final : public ForkAware {
   static Status refusal(std::uint64_t handle);
   void close(CommSlot* slot, CommSlot::State state);
   void free(CommSlot* slot);
+  void free_unseen(CommSlot* slot, std::unique_lock<std::mutex>* lock);
   static void wait_for_operations(std::uint64_t handle);
   void before_fork() override { mutex_.lock(); }
   void after_fork_in_parent() override { mutex_.unlock(); }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/fork.h"
 #include "communicator/launch_store.h"
 #include "communicator/unique_id.h"
 
@@ -141,7 +142,8 @@ struct Farewell {
   ino_t inode = 0;
   pid_t process = 0;  // not for forked children
 };
-Farewell farewell;
+Farewell farewell;  // written under farewell_mutex
+ForkMutex& farewell_mutex = *new ForkMutex;
 
 void say_farewell() {
   struct stat now {};
@@ -153,8 +155,7 @@ void say_farewell() {
 }
 
 Status prepare_farewell(int fd) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(farewell_mutex);
   struct stat now {};
   if (::fstat(fd, &now) != 0) return Status::system("PMI_FD", errno);
   const bool first = farewell.process != ::getpid();

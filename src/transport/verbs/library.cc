@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <mutex>
+
+#include "base/fork.h"
 #include "base/symbol.h"
 
 namespace tutti::transport::verbs {
@@ -53,10 +56,16 @@ Result<Library> open() {
   return l;
 }
 
+// Made when this library is loaded. Not made at first use by several threads at a time: ibv_fork_init() does not bear
+// it.
+ForkMutex& mutex = *new ForkMutex;
+const Result<Library>* library = nullptr;  // guarded by mutex; never destroyed
+
 }  // namespace
 
 Result<const Library*> Library::load() {
-  static const Result<Library>* const library = new Result<Library>(open());
+  const std::lock_guard lock(mutex);
+  if (library == nullptr) library = new Result<Library>(open());
   if (!library->is_ok()) return library->status();
   return &library->value();
 }

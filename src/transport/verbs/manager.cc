@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/first_use.h"
 #include "base/symbol.h"
 #include "net/address.h"
 #include "net/auth.h"
@@ -75,9 +76,10 @@ Result<ManagerLibrary> open_library() {
 }
 
 Result<const ManagerLibrary*> ManagerLibrary::load() {
-  static const Result<ManagerLibrary>* const library = new Result<ManagerLibrary>(open_library());
-  if (!library->is_ok()) return library->status();
-  return &library->value();
+  static constinit FirstUse<Result<ManagerLibrary>> first_use;
+  const Result<ManagerLibrary>& library = first_use.get(open_library);
+  if (!library.is_ok()) return library.status();
+  return &library.value();
 }
 
 // What the connecting side shows: that it is the peer, and which queue pair this is.

@@ -11,9 +11,11 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "base/config.h"
 #include "base/failure.h"
+#include "base/first_use.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/types.h"
@@ -23,20 +25,21 @@ namespace {
 std::atomic<int> allocations{0};
 }
 
-void* operator new(std::size_t bytes) {
+// Inlined, GCC would take them for a new and a delete that do not match.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   void* p = std::malloc(bytes != 0 ? bytes : 1);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
-void* operator new(std::size_t bytes, const std::nothrow_t& /*unused*/) noexcept {
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t& /*unused*/) noexcept {
   ++allocations;
   return std::malloc(bytes != 0 ? bytes : 1);
 }
-void operator delete(void* p) noexcept {
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
   std::free(p);
 }
 
@@ -193,6 +196,24 @@ TEST_CASE("the text of an error takes no lock", "[fork]") {
     ::waitpid(child, nullptr, 0);
     return speaker.text.find("RLIMIT_NOFILE") != std::string::npos;
   }));
+}
+
+TEST_CASE("a child that is forked while another thread makes what is made at first use makes its own", "[fork]") {
+  static FirstUse<std::string> first_use;
+  std::atomic<bool> making{false};
+  std::atomic<bool> may_end{false};
+  std::thread other([&] {
+    CHECK(first_use.get([&] {
+      making = true;
+      while (!may_end) std::this_thread::yield();
+      return "first";
+    }) == "first");
+  });
+  while (!making) std::this_thread::yield();
+  CHECK(ends_in_child([] { return first_use.get([] { return "second"; }) == "second"; }));
+  may_end = true;
+  other.join();
+  CHECK(first_use.get([] { return "third"; }) == "first");
 }
 
 TEST_CASE("nobody waits for who reads standard error, and what is lost is said", "[fork]") {

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/first_use.h"
 #include "base/symbol.h"
 
 namespace tutti::transport::verbs {
@@ -55,9 +56,10 @@ tutti::Result<CudaDriver> CudaDriver::open(const char* library) {
 }
 
 tutti::Result<const CudaDriver*> CudaDriver::load() {
-  static const auto* const driver = new tutti::Result<CudaDriver>(open("libcuda.so.1"));
-  if (!driver->is_ok()) return driver->status();
-  return &driver->value();
+  static constinit FirstUse<tutti::Result<CudaDriver>> first_use;
+  const tutti::Result<CudaDriver>& driver = first_use.get([] { return open("libcuda.so.1"); });
+  if (!driver.is_ok()) return driver.status();
+  return &driver.value();
 }
 
 }  // namespace tutti::transport::verbs
