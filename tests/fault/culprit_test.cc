@@ -1,12 +1,10 @@
 // Operations that time out because one rank is stopped, or comes late: every rank's error names that one and no other,
 // whoever waits for whom inside the collective.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <new>
 #include <random>
 
 #include "faults.h"
@@ -16,27 +14,13 @@ namespace {
 
 constexpr int kTimeoutMs = 2000;
 
-// In memory that all processes of a job see.
+// Seen by all processes of a job.
 struct Board {
   std::atomic<int> done{0};
   std::atomic<int> victim{0};  // its process
 };
 
-class Shared {
- public:
-  Shared() : memory_(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    REQUIRE(memory_ != MAP_FAILED);
-    board_ = new (memory_) Board;
-  }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  ~Shared() { ::munmap(memory_, sizeof(Board)); }
-  Board* operator->() { return board_; }
-
- private:
-  void* memory_;
-  Board* board_;
-};
+using Shared = SharedMemory<Board>;
 
 struct Case {
   int ranks;

@@ -1,10 +1,12 @@
 // What the tests of failures share.
 #pragma once
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,6 +69,25 @@ inline std::size_t occurrences(const std::string& text, const std::string& part)
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
   return n;
 }
+
+// An object in memory that all processes of a job see.
+template <typename T>
+class SharedMemory {
+ public:
+  SharedMemory() : memory_(::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    REQUIRE(memory_ != MAP_FAILED);
+    object_ = new (memory_) T();
+  }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  ~SharedMemory() { ::munmap(memory_, sizeof(T)); }
+  [[nodiscard]] T* get() const { return object_; }
+  T* operator->() const { return object_; }
+
+ private:
+  void* memory_;
+  T* object_;
+};
 
 enum class RunJobKind { kThreads, kProcesses };
 

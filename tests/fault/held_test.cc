@@ -32,22 +32,6 @@ struct Shared {
   std::atomic<int> returned_early{0};  // calls, before the rank that was held up was let go of
 };
 
-class SharedMemory {
- public:
-  SharedMemory() {
-    void* p = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(p != MAP_FAILED);
-    shared_ = new (p) Shared;
-  }
-  SharedMemory(const SharedMemory&) = delete;
-  SharedMemory& operator=(const SharedMemory&) = delete;
-  ~SharedMemory() { ::munmap(shared_, sizeof(Shared)); }
-  [[nodiscard]] Shared* get() const { return shared_; }
-
- private:
-  Shared* shared_;
-};
-
 // The input of rank r, and what the sum of both is.
 float value(int rank, std::size_t i) {
   return static_cast<float>(i % 251) + static_cast<float>(rank * 1000);
@@ -138,7 +122,7 @@ class Rank {
 // Returns whether somebody was held up; on a busy machine the time may be over before the operation has begun.
 bool run_case(const Case& c, RunJobKind kind) {
   const bool processes = kind == RunJobKind::kProcesses;
-  const SharedMemory memory;
+  const SharedMemory<Shared> memory;
   Shared* const shared = memory.get();
   const Timeout timeout(300);
   const auto outcomes = (processes ? run_processes : run_threads)(2, "shm", [&](tuttiComm_t comm, int r, int) {

@@ -1,35 +1,17 @@
 // Processes that are killed while the others are inside an operation.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <new>
 
 #include "faults.h"
 
 namespace tutti::test {
 namespace {
 
-// Memory that all processes of a job see.
-class Shared {
- public:
-  Shared()
-      : memory_(::mmap(nullptr, sizeof(std::atomic<std::int64_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                       -1, 0)) {
-    REQUIRE(memory_ != MAP_FAILED);
-    killed_at_ = new (memory_) std::atomic<std::int64_t>(0);
-  }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  ~Shared() { ::munmap(memory_, sizeof(std::atomic<std::int64_t>)); }
-  std::atomic<std::int64_t>& killed_at() { return *killed_at_; }
-
- private:
-  void* memory_;
-  std::atomic<std::int64_t>* killed_at_;
-};
+// When the victim was killed.
+using Shared = SharedMemory<std::atomic<std::int64_t>>;
 
 struct Kill {
   std::string transports;
@@ -51,7 +33,7 @@ tuttiResult_t reduce_until_error(tuttiComm_t comm, std::size_t count) {
 
 Outcome survivor(tuttiComm_t comm, const Kill& kill, Shared& shared) {
   const tuttiResult_t result = reduce_until_error(comm, kill.count);
-  const std::int64_t ms = (now_ns() - shared.killed_at()) / 1'000'000;
+  const std::int64_t ms = (now_ns() - *shared.get()) / 1'000'000;
   const std::string text = describe(result, comm);
   Outcome outcome;
   outcome.digest = static_cast<std::uint64_t>(ms);
@@ -77,7 +59,7 @@ void require_noticed(const Kill& kill) {
     if (rank != kill.victim) return survivor(comm, kill, shared);
     std::thread assassin([&] {
       sleep_ms(100);
-      shared.killed_at() = now_ns();
+      *shared.get() = now_ns();
       ::kill(::getpid(), SIGKILL);
     });
     (void)reduce_until_error(comm, kill.count);
@@ -120,7 +102,7 @@ TEST_CASE("a rank that dies before its first operation is named", "[shm]") {
   Shared shared;
   const auto outcomes = run_processes(4, "shm,tcp", [&](tuttiComm_t comm, int rank, int) {
     if (rank == 2) {
-      shared.killed_at() = now_ns();
+      *shared.get() = now_ns();
       ::kill(::getpid(), SIGKILL);
     }
     return survivor(comm, {"shm,tcp", 4, 2, 1000}, shared);

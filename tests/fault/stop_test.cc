@@ -1,39 +1,23 @@
 // A process that is stopped, as by a debugger or a job manager: the others wait for it, but not once the
 // communicator has failed.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <new>
 
 #include "faults.h"
 
 namespace tutti::test {
 namespace {
 
-// In memory that all processes of a job see.
+// Seen by all processes of a job.
 struct Board {
   std::atomic<int> stopping{0};  // the process that stops itself
   std::atomic<std::int64_t> failed_at{0};
 };
 
-class Shared {
- public:
-  Shared() : memory_(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    REQUIRE(memory_ != MAP_FAILED);
-    board_ = new (memory_) Board;
-  }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  ~Shared() { ::munmap(memory_, sizeof(Board)); }
-  Board* operator->() { return board_; }
-
- private:
-  void* memory_;
-  Board* board_;
-};
+using Shared = SharedMemory<Board>;
 
 // Rank 0 takes from both others, from rank 1 first.
 tuttiResult_t reduce(tuttiComm_t comm) {
