@@ -13,6 +13,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -60,9 +61,11 @@ class Waiter {
   // Outlives the waiter.
   void watch_stalls(StallWatch* watch) { stalls_ = watch; }
 
-  // At the start of an operation, which outlives the wait.
-  void begin(const Waiting& waiting) {
+  // At the start of an operation, which outlives the wait. step_bytes: its longest message, from which follows how long
+  // the turns of others may be.
+  void begin(const Waiting& waiting, std::size_t step_bytes = 0) {
     waiting_ = &waiting;
+    step_bytes_ = step_bytes;
     idle_count_ = 0;
     deadline_ns_ = 0;
     departed_since_ns_ = 0;
@@ -127,6 +130,7 @@ class Waiter {
   const std::int64_t timeout_ns_;
   const Affinity affinity_;
   const int home_;  // a processor; -1: none
+  std::size_t step_bytes_ = 0;
   UniqueFd epoll_;
   std::vector<transport::Link*> links_;
   const Waiting* waiting_ = nullptr;

@@ -184,6 +184,27 @@ TEST_CASE("a rank beside a program that does not yield sleeps instead of yieldin
   check_few_yields(true, 3'000'000);
 }
 
+TEST_CASE("in a crowded communicator long turns with long messages are none of a program that does not yield") {
+  const auto doorbell = transport::Doorbell::create();
+  REQUIRE(doorbell.is_ok());
+  const FailureState failure;
+  const NothingComes waiting;
+  for (const std::size_t step_bytes : {std::size_t{8}, std::size_t{1} << 20}) {
+    CountsSleeps watch;
+    const auto waiter = make_waiter(doorbell.value(), failure, true);
+    waiter->watch_stalls(&watch);
+    waiter->begin(waiting, step_bytes);
+    yield_ns = kTimeSlice;
+    for (int i = 0; i < 50; ++i) {
+      transport::ring(doorbell.value().fd());  // so that a sleep takes no time
+      waiter->progress();
+      REQUIRE(waiter->idle().is_ok());
+    }
+    yield_ns = 0;
+    CHECK((watch.sleeps > 0) == (step_bytes == 8));
+  }
+}
+
 TEST_CASE("in a crowded communicator the turns of the other ranks are none of a program that does not yield") {
   const auto doorbell = transport::Doorbell::create();
   REQUIRE(doorbell.is_ok());
@@ -208,7 +229,7 @@ TEST_CASE("in a crowded communicator the turns of the other ranks are none of a 
 }
 
 // How many of 50 waits a crowded rank that was taken to `elsewhere` ended at `place`.
-int waits_ended_at(int place, int elsewhere, int home) {
+int waits_ended_at(int place, int elsewhere, int home, std::size_t step_bytes = 8) {
   const auto doorbell = transport::Doorbell::create();
   REQUIRE(doorbell.is_ok());
   const FailureState failure;
@@ -223,7 +244,7 @@ int waits_ended_at(int place, int elsewhere, int home) {
     const std::int64_t end = now_ns() + 2 * Waiter::kHomeIntervalNs;
     while (now_ns() < end) {
     }
-    waiter->begin(waiting);
+    waiter->begin(waiting, step_bytes);
     REQUIRE(waiter->idle().is_ok());
     there += ::sched_getcpu() == place;
   }
@@ -247,6 +268,7 @@ TEST_CASE("a crowded rank goes back to the processor where it takes turns") {
     CHECK(waits_ended_at(first, last, first) >= 40);
     CHECK(waits_ended_at(last, first, last) >= 40);
     CHECK(waits_ended_at(first, last, -1) <= 40);
+    CHECK(waits_ended_at(first, last, first, std::size_t{1} << 20) <= 40);
   }).join();
 }
 
