@@ -117,7 +117,10 @@ class Rank {
       go_on(stream);
       if (in_library([&] { return tuttiStreamDestroy(stream); }) != tuttiSuccess) met_.wrong = "an error was left";
     }
-    if (in_library([&] { return tuttiCommDestroy(comm_); }) != tuttiSuccess) met_.wrong = "destroy failed";
+    const tuttiResult_t destroyed = in_library([&] { return tuttiCommDestroy(comm_); });
+    // A rank that calls less than the others, having no stream, may be told so.
+    const bool told = stream == nullptr && destroyed == tuttiMismatch;
+    if (destroyed != tuttiSuccess && !told) met_.wrong = "destroy failed";
     return met_;
   }
 
@@ -171,7 +174,8 @@ std::string judge(const std::vector<Met>& ranks, const char* cause) {
     if (!met.wrong.empty()) return met.wrong + " (" + met.text + ")";
     failed = failed || met.error != tuttiSuccess;
     found = found || (met.error == tuttiSystemError && contains(met.text, cause));
-    if (met.error != tuttiSuccess && met.error != tuttiSystemError && met.error != tuttiRemoteError) {
+    const bool left_alone = met.error == tuttiMismatch && contains(met.text, "has left after");
+    if (met.error != tuttiSuccess && met.error != tuttiSystemError && met.error != tuttiRemoteError && !left_alone) {
       return "code " + std::to_string(met.error) + ": " + met.text;
     }
   }
