@@ -20,6 +20,8 @@ constexpr std::uint32_t kYieldsPerLook = 32;
 // The first look costs more than the first yields, after which what was waited for is usually there: where ranks
 // share processors every message is waited for.
 constexpr std::uint32_t kYieldsBeforeLook = 8;
+// Behind so many yields, which is long, comes a look.
+constexpr std::uint32_t kLooking = 2 * kYieldsPerLook + kYieldsBeforeLook;
 // Beside a program that does not yield each yield costs one of its time slices, milliseconds, whereas a rank that
 // sleeps gets the processor back as soon as it is woken. So after one such yield so many waits sleep instead.
 constexpr std::uint32_t kSleepsPerSlice = 128;
@@ -106,23 +108,19 @@ Status Waiter::timed_out() const {
 Status Waiter::idle_slowly() {
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
-  std::uint32_t yields = idle_count_ - spins_;
-  const bool sleeps = sleeps_ > 0;
-  if (sleeps && yields < kYieldsBeforeLook) {
-    yields = kYieldsBeforeLook;
-    idle_count_ = spins_ + yields;
+  const std::uint32_t yields = idle_count_ - spins_;
+  if (sleeps_ > 0 && !waits_long()) {
+    // Who runs in order goes on by lanes before anybody sleeps: the peer may wait for what it does not look at.
+    if (yields <= kYieldsBeforeLook) begin_looking(now_ns());
     --sleeps_;
+    idle_count_ = spins_ + kLooking - 1;
+    return {};
   }
-  if (yields % kYieldsPerLook == kYieldsBeforeLook || sleeps) {
+  if (yields % kYieldsPerLook == kYieldsBeforeLook || sleeps_ > 0) {
     const std::int64_t now = now_ns();
-    if (yields == kYieldsBeforeLook) {
-      yielding_since_ns_ = now;
-      disturbed_ = false;
-      // The deadline counts from the last progress, so a long but living operation may take its time.
-      deadline_ns_ = now + timeout_ns_;
-    }
+    if (yields == kYieldsBeforeLook) begin_looking(now);
     if (Status s = look_for_trouble(now); !s.is_ok()) return s;
-    if (sleeps || now - yielding_since_ns_ > kYieldNs) {
+    if (sleeps_ > 0 || now - yielding_since_ns_ > kYieldNs) {
       if (stalls_ != nullptr) stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs);
       sleep(now);
       return {};
@@ -130,6 +128,13 @@ Status Waiter::idle_slowly() {
   }
   yield();
   return {};
+}
+
+void Waiter::begin_looking(std::int64_t now) {
+  yielding_since_ns_ = now;
+  disturbed_ = false;
+  // The deadline counts from the last progress, so a long but living operation may take its time.
+  deadline_ns_ = now + timeout_ns_;
 }
 
 // Where ranks take turns an operation needs a turn of each, so one rank too many on a processor holds all others up.
@@ -203,7 +208,7 @@ void Waiter::sleep(std::int64_t now) {
   disturbed_ = !quiet;
   doorbell_.clear();
   // Look at once for trouble and sleep again if nothing has come.
-  idle_count_ = spins_ + kYieldsPerLook * 2 + kYieldsBeforeLook - 1;
+  idle_count_ = spins_ + kLooking - 1;
 }
 
 }  // namespace tutti::executor

@@ -113,6 +113,8 @@ class Waiter {
     spin(!crowded);
   }
   Status idle_slowly();
+  // The first look of a wait.
+  void begin_looking(std::int64_t now);
   void yield();
   void go_home();
   void spin(bool spins);

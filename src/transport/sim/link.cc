@@ -111,7 +111,7 @@ class SimSend final : public PlainSendLane {
     refused_ = wire_.ends[1 - side_].closed;
     if (wire_.stuck() || refused_ || held >= capacity_bytes_) return 0;
     const std::size_t allowed = pipe().send_pace.allow();
-    held_back_ = allowed == 0;
+    held_back_ = held_back_ || allowed == 0;
     return std::min(allowed, capacity_bytes_ - held);
   }
 
@@ -180,7 +180,8 @@ class SimRecv final : public PlainRecvLane {
     ended_ = pipe().segments.empty() && wire_.ends[1 - side_].closed;
     if (pipe().segments.empty() || wire_.stuck()) return {};
     std::size_t allowed = pipe().recv_pace.allow();
-    held_back_ = allowed == 0;
+    // Until asked, also if another look has seen it meanwhile: that may not have been the executor's.
+    held_back_ = held_back_ || allowed == 0;
     if (allowed == 0) return {};
     if (shown_ > 0 && shown_ < want) {
       if (shown_ >= allowed) allowed = pipe().recv_pace.widen();
