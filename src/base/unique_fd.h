@@ -1,6 +1,10 @@
 // Owner of a file descriptor.
+//
+// None of them is a standard stream's: where the application has closed one of those, the kernel gives its number to
+// the next descriptor, and what is then written to standard output would go into a connection.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -10,7 +14,7 @@ namespace tutti {
 class UniqueFd {
  public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
+  explicit UniqueFd(int fd) : fd_(fd >= 0 && fd <= STDERR_FILENO ? moved(fd) : fd) {}
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
     if (this != &other) {
@@ -32,6 +36,14 @@ class UniqueFd {
   }
 
  private:
+  // Where no other number is left it stays.
+  static int moved(int fd) {
+    const int other = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (other < 0) return fd;
+    ::close(fd);
+    return other;
+  }
+
   int fd_ = -1;
 };
 

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kLetGoSleep{1};
 Status CpuExecutor::run(const Operation& op) {
   const Plan& plan = *op.plan;
   if (op.bytes() <= plan.small_bytes) [[likely]] {
-    waiter_.begin(*this, op.bytes());
+    waiter_.begin(*this, op.bytes(), op.print.sequence);
     // What lacks memory throws, and must not leave the peers waiting for this rank's revocation.
     Status status = guarded([&] { return run_in_order(op); });
     if (!status.is_ok()) [[unlikely]]
@@ -41,7 +41,7 @@ Status CpuExecutor::run_large(const Operation& op) {
   const std::size_t chunk_bytes = parts == 1 ? block_bytes : block_bytes / parts + 128;
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
-  waiter_.begin(*this, step_bytes);
+  waiter_.begin(*this, step_bytes, op.print.sequence);
   const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
   // Below the first bound not even one whose buffers lie in regions lends.
   const bool lends_nothing = step_bytes <= plan.in_order_region_bytes && !sliced;

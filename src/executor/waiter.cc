@@ -77,11 +77,20 @@ Status Waiter::look_for_trouble(std::int64_t now) {
   }
   if (departed == nullptr) {
     departed_since_ns_ = 0;
-    return {};
+    return look_for_departure(now);
   }
   if (departed_since_ns_ == 0) departed_since_ns_ = now;
   if (now - departed_since_ns_ < kDepartedGraceNs) return {};
   return Status::remote("rank " + std::to_string(departed->peer) + " has left the communicator");
+}
+
+// Whoever is waited for may itself wait for a rank that has left before this operation, and what it has found of that
+// may not reach this rank through the control tree: the rank that has left was perhaps between them.
+Status Waiter::look_for_departure(std::int64_t now) const {
+  if (!failure_.any_departed() || now - yielding_since_ns_ < kDepartedGraceNs) return {};
+  const FailureState::Departure left = failure_.departed_before(number_);
+  if (left.rank < 0) return {};
+  return Status::remote("rank " + std::to_string(left.rank) + " has left the communicator");
 }
 
 // Whom the lanes wait for is but the next rank, which may wait for others itself: it is named only where nothing

@@ -62,9 +62,10 @@ class Waiter {
   void watch_stalls(StallWatch* watch) { stalls_ = watch; }
 
   // At the start of an operation, which outlives the wait. step_bytes: its longest message, from which follows how long
-  // the turns of others may be.
-  void begin(const Waiting& waiting, std::size_t step_bytes = 0) {
+  // the turns of others may be. number: the communicator's operation number, modulo 2^32.
+  void begin(const Waiting& waiting, std::size_t step_bytes = 0, std::uint32_t number = 0) {
     waiting_ = &waiting;
+    number_ = number;
     step_bytes_ = step_bytes;
     idle_count_ = 0;
     deadline_ns_ = 0;
@@ -121,6 +122,7 @@ class Waiter {
   // How often the calling thread has lost or given its processor.
   static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
+  [[nodiscard]] Status look_for_departure(std::int64_t now) const;
   void sleep(std::int64_t now);
   [[nodiscard]] Status timed_out() const;
 
@@ -133,6 +135,7 @@ class Waiter {
   const Affinity affinity_;
   const int home_;  // a processor; -1: none
   std::size_t step_bytes_ = 0;
+  std::uint32_t number_ = 0;
   UniqueFd epoll_;
   std::vector<transport::Link*> links_;
   const Waiting* waiting_ = nullptr;

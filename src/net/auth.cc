@@ -43,7 +43,8 @@ class Libcrypto {
   }
 
  private:
-  Libcrypto() { static_cast<void>(::OPENSSL_init_crypto(0, nullptr)); }
+  // With no option at all it would return without having registered its exit handler.
+  Libcrypto() { static_cast<void>(::OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr)); }
   ForkMutex mutex_;
   bool ended_ = false;
 };

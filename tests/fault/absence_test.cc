@@ -116,6 +116,38 @@ TEST_CASE("processes notice who has left") {
   }
 }
 
+TEST_CASE("every rank finds that one has left, also who waits for others and is told nothing by the tree") {
+  const Timeout timeout(10'000);
+  struct Reached {
+    std::atomic<int> first{0};
+    std::atomic<int> second{0};
+  };
+  const auto wait_for = [](const std::atomic<int>& count, int ranks) {
+    const Deadline deadline = Deadline::after_ms(20'000);
+    while (count < ranks && !deadline.passed()) sleep_ms(1);
+  };
+  for (const char* transports : {"shm", "tcp"}) {
+    const SharedMemory<Reached> reached;
+    const auto outcomes = run_processes(4, transports, [&](tuttiComm_t comm, int rank, int n) {
+      if (sum_one(comm) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+      // Rank 0 has gone for good when the others go on.
+      if (rank == 0) {
+        Outcome outcome = leave(comm);
+        ++reached->first;
+        return outcome;
+      }
+      wait_for(reached->first, 1);
+      Outcome outcome{expect_error(comm, tuttiMismatch, "rank 0 has left after 1 operation")};
+      // Peers notice what a rank destroys.
+      ++reached->second;
+      wait_for(reached->second, n - 1);
+      return outcome;
+    });
+    INFO(transports);
+    CHECK(first_wrong(outcomes) == "");
+  }
+}
+
 TEST_CASE("abort ends an operation of another thread, here and on the peers") {
   for (const char* transports : {"shm", "tcp", "sim:4"}) {
     for (const std::size_t count : {std::size_t{1}, std::size_t{1} << 20}) {

@@ -70,6 +70,19 @@ void exhaust_in_first_operation(const char* transports, int victim, int ranks) {
   CHECK(first_wrong(outcomes) == "");
 }
 
+// Where ranks meet; gone with it.
+struct Folder {
+  Folder() {
+    std::filesystem::remove_all(path);
+    std::filesystem::create_directory(path);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path); }
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("tutti-descriptors-" + std::to_string(::getpid()));
+};
+
 // Rank 0 makes the ids of all communicators first, and leaves them in `folder`.
 std::vector<tuttiUniqueId> exchange_ids(const std::filesystem::path& folder, int rank, std::size_t count) {
   std::vector<tuttiUniqueId> ids(count);
@@ -89,12 +102,9 @@ std::vector<tuttiUniqueId> exchange_ids(const std::filesystem::path& folder, int
 // Two ranks make one communicator after the other and use each; rank 1 may open few more files. Per rank the first
 // error ("" if none), or what is wrong with how it came.
 std::vector<Outcome> run_many(const char* transports, std::size_t count, bool hard) {
-  const std::string name = "tutti-descriptors-" + std::to_string(::getpid());
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / name;
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directory(folder);
-  const auto outcomes = run_processes(2, transports, [&](tuttiComm_t, int rank, int n) {
-    const std::vector<tuttiUniqueId> ids = exchange_ids(folder, rank, count);
+  const Folder folder;
+  return run_processes(2, transports, [&](tuttiComm_t, int rank, int n) {
+    const std::vector<tuttiUniqueId> ids = exchange_ids(folder.path, rank, count);
     if (rank == 1) leave_room_for(16, hard);
     std::vector<tuttiComm_t> comms;
     Outcome outcome;
@@ -112,11 +122,33 @@ std::vector<Outcome> run_many(const char* transports, std::size_t count, bool ha
     for (const tuttiComm_t comm : comms) static_cast<void>(tuttiCommDestroy(comm));
     return outcome;
   });
-  std::filesystem::remove_all(folder);
-  return outcomes;
+}
+
+// A rank whose standard streams are closed, as a daemon's are, makes and uses a communicator.
+Outcome use_without_streams(const std::filesystem::path& folder, int rank, int ranks) {
+  const std::vector<tuttiUniqueId> ids = exchange_ids(folder, rank, 1);
+  for (int stream = 0; stream <= STDERR_FILENO; ++stream) ::close(stream);
+  tuttiComm_t comm = nullptr;
+  if (tuttiCommInitRank(&comm, ranks, ids[0], rank) != tuttiSuccess || sum_one(comm) != tuttiSuccess) {
+    return Outcome{tuttiGetLastError(comm)};
+  }
+  for (int stream = 0; stream <= STDERR_FILENO; ++stream) {
+    if (::fcntl(stream, F_GETFD) >= 0) return Outcome{"the library uses descriptor " + std::to_string(stream)};
+  }
+  return Outcome{tuttiCommDestroy(comm) == tuttiSuccess ? "" : "destroy failed"};
 }
 
 }  // namespace
+
+TEST_CASE("what is written to a standard stream that is closed goes into no connection") {
+  for (const char* transports : {"shm", "tcp"}) {
+    const Folder folder;
+    INFO(transports);
+    CHECK(first_wrong(run_processes(2, transports, [&](tuttiComm_t, int rank, int ranks) {
+            return use_without_streams(folder.path, rank, ranks);
+          })) == "");
+  }
+}
 
 TEST_CASE("no descriptor for a link is an error of all ranks at once, whichever side lacks it") {
   for (const char* transports : {"shm", "tcp"}) {

@@ -166,7 +166,8 @@ Outcome refused_in_between(tuttiComm_t comm, int rank, int ranks) {
     wrong += "a missing buffer was not refused";
   }
   if (!contains(tuttiGetLastError(nullptr), "recvbuff")) wrong += "the thread was not told of the buffer";
-  if (tuttiGetLastError(another) != text) wrong += std::string("the failure is hidden by ") + tuttiGetLastError(another);
+  if (tuttiGetLastError(another) != text)
+    wrong += std::string("the failure is hidden by ") + tuttiGetLastError(another);
   return Outcome{wrong + success(tuttiCommDestroy(another), nullptr, "destroy"), 1};
 }
 
