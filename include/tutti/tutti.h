@@ -31,7 +31,8 @@
  * call that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing.
  * After any other error the communicator is failed: every later operation returns the same error, and
  * it can only be destroyed or aborted. No call waits for ever: a peer that dies ends every wait with
- * tuttiRemoteError within a second, and the communicator's timeout ends the rest with tuttiTimeout.
+ * tuttiRemoteError within a second (where no rank has destroyed its communicator before), and the
+ * communicator's timeout ends the rest with tuttiTimeout.
  *
  * Buffers after an error. They are the caller's again when the call (or the stream) has returned it: peers have
  * stopped reading and writing them, and they may be freed. A peer that is another thread of this process is waited
