@@ -58,7 +58,7 @@ void check_change(Cache& cache, const std::byte* memory, std::size_t bytes, Chan
 TEST_CASE("memory that is mapped anew is registered anew") {
   MemoryWatch* const watch = probe();
   Cache cache(watch);
-  Pages memory(16);
+  Pages memory(16, Pages::apart());
   std::byte* const begin = memory.at(0);
   SECTION("munmap and mmap") {
     check_change(cache, begin, memory.bytes(), [&] {
@@ -81,14 +81,14 @@ TEST_CASE("memory that is mapped anew is registered anew") {
     ::munmap(begin, 16 * kPage);
   }
   SECTION("another mapping moved over it") {
-    Pages other(16);
+    Pages other(16, Pages::apart());
     check_change(cache, begin, memory.bytes(), [&] {
       REQUIRE(::mremap(other.at(0), other.bytes(), other.bytes(), MREMAP_MAYMOVE | MREMAP_FIXED, begin) == begin);
       other.release();
     });
   }
   SECTION("moved away, and other memory in its place") {
-    Pages elsewhere(16);
+    Pages elsewhere(16, Pages::apart());
     check_change(cache, begin, memory.bytes(), [&] {
       REQUIRE(::mremap(begin, memory.bytes(), memory.bytes(), MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere.at(0)) ==
               elsewhere.at(0));
@@ -112,7 +112,7 @@ TEST_CASE("memory that is mapped anew is registered anew") {
 TEST_CASE("neighbours of what has changed stay registered") {
   MemoryWatch* const watch = probe();
   Cache cache(watch);
-  Pages memory(12);
+  Pages memory(12, Pages::apart());
   const Keys* left = cache.at_rest(memory.at(0), 4 * kPage);
   const Keys* right = cache.at_rest(memory.at(8), 4 * kPage);
   (void)cache.at_rest(memory.at(4), 4 * kPage);
@@ -220,7 +220,7 @@ TEST_CASE("two communicators each hear of a change") {
   MemoryWatch* const watch = probe();
   Cache one(watch);
   Cache two(watch);
-  Pages memory(4);
+  Pages memory(4, Pages::apart());
   const std::uint32_t old_one = one.at_rest(memory.at(0), memory.bytes())->local[0];
   const std::uint32_t old_two = two.at_rest(memory.at(0), memory.bytes())->local[0];
   Pages(4, memory.at(0)).release();
@@ -232,7 +232,7 @@ TEST_CASE("more changes than are remembered") {
   MemoryWatch* const watch = probe();
   constexpr std::size_t kChanges = ChangeLog::kRanges + 10;
   Cache cache(watch);
-  Pages memory(kChanges + 1);
+  Pages memory(kChanges + 1, Pages::apart());
   const std::uint32_t first = cache.at_rest(memory.at(0), kPage)->local[0];
   for (std::size_t i = 1; i <= kChanges; ++i) REQUIRE(cache.at_rest(memory.at(i), kPage) != nullptr);
   Pages(1, memory.at(0)).release();
@@ -251,7 +251,7 @@ TEST_CASE("more changes than are remembered") {
 TEST_CASE("a child watches its own memory, and its parent goes on", "[fork]") {
   MemoryWatch* const watch = probe();
   Cache cache(watch);
-  Pages memory(4);
+  Pages memory(4, Pages::apart());
   const std::uint32_t old = cache.at_rest(memory.at(0), memory.bytes())->local[0];
   const pid_t child = ::fork();
   REQUIRE(child >= 0);

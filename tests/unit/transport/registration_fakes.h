@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -140,6 +141,14 @@ class Pages {
   void unmap() {
     if (begin_ != nullptr) ::munmap(begin_, bytes_);
     begin_ = nullptr;
+  }
+  // An address at which the kernel puts nothing by itself, since it fills the address space from the top: what is
+  // unmapped and mapped again there does not become somebody else's in between, such as a sanitizer's allocator's.
+  static std::byte* apart() {
+    constexpr std::uintptr_t kFirst = 0x7e9000000000;  // the sanitizers allow it
+    constexpr std::uintptr_t kDistance = 16 << 20;
+    static std::atomic<std::uintptr_t> next{kFirst};
+    return reinterpret_cast<std::byte*>(next.fetch_add(kDistance));
   }
   // Someone else unmaps it.
   std::byte* release() { return std::exchange(begin_, nullptr); }

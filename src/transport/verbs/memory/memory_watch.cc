@@ -18,6 +18,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -249,6 +250,7 @@ struct Current final : ForkAware {
   std::atomic<Watch*> watch{nullptr};
   // All that were ever made. None is freed: a cache that outlives the ending, or is carried into a child, may ask it.
   std::vector<std::unique_ptr<Watch>> made;
+  bool ends = false;  // end() will be called
 };
 
 Current& current() {
@@ -257,17 +259,13 @@ Current& current() {
   return *only;
 }
 
+// When the library is loaded, not when the watch is first used, as another thread may fork just then.
+[[maybe_unused]] const Current& made_at_load = current();
+
 // At exit, or when the library is unloaded: the thread must not outlive its code.
-struct Ending {
-  // When the library is loaded, not when the watch is first used, as another thread may fork just then.
-  Ending() { static_cast<void>(current()); }
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
-  ~Ending() {
-    if (Watch* const watch = current().watch.exchange(nullptr); watch != nullptr) watch->stop();
-  }
-};
-[[maybe_unused]] const Ending ending;
+void end() {
+  if (Watch* const watch = current().watch.exchange(nullptr); watch != nullptr) watch->stop();
+}
 
 }  // namespace
 
@@ -277,6 +275,9 @@ MemoryWatch* MemoryWatch::instance(std::string* why) {
   const std::lock_guard lock(now.mutex);
   if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
   const Status made = guarded([&]() -> Status {
+    // Before what was there already when the watch was first used, and frees its memory.
+    if (!now.ends && std::atexit(end) != 0) return Status::out_of_memory();
+    now.ends = true;
     now.made.reserve(now.made.size() + 1);
     Result<std::unique_ptr<Watch>> watch = Watch::open();
     if (!watch.is_ok()) return watch.status();
