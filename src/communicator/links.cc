@@ -40,7 +40,7 @@ class ConnectedLinks final : public LinkMaker {
       Channel& channel = by_peer.at(peer);
       if (Status s = meet(channel, failure, deadline); !s.is_ok()) return s;
       auto link = make_one(std::move(channel), failure, deadline);
-      if (!link.is_ok()) return link.status();
+      if (!link.is_ok()) return explain(link.status(), failure);
       links.push_back(std::move(*link));
     }
     return links;
@@ -71,15 +71,20 @@ class ConnectedLinks final : public LinkMaker {
       if (failure.any_departed() && failure.departed(channel.peer)) return Status::remote(name + " has left");
       if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns) / 1'000'000, deadline.left_ms(INT_MAX));
       if (!deadline.passed()) continue;
-      const std::string missing = stalls_ != nullptr ? stalls_->missing() : "";
-      if (failure.failed()) return failure.status();
-      if (!missing.empty()) return Status::timeout("timed out while making connections: " + missing);
-      return Status::timeout("timed out while waiting for " + name + " to set up the link");
+      return explain(Status::timeout("timed out while waiting for " + name + " to set up the link"), failure);
     }
     if (channel.dialled && ::recv(socket, &here, 1, MSG_DONTWAIT) != 1) {
       return Status::remote("the connection to " + name + " closed");
     }
     return {};
+  }
+
+  // Of a timeout, who is missing, where that is known.
+  [[nodiscard]] Status explain(Status status, const FailureState& failure) const {
+    if (status.code() != Code::kTimeout || stalls_ == nullptr) return status;
+    const std::string missing = stalls_->missing();
+    if (failure.failed()) return failure.status();
+    return missing.empty() ? status : Status::timeout("timed out while making connections: " + missing);
   }
 
   Result<std::unique_ptr<transport::Link>> make_one(Channel channel, const FailureState& failure,

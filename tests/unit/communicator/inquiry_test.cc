@@ -21,13 +21,20 @@ constexpr std::int64_t kAnswerMs = 4 * kPatienceMs;
 // A rank that is at an operation and keeps the answers that it gets.
 struct Asker {
   std::shared_ptr<FailureState> failure = std::make_shared<FailureState>();
-  Whereabouts where{17, true};
   std::mutex mutex;
+  Whereabouts where{17, true};  // guarded by mutex
   std::vector<Answer> answers;  // guarded by mutex
   Job job;                      // whose thread writes the answers
 
+  void stand_at(Whereabouts at) {
+    const std::lock_guard lock(mutex);
+    where = at;
+  }
   Status watch() {
-    return job.tree->watch(failure, {[this] { return where; },
+    return job.tree->watch(failure, {[this] {
+                                       const std::lock_guard lock(mutex);
+                                       return where;
+                                     },
                                      [this](const Answer& answer) {
                                        const std::lock_guard lock(mutex);
                                        answers.push_back(answer);
@@ -156,11 +163,11 @@ TEST_CASE("a stopped process is found by all ranks that are left, and no other i
 TEST_CASE("ranks that have not come are found, and those that are ahead or in the operation are not") {
   const bool sockets = GENERATE(true, false);
   Askers askers = make_askers(13);
-  askers[0]->where = {17, false};  // through with it
-  askers[3]->where = {16, false};
-  askers[7]->where = {12, true};  // in an earlier one
-  askers[9]->where = {0, false};
-  askers[12]->where = {19, false};
+  askers[0]->stand_at({17, false});  // through with it
+  askers[3]->stand_at({16, false});
+  askers[7]->stand_at({12, true});  // in an earlier one
+  askers[9]->stand_at({0, false});
+  askers[12]->stand_at({19, false});
   if (sockets) {
     join_all(make_id(), askers);
   } else {
@@ -177,9 +184,9 @@ TEST_CASE("ranks that have not come are found, and those that are ahead or in th
 TEST_CASE("who has not come is found where the numbers of operations begin again") {
   const bool sockets = GENERATE(true, false);
   Askers askers = make_askers(5);
-  for (auto& asker : askers) asker->where = {1, true};
-  askers[2]->where = {UINT32_MAX, false};
-  askers[3]->where = {2, false};
+  for (auto& asker : askers) asker->stand_at({1, true});
+  askers[2]->stand_at({UINT32_MAX, false});
+  askers[3]->stand_at({2, false});
   if (sockets) {
     join_all(make_id(), askers);
   } else {
@@ -187,8 +194,8 @@ TEST_CASE("who has not come is found where the numbers of operations begin again
   }
   askers[1]->ask(1);
   CHECK(askers[1]->absent() == std::vector<Absence>{{2, false, UINT32_MAX}});
-  for (auto& asker : askers) asker->where = {UINT32_MAX, true};
-  askers[4]->where = {0, false};  // ahead
+  for (auto& asker : askers) asker->stand_at({UINT32_MAX, true});
+  askers[4]->stand_at({0, false});  // ahead
   const std::size_t before = askers[1]->count();
   askers[1]->ask(UINT32_MAX);
   REQUIRE(eventually([&] { return askers[1]->count() > before; }));
@@ -201,8 +208,8 @@ TEST_CASE("questions of all ranks at a time are few answers, and the next questi
   for (auto& asker : askers) asker->ask();
   for (auto& asker : askers) CHECK(asker->absent().empty());
   for (auto& asker : askers) CHECK(asker->count() <= 3);
-  for (auto& asker : askers) asker->where = {18, true};
-  askers[2]->where = {17, false};
+  for (auto& asker : askers) asker->stand_at({18, true});
+  askers[2]->stand_at({17, false});
   const std::size_t before = askers[8]->count();
   askers[8]->ask(18);
   REQUIRE(eventually([&] { return askers[8]->count() > before; }));
