@@ -13,8 +13,8 @@
 // All verbs are pure, so that a decorator (sim/faulty.h) cannot forget one; what a transport does not have it
 // inherits from plain.h.
 //
-// Failure. No verb blocks, throws or crashes because of a peer. A lane that has failed moves nothing
-// and says why in status(); the executor's wait policy asks for it.
+// Failure. No verb blocks, throws or crashes because of a peer. A lane that has failed takes no more
+// than it had room for, and says why in status(); the executor's wait policy asks for it.
 #pragma once
 
 #include <cstddef>
@@ -186,7 +186,8 @@ class Link {
   // lent and offered, and ends what it was doing with the peer's; the link is of no more use. Does not wait: until
   // revoked() the peer may still be touching the memory. A thread of this process does so as long as it takes; for a
   // process, which has the memory mapped itself, revoked() is true in the end even if it has been stopped, and then
-  // consume() tells it that what it has read is void.
+  // consume() tells it that what it has read is void. What was sent before still arrives; then, after a while if the
+  // communicator has not said why, it is an error for a peer that waits for this rank.
   virtual void revoke() = 0;
   [[nodiscard]] virtual bool revoked() = 0;
 };

@@ -56,7 +56,7 @@ class ShmLink final : public PlainLink {
   }
   [[nodiscard]] bool revoked() override {
     if (state_.memory->touching[1 - state_.side].value.load(std::memory_order_seq_cst) == 0) return true;
-    if (regions_ != nullptr && regions_->peer_gone()) return true;
+    if (regions_ != nullptr && EndWatch::hung_up(regions_->socket())) return true;
     return !state_.same_process && patience_.passed();
   }
 
@@ -73,6 +73,7 @@ class ShmLink final : public PlainLink {
     s.demotes = options.own_processor;
     s.slots_ahead = options.slots_ahead;
     s.regions = regions;
+    if (regions != nullptr) s.peer_end = EndWatch(regions->socket());
     return s;
   }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/doorbell.h"
+#include "transport/end_watch.h"
 #include "transport/shm/peer_regions.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
@@ -31,9 +32,6 @@ inline LaneTraits shm_traits() {
   return t;
 }
 
-// How long an operation whose peer has taken its memory back waits for the communicator to say why.
-inline constexpr std::int64_t kRevokedGraceNs = 2'000'000'000;
-
 // What a side may be doing with its peer's memory: bits.
 enum class Access : std::uint32_t { kReading = 1, kWriting = 2 };
 
@@ -52,7 +50,8 @@ struct LinkState {
   std::uint32_t received = 0;          // slots of the peer's lane that we have consumed
   std::uint32_t accesses = 0;          // Access that are open
   bool lost = false;                   // the peer has taken its memory back, or this side its own: no more is read
-  std::int64_t lost_ns = 0;            // when
+  std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
+  EndWatch peer_end{-1};               // of the peer's process
   Status status;
 
   // The epoch protocol. Memory of the peer is touched only while an access is open, and the peer, which takes its
@@ -94,13 +93,19 @@ struct LinkState {
   // For good.
   void lose() {
     end_accesses();
-    if (!std::exchange(lost, true)) lost_ns = now_ns();
+    lost = true;
+    if (lost_ns == 0) lost_ns = now_ns();
   }
-  // Why the peer has failed is known better by the communicator, which hears of it: this is for the case
-  // that it does not.
+  // Of a rank that waits for the peer.
   [[nodiscard]] Status current_status() {
-    if (status.is_ok() && lost && now_ns() - lost_ns > kRevokedGraceNs) {
+    if (!status.is_ok()) return status;
+    const std::int64_t now = now_ns();
+    // Not lose(): an access may be open.
+    if (lost_ns == 0 && memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) lost_ns = now;
+    if (lost_ns != 0 && now - lost_ns > kEndedGraceNs) {
       status = Status::remote("rank " + std::to_string(peer) + " has failed in this operation");
+    } else if (peer_end.ended(now)) {
+      status = Status::remote("rank " + std::to_string(peer) + " has ended its connection");
     }
     return status;
   }

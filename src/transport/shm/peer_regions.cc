@@ -1,6 +1,5 @@
 #include "transport/shm/peer_regions.h"
 
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -107,11 +106,6 @@ void PeerRegions::tidy() {
   forget_freed();
   // A failure shows itself when a region is resolved that could not be received.
   if (peer_sent_.load(std::memory_order_acquire) != received_) receive_all();
-}
-
-bool PeerRegions::peer_gone() const {
-  pollfd p{socket_.get(), POLLRDHUP, 0};
-  return ::poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 Result<std::byte*> PeerRegions::resolve(const Loan& loan) {

@@ -30,8 +30,8 @@ class PeerRegions {
   // Tells the peer of regions that are gone, and hears what it has told. Now and then, or memory that has been
   // freed is kept by mappings and by descriptors that nobody has received.
   void tidy();
-  // Whether the peer has closed its end, as a process that has ended has.
-  [[nodiscard]] bool peer_gone() const;
+  // The peer closes its end when it ends.
+  [[nodiscard]] int socket() const { return socket_.get(); }
 
  private:
   struct Mapping {

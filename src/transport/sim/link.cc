@@ -230,11 +230,7 @@ class SimLink final : public PlainLink {
   SimLink(std::shared_ptr<Wire> wire, std::size_t side, const LaneTraits& send, const LaneTraits& recv,
           std::size_t capacity_bytes)
       : wire_(std::move(wire)), side_(side), send_(*wire_, side, send, capacity_bytes), recv_(*wire_, side, recv) {}
-  ~SimLink() override {
-    const std::lock_guard lock(wire_->mutex);
-    wire_->ends[side_].closed = true;
-    wire_->notify(1 - side_);
-  }
+  ~SimLink() override { close(); }
   SimLink(const SimLink&) = delete;
   SimLink& operator=(const SimLink&) = delete;
 
@@ -256,8 +252,15 @@ class SimLink final : public PlainLink {
     wire_->ends[side_].armed = false;
   }
   [[nodiscard]] int wait_fd() const override { return wire_->ends[side_].bell.get(); }
+  void revoke() override { close(); }
 
  private:
+  void close() {
+    const std::lock_guard lock(wire_->mutex);
+    wire_->ends[side_].closed = true;
+    wire_->notify(1 - side_);
+  }
+
   std::shared_ptr<Wire> wire_;
   std::size_t side_;
   SimSend send_;

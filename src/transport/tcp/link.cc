@@ -75,6 +75,11 @@ class TcpLink final : public PlainLink {
     });
   }
 
+  // What has been sent still arrives.
+  void revoke() override {
+    for (const UniqueFd& stream : streams_) (void)::shutdown(stream.get(), SHUT_WR);
+  }
+
  private:
   // Taking the edges that are already there is what makes the next one wake us.
   int take_edges() {

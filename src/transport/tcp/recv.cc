@@ -9,6 +9,9 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/clock.h"
+#include "transport/end_watch.h"
+
 namespace tutti::transport::tcp {
 namespace {
 
@@ -127,9 +130,14 @@ std::size_t TcpRecv::read_direct(std::byte* destination, std::size_t n) {
   return payload;
 }
 
+Status TcpRecv::status() {
+  return closed_ns_ == 0 || now_ns() - closed_ns_ > kEndedGraceNs ? status_ : Status::ok();
+}
+
 bool TcpRecv::arrived(ssize_t result) {
   if (result > 0) return true;
   if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  if (result == 0) closed_ns_ = now_ns();
   const std::string why =
       result == 0 ? "closed by the peer" : "lost while receiving: " + std::system_category().message(errno);
   status_ = Status::remote("rank " + std::to_string(peer_) + ": tcp connection " + why);

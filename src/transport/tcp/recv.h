@@ -27,7 +27,7 @@ class TcpRecv final : public PlainRecvLane {
   // Reads on over following frames while their fingerprint is the same.
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override;
   // What arrived before a failure can still be read.
-  Status status() override { return status_; }
+  Status status() override;
 
  private:
   // Bytes [begin, end) of `staging` are received and not yet consumed.
@@ -55,6 +55,7 @@ class TcpRecv final : public PlainRecvLane {
   std::size_t frame_left_ = 0;      // payload bytes of the current frame that are not consumed
   Fingerprint print_;               // of the current frame
   Status status_;
+  std::int64_t closed_ns_ = 0;  // when the peer's end of the connection was seen; 0: not yet
 };
 
 }  // namespace tutti::transport::tcp

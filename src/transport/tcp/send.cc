@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace tutti::transport::tcp {
 namespace {
 
@@ -42,7 +44,7 @@ ssize_t send_both(int fd, const std::byte* head, std::size_t head_bytes, const s
 }  // namespace
 
 TcpSend::TcpSend(std::vector<int> fds, const Options& options, const LaneTraits& traits)
-    : fds_(std::move(fds)), peer_(options.peer) {
+    : fds_(std::move(fds)), peer_(options.peer), peer_end_(fds_.front()) {
   traits_ = traits;
 }
 
@@ -101,6 +103,14 @@ bool TcpSend::write(int fd, Frame& frame, const std::byte* payload, std::size_t 
   frame.header_sent += head_took;
   frame.sent += took - head_took;
   return took == head_bytes + n;
+}
+
+// A peer that reads no more may leave room for all that this rank still sends, but need not.
+Status TcpSend::status() {
+  if (status_.is_ok() && peer_end_.ended(now_ns())) {
+    status_ = Status::remote("rank " + std::to_string(peer_) + ": tcp connection closed by the peer");
+  }
+  return status_;
 }
 
 void TcpSend::fail(int error_number) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "transport/end_watch.h"
 #include "transport/plain.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/link.h"
@@ -23,7 +24,7 @@ class TcpSend final : public PlainSendLane {
   std::span<std::byte> reserve(std::size_t) override { return {}; }
   void commit(const Fingerprint&, std::size_t) override {}
   std::uint64_t completed() override { return taken_; }
-  Status status() override { return status_; }
+  Status status() override;
 
  private:
   // A frame on its way. `begin` is the place of its payload in the lane's stream of bytes.
@@ -45,6 +46,7 @@ class TcpSend final : public PlainSendLane {
 
   std::vector<int> fds_;
   int peer_;
+  EndWatch peer_end_;
   std::array<Frame, kMaxStreams> frames_;  // of stream i: frame number i modulo the number of streams
   std::uint64_t front_ = 0;                // frames [front_, next_) are open, one a stream at most
   std::uint64_t next_ = 0;

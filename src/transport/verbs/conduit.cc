@@ -337,6 +337,7 @@ void Conduit::close(const Status& why) {
   if (status_.is_ok()) status_ = why;
   for (QueuePair& pair : pairs_) pair.destroy();
   connection_.reset();
+  if (socket_.valid()) (void)::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 void Conduit::fail(Status status) {

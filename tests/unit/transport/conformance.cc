@@ -253,15 +253,17 @@ void check_wakes_sender(const Factory& factory) {
   CHECK(copy == bytes);
 }
 
-void check_close(const Factory& factory) {
+// The peer says some last words before it does what ends its side.
+void check_end(const Factory& factory, const std::function<void(Pair&)>& end) {
   Pair pair = factory.make(6);
   const std::vector<std::byte> bytes = some_bytes(300);
   REQUIRE(push_all(pair.b->send(), print_of(1), bytes));
-  pair.b.reset();
+  end(pair);
   std::vector<std::byte> copy(bytes.size());
   REQUIRE(receive_all(pair.a->recv(), copy));
   CHECK(copy == bytes);
-  REQUIRE(sleep_until(pair, [&] {
+  // Nothing but time may make an error of it, so who sleeps looks now and then.
+  REQUIRE(eventually([&] {
     CHECK(pair.a->recv().peek(8).size == 0);
     return !pair.a->recv().status().is_ok();
   }));
@@ -273,7 +275,8 @@ void check_close(const Factory& factory) {
     return !pair.a->send().status().is_ok();
   }));
   CHECK(pair.a->send().status().code() == Code::kRemoteError);
-  CHECK(pair.a->send().push(print_of(2), source, 0, bytes.size()) == 0);
+  // What has room may still be taken, and no more.
+  REQUIRE(eventually([&] { return pair.a->send().push(print_of(2), source, 0, bytes.size()) == 0; }));
 }
 
 }  // namespace
@@ -310,9 +313,12 @@ void check(const Factory& factory) {
   SECTION(factory.name + ": room wakes a sleeper") {
     check_wakes_sender(factory);
   }
+  SECTION(factory.name + ": that the peer has given up is an error") {
+    check_end(factory, [](Pair& pair) { pair.b->revoke(); });
+  }
   if (factory.reports_close) {
     SECTION(factory.name + ": the peer's end is an error") {
-      check_close(factory);
+      check_end(factory, [](Pair& pair) { pair.b.reset(); });
     }
   }
 }

@@ -21,7 +21,7 @@ struct Pair {
 struct Factory {
   std::string name;
   std::function<Pair(std::uint64_t seed)> make;
-  // False for a transport that leaves the news of a peer's end to the communicator.
+  // False for a transport that does not see when the peer's link is destroyed.
   bool reports_close = true;
 };
 

@@ -63,7 +63,7 @@ TEST_CASE("without faults the decorator is a transport over shared memory and so
   }
   SECTION("processes") {
     conformance::check(
-        {"faulty/shm/processes", [=](std::uint64_t) { return decorate(conformance::processes_pair()); }, false});
+        {"faulty/shm/processes", [=](std::uint64_t) { return decorate(conformance::processes_pair()); }, true});
   }
   SECTION("tcp") {
     conformance::check({"faulty/tcp", [=](std::uint64_t) { return decorate(tcp_pair()); }, true});

@@ -190,7 +190,7 @@ TEST_CASE("shared memory is a transport: threads") {
   conformance::check({"shm/threads", [](std::uint64_t) { return threads_pair(); }, false});
 }
 TEST_CASE("shared memory is a transport: processes") {
-  conformance::check({"shm/processes", [](std::uint64_t) { return processes_pair(); }, false});
+  conformance::check({"shm/processes", [](std::uint64_t) { return processes_pair(); }, true});
 }
 
 TEST_CASE("a loan is taken back") {

@@ -1,4 +1,5 @@
 // The tcp transport: conformance over every kind of socket, and what only it can get wrong.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -155,6 +156,18 @@ TEST_CASE("a reset connection names the peer and the cause") {
   CHECK(status.code() == Code::kRemoteError);
   CHECK(status.message().find("rank 7") != std::string::npos);
   CHECK(status.message().find("reset") != std::string::npos);
+}
+
+TEST_CASE("the end of a connection wakes who sleeps, and names the peer") {
+  auto [a, b] = conformance::connected(Family::kIpv4, 1);
+  const auto link = link_over(std::move(a), 7);
+  while (!link->arm()) link->disarm();
+  b.clear();
+  pollfd slept{link->wait_fd(), POLLIN, 0};
+  CHECK(::poll(&slept, 1, 10'000) == 1);
+  const Status status = failure_of(link->recv());
+  CHECK(status.code() == Code::kRemoteError);
+  CHECK(status.message().find("rank 7: tcp connection closed") != std::string::npos);
 }
 
 TEST_CASE("several streams share a long message") {
