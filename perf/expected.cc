@@ -7,7 +7,7 @@
 
 #include "numbers.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 // Bijective mixing of 64 bits (the finalizer of SplitMix64: Steele, Lea, Flood, OOPSLA 2014, figure 16).
@@ -213,4 +213,4 @@ std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::b
   }
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -19,7 +19,7 @@
 
 #include "base/types.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 inline constexpr std::size_t kPeriod = 65'521;
 // With many ranks a shorter prime: what a rank computes for a check grows with their number.
@@ -53,4 +53,4 @@ std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::b
 // Elements of `send` that differ from what fill_send wrote.
 std::size_t count_changed(const Problem& problem, int rank, std::span<const std::byte> send);
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 constexpr std::int64_t kMaxBatches = 100;
@@ -128,4 +128,4 @@ Result<Measurement> measure(const Options& options, const Problem& problem, cons
   return Measurement{timing.value(), errors.value()};
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -7,7 +7,7 @@
 #include "operation.h"
 #include "options.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 // One operation, in microseconds, over batches of iterations; of each batch the slowest rank counts.
 struct Timing {
@@ -31,4 +31,4 @@ double bus_factor(Collective collective, int ranks);
 Result<Measurement> measure(const Options& options, const Problem& problem, const Rank& rank, const Buffers& buffers,
                             bool in_place, std::int64_t* own_errors);
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

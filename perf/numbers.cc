@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 bool is_float(DataType type) {
   switch (type) {
@@ -89,4 +89,4 @@ std::int64_t as_signed(DataType type, std::uint64_t bits) {
   }
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -7,7 +7,7 @@
 
 #include "base/types.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 // A floating-point format: sign, exponent, mantissa, from the high bit down.
 struct FloatFormat {
@@ -42,4 +42,4 @@ std::uint64_t encode(DataType type, double value);
 // Low `8 * size_of(type)` bits as a number of that signedness. REQUIRES: type is an integer.
 std::int64_t as_signed(DataType type, std::uint64_t bits);
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 constexpr std::byte kGuard{0xC3};
@@ -182,4 +182,4 @@ Result<std::int64_t> verify_barrier(const Rank& rank) {
   return std::int64_t{mine.left_ns < last_entry_ns ? 1 : 0};
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -11,7 +11,7 @@
 #include "expected.h"
 #include "options.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 // One rank of the job, as the program sees it. Used by one thread.
 struct Rank {
@@ -84,4 +84,4 @@ class Operation {
 // machines, which share no clock.
 Result<std::int64_t> verify_barrier(const Rank& rank);
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

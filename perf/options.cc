@@ -6,7 +6,7 @@
 #include <charconv>
 #include <optional>
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 constexpr std::size_t kKibi = 1024;
@@ -186,4 +186,4 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
   return options;
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

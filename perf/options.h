@@ -8,7 +8,7 @@
 
 #include "base/types.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 enum class Memory { kMalloc, kTutti };
 
@@ -40,4 +40,4 @@ struct Options {
 // The options, or the exit status after --help (0) or a usage error (2), which has been printed.
 std::variant<Options, int> parse_options(Collective collective, int argc, char** argv);
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

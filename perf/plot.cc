@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 constexpr double kWidth = 860;
@@ -132,4 +132,4 @@ Status write_plot(const std::string& path, const std::vector<Row>& rows) {
   return svg ? Status::ok() : Status::system("cannot write " + path, errno);
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -7,9 +7,9 @@
 #include "base/status.h"
 #include "report.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 // One line per datatype, operator, root and mode. Rows of no bytes are left out.
 Status write_plot(const std::string& path, const std::vector<Row>& rows);
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -17,7 +16,7 @@
 #include "ranks.h"
 #include "report.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 constexpr int kFailureStatus = 1;
@@ -186,4 +185,4 @@ int run_program(Collective collective, int argc, char** argv) {
   return run_ranks(options, [&options](tuttiComm_t comm) { return rank_main(options, comm); });
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -3,9 +3,9 @@
 
 #include "base/types.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 // Returns the exit status: 0 measured and right, 1 wrong data or a failure, 2 unreadable command line.
 int run_program(Collective collective, int argc, char** argv);
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "operation.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 constexpr int kFailureStatus = 1;
@@ -167,4 +167,4 @@ int run_ranks(const Options& options, const RankMain& rank_main) {
   return run_in_process(options.local_ranks(), rank_main);
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

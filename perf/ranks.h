@@ -7,7 +7,7 @@
 
 #include "options.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 // What one rank does with its communicator, which is destroyed afterwards; returns its exit status.
 // Called on as many threads as this process has ranks.
@@ -18,4 +18,4 @@ using RankMain = std::function<int(tuttiComm_t comm)>;
 // before anything else: processes are made by fork.
 int run_ranks(const Options& options, const RankMain& rank_main);
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

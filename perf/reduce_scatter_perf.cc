@@ -1,5 +1,5 @@
 #include "program.h"
 
 int main(int argc, char** argv) {
-  return tutti::perf::run_program(tutti::Collective::kReduceScatter, argc, argv);
+  return tutti::internal::perf::run_program(tutti::internal::Collective::kReduceScatter, argc, argv);
 }

@@ -12,7 +12,7 @@
 
 #include "plot.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 std::string cpu_model() {
@@ -181,4 +181,4 @@ Status Report::finish(std::int64_t errors) const {
   return options_.plot_path.empty() ? Status::ok() : write_plot(options_.plot_path, rows_);
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

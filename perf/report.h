@@ -9,7 +9,7 @@
 #include "measure.h"
 #include "options.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 
 struct Row {
   Problem problem;
@@ -46,4 +46,4 @@ class Report {
   bool terminal_;
 };
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

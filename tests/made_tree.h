@@ -8,7 +8,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 class MadeTree {
  public:
@@ -40,4 +40,4 @@ class MadeTree {
   std::filesystem::path root_;
 };
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -1,7 +1,7 @@
 // What runs many times slower under a sanitizer is repeated less there: every way through the code once.
 #pragma once
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kThreadSanitizer = true;
@@ -9,4 +9,4 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

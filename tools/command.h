@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 
 // Exit statuses: the work was done; it was done and found a failure; the command line is wrong.
 inline constexpr int kExitOk = 0;
@@ -20,4 +20,4 @@ Run add_schedule(CLI::App& app, CLI::App** chosen);
 Run add_topo(CLI::App& app, CLI::App** chosen);
 Run add_doctor(CLI::App& app, CLI::App** chosen);
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

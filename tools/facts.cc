@@ -16,7 +16,7 @@
 
 #include "base/config.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 namespace {
 
 using transport::verbs::first_line;
@@ -139,4 +139,4 @@ Facts read_facts(const Roots& roots) {
   return facts;
 }
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

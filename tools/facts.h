@@ -7,7 +7,7 @@
 
 #include "transport/verbs/ports/machine.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 
 struct NumaNode {
   int number = 0;
@@ -39,4 +39,4 @@ Facts read_facts(const transport::verbs::Roots& roots);
 // {0, 1, 2, 8} as "0-2,8". REQUIRES: ascending.
 std::string range_text(const std::vector<int>& numbers);
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

@@ -5,7 +5,7 @@
 
 #include "base/config.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 
 std::string all_collectives() {
   std::string text;
@@ -47,4 +47,4 @@ Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
   return hosts;
 }
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

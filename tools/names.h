@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/types.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 
 // All collectives, by the names that name_of() gives, separated by ", ".
 std::string all_collectives();
@@ -17,4 +17,4 @@ Result<Collective> parse_collective(const std::string& name);
 // Sizes of hosts "4,4" as ranks in order; empty for an empty text. The sum must be `ranks`.
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks);
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

@@ -13,10 +13,10 @@
 #include <sstream>
 
 #include "base/config.h"
-#include "transport/verbs/memory/memory_watch.h"
+#include "memory/memory_monitor.h"
 #include "transport/verbs/wire.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 namespace {
 
 using namespace transport::verbs;
@@ -218,7 +218,7 @@ Check check_own_locked_memory() {
 
 Check check_registration_cache() {
   std::string why;
-  if (MemoryWatch::instance(&why) != nullptr) {
+  if (memory::MemoryMonitor::instance(&why) != nullptr) {
     return {Verdict::kOk, "registration cache", "the kernel reports changes of memory", ""};
   }
   return {Verdict::kWarn, "registration cache", "user memory cannot stay registered and is copied (" + why + ")",
@@ -232,4 +232,4 @@ Check check_dmabuf(const std::string& device) {
           ""};
 }
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

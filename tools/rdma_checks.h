@@ -8,7 +8,7 @@
 
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 
 // kFail: verbs cannot be used.
 enum class Verdict : std::uint8_t { kOk, kWarn, kFail };
@@ -44,4 +44,4 @@ Check check_registration_cache();
 // Whether memory of GPUs can be registered.
 Check check_dmabuf(const std::string& device);
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

@@ -15,7 +15,7 @@
 #include "base/unique_fd.h"
 #include "transport/verbs/adapter.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 namespace {
 
 using namespace transport;
@@ -159,4 +159,4 @@ Result<Loopback> run_loopback(const verbs::Options& options, std::size_t bytes, 
   return loopback;
 }
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "transport/verbs/options.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 
 struct Loopback {
   double connect_ms = 0;
@@ -18,4 +18,4 @@ struct Loopback {
 // bytes arrive than were sent.
 Result<Loopback> run_loopback(const transport::verbs::Options& options, std::size_t bytes, Deadline deadline);
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

@@ -7,7 +7,7 @@
 #include "command.h"
 
 int main(int argc, char** argv) {
-  using namespace tutti::tools;
+  using namespace tutti::internal::tools;
   CLI::App app("tutti: collective communication between the ranks of a job", "tutti");
   app.require_subcommand(0, 1);  // none is reported below, after unknown flags
   std::vector<std::pair<CLI::App*, Run>> commands;

@@ -9,7 +9,7 @@
 #include "rdma_checks.h"
 #include "rdma_loopback.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 namespace {
 
 namespace verbs = transport::verbs;
@@ -130,4 +130,4 @@ Run add_doctor(CLI::App& app, CLI::App** chosen) {
   return &run_rdma;
 }
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

@@ -7,7 +7,7 @@
 #include "command.h"
 #include "names.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 namespace {
 
 struct Options {
@@ -81,4 +81,4 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   return [options] { return run_schedule(*options); };
 }
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

@@ -11,7 +11,7 @@
 #include "facts.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 namespace {
 
 using nlohmann::json;
@@ -219,4 +219,4 @@ Run add_topo(CLI::App& app, CLI::App** chosen) {
   return [as_json] { return run_topo(*as_json); };
 }
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

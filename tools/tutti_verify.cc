@@ -11,7 +11,7 @@
 #include "command.h"
 #include "names.h"
 
-namespace tutti::tools {
+namespace tutti::internal::tools {
 namespace {
 
 using algorithms::AlgorithmEntry;
@@ -127,4 +127,4 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
   return [options] { return run_verify(*options); };
 }
 
-}  // namespace tutti::tools
+}  // namespace tutti::internal::tools

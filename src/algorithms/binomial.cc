@@ -1,6 +1,6 @@
 #include "algorithms/binomial.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 namespace {
 
 // Members are numbered from the root: v. The parent of v is v without its lowest bit; its children are
@@ -40,4 +40,4 @@ void binomial_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes com
   binomial_broadcast(b, g, 0, c);
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -10,7 +10,7 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // root is a member's index.
 void binomial_broadcast(Builder& b, const Group& g, int root, ChunkRange c);
@@ -18,4 +18,4 @@ void binomial_reduce(Builder& b, const Group& g, int root, ChunkRange c, Complet
 // Reduce to member 0 and broadcast from it.
 void binomial_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

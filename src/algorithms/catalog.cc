@@ -12,7 +12,7 @@
 #include "algorithms/halving.h"
 #include "algorithms/ring.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 namespace {
 
 using schedule::Shape;
@@ -239,4 +239,4 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
   return schedule;
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

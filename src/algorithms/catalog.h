@@ -11,7 +11,7 @@
 #include "schedule/builder.h"
 #include "schedule/schedule.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // Who takes part, and where. hosts holds every rank exactly once; empty means that all are on one host.
 struct World {
@@ -57,4 +57,4 @@ const AlgorithmEntry* find(Collective collective, std::string_view name);
 // rank or root is outside it; kInternalError if the generator is defective.
 Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const World& world, int rank, int root);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -1,6 +1,6 @@
 #include "algorithms/chain.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 void chain_broadcast(Builder& b, const Group& g, int root, ChunkRange c) {
   const int i = g.index();
@@ -14,4 +14,4 @@ void chain_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes 
   if (i != root) b.send(g.rank(i - 1), c);
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

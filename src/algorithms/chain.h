@@ -10,11 +10,11 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // From member root to root + 1, ..., and so on round. root is a member's index.
 void chain_broadcast(Builder& b, const Group& g, int root, ChunkRange c);
 // The same way backwards.
 void chain_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes completes);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

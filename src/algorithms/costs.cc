@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tutti::algorithms::costs {
+namespace tutti::internal::algorithms::costs {
 namespace {
 
 // A pipeline forwards pieces of this size at most.
@@ -209,4 +209,4 @@ double hierarchical_all_gather(const World& w, double bytes, const LinkCosts& k)
   return ring(between_hosts(w, k), bytes, 0, 0) + direct_scatter(inside_hosts(w, k), bytes, 0);
 }
 
-}  // namespace tutti::algorithms::costs
+}  // namespace tutti::internal::algorithms::costs

@@ -10,7 +10,7 @@
 
 #include "algorithms/catalog.h"
 
-namespace tutti::algorithms::costs {
+namespace tutti::internal::algorithms::costs {
 
 // All: microseconds for a vector of `bytes`, all blocks together.
 using Cost = double(const World&, double bytes, const LinkCosts&);
@@ -27,4 +27,4 @@ Cost hierarchical_all_reduce, hierarchical_doubling_all_reduce;
 Cost hierarchical_broadcast, hierarchical_reduce, hierarchical_chain_broadcast, hierarchical_chain_reduce;
 Cost hierarchical_reduce_scatter, hierarchical_all_gather;
 
-}  // namespace tutti::algorithms::costs
+}  // namespace tutti::internal::algorithms::costs

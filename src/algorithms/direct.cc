@@ -1,6 +1,6 @@
 #include "algorithms/direct.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // Member i gathers x0 + x1 + ... + x(i-1) aside, folds that into its own vector, and goes on with x(i+1).
 // Member 1 may start from its own, x1 + x0. Member 0 receives x1 aside: were all to combine into the
@@ -63,4 +63,4 @@ void direct_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes
   for (int k = 1; k < g.size(); ++k) b.recv_reduce(g.rank(root + k), c, completes_if(k == g.size() - 1, completes));
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -12,7 +12,7 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // Everybody sends its whole vector to everybody and combines in the order of the members, so that all
 // results are the same bit for bit. REQUIRES: c is owed to every member's output.
@@ -27,4 +27,4 @@ void direct_all_gather(Builder& b, const Group& g, const std::vector<Part>& part
 void direct_broadcast(Builder& b, const Group& g, int root, ChunkRange c);
 void direct_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes completes);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -1,6 +1,6 @@
 #include "algorithms/double_tree.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 namespace {
 
 // In the symmetric order on 1 .. m: who stands above x, 0 for the root above the tree. The parent of x is
@@ -74,4 +74,4 @@ void double_tree_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes 
   double_tree_broadcast(b, g, 0, c);
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -15,7 +15,7 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // root is a member's index. REQUIRES: c.count is even.
 void double_tree_broadcast(Builder& b, const Group& g, int root, ChunkRange c);
@@ -23,4 +23,4 @@ void double_tree_reduce(Builder& b, const Group& g, int root, ChunkRange c, Comp
 // Reduce to member 0 and broadcast from it.
 void double_tree_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -4,7 +4,7 @@
 
 #include "algorithms/fold.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes) {
   const Fold fold(g);
@@ -56,4 +56,4 @@ void bruck_all_gather(Builder& b, const Group& g, ChunkRange c) {
   }
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

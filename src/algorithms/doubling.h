@@ -15,7 +15,7 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // Two members that exchange the same chunks cannot both combine into the memory that the other still
 // reads, unless something buffers. So the lower one receives aside, and needs no buffering at all.
@@ -27,4 +27,4 @@ void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes com
 // end; parts that wrap around are two messages. REQUIRES: c.count is a multiple of g.size().
 void bruck_all_gather(Builder& b, const Group& g, ChunkRange c);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -7,7 +7,7 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 class Fold {
  public:
@@ -34,4 +34,4 @@ class Fold {
   int pairs_;
 };
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -8,7 +8,7 @@
 
 #include "schedule/builder.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 using schedule::Builder;
 using schedule::ChunkRange;
@@ -78,4 +78,4 @@ constexpr int ceil_log2(int n) {
   return k;
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

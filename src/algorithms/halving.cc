@@ -2,7 +2,7 @@
 
 #include "algorithms/fold.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 namespace {
 
 // cuts[v] .. cuts[v + 1] are the chunks that folded member v keeps; between(lo, hi) those of lo .. hi - 1.
@@ -73,4 +73,4 @@ void halving_reduce_scatter(Builder& b, const Group& g, ChunkRange c, Completes 
   if (fold.takes_in()) b.send(fold.partner(), part(g.index() + 1));
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -12,11 +12,11 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // REQUIRES: c.count is a multiple of power_of_two_below(g.size()).
 void halving_doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 // Member i ends with the reduction of part i of g.size(). REQUIRES: c.count is a multiple of g.size().
 void halving_reduce_scatter(Builder& b, const Group& g, ChunkRange c, Completes completes);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

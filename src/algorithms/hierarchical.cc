@@ -8,7 +8,7 @@
 #include "algorithms/doubling.h"
 #include "algorithms/ring.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 namespace {
 
 // Where this rank stands.
@@ -140,4 +140,4 @@ void hierarchical_all_gather(Builder& b, const Hosts& hosts, ChunkRange c) {
   direct_all_gather(b, inside(hosts, place, b.rank()), parts);
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

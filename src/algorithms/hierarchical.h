@@ -12,7 +12,7 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // The ranks of each host. Every rank is on exactly one, and no host is empty.
 using Hosts = std::vector<std::vector<int>>;
@@ -36,4 +36,4 @@ void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, Ch
 void hierarchical_reduce_scatter(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes);
 void hierarchical_all_gather(Builder& b, const Hosts& hosts, ChunkRange c);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

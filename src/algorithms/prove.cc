@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 namespace {
 
 // Hosts of the given sizes, ranks in order. REQUIRES: sizes are positive.
@@ -162,4 +162,4 @@ bool proven_by_tests(const AlgorithmEntry& entry, const World& world, int root) 
   return std::any_of(worlds.begin(), worlds.end(), [&](const World& w) { return w.hosts == world.hosts; });
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

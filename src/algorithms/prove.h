@@ -7,7 +7,7 @@
 #include "algorithms/catalog.h"
 #include "schedule/verify.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // Every number of ranks up to this one is proven by the tests, with every root; hosts are sampled.
 inline constexpr int kProvenRanks = 64;
@@ -37,4 +37,4 @@ std::vector<int> ranks_to_prove(const AlgorithmEntry& entry);
 // roots_to_prove of each. Which hosts there are does not matter to an algorithm that serves a single one.
 [[nodiscard]] bool proven_by_tests(const AlgorithmEntry& entry, const World& world, int root);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

@@ -1,6 +1,6 @@
 #include "algorithms/ring.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 void ring_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes) {
   const int n = g.size();
@@ -32,4 +32,4 @@ void ring_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes complet
   ring_all_gather(b, g, parts);
 }
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

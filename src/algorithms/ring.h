@@ -11,7 +11,7 @@
 
 #include "algorithms/group.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 
 // Member i ends with the reduction of parts[i].
 void ring_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes);
@@ -20,4 +20,4 @@ void ring_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts)
 // REQUIRES: c.count is a multiple of g.size().
 void ring_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

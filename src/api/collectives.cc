@@ -4,7 +4,7 @@
 
 #include "api/handles.h"
 
-namespace tutti::api {
+namespace tutti::internal::api {
 namespace {
 
 // Values outside the enumeration stay outside when the type narrows; check_types() then refuses them.
@@ -127,15 +127,15 @@ tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) {
 }
 
 }  // namespace
-}  // namespace tutti::api
+}  // namespace tutti::internal::api
 
-using tutti::Call;
-using tutti::Collective;
-using tutti::DataType;
-using tutti::ReduceOp;
-using tutti::api::op_of;
-using tutti::api::submit;
-using tutti::api::type_of;
+using tutti::internal::Call;
+using tutti::internal::Collective;
+using tutti::internal::DataType;
+using tutti::internal::ReduceOp;
+using tutti::internal::api::op_of;
+using tutti::internal::api::submit;
+using tutti::internal::api::type_of;
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiRedOp_t op, tuttiComm_t comm, void* stream) {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-namespace tutti::api {
+namespace tutti::internal::api {
 
 using State = CommSlot::State;
 
@@ -89,7 +89,7 @@ Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared
   if (before != nullptr && before != record) {
     // Who enters meanwhile sees that it is not the owner any more, and comes to the lock.
     slot->owner.store(nullptr, std::memory_order_relaxed);
-    transport::heavy_fence();
+    heavy_fence();
     busy = before->operating.load(std::memory_order_acquire) == handle;
     if (busy) slot->owner.store(before, std::memory_order_relaxed);
     if (!busy) ++slot->changes;
@@ -132,7 +132,7 @@ void CommTable::end_look(CommSlot* slot) {
 void CommTable::close(CommSlot* slot, State state) {
   slot->state = state;
   slot->open.store(CommSlot::kClosed, std::memory_order_relaxed);
-  transport::heavy_fence();
+  heavy_fence();
 }
 
 // Every wait in an operation looks at the failure state at least every 50 ms.
@@ -213,4 +213,4 @@ void CommTable::after_fork_in_child() {
   mutex_.unlock();  // which this thread has locked
 }
 
-}  // namespace tutti::api
+}  // namespace tutti::internal::api

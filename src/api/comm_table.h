@@ -24,11 +24,11 @@
 
 #include "api/handle.h"
 #include "api/thread_record.h"
+#include "base/asymmetric_fence.h"
 #include "base/fork.h"
 #include "communicator/communicator.h"
-#include "transport/doorbell.h"
 
-namespace tutti::api {
+namespace tutti::internal::api {
 
 struct alignas(64) CommSlot {
   // No handle: its index would be beyond all tables.
@@ -110,7 +110,7 @@ class Operating {
     if (record_ != nullptr && slot_ != nullptr && slot_->open.load(std::memory_order_relaxed) == handle) [[likely]] {
       // Released, for who sees this instead of the end of an operation before.
       record_->operating.store(handle, std::memory_order_release);
-      transport::light_fence();
+      light_fence();
       if (slot_->owner.load(std::memory_order_relaxed) == record_ &&
           slot_->open.load(std::memory_order_acquire) == handle) [[likely]]
         return;
@@ -160,4 +160,4 @@ class Looking {
   Status status_;
 };
 
-}  // namespace tutti::api
+}  // namespace tutti::internal::api

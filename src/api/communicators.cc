@@ -1,31 +1,24 @@
 // Library, communicators and memory of the C API.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/handles.h"
-#include "base/service_thread.h"
-#include "communicator/environment.h"
-#include "transport/shm/region.h"
-#include "transport/verbs/options.h"
+#include "communicator/join.h"
+#include "communicator/peer_memory.h"
 
-namespace tutti::api {
+namespace tutti::internal::api {
 namespace {
 
 constexpr unsigned kConfigMagic = 0x74757474;
 
-// What the environment says, checked as far as it can be without a peer, on a machine without RDMA as well.
-Result<Settings> checked_environment() {
-  auto settings = settings_from_environment();
-  if (!settings.is_ok()) return settings;
-  if (auto options = transport::verbs::parse_options(settings->verbs); !options.is_ok()) return options.status();
-  return settings;
-}
-
 // The environment's settings, overridden by the caller's. The caller's struct may be older and shorter.
 Result<Settings> settings_from(const tuttiConfig_t* config) {
-  auto settings = checked_environment();
+  auto settings = checked_settings();
   if (!settings.is_ok() || config == nullptr) return settings;
   tuttiConfig_t c = TUTTI_CONFIG_INITIALIZER;
   if (config->magic != kConfigMagic || config->size < offsetof(tuttiConfig_t, timeout_ms)) {
@@ -48,18 +41,18 @@ Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
   return {};
 }
 
-// Deadline and job are the caller's; *comm is written only on success.
-Status make_comm(tuttiComm_t* comm, Result<Job> job, const Settings& settings, std::shared_ptr<ThreadWorld> world,
-                 Deadline deadline) {
-  if (!job.is_ok()) return job.status();
+// *comm is written only on success. `join` makes the communicator together with the peers: before that its handle is
+// reserved, which may fail.
+template <class Join>
+Status make_comm(tuttiComm_t* comm, Join&& join) {
   CommTable& table = CommTable::instance();
   auto handle = table.reserve();
   if (!handle.is_ok()) return handle.status();
   std::unique_ptr<Communicator> communicator;
   const Status made = guarded([&] {
-    auto created = Communicator::create(std::move(*job), settings, std::move(world), deadline);
-    if (created.is_ok()) communicator = std::move(*created);
-    return created.status();
+    auto joined = join();
+    if (joined.is_ok()) communicator = std::move(*joined);
+    return joined.status();
   });
   if (!made.is_ok()) {
     table.cancel(*handle);
@@ -74,37 +67,19 @@ Status init_rank(tuttiComm_t* comm, int nranks, const tuttiUniqueId& id, int ran
   if (Status s = check_rank(comm, nranks, rank); !s.is_ok()) return s;
   auto settings = settings_from(config);
   if (!settings.is_ok()) return settings.status();
-  const Deadline deadline = Deadline::after_ms(settings->init_timeout_ms);
   UniqueIdBytes bytes{};
   static_assert(sizeof bytes == sizeof id.internal);
   std::memcpy(bytes.data(), id.internal, bytes.size());
-  return make_comm(comm, join(bytes, rank, nranks, *settings, deadline), *settings, nullptr, deadline);
+  return make_comm(comm, [&] { return join_with_id(bytes, rank, nranks, *settings); });
 }
 
 Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
   if (comm == nullptr) return Status::invalid_argument("comm is NULL");
   auto settings = settings_from(config);
   if (!settings.is_ok()) return settings.status();
-  const Deadline deadline = Deadline::after_ms(settings->init_timeout_ms);
-  auto found = detect_job(*settings, deadline);
-  if (!found.is_ok()) return found.status();
-  const LaunchedJob& launched = *found;
-  auto job = std::holds_alternative<KnownRoot>(launched.root)
-                 ? join(std::get<KnownRoot>(launched.root), launched.rank, launched.ranks, *settings, deadline)
-                 : join(std::get<UniqueIdBytes>(launched.root), launched.rank, launched.ranks, *settings, deadline);
-  return make_comm(comm, std::move(job), *settings, nullptr, deadline);
+  return make_comm(comm, [&] { return join_launched(*settings); });
 }
 
-// Of the errors of several ranks the one that the others are about, if any: these are remote errors.
-Status cause_of(const std::vector<Status>& results) {
-  Status cause;
-  for (const Status& s : results) {
-    if (!s.is_ok() && (cause.is_ok() || cause.code() == Code::kRemoteError)) cause = s;
-  }
-  return cause;
-}
-
-// One thread per rank, because joining is collective.
 Status init_all(tuttiComm_t* comms, int ndev, const int* devlist) {
   if (comms == nullptr) return Status::invalid_argument("comms is NULL");
   if (ndev < 1) return Status::invalid_argument("ndev is " + std::to_string(ndev));
@@ -113,39 +88,29 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist) {
   }
   auto settings = settings_from(nullptr);
   if (!settings.is_ok()) return settings.status();
-  auto transports = parse_transports(settings->transports);
-  if (!transports.is_ok()) return transports.status();
-  auto world = ThreadWorld::create(ndev, *transports);
-  if (!world.is_ok()) return world.status();
-  const Deadline deadline = Deadline::after_ms(settings->init_timeout_ms);
-  auto jobs = make_in_process_jobs(ndev);
-  if (!jobs.is_ok()) return jobs.status();
-  const auto n = static_cast<std::size_t>(ndev);
-  std::vector<tuttiComm_t> made(n, nullptr);
-  std::vector<Status> results(n);
-  std::vector<ServiceThread> threads(n);
-  std::size_t started = 0;
-  Status failed = guarded([&] {
-    for (; started < n; ++started) {
-      const auto join = [&, i = started] {
-        results[i] = guarded([&] { return make_comm(&made[i], std::move((*jobs)[i]), *settings, *world, deadline); });
-      };
-      if (Status s = threads[started].start(join, kWorkStackBytes); !s.is_ok()) return s;
+  CommTable& table = CommTable::instance();
+  std::vector<std::uint64_t> handles;
+  std::vector<std::unique_ptr<Communicator>> made;
+  const Status status = guarded([&]() -> Status {
+    handles.reserve(static_cast<std::size_t>(ndev));
+    for (int i = 0; i < ndev; ++i) {
+      auto handle = table.reserve();
+      if (!handle.is_ok()) return handle.status();
+      handles.push_back(*handle);
     }
-    return Status();
+    auto communicators = make_in_process(ndev, *settings);
+    if (communicators.is_ok()) made = std::move(*communicators);
+    return communicators.status();
   });
-  // Who has no thread does not come: the others must not wait for it.
-  for (std::size_t i = started; i < n; ++i) (*jobs)[i].tree.reset();
-  for (ServiceThread& t : threads) t.join();
-  if (failed.is_ok()) failed = cause_of(results);
-  if (!failed.is_ok()) {
-    for (const tuttiComm_t c : made) {
-      if (c != nullptr) static_cast<void>(CommTable::instance().abort(number_of(c)));
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    if (status.is_ok()) {
+      table.open(handles[i], std::move(made[i]));
+      comms[i] = reinterpret_cast<tuttiComm_t>(handles[i]);
+    } else {
+      table.cancel(handles[i]);
     }
-    return failed;
   }
-  std::copy(made.begin(), made.end(), comms);
-  return {};
+  return status;
 }
 
 }  // namespace
@@ -162,12 +127,12 @@ tuttiResult_t report_refused(const Status& status, tuttiComm_t comm) {
   return report(status, looking.status().is_ok() ? looking.get() : nullptr);
 }
 
-}  // namespace tutti::api
+}  // namespace tutti::internal::api
 
-using namespace tutti::api;  // NOLINT: this file is the C face of that namespace
-using tutti::Communicator;
-using tutti::guarded;
-using tutti::Status;
+using namespace tutti::internal::api;  // NOLINT: this file is the C face of that namespace
+using tutti::internal::Communicator;
+using tutti::internal::guarded;
+using tutti::internal::Status;
 
 tuttiResult_t tuttiGetVersion(int* version) {
   if (version == nullptr) return report(Status::invalid_argument("version is NULL"));
@@ -210,9 +175,9 @@ const char* tuttiGetLastError(tuttiComm_t comm) {
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
   return entry([&] {
     if (id == nullptr) return report(Status::invalid_argument("id is NULL"));
-    auto settings = checked_environment();
+    auto settings = tutti::internal::checked_settings();
     if (!settings.is_ok()) return report(settings.status());
-    auto bytes = tutti::create_unique_id(*settings);
+    auto bytes = tutti::internal::create_unique_id(*settings);
     if (!bytes.is_ok()) return report(bytes.status());
     std::memcpy(id->internal, bytes->data(), bytes->size());
     return tuttiSuccess;
@@ -251,16 +216,16 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   return entry([&] {
     if (comm == nullptr) return tuttiSuccess;
     Status finalized;
-    const Status destroyed = tutti::api::CommTable::instance().destroy(number_of(comm), &finalized);
+    const Status destroyed = tutti::internal::api::CommTable::instance().destroy(number_of(comm), &finalized);
     if (!destroyed.is_ok()) return report(destroyed);
     // That a failed communicator is destroyed is no error of this call, unless nobody has been told that ranks differ.
     const tuttiResult_t result = report(finalized);
-    return finalized.code() == tutti::Code::kMismatch ? result : tuttiSuccess;
+    return finalized.code() == tutti::internal::Code::kMismatch ? result : tuttiSuccess;
   });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
-  return entry([&] { return report(tutti::api::CommTable::instance().abort(number_of(comm))); });
+  return entry([&] { return report(tutti::internal::api::CommTable::instance().abort(number_of(comm))); });
 }
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* error) {
@@ -298,9 +263,9 @@ tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int* device) {
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char* collective, size_t bytes, char* text, size_t size) {
   return look(comm, [&](Communicator* c) {
     if (collective == nullptr || text == nullptr) return report(Status::invalid_argument("a text is NULL"), c);
-    for (int i = 0; i < tutti::kCollectives; ++i) {
-      const auto which = static_cast<tutti::Collective>(i);
-      if (std::strcmp(collective, tutti::name_of(which)) != 0) continue;
+    for (int i = 0; i < tutti::internal::kCollectives; ++i) {
+      const auto which = static_cast<tutti::internal::Collective>(i);
+      if (std::strcmp(collective, tutti::internal::name_of(which)) != 0) continue;
       auto plan = c->describe_plan(which, bytes);
       if (!plan.is_ok()) return report(plan.status(), c);
       if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), c);
@@ -315,7 +280,7 @@ tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
   return entry([&] {
     if (ptr == nullptr) return report(Status::invalid_argument("ptr is NULL"));
     if (size == 0) return report(Status::invalid_argument("size is 0"));
-    auto memory = tutti::transport::shm::RegionRegistry::instance().allocate(size);
+    auto memory = tutti::internal::allocate_peer_memory(size);
     if (!memory.is_ok()) return report(memory.status().with_context("tuttiMemAlloc"));
     *ptr = *memory;
     return tuttiSuccess;
@@ -325,6 +290,6 @@ tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
 tuttiResult_t tuttiMemFree(void* ptr) {
   return entry([&] {
     if (ptr == nullptr) return tuttiSuccess;
-    return report(tutti::transport::shm::RegionRegistry::instance().free(ptr).with_context("tuttiMemFree"));
+    return report(tutti::internal::free_peer_memory(ptr).with_context("tuttiMemFree"));
   });
 }

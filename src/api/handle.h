@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace tutti::api {
+namespace tutti::internal::api {
 
 enum class HandleKind : std::uint64_t { kComm = 0x5c, kStream = 0x5d, kEvent = 0x5e };
 
@@ -32,4 +32,4 @@ inline Status inherited(const std::string& what, std::int64_t owner) {
                                ", of which this one is a fork: a forked child must make its own");
 }
 
-}  // namespace tutti::api
+}  // namespace tutti::internal::api

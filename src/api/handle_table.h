@@ -16,7 +16,7 @@
 #include "api/handle.h"
 #include "base/fork.h"
 
-namespace tutti::api {
+namespace tutti::internal::api {
 
 template <class Object, HandleKind kKind>
 class HandleTable final : public ForkAware {
@@ -105,4 +105,4 @@ class HandleTable final : public ForkAware {
   std::vector<std::uint64_t> free_;  // guarded by mutex_
 };
 
-}  // namespace tutti::api
+}  // namespace tutti::internal::api

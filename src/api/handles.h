@@ -10,7 +10,7 @@
 #include "communicator/stream.h"
 #include "tutti/tutti.h"
 
-namespace tutti::api {
+namespace tutti::internal::api {
 
 // What was last in a stream when the event was recorded; null: nothing was queued.
 struct Event {
@@ -50,4 +50,4 @@ tuttiResult_t look(tuttiComm_t comm, Body&& body) noexcept {
   });
 }
 
-}  // namespace tutti::api
+}  // namespace tutti::internal::api

@@ -1,10 +1,10 @@
 // Streams and events of the C API.
 #include "api/handles.h"
 
-using namespace tutti::api;  // NOLINT: this file is the C face of that namespace
-using tutti::Completion;
-using tutti::Status;
-using tutti::Stream;
+using namespace tutti::internal::api;  // NOLINT: this file is the C face of that namespace
+using tutti::internal::Completion;
+using tutti::internal::Status;
+using tutti::internal::Stream;
 
 // Not when they are first used, as another thread may fork just then.
 [[maybe_unused]] static const auto& streams_made_at_load = streams();

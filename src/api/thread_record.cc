@@ -4,7 +4,7 @@
 
 #include <new>
 
-namespace tutti::api {
+namespace tutti::internal::api {
 namespace {
 
 constinit std::atomic<ThreadRecord*> first{nullptr};
@@ -74,4 +74,4 @@ void forget_other_threads() noexcept {
   }
 }
 
-}  // namespace tutti::api
+}  // namespace tutti::internal::api

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace tutti::api {
+namespace tutti::internal::api {
 
 struct alignas(64) ThreadRecord {
   // The communicator handle whose operation the thread is in; 0: none. Written by the thread itself.
@@ -39,4 +39,4 @@ inline ThreadRecord* this_thread() noexcept {
 // In a forked child, of whose threads only the calling one is left.
 void forget_other_threads() noexcept;
 
-}  // namespace tutti::api
+}  // namespace tutti::internal::api

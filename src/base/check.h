@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace tutti {
+namespace tutti::internal {
 
 #ifdef TUTTI_DEBUG_CHECKS
 inline constexpr bool kDebugChecks = true;
@@ -23,4 +23,4 @@ inline void debug_check(bool holds, const char* what) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

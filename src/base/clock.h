@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace tutti {
+namespace tutti::internal {
 
 // Nanoseconds of CLOCK_MONOTONIC.
 inline std::int64_t now_ns() {
@@ -28,4 +28,4 @@ class Deadline {
   std::int64_t at_ns_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

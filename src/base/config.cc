@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
@@ -138,4 +138,4 @@ Result<Settings> settings_from_environment() {
   return s;
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -1,5 +1,5 @@
 // The environment, read in one place. Every variable that tutti knows is a field here or is read by
-// the launcher detection (communicator/environment.cc) through environment_variable(). The names of all that are
+// the launcher detection (bootstrap/launch/environment.cc) through environment_variable(). The names of all that are
 // tutti's own stand in config.cc.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // RDMA where both sides of a pair have it; naming it is asking for it.
 inline constexpr const char* kDefaultTransports = "shm,verbs,tcp";
@@ -44,4 +44,4 @@ std::vector<std::string> unknown_variables();
 // The whole of `text` as a decimal integer in [low, high], or nothing.
 std::optional<std::int64_t> parse_integer(const std::string& text, std::int64_t low, std::int64_t high);
 
-}  // namespace tutti
+}  // namespace tutti::internal

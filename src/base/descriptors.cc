@@ -10,7 +10,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 struct Reserved {
@@ -77,4 +77,4 @@ std::string descriptor_advice(int error_number) {
          ": raise it by ulimit -n, LimitNOFILE= of a systemd unit or --ulimit nofile= of a container)";
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

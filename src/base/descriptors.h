@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace tutti {
+namespace tutti::internal {
 
 // While it lives, the soft limit of open files (RLIMIT_NOFILE) is raised by `count`, as far as the hard limit allows:
 // the program keeps as many for itself as it had. The limit is not lowered again, but what has been given back is
@@ -34,4 +34,4 @@ bool means_exhaustion(int error_number);
 // For messages, behind the text of EMFILE or ENFILE: which limit it was and how it is raised. Empty for others.
 std::string descriptor_advice(int error_number);
 
-}  // namespace tutti
+}  // namespace tutti::internal

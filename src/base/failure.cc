@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tutti {
+namespace tutti::internal {
 
 bool FailureState::fail(Status status) {
   const std::lock_guard lock(mutex_);
@@ -37,4 +37,4 @@ FailureState::Departure FailureState::departed_before(std::uint32_t number) cons
   return found == departed_.end() ? Departure() : *found;
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // An operation in which nothing has moved for this long tells the other ranks what it is.
 inline constexpr std::int64_t kStallMs = 1000;
@@ -47,4 +47,4 @@ class FailureState {
   std::vector<Departure> departed_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

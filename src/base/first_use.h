@@ -5,7 +5,7 @@
 #include <atomic>
 #include <memory>
 
-namespace tutti {
+namespace tutti::internal {
 
 // Of static storage. Never destroyed.
 template <typename T>
@@ -27,4 +27,4 @@ class FirstUse {
   std::atomic<const T*> made_{nullptr};
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

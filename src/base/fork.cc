@@ -5,7 +5,7 @@
 #include <atomic>
 #include <utility>
 
-namespace tutti {
+namespace tutti::internal {
 
 // The handlers of pthread_atfork(3). What is enlisted between the first and the last of them is not called.
 struct ForkHandlers {
@@ -37,4 +37,4 @@ void ForkAware::enlist() {
   ForkHandlers::add(this);
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -4,7 +4,7 @@
 
 #include <mutex>
 
-namespace tutti {
+namespace tutti::internal {
 
 // Something that waits for its users before a fork, and is told afterwards. REQUIRES: it lives as long as the
 // process, and what before_fork() waits for is never held while another such thing is waited for.
@@ -42,4 +42,4 @@ class ForkMutex final : public ForkAware {
   std::mutex mutex_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

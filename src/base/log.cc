@@ -8,7 +8,7 @@
 
 #include "base/config.h"
 
-namespace tutti::log {
+namespace tutti::internal::log {
 namespace {
 
 Level level_from_environment() {
@@ -60,4 +60,4 @@ void write(Level level, const std::string& line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-}  // namespace tutti::log
+}  // namespace tutti::internal::log

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace tutti::log {
+namespace tutti::internal::log {
 
 enum class Level : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 
@@ -21,4 +21,4 @@ inline void debug(const std::string& line) {
   if (enabled(Level::kDebug)) write(Level::kDebug, line);
 }
 
-}  // namespace tutti::log
+}  // namespace tutti::internal::log

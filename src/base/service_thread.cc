@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 void* run(void* argument) {
@@ -46,4 +46,4 @@ void ServiceThread::join() {
   if (std::exchange(running_, false)) ::pthread_join(thread_, nullptr);
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // Address space, not memory: pages count when touched. Not the system's minimum of 16 KiB, since the C library
 // places the thread-local variables of all loaded libraries on the stack as well. For threads that sleep nearly always.
@@ -40,4 +40,4 @@ class ServiceThread {
   bool running_ = false;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

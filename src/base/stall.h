@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace tutti {
+namespace tutti::internal {
 
 class StallWatch {
  public:
@@ -23,4 +23,4 @@ class StallWatch {
   static constexpr std::int64_t kAnswerMs = 1500;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

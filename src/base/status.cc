@@ -6,7 +6,7 @@
 
 #include "base/descriptors.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 Code code_of(int number) {
   const bool known = number >= static_cast<int>(Code::kSuccess) && number <= static_cast<int>(Code::kMismatch);
@@ -86,4 +86,4 @@ Status Status::with_code(Code code) const noexcept {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

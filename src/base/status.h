@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tutti {
+namespace tutti::internal {
 
 // Values equal the public tuttiResult_t.
 enum class Code : int {
@@ -128,4 +128,4 @@ class [[nodiscard]] Result {
   std::optional<T> value_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-namespace tutti {
+namespace tutti::internal {
 
 // Stores the function of that name. False if the library, a handle of dlopen(3), has none: dlerror(3) then says so.
 template <class Function>
@@ -12,4 +12,4 @@ bool find_symbol(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -1,6 +1,6 @@
 #include "base/types.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 const char* name_of(DataType type) {
   switch (type) {
@@ -43,4 +43,4 @@ const char* name_of(Collective collective) {
   return "unknown";
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tutti {
+namespace tutti::internal {
 
 enum class DataType : std::uint8_t {
   kInt8 = 0,
@@ -67,4 +67,4 @@ const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
 const char* name_of(Collective collective);
 
-}  // namespace tutti
+}  // namespace tutti::internal

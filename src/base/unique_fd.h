@@ -9,7 +9,7 @@
 
 #include <utility>
 
-namespace tutti {
+namespace tutti::internal {
 
 class UniqueFd {
  public:
@@ -47,4 +47,4 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -7,9 +7,9 @@
 
 #include "base/types.h"
 #include "executor/executor.h"
-#include "transport/shm/region.h"
+#include "memory/region.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // Arguments checked by the caller (api/). Buffers as in the C API.
 struct Call {
@@ -43,7 +43,7 @@ inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::s
   source.size = shift_bytes + bytes;
   source.begin = shift_bytes;
   if (bytes >= kLookUpBytes) {
-    const transport::shm::RegionRegistry::Place place = transport::shm::RegionRegistry::instance().find(base, bytes);
+    const memory::RegionRegistry::Place place = memory::RegionRegistry::instance().find(base, bytes);
     source.region = place.region;
     source.region_offset = place.offset - shift_bytes;
   }
@@ -107,4 +107,4 @@ class LastBound {
   executor::Operation operation_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -1,6 +1,6 @@
 #include "communicator/call_history.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 bool CallHistory::Entry::read(std::uint32_t number, CallRecord* record, std::uint64_t* after) const {
   if (state.load(std::memory_order_acquire) != written(number)) return false;
@@ -32,4 +32,4 @@ CallSummary CallHistory::summary() const {
   return summary;
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

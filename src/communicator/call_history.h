@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/types.h"
-#include "communicator/bootstrap.h"
+#include "bootstrap/call_record.h"
 #include "executor/fingerprint.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // begin() and set_plan() by the thread of the operations; all else by any.
 class CallHistory {
@@ -88,4 +88,4 @@ class CallHistory {
   std::array<Entry, kKept> entries_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

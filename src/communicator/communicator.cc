@@ -6,12 +6,13 @@
 #include <thread>
 
 #include "base/log.h"
-#include "transport/shm/region.h"
+#include "bootstrap/bootstrap.h"
+#include "memory/region.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
-using transport::shm::RegionRegistry;
+using memory::RegionRegistry;
 
 // A peer's connection closes just before or after the control tree tells why: for so long the tree's
 // word is waited for, which names the rank at fault rather than the one next to it.
@@ -468,4 +469,4 @@ Status Communicator::last_error() const {
   return failure_text_.is_ok() ? failure_->status() : failure_text_;
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

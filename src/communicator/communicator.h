@@ -19,11 +19,11 @@
 #include "base/service_thread.h"
 #include "base/status.h"
 #include "base/types.h"
-#include "communicator/bootstrap.h"
+#include "bootstrap/job.h"
+#include "bootstrap/local_rank.h"
 #include "communicator/call.h"
 #include "communicator/call_history.h"
 #include "communicator/links.h"
-#include "communicator/local_rank.h"
 #include "communicator/membership.h"
 #include "communicator/plans.h"
 #include "communicator/stalls.h"
@@ -31,7 +31,7 @@
 #include "executor/executor.h"
 #include "executor/waiter.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 class Communicator {
  public:
@@ -156,4 +156,4 @@ class Communicator {
   std::atomic<std::size_t> pending_{0};  // queued and not complete
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

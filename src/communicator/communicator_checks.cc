@@ -8,7 +8,7 @@
 
 #include "communicator/communicator.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 // For the tree to find out what differs; it takes microseconds per level.
@@ -59,4 +59,4 @@ void Communicator::part() {
   local_.leave();
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -12,7 +12,7 @@
 #include "transport/sim/world.h"
 #include "transport/tcp/link.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 constexpr int kFailureCheckMs = 50;
@@ -214,4 +214,4 @@ std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world,
   return std::make_unique<ThreadLinks>(std::move(world), membership);
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "base/failure.h"
-#include "communicator/connector.h"
+#include "bootstrap/connector.h"
 #include "communicator/membership.h"
 #include "transport/doorbell.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
 #include "transport/verbs/adapter.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // How many slots of each link within this machine long messages may fill. Where ranks take turns on a processor,
 // what all their links have under way should stay in its level-2 cache, if it can. The same on every rank.
@@ -59,4 +59,4 @@ class ThreadWorld {
 };
 std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, const Membership& membership);
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 constexpr std::size_t kMaxCpus = CPU_SETSIZE;
@@ -221,4 +221,4 @@ Status Membership::resolve_rdma() {
   return {};
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

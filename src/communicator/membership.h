@@ -7,11 +7,11 @@
 
 #include "base/config.h"
 #include "base/status.h"
-#include "communicator/bootstrap.h"
+#include "bootstrap/peer_info.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // TUTTI_TRANSPORTS, read: a list of "shm", "shm:netns" (shared memory only within one network
 // namespace), "verbs", "tcp", "sim" or "sim:SEED" (threads of one process only; alone).
@@ -68,4 +68,4 @@ struct Membership {
 // REQUIRES: peers[i].rank == i.
 Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers);
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -11,7 +11,7 @@
 #include "algorithms/prove.h"
 #include "base/log.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 // Chunks beyond this are cut so that what is in flight stays in the cache. Shared memory: two slots, or half of those
@@ -164,4 +164,4 @@ Result<std::string> Plans::describe(Collective collective, std::size_t bytes) co
   return std::string((*entry)->name) + " over " + (transports.empty() ? "memory" : transports);
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -17,7 +17,7 @@
 #include "executor/waiter.h"
 #include "topology/select.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 class Plans {
  public:
@@ -65,4 +65,4 @@ class Plans {
   std::array<std::vector<std::unique_ptr<Row>>, kCollectives> rows_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

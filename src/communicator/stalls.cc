@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "communicator/rank_list.h"
+#include "bootstrap/rank_list.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
@@ -184,4 +184,4 @@ void Stalls::tell_a_person(const Answer& answer) {
             (absent.empty() ? " for data, though every rank has called it" : ": " + absent));
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -12,11 +12,11 @@
 
 #include "base/failure.h"
 #include "base/stall.h"
-#include "communicator/bootstrap.h"
+#include "bootstrap/control_tree.h"
 #include "communicator/call_history.h"
 #include "communicator/membership.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // "rank 5 (host b, pid 77) has not called operation 17 (its last was 16)", or "is still in operation 16". Of ranks
 // inside an operation only those are named that nobody who is named is further behind than: the others may wait for
@@ -76,4 +76,4 @@ class Stalls final : public StallWatch {
   NoticeClock clock_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-namespace tutti {
+namespace tutti::internal {
 
 void Completion::complete(Status status) {
   const std::lock_guard lock(mutex_);
@@ -80,4 +80,4 @@ Status Stream::query() {
   return take_error(*end);
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

@@ -13,7 +13,7 @@
 #include "base/failure.h"
 #include "base/status.h"
 
-namespace tutti {
+namespace tutti::internal {
 
 // The end of one operation. Any thread.
 class Completion {
@@ -60,4 +60,4 @@ class Stream {
   std::shared_ptr<Completion> last_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::internal

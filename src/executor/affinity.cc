@@ -1,6 +1,6 @@
 #include "executor/affinity.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 namespace {
 
 bool allowed(cpu_set_t* set) {
@@ -39,4 +39,4 @@ bool Affinity::pass_through(const cpu_set_t& processors) const {
   return true;
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 class Affinity {
  public:
@@ -28,4 +28,4 @@ class Affinity {
   bool moves_;
 };
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -4,7 +4,7 @@
 
 #include "executor/cpu_executor.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 namespace {
 
 using schedule::Buffer;
@@ -392,4 +392,4 @@ bool CpuExecutor::fail(Status status) {
   return false;
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 using schedule::Step;
 using schedule::StepKind;
@@ -112,4 +112,4 @@ std::unique_ptr<Executor> make_cpu_executor(Waiter& waiter) {
   return std::make_unique<CpuExecutor>(waiter);
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

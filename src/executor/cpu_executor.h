@@ -13,7 +13,7 @@
 
 #include "executor/executor.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 // Sizes that trade one kind of memory traffic for another, as measured on two cores with 2 MiB of
 // level-2 cache each. Tests set them low.
@@ -161,4 +161,4 @@ class CpuExecutor final : public Executor, private Waiting {
   Status status_;
 };
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -8,7 +8,7 @@
 
 #include "executor/cpu_executor.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 using schedule::ByteRange;
 
@@ -98,4 +98,4 @@ Status CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std
   return move_lanes();
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

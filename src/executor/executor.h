@@ -17,7 +17,7 @@
 #include "schedule/layout.h"
 #include "transport/transport.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 struct Operation {
   alignas(32) transport::Fingerprint print;  // in one cache line: it is copied into every message
@@ -54,4 +54,4 @@ class Executor {
 // For host memory: the calling thread moves and combines the bytes. `waiter` outlives it.
 std::unique_ptr<Executor> make_cpu_executor(Waiter& waiter);
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 namespace {
 
 std::string slices(std::size_t slice_chunk_bytes, bool sliceable) {
@@ -59,4 +59,4 @@ Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const Pla
   return Status::mismatch("ranks called different operations: " + mine + ", " + other + describe(theirs));
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

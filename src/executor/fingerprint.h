@@ -11,7 +11,7 @@
 #include "schedule/schedule.h"
 #include "transport/transport.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 // What must be the same on all ranks for the bytes in their lanes to fit, besides the call.
 struct PlanIdentity {
@@ -76,4 +76,4 @@ bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b)
 Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const PlanIdentity& plan, std::int32_t peer,
                 const transport::Fingerprint& theirs);
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

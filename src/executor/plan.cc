@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 namespace {
 
 using schedule::Buffer;
@@ -157,4 +157,4 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   return plan;
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -12,7 +12,7 @@
 #include "schedule/schedule.h"
 #include "transport/transport.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 inline constexpr std::uint32_t kNone = UINT32_MAX;
 
@@ -92,4 +92,4 @@ std::unique_ptr<Plan> make_plan(std::string algorithm, schedule::Schedule schedu
   return make_plan_from_links(std::move(algorithm), std::move(schedule), std::move(links), slice_chunk_bytes);
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 class TurnTaking {
  public:
@@ -74,4 +74,4 @@ class TurnTaking {
   std::int64_t switches_before_ = 0;
 };
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

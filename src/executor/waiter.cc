@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <string>
 
-namespace tutti::executor {
+#include "base/asymmetric_fence.h"
+
+namespace tutti::internal::executor {
 namespace {
 
 // A rank that leaves has completed its last operation, so what it sent is on its way: this long after
@@ -195,11 +197,11 @@ void Waiter::sleep(std::int64_t now) {
   // next acts, the second sees what peers did in between.
   bool quiet = armed();
   if (quiet) {
-    transport::heavy_fence();
+    heavy_fence();
     quiet = armed();
   }
   if (quiet) {
-    const int longest = transport::heavy_fence_works() ? kMaxSleepMs : transport::kUnfencedSleepMs;
+    const int longest = heavy_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
     const std::int64_t left_ms = (deadline_ns_ - now) / 1'000'000 + 1;
     std::array<epoll_event, 8> events{};
     const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
@@ -220,4 +222,4 @@ void Waiter::sleep(std::int64_t now) {
   idle_count_ = spins_ + kLooking - 1;
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

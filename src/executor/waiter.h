@@ -28,7 +28,7 @@
 #include "transport/doorbell.h"
 #include "transport/transport.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 
 // What an operation waits for at the moment; asked only when it has waited for a while.
 class Waiting {
@@ -151,4 +151,4 @@ class Waiter {
   TurnTaking turn_taking_{&processor_switches};
 };
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

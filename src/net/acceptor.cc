@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
@@ -121,4 +121,4 @@ void Acceptor::warn_of_wrong_secret(const Pending& pending) {
   unwarned_ = 0;
 }
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

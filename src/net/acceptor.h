@@ -12,7 +12,7 @@
 #include "net/shortage.h"
 #include "net/socket.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 
 // A connection whose other end has proven that it knows the secret.
 struct Authenticated {
@@ -75,4 +75,4 @@ class Acceptor {
   std::size_t unwarned_ = 0;  // connections with a wrong secret since the last warning
 };
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

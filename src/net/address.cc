@@ -16,7 +16,7 @@
 #include "base/config.h"
 #include "base/unique_fd.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 namespace {
 
 constexpr std::size_t kMaxAbstractName = 100;
@@ -207,4 +207,4 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
   return outside;
 }
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 
 class Address {
  public:
@@ -63,4 +63,4 @@ Result<std::vector<Address>> resolve(const std::string& host, std::uint16_t port
 // kInvalidUsage if a filter was given and nothing passes it.
 Result<std::vector<Address>> interface_addresses(const std::string& filter);
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

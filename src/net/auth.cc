@@ -17,7 +17,7 @@
 #include "base/fork.h"
 #include "net/frame.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 namespace {
 
 // A process may exit with operations under way, whose threads prove to peers who they are, and libcrypto frees what
@@ -265,4 +265,4 @@ Result<bool> Handshake::send_more(int socket) {
   return true;
 }
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 
 using Secret = std::array<std::uint8_t, 32>;
 using Mac = std::array<std::uint8_t, 32>;
@@ -81,4 +81,4 @@ class Handshake {
   bool wrong_secret_ = false;
 };
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

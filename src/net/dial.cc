@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tutti::net {
+namespace tutti::internal::net {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
@@ -140,4 +140,4 @@ void Dial::advance(std::size_t index) {
   winner_ = index;
 }
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

@@ -12,7 +12,7 @@
 #include "net/shortage.h"
 #include "net/socket.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 
 // One thread. In a poll loop: prepare(set), set.wait(), process(set), until done().
 //
@@ -88,4 +88,4 @@ class Dial {
   Shortage shortage_;
 };
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

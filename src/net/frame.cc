@@ -9,7 +9,7 @@
 
 #include "net/socket.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 namespace {
 
 // A claimed length is not believed until the bytes come: memory grows with them, by at most this.
@@ -108,4 +108,4 @@ void Unpacker::raw(void* data, std::size_t size) {
   at_ += size;
 }
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 
 // Assembles one frame after the other from a non-blocking socket.
 class FrameReader {
@@ -108,4 +108,4 @@ class Unpacker {
   bool ok_ = true;
 };
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

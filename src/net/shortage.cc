@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
@@ -25,4 +25,4 @@ bool Shortage::anywhere() {
   return now_ns() - last_noted_ns.load(std::memory_order_relaxed) < kRecentMs * kMs;
 }
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 
 class Shortage {
  public:
@@ -27,4 +27,4 @@ class Shortage {
   Status lasting_;
 };
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace tutti::net {
+namespace tutti::internal::net {
 namespace {
 
 constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
@@ -305,4 +305,4 @@ Status recv_all(int socket, std::span<std::byte> bytes, Deadline deadline) {
   return {};
 }
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

@@ -15,7 +15,7 @@
 #include "base/unique_fd.h"
 #include "net/address.h"
 
-namespace tutti::net {
+namespace tutti::internal::net {
 
 // Listens on every interface, IPv4 and IPv6 (IPv4 only where there is no IPv6), on the first free port
 // of [port_low, port_high]; both 0: any port. kSystemError if none is free. `setting`: where the user chooses these
@@ -81,4 +81,4 @@ Result<std::vector<UniqueFd>> recv_fds(int socket, std::span<std::byte> bytes, D
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline);
 Status recv_all(int socket, std::span<std::byte> bytes, Deadline deadline);
 
-}  // namespace tutti::net
+}  // namespace tutti::internal::net

@@ -10,7 +10,7 @@
 #include "reduction/reduction.h"
 #include "reduction/targets.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -84,10 +84,10 @@ void bench_large(const Table& table) {
 }
 
 }  // namespace
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction
 
 int main(int argc, char** argv) {
-  using namespace tutti::reduction;
+  using namespace tutti::internal::reduction;
   std::int64_t target = 0;
   for (const std::int64_t t : runnable_targets()) {
     if (target == 0 && (argc < 2 || std::strcmp(argv[1], target_name(t)) == 0)) target = t;

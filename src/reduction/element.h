@@ -11,7 +11,7 @@
 #include "base/types.h"
 #include "reduction/small_float.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 
 namespace detail {
 template <DataType type>
@@ -137,4 +137,4 @@ void store_element(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

@@ -10,7 +10,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tutti::reduction::HWY_NAMESPACE {
+namespace tutti::internal::reduction::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
@@ -61,7 +61,7 @@ HWY_INLINE hn::Vec<D> combine_float_vectors(D d, hn::Vec<D> a, hn::Vec<D> b) {
 
 #endif
 
-}  // namespace tutti::reduction::HWY_NAMESPACE
+}  // namespace tutti::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -8,7 +8,7 @@
 #include "reduction/loops_inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tutti::reduction::HWY_NAMESPACE {
+namespace tutti::internal::reduction::HWY_NAMESPACE {
 
 template <DataType type, ReduceOp op>
 struct FloatOperation {
@@ -33,7 +33,7 @@ void finish(std::byte* target, std::size_t count, std::size_t divisor) {
   using T = Storage<type>;
   const T by = static_cast<T>(divisor);
   for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
-    store_element<T>(target + i, tutti::reduction::with_one_nan(load_element<T>(target + i) / by));
+    store_element<T>(target + i, tutti::internal::reduction::with_one_nan(load_element<T>(target + i) / by));
   }
 }
 
@@ -84,11 +84,11 @@ void fill_floats(Table& table) {
   table.copy_streaming = &copy_streaming;
 }
 
-}  // namespace tutti::reduction::HWY_NAMESPACE
+}  // namespace tutti::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 
 Fill float_filler(std::int64_t target) {
   switch (target) {
@@ -100,5 +100,5 @@ Fill float_filler(std::int64_t target) {
   }
 }
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction
 #endif

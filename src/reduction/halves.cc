@@ -7,18 +7,18 @@
 #include "reduction/small_floats_inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tutti::reduction::HWY_NAMESPACE {
+namespace tutti::internal::reduction::HWY_NAMESPACE {
 
 void fill_halves(Table& table) {
   fill_small_float<DataType::kFloat16>(table);
   fill_small_float<DataType::kBfloat16>(table);
 }
 
-}  // namespace tutti::reduction::HWY_NAMESPACE
+}  // namespace tutti::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 
 Fill half_filler(std::int64_t target) {
   switch (target) {
@@ -30,5 +30,5 @@ Fill half_filler(std::int64_t target) {
   }
 }
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction
 #endif

@@ -7,7 +7,7 @@
 #include "reduction/loops_inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tutti::reduction::HWY_NAMESPACE {
+namespace tutti::internal::reduction::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
@@ -103,11 +103,11 @@ void fill_integers(Table& table) {
   fill_type<DataType::kUint64>(table);
 }
 
-}  // namespace tutti::reduction::HWY_NAMESPACE
+}  // namespace tutti::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 
 Fill integer_filler(std::int64_t target) {
   switch (target) {
@@ -119,5 +119,5 @@ Fill integer_filler(std::int64_t target) {
   }
 }
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction
 #endif

@@ -25,7 +25,7 @@
 #include "reduction/targets.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tutti::reduction::HWY_NAMESPACE {
+namespace tutti::internal::reduction::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR
@@ -209,7 +209,7 @@ void put(Table& table) {
   k.combine_twice_streaming = &Loops<V>::template combine_twice<true>;
 }
 
-}  // namespace tutti::reduction::HWY_NAMESPACE
+}  // namespace tutti::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

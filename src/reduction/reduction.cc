@@ -6,7 +6,7 @@
 #include "reduction/highway_targets.h"
 #include "reduction/targets.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 namespace {
 
 struct Chosen {
@@ -65,4 +65,4 @@ const char* simd_target() {
   return target_name(chosen().target);
 }
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

@@ -19,7 +19,7 @@
 
 #include "base/types.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 
 // target[i] = a[i] op b[i] for i < count elements. target may equal a or b (or both) exactly; other overlap
 // is not allowed. No alignment is required beyond that of std::byte. Any number of threads may call it at
@@ -55,4 +55,4 @@ void copy_streaming(std::byte* target, const std::byte* source, std::size_t byte
 // Name of the SIMD target in use, for reports: "AVX3", "AVX2", ...
 const char* simd_target();
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

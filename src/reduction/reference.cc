@@ -2,7 +2,7 @@
 
 #include "reduction/element.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 namespace {
 
 template <DataType type, ReduceOp op>
@@ -62,4 +62,4 @@ void finish_reference(DataType type, std::byte* target, std::size_t count, std::
   with_type(type, [&]<DataType t>() { divide_all<t>(target, count, divisor); });
 }
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

@@ -6,7 +6,7 @@
 
 #include "base/types.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 
 // target[i] = a[i] op b[i], i < count. Equal to the kernels bit for bit, except for which NaN a NaN is.
 void combine_reference(DataType type, ReduceOp op, std::byte* target, const std::byte* a, const std::byte* b,
@@ -15,4 +15,4 @@ void combine_reference(DataType type, ReduceOp op, std::byte* target, const std:
 // target[i] /= divisor, i < count; divisor >= 1. What Kernels::finish does for kAvg.
 void finish_reference(DataType type, std::byte* target, std::size_t count, std::size_t divisor);
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

@@ -9,7 +9,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 
 // A binary format with one sign bit, described by the codes of non-negative values ("magnitudes").
 struct SmallFormat {
@@ -117,4 +117,4 @@ constexpr std::uint16_t float_to_bfloat16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

@@ -19,7 +19,7 @@
 #include "reduction/loops_inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tutti::reduction::HWY_NAMESPACE {
+namespace tutti::internal::reduction::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
@@ -190,7 +190,7 @@ void fill_small_float(Table& table) {
   table.at(type, ReduceOp::kAvg).finish = &finish_small_floats<type>;
 }
 
-}  // namespace tutti::reduction::HWY_NAMESPACE
+}  // namespace tutti::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/types.h"
 #include "reduction/reduction.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 
 using CopyStreaming = void (*)(std::byte* target, const std::byte* source, std::size_t bytes);
 
@@ -41,4 +41,4 @@ const char* target_name(std::int64_t target);
 // `target` is one of runnable_targets().
 Table make_table(std::int64_t target);
 
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace {
 
 Step make_step(StepKind kind, std::int32_t peer, ChunkRange c, Buffer source, Buffer target) {
@@ -234,4 +234,4 @@ Result<Schedule> Builder::finish() {
   return std::move(schedule_);
 }
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

@@ -20,7 +20,7 @@
 #include "base/status.h"
 #include "schedule/schedule.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 
 // Whether a combination completes the reduction over all ranks of the collective (not of a sub-group).
 enum class Completes : bool { kNo = false, kYes = true };
@@ -87,4 +87,4 @@ class Builder {
   Status status_;
 };
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

@@ -12,7 +12,7 @@
 
 #include "schedule/schedule.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 
 struct ByteRange {
   std::size_t begin = 0;
@@ -80,4 +80,4 @@ class Layout {
   std::size_t element_bytes_ = 1;
 };
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

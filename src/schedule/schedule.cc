@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace {
 
 const char* verb(StepKind k) {
@@ -97,4 +97,4 @@ std::string to_text(const Schedule& schedule) {
   return text;
 }
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

@@ -15,7 +15,7 @@
 
 #include "base/types.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 
 enum class StepKind : std::uint8_t {
   kSend,        // source -> peer
@@ -117,4 +117,4 @@ struct Schedule {
 // One line per step, aligned, with its dependencies: what `tutti schedule` prints.
 std::string to_text(const Schedule& schedule);
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

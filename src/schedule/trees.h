@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace tutti::schedule::parts {
+namespace tutti::internal::schedule::parts {
 
 // A tree over the contributions of ranks 0 .. n - 1. Trees 0 .. n - 1 are the contributions themselves.
 class Trees {
@@ -67,4 +67,4 @@ class Trees {
   std::unordered_map<std::uint64_t, Id> ids_;
 };
 
-}  // namespace tutti::schedule::parts
+}  // namespace tutti::internal::schedule::parts

@@ -2,7 +2,7 @@
 
 #include "schedule/verify_parts.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace parts {
 namespace {
 
@@ -110,4 +110,4 @@ Result<Proof> verify(std::span<const Schedule> schedules, const Interrupt& inter
   return proof;
 }
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

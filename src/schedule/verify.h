@@ -24,7 +24,7 @@
 #include "base/status.h"
 #include "schedule/schedule.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 
 // How much was run.
 struct Proof {
@@ -42,4 +42,4 @@ using Interrupt = std::function<Status()>;
 // proportional to the number of chunks moved and of dependencies; memory to ranks^2 + ranks * chunks.
 Result<Proof> verify(std::span<const Schedule> schedules, const Interrupt& interrupt = {});
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

@@ -7,7 +7,7 @@
 #include "schedule/trees.h"
 #include "schedule/verify_parts.h"
 
-namespace tutti::schedule::parts {
+namespace tutti::internal::schedule::parts {
 namespace {
 
 constexpr std::uint32_t kNothing = 0xffffffff;
@@ -270,4 +270,4 @@ Status check_flow(std::span<const Schedule> schedules, Proof& proof, Pause& paus
   return Flow(schedules, proof, pause).run();
 }
 
-}  // namespace tutti::schedule::parts
+}  // namespace tutti::internal::schedule::parts

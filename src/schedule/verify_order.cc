@@ -6,7 +6,7 @@
 
 #include "schedule/verify_parts.h"
 
-namespace tutti::schedule::parts {
+namespace tutti::internal::schedule::parts {
 namespace {
 
 class ProgramOrder {
@@ -83,4 +83,4 @@ Status check_program_order(std::span<const Schedule> schedules, Pause& pause) {
   return ProgramOrder(schedules, pause).run();
 }
 
-}  // namespace tutti::schedule::parts
+}  // namespace tutti::internal::schedule::parts

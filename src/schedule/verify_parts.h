@@ -8,7 +8,7 @@
 #include "schedule/schedule.h"
 #include "schedule/verify.h"
 
-namespace tutti::schedule::parts {
+namespace tutti::internal::schedule::parts {
 
 // Asks the interrupt, but not after every little work.
 class Pause {
@@ -40,4 +40,4 @@ Status check_flow(std::span<const Schedule> schedules, Proof& proof, Pause& paus
 // Progress in program order with one message per lane.
 Status check_program_order(std::span<const Schedule> schedules, Pause& pause);
 
-}  // namespace tutti::schedule::parts
+}  // namespace tutti::internal::schedule::parts

@@ -9,7 +9,7 @@
 
 #include "schedule/verify_parts.h"
 
-namespace tutti::schedule::parts {
+namespace tutti::internal::schedule::parts {
 namespace {
 
 class RaceCheck {
@@ -125,4 +125,4 @@ Status check_races(std::span<const Schedule> schedules, Proof& proof, Pause& pau
   return Status::ok();
 }
 
-}  // namespace tutti::schedule::parts
+}  // namespace tutti::internal::schedule::parts

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-namespace tutti::topology {
+namespace tutti::internal::topology {
 namespace {
 
 using algorithms::AlgorithmEntry;
@@ -101,4 +101,4 @@ Result<const AlgorithmEntry*> select(Collective collective, const algorithms::Wo
   return best;
 }
 
-}  // namespace tutti::topology
+}  // namespace tutti::internal::topology

@@ -9,7 +9,7 @@
 #include "algorithms/catalog.h"
 #include "base/status.h"
 
-namespace tutti::topology {
+namespace tutti::internal::topology {
 
 // What the costs depend on, besides who shares a host.
 struct Conditions {
@@ -28,4 +28,4 @@ Result<const algorithms::AlgorithmEntry*> select(Collective collective, const al
                                                  std::size_t bytes, const Conditions& conditions,
                                                  const std::string& forced);
 
-}  // namespace tutti::topology
+}  // namespace tutti::internal::topology

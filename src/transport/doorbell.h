@@ -2,17 +2,15 @@
 // such peer holds a copy of.
 //
 // Who is about to sleep publishes a flag in shared memory, makes every other thread's stores visible
-// (heavy_fence), looks once more, and sleeps on its doorbell. Who has sent something looks at the flag
-// after its store and rings if it is set. The data path thus needs no fence: the sleeper pays for it
-// with membarrier(2), whose expedited global form acts on all processes that have registered.
+// (heavy_fence in base/asymmetric_fence.h), looks once more, and sleeps on its doorbell. Who has sent something looks
+// at the flag after its store and rings if it is set. The data path thus needs no fence: the sleeper pays for it with
+// membarrier(2), whose expedited global form acts on all processes that have registered.
 #pragma once
-
-#include <atomic>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
 
-namespace tutti::transport {
+namespace tutti::internal::transport {
 
 class Doorbell {
  public:
@@ -29,25 +27,4 @@ class Doorbell {
 // Wakes the owner of the eventfd `fd`, now or at its next sleep. Any thread.
 void ring(int fd);
 
-// True if heavy_fence() orders against all registered processes. Where the kernel lacks it, sleepers
-// must look again after kUnfencedSleepMs.
-namespace detail {
-extern const bool heavy_fence_works;  // registers this process when the library is loaded
-}
-[[nodiscard]] inline bool heavy_fence_works() {
-  return detail::heavy_fence_works;
-}
-void heavy_fence();
-// The other half, for who is never to pay: after a store and before a load that must not pass it, where
-// the other side has a heavy_fence() between its own store and load. A compiler barrier, or a real fence
-// where heavy_fence() does not work.
-inline void light_fence() {
-  if (heavy_fence_works()) [[likely]] {
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-  } else {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-}
-inline constexpr int kUnfencedSleepMs = 1;
-
-}  // namespace tutti::transport
+}  // namespace tutti::internal::transport

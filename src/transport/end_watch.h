@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tutti::transport {
+namespace tutti::internal::transport {
 
 inline constexpr std::int64_t kEndedGraceNs = 500'000'000;
 
@@ -44,4 +44,4 @@ class EndWatch {
   std::int64_t since_ns_ = 0;  // 0: not yet seen
 };
 
-}  // namespace tutti::transport
+}  // namespace tutti::internal::transport

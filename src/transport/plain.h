@@ -7,7 +7,7 @@
 
 #include "transport/transport.h"
 
-namespace tutti::transport {
+namespace tutti::internal::transport {
 
 // Writes nothing to offered places, and sends at once what it takes.
 class PlainSendLane : public SendLane {
@@ -33,4 +33,4 @@ class PlainLink : public Link {
   [[nodiscard]] bool revoked() override { return true; }
 };
 
-}  // namespace tutti::transport
+}  // namespace tutti::internal::transport

@@ -24,8 +24,11 @@
 #include <string>
 
 #include "base/status.h"
+#include "memory/source.h"
 
-namespace tutti::transport {
+namespace tutti::internal::transport {
+
+using memory::Source;
 
 // Which operation a piece belongs to, and how its bytes are ordered; 20 bytes, so that it travels beside small
 // payloads. Compared on every piece of a lane, so that ranks whose calls differ get an error that names both sides.
@@ -64,16 +67,6 @@ struct LaneTraits {
   std::size_t piece_bytes = 0;  // preferred piece; an empty lane usually takes a message of up to this size whole
   double latency_us = 0;        // of a small message, one way
   double bandwidth_gbs = 0;     // of a long stream, one way, 10^9 bytes a second
-};
-
-// User memory, as bound for one operation. `region` is the transport-neutral id of the registered or
-// tuttiMemAlloc'ed region that contains it (0: none), `offset` the place of `base` in that region.
-struct Source {
-  const std::byte* base = nullptr;
-  std::size_t size = 0;
-  std::uint64_t region = 0;
-  std::size_t region_offset = 0;
-  std::size_t begin = 0;  // memory is there only from base + begin to base + size
 };
 
 class SendLane {
@@ -192,4 +185,4 @@ class Link {
   [[nodiscard]] virtual bool revoked() = 0;
 };
 
-}  // namespace tutti::transport
+}  // namespace tutti::internal::transport

@@ -4,7 +4,7 @@
 #include "algorithms/catalog.h"
 #include "suites.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // Without shared memory every rank is a host of its own; with it all are on one.
@@ -83,4 +83,4 @@ TEST_CASE("an algorithm or a collective that does not exist is refused by name",
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -21,7 +21,7 @@
 #include "catch_compat.h"
 #include "job.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr int kManyRanks = 64;
@@ -211,4 +211,4 @@ TEST_CASE("a hundred thousand operations leave nothing behind") {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/unique_fd.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::int64_t kJobMs = 240'000;
@@ -164,4 +164,4 @@ bool same_digests(const std::vector<Outcome>& outcomes) {
                      [&](const Outcome& o) { return o.digest == outcomes.front().digest; });
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -8,7 +8,7 @@
 
 #include "tutti/tutti.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 // What one rank has to say: empty text is success.
 struct Outcome {
@@ -18,8 +18,8 @@ struct Outcome {
 
 using Body = std::function<Outcome(tuttiComm_t comm, int rank, int ranks)>;
 
-// Both: TUTTI_TRANSPORTS is `transports`, and no wait lasts more than a minute unless the environment has timeouts. Return one outcome per rank.
-// Processes are forked from a process that has no other thread: REQUIRES that this holds.
+// Both: TUTTI_TRANSPORTS is `transports`, and no wait lasts more than a minute unless the environment has timeouts.
+// Return one outcome per rank. Processes are forked from a process that has no other thread: REQUIRES that this holds.
 std::vector<Outcome> run_threads(int ranks, const std::string& transports, const Body& body);
 std::vector<Outcome> run_processes(int ranks, const std::string& transports, const Body& body);
 
@@ -27,4 +27,4 @@ std::vector<Outcome> run_processes(int ranks, const std::string& transports, con
 std::string first_wrong(const std::vector<Outcome>& outcomes);
 bool same_digests(const std::vector<Outcome>& outcomes);
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

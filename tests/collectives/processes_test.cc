@@ -1,7 +1,7 @@
 // Ranks as processes of this machine.
 #include "suites.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -42,4 +42,4 @@ TEST_CASE("many processes", "[many]") {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

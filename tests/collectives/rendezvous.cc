@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -48,4 +48,4 @@ std::string join_in_folder(const fs::path& folder, int rank, int ranks, tuttiCom
   return {};
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

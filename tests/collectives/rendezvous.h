@@ -7,7 +7,7 @@
 
 #include "tutti/tutti.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 // False if it does not come to be within `ms`.
 bool wait_for_file(const std::filesystem::path& file, std::int64_t ms);
@@ -19,4 +19,4 @@ void write_file(const std::filesystem::path& file, const std::string& content);
 // Empty, or what is wrong.
 std::string join_in_folder(const std::filesystem::path& folder, int rank, int ranks, tuttiComm_t* comm);
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::initializer_list<Collective> kMoving = {Collective::kAllReduce, Collective::kReduceScatter,
@@ -109,4 +109,4 @@ std::vector<Spec> some_of(Collective collective, int ranks) {
   return specs;
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

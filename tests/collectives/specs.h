@@ -5,7 +5,7 @@
 
 #include "trial.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 // Every collective x datatype x operator; in place and not; counts of 0, 1, below and above the number of
 // ranks, and `large`; kinds of memory and alignments in turn.
@@ -18,4 +18,4 @@ std::vector<Spec> every_root(int ranks);
 // One collective at some sizes, including barriers: for forced algorithms.
 std::vector<Spec> some_of(Collective collective, int ranks);
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -4,7 +4,7 @@
 
 #include "suites.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 std::string name(tuttiResult_t result) {
@@ -166,4 +166,4 @@ TEST_CASE("destroying a communicator waits for what is queued") {
   REQUIRE(first_wrong(outcomes) == "");
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

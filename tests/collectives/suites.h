@@ -8,7 +8,7 @@
 #include "specs.h"
 #include "values.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 using RunJob = std::vector<Outcome> (*)(int ranks, const std::string& transports, const Body& body);
 
@@ -48,4 +48,4 @@ inline void require_same_bits(RunJob run, int ranks, const std::string& transpor
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

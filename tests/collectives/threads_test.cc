@@ -2,7 +2,7 @@
 #include "sanitizers.h"
 #include "suites.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -77,4 +77,4 @@ TEST_CASE("several MiB between threads", "[shm]") {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -6,7 +6,7 @@
 
 #include "values.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::size_t kGuardBytes = 64;
@@ -204,4 +204,4 @@ std::string Runner::run_all(const std::vector<Spec>& specs) {
   return {};
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

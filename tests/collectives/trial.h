@@ -9,7 +9,7 @@
 #include "base/types.h"
 #include "tutti/tutti.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 struct Spec {
   Collective collective = Collective::kAllReduce;
@@ -96,4 +96,4 @@ class Runner {
   Memory recv_[2];
 };
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

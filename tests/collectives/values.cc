@@ -10,7 +10,7 @@
 #include "reduction/reference.h"
 #include "reduction/small_float.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // SplitMix64 (Steele, Lea, Flood 2014): well-mixed bits from a counter.
@@ -182,4 +182,4 @@ std::size_t find_difference(const std::byte* target, const Pattern& pattern, std
   return count;
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

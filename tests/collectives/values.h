@@ -9,7 +9,7 @@
 
 #include "base/types.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 inline constexpr std::size_t kPeriod = 509;
 
@@ -29,4 +29,4 @@ void fill_periodic(std::byte* target, const Pattern& pattern, std::size_t first,
 // The first i < count with target[i] != pattern[(first + i) mod period], or count.
 std::size_t find_difference(const std::byte* target, const Pattern& pattern, std::size_t first, std::size_t count);
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -11,7 +11,7 @@
 #include "collectives/specs.h"
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 tuttiResult_t sum_one(tuttiComm_t comm) {
@@ -285,4 +285,4 @@ TEST_CASE("strangers at the ports stop nothing") {
   for (const tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

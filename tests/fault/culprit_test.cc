@@ -9,7 +9,7 @@
 
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr int kTimeoutMs = 2000;
@@ -183,4 +183,4 @@ TEST_CASE("a timeout names the right rank, whichever it is", "[.all]") {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -12,7 +12,7 @@
 #include "collectives/rendezvous.h"
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // Waits end by themselves after a minute; on a machine that other work keeps busy, processes start and end slowly.
@@ -178,4 +178,4 @@ TEST_CASE("a soft limit that is too low for a process's communicators is raised"
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

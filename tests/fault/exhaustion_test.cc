@@ -15,7 +15,7 @@
 
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // Refuses the request with a certain number, or that one and all later ones.
@@ -60,11 +60,11 @@ tuttiResult_t in_library(Call&& call) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::internal::test
 
 // The library's operators as well: a program's replace those of all its libraries.
 void* operator new(std::size_t bytes) {
-  using namespace tutti::test;  // NOLINT: of this file
+  using namespace tutti::internal::test;  // NOLINT: of this file
   void* memory_found = !exempt && memory.refuses() ? nullptr : std::malloc(bytes != 0 ? bytes : 1);
   if (memory_found == nullptr) throw std::bad_alloc();
   return memory_found;
@@ -85,13 +85,13 @@ void operator delete(void* p, std::size_t) noexcept {
 
 extern "C" TUTTI_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
                                            void* argument) {
-  using namespace tutti::test;  // NOLINT: of this file
+  using namespace tutti::internal::test;  // NOLINT: of this file
   static const auto real = reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
   if (!exempt && thread_starts.refuses()) return EAGAIN;
   return real(thread, attributes, body, argument);
 }
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::size_t kCount = 60'000;
@@ -292,4 +292,4 @@ TEST_CASE("no thread is an error of every rank", "[threads]") {
   CHECK(refuse_each(thread_starts, "unavailable", job_by_init_rank, "shm,tcp", 1) >= 5);
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

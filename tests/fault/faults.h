@@ -15,7 +15,7 @@
 #include "catch_compat.h"
 #include "collectives/job.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 // A failure must be noticed within a second; on a machine that other work keeps busy it may take longer
 // before the test calls it a defect.
@@ -99,4 +99,4 @@ inline std::string describe(tuttiResult_t result, tuttiComm_t comm) {
   return std::string(tuttiGetErrorString(result)) + " (" + tuttiGetLastError(comm) + ")";
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

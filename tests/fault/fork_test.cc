@@ -11,7 +11,7 @@
 
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // Runs `body` in a forked child and returns what it says is wrong. A child that hangs is killed by its alarm.
@@ -298,4 +298,4 @@ TEST_CASE("a child uses inherited memory after its parent has freed it") {
   CHECK(wrong == "");
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -10,7 +10,7 @@
 #include "faults.h"
 #include "sanitizers.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr int kRounds = kThreadSanitizer ? 40 : 150;
@@ -416,4 +416,4 @@ TEST_CASE("a thread's errors end with it, also where its own destructors call th
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

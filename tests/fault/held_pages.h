@@ -14,7 +14,7 @@
 
 #include "base/unique_fd.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 // Plain memory, page by page empty. Whoever touches a page of the part that is held waits in userfaultfd(2).
 class HeldPages {
@@ -60,4 +60,4 @@ class HeldPages {
   bool ready_ = false;
 };
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

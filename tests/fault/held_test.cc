@@ -8,7 +8,7 @@
 #include "fault/held_pages.h"
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::size_t kKiB = 1024;
@@ -186,4 +186,4 @@ TEST_CASE("a process is held up in memory of an operation that fails", "[process
   run_cases(RunJobKind::kProcesses);
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

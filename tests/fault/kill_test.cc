@@ -7,7 +7,7 @@
 
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // When the victim was killed.
@@ -115,4 +115,4 @@ TEST_CASE("a rank that dies before its first operation is named", "[shm]") {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -7,7 +7,7 @@
 #include "collectives/trial.h"
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 struct Difference {
@@ -152,4 +152,4 @@ TEST_CASE("different calls are a mismatch between processes", "[processes]") {
   require_mismatch(RunJobKind::kProcesses, 4, "tcp");
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

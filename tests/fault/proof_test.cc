@@ -8,7 +8,7 @@
 
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // A ring of so many takes each rank about 20 ms to prove, all of them together seconds.
@@ -59,4 +59,4 @@ TEST_CASE("abort ends the proofs inside the first operation") {
   CHECK(::unsetenv("TUTTI_ALGORITHM") == 0);
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

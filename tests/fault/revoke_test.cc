@@ -12,7 +12,7 @@
 
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::size_t kCount = std::size_t{24} << 20;
@@ -114,4 +114,4 @@ TEST_CASE("nothing is written into the output of a failed operation") {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -7,7 +7,7 @@
 
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr int kRanks = 7;
@@ -73,4 +73,4 @@ TEST_CASE("a failure reaches everybody who waits, whom the control tree no longe
   ::unsetenv("TUTTI_ALGORITHM");
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -5,7 +5,7 @@
 #include "base/failure.h"
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 using Calls = std::function<tuttiResult_t(tuttiComm_t comm, int rank)>;
@@ -191,4 +191,4 @@ TEST_CASE("finalizing after queued operations have failed says why") {
   CHECK(first_wrong(outcomes) == "");
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

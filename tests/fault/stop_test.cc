@@ -8,7 +8,7 @@
 
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // Seen by all processes of a job.
@@ -115,4 +115,4 @@ TEST_CASE("abort ends the wait for a stopped rank") {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

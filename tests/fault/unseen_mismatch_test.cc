@@ -10,7 +10,7 @@
 #include "collectives/trial.h"
 #include "faults.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 constexpr std::size_t kCount = 40;
@@ -329,4 +329,4 @@ TEST_CASE("processes find mismatches that exchange no data", "[processes]") {
   on_processes(checked_at_once, "strict");
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -11,7 +11,7 @@
 
 namespace {
 
-using namespace tutti::test;  // NOLINT: this program is a test
+using namespace tutti::internal::test;  // NOLINT: this program is a test
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "%s: %s\n", what.c_str(), tuttiGetLastError(nullptr));

@@ -5,7 +5,7 @@
 #include "catch_compat.h"
 #include "interpreter.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace {
 
 using algorithms::AlgorithmEntry;
@@ -75,4 +75,4 @@ TEST_CASE("every algorithm computes what the collective says, in place or not, w
 }
 
 }  // namespace
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

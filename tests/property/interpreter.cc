@@ -6,7 +6,7 @@
 
 #include "schedule/layout.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace {
 
 class Machine {
@@ -122,4 +122,4 @@ Result<std::vector<Vector>> interpret(std::span<const Schedule> schedules, const
   return Machine(schedules, inputs, run).run();
 }
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "schedule/schedule.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 
 struct Run {
   std::size_t block_elements = 0;
@@ -29,4 +29,4 @@ inline constexpr std::uint32_t kUntouched = 0xdeadbeef;
 Result<std::vector<Vector>> interpret(std::span<const Schedule> schedules, const std::vector<Vector>& inputs,
                                       const Run& run);
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

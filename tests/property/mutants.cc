@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace {
 
 // Steps with their dependencies spelled out, easy to cut up.
@@ -237,4 +237,4 @@ bool is_equivalent(const Schedule& schedule, const Mutant& mutant) {
   return reads_a_copy(schedule, mutant);
 }
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

@@ -7,7 +7,7 @@
 
 #include "schedule/schedule.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 
 struct Mutant {
   std::string what;
@@ -26,4 +26,4 @@ std::vector<Mutant> mutants_of(const Schedule& schedule);
 // of all waiting. Or it reads the input where the original reads a mere copy of it, or the reverse.
 bool is_equivalent(const Schedule& schedule, const Mutant& mutant);
 
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

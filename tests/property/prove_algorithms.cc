@@ -5,7 +5,7 @@
 #include "algorithms/prove.h"
 #include "catch_compat.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 namespace {
 
 std::size_t prove_all(const AlgorithmEntry& entry, int ranks) {
@@ -122,4 +122,4 @@ TEST_CASE("the catalog refuses what it cannot serve") {
 }
 
 }  // namespace
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

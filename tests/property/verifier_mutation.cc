@@ -9,7 +9,7 @@
 #include "mutants.h"
 #include "schedule/verify.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace {
 
 struct Tally {
@@ -70,4 +70,4 @@ TEST_CASE("the verifier rejects every mutant that is not equivalent") {
 }
 
 }  // namespace
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

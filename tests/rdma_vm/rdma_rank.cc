@@ -20,7 +20,7 @@
 
 namespace {
 
-using namespace tutti::test;  // NOLINT: this program is a test
+using namespace tutti::internal::test;  // NOLINT: this program is a test
 
 constexpr int kRoundsBeforeReady = 3;
 constexpr std::int64_t kLoopMs = 60'000;  // nothing has failed by then
@@ -62,13 +62,13 @@ bool is_sum(const Job& job, int round, const std::vector<float>& got) {
 int loop(const Job& job) {
   std::vector<float> send(job.bytes / sizeof(float));
   std::vector<float> recv(send.size());
-  const auto end = tutti::Deadline::after_ms(kLoopMs);
+  const auto end = tutti::internal::Deadline::after_ms(kLoopMs);
   tuttiResult_t result = tuttiSuccess;
-  std::int64_t last_ns = tutti::now_ns();
+  std::int64_t last_ns = tutti::internal::now_ns();
   std::string text = "no operation has failed";
   for (int round = 0; !end.passed(); ++round) {
     fill(job, round, &send);
-    last_ns = tutti::now_ns();
+    last_ns = tutti::internal::now_ns();
     result = tuttiAllReduce(send.data(), recv.data(), send.size(), tuttiFloat32, tuttiSum, job.comm, nullptr);
     if (result != tuttiSuccess) {
       text = tuttiGetLastError(job.comm);
@@ -78,7 +78,7 @@ int loop(const Job& job) {
     if (round + 1 == kRoundsBeforeReady)
       write_file(job.folder / ("ready." + std::to_string(job.rank)), std::to_string(::getpid()));
   }
-  const std::int64_t ms = (tutti::now_ns() - last_ns) / 1'000'000;
+  const std::int64_t ms = (tutti::internal::now_ns() - last_ns) / 1'000'000;
   write_file(job.folder / ("outcome." + std::to_string(job.rank)),
              std::to_string(result) + " " + std::to_string(ms) + " " + text + "\n");
   return tuttiCommDestroy(job.comm) == tuttiSuccess ? 0 : complain(job, "destroy");

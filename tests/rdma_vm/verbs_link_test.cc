@@ -12,8 +12,8 @@
 #include "unit/transport/stream_check.h"
 #include "verbs_pair.h"
 
-using namespace tutti;
-using namespace tutti::transport;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
 using conformance::print_of;
 
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/config.h"
 
-namespace tutti::rdma_vm {
+namespace tutti::internal::rdma_vm {
 
 using namespace transport;
 
@@ -37,4 +37,4 @@ LinkPair connect_links() {
   return {std::move(*a), std::move(*b)};
 }
 
-}  // namespace tutti::rdma_vm
+}  // namespace tutti::internal::rdma_vm

@@ -9,7 +9,7 @@
 #include "transport/transport.h"
 #include "transport/verbs/adapter.h"
 
-namespace tutti::rdma_vm {
+namespace tutti::internal::rdma_vm {
 
 struct LinkPair {
   std::unique_ptr<transport::Link> a;  // of rank 0
@@ -18,4 +18,4 @@ struct LinkPair {
 // Throws std::runtime_error with the Status that says why not.
 LinkPair connect_links();
 
-}  // namespace tutti::rdma_vm
+}  // namespace tutti::internal::rdma_vm

@@ -19,8 +19,8 @@
 
 namespace {
 
-using namespace tutti;
-using namespace tutti::transport;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
 
 constexpr std::size_t kStreamBytes = 1 << 20;
 constexpr std::size_t kMessages = 24;

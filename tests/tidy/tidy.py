@@ -15,11 +15,14 @@ ALLOWED = {
     "schedule": {"base"},
     "algorithms": {"schedule", "base"},
     "reduction": {"base"},
-    "transport": {"base", "net"},
+    "memory": {"base"},
+    "transport": {"base", "memory", "net"},
     "topology": {"schedule", "algorithms", "base"},
     "executor": {"schedule", "transport", "reduction", "base"},
-    "communicator": {"net", "schedule", "algorithms", "reduction", "transport", "topology", "executor", "base"},
-    "api": {"communicator", "transport", "base", "reduction"},
+    "bootstrap": {"base", "net"},
+    "communicator": {"algorithms", "base", "bootstrap", "executor", "memory", "net", "reduction", "schedule", "topology",
+                     "transport"},
+    "api": {"base", "communicator"},
 }
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70

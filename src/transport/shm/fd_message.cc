@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 namespace {
 
 union Control {
@@ -65,4 +65,4 @@ ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* 
   return n;
 }
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -8,11 +8,11 @@
 
 #include "base/unique_fd.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 
 // fd < 0: none. False if the socket does not take it now, or is broken.
 bool send_with_fd(int socket, const void* message, std::size_t bytes, int fd);
 // As recv(2): the bytes read, 0 at the end, -1 with errno. *fd is set if a descriptor came along.
 ssize_t receive_with_fd(int socket, void* message, std::size_t bytes, UniqueFd* fd);
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

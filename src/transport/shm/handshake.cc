@@ -9,7 +9,7 @@
 #include "transport/shm/fd_message.h"
 #include "transport/shm/link.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 namespace {
 
 // First message in each direction: a greeting with one descriptor.
@@ -74,4 +74,4 @@ Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same
                           options);
 }
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -9,7 +9,7 @@
 #include "transport/shm/recv.h"
 #include "transport/shm/send.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 namespace {
 
 // How long a rank whose operation has failed waits for a process that is inside an access to its memory. Accesses
@@ -101,4 +101,4 @@ std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int si
   return std::make_unique<ShmLink>(std::move(segment), side, UniqueFd(), peer_doorbell_fd, true, nullptr, options);
 }
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -14,7 +14,7 @@
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 
 // From this size on, a source that the peer can read in place is lent rather than copied: below, the
 // copy through a slot in the cache costs less than the second reader's misses.
@@ -46,4 +46,4 @@ std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int sid
 std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_doorbell_fd,
                                         const LinkOptions& options);
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

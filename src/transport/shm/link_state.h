@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/asymmetric_fence.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -16,7 +17,7 @@
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 
 // SlotHeader::length_and_payload.
 inline constexpr std::uint32_t kLengthBits = 30;
@@ -135,4 +136,4 @@ struct LinkState {
   void read_acknowledged() { see_acknowledged(memory->consumed[1 - side].value.load(std::memory_order_acquire)); }
 };
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -8,10 +8,10 @@
 #include <cstring>
 #include <utility>
 
+#include "memory/region.h"
 #include "transport/shm/fd_message.h"
-#include "transport/shm/region.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 namespace {
 
 constexpr std::uint32_t kOffer = 1;   // carries the region's descriptor
@@ -30,7 +30,7 @@ bool PeerRegions::send(const Message& message, int fd) {
 }
 
 void PeerRegions::forget_freed() {
-  const auto& registry = RegionRegistry::instance();
+  const auto& registry = memory::RegionRegistry::instance();
   const std::uint64_t now = registry.generation();
   if (now == generation_) return;
   generation_ = now;
@@ -49,7 +49,7 @@ bool PeerRegions::announce(std::uint64_t region) {
   forget_freed();
   if (announced_.contains(region)) return true;
   std::size_t bytes = 0;
-  const UniqueFd fd = RegionRegistry::instance().duplicate_fd(region, &bytes);
+  const UniqueFd fd = memory::RegionRegistry::instance().duplicate_fd(region, &bytes);
   if (!fd.valid() || !send({kOffer, 0, region, bytes}, fd.get())) return false;
   announced_.insert(region);
   return true;
@@ -128,4 +128,4 @@ Result<std::byte*> PeerRegions::resolve(const Loan& loan) {
   return last_mapping_.base + loan.offset;
 }
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

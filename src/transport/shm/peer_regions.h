@@ -11,7 +11,7 @@
 #include "base/unique_fd.h"
 #include "transport/shm/segment.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 
 class PeerRegions {
  public:
@@ -61,4 +61,4 @@ class PeerRegions {
   std::uint64_t generation_ = 0;  // of the registry, when forget_freed() last looked
 };
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 
 ShmRecvLane::ShmRecvLane(LinkState* link) : link_(link), slots_(link->memory->lane[1 - link->side]) {
   traits_ = shm_traits();
@@ -125,4 +125,4 @@ void ShmRecvLane::fail(const Status& status) {
   link_->fail(status);
 }
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -9,7 +9,7 @@
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 
 class ShmRecvLane final : public RecvLane {
  public:
@@ -53,4 +53,4 @@ class ShmRecvLane final : public RecvLane {
   std::uint32_t offers_used_ = 0;  // by the stream having passed them
 };
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

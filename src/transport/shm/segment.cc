@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 namespace {
 
 Result<SegmentMemory*> map_bytes(int fd, int flags) {
@@ -57,4 +57,4 @@ Result<std::shared_ptr<Segment>> Segment::map(const UniqueFd& fd) {
   return std::shared_ptr<Segment>(new Segment(*memory));
 }
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

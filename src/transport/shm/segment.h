@@ -15,7 +15,7 @@
 #include "base/unique_fd.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::uint32_t kSlots = 8;
@@ -113,4 +113,4 @@ class Segment {
   SegmentMemory* memory_;
 };
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -7,7 +7,7 @@
 
 #include "transport/shm/link.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 namespace {
 
 // memcpy of up to kInlineBytes without the call: two overlapping moves of a fixed size.
@@ -222,4 +222,4 @@ inline void ShmSendLane::publish(const Fingerprint& print, std::size_t n, Payloa
   link_->wake_peer();
 }
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -11,7 +11,7 @@
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::shm {
+namespace tutti::internal::transport::shm {
 
 class ShmSendLane final : public PlainSendLane {
  public:
@@ -61,4 +61,4 @@ class ShmSendLane final : public PlainSendLane {
   std::array<std::uint64_t, kSlots> loan_begin_{};
 };
 
-}  // namespace tutti::transport::shm
+}  // namespace tutti::internal::transport::shm

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace tutti::transport::sim {
+namespace tutti::internal::transport::sim {
 namespace {
 
 // The faults of one lane together with how far it has come.
@@ -151,4 +151,4 @@ std::unique_ptr<Link> make_faulty(std::unique_ptr<Link> link, int peer, const Fa
   return std::make_unique<FaultyLink>(std::move(link), peer, send, recv);
 }
 
-}  // namespace tutti::transport::sim
+}  // namespace tutti::internal::transport::sim

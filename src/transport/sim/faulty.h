@@ -7,7 +7,7 @@
 
 #include "transport/transport.h"
 
-namespace tutti::transport::sim {
+namespace tutti::internal::transport::sim {
 
 inline constexpr std::uint64_t kNoFault = UINT64_MAX;
 
@@ -23,4 +23,4 @@ struct Faults {
 // `peer`: the rank that the error of a cut names. Threads: as the link.
 std::unique_ptr<Link> make_faulty(std::unique_ptr<Link> link, int peer, const Faults& send, const Faults& recv);
 
-}  // namespace tutti::transport::sim
+}  // namespace tutti::internal::transport::sim

@@ -8,7 +8,7 @@
 #include "transport/plain.h"
 #include "transport/sim/wire.h"
 
-namespace tutti::transport::sim {
+namespace tutti::internal::transport::sim {
 
 void Wire::notify(std::size_t side) {
   End& end = ends[side];
@@ -285,4 +285,4 @@ std::unique_ptr<Link> make_end(std::shared_ptr<Wire> wire, std::size_t side, con
   return std::make_unique<SimLink>(std::move(wire), side, send, recv, options.capacity_bytes);
 }
 
-}  // namespace tutti::transport::sim
+}  // namespace tutti::internal::transport::sim

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tutti::transport::sim {
+namespace tutti::internal::transport::sim {
 
 // SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 class Random {
@@ -65,4 +65,4 @@ class Pacer {
   std::uint32_t wait_ = 0;
 };
 
-}  // namespace tutti::transport::sim
+}  // namespace tutti::internal::transport::sim

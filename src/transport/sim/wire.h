@@ -15,7 +15,7 @@
 #include "transport/sim/world.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::sim {
+namespace tutti::internal::transport::sim {
 
 // One rank's fate, read by all of its wires.
 struct RankState {
@@ -72,4 +72,4 @@ struct Wire {
 std::unique_ptr<Link> make_end(std::shared_ptr<Wire> wire, std::size_t side, const Options& options, bool send_slots,
                                bool recv_slots);
 
-}  // namespace tutti::transport::sim
+}  // namespace tutti::internal::transport::sim

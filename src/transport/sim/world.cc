@@ -10,7 +10,7 @@
 
 #include "transport/sim/wire.h"
 
-namespace tutti::transport::sim {
+namespace tutti::internal::transport::sim {
 
 struct World::State {
   std::mutex mutex;
@@ -108,4 +108,4 @@ void World::resume(int rank) {
   state_->notify_all();
 }
 
-}  // namespace tutti::transport::sim
+}  // namespace tutti::internal::transport::sim

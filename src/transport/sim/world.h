@@ -9,7 +9,7 @@
 
 #include "transport/transport.h"
 
-namespace tutti::transport::sim {
+namespace tutti::internal::transport::sim {
 
 enum class Slots : std::uint8_t { kNever, kAlways, kByLane };
 
@@ -54,4 +54,4 @@ class World {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace tutti::transport::sim
+}  // namespace tutti::internal::transport::sim

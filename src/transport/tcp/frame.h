@@ -8,7 +8,7 @@
 
 #include "transport/transport.h"
 
-namespace tutti::transport::tcp {
+namespace tutti::internal::transport::tcp {
 
 // Payload of the longest frame. Long messages are cut here so that several streams share the load: a
 // stream carries one frame at a time and the next frame goes to the next stream.
@@ -50,4 +50,4 @@ inline Fingerprint decoded_print(const FrameHeader& header) {
           le32toh(header.count_high)};
 }
 
-}  // namespace tutti::transport::tcp
+}  // namespace tutti::internal::transport::tcp

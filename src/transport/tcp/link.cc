@@ -18,7 +18,7 @@
 #include "transport/tcp/recv.h"
 #include "transport/tcp/send.h"
 
-namespace tutti::transport::tcp {
+namespace tutti::internal::transport::tcp {
 namespace {
 
 // The pieces in which the executor hands data over: they stay in the cache between recv(2) and their
@@ -135,4 +135,4 @@ Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options o
   return std::unique_ptr<Link>(std::make_unique<TcpLink>(std::move(streams), std::move(epoll), options));
 }
 
-}  // namespace tutti::transport::tcp
+}  // namespace tutti::internal::transport::tcp

@@ -18,7 +18,7 @@
 #include "base/unique_fd.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::tcp {
+namespace tutti::internal::transport::tcp {
 
 inline constexpr std::size_t kMaxStreams = 16;
 
@@ -38,4 +38,4 @@ struct Options {
 // Errors: kInvalidArgument unless 1 <= streams.size() <= kMaxStreams; kSystemError from the kernel.
 Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options options);
 
-}  // namespace tutti::transport::tcp
+}  // namespace tutti::internal::transport::tcp

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "transport/end_watch.h"
 
-namespace tutti::transport::tcp {
+namespace tutti::internal::transport::tcp {
 namespace {
 
 // Read at a time into the staging memory, which a reduction then reads from the cache.
@@ -144,4 +144,4 @@ bool TcpRecv::arrived(ssize_t result) {
   return false;
 }
 
-}  // namespace tutti::transport::tcp
+}  // namespace tutti::internal::transport::tcp

@@ -13,7 +13,7 @@
 #include "transport/tcp/link.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::tcp {
+namespace tutti::internal::transport::tcp {
 
 class TcpRecv final : public PlainRecvLane {
  public:
@@ -58,4 +58,4 @@ class TcpRecv final : public PlainRecvLane {
   std::int64_t closed_ns_ = 0;  // when the peer's end of the connection was seen; 0: not yet
 };
 
-}  // namespace tutti::transport::tcp
+}  // namespace tutti::internal::transport::tcp

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-namespace tutti::transport::tcp {
+namespace tutti::internal::transport::tcp {
 namespace {
 
 // One push() begins at most this many frames (or one a stream), so that a peer that drains as fast as we
@@ -118,4 +118,4 @@ void TcpSend::fail(int error_number) {
                            ": tcp connection lost while sending: " + std::system_category().message(error_number));
 }
 
-}  // namespace tutti::transport::tcp
+}  // namespace tutti::internal::transport::tcp

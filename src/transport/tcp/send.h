@@ -13,7 +13,7 @@
 #include "transport/tcp/link.h"
 #include "transport/transport.h"
 
-namespace tutti::transport::tcp {
+namespace tutti::internal::transport::tcp {
 
 class TcpSend final : public PlainSendLane {
  public:
@@ -54,4 +54,4 @@ class TcpSend final : public PlainSendLane {
   Status status_;
 };
 
-}  // namespace tutti::transport::tcp
+}  // namespace tutti::internal::transport::tcp

@@ -2,7 +2,7 @@
 #include "transport/verbs/adapter.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 static Status absent() {
   return {Code::kSystemError,
@@ -31,4 +31,4 @@ Result<std::shared_ptr<Adapter>> Adapter::open(const Options&) {
   return absent();
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

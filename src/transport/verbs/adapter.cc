@@ -4,26 +4,26 @@
 #include <array>
 #include <utility>
 
+#include "memory/registration.h"
 #include "transport/verbs/conduit.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/link.h"
 #include "transport/verbs/manager.h"
-#include "transport/verbs/memory/registration.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 // User memory that stays registered between operations.
 constexpr std::size_t kMostRegisteredBytes = std::size_t{64} << 30;
 
-class OpenAdapter final : public Adapter, public Registrar, public std::enable_shared_from_this<OpenAdapter> {
+class OpenAdapter final : public Adapter, public memory::Registrar, public std::enable_shared_from_this<OpenAdapter> {
  public:
   explicit OpenAdapter(const Options& options, std::vector<Port> ports) : options_(options), ports_(std::move(ports)) {
     devices_.resize(ports_.size());
     std::string why;
-    watch_ = options_.cache ? MemoryWatch::instance(&why) : nullptr;
-    cache_ = std::make_unique<RegistrationCache>(*this, watch_, kMostRegisteredBytes);
+    watch_ = options_.cache ? memory::MemoryMonitor::instance(&why) : nullptr;
+    cache_ = std::make_unique<memory::RegistrationCache>(*this, watch_, kMostRegisteredBytes);
   }
 
   Status probe();
@@ -36,7 +36,7 @@ class OpenAdapter final : public Adapter, public Registrar, public std::enable_s
     std::array<Owned<ibv_mr>, kMaxRails> by_device;
   };
 
-  Status register_memory(const std::byte* begin, std::size_t bytes, Keys* keys, std::uint64_t* handle) override;
+  Status register_memory(const std::byte* begin, std::size_t bytes, memory::Keys* keys, std::uint64_t* handle) override;
   void deregister(std::uint64_t handle) override { registrations_.erase(handle); }
 
   [[nodiscard]] bool through_manager(const Port& port) const {
@@ -51,10 +51,10 @@ class OpenAdapter final : public Adapter, public Registrar, public std::enable_s
   const Options options_;
   const std::vector<Port> ports_;
   std::vector<std::unique_ptr<Device>> devices_;  // by port; null until used
-  MemoryWatch* watch_ = nullptr;
+  memory::MemoryMonitor* watch_ = nullptr;
   std::map<std::uint64_t, Registration> registrations_;
   std::uint64_t next_handle_ = 1;
-  std::unique_ptr<RegistrationCache> cache_;
+  std::unique_ptr<memory::RegistrationCache> cache_;
 };
 
 Result<Device*> OpenAdapter::device(std::size_t index) {
@@ -68,7 +68,8 @@ Result<Device*> OpenAdapter::device(std::size_t index) {
   return devices_[index].get();
 }
 
-Status OpenAdapter::register_memory(const std::byte* begin, std::size_t bytes, Keys* keys, std::uint64_t* handle) {
+Status OpenAdapter::register_memory(const std::byte* begin, std::size_t bytes, memory::Keys* keys,
+                                    std::uint64_t* handle) {
   Registration registration;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     if (devices_[i] == nullptr) continue;
@@ -183,4 +184,4 @@ Result<std::shared_ptr<Adapter>> Adapter::open(const Options& options) {
   return std::shared_ptr<Adapter>(std::move(adapter));
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -15,7 +15,7 @@
 #include "transport/verbs/options.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // What the two ranks of a link know of each other.
 struct PeerPorts {
@@ -45,4 +45,4 @@ class Adapter {
                                                 Deadline deadline) = 0;
 };
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 // Completions taken from one queue at a time, and at most per look.
@@ -183,7 +183,7 @@ void Conduit::greet() {
   }
 }
 
-bool Conduit::offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const Keys& keys) {
+bool Conduit::offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const memory::Keys& keys) {
   const std::uint32_t line = own_offers_ % kOfferLines;
   if (!status_.is_ok() || closed_ || offer_in_flight_[line] || pairs_[0].room() < kPostsPerSend) return false;
   OfferLine& image = outbox_->offers[line];
@@ -351,4 +351,4 @@ void Conduit::check_posted(int error, const char* what) {
   }
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -19,18 +19,18 @@
 
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "memory/registration.h"
 #include "transport/transport.h"
 #include "transport/verbs/adapter.h"
-#include "transport/verbs/memory/registration.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/wire.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // One of the pair's rails: a port here and its counterpart there.
 struct RailState {
   Device* device = nullptr;
-  std::size_t device_index = 0;  // in the adapter: which of the Keys
+  std::size_t device_index = 0;  // in the adapter: which of the memory::Keys
   std::unique_ptr<Completions> completions;
   Owned<ibv_mr> inbox;
   Owned<ibv_mr> outbox;
@@ -57,7 +57,7 @@ class Box {
 // Bytes of user memory, registered.
 struct Registered {
   const std::byte* address = nullptr;
-  const Keys* keys = nullptr;  // null: not registered
+  const memory::Keys* keys = nullptr;  // null: not registered
 };
 
 class Conduit {
@@ -107,7 +107,7 @@ class Conduit {
   // The message at the head is done with.
   void consume();
   // Tells the sender of a place. False if that cannot be done now.
-  bool offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const Keys& keys);
+  bool offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const memory::Keys& keys);
 
   // -- both
   // Takes what has completed.
@@ -183,4 +183,4 @@ class Conduit {
   std::int64_t broken_ns_ = 0;
 };
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -7,7 +7,7 @@
 
 #include "transport/verbs/manager.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 Result<ibv_context*> open_context(const Library& library, const std::string& name) {
@@ -99,4 +99,4 @@ Status Device::check_events() {
   return broken_;
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -11,7 +11,7 @@
 #include "transport/verbs/library.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // Calls the library's destroyer of a handle.
 template <class Handle>
@@ -80,4 +80,4 @@ class Device {
 // " The limit of locked memory is ...": what to do about ENOMEM; empty for other errors or where there is no limit.
 std::string locked_memory_hint(int error_number);
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 constexpr int kFailureCheckMs = 50;
@@ -86,4 +86,4 @@ Status Handshake::meet(std::uint8_t step) const {
   return {};
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -11,7 +11,7 @@
 #include "transport/verbs/conduit.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // One rank's half. Native byte order: a peer of the other order shows by its magic.
 struct Greeting {
@@ -56,4 +56,4 @@ class Handshake {
   Deadline deadline_;
 };
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

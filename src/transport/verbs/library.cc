@@ -7,7 +7,7 @@
 #include "base/fork.h"
 #include "base/symbol.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 constexpr const char* kName = "libibverbs.so.1";
@@ -77,4 +77,4 @@ int Library::port_attributes(ibv_context* context, std::uint8_t port, ibv_port_a
   return query_old_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(attributes));
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 struct Library {
   decltype(&::ibv_get_device_list) get_device_list = nullptr;
@@ -53,4 +53,4 @@ struct Library {
   static Result<const Library*> load();
 };
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

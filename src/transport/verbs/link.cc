@@ -10,7 +10,7 @@
 #include "transport/verbs/recv.h"
 #include "transport/verbs/send.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 // A switched network of today; only the ratios decide.
@@ -36,7 +36,7 @@ LaneTraits make_traits(Conduit& conduit, bool lends) {
 
 class VerbsLink final : public PlainLink {
  public:
-  VerbsLink(std::unique_ptr<Conduit> conduit, RegistrationCache& cache, bool lends)
+  VerbsLink(std::unique_ptr<Conduit> conduit, memory::RegistrationCache& cache, bool lends)
       : conduit_(std::move(conduit)),
         cache_(cache),
         send_(*conduit_, cache, make_traits(*conduit_, lends)),
@@ -61,14 +61,14 @@ class VerbsLink final : public PlainLink {
 
  private:
   std::unique_ptr<Conduit> conduit_;
-  RegistrationCache& cache_;
+  memory::RegistrationCache& cache_;
   VerbsSend send_;
   VerbsRecv recv_;
 };
 
 }  // namespace
 
-std::unique_ptr<Link> make_link(std::unique_ptr<Conduit> conduit, RegistrationCache& cache, bool lends) {
+std::unique_ptr<Link> make_link(std::unique_ptr<Conduit> conduit, memory::RegistrationCache& cache, bool lends) {
   return std::make_unique<VerbsLink>(std::move(conduit), cache, lends);
 }
 
@@ -76,4 +76,4 @@ Conduit& conduit_of(Link& link) {
   return dynamic_cast<VerbsLink&>(link).conduit();
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

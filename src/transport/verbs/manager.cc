@@ -18,7 +18,7 @@
 #include "net/address.h"
 #include "net/auth.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 constexpr const char* kName = "librdmacm.so.1";
@@ -333,4 +333,4 @@ Result<std::unique_ptr<ManagedPairs>> ManagedPairs::create() {
   return std::unique_ptr<ManagedPairs>(std::move(manager));
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -11,7 +11,7 @@
 #include "transport/verbs/device.h"
 #include "transport/verbs/handshake.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // librdmacm's own context of a device: never closed. kSystemError where librdmacm or the device is missing.
 Result<ibv_context*> manager_context(const std::string& device);
@@ -28,4 +28,4 @@ class ManagedPairs {
                          const Handshake& handshake) = 0;
 };
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

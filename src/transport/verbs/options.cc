@@ -8,7 +8,7 @@
 
 #include "base/config.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 // One key: what it takes, in words, and how its value is stored. False: the value is unreadable.
@@ -125,4 +125,4 @@ Result<Options> parse_options(const std::string& text) {
   return options;
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // A queue pair's address has eight bits for it.
 inline constexpr int kMostGidIndex = 255;
@@ -40,4 +40,4 @@ struct Options {
 // kInvalidUsage names the key and what it takes. Empty text: the defaults.
 Result<Options> parse_options(const std::string& text);
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -9,7 +9,7 @@
 
 #include "net/auth.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
@@ -323,4 +323,4 @@ Status completion_error(const ibv_wc& completion, const Device& device, int peer
                           device.remark() + hint);
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

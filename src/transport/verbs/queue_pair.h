@@ -15,7 +15,7 @@
 #include "transport/verbs/options.h"
 #include "transport/verbs/wire.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // How much may travel within a work request, which grows with it: asked for in turn until the device agrees.
 inline constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
@@ -161,4 +161,4 @@ class QueuePair {
 // 1".
 Status completion_error(const ibv_wc& completion, const Device& device, int peer);
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 RecvLane::View VerbsRecv::peek(std::size_t) {
   const Slot* const slot = conduit_.arrived();
@@ -53,11 +53,11 @@ void VerbsRecv::offer(std::uint64_t position, const Source& target, std::size_t 
     ++places_begin_;
   }
   if (places_end_ - places_begin_ == kOffers) return;
-  const Keys* const keys = cache_.find(target);
+  const memory::Keys* const keys = cache_.find(target);
   if (keys == nullptr) return;
   auto* const address = const_cast<std::byte*>(target.base + offset);
   if (!conduit_.offer(position, n, address, *keys)) return;
   places_[places_end_++ % kOffers] = {position, n, address};
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

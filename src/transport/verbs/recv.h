@@ -5,18 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "memory/registration.h"
 #include "transport/transport.h"
 #include "transport/verbs/conduit.h"
-#include "transport/verbs/memory/registration.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // Shorter places are not worth the message that offers them.
 inline constexpr std::size_t kOfferBytes = 16 * 1024;
 
 class VerbsRecv final : public RecvLane {
  public:
-  VerbsRecv(Conduit& conduit, RegistrationCache& cache, const LaneTraits& traits) : conduit_(conduit), cache_(cache) {
+  VerbsRecv(Conduit& conduit, memory::RegistrationCache& cache, const LaneTraits& traits)
+      : conduit_(conduit), cache_(cache) {
     traits_ = traits;
   }
 
@@ -37,7 +38,7 @@ class VerbsRecv final : public RecvLane {
   [[nodiscard]] const std::byte* find_place(std::size_t length);
 
   Conduit& conduit_;
-  RegistrationCache& cache_;
+  memory::RegistrationCache& cache_;
   MessageHeader header_;  // of the message at the head
   std::size_t used_ = 0;  // bytes of it that are consumed
   std::array<Place, kOffers> places_{};
@@ -46,4 +47,4 @@ class VerbsRecv final : public RecvLane {
   Status broken_;
 };
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

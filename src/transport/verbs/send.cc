@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 std::size_t VerbsSend::push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
   if (n == 0 || !conduit_.may_send()) return 0;
-  const Keys* const keys = n >= kLendBytes ? cache_.find(source) : nullptr;
+  const memory::Keys* const keys = n >= kLendBytes ? cache_.find(source) : nullptr;
   const OfferLine* const offer = n >= kPlaceBytes ? conduit_.find_offer() : nullptr;
   std::size_t size = std::min(n, kSlotBytes);
   if (offer != nullptr) {
@@ -61,4 +61,4 @@ std::uint64_t VerbsSend::completed() {
   return taken_;
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <span>
 
+#include "memory/registration.h"
 #include "transport/plain.h"
 #include "transport/transport.h"
 #include "transport/verbs/conduit.h"
-#include "transport/verbs/memory/registration.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // From this size on the device reads user memory itself, where it can be registered; below, a copy costs less than
 // keeping track of it.
@@ -24,7 +24,8 @@ inline constexpr std::size_t kPlacedMessageBytes = 1024 * 1024;
 
 class VerbsSend final : public PlainSendLane {
  public:
-  VerbsSend(Conduit& conduit, RegistrationCache& cache, const LaneTraits& traits) : conduit_(conduit), cache_(cache) {
+  VerbsSend(Conduit& conduit, memory::RegistrationCache& cache, const LaneTraits& traits)
+      : conduit_(conduit), cache_(cache) {
     traits_ = traits;
   }
 
@@ -39,7 +40,7 @@ class VerbsSend final : public PlainSendLane {
   void sent(std::size_t n, bool lent);
 
   Conduit& conduit_;
-  RegistrationCache& cache_;
+  memory::RegistrationCache& cache_;
   // Messages from user memory, by outbox slot: where they begin in the stream.
   std::array<std::uint64_t, kSlots> lent_begin_{};
   std::array<bool, kSlots> lent_{};
@@ -47,4 +48,4 @@ class VerbsSend final : public PlainSendLane {
   std::uint32_t oldest_ = 0;  // no message before this one is lent
 };
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -17,7 +17,7 @@
 #include "transport/transport.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 inline constexpr std::uint32_t kSlots = 16;
 inline constexpr std::size_t kSlotBytes = 32 * 1024;
@@ -90,4 +90,4 @@ constexpr std::uint32_t number_of(std::uint32_t word) {
   return word & kNumberMask;
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -8,7 +8,7 @@
 
 #include "script.h"
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 
 inline constexpr int kNotBegun = -2;
 inline constexpr int kThrough = 1'000'000;  // as a step: nothing but the end follows
@@ -56,4 +56,4 @@ struct Board {
   char ids[kMaxComms][TUTTI_UNIQUE_ID_BYTES] = {};
 };
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

@@ -18,7 +18,7 @@
 #include "base/unique_fd.h"
 #include "watch.h"
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 namespace {
 
 constexpr const char* kUsage =
@@ -150,16 +150,16 @@ int run_rounds(const Options& options, int network) {
 }
 
 }  // namespace
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos
 
 int main(int argc, char** argv) {
-  using namespace tutti::test::chaos;  // NOLINT: of this file
+  using namespace tutti::internal::test::chaos;  // NOLINT: of this file
   Options options;
   if (!parse(argc, argv, &options)) {
     std::cerr << kUsage;
     return 2;
   }
-  tutti::UniqueFd network;
+  tutti::internal::UniqueFd network;
   if (options.allowed.processes && options.allowed.tiny_buffers) network = make_tiny_network();
   if (!network.valid()) {
     options.allowed.tiny_buffers = false;

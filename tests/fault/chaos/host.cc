@@ -15,7 +15,7 @@
 
 #include "rank.h"
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 namespace {
 
 namespace fs = std::filesystem;
@@ -228,4 +228,4 @@ void run_host(const Round& round, Board& board, int process, int network) {
   std::exit(0);
 }
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

@@ -7,7 +7,7 @@
 #include <regex>
 #include <set>
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 namespace {
 
 // Whether `text` has "rank R", or R among "ranks P, Q-S".
@@ -197,4 +197,4 @@ std::string text_of(const Round& round, const Board& board) {
   return s;
 }
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

@@ -6,7 +6,7 @@
 
 #include "board.h"
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 
 struct Finding {
   std::string kind;
@@ -20,4 +20,4 @@ std::vector<Finding> judge(const Round& round, const Board& board, const std::ve
 // Where every rank is and what it has met.
 std::string text_of(const Round& round, const Board& board);
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

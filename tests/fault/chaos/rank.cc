@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <thread>
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 namespace {
 
 constexpr int kProbes = 2;  // calls of a failed communicator
@@ -29,7 +29,7 @@ std::size_t whole_bytes(const Spec& spec, int ranks) {
 
 // Nobody completes these, unless they are empty, before all ranks have called them.
 bool joins_all(const Spec& spec) {
-  const bool rooted = tutti::has_root(spec.collective);
+  const bool rooted = tutti::internal::has_root(spec.collective);
   return spec.collective == Collective::kBarrier || (!rooted && spec.count != 0);
 }
 
@@ -343,4 +343,4 @@ void RankRun::finish() {
   }
 }
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "board.h"
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 
 // A communicator of one rank, which its thread and one that aborts and asks use without regard for each other.
 struct Handle {
@@ -97,4 +97,4 @@ class RankRun {
   std::vector<std::vector<std::unique_ptr<Pending>>> pending_;  // by stream
 };
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

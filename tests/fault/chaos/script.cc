@@ -4,7 +4,7 @@
 #include <cmath>
 #include <iterator>
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 namespace {
 
 constexpr int kCalmTimeoutMs = 8000;  // where no call is meant to time out
@@ -22,7 +22,7 @@ Spec draw_spec(Random& random, int ranks, double least_bytes, double most_bytes)
   s.collective = static_cast<Collective>(random.below(kCollectives));
   s.type = static_cast<DataType>(random.below(kDataTypes));
   s.op = static_cast<ReduceOp>(random.below(kReduceOps));
-  s.root = tutti::has_root(s.collective) ? random.below(ranks) : 0;
+  s.root = tutti::internal::has_root(s.collective) ? random.below(ranks) : 0;
   const bool by_block = s.collective == Collective::kReduceScatter || s.collective == Collective::kAllGather;
   const std::size_t bytes = draw_bytes(random, least_bytes, most_bytes);
   s.count = bytes / size_of(s.type) / static_cast<std::size_t>(by_block ? ranks : 1);
@@ -44,7 +44,7 @@ Spec draw_odd(Random& random, const Spec& spec, int ranks) {
       odd.type = static_cast<DataType>((static_cast<int>(spec.type) + random.between(1, kDataTypes - 1)) % kDataTypes);
       break;
     case 2:
-      if (tutti::has_root(spec.collective)) {
+      if (tutti::internal::has_root(spec.collective)) {
         odd.root = (spec.root + random.between(1, ranks - 1)) % ranks;
         break;
       }
@@ -52,7 +52,7 @@ Spec draw_odd(Random& random, const Spec& spec, int ranks) {
     default:
       odd.collective = static_cast<Collective>(
           (static_cast<int>(spec.collective) + random.between(1, kCollectives - 1)) % kCollectives);
-      odd.root = tutti::has_root(odd.collective) ? random.below(ranks) : 0;
+      odd.root = tutti::internal::has_root(odd.collective) ? random.below(ranks) : 0;
   }
   return odd;
 }
@@ -244,4 +244,4 @@ std::string text_of(const Round& round) {
   return s + "\n";
 }
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

@@ -7,7 +7,7 @@
 
 #include "collectives/trial.h"
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 
 inline constexpr int kMaxRanks = 8;
 inline constexpr int kMaxComms = 3;
@@ -99,4 +99,4 @@ Round draw_round(std::uint64_t seed, const Allowed& allowed);
 std::string text_of(const Mishap& mishap);
 std::string text_of(const Round& round);
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

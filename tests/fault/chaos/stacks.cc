@@ -9,7 +9,7 @@
 #include <iostream>
 #include <string>
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 namespace {
 
 namespace fs = std::filesystem;
@@ -44,4 +44,4 @@ void print_stacks(pid_t pid) {
   }
 }
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

@@ -3,9 +3,9 @@
 
 #include <sys/types.h>
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 
 // To the standard output: by gdb, or else what the kernel tells. Takes a minute at most.
 void print_stacks(pid_t pid);
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

@@ -17,7 +17,7 @@
 #include "host.h"
 #include "stacks.h"
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 namespace {
 
 class Shared {
@@ -220,4 +220,4 @@ std::vector<Finding> run_round(const Round& round, const Limits& limits, int net
   return Watch(round, limits, network).run();
 }
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

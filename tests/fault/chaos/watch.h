@@ -6,7 +6,7 @@
 
 #include "judge.h"
 
-namespace tutti::test::chaos {
+namespace tutti::internal::test::chaos {
 
 struct Limits {
   int slack_ms = 30'000;   // how much longer than its timeout a call may take on a busy machine
@@ -17,4 +17,4 @@ struct Limits {
 // REQUIRES: the process has one thread.
 std::vector<Finding> run_round(const Round& round, const Limits& limits, int network);
 
-}  // namespace tutti::test::chaos
+}  // namespace tutti::internal::test::chaos

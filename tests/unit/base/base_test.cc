@@ -43,7 +43,7 @@ std::atomic<int> allocations{0};
   std::free(p);
 }
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // Whether `body` returns true, in a process of its own that is ended should it not return.
@@ -248,4 +248,4 @@ TEST_CASE("sizes of datatypes") {
   REQUIRE(size_of(static_cast<DataType>(200)) == 0);
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

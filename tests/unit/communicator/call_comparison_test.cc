@@ -1,12 +1,12 @@
 // What two ranks' histories say of each other.
-#include "communicator/call_comparison.h"
+#include "bootstrap/call_comparison.h"
 
 #include <string>
 
 #include "catch_compat.h"
 #include "communicator/call_history.h"
 
-using namespace tutti;
+using namespace tutti::internal;
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti {
+namespace tutti::internal {
 namespace {
 
 constexpr std::size_t kCount = 16;
@@ -88,4 +88,4 @@ TEST_CASE("a buffer of one block is addressed as part of the vector") {
   CHECK(scatter.print == transport::Fingerprint{7, 8, 9});
 }
 
-}  // namespace tutti
+}  // namespace tutti::internal

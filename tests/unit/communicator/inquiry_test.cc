@@ -3,14 +3,15 @@
 
 #include <mutex>
 
+#include "bootstrap/in_process.h"
 #include "catch_compat.h"
 #include "communicator/stalls.h"
-#include "ranks.h"
+#include "unit/bootstrap/ranks.h"
 
-using namespace tutti;
-using tutti::test::Child;
-using tutti::test::eventually;
-using tutti::test::on_threads;
+using namespace tutti::internal;
+using tutti::internal::test::Child;
+using tutti::internal::test::eventually;
+using tutti::internal::test::on_threads;
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "catch_compat.h"
 
-using namespace tutti;
+using namespace tutti::internal;
 
 namespace {
 

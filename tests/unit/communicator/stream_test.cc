@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "catch_compat.h"
-#include "ranks.h"
+#include "unit/bootstrap/ranks.h"
 
-using namespace tutti;
+using namespace tutti::internal;
 
 namespace {
 
@@ -76,7 +76,7 @@ TEST_CASE("an error does not unhook what was queued while it was waited for") {
   Status told;
   std::thread waiter([&] { told = stream.synchronize(); });
   // This test, the stream and the waiter hold it.
-  const bool waits = tutti::test::eventually([&] { return failing.use_count() == 3; });
+  const bool waits = tutti::internal::test::eventually([&] { return failing.use_count() == 3; });
   const auto later = queued(&stream);
   failing->complete(Status::timeout("late"));
   waiter.join();

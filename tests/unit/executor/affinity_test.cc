@@ -5,7 +5,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 namespace {
 
 cpu_set_t allowed() {
@@ -93,4 +93,4 @@ TEST_CASE("a thread that the application has pinned stays") {
   }).join();
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

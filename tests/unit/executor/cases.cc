@@ -4,7 +4,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // Rank r's element i.
@@ -124,4 +124,4 @@ void check(const Case& c, Rig& rig) {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -6,7 +6,7 @@
 
 #include "rig.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 struct Case {
   const algorithms::AlgorithmEntry* entry = nullptr;
@@ -22,4 +22,4 @@ Status run(const Case& c, Rig& rig);
 // Runs it; the test fails unless every rank finds what the collective defines and has its input as it was.
 void check(const Case& c, Rig& rig);
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -3,7 +3,7 @@
 #include "catch_compat.h"
 #include "sanitizers.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 // Of these, the second where ThreadSanitizer makes everything twenty times slower: every algorithm still takes
@@ -104,4 +104,4 @@ TEST_CASE("ranks with different slices or algorithms get an error, not wrong dat
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

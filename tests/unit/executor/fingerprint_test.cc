@@ -7,7 +7,7 @@
 #include "algorithms/catalog.h"
 #include "catch_compat.h"
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 namespace {
 
 transport::Fingerprint print(std::int32_t root, std::size_t count, Collective collective = Collective::kBroadcast,
@@ -90,4 +90,4 @@ TEST_CASE("slices and chunks are part of a plan's identity") {
   CHECK(identity.hash != identify("rang", of_four, 65536).hash);
 }
 
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -9,7 +9,7 @@
 #include "sanitizers.h"
 #include "transport/tcp/link.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 using transport::conformance::Family;
@@ -198,4 +198,4 @@ TEST_CASE("what has arrived of another call goes no further") {
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

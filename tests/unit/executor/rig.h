@@ -20,7 +20,7 @@
 #include "transport/shm/link.h"
 #include "transport/sim/world.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 using LinkFactory = std::function<std::unique_ptr<transport::Link>(int from, int to)>;
 
@@ -166,4 +166,4 @@ class Rig {
   std::map<std::pair<int, int>, std::shared_ptr<transport::shm::Segment>> segments_;
 };
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -26,13 +26,13 @@ thread_local int yields = 0;
 extern "C" int sched_yield() noexcept {
   if (yield_ns == 0) return static_cast<int>(::syscall(SYS_sched_yield));
   ++yields;
-  const std::int64_t end = tutti::now_ns() + yield_ns;
-  while (tutti::now_ns() < end) {
+  const std::int64_t end = tutti::internal::now_ns() + yield_ns;
+  while (tutti::internal::now_ns() < end) {
   }
   return 0;
 }
 
-namespace tutti::executor {
+namespace tutti::internal::executor {
 namespace {
 
 constexpr std::int64_t kAlone = TurnTaking::kAloneNs / 3;
@@ -340,4 +340,4 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
 }
 
 }  // namespace
-}  // namespace tutti::executor
+}  // namespace tutti::internal::executor

@@ -2,8 +2,8 @@
 
 #include "catch_compat.h"
 
-using namespace tutti;
-using namespace tutti::net;
+using namespace tutti::internal;
+using namespace tutti::internal::net;
 
 TEST_CASE("addresses are parsed and written") {
   for (const char* text : {"1.2.3.4:5", "[::1]:65535", "[2001:db8::1]:0"}) {

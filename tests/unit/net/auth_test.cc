@@ -5,8 +5,8 @@
 #include "base/unique_fd.h"
 #include "catch_compat.h"
 
-using namespace tutti;
-using namespace tutti::net;
+using namespace tutti::internal;
+using namespace tutti::internal::net;
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include "net/acceptor.h"
 #include "net/dial.h"
 
-using namespace tutti;
-using namespace tutti::net;
+using namespace tutti::internal;
+using namespace tutti::internal::net;
 
 namespace {
 

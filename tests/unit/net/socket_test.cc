@@ -10,8 +10,8 @@
 #include "catch_compat.h"
 #include "net/frame.h"
 
-using namespace tutti;
-using namespace tutti::net;
+using namespace tutti::internal;
+using namespace tutti::internal::net;
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "catch_compat.h"
 #include "reduction/reference.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -146,4 +146,4 @@ TEST_CASE("counts of elements follow the collective") {
   CHECK_FALSE(p.receives(0));
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -8,7 +8,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 const std::array kFloats = {DataType::kFloat16,  DataType::kFloat32,    DataType::kFloat64,
@@ -134,4 +134,4 @@ TEST_CASE("bits are stored and loaded with the lowest byte first") {
   CHECK(as_signed(DataType::kInt64, 1) == 1);
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -5,7 +5,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::perf {
+namespace tutti::internal::perf {
 namespace {
 
 std::variant<Options, int> parse(Collective collective, std::vector<std::string> words) {
@@ -121,4 +121,4 @@ TEST_CASE("help ends with status 0") {
   CHECK(std::get<int>(parse(Collective::kAllReduce, {"--help"})) == 0);
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti::internal::perf

@@ -15,7 +15,7 @@
 #include "reduction/reference.h"
 #include "reduction/targets.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 namespace {
 
 constexpr std::size_t kMaxBytes = 5003 * 8;
@@ -360,4 +360,4 @@ TEST_CASE("the table of the best target is complete, and the same for all thread
 }
 
 }  // namespace
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

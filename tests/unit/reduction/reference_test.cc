@@ -9,7 +9,7 @@
 #include "catch_compat.h"
 #include "reduction/element.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 namespace {
 
 template <class T>
@@ -91,4 +91,4 @@ TEST_CASE("small floats round once and overflow by their format") {
 }
 
 }  // namespace
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

@@ -11,7 +11,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::reduction {
+namespace tutti::internal::reduction {
 namespace {
 
 // A format by its definition: value = (-1)^s * 2^(e - bias) * 1.m, or 2^(1 - bias) * 0.m for e = 0.
@@ -131,4 +131,4 @@ TEST_CASE("float8 E5M2 conversions are exact and saturate") {
 }
 
 }  // namespace
-}  // namespace tutti::reduction
+}  // namespace tutti::internal::reduction

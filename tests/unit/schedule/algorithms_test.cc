@@ -6,7 +6,7 @@
 #include "algorithms/group.h"
 #include "catch_compat.h"
 
-namespace tutti::algorithms {
+namespace tutti::internal::algorithms {
 namespace {
 
 struct Sent {
@@ -135,4 +135,4 @@ TEST_CASE("between hosts, hierarchical algorithms send the vector across once") 
 }
 
 }  // namespace
-}  // namespace tutti::algorithms
+}  // namespace tutti::internal::algorithms

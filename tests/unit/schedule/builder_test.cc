@@ -5,7 +5,7 @@
 #include "catch_compat.h"
 #include "schedule/verify.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace {
 
 Shape all_reduce(std::int32_t ranks, std::uint32_t chunks) {
@@ -212,4 +212,4 @@ TEST_CASE("a schedule prints its steps") {
 }
 
 }  // namespace
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

@@ -4,7 +4,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::schedule {
+namespace tutti::internal::schedule {
 namespace {
 
 // The chunks of every block lie one after the other and fill the slice exactly.
@@ -67,4 +67,4 @@ TEST_CASE("small vectors leave some chunks empty rather than uneven") {
 }
 
 }  // namespace
-}  // namespace tutti::schedule
+}  // namespace tutti::internal::schedule

@@ -3,7 +3,7 @@
 #include "catch_compat.h"
 #include "made_tree.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 using tools::Facts;
 using tools::range_text;
@@ -57,4 +57,4 @@ TEST_CASE("facts: this machine has a loopback interface") {
   FAIL("no interface lo");
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -4,7 +4,7 @@
 #include "catch_compat.h"
 #include "made_tree.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 using namespace tools;
@@ -134,4 +134,4 @@ TEST_CASE("doctor: what cannot be registered says so") {
   REQUIRE((cache.verdict == Verdict::kOk) == cache.remedy.empty());
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

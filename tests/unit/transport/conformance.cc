@@ -13,7 +13,7 @@
 #include "sanitizers.h"
 #include "stream_check.h"
 
-namespace tutti::transport::conformance {
+namespace tutti::internal::transport::conformance {
 namespace {
 
 constexpr std::int64_t kPatienceMs = 60'000;
@@ -323,4 +323,4 @@ void check(const Factory& factory) {
   }
 }
 
-}  // namespace tutti::transport::conformance
+}  // namespace tutti::internal::transport::conformance

@@ -8,7 +8,7 @@
 
 #include "transport/transport.h"
 
-namespace tutti::transport::conformance {
+namespace tutti::internal::transport::conformance {
 
 struct Pair {
   std::shared_ptr<void> world;  // whatever the links need to live
@@ -28,4 +28,4 @@ struct Factory {
 // Runs inside a TEST_CASE; makes the sections.
 void check(const Factory& factory);
 
-}  // namespace tutti::transport::conformance
+}  // namespace tutti::internal::transport::conformance

@@ -11,8 +11,8 @@
 #include "transport/sim/world.h"
 #include "transport/tcp/link.h"
 
-using namespace tutti;
-using namespace tutti::transport;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
 using sim::Faults;
 using sim::Slots;
 

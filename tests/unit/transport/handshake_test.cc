@@ -6,8 +6,8 @@
 #include "socket_pairs.h"
 #include "transport/shm/link.h"
 
-using namespace tutti;
-using namespace tutti::transport;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "made_tree.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 using namespace transport::verbs;
@@ -110,4 +110,4 @@ TEST_CASE("machine: addresses of interfaces and their subnets") {
   REQUIRE_FALSE(address_of_interface("no such interface").has_value());
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

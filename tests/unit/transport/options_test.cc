@@ -2,7 +2,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 
 using transport::verbs::Connect;
 using transport::verbs::Options;
@@ -88,4 +88,4 @@ TEST_CASE("TUTTI_VERBS: what cannot be read is refused with the key and what it 
   }
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

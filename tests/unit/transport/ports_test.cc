@@ -6,7 +6,7 @@
 #include "catch_compat.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::test {
+namespace tutti::internal::test {
 namespace {
 
 using namespace transport::verbs;
@@ -305,4 +305,4 @@ TEST_CASE("ports: the GID is RoCE v2 of an IPv4 address before others") {
   REQUIRE(address_of(make_gid(0, "IB", kIpv6)).empty());
 }
 
-}  // namespace tutti::test
+}  // namespace tutti::internal::test

@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "catch_compat.h"
+#include "memory/region.h"
 #include "socket_pairs.h"
 #include "transport/shm/link.h"
 #include "transport/shm/link_state.h"
 #include "transport/shm/peer_regions.h"
-#include "transport/shm/region.h"
 
-using namespace tutti;
-using namespace tutti::transport;
-using namespace tutti::transport::shm;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
+using namespace tutti::internal::transport::shm;
 
 namespace {
 
@@ -37,12 +37,12 @@ struct Victim {
                                          &memory().announced[0].value);
     link = make_shared_link(segment, 0, UniqueFd(::dup(bell.fd())), std::move(sockets.first[0]), false,
                             {kPeer, true, &bell});
-    region_address = RegionRegistry::instance().allocate(kRegionBytes).value();
-    region = RegionRegistry::instance().find(region_address, kRegionBytes).region;
+    region_address = memory::RegionRegistry::instance().allocate(kRegionBytes).value();
+    region = memory::RegionRegistry::instance().find(region_address, kRegionBytes).region;
   }
   Victim(const Victim&) = delete;
   Victim& operator=(const Victim&) = delete;
-  ~Victim() { REQUIRE(RegionRegistry::instance().free(region_address).is_ok()); }
+  ~Victim() { REQUIRE(memory::RegionRegistry::instance().free(region_address).is_ok()); }
 
   [[nodiscard]] SegmentMemory& memory() const { return segment->memory(); }
 
@@ -92,8 +92,8 @@ struct Regions {
 };
 
 std::pair<void*, std::uint64_t> allocate() {
-  void* const address = RegionRegistry::instance().allocate(kRegionBytes).value();
-  return {address, RegionRegistry::instance().find(address, kRegionBytes).region};
+  void* const address = memory::RegionRegistry::instance().allocate(kRegionBytes).value();
+  return {address, memory::RegionRegistry::instance().find(address, kRegionBytes).region};
 }
 
 // While it lives this process can open nothing; what is open stays so.
@@ -131,7 +131,7 @@ TEST_CASE("a message that is longer than its place is an error") {
     v.send(4097, Payload::kLent, {v.region, 0, 4096});
   }
   SECTION("in what was offered") {
-    const auto at = RegionRegistry::instance().find(v.region_address, kRegionBytes);
+    const auto at = memory::RegionRegistry::instance().find(v.region_address, kRegionBytes);
     v.link->recv().offer(0, {static_cast<std::byte*>(v.region_address), kRegionBytes, at.region, at.offset}, 0, 1000);
     v.send(1001, Payload::kPlaced);
   }
@@ -224,7 +224,7 @@ TEST_CASE("a region that has gone is not read through the number of none") {
   const auto [address, region] = allocate();
   REQUIRE(r.owner.announce(region));
   REQUIRE(r.borrower.resolve({region, 0, 100}).is_ok());
-  REQUIRE(RegionRegistry::instance().free(address).is_ok());
+  REQUIRE(memory::RegionRegistry::instance().free(address).is_ok());
   r.owner.tidy();
   r.borrower.tidy();
   const Status gone = r.borrower.resolve({0, 0, 100}).status();
@@ -248,7 +248,7 @@ TEST_CASE("a lack of descriptors is named as such, and costs one region") {
   CHECK(status.message().find("receiving the peer's memory: ") == 0);
   CHECK(status.message().find("RLIMIT_NOFILE") != std::string::npos);
   CHECK(r.borrower.resolve({region, 0, 100}).is_ok());
-  for (void* const memory : {lost_address, address}) REQUIRE(RegionRegistry::instance().free(memory).is_ok());
+  for (void* const memory : {lost_address, address}) REQUIRE(memory::RegionRegistry::instance().free(memory).is_ok());
 }
 
 TEST_CASE("a segment that could shrink is not mapped") {

@@ -7,7 +7,7 @@
 #include "socket_pairs.h"
 #include "transport/shm/link.h"
 
-namespace tutti::transport::conformance {
+namespace tutti::internal::transport::conformance {
 namespace {
 
 struct World {
@@ -47,4 +47,4 @@ Pair processes_pair() {
   return pair;
 }
 
-}  // namespace tutti::transport::conformance
+}  // namespace tutti::internal::transport::conformance

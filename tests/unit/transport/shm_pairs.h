@@ -3,11 +3,11 @@
 
 #include "conformance.h"
 
-namespace tutti::transport::conformance {
+namespace tutti::internal::transport::conformance {
 
 // As between two threads of one process.
 Pair threads_pair();
 // What two processes would have, in one: loans go through regions and their descriptors.
 Pair processes_pair();
 
-}  // namespace tutti::transport::conformance
+}  // namespace tutti::internal::transport::conformance

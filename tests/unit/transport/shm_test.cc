@@ -14,15 +14,15 @@
 #include "base/clock.h"
 #include "catch_compat.h"
 #include "conformance.h"
+#include "memory/region.h"
 #include "shm_pairs.h"
-#include "transport/shm/region.h"
 #include "transport/sim/faulty.h"
 
-using namespace tutti;
-using namespace tutti::transport;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
 using conformance::processes_pair;
 using conformance::threads_pair;
-using shm::RegionRegistry;
+using memory::RegionRegistry;
 
 namespace {
 

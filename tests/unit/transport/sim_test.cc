@@ -6,8 +6,8 @@
 #include "stream_check.h"
 #include "transport/sim/world.h"
 
-using namespace tutti;
-using namespace tutti::transport;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
 using sim::Slots;
 using sim::World;
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace tutti::transport::conformance {
+namespace tutti::internal::transport::conformance {
 namespace {
 
 struct Address {
@@ -83,4 +83,4 @@ std::pair<std::vector<UniqueFd>, std::vector<UniqueFd>> connected(Family family,
   return ends;
 }
 
-}  // namespace tutti::transport::conformance
+}  // namespace tutti::internal::transport::conformance

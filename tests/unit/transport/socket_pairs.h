@@ -7,7 +7,7 @@
 
 #include "base/unique_fd.h"
 
-namespace tutti::transport::conformance {
+namespace tutti::internal::transport::conformance {
 
 enum class Family { kIpv4, kIpv6, kUnix };
 
@@ -17,4 +17,4 @@ bool available(Family family);
 // `count` connected pairs: the i-th of .first with the i-th of .second. Ends the test where that fails.
 std::pair<std::vector<UniqueFd>, std::vector<UniqueFd>> connected(Family family, int count);
 
-}  // namespace tutti::transport::conformance
+}  // namespace tutti::internal::transport::conformance

@@ -5,7 +5,7 @@
 
 #include "catch_compat.h"
 
-namespace tutti::transport::conformance {
+namespace tutti::internal::transport::conformance {
 
 Fingerprint print_of(std::uint32_t sequence) {
   return {sequence, sequence * 7919u, sequence * 104729u + 1u};
@@ -111,4 +111,4 @@ void Checker::compare(const std::byte* data, std::size_t n, const Fingerprint& p
   if (std::memcmp(data, script_.bytes.data() + received_, n) != 0) FAIL("wrong bytes after " << received_);
 }
 
-}  // namespace tutti::transport::conformance
+}  // namespace tutti::internal::transport::conformance

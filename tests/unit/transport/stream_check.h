@@ -8,7 +8,7 @@
 
 #include "transport/transport.h"
 
-namespace tutti::transport::conformance {
+namespace tutti::internal::transport::conformance {
 
 struct Message {
   Fingerprint print;
@@ -71,4 +71,4 @@ class Checker {
   std::uint64_t received_ = 0;
 };
 
-}  // namespace tutti::transport::conformance
+}  // namespace tutti::internal::transport::conformance

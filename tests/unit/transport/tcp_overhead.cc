@@ -19,8 +19,8 @@
 
 namespace {
 
-using namespace tutti;
-using namespace tutti::transport;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
 
 constexpr int kExchanges = 2000;
 constexpr int kRounds = 15;

@@ -14,8 +14,8 @@
 #include "transport/tcp/frame.h"
 #include "transport/tcp/link.h"
 
-using namespace tutti;
-using namespace tutti::transport;
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
 using conformance::Family;
 
 namespace {

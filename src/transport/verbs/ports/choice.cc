@@ -7,7 +7,7 @@
 #include "base/config.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 // ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2)
@@ -160,4 +160,4 @@ std::vector<Reason> reasons(const std::vector<Finding>& findings, const Options&
   return all;
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

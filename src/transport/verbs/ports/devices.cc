@@ -10,7 +10,7 @@
 
 #include "transport/verbs/library.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 // What the search needs everywhere.
@@ -272,4 +272,4 @@ Result<std::vector<Port>> choose_ports(const Options& options) {
   return choose_among(findings.value(), options);
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "memory/registration.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/ports/machine.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
-inline constexpr std::size_t kMaxRails = 8;
+using memory::kMaxRails;
 inline constexpr int kMostChosenRails = 4;  // more only on request: each costs slots and queue pairs
 
 enum class Fabric : std::uint8_t { kInfiniband, kRoce, kIwarp };
@@ -105,4 +106,4 @@ struct Rail {
 std::vector<Rail> pair_ports(const std::vector<Port>& a, Seat seat_a, const std::vector<Port>& b, Seat seat_b,
                              int wanted_rails);
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

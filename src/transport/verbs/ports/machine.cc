@@ -20,7 +20,7 @@
 
 #include "base/config.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 std::string folder_of(const Roots& roots, const std::string& device) {
@@ -223,4 +223,4 @@ std::vector<int> parse_processors(const std::string& list) {
   return numbers;
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 
 // Where the kernel's files are; tests have trees of their own.
 struct Roots {
@@ -50,4 +50,4 @@ std::string subnet_of(const std::string& address);
 // "0-3,8" as numbers. Empty if unreadable.
 std::vector<int> parse_processors(const std::string& list);
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

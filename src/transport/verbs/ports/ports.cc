@@ -11,7 +11,7 @@
 #include "base/config.h"
 #include "transport/verbs/ports/devices.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::internal::transport::verbs {
 namespace {
 
 constexpr char kHexDigits[] = "0123456789abcdef";
@@ -250,4 +250,4 @@ std::vector<Rail> pair_ports(const std::vector<Port>& a, Seat seat_a, const std:
   return chosen;
 }
 
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::internal::transport::verbs

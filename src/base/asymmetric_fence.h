@@ -1,0 +1,33 @@
+// An asymmetric fence: of two sides that each store and then load what the other stores, the one that does so often
+// pays nothing, and the one that does so rarely pays for both, with membarrier(2), whose expedited global form acts on
+// all processes that have registered.
+#pragma once
+
+#include <atomic>
+
+namespace tutti::internal {
+
+// True if heavy_fence() orders against all registered processes. Where the kernel lacks it, sleepers
+// must look again after kUnfencedSleepMs.
+namespace detail {
+extern const bool heavy_fence_works;  // registers this process when the library is loaded
+}
+[[nodiscard]] inline bool heavy_fence_works() {
+  return detail::heavy_fence_works;
+}
+void heavy_fence();
+// Again, for a process that was forked after the library was loaded.
+void register_for_heavy_fence();
+// The other half, for who is never to pay: after a store and before a load that must not pass it, where
+// the other side has a heavy_fence() between its own store and load. A compiler barrier, or a real fence
+// where heavy_fence() does not work.
+inline void light_fence() {
+  if (heavy_fence_works()) [[likely]] {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } else {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+}
+inline constexpr int kUnfencedSleepMs = 1;
+
+}  // namespace tutti::internal

@@ -1,0 +1,128 @@
+#include "base/lasting_thread.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/fork.h"
+#include "base/log.h"
+#include "base/service_thread.h"
+#include "base/unique_fd.h"
+
+namespace tutti::internal {
+namespace {
+
+// How a thread is told to end. Its descriptor is closed as soon as the thread needs it no more: the process may live
+// long without starting another.
+class Control {
+ public:
+  Status create() {
+    stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    return stop_.valid() ? Status() : Status::system("eventfd", errno);
+  }
+  [[nodiscard]] int stop_fd() const { return stop_.get(); }
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    // Fails only when the counter is at its limit, and then the thread has been told already.
+    if (stop_.valid()) (void)::eventfd_write(stop_.get(), 1);
+  }
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_.reset();
+    }
+    ended_ = true;
+  }
+  [[nodiscard]] bool ended() const { return ended_; }
+
+ private:
+  std::mutex mutex_;
+  UniqueFd stop_;  // closed under mutex_
+  std::atomic<bool> ended_{false};
+};
+
+// Of all that follows. Never destroyed, made when the library is loaded. Threads are joined when it has been given up:
+// they take other locks, and a thread that forks may hold those and wait for this one.
+ForkMutex& mutex = *new ForkMutex;
+
+class LastingThreads {
+ public:
+  struct Entry {
+    std::shared_ptr<Control> control;
+    ServiceThread thread;  // joined where the entry ends
+    pid_t owner = 0;
+  };
+  using Entries = std::list<Entry>;
+
+  // Tells all threads to end, and hands them over. For good: threads of the application may still call while the
+  // process exits.
+  Entries end() {
+    ended_ = true;
+    for (Entry& entry : entries_) {
+      if (entry.owner == ::getpid()) {
+        entry.control->stop();
+      } else {
+        entry.thread.forget();
+      }
+    }
+    return std::exchange(entries_, {});
+  }
+
+  // Adds to *over the threads that have ended by themselves.
+  Status start(std::function<void(int)> body, Entries* over) {
+    if (ended_) return {Code::kSystemError, "this process is exiting"};
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      const auto entry = it++;
+      if (entry->owner == ::getpid() && entry->control->ended()) over->splice(over->end(), entries_, entry);
+    }
+    auto control = std::make_shared<Control>();
+    if (Status s = control->create(); !s.is_ok()) return s;
+    Entry& entry = entries_.emplace_back();
+    entry.control = control;
+    entry.owner = ::getpid();
+    Status started = entry.thread.start([control, body = std::move(body)] {
+      // Whoever it served sees its connections close.
+      if (Status s = guarded([&] { return body(control->stop_fd()), Status(); }); !s.is_ok()) {
+        static_cast<void>(guarded([&] { return log::warn("a service ended: " + s.message()), Status(); }));
+      }
+      control->end();
+    });
+    if (!started.is_ok()) entries_.pop_back();
+    return started;
+  }
+
+ private:
+  Entries entries_;
+  bool ended_ = false;
+};
+
+LastingThreads& threads = *new LastingThreads;
+
+struct AtExit {
+  AtExit() = default;
+  AtExit(const AtExit&) = delete;
+  AtExit& operator=(const AtExit&) = delete;
+  ~AtExit() {
+    LastingThreads::Entries over;
+    const std::lock_guard lock(mutex);
+    over = threads.end();
+  }
+};
+
+}  // namespace
+
+Status start_lasting_thread(std::function<void(int stop_fd)> body) {
+  LastingThreads::Entries over;
+  const std::lock_guard lock(mutex);
+  // Registered later than what the threads are built on, and so called earlier.
+  static const AtExit at_exit;
+  return threads.start(std::move(body), &over);
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,264 @@
+#include "bootstrap/bootstrap.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+
+#include "bootstrap/root_service.h"
+#include "bootstrap/tree_builder.h"
+#include "bootstrap/unique_id.h"
+#include "net/dial.h"
+#include "net/frame.h"
+#include "net/socket.h"
+
+namespace tutti::internal {
+namespace {
+
+constexpr std::size_t kMaxTreeAddresses = 8;
+constexpr std::size_t kOwnDescriptors = 24;  // the tree, listeners, what sleeps
+// A job's root that has failed tells late ranks why; the next job may want its port. That of a unique id stays longer.
+constexpr std::int64_t kAfterFailureMs = 10'000;
+constexpr std::int64_t kResolveMs = 30'000;  // names of freshly started hosts take a while to appear
+constexpr std::int64_t kRefusedMs = 1'000;   // a root that had been there and refuses this long is gone
+constexpr std::int64_t kForeignMs = 5'000;   // one that has another secret for so long is another's
+// A rank that fails while its process runs the root service, which others may not have reached yet, stays so long.
+constexpr std::int64_t kLingerMs = 800;
+// In messages.
+constexpr const char* kRoot = "the root service (in the process of rank 0, or of the maker of the unique id)";
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+Status check_rank(int rank, int ranks) {
+  if (ranks < 1 || ranks > kMaxRanks) {
+    return Status::invalid_argument("the number of ranks is " + std::to_string(ranks) + ", not in 1..1048576");
+  }
+  if (rank < 0 || rank >= ranks) {
+    return Status::invalid_argument("rank " + std::to_string(rank) + " is outside of 0.." + std::to_string(ranks - 1));
+  }
+  return {};
+}
+
+Result<std::vector<net::Address>> addresses_with_port_of(int listener, const Settings& settings) {
+  Result<net::Address> bound = net::local_address(listener);
+  if (!bound.is_ok()) return bound.status();
+  Result<std::vector<net::Address>> addresses = net::interface_addresses(settings.interface);
+  if (!addresses.is_ok()) return addresses;
+  for (net::Address& address : *addresses) address = address.with_port(bound->port());
+  return addresses;
+}
+
+// What the root's silence means.
+struct RootKind {
+  bool came_first;  // it was there before the ranks: refusal for some time is final
+  bool alone;       // no other job's root may be at these addresses: neither does another secret pass
+};
+
+// Waits on `dial` until it has a connection.
+Result<UniqueFd> finish_dial(net::Dial* dial, const char* what, RootKind kind, Deadline deadline) {
+  net::PollSet set;
+  for (;;) {
+    set.clear(1000);
+    set.wake_at(deadline);
+    dial->prepare(&set);
+    if (Status s = set.wait(); !s.is_ok()) return s;
+    dial->process(set);
+    if (dial->done()) return dial->take();
+    if (!dial->shortage().is_ok()) return dial->shortage().with_context(std::string("connecting to ") + what);
+    if (kind.alone && dial->foreign_for(kForeignMs)) {
+      return Status::invalid_usage(std::string(what) + " has another secret: is TUTTI_SECRET the same on all ranks, " +
+                                   "and is this the right address or unique id? " + dial->trouble());
+    }
+    if (kind.came_first && dial->refused_for(kRefusedMs)) {
+      return Status::remote(std::string(what) +
+                            " cannot be reached: that process has ended, or the job has failed, or " +
+                            "all its ranks have joined: " + dial->trouble());
+    }
+    if (deadline.passed()) {
+      return Status::timeout(std::string("timed out while looking for ") + what + ": " + dial->trouble());
+    }
+  }
+}
+
+// Tells the root who we are, or why we cannot take part.
+Status register_with(int root, const Member& member, const std::vector<net::Address>& listening,
+                     const Status& trouble) {
+  Registration registration;
+  registration.rank = member.rank;
+  registration.ranks = member.ranks;
+  registration.pid = static_cast<std::int32_t>(::getpid());
+  registration.patience_ms = member.deadline.left_ms(INT_MAX);
+  registration.host = host_name();
+  registration.trouble = trouble.message();
+  if (const auto process = process_token(); process.is_ok()) registration.process = process.value();
+  for (const net::Address& address : listening) registration.addresses.push_back(address.text());
+  return net::send_frame(root, registration.serialize(), member.deadline).with_context(kRoot);
+}
+
+// Waits for our place in the tree.
+Result<Placement> await_placement(int root, const Member& member) {
+  Result<std::string> answer = net::recv_frame(root, kMaxPlacementBytes, member.deadline);
+  if (!answer.is_ok() && answer.status().code() == Code::kRemoteError) {
+    return Status::remote(std::string(kRoot) + " ended before all ranks had joined: " + answer.status().message());
+  }
+  if (!answer.is_ok()) {
+    return answer.status().with_context("while waiting for the root service to have seen all ranks");
+  }
+  Result<Placement> placement = Placement::parse(*answer);
+  if (placement.is_ok() && !placement->status.is_ok()) return placement->status;
+  return placement;
+}
+
+// Where the children connect; invalid for a rank without any.
+Status open_listener(const Member& member, UniqueFd* listener, std::vector<net::Address>* listening) {
+  if (tree_children(member.rank, member.ranks).empty()) return {};
+  Result<UniqueFd> opened = net::listen_tcp(member.settings.port_low, member.settings.port_high);
+  if (!opened.is_ok()) return opened.status();
+  Result<std::vector<net::Address>> addresses = addresses_with_port_of(opened->get(), member.settings);
+  if (!addresses.is_ok()) return addresses.status();
+  *listener = std::move(opened).value();
+  *listening = std::move(addresses).value();
+  listening->resize(std::min(listening->size(), kMaxTreeAddresses));
+  return {};
+}
+
+// Everything after the root's addresses are known.
+Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member) {
+  Job job;
+  job.descriptors = reserve_descriptors(member.ranks, member.settings);
+  const net::Claim claim{net::Purpose::kRoot, member.rank, 0, 1};
+  net::Dial dial(std::move(root), secret, claim, -1);
+  Result<UniqueFd> connection = finish_dial(&dial, kRoot, kind, member.deadline);
+  if (!connection.is_ok()) return connection.status();
+  net::set_keep_alive(connection->get());
+  UniqueFd listener;
+  std::vector<net::Address> listening;
+  const Status trouble = open_listener(member, &listener, &listening);
+  const Status registered = register_with(connection->get(), member, listening, trouble);
+  if (!trouble.is_ok()) return trouble;
+  if (!registered.is_ok()) return registered;
+  Result<Placement> placement = await_placement(connection->get(), member);
+  if (!placement.is_ok()) return placement.status();
+  job.rank = member.rank;
+  job.ranks = member.ranks;
+  Result<Secret> session = session_secret(secret, placement->nonce);
+  if (!session.is_ok()) return session.status();
+  job.secret = *session;
+  Status s = connect_tree(member, *session, *placement, std::move(listener), std::move(connection).value(), &job);
+  if (!s.is_ok()) return s;
+  return job;
+}
+
+Result<Job> join_or_linger(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member) {
+  Result<Job> job = join_through(std::move(root), secret, kind, member);
+  if (!job.is_ok()) await_root_service(secret, kLingerMs);
+  return job;
+}
+
+// With TUTTI_SECRET only those who know it can join; without, whoever knows the job's name.
+Result<Secret> derive_secret(const std::string& job) {
+  const std::string key = "tutti job secret, version 1:" + environment_variable("TUTTI_SECRET").value_or("");
+  return net::hmac_sha256(key.data(), key.size(), job);
+}
+
+// Rank 0 opens the root on the first port that it gets. Returns addresses at which it reaches itself.
+Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const Secret& secret, Deadline deadline,
+                                                  std::int64_t notice_ms) {
+  Status why = Status::invalid_argument("no port is given for the job's root");
+  for (const std::uint16_t port : root.ports) {
+    Result<UniqueFd> listener =
+        net::listen_tcp(port, port, "the root's address (TUTTI_ROOT, or what the launcher sets)");
+    if (!listener.is_ok()) {
+      why = listener.status();
+      continue;
+    }
+    Status s = start_root_service(std::move(listener).value(), secret, deadline, kAfterFailureMs, notice_ms);
+    if (!s.is_ok()) return s;
+    std::vector<net::Address> self;
+    for (const char* text : {"127.0.0.1:0", "[::1]:0"}) {
+      Result<net::Address> address = net::parse_address(text);
+      if (address.is_ok()) self.push_back(address->with_port(port));
+    }
+    return self;
+  }
+  return why.with_context("rank 0 must open the job's root");
+}
+
+Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadline deadline) {
+  const Deadline give_up = Deadline::after_ms(kResolveMs);
+  Result<std::vector<net::Address>> found = net::resolve(root.host, 0);
+  while (!found.is_ok()) {
+    if (found.status().is_exhaustion() || deadline.passed() || give_up.passed()) {
+      return found.status().with_context("the job's root");
+    }
+    const timespec pause{0, 200'000'000};
+    ::nanosleep(&pause, nullptr);
+    found = net::resolve(root.host, 0);
+  }
+  std::vector<net::Address> all;
+  for (const std::uint16_t port : root.ports) {
+    for (const net::Address& address : found.value()) all.push_back(address.with_port(port));
+  }
+  return all;
+}
+
+}  // namespace
+
+Status as_told_to_peers(const Status& status) {
+  const Code code = status.code();
+  const bool shared = status.is_ok() || code == Code::kRemoteError || code == Code::kTimeout ||
+                      code == Code::kAborted || code == Code::kMismatch;
+  return shared ? status : status.with_code(Code::kRemoteError);
+}
+
+// A link has a socket per stream, an epoll or a doorbell, and one more while it is set up.
+DescriptorReservation reserve_descriptors(int ranks, const Settings& settings) {
+  const auto per_link = static_cast<std::size_t>(std::max(2, settings.tcp_streams) + 2);
+  return DescriptorReservation(kOwnDescriptors + static_cast<std::size_t>(ranks - 1) * per_link);
+}
+
+Result<UniqueIdBytes> create_unique_id(const Settings& settings) {
+  RootContact contact;
+  if (Status s = net::random_bytes(contact.secret.data(), contact.secret.size()); !s.is_ok()) return s;
+  Result<UniqueFd> listener = net::listen_tcp(settings.port_low, settings.port_high);
+  if (!listener.is_ok()) return listener.status();
+  Result<std::vector<net::Address>> addresses = addresses_with_port_of(listener->get(), settings);
+  if (!addresses.is_ok()) return addresses.status();
+  contact.addresses = std::move(addresses).value();
+  contact.addresses.resize(std::min(contact.addresses.size(), kMaxIdAddresses));
+  Status s =
+      start_root_service(std::move(listener).value(), contact.secret, Deadline::after_ms(settings.init_timeout_ms),
+                         std::max(kAfterFailureMs, settings.init_timeout_ms), settings.wait_notice_ms);
+  if (!s.is_ok()) return s;
+  return encode_unique_id(contact);
+}
+
+Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline) {
+  Result<RootContact> contact = decode_unique_id(id);
+  if (!contact.is_ok()) return contact.status();
+  if (Status s = check_rank(rank, ranks); !s.is_ok()) return s;
+  return join_or_linger(std::move(contact->addresses), contact->secret, {true, true},
+                        Member{rank, ranks, settings, deadline});
+}
+
+Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline) {
+  if (Status s = check_rank(rank, ranks); !s.is_ok()) return s;
+  Result<Secret> secret = derive_secret(root.job);
+  if (!secret.is_ok()) return secret.status();
+  if (ranks == 1) {
+    Job job;
+    job.secret = *secret;
+    return job;
+  }
+  Result<std::vector<net::Address>> where =
+      rank == 0 ? open_known_root(root, *secret, deadline, settings.wait_notice_ms) : find_known_root(root, deadline);
+  if (!where.is_ok()) return where.status();
+  return join_or_linger(std::move(where).value(), *secret, {false, root.ports.size() == 1},
+                        Member{rank, ranks, settings, deadline});
+}
+
+}  // namespace tutti::internal

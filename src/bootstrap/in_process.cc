@@ -1,0 +1,246 @@
+// The control tree of ranks that are threads of one process: a board in shared memory.
+#include "bootstrap/in_process.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "bootstrap/call_comparison.h"
+#include "bootstrap/call_ledger.h"
+#include "bootstrap/rank_list.h"
+#include "bootstrap/root_service.h"
+#include "net/auth.h"
+
+namespace tutti::internal {
+namespace {
+
+struct Board {
+  explicit Board(int count) : ranks(static_cast<std::size_t>(count)) {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].death = Status::remote("rank " + std::to_string(r) + " ended without leaving");
+    }
+  }
+  struct Rank {
+    std::string bytes;
+    bool written = false;
+    std::shared_ptr<FailureState> failure;  // once it watches
+    Witness witness;                        // likewise, until it leaves
+    bool parted = false;                    // it calls nothing more,
+    CallSummary calls;                      // and has called this
+    bool left = false;
+    Status death;  // what the others are told if it ends so; made beforehand, as it may end for want of memory
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Rank> ranks;
+  std::size_t written = 0;
+  std::uint64_t round = 0;  // all_gathers completed
+  std::vector<std::string> result;
+  Status failure;  // the first that was announced
+  std::vector<int> departed;
+  std::size_t parted = 0;
+  CallLedger ledger;
+};
+
+class BoardTree final : public ControlTree {
+ public:
+  BoardTree(int rank, std::shared_ptr<Board> board)
+      : rank_(rank), name_("rank " + std::to_string(rank)), board_(std::move(board)) {}
+  ~BoardTree() override {
+    const std::lock_guard lock(board_->mutex);
+    tell_failure(me().death, me().left);
+    me().left = true;
+    me().failure.reset();
+    me().witness = {};
+  }
+  Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
+  Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
+  void announce_failure(const Status& status) override;
+  void report_calls(std::vector<CallRecord> calls) override;
+  void ask(Question question) override;
+  void compare_calls() override;
+  bool finish(std::int64_t wait_ms) override;
+  void leave() override;
+
+ private:
+  Board::Rank& me() { return board_->ranks[static_cast<std::size_t>(rank_)]; }
+  // REQUIRES: the board's mutex.
+  void tell_failure(const Status& status, bool suppressed);
+  void tell_mismatch(const Status& status);
+  void part();
+  [[nodiscard]] Status timed_out() const;
+
+  const int rank_;
+  const std::string name_;
+  const std::shared_ptr<Board> board_;
+};
+
+Result<std::vector<std::string>> BoardTree::all_gather(const std::string& mine, Deadline deadline) {
+  std::unique_lock lock(board_->mutex);
+  if (!board_->failure.is_ok()) return board_->failure;
+  const std::uint64_t round = board_->round;
+  me().bytes = mine;
+  me().written = true;
+  if (++board_->written == board_->ranks.size()) {
+    // The last one completes the round. Nobody can complete the next before all have read this one's
+    // result: they take part in it.
+    board_->result.clear();
+    for (Board::Rank& rank : board_->ranks) {
+      board_->result.push_back(std::move(rank.bytes));
+      rank.written = false;
+    }
+    board_->written = 0;
+    ++board_->round;
+    board_->changed.notify_all();
+    return board_->result;
+  }
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline.at_ns())};
+  const auto done = [&] { return board_->round != round || !board_->failure.is_ok(); };
+  const bool in_time = board_->changed.wait_until(lock, until, done);
+  if (board_->round != round) return board_->result;
+  if (in_time) return board_->failure;
+  const Status late = timed_out();
+  tell_failure(late, false);
+  return late;
+}
+
+Status BoardTree::timed_out() const {
+  std::vector<int> missing;
+  for (std::size_t rank = 0; rank < board_->ranks.size(); ++rank) {
+    if (!board_->ranks[rank].written) missing.push_back(static_cast<int>(rank));
+  }
+  return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(missing));
+}
+
+Status BoardTree::watch(std::shared_ptr<FailureState> failure, Witness witness) {
+  const std::lock_guard lock(board_->mutex);
+  me().witness = std::move(witness);
+  me().failure = std::move(failure);
+  if (!board_->failure.is_ok()) me().failure->fail(board_->failure);
+  for (const int rank : board_->departed) {
+    me().failure->set_departed({rank, board_->ranks[static_cast<std::size_t>(rank)].calls.operations});
+  }
+  return {};
+}
+
+void BoardTree::announce_failure(const Status& status) {
+  if (status.is_ok()) return;
+  const std::lock_guard lock(board_->mutex);
+  tell_failure(status.with_context(name_), me().left);
+}
+
+void BoardTree::report_calls(std::vector<CallRecord> calls) {
+  const std::lock_guard lock(board_->mutex);
+  bool news = false;
+  const Status known = board_->ledger.add(rank_, calls, &news);
+  tell_mismatch(known);
+}
+
+// All ranks, this one among them.
+void BoardTree::tell_mismatch(const Status& status) {
+  if (status.is_ok() || me().left || !board_->failure.is_ok()) return;
+  tell_failure(status, false);
+  if (me().failure) me().failure->fail(status);
+}
+
+void BoardTree::compare_calls() {
+  const std::lock_guard lock(board_->mutex);
+  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
+    const Board::Rank& rank = board_->ranks[r];
+    bool news = false;
+    const CallSummary summary = rank.parted || !rank.witness.calls ? rank.calls : rank.witness.calls();
+    const Status known = board_->ledger.add(static_cast<int>(r), summary.calls, &news);
+    if (!known.is_ok()) return tell_mismatch(known);
+  }
+}
+
+bool BoardTree::finish(std::int64_t wait_ms) {
+  std::unique_lock lock(board_->mutex);
+  if (me().left || !me().failure) return false;
+  part();
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(Deadline::after_ms(wait_ms).at_ns())};
+  const auto all = [&] { return board_->parted == board_->ranks.size(); };
+  board_->changed.wait_until(lock, until, [&] { return all() || !board_->failure.is_ok() || me().failure->failed(); });
+  return all();
+}
+
+// Once: this rank calls nothing more, and that is compared with what the others have called.
+// REQUIRES: the board's mutex.
+void BoardTree::part() {
+  if (me().parted) return;
+  if (me().witness.calls) me().calls = me().witness.calls();
+  board_->departed.push_back(rank_);
+  me().parted = true;
+  ++board_->parted;
+  board_->changed.notify_all();
+  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
+    const Board::Rank& other = board_->ranks[r];
+    if (&other == &me()) continue;
+    if (other.failure) other.failure->set_departed({rank_, me().calls.operations});
+    if (me().failure && me().failure->failed()) continue;
+    const int peer = static_cast<int>(r);
+    if (other.parted) {
+      tell_mismatch(difference(rank_, me().calls, peer, other.calls));
+    } else if (other.witness.calls) {
+      tell_mismatch(contradiction(rank_, me().calls, peer, other.witness.calls()));
+    }
+  }
+}
+
+// Ranks of one process cannot be silent: what they are at is there to see.
+void BoardTree::ask(Question question) {
+  const std::lock_guard lock(board_->mutex);
+  Answer answer{std::move(question), {}};
+  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
+    const Board::Rank& rank = board_->ranks[r];
+    if (rank.parted) continue;
+    const Whereabouts at = rank.witness.where ? rank.witness.where() : Whereabouts{};
+    if (is_before(at.sequence, answer.question.sequence)) {
+      answer.absent.push_back({static_cast<int>(r), false, at.sequence, at.inside});
+    }
+  }
+  for (const Board::Rank& rank : board_->ranks) {
+    if (rank.witness.answered) rank.witness.answered(answer);
+  }
+}
+
+void BoardTree::tell_failure(const Status& status, bool suppressed) {
+  if (suppressed || !board_->failure.is_ok()) return;
+  board_->failure = status;
+  for (Board::Rank& rank : board_->ranks) {
+    if (&rank != &me() && rank.failure) rank.failure->fail(status);
+  }
+  board_->changed.notify_all();
+}
+
+// Who cannot say goodbye has ended without leaving.
+void BoardTree::leave() {
+  const std::lock_guard lock(board_->mutex);
+  if (me().left) return;
+  const Status told = guarded([&] { return part(), Status(); });
+  if (!told.is_ok()) tell_failure(me().death, false);
+  me().witness = {};
+  me().left = true;
+}
+
+}  // namespace
+
+Result<std::vector<Job>> make_in_process_jobs(int ranks) {
+  if (ranks < 1 || ranks > kMaxRanks) return Status::invalid_argument("a job has 1 to 1048576 ranks");
+  Secret secret{};
+  if (Status s = net::random_bytes(secret.data(), secret.size()); !s.is_ok()) return s;
+  const auto board = std::make_shared<Board>(ranks);
+  std::vector<Job> jobs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Job job;
+    job.rank = rank;
+    job.ranks = ranks;
+    job.secret = secret;
+    if (ranks > 1) job.tree = std::make_unique<BoardTree>(rank, board);
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,20 @@
+// One rank's part of a job.
+#pragma once
+
+#include <memory>
+
+#include "base/descriptors.h"
+#include "bootstrap/control_tree.h"
+#include "bootstrap/unique_id.h"
+
+namespace tutti::internal {
+
+struct Job {
+  int rank = 0;
+  int ranks = 1;
+  Secret secret{};
+  std::unique_ptr<ControlTree> tree;  // null only for ranks == 1
+  DescriptorReservation descriptors;  // empty for ranks that are threads of one process
+};
+
+}  // namespace tutti::internal

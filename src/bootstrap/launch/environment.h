@@ -1,0 +1,29 @@
+// Which job this process belongs to, by what its launcher left in the environment.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+
+namespace tutti::internal {
+
+struct LaunchedJob {
+  std::string launcher;  // "plain", "pmix", "pmi1", "slurm", "torchrun": for messages
+  int rank = 0;
+  int ranks = 1;
+  // Either the root is known beforehand, or the id was exchanged through the launcher's key-value store.
+  std::variant<KnownRoot, UniqueIdBytes> root;
+};
+
+// Order: plain TUTTI_* variables, PMIx (Open MPI, Slurm), PMI-1 (MPICH's Hydra), torchrun, Slurm
+// without PMIx. kInvalidUsage with what was looked for if there is none, and with what is wrong if a
+// launcher's variables are there but unreadable.
+Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline);
+
+// The first host of a Slurm node list: "n[03-05,9],m2" -> "n03". Empty if it is malformed.
+std::string first_slurm_host(const std::string& list);
+
+}  // namespace tutti::internal

@@ -1,0 +1,57 @@
+#include "bootstrap/local_rank.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/fork.h"
+
+namespace tutti::internal {
+namespace {
+
+struct Registry {
+  ForkMutex mutex;
+  std::multimap<Secret, const LocalRank*> ranks;
+};
+
+// Lives as long as the process: ranks may be destroyed by destructors of static objects.
+Registry& registry() {
+  static auto* const made = new Registry;
+  return *made;
+}
+// A child that is forked while another thread makes it could not.
+[[maybe_unused]] const Registry& made_at_load = registry();
+
+}  // namespace
+
+void LocalRank::enter(const Secret& job) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.ranks.emplace(job, this);
+  job_ = job;
+  entered_ = true;
+}
+
+bool LocalRank::others_may_come() const {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto [begin, end] = all.ranks.equal_range(job_);
+  const auto here = std::this_thread::get_id();
+  const auto ours = [&](const LocalRank& rank) { return rank.thread_.load(std::memory_order_relaxed) == here; };
+  const bool alone = std::all_of(begin, end, [&](const auto& entry) { return entry.second == this; });
+  return alone || (ours(*this) && std::none_of(begin, end, [&](const auto& entry) {
+                     return entry.second != this && ours(*entry.second);
+                   }));
+}
+
+void LocalRank::leave() {
+  if (!entered_) return;
+  entered_ = false;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto [begin, end] = all.ranks.equal_range(job_);
+  const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second == this; });
+  if (found != end) all.ranks.erase(found);
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,35 @@
+// Which ranks of one job live in this process, and from which threads they are used: a thread that serves several
+// ranks cannot finalize them all at the same time, so none of them may wait for the others.
+#pragma once
+
+#include <atomic>
+#include <thread>
+
+#include "bootstrap/unique_id.h"
+
+namespace tutti::internal {
+
+class LocalRank {
+ public:
+  LocalRank() = default;
+  LocalRank(const LocalRank&) = delete;
+  LocalRank& operator=(const LocalRank&) = delete;
+  ~LocalRank() { leave(); }
+
+  // The rank belongs to the job with this secret, and to no thread yet. Once, before all else.
+  void enter(const Secret& job);
+  // The calling thread is the one that the rank's operations come from.
+  void touch() { thread_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
+  // Whether the job's other ranks in this process can finalize while the calling thread waits for them: as far as is
+  // known it serves this rank alone.
+  [[nodiscard]] bool others_may_come() const;
+  // The rank is finalized.
+  void leave();
+
+ private:
+  Secret job_{};
+  bool entered_ = false;
+  std::atomic<std::thread::id> thread_{};
+};
+
+}  // namespace tutti::internal

@@ -1,0 +1,108 @@
+#include "bootstrap/peer_info.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "base/fork.h"
+#include "base/unique_fd.h"
+#include "net/auth.h"
+#include "net/frame.h"
+
+namespace tutti::internal {
+namespace {
+
+constexpr std::size_t kMaxAddresses = 64;
+
+// The kernel's boot id as 16 bytes; zeros (which match nobody, see same_machine) if it has none.
+std::array<std::uint8_t, 16> read_boot_id() {
+  std::array<std::uint8_t, 16> id{};
+  const UniqueFd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  char text[64] = {};
+  if (!fd.valid() || ::read(fd.get(), text, sizeof text - 1) <= 0) return id;
+  std::size_t digits = 0;
+  for (const char* at = text; *at != '\0' && digits < 2 * id.size(); ++at) {
+    const char* found = std::strchr("0123456789abcdef", *at);
+    if (found == nullptr) continue;
+    const auto value = static_cast<std::uint8_t>((found - "0123456789abcdef") & 15);
+    id[digits / 2] = static_cast<std::uint8_t>(id[digits / 2] << 4 | value);
+    ++digits;
+  }
+  return id;
+}
+
+// Made when the library is loaded, and never destroyed.
+ForkMutex& token_mutex = *new ForkMutex;
+
+}  // namespace
+
+// Drawn once per process. A forked child draws anew: it is another address space.
+Result<std::array<std::uint8_t, 16>> process_token() {
+  static std::array<std::uint8_t, 16> id{};
+  static pid_t drawn_by = 0;
+  const std::lock_guard lock(token_mutex);
+  if (drawn_by != ::getpid()) {
+    if (Status s = net::random_bytes(id.data(), id.size()); !s.is_ok()) return s;
+    drawn_by = ::getpid();
+  }
+  return id;
+}
+
+Result<PeerInfo> PeerInfo::local(int rank) {
+  PeerInfo info;
+  info.rank = rank;
+  info.pid = static_cast<std::int32_t>(::getpid());
+  info.boot = read_boot_id();
+  Result<std::array<std::uint8_t, 16>> process = process_token();
+  if (!process.is_ok()) return process.status();
+  info.process = *process;
+  struct stat ns {};
+  if (::stat("/proc/self/ns/net", &ns) == 0) info.network_namespace = ns.st_ino;
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) == 0) info.hostname = name;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) info.cores = CPU_COUNT(&cores);
+  return info;
+}
+
+bool PeerInfo::same_machine(const PeerInfo& other) const {
+  return boot == other.boot && boot != std::array<std::uint8_t, 16>{};
+}
+
+std::string PeerInfo::serialize() const {
+  net::Packer packer;
+  packer.number(rank).number(pid).raw(boot.data(), boot.size()).raw(process.data(), process.size());
+  packer.number(network_namespace).text(hostname).number(cores).text(unix_address).text(unix_path);
+  packer.number(static_cast<std::uint32_t>(tcp_addresses.size()));
+  for (const std::string& address : tcp_addresses) packer.text(address);
+  packer.text(settings);
+  return packer.bytes();
+}
+
+Result<PeerInfo> PeerInfo::parse(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  PeerInfo info;
+  info.rank = unpacker.number<std::int32_t>();
+  info.pid = unpacker.number<std::int32_t>();
+  unpacker.raw(info.boot.data(), info.boot.size());
+  unpacker.raw(info.process.data(), info.process.size());
+  info.network_namespace = unpacker.number<std::uint64_t>();
+  info.hostname = unpacker.text();
+  info.cores = unpacker.number<std::int32_t>();
+  info.unix_address = unpacker.text();
+  info.unix_path = unpacker.text();
+  const auto count = unpacker.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && i < kMaxAddresses && unpacker.ok(); ++i) {
+    info.tcp_addresses.push_back(unpacker.text());
+  }
+  info.settings = unpacker.text();
+  if (!unpacker.complete()) return Status::remote("a peer's description is damaged");
+  return info;
+}
+
+}  // namespace tutti::internal

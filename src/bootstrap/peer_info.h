@@ -1,0 +1,37 @@
+// What ranks know of each other, and what it takes to connect to one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tutti::internal {
+
+// What every rank knows of every other. The control tree carries it as bytes and reads none of it.
+struct PeerInfo {
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+  std::array<std::uint8_t, 16> boot{};     // kernel's boot id: the machine, whatever its hostname says
+  std::array<std::uint8_t, 16> process{};  // random per process: the same value means one address space
+  std::uint64_t network_namespace = 0;     // inode of /proc/self/ns/net
+  std::string hostname;                    // for messages only
+  std::int32_t cores = 1;                  // that this rank may run on (sched_getaffinity)
+  std::string unix_address;                // abstract Unix socket name of the Connector, empty if none
+  std::string unix_path;                   // the same by path, reachable from other network namespaces; or empty
+  std::vector<std::string> tcp_addresses;  // "host:port", "[v6]:port" of the Connector, best first
+  std::string settings;                    // what must agree among ranks, in text; rank 0's holds
+  // This process: everything but the Connector's addresses and the settings.
+  static Result<PeerInfo> local(int rank);
+  // By boot id. A machine whose kernel tells none equals no other.
+  [[nodiscard]] bool same_machine(const PeerInfo& other) const;
+  [[nodiscard]] std::string serialize() const;
+  static Result<PeerInfo> parse(const std::string& bytes);
+};
+
+// Drawn once per process, anew in a forked child: the same value means one address space.
+Result<std::array<std::uint8_t, 16>> process_token();
+
+}  // namespace tutti::internal

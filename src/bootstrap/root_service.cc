@@ -1,0 +1,454 @@
+#include "bootstrap/root_service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/descriptors.h"
+#include "base/fork.h"
+#include "base/lasting_thread.h"
+#include "base/log.h"
+#include "bootstrap/control_tree.h"
+#include "bootstrap/rank_list.h"
+#include "net/acceptor.h"
+#include "net/auth.h"
+#include "net/frame.h"
+#include "net/socket.h"
+
+namespace tutti::internal {
+namespace {
+
+constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
+constexpr std::size_t kMaxAddresses = 16;
+constexpr std::int64_t kAnswerMs = 5'000;  // beyond the last rank's patience, so that no rank takes the end for a death
+constexpr std::size_t kSpareDescriptors = 64;
+constexpr std::size_t kNonceBytes = 16;
+
+class RootService {
+ public:
+  RootService(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
+              std::int64_t notice_ms)
+      : acceptor_(secret, net::Claim{net::Purpose::kRoot, -1, 0, 1}),
+        deadline_(deadline),
+        after_failure_ms_(after_failure_ms),
+        notice_ms_(notice_ms) {
+    acceptor_.add_listener(std::move(listener), false);
+  }
+  // Until all are served, or stop_fd is readable.
+  void run(int stop_fd);
+
+ private:
+  struct Client {
+    explicit Client(net::Authenticated connection)
+        : rank(connection.peer.rank), socket(std::move(connection.socket)), reader(kMaxRegistrationBytes) {
+      net::set_keep_alive(socket.get());  // a machine that is gone sends no end of the connection
+    }
+    int rank;
+    UniqueFd socket;
+    net::FrameReader reader;
+    net::FrameWriter writer;
+    std::size_t entry = 0;
+    bool polled = false;
+    bool registered = false;
+    bool told_failure = false;
+  };
+  [[nodiscard]] bool finished() const;
+  void prepare(net::PollSet* set);
+  bool serve(Client* client);
+  void enroll(Client* client, Registration registration);
+  void hear(Client* client, const std::string& report);
+  void lost(const Client& client);
+  void fail(Status why);
+  void place_everyone();
+  static void answer(Client* client, const Placement& placement);
+  [[nodiscard]] std::vector<int> missing() const;
+  [[nodiscard]] bool may_tell() const { return notice_ms_ > 0 && ranks_ > 0 && failure_.is_ok(); }
+  void tell_a_person();
+
+  net::Acceptor acceptor_;
+  Deadline deadline_;
+  const std::int64_t after_failure_ms_;
+  const std::int64_t notice_ms_;
+  std::int64_t begin_ns_ = 0;  // the first rank has come
+  Deadline next_notice_ = Deadline::after_ms(0);
+  Deadline last_patience_ = Deadline::after_ms(0);
+  std::list<Client> clients_;
+  std::map<int, Registration> registrations_;
+  Status failure_;
+  DescriptorReservation descriptors_;  // the ranks' connections stay open until all have come
+  int ranks_ = 0;                      // as the first one said
+  bool placed_ = false;
+};
+
+void RootService::run(int stop_fd) {
+  net::PollSet set;
+  while (!finished()) {
+    prepare(&set);
+    const std::size_t stop = set.add(stop_fd, POLLIN);
+    if (Status s = set.wait(); !s.is_ok()) {
+      log::warn("root service: " + s.message());
+      return;
+    }
+    if (set.ready(stop) != 0) return;
+    acceptor_.process(set);
+    // A rank that fails tells why before its connection closes, and the others fail of that: so whoever has something
+    // to say goes before whoever is gone.
+    std::vector<std::list<Client>::iterator> closed;
+    for (auto client = clients_.begin(); client != clients_.end(); ++client) {
+      const bool ready = client->polled && set.ready(client->entry) != 0;
+      if (ready && !serve(&*client)) closed.push_back(client);
+    }
+    for (const auto client : closed) {
+      lost(*client);
+      clients_.erase(client);
+    }
+    for (net::Authenticated& connection : acceptor_.take()) {
+      clients_.emplace_back(std::move(connection)).polled = false;
+      clients_.back().entry = 0;
+    }
+    if (!placed_ && failure_.is_ok() && !acceptor_.shortage().is_ok()) {
+      const Status why = acceptor_.shortage().with_code(Code::kRemoteError);
+      fail(why.with_context("the job's root service (rank 0 or the maker of the unique id)"));
+    }
+    if (!placed_ && failure_.is_ok() && deadline_.passed()) {
+      fail(Status::timeout("timed out while waiting for all ranks to join: " + list_ranks(missing()) + " of " +
+                           std::to_string(ranks_) + " did not come"));
+    }
+    if (may_tell() && next_notice_.passed()) tell_a_person();
+  }
+}
+
+// Before all are placed: who has not come. Then: whose part of the tree does not stand.
+std::vector<int> RootService::missing() const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < ranks_ && !placed_; ++rank) {
+    if (!registrations_.contains(rank)) missing.push_back(rank);
+  }
+  for (const Client& client : clients_) {
+    if (placed_ && client.registered) missing.push_back(client.rank);
+  }
+  std::sort(missing.begin(), missing.end());
+  return missing;
+}
+
+void RootService::tell_a_person() {
+  constexpr std::int64_t kAgainMs = 60'000;
+  next_notice_ = Deadline::after_ms(kAgainMs);
+  const std::vector<int> ranks = missing();
+  if (ranks.empty()) return;
+  const std::int64_t ms = (now_ns() - begin_ns_) / 1'000'000;
+  const std::string waited = ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
+  log::warn("tuttiCommInitRank has waited " + waited + " for " + list_ranks(ranks) + " of " + std::to_string(ranks_) +
+            (placed_ ? " to connect to the other ranks" : " to join"));
+}
+
+// Success: everybody's part of the tree stands. Failure: everybody has heard, or the time for latecomers is over.
+bool RootService::finished() const {
+  if (deadline_.passed()) return placed_ || !failure_.is_ok() || ranks_ == 0;
+  if (!failure_.is_ok()) {
+    const bool all_sent =
+        std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.writer.empty(); });
+    return all_sent && static_cast<int>(registrations_.size()) >= ranks_;
+  }
+  return placed_ && std::none_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.registered; });
+}
+
+void RootService::prepare(net::PollSet* set) {
+  set->clear(60'000);
+  set->wake_at(deadline_);
+  if (may_tell()) set->wake_at(next_notice_);
+  acceptor_.prepare(set);
+  for (Client& client : clients_) {
+    client.polled = true;
+    client.entry = set->add(client.socket.get(), client.writer.empty() ? POLLIN : POLLOUT);
+  }
+}
+
+// False when the client is to be dropped.
+bool RootService::serve(Client* client) {
+  if (!client->writer.empty()) return client->writer.flush(client->socket.get()).is_ok();
+  Result<net::FrameReader::Progress> progress = client->reader.read(client->socket.get());
+  if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
+  if (*progress == net::FrameReader::Progress::kBlocked) return true;
+  const std::string frame = client->reader.take();
+  if (client->registered) {
+    hear(client, frame);
+    return client->registered;
+  }
+  Result<Registration> registration = Registration::parse(frame);
+  if (!registration.is_ok() || registration->rank != client->rank) return false;
+  enroll(client, std::move(registration).value());
+  return true;
+}
+
+// The last word of a rank: after it the end of the connection means nothing.
+void RootService::hear(Client* client, const std::string& report) {
+  Result<Report> heard = Report::parse(report);
+  if (!heard.is_ok()) return;
+  client->registered = false;
+  if (heard->status.is_ok() || !failure_.is_ok()) return;
+  fail(Status(heard->status.code(), "rank " + std::to_string(client->rank) + ": " + heard->status.message()));
+}
+
+void RootService::lost(const Client& client) {
+  if (!client.registered || !failure_.is_ok()) return;
+  fail(Status::remote(registrations_[client.rank].who() + " left or died while " +
+                      (placed_ ? "the ranks were being connected" : "the other ranks were joining")));
+}
+
+void RootService::enroll(Client* client, Registration registration) {
+  client->registered = true;
+  const auto known = registrations_.find(client->rank);
+  if (!failure_.is_ok()) {
+    registrations_.emplace(client->rank, std::move(registration));
+    Placement refusal;
+    refusal.status = failure_;
+    client->told_failure = true;
+    return answer(client, refusal);
+  }
+  if (known != registrations_.end()) {
+    return fail(Status::invalid_usage("two processes joined as the same rank: " + known->second.who() + " and " +
+                                      registration.who()));
+  }
+  if (ranks_ == 0) {
+    ranks_ = registration.ranks;
+    begin_ns_ = now_ns();
+    next_notice_ = Deadline::after_ms(notice_ms_);
+    descriptors_ = DescriptorReservation(static_cast<std::size_t>(ranks_) + kSpareDescriptors);
+  }
+  const std::string who = registration.who();
+  const int ranks = registration.ranks;
+  // The answer must leave before the first of those who wait gives up.
+  const std::int64_t patience_ms = registration.patience_ms - std::min<std::int64_t>(500, registration.patience_ms / 8);
+  const Deadline gives_up = Deadline::after_ms(patience_ms);
+  if (gives_up.at_ns() < deadline_.at_ns()) deadline_ = gives_up;
+  const Deadline stays = Deadline::after_ms(registration.patience_ms);
+  if (stays.at_ns() > last_patience_.at_ns()) last_patience_ = stays;
+  const std::string trouble = registration.trouble;
+  registrations_.emplace(client->rank, std::move(registration));
+  if (!trouble.empty()) {
+    client->registered = false;  // it knows
+    return fail(Status::remote(who + ": " + trouble));
+  }
+  if (ranks != ranks_) {
+    const Registration& other = registrations_.begin()->second;
+    const Registration& first = other.ranks == ranks_ ? other : registrations_.rbegin()->second;
+    return fail(Status::invalid_usage(who + " joined a job of " + std::to_string(ranks) + " ranks, but " +
+                                      (first.ranks == ranks_ ? first.who() : "another") + " one of " +
+                                      std::to_string(ranks_)));
+  }
+  if (client->rank < 0 || client->rank >= ranks_) {
+    return fail(Status::invalid_usage(who + " is outside of the job's " + std::to_string(ranks_) + " ranks"));
+  }
+  if (static_cast<int>(registrations_.size()) == ranks_) place_everyone();
+}
+
+void RootService::fail(Status why) {
+  failure_ = std::move(why);
+  deadline_ = Deadline::after_ms(after_failure_ms_);
+  Placement refusal;
+  refusal.status = failure_;
+  // Rank 0 last: this service usually lives in its process, which may end when it hears.
+  for (const bool rank0 : {false, true}) {
+    for (Client& client : clients_) {
+      if ((client.rank == 0) != rank0 || !client.registered) continue;
+      if (!std::exchange(client.told_failure, true)) answer(&client, refusal);
+    }
+  }
+}
+
+void RootService::place_everyone() {
+  acceptor_.close_listeners();
+  std::string nonce(kNonceBytes, '\0');
+  if (Status s = net::random_bytes(nonce.data(), nonce.size()); !s.is_ok()) return fail(as_told_to_peers(s));
+  std::string root_who;
+  const Result<std::array<std::uint8_t, 16>> own = process_token();
+  for (const auto& [rank, registration] : registrations_) {
+    if (own.is_ok() && root_who.empty() && registration.process == own.value()) root_who = registration.who();
+  }
+  for (Client& client : clients_) {
+    if (!client.registered) continue;
+    Placement placement;
+    placement.root_who = root_who;
+    placement.nonce = nonce;
+    if (client.rank > 0) {
+      const Registration& parent = registrations_[tree_parent(client.rank)];
+      placement.parent_addresses = parent.addresses;
+      placement.parent_who = parent.who();
+    }
+    for (const int child : tree_children(client.rank, ranks_)) {
+      placement.children_who.push_back(registrations_[child].who());
+    }
+    answer(&client, placement);
+  }
+  placed_ = true;
+  deadline_ = Deadline::after_ms(last_patience_.left_ms(INT_MAX) + kAnswerMs);
+}
+
+void RootService::answer(Client* client, const Placement& placement) {
+  client->writer.queue(placement.serialize());
+  // What does not leave now leaves from the loop, and a broken connection is noticed there.
+  if (Status s = client->writer.flush(client->socket.get()); !s.is_ok()) log::debug("root service: " + s.message());
+}
+
+struct Running {
+  explicit Running(const Secret& of) : secret(of) {}
+  const Secret secret;
+  const pid_t owner = ::getpid();  // a forked child has none of its parent's services
+  std::atomic<bool> ended{false};
+};
+
+class Ending {
+ public:
+  explicit Ending(Running& running) : running_(running) {}
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+  ~Ending() { running_.ended = true; }
+
+ private:
+  Running& running_;
+};
+
+struct Services {
+  ForkMutex mutex;
+  std::vector<std::shared_ptr<Running>> list;  // guarded by mutex
+};
+
+// Of this process. Never destroyed, made when the library is loaded.
+Services& services = *new Services;
+
+}  // namespace
+
+std::vector<int> tree_children(int rank, int ranks) {
+  std::vector<int> children;
+  for (std::int64_t i = 1; i <= kTreeArity; ++i) {
+    const std::int64_t child = std::int64_t{rank} * kTreeArity + i;
+    if (child < ranks) children.push_back(static_cast<int>(child));
+  }
+  return children;
+}
+
+int levels_below(int rank, int ranks) {
+  int levels = 0;
+  for (std::int64_t at = rank; at * kTreeArity + 1 < ranks; at = at * kTreeArity + 1) ++levels;
+  return levels;
+}
+
+std::string Registration::who() const {
+  return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(pid) + ")";
+}
+
+std::string Registration::serialize() const {
+  net::Packer packer;
+  packer.number(rank).number(ranks).number(pid).number(patience_ms).text(host);
+  packer.raw(process.data(), process.size()).text(trouble);
+  packer.number(static_cast<std::uint8_t>(addresses.size()));
+  for (const std::string& address : addresses) packer.text(address);
+  return packer.bytes();
+}
+
+Result<Registration> Registration::parse(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  Registration result;
+  result.rank = unpacker.number<std::int32_t>();
+  result.ranks = unpacker.number<std::int32_t>();
+  result.pid = unpacker.number<std::int32_t>();
+  result.patience_ms = unpacker.number<std::int64_t>();
+  result.host = unpacker.text();
+  unpacker.raw(result.process.data(), result.process.size());
+  result.trouble = unpacker.text();
+  const auto count = unpacker.number<std::uint8_t>();
+  for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) result.addresses.push_back(unpacker.text());
+  if (!unpacker.complete() || result.ranks < 1 || result.ranks > kMaxRanks || result.patience_ms < 0) {
+    return Status::remote("a registration is damaged");
+  }
+  return result;
+}
+
+std::string Placement::serialize() const {
+  net::Packer packer;
+  packer.number(static_cast<std::int32_t>(status.code())).text(status.message()).text(root_who).text(nonce);
+  packer.number(static_cast<std::uint8_t>(parent_addresses.size()));
+  for (const std::string& address : parent_addresses) packer.text(address);
+  packer.text(parent_who).number(static_cast<std::uint8_t>(children_who.size()));
+  for (const std::string& who : children_who) packer.text(who);
+  return packer.bytes();
+}
+
+Result<Placement> Placement::parse(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  Placement result;
+  const auto code = code_of(unpacker.number<std::int32_t>());
+  const std::string message = unpacker.text();
+  if (code != Code::kSuccess) result.status = Status(code, message);
+  result.root_who = unpacker.text();
+  result.nonce = unpacker.text();
+  const auto addresses = unpacker.number<std::uint8_t>();
+  for (std::size_t i = 0; i < addresses && i < kMaxAddresses; ++i) result.parent_addresses.push_back(unpacker.text());
+  result.parent_who = unpacker.text();
+  const auto children = unpacker.number<std::uint8_t>();
+  for (std::size_t i = 0; i < children && i < kTreeArity; ++i) result.children_who.push_back(unpacker.text());
+  if (!unpacker.complete()) return Status::remote("the root's answer is damaged");
+  return result;
+}
+
+std::string Report::serialize() const {
+  net::Packer packer;
+  packer.number(static_cast<std::int32_t>(status.code())).text(status.message());
+  return packer.bytes();
+}
+
+Result<Report> Report::parse(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  Report result;
+  const auto code = code_of(unpacker.number<std::int32_t>());
+  const std::string message = unpacker.text();
+  if (code != Code::kSuccess) result.status = Status(code, message);
+  if (!unpacker.complete()) return Status::remote("a report is damaged");
+  return result;
+}
+
+Result<Secret> session_secret(const Secret& root_secret, const std::string& nonce) {
+  return net::hmac_sha256(root_secret.data(), root_secret.size(), "tutti session, version 1:" + nonce);
+}
+
+Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
+                          std::int64_t notice_ms) {
+  auto service = std::make_shared<RootService>(std::move(listener), secret, deadline, after_failure_ms, notice_ms);
+  auto running = std::make_shared<Running>(secret);
+  {
+    const std::lock_guard lock(services.mutex);
+    std::erase_if(services.list, [](const auto& other) { return other->ended.load(); });
+    services.list.push_back(running);
+  }
+  Status started = start_lasting_thread([service, running](int stop_fd) {
+    const Ending ending(*running);
+    service->run(stop_fd);
+  });
+  if (!started.is_ok()) running->ended = true;
+  return started;
+}
+
+void await_root_service(const Secret& secret, std::int64_t longest_ms) {
+  constexpr std::chrono::milliseconds kLook(2);
+  std::shared_ptr<Running> found;
+  {
+    const std::lock_guard lock(services.mutex);
+    for (const auto& running : services.list) {
+      if (running->owner == ::getpid() && running->secret == secret) found = running;
+    }
+  }
+  const Deadline deadline = Deadline::after_ms(longest_ms);
+  while (found != nullptr && !found->ended && !deadline.passed()) std::this_thread::sleep_for(kLook);
+}
+
+}  // namespace tutti::internal

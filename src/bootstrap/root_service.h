@@ -1,0 +1,77 @@
+// The root service: the one place that every rank of a job can find. Ranks register; when all have, each is told its
+// parent and children in the tree. A rank keeps the connection until its part of the tree stands, and says so: until
+// then a connection that breaks is a death, of which the service tells all ranks that are still there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "bootstrap/peer_info.h"
+#include "bootstrap/unique_id.h"
+
+namespace tutti::internal {
+
+inline constexpr int kTreeArity = 4;
+inline constexpr int kMaxRanks = 1 << 20;
+
+// The tree is the usual one of a heap: rank 0 on top.
+inline int tree_parent(int rank) {
+  return (rank - 1) / kTreeArity;
+}  // REQUIRES: rank > 0
+std::vector<int> tree_children(int rank, int ranks);
+int levels_below(int rank, int ranks);
+
+// What a rank tells the root.
+struct Registration {
+  std::int32_t rank = -1;
+  std::int32_t ranks = 0;
+  std::int32_t pid = 0;
+  std::int64_t patience_ms = 0;  // how long the rank will wait for the answer
+  std::string host;
+  std::array<std::uint8_t, 16> process{};  // as in PeerInfo
+  std::vector<std::string> addresses;      // of its tree listener
+  std::string trouble;                     // why this rank cannot take part; empty if it can
+  [[nodiscard]] std::string who() const;   // "rank 3 (host a, pid 77)"
+  [[nodiscard]] std::string serialize() const;
+  static Result<Registration> parse(const std::string& bytes);
+};
+
+// What the root answers. With a failure only `status` counts; one may also follow a placement.
+struct Placement {
+  Status status;
+  std::string root_who;  // the rank in whose process the service runs; empty if that is no rank's
+  std::string nonce;     // of this job: see session_secret()
+  std::vector<std::string> parent_addresses;
+  std::string parent_who;                 // empty for rank 0
+  std::vector<std::string> children_who;  // in the order of tree_children()
+  [[nodiscard]] std::string serialize() const;
+  static Result<Placement> parse(const std::string& bytes);
+};
+
+// What a rank says last, after its placement: ok, its part of the tree stands; or why it has failed.
+struct Report {
+  Status status;
+  [[nodiscard]] std::string serialize() const;
+  static Result<Report> parse(const std::string& bytes);
+};
+
+// Under which the ranks of this job meet each other. Jobs that reach their roots by the same secret, one after the
+// other or side by side, differ in it: a rank of one that is left over is a stranger to the other.
+Result<Secret> session_secret(const Secret& root_secret, const std::string& nonce);
+
+// Serves a job on `listener` from a thread of its own, which ends when the parts of all ranks stand, at
+// the deadline, or `after_failure_ms` after the job has failed, so that ranks that come late hear why; earlier if all
+// have heard. Logs which ranks are waited for `notice_ms` after the first has come, then every minute; 0: never.
+Status start_root_service(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
+                          std::int64_t notice_ms);
+
+// If this process runs the service of that secret: waits until it has ended, at most so long. For a rank that cannot
+// join: its process may end when it hears why, and others are still to hear that from the service.
+void await_root_service(const Secret& secret, std::int64_t longest_ms);
+
+}  // namespace tutti::internal

@@ -1,0 +1,99 @@
+// Ranks that leave: what they say of their calls, and whether all have called the same.
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "bootstrap/call_comparison.h"
+#include "bootstrap/socket_tree.h"
+
+namespace tutti::internal::control {
+namespace {
+
+// How often a rank that waits for the others' goodbyes looks whether it still should.
+constexpr std::int64_t kLookMs = 20;
+// The watching thread answers in microseconds, unless the machine is very busy.
+constexpr std::int64_t kCompareMs = 1000;
+
+}  // namespace
+
+CallSummary SocketTree::own_calls() const {
+  return witness_.calls ? witness_.calls() : CallSummary();
+}
+
+void SocketTree::learn_goodbye(Goodbye goodbye, Neighbour* from) {
+  const int rank = goodbye.rank;
+  if (failure_) {
+    failure_->set_departed({rank, goodbye.calls.operations});
+  } else {
+    early_departed_.push_back(rank);
+  }
+  // The connection stays until the rank closes it: until then it passes on what it hears.
+  if (rank == from->rank) from->said_goodbye = true;
+  goodbyes_.emplace_back(goodbye, from);
+  pass_on_kept();
+  judge(departed_[rank] = std::move(goodbye));
+  tell_who_waits();
+}
+
+// A rank that has not said goodbye itself may still call what the other has called.
+void SocketTree::judge(const Goodbye& goodbye) {
+  if (!failure_ || failure_->failed()) return;
+  const Status judged = parted_ ? difference(rank_, own_parting_, goodbye.rank, goodbye.calls)
+                                : contradiction(rank_, own_calls(), goodbye.rank, goodbye.calls);
+  if (!judged.is_ok()) learn({judged.code(), rank_, -1, judged.message()}, nullptr);
+}
+
+// Once: this rank calls nothing more.
+void SocketTree::say_goodbye() {
+  if (std::exchange(parted_, true)) return;
+  own_parting_ = own_calls();
+  flood(pack_goodbye({rank_, own_parting_}), nullptr);
+  for (const auto& [rank, goodbye] : departed_) judge(goodbye);
+  tell_who_waits();
+}
+
+void SocketTree::tell_who_waits() {
+  const std::lock_guard lock(mutex_);
+  compared_ = parted_;
+  all_parted_ = parted_ && departed_.size() + 1 == static_cast<std::size_t>(ranks_);
+  parting_changed_.notify_all();
+}
+
+bool SocketTree::finish(std::int64_t wait_ms) {
+  if (owner_ != ::getpid() || !watching_) return false;
+  std::unique_lock lock(mutex_);
+  finishing_ = true;
+  signal();
+  const auto wait = [&](const bool& condition, Deadline deadline) {
+    while (!condition && !failure_->failed() && !deadline.passed()) {
+      parting_changed_.wait_for(lock, std::chrono::milliseconds(kLookMs));
+    }
+  };
+  wait(compared_, Deadline::after_ms(kCompareMs));
+  wait(all_parted_, Deadline::after_ms(wait_ms));
+  return all_parted_;
+}
+
+// ---- Comparing while nobody leaves --------------------------------------------------------------
+
+void SocketTree::compare_calls() {
+  if (owner_ != ::getpid() || !watching_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    comparing_ = true;
+  }
+  signal();
+}
+
+// Once in the life of a communicator: who asks knows that ranks differ, and no operation succeeds after that.
+void SocketTree::ask_for_calls(const Neighbour* from) {
+  if (std::exchange(asked_for_calls_, true)) return;
+  flood(pack_compare(), from);
+  learn_calls({rank_, own_calls().calls});
+  // Who has left cannot be asked, but has told.
+  for (const auto& [rank, goodbye] : departed_) learn_calls({rank, goodbye.calls.calls});
+}
+
+}  // namespace tutti::internal::control

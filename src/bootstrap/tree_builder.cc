@@ -1,0 +1,266 @@
+#include "bootstrap/tree_builder.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/rank_list.h"
+#include "bootstrap/socket_tree.h"
+#include "net/acceptor.h"
+#include "net/dial.h"
+#include "net/frame.h"
+#include "net/socket.h"
+
+namespace tutti::internal {
+namespace {
+
+// The connection to the root service between the placement and the moment at which this rank's part of the tree
+// stands. Over it the root hears of this rank's end, and this rank of the others'.
+class RootLine {
+ public:
+  RootLine(UniqueFd socket, std::string root_who) : socket_(std::move(socket)), root_who_(std::move(root_who)) {}
+
+  void prepare(net::PollSet* set) {
+    polled_ = socket_.valid();
+    if (polled_) entry_ = set->add(socket_.get(), POLLIN);
+  }
+  // Why the job has failed, if the root says so.
+  Status process(const net::PollSet& set);
+  // The last word: how this rank's part of the tree has ended. Does not wait: it fits into any socket's buffer.
+  void report(const Status& status);
+
+ private:
+  UniqueFd socket_;
+  std::string root_who_;
+  net::FrameReader reader_{kMaxPlacementBytes};
+  std::size_t entry_ = 0;
+  bool polled_ = false;
+};
+
+Status RootLine::process(const net::PollSet& set) {
+  if (!polled_ || set.ready(entry_) == 0) return {};
+  Result<net::FrameReader::Progress> progress = reader_.read(socket_.get());
+  if (!progress.is_ok()) return progress.status();
+  if (*progress == net::FrameReader::Progress::kFrame) {
+    Result<Placement> word = Placement::parse(reader_.take());
+    return word.is_ok() ? word->status : word.status();
+  }
+  if (*progress == net::FrameReader::Progress::kBlocked) return {};
+  socket_.reset();
+  // A maker of the id that is no rank has done its part.
+  if (root_who_.empty()) return {};
+  return Status::remote(root_who_ +
+                        ", whose process runs the job's root, left or died while the ranks were being "
+                        "connected");
+}
+
+void RootLine::report(const Status& status) {
+  if (!socket_.valid()) return;
+  net::FrameWriter writer;
+  writer.queue(Report{as_told_to_peers(status)}.serialize());
+  // A root that is gone needs no report.
+  static_cast<void>(writer.flush(socket_.get()).is_ok());
+  socket_.reset();
+}
+
+// The connections to the parent and the children, all at once. A parent welcomes its child by an empty frame: before
+// that, the end of the connection says nothing, since the parent may not have looked at it. While it builds, deaths are
+// heard of from the root, and from neighbours whose connections end: what they said before that is in the connection,
+// for the tree to read.
+class TreeBuilder {
+ public:
+  TreeBuilder(const Member& member, const Secret& secret, const Placement& placement)
+      : member_(member),
+        placement_(placement),
+        children_(tree_children(member.rank, member.ranks)),
+        claim_{net::Purpose::kTree, member.rank, 0, 1},
+        acceptor_(secret, claim_),
+        secret_(secret) {}
+
+  Status build(UniqueFd listener, RootLine* root);
+  // Whether build() has failed because of a neighbour that is gone, which is among neighbours().
+  [[nodiscard]] bool neighbour_gone() const { return neighbour_gone_; }
+  // Those that are connected; after a failure also a parent that has not welcomed this rank, but may know it.
+  std::vector<TreeNeighbour> neighbours();
+
+ private:
+  Status begin(UniqueFd listener);
+  Status dial_parent();
+  Status meet_parent(const net::PollSet& set);
+  void prepare(net::PollSet* set);
+  Status process(const net::PollSet& set);
+  Status place(net::Authenticated connection);
+  [[nodiscard]] Status shortage() const;
+  [[nodiscard]] Status timed_out() const;
+  [[nodiscard]] std::vector<int> missing_children() const;
+
+  const Member& member_;
+  const Placement& placement_;
+  std::vector<int> children_;
+  net::Claim claim_;
+  net::Acceptor acceptor_;
+  Secret secret_;
+  std::unique_ptr<net::Dial> dial_;  // to the parent, until that is connected
+  UniqueFd parent_;                  // connected, but not yet welcome
+  net::FrameReader welcome_{0};
+  std::size_t parent_entry_ = 0;
+  bool parent_polled_ = false;
+  std::vector<TreeNeighbour> neighbours_;
+  std::vector<std::size_t> entries_;  // of the first neighbours, as many as there were at prepare()
+  bool neighbour_gone_ = false;
+};
+
+Status TreeBuilder::begin(UniqueFd listener) {
+  if (placement_.children_who.size() != children_.size()) return Status::remote("the root's answer makes no sense");
+  if (listener.valid()) acceptor_.add_listener(std::move(listener), false);
+  return member_.rank > 0 ? dial_parent() : Status();
+}
+
+Status TreeBuilder::dial_parent() {
+  std::vector<net::Address> targets;
+  for (const std::string& text : placement_.parent_addresses) {
+    Result<net::Address> address = net::parse_address(text);
+    if (!address.is_ok()) return address.status().with_context("the root's answer");
+    targets.push_back(*address);
+  }
+  dial_ = std::make_unique<net::Dial>(std::move(targets), secret_, claim_, tree_parent(member_.rank));
+  return {};
+}
+
+Status TreeBuilder::build(UniqueFd listener, RootLine* root) {
+  if (Status s = begin(std::move(listener)); !s.is_ok()) return s;
+  net::PollSet set;
+  while (dial_ || parent_.valid() || !missing_children().empty()) {
+    set.clear(1000);
+    set.wake_at(member_.deadline);
+    prepare(&set);
+    root->prepare(&set);
+    if (Status s = set.wait(); !s.is_ok()) return s;
+    if (Status s = process(set); !s.is_ok()) return s;
+    if (Status s = root->process(set); !s.is_ok()) return s;
+    if (Status s = shortage(); !s.is_ok()) return s;
+    if (member_.deadline.passed()) return timed_out();
+  }
+  return {};
+}
+
+void TreeBuilder::prepare(net::PollSet* set) {
+  acceptor_.prepare(set);
+  if (dial_) dial_->prepare(set);
+  parent_polled_ = parent_.valid();
+  if (parent_polled_) parent_entry_ = set->add(parent_.get(), POLLIN);
+  entries_.clear();
+  // They may say something already, which is the tree's to read; only their end matters here.
+  for (const TreeNeighbour& neighbour : neighbours_) entries_.push_back(set->add(neighbour.socket.get(), POLLRDHUP));
+}
+
+Status TreeBuilder::process(const net::PollSet& set) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (set.ready(entries_[i]) == 0) continue;
+    neighbour_gone_ = true;
+    return Status::remote(neighbours_[i].who + " is gone");
+  }
+  acceptor_.process(set);
+  for (net::Authenticated& connection : acceptor_.take()) {
+    if (Status s = place(std::move(connection)); !s.is_ok()) return s;
+  }
+  return meet_parent(set);
+}
+
+Status TreeBuilder::meet_parent(const net::PollSet& set) {
+  if (dial_) {
+    dial_->process(set);
+    if (!dial_->done()) return {};
+    parent_ = dial_->take();
+    dial_.reset();
+    return {};
+  }
+  if (!parent_polled_ || set.ready(parent_entry_) == 0) return {};
+  Result<net::FrameReader::Progress> progress = welcome_.read(parent_.get());
+  if (progress.is_ok() && *progress == net::FrameReader::Progress::kBlocked) return {};
+  if (progress.is_ok() && *progress == net::FrameReader::Progress::kFrame) {
+    neighbours_.push_back({tree_parent(member_.rank), true, placement_.parent_who, std::move(parent_)});
+    return {};
+  }
+  // If the parent is no more, the root will say so.
+  parent_.reset();
+  welcome_ = net::FrameReader(0);
+  return dial_parent();
+}
+
+std::vector<TreeNeighbour> TreeBuilder::neighbours() {
+  if (parent_.valid()) {
+    neighbours_.push_back({tree_parent(member_.rank), true, placement_.parent_who, std::move(parent_)});
+  }
+  return std::move(neighbours_);
+}
+
+std::vector<int> TreeBuilder::missing_children() const {
+  std::vector<int> missing;
+  for (const int child : children_) {
+    const auto is_child = [child](const TreeNeighbour& n) { return n.rank == child; };
+    if (std::none_of(neighbours_.begin(), neighbours_.end(), is_child)) missing.push_back(child);
+  }
+  return missing;
+}
+
+Status TreeBuilder::place(net::Authenticated connection) {
+  const auto at = std::find(children_.begin(), children_.end(), connection.peer.rank);
+  if (at == children_.end()) return {};  // dropped: of this job, but not ours
+  const auto missing = missing_children();
+  if (std::find(missing.begin(), missing.end(), *at) == missing.end()) {
+    return Status::remote("rank " + std::to_string(*at) + " connected twice");
+  }
+  net::FrameWriter welcome;
+  welcome.queue("");
+  // An end that has come meanwhile is seen when the neighbours are polled.
+  static_cast<void>(welcome.flush(connection.socket.get()).is_ok());
+  const auto index = static_cast<std::size_t>(at - children_.begin());
+  neighbours_.push_back({*at, false, placement_.children_who[index], std::move(connection.socket)});
+  return {};
+}
+
+// Of descriptors or memory, for as long as somebody is still to be connected.
+Status TreeBuilder::shortage() const {
+  Status why = dial_ ? dial_->shortage() : Status();
+  if (why.is_ok() && !missing_children().empty()) why = acceptor_.shortage();
+  return why.with_context("connecting the control tree");
+}
+
+Status TreeBuilder::timed_out() const {
+  std::string text = "timed out while connecting the control tree:";
+  const bool no_parent = dial_ || parent_.valid();
+  if (no_parent) {
+    text += " no connection to " + placement_.parent_who + " (" + (dial_ ? dial_->trouble() : "no answer") + ")";
+  }
+  const std::vector<int> missing = missing_children();
+  if (!missing.empty()) text += std::string(no_parent ? ";" : "") + " no connection from " + list_ranks(missing);
+  return Status::timeout(text);
+}
+
+}  // namespace
+
+Status connect_tree(const Member& member, const Secret& secret, const Placement& placement, UniqueFd listener,
+                    UniqueFd root, Job* job) {
+  RootLine line(std::move(root), placement.root_who);
+  if (member.ranks == 1) {
+    line.report({});
+    return {};
+  }
+  TreeBuilder builder(member, secret, placement);
+  Status s = builder.build(std::move(listener), &line);
+  auto tree = std::make_unique<control::SocketTree>(member.rank, member.ranks, builder.neighbours());
+  if (s.is_ok()) {
+    job->tree = std::move(tree);
+  } else {
+    if (builder.neighbour_gone()) s = tree->hear_last(s);
+    tree->announce_failure(as_told_to_peers(s));
+    tree->leave();
+  }
+  line.report(s);
+  return s;
+}
+
+}  // namespace tutti::internal

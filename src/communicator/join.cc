@@ -1,0 +1,94 @@
+#include "communicator/join.h"
+
+#include <utility>
+#include <variant>
+
+#include "base/clock.h"
+#include "base/service_thread.h"
+#include "bootstrap/in_process.h"
+#include "bootstrap/launch/environment.h"
+#include "transport/verbs/options.h"
+
+namespace tutti::internal {
+namespace {
+
+Result<std::unique_ptr<Communicator>> make(Result<Job> job, const Settings& settings,
+                                           std::shared_ptr<ThreadWorld> world, Deadline deadline) {
+  if (!job.is_ok()) return job.status();
+  return Communicator::create(std::move(*job), settings, std::move(world), deadline);
+}
+
+// Of the errors of several ranks the one that the others are about, if any: these are remote errors.
+Status cause_of(const std::vector<Status>& results) {
+  Status cause;
+  for (const Status& s : results) {
+    if (!s.is_ok() && (cause.is_ok() || cause.code() == Code::kRemoteError)) cause = s;
+  }
+  return cause;
+}
+
+}  // namespace
+
+Result<Settings> checked_settings() {
+  auto settings = settings_from_environment();
+  if (!settings.is_ok()) return settings;
+  if (auto options = transport::verbs::parse_options(settings->verbs); !options.is_ok()) return options.status();
+  return settings;
+}
+
+Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
+                                                   const Settings& settings) {
+  const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
+  return make(join(id, rank, ranks, settings, deadline), settings, nullptr, deadline);
+}
+
+Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings) {
+  const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
+  auto found = detect_job(settings, deadline);
+  if (!found.is_ok()) return found.status();
+  const LaunchedJob& launched = *found;
+  auto job = std::holds_alternative<KnownRoot>(launched.root)
+                 ? join(std::get<KnownRoot>(launched.root), launched.rank, launched.ranks, settings, deadline)
+                 : join(std::get<UniqueIdBytes>(launched.root), launched.rank, launched.ranks, settings, deadline);
+  return make(std::move(job), settings, nullptr, deadline);
+}
+
+// One thread per rank, because joining is collective.
+Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, const Settings& settings) {
+  auto transports = parse_transports(settings.transports);
+  if (!transports.is_ok()) return transports.status();
+  auto world = ThreadWorld::create(ranks, *transports);
+  if (!world.is_ok()) return world.status();
+  const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
+  auto jobs = make_in_process_jobs(ranks);
+  if (!jobs.is_ok()) return jobs.status();
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<std::unique_ptr<Communicator>> made(n);
+  std::vector<Status> results(n);
+  std::vector<ServiceThread> threads(n);
+  std::size_t started = 0;
+  Status failed = guarded([&] {
+    for (; started < n; ++started) {
+      const auto join_one = [&, i = started] {
+        results[i] = guarded([&] {
+          auto created = make(std::move((*jobs)[i]), settings, *world, deadline);
+          if (created.is_ok()) made[i] = std::move(*created);
+          return created.status();
+        });
+      };
+      if (Status s = threads[started].start(join_one, kWorkStackBytes); !s.is_ok()) return s;
+    }
+    return Status();
+  });
+  // Who has no thread does not come: the others must not wait for it.
+  for (std::size_t i = started; i < n; ++i) (*jobs)[i].tree.reset();
+  for (ServiceThread& t : threads) t.join();
+  if (failed.is_ok()) failed = cause_of(results);
+  if (failed.is_ok()) return made;
+  for (const auto& communicator : made) {
+    if (communicator != nullptr) communicator->abort();
+  }
+  return failed;
+}
+
+}  // namespace tutti::internal

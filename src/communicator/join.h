@@ -1,0 +1,27 @@
+// How communicators are made: with a unique id, as the launcher's environment says, or all ranks of a job at once as
+// threads of this process.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/config.h"
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "communicator/communicator.h"
+
+namespace tutti::internal {
+
+// The settings that the environment holds, checked as far as they can be without a peer, on a machine without RDMA as
+// well.
+Result<Settings> checked_settings();
+
+// Both collective: they return when all ranks have come, or at the init timeout at the latest. Any thread.
+Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
+                                                   const Settings& settings);
+Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings);
+
+// One communicator for each rank, or the error of the rank that the others' errors are about. Any thread.
+Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, const Settings& settings);
+
+}  // namespace tutti::internal

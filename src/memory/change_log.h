@@ -1,0 +1,69 @@
+// The last changes of watched memory: written by one thread, read by any, without a lock.
+//
+// Without a lock because of who waits for whom. A thread inside munmap(2) waits until the writer has taken its
+// report. So the writer must wait for nobody; and since a reader may be such a thread's signal handler, or be
+// stopped at any place, that means nobody at all. The writer neither allocates nor frees: that might unmap.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "memory/memory_monitor.h"
+
+namespace tutti::internal::memory {
+
+class ChangeLog {
+ public:
+  static constexpr std::uint64_t kRanges = 256;
+  using Copy = std::array<MemoryMonitor::Range, kRanges>;
+
+  // The writer, around taking reports from the kernel and adding them: in between, a call that changes memory may
+  // have returned although its change is not yet here.
+  void begin_taking() { turn_.fetch_add(1, std::memory_order_seq_cst); }
+  void end_taking() { turn_.fetch_add(1, std::memory_order_seq_cst); }
+  void add(MemoryMonitor::Range range) {
+    const std::uint64_t at = count_.load(std::memory_order_relaxed);
+    Slot& slot = slots_[at % kRanges];
+    // Released, so that who reads what replaces an older range also sees a count of at least `at`.
+    slot.begin.store(range.begin, std::memory_order_release);
+    slot.end.store(range.end, std::memory_order_release);
+    count_.store(at + 1, std::memory_order_release);
+  }
+
+  // Changes ever added.
+  [[nodiscard]] std::uint64_t count() const { return count_.load(std::memory_order_acquire); }
+  // Odd while reports are being taken.
+  [[nodiscard]] std::uint64_t turn() const { return turn_.load(std::memory_order_seq_cst); }
+
+  // Copies the changes number *seen and up, and moves *seen behind them. False if some are forgotten; nothing is then
+  // copied. Any thread.
+  bool copy_since(std::uint64_t* seen, Copy* copy, std::size_t* copied) const {
+    const std::uint64_t first = *seen;
+    const std::uint64_t end = count();
+    *copied = 0;
+    *seen = end;
+    if (end - first >= kRanges) return false;
+    for (std::uint64_t i = first; i < end; ++i) {
+      const Slot& slot = slots_[i % kRanges];
+      (*copy)[static_cast<std::size_t>(i - first)] = {slot.begin.load(std::memory_order_acquire),
+                                                      slot.end.load(std::memory_order_acquire)};
+    }
+    // The writer may be at the slot of number count(), which is that of number count() - kRanges.
+    if (count() - first >= kRanges) return false;
+    *copied = static_cast<std::size_t>(end - first);
+    return true;
+  }
+
+ private:
+  struct Slot {
+    std::atomic<const std::byte*> begin{nullptr};
+    std::atomic<const std::byte*> end{nullptr};
+  };
+  std::atomic<std::uint64_t> count_{0};
+  std::atomic<std::uint64_t> turn_{0};
+  std::array<Slot, kRanges> slots_;
+};
+
+}  // namespace tutti::internal::memory

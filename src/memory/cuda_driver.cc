@@ -1,0 +1,65 @@
+#include "memory/cuda_driver.h"
+
+#include <dlfcn.h>
+
+#include <utility>
+
+#include "base/first_use.h"
+#include "base/symbol.h"
+
+namespace tutti::internal::memory {
+
+Status CudaDriver::check(Result result, const char* what) const {
+  if (result == 0) return {};
+  const char* text = nullptr;
+  if (error_text == nullptr || error_text(result, &text) != 0 || text == nullptr) text = "unknown error";
+  return Status(Code::kUnhandledCudaError,
+                std::string(what) + ": " + text + " (CUDA error " + std::to_string(result) + ")");
+}
+
+tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
+  void* const handle = ::dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* why = ::dlerror();
+    return Status(Code::kUnhandledCudaError, std::string("the CUDA driver cannot be opened (") +
+                                                 (why != nullptr ? why : library) +
+                                                 "): is the NVIDIA driver installed?");
+  }
+  CudaDriver d;
+  // With the version that the header of the same name stands for.
+  const bool all =
+      find_symbol(handle, "cuInit", &d.init) && find_symbol(handle, "cuGetErrorString", &d.error_text) &&
+      find_symbol(handle, "cuDeviceGet", &d.device_get) &&
+      find_symbol(handle, "cuDeviceGetAttribute", &d.device_attribute) &&
+      find_symbol(handle, "cuDevicePrimaryCtxRetain", &d.retain_context) &&
+      find_symbol(handle, "cuDevicePrimaryCtxRelease_v2", &d.release_context) &&
+      find_symbol(handle, "cuCtxPushCurrent_v2", &d.push_context) &&
+      find_symbol(handle, "cuCtxPopCurrent_v2", &d.pop_context) &&
+      find_symbol(handle, "cuPointerGetAttribute", &d.pointer_attribute) &&
+      find_symbol(handle, "cuPointerSetAttribute", &d.set_pointer_attribute) &&
+      find_symbol(handle, "cuMemGetAddressRange_v2", &d.address_range) &&
+      find_symbol(handle, "cuMemHostAlloc", &d.host_alloc) && find_symbol(handle, "cuMemFreeHost", &d.host_free) &&
+      find_symbol(handle, "cuMemcpyAsync", &d.copy_async) && find_symbol(handle, "cuStreamCreate", &d.stream_create) &&
+      find_symbol(handle, "cuStreamSynchronize", &d.stream_synchronize) &&
+      find_symbol(handle, "cuStreamDestroy_v2", &d.stream_destroy) &&
+      find_symbol(handle, "cuEventCreate", &d.event_create) && find_symbol(handle, "cuEventRecord", &d.event_record) &&
+      find_symbol(handle, "cuEventQuery", &d.event_query) && find_symbol(handle, "cuEventDestroy_v2", &d.event_destroy);
+  if (!all) {
+    const char* why = ::dlerror();
+    const std::string text = why != nullptr ? why : "a function is missing";
+    ::dlclose(handle);
+    return Status(Code::kUnhandledCudaError, "the CUDA driver is too old: " + text);
+  }
+  (void)find_symbol(handle, "cuMemGetHandleForAddressRange", &d.handle_for_range);
+  if (Status s = d.check(d.init(0), "starting the CUDA driver"); !s.is_ok()) return s;
+  return d;
+}
+
+tutti::internal::Result<const CudaDriver*> CudaDriver::load() {
+  static constinit FirstUse<tutti::internal::Result<CudaDriver>> first_use;
+  const tutti::internal::Result<CudaDriver>& driver = first_use.get([] { return open("libcuda.so.1"); });
+  if (!driver.is_ok()) return driver.status();
+  return &driver.value();
+}
+
+}  // namespace tutti::internal::memory

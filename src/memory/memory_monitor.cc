@@ -1,0 +1,297 @@
+// Who waits for whom. A thread that changes watched memory waits, inside the kernel, for the thread that takes
+// reports. That thread waits for nothing but the kernel: it takes no lock, allocates and frees nothing, writes no
+// log, and its signals are blocked. changes() and settle() wait for it, never it for them. So there is no cycle,
+// whatever a caller of changes() holds, and wherever it is interrupted.
+#include "memory/memory_monitor.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/service_thread.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "memory/change_log.h"
+
+namespace tutti::internal::memory {
+namespace {
+
+constexpr std::uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
+constexpr std::size_t kReportsAtOnce = 16;
+// A few time slices: on a crowded machine the thread that unmaps has to be given a processor.
+constexpr std::int64_t kSettleMs = 10;
+// The usual size of huge pages, to whose borders their memory is watched.
+constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
+// Of an entry in /proc/self/pagemap (Linux, Documentation/admin-guide/mm/pagemap.rst): the page belongs to a file or
+// to shared memory.
+constexpr std::uint64_t kPageIsShared = std::uint64_t{1} << 61;
+
+Result<UniqueFd> open_userfaultfd() {
+  // Allowed to everyone since Linux 5.11, as no kernel access ever waits for this process then.
+  auto fd = UniqueFd(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY)));
+  if (!fd.valid()) fd = UniqueFd(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
+  if (!fd.valid()) {
+    return Status::system(
+        "userfaultfd, which tells when registered memory is unmapped (allowed from Linux 5.11 on unless a container's "
+        "seccomp profile forbids it; before that by sysctl vm.unprivileged_userfaultfd=1)",
+        errno);
+  }
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = kEvents | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
+  if (::ioctl(fd.get(), UFFDIO_API, &api) != 0) {
+    return Status::system("userfaultfd cannot watch memory without stopping faults (Linux 5.7 or later can)", errno);
+  }
+  return fd;
+}
+
+class Watch final : public MemoryMonitor {
+ public:
+  static Result<std::unique_ptr<Watch>> open();
+
+  bool watch(Range range) override;
+  [[nodiscard]] std::uint64_t count() const override { return log_.count(); }
+  bool changes(std::uint64_t* seen, std::vector<Range>* changed) override;
+  bool settle() override;
+
+  Status start();
+  // Before the code goes away. Nothing is watched from here on.
+  void stop();
+  // In a forked child, whose memory is not watched and whose thread is not there. Async-signal-safe.
+  void abandon();
+
+ private:
+  static void* take_reports(void* self);
+  void log(const uffd_msg& report);
+  bool register_range(std::uintptr_t begin, std::uintptr_t end);
+  bool in_flight();
+  bool nothing_shared(Range range);
+
+  UniqueFd reports_;
+  UniqueFd pagemap_;
+  UniqueFd stop_;
+  pthread_t thread_{};
+  std::atomic<bool> over_{false};
+  ChangeLog log_;
+};
+
+Result<std::unique_ptr<Watch>> Watch::open() {
+  auto watch = std::make_unique<Watch>();
+  Result<UniqueFd> fd = open_userfaultfd();
+  if (!fd.is_ok()) return fd.status();
+  watch->reports_ = std::move(*fd);
+  watch->pagemap_ = UniqueFd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (!watch->pagemap_.valid()) return Status::system("/proc/self/pagemap, which tells what memory is shared", errno);
+  watch->stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!watch->stop_.valid()) return Status::system("eventfd", errno);
+  if (Status s = watch->start(); !s.is_ok()) return s;
+  return watch;
+}
+
+Status Watch::start() {
+  return start_thread(&thread_, take_reports, this, kServiceStackBytes).with_context("watching memory");
+}
+
+void Watch::stop() {
+  over_.store(true);
+  (void)::eventfd_write(stop_.get(), 1);
+  ::pthread_join(thread_, nullptr);
+  // Closing ends the watching, and every wait of a thread whose report nobody has taken.
+  reports_.reset();
+}
+
+void Watch::abandon() {
+  over_.store(true);
+  reports_.reset();
+  pagemap_.reset();
+  stop_.reset();
+}
+
+void* Watch::take_reports(void* self) {
+  auto& watch = *static_cast<Watch*>(self);
+  std::array<pollfd, 2> wait{pollfd{watch.reports_.get(), POLLIN, 0}, pollfd{watch.stop_.get(), POLLIN, 0}};
+  std::array<uffd_msg, kReportsAtOnce> reports;
+  for (;;) {
+    // Fails under a limit of less than two descriptors: then it is this loop that waits.
+    if (::poll(wait.data(), wait.size(), -1) < 0) ::sched_yield();
+    if (watch.over_.load(std::memory_order_acquire)) return nullptr;
+    watch.log_.begin_taking();
+    // Wakes those whose reports it takes. A report may be gone again, with a process that is being killed.
+    const ssize_t bytes = ::read(watch.reports_.get(), reports.data(), sizeof reports);
+    const std::size_t taken = bytes > 0 ? static_cast<std::size_t>(bytes) / sizeof reports[0] : 0;
+    for (std::size_t i = 0; i < taken; ++i) watch.log(reports[i]);
+    watch.log_.end_taking();
+  }
+}
+
+void Watch::log(const uffd_msg& report) {
+  const auto range = [](std::uint64_t begin, std::uint64_t end) {
+    return Range{reinterpret_cast<const std::byte*>(begin), reinterpret_cast<const std::byte*>(end)};
+  };
+  switch (report.event) {
+    case UFFD_EVENT_UNMAP:
+    case UFFD_EVENT_REMOVE: log_.add(range(report.arg.remove.start, report.arg.remove.end)); break;
+    case UFFD_EVENT_REMAP:
+      log_.add(range(report.arg.remap.from, report.arg.remap.from + report.arg.remap.len));
+      log_.add(range(report.arg.remap.to, report.arg.remap.to + report.arg.remap.len));
+      break;
+    default:  // no page is protected and none missed, so there are no others
+      break;
+  }
+}
+
+bool Watch::register_range(std::uintptr_t begin, std::uintptr_t end) {
+  uffdio_register registration{};
+  registration.range.start = begin;
+  registration.range.len = end - begin;
+  registration.mode = UFFDIO_REGISTER_MODE_WP;
+  return ::ioctl(reports_.get(), UFFDIO_REGISTER, &registration) == 0;
+}
+
+bool Watch::watch(Range range) {
+  if (over_.load(std::memory_order_acquire)) return false;
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
+  const auto end = reinterpret_cast<std::uintptr_t>(range.end);
+  if (!register_range(begin, end)) {
+    if (errno != EINVAL) return false;
+    // Of huge pages the kernel takes whole ones only. To others' memory that does no harm.
+    const std::uintptr_t rounded_end = (end + kHugeBytes - 1) & ~(kHugeBytes - 1);
+    if (!register_range(begin & ~(kHugeBytes - 1), rounded_end)) return false;
+  }
+  return nothing_shared(range);
+}
+
+bool Watch::nothing_shared(Range range) {
+  std::array<std::uint64_t, 512> pages;
+  const std::size_t page = page_bytes();
+  std::uint64_t first = reinterpret_cast<std::uintptr_t>(range.begin) / page;
+  const std::uint64_t end = reinterpret_cast<std::uintptr_t>(range.end) / page;
+  while (first < end) {
+    const std::size_t wanted = std::min<std::size_t>(pages.size(), end - first) * sizeof pages[0];
+    const ssize_t got = ::pread(pagemap_.get(), pages.data(), wanted, static_cast<off_t>(first * sizeof pages[0]));
+    const std::size_t count = got > 0 ? static_cast<std::size_t>(got) / sizeof pages[0] : 0;
+    if (count == 0) return false;
+    if (std::any_of(pages.begin(), pages.begin() + count, [](std::uint64_t p) { return (p & kPageIsShared) != 0; })) {
+      return false;
+    }
+    first += count;
+  }
+  return true;
+}
+
+bool Watch::changes(std::uint64_t* seen, std::vector<Range>* changed) {
+  // In a forked child the writer may have gone in mid-turn.
+  if (over_.load(std::memory_order_acquire)) return true;
+  // Who has returned from its change sees at least the turn in which its report was taken.
+  const std::uint64_t turn = log_.turn();
+  while (turn % 2 != 0 && log_.turn() == turn) ::sched_yield();
+  ChangeLog::Copy copy;
+  std::size_t copied = 0;
+  const bool all = log_.copy_since(seen, &copy, &copied);
+  changed->insert(changed->end(), copy.begin(), copy.begin() + static_cast<std::ptrdiff_t>(copied));
+  return all;
+}
+
+// The kernel counts the changes that have begun, before their addresses can be given to others, until the thread that
+// makes them goes on after its report has been taken; while there are any it refuses to protect pages with EAGAIN,
+// before it looks which (fs/userfaultfd.c, mmap_changing). So a range that is no range asks without effect.
+bool Watch::in_flight() {
+  uffdio_writeprotect nothing{};
+  return ::ioctl(reports_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
+}
+
+bool Watch::settle() {
+  if (over_.load(std::memory_order_acquire)) return false;
+  std::uint64_t turn = 0;
+  if (!in_flight() && (turn = log_.turn()) % 2 == 0) return true;
+  const Deadline deadline = Deadline::after_ms(kSettleMs);
+  while (in_flight()) {
+    if (deadline.passed()) return false;
+    ::sched_yield();
+  }
+  // All reports are taken; those of this turn may not be in the log yet.
+  turn = log_.turn();
+  while (turn % 2 != 0 && log_.turn() == turn) {
+    if (deadline.passed()) return false;
+    ::sched_yield();
+  }
+  return true;
+}
+
+// The watch of this process. The lock is held while one is made and across fork(2), so that a child finds it free;
+// the thread that takes reports never takes it.
+struct Current final : ForkAware {
+  Current() { enlist(); }
+  void before_fork() override { mutex.lock(); }
+  void after_fork_in_parent() override { mutex.unlock(); }
+  void after_fork_in_child() override {
+    if (Watch* const inherited = watch.exchange(nullptr); inherited != nullptr) inherited->abandon();
+    mutex.unlock();  // which this thread has locked
+  }
+
+  std::mutex mutex;
+  std::atomic<Watch*> watch{nullptr};
+  // All that were ever made. None is freed: a cache that outlives the ending, or is carried into a child, may ask it.
+  std::vector<std::unique_ptr<Watch>> made;
+  bool ends = false;  // end() will be called
+};
+
+Current& current() {
+  // Never destroyed: caches of others may outlive the static objects of this library.
+  static auto* const only = new Current;
+  return *only;
+}
+
+// When the library is loaded, not when the watch is first used, as another thread may fork just then.
+[[maybe_unused]] const Current& made_at_load = current();
+
+// At exit, or when the library is unloaded: the thread must not outlive its code.
+void end() {
+  if (Watch* const watch = current().watch.exchange(nullptr); watch != nullptr) watch->stop();
+}
+
+}  // namespace
+
+MemoryMonitor* MemoryMonitor::instance(std::string* why) {
+  Current& now = current();
+  if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
+  const std::lock_guard lock(now.mutex);
+  if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
+  const Status made = guarded([&]() -> Status {
+    // Before what was there already when the watch was first used, and frees its memory.
+    if (!now.ends && std::atexit(end) != 0) return Status::out_of_memory();
+    now.ends = true;
+    now.made.reserve(now.made.size() + 1);
+    Result<std::unique_ptr<Watch>> watch = Watch::open();
+    if (!watch.is_ok()) return watch.status();
+    now.made.push_back(std::move(*watch));
+    now.watch.store(now.made.back().get(), std::memory_order_release);
+    return {};
+  });
+  if (!made.is_ok()) *why = made.message();
+  return now.watch.load(std::memory_order_acquire);
+}
+
+std::size_t MemoryMonitor::page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+}  // namespace tutti::internal::memory

@@ -1,0 +1,59 @@
+// Tells when memory of this process that was registered with a device is no longer what it was: unmapped, moved
+// or discarded, by whomever. A registration pins pages, not addresses: after munmap(2) and mmap(2) the same
+// address shows other pages, and a device would go on sending the old ones.
+//
+// By userfaultfd(2) in write-protect mode without a page ever being protected: the kernel then reports munmap,
+// mremap and madvise(MADV_DONTNEED, MADV_FREE, MADV_REMOVE) of the watched ranges, and each of these calls returns
+// only when its report has been taken. One per process, as a range can be watched by one userfaultfd alone; a
+// sleeping thread takes the reports.
+//
+// Limits. A private mapping of a file in memory (tmpfs) is watched, but not told of a truncation of that file.
+// Watching part of a mapping divides it, as mlock(2) and madvise(2) do: mremap(2) of the whole then fails
+// before Linux 6.17 (realloc(3) copies instead). A thread that discards memory while an operation of another
+// thread uses that memory may have the operations after it send what was discarded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tutti::internal::memory {
+
+class MemoryMonitor {
+ public:
+  struct Range {
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+  };
+
+  virtual ~MemoryMonitor() = default;
+  // The process's. Null where the kernel or a sandbox does not allow it: *why then says so and how to get it. Any
+  // thread. A child after fork(2) gets its own; its parent's then watches nothing and is never settled.
+  static MemoryMonitor* instance(std::string* why);
+  // Of the smallest page.
+  static std::size_t page_bytes();
+
+  // Whole pages. From here on changes are reported. False where not all changes of this memory would be: a mapped
+  // file, someone else's userfaultfd, and memory that is shared through a file or a System V segment, which also
+  // changes by ftruncate(2), fallocate(2) and shmdt(2). What is shared is known only of pages that are present: so
+  // this is called before registering, for the reports, and again after it, which has made all pages present. False:
+  // nothing is to be kept registered. Any thread. Idempotent.
+  virtual bool watch(Range range) = 0;
+
+  // Changes reported so far. Any thread; a few nanoseconds.
+  [[nodiscard]] virtual std::uint64_t count() const = 0;
+
+  // What has changed since *seen (0 at first), appended to *changed; *seen moves to count(). False if there was more
+  // than is remembered: everything may have changed. Once a call that changes memory has returned, every later call
+  // of changes() reports it. Any thread; each caller has its own `seen`.
+  virtual bool changes(std::uint64_t* seen, std::vector<Range>* changed) = 0;
+
+  // True if changes() now tells all that began before this call. That is more than it does by itself: while
+  // munmap(2) has not returned its addresses may already be someone else's new memory. False if after ten
+  // milliseconds some change has begun and not been reported: what is kept registered is not to be used. Any thread;
+  // one system call where nothing is changing.
+  virtual bool settle() = 0;
+};
+
+}  // namespace tutti::internal::memory

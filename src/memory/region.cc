@@ -1,0 +1,146 @@
+#include "memory/region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <mutex>
+
+namespace tutti::internal::memory {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kEntries = 16;  // of the first table
+
+// Not when it is first used: a child that another thread forks just then could not use it.
+[[maybe_unused]] const RegionRegistry& made_at_load = RegionRegistry::instance();
+
+}  // namespace
+
+RegionRegistry& RegionRegistry::instance() {
+  // Never destroyed: user code may free memory during static destruction.
+  static auto* registry = new RegionRegistry;
+  return *registry;
+}
+
+Result<void*> RegionRegistry::allocate(std::size_t bytes) {
+  if (bytes > SIZE_MAX / 2) return Status::invalid_argument("an allocation of " + std::to_string(bytes) + " bytes");
+  const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
+  UniqueFd fd(::memfd_create("tutti-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return Status::system("memfd_create", errno);
+  if (::ftruncate(fd.get(), static_cast<off_t>(rounded)) != 0) return Status::system("sizing shared memory", errno);
+  // Peers map it; a later shrink would kill them with SIGBUS.
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return Status::system("sealing shared memory", errno);
+  }
+  void* p = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (p == MAP_FAILED) return Status::system("mapping shared memory", errno);
+  // Fewer page faults and TLB misses where the system allows huge pages for shared memory.
+  (void)::madvise(p, rounded, MADV_HUGEPAGE);
+  const std::lock_guard lock(mutex_);
+  const Status kept = guarded([&] {
+    prepare();
+    regions_.emplace(static_cast<const std::byte*>(p), Region{next_id_++, rounded, std::move(fd)});
+    return Status();
+  });
+  if (!kept.is_ok()) {
+    ::munmap(p, rounded);
+    return kept;
+  }
+  publish();
+  return p;
+}
+
+Status RegionRegistry::free(void* address) {
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = regions_.find(static_cast<const std::byte*>(address));
+    if (it == regions_.end()) return Status::invalid_argument("the address was not returned by tuttiMemAlloc");
+    bytes = it->second.bytes;
+    regions_.erase(it);
+    publish();
+    generation_.fetch_add(1, std::memory_order_acq_rel);
+  }
+  ::munmap(address, bytes);
+  return {};
+}
+
+void RegionRegistry::prepare() {
+  Table& table = tables_[(epoch_.load(std::memory_order_relaxed) + 1) % 2];
+  const std::size_t needed = regions_.size() + 1;
+  if (!table.storage.empty() && table.storage.back().size() >= needed) return;
+  table.storage.emplace_back(std::max(kEntries, 2 * needed));
+}
+
+void RegionRegistry::publish() {
+  const std::uint64_t next = epoch_.load(std::memory_order_relaxed) + 1;
+  // After a free() it has room: what it held last is at most one region away from what regions_ was before.
+  Table& table = tables_[next % 2];
+  // Whoever reads what follows sees that epoch_ has gone on since it began.
+  std::atomic_thread_fence(std::memory_order_release);
+  if (!table.storage.empty()) {
+    Entry* entry = table.storage.back().data();
+    // Made by this thread: who follows the pointer sees them made, also who has read an older count.
+    table.entries.store(entry, std::memory_order_release);
+    for (const auto& [base, region] : regions_) {
+      entry->base.store(base, std::memory_order_relaxed);
+      entry->bytes.store(region.bytes, std::memory_order_relaxed);
+      entry->id.store(region.id, std::memory_order_relaxed);
+      ++entry;
+    }
+  }
+  table.count.store(regions_.size(), std::memory_order_release);
+  epoch_.store(next, std::memory_order_release);
+}
+
+RegionRegistry::Place RegionRegistry::search(const Table& table, const std::byte* address, std::size_t bytes) {
+  // In this order, and publish() in the other: tables only grow, so `end` is within one that is read later.
+  std::size_t end = table.count.load(std::memory_order_acquire);
+  const Entry* const entries = table.entries.load(std::memory_order_acquire);
+  std::size_t begin = 0;
+  // The last one that does not begin behind the address.
+  while (begin != end) {
+    const std::size_t middle = begin + (end - begin) / 2;
+    if (std::less_equal<>()(entries[middle].base.load(std::memory_order_relaxed), address)) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  if (begin == 0) return {};
+  const Entry& entry = entries[begin - 1];
+  const auto offset = static_cast<std::size_t>(address - entry.base.load(std::memory_order_relaxed));
+  const std::size_t size = entry.bytes.load(std::memory_order_relaxed);
+  if (offset > size || bytes > size - offset) return {};
+  return {entry.id.load(std::memory_order_relaxed), offset};
+}
+
+RegionRegistry::Place RegionRegistry::find(const void* address, std::size_t bytes) const {
+  for (;;) {
+    const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
+    const Place place = search(tables_[epoch % 2], static_cast<const std::byte*>(address), bytes);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (epoch_.load(std::memory_order_relaxed) == epoch) [[likely]]
+      return place;
+  }
+}
+
+UniqueFd RegionRegistry::duplicate_fd(std::uint64_t region, std::size_t* bytes) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [base, r] : regions_) {
+    if (r.id != region) continue;
+    *bytes = r.bytes;
+    return UniqueFd(::fcntl(r.fd.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  return {};
+}
+
+bool RegionRegistry::exists(std::uint64_t region) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(regions_.begin(), regions_.end(), [&](const auto& entry) { return entry.second.id == region; });
+}
+
+}  // namespace tutti::internal::memory

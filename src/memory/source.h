@@ -1,0 +1,19 @@
+// Memory of the caller as operations name it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::internal::memory {
+
+// User memory, as bound for one operation. `region` is the transport-neutral id of the registered or
+// tuttiMemAlloc'ed region that contains it (0: none), `offset` the place of `base` in that region.
+struct Source {
+  const std::byte* base = nullptr;
+  std::size_t size = 0;
+  std::uint64_t region = 0;
+  std::size_t region_offset = 0;
+  std::size_t begin = 0;  // memory is there only from base + begin to base + size
+};
+
+}  // namespace tutti::internal::memory

@@ -1,0 +1,72 @@
+// Started by a launcher: finds its job, joins it, gathers, leaves. With "mpi" (when built with MPI),
+// MPI_Init comes afterwards, to see that the launcher's connection still serves it. "linger" makes
+// rank 0 outlive the others.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "bootstrap/launch/environment.h"
+
+#ifdef TUTTI_TEST_WITH_MPI
+#include <mpi.h>
+#endif
+
+using namespace tutti::internal;
+
+namespace {
+
+int fail(const char* what, const Status& status) {
+  std::fprintf(stderr, "%s: %s\n", what, status.message().c_str());
+  return 1;
+}
+
+Result<Job> join_any(const LaunchedJob& found, const Settings& settings, Deadline deadline) {
+  if (const auto* root = std::get_if<KnownRoot>(&found.root)) {
+    return join(*root, found.rank, found.ranks, settings, deadline);
+  }
+  return join(std::get<UniqueIdBytes>(found.root), found.rank, found.ranks, settings, deadline);
+}
+
+int join_and_leave(LaunchedJob* found) {
+  Settings settings;
+  settings.interface = "lo";
+  const Deadline deadline = Deadline::after_ms(60'000);
+  Result<LaunchedJob> detected = detect_job(settings, deadline);
+  if (!detected.is_ok()) return fail("detect_job", detected.status());
+  *found = *detected;
+  Result<Job> job = join_any(*found, settings, deadline);
+  if (!job.is_ok()) return fail("join", job.status());
+  Result<std::vector<std::string>> all = job->tree->all_gather(std::to_string(found->rank), deadline);
+  if (!all.is_ok()) return fail("all_gather", all.status());
+  for (int rank = 0; rank < found->ranks; ++rank) {
+    if (all.value()[static_cast<std::size_t>(rank)] != std::to_string(rank)) {
+      return fail("all_gather", Status::internal("a wrong part"));
+    }
+  }
+  auto failure = std::make_shared<FailureState>();
+  if (Status s = job->tree->watch(failure, {}); !s.is_ok()) return fail("watch", s);
+  job->tree->leave();
+  return failure->failed() ? fail("leave", failure->status()) : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  LaunchedJob found;
+  // Twice: a process may make several communicators from its environment.
+  for (int round = 0; round < 2; ++round) {
+    if (const int error = join_and_leave(&found); error != 0) return error;
+  }
+#ifdef TUTTI_TEST_WITH_MPI
+  int mpi_rank = -1;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank);
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Finalize();
+  if (mpi_rank != found.rank) return fail("MPI", Status::internal("the ranks differ"));
+#endif
+  if (argc > 1 && std::strcmp(argv[1], "linger") == 0 && found.rank == 0) ::sleep(1);
+  std::printf("joined as %d of %d by %s\n", found.rank, found.ranks, found.launcher.c_str());
+  return 0;
+}
