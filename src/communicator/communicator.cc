@@ -79,7 +79,8 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   local_.enter(secret);
   // Ranks that are made together are made by threads that end then.
   if (world_ == nullptr) local_.touch();
-  auto waiter = executor::Waiter::create(*doorbell, *failure_, m.crowded, settings.timeout_ms, settings.moves, m.home);
+  auto waiter = executor::Waiter::create(*doorbell, *failure_, m.crowded, settings.timeout_ms, settings.moves,
+                                         {m.home, m.home_step_bytes});
   if (!waiter.is_ok()) return waiter.status();
   waiter_ = std::move(*waiter);
   executor_ = executor::make_cpu_executor(*waiter_);

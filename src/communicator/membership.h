@@ -2,6 +2,7 @@
 // follows from that for selection and waiting. Every rank derives the same from the same address book.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ struct Membership {
   std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
   bool crowded = false;                 // more ranks on this machine than processors they may use
   int home = -1;                        // where crowded, the processor on which this rank takes turns; -1: any
+  std::size_t home_step_bytes = 0;      // the longest message of operations in which it keeps to that
   double load = 1;                      // ranks per processor on the machine with most; the same on every rank
   bool one_process = false;             // all ranks are threads of this process
   std::string algorithm;                // forced, by rank 0's TUTTI_ALGORITHM; empty: none

@@ -31,16 +31,12 @@ constexpr std::uint32_t kSleepsPerSlice = 128;
 // of longer ones no yield tells of such a program. Eight ranks on two processors took 1.1 times as long from 2 MiB on.
 constexpr std::int64_t kCrowdedTurnNs = 2'000'000;
 constexpr std::size_t kShortTurnBytes = 96 * 1024;
-// Beyond, the turns of one operation are so many that it averages over where the scheduler puts the ranks, and a move
-// costs more than it helps: eight ranks, time with homes over time without, 0.75 at 512 KiB, 0.8 to 0.95 at 2 MiB,
-// 1.1 at 8 MiB.
-constexpr std::size_t kHomeBytes = 384 * 1024;
 constexpr std::int64_t kAwayNs = 1'000'000'000;
 
 }  // namespace
 
 Result<std::unique_ptr<Waiter>> Waiter::create(const transport::Doorbell& doorbell, const FailureState& failure,
-                                               bool crowded, std::int64_t timeout_ms, bool moves, int home) {
+                                               bool crowded, std::int64_t timeout_ms, bool moves, Home home) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return Status::system("epoll_create1", errno);
   epoll_event event{};
@@ -154,11 +150,11 @@ void Waiter::go_home() {
   const std::int64_t now = now_ns();
   if (now - went_home_ns_ < kHomeIntervalNs) return;
   went_home_ns_ = now;
-  (void)affinity_.move_to(home_);
+  (void)affinity_.move_to(home_.processor);
 }
 
 void Waiter::yield() {
-  if (home_ >= 0 && step_bytes_ <= kHomeBytes && ::sched_getcpu() != home_) [[unlikely]]
+  if (home_.processor >= 0 && step_bytes_ <= home_.step_bytes && ::sched_getcpu() != home_.processor) [[unlikely]]
     go_home();
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();

@@ -44,6 +44,12 @@ class Waiting {
   virtual void list(std::vector<For>* lanes) const = 0;
 };
 
+// Where a crowded rank belongs.
+struct Home {
+  int processor = -1;          // -1: anywhere
+  std::size_t step_bytes = 0;  // not in operations with longer messages
+};
+
 class Waiter {
  public:
   // A crowded rank goes home no more often than that: a move takes some 20 us.
@@ -53,7 +59,7 @@ class Waiter {
   // crowded rank belongs, -1: anywhere. doorbell and failure outlive the waiter.
   static Result<std::unique_ptr<Waiter>> create(const transport::Doorbell& doorbell, const FailureState& failure,
                                                 bool crowded, std::int64_t timeout_ms, bool moves = true,
-                                                int home = -1);
+                                                Home home = {});
 
   // A link that operations may wait for.
   Status add_link(transport::Link& link);
@@ -103,13 +109,13 @@ class Waiter {
   static constexpr int kMaxSleepMs = 50;
 
   Waiter(const transport::Doorbell& doorbell, const FailureState& failure, bool crowded, std::int64_t timeout_ms,
-         bool moves, int home, UniqueFd epoll)
+         bool moves, Home home, UniqueFd epoll)
       : doorbell_(doorbell),
         failure_(failure),
         crowded_(crowded),
         timeout_ns_(timeout_ms * 1'000'000),
         affinity_(moves),
-        home_(crowded && moves ? home : -1),
+        home_(crowded && moves ? home : Home()),
         epoll_(std::move(epoll)) {
     spin(!crowded);
   }
@@ -133,7 +139,7 @@ class Waiter {
   std::uint32_t stall_ = 0;  // looks after which stalled() holds
   const std::int64_t timeout_ns_;
   const Affinity affinity_;
-  const int home_;  // a processor; -1: none
+  const Home home_;
   std::size_t step_bytes_ = 0;
   std::uint32_t number_ = 0;
   UniqueFd epoll_;

@@ -241,7 +241,8 @@ int waits_ended_at(int place, int elsewhere, int home, std::size_t step_bytes = 
   const FailureState failure;
   const NothingComes waiting;
   const Affinity affinity(true);
-  const auto waiter = std::move(Waiter::create(doorbell.value(), failure, true, 60'000, true, home).value());
+  const auto waiter =
+      std::move(Waiter::create(doorbell.value(), failure, true, 60'000, true, {home, 512 * 1024}).value());
   int there = 0;
   yield_ns = kAlone;
   for (int i = 0; i < 50; ++i) {
