@@ -131,14 +131,15 @@ Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadl
 Status Communicator::set_up_links(const Settings& settings, const Secret& secret, Deadline deadline) {
   auto transports = parse_transports(settings.transports);
   if (!transports.is_ok()) return transports.status();
-  if (transports->sim && world_ == nullptr && tree_ != nullptr) {
-    return Status::invalid_usage("the simulated transport serves only ranks that are threads of one process");
+  if (!transports->network.empty() && world_ == nullptr && tree_ != nullptr) {
+    return Status::invalid_usage("the transport " + std::string(transports->network) +
+                                 " serves only ranks that are threads of one process");
   }
   const int rank = membership_.rank;
   auto described = describe_self(rank, settings);
   if (!described.is_ok()) return described.status();
   PeerInfo& self = *described;
-  const bool in_process = world_ != nullptr && (transports->shm || transports->sim);
+  const bool in_process = world_ != nullptr && (transports->shm || !transports->network.empty());
   std::unique_ptr<Connector> connector;
   if (tree_ != nullptr && !in_process) {
     // Ranks that use RDMA meet over TCP.

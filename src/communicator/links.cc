@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "transport/shm/link.h"
-#include "transport/sim/world.h"
 #include "transport/tcp/link.h"
 
 namespace tutti::internal {
@@ -159,7 +158,7 @@ struct ThreadWorld::Impl {
   std::mutex mutex;
   // By (lower rank, higher rank). The first of the two makes it; the second takes it out.
   std::map<std::pair<int, int>, std::shared_ptr<transport::shm::Segment>> waiting;
-  std::unique_ptr<transport::sim::World> sim;
+  std::unique_ptr<ThreadNetwork> network;  // null: shared memory
 };
 
 ThreadWorld::ThreadWorld() : impl_(std::make_unique<Impl>()) {}
@@ -172,19 +171,17 @@ Result<std::shared_ptr<ThreadWorld>> ThreadWorld::create(int ranks, const Transp
     if (!doorbell.is_ok()) return doorbell.status();
     world->doorbells_.push_back(std::move(*doorbell));
   }
-  if (transports.sim) {
-    world->impl_->sim = std::make_unique<transport::sim::World>(transports.sim_seed, ranks, transport::sim::Options{});
+  if (!transports.network.empty()) {
+    auto network = transports.make_network(ranks);
+    if (!network.is_ok()) return network.status();
+    world->impl_->network = std::move(*network);
   }
   return world;
 }
 
 Result<std::unique_ptr<transport::Link>> ThreadWorld::link(const Membership& membership, int to) {
   const int from = membership.rank;
-  if (impl_->sim) {
-    auto link = impl_->sim->link(from, to);
-    if (link == nullptr) return Status::system("no descriptors left for a simulated link", EMFILE);
-    return link;
-  }
+  if (impl_->network != nullptr) return impl_->network->link(from, to);
   const std::pair<int, int> key = std::minmax(from, to);
   std::shared_ptr<transport::shm::Segment> segment;
   {

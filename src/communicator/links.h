@@ -42,7 +42,7 @@ std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> conne
 // a doorbell never meets a closed descriptor.
 class ThreadWorld {
  public:
-  // Sim: links of the seeded simulated transport instead of shared memory.
+  // Connected by shared memory, or by `transports.network` if there is one.
   static Result<std::shared_ptr<ThreadWorld>> create(int ranks, const Transports& transports);
   ~ThreadWorld();
 

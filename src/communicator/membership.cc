@@ -96,35 +96,6 @@ int home_of(const std::vector<PeerInfo>& peers, const PeerInfo& self) {
 
 }  // namespace
 
-Result<Transports> parse_transports(const std::string& text) {
-  const auto unusable = [&](const std::string& why) {
-    return Status::invalid_usage("transports \"" + text + "\" (TUTTI_TRANSPORTS or the configuration): " + why);
-  };
-  Transports t;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    const auto seed = word.rfind("sim:", 0) == 0 ? parse_integer(word.substr(4), 0, INT64_MAX) : std::nullopt;
-    if (word == "shm") {
-      t.shm = true;
-    } else if (word == "shm:netns") {
-      t.shm = t.shm_within_namespace_only = true;
-    } else if (word == "verbs") {
-      t.verbs = true;
-      t.verbs_asked = text != kDefaultTransports;
-    } else if (word == "tcp") {
-      t.tcp = true;
-    } else if (word == "sim" || seed) {
-      t.sim = true;
-      t.sim_seed = static_cast<std::uint64_t>(seed.value_or(1));
-    } else {
-      return unusable("\"" + word + "\" is none of shm, shm:netns, verbs, tcp, sim, sim:SEED");
-    }
-  }
-  if (!t.shm && !t.verbs && !t.tcp && !t.sim) return unusable("none is named");
-  if (t.sim && (t.shm || t.verbs || t.tcp)) return unusable("sim stands alone");
-  return t;
-}
-
 Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   auto info = PeerInfo::local(rank);
   if (!info.is_ok()) return info;

@@ -9,23 +9,11 @@
 #include "base/config.h"
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
+#include "communicator/transports.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal {
-
-// TUTTI_TRANSPORTS, read: a list of "shm", "shm:netns" (shared memory only within one network
-// namespace), "verbs", "tcp", "sim" or "sim:SEED" (threads of one process only; alone).
-struct Transports {
-  bool shm = false;
-  bool shm_within_namespace_only = false;
-  bool verbs = false;
-  bool verbs_asked = false;  // named by someone, not merely tried
-  bool tcp = false;
-  bool sim = false;
-  std::uint64_t sim_seed = 1;
-};
-Result<Transports> parse_transports(const std::string& text);
 
 // This rank's PeerInfo but for its addresses.
 Result<PeerInfo> describe_self(int rank, const Settings& settings);

@@ -10,7 +10,7 @@
 //
 // Threads. A link belongs to one communicator and is used by one thread at a time.
 //
-// All verbs are pure, so that a decorator (sim/faulty.h) cannot forget one; what a transport does not have it
+// All verbs are pure, so that a decorator (the tests have one) cannot forget one; what a transport does not have it
 // inherits from plain.h.
 //
 // Failure. No verb blocks, throws or crashes because of a peer. A lane that has failed takes no more

@@ -45,18 +45,17 @@ Membership member(int rank, std::vector<PeerInfo> peers) {
 TEST_CASE("lists of transports are read") {
   auto both = parse_transports("tcp,shm");
   REQUIRE(both.is_ok());
-  CHECK((both->shm && both->tcp && !both->sim && !both->shm_within_namespace_only));
+  CHECK((both->shm && both->tcp && both->network.empty() && !both->shm_within_namespace_only));
   auto near = parse_transports("shm:netns");
   REQUIRE(near.is_ok());
   CHECK((near->shm && near->shm_within_namespace_only && !near->tcp));
-  auto sim = parse_transports("sim:42");
-  REQUIRE(sim.is_ok());
-  CHECK((sim->sim && sim->sim_seed == 42));
+  CHECK_FALSE(parse_transports(kDefaultTransports)->verbs_asked);
+  CHECK(parse_transports("verbs")->verbs_asked);
 }
 
 TEST_CASE("lists of transports that make no sense are refused by name") {
-  for (const char* text : {"", "ib", "shm,ib", "shm,,tcp", " shm", "SHM", "sim:", "sim:x", "sim:-1", "sim:1:2",
-                           "sim,tcp", "shm,sim:1", "tcp:netns"}) {
+  for (const char* text :
+       {"", "ib", "shm,ib", "shm,,tcp", " shm", "SHM", "sim", "sim:1", "shm:", "shm:x", "tcp:netns", "verbs:1"}) {
     INFO('"' << text << '"');
     const Status s = parse_transports(text).status();
     CHECK(s.code() == Code::kInvalidUsage);

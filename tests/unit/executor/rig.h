@@ -18,7 +18,7 @@
 #include "executor/cpu_executor.h"
 #include "executor/executor.h"
 #include "transport/shm/link.h"
-#include "transport/sim/world.h"
+#include "sim/world.h"
 
 namespace tutti::internal::test {
 

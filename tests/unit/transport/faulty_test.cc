@@ -1,5 +1,5 @@
 // The decorator that injects faults: harmless without faults, exact with them.
-#include "transport/sim/faulty.h"
+#include "sim/faulty.h"
 
 #include <vector>
 
@@ -8,7 +8,7 @@
 #include "shm_pairs.h"
 #include "socket_pairs.h"
 #include "stream_check.h"
-#include "transport/sim/world.h"
+#include "sim/world.h"
 #include "transport/tcp/link.h"
 
 using namespace tutti::internal;

@@ -16,7 +16,7 @@
 #include "conformance.h"
 #include "memory/region.h"
 #include "shm_pairs.h"
-#include "transport/sim/faulty.h"
+#include "sim/faulty.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;

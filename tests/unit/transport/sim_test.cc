@@ -4,7 +4,7 @@
 #include "catch_compat.h"
 #include "conformance.h"
 #include "stream_check.h"
-#include "transport/sim/world.h"
+#include "sim/world.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "sim/wire.h"
 #include "transport/plain.h"
-#include "transport/sim/wire.h"
 
 namespace tutti::internal::transport::sim {
 

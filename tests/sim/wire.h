@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "transport/sim/pacer.h"
-#include "transport/sim/world.h"
+#include "sim/pacer.h"
+#include "sim/world.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::sim {

@@ -1,4 +1,4 @@
-#include "transport/sim/faulty.h"
+#include "sim/faulty.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "transport/sim/world.h"
+#include "sim/world.h"
 
 #include <sys/eventfd.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/sim/wire.h"
+#include "sim/wire.h"
 
 namespace tutti::internal::transport::sim {
 

@@ -1,0 +1,26 @@
+#!/bin/bash
+# What serves tests alone is not in the library: nothing of the simulated network or of links that misbehave. The same
+# look finds it in the library that the tests link in its place.
+set -euo pipefail
+library=$1
+library_for_tests=$2
+
+symbols_of() {
+  nm -C "$1" | grep -c "$2" || true
+}
+
+if [ "$(symbols_of "$library" 'tutti::internal::Communicator::')" = 0 ]; then
+  echo "$library shows no symbols"
+  exit 1
+fi
+for name in 'transport::sim::' 'Faulty' 'SimulatedNetwork'; do
+  if [ "$(symbols_of "$library" "$name")" != 0 ]; then
+    echo "in $library:"
+    nm -C "$library" | grep "$name" | head
+    exit 1
+  fi
+done
+if [ "$(symbols_of "$library_for_tests" 'transport::sim::')" = 0 ]; then
+  echo "not found in $library_for_tests, where it is: this test looks for the wrong names"
+  exit 1
+fi
