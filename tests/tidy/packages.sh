@@ -1,0 +1,35 @@
+#!/bin/bash
+# tools/install_packages installs the sections that it is asked for and no more; the fakes below stand for a Debian
+# system where nothing is installed.
+set -euo pipefail
+root=$1
+fakes=$(mktemp -d)
+trap 'rm -rf "$fakes"' EXIT
+printf '#!/bin/sh\nexit 1\n' >"$fakes/dpkg-query"
+printf '#!/bin/sh\necho "apt-get $*"\n' >"$fakes/apt-get"
+printf '#!/bin/sh\nexec "$@"\n' >"$fakes/sudo"
+chmod +x "$fakes"/*
+
+fail() {
+  echo "$*"
+  exit 1
+}
+
+install() { PATH="$fakes:$PATH" "$root/tools/install_packages" "$@"; }
+
+output=$(install build)
+grep -q '^apt-get install .* g++ .*libhwy-dev' <<<"$output" || fail "g++ would not be installed: $output"
+for package in catch2 mpich libgloo-dev qemu-system-x86; do
+  ! grep -qw -e "$package" <<<"$output" || fail "the library does not need $package: $output"
+done
+output=$(install build tests guests)
+for package in g++ catch2 clang-format qemu-system-x86; do
+  grep -qF " $package" <<<"$output" || fail "$package would not be installed: $output"
+done
+! output=$(install build test 2>&1) || fail "a section that does not exist was accepted: $output"
+grep -q 'no section test' <<<"$output" || fail "the unknown section is not named: $output"
+
+# Each package is in one section, and the scripts ask for sections that exist.
+twice=$(sed -e 's/#.*//' -e '/^\[/d' -e '/^[[:space:]]*$/d' "$root/tools/packages.txt" | sort | uniq -d)
+[[ -z $twice ]] || fail "in more than one section: $twice"
+install --list build features tests peers guests >/dev/null
