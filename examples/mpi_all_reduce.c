@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <tutti/tutti_mpi.h>
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   tuttiComm_t comm = NULL;
   double mine[2] = {1.0, 0.0};
   double sums[2] = {0.0, 0.0};

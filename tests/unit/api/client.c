@@ -6,7 +6,7 @@
 
 static int failures = 0;
 
-static void expect(int condition, const char *what) {
+static void expect(int condition, const char* what) {
   if (condition) return;
   ++failures;
   fprintf(stderr, "failed: %s (%s)\n", what, tuttiGetLastError(NULL));
@@ -46,7 +46,7 @@ static void with_config(void) {
 }
 
 static void memory_and_streams(tuttiComm_t comm) {
-  void *memory = NULL;
+  void* memory = NULL;
   tuttiStream_t stream = NULL;
   tuttiEvent_t event = NULL;
   expect(tuttiMemAlloc(&memory, 4096) == tuttiSuccess && memory != NULL, "memory");
@@ -55,7 +55,7 @@ static void memory_and_streams(tuttiComm_t comm) {
   expect(tuttiAllReduce(memory, memory, 4096, tuttiChar, tuttiSum, comm, stream) == tuttiSuccess, "queued");
   expect(tuttiEventRecord(&event, stream) == tuttiSuccess, "event");
   expect(tuttiEventWait(event) == tuttiSuccess, "event wait");
-  expect(((const char *)memory)[4095] == 1, "queued result");
+  expect(((const char*)memory)[4095] == 1, "queued result");
   expect(tuttiEventDestroy(event) == tuttiSuccess, "event destroy");
   expect(tuttiStreamDestroy(stream) == tuttiSuccess, "stream destroy");
   expect(tuttiMemFree(memory) == tuttiSuccess, "memory free");

@@ -1,12 +1,15 @@
 /* tutti beside MPI in one program: from MPI_COMM_WORLD, from a part of it in reverse order, and from the
  * launcher's environment after MPI_Init has taken its own connection to the launcher. */
+/* First, so that it is seen to need nothing before it: */
+/* clang-format off */
 #include <tutti/tutti_mpi.h>
+/* clang-format on */
 
 #include <stdio.h>
 
 static int failures = 0;
 
-static void expect(int condition, const char *what) {
+static void expect(int condition, const char* what) {
   if (condition) return;
   ++failures;
   fprintf(stderr, "failed: %s (%s)\n", what, tuttiGetLastError(NULL));
@@ -26,7 +29,7 @@ static void compare(tuttiComm_t tutti, MPI_Comm mpi) {
   expect(tuttiCommDestroy(tutti) == tuttiSuccess, "destroy");
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   tuttiComm_t comm = NULL;
   MPI_Comm part = MPI_COMM_NULL;
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;

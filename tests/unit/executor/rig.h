@@ -17,8 +17,8 @@
 #include "base/failure.h"
 #include "executor/cpu_executor.h"
 #include "executor/executor.h"
-#include "transport/shm/link.h"
 #include "sim/world.h"
+#include "transport/shm/link.h"
 
 namespace tutti::internal::test {
 

@@ -6,9 +6,9 @@
 #include "catch_compat.h"
 #include "conformance.h"
 #include "shm_pairs.h"
+#include "sim/world.h"
 #include "socket_pairs.h"
 #include "stream_check.h"
-#include "sim/world.h"
 #include "transport/tcp/link.h"
 
 using namespace tutti::internal;

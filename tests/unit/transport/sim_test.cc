@@ -3,8 +3,8 @@
 
 #include "catch_compat.h"
 #include "conformance.h"
-#include "stream_check.h"
 #include "sim/world.h"
+#include "stream_check.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
