@@ -1,7 +1,8 @@
 #!/bin/bash
-# The style check finds what it is there to find: one defect of each kind in a small tree.
+# The checks of style and format find what they are there to find: one defect of each kind in a small tree.
 set -euo pipefail
 tidy=$1
+format=$2
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 mkdir -p "$tree/src/base" "$tree/src/schedule" "$tree/src/executor"
@@ -24,3 +25,20 @@ for finding in 'may not include' 'getenv outside' 'space at the end' 'tab' 'unfi
     exit 1
   fi
 done
+
+# Where there is no clang-format, the check of the format skips by itself.
+echo 'BasedOnStyle: Google' >"$tree/.clang-format"
+status=0
+output=$(python3 "$format" "$tree") || status=$?
+if ((status != 77)) && { ((status != 1)) || ! grep -q 'status.cc:2:.*clang-formatted' <<<"$output"; }; then
+  echo "what clang-format would change was not found (exit status $status): $output"
+  exit 1
+fi
+formatter=$(command -v clang-format-14 || command -v clang-format || echo true)
+"$formatter" -i "$tree"/src/*/*.{cc,h}
+status=0
+output=$(python3 "$format" "$tree") || status=$?
+if ((status != 77 && status != 0)); then
+  echo "what is formatted was refused: $output"
+  exit 1
+fi
