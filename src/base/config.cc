@@ -42,31 +42,86 @@ std::size_t edits(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-Status unreadable(const char* name, const std::string& value, const char* wanted) {
-  return Status::invalid_usage(std::string(name) + "=\"" + value + "\" is not " + wanted);
-}
+// One value, and what an error calls it.
+struct Value {
+  const std::string& name;
+  const std::string& text;
+
+  [[nodiscard]] Status unreadable(const std::string& wanted) const {
+    std::string message(name);
+    message.append("=\"").append(text).append("\" is not ").append(wanted);
+    return Status::invalid_usage(std::move(message));
+  }
+};
 
 template <class T>
-Status read_integer(const char* name, std::int64_t low, std::int64_t high, const char* wanted, T* out) {
-  const auto text = environment_variable(name);
-  if (!text) return {};
-  const auto value = parse_integer(*text, low, high);
-  if (!value) return unreadable(name, *text, wanted);
-  *out = static_cast<T>(*value);
+Status read_integer(const Value& value, std::int64_t low, std::int64_t high, const char* wanted, T* out) {
+  const auto number = parse_integer(value.text, low, high);
+  if (!number) return value.unreadable(wanted);
+  *out = static_cast<T>(*number);
   return {};
 }
 
-Status read_port_range(Settings* settings) {
-  const auto text = environment_variable("TUTTI_PORT_RANGE");
-  if (!text) return {};
-  const auto dash = text->find('-');
-  const auto low = parse_integer(text->substr(0, dash), 1, 65535);
-  const auto high = dash == std::string::npos ? low : parse_integer(text->substr(dash + 1), 1, 65535);
-  if (!low || !high || *low > *high) return unreadable("TUTTI_PORT_RANGE", *text, "low-high within 1-65535");
-  settings->port_low = static_cast<int>(*low);
-  settings->port_high = static_cast<int>(*high);
+// One of two words.
+Status read_choice(const Value& value, std::string_view yes, std::string_view no, bool* out) {
+  if (value.text != yes && value.text != no) return value.unreadable(std::string(yes).append(" or ").append(no));
+  *out = value.text == yes;
   return {};
 }
+
+Status read_port_range(const Value& value, Settings* s) {
+  const auto dash = value.text.find('-');
+  const auto low = parse_integer(value.text.substr(0, dash), 1, 65535);
+  const auto high = dash == std::string::npos ? low : parse_integer(value.text.substr(dash + 1), 1, 65535);
+  if (!low || !high || *low > *high) return value.unreadable("low-high within 1-65535");
+  s->port_low = static_cast<int>(*low);
+  s->port_high = static_cast<int>(*high);
+  return {};
+}
+
+// The variable of a setting, how its value is read, and how it gets its default back.
+struct SettingEntry {
+  std::string_view variable;
+  Status (*read)(const Value& value, Settings* s);
+  void (*reset)(const Settings& defaults, Settings* s);
+};
+
+template <auto Field>
+Status take_text(const Value& value, Settings* s) {
+  s->*Field = value.text;
+  return {};
+}
+template <auto Field>
+void reset_field(const Settings& defaults, Settings* s) {
+  s->*Field = defaults.*Field;
+}
+template <auto Field, std::int64_t kLow>
+Status read_ms(const Value& value, Settings* s) {
+  const char* const wanted = kLow == 0 ? "a number of milliseconds, 0 or more" : "a number of milliseconds, 1 or more";
+  return read_integer(value, kLow, kMaxMs, wanted, &(s->*Field));
+}
+
+constexpr std::array<SettingEntry, 11> kSettings = {{
+    {"TUTTI_TRANSPORTS", take_text<&Settings::transports>, reset_field<&Settings::transports>},
+    {"TUTTI_INTERFACE", take_text<&Settings::interface>, reset_field<&Settings::interface>},
+    {"TUTTI_ALGORITHM", take_text<&Settings::algorithm>, reset_field<&Settings::algorithm>},
+    {"TUTTI_VERBS", take_text<&Settings::verbs>, reset_field<&Settings::verbs>},
+    {"TUTTI_CHECK", [](const Value& v, Settings* s) { return read_choice(v, "strict", "off", &s->strict); },
+     reset_field<&Settings::strict>},
+    {"TUTTI_PORT_RANGE", read_port_range,
+     [](const Settings& defaults, Settings* s) {
+       s->port_low = defaults.port_low;
+       s->port_high = defaults.port_high;
+     }},
+    {"TUTTI_AFFINITY", [](const Value& v, Settings* s) { return read_choice(v, "move", "keep", &s->moves); },
+     reset_field<&Settings::moves>},
+    {"TUTTI_TCP_STREAMS",
+     [](const Value& v, Settings* s) { return read_integer(v, 1, 16, "a number from 1 to 16", &s->tcp_streams); },
+     reset_field<&Settings::tcp_streams>},
+    {"TUTTI_TIMEOUT_MS", read_ms<&Settings::timeout_ms, 1>, reset_field<&Settings::timeout_ms>},
+    {"TUTTI_INIT_TIMEOUT_MS", read_ms<&Settings::init_timeout_ms, 1>, reset_field<&Settings::init_timeout_ms>},
+    {"TUTTI_WAIT_NOTICE_MS", read_ms<&Settings::wait_notice_ms, 0>, reset_field<&Settings::wait_notice_ms>},
+}};
 
 }  // namespace
 
@@ -109,33 +164,23 @@ Result<Settings> settings_from_environment() {
     for (const std::string& line : unknown_variables()) log::warn(line);
   }
   Settings s;
-  if (auto v = environment_variable("TUTTI_TRANSPORTS")) s.transports = *v;
-  if (auto v = environment_variable("TUTTI_INTERFACE")) s.interface = *v;
-  if (auto v = environment_variable("TUTTI_ALGORITHM")) s.algorithm = *v;
-  if (auto v = environment_variable("TUTTI_VERBS")) s.verbs = *v;
-  if (auto v = environment_variable("TUTTI_CHECK")) {
-    if (*v != "strict") return unreadable("TUTTI_CHECK", *v, "\"strict\"");
-    s.strict = true;
-  }
-  if (Status e = read_port_range(&s); !e.is_ok()) return e;
-  if (auto v = environment_variable("TUTTI_AFFINITY")) {
-    if (*v != "move" && *v != "keep") return unreadable("TUTTI_AFFINITY", *v, "move or keep");
-    s.moves = *v == "move";
-  }
-  if (Status e = read_integer("TUTTI_TCP_STREAMS", 1, 16, "a number from 1 to 16", &s.tcp_streams); !e.is_ok())
-    return e;
-  if (Status e = read_integer("TUTTI_TIMEOUT_MS", 1, kMaxMs, "a number of milliseconds", &s.timeout_ms); !e.is_ok()) {
-    return e;
-  }
-  if (Status e = read_integer("TUTTI_INIT_TIMEOUT_MS", 1, kMaxMs, "a number of milliseconds", &s.init_timeout_ms);
-      !e.is_ok()) {
-    return e;
-  }
-  if (Status e = read_integer("TUTTI_WAIT_NOTICE_MS", 0, kMaxMs, "a number of milliseconds", &s.wait_notice_ms);
-      !e.is_ok()) {
-    return e;
+  for (const SettingEntry& entry : kSettings) {
+    const std::string name(entry.variable);
+    const auto value = environment_variable(name.c_str());
+    if (!value) continue;
+    if (Status e = entry.read({name, *value}, &s); !e.is_ok()) return e;
   }
   return s;
+}
+
+Status apply_setting(std::string_view variable, const std::string& name, const std::string& value, Settings* settings) {
+  for (const SettingEntry& entry : kSettings) {
+    if (entry.variable != variable) continue;
+    if (!value.empty()) return entry.read({name, value}, settings);
+    entry.reset(Settings(), settings);
+    return {};
+  }
+  return Status::internal("no setting has the variable " + std::string(variable));
 }
 
 }  // namespace tutti::internal

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -20,19 +21,24 @@ struct Settings {
   std::string interface;  // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
   int port_low = 0;       // TUTTI_PORT_RANGE=low-high: for every listening socket; 0: any port
   int port_high = 0;
-  int tcp_streams = 0;                           // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: chosen by itself
+  int tcp_streams = 0;  // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: as many as the way needs
   std::int64_t timeout_ms = 30 * 60 * 1000;      // TUTTI_TIMEOUT_MS: of every wait in an operation
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
   std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
   bool moves = true;    // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
-  bool strict = false;  // TUTTI_CHECK=strict: every call is compared on all ranks before it runs
+  bool strict = false;  // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
   std::string verbs;    // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable. The first
 // call of a process warns of unknown_variables().
 Result<Settings> settings_from_environment();
+
+// Sets what the variable `variable` stands for to `value`; the default if that is empty. An unreadable value is
+// kInvalidUsage, as NAME="VALUE" is not ..., and changes nothing. `name`: what the error calls it, such as the
+// variable. REQUIRES: `variable` is that of a field of Settings.
+Status apply_setting(std::string_view variable, const std::string& name, const std::string& value, Settings* settings);
 
 // The only other way to the environment. Empty values count as unset.
 std::optional<std::string> environment_variable(const char* name);
