@@ -67,6 +67,8 @@ typedef struct tuttiComm *tuttiComm_t;
 typedef struct tuttiStream *tuttiStream_t;
 typedef struct tuttiEvent *tuttiEvent_t;
 
+/* Every enumeration is 32 bits wide, whatever names later versions add; its last name is there for that alone and is
+ * no value to pass. A value that the library does not know is refused. Results: NCCL's, and tutti's own from 1000. */
 typedef enum {
   tuttiSuccess = 0,
   tuttiUnhandledCudaError = 1,
@@ -77,8 +79,9 @@ typedef enum {
   tuttiRemoteError = 6,     /* a peer died, left, or failed; the text names the rank */
   tuttiInProgress = 7,      /* not complete yet */
   tuttiTimeout = 8,         /* the communicator's timeout passed; the text says for whom */
-  tuttiAborted = 9,         /* tuttiCommAbort was called, here or on a peer */
-  tuttiMismatch = 10        /* ranks called different operations; the text names both sides */
+  tuttiAborted = 1000,      /* tuttiCommAbort was called, here or on a peer */
+  tuttiMismatch = 1001,     /* ranks called different operations; the text names both sides */
+  tuttiResultMax = 0x7fffffff
 } tuttiResult_t;
 
 typedef enum {
@@ -99,7 +102,8 @@ typedef enum {
   tuttiBfloat16 = 9,
   tuttiFloat8e4m3 = 10, /* OCP FP8 E4M3: no infinity, saturates at 448 */
   tuttiFloat8e5m2 = 11, /* OCP FP8 E5M2; overflow saturates at 57344 */
-  tuttiNumTypes = 12
+  tuttiNumTypes = 12,
+  tuttiDataTypeMax = 0x7fffffff
 } tuttiDataType_t;
 
 /* 16- and 8-bit floats are combined in float32 and rounded once per combination. Integer sums and
@@ -114,7 +118,8 @@ typedef enum {
   tuttiMax = 2,
   tuttiMin = 3,
   tuttiAvg = 4,
-  tuttiNumOps = 5
+  tuttiNumOps = 5,
+  tuttiRedOpMax = 0x7fffffff
 } tuttiRedOp_t;
 
 #define TUTTI_UNIQUE_ID_BYTES 128
@@ -233,20 +238,36 @@ TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
 TUTTI_EXPORT tuttiResult_t tuttiMemAlloc(void **ptr, size_t size);
 TUTTI_EXPORT tuttiResult_t tuttiMemFree(void *ptr);
 
-/* ---- Streams and events for host buffers ------------------------------------------------------ */
+/* ---- Streams and events for host buffers ------------------------------------------------------
+ * As CUDA's streams and events, for operations on host memory. Any thread may make these calls, also on the same stream
+ * or event as others: one that has found its stream or event goes on with it while another thread destroys it.
+ * tuttiInvalidArgument for what is no stream or event, tuttiInvalidUsage for those of the process that this one was
+ * forked from; other errors are those of the operations that are waited for. */
 
-/* A queue of operations that run in order. It may carry operations of several communicators. */
+/* Makes a stream: a queue of operations that run in order. It may carry operations of several communicators. The
+ * caller's until tuttiStreamDestroy. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
-/* Waits for all that was queued; returns the first error among it since the last call. */
+/* Waits for all that was queued before the call; returns the first error among it since the last call. How long is
+ * bounded by the timeouts of the operations' communicators. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
-/* tuttiSuccess if all that was queued is complete, tuttiInProgress if not, or the first error. */
+/* tuttiSuccess if all that was queued is complete, tuttiInProgress if not, or the first error. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
-/* Frees the stream, and waits for what was queued as tuttiStreamSynchronize does. NULL is allowed. */
+/* Waits for what was queued, and returns what tuttiStreamSynchronize would; frees the stream in any case. NULL is
+ * allowed. Events that were recorded on the stream stay. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
-/* *event completes when all that is queued on the stream now has completed. */
-TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t *event, tuttiStream_t stream);
+/* Makes an event, a mark in a stream. One that was never recorded is complete. The caller's until tuttiEventDestroy. */
+TUTTI_EXPORT tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
+/* The event stands for all that is queued on the stream now, and no longer for what it was recorded for before: an
+ * event may be recorded any number of times, on any stream. A thread that waits for what it stood for before goes on
+ * waiting for that. `stream` must not be NULL. Does not block. */
+TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
+/* tuttiSuccess if all that the event stands for is complete, tuttiInProgress if not, or the first error among it: every
+ * time until the event is recorded anew, unlike that of a stream. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiEventQuery(tuttiEvent_t event);
-TUTTI_EXPORT tuttiResult_t tuttiEventWait(tuttiEvent_t event);
+/* Waits until all that the event stands for at the time of the call is complete; the result is as tuttiEventQuery's.
+ * How long is bounded by the timeouts of the operations' communicators. */
+TUTTI_EXPORT tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event);
+/* Frees the event, at once: operations, and threads that wait for them by this event, go on. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
 
 #ifdef __cplusplus

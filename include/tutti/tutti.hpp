@@ -114,20 +114,6 @@ inline bool completed(tuttiResult_t result) {
 
 }  // namespace detail
 
-// The end of what was queued on a stream when it was recorded. Recorded with Stream::record().
-class Event {
- public:
-  // Waits; throws the first error among it.
-  void wait() { check(tuttiEventWait(event_.get())); }
-  [[nodiscard]] bool query() const { return detail::completed(tuttiEventQuery(event_.get())); }
-  [[nodiscard]] tuttiEvent_t get() const noexcept { return event_.get(); }
-
- private:
-  friend class Stream;
-  explicit Event(tuttiEvent_t event) noexcept : event_(event) {}
-  detail::Owner<tuttiEvent_t, tuttiEventDestroy> event_;
-};
-
 // A queue of operations. The destructor waits for them and drops their errors: call synchronize() first
 // to hear of them.
 class Stream {
@@ -140,15 +126,29 @@ class Stream {
   // Waits for all that was queued; throws the first error among it since the last call.
   void synchronize() { check(tuttiStreamSynchronize(stream_.get())); }
   [[nodiscard]] bool query() const { return detail::completed(tuttiStreamQuery(stream_.get())); }
-  [[nodiscard]] Event record() {
-    tuttiEvent_t event = nullptr;
-    check(tuttiEventRecord(&event, stream_.get()));
-    return Event(event);
-  }
   [[nodiscard]] tuttiStream_t get() const noexcept { return stream_.get(); }
 
  private:
   detail::Owner<tuttiStream_t, tuttiStreamDestroy> stream_;
+};
+
+// A mark in a stream: what was queued there when it was recorded last. Complete if it was never recorded.
+class Event {
+ public:
+  Event() {
+    tuttiEvent_t event = nullptr;
+    check(tuttiEventCreate(&event));
+    event_.reset(event);
+  }
+  // May be called again, with any stream.
+  void record(const Stream& stream) { check(tuttiEventRecord(event_.get(), stream.get())); }
+  // Waits; throws the first error among it.
+  void synchronize() { check(tuttiEventSynchronize(event_.get())); }
+  [[nodiscard]] bool query() const { return detail::completed(tuttiEventQuery(event_.get())); }
+  [[nodiscard]] tuttiEvent_t get() const noexcept { return event_.get(); }
+
+ private:
+  detail::Owner<tuttiEvent_t, tuttiEventDestroy> event_;
 };
 
 // An array of T, zero-filled, in memory that peers on the same machine can map (tuttiMemAlloc).

@@ -153,6 +153,7 @@ const char* tuttiGetErrorString(tuttiResult_t result) {
     case tuttiTimeout: return "timeout";
     case tuttiAborted: return "communicator aborted";
     case tuttiMismatch: return "ranks called different operations";
+    case tuttiResultMax: break;
   }
   return "unknown result code";
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "api/comm_table.h"
@@ -12,9 +13,22 @@
 
 namespace tutti::internal::api {
 
-// What was last in a stream when the event was recorded; null: nothing was queued.
-struct Event {
-  std::shared_ptr<Completion> completion;
+// What was last in a stream when the event was recorded last; null: nothing was queued, or it was never recorded.
+// Any thread.
+class Event {
+ public:
+  void record(std::shared_ptr<Completion> last) {
+    const std::lock_guard lock(mutex_);
+    completion_.swap(last);  // what it stood for before is freed without the lock
+  }
+  [[nodiscard]] std::shared_ptr<Completion> recorded() const {
+    const std::lock_guard lock(mutex_);
+    return completion_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Completion> completion_;
 };
 
 inline HandleTable<Stream, HandleKind::kStream>& streams() {

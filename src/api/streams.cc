@@ -42,14 +42,23 @@ tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
   });
 }
 
-tuttiResult_t tuttiEventRecord(tuttiEvent_t* event, tuttiStream_t stream) {
+tuttiResult_t tuttiEventCreate(tuttiEvent_t* event) {
   return entry([&] {
     if (event == nullptr) return report(Status::invalid_argument("event is NULL"));
-    auto found = streams().find(number_of(stream));
-    if (!found.is_ok()) return report(found.status());
-    auto handle = events().add(std::make_shared<Event>(Event{(*found)->last()}));
+    auto handle = events().add(std::make_shared<Event>());
     if (!handle.is_ok()) return report(handle.status());
     *event = reinterpret_cast<tuttiEvent_t>(*handle);
+    return tuttiSuccess;
+  });
+}
+
+tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream) {
+  return entry([&] {
+    auto found = events().find(number_of(event));
+    if (!found.is_ok()) return report(found.status());
+    auto queue = streams().find(number_of(stream));
+    if (!queue.is_ok()) return report(queue.status());
+    (*found)->record((*queue)->last());
     return tuttiSuccess;
   });
 }
@@ -58,18 +67,18 @@ tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
   return entry([&] {
     auto found = events().find(number_of(event));
     if (!found.is_ok()) return report(found.status());
-    const std::shared_ptr<Completion>& completion = (*found)->completion;
+    const std::shared_ptr<Completion> completion = (*found)->recorded();
     if (completion == nullptr) return tuttiSuccess;
     if (!completion->done()) return tuttiInProgress;
     return report(completion->tell());
   });
 }
 
-tuttiResult_t tuttiEventWait(tuttiEvent_t event) {
+tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event) {
   return entry([&] {
     auto found = events().find(number_of(event));
     if (!found.is_ok()) return report(found.status());
-    const std::shared_ptr<Completion>& completion = (*found)->completion;
+    const std::shared_ptr<Completion> completion = (*found)->recorded();
     if (completion == nullptr) return tuttiSuccess;
     static_cast<void>(completion->wait());
     return report(completion->tell());

@@ -9,7 +9,10 @@
 namespace tutti::internal {
 
 Code code_of(int number) {
-  const bool known = number >= static_cast<int>(Code::kSuccess) && number <= static_cast<int>(Code::kMismatch);
+  const auto within = [&](Code low, Code high) {
+    return number >= static_cast<int>(low) && number <= static_cast<int>(high);
+  };
+  const bool known = within(Code::kSuccess, Code::kTimeout) || within(Code::kAborted, Code::kMismatch);
   return known ? static_cast<Code>(number) : Code::kInternalError;
 }
 

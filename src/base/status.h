@@ -16,7 +16,7 @@
 
 namespace tutti::internal {
 
-// Values equal the public tuttiResult_t.
+// Values equal the public tuttiResult_t: NCCL's, and tutti's own from 1000.
 enum class Code : int {
   kSuccess = 0,
   kUnhandledCudaError = 1,
@@ -27,8 +27,8 @@ enum class Code : int {
   kRemoteError = 6,
   kInProgress = 7,
   kTimeout = 8,
-  kAborted = 9,
-  kMismatch = 10,
+  kAborted = 1000,
+  kMismatch = 1001,
 };
 
 // Of a number that came from elsewhere: kInternalError if no code has it.

@@ -1,5 +1,6 @@
 // Queued operations: streams, events, and their mixing with blocking calls.
 #include <array>
+#include <atomic>
 #include <thread>
 
 #include "suites.h"
@@ -48,16 +49,17 @@ std::string queue_and_wait(tuttiComm_t comm, int rank, int ranks) {
   tuttiEvent_t middle = nullptr;
   Batch batch(mixed(ranks), rank, ranks);
   if (auto e = name(tuttiStreamCreate(&stream)); !e.empty()) return e;
+  if (auto e = name(tuttiEventCreate(&middle)); !e.empty()) return e;
   const std::size_t half = batch.size() / 2;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     if (i == half) {
-      if (auto e = name(tuttiEventRecord(&middle, stream)); !e.empty()) return e;
+      if (auto e = name(tuttiEventRecord(middle, stream)); !e.empty()) return e;
     }
     if (auto e = name(batch.issue(i, comm, stream)); !e.empty()) return e;
   }
   const tuttiResult_t query = tuttiEventQuery(middle);
   if (query != tuttiSuccess && query != tuttiInProgress) return "event query: " + name(query);
-  if (auto e = name(tuttiEventWait(middle)); !e.empty()) return e;
+  if (auto e = name(tuttiEventSynchronize(middle)); !e.empty()) return e;
   if (tuttiEventQuery(middle) != tuttiSuccess) return "an event that was waited for is not complete";
   if (auto e = batch.check(half); !e.empty()) return "after the event: " + e;
   if (auto e = name(tuttiStreamSynchronize(stream)); !e.empty()) return e;
@@ -142,12 +144,62 @@ TEST_CASE("an empty stream is complete") {
   tuttiEvent_t event = nullptr;
   REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
   REQUIRE(tuttiStreamQuery(stream) == tuttiSuccess);
-  REQUIRE(tuttiEventRecord(&event, stream) == tuttiSuccess);
-  REQUIRE(tuttiEventQuery(event) == tuttiSuccess);
-  REQUIRE(tuttiEventWait(event) == tuttiSuccess);
+  REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+  for (int times = 0; times < 2; ++times) {
+    REQUIRE(tuttiEventQuery(event) == tuttiSuccess);
+    REQUIRE(tuttiEventSynchronize(event) == tuttiSuccess);
+    REQUIRE(tuttiEventRecord(event, stream) == tuttiSuccess);
+  }
   REQUIRE(tuttiEventDestroy(event) == tuttiSuccess);
   REQUIRE(tuttiStreamSynchronize(stream) == tuttiSuccess);
   REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+}
+
+TEST_CASE("an event is recorded again and again, and keeps an error until then") {
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
+  tuttiStream_t busy = nullptr;
+  tuttiStream_t idle = nullptr;
+  tuttiEvent_t event = nullptr;
+  std::array<std::int32_t, 2> v{20, 21};
+  REQUIRE(tuttiStreamCreate(&busy) == tuttiSuccess);
+  REQUIRE(tuttiStreamCreate(&idle) == tuttiSuccess);
+  REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+  const auto all_reduce = [&](std::size_t rank, void* stream) {
+    return tuttiAllReduce(&v[rank], &v[rank], 1, tuttiInt32, tuttiSum, comms[rank], stream);
+  };
+  // Nothing that rank 0 has queued ends before rank 1 calls it.
+  REQUIRE(all_reduce(0, busy) == tuttiSuccess);
+  REQUIRE(tuttiEventRecord(event, busy) == tuttiSuccess);
+  CHECK(tuttiEventQuery(event) == tuttiInProgress);
+  REQUIRE(tuttiEventRecord(event, idle) == tuttiSuccess);
+  CHECK(tuttiEventQuery(event) == tuttiSuccess);
+  REQUIRE(tuttiEventRecord(event, busy) == tuttiSuccess);
+  CHECK(tuttiEventQuery(event) == tuttiInProgress);
+  std::atomic<bool> waiting{false};
+  tuttiResult_t waited = tuttiInternalError;
+  std::thread waits([&] {
+    waiting = true;
+    waited = tuttiEventSynchronize(event);
+  });
+  while (!waiting) std::this_thread::yield();
+  REQUIRE(all_reduce(1, nullptr) == tuttiSuccess);
+  waits.join();
+  CHECK(waited == tuttiSuccess);
+  CHECK(v[0] + v[1] == 82);
+  REQUIRE(all_reduce(0, busy) == tuttiSuccess);
+  CHECK(tuttiEventQuery(event) == tuttiSuccess);
+  REQUIRE(tuttiEventRecord(event, busy) == tuttiSuccess);
+  CHECK(tuttiEventQuery(event) == tuttiInProgress);
+  CHECK(tuttiCommAbort(comms[1]) == tuttiSuccess);
+  for (int times = 0; times < 2; ++times) CHECK(tuttiEventSynchronize(event) == tuttiAborted);
+  CHECK(tuttiEventQuery(event) == tuttiAborted);
+  REQUIRE(tuttiEventRecord(event, idle) == tuttiSuccess);
+  CHECK(tuttiEventQuery(event) == tuttiSuccess);
+  CHECK(tuttiStreamSynchronize(busy) == tuttiAborted);
+  CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
+  for (const tuttiStream_t stream : {busy, idle}) CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+  CHECK(tuttiEventDestroy(event) == tuttiSuccess);
 }
 
 TEST_CASE("destroying a communicator waits for what is queued") {

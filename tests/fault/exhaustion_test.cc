@@ -128,8 +128,9 @@ class Rank {
   void go_on(tuttiStream_t stream) {
     for (int i = 0; i < 3; ++i) all_reduce(100, stream);
     tuttiEvent_t event = nullptr;
-    if (in_library([&] { return tuttiEventRecord(&event, stream); }) == tuttiSuccess) {
-      (void)in_library([&] { return tuttiEventWait(event); });
+    if (in_library([&] { return tuttiEventCreate(&event); }) == tuttiSuccess) {
+      (void)in_library([&] { return tuttiEventRecord(event, stream); });
+      (void)in_library([&] { return tuttiEventSynchronize(event); });
       (void)in_library([&] { return tuttiEventDestroy(event); });
     }
     take(in_library([&] { return tuttiStreamSynchronize(stream); }));

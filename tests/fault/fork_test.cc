@@ -96,7 +96,8 @@ struct Inherited {
     REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
     REQUIRE(try_out(comms, nullptr) == "");
     REQUIRE(try_out(comms, stream) == "");
-    REQUIRE(tuttiEventRecord(&event, stream) == tuttiSuccess);
+    REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+    REQUIRE(tuttiEventRecord(event, stream) == tuttiSuccess);
   }
   Inherited(const Inherited&) = delete;
   Inherited& operator=(const Inherited&) = delete;
@@ -121,6 +122,7 @@ std::string use(const Inherited& from_parent) {
   tuttiStream_t own = nullptr;
   tuttiEvent_t made = nullptr;
   if (tuttiStreamCreate(&own) != tuttiSuccess) return "no stream";
+  if (tuttiEventCreate(&made) != tuttiSuccess) return "no event";
   const std::function<tuttiResult_t()> calls[] = {
       [&] { return all_reduce(comm, &value); },
       [&] { return all_reduce(comm, &value, stream); },
@@ -137,10 +139,11 @@ std::string use(const Inherited& from_parent) {
       [&] { return tuttiCommDestroy(from_parent.comms[1]); },
       [&] { return tuttiStreamSynchronize(stream); },
       [&] { return tuttiStreamQuery(stream); },
-      [&] { return tuttiEventRecord(&made, stream); },
+      [&] { return tuttiEventRecord(made, stream); },
+      [&] { return tuttiEventRecord(event, own); },
       [&] { return tuttiStreamDestroy(stream); },
       [&] { return tuttiEventQuery(event); },
-      [&] { return tuttiEventWait(event); },
+      [&] { return tuttiEventSynchronize(event); },
       [&] { return tuttiEventDestroy(event); },
   };
   for (std::size_t i = 0; i < std::size(calls); ++i) {
@@ -150,6 +153,7 @@ std::string use(const Inherited& from_parent) {
       return "call " + std::to_string(i) + ": " + tuttiGetErrorString(result) + " (" + why + ")";
     }
   }
+  if (tuttiEventDestroy(made) != tuttiSuccess) return "cannot destroy its own event";
   return tuttiStreamDestroy(own) == tuttiSuccess ? "" : "cannot destroy its own stream";
 }
 
@@ -180,7 +184,8 @@ TEST_CASE("a child can start while other threads of its parent are in every part
         tuttiStream_t stream = nullptr;
         tuttiEvent_t event = nullptr;
         (void)tuttiStreamCreate(&stream);
-        (void)tuttiEventRecord(&event, stream);
+        (void)tuttiEventCreate(&event);
+        (void)tuttiEventRecord(event, stream);
         (void)tuttiEventDestroy(event);
         (void)tuttiStreamDestroy(stream);
       },

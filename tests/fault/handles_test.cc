@@ -249,14 +249,15 @@ TEST_CASE("streams and events are destroyed while others use them") {
     REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
     std::atomic<int> queued{0};
     REQUIRE(all_reduce(comms[0], stream) == tuttiSuccess);
-    REQUIRE(tuttiEventRecord(&event, stream) == tuttiSuccess);
+    REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+    REQUIRE(tuttiEventRecord(event, stream) == tuttiSuccess);
     tuttiResult_t last = tuttiSuccess;
     std::thread queues([&] {
       for (++queued; queued < 200 && (last = all_reduce(comms[0], stream)) == tuttiSuccess;) ++queued;
       while (last == tuttiSuccess || last == tuttiInProgress) last = tuttiStreamQuery(stream);
     });
     tuttiResult_t waited = tuttiInternalError;
-    std::thread waits([&] { waited = tuttiEventWait(event); });
+    std::thread waits([&] { waited = tuttiEventSynchronize(event); });
     sleep_ms(2);
     CHECK(tuttiEventDestroy(event) == tuttiSuccess);
     CHECK(tuttiEventQuery(event) == tuttiInvalidArgument);
@@ -312,10 +313,11 @@ tuttiResult_t use_stream(std::atomic<tuttiStream_t>& place, std::atomic<tuttiEve
     case 1: return tuttiStreamSynchronize(stream);
     case 2: return tuttiStreamQuery(stream);
     case 3: return tuttiEventQuery(event);
-    case 4: return event.load() == nullptr ? tuttiSuccess : tuttiEventWait(event);
+    case 4: return event.load() == nullptr ? tuttiSuccess : tuttiEventSynchronize(event);
     case 5: return tuttiEventDestroy(event);
+    case 6: return event.load() == nullptr ? tuttiSuccess : tuttiEventRecord(event, stream);
     default:
-      result = tuttiEventRecord(&made, stream);
+      result = tuttiEventCreate(&made);
       if (result == tuttiSuccess) (void)tuttiEventDestroy(event.exchange(made));
       return result;
   }

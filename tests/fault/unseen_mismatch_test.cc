@@ -181,9 +181,11 @@ Outcome told_by_stream(tuttiComm_t comm, int rank, int ranks, bool by_event) {
   tuttiResult_t queued = broadcast_from_itself(another, rank, stream);
   if (queued == tuttiSuccess) queued = tuttiBarrier(another, stream);
   tuttiEvent_t event = nullptr;
-  if (tuttiEventRecord(&event, stream) != tuttiSuccess) return Outcome{"no event"};
+  if (tuttiEventCreate(&event) != tuttiSuccess || tuttiEventRecord(event, stream) != tuttiSuccess) {
+    return Outcome{"no event"};
+  }
   if (!fails_by_itself(another)) wrong = "nothing has failed";
-  const tuttiResult_t waited = by_event ? tuttiEventWait(event) : tuttiSuccess;
+  const tuttiResult_t waited = by_event ? tuttiEventSynchronize(event) : tuttiSuccess;
   if (by_event) wrong += names_both(waited, tuttiGetLastError(nullptr));
   const tuttiResult_t result = tuttiCommDestroy(another);
   // Where the second call was refused, that has told already.

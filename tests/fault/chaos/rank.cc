@@ -245,8 +245,9 @@ void RankRun::synchronize(int s) {
   tuttiStream_t stream = streams_[static_cast<std::size_t>(s)];
   if (pending.size() % 2 == 0) {
     tuttiEvent_t event = nullptr;
-    if (in_library("tuttiEventRecord", [&] { return tuttiEventRecord(&event, stream); }) == tuttiSuccess) {
-      (void)in_library("tuttiEventWait", [&] { return tuttiEventWait(event); });
+    if (in_library("tuttiEventCreate", [&] { return tuttiEventCreate(&event); }) == tuttiSuccess) {
+      (void)in_library("tuttiEventRecord", [&] { return tuttiEventRecord(event, stream); });
+      (void)in_library("tuttiEventSynchronize", [&] { return tuttiEventSynchronize(event); });
       (void)in_library("tuttiEventDestroy", [&] { return tuttiEventDestroy(event); });
     }
   }

@@ -83,12 +83,12 @@ TEST_CASE("types, operators and roots outside their domain are refused") {
   const Pair pair;
   float a = 1;
   float b = 2;
-  for (const int type : {-1, 12, 13, 255, 256, 258, 1 << 20}) {
+  for (const int type : {-1, 12, 13, 255, 256, 258, 1 << 20, INT32_MAX}) {
     require_refused(tuttiAllReduce(&a, &b, 1, outside<tuttiDataType_t>(type), tuttiSum, pair[0], nullptr), "datatype");
     require_refused(tuttiBroadcast(&a, &b, 1, outside<tuttiDataType_t>(type), 0, pair[0], nullptr), "datatype");
     require_refused(tuttiAllGather(&a, &b, 0, outside<tuttiDataType_t>(type), pair[0], nullptr), "datatype");
   }
-  for (const int op : {-1, 5, 6, 255, 256, 1 << 20}) {
+  for (const int op : {-1, 5, 6, 255, 256, 1 << 20, INT32_MAX}) {
     require_refused(tuttiAllReduce(&a, &b, 1, tuttiFloat32, outside<tuttiRedOp_t>(op), pair[0], nullptr), "operator");
     require_refused(tuttiReduce(&a, &b, 1, tuttiFloat32, outside<tuttiRedOp_t>(op), 0, pair[0], nullptr), "operator");
     require_refused(tuttiReduceScatter(&a, &b, 0, tuttiInt8, outside<tuttiRedOp_t>(op), pair[0], nullptr), "operator");
@@ -138,6 +138,7 @@ TEST_CASE("handles that are none are refused") {
   int out = 0;
   tuttiResult_t error = tuttiSuccess;
   tuttiEvent_t made = nullptr;
+  REQUIRE(tuttiEventCreate(&made) == tuttiSuccess);
   for (const tuttiComm_t c : {comm, static_cast<tuttiComm_t>(nullptr)}) {
     require_refused(tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, c, nullptr), "communicator");
     require_refused(tuttiBarrier(c, nullptr), "communicator");
@@ -154,11 +155,14 @@ TEST_CASE("handles that are none are refused") {
   require_refused(tuttiStreamQuery(nullptr), "stream");
   require_refused(tuttiStreamDestroy(stream), "stream");
   REQUIRE(tuttiStreamDestroy(nullptr) == tuttiSuccess);
-  require_refused(tuttiEventRecord(&made, stream), "stream");
+  require_refused(tuttiEventRecord(made, stream), "stream");
+  require_refused(tuttiEventRecord(made, nullptr), "stream");
+  require_refused(tuttiEventRecord(event, stream), "event");
   require_refused(tuttiEventQuery(event), "event");
-  require_refused(tuttiEventWait(nullptr), "event");
+  require_refused(tuttiEventSynchronize(nullptr), "event");
   require_refused(tuttiEventDestroy(event), "event");
   REQUIRE(tuttiEventDestroy(nullptr) == tuttiSuccess);
+  REQUIRE(tuttiEventDestroy(made) == tuttiSuccess);
   const Pair pair;
   require_refused(tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, pair[0], zeros.data()), "stream");
   REQUIRE(v == 3);
@@ -171,7 +175,8 @@ TEST_CASE("pointers and handles of other kinds are refused") {
   tuttiStream_t stream = nullptr;
   tuttiEvent_t event = nullptr;
   REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
-  REQUIRE(tuttiEventRecord(&event, stream) == tuttiSuccess);
+  REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+  REQUIRE(tuttiEventRecord(event, stream) == tuttiSuccess);
   std::int32_t v = 3;
   int out = 0;
   const auto as_pointer = [](auto handle) { return reinterpret_cast<std::uintptr_t>(handle); };
@@ -184,7 +189,7 @@ TEST_CASE("pointers and handles of other kinds are refused") {
     require_refused(tuttiCommAbort(reinterpret_cast<tuttiComm_t>(p)), "communicator");
     require_refused(tuttiAllReduce(&v, &v, 1, tuttiInt32, tuttiSum, pair[0], reinterpret_cast<void*>(p)), "stream");
     require_refused(tuttiStreamDestroy(reinterpret_cast<tuttiStream_t>(p)), "stream");
-    require_refused(tuttiEventWait(reinterpret_cast<tuttiEvent_t>(p)), "event");
+    require_refused(tuttiEventSynchronize(reinterpret_cast<tuttiEvent_t>(p)), "event");
     REQUIRE(std::string(tuttiGetLastError(reinterpret_cast<tuttiComm_t>(p))).find("event") != std::string::npos);
   }
   require_refused(tuttiAllReduce(&v, &v, 1, tuttiInt32, tuttiSum, pair[0], event), "stream");
@@ -194,6 +199,7 @@ TEST_CASE("pointers and handles of other kinds are refused") {
   require_refused(tuttiBarrier(reinterpret_cast<tuttiComm_t>(stream), nullptr), "communicator");
   REQUIRE(tuttiEventDestroy(event) == tuttiSuccess);
   require_refused(tuttiEventQuery(event), "event");
+  require_refused(tuttiEventRecord(event, stream), "event");
   require_refused(tuttiEventDestroy(event), "event");
   REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
   require_refused(tuttiStreamSynchronize(stream), "stream");
@@ -212,10 +218,7 @@ TEST_CASE("results have somewhere to go") {
   require_refused(tuttiCommCuDevice(pair[0], nullptr), "device");
   require_refused(tuttiCommGetAsyncError(pair[0], nullptr), "error");
   require_refused(tuttiStreamCreate(nullptr), "stream");
-  tuttiStream_t stream = nullptr;
-  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
-  require_refused(tuttiEventRecord(nullptr, stream), "event");
-  REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+  require_refused(tuttiEventCreate(nullptr), "event");
   require_refused(tuttiMemAlloc(nullptr, 64), "ptr");
   void* memory = nullptr;
   require_refused(tuttiMemAlloc(&memory, 0), "size");
@@ -292,11 +295,25 @@ TEST_CASE("a refused call in a stream leaves the stream usable") {
 
 TEST_CASE("every result has a text of its own") {
   std::vector<std::string> seen;
-  for (int r = 0; r <= 10; ++r) {
+  for (const int r : {0, 1, 2, 3, 4, 5, 6, 7, 8, 1000, 1001}) {
     const std::string text = tuttiGetErrorString(outside<tuttiResult_t>(r));
     REQUIRE(!text.empty());
     for (const std::string& other : seen) REQUIRE(text != other);
     seen.push_back(text);
   }
-  REQUIRE(std::string(tuttiGetErrorString(outside<tuttiResult_t>(99))) == "unknown result code");
+  // NCCL's next numbers are not tutti's.
+  for (const int r : {-1, 9, 10, 99, 999, 1002, INT32_MAX}) {
+    REQUIRE(std::string(tuttiGetErrorString(outside<tuttiResult_t>(r))) == "unknown result code");
+  }
+}
+
+TEST_CASE("public enumerations are 32 bits wide, in C++ with all values of an int") {
+  CHECK(sizeof(tuttiResult_t) == 4);
+  CHECK(sizeof(tuttiDataType_t) == 4);
+  CHECK(sizeof(tuttiRedOp_t) == 4);
+  CHECK(tuttiAborted == 1000);
+  CHECK(tuttiMismatch == 1001);
+  CHECK(static_cast<unsigned>(tuttiResultMax) == 0x7fffffffU);
+  CHECK(static_cast<unsigned>(tuttiDataTypeMax) == 0x7fffffffU);
+  CHECK(static_cast<unsigned>(tuttiRedOpMax) == 0x7fffffffU);
 }

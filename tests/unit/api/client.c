@@ -53,8 +53,9 @@ static void memory_and_streams(tuttiComm_t comm) {
   expect(tuttiStreamCreate(&stream) == tuttiSuccess, "stream");
   memset(memory, 1, 4096);
   expect(tuttiAllReduce(memory, memory, 4096, tuttiChar, tuttiSum, comm, stream) == tuttiSuccess, "queued");
-  expect(tuttiEventRecord(&event, stream) == tuttiSuccess, "event");
-  expect(tuttiEventWait(event) == tuttiSuccess, "event wait");
+  expect(tuttiEventCreate(&event) == tuttiSuccess && tuttiEventQuery(event) == tuttiSuccess, "event");
+  expect(tuttiEventRecord(event, stream) == tuttiSuccess, "event record");
+  expect(tuttiEventSynchronize(event) == tuttiSuccess, "event synchronize");
   expect(((const char*)memory)[4095] == 1, "queued result");
   expect(tuttiEventDestroy(event) == tuttiSuccess, "event destroy");
   expect(tuttiStreamDestroy(stream) == tuttiSuccess, "stream destroy");

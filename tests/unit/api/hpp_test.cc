@@ -106,8 +106,10 @@ TEST_CASE("streams, events and memory through C++") {
     tutti::Stream stream;
     if (!stream.query()) return "an empty stream is busy";
     comm.all_reduce(std::span(moved.data(), moved.size()), tuttiSum, &stream);
-    tutti::Event event = stream.record();
-    event.wait();
+    tutti::Event event;
+    if (!event.query()) return "an event that was never recorded is not complete";
+    event.record(stream);
+    event.synchronize();
     if (!event.query()) return "an event that has been waited for is not complete";
     comm.all_reduce(std::span(moved.data(), moved.size()), tuttiSum, &stream);
     stream.synchronize();

@@ -176,7 +176,9 @@ TEST_CASE("variables that tutti does not know are named, with what was probably 
 TEST_CASE("a number that is no code is a defect") {
   CHECK(code_of(static_cast<int>(Code::kSuccess)) == Code::kSuccess);
   CHECK(code_of(static_cast<int>(Code::kMismatch)) == Code::kMismatch);
-  for (const int number : {-1, 11, INT_MAX, INT_MIN}) CHECK(code_of(number) == Code::kInternalError);
+  CHECK(code_of(1000) == Code::kAborted);
+  CHECK(code_of(1001) == Code::kMismatch);
+  for (const int number : {-1, 9, 10, 11, 999, 1002, INT_MAX, INT_MIN}) CHECK(code_of(number) == Code::kInternalError);
 }
 
 // While all that takes part in a fork is held.
