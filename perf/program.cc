@@ -118,8 +118,8 @@ class Run {
   Status explain(const Problem& problem, Row* row) const {
     std::array<char, 128> text{};
     const std::size_t bytes = std::max(problem.send_bytes(), problem.recv_bytes());
-    const tuttiResult_t result =
-        tuttiCommExplain(rank_.comm, name_of(problem.collective), bytes, text.data(), text.size());
+    const tuttiResult_t result = tuttiCommExplain(rank_.comm, static_cast<tuttiCollective_t>(problem.collective), bytes,
+                                                  text.data(), text.size());
     if (Status status = to_status(result, "tuttiCommExplain", rank_.comm); !status.is_ok()) return status;
     const std::string plan = text.data();
     const std::size_t over = plan.find(" over ");

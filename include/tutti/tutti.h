@@ -122,58 +122,102 @@ typedef enum {
   tuttiRedOpMax = 0x7fffffff
 } tuttiRedOp_t;
 
+/* The collectives, where a call asks about one. Numbers up to 31 are kept for those to come. */
+typedef enum {
+  tuttiCollectiveAllReduce = 0,
+  tuttiCollectiveReduceScatter = 1,
+  tuttiCollectiveAllGather = 2,
+  tuttiCollectiveBroadcast = 3,
+  tuttiCollectiveReduce = 4,
+  tuttiCollectiveBarrier = 5,
+  tuttiCollectiveMax = 0x7fffffff
+} tuttiCollective_t;
+
 #define TUTTI_UNIQUE_ID_BYTES 128
-/* Opaque; copy it to the other ranks by any means. It holds the job's secret: whoever has it can join. */
+/* Opaque bytes; copy them to the other ranks by any means. It holds the job's secret: whoever has it can join. */
 typedef struct {
   char internal[TUTTI_UNIQUE_ID_BYTES];
 } tuttiUniqueId;
 
-/* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER; fields may be added at the end. */
+/* What an int of tuttiConfig_t holds where the caller leaves it unset (INT_MIN, as NCCL_CONFIG_UNDEF_INT). */
+#define TUTTI_CONFIG_UNDEF_INT (-2147483647 - 1)
+
+/* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER, which leaves all unset: TUTTI_CONFIG_UNDEF_INT for
+ * a number, NULL for a text. What is unset is left to the environment variable that is named beside the field, and to
+ * the default where there is none either. What is set wins over the variable; an empty text is the default. Values are
+ * those of the variables (README.md), and an unreadable one is tuttiInvalidArgument and named. (An unreadable variable
+ * is tuttiInvalidUsage, whether it would have been used or not.) Texts are copied before the call returns.
+ *
+ * Later versions add fields at the end, where all bits zero (0, NULL) mean unset. A caller that was compiled with a
+ * later version than the library's may leave them so; if it sets one, the call is refused with tuttiInvalidArgument
+ * rather than the setting ignored. So is a caller of a later major version. */
 typedef struct {
-  size_t size;           /* sizeof(tuttiConfig_t) as the caller was compiled */
-  unsigned int magic;    /* 0x74757474 */
-  unsigned int version;  /* TUTTI_VERSION_CODE as the caller was compiled */
-  int timeout_ms;        /* of every wait of an operation; 0: TUTTI_TIMEOUT_MS, or 30 minutes */
-  int init_timeout_ms;   /* of the whole initialisation; 0: TUTTI_INIT_TIMEOUT_MS, or 5 minutes */
-  const char *transports; /* as TUTTI_TRANSPORTS; NULL: the environment decides */
+  size_t size;             /* sizeof(tuttiConfig_t) as the caller was compiled */
+  unsigned int magic;      /* 0x74757474 */
+  unsigned int version;    /* TUTTI_VERSION_CODE as the caller was compiled */
+  int timeout_ms;          /* TUTTI_TIMEOUT_MS: longest wait without progress in an operation, 1 or more */
+  int init_timeout_ms;     /* TUTTI_INIT_TIMEOUT_MS: of the whole initialisation, 1 or more */
+  int wait_notice_ms;      /* TUTTI_WAIT_NOTICE_MS: after so long a wait is logged; 0: never */
+  int tcp_streams;         /* TUTTI_TCP_STREAMS: sockets per pair of ranks, 1 to 16 */
+  const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp" */
+  const char *interface;   /* TUTTI_INTERFACE: "eth", "=eth0", "^lo" */
+  const char *port_range;  /* TUTTI_PORT_RANGE: "4000-4099" */
+  const char *algorithm;   /* TUTTI_ALGORITHM: "ring", "all_reduce:ring,broadcast:chain"; rank 0's holds */
+  const char *affinity;    /* TUTTI_AFFINITY: "move" or "keep" */
+  const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's holds */
+  const char *verbs;       /* TUTTI_VERBS: "device=mlx5_0,mtu=4096" */
 } tuttiConfig_t;
 
-#define TUTTI_CONFIG_INITIALIZER                                                            \
-  {                                                                                         \
-    sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, 0, 0, (const char *)0 \
+#define TUTTI_CONFIG_INITIALIZER                                                                                   \
+  {                                                                                                                \
+    sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,                      \
+        TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, (const char *)0, (const char *)0,  \
+        (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0                        \
   }
 
 /* ---- Library ---------------------------------------------------------------------------------- */
 
-/* *version = major * 10000 + minor * 100 + patch of the library that is loaded. */
+/* *version = major * 10000 + minor * 100 + patch of the library that is loaded, which may be newer than this header
+ * (TUTTI_VERSION_CODE). tuttiInvalidArgument if version is NULL. */
 TUTTI_EXPORT tuttiResult_t tuttiGetVersion(int *version);
-/* A short constant text for a result; never NULL. */
+/* A short constant text for a result, "unknown result code" for a value that is none; never NULL. The library's. */
 TUTTI_EXPORT const char *tuttiGetErrorString(tuttiResult_t result);
 /* The full text of the last error of `comm`, whichever thread met it: what has failed the communicator, once it has
  * failed, else the last call that was refused. With comm NULL or no communicator any more, of the last error that a
- * call of the calling thread has returned. Never NULL; empty if there was none. Valid until the calling thread's next
- * call of this function. */
+ * call of the calling thread has returned; tuttiInProgress is none, and a call that succeeds leaves the text as it is.
+ * Never NULL; empty if there was none. The library's, valid until the calling thread's next call of this function or
+ * its end. Any thread, also beside an operation; does not block. */
 TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------- */
 
 /* Makes the id of a new communicator and starts listening for its ranks in this process, which must
- * live until they have all joined (usually it is rank 0's). One id makes one communicator. */
+ * live until they have all joined (usually it is rank 0's). One id makes one communicator. Has no configuration:
+ * interface, port range, init timeout and wait notice are the environment's. tuttiInvalidUsage for an unreadable
+ * variable, tuttiSystemError where no port can be had. Does not wait for anybody. */
 TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 
 /* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all have joined, or
- * fails after the init timeout. 0 <= rank < nranks. */
+ * fails after the init timeout. 0 <= rank < nranks. *comm is written on success alone, and is the caller's until
+ * tuttiCommDestroy or tuttiCommAbort.
+ * Errors of this and the other ways to make communicators: tuttiInvalidArgument, tuttiInvalidUsage (an unreadable
+ * variable, no launcher, too many communicators), tuttiTimeout, which says who has not come, tuttiRemoteError for a
+ * rank that died or failed meanwhile, tuttiMismatch where ranks do not agree about the job, tuttiSystemError. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
-/* The same with settings; config may be NULL. */
+/* The same with settings; config may be NULL, and is the caller's again when the call returns. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                                    const tuttiConfig_t *config);
 /* Joins the job that the launcher describes in the environment: torchrun, Open MPI's mpirun, MPICH's
  * mpiexec (Hydra), srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage
- * if there is none. Collective. config may be NULL. */
+ * if there is none. Collective. config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
-/* Makes all ndev communicators of a job whose ranks are threads of this process: comms[i] is rank i,
- * to be used by a thread of its own. devlist must be NULL or hold only -1 (host memory). */
+/* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i,
+ * to be used by a thread of its own. devlist must be NULL or hold only -1 (host memory), ndev times. All of them are
+ * made or none; comms is written on success alone. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
+/* The same with settings, for all ranks; config as above. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist,
+                                                  const tuttiConfig_t *config);
 
 /* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until
  * all other ranks have said so too, for a second at most and not at all once the communicator has failed, nor where
@@ -195,22 +239,29 @@ TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
+/* *count = the number of ranks. Does not block, also of a communicator that has failed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);
+/* *rank = this rank's number, from 0 to count - 1. As tuttiCommCount. */
 TUTTI_EXPORT tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
-/* *device = the CUDA device the communicator is bound to, or -1 for host memory. */
+/* *device = the CUDA device the communicator is bound to, or -1 for host memory. As tuttiCommCount. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
 
-/* Which algorithm and transports serve a collective ("all_reduce", "reduce_scatter", "all_gather",
- * "broadcast", "reduce", "barrier") on a vector of `bytes` bytes (for reduce-scatter and all-gather: of
- * all ranks' blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp". Writes at
- * most `size` bytes to `text`, always terminated; tuttiInvalidArgument if it does not fit. Connects and
- * runs nothing; the same on every rank. */
-TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *collective, size_t bytes, char *text,
+/* Which algorithm and transports serve a collective on a vector of `bytes` bytes (for reduce-scatter and
+ * all-gather: of all ranks' blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp".
+ * Writes at most `size` bytes to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument
+ * if it does not fit, where nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage
+ * if a forced algorithm does not exist. Connects and runs nothing; the same on every rank. Any thread. */
+TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,
                                             size_t size);
 
 /* ---- Collectives ------------------------------------------------------------------------------
- * Counts are in elements of `datatype` and may be 0. Buffers may be NULL only where the count is 0 or
- * where the rank's buffer is said to be ignored. */
+ * Counts are in elements of `datatype` and may be 0. Buffers are host memory, aligned in any way, and the caller's:
+ * the library reads send buffers and writes receive buffers, both until the operation is complete and not after (see
+ * "Buffers after an error"). They may be NULL only where the count is 0 or where the rank's buffer is said to be
+ * ignored. `stream` is NULL or a tuttiStream_t; one thread at a time for each communicator.
+ * Errors: see above. tuttiInvalidArgument and tuttiInvalidUsage refuse the call; tuttiRemoteError, tuttiTimeout,
+ * tuttiAborted, tuttiMismatch, tuttiSystemError and tuttiInternalError have failed the communicator. Those of a queued
+ * operation are returned by its stream and by events. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, bitwise the same on every rank. */
 TUTTI_EXPORT tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
@@ -232,10 +283,13 @@ TUTTI_EXPORT tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbu
 TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
 
 /* ---- Memory -----------------------------------------------------------------------------------
- * Host memory that peers on the same machine can map, so that large transfers need no staging copy.
- * Zero-filled, aligned to 4096 bytes. Free it after the last operation that uses it has completed on
- * this rank. Any thread may call these. */
+ * Host memory that peers on the same machine can map, so that large transfers need no staging copy. Any thread. */
+
+/* *ptr = `size` bytes, filled with zeros and aligned to 4096 bytes; the caller's until tuttiMemFree. *ptr is written on
+ * success alone. tuttiInvalidArgument if ptr is NULL or size 0, tuttiSystemError if there is not so much memory. */
 TUTTI_EXPORT tuttiResult_t tuttiMemAlloc(void **ptr, size_t size);
+/* Frees what tuttiMemAlloc gave, after the last operation that uses it has completed on this rank. NULL is allowed;
+ * tuttiInvalidArgument for any other address that tuttiMemAlloc did not give, or that is freed already. */
 TUTTI_EXPORT tuttiResult_t tuttiMemFree(void *ptr);
 
 /* ---- Streams and events for host buffers ------------------------------------------------------

@@ -204,9 +204,9 @@ class Communicator {
     return Communicator(comm);
   }
   // All communicators of a job whose ranks are threads of this process: element i is rank i's.
-  static std::vector<Communicator> in_process(int ranks) {
+  static std::vector<Communicator> in_process(int ranks, const tuttiConfig_t* config = nullptr) {
     std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks > 0 ? ranks : 0));
-    check(tuttiCommInitAll(comms.data(), ranks, nullptr));
+    check(tuttiCommInitAllConfig(comms.data(), ranks, nullptr, config));
     return {comms.begin(), comms.end()};
   }
 
@@ -227,9 +227,9 @@ class Communicator {
     return error;
   }
   // Which algorithm and transports serve a collective on a vector of `bytes` bytes: "ring over shm".
-  [[nodiscard]] std::string explain(const std::string& collective, std::size_t bytes) const {
+  [[nodiscard]] std::string explain(tuttiCollective_t collective, std::size_t bytes) const {
     char text[128];
-    check(tuttiCommExplain(get(), collective.c_str(), bytes, text, sizeof text), get());
+    check(tuttiCommExplain(get(), collective, bytes, text, sizeof text), get());
     return text;
   }
   // Waits for what is queued and tells the peers that this rank leaves.

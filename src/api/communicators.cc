@@ -1,36 +1,18 @@
 // Library, communicators and memory of the C API.
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "api/configuration.h"
 #include "api/handles.h"
 #include "communicator/join.h"
 #include "communicator/peer_memory.h"
 
 namespace tutti::internal::api {
 namespace {
-
-constexpr unsigned kConfigMagic = 0x74757474;
-
-// The environment's settings, overridden by the caller's. The caller's struct may be older and shorter.
-Result<Settings> settings_from(const tuttiConfig_t* config) {
-  auto settings = checked_settings();
-  if (!settings.is_ok() || config == nullptr) return settings;
-  tuttiConfig_t c = TUTTI_CONFIG_INITIALIZER;
-  if (config->magic != kConfigMagic || config->size < offsetof(tuttiConfig_t, timeout_ms)) {
-    return Status::invalid_argument("config was not made from TUTTI_CONFIG_INITIALIZER");
-  }
-  std::memcpy(&c, config, std::min(config->size, sizeof c));
-  if (c.timeout_ms < 0 || c.init_timeout_ms < 0) return Status::invalid_argument("config has a negative timeout");
-  if (c.timeout_ms > 0) settings->timeout_ms = c.timeout_ms;
-  if (c.init_timeout_ms > 0) settings->init_timeout_ms = c.init_timeout_ms;
-  if (c.transports != nullptr) settings->transports = c.transports;
-  return settings;
-}
 
 Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
   if (comm == nullptr) return Status::invalid_argument("comm is NULL");
@@ -80,13 +62,13 @@ Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
   return make_comm(comm, [&] { return join_launched(*settings); });
 }
 
-Status init_all(tuttiComm_t* comms, int ndev, const int* devlist) {
+Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiConfig_t* config) {
   if (comms == nullptr) return Status::invalid_argument("comms is NULL");
   if (ndev < 1) return Status::invalid_argument("ndev is " + std::to_string(ndev));
   if (devlist != nullptr && !std::all_of(devlist, devlist + ndev, [](int d) { return d == -1; })) {
     return Status::invalid_argument("devlist names a CUDA device; this library serves host memory (-1)");
   }
-  auto settings = settings_from(nullptr);
+  auto settings = settings_from(config);
   if (!settings.is_ok()) return settings.status();
   CommTable& table = CommTable::instance();
   std::vector<std::uint64_t> handles;
@@ -130,6 +112,7 @@ tuttiResult_t report_refused(const Status& status, tuttiComm_t comm) {
 }  // namespace tutti::internal::api
 
 using namespace tutti::internal::api;  // NOLINT: this file is the C face of that namespace
+using tutti::internal::Collective;
 using tutti::internal::Communicator;
 using tutti::internal::guarded;
 using tutti::internal::Status;
@@ -200,7 +183,11 @@ tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config) {
 }
 
 tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devlist) {
-  return entry([&] { return report(init_all(comms, ndev, devlist).with_context("tuttiCommInitAll")); });
+  return entry([&] { return report(init_all(comms, ndev, devlist, nullptr).with_context("tuttiCommInitAll")); });
+}
+
+tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiConfig_t* config) {
+  return entry([&] { return report(init_all(comms, ndev, devlist, config).with_context("tuttiCommInitAllConfig")); });
 }
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
@@ -261,19 +248,24 @@ tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int* device) {
   });
 }
 
-tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char* collective, size_t bytes, char* text, size_t size) {
+static_assert(tuttiCollectiveAllReduce == static_cast<int>(Collective::kAllReduce) &&
+              tuttiCollectiveReduceScatter == static_cast<int>(Collective::kReduceScatter) &&
+              tuttiCollectiveAllGather == static_cast<int>(Collective::kAllGather) &&
+              tuttiCollectiveBroadcast == static_cast<int>(Collective::kBroadcast) &&
+              tuttiCollectiveReduce == static_cast<int>(Collective::kReduce) &&
+              tuttiCollectiveBarrier == static_cast<int>(Collective::kBarrier));
+
+tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char* text, size_t size) {
   return look(comm, [&](Communicator* c) {
-    if (collective == nullptr || text == nullptr) return report(Status::invalid_argument("a text is NULL"), c);
-    for (int i = 0; i < tutti::internal::kCollectives; ++i) {
-      const auto which = static_cast<tutti::internal::Collective>(i);
-      if (std::strcmp(collective, tutti::internal::name_of(which)) != 0) continue;
-      auto plan = c->describe_plan(which, bytes);
-      if (!plan.is_ok()) return report(plan.status(), c);
-      if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), c);
-      std::memcpy(text, plan->c_str(), plan->size() + 1);
-      return tuttiSuccess;
+    if (text == nullptr) return report(Status::invalid_argument("text is NULL"), c);
+    if (static_cast<unsigned>(collective) >= tutti::internal::kCollectives) {
+      return report(Status::invalid_argument("collective is not a tuttiCollective_t"), c);
     }
-    return report(Status::invalid_argument(std::string("no collective is named \"") + collective + "\""), c);
+    auto plan = c->describe_plan(static_cast<Collective>(collective), bytes);
+    if (!plan.is_ok()) return report(plan.status(), c);
+    if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), c);
+    std::memcpy(text, plan->c_str(), plan->size() + 1);
+    return tuttiSuccess;
   });
 }
 

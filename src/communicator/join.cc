@@ -32,8 +32,16 @@ Status cause_of(const std::vector<Status>& results) {
 Result<Settings> checked_settings() {
   auto settings = settings_from_environment();
   if (!settings.is_ok()) return settings;
-  if (auto options = transport::verbs::parse_options(settings->verbs); !options.is_ok()) return options.status();
+  if (Status s = check_verbs(*settings); !s.is_ok()) return s;
   return settings;
+}
+
+Status check_transports(const Settings& settings) {
+  return parse_transports(settings.transports).status();
+}
+
+Status check_verbs(const Settings& settings) {
+  return transport::verbs::parse_options(settings.verbs).status();
 }
 
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,

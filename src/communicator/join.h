@@ -15,6 +15,9 @@ namespace tutti::internal {
 // The settings that the environment holds, checked as far as they can be without a peer, on a machine without RDMA as
 // well.
 Result<Settings> checked_settings();
+// What a caller sets itself, checked in the same way.
+Status check_transports(const Settings& settings);
+Status check_verbs(const Settings& settings);
 
 // Both collective: they return when all ranks have come, or at the init timeout at the latest. Any thread.
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,

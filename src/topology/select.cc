@@ -29,7 +29,7 @@ bool any_serves(const std::string& collective) {
 }
 
 Status unusable(const std::string& forced, const std::string& why) {
-  return Status::invalid_usage("TUTTI_ALGORITHM=\"" + forced + "\": " + why);
+  return Status::invalid_usage("TUTTI_ALGORITHM=\"" + forced + "\" (or the configuration's algorithm): " + why);
 }
 
 // The forced entry, null if none is forced for this collective.

@@ -132,7 +132,7 @@ std::string use(const Inherited& from_parent) {
       [&] { return tuttiCommUserRank(comm, &number); },
       [&] { return tuttiCommCuDevice(comm, &number); },
       [&] { return tuttiCommGetAsyncError(comm, &error); },
-      [&] { return tuttiCommExplain(comm, "broadcast", 8, text, sizeof text); },
+      [&] { return tuttiCommExplain(comm, tuttiCollectiveBroadcast, 8, text, sizeof text); },
       [&] { return tuttiCommFinalize(comm); },
       [&] { return tuttiCommAbort(comm); },
       [&] { return tuttiCommDestroy(comm); },

@@ -59,7 +59,7 @@ void require_stale(tuttiComm_t comm) {
   CHECK(tuttiCommUserRank(comm, &number) == tuttiInvalidArgument);
   CHECK(tuttiCommCuDevice(comm, &number) == tuttiInvalidArgument);
   CHECK(tuttiCommGetAsyncError(comm, &error) == tuttiInvalidArgument);
-  CHECK(tuttiCommExplain(comm, "all_reduce", 8, text, sizeof text) == tuttiInvalidArgument);
+  CHECK(tuttiCommExplain(comm, tuttiCollectiveAllReduce, 8, text, sizeof text) == tuttiInvalidArgument);
   CHECK(tuttiCommFinalize(comm) == tuttiInvalidArgument);
   CHECK(tuttiCommAbort(comm) == tuttiInvalidArgument);
   CHECK(tuttiCommDestroy(comm) == tuttiInvalidArgument);
@@ -295,7 +295,7 @@ tuttiResult_t use_comm(std::atomic<tuttiComm_t>& place, tuttiStream_t stream, un
     case 2: return tuttiCommFinalize(comm);
     case 3: return tuttiCommCount(comm, &number);
     case 4: return tuttiCommUserRank(comm, &number);
-    case 5: return tuttiCommExplain(comm, "broadcast", 64, text, sizeof text);
+    case 5: return tuttiCommExplain(comm, tuttiCollectiveBroadcast, 64, text, sizeof text);
     case 6: return tuttiCommGetAsyncError(comm, &error);
     case 7: return tuttiGetLastError(comm) != nullptr ? tuttiSuccess : tuttiInternalError;
     case 8:

@@ -69,7 +69,7 @@ TEST_CASE("every collective through C++") {
   const std::string wrong = on_ranks(3, [](Communicator& comm) -> std::string {
     const int rank = comm.rank();
     if (comm.size() != 3 || comm.async_error() != tuttiSuccess) return "size or state";
-    if (comm.explain("all_reduce", 64).find(" over ") == std::string::npos) return "explain";
+    if (comm.explain(tuttiCollectiveAllReduce, 64).find(" over ") == std::string::npos) return "explain";
     std::vector<int> mine{rank + 1, 10 * rank};
     std::vector<int> all(6);
     comm.all_reduce(mine, std::span(all).first(2));

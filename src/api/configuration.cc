@@ -1,0 +1,100 @@
+#include "api/configuration.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "communicator/join.h"
+
+namespace tutti::internal::api {
+namespace {
+
+constexpr unsigned kMagic = 0x74757474;
+constexpr unsigned kFirstVersion = 100;  // 0.1.0: no caller was compiled with an earlier one
+// Of the struct of the first version. None was smaller; none will be larger than the most.
+constexpr std::size_t kLeastBytes = offsetof(tuttiConfig_t, verbs) + sizeof(const char*);
+constexpr std::size_t kMostBytes = 4096;
+// A field that a later version puts where this one has padding would hold whatever an older caller has there.
+static_assert(sizeof(tuttiConfig_t) == kLeastBytes);
+
+std::string version_text(unsigned version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+// Whether what the caller's struct has beyond this library's is unset.
+bool tail_is_unset(const tuttiConfig_t* config) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(config);
+  return config->size <= sizeof *config ||
+         std::all_of(bytes + sizeof *config, bytes + config->size, [](std::byte b) { return b == std::byte{0}; });
+}
+
+Status check_form(const tuttiConfig_t* config) {
+  if (config->magic != kMagic || config->version < kFirstVersion || config->size < kLeastBytes ||
+      config->size > kMostBytes) {
+    return Status::invalid_argument("config was not made from TUTTI_CONFIG_INITIALIZER");
+  }
+  const std::string versions = "config was compiled with tutti " + version_text(config->version) +
+                               ", and the library that is loaded is " + version_text(TUTTI_VERSION_CODE);
+  if (config->version / 10000 > TUTTI_MAJOR) {
+    return Status::invalid_argument(versions + ": load a library of the same major version");
+  }
+  if (!tail_is_unset(config)) {
+    return Status::invalid_argument(versions +
+                                    ", which does not know a field that config sets: leave it unset, or load a library "
+                                    "at least as new");
+  }
+  return {};
+}
+
+struct Number {
+  const char* variable;
+  const char* name;
+  int tuttiConfig_t::*field;
+};
+struct Text {
+  const char* variable;
+  const char* name;
+  const char* tuttiConfig_t::*field;
+};
+constexpr Number kNumbers[] = {{"TUTTI_TIMEOUT_MS", "config.timeout_ms", &tuttiConfig_t::timeout_ms},
+                               {"TUTTI_INIT_TIMEOUT_MS", "config.init_timeout_ms", &tuttiConfig_t::init_timeout_ms},
+                               {"TUTTI_WAIT_NOTICE_MS", "config.wait_notice_ms", &tuttiConfig_t::wait_notice_ms},
+                               {"TUTTI_TCP_STREAMS", "config.tcp_streams", &tuttiConfig_t::tcp_streams}};
+constexpr Text kTexts[] = {{"TUTTI_TRANSPORTS", "config.transports", &tuttiConfig_t::transports},
+                           {"TUTTI_INTERFACE", "config.interface", &tuttiConfig_t::interface},
+                           {"TUTTI_PORT_RANGE", "config.port_range", &tuttiConfig_t::port_range},
+                           {"TUTTI_ALGORITHM", "config.algorithm", &tuttiConfig_t::algorithm},
+                           {"TUTTI_AFFINITY", "config.affinity", &tuttiConfig_t::affinity},
+                           {"TUTTI_CHECK", "config.check", &tuttiConfig_t::check},
+                           {"TUTTI_VERBS", "config.verbs", &tuttiConfig_t::verbs}};
+
+Status apply(const tuttiConfig_t& c, Settings* settings) {
+  for (const Number& n : kNumbers) {
+    if (c.*n.field == TUTTI_CONFIG_UNDEF_INT) continue;
+    if (Status s = apply_setting(n.variable, n.name, std::to_string(c.*n.field), settings); !s.is_ok()) return s;
+  }
+  for (const Text& t : kTexts) {
+    if (c.*t.field == nullptr) continue;
+    if (Status s = apply_setting(t.variable, t.name, c.*t.field, settings); !s.is_ok()) return s;
+  }
+  if (c.transports != nullptr) {
+    if (Status s = check_transports(*settings); !s.is_ok()) return s.with_context("config.transports");
+  }
+  return c.verbs != nullptr ? check_verbs(*settings).with_context("config.verbs") : Status();
+}
+
+}  // namespace
+
+Result<Settings> settings_from(const tuttiConfig_t* config) {
+  auto settings = checked_settings();
+  if (!settings.is_ok() || config == nullptr) return settings;
+  if (Status s = check_form(config); !s.is_ok()) return s;
+  tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
+  std::memcpy(&known, config, std::min(config->size, sizeof known));
+  if (Status s = apply(known, &*settings); !s.is_ok()) return s.with_code(Code::kInvalidArgument);
+  return settings;
+}
+
+}  // namespace tutti::internal::api

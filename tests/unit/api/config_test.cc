@@ -1,0 +1,270 @@
+// tuttiConfig_t: its form, every field's domain, and that it wins over the environment.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch_compat.h"
+#include "tutti/tutti.h"
+
+namespace {
+
+tuttiConfig_t unset() {
+  return TUTTI_CONFIG_INITIALIZER;
+}
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+// What making communicators in this process with `config` returns.
+tuttiResult_t try_out(const tuttiConfig_t* config) {
+  tuttiComm_t comm = nullptr;
+  const tuttiResult_t result = tuttiCommInitAllConfig(&comm, 1, nullptr, config);
+  CHECK((result == tuttiSuccess) == (comm != nullptr));
+  if (result == tuttiSuccess) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  return result;
+}
+
+void require_refused(const tuttiConfig_t* config, const std::vector<std::string>& expected_in_text) {
+  REQUIRE(try_out(config) == tuttiInvalidArgument);
+  const std::string text = tuttiGetLastError(nullptr);
+  INFO(text);
+  for (const std::string& expected : expected_in_text) CHECK(text.find(expected) != std::string::npos);
+}
+
+// Two ranks with `config`; how they explain an all-reduce of 1 MiB.
+std::string explained(const tuttiConfig_t& config) {
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiSuccess);
+  std::array<char, 128> text{};
+  CHECK(tuttiCommExplain(comms[1], tuttiCollectiveAllReduce, 1 << 20, text.data(), text.size()) == tuttiSuccess);
+  for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  return text.data();
+}
+
+// What two ranks of different opinion, about a call that moves no data, are told at once.
+std::array<tuttiResult_t, 2> disagree(const tuttiConfig_t& config) {
+  std::array<tuttiComm_t, 2> comms{};
+  std::array<tuttiResult_t, 2> results{};
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiSuccess);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      results[r] = tuttiAllReduce(nullptr, nullptr, 0, r == 0 ? tuttiInt32 : tuttiFloat32, tuttiSum, comms[r], nullptr);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const tuttiComm_t comm : comms) CHECK(tuttiCommAbort(comm) == tuttiSuccess);
+  return results;
+}
+
+// A caller compiled with a later version, which has two fields more.
+struct Later {
+  tuttiConfig_t known = unset();
+  int number = 0;
+  int another = 0;
+  const char* text = nullptr;
+  Later() { known.size = sizeof *this; }
+};
+
+}  // namespace
+
+TEST_CASE("a configuration that was not made from the initializer is refused") {
+  std::array<tuttiConfig_t, 6> wrong{};
+  wrong.fill(unset());
+  wrong[0].magic = 1;
+  wrong[1].version = 0;
+  wrong[2].size = 0;
+  wrong[3].size = sizeof(tuttiConfig_t) - 1;
+  wrong[4].size = SIZE_MAX;
+  std::memset(&wrong[5], 0, sizeof wrong[5]);
+  for (const tuttiConfig_t& config : wrong) require_refused(&config, {"TUTTI_CONFIG_INITIALIZER"});
+  const tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  CHECK(try_out(&config) == tuttiSuccess);
+  CHECK(try_out(nullptr) == tuttiSuccess);
+}
+
+TEST_CASE("a later caller is served as long as it sets nothing that the library does not know") {
+  Later later;
+  later.known.version = TUTTI_VERSION_CODE + 1;
+  CHECK(try_out(&later.known) == tuttiSuccess);
+  const auto refuse_later = [&] { require_refused(&later.known, {"0.1.1", "0.1.0", "does not know"}); };
+  later.number = TUTTI_CONFIG_UNDEF_INT;
+  refuse_later();
+  later = Later();
+  ++later.known.version;
+  later.another = 1;
+  refuse_later();
+  later.another = 0;
+  later.text = "";
+  refuse_later();
+  later.text = nullptr;
+  later.known.version = (TUTTI_MAJOR + 1) * 10000;
+  require_refused(&later.known, {"1.0.0", "0.1.0", "major version"});
+}
+
+TEST_CASE("every field has the domain of its variable") {
+  const struct {
+    int tuttiConfig_t::*field;
+    std::vector<int> wrong;
+    std::vector<int> right;
+    std::string name;
+  } numbers[] = {{&tuttiConfig_t::timeout_ms, {0, -1, INT32_MIN + 1}, {1, INT32_MAX}, "config.timeout_ms"},
+                 {&tuttiConfig_t::init_timeout_ms, {0, -1}, {10'000, INT32_MAX}, "config.init_timeout_ms"},
+                 {&tuttiConfig_t::wait_notice_ms, {-1}, {0, 1}, "config.wait_notice_ms"},
+                 {&tuttiConfig_t::tcp_streams, {0, -1, 17}, {1, 16}, "config.tcp_streams"}};
+  for (const auto& n : numbers) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    for (const int value : n.wrong) {
+      config.*n.field = value;
+      require_refused(&config, {n.name + "=\"" + std::to_string(value) + "\" is not a number"});
+    }
+    for (const int value : n.right) {
+      config.*n.field = value;
+      INFO(n.name);
+      CHECK(try_out(&config) == tuttiSuccess);
+    }
+  }
+  const struct {
+    const char* tuttiConfig_t::*field;
+    std::vector<const char*> wrong;
+    std::vector<const char*> right;
+    std::string name;
+  } texts[] = {
+      {&tuttiConfig_t::transports, {"pigeons", ",", "shm,pigeons"}, {"", "tcp", "tcp,shm"}, "config.transports"},
+      {&tuttiConfig_t::port_range, {"9-8", "0-5", "x"}, {"", "4000-4100"}, "config.port_range"},
+      {&tuttiConfig_t::affinity, {"maybe", "MOVE"}, {"", "move", "keep"}, "config.affinity"},
+      {&tuttiConfig_t::check, {"maybe", "on"}, {"", "strict", "off"}, "config.check"},
+      {&tuttiConfig_t::verbs, {"maybe", "mtu=3"}, {"", "mtu=4096"}, "config.verbs"}};
+  for (const auto& t : texts) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    for (const char* value : t.wrong) {
+      config.*t.field = value;
+      require_refused(&config, {t.name, value});
+    }
+    for (const char* value : t.right) {
+      config.*t.field = value;
+      INFO(t.name << "=" << value);
+      CHECK(try_out(&config) == tuttiSuccess);
+    }
+  }
+}
+
+TEST_CASE("what is set wins over the environment, what is unset does not") {
+  const Variable transports("TUTTI_TRANSPORTS", "tcp");
+  const Variable algorithm("TUTTI_ALGORITHM", "direct");
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  CHECK(explained(config) == "direct over tcp");
+  config.transports = "shm";
+  CHECK(explained(config) == "direct over shm");
+  config.algorithm = "all_reduce:ring";
+  CHECK(explained(config) == "ring over shm");
+  const Variable unknown("TUTTI_ALGORITHM", "nonsense");
+  config.algorithm = "";
+  CHECK(explained(config).find(" over shm") != std::string::npos);
+  const Variable strict("TUTTI_CHECK", "strict");
+  CHECK(disagree(config) == std::array{tuttiMismatch, tuttiMismatch});
+  config.check = "off";
+  CHECK(disagree(config) == std::array{tuttiSuccess, tuttiSuccess});
+  const Variable lax("TUTTI_CHECK", "off");
+  config.check = "strict";
+  CHECK(disagree(config) == std::array{tuttiMismatch, tuttiMismatch});
+}
+
+TEST_CASE("the configuration's timeouts hold") {
+  const Variable init_timeout("TUTTI_INIT_TIMEOUT_MS", "2000000");
+  const Variable timeout("TUTTI_TIMEOUT_MS", "2000000");
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.init_timeout_ms = 200;
+  tuttiUniqueId id;
+  tuttiComm_t comm = nullptr;
+  REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+  CHECK(tuttiCommInitRankConfig(&comm, 2, id, 1, &config) == tuttiTimeout);
+  CHECK(comm == nullptr);
+  config = TUTTI_CONFIG_INITIALIZER;
+  config.timeout_ms = 200;
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiSuccess);
+  CHECK(tuttiBarrier(comms[0], nullptr) == tuttiTimeout);
+  for (const tuttiComm_t each : comms) CHECK(tuttiCommAbort(each) == tuttiSuccess);
+}
+
+TEST_CASE("interface and ports are the configuration's") {
+  const Variable interface("TUTTI_INTERFACE", "lo");
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.transports = "tcp";
+  std::array<tuttiComm_t, 2> comms{};
+  const auto make = [&] { return tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config); };
+  config.interface = "nosuch";
+  CHECK(make() != tuttiSuccess);
+  CHECK(std::string(tuttiGetLastError(nullptr)).find("nosuch") != std::string::npos);
+  config.interface = nullptr;
+  config.port_range = "1-1";  // at most one of two ranks can listen there
+  CHECK(make() != tuttiSuccess);
+  CHECK(std::string(tuttiGetLastError(nullptr)).find("TUTTI_PORT_RANGE") != std::string::npos);
+  config.port_range = "";
+  REQUIRE(make() == tuttiSuccess);
+  for (const tuttiComm_t each : comms) CHECK(tuttiCommAbort(each) == tuttiSuccess);
+}
+
+TEST_CASE("texts may be overwritten when the call has returned") {
+  std::array<char, 64> algorithm{"all_reduce:ring"};
+  std::array<char, 64> transports{"shm"};
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.algorithm = algorithm.data();
+  config.transports = transports.data();
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiSuccess);
+  algorithm.fill('x');
+  transports.fill('x');
+  std::memset(&config, 0xff, sizeof config);
+  std::array<char, 128> text{};
+  CHECK(tuttiCommExplain(comms[0], tuttiCollectiveAllReduce, 1 << 20, text.data(), text.size()) == tuttiSuccess);
+  CHECK(std::string(text.data()) == "ring over shm");
+  for (const tuttiComm_t each : comms) CHECK(tuttiCommDestroy(each) == tuttiSuccess);
+}
+
+TEST_CASE("unreadable variables are refused whether they would be used or not") {
+  const Variable streams("TUTTI_TCP_STREAMS", "many");
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.tcp_streams = 2;
+  CHECK(try_out(&config) == tuttiInvalidUsage);
+  CHECK(std::string(tuttiGetLastError(nullptr)).find("TUTTI_TCP_STREAMS=\"many\"") != std::string::npos);
+}
+
+TEST_CASE("explanations of what is no collective, or has no room, are refused") {
+  tuttiComm_t comm = nullptr;
+  REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+  std::array<char, 128> text{'u'};
+  for (int c = tuttiCollectiveAllReduce; c <= tuttiCollectiveBarrier; ++c) {
+    tuttiCollective_t collective{};
+    std::memcpy(&collective, &c, sizeof c);
+    CHECK(tuttiCommExplain(comm, collective, 64, text.data(), text.size()) == tuttiSuccess);
+    CHECK(std::string(text.data()).find(" over ") != std::string::npos);
+  }
+  text[0] = 'u';
+  for (const int c : {-1, 6, 31, 256, INT32_MAX}) {
+    tuttiCollective_t collective{};
+    std::memcpy(&collective, &c, sizeof c);
+    CHECK(tuttiCommExplain(comm, collective, 64, text.data(), text.size()) == tuttiInvalidArgument);
+    CHECK(std::string(tuttiGetLastError(comm)).find("tuttiCollective_t") != std::string::npos);
+  }
+  for (const std::size_t room : {std::size_t{0}, std::size_t{3}}) {
+    CHECK(tuttiCommExplain(comm, tuttiCollectiveBarrier, 0, text.data(), room) == tuttiInvalidArgument);
+  }
+  CHECK(tuttiCommExplain(comm, tuttiCollectiveBarrier, 0, nullptr, 64) == tuttiInvalidArgument);
+  CHECK(text[0] == 'u');
+  CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
