@@ -14,6 +14,9 @@ namespace tutti::internal {
 // An operation in which nothing has moved for this long tells the other ranks what it is.
 inline constexpr std::int64_t kStallMs = 1000;
 
+// Who waits looks at least so often whether the communicator has failed.
+inline constexpr int kFailureCheckMs = 50;
+
 class FailureState {
  public:
   // Any thread; one acquire load. True once the communicator has failed or was aborted.

@@ -3,21 +3,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "bootstrap/rank_list.h"
 #include "net/acceptor.h"
 #include "net/address.h"
+#include "net/connect_wait.h"
 #include "net/dial.h"
 #include "net/socket.h"
 
 namespace tutti::internal {
 namespace {
 
-constexpr int kFailureCheckMs = 50;
 constexpr std::int64_t kGoneMs = 2000;  // ranks listen for as long as they are there
 // A rank that has left may have connected before, and its goodbye overtake what proves that.
 constexpr std::int64_t kDepartedGraceMs = 200;
@@ -80,6 +80,8 @@ class SocketConnector final : public Connector {
   [[nodiscard]] bool complete(int peer) const;
   Status step(std::vector<Dialling>* dialling, Deadline deadline);
   [[nodiscard]] std::vector<int> missing(const std::vector<int>& peers, const std::vector<Dialling>& dialling) const;
+  Status hopeless(const std::vector<int>& waited_for, const FailureState& failure,
+                  std::optional<Deadline>* grace) const;
   Status timed_out(const std::vector<int>& waited_for, const std::vector<Dialling>& dialling,
                    const FailureState& failure) const;
   std::vector<Channel> hand_over(const std::vector<int>& peers, std::vector<Dialling>* dialling);
@@ -329,12 +331,28 @@ int departed_of(const std::vector<int>& peers, const FailureState& failure) {
   return left == peers.end() ? -1 : *left;
 }
 
+// Why those that are waited for will not come. A rank that has left has until *grace.
+Status SocketConnector::hopeless(const std::vector<int>& waited_for, const FailureState& failure,
+                                 std::optional<Deadline>* grace) const {
+  if (waited_for.back() > rank_ && !acceptor_.shortage().is_ok()) {
+    return acceptor_.shortage().with_context("connecting to " + list_ranks(waited_for));
+  }
+  const int left = departed_of(waited_for, failure);
+  if (left < 0) {
+    grace->reset();
+  } else if (!grace->has_value()) {
+    *grace = Deadline::after_ms(kDepartedGraceMs);
+  } else if ((*grace)->passed()) {
+    return Status::remote(who(left) + " has left the job and cannot be connected to");
+  }
+  return {};
+}
+
 Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& peers, const FailureState& failure,
                                                       Deadline deadline) {
   if (Status s = check(peers); !s.is_ok()) return s;
-  const std::int64_t begin_ns = now_ns();
-  bool waits_for_departed = false;
-  Deadline grace = deadline;
+  const net::ConnectWait wait(&failure, deadline, stalls_);
+  std::optional<Deadline> grace;
   std::vector<Dialling> dialling;
   for (const int peer : peers) {
     if (peer > rank_) continue;
@@ -343,23 +361,10 @@ Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& pe
   for (;;) {
     const std::vector<int> waited_for = missing(peers, dialling);
     if (waited_for.empty()) return hand_over(peers, &dialling);
-    if (failure.failed()) return failure.status();
-    if (waited_for.back() > rank_ && !acceptor_.shortage().is_ok()) {
-      return acceptor_.shortage().with_context("connecting to " + list_ranks(waited_for));
-    }
-    const int left = departed_of(waited_for, failure);
-    if (left < 0) {
-      waits_for_departed = false;
-    } else if (!std::exchange(waits_for_departed, true)) {
-      grace = Deadline::after_ms(kDepartedGraceMs);
-    } else if (grace.passed()) {
-      return Status::remote(who(left) + " has left the job and cannot be connected to");
-    }
-    if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns) / 1'000'000, deadline.left_ms(INT_MAX));
-    if (deadline.passed()) return timed_out(waited_for, dialling, failure);
-    if (Status s = step(&dialling, waits_for_departed && grace.at_ns() < deadline.at_ns() ? grace : deadline);
-        !s.is_ok())
-      return s;
+    Status s = wait.go_on([&] { return hopeless(waited_for, failure, &grace); },
+                          [&] { return timed_out(waited_for, dialling, failure); });
+    if (!s.is_ok()) return s;
+    if (s = step(&dialling, grace && grace->at_ns() < deadline.at_ns() ? *grace : deadline); !s.is_ok()) return s;
   }
 }
 

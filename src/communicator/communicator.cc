@@ -17,7 +17,6 @@ using memory::RegionRegistry;
 // A peer's connection closes just before or after the control tree tells why: for so long the tree's
 // word is waited for, which names the rank at fault rather than the one next to it.
 constexpr std::int64_t kVerdictMs = 200;
-constexpr std::int64_t kFailureCheckMs = 20;
 // Some lost packets longer than a network takes to deliver.
 constexpr std::int64_t kDeliverMs = 2000;
 

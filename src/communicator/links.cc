@@ -4,17 +4,17 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <climits>
+#include <cerrno>
 #include <map>
 #include <utility>
 
+#include "net/connect_wait.h"
 #include "transport/shm/link.h"
 #include "transport/tcp/link.h"
 
 namespace tutti::internal {
 namespace {
 
-constexpr int kFailureCheckMs = 50;
 // Half of a level-2 cache of 2 MiB. Four ranks on two processors, where that leaves 2 slots a link: 0.6 to 0.85 of
 // the time from 256 KiB to 2 MiB. Eight ranks, where nothing fits: fewer slots take up to 1.4 times as long.
 constexpr double kCachedBytes = 1024 * 1024;
@@ -62,19 +62,15 @@ class ConnectedLinks final : public LinkMaker {
     if (!channel.dialled && ::send(socket, &here, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
       return Status::remote("the connection to " + name + " closed");
     }
-    const std::int64_t begin_ns = now_ns();
-    for (;;) {
-      pollfd p{socket, POLLIN, 0};
-      if (::poll(&p, 1, deadline.left_ms(kFailureCheckMs)) > 0) break;
-      if (failure.failed()) return failure.status();
-      if (failure.any_departed() && failure.departed(channel.peer)) return Status::remote(name + " has left");
-      if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns) / 1'000'000, deadline.left_ms(INT_MAX));
-      if (!deadline.passed()) continue;
-      return explain(Status::timeout("timed out while waiting for " + name + " to set up the link"), failure);
+    const net::ConnectWait wait(&failure, deadline, stalls_);
+    const std::string late = "timed out while waiting for " + name + " to set up the link";
+    // The greeting is left where it is, for who makes the link.
+    const int flags = MSG_DONTWAIT | (channel.dialled ? 0 : MSG_PEEK);
+    ssize_t n = 0;
+    while ((n = ::recv(socket, &here, 1, flags)) < 0 && (errno == EAGAIN || errno == EINTR)) {
+      if (Status s = wait.poll(socket, POLLIN, channel.peer, late); !s.is_ok()) return explain(s, failure);
     }
-    if (channel.dialled && ::recv(socket, &here, 1, MSG_DONTWAIT) != 1) {
-      return Status::remote("the connection to " + name + " closed");
-    }
+    if (channel.dialled && n != 1) return Status::remote("the connection to " + name + " closed");
     return {};
   }
 

@@ -19,7 +19,6 @@ constexpr std::int64_t kMaxPatienceMs = 1000;
 // Where the answer is waited for.
 constexpr std::int64_t kShortPatienceMs = 250;
 static_assert(2 * inquiry_ms(kShortPatienceMs) < StallWatch::kAnswerMs);
-constexpr int kFailureCheckMs = 20;
 
 // For the answer to come down the tree.
 constexpr std::int64_t kSpareMs = 20;

@@ -106,7 +106,7 @@ class Waiter {
   static constexpr std::uint32_t kSpins = 500;
   static constexpr std::uint32_t kLongYields = 64;
   static constexpr std::int64_t kYieldNs = 2'000'000;
-  static constexpr int kMaxSleepMs = 50;
+  static constexpr int kMaxSleepMs = kFailureCheckMs;
 
   Waiter(const transport::Doorbell& doorbell, const FailureState& failure, bool crowded, std::int64_t timeout_ms,
          bool moves, Home home, UniqueFd epoll)

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "net/connect_wait.h"
 #include "transport/shm/fd_message.h"
 #include "transport/shm/link.h"
 
@@ -21,15 +22,15 @@ constexpr std::uint32_t kMagic = 0x74736d33;  // "tsm3"
 constexpr std::uint32_t kSegmentFd = 1;
 constexpr std::uint32_t kDoorbellFd = 2;
 
-constexpr int kFailureCheckMs = 50;
-
 Status send_greeting(int socket, std::uint32_t what, int fd) {
   const Greeting g{kMagic, what};
   if (!send_with_fd(socket, &g, sizeof g, fd)) return Status::remote("the peer's Unix socket does not take a greeting");
   return {};
 }
 
-Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, const FailureState* failure, Deadline deadline) {
+Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, const LinkOptions& options, Deadline deadline) {
+  // The peer may have stopped between its greetings, and for how long nobody knows.
+  const net::ConnectWait wait(options.failure, deadline);
   for (;;) {
     Greeting g{};
     UniqueFd fd;
@@ -37,11 +38,8 @@ Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, const FailureS
     if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) return fd;
     if (n >= 0) return Status::remote("the peer's Unix socket closed or sent an unexpected greeting");
     if (errno != EAGAIN && errno != EWOULDBLOCK) return Status::system("receiving shared memory", errno);
-    // The peer may have stopped between its greetings, and for how long nobody knows.
-    if (failure != nullptr && failure->failed()) return failure->status();
-    if (deadline.passed()) return Status::timeout("waiting for the peer's shared memory");
-    pollfd p{socket, POLLIN, 0};
-    (void)::poll(&p, 1, deadline.left_ms(kFailureCheckMs));
+    Status s = wait.poll(socket, POLLIN, options.peer, "waiting for the peer's shared memory");
+    if (!s.is_ok()) return s;
   }
 }
 
@@ -61,10 +59,10 @@ Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same
     segment = std::move(*created);
     if (Status s = send_greeting(socket.get(), kSegmentFd, memory_fd.get()); !s.is_ok()) return s.with_context(context);
   }
-  auto doorbell = receive_greeting(socket.get(), kDoorbellFd, options.failure, deadline);
+  auto doorbell = receive_greeting(socket.get(), kDoorbellFd, options, deadline);
   if (!doorbell.is_ok()) return doorbell.status().with_context(context);
   if (!dialled) {
-    auto memory_fd = receive_greeting(socket.get(), kSegmentFd, options.failure, deadline);
+    auto memory_fd = receive_greeting(socket.get(), kSegmentFd, options, deadline);
     if (!memory_fd.is_ok()) return memory_fd.status().with_context(context);
     auto mapped = Segment::map(*memory_fd);
     if (!mapped.is_ok()) return mapped.status().with_context(context);

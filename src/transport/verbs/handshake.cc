@@ -8,27 +8,13 @@
 #include <string>
 
 namespace tutti::internal::transport::verbs {
-namespace {
-
-constexpr int kFailureCheckMs = 50;
-
-}  // namespace
 
 Status Handshake::lost() const {
   return Status::remote("rank " + std::to_string(peer_) + " closed the connection while setting up RDMA");
 }
 
 Status Handshake::pause(int fd, short events) const {
-  pollfd p{fd, events, 0};
-  (void)::poll(&p, fd >= 0 ? 1 : 0, deadline_.left_ms(fd >= 0 ? kFailureCheckMs : 1));
-  if (failure_ != nullptr && failure_->failed()) return failure_->status();
-  if (failure_ != nullptr && failure_->any_departed() && failure_->departed(peer_)) {
-    return Status::remote("rank " + std::to_string(peer_) + " has left");
-  }
-  if (deadline_.passed()) {
-    return Status::timeout("timed out while setting up RDMA with rank " + std::to_string(peer_));
-  }
-  return {};
+  return wait_.poll(fd, events, peer_, "timed out while setting up RDMA with rank " + std::to_string(peer_));
 }
 
 Status Handshake::send(const void* data, std::size_t bytes) const {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/failure.h"
 #include "base/status.h"
+#include "net/connect_wait.h"
 #include "transport/verbs/conduit.h"
 #include "transport/verbs/ports/devices.h"
 
@@ -36,7 +37,7 @@ static_assert(sizeof(Endpoint) == 28);
 class Handshake {
  public:
   Handshake(int socket, int peer, const FailureState* failure, Deadline deadline)
-      : socket_(socket), peer_(peer), failure_(failure), deadline_(deadline) {}
+      : socket_(socket), peer_(peer), wait_(failure, deadline) {}
 
   // Sends `own` and returns the peer's. kRemoteError if that is no greeting.
   Result<Greeting> exchange(const Greeting& own) const;
@@ -52,8 +53,7 @@ class Handshake {
 
   int socket_;
   int peer_;
-  const FailureState* failure_;
-  Deadline deadline_;
+  net::ConnectWait wait_;
 };
 
 }  // namespace tutti::internal::transport::verbs

@@ -1,0 +1,28 @@
+#include "net/connect_wait.h"
+
+#include <poll.h>
+
+#include <climits>
+#include <string>
+
+namespace tutti::internal::net {
+
+Status ConnectWait::poll(int fd, short events, int peer, std::string_view late) const {
+  pollfd entry{fd, events, 0};
+  const nfds_t entries = fd >= 0 ? 1 : 0;
+  if (::poll(&entry, entries, deadline_.left_ms(fd >= 0 ? kFailureCheckMs : 1)) > 0) return {};
+  bool came = false;
+  const auto hopeless = [&] {
+    if (failure_ == nullptr || !failure_->any_departed() || !failure_->departed(peer)) return Status();
+    // What it sent before its goodbye may have come just after the first look.
+    came = ::poll(&entry, entries, 0) > 0;
+    return came ? Status() : Status::remote("rank " + std::to_string(peer) + " has left");
+  };
+  return go_on(hopeless, [&] { return came ? Status() : Status::timeout(std::string(late)); });
+}
+
+void ConnectWait::tell() const {
+  if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns_) / 1'000'000, deadline_.left_ms(INT_MAX));
+}
+
+}  // namespace tutti::internal::net
