@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/types.h"
-#include "executor/executor.h"
+#include "executor/operation.h"
 #include "memory/region.h"
 
 namespace tutti::internal {
@@ -36,7 +36,7 @@ struct Setting {
 inline constexpr std::size_t kLookUpBytes = 4096;
 
 // A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
-// executor/executor.h).
+// executor/operation.h).
 inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::size_t shift_bytes) {
   transport::Source source;
   source.base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - shift_bytes);

@@ -82,7 +82,7 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
                                          {m.home, m.home_step_bytes});
   if (!waiter.is_ok()) return waiter.status();
   waiter_ = std::move(*waiter);
-  executor_ = executor::make_cpu_executor(*waiter_);
+  executor_ = std::make_unique<executor::CpuExecutor>(*waiter_);
   for (int type = 0; type < kDataTypes; ++type) {
     for (int op = 0; op < kReduceOps; ++op) {
       kernels_[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)] =

@@ -28,7 +28,7 @@
 #include "communicator/plans.h"
 #include "communicator/stalls.h"
 #include "communicator/stream.h"
-#include "executor/executor.h"
+#include "executor/cpu_executor.h"
 #include "executor/waiter.h"
 
 namespace tutti::internal {
@@ -131,7 +131,7 @@ class Communicator {
   std::unique_ptr<Stalls> stalls_;  // null for a single rank
   std::unique_ptr<executor::Waiter> waiter_;
   std::unique_ptr<Plans> plans_;
-  std::unique_ptr<executor::Executor> executor_;
+  std::unique_ptr<executor::CpuExecutor> executor_;
 
   LastBound last_bound_;
   KernelTable kernels_{};

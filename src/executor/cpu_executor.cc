@@ -108,8 +108,4 @@ void CpuExecutor::run_local(const Operation& op, const Step& s, schedule::ByteRa
   }
 }
 
-std::unique_ptr<Executor> make_cpu_executor(Waiter& waiter) {
-  return std::make_unique<CpuExecutor>(waiter);
-}
-
 }  // namespace tutti::internal::executor

@@ -11,7 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "executor/executor.h"
+#include "executor/operation.h"
+#include "executor/waiter.h"
 
 namespace tutti::internal::executor {
 
@@ -30,10 +31,16 @@ struct CpuTuning {
   std::size_t placing_bytes = 32 * 1024;
 };
 
-class CpuExecutor final : public Executor, private Waiting {
+// One per communicator. run() is called by one thread at a time, which moves and combines the bytes.
+class CpuExecutor final : private Waiting {
  public:
+  // `waiter` outlives it.
   explicit CpuExecutor(Waiter& waiter, const CpuTuning& tuning = {}) : waiter_(waiter), tuning_(tuning) {}
-  Status run(const Operation& operation) override;
+  // Returns when this rank's part is complete and its buffers are free. After an error the links hold
+  // half-finished streams: the communicator is failed.
+  Status run(const Operation& operation);
+  // Whether run() has failed with a kMismatch that does not say what the peer calls differently.
+  [[nodiscard]] bool unexplained() const { return unexplained_; }
 
  private:
   static constexpr std::uint32_t kWindow = 4;
@@ -142,6 +149,7 @@ class CpuExecutor final : public Executor, private Waiting {
 
   Waiter& waiter_;
   const CpuTuning tuning_;
+  bool unexplained_ = false;
 
   const InOrderStep* at_ = nullptr;  // run_in_order(): the step that waits; null when running by lanes
 

@@ -14,7 +14,6 @@ namespace tutti::internal::net {
 namespace {
 
 constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
-constexpr std::size_t kMaxFds = 16;
 
 // ENOMEM and ENOBUFS have a meaning of their own where a socket is made.
 Status socket_error(const std::string& what, int error) {
@@ -74,19 +73,6 @@ Status wait_for(int fd, short events, Deadline deadline, const char* what) {
 
 bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;
-}
-
-// Moves the descriptors in a received message's control data to `out`.
-void take_descriptors(msghdr* message, std::vector<UniqueFd>* out) {
-  for (cmsghdr* head = CMSG_FIRSTHDR(message); head != nullptr; head = CMSG_NXTHDR(message, head)) {
-    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof fd);
-      out->emplace_back(fd);
-    }
-  }
 }
 
 }  // namespace
@@ -219,61 +205,6 @@ Status PollSet::wait() {
   return errno == EINTR ? Status() : Status::system("poll", errno);
 }
 
-Status send_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Deadline deadline) {
-  if (bytes.empty() || fds.size() > kMaxFds) return Status::internal("send_fds: nothing to send, or too many");
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
-  iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (!fds.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
-  }
-  for (;;) {
-    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
-    // The descriptors went with the first byte; the rest follows without them.
-    if (sent > 0) return send_all(socket, bytes.subspan(static_cast<std::size_t>(sent)), deadline);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && !would_block(errno)) return Status::system("sendmsg", errno);
-    if (Status s = wait_for(socket, POLLOUT, deadline, "sending descriptors"); !s.is_ok()) return s;
-  }
-}
-
-Result<std::vector<UniqueFd>> recv_fds(int socket, std::span<std::byte> bytes, Deadline deadline) {
-  std::vector<UniqueFd> fds;
-  std::size_t received = 0;
-  while (received < bytes.size()) {
-    alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
-    iovec data{bytes.data() + received, bytes.size() - received};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    if (got == 0) return Status::remote("the peer closed the connection");
-    if (got > 0) {
-      take_descriptors(&message, &fds);
-      if ((message.msg_flags & MSG_CTRUNC) != 0) {
-        return Status::system("descriptors that the peer sent were lost", EMFILE);
-      }
-      received += static_cast<std::size_t>(got);
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno == ECONNRESET) return Status::remote("the peer reset the connection");
-    if (!would_block(errno)) return Status::system("recvmsg", errno);
-    if (Status s = wait_for(socket, POLLIN, deadline, "receiving descriptors"); !s.is_ok()) return s;
-  }
-  return fds;
-}
-
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -285,22 +216,6 @@ Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline)
     if (errno == EPIPE || errno == ECONNRESET) return Status::remote("the peer closed the connection");
     if (!would_block(errno)) return Status::system("send", errno);
     if (Status s = wait_for(socket, POLLOUT, deadline, "sending"); !s.is_ok()) return s;
-  }
-  return {};
-}
-
-Status recv_all(int socket, std::span<std::byte> bytes, Deadline deadline) {
-  while (!bytes.empty()) {
-    const ssize_t got = ::recv(socket, bytes.data(), bytes.size(), 0);
-    if (got == 0) return Status::remote("the peer closed the connection");
-    if (got > 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(got));
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno == ECONNRESET) return Status::remote("the peer reset the connection");
-    if (!would_block(errno)) return Status::system("recv", errno);
-    if (Status s = wait_for(socket, POLLIN, deadline, "receiving"); !s.is_ok()) return s;
   }
   return {};
 }

@@ -70,15 +70,7 @@ class PollSet {
   int timeout_ms_ = 0;
 };
 
-// Sends `bytes` (at least one) with descriptors attached, over a Unix socket, waiting until it can.
-// The descriptors stay the caller's. REQUIRES: fds.size() <= 16.
-Status send_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Deadline deadline);
-// Receives exactly bytes.size() bytes and the descriptors that came with them (close-on-exec).
-// kRemoteError if the peer closes, kTimeout at the deadline.
-Result<std::vector<UniqueFd>> recv_fds(int socket, std::span<std::byte> bytes, Deadline deadline);
-
-// The whole of `bytes`, waiting until the deadline. Errors as above.
+// The whole of `bytes`, waiting until the deadline. kRemoteError if the peer closes, kTimeout at the deadline.
 Status send_all(int socket, std::span<const std::byte> bytes, Deadline deadline);
-Status recv_all(int socket, std::span<std::byte> bytes, Deadline deadline);
 
 }  // namespace tutti::internal::net

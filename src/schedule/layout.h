@@ -3,7 +3,7 @@
 // All three buffers of a collective share one coordinate, the byte offset in the whole vector
 // (blocks x count elements); a buffer that holds only one block (the output of reduce-scatter, the
 // input of all-gather) is given a base address such that base + offset is right for that block.
-// See address rules in executor/executor.h.
+// See address rules in executor/operation.h.
 #pragma once
 
 #include <algorithm>

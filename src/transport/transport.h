@@ -3,8 +3,7 @@
 // few verbs, whatever lies beneath: slots in shared memory, sockets, a NIC that writes slots, memory of
 // the peer that is mapped here.
 //
-// Addresses. A `std::byte*` here is an address in the lane's memory domain (LaneTraits::domain). Only
-// the executor that serves that domain touches the bytes; host code passes the address on. User memory
+// Addresses. Only the executor touches the bytes at a `std::byte*`; who carries them passes it on. User memory
 // comes as a Source, so that a transport which needs registration looks it up once per call, not once
 // per piece.
 //
@@ -50,12 +49,9 @@ static_assert(sizeof(Fingerprint) == 20 && alignof(Fingerprint) == 4);
 // What every lane holds at the least, so that an element which a piece has cut in two becomes whole.
 inline constexpr std::size_t kLeastRoomBytes = 64;
 
-enum class Domain : std::uint8_t { kHost, kDevice };
-
-// What a lane can do, for the executor and the cost model.
+// What a lane can do, for the executor.
 struct LaneTraits {
   const char* transport = "";  // "shm", "tcp", ...
-  Domain domain = Domain::kHost;
   bool slots = false;          // reserve()/commit() work
   bool pulls = false;          // pull() may save a copy
   bool takes_offers = false;   // RecvLane::offer() may save a copy
@@ -65,8 +61,6 @@ struct LaneTraits {
   std::size_t lend_bytes = SIZE_MAX;
   std::size_t lend_any_bytes = SIZE_MAX;
   std::size_t piece_bytes = 0;  // preferred piece; an empty lane usually takes a message of up to this size whole
-  double latency_us = 0;        // of a small message, one way
-  double bandwidth_gbs = 0;     // of a long stream, one way, 10^9 bytes a second
 };
 
 class SendLane {

@@ -12,6 +12,19 @@
 #include "unit/transport/stream_check.h"
 #include "verbs_pair.h"
 
+namespace tutti::internal::transport::verbs {
+
+struct QueuePairFault {
+  // As if the device had found a fault.
+  static void raise(QueuePair& pair) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    REQUIRE(pair.device().library().modify_qp(pair.pair_, &attributes, IBV_QP_STATE) == 0);
+  }
+};
+
+}  // namespace tutti::internal::transport::verbs
+
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
 using conformance::print_of;
@@ -174,7 +187,7 @@ TEST_CASE("A queue pair that the device puts into error fails the link on both s
   const Source source = source_of(bytes.data(), bytes.size());
   REQUIRE(pair.a->send().push(print_of(1), source, 0, 1000) == 1000);
   REQUIRE(eventually([&] { return pair.b->recv().peek(1000).size == 1000; }));
-  verbs::conduit_of(*pair.a).pairs().front().force_error();
+  verbs::QueuePairFault::raise(dynamic_cast<verbs::VerbsLink&>(*pair.a).conduit().pairs().front());
   std::size_t pushed = 0;
   for (Link* link : {pair.a.get(), pair.b.get()}) {
     REQUIRE(eventually([&] {

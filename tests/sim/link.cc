@@ -276,8 +276,6 @@ std::unique_ptr<Link> make_end(std::shared_ptr<Wire> wire, std::size_t side, con
   if (options.maps_source) traits.lend_bytes = traits.lend_any_bytes = options.lend_bytes;
   traits.pulls = true;
   traits.piece_bytes = options.piece_bytes;
-  traits.latency_us = 1;
-  traits.bandwidth_gbs = 10;
   LaneTraits send = traits;
   send.slots = send_slots;
   LaneTraits recv = traits;

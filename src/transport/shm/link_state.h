@@ -28,8 +28,6 @@ inline LaneTraits shm_traits() {
   t.transport = "shm";
   t.slots = true;
   t.piece_bytes = kSlotBytes;
-  t.latency_us = 0.2;
-  t.bandwidth_gbs = 12;
   return t;
 }
 

@@ -32,13 +32,11 @@ std::vector<int> raw(const std::vector<UniqueFd>& streams) {
   return fds;
 }
 
-LaneTraits make_traits(const Options& options) {
+LaneTraits make_traits() {
   LaneTraits traits;
   traits.transport = "tcp";
   traits.pulls = true;
   traits.piece_bytes = kPieceBytes;
-  traits.latency_us = options.latency_us;
-  traits.bandwidth_gbs = options.bandwidth_gbs;
   return traits;
 }
 
@@ -51,8 +49,8 @@ class TcpLink final : public PlainLink {
   TcpLink(std::vector<UniqueFd> streams, UniqueFd epoll, const Options& options)
       : streams_(std::move(streams)),
         epoll_(std::move(epoll)),
-        send_(raw(streams_), options, make_traits(options)),
-        recv_(raw(streams_), options, make_traits(options)) {}
+        send_(raw(streams_), options, make_traits()),
+        recv_(raw(streams_), options, make_traits()) {}
 
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }

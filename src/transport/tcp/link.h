@@ -23,9 +23,7 @@ namespace tutti::internal::transport::tcp {
 inline constexpr std::size_t kMaxStreams = 16;
 
 struct Options {
-  int peer = -1;             // rank of the other side, for error texts
-  double latency_us = 15;    // for the cost model, as LaneTraits
-  double bandwidth_gbs = 3;  // for the cost model, as LaneTraits
+  int peer = -1;  // rank of the other side, for error texts
   // SO_SNDBUF and SO_RCVBUF of every stream; 0 leaves them to the kernel's tuning, which a fixed size
   // switches off. Tried once each over loopback on a busy machine: 1 MiB could not be told from the
   // kernel's choice, 256 KiB halved the speed of 2 MiB messages relative to a bare socket. At 2 MiB two

@@ -4,15 +4,40 @@
 #include <memory>
 
 #include "memory/registration.h"
+#include "transport/plain.h"
 #include "transport/transport.h"
 #include "transport/verbs/conduit.h"
+#include "transport/verbs/recv.h"
+#include "transport/verbs/send.h"
 
 namespace tutti::internal::transport::verbs {
 
+class VerbsLink final : public PlainLink {
+ public:
+  VerbsLink(std::unique_ptr<Conduit> conduit, memory::RegistrationCache& cache, bool lends);
+  // The peer may still be without what was sent last, and a destroyed queue pair sends nothing again.
+  ~VerbsLink() override;
+
+  SendLane& send() override { return send_; }
+  RecvLane& recv() override { return recv_; }
+  bool arm() override { return conduit_->arm(); }
+  void disarm() override { conduit_->disarm(); }
+  [[nodiscard]] int wait_fd() const override { return conduit_->wait_fd(); }
+  void begin_operation() override { cache_.begin_operation(); }
+  // Without queue pairs no device reads what was lent or writes what was offered.
+  void revoke() override { conduit_->close(Status::remote("the link was given up")); }
+  bool flushed() override { return conduit_->flushed(); }
+  void farewell() override { conduit_->say_farewell(); }
+  [[nodiscard]] Conduit& conduit() { return *conduit_; }
+
+ private:
+  std::unique_ptr<Conduit> conduit_;
+  memory::RegistrationCache& cache_;
+  VerbsSend send_;
+  VerbsRecv recv_;
+};
+
 // `cache` belongs to what the conduit keeps alive. `lends`: user memory can be registered.
 std::unique_ptr<Link> make_link(std::unique_ptr<Conduit> conduit, memory::RegistrationCache& cache, bool lends);
-
-// What lies under a link that make_link() has made: for tests that break it.
-Conduit& conduit_of(Link& link);
 
 }  // namespace tutti::internal::transport::verbs

@@ -288,12 +288,6 @@ void QueuePair::destroy() {
   pair_ = nullptr;
 }
 
-void QueuePair::force_error() {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_ERR;
-  if (pair_ != nullptr) (void)device().library().modify_qp(pair_, &attributes, IBV_QP_STATE);
-}
-
 Status completion_error(const ibv_wc& completion, const Device& device, int peer) {
   const char* hint = "";
   Code code = Code::kSystemError;

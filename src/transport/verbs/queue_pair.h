@@ -127,13 +127,12 @@ class QueuePair {
 
   // Everything under way ends with an error, here and for the peer, and the device touches no memory for it any more.
   void destroy();
-  // For tests: as if the device had found a fault.
-  void force_error();
 
   // Of the send queue.
   static constexpr std::uint32_t kDepth = 128;
 
  private:
+  friend struct QueuePairFault;  // of tests
   static constexpr std::uint32_t kSignalEvery = 16;
   Status move_to_ready(const Endpoint& peer);
   [[nodiscard]] Result<std::uint16_t> pkey_index() const;

@@ -9,6 +9,7 @@
 #include "net/auth.h"
 #include "net/socket.h"
 #include "ranks.h"
+#include "receive_all.h"
 
 using namespace tutti::internal;
 using tutti::internal::test::on_threads;
@@ -80,7 +81,7 @@ bool speaks_to_peer(const Channel& channel, int me) {
   }
   for (std::size_t i = 0; i < channel.sockets.size(); ++i) {
     int theirs[2] = {-1, -1};
-    if (!net::recv_all(channel.sockets[i].get(), std::as_writable_bytes(std::span(theirs)), deadline).is_ok()) {
+    if (!test::receive_all(channel.sockets[i].get(), std::as_writable_bytes(std::span(theirs)), deadline)) {
       return false;
     }
     if (theirs[0] != channel.peer || theirs[1] != static_cast<int>(i)) return false;

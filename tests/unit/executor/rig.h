@@ -16,7 +16,6 @@
 #include "algorithms/catalog.h"
 #include "base/failure.h"
 #include "executor/cpu_executor.h"
-#include "executor/executor.h"
 #include "sim/world.h"
 #include "transport/shm/link.h"
 
@@ -122,7 +121,6 @@ class Rig {
         },
         part.slice_chunk_bytes);
     executor::CpuExecutor cpu(**waiter, tuning);
-    executor::Executor* executor = &cpu;
     executor::Operation op;
     op.plan = plan.get();
     setup(rank, &op);
@@ -132,7 +130,7 @@ class Rig {
     Status status;
     for (int i = 0; i < repeats && status.is_ok(); ++i) {
       op.print.sequence += 1;
-      status = executor->run(op);
+      status = cpu.run(op);
     }
     // A peer may still ring this rank's doorbell or read its memory until all are through.
     leave();

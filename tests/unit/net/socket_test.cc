@@ -9,6 +9,7 @@
 
 #include "catch_compat.h"
 #include "net/frame.h"
+#include "receive_all.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::net;
@@ -59,7 +60,7 @@ TEST_CASE("frames of all sizes arrive whole, in order, and no byte beyond is tak
     if (frame.is_ok()) CHECK(*frame == std::string(size, static_cast<char>('a' + size % 26)));
   }
   std::array<std::byte, 3> raw{};
-  CHECK(recv_all(pair.b.get(), raw, soon()).is_ok());
+  CHECK(test::receive_all(pair.b.get(), raw, soon()));
   sender.join();
   CHECK(std::memcmp(raw.data(), "raw", 3) == 0);
 }
@@ -73,27 +74,4 @@ TEST_CASE("frames that are too long, cut short or late are errors") {
   CHECK(recv_frame(cut.b.get(), 99, Deadline::after_ms(20)).status().code() == Code::kTimeout);
   cut.a.reset();
   CHECK(recv_frame(cut.b.get(), 99, soon()).status().code() == Code::kRemoteError);
-}
-
-TEST_CASE("descriptors travel with their bytes") {
-  Pair pair = make_pair();
-  int ends[2] = {-1, -1};
-  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-  const UniqueFd reader(ends[0]);
-  UniqueFd writer(ends[1]);
-  const std::array<int, 2> fds = {reader.get(), writer.get()};
-  REQUIRE(send_fds(pair.a.get(), std::as_bytes(std::span("hello", 5)), fds, soon()).is_ok());
-  std::array<std::byte, 5> bytes{};
-  Result<std::vector<UniqueFd>> got = recv_fds(pair.b.get(), bytes, soon());
-  REQUIRE(got.is_ok());
-  CHECK(std::memcmp(bytes.data(), "hello", 5) == 0);
-  REQUIRE(got->size() == 2);
-  CHECK((::fcntl(got->at(0).get(), F_GETFD) & FD_CLOEXEC) != 0);
-  REQUIRE(::write(got->at(1).get(), "x", 1) == 1);
-  char byte = 0;
-  CHECK(::read(got->at(0).get(), &byte, 1) == 1);
-  CHECK(byte == 'x');
-  CHECK(recv_fds(pair.b.get(), bytes, Deadline::after_ms(20)).status().code() == Code::kTimeout);
-  pair.a.reset();
-  CHECK(recv_fds(pair.b.get(), bytes, soon()).status().code() == Code::kRemoteError);
 }

@@ -114,8 +114,6 @@ void check_traits(const Factory& factory) {
     const LaneTraits& traits = link->send().traits();
     CHECK(std::strlen(traits.transport) > 0);
     CHECK(traits.piece_bytes > 0);
-    CHECK(traits.latency_us > 0);
-    CHECK(traits.bandwidth_gbs > 0);
     CHECK(link->send().taken() == 0);
     CHECK(link->send().completed() == 0);
     if (!traits.slots) CHECK(link->send().reserve(8).empty());

@@ -1,4 +1,4 @@
-// Runs a plan on data. An Operation is one call, bound: a few pointers and sizes, no allocation.
+// One call, bound to a plan and to data: a few pointers and sizes, no allocation.
 //
 // Addresses. A chunk's place is buffers[b].base + Layout offset, in one coordinate for all buffers (see
 // schedule/layout.h). The caller therefore shifts the base of a buffer that holds only one block: for
@@ -9,10 +9,8 @@
 #include <bit>
 #include <cstddef>
 
-#include "base/status.h"
 #include "executor/fingerprint.h"
 #include "executor/plan.h"
-#include "executor/waiter.h"
 #include "reduction/reduction.h"
 #include "schedule/layout.h"
 #include "transport/transport.h"
@@ -36,22 +34,5 @@ struct Operation {
     return bytes >> static_cast<unsigned>(std::countr_zero(element_bytes));
   }
 };
-
-// One per communicator and memory domain. run() is called by one thread at a time.
-class Executor {
- public:
-  virtual ~Executor() = default;
-  // Returns when this rank's part is complete and its buffers are free. After an error the links hold
-  // half-finished streams: the communicator is failed.
-  virtual Status run(const Operation& operation) = 0;
-  // Whether run() has failed with a kMismatch that does not say what the peer calls differently.
-  [[nodiscard]] bool unexplained() const { return unexplained_; }
-
- protected:
-  bool unexplained_ = false;
-};
-
-// For host memory: the calling thread moves and combines the bytes. `waiter` outlives it.
-std::unique_ptr<Executor> make_cpu_executor(Waiter& waiter);
 
 }  // namespace tutti::internal::executor
