@@ -315,6 +315,11 @@ TUTTI_EXPORT tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
  * event may be recorded any number of times, on any stream. A thread that waits for what it stood for before goes on
  * waiting for that. `stream` must not be NULL. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
+/* What is queued on the stream from now on waits for all that the event stands for now, and so does the stream as a
+ * whole (tuttiStreamSynchronize, tuttiStreamQuery, events recorded on it). If that fails, its error is the stream's too,
+ * and an operation behind it fails as behind a failed operation of its own stream. No effect if the event was never
+ * recorded. `stream` must not be NULL. Does not block. */
+TUTTI_EXPORT tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);
 /* tuttiSuccess if all that the event stands for is complete, tuttiInProgress if not, or the first error among it: every
  * time until the event is recorded anew, unlike that of a stream. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiEventQuery(tuttiEvent_t event);

@@ -114,6 +114,8 @@ inline bool completed(tuttiResult_t result) {
 
 }  // namespace detail
 
+class Event;
+
 // A queue of operations. The destructor waits for them and drops their errors: call synchronize() first
 // to hear of them.
 class Stream {
@@ -126,6 +128,8 @@ class Stream {
   // Waits for all that was queued; throws the first error among it since the last call.
   void synchronize() { check(tuttiStreamSynchronize(stream_.get())); }
   [[nodiscard]] bool query() const { return detail::completed(tuttiStreamQuery(stream_.get())); }
+  // What is queued from now on waits for what the event stands for.
+  void wait(const Event& event);
   [[nodiscard]] tuttiStream_t get() const noexcept { return stream_.get(); }
 
  private:
@@ -150,6 +154,10 @@ class Event {
  private:
   detail::Owner<tuttiEvent_t, tuttiEventDestroy> event_;
 };
+
+inline void Stream::wait(const Event& event) {
+  check(tuttiStreamWaitEvent(stream_.get(), event.get()));
+}
 
 // An array of T, zero-filled, in memory that peers on the same machine can map (tuttiMemAlloc).
 template <class T>

@@ -63,6 +63,17 @@ tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream) {
   });
 }
 
+tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event) {
+  return entry([&] {
+    auto queue = streams().find(number_of(stream));
+    if (!queue.is_ok()) return report(queue.status());
+    auto found = events().find(number_of(event));
+    if (!found.is_ok()) return report(found.status());
+    if (const std::shared_ptr<Completion> recorded = (*found)->recorded()) (*queue)->wait_for(recorded);
+    return tuttiSuccess;
+  });
+}
+
 tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
   return entry([&] {
     auto found = events().find(number_of(event));

@@ -1,8 +1,24 @@
 #include "communicator/stream.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace tutti::internal {
+
+std::shared_ptr<Completion> Completion::both(const std::shared_ptr<Completion>& a,
+                                             const std::shared_ptr<Completion>& b) {
+  auto together = std::make_shared<Completion>();
+  auto& parts = together->parts_;
+  const auto add = [&](const std::shared_ptr<Completion>& part) {
+    if (!part->succeeded() && std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+  };
+  for (const auto& each : {a, b}) {
+    if (each->parts_.empty()) add(each);
+    for (const auto& part : each->parts_) add(part);
+  }
+  if (parts.empty()) return a;
+  return parts.size() == 1 ? parts.front() : together;
+}
 
 void Completion::complete(Status status) {
   const std::lock_guard lock(mutex_);
@@ -12,6 +28,7 @@ void Completion::complete(Status status) {
 }
 
 bool Completion::done() const {
+  if (!parts_.empty()) return std::all_of(parts_.begin(), parts_.end(), [](const auto& p) { return p->done(); });
   const std::lock_guard lock(mutex_);
   return done_;
 }
@@ -22,22 +39,37 @@ void Completion::failed_behind(std::shared_ptr<Completion> before) {
 }
 
 Status Completion::wait() {
+  for (const auto& part : parts_) static_cast<void>(part->wait());
+  if (!parts_.empty()) return status();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_; });
   return status_;
 }
 
 bool Completion::wait_for_ms(std::int64_t ms) {
+  // The first that is not done takes the time; those behind it are asked when it is.
+  if (!parts_.empty()) {
+    return std::all_of(parts_.begin(), parts_.end(), [&](const auto& p) { return p->wait_for_ms(ms); });
+  }
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return done_; });
 }
 
 Status Completion::status() const {
+  for (const auto& part : parts_) {
+    if (Status s = part->status(); !s.is_ok()) return s;
+  }
   const std::lock_guard lock(mutex_);
   return status_;
 }
 
 Status Completion::tell() const {
+  Status first;
+  for (const auto& part : parts_) {
+    Status s = part->tell();
+    if (first.is_ok()) first = std::move(s);
+  }
+  if (!parts_.empty()) return first;
   const std::lock_guard lock(mutex_);
   if (!status_.is_ok() && failure_ != nullptr) failure_->set_told();
   if (cause_ != nullptr) static_cast<void>(cause_->tell());
@@ -49,6 +81,11 @@ std::shared_ptr<Completion> Stream::append(const std::shared_ptr<Completion>& co
   std::shared_ptr<Completion> before = std::move(last_);
   last_ = completion;
   return before;
+}
+
+void Stream::wait_for(const std::shared_ptr<Completion>& other) {
+  const std::lock_guard lock(mutex_);
+  last_ = last_ == nullptr ? other : Completion::both(last_, other);
 }
 
 std::shared_ptr<Completion> Stream::last() const {

@@ -9,17 +9,21 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/failure.h"
 #include "base/status.h"
 
 namespace tutti::internal {
 
-// The end of one operation. Any thread.
+// The end of one operation, or of several together. Any thread.
 class Completion {
  public:
   // `failure` is that of the operation's communicator.
   explicit Completion(std::shared_ptr<FailureState> failure = nullptr) : failure_(std::move(failure)) {}
+  // The end of both, neither of which is null; one that has succeeded is left out where possible. Who calls complete()
+  // calls it on the parts.
+  static std::shared_ptr<Completion> both(const std::shared_ptr<Completion>& a, const std::shared_ptr<Completion>& b);
   // Before complete(): the operation fails for no other reason than that `before` has.
   void failed_behind(std::shared_ptr<Completion> before);
   void complete(Status status);
@@ -34,7 +38,10 @@ class Completion {
   [[nodiscard]] Status tell() const;
 
  private:
+  [[nodiscard]] bool succeeded() const { return done() && status().is_ok(); }
+
   const std::shared_ptr<FailureState> failure_;
+  std::vector<std::shared_ptr<Completion>> parts_;  // constant; of several together, none of which has parts
   std::shared_ptr<Completion> cause_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -47,6 +54,8 @@ class Stream {
  public:
   // Adds an operation; returns the one before it (null if none), which it must wait for.
   std::shared_ptr<Completion> append(const std::shared_ptr<Completion>& completion);
+  // What is appended from now on waits for `other` as well, and so does who waits for the stream. Not null.
+  void wait_for(const std::shared_ptr<Completion>& other);
   // Waits for all; returns and clears the first error.
   Status synchronize();
   // kInProgress, or as synchronize().

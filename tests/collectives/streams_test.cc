@@ -1,6 +1,7 @@
 // Queued operations: streams, events, and their mixing with blocking calls.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "suites.h"
@@ -199,6 +200,50 @@ TEST_CASE("an event is recorded again and again, and keeps an error until then")
   CHECK(tuttiStreamSynchronize(busy) == tuttiAborted);
   CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
   for (const tuttiStream_t stream : {busy, idle}) CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+  CHECK(tuttiEventDestroy(event) == tuttiSuccess);
+}
+
+TEST_CASE("a stream waits for an event of another") {
+  const int ends_well = GENERATE(1, 0);
+  std::array<std::array<tuttiComm_t, 2>, 2> comms{};
+  for (auto& pair : comms) REQUIRE(tuttiCommInitAll(pair.data(), 2, nullptr) == tuttiSuccess);
+  std::array<tuttiStream_t, 3> streams{};
+  for (tuttiStream_t& stream : streams) REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  tuttiEvent_t event = nullptr;
+  REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+  std::int32_t shared = 20;
+  std::array<std::int32_t, 2> others{21, 1};
+  const auto all_reduce = [&](std::int32_t* v, tuttiComm_t comm, void* stream) {
+    return tuttiAllReduce(v, v, 1, tuttiInt32, tuttiSum, comm, stream);
+  };
+  // Rank 0 of the second communicator passes on what the first one gives, which has to wait for its rank 1.
+  REQUIRE(all_reduce(&shared, comms[0][0], streams[0]) == tuttiSuccess);
+  REQUIRE(tuttiEventRecord(event, streams[0]) == tuttiSuccess);
+  for (int times = 0; times < 1000; ++times) REQUIRE(tuttiStreamWaitEvent(streams[1], event) == tuttiSuccess);
+  CHECK(tuttiStreamQuery(streams[1]) == tuttiInProgress);
+  REQUIRE(all_reduce(&others[1], comms[1][1], streams[2]) == tuttiSuccess);
+  REQUIRE(tuttiStreamWaitEvent(streams[2], event) == tuttiSuccess);  // behind what is queued there
+  REQUIRE(all_reduce(&shared, comms[1][0], streams[1]) == tuttiSuccess);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time enough for those that do not wait
+  CHECK(tuttiStreamQuery(streams[1]) == tuttiInProgress);
+  CHECK(tuttiStreamQuery(streams[2]) == tuttiInProgress);
+  if (ends_well != 0) {
+    REQUIRE(all_reduce(&others[0], comms[0][1], nullptr) == tuttiSuccess);
+    for (const tuttiStream_t stream : streams) CHECK(tuttiStreamSynchronize(stream) == tuttiSuccess);
+    CHECK(shared == 42);
+    CHECK(others[1] == 42);
+  } else {
+    CHECK(tuttiCommAbort(comms[0][1]) == tuttiSuccess);
+    comms[0][1] = nullptr;
+    for (const tuttiStream_t stream : streams) CHECK(tuttiStreamSynchronize(stream) != tuttiSuccess);
+    tuttiResult_t error = tuttiSuccess;
+    CHECK(tuttiCommGetAsyncError(comms[1][0], &error) == tuttiSuccess);
+    CHECK(error == tuttiAborted);
+  }
+  for (auto& pair : comms) {
+    for (const tuttiComm_t comm : pair) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  }
+  for (const tuttiStream_t stream : streams) CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
   CHECK(tuttiEventDestroy(event) == tuttiSuccess);
 }
 

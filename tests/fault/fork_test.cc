@@ -141,6 +141,8 @@ std::string use(const Inherited& from_parent) {
       [&] { return tuttiStreamQuery(stream); },
       [&] { return tuttiEventRecord(made, stream); },
       [&] { return tuttiEventRecord(event, own); },
+      [&] { return tuttiStreamWaitEvent(own, event); },
+      [&] { return tuttiStreamWaitEvent(stream, made); },
       [&] { return tuttiStreamDestroy(stream); },
       [&] { return tuttiEventQuery(event); },
       [&] { return tuttiEventSynchronize(event); },

@@ -316,6 +316,7 @@ tuttiResult_t use_stream(std::atomic<tuttiStream_t>& place, std::atomic<tuttiEve
     case 4: return event.load() == nullptr ? tuttiSuccess : tuttiEventSynchronize(event);
     case 5: return tuttiEventDestroy(event);
     case 6: return event.load() == nullptr ? tuttiSuccess : tuttiEventRecord(event, stream);
+    case 7: return event.load() == nullptr ? tuttiSuccess : tuttiStreamWaitEvent(stream, event);
     default:
       result = tuttiEventCreate(&made);
       if (result == tuttiSuccess) (void)tuttiEventDestroy(event.exchange(made));
@@ -341,7 +342,7 @@ void collect(Shared* shared, unsigned seed, std::set<int>* results) {
     } else if (what < 70) {
       results->insert(use_comm(shared->comms[place], shared->streams[random() % 3], random() % 16));
     } else {
-      results->insert(use_stream(shared->streams[place], shared->events[random() % 3], random() % 8));
+      results->insert(use_stream(shared->streams[place], shared->events[random() % 3], random() % 10));
     }
   }
 }

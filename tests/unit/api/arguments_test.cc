@@ -160,6 +160,14 @@ TEST_CASE("handles that are none are refused") {
   require_refused(tuttiEventRecord(event, stream), "event");
   require_refused(tuttiEventQuery(event), "event");
   require_refused(tuttiEventSynchronize(nullptr), "event");
+  require_refused(tuttiStreamWaitEvent(nullptr, made), "stream");
+  tuttiStream_t waits = nullptr;
+  REQUIRE(tuttiStreamCreate(&waits) == tuttiSuccess);
+  require_refused(tuttiStreamWaitEvent(waits, event), "event");
+  require_refused(tuttiStreamWaitEvent(waits, nullptr), "event");
+  REQUIRE(tuttiStreamWaitEvent(waits, made) == tuttiSuccess);  // never recorded
+  REQUIRE(tuttiStreamQuery(waits) == tuttiSuccess);
+  REQUIRE(tuttiStreamDestroy(waits) == tuttiSuccess);
   require_refused(tuttiEventDestroy(event), "event");
   REQUIRE(tuttiEventDestroy(nullptr) == tuttiSuccess);
   REQUIRE(tuttiEventDestroy(made) == tuttiSuccess);

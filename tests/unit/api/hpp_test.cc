@@ -109,6 +109,10 @@ TEST_CASE("streams, events and memory through C++") {
     tutti::Event event;
     if (!event.query()) return "an event that was never recorded is not complete";
     event.record(stream);
+    tutti::Stream behind;
+    behind.wait(event);
+    behind.synchronize();
+    if (!event.query()) return "a stream that waits for an event does not wait";
     event.synchronize();
     if (!event.query()) return "an event that has been waited for is not complete";
     comm.all_reduce(std::span(moved.data(), moved.size()), tuttiSum, &stream);
