@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdio>
 #include <optional>
+
+#include "base/standard_output.h"
+#include "report.h"
 
 namespace tutti::internal::perf {
 namespace {
 
 constexpr std::size_t kKibi = 1024;
+constexpr int kFailureStatus = 1;
 constexpr int kUsageStatus = 2;
 
 // The arguments as they were written, before they are given a meaning.
@@ -22,6 +27,7 @@ struct Words {
   std::string op = "sum";
   std::string root = "0";
   std::string memory = "malloc";
+  std::string devices = "1";
   int blocking = 1;
 };
 
@@ -128,10 +134,19 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
       ->check(CLI::Range(0, 1));
   app.add_option("-m,--memory", words.memory, "malloc (default), or tutti: memory that peers can map (tuttiMemAlloc)")
       ->check(CLI::IsMember({"malloc", "tutti"}));
+  app.add_option("-g,--ngpus", words.devices, "1, as with nccl-tests; this is host memory, use -t for more ranks");
   app.add_option("-J,--json", options.json_path, "Write all results to this file as one JSON object");
 }
 
 void interpret(const Words& words, bool max_given, Options& options) {
+  if (words.devices != "1") {
+    throw CLI::ValidationError("--ngpus", "'" + words.devices +
+                                              "' is not 1: the buffers are in host memory, and a thread is one rank; "
+                                              "-t starts several threads in each process");
+  }
+  if (options.cycles == 0 && !(options.json_path.empty() && options.plot_path.empty())) {
+    throw CLI::ValidationError("--run_cycles", "0 never ends, and --json and --plot are written at the end");
+  }
   options.blocking = words.blocking == 1;
   options.memory = words.memory == "tutti" ? Memory::kTutti : Memory::kMalloc;
   options.datatypes = named_or_all<DataType>("--datatype", canonical_datatype(words.datatype), kDataTypes);
@@ -149,6 +164,9 @@ void interpret(const Words& words, bool max_given, Options& options) {
   }
   options.sizes_bytes =
       options.collective == Collective::kBarrier ? std::vector<std::size_t>{0} : sizes_from(words, max_given);
+  if (!options.plot_path.empty() && options.sizes_bytes.back() == 0) {
+    throw CLI::ValidationError("--plot", "has nothing to draw: no size has any bytes");
+  }
 }
 
 const char* const kFooter =
@@ -166,6 +184,7 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
                std::string(name_of(collective)) + "_perf");
   app.footer(kFooter);
   app.get_formatter()->column_width(30);
+  app.set_version_flag("--version", [&app] { return app.get_name() + ", tutti " + library_version(); });
   words.max_bytes = "64M";
   if (collective != Collective::kBarrier) {
     add_size_flags(app, words);
@@ -181,7 +200,11 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
     app.parse(argc, argv);
     interpret(words, collective != Collective::kBarrier && app.count("--maxbytes") > 0, options);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageStatus;
+    if (app.exit(error) != 0) return kUsageStatus;
+    const Status printed = flush_standard_output();
+    if (printed.is_ok()) return 0;
+    std::fprintf(stderr, "error: %s\n", printed.message().c_str());
+    return kFailureStatus;
   }
   return options;
 }

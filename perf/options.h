@@ -37,7 +37,8 @@ struct Options {
   }
 };
 
-// The options, or the exit status after --help (0) or a usage error (2), which has been printed.
+// The options, or the exit status after --help or --version (0; 1 if they could not be printed) or a usage
+// error (2), which has been told.
 std::variant<Options, int> parse_options(Collective collective, int argc, char** argv);
 
 }  // namespace tutti::internal::perf

@@ -1,9 +1,7 @@
 #include "plot.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -109,7 +107,7 @@ void draw_lines(std::ostream& svg, const Frame& frame, const Lines& lines) {
 
 }  // namespace
 
-Status write_plot(const std::string& path, const std::vector<Row>& rows) {
+Status write_plot(OutputFile& file, const std::vector<Row>& rows) {
   Lines lines;
   for (const Row& row : rows) {
     add_point(lines, row, row.out_of_place, "");
@@ -122,14 +120,13 @@ Status write_plot(const std::string& path, const std::vector<Row>& rows) {
   }
   const Frame frame(lines);
   const Problem& problem = rows.front().problem;
-  std::ofstream svg(path);
+  std::ostringstream svg;
   svg << "<svg xmlns='http://www.w3.org/2000/svg' width='" << kWidth << "' height='" << kHeight
       << "' font-family='sans-serif' font-size='12'>\n<rect width='100%' height='100%' fill='white'/>\n";
   draw_axes(svg, frame, std::string(name_of(problem.collective)) + ", " + std::to_string(problem.ranks) + " ranks");
   draw_lines(svg, frame, lines);
   svg << "</svg>\n";
-  svg.close();
-  return svg ? Status::ok() : Status::system("cannot write " + path, errno);
+  return file.write(svg.str());
 }
 
 }  // namespace tutti::internal::perf

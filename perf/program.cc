@@ -82,7 +82,7 @@ class Run {
     if (!lines.is_ok()) return lines.status();
     if (rank_.rank == 0) report_.emplace(options_, std::move(lines).value());
     if (options_.root >= rank_.ranks) return Status::invalid_usage("there is no rank " + std::to_string(options_.root));
-    if (report_) report_->print_header();
+    if (Status status = begin_report(); !status.is_ok() || refused_) return status;
     const std::vector<Problem> problems = problems_of(options_, rank_);
     Result<Buffers> buffers = make_buffers(problems);
     if (!buffers.is_ok()) return buffers.status();
@@ -94,10 +94,19 @@ class Run {
     return report_ ? report_->finish(errors_) : Status::ok();
   }
 
-  // What this rank has found wrong by itself or heard of from the others.
-  [[nodiscard]] bool found_errors() const { return own_errors_ > 0 || errors_ > 0; }
+  // What this rank has found wrong by itself or heard of from the others: data, or files that cannot be written.
+  [[nodiscard]] bool found_errors() const { return own_errors_ > 0 || errors_ > 0 || refused_; }
 
  private:
+  // Rank 0 may be unable to write anything down. All hear of it before they measure; it alone says why.
+  Status begin_report() {
+    Status status = report_ ? report_->begin() : Status::ok();
+    std::uint8_t refused = status.is_ok() ? 0 : 1;
+    const tuttiResult_t result = tuttiBroadcast(&refused, &refused, 1, tuttiUint8, 0, rank_.comm, nullptr);
+    refused_ = refused != 0;
+    return status.is_ok() ? to_status(result, "hearing of rank 0's output files", rank_.comm) : status;
+  }
+
   Result<Buffers> make_buffers(const std::vector<Problem>& problems) const {
     std::size_t bytes = 0;
     for (const Problem& problem : problems) bytes = std::max({bytes, problem.send_bytes(), problem.recv_bytes()});
@@ -141,8 +150,7 @@ class Run {
       if (!in_place.is_ok()) return in_place.status();
       row.in_place = *in_place;
     }
-    if (report_) report_->add(row);
-    return Status::ok();
+    return report_ ? report_->add(row) : Status::ok();
   }
 
   const Options& options_;
@@ -150,6 +158,7 @@ class Run {
   std::optional<Report> report_;
   std::int64_t errors_ = 0;
   std::int64_t own_errors_ = 0;
+  bool refused_ = false;
 };
 
 Status run_on_stream(const Options& options, Rank& rank, Run& run) {

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/standard_output.h"
 #include "plot.h"
 
 namespace tutti::internal::perf {
@@ -22,12 +22,6 @@ std::string cpu_model() {
     if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown";
-}
-
-std::string library_version() {
-  int code = 0;
-  if (tuttiGetVersion(&code) != tuttiSuccess) return "unknown";
-  return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
 }
 
 nlohmann::json machine() {
@@ -85,7 +79,22 @@ void print_half(const Row& row, const std::optional<Measurement>& measurement) {
               row.busbw_gbs(*measurement), errors_text(measurement->errors).c_str());
 }
 
+// The file, if one was asked for.
+Status open_if_named(const std::string& path, std::optional<OutputFile>* file) {
+  if (path.empty()) return Status::ok();
+  Result<OutputFile> opened = OutputFile::open(path);
+  if (!opened.is_ok()) return opened.status();
+  file->emplace(std::move(opened).value());
+  return Status::ok();
+}
+
 }  // namespace
+
+std::string library_version() {
+  int code = 0;
+  if (tuttiGetVersion(&code) != tuttiSuccess) return "unknown";
+  return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
+}
 
 std::size_t Row::bytes() const {
   return std::max(problem.send_bytes(), problem.recv_bytes());
@@ -103,7 +112,16 @@ double Row::busbw_gbs(const Measurement& measurement) const {
 Report::Report(const Options& options, std::vector<std::string> rank_lines)
     : options_(options), rank_lines_(std::move(rank_lines)), terminal_(isatty(STDERR_FILENO) == 1) {}
 
-void Report::print_header() const {
+Status Report::begin() {
+  if (!options_.plot_path.empty() && bus_factor(options_.collective, static_cast<int>(rank_lines_.size())) <= 0) {
+    return Status::invalid_usage("--plot has nothing to draw: a rank alone has no bus bandwidth");
+  }
+  if (Status status = open_if_named(options_.json_path, &json_); !status.is_ok()) return status;
+  if (Status status = open_if_named(options_.plot_path, &plot_); !status.is_ok()) return status;
+  return print_header();
+}
+
+Status Report::print_header() const {
   const std::string iterations = options_.iterations == 0 ? "chosen by time" : std::to_string(options_.iterations);
   std::printf("# tutti %s, %s\n", library_version().c_str(), name_of(options_.collective));
   std::printf("# ranks: %zu, sizes: %zu to %zu bytes, warmup iters: %d, iters: %s, checks: %d, memory: %s, %s\n",
@@ -117,7 +135,7 @@ void Report::print_header() const {
               "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong");
   std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "(B)", "(elements)", "", "", "",
               "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
-  std::fflush(stdout);
+  return flush_standard_output();
 }
 
 void Report::progress(const Problem& problem) const {
@@ -133,7 +151,7 @@ void Report::clear_progress() const {
   std::fflush(stderr);
 }
 
-void Report::add(const Row& row) {
+Status Report::add(const Row& row) {
   clear_progress();
   const Problem& p = row.problem;
   std::printf("%12zu  %12zu  %8s  %6s  %6d", row.bytes(), p.count,
@@ -142,24 +160,21 @@ void Report::add(const Row& row) {
   print_half(row, row.out_of_place);
   print_half(row, row.in_place);
   std::printf("\n");
-  std::fflush(stdout);
   rows_.push_back(row);
+  return flush_standard_output();
 }
 
-Status Report::write_json() const {
+Status Report::write_json() {
   nlohmann::json results = nlohmann::json::array();
   for (const Row& row : rows_) {
     results.push_back(to_json(row, row.out_of_place, false));
     if (row.in_place) results.push_back(to_json(row, *row.in_place, true));
   }
   const nlohmann::json object = {{"machine", machine()}, {"version", library_version()}, {"results", results}};
-  std::ofstream file(options_.json_path);
-  file << object.dump(1) << '\n';
-  file.close();
-  return file ? Status::ok() : Status::system("cannot write " + options_.json_path, errno);
+  return json_->write(object.dump(1) + '\n');
 }
 
-Status Report::finish(std::int64_t errors) const {
+Status Report::finish(std::int64_t errors) {
   double total_gbs = 0;
   std::size_t measurements = 0;
   for (const Row& row : rows_) {
@@ -174,11 +189,15 @@ Status Report::finish(std::int64_t errors) const {
               errors > 0 ? "FAILED" : (checked ? "OK" : "(not checked)"));
   std::printf("# Avg bus bandwidth    : %g \n#\n",
               measurements == 0 ? 0 : total_gbs / static_cast<double>(measurements));
-  std::fflush(stdout);
-  if (!options_.json_path.empty()) {
+  const Status printed = flush_standard_output();
+  // The files are for who cannot have the table, too.
+  if (json_) {
     if (Status status = write_json(); !status.is_ok()) return status;
   }
-  return options_.plot_path.empty() ? Status::ok() : write_plot(options_.plot_path, rows_);
+  if (plot_) {
+    if (Status status = write_plot(*plot_, rows_); !status.is_ok()) return status;
+  }
+  return printed;
 }
 
 }  // namespace tutti::internal::perf

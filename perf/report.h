@@ -8,8 +8,12 @@
 #include "base/status.h"
 #include "measure.h"
 #include "options.h"
+#include "output_file.h"
 
 namespace tutti::internal::perf {
+
+// Of libtutti: "0.1.0".
+std::string library_version();
 
 struct Row {
   Problem problem;
@@ -29,20 +33,24 @@ class Report {
   // `rank_lines`: one line per rank that says where it runs.
   Report(const Options& options, std::vector<std::string> rank_lines);
 
-  void print_header() const;
+  // Opens the files that were asked for, and prints the head of the table.
+  Status begin();
   // Says on a terminal what is being measured; nothing in a pipe.
   void progress(const Problem& problem) const;
-  void add(const Row& row);
+  Status add(const Row& row);
   // Prints the totals and writes the files that were asked for. `errors` counts over all ranks.
-  Status finish(std::int64_t errors) const;
+  Status finish(std::int64_t errors);
 
  private:
   void clear_progress() const;
-  Status write_json() const;
+  Status print_header() const;
+  Status write_json();
 
   const Options& options_;
   std::vector<std::string> rank_lines_;
   std::vector<Row> rows_;
+  std::optional<OutputFile> json_;
+  std::optional<OutputFile> plot_;
   bool terminal_;
 };
 

@@ -4,11 +4,27 @@
 #include <utility>
 #include <vector>
 
+#include "base/standard_output.h"
 #include "command.h"
+
+namespace tutti::internal::tools {
+namespace {
+
+// The exit status, or failure if what was printed has not arrived.
+int after_printing(int status) {
+  const Status printed = flush_standard_output();
+  if (printed.is_ok()) return status;
+  std::fprintf(stderr, "tutti: %s\n", printed.message().c_str());
+  return kExitFailure;
+}
+
+}  // namespace
+}  // namespace tutti::internal::tools
 
 int main(int argc, char** argv) {
   using namespace tutti::internal::tools;
   CLI::App app("tutti: collective communication between the ranks of a job", "tutti");
+  app.set_version_flag("--version", "tutti " TUTTI_VERSION);
   app.require_subcommand(0, 1);  // none is reported below, after unknown flags
   std::vector<std::pair<CLI::App*, Run>> commands;
   for (const auto add : {add_verify, add_schedule, add_topo, add_doctor}) {
@@ -19,10 +35,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    return after_printing(app.exit(error) == 0 ? kExitOk : kExitUsage);
   }
   for (const auto& [command, run] : commands) {
-    if (command->parsed()) return run();
+    if (command->parsed()) return after_printing(run());
   }
   std::fprintf(stderr, "A subcommand is required\n\n%s", app.help().c_str());
   return kExitUsage;

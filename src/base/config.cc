@@ -25,6 +25,7 @@ constexpr std::array<std::string_view, 16> kNames = {
     "TUTTI_VERBS",      "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM",      "TUTTI_INIT_TIMEOUT_MS",
     "TUTTI_LOG",        "TUTTI_RANK",       "TUTTI_WORLD_SIZE",     "TUTTI_ROOT",
     "TUTTI_SECRET",     "TUTTI_AFFINITY",   "TUTTI_WAIT_NOTICE_MS", "TUTTI_CHECK"};
+constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 
 // How many letters must be changed, added or taken away (Levenshtein's distance).
@@ -153,6 +154,10 @@ std::vector<std::string> unknown_variables() {
     const bool similar = edits(name, *nearest) <= kSimilar;
     result.push_back("the environment sets " + std::string(name) + ", which tutti does not know and ignores" +
                      (similar ? "; is " + std::string(*nearest) + " meant?" : ""));
+  }
+  const auto level = environment_variable("TUTTI_LOG");
+  if (level && std::find(kLevels.begin(), kLevels.end(), *level) == kLevels.end()) {
+    result.push_back("TUTTI_LOG=\"" + *level + "\" is none of error, warn, info and debug; warn is used");
   }
   return result;
 }

@@ -43,8 +43,8 @@ Status apply_setting(std::string_view variable, const std::string& name, const s
 // The only other way to the environment. Empty values count as unset.
 std::optional<std::string> environment_variable(const char* name);
 
-// A sentence for each variable of the environment whose name begins with TUTTI_ and is none of tutti's: probably one
-// of them misspelt.
+// A sentence for each variable of the environment whose name begins with TUTTI_ and is none of tutti's, probably one
+// of them misspelt, and for a TUTTI_LOG that is no level: the log is not what a job is for, so that is no error.
 std::vector<std::string> unknown_variables();
 
 // The whole of `text` as a decimal integer in [low, high], or nothing.

@@ -173,6 +173,22 @@ TEST_CASE("variables that tutti does not know are named, with what was probably 
   ::unsetenv("TUTTI_LOG");
 }
 
+TEST_CASE("a level of the log that there is not is told") {
+  for (const char* level : {"", "error", "warn", "info", "debug"}) {
+    INFO(level);
+    ::setenv("TUTTI_LOG", level, 1);
+    CHECK(unknown_variables().empty());
+  }
+  for (const char* level : {"verbose", "WARN", "infos", "2"}) {
+    ::setenv("TUTTI_LOG", level, 1);
+    const auto told = unknown_variables();
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].find("TUTTI_LOG=\"" + std::string(level) + "\"") != std::string::npos);
+    CHECK(told[0].find("debug") != std::string::npos);
+  }
+  ::unsetenv("TUTTI_LOG");
+}
+
 TEST_CASE("a number that is no code is a defect") {
   CHECK(code_of(static_cast<int>(Code::kSuccess)) == Code::kSuccess);
   CHECK(code_of(static_cast<int>(Code::kMismatch)) == Code::kMismatch);

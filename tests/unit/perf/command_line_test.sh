@@ -1,0 +1,92 @@
+#!/bin/bash
+# What the programs refuse, and what they do when nobody takes their output.
+# Usage: command_line_test.sh ALL_REDUCE_PERF BARRIER_PERF TUTTI COMPARE
+set -euo pipefail
+all_reduce=$1
+barrier=$2
+tutti=$3
+compare=$4
+failed=0
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+unset TUTTI_LOG
+small=(-b 8 -e 8 -n 1 -w 0)
+
+complain() {
+  echo "$*"
+  echo "standard output:"
+  cat out
+  echo "standard error:"
+  cat err
+  failed=1
+}
+
+# expect STATUS TEXT COMMAND...: the exit status, and a text in what was printed.
+expect() {
+  local status=$1 text=$2 got=0
+  shift 2
+  timeout 100 "$@" >out 2>err || got=$?
+  ((got == status)) || complain "$*: exit status $got instead of $status"
+  grep -q -e "$text" out err || complain "$*: no \"$text\""
+}
+
+# refuses_full COMMAND...: on a full disk the command fails and says so.
+refuses_full() {
+  local got=0
+  : >out
+  timeout 100 "$@" >/dev/full 2>err || got=$?
+  ((got == 1)) || complain "$* >/dev/full: exit status $got instead of 1"
+  grep -q 'standard output\|No space left on device' err || complain "$* >/dev/full: no cause told"
+  ! grep -q 'Traceback\|Exception' err || complain "$* >/dev/full: no message but a trace"
+}
+
+for program in "$all_reduce" "$barrier"; do
+  expect 0 "^$(basename "$program"), tutti [0-9]" "$program" --version
+  refuses_full "$program" --version
+  refuses_full "$program" --help
+done
+expect 0 '^tutti [0-9]' "$tutti" --version
+expect 0 '^compare, tutti [0-9]' "$compare" --version
+refuses_full "$compare" --version
+refuses_full "$all_reduce" -t 1 "${small[@]}"
+refuses_full "$all_reduce" -p 2 "${small[@]}"
+! grep -q 'rank 1' err || complain 'rank 1 tells what is the matter with rank 0'
+refuses_full "$barrier" -t 2 -n 1
+for command in --version --help 'verify --max-ranks 2' 'schedule ring' topo 'topo --json'; do
+  # shellcheck disable=SC2086  # words
+  refuses_full "$tutti" $command
+done
+
+# Files are refused before anything is measured, and what others hold is kept.
+for flag in -J --plot; do
+  expect 1 'cannot write missing/file: ' "$all_reduce" -p 2 "${small[@]}" "$flag" missing/file
+  [[ ! -s out ]] || complain "$flag missing/file: it has measured"
+  [[ $(wc -l <err) == 1 ]] || complain "$flag missing/file: one line is enough"
+done
+expect 1 'missing/file' "$compare" -J missing/file
+expect 1 'missing/file' "$compare" --plot missing/file
+echo 'earlier results' >kept
+expect 1 'missing/file' "$all_reduce" -t 2 "${small[@]}" -J kept --plot missing/file
+[[ $(cat kept) == 'earlier results' ]] || complain 'a refused run has spoiled earlier results'
+head -c 100000 /dev/zero >kept
+expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}" -J kept --plot plot.svg
+python3 -c 'import json; assert json.load(open("kept"))["results"]' || complain 'kept is no JSON'
+[[ $(tail -n 1 plot.svg) == '</svg>' ]] || complain 'plot.svg is not complete'
+expect 1 'cannot write /dev/full: No space' "$all_reduce" -t 1 "${small[@]}" -J /dev/full
+expect 0 '"results"' "$all_reduce" -t 1 "${small[@]}" -J /dev/stdout
+
+# Flags of nccl-tests that host memory gives no meaning, and what would never come to an end.
+expect 0 'Avg bus' "$all_reduce" -t 1 "${small[@]}" -g 1
+expect 2 'host memory' "$all_reduce" -t 1 "${small[@]}" -g 2
+expect 2 'host memory' "$all_reduce" -t 1 "${small[@]}" --ngpus x
+for flag in -J --plot; do expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 "$flag" file; done
+[[ ! -e file ]] || complain 'a file was made for nothing'
+expect 1 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file
+[[ ! -s out && ! -e file ]] || complain '--plot of one rank: it has measured'
+expect 2 'nothing to draw' "$all_reduce" -t 2 -b 0 -e 0 --plot file
+
+# Once for a process, not once for each of its ranks.
+TUTTI_LOG=verbose expect 0 'TUTTI_LOG="verbose" is none of error' "$all_reduce" -t 3 "${small[@]}"
+[[ $(grep -c TUTTI_LOG err) == 1 ]] || complain 'TUTTI_LOG is told more than once'
+exit $failed
