@@ -95,7 +95,7 @@ static float compare_value(int rank, size_t index) {
 static float compare_expected(const struct compare_library* library, const struct compare_call* call, size_t i) {
   const int n = library->size;
   const size_t global = call->collective == kCompareReduceScatter ? (size_t)library->rank * call->count + i : i;
-  const float sum = (float)(n * (int)(global % 13) + n * (n + 1) / 2);
+  const float sum = (float)(n * (int)(global % 13) + n * (n + 1) / 2); /* NOLINT: n * (n + 1) is even */
   switch (call->collective) {
     case kCompareAllGather: return compare_value((int)(i / call->count), i % call->count);
     case kCompareBroadcast: return compare_value(0, i);

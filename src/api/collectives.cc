@@ -40,7 +40,7 @@ Extents extents(const Call& call, std::size_t block, int ranks, int rank) {
     case Collective::kReduceScatter: return {block * n, block};
     case Collective::kBroadcast: return {rank == call.root ? block : 0, block};
     case Collective::kReduce: return {block, rank == call.root ? block : 0};
-    case Collective::kAllReduce: break;
+    case Collective::kAllReduce:
     case Collective::kBarrier: break;
   }
   return {block, block};

@@ -73,7 +73,7 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiCon
   CommTable& table = CommTable::instance();
   std::vector<std::uint64_t> handles;
   std::vector<std::unique_ptr<Communicator>> made;
-  const Status status = guarded([&]() -> Status {
+  Status status = guarded([&]() -> Status {
     handles.reserve(static_cast<std::size_t>(ndev));
     for (int i = 0; i < ndev; ++i) {
       auto handle = table.reserve();

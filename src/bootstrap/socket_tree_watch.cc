@@ -42,7 +42,7 @@ Status SocketTree::watch(std::shared_ptr<FailureState> failure, Witness witness)
   if (!early_failure_.is_ok()) failure_->fail(early_failure_);
   for (const int rank : early_departed_) failure_->set_departed({rank, departed_[rank].calls.operations});
   epoll_ = std::move(epoll);
-  const Status started = thread_.start([this] {
+  Status started = thread_.start([this] {
     while (!ending_) attempt([this] { turn(); });
   });
   watching_ = started.is_ok();
