@@ -170,13 +170,11 @@ std::size_t count_different(const Problem& problem, std::span<const std::byte> g
 }  // namespace
 
 std::size_t Problem::send_elements() const {
-  if (collective == Collective::kBarrier) return 0;
-  return collective == Collective::kReduceScatter ? count * static_cast<std::size_t>(ranks) : count;
+  return has_data(collective) ? count * blocks_in(info_of(collective).input, collective, ranks) : 0;
 }
 
 std::size_t Problem::recv_elements() const {
-  if (collective == Collective::kBarrier) return 0;
-  return collective == Collective::kAllGather ? count * static_cast<std::size_t>(ranks) : count;
+  return has_data(collective) ? count * blocks_in(info_of(collective).output, collective, ranks) : 0;
 }
 
 void fill_send(const Problem& problem, int rank, std::span<std::byte> send) {
@@ -194,10 +192,9 @@ std::size_t count_changed(const Problem& problem, int rank, std::span<const std:
 
 std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::byte> recv) {
   const std::size_t block = problem.count * size_of(problem.datatype);
-  switch (problem.collective) {
-    case Collective::kBroadcast:
-      return count_different(problem, recv, sent_table(problem, problem.root, problem.count));
-    case Collective::kAllGather: {
+  switch (info_of(problem.collective).origin) {
+    case Origin::kRoot: return count_different(problem, recv, sent_table(problem, problem.root, problem.count));
+    case Origin::kOwner: {
       std::size_t wrong = 0;
       for (int from = 0; from < problem.ranks; ++from) {
         const std::span<const std::byte> part = recv.subspan(static_cast<std::size_t>(from) * block, block);
@@ -205,12 +202,10 @@ std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::b
       }
       return wrong;
     }
-    case Collective::kReduceScatter: {
-      const std::size_t first = static_cast<std::size_t>(rank) * problem.count;
-      return count_different(problem, recv, reduced_table(problem, first, problem.count));
-    }
-    default: return count_different(problem, recv, reduced_table(problem, 0, problem.count));
+    case Origin::kAllCombined: break;
   }
+  const std::size_t before = gets_own_block(problem.collective) ? static_cast<std::size_t>(rank) : 0;
+  return count_different(problem, recv, reduced_table(problem, before * problem.count, problem.count));
 }
 
 }  // namespace tutti::internal::perf

@@ -40,7 +40,7 @@ struct Problem {
   [[nodiscard]] std::size_t send_bytes() const { return send_elements() * size_of(datatype); }
   [[nodiscard]] std::size_t recv_bytes() const { return recv_elements() * size_of(datatype); }
   // Whether recvbuff has a meaning on `rank`.
-  [[nodiscard]] bool receives(int rank) const { return collective != Collective::kReduce || rank == root; }
+  [[nodiscard]] bool receives(int rank) const { return has_any(info_of(collective).output, rank, root); }
 };
 
 // What `rank` sends. REQUIRES: send.size() == problem.send_bytes().

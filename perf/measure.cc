@@ -93,8 +93,7 @@ Result<std::int64_t> verify_all(const Options& options, Problem& problem, const 
   std::int64_t errors = 0;
   for (int check = 0; check < options.checks; ++check) {
     ++problem.seed;
-    const Result<std::int64_t> found =
-        problem.collective == Collective::kBarrier ? verify_barrier(rank) : operation.verify();
+    const Result<std::int64_t> found = !has_data(problem.collective) ? verify_barrier(rank) : operation.verify();
     if (!found.is_ok()) return found.status();
     if (found.value() < 0) return std::int64_t{-1};
     errors += found.value();
@@ -109,12 +108,8 @@ Result<std::int64_t> verify_all(const Options& options, Problem& problem, const 
 
 double bus_factor(Collective collective, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
-  switch (collective) {
-    case Collective::kAllReduce: return 2 * others;
-    case Collective::kReduceScatter:
-    case Collective::kAllGather: return others;
-    default: return 1;
-  }
+  if (has_blocks(collective)) return others;
+  return reduces(collective) && alike_everywhere(collective) ? 2 * others : 1;
 }
 
 Result<Measurement> measure(const Options& options, const Problem& problem, const Rank& rank, const Buffers& buffers,

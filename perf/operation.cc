@@ -100,8 +100,8 @@ Operation::Operation(const Problem& problem, const Rank& rank, const Buffers& bu
       recv_(buffers.recv.data()) {
   if (!in_place) return;
   const std::size_t own = static_cast<std::size_t>(rank.rank) * problem.count * size_of(problem.datatype);
-  if (problem.collective == Collective::kAllGather) send_ += own;
-  if (problem.collective == Collective::kReduceScatter) recv_ += own;
+  if (gives_own_block(problem.collective)) send_ += own;
+  if (gets_own_block(problem.collective)) recv_ += own;
 }
 
 std::size_t Operation::recv_span_bytes() const {

@@ -162,8 +162,7 @@ void interpret(const Words& words, bool max_given, Options& options) {
       throw CLI::ValidationError("--root", "there is no rank " + words.root);
     }
   }
-  options.sizes_bytes =
-      options.collective == Collective::kBarrier ? std::vector<std::size_t>{0} : sizes_from(words, max_given);
+  options.sizes_bytes = !has_data(options.collective) ? std::vector<std::size_t>{0} : sizes_from(words, max_given);
   if (!options.plot_path.empty() && options.sizes_bytes.back() == 0) {
     throw CLI::ValidationError("--plot", "has nothing to draw: no size has any bytes");
   }
@@ -186,7 +185,7 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
   app.get_formatter()->column_width(30);
   app.set_version_flag("--version", [&app] { return app.get_name() + ", tutti " + library_version(); });
   words.max_bytes = "64M";
-  if (collective != Collective::kBarrier) {
+  if (has_data(collective)) {
     add_size_flags(app, words);
     app.add_option("-d,--datatype", words.datatype,
                    "int8, uint8, int32, uint32, int64, uint64, half, float (default), double, bfloat16, f8e4m3, "
@@ -198,7 +197,7 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
   add_flags(app, words, options);
   try {
     app.parse(argc, argv);
-    interpret(words, collective != Collective::kBarrier && app.count("--maxbytes") > 0, options);
+    interpret(words, has_data(collective) && app.count("--maxbytes") > 0, options);
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) != 0) return kUsageStatus;
     const Status printed = flush_standard_output();

@@ -30,9 +30,7 @@ Problem problem_of(const Options& options, const Rank& rank, std::size_t bytes, 
   problem.ranks = rank.ranks;
   problem.root = root;
   problem.count = bytes / size_of(datatype);
-  if (problem.collective == Collective::kAllGather || problem.collective == Collective::kReduceScatter) {
-    problem.count /= static_cast<std::size_t>(rank.ranks);
-  }
+  problem.count /= blocks_of(problem.collective, rank.ranks);
   problem.seed = bytes;
   return problem;
 }
@@ -145,7 +143,7 @@ class Run {
     Result<Measurement> out_of_place = measure_mode(problem, buffers, false);
     if (!out_of_place.is_ok()) return out_of_place.status();
     row.out_of_place = *out_of_place;
-    if (problem.collective != Collective::kBarrier) {
+    if (has_data(problem.collective)) {
       Result<Measurement> in_place = measure_mode(problem, buffers, true);
       if (!in_place.is_ok()) return in_place.status();
       row.in_place = *in_place;

@@ -154,8 +154,7 @@ void Report::clear_progress() const {
 Status Report::add(const Row& row) {
   clear_progress();
   const Problem& p = row.problem;
-  std::printf("%12zu  %12zu  %8s  %6s  %6d", row.bytes(), p.count,
-              p.collective == Collective::kBarrier ? "-" : name_of(p.datatype),
+  std::printf("%12zu  %12zu  %8s  %6s  %6d", row.bytes(), p.count, !has_data(p.collective) ? "-" : name_of(p.datatype),
               reduces(p.collective) ? name_of(p.op) : "none", has_root(p.collective) ? p.root : -1);
   print_half(row, row.out_of_place);
   print_half(row, row.in_place);

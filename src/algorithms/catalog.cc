@@ -64,8 +64,7 @@ Shape shape(const World& w, int root_rank) {
   s.ranks = w.ranks;
   s.root = has_root(collective) ? root_rank : 0;
   s.chunks = static_cast<std::uint32_t>(chunks(w));
-  const bool by_rank = collective == Collective::kReduceScatter || collective == Collective::kAllGather;
-  s.blocks = by_rank ? static_cast<std::uint32_t>(w.ranks) : 1;
+  s.blocks = static_cast<std::uint32_t>(blocks_of(collective, w.ranks));
   return s;
 }
 

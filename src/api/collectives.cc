@@ -34,16 +34,11 @@ struct Extents {
 };
 
 Extents extents(const Call& call, std::size_t block, int ranks, int rank) {
-  const auto n = static_cast<std::size_t>(ranks);
-  switch (call.collective) {
-    case Collective::kAllGather: return {block, block * n};
-    case Collective::kReduceScatter: return {block * n, block};
-    case Collective::kBroadcast: return {rank == call.root ? block : 0, block};
-    case Collective::kReduce: return {block, rank == call.root ? block : 0};
-    case Collective::kAllReduce:
-    case Collective::kBarrier: break;
-  }
-  return {block, block};
+  const CollectiveInfo& info = info_of(call.collective);
+  const auto bytes = [&](Holds holds) {
+    return has_any(holds, rank, call.root) ? block * blocks_in(holds, call.collective, ranks) : 0;
+  };
+  return {bytes(info.input), bytes(info.output)};
 }
 
 // Where recvbuff may begin relative to sendbuff when they overlap: the in-place rule.
@@ -51,8 +46,8 @@ bool overlap_allowed(const Call& call, std::size_t block, int rank) {
   const auto send = reinterpret_cast<std::uintptr_t>(call.send);
   const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
   const std::size_t own = static_cast<std::size_t>(rank) * block;
-  if (call.collective == Collective::kAllGather) return send == recv + own;
-  if (call.collective == Collective::kReduceScatter) return recv == send + own;
+  if (gives_own_block(call.collective)) return send == recv + own;
+  if (gets_own_block(call.collective)) return recv == send + own;
   return send == recv;
 }
 
@@ -94,7 +89,7 @@ Status check_buffers(const Call& call, int ranks, int rank) {
     return Status::invalid_argument("root " + std::to_string(call.root) + " is not a rank of " +
                                     std::to_string(comm.ranks()));
   }
-  if (call.count == 0 || call.collective == Collective::kBarrier) return {};
+  if (call.count == 0 || !has_data(call.collective)) return {};
   return check_buffers(call, comm.ranks(), comm.rank());
 }
 

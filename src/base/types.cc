@@ -31,16 +31,4 @@ const char* name_of(ReduceOp op) {
   return "unknown";
 }
 
-const char* name_of(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce: return "all_reduce";
-    case Collective::kReduceScatter: return "reduce_scatter";
-    case Collective::kAllGather: return "all_gather";
-    case Collective::kBroadcast: return "broadcast";
-    case Collective::kReduce: return "reduce";
-    case Collective::kBarrier: return "barrier";
-  }
-  return "unknown";
-}
-
 }  // namespace tutti::internal

@@ -1,9 +1,11 @@
-// The vocabulary that every folder shares: datatypes, operators, collectives. Values of DataType and
+// The vocabulary that every folder shares: datatypes, operators, collectives (collectives.h). Values of DataType and
 // ReduceOp equal those of the public header (and NCCL's).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "base/collectives.h"
 
 namespace tutti::internal {
 
@@ -25,23 +27,6 @@ inline constexpr int kDataTypes = 12;
 
 enum class ReduceOp : std::uint8_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 inline constexpr int kReduceOps = 5;
-
-enum class Collective : std::uint8_t {
-  kAllReduce = 0,
-  kReduceScatter = 1,
-  kAllGather = 2,
-  kBroadcast = 3,
-  kReduce = 4,
-  kBarrier = 5,
-};
-inline constexpr int kCollectives = 6;
-
-constexpr bool has_root(Collective c) {
-  return c == Collective::kBroadcast || c == Collective::kReduce;
-}
-constexpr bool reduces(Collective c) {
-  return c == Collective::kAllReduce || c == Collective::kReduceScatter || c == Collective::kReduce;
-}
 
 // Bytes of one element; 0 for a value outside the enumeration.
 constexpr std::size_t size_of(DataType type) {
@@ -65,6 +50,5 @@ constexpr std::size_t size_of(DataType type) {
 // Lower-case names as nccl-tests prints them: "float", "half", "allreduce" and so on.
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
-const char* name_of(Collective collective);
 
 }  // namespace tutti::internal

@@ -56,9 +56,9 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
   const std::size_t element_bytes = size_of(call.type);
   const std::size_t block_bytes = call.count * element_bytes;
   const std::size_t own_block = setting.rank * block_bytes;
-  const bool gathers = call.collective == Collective::kAllGather;
-  const bool scatters = call.collective == Collective::kReduceScatter;
-  const bool combines = reduces(call.collective) || call.collective == Collective::kBarrier;
+  const bool gathers = gives_own_block(call.collective);
+  const bool scatters = gets_own_block(call.collective);
+  const bool reduced = combines(call.collective);
   static_assert(static_cast<int>(schedule::Buffer::kInput) == 0 && static_cast<int>(schedule::Buffer::kOutput) == 1 &&
                 static_cast<int>(schedule::Buffer::kScratch) == 2 && schedule::kBuffers == 3);
   return {.print = print,
@@ -68,9 +68,9 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
                       plan.schedule.uses_scratch ? bind_buffer(setting.scratch, bytes, 0) : transport::Source{}},
           .block_elements = call.count,
           .element_bytes = element_bytes,
-          .kernels = combines ? setting.kernels[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)]
-                              : nullptr,
-          .divisor = combines && call.op == ReduceOp::kAvg ? setting.ranks : 0};
+          .kernels = reduced ? setting.kernels[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)]
+                             : nullptr,
+          .divisor = reduced && call.op == ReduceOp::kAvg ? setting.ranks : 0};
 }
 
 // The last call of few bytes as it was bound. Programs repeat themselves: where only the buffers and the number of the

@@ -316,9 +316,8 @@ Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint
 }
 
 Status Communicator::run_call(const Call& call, const transport::Fingerprint& print) {
-  const bool by_block = call.collective == Collective::kAllGather || call.collective == Collective::kReduceScatter;
-  const std::size_t bytes = call.count * size_of(call.type) * static_cast<std::size_t>(by_block ? ranks() : 1);
-  if (call.collective == Collective::kBarrier) {
+  const std::size_t bytes = call.count * size_of(call.type) * blocks_of(call.collective, ranks());
+  if (!has_data(call.collective)) {
     // One byte of all-reduce: nobody has the result before everybody has contributed.
     Call token = call;
     token.send = token.recv = &barrier_token_;

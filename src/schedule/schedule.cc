@@ -47,27 +47,16 @@ std::string peer_text(const Step& s) {
 }  // namespace
 
 bool Shape::in_input(std::int32_t rank, std::uint32_t c) const {
-  switch (collective) {
-    case Collective::kBroadcast: return rank == root;
-    case Collective::kAllGather: return c / chunks_per_block() == static_cast<std::uint32_t>(rank);
-    case Collective::kAllReduce:
-    case Collective::kReduceScatter:
-    case Collective::kReduce:
-    case Collective::kBarrier: return true;
-  }
-  return false;
+  return holds_chunk(info_of(collective).input, rank, c);
 }
 
 bool Shape::in_output(std::int32_t rank, std::uint32_t c) const {
-  switch (collective) {
-    case Collective::kReduce: return rank == root;
-    case Collective::kReduceScatter: return c / chunks_per_block() == static_cast<std::uint32_t>(rank);
-    case Collective::kAllReduce:
-    case Collective::kAllGather:
-    case Collective::kBroadcast:
-    case Collective::kBarrier: return true;
-  }
-  return false;
+  return holds_chunk(info_of(collective).output, rank, c);
+}
+
+bool Shape::holds_chunk(Holds holds, std::int32_t rank, std::uint32_t c) const {
+  if (holds == Holds::kOwnBlock) return c / chunks_per_block() == static_cast<std::uint32_t>(rank);
+  return has_any(holds, rank, root);
 }
 
 std::string to_text(const Schedule& schedule) {

@@ -56,16 +56,28 @@ struct Step {
 };
 static_assert(sizeof(Step) == 24);
 
-constexpr bool is_local(StepKind k) { return k == StepKind::kCopy || k == StepKind::kReduce; }
-constexpr bool is_recv(StepKind k) { return k == StepKind::kRecv || k == StepKind::kRecvReduce; }
-constexpr bool reads_source(StepKind k) { return k != StepKind::kRecv; }
-constexpr bool reads_operand(StepKind k) { return k == StepKind::kReduce; }
-constexpr bool writes_target(StepKind k) { return k != StepKind::kSend; }
+constexpr bool is_local(StepKind k) {
+  return k == StepKind::kCopy || k == StepKind::kReduce;
+}
+constexpr bool is_recv(StepKind k) {
+  return k == StepKind::kRecv || k == StepKind::kRecvReduce;
+}
+constexpr bool reads_source(StepKind k) {
+  return k != StepKind::kRecv;
+}
+constexpr bool reads_operand(StepKind k) {
+  return k == StepKind::kReduce;
+}
+constexpr bool writes_target(StepKind k) {
+  return k != StepKind::kSend;
+}
 
 constexpr bool reads(const Step& s, Buffer b) {
   return (reads_source(s.kind) && s.source == b) || (reads_operand(s.kind) && s.operand == b);
 }
-constexpr bool writes(const Step& s, Buffer b) { return writes_target(s.kind) && s.target == b; }
+constexpr bool writes(const Step& s, Buffer b) {
+  return writes_target(s.kind) && s.target == b;
+}
 
 // Whether `later` begins only after all of `earlier`, dependency or not: steps that receive from one peer
 // are a lane that takes them one after the other, and so are all local steps of a rank.
@@ -82,9 +94,9 @@ constexpr bool same_ordered_lane(const Step& earlier, const Step& later) {
 struct Shape {
   Collective collective = Collective::kAllReduce;
   std::int32_t ranks = 1;
-  std::int32_t root = 0;      // 0 where the collective has none
-  std::uint32_t chunks = 1;   // of the whole vector
-  std::uint32_t blocks = 1;   // 1, or ranks
+  std::int32_t root = 0;     // 0 where the collective has none
+  std::uint32_t chunks = 1;  // of the whole vector
+  std::uint32_t blocks = 1;  // 1, or ranks
 
   // Divides only where it must: it is on the path of every operation.
   [[nodiscard]] std::uint32_t chunks_per_block() const {
@@ -94,6 +106,7 @@ struct Shape {
   // Whether `rank` contributes chunk c from its input / must find chunk c in its output at the end.
   [[nodiscard]] bool in_input(std::int32_t rank, std::uint32_t c) const;
   [[nodiscard]] bool in_output(std::int32_t rank, std::uint32_t c) const;
+  [[nodiscard]] bool holds_chunk(Holds holds, std::int32_t rank, std::uint32_t c) const;
 };
 
 // The steps before which a step may not touch a byte. A dependency is a step index; it is satisfied

@@ -11,9 +11,8 @@ Status check_shape(const Shape& shape, std::size_t ranks) {
     return Status::internal("there must be one schedule for each rank");
   }
   if (shape.root < 0 || shape.root >= shape.ranks) return Status::internal("the root is not a rank");
-  const bool by_rank = shape.collective == Collective::kReduceScatter || shape.collective == Collective::kAllGather;
-  const std::uint32_t blocks = by_rank ? static_cast<std::uint32_t>(shape.ranks) : 1;
-  if (shape.blocks != blocks || shape.chunks == 0 || shape.chunks % shape.blocks != 0) {
+  if (shape.blocks != blocks_of(shape.collective, shape.ranks) || shape.chunks == 0 ||
+      shape.chunks % shape.blocks != 0) {
     return Status::internal("the chunks do not fit the collective");
   }
   return Status::ok();

@@ -178,8 +178,7 @@ class Flow {
   }
 
   Trees::Id combine(std::size_t rank, std::uint32_t i, Trees::Id a, Trees::Id b) {
-    const bool allowed = reduces(shape_.collective) || shape_.collective == Collective::kBarrier;
-    if (!allowed) fail(rank, i, "combines, in a collective that does not");
+    if (!combines(shape_.collective)) fail(rank, i, "combines, in a collective that does not");
     if (a == Trees::kNone || b == Trees::kNone) fail(rank, i, "combines what was never written");
     if (!status_.is_ok()) return Trees::kNone;
     ++proof_.combinations;
@@ -221,7 +220,7 @@ class Flow {
         if (!shape_.in_output(static_cast<std::int32_t>(r), c)) continue;
         const Trees::Id id = value(r, Buffer::kOutput, c);
         const char* why = wrong(id, c);
-        const bool alike = shape_.collective == Collective::kAllReduce || shape_.collective == Collective::kBarrier;
+        const bool alike = alike_everywhere(shape_.collective);
         if (why == nullptr && alike && common != Trees::kNone && common != id) why = "combined in another order";
         common = id;
         if (why == nullptr) continue;
@@ -234,13 +233,10 @@ class Flow {
   // What is wrong with an output, or nullptr.
   [[nodiscard]] const char* wrong(Trees::Id id, std::uint32_t c) const {
     if (id == Trees::kNone) return "never written";
-    switch (shape_.collective) {
-      case Collective::kBroadcast: return id == static_cast<Trees::Id>(shape_.root) ? nullptr : "not the root's";
-      case Collective::kAllGather: return id == c / shape_.chunks_per_block() ? nullptr : "not its owner's";
-      case Collective::kAllReduce:
-      case Collective::kReduceScatter:
-      case Collective::kReduce:
-      case Collective::kBarrier: return trees_.complete(id) ? nullptr : "without some contribution";
+    switch (info_of(shape_.collective).origin) {
+      case Origin::kRoot: return id == static_cast<Trees::Id>(shape_.root) ? nullptr : "not the root's";
+      case Origin::kOwner: return id == c / shape_.chunks_per_block() ? nullptr : "not its owner's";
+      case Origin::kAllCombined: return trees_.complete(id) ? nullptr : "without some contribution";
     }
     return "of no collective";
   }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
@@ -257,6 +258,46 @@ TEST_CASE("nobody waits for who reads standard error, and what is lost is said",
            text.rfind("warn: last\n") == text.size() - 11;
   }));
   for (const int end : ends) ::close(end);
+}
+
+TEST_CASE("what the table says of each collective") {
+  using C = Collective;
+  struct Known {
+    C collective;
+    const char* name;
+    bool rooted, reducing, combining, blocks, gives_own, gets_own, alike;
+  };
+  const Known known[] = {
+      {C::kAllReduce, "all_reduce", false, true, true, false, false, false, true},
+      {C::kReduceScatter, "reduce_scatter", false, true, true, true, false, true, false},
+      {C::kAllGather, "all_gather", false, false, false, true, true, false, false},
+      {C::kBroadcast, "broadcast", true, false, false, false, false, false, false},
+      {C::kReduce, "reduce", true, true, true, false, false, false, false},
+      {C::kBarrier, "barrier", false, false, true, false, false, false, true},
+  };
+  REQUIRE(std::size(known) == kCollectives);
+  for (const Known& k : known) {
+    INFO(k.name);
+    CHECK(std::string(name_of(k.collective)) == k.name);
+    CHECK(has_root(k.collective) == k.rooted);
+    CHECK(reduces(k.collective) == k.reducing);
+    CHECK(combines(k.collective) == k.combining);
+    CHECK(has_blocks(k.collective) == k.blocks);
+    CHECK(blocks_of(k.collective, 7) == (k.blocks ? 7 : 1));
+    CHECK(gives_own_block(k.collective) == k.gives_own);
+    CHECK(gets_own_block(k.collective) == k.gets_own);
+    CHECK(alike_everywhere(k.collective) == k.alike);
+    CHECK(has_data(k.collective) == (k.collective != C::kBarrier));
+  }
+  CHECK_FALSE(has_any(info_of(C::kBroadcast).input, 1, 0));
+  CHECK(has_any(info_of(C::kBroadcast).output, 1, 0));
+  CHECK_FALSE(has_any(info_of(C::kReduce).output, 0, 2));
+  CHECK(blocks_in(info_of(C::kAllGather).output, C::kAllGather, 5) == 5);
+  CHECK(blocks_in(info_of(C::kAllGather).input, C::kAllGather, 5) == 1);
+  // Values from another version's fingerprint.
+  const auto unknown = static_cast<C>(31);
+  CHECK(std::string(name_of(unknown)) == "unknown");
+  CHECK_FALSE((has_root(unknown) || reduces(unknown) || has_blocks(unknown)));
 }
 
 TEST_CASE("sizes of datatypes") {

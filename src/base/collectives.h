@@ -1,0 +1,128 @@
+// What each collective is, said once: whoever needs to know reads this table. A collective is about a vector, which
+// is one block or, where the count of a call is that of a block, one block for each rank.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::internal {
+
+enum class Collective : std::uint8_t {
+  kAllReduce = 0,
+  kReduceScatter = 1,
+  kAllGather = 2,
+  kBroadcast = 3,
+  kReduce = 4,
+  kBarrier = 5,
+};
+inline constexpr int kCollectives = 6;
+
+// How much of the vector a rank's buffer holds.
+enum class Holds : std::uint8_t { kVector, kOwnBlock, kVectorAtRoot };
+
+// Whose values an output holds.
+enum class Origin : std::uint8_t {
+  kAllCombined,  // all ranks' inputs, combined
+  kRoot,         // the root's input
+  kOwner,        // of each block the input of the rank whose block it is
+};
+
+struct CollectiveInfo {
+  Collective collective;
+  const char* name;
+  Holds input;
+  Holds output;
+  Origin origin;
+  bool has_data;  // false: takes no buffers, datatype or operator; runs on a token
+};
+
+inline constexpr std::array<CollectiveInfo, kCollectives> kCollectiveTable = {{
+    {Collective::kAllReduce, "all_reduce", Holds::kVector, Holds::kVector, Origin::kAllCombined, true},
+    {Collective::kReduceScatter, "reduce_scatter", Holds::kVector, Holds::kOwnBlock, Origin::kAllCombined, true},
+    {Collective::kAllGather, "all_gather", Holds::kOwnBlock, Holds::kVector, Origin::kOwner, true},
+    {Collective::kBroadcast, "broadcast", Holds::kVectorAtRoot, Holds::kVector, Origin::kRoot, true},
+    {Collective::kReduce, "reduce", Holds::kVector, Holds::kVectorAtRoot, Origin::kAllCombined, true},
+    {Collective::kBarrier, "barrier", Holds::kVector, Holds::kVector, Origin::kAllCombined, false},
+}};
+
+// REQUIRES: a value of the enumeration.
+constexpr const CollectiveInfo& info_of(Collective c) {
+  return kCollectiveTable[static_cast<std::size_t>(c)];
+}
+
+// The collectives of which something is true, a bit for each: asking costs no look into memory, and is allowed for any
+// value below 32.
+template <class Predicate>
+constexpr std::uint32_t collectives_that(Predicate predicate) {
+  std::uint32_t set = 0;
+  for (std::size_t i = 0; i < kCollectiveTable.size(); ++i) {
+    if (predicate(kCollectiveTable[i])) set |= std::uint32_t{1} << i;
+  }
+  return set;
+}
+constexpr bool is_among(std::uint32_t set, Collective c) {
+  return (set >> (static_cast<unsigned>(c) & 31) & 1) != 0;
+}
+static_assert(collectives_that([](const CollectiveInfo& info) { return &info == &info_of(info.collective); }) ==
+              (std::uint32_t{1} << kCollectives) - 1);
+
+inline constexpr std::uint32_t kWithRoot = collectives_that(
+    [](const CollectiveInfo& i) { return i.input == Holds::kVectorAtRoot || i.output == Holds::kVectorAtRoot; });
+inline constexpr std::uint32_t kCombining =
+    collectives_that([](const CollectiveInfo& i) { return i.origin == Origin::kAllCombined; });
+inline constexpr std::uint32_t kWithData = collectives_that([](const CollectiveInfo& i) { return i.has_data; });
+inline constexpr std::uint32_t kGivingOwnBlock =
+    collectives_that([](const CollectiveInfo& i) { return i.input == Holds::kOwnBlock; });
+inline constexpr std::uint32_t kGettingOwnBlock =
+    collectives_that([](const CollectiveInfo& i) { return i.output == Holds::kOwnBlock; });
+inline constexpr std::uint32_t kAlikeEverywhere = collectives_that(
+    [](const CollectiveInfo& i) { return i.origin == Origin::kAllCombined && i.output == Holds::kVector; });
+
+constexpr bool has_root(Collective c) {
+  return is_among(kWithRoot, c);
+}
+constexpr bool has_data(Collective c) {
+  return is_among(kWithData, c);
+}
+// Whether schedules combine values: with the operator that the call names, or a barrier its tokens.
+constexpr bool combines(Collective c) {
+  return is_among(kCombining, c);
+}
+// Whether a call names an operator.
+constexpr bool reduces(Collective c) {
+  return is_among(kCombining & kWithData, c);
+}
+// Whether every rank gets what all have combined: then in the same order, to the same bits.
+constexpr bool alike_everywhere(Collective c) {
+  return is_among(kAlikeEverywhere, c);
+}
+constexpr bool gives_own_block(Collective c) {
+  return is_among(kGivingOwnBlock, c);
+}
+constexpr bool gets_own_block(Collective c) {
+  return is_among(kGettingOwnBlock, c);
+}
+// Whether the vector has a block for each rank.
+constexpr bool has_blocks(Collective c) {
+  return is_among(kGivingOwnBlock | kGettingOwnBlock, c);
+}
+constexpr std::size_t blocks_of(Collective c, int ranks) {
+  return has_blocks(c) ? static_cast<std::size_t>(ranks) : 1;
+}
+
+// Whether `rank` has such a buffer at all.
+constexpr bool has_any(Holds holds, int rank, int root) {
+  return holds != Holds::kVectorAtRoot || rank == root;
+}
+// Blocks in such a buffer, where there is one.
+constexpr std::size_t blocks_in(Holds holds, Collective c, int ranks) {
+  return holds == Holds::kOwnBlock ? 1 : blocks_of(c, ranks);
+}
+
+// Lower-case, as the API has them; "unknown" for a value outside the enumeration.
+constexpr const char* name_of(Collective c) {
+  return static_cast<int>(c) < kCollectives ? info_of(c).name : "unknown";
+}
+
+}  // namespace tutti::internal
