@@ -1,7 +1,6 @@
 #include "bootstrap/peer_info.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,9 +63,6 @@ Result<PeerInfo> PeerInfo::local(int rank) {
   if (::stat("/proc/self/ns/net", &ns) == 0) info.network_namespace = ns.st_ino;
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) == 0) info.hostname = name;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) info.cores = CPU_COUNT(&cores);
   return info;
 }
 
@@ -77,7 +73,7 @@ bool PeerInfo::same_machine(const PeerInfo& other) const {
 std::string PeerInfo::serialize() const {
   net::Packer packer;
   packer.number(rank).number(pid).raw(boot.data(), boot.size()).raw(process.data(), process.size());
-  packer.number(network_namespace).text(hostname).number(cores).text(unix_address).text(unix_path);
+  packer.number(network_namespace).text(hostname).text(unix_address).text(unix_path);
   packer.number(static_cast<std::uint32_t>(tcp_addresses.size()));
   for (const std::string& address : tcp_addresses) packer.text(address);
   packer.text(settings);
@@ -93,7 +89,6 @@ Result<PeerInfo> PeerInfo::parse(const std::string& bytes) {
   unpacker.raw(info.process.data(), info.process.size());
   info.network_namespace = unpacker.number<std::uint64_t>();
   info.hostname = unpacker.text();
-  info.cores = unpacker.number<std::int32_t>();
   info.unix_address = unpacker.text();
   info.unix_path = unpacker.text();
   const auto count = unpacker.number<std::uint32_t>();

@@ -18,11 +18,10 @@ struct PeerInfo {
   std::array<std::uint8_t, 16> process{};  // random per process: the same value means one address space
   std::uint64_t network_namespace = 0;     // inode of /proc/self/ns/net
   std::string hostname;                    // for messages only
-  std::int32_t cores = 1;                  // that this rank may run on (sched_getaffinity)
   std::string unix_address;                // abstract Unix socket name of the Connector, empty if none
   std::string unix_path;                   // the same by path, reachable from other network namespaces; or empty
   std::vector<std::string> tcp_addresses;  // "host:port", "[v6]:port" of the Connector, best first
-  std::string settings;                    // what must agree among ranks, in text; rank 0's holds
+  std::string settings;                    // packed by who reads them (communicator/membership.h)
   // This process: everything but the Connector's addresses and the settings.
   static Result<PeerInfo> local(int rank);
   // By boot id. A machine whose kernel tells none equals no other.

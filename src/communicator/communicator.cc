@@ -198,7 +198,7 @@ Result<std::shared_ptr<transport::verbs::Adapter>> Communicator::set_up_rdma(con
   } else {
     own.trouble = opened.status().message();
   }
-  self->settings += describe_rdma(own, *options);
+  if (Status s = add_rdma(std::move(own), *options, self); !s.is_ok()) return s;
   auto peers = exchange(*self, deadline);
   if (!peers.is_ok()) return peers.status();
   auto membership = make_membership(membership_.rank, std::move(*peers));

@@ -1,19 +1,13 @@
 #include "communicator/membership.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <bitset>
-#include <sstream>
 #include <utility>
 
 #include "base/log.h"
+#include "net/frame.h"
 
 namespace tutti::internal {
 namespace {
-
-constexpr std::size_t kMaxCpus = CPU_SETSIZE;
-using CpuMask = std::bitset<kMaxCpus>;
 
 CpuMask own_cpus() {
   cpu_set_t set;
@@ -24,47 +18,39 @@ CpuMask own_cpus() {
   return mask;
 }
 
-// Hexadecimal, least significant digit first, without trailing zeros.
-std::string to_text(const CpuMask& mask) {
-  std::string text;
-  for (std::size_t i = 0; i < kMaxCpus; i += 4) {
-    unsigned digit = 0;
-    for (std::size_t j = 0; j < 4; ++j) digit |= static_cast<unsigned>(mask[i + j]) << j;
-    text += "0123456789abcdef"[digit];
+// In bytes, without those at the end that have none.
+std::string bytes_of(const CpuMask& mask) {
+  std::string bytes;
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < kMaxCpus; i += 8) {
+    unsigned byte = 0;
+    for (std::size_t j = 0; j < 8; ++j) byte |= static_cast<unsigned>(mask[i + j]) << j;
+    bytes += static_cast<char>(byte);
+    if (byte != 0) used = bytes.size();
   }
-  text.erase(text.find_last_not_of('0') + 1);
-  return text;
+  bytes.resize(used);
+  return bytes;
 }
 
-CpuMask mask_from_text(const std::string& text) {
+CpuMask mask_of(const std::string& bytes) {
   CpuMask mask;
-  for (std::size_t i = 0; i < text.size() && i < kMaxCpus / 4; ++i) {
-    const std::size_t digit = std::string("0123456789abcdef").find(text[i]);
-    for (std::size_t j = 0; j < 4 && digit != std::string::npos; ++j) mask[i * 4 + j] = (digit >> j & 1) != 0;
+  for (std::size_t i = 0; i < 8 * bytes.size() && i < kMaxCpus; ++i) {
+    mask[i] = (static_cast<unsigned char>(bytes[i / 8]) >> i % 8 & 1) != 0;
   }
   return mask;
-}
-
-// PeerInfo::settings is lines of key=value.
-std::string setting(const PeerInfo& peer, const std::string& key) {
-  std::istringstream lines(peer.settings);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.compare(0, key.size() + 1, key + "=") == 0) return line.substr(key.size() + 1);
-  }
-  return {};
 }
 
 bool may_share_memory(const PeerInfo& a, const PeerInfo& b, const Transports& t) {
   return t.shm && a.same_machine(b) && (!t.shm_within_namespace_only || a.network_namespace == b.network_namespace);
 }
 
-// Ranks per processor on the machine of `of`.
-double machine_load(const std::vector<PeerInfo>& peers, const PeerInfo& of) {
+// Ranks per processor on the machine of `of`. `told`: by rank, as `peers`.
+double machine_load(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told, const PeerInfo& of) {
   CpuMask cpus;
   std::size_t ranks = 0;
   for (const PeerInfo& p : peers) {
     if (p.rank != of.rank && !p.same_machine(of)) continue;
-    cpus |= mask_from_text(setting(p, "cpus"));
+    cpus |= told[static_cast<std::size_t>(p.rank)].cpus;
     ++ranks;
   }
   return static_cast<double>(ranks) / static_cast<double>(std::max<std::size_t>(1, cpus.count()));
@@ -78,13 +64,13 @@ constexpr double kHomeBytes = 1152 * 1024;
 
 // The ranks of a machine that may all use the same processors, shared out evenly: the same number on each, neighbours
 // on one. -1 where they do not divide evenly: an even share of several jobs is then better left to the scheduler.
-int home_of(const std::vector<PeerInfo>& peers, const PeerInfo& self) {
-  const CpuMask cpus = mask_from_text(setting(self, "cpus"));
+int home_of(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told, const PeerInfo& self) {
+  const CpuMask& cpus = told[static_cast<std::size_t>(self.rank)].cpus;
   std::size_t ranks = 0;
   std::size_t before = 0;
   for (const PeerInfo& p : peers) {
     if (p.rank != self.rank && !p.same_machine(self)) continue;
-    if (mask_from_text(setting(p, "cpus")) != cpus) return -1;
+    if (told[static_cast<std::size_t>(p.rank)].cpus != cpus) return -1;
     if (p.rank < self.rank) ++before;
     ++ranks;
   }
@@ -96,11 +82,42 @@ int home_of(const std::vector<PeerInfo>& peers, const PeerInfo& self) {
 
 }  // namespace
 
+std::string RankSettings::pack() const {
+  net::Packer packer;
+  packer.text(bytes_of(cpus)).text(transports).text(algorithm).number(static_cast<std::uint8_t>(strict));
+  packer.text(rdma.trouble).number(rails).number(queue_pairs);
+  transport::verbs::pack(&packer, rdma.ports);
+  return packer.bytes();
+}
+
+Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  RankSettings settings;
+  settings.cpus = mask_of(unpacker.text());
+  settings.transports = unpacker.text();
+  settings.algorithm = unpacker.text();
+  settings.strict = unpacker.number<std::uint8_t>() != 0;
+  settings.rdma.trouble = unpacker.text();
+  settings.rails = unpacker.number<std::int32_t>();
+  settings.queue_pairs = unpacker.number<std::int32_t>();
+  constexpr int kMost = transport::verbs::kMaxRails;
+  const bool read = transport::verbs::unpack(&unpacker, &settings.rdma.ports) && unpacker.complete();
+  if (!read || settings.rails < 0 || settings.rails > kMost || settings.queue_pairs < 1 ||
+      settings.queue_pairs > kMost) {
+    return Status::remote("a peer's settings cannot be read");
+  }
+  return settings;
+}
+
 Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   auto info = PeerInfo::local(rank);
   if (!info.is_ok()) return info;
-  info->settings = "cpus=" + to_text(own_cpus()) + "\ntransports=" + settings.transports +
-                   "\nalgorithm=" + settings.algorithm + "\ncheck=" + (settings.strict ? "strict" : "") + "\n";
+  RankSettings told;
+  told.cpus = own_cpus();
+  told.transports = settings.transports;
+  told.algorithm = settings.algorithm;
+  told.strict = settings.strict;
+  info->settings = told.pack();
   return info;
 }
 
@@ -108,7 +125,14 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
   Membership m;
   m.rank = rank;
   m.peers = std::move(peers);
-  const auto transports = parse_transports(setting(m.peers[0], "transports"));
+  std::vector<RankSettings> told;
+  for (const PeerInfo& p : m.peers) {
+    auto settings = RankSettings::unpack(p.settings);
+    if (!settings.is_ok()) return settings.status().with_context("rank " + std::to_string(p.rank));
+    told.push_back(std::move(*settings));
+  }
+  const RankSettings& first = told[0];
+  const auto transports = parse_transports(first.transports);
   if (!transports.is_ok()) return transports.status().with_context("rank 0");
   for (const PeerInfo& p : m.peers) {
     const auto host = std::find_if(m.hosts.begin(), m.hosts.end(), [&](const std::vector<int>& ranks) {
@@ -120,42 +144,35 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
       host->push_back(p.rank);
     }
   }
-  m.crowded = machine_load(m.peers, m.peers[static_cast<std::size_t>(rank)]) > 1;
+  m.crowded = machine_load(m.peers, told, m.peers[static_cast<std::size_t>(rank)]) > 1;
   if (m.crowded) {
     const PeerInfo& self = m.peers[static_cast<std::size_t>(rank)];
-    m.home = home_of(m.peers, self);
-    m.home_step_bytes = static_cast<std::size_t>(kHomeBytes / machine_load(m.peers, self));
+    m.home = home_of(m.peers, told, self);
+    m.home_step_bytes = static_cast<std::size_t>(kHomeBytes / machine_load(m.peers, told, self));
   }
   for (const std::vector<int>& host : m.hosts) {
-    m.load = std::max(m.load, machine_load(m.peers, m.peers[static_cast<std::size_t>(host[0])]));
+    m.load = std::max(m.load, machine_load(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]));
   }
   m.one_process =
       std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });
-  m.algorithm = setting(m.peers[0], "algorithm");
-  m.strict = setting(m.peers[0], "check") == "strict";
+  m.algorithm = first.algorithm;
+  m.strict = first.strict;
   m.transports = transports.value();
-  m.rails = static_cast<int>(parse_integer(setting(m.peers[0], "rails"), 0, transport::verbs::kMaxRails).value_or(0));
-  m.queue_pairs =
-      static_cast<int>(parse_integer(setting(m.peers[0], "queue_pairs"), 1, transport::verbs::kMaxRails).value_or(1));
-  for (const PeerInfo& p : m.peers) {
-    Rdma rdma;
-    rdma.trouble = setting(p, "rdma_trouble");
-    if (const std::string text = setting(p, "rdma"); !text.empty()) {
-      auto ports = transport::verbs::ports_from_text(text);
-      if (!ports.is_ok()) return ports.status().with_context("rank " + std::to_string(p.rank));
-      rdma.ports = std::move(*ports);
-    }
-    m.rdma.push_back(std::move(rdma));
-  }
+  m.rails = first.rails;
+  m.queue_pairs = first.queue_pairs;
+  for (RankSettings& settings : told) m.rdma.push_back(std::move(settings.rdma));
   m.verbs_with.resize(m.peers.size());
   return m;
 }
 
-std::string describe_rdma(const Rdma& rdma, const transport::verbs::Options& options) {
-  std::string trouble = rdma.trouble;
-  std::replace(trouble.begin(), trouble.end(), '\n', ' ');
-  return "rdma=" + transport::verbs::to_text(rdma.ports) + "\nrdma_trouble=" + trouble +
-         "\nrails=" + std::to_string(options.rails) + "\nqueue_pairs=" + std::to_string(options.queue_pairs) + "\n";
+Status add_rdma(Rdma rdma, const transport::verbs::Options& options, PeerInfo* self) {
+  auto told = RankSettings::unpack(self->settings);
+  if (!told.is_ok()) return told.status();
+  told->rdma = std::move(rdma);
+  told->rails = options.rails;
+  told->queue_pairs = options.queue_pairs;
+  self->settings = told->pack();
+  return {};
 }
 
 transport::verbs::Seat Membership::seat(int of) const {

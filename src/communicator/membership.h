@@ -2,6 +2,9 @@
 // follows from that for selection and waiting. Every rank derives the same from the same address book.
 #pragma once
 
+#include <sched.h>
+
+#include <bitset>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -23,8 +26,27 @@ struct Rdma {
   std::vector<transport::verbs::Port> ports;  // empty: none
   std::string trouble;                        // then why
 };
-// The lines of PeerInfo::settings that tell `rdma`, and what all ranks take from rank 0's.
-std::string describe_rdma(const Rdma& rdma, const transport::verbs::Options& options);
+
+inline constexpr std::size_t kMaxCpus = CPU_SETSIZE;
+using CpuMask = std::bitset<kMaxCpus>;
+
+// What a rank tells the others of its machine and its settings: PeerInfo::settings, packed.
+struct RankSettings {
+  CpuMask cpus;  // that it may use
+  // Of these rank 0's hold.
+  std::string transports;
+  std::string algorithm;
+  bool strict = false;
+  int rails = 0;  // see verbs::Options
+  int queue_pairs = 1;
+  // Empty until it has opened its ports.
+  Rdma rdma;
+
+  [[nodiscard]] std::string pack() const;
+  static Result<RankSettings> unpack(const std::string& bytes);
+};
+// Tells `rdma` and, of `options`, what must be the same on all ranks, with the rest of self->settings.
+Status add_rdma(Rdma rdma, const transport::verbs::Options& options, PeerInfo* self);
 
 struct Membership {
   int rank = 0;

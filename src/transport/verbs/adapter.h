@@ -36,7 +36,7 @@ class Adapter {
   // is too low or the device cannot be opened. Any thread.
   static Result<std::shared_ptr<Adapter>> open(const Options& options);
 
-  // What peers must know, for the address book: to_text() of the ports.
+  // What peers must know, for the address book.
   [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;
   // Makes the link to a peer that makes the same, over `socket`, an authenticated connection with no byte in
   // flight; it stays open as long as the link. `lower`: this rank is the lower of the two. Errors: kRemoteError

@@ -15,8 +15,17 @@ struct Place {
   int machine;  // 0: its kernel tells none
   int process;
   std::uint64_t network;
-  const char* cpus;  // as in the settings: four processors a digit, the lowest first
+  const char* cpus;  // four processors a hexadecimal digit, the lowest first
 };
+
+CpuMask mask(const std::string& digits) {
+  CpuMask cpus;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    const unsigned digit = static_cast<unsigned>(std::stoul(digits.substr(i, 1), nullptr, 16));
+    for (std::size_t j = 0; j < 4; ++j) cpus[4 * i + j] = (digit >> j & 1) != 0;
+  }
+  return cpus;
+}
 
 std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& transports,
                            const std::string& algorithm = "") {
@@ -27,8 +36,11 @@ std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& 
     p.boot.fill(static_cast<std::uint8_t>(place.machine));
     p.process.fill(static_cast<std::uint8_t>(place.process));
     p.network_namespace = place.network;
-    p.settings = std::string("cpus=") + place.cpus + "\ntransports=" + (peers.empty() ? transports : "tcp") +
-                 "\nalgorithm=" + (peers.empty() ? algorithm : "chain") + "\n";
+    RankSettings settings;
+    settings.cpus = mask(place.cpus);
+    settings.transports = peers.empty() ? transports : "tcp";
+    settings.algorithm = peers.empty() ? algorithm : "chain";
+    p.settings = settings.pack();
     peers.push_back(p);
   }
   return peers;
@@ -123,6 +135,37 @@ TEST_CASE("the settings of rank 0 hold for all") {
   const Status s = make_membership(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "ib")).status();
   CHECK(s.code() == Code::kInvalidUsage);
   CHECK(s.message().find("rank 0") != std::string::npos);
+}
+
+TEST_CASE("settings survive their packing, and damage is seen") {
+  RankSettings settings;
+  settings.cpus.set(0).set(77).set(kMaxCpus - 1);
+  settings.transports = "shm,verbs";
+  settings.algorithm = "all_reduce:ring\nalgorithm=chain";
+  settings.strict = true;
+  settings.rails = 3;
+  settings.queue_pairs = 2;
+  settings.rdma.trouble = "no device\n= none";
+  settings.rdma.ports.resize(2);
+  settings.rdma.ports[1].device = "mlx5_1";
+  const std::string bytes = settings.pack();
+  auto read = RankSettings::unpack(bytes);
+  REQUIRE(read.is_ok());
+  CHECK(read->cpus == settings.cpus);
+  CHECK(read->transports == settings.transports);
+  CHECK(read->algorithm == settings.algorithm);
+  CHECK(read->strict);
+  CHECK(read->rails == 3);
+  CHECK(read->queue_pairs == 2);
+  CHECK(read->rdma.trouble == settings.rdma.trouble);
+  REQUIRE(read->rdma.ports.size() == 2);
+  CHECK(read->rdma.ports[1].device == "mlx5_1");
+  CHECK(read->pack() == bytes);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    CHECK(RankSettings::unpack(bytes.substr(0, size)).status().code() == Code::kRemoteError);
+  }
+  settings.queue_pairs = 0;
+  CHECK_FALSE(RankSettings::unpack(settings.pack()).is_ok());
 }
 
 TEST_CASE("a rank describes itself so that it can be read back") {

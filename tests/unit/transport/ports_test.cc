@@ -1,7 +1,9 @@
-// Ports without a device: their text, the choice among those that were found, and the pairing of two ranks' ports.
+// Ports without a device: how they are told, the choice among those that were found, and the pairing of two ranks'
+// ports.
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "catch_compat.h"
 #include "transport/verbs/ports/devices.h"
@@ -27,6 +29,19 @@ std::vector<Port> make_ports(int count, bool one_subnet) {
   for (int i = 0; i < count; ++i) {
     ports.push_back(make_port(i, "10.0." + std::to_string(one_subnet ? 0 : i) + ".0/24"));
   }
+  return ports;
+}
+
+std::string packed(const std::vector<Port>& ports) {
+  net::Packer packer;
+  pack(&packer, ports);
+  return packer.bytes();
+}
+
+std::optional<std::vector<Port>> unpacked(const std::string& bytes) {
+  net::Unpacker unpacker(bytes);
+  std::vector<Port> ports;
+  if (!unpack(&unpacker, &ports) || !unpacker.complete()) return std::nullopt;
   return ports;
 }
 
@@ -70,7 +85,7 @@ void check_rails(const std::vector<Rail>& rails, const std::vector<Port>& a, con
 
 }  // namespace
 
-TEST_CASE("ports: text is read as it was written") {
+TEST_CASE("ports: what was packed is unpacked") {
   Port odd = make_port(0);
   odd.device = "mlx5=0;a,b%c\nd \xff";
   odd.port = 2;
@@ -87,13 +102,10 @@ TEST_CASE("ports: text is read as it was written") {
   odd.numa_node = 3;
   odd.near = false;
   const std::vector<Port> ports = {odd, make_port(1)};
-  const std::string text = to_text(ports);
-  REQUIRE(text.find_first_of("\n= ") == std::string::npos);
-  REQUIRE(std::count(text.begin(), text.end(), ';') == 1);
-  const Result<std::vector<Port>> read = ports_from_text(text);
-  REQUIRE(read.is_ok());
-  REQUIRE(read.value().size() == 2);
-  const Port& port = read.value()[0];
+  const std::optional<std::vector<Port>> read = unpacked(packed(ports));
+  REQUIRE(read.has_value());
+  REQUIRE(read->size() == 2);
+  const Port& port = read->front();
   REQUIRE(port.device == odd.device);
   REQUIRE(port.port == 2);
   REQUIRE(port.fabric == Fabric::kInfiniband);
@@ -108,29 +120,25 @@ TEST_CASE("ports: text is read as it was written") {
   REQUIRE(port.gbits == 2.5);
   REQUIRE(port.numa_node == 3);
   REQUIRE_FALSE(port.near);
-  REQUIRE(to_text(read.value()) == text);
-  REQUIRE(ports_from_text("").value().empty());
+  REQUIRE(packed(*read) == packed(ports));
+  REQUIRE(unpacked(packed({})).value().empty());
 }
 
-TEST_CASE("ports: no cut or altered text is taken for ports") {
-  const std::string text = to_text({make_port(0)});
-  for (std::size_t length = 1; length < text.size(); ++length) {
-    CAPTURE(text.substr(0, length));
-    const Result<std::vector<Port>> refused = ports_from_text(text.substr(0, length));
-    REQUIRE_FALSE(refused.is_ok());
-    REQUIRE(refused.status().code() == Code::kRemoteError);
+TEST_CASE("ports: nothing that is cut or out of range is taken for ports") {
+  const std::string bytes = packed({make_port(0)});
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CAPTURE(length);
+    REQUIRE_FALSE(unpacked(bytes.substr(0, length)).has_value());
   }
-  REQUIRE_FALSE(ports_from_text(text + ",near").is_ok());
-  REQUIRE_FALSE(ports_from_text(text + ";").is_ok());
-  REQUIRE_FALSE(ports_from_text("%zz" + text).is_ok());
+  REQUIRE_FALSE(unpacked(bytes + "x").has_value());
   Port wrong = make_port(0);
   wrong.gbits = std::numeric_limits<double>::infinity();
-  REQUIRE_FALSE(ports_from_text(to_text({wrong})).is_ok());
+  REQUIRE_FALSE(unpacked(packed({wrong})).has_value());
   wrong = make_port(0);
   wrong.port = 256;
-  REQUIRE_FALSE(ports_from_text(to_text({wrong})).is_ok());
-  REQUIRE(ports_from_text(to_text(make_ports(kMaxRails, true))).is_ok());
-  REQUIRE_FALSE(ports_from_text(to_text(make_ports(kMaxRails + 1, true))).is_ok());
+  REQUIRE_FALSE(unpacked(packed({wrong})).has_value());
+  REQUIRE(unpacked(packed(make_ports(kMaxRails, true))).has_value());
+  REQUIRE_FALSE(unpacked(packed(make_ports(kMaxRails + 1, true))).has_value());
 }
 
 TEST_CASE("ports: pairs for all small machines, seats and rails") {

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "memory/registration.h"
+#include "net/frame.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/ports/machine.h"
 
@@ -85,10 +86,10 @@ const Gid* choose_gid(const std::vector<Gid>& gids, int wanted_index);
 // The IP address that a GID of RoCE stands for; empty for others (IPv6 link-local has one).
 std::string address_of(const Gid& gid);
 
-// One line of text for the address book; no line feeds or '=' inside, ';' between ports.
-std::string to_text(const std::vector<Port>& ports);
-// kRemoteError if it is no such text or has more than kMaxRails ports.
-Result<std::vector<Port>> ports_from_text(const std::string& text);
+// For the address book.
+void pack(net::Packer* packer, const std::vector<Port>& ports);
+// Adds to *ports. False if these are no ports, or more than kMaxRails.
+bool unpack(net::Unpacker* unpacker, std::vector<Port>* ports);
 
 // Which of a's ports talks to which of b's: (index in a, index in b) per rail. Both ranks compute the same, a being
 // the lower rank. Ranks of one machine spread over its ports by their seats, near ports first. Same fabric, type of

@@ -1,148 +1,40 @@
-// What ports know of each other without a device: their text, and which of two ranks' ports belong together.
+// What ports know of each other without a device: how they are told to others, and which of two ranks' ports belong
+// together.
 #include <algorithm>
-#include <cctype>
-#include <charconv>
+#include <bit>
 #include <cmath>
-#include <cstdio>
-#include <optional>
-#include <string_view>
 #include <tuple>
 
-#include "base/config.h"
 #include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {
 
-constexpr char kHexDigits[] = "0123456789abcdef";
-constexpr std::size_t kFields = 14;
-
-// Names come from the administrator: whatever could be taken for a separator is written as %xx.
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0 || std::string_view("._:/-").find(c) != std::string_view::npos) {
-      out += c;
-    } else {
-      out += {'%', kHexDigits[byte >> 4], kHexDigits[byte & 15]};
-    }
-  }
-  return out;
+template <class T>
+bool is_within(T value, std::int64_t low, std::int64_t high) {
+  return static_cast<std::int64_t>(value) >= low && static_cast<std::int64_t>(value) <= high;
 }
 
-std::optional<unsigned> parse_hex(std::string_view text) {
-  unsigned value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc{} || stop != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<std::string> unescaped(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    if (i + 2 >= text.size()) return std::nullopt;
-    const auto byte = parse_hex(std::string_view(text).substr(i + 1, 2));
-    if (!byte) return std::nullopt;
-    out += static_cast<char>(*byte);
-    i += 2;
-  }
-  return out;
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-std::string to_text(const Port& p) {
-  std::string gid;
-  for (const std::uint8_t byte : p.gid) gid += {kHexDigits[byte >> 4], kHexDigits[byte & 15]};
-  char gbits[32];
-  std::snprintf(gbits, sizeof gbits, "%g", p.gbits);
-  std::string out;
-  for (const std::string& field :
-       {escaped(p.device), std::to_string(p.port), std::to_string(static_cast<int>(p.fabric)),
-        std::to_string(p.gid_index), gid, escaped(p.gid_type), escaped(p.netdev), escaped(p.address), escaped(p.subnet),
-        std::to_string(p.lid), std::to_string(p.mtu_bytes), std::string(gbits), std::to_string(p.numa_node)}) {
-    out += field + ",";
-  }
-  return out + (p.near ? "near" : "far");
-}
-
-// Reads the fields of one port in their order; the first that is unreadable spoils the rest.
-class Reader {
- public:
-  explicit Reader(std::vector<std::string> fields) : fields_(std::move(fields)), good_(fields_.size() == kFields) {}
-
-  template <class T>
-  void number(T* out, std::int64_t low, std::int64_t high) {
-    const auto value = parse_integer(next(), low, high);
-    if (value) *out = static_cast<T>(*value);
-    good_ = good_ && value.has_value();
-  }
-  void text(std::string* out) {
-    auto value = unescaped(next());
-    if (value) *out = std::move(*value);
-    good_ = good_ && value.has_value();
-  }
-  void gid(std::array<std::uint8_t, 16>* out) {
-    const std::string digits = next();
-    good_ = good_ && digits.size() == 2 * out->size();
-    for (std::size_t i = 0; good_ && i < out->size(); ++i) {
-      const auto byte = parse_hex(std::string_view(digits).substr(2 * i, 2));
-      good_ = byte.has_value();
-      (*out)[i] = static_cast<std::uint8_t>(byte.value_or(0));
-    }
-  }
-  void rate(double* out) {
-    const std::string digits = next();
-    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), *out);
-    good_ = good_ && error == std::errc{} && stop == digits.data() + digits.size() && std::isfinite(*out) && *out >= 0;
-  }
-  void nearness(bool* out) {
-    const std::string word = next();
-    *out = word == "near";
-    good_ = good_ && (word == "near" || word == "far");
-  }
-  [[nodiscard]] bool good() const { return good_; }
-
- private:
-  std::string next() { return at_ < fields_.size() ? fields_[at_++] : std::string(); }
-
-  std::vector<std::string> fields_;
-  std::size_t at_ = 0;
-  bool good_ = false;
-};
-
-bool read_port(const std::string& text, Port* p) {
-  Reader reader(split(text, ','));
-  reader.text(&p->device);
-  reader.number(&p->port, 1, 255);
-  int fabric = 0;
-  reader.number(&fabric, 0, static_cast<int>(Fabric::kIwarp));
+// False if the values are none that a port has.
+bool take(net::Unpacker* unpacker, Port* p) {
+  p->device = unpacker->text();
+  p->port = unpacker->number<std::int32_t>();
+  const auto fabric = unpacker->number<std::uint8_t>();
   p->fabric = static_cast<Fabric>(fabric);
-  reader.number(&p->gid_index, 0, kMostGidIndex);
-  reader.gid(&p->gid);
-  reader.text(&p->gid_type);
-  reader.text(&p->netdev);
-  reader.text(&p->address);
-  reader.text(&p->subnet);
-  reader.number(&p->lid, 0, 65535);
-  reader.number(&p->mtu_bytes, 256, 4096);
-  reader.rate(&p->gbits);
-  reader.number(&p->numa_node, -1, 1 << 16);
-  reader.nearness(&p->near);
-  return reader.good();
+  p->gid_index = unpacker->number<std::int32_t>();
+  unpacker->raw(p->gid.data(), p->gid.size());
+  p->gid_type = unpacker->text();
+  p->netdev = unpacker->text();
+  p->address = unpacker->text();
+  p->subnet = unpacker->text();
+  p->lid = unpacker->number<std::uint16_t>();
+  p->mtu_bytes = unpacker->number<std::int32_t>();
+  p->gbits = std::bit_cast<double>(unpacker->number<std::uint64_t>());
+  p->numa_node = unpacker->number<std::int32_t>();
+  p->near = unpacker->number<std::uint8_t>() != 0;
+  return unpacker->ok() && is_within(p->port, 1, 255) && is_within(fabric, 0, static_cast<int>(Fabric::kIwarp)) &&
+         is_within(p->gid_index, 0, kMostGidIndex) && is_within(p->mtu_bytes, 256, 4096) && std::isfinite(p->gbits) &&
+         p->gbits >= 0 && is_within(p->numa_node, -1, 1 << 16);
 }
 
 // A GID of an IPv4 address reaches no IPv6 address, nor version 1 of RoCE version 2.
@@ -191,26 +83,23 @@ const char* name_of(Fabric fabric) {
   return "?";
 }
 
-std::string to_text(const std::vector<Port>& ports) {
-  std::string out;
-  for (const Port& port : ports) {
-    if (!out.empty()) out += ';';
-    out += to_text(port);
+void pack(net::Packer* packer, const std::vector<Port>& ports) {
+  packer->number(static_cast<std::uint32_t>(ports.size()));
+  for (const Port& p : ports) {
+    packer->text(p.device).number(p.port).number(static_cast<std::uint8_t>(p.fabric)).number(p.gid_index);
+    packer->raw(p.gid.data(), p.gid.size()).text(p.gid_type).text(p.netdev).text(p.address).text(p.subnet);
+    packer->number(p.lid).number(p.mtu_bytes).number(std::bit_cast<std::uint64_t>(p.gbits)).number(p.numa_node);
+    packer->number(static_cast<std::uint8_t>(p.near));
   }
-  return out;
 }
 
-Result<std::vector<Port>> ports_from_text(const std::string& text) {
-  std::vector<Port> ports;
-  if (text.empty()) return ports;
-  for (const std::string& one : split(text, ';')) {
-    Port port;
-    if (ports.size() == kMaxRails || !read_port(one, &port)) {
-      return Status::remote("a peer's description of its RDMA ports cannot be read: \"" + text + "\"");
-    }
-    ports.push_back(std::move(port));
+bool unpack(net::Unpacker* unpacker, std::vector<Port>* ports) {
+  const auto count = unpacker->number<std::uint32_t>();
+  if (count > kMaxRails) return false;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!take(unpacker, &ports->emplace_back())) return false;
   }
-  return ports;
+  return unpacker->ok();
 }
 
 std::vector<Rail> pair_ports(const std::vector<Port>& a, Seat seat_a, const std::vector<Port>& b, Seat seat_b,
