@@ -20,11 +20,12 @@ SKIPPED = 77
 
 
 def sources():
-    """Tracked files and new files that git does not ignore; without git, what lies there."""
+    """Tracked files and new files that git does not ignore; without git, what lies in the folders of sources."""
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"],
                             capture_output=True, text=True, check=False)
     names = listed.stdout.splitlines() if listed.returncode == 0 else []
-    paths = [ROOT / name for name in names] or ROOT.rglob("*")
+    folders = ("src", "include", "tests", "tools", "perf", "examples")
+    paths = [ROOT / name for name in names] or [p for top in folders for p in (ROOT / top).rglob("*")]
     return sorted(p for p in paths if p.suffix in CODE and p.is_file())
 
 
