@@ -311,13 +311,15 @@ TEST_CASE("every result has a text of its own") {
   }
 }
 
-TEST_CASE("public enumerations are 32 bits wide, in C++ with all values of an int") {
+TEST_CASE("public enumerations are 32 bits wide") {
   CHECK(sizeof(tuttiResult_t) == 4);
   CHECK(sizeof(tuttiDataType_t) == 4);
   CHECK(sizeof(tuttiRedOp_t) == 4);
+  CHECK(sizeof(tuttiCollective_t) == 4);
   CHECK(tuttiAborted == 1000);
   CHECK(tuttiMismatch == 1001);
   CHECK(static_cast<unsigned>(tuttiResultMax) == 0x7fffffffU);
   CHECK(static_cast<unsigned>(tuttiDataTypeMax) == 0x7fffffffU);
   CHECK(static_cast<unsigned>(tuttiRedOpMax) == 0x7fffffffU);
+  CHECK(static_cast<unsigned>(tuttiCollectiveMax) == 0x7fffffffU);
 }
