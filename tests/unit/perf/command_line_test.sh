@@ -2,10 +2,10 @@
 # What the programs refuse, and what they do when nobody takes their output.
 # Usage: command_line_test.sh ALL_REDUCE_PERF BARRIER_PERF TUTTI COMPARE
 set -euo pipefail
-all_reduce=$1
-barrier=$2
-tutti=$3
-compare=$4
+all_reduce=$(realpath "$1")
+barrier=$(realpath "$2")
+tutti=$(realpath "$3")
+compare=$(realpath "$4")
 failed=0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
