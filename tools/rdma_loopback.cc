@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "transport/verbs/adapter.h"
+#include "transport/verbs/rdma_context.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -41,19 +41,19 @@ class Side {
   }
 
   Status open(const verbs::Options& options) {
-    Result<std::shared_ptr<verbs::Adapter>> adapter = verbs::Adapter::open(options);
-    if (!adapter.is_ok()) return adapter.status();
-    adapter_ = std::move(*adapter);
+    Result<std::shared_ptr<verbs::RdmaContext>> rdma_context = verbs::RdmaContext::open(options);
+    if (!rdma_context.is_ok()) return rdma_context.status();
+    rdma_context_ = std::move(*rdma_context);
     queue_pairs_ = options.queue_pairs;
     return {};
   }
   Status connect(UniqueFd socket, const Side& other, Deadline deadline) {
     verbs::PeerPorts peer;
     peer.peer = other.rank_;
-    peer.ports = other.adapter_->ports();
+    peer.ports = other.rdma_context_->ports();
     peer.rails = 1;
     peer.queue_pairs = queue_pairs_;
-    Result<std::unique_ptr<Link>> link = adapter_->connect(std::move(socket), rank_ == 0, peer, deadline);
+    Result<std::unique_ptr<Link>> link = rdma_context_->connect(std::move(socket), rank_ == 0, peer, deadline);
     if (!link.is_ok()) return link.status();
     link_ = std::move(*link);
     return {};
@@ -81,7 +81,7 @@ class Side {
   std::size_t pushed_ = 0;
   std::size_t got_ = 0;
   int queue_pairs_ = 1;
-  std::shared_ptr<verbs::Adapter> adapter_;
+  std::shared_ptr<verbs::RdmaContext> rdma_context_;
   std::unique_ptr<Link> link_;  // goes before the adapter
 };
 

@@ -14,7 +14,7 @@ struct Loopback {
   double transfer_ms = 0;  // of `bytes` each way, both at once, until all are checked
 };
 
-// `options` name one port. Errors as those of transport::verbs::Adapter and of links, and kInternalError if other
+// `options` name one port. Errors as those of transport::verbs::RdmaContext and of links, and kInternalError if other
 // bytes arrive than were sent.
 Result<Loopback> run_loopback(const transport::verbs::Options& options, std::size_t bytes, Deadline deadline);
 

@@ -89,7 +89,7 @@ Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared
   if (before != nullptr && before != record) {
     // Who enters meanwhile sees that it is not the owner any more, and comes to the lock.
     slot->owner.store(nullptr, std::memory_order_relaxed);
-    heavy_fence();
+    asymmetric_fence_heavy();
     busy = before->operating.load(std::memory_order_acquire) == handle;
     if (busy) slot->owner.store(before, std::memory_order_relaxed);
     if (!busy) ++slot->changes;
@@ -132,7 +132,7 @@ void CommTable::end_look(CommSlot* slot) {
 void CommTable::close(CommSlot* slot, State state) {
   slot->state = state;
   slot->open.store(CommSlot::kClosed, std::memory_order_relaxed);
-  heavy_fence();
+  asymmetric_fence_heavy();
 }
 
 // Every wait in an operation looks at the failure state at least every 50 ms.

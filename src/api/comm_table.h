@@ -2,9 +2,9 @@
 //
 // Operations are exclusive: one thread at a time, found with two loads and no atomic read-modify-write. A thread says
 // in its record which communicator it enters, and then looks whether the communicator is open and kept for it. Who
-// changes either of the two, to free the communicator or to enter from another thread, calls heavy_fence() behind the
-// change and then looks into the records: so one of both sees the other. What a thread is kept out of by its first
-// look it enters through the table's lock; a communicator that often changes threads always takes that way.
+// changes either of the two, to free the communicator or to enter from another thread, calls asymmetric_fence_heavy()
+// behind the change and then looks into the records: so one of both sees the other. What a thread is kept out of by its
+// first look it enters through the table's lock; a communicator that often changes threads always takes that way.
 //
 // Queries and abort go through the lock at any time. Whoever frees waits until nobody is left inside.
 #pragma once
@@ -110,7 +110,7 @@ class Operating {
     if (record_ != nullptr && slot_ != nullptr && slot_->open.load(std::memory_order_relaxed) == handle) [[likely]] {
       // Released, for who sees this instead of the end of an operation before.
       record_->operating.store(handle, std::memory_order_release);
-      light_fence();
+      asymmetric_fence_light();
       if (slot_->owner.load(std::memory_order_relaxed) == record_ &&
           slot_->open.load(std::memory_order_acquire) == handle) [[likely]]
         return;

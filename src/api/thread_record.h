@@ -32,8 +32,8 @@ inline ThreadRecord* this_thread() noexcept {
   return record != nullptr ? record : detail::make_record_of_thread();
 }
 
-// Whether any thread is inside an operation of the communicator. After a heavy_fence() that follows the change which
-// keeps others from entering, this is final once it is false.
+// Whether any thread is inside an operation of the communicator. After an asymmetric_fence_heavy() that follows the
+// change which keeps others from entering, this is final once it is false.
 [[nodiscard]] bool any_thread_operates(std::uint64_t handle) noexcept;
 
 // In a forked child, of whose threads only the calling one is left.

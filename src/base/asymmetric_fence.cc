@@ -13,15 +13,15 @@ long membarrier(int command) {
 
 }  // namespace
 
-const bool detail::heavy_fence_works = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+const bool detail::asymmetric_fence_works = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
 
-void heavy_fence() {
+void asymmetric_fence_heavy() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (heavy_fence_works()) (void)membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+  if (asymmetric_fence_works()) (void)membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
 }
 
-void register_for_heavy_fence() {
-  if (heavy_fence_works()) (void)membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
+void register_for_asymmetric_fence() {
+  if (asymmetric_fence_works()) (void)membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
 }
 
 }  // namespace tutti::internal

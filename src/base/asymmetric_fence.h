@@ -7,22 +7,22 @@
 
 namespace tutti::internal {
 
-// True if heavy_fence() orders against all registered processes. Where the kernel lacks it, sleepers
+// True if asymmetric_fence_heavy() orders against all registered processes. Where the kernel lacks it, sleepers
 // must look again after kUnfencedSleepMs.
 namespace detail {
-extern const bool heavy_fence_works;  // registers this process when the library is loaded
+extern const bool asymmetric_fence_works;  // registers this process when the library is loaded
 }
-[[nodiscard]] inline bool heavy_fence_works() {
-  return detail::heavy_fence_works;
+[[nodiscard]] inline bool asymmetric_fence_works() {
+  return detail::asymmetric_fence_works;
 }
-void heavy_fence();
+void asymmetric_fence_heavy();
 // Again, for a process that was forked after the library was loaded.
-void register_for_heavy_fence();
+void register_for_asymmetric_fence();
 // The other half, for who is never to pay: after a store and before a load that must not pass it, where
-// the other side has a heavy_fence() between its own store and load. A compiler barrier, or a real fence
-// where heavy_fence() does not work.
-inline void light_fence() {
-  if (heavy_fence_works()) [[likely]] {
+// the other side has an asymmetric_fence_heavy() between its own store and load. A compiler barrier, or a real fence
+// where asymmetric_fence_heavy() does not work.
+inline void asymmetric_fence_light() {
+  if (asymmetric_fence_works()) [[likely]] {
     std::atomic_signal_fence(std::memory_order_seq_cst);
   } else {
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -30,7 +30,8 @@ class FailureState {
   void set_told() { told_.store(true, std::memory_order_release); }
   [[nodiscard]] bool told() const { return told_.load(std::memory_order_acquire); }
 
-  // A rank that has said goodbye (finalized), and after how many operations. Waiting for one of them is pointless.
+  // A rank that has sent its leave notice (finalized), and after how many operations. Waiting for one of them is
+  // pointless.
   struct Departure {
     int rank = -1;
     std::uint32_t operations = 0;  // modulo 2^32

@@ -7,7 +7,7 @@
 // knowledge of the secret (net/auth.h): a stranger gets nothing and stops nothing.
 //
 // The tree's connections stay open for the life of the communicator, watched by one sleeping thread
-// (ControlTree). They carry failure notices and goodbyes, and their breaking is how a death is seen:
+// (ControlTree). They carry failure notices and leave notices, and their breaking is how a death is seen:
 // each part into which a dead rank splits the tree has a neighbour of it, which tells the others.
 #pragma once
 

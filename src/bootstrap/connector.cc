@@ -19,7 +19,7 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::int64_t kGoneMs = 2000;  // ranks listen for as long as they are there
-// A rank that has left may have connected before, and its goodbye overtake what proves that.
+// A rank that has left may have connected before, and its leave notice overtake what proves that.
 constexpr std::int64_t kDepartedGraceMs = 200;
 constexpr int kStreamsToOtherMachines = 2;
 constexpr std::size_t kMaxTcpAddresses = 8;

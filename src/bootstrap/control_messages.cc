@@ -60,11 +60,11 @@ std::string pack_notice(const Notice& notice) {
   return packer.bytes();
 }
 
-std::string pack_goodbye(const Goodbye& goodbye) {
+std::string pack_leave_notice(const LeaveNotice& leave_notice) {
   net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kGoodbye)).number(goodbye.rank);
-  packer.number(goodbye.calls.operations).number(goodbye.calls.hash);
-  put(&packer, goodbye.calls.calls);
+  packer.number(static_cast<std::uint8_t>(Kind::kLeaveNotice)).number(leave_notice.rank);
+  packer.number(leave_notice.calls.operations).number(leave_notice.calls.hash);
+  put(&packer, leave_notice.calls.calls);
   return packer.bytes();
 }
 
@@ -142,12 +142,12 @@ bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls) {
   return unpacker->complete();
 }
 
-bool unpack_goodbye(net::Unpacker* unpacker, int ranks, Goodbye* goodbye) {
-  goodbye->rank = unpacker->number<std::int32_t>();
-  if (goodbye->rank < 0 || goodbye->rank >= ranks) return false;
-  goodbye->calls.operations = unpacker->number<std::uint32_t>();
-  goodbye->calls.hash = unpacker->number<std::uint64_t>();
-  take(unpacker, &goodbye->calls.calls);
+bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_notice) {
+  leave_notice->rank = unpacker->number<std::int32_t>();
+  if (leave_notice->rank < 0 || leave_notice->rank >= ranks) return false;
+  leave_notice->calls.operations = unpacker->number<std::uint32_t>();
+  leave_notice->calls.hash = unpacker->number<std::uint64_t>();
+  take(unpacker, &leave_notice->calls.calls);
   return unpacker->complete();
 }
 

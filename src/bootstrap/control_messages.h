@@ -16,7 +16,7 @@ enum class Kind : std::uint8_t {
   kGather = 1,
   kAll = 2,
   kNotice = 3,
-  kGoodbye = 4,
+  kLeaveNotice = 4,
   kCalls = 5,
   kCompare = 11,  // all ranks are to tell what they have called
   // Who has not arrived? (socket_tree_inquiry.cc)
@@ -48,13 +48,13 @@ struct Inquiry {
 };
 
 // A rank calls nothing more.
-struct Goodbye {
+struct LeaveNotice {
   int rank = -1;
   CallSummary calls;
 };
 
 std::string pack_notice(const Notice& notice);
-std::string pack_goodbye(const Goodbye& goodbye);
+std::string pack_leave_notice(const LeaveNotice& leave_notice);
 std::string pack_parts(Kind kind, const Parts& parts);
 std::string pack_calls(const Calls& calls);
 std::string pack_inquiry(Kind kind, const Inquiry& inquiry);
@@ -72,6 +72,6 @@ bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls);
 bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry);
 bool unpack_absence(net::Unpacker* unpacker, int ranks, Absence* absence);
 bool unpack_answer(net::Unpacker* unpacker, int ranks, Answer* answer);
-bool unpack_goodbye(net::Unpacker* unpacker, int ranks, Goodbye* goodbye);
+bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_notice);
 
 }  // namespace tutti::internal::control

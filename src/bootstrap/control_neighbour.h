@@ -34,7 +34,7 @@ struct Neighbour {
   net::FrameReader reader{kMaxFrameBytes};
   net::FrameWriter writer;
   std::deque<Parts> inbox;  // gathers from a child, alls from the parent
-  bool said_goodbye = false;
+  bool sent_leave_notice = false;
   bool write_armed = false;
   bool owes_receipt = false;  // of this rank's last inquiry
 };

@@ -1,4 +1,4 @@
-// The control tree of ranks that are threads of one process: a board in shared memory.
+// The control tree of ranks that are threads of one process: in memory that they share.
 #include "bootstrap/in_process.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace tutti::internal {
 namespace {
 
-struct Board {
-  explicit Board(int count) : ranks(static_cast<std::size_t>(count)) {
+struct InProcessControl {
+  explicit InProcessControl(int count) : ranks(static_cast<std::size_t>(count)) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       ranks[r].death = Status::remote("rank " + std::to_string(r) + " ended without leaving");
     }
@@ -43,12 +43,12 @@ struct Board {
   CallLedger ledger;
 };
 
-class BoardTree final : public ControlTree {
+class InProcessTree final : public ControlTree {
  public:
-  BoardTree(int rank, std::shared_ptr<Board> board)
-      : rank_(rank), name_("rank " + std::to_string(rank)), board_(std::move(board)) {}
-  ~BoardTree() override {
-    const std::lock_guard lock(board_->mutex);
+  InProcessTree(int rank, std::shared_ptr<InProcessControl> control)
+      : rank_(rank), name_("rank " + std::to_string(rank)), control_(std::move(control)) {}
+  ~InProcessTree() override {
+    const std::lock_guard lock(control_->mutex);
     tell_failure(me().death, me().left);
     me().left = true;
     me().failure.reset();
@@ -64,8 +64,8 @@ class BoardTree final : public ControlTree {
   void leave() override;
 
  private:
-  Board::Rank& me() { return board_->ranks[static_cast<std::size_t>(rank_)]; }
-  // REQUIRES: the board's mutex.
+  InProcessControl::Rank& me() { return control_->ranks[static_cast<std::size_t>(rank_)]; }
+  // REQUIRES: control_->mutex.
   void tell_failure(const Status& status, bool suppressed);
   void tell_mismatch(const Status& status);
   void part();
@@ -73,109 +73,110 @@ class BoardTree final : public ControlTree {
 
   const int rank_;
   const std::string name_;
-  const std::shared_ptr<Board> board_;
+  const std::shared_ptr<InProcessControl> control_;
 };
 
-Result<std::vector<std::string>> BoardTree::all_gather(const std::string& mine, Deadline deadline) {
-  std::unique_lock lock(board_->mutex);
-  if (!board_->failure.is_ok()) return board_->failure;
-  const std::uint64_t round = board_->round;
+Result<std::vector<std::string>> InProcessTree::all_gather(const std::string& mine, Deadline deadline) {
+  std::unique_lock lock(control_->mutex);
+  if (!control_->failure.is_ok()) return control_->failure;
+  const std::uint64_t round = control_->round;
   me().bytes = mine;
   me().written = true;
-  if (++board_->written == board_->ranks.size()) {
+  if (++control_->written == control_->ranks.size()) {
     // The last one completes the round. Nobody can complete the next before all have read this one's
     // result: they take part in it.
-    board_->result.clear();
-    for (Board::Rank& rank : board_->ranks) {
-      board_->result.push_back(std::move(rank.bytes));
+    control_->result.clear();
+    for (InProcessControl::Rank& rank : control_->ranks) {
+      control_->result.push_back(std::move(rank.bytes));
       rank.written = false;
     }
-    board_->written = 0;
-    ++board_->round;
-    board_->changed.notify_all();
-    return board_->result;
+    control_->written = 0;
+    ++control_->round;
+    control_->changed.notify_all();
+    return control_->result;
   }
   const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline.at_ns())};
-  const auto done = [&] { return board_->round != round || !board_->failure.is_ok(); };
-  const bool in_time = board_->changed.wait_until(lock, until, done);
-  if (board_->round != round) return board_->result;
-  if (in_time) return board_->failure;
+  const auto done = [&] { return control_->round != round || !control_->failure.is_ok(); };
+  const bool in_time = control_->changed.wait_until(lock, until, done);
+  if (control_->round != round) return control_->result;
+  if (in_time) return control_->failure;
   const Status late = timed_out();
   tell_failure(late, false);
   return late;
 }
 
-Status BoardTree::timed_out() const {
+Status InProcessTree::timed_out() const {
   std::vector<int> missing;
-  for (std::size_t rank = 0; rank < board_->ranks.size(); ++rank) {
-    if (!board_->ranks[rank].written) missing.push_back(static_cast<int>(rank));
+  for (std::size_t rank = 0; rank < control_->ranks.size(); ++rank) {
+    if (!control_->ranks[rank].written) missing.push_back(static_cast<int>(rank));
   }
   return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(missing));
 }
 
-Status BoardTree::watch(std::shared_ptr<FailureState> failure, Witness witness) {
-  const std::lock_guard lock(board_->mutex);
+Status InProcessTree::watch(std::shared_ptr<FailureState> failure, Witness witness) {
+  const std::lock_guard lock(control_->mutex);
   me().witness = std::move(witness);
   me().failure = std::move(failure);
-  if (!board_->failure.is_ok()) me().failure->fail(board_->failure);
-  for (const int rank : board_->departed) {
-    me().failure->set_departed({rank, board_->ranks[static_cast<std::size_t>(rank)].calls.operations});
+  if (!control_->failure.is_ok()) me().failure->fail(control_->failure);
+  for (const int rank : control_->departed) {
+    me().failure->set_departed({rank, control_->ranks[static_cast<std::size_t>(rank)].calls.operations});
   }
   return {};
 }
 
-void BoardTree::announce_failure(const Status& status) {
+void InProcessTree::announce_failure(const Status& status) {
   if (status.is_ok()) return;
-  const std::lock_guard lock(board_->mutex);
+  const std::lock_guard lock(control_->mutex);
   tell_failure(status.with_context(name_), me().left);
 }
 
-void BoardTree::report_calls(std::vector<CallRecord> calls) {
-  const std::lock_guard lock(board_->mutex);
+void InProcessTree::report_calls(std::vector<CallRecord> calls) {
+  const std::lock_guard lock(control_->mutex);
   bool news = false;
-  const Status known = board_->ledger.add(rank_, calls, &news);
+  const Status known = control_->ledger.add(rank_, calls, &news);
   tell_mismatch(known);
 }
 
 // All ranks, this one among them.
-void BoardTree::tell_mismatch(const Status& status) {
-  if (status.is_ok() || me().left || !board_->failure.is_ok()) return;
+void InProcessTree::tell_mismatch(const Status& status) {
+  if (status.is_ok() || me().left || !control_->failure.is_ok()) return;
   tell_failure(status, false);
   if (me().failure) me().failure->fail(status);
 }
 
-void BoardTree::compare_calls() {
-  const std::lock_guard lock(board_->mutex);
-  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
-    const Board::Rank& rank = board_->ranks[r];
+void InProcessTree::compare_calls() {
+  const std::lock_guard lock(control_->mutex);
+  for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
+    const InProcessControl::Rank& rank = control_->ranks[r];
     bool news = false;
     const CallSummary summary = rank.parted || !rank.witness.calls ? rank.calls : rank.witness.calls();
-    const Status known = board_->ledger.add(static_cast<int>(r), summary.calls, &news);
+    const Status known = control_->ledger.add(static_cast<int>(r), summary.calls, &news);
     if (!known.is_ok()) return tell_mismatch(known);
   }
 }
 
-bool BoardTree::finish(std::int64_t wait_ms) {
-  std::unique_lock lock(board_->mutex);
+bool InProcessTree::finish(std::int64_t wait_ms) {
+  std::unique_lock lock(control_->mutex);
   if (me().left || !me().failure) return false;
   part();
   const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(Deadline::after_ms(wait_ms).at_ns())};
-  const auto all = [&] { return board_->parted == board_->ranks.size(); };
-  board_->changed.wait_until(lock, until, [&] { return all() || !board_->failure.is_ok() || me().failure->failed(); });
+  const auto all = [&] { return control_->parted == control_->ranks.size(); };
+  control_->changed.wait_until(lock, until,
+                               [&] { return all() || !control_->failure.is_ok() || me().failure->failed(); });
   return all();
 }
 
 // Once: this rank calls nothing more, and that is compared with what the others have called.
-// REQUIRES: the board's mutex.
-void BoardTree::part() {
+// REQUIRES: control_->mutex.
+void InProcessTree::part() {
   if (me().parted) return;
   if (me().witness.calls) me().calls = me().witness.calls();
-  board_->departed.push_back(rank_);
+  control_->departed.push_back(rank_);
   me().parted = true;
-  ++board_->parted;
-  board_->changed.notify_all();
-  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
-    const Board::Rank& other = board_->ranks[r];
+  ++control_->parted;
+  control_->changed.notify_all();
+  for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
+    const InProcessControl::Rank& other = control_->ranks[r];
     if (&other == &me()) continue;
     if (other.failure) other.failure->set_departed({rank_, me().calls.operations});
     if (me().failure && me().failure->failed()) continue;
@@ -189,34 +190,34 @@ void BoardTree::part() {
 }
 
 // Ranks of one process cannot be silent: what they are at is there to see.
-void BoardTree::ask(Question question) {
-  const std::lock_guard lock(board_->mutex);
+void InProcessTree::ask(Question question) {
+  const std::lock_guard lock(control_->mutex);
   Answer answer{std::move(question), {}};
-  for (std::size_t r = 0; r < board_->ranks.size(); ++r) {
-    const Board::Rank& rank = board_->ranks[r];
+  for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
+    const InProcessControl::Rank& rank = control_->ranks[r];
     if (rank.parted) continue;
     const Whereabouts at = rank.witness.where ? rank.witness.where() : Whereabouts{};
     if (is_before(at.sequence, answer.question.sequence)) {
       answer.absent.push_back({static_cast<int>(r), false, at.sequence, at.inside});
     }
   }
-  for (const Board::Rank& rank : board_->ranks) {
+  for (const InProcessControl::Rank& rank : control_->ranks) {
     if (rank.witness.answered) rank.witness.answered(answer);
   }
 }
 
-void BoardTree::tell_failure(const Status& status, bool suppressed) {
-  if (suppressed || !board_->failure.is_ok()) return;
-  board_->failure = status;
-  for (Board::Rank& rank : board_->ranks) {
+void InProcessTree::tell_failure(const Status& status, bool suppressed) {
+  if (suppressed || !control_->failure.is_ok()) return;
+  control_->failure = status;
+  for (InProcessControl::Rank& rank : control_->ranks) {
     if (&rank != &me() && rank.failure) rank.failure->fail(status);
   }
-  board_->changed.notify_all();
+  control_->changed.notify_all();
 }
 
-// Who cannot say goodbye has ended without leaving.
-void BoardTree::leave() {
-  const std::lock_guard lock(board_->mutex);
+// Who cannot send its leave notice has ended without leaving.
+void InProcessTree::leave() {
+  const std::lock_guard lock(control_->mutex);
   if (me().left) return;
   const Status told = guarded([&] { return part(), Status(); });
   if (!told.is_ok()) tell_failure(me().death, false);
@@ -230,14 +231,14 @@ Result<std::vector<Job>> make_in_process_jobs(int ranks) {
   if (ranks < 1 || ranks > kMaxRanks) return Status::invalid_argument("a job has 1 to 1048576 ranks");
   Secret secret{};
   if (Status s = net::random_bytes(secret.data(), secret.size()); !s.is_ok()) return s;
-  const auto board = std::make_shared<Board>(ranks);
+  const auto control = std::make_shared<InProcessControl>(ranks);
   std::vector<Job> jobs;
   for (int rank = 0; rank < ranks; ++rank) {
     Job job;
     job.rank = rank;
     job.ranks = ranks;
     job.secret = secret;
-    if (ranks > 1) job.tree = std::make_unique<BoardTree>(rank, board);
+    if (ranks > 1) job.tree = std::make_unique<InProcessTree>(rank, control);
     jobs.push_back(std::move(job));
   }
   return jobs;

@@ -31,11 +31,11 @@ SocketTree::~SocketTree() {
 void SocketTree::announce_failure(const Status& status) {
   if (owner_ != ::getpid() || status.is_ok()) return;
   if (!watching_) {
-    if (!left_) attempt([&] { speak_of(status); });
+    if (!left_) attempt([&] { broadcast_failure(status); });
     return;
   }
   const std::lock_guard lock(mutex_);
-  // Perhaps another thread has said goodbye meanwhile: nobody listens any more.
+  // Perhaps another thread has sent its leave notice meanwhile: nobody listens any more.
   if (leaving_ || stopping_) return;
   if (announcement_.is_ok()) announcement_ = status;
   signal();

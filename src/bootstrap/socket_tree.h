@@ -1,18 +1,18 @@
 // The ControlTree over sockets. See control_tree.h for what it promises.
 //
 // Messages, each a frame: gather (a subtree's bytes, upwards), all (everybody's bytes, downwards),
-// notice (a failure), goodbye (a rank calls nothing more, and what it has called), calls (of a rank that waits for
+// notice (a failure), leave notice (a rank calls nothing more, and what it has called), calls (of a rank that waits for
 // long or is asked, upwards), compare (all ranks are to tell their calls), and those by which ranks find out who has
-// not arrived (socket_tree_inquiry.cc). Notices, goodbyes and compares are forwarded to every neighbour but the one
-// they came from; a tree has no cycles, so each reaches every rank once.
+// not arrived (socket_tree_inquiry.cc). Notices, leave notices and compares are forwarded to every neighbour but the
+// one they came from; a tree has no cycles, so each reaches every rank once.
 //
 // A rank that has left splits the tree, and its parts hear no more of each other. Ranks leave when a job ends, all of
 // them within a short time, so no other paths are kept; a failure then passes along the data links
 // (transport/end_watch.h).
 //
 // In six files: socket_tree.cc (making, what other threads ask of it), _receive (what comes from the neighbours),
-// _exchange (initialisation), _watch (the watching thread), _inquiry (who has not arrived?) and _parting (goodbyes,
-// and what ranks have called).
+// _exchange (initialisation), _watch (the watching thread), _inquiry (who has not arrived?) and _parting (leave
+// notices, and what ranks have called).
 #pragma once
 
 #include <sys/types.h>
@@ -71,14 +71,14 @@ class SocketTree final : public ControlTree {
   void read_from(Neighbour* from);
   void handle(Neighbour* from, const std::string& frame);
   void lost(Neighbour* neighbour);
-  void learn(const Notice& notice, Neighbour* from);
-  void learn_goodbye(Goodbye goodbye, Neighbour* from);
-  void judge(const Goodbye& goodbye);
-  void say_goodbye();
+  void on_notice(const Notice& notice, Neighbour* from);
+  void on_leave_notice(LeaveNotice leave_notice, Neighbour* from);
+  void judge(const LeaveNotice& leave_notice);
+  void send_leave_notice();
   void tell_who_waits();
   void ask_for_calls(const Neighbour* from);
   [[nodiscard]] CallSummary own_calls() const;
-  void learn_calls(const Calls& calls);
+  void on_calls(const Calls& calls);
   void hear_inquiry(Kind kind, const Inquiry& inquiry, Neighbour* from);
   void hear_receipt(std::uint32_t token, Neighbour* from);
   void hear_absence(const Absence& absence);
@@ -102,8 +102,8 @@ class SocketTree final : public ControlTree {
   void attempt(const std::function<void()>& speak) noexcept;
   void turn();
   void arm(Neighbour* neighbour);
-  void obey();
-  void speak_of(const Status& failure);
+  void handle_commands();
+  void broadcast_failure(const Status& failure);
   void depart();
   void stop();
   void signal();
@@ -116,14 +116,15 @@ class SocketTree final : public ControlTree {
   std::shared_ptr<FailureState> failure_;  // null while initialising
   Status early_failure_;
   std::vector<int> early_departed_;
-  // While this rank gathers it keeps what it hears from ranks that are through with that: their goodbyes and, behind
-  // all parts, their failures. To ranks below, which have not all parts yet, it would look like an init that fails.
+  // While this rank gathers it keeps what it hears from ranks that are through with that: their leave notices and,
+  // behind all parts, their failures. To ranks below, which have not all parts yet, it would look like an init that
+  // fails.
   bool gathering_ = false;
   std::vector<std::pair<Notice, Neighbour*>> notices_;
-  std::vector<std::pair<Goodbye, Neighbour*>> goodbyes_;  // not yet passed on, and from where
-  std::map<int, Goodbye> departed_;                       // by rank
-  bool parted_ = false;                                   // this rank has said goodbye
-  CallSummary own_parting_;                               // with this
+  std::vector<std::pair<LeaveNotice, Neighbour*>> leave_notices_;  // not yet passed on, and from where
+  std::map<int, LeaveNotice> departed_;                            // by rank
+  bool parted_ = false;                                            // this rank has sent its leave notice
+  CallSummary own_parting_;                                        // with this
   bool asked_for_calls_ = false;
   Witness witness_;
   bool any_notice_ = false;
@@ -144,7 +145,7 @@ class SocketTree final : public ControlTree {
   bool comparing_ = false;                        // guarded by mutex_
   bool finishing_ = false;                        // guarded by mutex_
   bool compared_ = false;                         // guarded by mutex_; own calls with those of all who have left
-  bool all_parted_ = false;                       // guarded by mutex_; all ranks have said goodbye
+  bool all_parted_ = false;                       // guarded by mutex_; all ranks have sent their leave notices
   std::condition_variable parting_changed_;
   bool leaving_ = false;   // guarded by mutex_
   bool stopping_ = false;  // guarded by mutex_

@@ -113,7 +113,7 @@ void SocketTree::judge_silence() {
     hear_absence(silent);
   }
   const Whereabouts now = whereabouts();
-  // Who has said goodbye is not missed.
+  // Who has sent its leave notice is not missed.
   if (round_.phase == Round::Phase::kProbing && !parted_ && is_before(now.sequence, round_.question.sequence)) {
     hear_absence({rank_, false, now.sequence, now.inside});
   }

@@ -11,7 +11,7 @@
 namespace tutti::internal::control {
 namespace {
 
-// How often a rank that waits for the others' goodbyes looks whether it still should.
+// How often a rank that waits for the others' leave notices looks whether it still should.
 constexpr std::int64_t kLookMs = 20;
 // The watching thread answers in microseconds, unless the machine is very busy.
 constexpr std::int64_t kCompareMs = 1000;
@@ -22,35 +22,35 @@ CallSummary SocketTree::own_calls() const {
   return witness_.calls ? witness_.calls() : CallSummary();
 }
 
-void SocketTree::learn_goodbye(Goodbye goodbye, Neighbour* from) {
-  const int rank = goodbye.rank;
+void SocketTree::on_leave_notice(LeaveNotice leave_notice, Neighbour* from) {
+  const int rank = leave_notice.rank;
   if (failure_) {
-    failure_->set_departed({rank, goodbye.calls.operations});
+    failure_->set_departed({rank, leave_notice.calls.operations});
   } else {
     early_departed_.push_back(rank);
   }
   // The connection stays until the rank closes it: until then it passes on what it hears.
-  if (rank == from->rank) from->said_goodbye = true;
-  goodbyes_.emplace_back(goodbye, from);
+  if (rank == from->rank) from->sent_leave_notice = true;
+  leave_notices_.emplace_back(leave_notice, from);
   pass_on_kept();
-  judge(departed_[rank] = std::move(goodbye));
+  judge(departed_[rank] = std::move(leave_notice));
   tell_who_waits();
 }
 
-// A rank that has not said goodbye itself may still call what the other has called.
-void SocketTree::judge(const Goodbye& goodbye) {
+// A rank that has not sent its own may still call what the other has called.
+void SocketTree::judge(const LeaveNotice& leave_notice) {
   if (!failure_ || failure_->failed()) return;
-  const Status judged = parted_ ? difference(rank_, own_parting_, goodbye.rank, goodbye.calls)
-                                : contradiction(rank_, own_calls(), goodbye.rank, goodbye.calls);
-  if (!judged.is_ok()) learn({judged.code(), rank_, -1, judged.message()}, nullptr);
+  const Status judged = parted_ ? difference(rank_, own_parting_, leave_notice.rank, leave_notice.calls)
+                                : contradiction(rank_, own_calls(), leave_notice.rank, leave_notice.calls);
+  if (!judged.is_ok()) on_notice({judged.code(), rank_, -1, judged.message()}, nullptr);
 }
 
 // Once: this rank calls nothing more.
-void SocketTree::say_goodbye() {
+void SocketTree::send_leave_notice() {
   if (std::exchange(parted_, true)) return;
   own_parting_ = own_calls();
-  flood(pack_goodbye({rank_, own_parting_}), nullptr);
-  for (const auto& [rank, goodbye] : departed_) judge(goodbye);
+  flood(pack_leave_notice({rank_, own_parting_}), nullptr);
+  for (const auto& [rank, leave_notice] : departed_) judge(leave_notice);
   tell_who_waits();
 }
 
@@ -91,9 +91,9 @@ void SocketTree::compare_calls() {
 void SocketTree::ask_for_calls(const Neighbour* from) {
   if (std::exchange(asked_for_calls_, true)) return;
   flood(pack_compare(), from);
-  learn_calls({rank_, own_calls().calls});
+  on_calls({rank_, own_calls().calls});
   // Who has left cannot be asked, but has told.
-  for (const auto& [rank, goodbye] : departed_) learn_calls({rank, goodbye.calls.calls});
+  for (const auto& [rank, leave_notice] : departed_) on_calls({rank, leave_notice.calls.calls});
 }
 
 }  // namespace tutti::internal::control

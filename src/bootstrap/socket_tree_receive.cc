@@ -28,10 +28,10 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
     }
   } else if (kind == Kind::kNotice) {
     Notice notice;
-    if (unpack_notice(&unpacker, &notice)) return learn(notice, from);
+    if (unpack_notice(&unpacker, &notice)) return on_notice(notice, from);
   } else if (kind == Kind::kCalls) {
     Calls calls;
-    if (!from->is_parent && unpack_calls(&unpacker, ranks_, &calls)) return learn_calls(calls);
+    if (!from->is_parent && unpack_calls(&unpacker, ranks_, &calls)) return on_calls(calls);
   } else if (kind == Kind::kAsk || kind == Kind::kProbe) {
     Inquiry inquiry;
     const bool sensible = (kind == Kind::kProbe) == from->is_parent;
@@ -45,25 +45,25 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
   } else if (kind == Kind::kAnswer) {
     Answer answer;
     if (from->is_parent && unpack_answer(&unpacker, ranks_, &answer)) return hear_answer(answer);
-  } else if (kind == Kind::kGoodbye) {
-    Goodbye goodbye;
-    if (unpack_goodbye(&unpacker, ranks_, &goodbye)) return learn_goodbye(std::move(goodbye), from);
+  } else if (kind == Kind::kLeaveNotice) {
+    LeaveNotice leave_notice;
+    if (unpack_leave_notice(&unpacker, ranks_, &leave_notice)) return on_leave_notice(std::move(leave_notice), from);
   } else if (kind == Kind::kCompare) {
     if (unpacker.complete()) return ask_for_calls(from);
   }
-  learn({Code::kInternalError, rank_, -1, from->who + " sent a damaged control message"}, nullptr);
+  on_notice({Code::kInternalError, rank_, -1, from->who + " sent a damaged control message"}, nullptr);
 }
 
-// The connection has ended. After a goodbye that is as it should be.
+// The connection has ended. After a leave notice that is as it should be.
 void SocketTree::lost(Neighbour* neighbour) {
   if (!neighbour->socket.valid()) return;
   neighbour->socket.reset();
-  if (neighbour->said_goodbye || left_) return;
-  learn({Code::kRemoteError, rank_, neighbour->rank, neighbour->who + " died: connection lost"}, neighbour);
+  if (neighbour->sent_leave_notice || left_) return;
+  on_notice({Code::kRemoteError, rank_, neighbour->rank, neighbour->who + " died: connection lost"}, neighbour);
 }
 
 // After the first notice only further deaths are news.
-void SocketTree::learn(const Notice& notice, Neighbour* from) {
+void SocketTree::on_notice(const Notice& notice, Neighbour* from) {
   if (gathering_ && from != nullptr && from->is_parent && !from->inbox.empty()) {
     notices_.emplace_back(notice, from);
     return;
@@ -81,10 +81,10 @@ void SocketTree::learn(const Notice& notice, Neighbour* from) {
 }
 
 // Upwards only as far as it is news, so that a thousand ranks that wait for one cost one message each.
-void SocketTree::learn_calls(const Calls& calls) {
+void SocketTree::on_calls(const Calls& calls) {
   bool news = false;
   const Status known = ledger_.add(calls.rank, calls.records, &news);
-  if (!known.is_ok()) return learn({known.code(), rank_, -1, known.message()}, nullptr);
+  if (!known.is_ok()) return on_notice({known.code(), rank_, -1, known.message()}, nullptr);
   for (Neighbour& neighbour : neighbours_) {
     if (!news || !neighbour.is_parent || !neighbour.socket.valid()) continue;
     neighbour.writer.queue(pack_calls(calls));
@@ -94,8 +94,9 @@ void SocketTree::learn_calls(const Calls& calls) {
 
 void SocketTree::pass_on_kept() {
   if (gathering_) return;
-  for (const auto& [notice, from] : std::exchange(notices_, {})) learn(notice, from);
-  for (const auto& [goodbye, from] : std::exchange(goodbyes_, {})) flood(pack_goodbye(goodbye), from);
+  for (const auto& [notice, from] : std::exchange(notices_, {})) on_notice(notice, from);
+  for (const auto& [leave_notice, from] : std::exchange(leave_notices_, {}))
+    flood(pack_leave_notice(leave_notice), from);
 }
 
 void SocketTree::flood(const std::string& frame, const Neighbour* except) {

@@ -14,7 +14,7 @@
 namespace tutti::internal::control {
 namespace {
 
-constexpr std::int64_t kFlushMs = 500;  // for the goodbye to leave
+constexpr std::int64_t kFlushMs = 500;  // for the leave notice to leave
 constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their side: normally microseconds
 
 }  // namespace
@@ -72,7 +72,7 @@ void SocketTree::turn() {
     if ((events[i].events & EPOLLOUT) != 0) flush(neighbour);
     if ((events[i].events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_from(neighbour);
   }
-  obey();
+  handle_commands();
   advance_round();
 }
 
@@ -87,7 +87,7 @@ void SocketTree::arm(Neighbour* neighbour) {
 }
 
 // Does what other threads have asked for.
-void SocketTree::obey() {
+void SocketTree::handle_commands() {
   std::uint64_t count = 0;
   if (::read(wake_.get(), &count, sizeof count) < 0) return;  // nobody has asked
   Status announcement;
@@ -106,26 +106,26 @@ void SocketTree::obey() {
     finishing = finishing_;
     ending_ = leaving_ || stopping_;
   }
-  if (!announcement.is_ok()) speak_of(announcement);
-  for (std::vector<CallRecord>& calls : reports) learn_calls({rank_, std::move(calls)});
+  if (!announcement.is_ok()) broadcast_failure(announcement);
+  for (std::vector<CallRecord>& calls : reports) on_calls({rank_, std::move(calls)});
   for (const Question& question : questions) inquire(question);
   if (comparing) ask_for_calls(nullptr);
-  if (finishing) say_goodbye();
+  if (finishing) send_leave_notice();
   if (leaving) depart();
 }
 
 // Once: later, all know of a failure already.
-void SocketTree::speak_of(const Status& failure) {
+void SocketTree::broadcast_failure(const Status& failure) {
   if (std::exchange(any_notice_, true)) return;
   flood(pack_notice({failure.code(), rank_, -1, "rank " + std::to_string(rank_) + ": " + failure.message()}), nullptr);
 }
 
-// Says goodbye. The peers' answers are read to the end before the sockets close: closing a socket with
-// unread bytes resets it, which may overtake the goodbye on its way.
+// Sends the leave notice. The peers' answers are read to the end before the sockets close: closing a socket with
+// unread bytes resets it, which may overtake the leave notice on its way.
 void SocketTree::depart() {
   left_ = true;
   epoll_.reset();
-  say_goodbye();
+  send_leave_notice();
   const Deadline flushed = Deadline::after_ms(kFlushMs);
   const Deadline closed = Deadline::after_ms(kLingerMs);
   net::PollSet set;

@@ -51,8 +51,9 @@ inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::s
 }
 
 // All of it anew: what an earlier call was has no say in how this one runs. `bytes`: of the whole vector.
-inline executor::Operation bind_call(const Call& call, const executor::Plan& plan, const transport::Fingerprint& print,
-                                     std::size_t bytes, const Setting& setting) {
+inline executor::Operation bind_call(const Call& call, const executor::Plan& plan,
+                                     const transport::Fingerprint& fingerprint, std::size_t bytes,
+                                     const Setting& setting) {
   const std::size_t element_bytes = size_of(call.type);
   const std::size_t block_bytes = call.count * element_bytes;
   const std::size_t own_block = setting.rank * block_bytes;
@@ -61,7 +62,7 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
   const bool reduced = combines(call.collective);
   static_assert(static_cast<int>(schedule::Buffer::kInput) == 0 && static_cast<int>(schedule::Buffer::kOutput) == 1 &&
                 static_cast<int>(schedule::Buffer::kScratch) == 2 && schedule::kBuffers == 3);
-  return {.print = print,
+  return {.fingerprint = fingerprint,
           .plan = &plan,
           .buffers = {bind_buffer(call.send, gathers ? block_bytes : bytes, gathers ? own_block : 0),
                       bind_buffer(call.recv, scatters ? block_bytes : bytes, scatters ? own_block : 0),
@@ -77,18 +78,20 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
 // operation are new, nothing else needs to be found out again.
 class LastBound {
  public:
-  // The same but for its buffers, which the operation then has; null if the call is another. `print`: of no plan yet.
-  [[nodiscard]] const executor::Operation* repeat(const Call& call, const transport::Fingerprint& print) {
+  // The same but for its buffers, which the operation then has; null if the call is another. `fingerprint`: of no plan
+  // yet.
+  [[nodiscard]] const executor::Operation* repeat(const Call& call, const transport::Fingerprint& fingerprint) {
     // Not by the call's own bytes: they have just been written one by one, and read together they would be waited for.
-    if (print.call != word_ || call.count != count_ || call.root != root_ || operation_.plan == nullptr) return nullptr;
-    operation_.print = executor::with_plan(print, operation_.plan->identity.hash);
+    if (fingerprint.call != word_ || call.count != count_ || call.root != root_ || operation_.plan == nullptr)
+      return nullptr;
+    operation_.fingerprint = executor::with_plan(fingerprint, operation_.plan->identity.hash);
     place(&operation_.buffers[0], call.send);
     place(&operation_.buffers[1], call.recv);
     return &operation_;
   }
-  const executor::Operation& keep(const Call& call, const transport::Fingerprint& print,
+  const executor::Operation& keep(const Call& call, const transport::Fingerprint& fingerprint,
                                   const executor::Operation& operation) {
-    word_ = print.call;
+    word_ = fingerprint.call;
     count_ = call.count;
     root_ = call.root;
     return operation_ = operation;

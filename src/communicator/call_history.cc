@@ -4,14 +4,14 @@ namespace tutti::internal {
 
 bool CallHistory::Entry::read(std::uint32_t number, CallRecord* record, std::uint64_t* after) const {
   if (state.load(std::memory_order_acquire) != written(number)) return false;
-  const transport::Fingerprint print{number, call.load(std::memory_order_relaxed), root.load(std::memory_order_relaxed),
-                                     count_low.load(std::memory_order_relaxed),
-                                     count_high.load(std::memory_order_relaxed)};
+  const transport::Fingerprint fingerprint{
+      number, call.load(std::memory_order_relaxed), root.load(std::memory_order_relaxed),
+      count_low.load(std::memory_order_relaxed), count_high.load(std::memory_order_relaxed)};
   record->before = before.load(std::memory_order_relaxed);
   const executor::PlanIdentity* const identity = plan.load(std::memory_order_acquire);
   std::atomic_thread_fence(std::memory_order_acquire);
   if (state.load(std::memory_order_relaxed) != written(number)) return false;
-  const transport::Fingerprint alone = executor::without_history(print);
+  const transport::Fingerprint alone = executor::without_history(fingerprint);
   record->sequence = number;
   record->call = {std::uint64_t{alone.root} << 32 | alone.call, executor::count_of(alone)};
   record->text = executor::describe(alone);

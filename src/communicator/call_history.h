@@ -30,9 +30,9 @@ class CallHistory {
     const transport::Fingerprint call = executor::make_fingerprint(sequence, collective, type, op, root, count);
     hash_.store(next(before, call), std::memory_order_relaxed);
     sequence_.store(sequence, std::memory_order_relaxed);
-    const transport::Fingerprint print = executor::with_history(call, before);
-    entries_[sequence % kKept].write(print, before);
-    return print;
+    const transport::Fingerprint fingerprint = executor::with_history(call, before);
+    entries_[sequence % kKept].write(fingerprint, before);
+    return fingerprint;
   }
   // Of the operation that began last. REQUIRES: the identity stays until nobody asks for a summary any more, which is
   // when the control tree has left.
@@ -59,16 +59,16 @@ class CallHistory {
     std::atomic<const executor::PlanIdentity*> plan{nullptr};
 
     static constexpr std::uint64_t written(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
-    void write(const transport::Fingerprint& print, std::uint64_t hash_before) {
+    void write(const transport::Fingerprint& fingerprint, std::uint64_t hash_before) {
       state.store(0, std::memory_order_relaxed);
       std::atomic_thread_fence(std::memory_order_release);
-      call.store(print.call, std::memory_order_relaxed);
-      root.store(print.root, std::memory_order_relaxed);
-      count_low.store(print.count_low, std::memory_order_relaxed);
-      count_high.store(print.count_high, std::memory_order_relaxed);
+      call.store(fingerprint.call, std::memory_order_relaxed);
+      root.store(fingerprint.root, std::memory_order_relaxed);
+      count_low.store(fingerprint.count_low, std::memory_order_relaxed);
+      count_high.store(fingerprint.count_high, std::memory_order_relaxed);
       before.store(hash_before, std::memory_order_relaxed);
       plan.store(nullptr, std::memory_order_relaxed);
-      state.store(written(print.sequence), std::memory_order_release);
+      state.store(written(fingerprint.sequence), std::memory_order_release);
     }
     // False if it is not, or no longer, the operation of this number.
     bool read(std::uint32_t number, CallRecord* record, std::uint64_t* after) const;

@@ -16,7 +16,7 @@ using memory::RegionRegistry;
 
 // A peer's connection closes just before or after the control tree tells why: for so long the tree's
 // word is waited for, which names the rank at fault rather than the one next to it.
-constexpr std::int64_t kVerdictMs = 200;
+constexpr std::int64_t kRootCauseMs = 200;
 // Some lost packets longer than a network takes to deliver.
 constexpr std::int64_t kDeliverMs = 2000;
 
@@ -33,9 +33,9 @@ class Busy {
 };
 
 // For messages; short where there is no memory for more.
-std::string describe(const Call& call, const transport::Fingerprint& print) noexcept {
+std::string describe(const Call& call, const transport::Fingerprint& fingerprint) noexcept {
   try {
-    return executor::describe(print);
+    return executor::describe(fingerprint);
   } catch (const std::bad_alloc&) {
     return name_of(call.collective);  // fits the string itself
   }
@@ -61,14 +61,14 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   const std::string name = "rank " + std::to_string(rank());
   aborted_there_ = Status::aborted("aborted the communicator");
   aborted_here_ = Status::aborted(name + " aborted the communicator");
-  const transport::Doorbell* doorbell = nullptr;
+  const transport::WakeupFd* wakeup_fd = nullptr;
   if (world_ != nullptr) {
-    doorbell = &world_->doorbell(rank());
+    wakeup_fd = &world_->wakeup_fd(rank());
   } else {
-    auto own = transport::Doorbell::create();
+    auto own = transport::WakeupFd::create();
     if (!own.is_ok()) return own.status();
-    own_doorbell_ = std::make_unique<transport::Doorbell>(std::move(*own));
-    doorbell = own_doorbell_.get();
+    own_wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*own));
+    wakeup_fd = own_wakeup_fd_.get();
   }
   if (Status s = set_up_links(settings, secret, deadline); !s.is_ok()) return s;
   const Membership& m = membership_;
@@ -78,7 +78,7 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   local_.enter(secret);
   // Ranks that are made together are made by threads that end then.
   if (world_ == nullptr) local_.touch();
-  auto waiter = executor::Waiter::create(*doorbell, *failure_, m.crowded, settings.timeout_ms, settings.moves,
+  auto waiter = executor::Waiter::create(*wakeup_fd, *failure_, m.oversubscribed, settings.timeout_ms, settings.moves,
                                          {m.home, m.home_step_bytes});
   if (!waiter.is_ok()) return waiter.status();
   waiter_ = std::move(*waiter);
@@ -91,7 +91,7 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   }
   topology::Conditions conditions;
   conditions.shared_memory = std::any_of(m.hosts.begin(), m.hosts.end(), [](const auto& h) { return h.size() > 1; });
-  conditions.load = m.load;
+  conditions.ranks_per_cpu = m.ranks_per_cpu;
   conditions.threads = m.one_process;
   conditions.rdma = m.all_verbs;
   plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, conditions);
@@ -99,7 +99,7 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
     if (Status s = watch_peers(settings); !s.is_ok()) return s;
   }
   log::info(name + " of " + std::to_string(m.ranks()) + " on " + std::to_string(m.hosts.size()) + " host(s)" +
-            (m.crowded ? ", more ranks than processors" : ""));
+            (m.oversubscribed ? ", more ranks than processors" : ""));
   return {};
 }
 
@@ -172,27 +172,27 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   if (in_process) {
     link_maker_ = make_thread_links(world_, membership_);
   } else if (connector != nullptr) {
-    auto adapter = set_up_rdma(settings, &self, deadline);
-    if (!adapter.is_ok()) return adapter.status();
+    auto rdma_context = set_up_rdma(settings, &self, deadline);
+    if (!rdma_context.is_ok()) return rdma_context.status();
     connector->set_peers(membership_.peers, membership_.verbs_with);
     link_maker_ = make_connected_links(std::move(connector), membership_,
-                                       world_ != nullptr ? world_->doorbell(rank) : *own_doorbell_, *adapter);
+                                       world_ != nullptr ? world_->wakeup_fd(rank) : *own_wakeup_fd_, *rdma_context);
   }
   return {};
 }
 
-Result<std::shared_ptr<transport::verbs::Adapter>> Communicator::set_up_rdma(const Settings& settings, PeerInfo* self,
-                                                                             Deadline deadline) {
+Result<std::shared_ptr<transport::verbs::RdmaContext>> Communicator::set_up_rdma(const Settings& settings,
+                                                                                 PeerInfo* self, Deadline deadline) {
   namespace verbs = transport::verbs;
-  std::shared_ptr<verbs::Adapter> adapter;
-  if (!membership_.wants_rdma()) return adapter;
+  std::shared_ptr<verbs::RdmaContext> rdma_context;
+  if (!membership_.wants_rdma()) return rdma_context;
   auto options = verbs::parse_options(settings.verbs);
   if (!options.is_ok()) return options.status();
-  auto opened = verbs::Adapter::open(*options);
+  auto opened = verbs::RdmaContext::open(*options);
   Rdma own;
   if (opened.is_ok()) {
-    adapter = std::move(*opened);
-    own.ports = adapter->ports();
+    rdma_context = std::move(*opened);
+    own.ports = rdma_context->ports();
   } else if (opened.status().code() == Code::kInvalidUsage) {
     return opened.status();
   } else {
@@ -205,7 +205,7 @@ Result<std::shared_ptr<transport::verbs::Adapter>> Communicator::set_up_rdma(con
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(*membership);
   if (Status s = membership_.resolve_rdma(); !s.is_ok()) return s;
-  return adapter;
+  return rdma_context;
 }
 
 Communicator::~Communicator() {
@@ -217,7 +217,7 @@ Communicator::~Communicator() {
   progress_.join();
   if (!finalized_) deliver();
   if (tree_ != nullptr) tree_->leave();
-  // Links first: they refer to the doorbell and the membership.
+  // Links first: they refer to the wakeup fd and the membership.
   executor_.reset();
   plans_.reset();
   link_maker_.reset();
@@ -287,43 +287,43 @@ Status Communicator::wait_behind(Completion* before) const {
   return before->status();
 }
 
-Status Communicator::execute_plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes) {
-  const bool check = executor::is_check(print);
-  if (const executor::Operation* again = check ? nullptr : last_bound_.repeat(call, print); again != nullptr) {
+Status Communicator::execute_plan(const Call& call, const transport::Fingerprint& fingerprint, std::size_t bytes) {
+  const bool check = executor::is_check(fingerprint);
+  if (const executor::Operation* again = check ? nullptr : last_bound_.repeat(call, fingerprint); again != nullptr) {
     history_->set_plan(again->plan->identity);
     return executor_->run(*again);
   }
-  return bind_and_run(call, print, bytes);
+  return bind_and_run(call, fingerprint, bytes);
 }
 
-Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& print, std::size_t bytes) {
+Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint, std::size_t bytes) {
   const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
   if (plan == nullptr) [[unlikely]] {
-    auto made = this->plan(call, print, bytes);
+    auto made = this->plan(call, fingerprint, bytes);
     if (!made.is_ok()) return made.status();
     plan = *made;
   }
-  if (!executor::is_check(print)) [[likely]]
+  if (!executor::is_check(fingerprint)) [[likely]]
     history_->set_plan(plan->identity);
   if (plan->schedule.uses_scratch && bytes > scratch_bytes_) [[unlikely]] {
     if (Status s = grow_scratch(bytes); !s.is_ok()) return s;
   }
   const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
   const executor::Operation bound =
-      bind_call(call, *plan, executor::with_plan(print, plan->identity.hash), bytes, setting);
-  const bool keeps = bytes < kLookUpBytes && !executor::is_check(print);
-  return executor_->run(keeps ? last_bound_.keep(call, print, bound) : bound);
+      bind_call(call, *plan, executor::with_plan(fingerprint, plan->identity.hash), bytes, setting);
+  const bool keeps = bytes < kLookUpBytes && !executor::is_check(fingerprint);
+  return executor_->run(keeps ? last_bound_.keep(call, fingerprint, bound) : bound);
 }
 
-Status Communicator::run_call(const Call& call, const transport::Fingerprint& print) {
+Status Communicator::run_call(const Call& call, const transport::Fingerprint& fingerprint) {
   const std::size_t bytes = call.count * size_of(call.type) * blocks_of(call.collective, ranks());
   if (!has_data(call.collective)) {
     // One byte of all-reduce: nobody has the result before everybody has contributed.
     Call token = call;
     token.send = token.recv = &barrier_token_;
-    return execute_plan(token, print, bytes);
+    return execute_plan(token, fingerprint, bytes);
   }
-  return bytes != 0 ? execute_plan(call, print, bytes) : Status();
+  return bytes != 0 ? execute_plan(call, fingerprint, bytes) : Status();
 }
 
 Status Communicator::execute(const Call& call) {
@@ -331,29 +331,30 @@ Status Communicator::execute(const Call& call) {
   if (failure_->failed() || finalized_) [[unlikely]] {
     return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
   }
-  const transport::Fingerprint print = history_->begin(call.collective, call.type, call.op, call.root, call.count);
+  const transport::Fingerprint fingerprint =
+      history_->begin(call.collective, call.type, call.op, call.root, call.count);
   Status status = guarded([&] {
     if (membership_.strict && ranks() > 1) [[unlikely]] {
-      if (Status differs = check_beforehand(print.sequence); !differs.is_ok())
-        return await_verdict(call, print, std::move(differs));
+      if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok())
+        return await_root_cause(call, fingerprint, std::move(differs));
     }
-    Status ran = run_call(call, print);
+    Status ran = run_call(call, fingerprint);
     if (ran.is_ok()) [[likely]]
       return ran;
-    return await_verdict(call, print, std::move(ran));
+    return await_root_cause(call, fingerprint, std::move(ran));
   });
   if (status.is_ok()) [[likely]]
     return status;
-  return fail(describe(call, print), std::move(status));
+  return fail(describe(call, fingerprint), std::move(status));
 }
 
-Status Communicator::run_check(const Call& check, const transport::Fingerprint& print, std::size_t bytes) {
-  return execute_plan(check, print, bytes);
+Status Communicator::run_check(const Call& check, const transport::Fingerprint& fingerprint, std::size_t bytes) {
+  return execute_plan(check, fingerprint, bytes);
 }
 
-Result<const executor::Plan*> Communicator::plan(const Call& call, const transport::Fingerprint& print,
+Result<const executor::Plan*> Communicator::plan(const Call& call, const transport::Fingerprint& fingerprint,
                                                  std::size_t bytes) {
-  CallHistory* const history = executor::is_check(print) ? nullptr : history_.get();
+  CallHistory* const history = executor::is_check(fingerprint) ? nullptr : history_.get();
   return plans_->make(call.collective, call.root, bytes, history);
 }
 
@@ -410,18 +411,19 @@ void Communicator::tell_peers(const Status& status) {
 }
 
 // Gives the control tree time to tell why, if `status` may be no more than the sign of it.
-Status Communicator::await_verdict(const Call& call, const transport::Fingerprint& print, Status status) const {
+Status Communicator::await_root_cause(const Call& call, const transport::Fingerprint& fingerprint,
+                                      Status status) const {
   if (status.code() == Code::kMismatch) return executor_->unexplained() ? explain(std::move(status)) : status;
   if (status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
-  const Deadline deadline = Deadline::after_ms(kVerdictMs);
+  const Deadline deadline = Deadline::after_ms(kRootCauseMs);
   while (tree_ != nullptr && !failure_->failed() && !deadline.passed()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (status.code() != Code::kRemoteError || stalls_ == nullptr || failure_->failed()) return status;
   // Nobody has died: the connection ended, or nothing comes, because a rank has left.
-  if (const auto left = failure_->departed_before(print.sequence); left.rank >= 0) {
+  if (const auto left = failure_->departed_before(fingerprint.sequence); left.rank >= 0) {
     return Status::mismatch("ranks called different operations: rank " + std::to_string(rank()) + " runs " +
-                            describe(call, print) + ", rank " + std::to_string(left.rank) + " has left after " +
+                            describe(call, fingerprint) + ", rank " + std::to_string(left.rank) + " has left after " +
                             std::to_string(left.operations) + (left.operations == 1 ? " operation" : " operations"));
   }
   // A silent rank keeps the tree's word from its other side: whose connection is lost has given up on that rank.
@@ -442,7 +444,7 @@ Status Communicator::finalize() {
   return failure_->status();
 }
 
-// A goodbye tells the peers that nothing more comes.
+// A leave notice tells the peers that nothing more comes.
 void Communicator::deliver() const {
   if (plans_ != nullptr) plans_->deliver(Deadline::after_ms(kDeliverMs));
 }

@@ -87,8 +87,8 @@ class Communicator {
   Communicator() = default;
   Status set_up(const Settings& settings, const Secret& secret, Deadline deadline);
   // Opens this rank's RDMA ports and tells all others of them, if any two ranks may come to use them.
-  Result<std::shared_ptr<transport::verbs::Adapter>> set_up_rdma(const Settings& settings, PeerInfo* self,
-                                                                 Deadline deadline);
+  Result<std::shared_ptr<transport::verbs::RdmaContext>> set_up_rdma(const Settings& settings, PeerInfo* self,
+                                                                     Deadline deadline);
   // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
   Status watch_peers(const Settings& settings);
@@ -97,23 +97,23 @@ class Communicator {
   Status run_behind(const Call& call);
   Status execute(const Call& call);
   Status check_beforehand(std::uint32_t sequence);
-  Status run_check(const Call& check, const transport::Fingerprint& print, std::size_t bytes);
+  Status run_check(const Call& check, const transport::Fingerprint& fingerprint, std::size_t bytes);
   Status explain(Status status) const;
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
   // Part of execute(): one frame for what every operation does.
-  [[gnu::always_inline]] inline Status execute_plan(const Call& call, const transport::Fingerprint& print,
+  [[gnu::always_inline]] inline Status execute_plan(const Call& call, const transport::Fingerprint& fingerprint,
                                                     std::size_t bytes);
-  Status bind_and_run(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
+  Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint, std::size_t bytes);
   // Makes the plan that there is none of yet.
-  Result<const executor::Plan*> plan(const Call& call, const transport::Fingerprint& print, std::size_t bytes);
-  [[gnu::always_inline]] inline Status run_call(const Call& call, const transport::Fingerprint& print);
+  Result<const executor::Plan*> plan(const Call& call, const transport::Fingerprint& fingerprint, std::size_t bytes);
+  [[gnu::always_inline]] inline Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
   Status fail(const std::string& what, Status status);
   Status fail_behind(const Queued& next, const Status& before);
   Status refuse();
   void note_failure(const Status& status);
   void tell_peers(const Status& status);
-  Status await_verdict(const Call& call, const transport::Fingerprint& print, Status status) const;
+  Status await_root_cause(const Call& call, const transport::Fingerprint& fingerprint, Status status) const;
   Status wait_behind(Completion* before) const;
   Status grow_scratch(std::size_t bytes);
   Status queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion);
@@ -124,7 +124,7 @@ class Communicator {
   std::unique_ptr<ControlTree> tree_;
   DescriptorReservation descriptors_;  // for as long as links may be made
   std::shared_ptr<ThreadWorld> world_;
-  std::unique_ptr<transport::Doorbell> own_doorbell_;  // unless world_ has it
+  std::unique_ptr<transport::WakeupFd> own_wakeup_fd_;  // unless world_ has it
   Membership membership_;
   std::unique_ptr<LinkMaker> link_maker_;
   std::shared_ptr<CallHistory> history_ = std::make_shared<CallHistory>();

@@ -32,11 +32,11 @@ Status Communicator::check_beforehand(std::uint32_t sequence) {
   check.count = most.size();
   check.type = DataType::kUint64;
   check.op = ReduceOp::kMax;
-  const transport::Fingerprint print = executor::fingerprint_of_check(sequence);
-  if (Status s = run_check(check, print, sizeof most); !s.is_ok()) return s;
+  const transport::Fingerprint fingerprint = executor::fingerprint_of_check(sequence);
+  if (Status s = run_check(check, fingerprint, sizeof most); !s.is_ok()) return s;
   if (most == own) return {};
-  return explain(Status::mismatch("ranks called different operations: " + executor::describe(print) + " of rank " +
-                                  std::to_string(rank()) + " finds ranks that call something else"));
+  return explain(Status::mismatch("ranks called different operations: " + executor::describe(fingerprint) +
+                                  " of rank " + std::to_string(rank()) + " finds ranks that call something else"));
 }
 
 // Gives the control tree time to tell what differs.

@@ -22,8 +22,11 @@ constexpr double kCachedBytes = 1024 * 1024;
 class ConnectedLinks final : public LinkMaker {
  public:
   ConnectedLinks(std::unique_ptr<Connector> connector, const Membership& membership,
-                 const transport::Doorbell& doorbell, std::shared_ptr<transport::verbs::Adapter> adapter)
-      : connector_(std::move(connector)), membership_(membership), doorbell_(doorbell), adapter_(std::move(adapter)) {}
+                 const transport::WakeupFd& wakeup_fd, std::shared_ptr<transport::verbs::RdmaContext> rdma_context)
+      : connector_(std::move(connector)),
+        membership_(membership),
+        wakeup_fd_(wakeup_fd),
+        rdma_context_(std::move(rdma_context)) {}
 
   Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
                                                              Deadline deadline) override {
@@ -89,7 +92,7 @@ class ConnectedLinks final : public LinkMaker {
     if (channel.kind == ChannelKind::kUnix) {
       return transport::shm::make_link(
           std::move(channel.sockets[0]), channel.dialled, peer.process == self.process,
-          {channel.peer, !membership_.crowded, &doorbell_, &failure, slots_ahead(membership_)}, deadline);
+          {channel.peer, !membership_.oversubscribed, &wakeup_fd_, &failure, slots_ahead(membership_)}, deadline);
     }
     if (by_verbs(channel.peer)) {
       const transport::verbs::PeerPorts ports{channel.peer,
@@ -99,7 +102,8 @@ class ConnectedLinks final : public LinkMaker {
                                               membership_.rails,
                                               membership_.queue_pairs,
                                               &failure};
-      auto link = adapter_->connect(std::move(channel.sockets[0]), membership_.rank < channel.peer, ports, deadline);
+      auto link =
+          rdma_context_->connect(std::move(channel.sockets[0]), membership_.rank < channel.peer, ports, deadline);
       if (link.is_ok()) return link;
       return link.status().with_context("RDMA with rank " + std::to_string(channel.peer));
     }
@@ -112,8 +116,8 @@ class ConnectedLinks final : public LinkMaker {
 
   std::unique_ptr<Connector> connector_;
   const Membership& membership_;
-  const transport::Doorbell& doorbell_;
-  std::shared_ptr<transport::verbs::Adapter> adapter_;
+  const transport::WakeupFd& wakeup_fd_;
+  std::shared_ptr<transport::verbs::RdmaContext> rdma_context_;
   StallWatch* stalls_ = nullptr;
 };
 
@@ -141,10 +145,10 @@ class ThreadLinks final : public LinkMaker {
 }  // namespace
 
 std::uint32_t slots_ahead(const Membership& membership) {
-  if (membership.load <= 1) return transport::shm::kSlots;
+  if (membership.ranks_per_cpu <= 1) return transport::shm::kSlots;
   std::size_t host_ranks = 1;
   for (const std::vector<int>& host : membership.hosts) host_ranks = std::max(host_ranks, host.size());
-  const double links = membership.load * static_cast<double>(host_ranks - 1);
+  const double links = membership.ranks_per_cpu * static_cast<double>(host_ranks - 1);
   const double fit = kCachedBytes / (2 * links * transport::shm::kSlotBytes);
   // One slot at a time would mean a turn for each; and what cannot fit anyway had better save turns.
   return fit < 2 ? transport::shm::kSlots : std::min(transport::shm::kSlots, static_cast<std::uint32_t>(fit));
@@ -163,9 +167,9 @@ ThreadWorld::~ThreadWorld() = default;
 Result<std::shared_ptr<ThreadWorld>> ThreadWorld::create(int ranks, const Transports& transports) {
   std::shared_ptr<ThreadWorld> world(new ThreadWorld);
   for (int r = 0; r < ranks; ++r) {
-    auto doorbell = transport::Doorbell::create();
-    if (!doorbell.is_ok()) return doorbell.status();
-    world->doorbells_.push_back(std::move(*doorbell));
+    auto wakeup_fd = transport::WakeupFd::create();
+    if (!wakeup_fd.is_ok()) return wakeup_fd.status();
+    world->wakeup_fds_.push_back(std::move(*wakeup_fd));
   }
   if (!transports.network.empty()) {
     auto network = transports.make_network(ranks);
@@ -193,14 +197,14 @@ Result<std::unique_ptr<transport::Link>> ThreadWorld::link(const Membership& mem
     }
   }
   return transport::shm::make_private_link(
-      std::move(segment), from > to ? 0 : 1, doorbell(to).fd(),
-      {to, !membership.crowded, &doorbell(from), nullptr, slots_ahead(membership)});
+      std::move(segment), from > to ? 0 : 1, wakeup_fd(to).fd(),
+      {to, !membership.oversubscribed, &wakeup_fd(from), nullptr, slots_ahead(membership)});
 }
 
 std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
-                                                const transport::Doorbell& doorbell,
-                                                std::shared_ptr<transport::verbs::Adapter> adapter) {
-  return std::make_unique<ConnectedLinks>(std::move(connector), membership, doorbell, std::move(adapter));
+                                                const transport::WakeupFd& wakeup_fd,
+                                                std::shared_ptr<transport::verbs::RdmaContext> rdma_context) {
+  return std::make_unique<ConnectedLinks>(std::move(connector), membership, wakeup_fd, std::move(rdma_context));
 }
 
 std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, const Membership& membership) {

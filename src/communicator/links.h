@@ -10,10 +10,10 @@
 #include "base/failure.h"
 #include "bootstrap/connector.h"
 #include "communicator/membership.h"
-#include "transport/doorbell.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
-#include "transport/verbs/adapter.h"
+#include "transport/verbs/rdma_context.h"
+#include "transport/wakeup_fd.h"
 
 namespace tutti::internal {
 
@@ -32,29 +32,29 @@ class LinkMaker {
   virtual void watch_stalls(StallWatch* watch) = 0;
 };
 
-// Through the Connector: shared memory over its Unix sockets, TCP over its TCP streams, RDMA by the adapter (null
-// if this rank has none). doorbell outlives the maker and its links.
+// Through the Connector: shared memory over its Unix sockets, TCP over its TCP streams, RDMA by this rank's context
+// (null if this rank has none). The wakeup fd outlives the maker and its links.
 std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
-                                                const transport::Doorbell& doorbell,
-                                                std::shared_ptr<transport::verbs::Adapter> adapter);
+                                                const transport::WakeupFd& wakeup_fd,
+                                                std::shared_ptr<transport::verbs::RdmaContext> rdma_context);
 
 // What ranks that are threads of one process share. Kept alive by every one of them, so a late ring of
-// a doorbell never meets a closed descriptor.
+// a wakeup fd never meets a closed descriptor.
 class ThreadWorld {
  public:
   // Connected by shared memory, or by `transports.network` if there is one.
   static Result<std::shared_ptr<ThreadWorld>> create(int ranks, const Transports& transports);
   ~ThreadWorld();
 
-  [[nodiscard]] const transport::Doorbell& doorbell(int rank) const {
-    return doorbells_[static_cast<std::size_t>(rank)];
+  [[nodiscard]] const transport::WakeupFd& wakeup_fd(int rank) const {
+    return wakeup_fds_[static_cast<std::size_t>(rank)];
   }
   Result<std::unique_ptr<transport::Link>> link(const Membership& membership, int to);
 
  private:
   struct Impl;
   ThreadWorld();
-  std::vector<transport::Doorbell> doorbells_;
+  std::vector<transport::WakeupFd> wakeup_fds_;
   std::unique_ptr<Impl> impl_;
 };
 std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, const Membership& membership);

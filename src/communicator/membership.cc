@@ -45,7 +45,8 @@ bool may_share_memory(const PeerInfo& a, const PeerInfo& b, const Transports& t)
 }
 
 // Ranks per processor on the machine of `of`. `told`: by rank, as `peers`.
-double machine_load(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told, const PeerInfo& of) {
+double machine_ranks_per_cpu(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
+                             const PeerInfo& of) {
   CpuMask cpus;
   std::size_t ranks = 0;
   for (const PeerInfo& p : peers) {
@@ -144,14 +145,15 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
       host->push_back(p.rank);
     }
   }
-  m.crowded = machine_load(m.peers, told, m.peers[static_cast<std::size_t>(rank)]) > 1;
-  if (m.crowded) {
+  m.oversubscribed = machine_ranks_per_cpu(m.peers, told, m.peers[static_cast<std::size_t>(rank)]) > 1;
+  if (m.oversubscribed) {
     const PeerInfo& self = m.peers[static_cast<std::size_t>(rank)];
     m.home = home_of(m.peers, told, self);
-    m.home_step_bytes = static_cast<std::size_t>(kHomeBytes / machine_load(m.peers, told, self));
+    m.home_step_bytes = static_cast<std::size_t>(kHomeBytes / machine_ranks_per_cpu(m.peers, told, self));
   }
   for (const std::vector<int>& host : m.hosts) {
-    m.load = std::max(m.load, machine_load(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]));
+    m.ranks_per_cpu =
+        std::max(m.ranks_per_cpu, machine_ranks_per_cpu(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]));
   }
   m.one_process =
       std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });

@@ -52,10 +52,10 @@ struct Membership {
   int rank = 0;
   std::vector<PeerInfo> peers;          // by rank
   std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
-  bool crowded = false;                 // more ranks on this machine than processors they may use
-  int home = -1;                        // where crowded, the processor on which this rank takes turns; -1: any
+  bool oversubscribed = false;          // more ranks on this machine than processors they may use
+  int home = -1;                        // where oversubscribed, the processor on which this rank takes turns; -1: any
   std::size_t home_step_bytes = 0;      // the longest message of operations in which it keeps to that
-  double load = 1;                      // ranks per processor on the machine with most; the same on every rank
+  double ranks_per_cpu = 1;             // ranks per processor on the machine with most; the same on every rank
   bool one_process = false;             // all ranks are threads of this process
   std::string algorithm;                // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   bool strict = false;                  // every call is compared on all ranks, by rank 0's TUTTI_CHECK

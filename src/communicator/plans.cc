@@ -70,7 +70,7 @@ void Plans::deliver(Deadline deadline) {
   }
   for (auto& [peer, link] : links_) {
     if (!failure_.failed() && link->flushed()) {
-      link->farewell();
+      link->send_leave_notice();
     } else {
       link->revoke();  // else the end of the link would wait for that once more
     }

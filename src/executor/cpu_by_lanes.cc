@@ -90,7 +90,7 @@ void CpuExecutor::offer_places(std::uint32_t slice) {
     const Lane& lane = plan.lanes[i];
     if (lane.link == nullptr || lane.sends || !lane.link->recv().traits().takes_offers) continue;
     // Where pushes are not placed, a sender that only passes on makes no use of offers.
-    if (!combines_ && !lane.link->recv().traits().places_pushes) continue;
+    if (!combines_ && !lane.link->recv().traits().puts_directly) continue;
     for (const std::uint32_t index : lane.steps) {
       const Step& step = plan.schedule.steps[index];
       const StepState& state = state_of(slice, index);
@@ -198,7 +198,7 @@ bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state
       !would_lend(out.traits(), source, limit - state.done)) {
     return false;
   }
-  const std::size_t n = out.push(op_->print, source, state.begin + state.done, limit - state.done);
+  const std::size_t n = out.push(op_->fingerprint, source, state.begin + state.done, limit - state.done);
   state.done += n;
   return n > 0;
 }
@@ -238,11 +238,11 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   const std::size_t wanted = limit - state.done;
   transport::RecvLane::View view;
   if (step.kind == StepKind::kRecv && in.traits().pulls && !forwards_in_slots(index, state.size)) {
-    const std::size_t n = in.pull(target_of(*op_, step) + offset, wanted, &view.print);
+    const std::size_t n = in.pull(target_of(*op_, step) + offset, wanted, &view.fingerprint);
     if (n > 0) {
       // Before it counts as done: other lanes would combine it and send it on to ranks that then succeed.
-      if (view.print != op_->print) [[unlikely]]
-        return fail(mismatch(*op_, lane.peer, view.print));
+      if (view.fingerprint != op_->fingerprint) [[unlikely]]
+        return fail(mismatch(*op_, lane.peer, view.fingerprint));
       state.done += n;
       return true;
     }
@@ -250,8 +250,8 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   view = in.peek(wanted);
   const std::size_t n = op_->whole(std::min({view.size, wanted, tuning_.piece_bytes}));
   if (n == 0) return false;
-  if (view.print != op_->print) [[unlikely]] {
-    return fail(mismatch(*op_, lane.peer, view.print));
+  if (view.fingerprint != op_->fingerprint) [[unlikely]] {
+    return fail(mismatch(*op_, lane.peer, view.fingerprint));
   }
   if (op_->plan->fold[index].reduce != kNone && fold_some(lane, index, state, view, n)) return true;
   if (place_some(lane, index, state, view, n)) return true;
@@ -307,7 +307,7 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
   if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send) return false;
   StepState& send = state_of(current_slice_, forward.send);
   if (send.done != state.done) return false;
-  const std::span<std::byte> room = out_lane.link->send().reserve_at_peer(n);
+  const std::span<std::byte> room = out_lane.link->send().reserve_remote(n);
   n = op_->whole(std::min(n, room.size()));
   if (n == 0) return false;
   const Step& step = op_->plan->schedule.steps[index];
@@ -320,7 +320,7 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
     place_in_blocks(step, state.begin + state.done, room.first(n), view.data);
   }
   if (!lane.link->recv().consume(n)) return true;
-  out_lane.link->send().commit(op_->print, n);
+  out_lane.link->send().commit(op_->fingerprint, n);
   send.done += n;
   state.done += n;
   return true;
@@ -380,7 +380,7 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   }
   // Not before it is certain that the bytes are what was sent.
   if (!lane.link->recv().consume(n)) return true;
-  out.commit(op_->print, n);
+  out.commit(op_->fingerprint, n);
   send.done += n;
   state.done += n;
   *moved = true;

@@ -15,19 +15,19 @@ using schedule::StepKind;
 namespace {
 
 // Peers let go of a failed operation's buffers within microseconds; one that has been stopped does not.
-constexpr int kLetGoYields = 1000;
-constexpr std::chrono::milliseconds kLetGoSleep{1};
+constexpr int kQuiesceYields = 1000;
+constexpr std::chrono::milliseconds kQuiesceSleep{1};
 
 }  // namespace
 
 Status CpuExecutor::run(const Operation& op) {
   const Plan& plan = *op.plan;
   if (op.bytes() <= plan.small_bytes) [[likely]] {
-    waiter_.begin(*this, op.bytes(), op.print.sequence);
+    waiter_.begin(*this, op.bytes(), op.fingerprint.sequence);
     // What lacks memory throws, and must not leave the peers waiting for this rank's revocation.
     Status status = guarded([&] { return run_in_order(op); });
     if (!status.is_ok()) [[unlikely]]
-      take_back_buffers(plan);
+      reclaim_buffers(plan);
     return status;
   }
   return run_large(op);
@@ -41,7 +41,7 @@ Status CpuExecutor::run_large(const Operation& op) {
   const std::size_t chunk_bytes = parts == 1 ? block_bytes : block_bytes / parts + 128;
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
-  waiter_.begin(*this, step_bytes, op.print.sequence);
+  waiter_.begin(*this, step_bytes, op.fingerprint.sequence);
   const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
   // Below the first bound not even one whose buffers lie in regions lends.
   const bool lends_nothing = step_bytes <= plan.in_order_region_bytes && !sliced;
@@ -54,21 +54,21 @@ Status CpuExecutor::run_large(const Operation& op) {
     return in_order ? run_in_order(op) : run_by_lanes(op);
   });
   if (!status.is_ok()) [[unlikely]]
-    take_back_buffers(plan);
+    reclaim_buffers(plan);
   return status;
 }
 
 // After an error the caller may free what peers are still reading and writing: not before they let go. All are
 // told first, and this rank lets go of theirs with it, so that ranks which have failed do not wait for each other.
-void CpuExecutor::take_back_buffers(const Plan& plan) {
+void CpuExecutor::reclaim_buffers(const Plan& plan) {
   for (transport::Link* link : plan.links) link->revoke();
   int yields = 0;
   for (transport::Link* link : plan.links) {
     while (!link->revoked()) {
-      if (++yields < kLetGoYields) {
+      if (++yields < kQuiesceYields) {
         ::sched_yield();
       } else {
-        std::this_thread::sleep_for(kLetGoSleep);
+        std::this_thread::sleep_for(kQuiesceSleep);
       }
     }
   }
@@ -89,8 +89,8 @@ void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {
 
 Status CpuExecutor::mismatch(const Operation& op, std::int32_t peer, const transport::Fingerprint& theirs) {
   // What arrives under another number is left over from the calls that differ.
-  unexplained_ = same_call(op.print, theirs) || op.print.sequence != theirs.sequence;
-  return executor::mismatch(op.plan->schedule.rank, op.print, op.plan->identity, peer, theirs);
+  unexplained_ = same_call(op.fingerprint, theirs) || op.fingerprint.sequence != theirs.sequence;
+  return executor::mismatch(op.plan->schedule.rank, op.fingerprint, op.plan->identity, peer, theirs);
 }
 
 void CpuExecutor::run_local(const Operation& op, const Step& s, schedule::ByteRange r, bool streaming) {

@@ -64,7 +64,7 @@ class CpuExecutor final : private Waiting {
 
   void list(std::vector<Waiting::For>* lanes) const override;
   Status run_large(const Operation& op);
-  static void take_back_buffers(const Plan& plan);
+  static void reclaim_buffers(const Plan& plan);
 
   // -- in order (cpu_in_order.cc)
   Status run_in_order(const Operation& op);

@@ -15,12 +15,12 @@ using schedule::ByteRange;
 inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* sent) {
   transport::SendLane& lane = *s.send;
   const transport::Source& source = op.buffers[static_cast<int>(s.step.source)];
-  std::size_t done = lane.push(op.print, source, r.begin, r.size);
+  std::size_t done = lane.push(op.fingerprint, source, r.begin, r.size);
   while (done < r.size && !waiter_.stalled()) {
     at_ = &s;
     if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
       return status;
-    const std::size_t n = lane.push(op.print, source, r.begin + done, r.size - done);
+    const std::size_t n = lane.push(op.fingerprint, source, r.begin + done, r.size - done);
     if (n > 0) waiter_.progress();
     done += n;
   }
@@ -43,8 +43,8 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
         return status;
       continue;
     }
-    if (view.print != op.print) [[unlikely]] {
-      return mismatch(op, s.step.peer, view.print);
+    if (view.fingerprint != op.fingerprint) [[unlikely]] {
+      return mismatch(op, s.step.peer, view.fingerprint);
     }
     store(op, s.step, r.begin + done, view.data, n, false);
     if (!lane.consume(n)) [[unlikely]]

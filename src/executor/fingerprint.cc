@@ -34,13 +34,14 @@ bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b)
   return without_history(without_plan(a)) == without_history(without_plan(b));
 }
 
-std::string describe(const transport::Fingerprint& print) {
-  if (is_check(print)) return "the check before operation " + std::to_string(print.sequence);
-  const auto collective = static_cast<Collective>(print.call & kCollectiveMask);
-  std::string text = "operation " + std::to_string(print.sequence) + ", " + name_of(collective) + "(count " +
-                     std::to_string(count_of(print)) + ", " + name_of(static_cast<DataType>(print.call >> 5 & 127));
-  if (reduces(collective)) text += std::string(", ") + name_of(static_cast<ReduceOp>(print.call >> 12 & 31));
-  if (has_root(collective)) text += ", root " + std::to_string(without_history(print).root);
+std::string describe(const transport::Fingerprint& fingerprint) {
+  if (is_check(fingerprint)) return "the check before operation " + std::to_string(fingerprint.sequence);
+  const auto collective = static_cast<Collective>(fingerprint.call & kCollectiveMask);
+  std::string text = "operation " + std::to_string(fingerprint.sequence) + ", " + name_of(collective) + "(count " +
+                     std::to_string(count_of(fingerprint)) + ", " +
+                     name_of(static_cast<DataType>(fingerprint.call >> 5 & 127));
+  if (reduces(collective)) text += std::string(", ") + name_of(static_cast<ReduceOp>(fingerprint.call >> 12 & 31));
+  if (has_root(collective)) text += ", root " + std::to_string(without_history(fingerprint).root);
   return text + ")";
 }
 

@@ -32,31 +32,31 @@ constexpr transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collec
           static_cast<std::uint32_t>(root), static_cast<std::uint32_t>(count),
           static_cast<std::uint32_t>(std::uint64_t{count} >> 32)};
 }
-constexpr transport::Fingerprint with_plan(transport::Fingerprint print, std::uint32_t hash) {
-  print.call |= hash << kPlanShift;
-  return print;
+constexpr transport::Fingerprint with_plan(transport::Fingerprint fingerprint, std::uint32_t hash) {
+  fingerprint.call |= hash << kPlanShift;
+  return fingerprint;
 }
-constexpr transport::Fingerprint without_plan(transport::Fingerprint print) {
-  print.call &= (1u << kPlanShift) - 1;
-  return print;
+constexpr transport::Fingerprint without_plan(transport::Fingerprint fingerprint) {
+  fingerprint.call &= (1u << kPlanShift) - 1;
+  return fingerprint;
 }
 // `hash`: of all calls before this one. The words have room for its highest 12 bits; ranks whose hashes differ find
 // that out at the next operation in 4095 of 4096 cases, and else at the one after it.
 inline constexpr unsigned kHistoryShift = 20;
-constexpr transport::Fingerprint with_history(transport::Fingerprint print, std::uint64_t hash) {
-  print.root |= static_cast<std::uint32_t>(hash >> 52) << kHistoryShift;
-  return print;
+constexpr transport::Fingerprint with_history(transport::Fingerprint fingerprint, std::uint64_t hash) {
+  fingerprint.root |= static_cast<std::uint32_t>(hash >> 52) << kHistoryShift;
+  return fingerprint;
 }
-constexpr transport::Fingerprint without_history(transport::Fingerprint print) {
-  print.root &= (1u << kHistoryShift) - 1;
-  return print;
+constexpr transport::Fingerprint without_history(transport::Fingerprint fingerprint) {
+  fingerprint.root &= (1u << kHistoryShift) - 1;
+  return fingerprint;
 }
-constexpr std::uint64_t count_of(const transport::Fingerprint& print) {
-  return std::uint64_t{print.count_high} << 32 | print.count_low;
+constexpr std::uint64_t count_of(const transport::Fingerprint& fingerprint) {
+  return std::uint64_t{fingerprint.count_high} << 32 | fingerprint.count_low;
 }
 
 // "operation 3, all_reduce(count 4, float, sum)".
-std::string describe(const transport::Fingerprint& print);
+std::string describe(const transport::Fingerprint& fingerprint);
 
 // Of the check before operation `sequence`, where every call is checked (TUTTI_CHECK=strict): the same on all ranks,
 // whatever they are about to call.
@@ -65,8 +65,8 @@ inline constexpr std::uint32_t kCheck = 31;  // in place of a collective
 constexpr transport::Fingerprint fingerprint_of_check(std::uint32_t sequence) {
   return {sequence, kCheck, 0, 0, 0};
 }
-constexpr bool is_check(const transport::Fingerprint& print) {
-  return (print.call & kCollectiveMask) == kCheck;
+constexpr bool is_check(const transport::Fingerprint& fingerprint) {
+  return (fingerprint.call & kCollectiveMask) == kCheck;
 }
 
 // Whether the calls are the same, so that only the ranks' own records tell what is wrong.

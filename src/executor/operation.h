@@ -18,7 +18,7 @@
 namespace tutti::internal::executor {
 
 struct Operation {
-  alignas(32) transport::Fingerprint print;  // in one cache line: it is copied into every message
+  alignas(32) transport::Fingerprint fingerprint;  // in one cache line: it is copied into every message
   const Plan* plan = nullptr;
   transport::Source buffers[schedule::kBuffers];  // by schedule::Buffer; scratch may be null if unused
   std::size_t block_elements = 0;                 // elements of one block (of the whole vector if one block)

@@ -15,7 +15,7 @@ namespace tutti::internal::executor {
 namespace {
 
 // A rank that leaves has completed its last operation, so what it sent is on its way: this long after
-// the goodbye, nothing more comes.
+// the leave notice, nothing more comes.
 constexpr std::int64_t kDepartedGraceNs = 200'000'000;
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::uint32_t kYieldsPerLook = 32;
@@ -27,22 +27,24 @@ constexpr std::uint32_t kLooking = 2 * kYieldsPerLook + kYieldsBeforeLook;
 // Beside a program that does not yield each yield costs one of its time slices, milliseconds, whereas a rank that
 // sleeps gets the processor back as soon as it is woken. So after one such yield so many waits sleep instead.
 constexpr std::uint32_t kSleepsPerSlice = 128;
-// What the turns of all the other ranks on a processor may take where a communicator is crowded and messages are short:
-// of longer ones no yield tells of such a program. Eight ranks on two processors took 1.1 times as long from 2 MiB on.
-constexpr std::int64_t kCrowdedTurnNs = 2'000'000;
+// What the turns of all the other ranks on a processor may take where a communicator is oversubscribed and messages are
+// short: of longer ones no yield tells of such a program. Eight ranks on two processors took 1.1 times as long from 2
+// MiB on.
+constexpr std::int64_t kOversubscribedTurnNs = 2'000'000;
 constexpr std::size_t kShortTurnBytes = 96 * 1024;
 constexpr std::int64_t kAwayNs = 1'000'000'000;
 
 }  // namespace
 
-Result<std::unique_ptr<Waiter>> Waiter::create(const transport::Doorbell& doorbell, const FailureState& failure,
-                                               bool crowded, std::int64_t timeout_ms, bool moves, Home home) {
+Result<std::unique_ptr<Waiter>> Waiter::create(const transport::WakeupFd& wakeup_fd, const FailureState& failure,
+                                               bool oversubscribed, std::int64_t timeout_ms, bool moves, Home home) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return Status::system("epoll_create1", errno);
   epoll_event event{};
   event.events = EPOLLIN;
-  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, doorbell.fd(), &event) != 0) return Status::system("epoll_ctl", errno);
-  return std::unique_ptr<Waiter>(new Waiter(doorbell, failure, crowded, timeout_ms, moves, home, std::move(epoll)));
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wakeup_fd.fd(), &event) != 0) return Status::system("epoll_ctl", errno);
+  return std::unique_ptr<Waiter>(
+      new Waiter(wakeup_fd, failure, oversubscribed, timeout_ms, moves, home, std::move(epoll)));
 }
 
 Status Waiter::add_link(transport::Link& link) {
@@ -160,12 +162,12 @@ void Waiter::yield() {
   ::sched_yield();
   const std::int64_t end_ns = now_ns();
   const std::int64_t took_ns = end_ns - begin_ns;
-  if (took_ns > (crowded_ ? kCrowdedTurnNs : TurnTaking::kTurnNs)) [[unlikely]] {
+  if (took_ns > (oversubscribed_ ? kOversubscribedTurnNs : TurnTaking::kTurnNs)) [[unlikely]] {
     // Beside such a program an even share of ranks is none of the processor: the scheduler knows better.
     went_home_ns_ = end_ns + kAwayNs;
-    if (!crowded_ || step_bytes_ <= kShortTurnBytes) sleeps_ = kSleepsPerSlice;
+    if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) sleeps_ = kSleepsPerSlice;
   }
-  if (crowded_) return;
+  if (oversubscribed_) return;
   const TurnTaking::Advice advice = turn_taking_.note(took_ns, end_ns);
   if (advice == TurnTaking::Advice::kLeaveProcessor) (void)affinity_.leave_processor();
   if (turn_taking_.taking_turns() != takes_turns()) spin(!turn_taking_.taking_turns());
@@ -193,11 +195,11 @@ void Waiter::sleep(std::int64_t now) {
   // next acts, the second sees what peers did in between.
   bool quiet = armed();
   if (quiet) {
-    heavy_fence();
+    asymmetric_fence_heavy();
     quiet = armed();
   }
   if (quiet) {
-    const int longest = heavy_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
+    const int longest = asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
     const std::int64_t left_ms = (deadline_ns_ - now) / 1'000'000 + 1;
     std::array<epoll_event, 8> events{};
     const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
@@ -213,7 +215,7 @@ void Waiter::sleep(std::int64_t now) {
   // rank, or a transport is never quiet, others are let pass.
   if (!quiet && (sleeps_ == 0 || disturbed_)) ::sched_yield();
   disturbed_ = !quiet;
-  doorbell_.clear();
+  wakeup_fd_.clear();
   // Look at once for trouble and sleep again if nothing has come.
   idle_count_ = spins_ + kLooking - 1;
 }

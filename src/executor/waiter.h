@@ -25,8 +25,8 @@
 #include "base/unique_fd.h"
 #include "executor/affinity.h"
 #include "executor/turn_taking.h"
-#include "transport/doorbell.h"
 #include "transport/transport.h"
+#include "transport/wakeup_fd.h"
 
 namespace tutti::internal::executor {
 
@@ -44,7 +44,7 @@ class Waiting {
   virtual void list(std::vector<For>* lanes) const = 0;
 };
 
-// Where a crowded rank belongs.
+// Where an oversubscribed rank belongs.
 struct Home {
   int processor = -1;          // -1: anywhere
   std::size_t step_bytes = 0;  // not in operations with longer messages
@@ -52,13 +52,13 @@ struct Home {
 
 class Waiter {
  public:
-  // A crowded rank goes home no more often than that: a move takes some 20 us.
+  // An oversubscribed rank goes home no more often than that: a move takes some 20 us.
   static constexpr std::int64_t kHomeIntervalNs = 2'000'000;
 
-  // crowded: the communicator has more ranks than processors on this machine. moves: see affinity.h. home: where a
-  // crowded rank belongs, -1: anywhere. doorbell and failure outlive the waiter.
-  static Result<std::unique_ptr<Waiter>> create(const transport::Doorbell& doorbell, const FailureState& failure,
-                                                bool crowded, std::int64_t timeout_ms, bool moves = true,
+  // oversubscribed: the communicator has more ranks than processors on this machine. moves: see affinity.h. home: where
+  // an oversubscribed rank belongs, -1: anywhere. wakeup_fd and failure outlive the waiter.
+  static Result<std::unique_ptr<Waiter>> create(const transport::WakeupFd& wakeup_fd, const FailureState& failure,
+                                                bool oversubscribed, std::int64_t timeout_ms, bool moves = true,
                                                 Home home = {});
 
   // A link that operations may wait for.
@@ -108,16 +108,16 @@ class Waiter {
   static constexpr std::int64_t kYieldNs = 2'000'000;
   static constexpr int kMaxSleepMs = kFailureCheckMs;
 
-  Waiter(const transport::Doorbell& doorbell, const FailureState& failure, bool crowded, std::int64_t timeout_ms,
-         bool moves, Home home, UniqueFd epoll)
-      : doorbell_(doorbell),
+  Waiter(const transport::WakeupFd& wakeup_fd, const FailureState& failure, bool oversubscribed,
+         std::int64_t timeout_ms, bool moves, Home home, UniqueFd epoll)
+      : wakeup_fd_(wakeup_fd),
         failure_(failure),
-        crowded_(crowded),
+        oversubscribed_(oversubscribed),
         timeout_ns_(timeout_ms * 1'000'000),
         affinity_(moves),
-        home_(crowded && moves ? home : Home()),
+        home_(oversubscribed && moves ? home : Home()),
         epoll_(std::move(epoll)) {
-    spin(!crowded);
+    spin(!oversubscribed);
   }
   Status idle_slowly();
   // The first look of a wait.
@@ -132,9 +132,9 @@ class Waiter {
   void sleep(std::int64_t now);
   [[nodiscard]] Status timed_out() const;
 
-  const transport::Doorbell& doorbell_;
+  const transport::WakeupFd& wakeup_fd_;
   const FailureState& failure_;
-  const bool crowded_;
+  const bool oversubscribed_;
   std::uint32_t spins_ = 0;  // looks before the first yield
   std::uint32_t stall_ = 0;  // looks after which stalled() holds
   const std::int64_t timeout_ns_;

@@ -35,7 +35,7 @@ namespace {
 
 constexpr std::uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
 constexpr std::size_t kReportsAtOnce = 16;
-// A few time slices: on a crowded machine the thread that unmaps has to be given a processor.
+// A few time slices: on an oversubscribed machine the thread that unmaps has to be given a processor.
 constexpr std::int64_t kSettleMs = 10;
 // The usual size of huge pages, to whose borders their memory is watched.
 constexpr std::size_t kHugeBytes = std::size_t{2} << 20;

@@ -59,12 +59,12 @@ void RegistrationCache::begin_operation() {
   asked_ = false;
   for (const auto& entry : retired_) deregister(entry);
   retired_.clear();
-  learn();
+  apply_events();
   if (refusals_.size() > kMostRefusals) refusals_.erase(refusals_.begin(), refusals_.end() - kMostRefusals);
 }
 
 // Takes note of what the watch and the registry of regions report.
-void RegistrationCache::learn() {
+void RegistrationCache::apply_events() {
   const auto& regions = RegionRegistry::instance();
   if (const std::uint64_t now = regions.generation(); now != region_generation_) {
     region_generation_ = now;
@@ -130,7 +130,7 @@ const Keys* RegistrationCache::find(const Source& source) noexcept {
   if (!asked_) {
     asked_ = true;
     settled_ = watch_ != nullptr && watch_->settle();
-    learn();
+    apply_events();
   }
   if (source.size <= source.begin) return nullptr;
   const Range range = whole_pages(source);
@@ -173,7 +173,7 @@ const Keys* RegistrationCache::add(Range range, std::uint64_t region) {
     if (!why.is_ok()) break;
     // A change of its pages before they were registered has been reported by now, unless it comes from a thread that
     // changes this operation's own memory.
-    learn();
+    apply_events();
     entry = covering(range);
     if (entry != entries_.end()) {
       touch(entry->second, 0);

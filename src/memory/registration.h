@@ -25,7 +25,7 @@ namespace tutti::internal::memory {
 // RDMA devices that one rank uses at most.
 inline constexpr std::size_t kMaxRails = 8;
 
-// Local and remote keys of one range, by device (Adapter's order).
+// Local and remote keys of one range, by device (RdmaContext's order).
 struct Keys {
   std::array<std::uint32_t, kMaxRails> local{};
   std::array<std::uint32_t, kMaxRails> remote{};
@@ -89,7 +89,7 @@ class RegistrationCache {
     std::uint64_t operations = 0;
   };
 
-  void learn();
+  void apply_events();
   void drop(Range changed);
   void retire(Entries::iterator entry);
   void deregister(const Entries::value_type& entry);

@@ -62,17 +62,17 @@ LinkCosts link_costs(const Conditions& c) {
   // Fitted to all-reduces of 2, 4 and 8 ranks on two processors; only the ratios decide. alpha is that of
   // messages of some KiB, where algorithms part ways; below, fewest rounds win whatever it is. Ranks that
   // share a processor take turns: bytes cost each of them as many times as they are, messages a switch.
-  const bool crowded = c.load > 1;
-  costs.intra_alpha_us = crowded ? 0.6 * c.load : 1.25;
-  costs.intra_message_us = crowded ? 0.19 * c.load : 0.4;
-  costs.intra_beta_us_per_byte = 7e-5 * c.load;
-  costs.gamma_us_per_byte = 4e-5 * c.load;
+  const bool oversubscribed = c.ranks_per_cpu > 1;
+  costs.intra_alpha_us = oversubscribed ? 0.6 * c.ranks_per_cpu : 1.25;
+  costs.intra_message_us = oversubscribed ? 0.19 * c.ranks_per_cpu : 0.4;
+  costs.intra_beta_us_per_byte = 7e-5 * c.ranks_per_cpu;
+  costs.gamma_us_per_byte = 4e-5 * c.ranks_per_cpu;
   // Before a rank has its turn again, others have driven the bytes that it is to combine and send on out of the
   // caches. Eight ranks on two processors, 256 KiB to 4 MiB: a ring takes 1.2 to 1.4 times as long as going directly.
-  costs.forward_gamma_us_per_byte = crowded ? costs.gamma_us_per_byte : 0;
+  costs.forward_gamma_us_per_byte = oversubscribed ? costs.gamma_us_per_byte : 0;
   costs.inter_alpha_us = 20.0;
   costs.inter_beta_us_per_byte = 4.5e-4;
-  costs.inter_message_us = crowded ? 12.0 : 4.0;
+  costs.inter_message_us = oversubscribed ? 12.0 : 4.0;
   if (c.rdma) {
     // A switched 100 Gbit/s network, where the device moves the bytes.
     costs.inter_alpha_us = 3.0;

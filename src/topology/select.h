@@ -14,7 +14,7 @@ namespace tutti::internal::topology {
 // What the costs depend on, besides who shares a host.
 struct Conditions {
   bool shared_memory = true;  // ranks of one host use it
-  double load = 1;            // ranks per processor on the host that has most, at least 1
+  double ranks_per_cpu = 1;   // ranks per processor on the host that has most, at least 1
   bool threads = false;       // ranks are threads that read each other's memory in place
   bool rdma = false;          // ranks of different hosts use it
 };

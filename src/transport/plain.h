@@ -12,7 +12,7 @@ namespace tutti::internal::transport {
 // Writes nothing to offered places, and sends at once what it takes.
 class PlainSendLane : public SendLane {
  public:
-  std::span<std::byte> reserve_at_peer(std::size_t) override { return {}; }
+  std::span<std::byte> reserve_remote(std::size_t) override { return {}; }
   void progress() override {}
 };
 
@@ -27,7 +27,7 @@ class PlainLink : public Link {
  public:
   [[nodiscard]] bool wants_write() const override { return false; }
   [[nodiscard]] bool flushed() override { return true; }
-  void farewell() override {}
+  void send_leave_notice() override {}
   void begin_operation() override {}
   void revoke() override {}
   [[nodiscard]] bool revoked() override { return true; }

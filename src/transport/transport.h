@@ -55,7 +55,7 @@ struct LaneTraits {
   bool slots = false;          // reserve()/commit() work
   bool pulls = false;          // pull() may save a copy
   bool takes_offers = false;   // RecvLane::offer() may save a copy
-  bool places_pushes = false;  // push() and commit() write to offered places too, not reserve_at_peer() alone
+  bool puts_directly = false;  // push() and commit() write to offered places too, not reserve_remote() alone
   // push() of at least this many bytes lends the source's memory to the peer instead of copying it (see
   // completed()): memory with a region, and any memory. SIZE_MAX: never.
   std::size_t lend_bytes = SIZE_MAX;
@@ -72,18 +72,18 @@ class SendLane {
   // A lane that the peer does not empty takes kLeastRoomBytes in all; more is not promised, whatever the traits say:
   // a caller that waits for room goes on receiving meanwhile, or it may wait for ever.
   // REQUIRES: after less than n, the next call goes on with the bytes that follow, of the same operation.
-  virtual std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) = 0;
+  virtual std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) = 0;
 
   // In-place writing: room for up to n bytes in the outgoing slot, empty if the lane is full at present
   // or has no slots. Nothing is sent before commit(m), m <= the room's size; a second reserve() before
   // that returns the same room.
   virtual std::span<std::byte> reserve(std::size_t n) = 0;
-  virtual void commit(const Fingerprint& print, std::size_t n) = 0;
+  virtual void commit(const Fingerprint& fingerprint, std::size_t n) = 0;
 
   // As reserve(), but the room is the final place of these bytes in the peer's memory, which the peer has
   // offered (RecvLane::offer): up to n bytes, empty if there is none or it cannot be written from here. Valid
   // until commit(), or until Link::arm().
-  virtual std::span<std::byte> reserve_at_peer(std::size_t n) = 0;
+  virtual std::span<std::byte> reserve_remote(std::size_t n) = 0;
 
   // Bytes of this lane's stream, counted from the beginning of the link, whose source the transport
   // will not read again.
@@ -108,7 +108,7 @@ class RecvLane {
   struct View {
     const std::byte* data = nullptr;
     std::size_t size = 0;
-    Fingerprint print;
+    Fingerprint fingerprint;
   };
 
   virtual ~RecvLane() = default;
@@ -120,8 +120,8 @@ class RecvLane {
   [[nodiscard]] virtual bool consume(std::size_t n) = 0;
   // Receives up to n bytes straight into user memory, where the transport can save a copy so. Returns
   // the number written; 0 if nothing has arrived, or if peek() and a copy are as short. The fingerprint of the
-  // bytes is stored in *print.
-  virtual std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) = 0;
+  // bytes is stored in *fingerprint.
+  virtual std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) = 0;
 
   // Offers the final place of bytes that are still to come: n bytes of the stream from `position` on may
   // be written to target.base + offset by the sender itself; peek() then shows them there. The sender may
@@ -152,7 +152,7 @@ class Link {
   virtual bool arm() = 0;
   // After the sleep, and whenever wait_fd() was readable: it no longer is because of what has happened so far.
   virtual void disarm() = 0;
-  // A descriptor for epoll(7), or -1 if the peer wakes this rank through its Doorbell. *writable is
+  // A descriptor for epoll(7), or -1 if the peer wakes this rank through its wakeup fd. *writable is
   // set where the link waits for room rather than for data.
   [[nodiscard]] virtual int wait_fd() const = 0;
   [[nodiscard]] virtual bool wants_write() const = 0;
@@ -161,14 +161,14 @@ class Link {
   // delivered when it is destroyed may be lost.
   [[nodiscard]] virtual bool flushed() = 0;
   // This rank has run its last operation on the link: the peer is told, where that helps it.
-  virtual void farewell() = 0;
+  virtual void send_leave_notice() = 0;
 
   // Before an operation whose messages can be long enough to be lent (LaneTraits): hears of memory that has been
   // freed or changed since the last one.
   virtual void begin_operation() = 0;
 
   // Memory that is lent or offered belongs to the operation. A rank touches such memory of its peer only between
-  // peek() and consume(), and between reserve_at_peer() and commit(): the lanes tell the peer, and nobody else has
+  // peek() and consume(), and between reserve_remote() and commit(): the lanes tell the peer, and nobody else has
   // to. After a failed operation, before its buffers go back to the caller, revoke() takes back what this rank has
   // lent and offered, and ends what it was doing with the peer's; the link is of no more use. Does not wait: until
   // revoked() the peer may still be touching the memory. A thread of this process does so as long as it takes; for a

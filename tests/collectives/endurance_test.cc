@@ -77,7 +77,7 @@ std::string one_sum(tuttiComm_t comm, std::vector<float>& data, int ranks) {
 }
 
 // What the processes of an idle job share, besides the job.
-struct Board {
+struct InProcessControl {
   std::array<std::atomic<int>, 3> arrived;
   tuttiUniqueId id;
   std::array<MemoryUse, kManyRanks> before;
@@ -93,7 +93,7 @@ struct Board {
 };
 
 // The exit status of one rank of the idle job: where it failed, or 0.
-int be_idle(Board& board, int rank) {
+int be_idle(InProcessControl& board, int rank) {
   if (!board.meet(0)) return 1;
   board.before[static_cast<std::size_t>(rank)] = memory_use();
   if (rank == 0 && tuttiGetUniqueId(&board.id) != tuttiSuccess) return 2;
@@ -108,7 +108,7 @@ int be_idle(Board& board, int rank) {
   return tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 8;
 }
 
-void check_idle_memory(Board& board) {
+void check_idle_memory(InProcessControl& board) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < kManyRanks; ++rank) {
     const pid_t pid = ::fork();
@@ -195,11 +195,12 @@ TEST_CASE("64 processes start, sum 1 MiB and end") {
 }
 
 TEST_CASE("an idle rank costs little memory") {
-  void* const memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, sizeof(InProcessControl), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
   ::setenv("TUTTI_TRANSPORTS", "shm,tcp", 1);
-  check_idle_memory(*new (memory) Board{});
-  ::munmap(memory, sizeof(Board));
+  check_idle_memory(*new (memory) InProcessControl{});
+  ::munmap(memory, sizeof(InProcessControl));
 }
 
 TEST_CASE("a hundred thousand operations leave nothing behind") {

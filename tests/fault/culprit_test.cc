@@ -15,12 +15,12 @@ namespace {
 constexpr int kTimeoutMs = 2000;
 
 // Seen by all processes of a job.
-struct Board {
+struct InProcessControl {
   std::atomic<int> done{0};
   std::atomic<int> victim{0};  // its process
 };
 
-using Shared = SharedMemory<Board>;
+using Shared = SharedMemory<InProcessControl>;
 
 struct Case {
   int ranks;

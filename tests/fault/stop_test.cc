@@ -12,12 +12,12 @@ namespace tutti::internal::test {
 namespace {
 
 // Seen by all processes of a job.
-struct Board {
+struct InProcessControl {
   std::atomic<int> stopping{0};  // the process that stops itself
   std::atomic<std::int64_t> failed_at{0};
 };
 
-using Shared = SharedMemory<Board>;
+using Shared = SharedMemory<InProcessControl>;
 
 // Rank 0 takes from both others, from rank 1 first.
 tuttiResult_t reduce(tuttiComm_t comm) {

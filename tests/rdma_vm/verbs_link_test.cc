@@ -27,7 +27,7 @@ struct QueuePairFault {
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
-using conformance::print_of;
+using conformance::fingerprint_of;
 
 namespace {
 
@@ -68,7 +68,7 @@ std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to,
     while (!soon.passed()) out.progress();
   }
   REQUIRE(eventually([&] {
-    sent += out.push(print_of(1), from, sent, from.size - sent);
+    sent += out.push(fingerprint_of(1), from, sent, from.size - sent);
     const RecvLane::View view = in.peek(from.size - received);
     if (view.size > 0) {
       if (view.data == to + received) {
@@ -164,16 +164,16 @@ TEST_CASE("A revoked link fails on both sides and touches no memory") {
   const Source source = source_of(bytes.data(), bytes.size());
   pair.a->begin_operation();
   std::size_t sent = 0;
-  for (int i = 0; i < 100; ++i) sent += pair.a->send().push(print_of(1), source, sent, bytes.size() - sent);
+  for (int i = 0; i < 100; ++i) sent += pair.a->send().push(fingerprint_of(1), source, sent, bytes.size() - sent);
   REQUIRE(sent > 0);
   pair.a->revoke();
   CHECK(pair.a->revoked());
-  CHECK(pair.a->send().push(print_of(1), source, sent, 1000) == 0);
+  CHECK(pair.a->send().push(fingerprint_of(1), source, sent, 1000) == 0);
   CHECK_FALSE(pair.a->send().status().is_ok());
   // The other finds out when it sends.
   std::size_t pushed = 0;
   REQUIRE(eventually([&] {
-    pushed += pair.b->send().push(print_of(1), source, pushed % 1000, 1000);
+    pushed += pair.b->send().push(fingerprint_of(1), source, pushed % 1000, 1000);
     pair.b->send().progress();
     return !pair.b->send().status().is_ok();
   }));
@@ -185,13 +185,13 @@ TEST_CASE("A queue pair that the device puts into error fails the link on both s
   rdma_vm::LinkPair pair = rdma_vm::connect_links();
   const std::vector<std::byte> bytes = pattern(20'000, 1);
   const Source source = source_of(bytes.data(), bytes.size());
-  REQUIRE(pair.a->send().push(print_of(1), source, 0, 1000) == 1000);
+  REQUIRE(pair.a->send().push(fingerprint_of(1), source, 0, 1000) == 1000);
   REQUIRE(eventually([&] { return pair.b->recv().peek(1000).size == 1000; }));
-  verbs::QueuePairFault::raise(dynamic_cast<verbs::VerbsLink&>(*pair.a).conduit().pairs().front());
+  verbs::QueuePairFault::raise(dynamic_cast<verbs::VerbsLink&>(*pair.a).connection().pairs().front());
   std::size_t pushed = 0;
   for (Link* link : {pair.a.get(), pair.b.get()}) {
     REQUIRE(eventually([&] {
-      pushed += link->send().push(print_of(1), source, pushed % 1000, 15'000);
+      pushed += link->send().push(fingerprint_of(1), source, pushed % 1000, 15'000);
       link->send().progress();
       return !link->send().status().is_ok();
     }));
@@ -232,7 +232,7 @@ TEST_CASE("What was sent last arrives although the link ends") {
     const Source source = source_of(bytes.data(), bytes.size());
     std::size_t sent = 0;
     REQUIRE(eventually([&] {
-      sent += pair.a->send().push(print_of(1), source, sent, bytes.size() - sent);
+      sent += pair.a->send().push(fingerprint_of(1), source, sent, bytes.size() - sent);
       return sent == bytes.size();
     }));
     pair.a.reset();

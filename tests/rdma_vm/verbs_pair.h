@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "transport/transport.h"
-#include "transport/verbs/adapter.h"
+#include "transport/verbs/rdma_context.h"
 
 namespace tutti::internal::rdma_vm {
 

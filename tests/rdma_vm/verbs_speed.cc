@@ -28,7 +28,7 @@ constexpr std::size_t kMessages = 24;
 constexpr std::size_t kPlaces = 8;
 constexpr int kExchanges = 1000;
 constexpr int kRounds = 7;
-constexpr Fingerprint kPrint{1, 2, 3};
+constexpr Fingerprint kFingerprint{1, 2, 3};
 // Waits as an operation does: looks for a while, then lets others run, to whom soft devices belong, then sleeps until
 // something completes.
 constexpr unsigned kSpins = 500;
@@ -64,7 +64,7 @@ class Wait {
 void send_all(Link& link, const Source& source) {
   Wait wait(link);
   for (std::size_t done = 0; done < source.size;) {
-    const std::size_t n = link.send().push(kPrint, source, done, source.size - done);
+    const std::size_t n = link.send().push(kFingerprint, source, done, source.size - done);
     done += n;
     n > 0 ? wait.progress() : wait.idle();
   }

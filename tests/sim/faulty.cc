@@ -19,9 +19,9 @@ class Saboteur {
     return static_cast<std::size_t>(
         std::min<std::uint64_t>({n, left, faults_.longest_piece_bytes, before_corruption()}));
   }
-  [[nodiscard]] Fingerprint print(Fingerprint print) const {
-    if (passed_ >= faults_.corrupt_after_bytes) print.sequence ^= 0x40000000u;
-    return print;
+  [[nodiscard]] Fingerprint fingerprint(Fingerprint fingerprint) const {
+    if (passed_ >= faults_.corrupt_after_bytes) fingerprint.sequence ^= 0x40000000u;
+    return fingerprint;
   }
   void pass(std::size_t n) { passed_ += n; }
 
@@ -49,21 +49,21 @@ class FaultySend final : public SendLane {
     taken_ = inner.taken();
   }
 
-  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override {
+  std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) override {
     n = saboteur_.allow(n);
-    return n == 0 ? 0 : pass(inner_.push(saboteur_.print(print), source, offset, n));
+    return n == 0 ? 0 : pass(inner_.push(saboteur_.fingerprint(fingerprint), source, offset, n));
   }
   std::span<std::byte> reserve(std::size_t n) override {
     n = saboteur_.allow(n);
     return n == 0 ? std::span<std::byte>{} : inner_.reserve(n);
   }
-  void commit(const Fingerprint& print, std::size_t n) override {
-    inner_.commit(saboteur_.print(print), n);
+  void commit(const Fingerprint& fingerprint, std::size_t n) override {
+    inner_.commit(saboteur_.fingerprint(fingerprint), n);
     pass(n);
   }
-  std::span<std::byte> reserve_at_peer(std::size_t n) override {
+  std::span<std::byte> reserve_remote(std::size_t n) override {
     n = saboteur_.allow(n);
-    return n == 0 ? std::span<std::byte>{} : inner_.reserve_at_peer(n);
+    return n == 0 ? std::span<std::byte>{} : inner_.reserve_remote(n);
   }
   std::uint64_t completed() override { return inner_.completed(); }
   void progress() override {
@@ -93,17 +93,17 @@ class FaultyRecv final : public RecvLane {
     want = saboteur_.allow(want);
     if (want == 0) return {};
     const View view = inner_.peek(want);
-    return {view.data, std::min(view.size, want), saboteur_.print(view.print)};
+    return {view.data, std::min(view.size, want), saboteur_.fingerprint(view.fingerprint)};
   }
   bool consume(std::size_t n) override {
     if (!inner_.consume(n)) return false;
     pass(n);
     return true;
   }
-  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override {
+  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) override {
     n = saboteur_.allow(n);
-    const std::size_t got = n == 0 ? 0 : inner_.pull(destination, n, print);
-    if (got > 0) *print = saboteur_.print(*print);
+    const std::size_t got = n == 0 ? 0 : inner_.pull(destination, n, fingerprint);
+    if (got > 0) *fingerprint = saboteur_.fingerprint(*fingerprint);
     pass(got);
     return got;
   }
@@ -134,7 +134,7 @@ class FaultyLink final : public Link {
   [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
   [[nodiscard]] bool wants_write() const override { return inner_->wants_write(); }
   [[nodiscard]] bool flushed() override { return inner_->flushed(); }
-  void farewell() override { inner_->farewell(); }
+  void send_leave_notice() override { inner_->send_leave_notice(); }
   void begin_operation() override { inner_->begin_operation(); }
   void revoke() override { inner_->revoke(); }
   [[nodiscard]] bool revoked() override { return inner_->revoked(); }

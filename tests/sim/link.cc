@@ -48,12 +48,12 @@ class SimSend final : public PlainSendLane {
     traits_ = traits;
   }
 
-  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override {
+  std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) override {
     const std::lock_guard lock(wire_.mutex);
     const std::size_t took = std::min(n, room());
     if (took == 0) return 0;
     Segment segment;
-    segment.print = print;
+    segment.fingerprint = fingerprint;
     segment.size = took;
     const std::byte* const from = source.base + offset;
     if (took >= traits_.lend_any_bytes) {
@@ -77,10 +77,10 @@ class SimSend final : public PlainSendLane {
     return {slot_.data(), std::min(n, slot_.size())};
   }
 
-  void commit(const Fingerprint& print, std::size_t n) override {
+  void commit(const Fingerprint& fingerprint, std::size_t n) override {
     const std::lock_guard lock(wire_.mutex);
     Segment segment;
-    segment.print = print;
+    segment.fingerprint = fingerprint;
     segment.copy = std::exchange(slot_, {});
     segment.size = n;
     if (n > 0) append(std::move(segment));
@@ -150,14 +150,14 @@ class SimRecv final : public PlainRecvLane {
 
   // Has no shorter way; lent memory and copies are read through peek(), except that lanes without slots
   // offer it so that both ways of receiving meet the adversary.
-  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override {
+  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) override {
     if (traits_.slots || lends(traits_)) return 0;
     const std::lock_guard lock(wire_.mutex);
     const View view = look(n);
     const std::size_t size = std::min(n, view.size);
     if (size == 0) return 0;
     std::memcpy(destination, view.data, size);
-    *print = view.print;
+    *fingerprint = view.fingerprint;
     use(size);
     return size;
   }
@@ -189,15 +189,15 @@ class SimRecv final : public PlainRecvLane {
     }
     const Segment& front = pipe().segments.front();
     shown_ = std::min(front.left(), allowed);
-    return {front.data(), shown_, front.print};
+    return {front.data(), shown_, front.fingerprint};
   }
 
   // Joins the first two pieces if they belong to one operation.
   void join() {
     auto& segments = pipe().segments;
-    if (segments.size() < 2 || segments[0].print != segments[1].print) return;
+    if (segments.size() < 2 || segments[0].fingerprint != segments[1].fingerprint) return;
     Segment joined;
-    joined.print = segments[0].print;
+    joined.fingerprint = segments[0].fingerprint;
     joined.size = segments[0].left() + segments[1].left();
     joined.copy.reserve(joined.size);
     for (std::size_t i = 0; i < 2; ++i) {

@@ -25,7 +25,7 @@ struct RankState {
 
 // Consecutive bytes of one operation: a copy, or memory lent by the sender.
 struct Segment {
-  Fingerprint print;
+  Fingerprint fingerprint;
   std::vector<std::byte> copy;
   const std::byte* lent = nullptr;
   std::size_t size = 0;

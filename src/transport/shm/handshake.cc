@@ -1,4 +1,4 @@
-// How two processes come to share a segment: each sends its doorbell over the Unix socket, and the side that
+// How two processes come to share a segment: each sends its wakeup fd over the Unix socket, and the side that
 // dialled also the memory.
 #include <poll.h>
 
@@ -48,7 +48,7 @@ Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, const LinkOpti
 Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
                                         Deadline deadline) {
   const std::string context = "shared memory with rank " + std::to_string(options.peer);
-  if (Status s = send_greeting(socket.get(), kDoorbellFd, options.doorbell->fd()); !s.is_ok()) {
+  if (Status s = send_greeting(socket.get(), kDoorbellFd, options.wakeup_fd->fd()); !s.is_ok()) {
     return s.with_context(context);
   }
   std::shared_ptr<Segment> segment;
@@ -59,8 +59,8 @@ Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same
     segment = std::move(*created);
     if (Status s = send_greeting(socket.get(), kSegmentFd, memory_fd.get()); !s.is_ok()) return s.with_context(context);
   }
-  auto doorbell = receive_greeting(socket.get(), kDoorbellFd, options, deadline);
-  if (!doorbell.is_ok()) return doorbell.status().with_context(context);
+  auto wakeup_fd = receive_greeting(socket.get(), kDoorbellFd, options, deadline);
+  if (!wakeup_fd.is_ok()) return wakeup_fd.status().with_context(context);
   if (!dialled) {
     auto memory_fd = receive_greeting(socket.get(), kSegmentFd, options, deadline);
     if (!memory_fd.is_ok()) return memory_fd.status().with_context(context);
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same
     if (!mapped.is_ok()) return mapped.status().with_context(context);
     segment = std::move(*mapped);
   }
-  return make_shared_link(std::move(segment), dialled ? 0 : 1, std::move(*doorbell), std::move(socket), same_process,
+  return make_shared_link(std::move(segment), dialled ? 0 : 1, std::move(*wakeup_fd), std::move(socket), same_process,
                           options);
 }
 

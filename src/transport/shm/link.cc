@@ -12,32 +12,33 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// How long a rank whose operation has failed waits for a process that is inside an access to its memory. Accesses
-// are short; only a process that has been stopped takes longer.
+// How long a rank whose operation has failed waits for a process that is inside an epoch, that is, may touch its
+// memory. Epochs are short; only a process that has been stopped takes longer.
 constexpr std::int64_t kPatienceMs = 1000;
 
 class ShmLink final : public PlainLink {
  public:
-  ShmLink(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell, int borrowed_doorbell, bool same_process,
-          std::unique_ptr<PeerRegions> regions, const LinkOptions& options)
+  ShmLink(std::shared_ptr<Segment> segment, int side, UniqueFd peer_wakeup_fd, int borrowed_wakeup_fd,
+          bool same_process, std::unique_ptr<PeerRegions> regions, const LinkOptions& options)
       : regions_(std::move(regions)),
-        owned_doorbell_(std::move(peer_doorbell)),
-        state_(make_state(std::move(segment), side, owned_doorbell_.valid() ? owned_doorbell_.get() : borrowed_doorbell,
-                          same_process, regions_.get(), options)),
+        owned_wakeup_fd_(std::move(peer_wakeup_fd)),
+        state_(make_state(std::move(segment), side,
+                          owned_wakeup_fd_.valid() ? owned_wakeup_fd_.get() : borrowed_wakeup_fd, same_process,
+                          regions_.get(), options)),
         send_(&state_),
         recv_(&state_) {}
 
-  ~ShmLink() override { state_.end_accesses(); }
+  ~ShmLink() override { state_.end_epochs(); }
 
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
 
   // Who sleeps uses no view and no reservation.
   bool arm() override {
-    state_.end_accesses();
+    state_.end_epochs();
     state_.memory->sleeping[state_.side].value.store(1, std::memory_order_seq_cst);
-    const bool sent = send_.news();
-    const bool received = recv_.news();
+    const bool sent = send_.activity();
+    const bool received = recv_.activity();
     return !sent && !received;
   }
   void disarm() override { state_.memory->sleeping[state_.side].value.store(0, std::memory_order_relaxed); }
@@ -49,26 +50,26 @@ class ShmLink final : public PlainLink {
   void revoke() override {
     state_.lose();
     state_.memory->revoked[state_.side].value.store(1, std::memory_order_seq_cst);
-    // Before what the caller then writes to the memory: see LinkState::end_access().
+    // Before what the caller then writes to the memory: see LinkState::end_epoch().
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    ring(state_.peer_doorbell);
+    ring(state_.peer_wakeup_fd);
     patience_ = Deadline::after_ms(kPatienceMs);
   }
   [[nodiscard]] bool revoked() override {
-    if (state_.memory->touching[1 - state_.side].value.load(std::memory_order_seq_cst) == 0) return true;
+    if (state_.memory->in_epoch[1 - state_.side].value.load(std::memory_order_seq_cst) == 0) return true;
     if (regions_ != nullptr && EndWatch::hung_up(regions_->socket())) return true;
     return !state_.same_process && patience_.passed();
   }
 
  private:
-  static LinkState make_state(std::shared_ptr<Segment> segment, int side, int doorbell, bool same_process,
+  static LinkState make_state(std::shared_ptr<Segment> segment, int side, int wakeup_fd, bool same_process,
                               PeerRegions* regions, const LinkOptions& options) {
     LinkState s;
     s.memory = &segment->memory();
     s.segment = std::move(segment);
     s.side = side;
     s.peer = options.peer;
-    s.peer_doorbell = doorbell;
+    s.peer_wakeup_fd = wakeup_fd;
     s.same_process = same_process;
     s.demotes = options.own_processor;
     s.slots_ahead = options.slots_ahead;
@@ -78,7 +79,7 @@ class ShmLink final : public PlainLink {
   }
 
   std::unique_ptr<PeerRegions> regions_;
-  UniqueFd owned_doorbell_;
+  UniqueFd owned_wakeup_fd_;
   LinkState state_;
   ShmSendLane send_;
   ShmRecvLane recv_;
@@ -87,18 +88,18 @@ class ShmLink final : public PlainLink {
 
 }  // namespace
 
-std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell,
+std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int side, UniqueFd peer_wakeup_fd,
                                        UniqueFd socket, bool same_process, const LinkOptions& options) {
   SegmentMemory& memory = segment->memory();
   auto regions = std::make_unique<PeerRegions>(std::move(socket), &memory.announced[side].value,
                                                &memory.announced[1 - side].value);
-  return std::make_unique<ShmLink>(std::move(segment), side, std::move(peer_doorbell), -1, same_process,
+  return std::make_unique<ShmLink>(std::move(segment), side, std::move(peer_wakeup_fd), -1, same_process,
                                    std::move(regions), options);
 }
 
-std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_doorbell_fd,
+std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_wakeup_fd,
                                         const LinkOptions& options) {
-  return std::make_unique<ShmLink>(std::move(segment), side, UniqueFd(), peer_doorbell_fd, true, nullptr, options);
+  return std::make_unique<ShmLink>(std::move(segment), side, UniqueFd(), peer_wakeup_fd, true, nullptr, options);
 }
 
 }  // namespace tutti::internal::transport::shm

@@ -1,4 +1,4 @@
-// A link through shared memory: see segment.h for the memory, doorbell.h for sleeping.
+// A link through shared memory: see segment.h for the memory, wakeup_fd.h for sleeping.
 //
 // Zero copy ("lending"): a large push() whose source the peer can read in place (any memory between
 // threads of one process, tuttiMemAlloc memory between processes) sends only where it is. The peer
@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/failure.h"
 #include "base/unique_fd.h"
-#include "transport/doorbell.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
+#include "transport/wakeup_fd.h"
 
 namespace tutti::internal::transport::shm {
 
@@ -22,28 +22,28 @@ inline constexpr std::size_t kLendBytes = 16 * 1024;
 // A loan is at most this long, so that the peer starts early and the sender's bytes come free in order.
 inline constexpr std::size_t kLoanBytes = 256 * 1024;
 
-// What both constructors need. The doorbell outlives the link.
+// What both constructors need. The wakeup fd outlives the link.
 struct LinkOptions {
   int peer = -1;                          // for messages
   bool own_processor = true;              // ranks of this machine do not share processors: see demote_line()
-  const Doorbell* doorbell = nullptr;     // this rank's
+  const WakeupFd* wakeup_fd = nullptr;    // this rank's
   const FailureState* failure = nullptr;  // ends make_link() at once; null: only the deadline does
   // How many slots this side fills with long messages before the peer consumes: from 2 to kSlots.
   std::uint32_t slots_ahead = kSlots;
 };
 
-// Between processes: exchanges the segment and the doorbells over `socket`, an authenticated, connected,
+// Between processes: exchanges the segment and the wakeup fds over `socket`, an authenticated, connected,
 // non-blocking Unix socket. The two sides differ in `dialled`. The socket stays in use for announcing
 // regions. `same_process`: the peer is another thread of this process.
 Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
                                         Deadline deadline);
 
-// What make_link() makes once segment and doorbell have been exchanged. Side 0 dialled.
-std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int side, UniqueFd peer_doorbell,
+// What make_link() makes once segment and wakeup fd have been exchanged. Side 0 dialled.
+std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int side, UniqueFd peer_wakeup_fd,
                                        UniqueFd socket, bool same_process, const LinkOptions& options);
 
 // Between threads of one process: both make a link from the same private segment, side 0 and side 1.
-std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_doorbell_fd,
+std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_wakeup_fd,
                                         const LinkOptions& options);
 
 }  // namespace tutti::internal::transport::shm

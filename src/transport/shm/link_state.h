@@ -11,11 +11,11 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/doorbell.h"
 #include "transport/end_watch.h"
 #include "transport/shm/peer_regions.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
+#include "transport/wakeup_fd.h"
 
 namespace tutti::internal::transport::shm {
 
@@ -32,14 +32,14 @@ inline LaneTraits shm_traits() {
 }
 
 // What a side may be doing with its peer's memory: bits.
-enum class Access : std::uint32_t { kReading = 1, kWriting = 2 };
+enum class Epoch : std::uint32_t { kReading = 1, kWriting = 2 };
 
 struct LinkState {
   std::shared_ptr<Segment> segment;
   SegmentMemory* memory = nullptr;
   int side = 0;
   int peer = -1;
-  int peer_doorbell = -1;
+  int peer_wakeup_fd = -1;
   bool same_process = false;
   bool demotes = false;                // small payloads, to the shared cache
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
@@ -47,51 +47,51 @@ struct LinkState {
   std::uint32_t published = 0;         // messages in our lane
   std::uint32_t acknowledged = 0;      // slots of our lane that the peer has consumed, as last seen
   std::uint32_t received = 0;          // slots of the peer's lane that we have consumed
-  std::uint32_t accesses = 0;          // Access that are open
+  std::uint32_t epochs = 0;            // of Epoch, those that are open
   bool lost = false;                   // the peer has taken its memory back, or this side its own: no more is read
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
   EndWatch peer_end{-1};               // of the peer's process
   Status status;
 
-  // The epoch protocol. Memory of the peer is touched only while an access is open, and the peer, which takes its
+  // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which takes its
   // memory back by setting `revoked`, has it when it sees that none is. Sequentially consistent: either this side
-  // sees that it must not, or the peer sees that it does. An access is as short as one piece's copy or combination,
+  // sees that it must not, or the peer sees that it does. An epoch is as short as one piece's copy or combination,
   // so a side that has failed waits for no more than that.
   //
-  // False if the peer has taken its memory back. Asked again of an access that is open: whether it may go on.
-  [[nodiscard]] bool begin_access(Access kind) {
+  // False if the peer has taken its memory back. Asked again of an epoch that is open: whether it may go on.
+  [[nodiscard]] bool begin_epoch(Epoch kind) {
     if (lost) [[unlikely]]
       return false;
-    if (accesses == 0) memory->touching[side].value.store(1, std::memory_order_seq_cst);
-    accesses |= static_cast<std::uint32_t>(kind);
+    if (epochs == 0) memory->in_epoch[side].value.store(1, std::memory_order_seq_cst);
+    epochs |= static_cast<std::uint32_t>(kind);
     if (memory->revoked[1 - side].value.load(std::memory_order_seq_cst) == 0) [[likely]]
       return true;
     lose();
     return false;
   }
   // False if the peer took its memory back before all of it was done: what was read may be anything.
-  [[nodiscard]] bool end_access(Access kind) {
-    debug_check(in_access(kind), "memory of the peer was touched outside an access");
+  [[nodiscard]] bool end_epoch(Epoch kind) {
+    debug_check(in_epoch_for(kind), "memory of the peer was touched outside an epoch");
     // What was read was read before this is looked at.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       lose();
       return false;
     }
-    accesses &= ~static_cast<std::uint32_t>(kind);
-    if (accesses == 0) memory->touching[side].value.store(0, std::memory_order_release);
+    epochs &= ~static_cast<std::uint32_t>(kind);
+    if (epochs == 0) memory->in_epoch[side].value.store(0, std::memory_order_release);
     return true;
   }
   // Views and reservations end unused.
-  void end_accesses() {
-    if (accesses == 0) return;
-    accesses = 0;
-    memory->touching[side].value.store(0, std::memory_order_release);
+  void end_epochs() {
+    if (epochs == 0) return;
+    epochs = 0;
+    memory->in_epoch[side].value.store(0, std::memory_order_release);
   }
-  [[nodiscard]] bool in_access(Access kind) const { return (accesses & static_cast<std::uint32_t>(kind)) != 0; }
+  [[nodiscard]] bool in_epoch_for(Epoch kind) const { return (epochs & static_cast<std::uint32_t>(kind)) != 0; }
   // For good.
   void lose() {
-    end_accesses();
+    end_epochs();
     lost = true;
     if (lost_ns == 0) lost_ns = now_ns();
   }
@@ -99,7 +99,7 @@ struct LinkState {
   [[nodiscard]] Status current_status() {
     if (!status.is_ok()) return status;
     const std::int64_t now = now_ns();
-    // Not lose(): an access may be open.
+    // Not lose(): an epoch may be open.
     if (lost_ns == 0 && memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) lost_ns = now;
     if (lost_ns != 0 && now - lost_ns > kEndedGraceNs) {
       status = Status::remote("rank " + std::to_string(peer) + " has failed in this operation");
@@ -118,10 +118,10 @@ struct LinkState {
   }
 
   void wake_peer() const {
-    // See doorbell.h: the sleeper's fence stands in for one between our store and this load.
-    light_fence();
+    // See wakeup_fd.h: the sleeper's fence stands in for one between our store and this load.
+    asymmetric_fence_light();
     if (memory->sleeping[1 - side].value.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      ring(peer_doorbell);
+      ring(peer_wakeup_fd);
   }
   void see_acknowledged(std::uint32_t count) {
     // More than before, and not more than was sent: the common case, as one compare.

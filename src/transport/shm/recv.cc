@@ -37,13 +37,13 @@ RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
     open(h);
     if (data_ == nullptr) return {};
   }
-  if (borrows_ && !link_->begin_access(Access::kReading)) return {};
-  return {data_ + offset_, size_ - offset_, h.print};
+  if (borrows_ && !link_->begin_epoch(Epoch::kReading)) return {};
+  return {data_ + offset_, size_ - offset_, h.fingerprint};
 }
 
 bool ShmRecvLane::consume(std::size_t n) {
   if (n == 0) return true;
-  if (borrows_ && !link_->end_access(Access::kReading)) return false;
+  if (borrows_ && !link_->end_epoch(Epoch::kReading)) return false;
   offset_ += n;
   consumed_ += n;
   if (offset_ < size_) return true;
@@ -55,10 +55,10 @@ bool ShmRecvLane::consume(std::size_t n) {
   return true;
 }
 
-bool ShmRecvLane::news() {
+bool ShmRecvLane::activity() {
   const std::uint32_t next = link_->received + 1;
   if (slots_[link_->received % kSlots].header.sequence.load(std::memory_order_acquire) != next) return false;
-  return std::exchange(news_message_, next) != next;
+  return std::exchange(activity_message_, next) != next;
 }
 
 // Inline: part of every message. The length is read once: the peer may write it again.
@@ -73,7 +73,7 @@ inline void ShmRecvLane::open(const SlotHeader& h) {
 
 const std::byte* ShmRecvLane::open_elsewhere(const SlotHeader& h, Payload payload) {
   if (payload == Payload::kSlot) return check(slots_[link_->received % kSlots].payload, kSlotBytes);
-  return payload == Payload::kLent ? borrowed(h) : placed();
+  return payload == Payload::kLent ? borrowed(h) : put_directly();
 }
 
 // `place` if the message fits the room there, else the link fails.
@@ -108,7 +108,7 @@ void ShmRecvLane::drop_used_offers() {
   }
 }
 
-const std::byte* ShmRecvLane::placed() {
+const std::byte* ShmRecvLane::put_directly() {
   drop_used_offers();
   const OwnOffer& oldest = own_offers_[offers_used_ % kOffers];
   if (offers_used_ != offers_made_ && oldest.position <= consumed_) {

@@ -22,7 +22,7 @@ class ShmRecvLane final : public RecvLane {
 
   // Whether a message lies here that this has not reported yet, opened or not: whoever is about to sleep
   // looks at each once more, and a lane that waits for others does not keep the rank awake.
-  [[nodiscard]] bool news();
+  [[nodiscard]] bool activity();
 
  private:
   // A new message: where its bytes are.
@@ -33,16 +33,16 @@ class ShmRecvLane final : public RecvLane {
   [[gnu::noinline]] const std::byte* refuse(std::uint64_t room);
   const std::byte* borrowed(const SlotHeader& h);
   void drop_used_offers();
-  const std::byte* placed();
+  const std::byte* put_directly();
   void fail(const Status& status);
 
   LinkState* link_;
   Slot* slots_;
-  const std::byte* data_ = nullptr;  // of the message that is open
-  std::size_t size_ = 0;             // of that message; 0: none is open
-  std::size_t offset_ = 0;           // consumed of it
-  bool borrows_ = false;             // it lies in the peer's memory
-  std::uint32_t news_message_ = 0;   // what news() has reported
+  const std::byte* data_ = nullptr;     // of the message that is open
+  std::size_t size_ = 0;                // of that message; 0: none is open
+  std::size_t offset_ = 0;              // consumed of it
+  bool borrows_ = false;                // it lies in the peer's memory
+  std::uint32_t activity_message_ = 0;  // what activity() has reported
   struct OwnOffer {
     std::uint64_t position;
     std::uint64_t bytes;

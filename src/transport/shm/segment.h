@@ -26,10 +26,10 @@ inline constexpr std::size_t kInlineBytes = 32;
 
 // Where a slot's payload is.
 enum class Payload : std::uint32_t {
-  kInline = 0,  // in the header line
-  kSlot = 1,    // behind the header line
-  kLent = 2,    // in the sender's own memory: the header line holds a Loan
-  kPlaced = 3,  // where the receiver has offered to have it
+  kInline = 0,     // in the header line
+  kSlot = 1,       // behind the header line
+  kLent = 2,       // in the sender's own memory: the header line holds a Loan
+  kDirectPut = 3,  // where the receiver has offered to have it
 };
 
 // Names memory of the sender. Within one address space `region` is 0 and `offset` an address.
@@ -49,7 +49,7 @@ struct alignas(kCacheLine) SlotHeader {
   std::uint32_t length_and_payload;  // length in the low 30 bits, Payload above; never 0 bytes
   // How many slots of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
   std::uint32_t acknowledged;
-  Fingerprint print;
+  Fingerprint fingerprint;
   std::byte inline_bytes[kInlineBytes];
 };
 static_assert(sizeof(SlotHeader) == kCacheLine);
@@ -80,11 +80,11 @@ static_assert(sizeof(OfferLine) == kCacheLine);
 
 // Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state.
 struct SegmentMemory {
-  Line sleeping[2];              // side s sleeps, or is about to: ring its doorbell. Written by side s, rarely.
-  Line touching[2];              // side s is inside an access to memory of the other. Written by side s.
-  Line revoked[2];               // side s has taken back what it lent and offered. Written by side s, once.
-  Line announced[2];             // messages about regions that side s has written to the socket. Written by side s.
-  Line consumed[2];              // slots of the lane that side s receives which it is done with. Written by side s.
+  Line sleeping[2];   // side s sleeps, or is about to: ring its wakeup fd. Written by side s, rarely.
+  Line in_epoch[2];   // side s is inside an epoch, that is, may touch memory of the other. Written by side s.
+  Line revoked[2];    // side s has taken back what it lent and offered. Written by side s, once.
+  Line announced[2];  // messages about regions that side s has written to the socket. Written by side s.
+  Line consumed[2];   // slots of the lane that side s receives which it is done with. Written by side s.
   OfferLine offers[2][kOffers];  // offers[s]: places in the memory of side s. Written by side s.
   Slot lane[2][kSlots];          // lane[s] carries what side s sends
 };

@@ -66,20 +66,20 @@ ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->la
   if (link->regions != nullptr) traits_.lend_bytes = kLendBytes;
 }
 
-std::size_t ShmSendLane::push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
+std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (n > kInlineBytes) [[unlikely]]
-    return push_long(print, source, offset, n);
+    return push_long(fingerprint, source, offset, n);
   if (!has_room()) return 0;
   copy_inline(slots_[link_->published % kSlots].header.inline_bytes, source.base + offset, n);
-  publish(print, n, Payload::kInline);
+  publish(fingerprint, n, Payload::kInline);
   if (link_->demotes) own_line(&slots_[link_->published % kSlots].header);
   return n;
 }
 
 // Apart from push(), which so needs no registers of its caller's for the shortest messages.
-[[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& print, const Source& source, std::size_t offset,
-                                                     std::size_t n) {
-  if (n >= kLendBytes && can_lend(source)) return lend(print, source, offset, n);
+[[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& fingerprint, const Source& source,
+                                                     std::size_t offset, std::size_t n) {
+  if (n >= kLendBytes && can_lend(source)) return lend(fingerprint, source, offset, n);
   if (!has_room_for(n)) return 0;
   Slot& slot = slots_[link_->published % kSlots];
   const std::size_t size = std::min(n, kSlotBytes);
@@ -87,7 +87,7 @@ std::size_t ShmSendLane::push(const Fingerprint& print, const Source& source, st
   if (link_->demotes && size <= kDemoteBytes) {
     for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(slot.payload + i);
   }
-  publish(print, size, Payload::kSlot);
+  publish(fingerprint, size, Payload::kSlot);
   if (link_->demotes && size >= kOwnBytes && size <= kDemoteBytes) {
     const Slot& next = slots_[link_->published % kSlots];
     own_line(&next.header);
@@ -104,15 +104,15 @@ std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
   return {slot.payload, std::min(n, kSlotBytes)};
 }
 
-void ShmSendLane::commit(const Fingerprint& print, std::size_t n) {
+void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
   // If the peer has taken its memory back it reads no message either.
-  if (reserved_ == Payload::kPlaced && !link_->end_access(Access::kWriting)) return;
-  publish(print, n, reserved_);
+  if (reserved_ == Payload::kDirectPut && !link_->end_epoch(Epoch::kWriting)) return;
+  publish(fingerprint, n, reserved_);
 }
 
-std::span<std::byte> ShmSendLane::reserve_at_peer(std::size_t n) {
-  if (!has_room() || !find_offer() || !link_->begin_access(Access::kWriting)) return {};
-  reserved_ = Payload::kPlaced;
+std::span<std::byte> ShmSendLane::reserve_remote(std::size_t n) {
+  if (!has_room() || !find_offer() || !link_->begin_epoch(Epoch::kWriting)) return {};
+  reserved_ = Payload::kDirectPut;
   const std::uint64_t used = taken_ - offer_.position;
   return {offered_ + used, std::min<std::size_t>(n, offer_.bytes - used)};
 }
@@ -127,9 +127,9 @@ std::uint64_t ShmSendLane::completed() {
   return loan_begin_[oldest % kSlots];
 }
 
-bool ShmSendLane::news() {
+bool ShmSendLane::activity() {
   const std::uint32_t consumed = link_->memory->consumed[1 - link_->side].value.load(std::memory_order_acquire);
-  return std::exchange(news_consumed_, consumed) != consumed;
+  return std::exchange(activity_consumed_, consumed) != consumed;
 }
 
 // Inline: part of every message, as publish() is.
@@ -145,7 +145,7 @@ bool ShmSendLane::can_lend(const Source& source) const {
   return source.region != 0 && link_->regions != nullptr && link_->regions->announce(source.region);
 }
 
-std::size_t ShmSendLane::lend(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
+std::size_t ShmSendLane::lend(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (!has_room()) return 0;
   const std::size_t size = std::min(n, kLoanBytes);
   Loan loan{source.region, source.region_offset + offset, size};
@@ -156,7 +156,7 @@ std::size_t ShmSendLane::lend(const Fingerprint& print, const Source& source, st
   ++loans_;
   is_loan_[link_->published % kSlots] = true;
   loan_begin_[link_->published % kSlots] = taken_;
-  publish(print, size, Payload::kLent);
+  publish(fingerprint, size, Payload::kLent);
   return size;
 }
 
@@ -211,11 +211,11 @@ void ShmSendLane::retire() {
   }
 }
 
-inline void ShmSendLane::publish(const Fingerprint& print, std::size_t n, Payload payload) {
+inline void ShmSendLane::publish(const Fingerprint& fingerprint, std::size_t n, Payload payload) {
   SlotHeader& h = slots_[link_->published % kSlots].header;
   h.length_and_payload = static_cast<std::uint32_t>(n) | static_cast<std::uint32_t>(payload) << kLengthBits;
   h.acknowledged = link_->received;
-  h.print = print;
+  h.fingerprint = fingerprint;
   h.sequence.store(++link_->published, std::memory_order_release);
   if (link_->demotes) demote_line(&h);
   taken_ += n;

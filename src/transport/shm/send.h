@@ -16,15 +16,15 @@ namespace tutti::internal::transport::shm {
 class ShmSendLane final : public PlainSendLane {
  public:
   explicit ShmSendLane(LinkState* link);
-  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override;
+  std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) override;
   std::span<std::byte> reserve(std::size_t n) override;
-  void commit(const Fingerprint& print, std::size_t n) override;
-  std::span<std::byte> reserve_at_peer(std::size_t n) override;
+  void commit(const Fingerprint& fingerprint, std::size_t n) override;
+  std::span<std::byte> reserve_remote(std::size_t n) override;
   std::uint64_t completed() override;
   Status status() override { return link_->current_status(); }
 
   // Whether the peer has consumed something since this was last asked.
-  [[nodiscard]] bool news();
+  [[nodiscard]] bool activity();
 
  private:
   [[nodiscard]] bool has_room(std::uint32_t slots = kSlots);
@@ -32,7 +32,7 @@ class ShmSendLane final : public PlainSendLane {
     return has_room(bytes < kLongBytes ? kSlots : link_->slots_ahead);
   }
   [[nodiscard]] bool can_lend(const Source& source) const;
-  std::size_t lend(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n);
+  std::size_t lend(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
 
   struct Offer {
     std::uint64_t position = 0;
@@ -45,14 +45,14 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool next_offer();
   // Counts the loans among the messages that the peer has consumed as returned.
   void retire();
-  std::size_t push_long(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n);
-  void publish(const Fingerprint& print, std::size_t n, Payload payload);
+  std::size_t push_long(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
+  void publish(const Fingerprint& fingerprint, std::size_t n, Payload payload);
 
   LinkState* link_;
   Slot* slots_;
-  std::uint32_t news_consumed_ = 0;  // what news() has reported
-  std::uint32_t retired_ = 0;        // messages looked at by retire(); meaningful while loans_ > 0
-  std::uint32_t loans_ = 0;          // outstanding
+  std::uint32_t activity_consumed_ = 0;  // what activity() has reported
+  std::uint32_t retired_ = 0;            // messages looked at by retire(); meaningful while loans_ > 0
+  std::uint32_t loans_ = 0;              // outstanding
   Payload reserved_ = Payload::kInline;
   std::uint32_t offers_seen_ = 0;
   Offer offer_;                   // the latest of them

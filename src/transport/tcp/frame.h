@@ -29,13 +29,13 @@ static_assert(sizeof(FrameHeader) == kHeaderBytes);
 
 inline constexpr std::uint32_t kMark = 0x75;
 
-inline FrameHeader encode(std::size_t length, const Fingerprint& print) {
+inline FrameHeader encode(std::size_t length, const Fingerprint& fingerprint) {
   return {htole32(kMark << 24 | static_cast<std::uint32_t>(length)),
-          htole32(print.sequence),
-          htole32(print.call),
-          htole32(print.root),
-          htole32(print.count_low),
-          htole32(print.count_high)};
+          htole32(fingerprint.sequence),
+          htole32(fingerprint.call),
+          htole32(fingerprint.root),
+          htole32(fingerprint.count_low),
+          htole32(fingerprint.count_high)};
 }
 
 // The payload length, or 0 if this is no header.
@@ -45,7 +45,7 @@ inline std::size_t decoded_length(const FrameHeader& header) {
   return word >> 24 == kMark && length <= kFrameBytes ? length : 0;
 }
 
-inline Fingerprint decoded_print(const FrameHeader& header) {
+inline Fingerprint decoded_fingerprint(const FrameHeader& header) {
   return {le32toh(header.sequence), le32toh(header.call), le32toh(header.root), le32toh(header.count_low),
           le32toh(header.count_high)};
 }

@@ -43,7 +43,7 @@ RecvLane::View TcpRecv::peek(std::size_t want) {
   const std::size_t useful = std::min(want, frame_left_);
   if (stream.staged() < useful && stream.staged() < kShortViewBytes) fill(stream, kReadBytes);
   const std::size_t size = std::min(stream.staged(), frame_left_);
-  return {stream.staging.get() + stream.begin, size, print_};
+  return {stream.staging.get() + stream.begin, size, fingerprint_};
 }
 
 bool TcpRecv::consume(std::size_t n) {
@@ -54,15 +54,15 @@ bool TcpRecv::consume(std::size_t n) {
   return true;
 }
 
-std::size_t TcpRecv::pull(std::byte* destination, std::size_t n, Fingerprint* print) {
+std::size_t TcpRecv::pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) {
   n = std::min(n, kPullBytes);
   const std::size_t header_read = n >= kDirectBytes ? kHeaderBytes : kReadBytes;
   if (n == 0 || (frame_left_ == 0 && !next_frame(header_read))) return 0;
-  *print = print_;
+  *fingerprint = fingerprint_;
   std::size_t total = 0;
   while (total < n) {
     if (frame_left_ == 0) {
-      if (!next_frame(header_read) || print_ != *print) break;
+      if (!next_frame(header_read) || fingerprint_ != *fingerprint) break;
     }
     std::size_t got = drain_staged(destination + total, n - total);
     if (got == 0) got = read_direct(destination + total, n - total);
@@ -84,7 +84,7 @@ bool TcpRecv::next_frame(std::size_t most) {
     return false;
   }
   stream.begin += kHeaderBytes;
-  print_ = decoded_print(header);
+  fingerprint_ = decoded_fingerprint(header);
   return true;
 }
 

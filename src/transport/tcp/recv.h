@@ -25,7 +25,7 @@ class TcpRecv final : public PlainRecvLane {
   View peek(std::size_t want) override;
   bool consume(std::size_t n) override;
   // Reads on over following frames while their fingerprint is the same.
-  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* print) override;
+  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) override;
   // What arrived before a failure can still be read.
   Status status() override;
 
@@ -53,7 +53,7 @@ class TcpRecv final : public PlainRecvLane {
   int peer_;
   std::uint64_t frame_number_ = 0;  // of the current frame, or of the next one when frame_left_ is 0
   std::size_t frame_left_ = 0;      // payload bytes of the current frame that are not consumed
-  Fingerprint print_;               // of the current frame
+  Fingerprint fingerprint_;         // of the current frame
   Status status_;
   std::int64_t closed_ns_ = 0;  // when the peer's end of the connection was seen; 0: not yet
 };

@@ -48,7 +48,7 @@ TcpSend::TcpSend(std::vector<int> fds, const Options& options, const LaneTraits&
   traits_ = traits;
 }
 
-std::size_t TcpSend::push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) {
+std::size_t TcpSend::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (n == 0 || !status_.is_ok()) return 0;
   const std::uint64_t end = taken_ + n;
   const std::byte* const bytes = source.base + offset;  // the byte at place taken_ of the lane's stream
@@ -60,7 +60,7 @@ std::size_t TcpSend::push(const Fingerprint& print, const Source& source, std::s
       if (number == next_) {
         if (announced_ >= end || may_open == 0) break;
         --may_open;
-        open_frame(print, std::min<std::size_t>(kFrameBytes, end - announced_));
+        open_frame(fingerprint, std::min<std::size_t>(kFrameBytes, end - announced_));
       }
       const std::size_t stream = number % fds_.size();
       Frame& current = frames_[stream];
@@ -78,8 +78,8 @@ std::size_t TcpSend::push(const Fingerprint& print, const Source& source, std::s
   return took;
 }
 
-void TcpSend::open_frame(const Fingerprint& print, std::size_t length) {
-  frame(next_) = Frame{encode(length, print), 0, length, 0, announced_};
+void TcpSend::open_frame(const Fingerprint& fingerprint, std::size_t length) {
+  frame(next_) = Frame{encode(length, fingerprint), 0, length, 0, announced_};
   ++next_;
   announced_ += length;
 }

@@ -20,7 +20,7 @@ class TcpSend final : public PlainSendLane {
   // The descriptors stay the link's.
   TcpSend(std::vector<int> fds, const Options& options, const LaneTraits& traits);
 
-  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override;
+  std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) override;
   std::span<std::byte> reserve(std::size_t) override { return {}; }
   void commit(const Fingerprint&, std::size_t) override {}
   std::uint64_t completed() override { return taken_; }
@@ -38,7 +38,7 @@ class TcpSend final : public PlainSendLane {
   };
 
   Frame& frame(std::uint64_t number) { return frames_[number % fds_.size()]; }
-  void open_frame(const Fingerprint& print, std::size_t length);
+  void open_frame(const Fingerprint& fingerprint, std::size_t length);
   void forget_unsent();
   // Writes what is left of the header and n bytes of payload; false if the kernel took less.
   bool write(int fd, Frame& frame, const std::byte* payload, std::size_t n);

@@ -1,6 +1,6 @@
 // What a build without the headers of libibverbs and librdmacm has instead of the verbs transport.
-#include "transport/verbs/adapter.h"
 #include "transport/verbs/ports/devices.h"
+#include "transport/verbs/rdma_context.h"
 
 namespace tutti::internal::transport::verbs {
 
@@ -27,7 +27,7 @@ Result<std::vector<Port>> choose_ports(const Options&) {
   return absent();
 }
 
-Result<std::shared_ptr<Adapter>> Adapter::open(const Options&) {
+Result<std::shared_ptr<RdmaContext>> RdmaContext::open(const Options&) {
   return absent();
 }
 

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "transport/verbs/manager.h"
+#include "transport/verbs/connection_manager.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

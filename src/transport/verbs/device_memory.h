@@ -23,7 +23,8 @@ namespace tutti::internal::transport::verbs {
 
 class DeviceMemory {
  public:
-  // `domains`: of the rank's RDMA devices, in Adapter's order, at most kMaxRails; they and the libraries outlive it.
+  // `domains`: of the rank's RDMA devices, in RdmaContext's order, at most kMaxRails; they and the libraries outlive
+  // it.
   DeviceMemory(const Library& library, const memory::CudaDriver& driver, std::vector<ibv_pd*> domains);
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;

@@ -9,7 +9,7 @@
 #include "base/failure.h"
 #include "base/status.h"
 #include "net/connect_wait.h"
-#include "transport/verbs/conduit.h"
+#include "transport/verbs/connection.h"
 #include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal::transport::verbs {

@@ -17,7 +17,7 @@ LaneTraits make_traits(bool lends) {
   traits.transport = "verbs";
   traits.slots = true;
   traits.takes_offers = true;
-  traits.places_pushes = true;
+  traits.puts_directly = true;
   traits.piece_bytes = kSlotBytes;
   traits.lend_bytes = kLendBytes;
   if (lends) traits.lend_any_bytes = kLendBytes;
@@ -26,19 +26,19 @@ LaneTraits make_traits(bool lends) {
 
 }  // namespace
 
-VerbsLink::VerbsLink(std::unique_ptr<Conduit> conduit, memory::RegistrationCache& cache, bool lends)
-    : conduit_(std::move(conduit)),
+VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool lends)
+    : connection_(std::move(connection)),
       cache_(cache),
-      send_(*conduit_, cache, make_traits(lends)),
-      recv_(*conduit_, cache, make_traits(lends)) {}
+      send_(*connection_, cache, make_traits(lends)),
+      recv_(*connection_, cache, make_traits(lends)) {}
 
 VerbsLink::~VerbsLink() {
   const Deadline deadline = Deadline::after_ms(kLingerMs);
-  while (!conduit_->flushed() && !deadline.passed()) ::sched_yield();
+  while (!connection_->flushed() && !deadline.passed()) ::sched_yield();
 }
 
-std::unique_ptr<Link> make_link(std::unique_ptr<Conduit> conduit, memory::RegistrationCache& cache, bool lends) {
-  return std::make_unique<VerbsLink>(std::move(conduit), cache, lends);
+std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool lends) {
+  return std::make_unique<VerbsLink>(std::move(connection), cache, lends);
 }
 
 }  // namespace tutti::internal::transport::verbs

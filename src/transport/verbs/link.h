@@ -1,4 +1,4 @@
-// Two ranks connected by RDMA: see wire.h for what travels, conduit.h for what lies between.
+// Two ranks connected by RDMA: see wire.h for what travels, connection.h for what lies between.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include "memory/registration.h"
 #include "transport/plain.h"
 #include "transport/transport.h"
-#include "transport/verbs/conduit.h"
+#include "transport/verbs/connection.h"
 #include "transport/verbs/recv.h"
 #include "transport/verbs/send.h"
 
@@ -14,30 +14,30 @@ namespace tutti::internal::transport::verbs {
 
 class VerbsLink final : public PlainLink {
  public:
-  VerbsLink(std::unique_ptr<Conduit> conduit, memory::RegistrationCache& cache, bool lends);
+  VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool lends);
   // The peer may still be without what was sent last, and a destroyed queue pair sends nothing again.
   ~VerbsLink() override;
 
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
-  bool arm() override { return conduit_->arm(); }
-  void disarm() override { conduit_->disarm(); }
-  [[nodiscard]] int wait_fd() const override { return conduit_->wait_fd(); }
+  bool arm() override { return connection_->arm(); }
+  void disarm() override { connection_->disarm(); }
+  [[nodiscard]] int wait_fd() const override { return connection_->wait_fd(); }
   void begin_operation() override { cache_.begin_operation(); }
   // Without queue pairs no device reads what was lent or writes what was offered.
-  void revoke() override { conduit_->close(Status::remote("the link was given up")); }
-  bool flushed() override { return conduit_->flushed(); }
-  void farewell() override { conduit_->say_farewell(); }
-  [[nodiscard]] Conduit& conduit() { return *conduit_; }
+  void revoke() override { connection_->close(Status::remote("the link was given up")); }
+  bool flushed() override { return connection_->flushed(); }
+  void send_leave_notice() override { connection_->send_leave_notice(); }
+  [[nodiscard]] Connection& connection() { return *connection_; }
 
  private:
-  std::unique_ptr<Conduit> conduit_;
+  std::unique_ptr<Connection> connection_;
   memory::RegistrationCache& cache_;
   VerbsSend send_;
   VerbsRecv recv_;
 };
 
-// `cache` belongs to what the conduit keeps alive. `lends`: user memory can be registered.
-std::unique_ptr<Link> make_link(std::unique_ptr<Conduit> conduit, memory::RegistrationCache& cache, bool lends);
+// `cache` belongs to what the connection keeps alive. `lends`: user memory can be registered.
+std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool lends);
 
 }  // namespace tutti::internal::transport::verbs

@@ -27,9 +27,9 @@ ibv_mtu mtu_of(int bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<Completions>> Completions::create(Device& device, int queue_pairs) {
+Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(Device& device, int queue_pairs) {
   const Library& library = device.library();
-  std::unique_ptr<Completions> made(new Completions(device));
+  std::unique_ptr<CompletionQueue> made(new CompletionQueue(device));
   made->channel_ = {library.create_comp_channel(device.context()), library.destroy_comp_channel};
   if (made->channel_.get() == nullptr) return Status::system("completion channel on " + device.name(), errno);
   const int flags = ::fcntl(made->fd(), F_GETFL);
@@ -47,12 +47,12 @@ Result<std::unique_ptr<Completions>> Completions::create(Device& device, int que
   return made;
 }
 
-void Completions::arm() {
+void CompletionQueue::arm() {
   take_events();
   (void)ibv_req_notify_cq(queue_.get(), 0);
 }
 
-void Completions::take_events() {
+void CompletionQueue::take_events() {
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   unsigned taken = 0;

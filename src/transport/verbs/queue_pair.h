@@ -23,10 +23,10 @@ inline constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
 inline constexpr std::uint8_t kReceiverNotReadyForEver = 7;
 
 // A completion queue with the channel that wakes a sleeper.
-class Completions {
+class CompletionQueue {
  public:
   // Room for the queue pairs of one link on this device.
-  static Result<std::unique_ptr<Completions>> create(Device& device, int queue_pairs);
+  static Result<std::unique_ptr<CompletionQueue>> create(Device& device, int queue_pairs);
 
   [[nodiscard]] ibv_cq* queue() const { return queue_.get(); }
   // Readable after arm() once something completes. Non-blocking.
@@ -38,7 +38,7 @@ class Completions {
   [[nodiscard]] Device& device() const { return device_; }
 
  private:
-  explicit Completions(Device& device) : device_(device) {}
+  explicit CompletionQueue(Device& device) : device_(device) {}
   Device& device_;
   Owned<ibv_comp_channel> channel_;
   Owned<ibv_cq> queue_;
@@ -88,7 +88,7 @@ class QueuePair {
     std::span<std::uint32_t, kReceives> outgoing;
     std::uint32_t outgoing_key = 0;
   };
-  QueuePair(Completions& completions, const Options& options, const Place& place)
+  QueuePair(CompletionQueue& completions, const Options& options, const Place& place)
       : completions_(&completions), options_(&options), place_(place) {}
 
   // -- connecting by exchange
@@ -139,7 +139,7 @@ class QueuePair {
   [[nodiscard]] Device& device() const { return completions_->device(); }
   [[nodiscard]] bool announces_by_send() const { return device().port().fabric == Fabric::kIwarp; }
 
-  Completions* completions_;
+  CompletionQueue* completions_;
   const Options* options_;
   Place place_;
   Owned<ibv_qp> own_;  // empty if librdmacm has it

@@ -5,7 +5,7 @@
 namespace tutti::internal::transport::verbs {
 
 RecvLane::View VerbsRecv::peek(std::size_t) {
-  const Slot* const slot = conduit_.arrived();
+  const Slot* const slot = connection_.arrived();
   if (slot == nullptr || !broken_.is_ok()) return {};
   // Once: the peer could still write to it.
   if (used_ == 0) header_ = slot->header;
@@ -17,10 +17,10 @@ RecvLane::View VerbsRecv::peek(std::size_t) {
     data = nullptr;
   }
   if (data == nullptr || header.length <= used_) {
-    broken_ = Status::internal("rank " + std::to_string(conduit_.peer()) + ": verbs message of a wrong length");
+    broken_ = Status::internal("rank " + std::to_string(connection_.peer()) + ": verbs message of a wrong length");
     return {};
   }
-  return {data + used_, header.length - used_, header.print};
+  return {data + used_, header.length - used_, header.fingerprint};
 }
 
 const std::byte* VerbsRecv::find_place(std::size_t length) {
@@ -40,7 +40,7 @@ bool VerbsRecv::consume(std::size_t n) {
   consumed_ += n;
   if (used_ < header_.length) return true;
   used_ = 0;
-  conduit_.consume();
+  connection_.consume();
   return true;
 }
 
@@ -56,7 +56,7 @@ void VerbsRecv::offer(std::uint64_t position, const Source& target, std::size_t 
   const memory::Keys* const keys = cache_.find(target);
   if (keys == nullptr) return;
   auto* const address = const_cast<std::byte*>(target.base + offset);
-  if (!conduit_.offer(position, n, address, *keys)) return;
+  if (!connection_.offer(position, n, address, *keys)) return;
   places_[places_end_++ % kOffers] = {position, n, address};
 }
 

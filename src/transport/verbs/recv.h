@@ -7,7 +7,7 @@
 
 #include "memory/registration.h"
 #include "transport/transport.h"
-#include "transport/verbs/conduit.h"
+#include "transport/verbs/connection.h"
 
 namespace tutti::internal::transport::verbs {
 
@@ -16,8 +16,8 @@ inline constexpr std::size_t kOfferBytes = 16 * 1024;
 
 class VerbsRecv final : public RecvLane {
  public:
-  VerbsRecv(Conduit& conduit, memory::RegistrationCache& cache, const LaneTraits& traits)
-      : conduit_(conduit), cache_(cache) {
+  VerbsRecv(Connection& connection, memory::RegistrationCache& cache, const LaneTraits& traits)
+      : connection_(connection), cache_(cache) {
     traits_ = traits;
   }
 
@@ -26,7 +26,7 @@ class VerbsRecv final : public RecvLane {
   // A view is the slot itself or already the destination: a copy from there is all there is to save.
   std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
   void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
-  Status status() override { return broken_.is_ok() ? conduit_.check(true) : broken_; }
+  Status status() override { return broken_.is_ok() ? connection_.check(true) : broken_; }
 
  private:
   struct Place {
@@ -37,7 +37,7 @@ class VerbsRecv final : public RecvLane {
   // Where the placed message at the head lies; null if that was never offered.
   [[nodiscard]] const std::byte* find_place(std::size_t length);
 
-  Conduit& conduit_;
+  Connection& connection_;
   memory::RegistrationCache& cache_;
   MessageHeader header_;  // of the message at the head
   std::size_t used_ = 0;  // bytes of it that are consumed

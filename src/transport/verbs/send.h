@@ -9,7 +9,7 @@
 #include "memory/registration.h"
 #include "transport/plain.h"
 #include "transport/transport.h"
-#include "transport/verbs/conduit.h"
+#include "transport/verbs/connection.h"
 
 namespace tutti::internal::transport::verbs {
 
@@ -24,22 +24,22 @@ inline constexpr std::size_t kPlacedMessageBytes = 1024 * 1024;
 
 class VerbsSend final : public PlainSendLane {
  public:
-  VerbsSend(Conduit& conduit, memory::RegistrationCache& cache, const LaneTraits& traits)
-      : conduit_(conduit), cache_(cache) {
+  VerbsSend(Connection& connection, memory::RegistrationCache& cache, const LaneTraits& traits)
+      : connection_(connection), cache_(cache) {
     traits_ = traits;
   }
 
-  std::size_t push(const Fingerprint& print, const Source& source, std::size_t offset, std::size_t n) override;
+  std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) override;
   std::span<std::byte> reserve(std::size_t n) override;
-  void commit(const Fingerprint& print, std::size_t n) override;
+  void commit(const Fingerprint& fingerprint, std::size_t n) override;
   std::uint64_t completed() override;
-  void progress() override { conduit_.poll(); }
-  Status status() override { return conduit_.check(false); }
+  void progress() override { connection_.poll(); }
+  Status status() override { return connection_.check(false); }
 
  private:
   void sent(std::size_t n, bool lent);
 
-  Conduit& conduit_;
+  Connection& connection_;
   memory::RegistrationCache& cache_;
   // Messages from user memory, by outbox slot: where they begin in the stream.
   std::array<std::uint64_t, kSlots> lent_begin_{};

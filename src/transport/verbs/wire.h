@@ -31,7 +31,7 @@ struct MessageHeader {
   std::uint32_t length = 0;  // of the payload
   std::uint32_t placed = 0;  // 1: the payload is where the receiver offered to have it
   std::uint32_t number = 0;  // of this message, from 0, modulo 2^32
-  Fingerprint print;
+  Fingerprint fingerprint;
 };
 static_assert(sizeof(MessageHeader) == 32);
 

@@ -46,7 +46,7 @@ struct ProcessBoard {
   char left_over[kTextBytes] = {};
 };
 
-struct Board {
+struct InProcessControl {
   RankBoard ranks[kMaxRanks];
   ProcessBoard processes[kMaxRanks];
   std::atomic<bool> struck[kMaxMishaps] = {};  // the mishap has happened

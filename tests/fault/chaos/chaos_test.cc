@@ -32,7 +32,7 @@ struct Options {
   std::uint64_t seed = 1;
   int rounds = 1'000'000;
   int seconds = 1'000'000;
-  bool print = false;
+  bool fingerprint = false;
   Allowed allowed;
   Limits limits;
 };
@@ -69,7 +69,7 @@ bool parse(int argc, char** argv, Options* options) {
       continue;
     }
     if (name == "--print") {
-      options->print = true;
+      options->fingerprint = true;
       continue;
     }
     if (++i == argc) return false;
@@ -115,7 +115,7 @@ UniqueFd make_tiny_network() {
   return made ? std::move(tiny) : UniqueFd();
 }
 
-void print(std::uint64_t seed, const std::vector<Finding>& findings) {
+void fingerprint(std::uint64_t seed, const std::vector<Finding>& findings) {
   for (const Finding& f : findings) {
     std::cout << (f.defect ? "FAILED " : "counted ") << "seed " << seed << " [" << f.kind << "] " << f.text << "\n";
   }
@@ -130,12 +130,12 @@ int run_rounds(const Options& options, int network) {
   for (; rounds < options.rounds && !deadline.passed(); ++rounds) {
     const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(rounds);
     const Round round = draw_round(seed, options.allowed);
-    if (options.print) {
+    if (options.fingerprint) {
       std::cout << text_of(round);
       continue;
     }
     const std::vector<Finding> findings = run_round(round, options.limits, network);
-    print(seed, findings);
+    fingerprint(seed, findings);
     bool defect = false;
     for (const Finding& f : findings) {
       ++kinds[f.kind];

@@ -93,7 +93,7 @@ std::string wait_for_nothing_left(const Snapshot& before, const Round& round) {
 
 class Host {
  public:
-  Host(const Round& round, Board& board, int process) : round_(round), board_(board) {
+  Host(const Round& round, InProcessControl& board, int process) : round_(round), board_(board) {
     for (int r = 0; r < round.ranks; ++r) {
       if (round.process_of[static_cast<std::size_t>(r)] == process) ranks_.push_back(r);
     }
@@ -203,7 +203,7 @@ class Host {
   }
 
   const Round& round_;
-  Board& board_;
+  InProcessControl& board_;
   std::vector<int> ranks_;
   bool files_are_few_ = false;
   Handles handles_[kMaxRanks];
@@ -211,7 +211,7 @@ class Host {
 
 }  // namespace
 
-void run_host(const Round& round, Board& board, int process, int network) {
+void run_host(const Round& round, InProcessControl& board, int process, int network) {
   if (round.tiny_buffers && ::setns(network, CLONE_NEWNET) != 0) {
     std::perror("setns");
     ::_exit(3);

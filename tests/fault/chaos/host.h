@@ -7,6 +7,6 @@ namespace tutti::internal::test::chaos {
 
 // REQUIRES: called in a process that was forked for it and has one thread. `network`: the network namespace that a
 // round with tiny buffers runs in.
-[[noreturn]] void run_host(const Round& round, Board& board, int process, int network);
+[[noreturn]] void run_host(const Round& round, InProcessControl& board, int process, int network);
 
 }  // namespace tutti::internal::test::chaos

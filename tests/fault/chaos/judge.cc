@@ -69,7 +69,7 @@ int comm_of(const Mishap& m, const Round& round) {
 
 class Judge {
  public:
-  Judge(const Round& round, const Board& board, const std::vector<int>& statuses)
+  Judge(const Round& round, const InProcessControl& board, const std::vector<int>& statuses)
       : round_(round), board_(board), statuses_(statuses) {
     for (std::size_t i = 0; i < round.mishaps.size(); ++i) {
       if (board.struck[i]) add_mishap(round.mishaps[i]);
@@ -155,7 +155,7 @@ class Judge {
   }
 
   const Round& round_;
-  const Board& board_;
+  const InProcessControl& board_;
   const std::vector<int>& statuses_;
   std::vector<Mishap> struck_;
   std::set<int> harmed_;
@@ -171,11 +171,11 @@ class Judge {
 
 }  // namespace
 
-std::vector<Finding> judge(const Round& round, const Board& board, const std::vector<int>& statuses) {
+std::vector<Finding> judge(const Round& round, const InProcessControl& board, const std::vector<int>& statuses) {
   return Judge(round, board, statuses).all();
 }
 
-std::string text_of(const Round& round, const Board& board) {
+std::string text_of(const Round& round, const InProcessControl& board) {
   std::string s;
   for (int r = 0; r < round.ranks; ++r) {
     const RankBoard& rank = board.ranks[r];

@@ -15,9 +15,9 @@ struct Finding {
 };
 
 // REQUIRES: all processes have ended. `statuses`: as of waitpid, by process.
-std::vector<Finding> judge(const Round& round, const Board& board, const std::vector<int>& statuses);
+std::vector<Finding> judge(const Round& round, const InProcessControl& board, const std::vector<int>& statuses);
 
 // Where every rank is and what it has met.
-std::string text_of(const Round& round, const Board& board);
+std::string text_of(const Round& round, const InProcessControl& board);
 
 }  // namespace tutti::internal::test::chaos

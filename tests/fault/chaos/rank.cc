@@ -70,7 +70,7 @@ void lift_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-RankRun::RankRun(const Round& round, Board& board, int rank, Handles& handles, bool files_are_few)
+RankRun::RankRun(const Round& round, InProcessControl& board, int rank, Handles& handles, bool files_are_few)
     : round_(round),
       board_(board),
       mine_(board.ranks[rank]),

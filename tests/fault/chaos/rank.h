@@ -41,7 +41,7 @@ void lift_file_limit();
 class RankRun {
  public:
   // `files_are_few`: in this process, so that no memory is asked for that needs a descriptor.
-  RankRun(const Round& round, Board& board, int rank, Handles& handles, bool files_are_few);
+  RankRun(const Round& round, InProcessControl& board, int rank, Handles& handles, bool files_are_few);
   // Makes communicators, unless InitAll has; calls; destroys.
   void run();
 
@@ -84,7 +84,7 @@ class RankRun {
   }
 
   const Round& round_;
-  Board& board_;
+  InProcessControl& board_;
   RankBoard& mine_;
   int rank_;
   Handles& handles_;

@@ -22,18 +22,19 @@ namespace {
 
 class Shared {
  public:
-  Shared() : memory_(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+  Shared()
+      : memory_(::mmap(nullptr, sizeof(InProcessControl), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
     if (memory_ == MAP_FAILED) throw std::bad_alloc();
-    board_ = new (memory_) Board;
+    board_ = new (memory_) InProcessControl;
   }
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
-  ~Shared() { ::munmap(memory_, sizeof(Board)); }
-  [[nodiscard]] Board& board() const { return *board_; }
+  ~Shared() { ::munmap(memory_, sizeof(InProcessControl)); }
+  [[nodiscard]] InProcessControl& board() const { return *board_; }
 
  private:
   void* memory_;
-  Board* board_;
+  InProcessControl* board_;
 };
 
 // A child of the harness.
@@ -204,7 +205,7 @@ class Watch {
   const Limits& limits_;
   int network_;
   Shared shared_;
-  Board& board_;
+  InProcessControl& board_;
   std::vector<Child> hosts_;
   std::vector<Child> loads_;
   std::int64_t begun_ns_ = 0;

@@ -176,7 +176,7 @@ TEST_CASE("a departed peer is not waited for") {
   CHECK(channels.status().code() == Code::kRemoteError);
 }
 
-// Its goodbye has come by another way, while what proves the connection has not been read here.
+// Its leave notice has come by another way, while what proves the connection has not been read here.
 TEST_CASE("a peer that has connected before it left is connected to") {
   auto ranks = make_ranks(2, {.allow_unix = false});
   const net::Address address = net::parse_address(ranks[0]->info.tcp_addresses.front()).value();

@@ -1,4 +1,4 @@
-// The control tree after initialisation: deaths, announced failures and goodbyes.
+// The control tree after initialisation: deaths, announced failures and leave notices.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -130,7 +130,7 @@ TEST_CASE("an announced failure reaches all others with its code and origin") {
   CHECK_FALSE(watchers[o].failure->failed());
 }
 
-TEST_CASE("a goodbye is no failure, and reaches everybody") {
+TEST_CASE("a leave notice is no failure, and reaches everybody") {
   const bool sockets = GENERATE(true, false);
   const int leaver = GENERATE(0, 2, 9);
   std::vector<Watcher> watchers = sockets ? over_sockets(10) : in_process(10);
@@ -156,7 +156,7 @@ TEST_CASE("all may leave at once, again and again, without a failure") {
   }
 }
 
-TEST_CASE("ending without a goodbye is a death") {
+TEST_CASE("ending without a leave notice is a death") {
   const bool sockets = GENERATE(true, false);
   std::vector<Watcher> watchers = sockets ? over_sockets(6) : in_process(6);
   watchers[1].job.tree.reset();

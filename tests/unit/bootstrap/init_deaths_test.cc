@@ -24,7 +24,7 @@ constexpr std::int64_t kSoonMs = 20'000;   // a second, on a machine that other 
 // Where the victim dies.
 enum class Stage {
   kRegistered,   // the root knows it, other ranks are still to come
-  kPlaced,       // it knows its place, and has no connection
+  kDirectPut,    // it knows its place, and has no connection
   kToParent,     // it has its parent, and has told nobody that it needs no more
   kInTree,       // its part of the tree stands
   kFirstGather,  // it has had the first all-gather
@@ -83,7 +83,7 @@ UniqueFd connect_to(std::vector<net::Address> addresses, const Secret& secret, c
   Result<std::string> answer = net::recv_frame(root.get(), 1 << 16, init_deadline());
   if (!answer.is_ok()) ::_exit(3);
   const Placement placement = Placement::parse(*answer).value();
-  if (stage == Stage::kPlaced || rank == 0) die();
+  if (stage == Stage::kDirectPut || rank == 0) die();
   std::vector<net::Address> parent;
   for (const std::string& text : placement.parent_addresses) parent.push_back(net::parse_address(text).value());
   const Secret session = session_secret(contact.secret, placement.nonce).value();
@@ -166,7 +166,7 @@ void one_dies(int victim, int ranks, Stage stage) {
 }  // namespace
 
 TEST_CASE("a rank that dies during the initialisation is named by all others", "[fork]") {
-  const Stage stage = GENERATE(Stage::kRegistered, Stage::kPlaced, Stage::kToParent, Stage::kInTree,
+  const Stage stage = GENERATE(Stage::kRegistered, Stage::kDirectPut, Stage::kToParent, Stage::kInTree,
                                Stage::kFirstGather, Stage::kSecondGather);
   one_dies(0, 2, stage);
   one_dies(1, 2, stage);
@@ -178,7 +178,7 @@ TEST_CASE("a rank that dies during the initialisation is named by all others", "
 }
 
 TEST_CASE("rank 0 that dies with the root in its process is named as well", "[fork]") {
-  const Stage stage = GENERATE(Stage::kPlaced, Stage::kInTree, Stage::kFirstGather);
+  const Stage stage = GENERATE(Stage::kDirectPut, Stage::kInTree, Stage::kFirstGather);
   for (const int ranks : {2, 3, 8}) {
     INFO(ranks << " ranks, stage " << static_cast<int>(stage));
     int fds[2] = {-1, -1};
@@ -194,7 +194,7 @@ TEST_CASE("rank 0 that dies with the root in its process is named as well", "[fo
     REQUIRE(::read(reader.get(), id.data(), id.size()) == static_cast<ssize_t>(id.size()));
     const Survivors survivors = run_survivors(id, 0, ranks, 0);
     CHECK(child.wait() == -1);
-    check_survivors(survivors, 0, stage == Stage::kPlaced);
+    check_survivors(survivors, 0, stage == Stage::kDirectPut);
   }
 }
 

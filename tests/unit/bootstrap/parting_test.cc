@@ -136,7 +136,7 @@ TEST_CASE("asking all ranks for their calls finds the two that differ") {
   }
 }
 
-TEST_CASE("waiting for goodbyes ends with a failure") {
+TEST_CASE("waiting for leave notices ends with a failure") {
   const bool sockets = GENERATE(true, false);
   Ranks ranks(sockets, std::vector<CallSummary>(3, called(1)));
   std::thread aborts([&] {

@@ -85,7 +85,7 @@ TEST_CASE("a buffer of one block is addressed as part of the vector") {
   CHECK(scatter.block_elements == kCount);
   CHECK(scatter.element_bytes == sizeof(float));
   CHECK(scatter.plan == &bench.with_scratch);
-  CHECK(scatter.print == transport::Fingerprint{7, 8, 9});
+  CHECK(scatter.fingerprint == transport::Fingerprint{7, 8, 9});
 }
 
 }  // namespace tutti::internal

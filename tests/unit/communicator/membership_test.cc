@@ -85,22 +85,22 @@ TEST_CASE("hosts are the ranks that can share memory, whatever their order") {
 TEST_CASE("machines whose kernel tells no identity are all different") {
   const Membership m = member(0, book({{0, 1, 7, "1"}, {0, 2, 7, "1"}}, "shm,tcp"));
   CHECK(m.hosts == Hosts{{0}, {1}});
-  CHECK(m.load == 1);
-  CHECK_FALSE(m.crowded);
+  CHECK(m.ranks_per_cpu == 1);
+  CHECK_FALSE(m.oversubscribed);
 }
 
 TEST_CASE("load counts the ranks on the processors that they may use") {
   // Two that are pinned apart.
-  CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 2, 7, "2"}}, "shm,tcp")).crowded);
+  CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 2, 7, "2"}}, "shm,tcp")).oversubscribed);
   // Two on one processor: the fifth.
   const Membership one = member(1, book({{1, 1, 7, "01"}, {1, 2, 7, "01"}}, "shm,tcp"));
-  CHECK(one.crowded);
-  CHECK(one.load == 2);
-  // Three on two, and one alone: each knows whether it is crowded, and all the worst load.
+  CHECK(one.oversubscribed);
+  CHECK(one.ranks_per_cpu == 2);
+  // Three on two, and one alone: each knows whether it is oversubscribed, and all the worst load.
   const std::vector<Place> places = {{1, 1, 7, "3"}, {1, 2, 7, "3"}, {2, 3, 7, "3"}, {1, 4, 7, "3"}};
-  CHECK(member(0, book(places, "shm,tcp")).crowded);
-  CHECK_FALSE(member(2, book(places, "shm,tcp")).crowded);
-  for (const int rank : {0, 2}) CHECK(member(rank, book(places, "shm,tcp")).load == 1.5);
+  CHECK(member(0, book(places, "shm,tcp")).oversubscribed);
+  CHECK_FALSE(member(2, book(places, "shm,tcp")).oversubscribed);
+  for (const int rank : {0, 2}) CHECK(member(rank, book(places, "shm,tcp")).ranks_per_cpu == 1.5);
 }
 
 TEST_CASE("ranks that take turns are shared out evenly over the processors that all of them may use") {
@@ -117,7 +117,7 @@ TEST_CASE("ranks that take turns are shared out evenly over the processors that 
   // The second and the fifth processor; ranks of another machine between them, each with a processor of its own.
   const Place some{1, 1, 7, "21"};
   CHECK(homes({some, {2, 2, 7, "3"}, some, {2, 3, 7, "3"}, some, some}) == Homes{1, -1, 1, -1, 4, 4});
-  // Not crowded, in no even numbers, not free to use the same ones.
+  // Not oversubscribed, in no even numbers, not free to use the same ones.
   CHECK(homes({two, two}) == Homes{-1, -1});
   CHECK(homes({two, two, two}) == Homes{-1, -1, -1});
   CHECK(homes({two, two, two, {1, 1, 7, "1"}}) == Homes{-1, -1, -1, -1});
@@ -178,6 +178,6 @@ TEST_CASE("a rank describes itself so that it can be read back") {
   REQUIRE(read.is_ok());
   const Membership m = member(0, {std::move(*read)});
   CHECK(m.algorithm == "chain");
-  CHECK(m.load <= 1);
+  CHECK(m.ranks_per_cpu <= 1);
   CHECK(m.one_process);
 }

@@ -52,7 +52,7 @@ struct Fixture {
     auto made = ThreadWorld::create(std::min(ranks, 64), Transports{});
     REQUIRE(made.is_ok());
     world = *made;
-    auto waits = executor::Waiter::create(world->doorbell(0), failure, false, 1000);
+    auto waits = executor::Waiter::create(world->wakeup_fd(0), failure, false, 1000);
     REQUIRE(waits.is_ok());
     waiter = std::move(*waits);
     links = std::make_unique<CountingLinks>(make_thread_links(world, membership));

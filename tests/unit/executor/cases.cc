@@ -84,7 +84,7 @@ void bind(const Case& c, int rank, Data* d, executor::Operation* op) {
   op->block_elements = c.count;
   op->element_bytes = sizeof(std::int32_t);
   op->kernels = &reduction::kernels(DataType::kInt32, ReduceOp::kSum);
-  op->print = executor::make_fingerprint(1, k, DataType::kInt32, ReduceOp::kSum, c.root, c.count);
+  op->fingerprint = executor::make_fingerprint(1, k, DataType::kInt32, ReduceOp::kSum, c.root, c.count);
   op->buffers[0] = source(c.in_place ? d->output : d->input, k == Collective::kAllGather && !c.in_place ? own : 0);
   op->buffers[1] = source(d->output, k == Collective::kReduceScatter && !c.in_place ? own : 0);
   op->buffers[2] = source(d->scratch, 0);

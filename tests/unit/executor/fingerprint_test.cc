@@ -10,8 +10,8 @@
 namespace tutti::internal::executor {
 namespace {
 
-transport::Fingerprint print(std::int32_t root, std::size_t count, Collective collective = Collective::kBroadcast,
-                             DataType type = DataType::kFloat32, ReduceOp op = ReduceOp::kSum) {
+transport::Fingerprint fingerprint(std::int32_t root, std::size_t count, Collective collective = Collective::kBroadcast,
+                                   DataType type = DataType::kFloat32, ReduceOp op = ReduceOp::kSum) {
   return make_fingerprint(7, collective, type, op, root, count);
 }
 
@@ -28,15 +28,15 @@ std::vector<algorithms::World> worlds() {
 }  // namespace
 
 TEST_CASE("calls that differ in anything have different fingerprints") {
-  const transport::Fingerprint base = print(3, 40);
-  CHECK(base == print(3, 40));
-  CHECK(base != print(3 + (1 << 16), 40));
-  CHECK(base != print(3 + (1 << 19), 40));
-  CHECK(base != print(3, 40 + (std::size_t{1} << 32)));
-  CHECK(base != print(3, 40 + (std::size_t{1} << 63)));
-  CHECK(base != print(3, 40, Collective::kReduce));
-  CHECK(base != print(3, 40, Collective::kBroadcast, DataType::kFloat8E5M2));
-  CHECK(base != print(3, 40, Collective::kBroadcast, DataType::kFloat32, ReduceOp::kAvg));
+  const transport::Fingerprint base = fingerprint(3, 40);
+  CHECK(base == fingerprint(3, 40));
+  CHECK(base != fingerprint(3 + (1 << 16), 40));
+  CHECK(base != fingerprint(3 + (1 << 19), 40));
+  CHECK(base != fingerprint(3, 40 + (std::size_t{1} << 32)));
+  CHECK(base != fingerprint(3, 40 + (std::size_t{1} << 63)));
+  CHECK(base != fingerprint(3, 40, Collective::kReduce));
+  CHECK(base != fingerprint(3, 40, Collective::kBroadcast, DataType::kFloat8E5M2));
+  CHECK(base != fingerprint(3, 40, Collective::kBroadcast, DataType::kFloat32, ReduceOp::kAvg));
   CHECK(base != make_fingerprint(8, Collective::kBroadcast, DataType::kFloat32, ReduceOp::kSum, 3, 40));
   for (const std::uint32_t plan : {1u, kPlanMask}) {
     CHECK(base != with_plan(base, plan));
@@ -46,11 +46,11 @@ TEST_CASE("calls that differ in anything have different fingerprints") {
 
 TEST_CASE("texts have roots and counts in full") {
   constexpr std::int32_t kLastRank = (1 << 20) - 1;
-  CHECK(describe(print(kLastRank, (std::size_t{1} << 32) + 5)) ==
+  CHECK(describe(fingerprint(kLastRank, (std::size_t{1} << 32) + 5)) ==
         "operation 7, broadcast(count 4294967301, float, root 1048575)");
-  CHECK(describe(with_plan(print(0, 3, Collective::kAllReduce, DataType::kFloat8E5M2, ReduceOp::kAvg), kPlanMask)) ==
-        "operation 7, all_reduce(count 3, f8e5m2, avg)");
-  const Status roots = mismatch(0, print(5, 40), {}, 1, print(5 + (1 << 16), 40));
+  CHECK(describe(with_plan(fingerprint(0, 3, Collective::kAllReduce, DataType::kFloat8E5M2, ReduceOp::kAvg),
+                           kPlanMask)) == "operation 7, all_reduce(count 3, f8e5m2, avg)");
+  const Status roots = mismatch(0, fingerprint(5, 40), {}, 1, fingerprint(5 + (1 << 16), 40));
   CHECK(roots.code() == Code::kMismatch);
   CHECK(roots.message() ==
         "ranks called different operations: rank 0 runs operation 7, broadcast(count 40, float, root 5), "

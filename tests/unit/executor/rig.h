@@ -97,7 +97,7 @@ class Rig {
 
  private:
   explicit Rig(int ranks) : world{ranks, {}}, ranks_(ranks) {
-    for (int r = 0; r < ranks; ++r) doorbells_.push_back(std::move(transport::Doorbell::create().value()));
+    for (int r = 0; r < ranks; ++r) wakeup_fds_.push_back(std::move(transport::WakeupFd::create().value()));
   }
   void simulate(std::uint64_t seed, const transport::sim::Options& options) {
     sim_ = std::make_unique<transport::sim::World>(seed, ranks_, options);
@@ -106,7 +106,7 @@ class Rig {
   Status run_rank(const Part& part, const std::function<void(int, executor::Operation*)>& setup, int rank,
                   int repeats) {
     FailureState failure;
-    auto waiter = executor::Waiter::create(doorbells_[static_cast<std::size_t>(rank)], failure, true, timeout_ms);
+    auto waiter = executor::Waiter::create(wakeup_fds_[static_cast<std::size_t>(rank)], failure, true, timeout_ms);
     if (!waiter.is_ok()) return waiter.status();
     std::map<int, std::unique_ptr<transport::Link>> links;
     const auto plan = executor::make_plan(
@@ -124,15 +124,15 @@ class Rig {
     executor::Operation op;
     op.plan = plan.get();
     setup(rank, &op);
-    op.print = executor::with_plan(op.print, plan->identity.hash);
-    if (rank == odd_rank) op.print.count_low += 1;
+    op.fingerprint = executor::with_plan(op.fingerprint, plan->identity.hash);
+    if (rank == odd_rank) op.fingerprint.count_low += 1;
     if (rank == late_rank) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     Status status;
     for (int i = 0; i < repeats && status.is_ok(); ++i) {
-      op.print.sequence += 1;
+      op.fingerprint.sequence += 1;
       status = cpu.run(op);
     }
-    // A peer may still ring this rank's doorbell or read its memory until all are through.
+    // A peer may still ring this rank's wakeup fd or read its memory until all are through.
     leave();
     return status;
   }
@@ -143,8 +143,8 @@ class Rig {
     const std::lock_guard lock(mutex_);
     auto& segment = segments_[std::minmax(from, to)];
     if (segment == nullptr) segment = transport::shm::Segment::create_private().value();
-    return transport::shm::make_private_link(segment, from > to ? 0 : 1, doorbells_[static_cast<std::size_t>(to)].fd(),
-                                             {to, true, &doorbells_[static_cast<std::size_t>(from)]});
+    return transport::shm::make_private_link(segment, from > to ? 0 : 1, wakeup_fds_[static_cast<std::size_t>(to)].fd(),
+                                             {to, true, &wakeup_fds_[static_cast<std::size_t>(from)]});
   }
 
   void leave() {
@@ -155,7 +155,7 @@ class Rig {
   }
 
   int ranks_;
-  std::vector<transport::Doorbell> doorbells_;
+  std::vector<transport::WakeupFd> wakeup_fds_;
   std::unique_ptr<transport::sim::World> sim_;
   LinkFactory factory_;
   std::mutex mutex_;

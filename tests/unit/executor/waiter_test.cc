@@ -129,17 +129,17 @@ class NothingComes final : public Waiting {
 };
 
 // What one rank does for one wait that ends soon after its first yields. Where it sleeps instead it is woken at once.
-void wait_once(Waiter& waiter, const Waiting& waiting, const transport::Doorbell& doorbell) {
+void wait_once(Waiter& waiter, const Waiting& waiting, const transport::WakeupFd& wakeup_fd) {
   waiter.begin(waiting);
   for (int i = 0; i < 520; ++i) {
-    if (i >= 500) transport::ring(doorbell.fd());
+    if (i >= 500) transport::ring(wakeup_fd.fd());
     (void)waiter.idle();
   }
 }
 
-std::unique_ptr<Waiter> make_waiter(const transport::Doorbell& doorbell, const FailureState& failure,
-                                    bool crowded = false) {
-  return std::move(Waiter::create(doorbell, failure, crowded, 60'000).value());
+std::unique_ptr<Waiter> make_waiter(const transport::WakeupFd& wakeup_fd, const FailureState& failure,
+                                    bool oversubscribed = false) {
+  return std::move(Waiter::create(wakeup_fd, failure, oversubscribed, 60'000).value());
 }
 
 // Every sleep begins with this.
@@ -151,13 +151,13 @@ class CountsSleeps final : public StallWatch {
 };
 
 // The yields until the first sleep, and those of some hundred waits after it which each end with the first sleep.
-void check_few_yields(bool crowded, std::int64_t slice_ns) {
-  const auto doorbell = transport::Doorbell::create();
-  REQUIRE(doorbell.is_ok());
+void check_few_yields(bool oversubscribed, std::int64_t slice_ns) {
+  const auto wakeup_fd = transport::WakeupFd::create();
+  REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
   const NothingComes waiting;
   CountsSleeps watch;
-  const auto waiter = make_waiter(doorbell.value(), failure, crowded);
+  const auto waiter = make_waiter(wakeup_fd.value(), failure, oversubscribed);
   waiter->watch_stalls(&watch);
   yield_ns = slice_ns;
   yields = 0;
@@ -178,7 +178,7 @@ void check_few_yields(bool crowded, std::int64_t slice_ns) {
   constexpr int kWaits = 100;
   for (int i = 0; i < kWaits; ++i) {
     waiter->progress();
-    transport::ring(doorbell.value().fd());  // so that a sleep takes no time
+    transport::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
     wait();
   }
   yield_ns = 0;
@@ -190,19 +190,19 @@ TEST_CASE("a rank beside a program that does not yield sleeps instead of yieldin
   check_few_yields(true, 3'000'000);
 }
 
-TEST_CASE("in a crowded communicator long turns with long messages are none of a program that does not yield") {
-  const auto doorbell = transport::Doorbell::create();
-  REQUIRE(doorbell.is_ok());
+TEST_CASE("in an oversubscribed communicator long turns with long messages are none of a program that does not yield") {
+  const auto wakeup_fd = transport::WakeupFd::create();
+  REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
   const NothingComes waiting;
   for (const std::size_t step_bytes : {std::size_t{8}, std::size_t{1} << 20}) {
     CountsSleeps watch;
-    const auto waiter = make_waiter(doorbell.value(), failure, true);
+    const auto waiter = make_waiter(wakeup_fd.value(), failure, true);
     waiter->watch_stalls(&watch);
     waiter->begin(waiting, step_bytes);
     yield_ns = kTimeSlice;
     for (int i = 0; i < 50; ++i) {
-      transport::ring(doorbell.value().fd());  // so that a sleep takes no time
+      transport::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
       waiter->progress();
       for (int look = 0; look < 2; ++look) REQUIRE(waiter->idle().is_ok());
     }
@@ -211,16 +211,16 @@ TEST_CASE("in a crowded communicator long turns with long messages are none of a
   }
 }
 
-TEST_CASE("in a crowded communicator the turns of the other ranks are none of a program that does not yield") {
-  const auto doorbell = transport::Doorbell::create();
-  REQUIRE(doorbell.is_ok());
+TEST_CASE("in an oversubscribed communicator the turns of the other ranks are none of a program that does not yield") {
+  const auto wakeup_fd = transport::WakeupFd::create();
+  REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
   const NothingComes waiting;
   bool slept = true;
   // Others may take this processor amid a yield, but not amid each.
   for (int attempt = 0; attempt < 1000 && slept; ++attempt) {
     CountsSleeps watch;
-    const auto waiter = make_waiter(doorbell.value(), failure, true);
+    const auto waiter = make_waiter(wakeup_fd.value(), failure, true);
     waiter->watch_stalls(&watch);
     waiter->begin(waiting);
     yield_ns = kTurn;
@@ -234,15 +234,15 @@ TEST_CASE("in a crowded communicator the turns of the other ranks are none of a 
   CHECK_FALSE(slept);
 }
 
-// How many of 50 waits a crowded rank that was taken to `elsewhere` ended at `place`.
+// How many of 50 waits an oversubscribed rank that was taken to `elsewhere` ended at `place`.
 int waits_ended_at(int place, int elsewhere, int home, std::size_t step_bytes = 8) {
-  const auto doorbell = transport::Doorbell::create();
-  REQUIRE(doorbell.is_ok());
+  const auto wakeup_fd = transport::WakeupFd::create();
+  REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
   const NothingComes waiting;
   const Affinity affinity(true);
   const auto waiter =
-      std::move(Waiter::create(doorbell.value(), failure, true, 60'000, true, {home, 512 * 1024}).value());
+      std::move(Waiter::create(wakeup_fd.value(), failure, true, 60'000, true, {home, 512 * 1024}).value());
   int there = 0;
   yield_ns = kAlone;
   for (int i = 0; i < 50; ++i) {
@@ -259,7 +259,7 @@ int waits_ended_at(int place, int elsewhere, int home, std::size_t step_bytes = 
   return there;
 }
 
-TEST_CASE("a crowded rank goes back to the processor where it takes turns") {
+TEST_CASE("an oversubscribed rank goes back to the processor where it takes turns") {
   std::thread([] {
     cpu_set_t allowed;
     REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
@@ -298,22 +298,22 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   for (unsigned cpu = 0; CPU_COUNT(&one) > 1; ++cpu) CPU_CLR(cpu, &one);
   REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
 
-  const auto made = transport::Doorbell::create();
+  const auto made = transport::WakeupFd::create();
   REQUIRE(made.is_ok());
-  const transport::Doorbell& doorbell = made.value();
+  const transport::WakeupFd& wakeup_fd = made.value();
   const FailureState failure;
   const NothingComes waiting;
   std::atomic<bool> stop{false};
   std::vector<std::thread> others;
   for (int i = 0; i < 3; ++i) {
     others.emplace_back([&] {
-      const auto made_own = transport::Doorbell::create();
-      const transport::Doorbell& own = made_own.value();
+      const auto made_own = transport::WakeupFd::create();
+      const transport::WakeupFd& own = made_own.value();
       const auto waiter = make_waiter(own, failure);
       while (!stop) wait_once(*waiter, waiting, own);
     });
   }
-  const auto waiter = make_waiter(doorbell, failure);
+  const auto waiter = make_waiter(wakeup_fd, failure);
   CHECK_FALSE(waiter->takes_turns());
   // Others may use this processor too: only where most yields are the turns of the ranks above must it be noticed.
   bool noticed = false, could = false;
@@ -321,7 +321,7 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   while (!noticed && !deadline.passed()) {
     const bool quiet = turns_of_others() > 900;
     for (int i = 0; i < 100 && !noticed; ++i) {
-      wait_once(*waiter, waiting, doorbell);
+      wait_once(*waiter, waiting, wakeup_fd);
       noticed = waiter->takes_turns();
     }
     could = could || (quiet && turns_of_others() > 900);
@@ -331,7 +331,7 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   bool alone = !waiter->takes_turns();
   const Deadline until = Deadline::after_ms(30'000);
   while (!alone && !until.passed()) {
-    wait_once(*waiter, waiting, doorbell);
+    wait_once(*waiter, waiting, wakeup_fd);
     alone = !waiter->takes_turns();
   }
   REQUIRE(::sched_setaffinity(0, sizeof allowed, &allowed) == 0);

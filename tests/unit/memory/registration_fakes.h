@@ -106,7 +106,7 @@ class Cache {
     cache_->begin_operation();
     return find(begin, bytes, region);
   }
-  // As next(), where the watch must come to rest: on a crowded machine an operation may have to do without.
+  // As next(), where the watch must come to rest: on an oversubscribed machine an operation may have to do without.
   const Keys* at_rest(const std::byte* begin, std::size_t bytes) {
     const Keys* keys = nullptr;
     for (int i = 0; i < 1000 && keys == nullptr; ++i) keys = next(begin, bytes);

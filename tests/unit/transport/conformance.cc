@@ -51,11 +51,11 @@ bool sleep_until(const Pair& pair, F&& look) {
   return true;
 }
 
-bool push_all(SendLane& lane, const Fingerprint& print, const std::vector<std::byte>& bytes) {
+bool push_all(SendLane& lane, const Fingerprint& fingerprint, const std::vector<std::byte>& bytes) {
   const Source source{bytes.data(), bytes.size(), 0, 0};
   std::size_t done = 0;
   return eventually([&] {
-    done += lane.push(print, source, done, bytes.size() - done);
+    done += lane.push(fingerprint, source, done, bytes.size() - done);
     lane.progress();
     return done == bytes.size();
   });
@@ -127,7 +127,7 @@ void check_short_views_grow(const Factory& factory) {
     const Pair pair = factory.make(seed);
     const std::vector<std::byte> bytes = some_bytes(4096);
     std::atomic<bool> pushed = true;
-    std::thread sender([&] { pushed = push_all(pair.a->send(), print_of(1), bytes); });
+    std::thread sender([&] { pushed = push_all(pair.a->send(), fingerprint_of(1), bytes); });
     std::size_t done = 0;
     const bool all = eventually([&] {
       const RecvLane::View view = pair.b->recv().peek(bytes.size() - done);
@@ -149,7 +149,7 @@ void check_least_room(const Factory& factory) {
     INFO("seed " << seed);
     const Pair pair = factory.make(seed);
     const std::vector<std::byte> bytes = some_bytes(kLeastRoomBytes);
-    for (Link* link : {pair.a.get(), pair.b.get()}) REQUIRE(push_all(link->send(), print_of(1), bytes));
+    for (Link* link : {pair.a.get(), pair.b.get()}) REQUIRE(push_all(link->send(), fingerprint_of(1), bytes));
     for (Link* link : {pair.a.get(), pair.b.get()}) {
       std::vector<std::byte> copy(bytes.size());
       REQUIRE(receive_all(link->recv(), copy));
@@ -171,7 +171,7 @@ void check_full_lanes(const Factory& factory) {
   };
   std::array<End, 2> ends{{{pair.a.get()}, {pair.b.get()}}};
   const auto push = [&](End& end) {
-    const std::size_t n = end.link->send().push(print_of(1), source, end.sent, bytes.size() - end.sent);
+    const std::size_t n = end.link->send().push(fingerprint_of(1), source, end.sent, bytes.size() - end.sent);
     end.sent += n;
     return n > 0;
   };
@@ -197,8 +197,8 @@ void check_idle(const Factory& factory) {
   const Pair pair = factory.make(3);
   CHECK(pair.a->recv().peek(64).size == 0);
   std::array<std::byte, 64> target;
-  Fingerprint print;
-  CHECK(pair.a->recv().pull(target.data(), target.size(), &print) == 0);
+  Fingerprint fingerprint;
+  CHECK(pair.a->recv().pull(target.data(), target.size(), &fingerprint) == 0);
   CHECK(pair.a->recv().status().is_ok());
   CHECK(pair.a->send().status().is_ok());
   int tries = 0;
@@ -215,7 +215,7 @@ void check_wakes_receiver(const Factory& factory) {
   for (std::uint32_t round = 1; round <= 5; ++round) {
     std::thread sender([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      push_all(pair.b->send(), print_of(round), bytes);
+      push_all(pair.b->send(), fingerprint_of(round), bytes);
     });
     std::size_t got = 0;
     const bool woken = sleep_until(pair, [&] {
@@ -241,7 +241,7 @@ void check_wakes_sender(const Factory& factory) {
   std::size_t done = 0;
   const bool woken = sleep_until(pair, [&] {
     for (std::size_t n = 1; n > 0 && done < bytes.size();) {
-      done += n = pair.a->send().push(print_of(1), source, done, bytes.size() - done);
+      done += n = pair.a->send().push(fingerprint_of(1), source, done, bytes.size() - done);
     }
     return done == bytes.size();
   });
@@ -255,7 +255,7 @@ void check_wakes_sender(const Factory& factory) {
 void check_end(const Factory& factory, const std::function<void(Pair&)>& end) {
   Pair pair = factory.make(6);
   const std::vector<std::byte> bytes = some_bytes(300);
-  REQUIRE(push_all(pair.b->send(), print_of(1), bytes));
+  REQUIRE(push_all(pair.b->send(), fingerprint_of(1), bytes));
   end(pair);
   std::vector<std::byte> copy(bytes.size());
   REQUIRE(receive_all(pair.a->recv(), copy));
@@ -269,12 +269,12 @@ void check_end(const Factory& factory, const std::function<void(Pair&)>& end) {
   CHECK(pair.a->recv().status().message().find("rank") != std::string::npos);
   const Source source{bytes.data(), bytes.size(), 0, 0};
   REQUIRE(eventually([&] {
-    pair.a->send().push(print_of(2), source, 0, bytes.size());
+    pair.a->send().push(fingerprint_of(2), source, 0, bytes.size());
     return !pair.a->send().status().is_ok();
   }));
   CHECK(pair.a->send().status().code() == Code::kRemoteError);
   // What has room may still be taken, and no more.
-  REQUIRE(eventually([&] { return pair.a->send().push(print_of(2), source, 0, bytes.size()) == 0; }));
+  REQUIRE(eventually([&] { return pair.a->send().push(fingerprint_of(2), source, 0, bytes.size()) == 0; }));
 }
 
 }  // namespace

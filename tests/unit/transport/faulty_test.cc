@@ -43,7 +43,7 @@ conformance::Pair tcp_pair() {
 const sim::Options kPlain{.slots = Slots::kNever, .benign = true};
 const std::vector<std::byte> kBytes(1000, std::byte{3});
 const Source kSource{kBytes.data(), kBytes.size(), 0, 0};
-const Fingerprint kPrint{5, 6, 7};
+const Fingerprint kFingerprint{5, 6, 7};
 
 }  // namespace
 
@@ -80,18 +80,18 @@ TEST_CASE("short pieces only slow a transport down") {
 TEST_CASE("a cut comes after the byte it was set to") {
   SECTION("sending") {
     const auto pair = make_pair(1, kPlain, {.cut_after_bytes = 100}, {});
-    CHECK(pair.a->send().push(kPrint, kSource, 0, 60) == 60);
+    CHECK(pair.a->send().push(kFingerprint, kSource, 0, 60) == 60);
     CHECK(pair.a->send().status().is_ok());
-    CHECK(pair.a->send().push(kPrint, kSource, 60, 900) == 40);
+    CHECK(pair.a->send().push(kFingerprint, kSource, 60, 900) == 40);
     CHECK(pair.a->send().taken() == 100);
-    CHECK(pair.a->send().push(kPrint, kSource, 100, 900) == 0);
+    CHECK(pair.a->send().push(kFingerprint, kSource, 100, 900) == 0);
     CHECK(pair.a->send().status().code() == Code::kRemoteError);
     CHECK(pair.a->send().status().message().find("rank 1") != std::string::npos);
     CHECK(pair.a->recv().status().is_ok());
   }
   SECTION("receiving") {
     const auto pair = make_pair(1, kPlain, {}, {.cut_after_bytes = 100});
-    REQUIRE(pair.b->send().push(kPrint, kSource, 0, 1000) == 1000);
+    REQUIRE(pair.b->send().push(kFingerprint, kSource, 0, 1000) == 1000);
     CHECK(pair.a->recv().peek(1000).size == 100);
     CHECK(pair.a->recv().status().is_ok());
     REQUIRE(pair.a->recv().consume(100));
@@ -102,13 +102,13 @@ TEST_CASE("a cut comes after the byte it was set to") {
 
 TEST_CASE("a stall moves nothing and says nothing") {
   const auto pair = make_pair(1, kPlain, {.stall_after_bytes = 10}, {.stall_after_bytes = 0});
-  REQUIRE(pair.b->send().push(kPrint, kSource, 0, 8) == 8);
+  REQUIRE(pair.b->send().push(kFingerprint, kSource, 0, 8) == 8);
   CHECK(pair.a->recv().peek(8).size == 0);
   std::vector<std::byte> target(8);
-  Fingerprint print;
-  CHECK(pair.a->recv().pull(target.data(), 8, &print) == 0);
-  CHECK(pair.a->send().push(kPrint, kSource, 0, 1000) == 10);
-  CHECK(pair.a->send().push(kPrint, kSource, 10, 990) == 0);
+  Fingerprint fingerprint;
+  CHECK(pair.a->recv().pull(target.data(), 8, &fingerprint) == 0);
+  CHECK(pair.a->send().push(kFingerprint, kSource, 0, 1000) == 10);
+  CHECK(pair.a->send().push(kFingerprint, kSource, 10, 990) == 0);
   CHECK(pair.a->send().status().is_ok());
   CHECK(pair.a->recv().status().is_ok());
 }
@@ -116,20 +116,20 @@ TEST_CASE("a stall moves nothing and says nothing") {
 TEST_CASE("a corrupted fingerprint differs from its byte on") {
   SECTION("sending") {
     const auto pair = make_pair(1, kPlain, {.corrupt_after_bytes = 16}, {});
-    CHECK(pair.a->send().push(kPrint, kSource, 0, 1000) == 16);
-    CHECK(pair.a->send().push(kPrint, kSource, 16, 984) == 984);
-    CHECK(pair.b->recv().peek(16).print == kPrint);
+    CHECK(pair.a->send().push(kFingerprint, kSource, 0, 1000) == 16);
+    CHECK(pair.a->send().push(kFingerprint, kSource, 16, 984) == 984);
+    CHECK(pair.b->recv().peek(16).fingerprint == kFingerprint);
     REQUIRE(pair.b->recv().consume(16));
-    CHECK(pair.b->recv().peek(16).print != kPrint);
+    CHECK(pair.b->recv().peek(16).fingerprint != kFingerprint);
   }
   SECTION("receiving") {
     const auto pair = make_pair(1, kPlain, {}, {.corrupt_after_bytes = 16});
-    REQUIRE(pair.b->send().push(kPrint, kSource, 0, 1000) == 1000);
+    REQUIRE(pair.b->send().push(kFingerprint, kSource, 0, 1000) == 1000);
     std::vector<std::byte> target(1000);
-    Fingerprint print;
-    CHECK(pair.a->recv().pull(target.data(), 1000, &print) == 16);
-    CHECK(print == kPrint);
-    CHECK(pair.a->recv().pull(target.data(), 1000, &print) == 984);
-    CHECK(print != kPrint);
+    Fingerprint fingerprint;
+    CHECK(pair.a->recv().pull(target.data(), 1000, &fingerprint) == 16);
+    CHECK(fingerprint == kFingerprint);
+    CHECK(pair.a->recv().pull(target.data(), 1000, &fingerprint) == 984);
+    CHECK(fingerprint != kFingerprint);
   }
 }

@@ -15,7 +15,7 @@ constexpr std::int64_t kLongMs = 60'000;
 
 // Makes one side of a link whose other side has gone silent.
 Status meet_nobody(bool dialled, const FailureState& failure, std::int64_t deadline_ms) {
-  const Doorbell bell = std::move(Doorbell::create().value());
+  const WakeupFd bell = std::move(WakeupFd::create().value());
   auto [ours, theirs] = conformance::connected(conformance::Family::kUnix, 1);
   const shm::LinkOptions options{7, true, &bell, &failure};
   return shm::make_link(std::move(ours[0]), dialled, false, options, Deadline::after_ms(deadline_ms)).status();
@@ -48,7 +48,7 @@ TEST_CASE("a peer that does not greet is named at the deadline") {
 }
 
 TEST_CASE("a peer that hangs up without a greeting is a remote error") {
-  const Doorbell bell = std::move(Doorbell::create().value());
+  const WakeupFd bell = std::move(WakeupFd::create().value());
   auto [ours, theirs] = conformance::connected(conformance::Family::kUnix, 1);
   theirs.clear();
   auto link = shm::make_link(std::move(ours[0]), false, false, {7, true, &bell}, Deadline::after_ms(kLongMs));

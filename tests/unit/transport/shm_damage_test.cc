@@ -71,7 +71,7 @@ struct Victim {
     CHECK(link->send().status().code() == Code::kRemoteError);
   }
 
-  Doorbell bell = std::move(Doorbell::create().value());
+  WakeupFd bell = std::move(WakeupFd::create().value());
   std::shared_ptr<Segment> segment;
   std::unique_ptr<PeerRegions> peer;
   std::unique_ptr<Link> link;
@@ -133,7 +133,7 @@ TEST_CASE("a message that is longer than its place is an error") {
   SECTION("in what was offered") {
     const auto at = memory::RegionRegistry::instance().find(v.region_address, kRegionBytes);
     v.link->recv().offer(0, {static_cast<std::byte*>(v.region_address), kRegionBytes, at.region, at.offset}, 0, 1000);
-    v.send(1001, Payload::kPlaced);
+    v.send(1001, Payload::kDirectPut);
   }
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
@@ -169,7 +169,7 @@ TEST_CASE("a loan outside the lender's memory is an error") {
 
 TEST_CASE("a message in a place that was not offered is an error") {
   const Victim v;
-  v.send(100, Payload::kPlaced);
+  v.send(100, Payload::kDirectPut);
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
 }
@@ -196,7 +196,7 @@ TEST_CASE("an offer outside the memory of who made it is an error") {
   const std::array<Loan, 3> places{Loan{v.region, kRegionBytes - 99, 100}, Loan{v.region, UINT64_MAX - 10, 100},
                                    Loan{v.region + 1000, 0, 100}};
   v.offer(0, 1, 0, places[GENERATE(0U, 1U, 2U)]);
-  CHECK(v.link->send().reserve_at_peer(100).empty());
+  CHECK(v.link->send().reserve_remote(100).empty());
   v.check_failed();
 }
 
@@ -206,16 +206,16 @@ TEST_CASE("offers with any numbers end the search for one") {
   const Loan place{v.region, 0, 100};
   SECTION("that do not belong to their lines") {
     for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, 1000 + line * line, 0, place);
-    CHECK(v.link->send().reserve_at_peer(100).empty());
+    CHECK(v.link->send().reserve_remote(100).empty());
     v.check_failed();
   }
   SECTION("each far ahead of the other") {
     for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, (line << 29) + line + 1, 0, place);
-    (void)v.link->send().reserve_at_peer(100);
+    (void)v.link->send().reserve_remote(100);
   }
   SECTION("all of them long past") {
     for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, line + 1, UINT64_MAX - 50, place);
-    CHECK(v.link->send().reserve_at_peer(100).empty());
+    CHECK(v.link->send().reserve_remote(100).empty());
   }
 }
 

@@ -11,8 +11,8 @@ namespace tutti::internal::transport::conformance {
 namespace {
 
 struct World {
-  Doorbell bell_a = std::move(Doorbell::create().value());
-  Doorbell bell_b = std::move(Doorbell::create().value());
+  WakeupFd bell_a = std::move(WakeupFd::create().value());
+  WakeupFd bell_b = std::move(WakeupFd::create().value());
 };
 
 }  // namespace

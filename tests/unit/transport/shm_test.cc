@@ -58,10 +58,10 @@ int mapped_regions() {
   return found;
 }
 
-const Fingerprint kPrint{1, 2, 3};
+const Fingerprint kFingerprint{1, 2, 3};
 
 void lend(conformance::Pair& pair, const Lendable& memory) {
-  REQUIRE(pair.a->send().push(kPrint, memory.source(), 0, kBytes) == kBytes);
+  REQUIRE(pair.a->send().push(kFingerprint, memory.source(), 0, kBytes) == kBytes);
 }
 
 void check_taking_back(conformance::Pair pair) {
@@ -122,7 +122,7 @@ void check_taking_back_while_read(conformance::Pair pair) {
   }
   SECTION("what was in a slot can still be had from the one that did not revoke") {
     const std::vector<std::byte> plain(100);
-    REQUIRE(pair.b->send().push(kPrint, {plain.data(), plain.size(), 0, 0}, 0, plain.size()) == plain.size());
+    REQUIRE(pair.b->send().push(kFingerprint, {plain.data(), plain.size(), 0, 0}, 0, plain.size()) == plain.size());
     CHECK(pair.a->recv().peek(100).size == plain.size());
   }
 }
@@ -130,20 +130,20 @@ void check_taking_back_while_read(conformance::Pair pair) {
 void check_taking_back_an_offer(conformance::Pair pair) {
   const Lendable memory;
   pair.a->recv().offer(0, memory.source(), 0, kBytes);
-  REQUIRE_FALSE(pair.b->send().reserve_at_peer(kBytes).empty());
+  REQUIRE_FALSE(pair.b->send().reserve_remote(kBytes).empty());
   pair.a->revoke();
   CHECK_FALSE(pair.a->revoked());
   SECTION("the writer has written") {
-    pair.b->send().commit(kPrint, kBytes);
+    pair.b->send().commit(kFingerprint, kBytes);
   }
   SECTION("the writer looks again") {
-    CHECK(pair.b->send().reserve_at_peer(kBytes).empty());
+    CHECK(pair.b->send().reserve_remote(kBytes).empty());
   }
   SECTION("the writer goes to sleep") {
     (void)pair.b->arm();
   }
   CHECK(pair.a->revoked());
-  CHECK(pair.b->send().reserve_at_peer(kBytes).empty());
+  CHECK(pair.b->send().reserve_remote(kBytes).empty());
 }
 
 // Reads what a has lent and writes where a has offered, at the same time.
@@ -154,16 +154,16 @@ void check_both_at_once(conformance::Pair pair) {
   pair.a->recv().offer(0, offered.source(), 0, kBytes);
   const std::size_t size = pair.b->recv().peek(kBytes).size;
   REQUIRE(size > 0);
-  REQUIRE_FALSE(pair.b->send().reserve_at_peer(kBytes).empty());
+  REQUIRE_FALSE(pair.b->send().reserve_remote(kBytes).empty());
   SECTION("one of the two being over is not enough") {
     REQUIRE(pair.b->recv().consume(size));
     pair.a->revoke();
     CHECK_FALSE(pair.a->revoked());
-    pair.b->send().commit(kPrint, kBytes);
+    pair.b->send().commit(kFingerprint, kBytes);
     CHECK(pair.a->revoked());
   }
   SECTION("nor is the other") {
-    pair.b->send().commit(kPrint, kBytes);
+    pair.b->send().commit(kFingerprint, kBytes);
     pair.a->revoke();
     CHECK_FALSE(pair.a->revoked());
     CHECK_FALSE(pair.b->recv().consume(size));
@@ -229,9 +229,9 @@ TEST_CASE("a decorator forwards what lends, offers and takes back") {
     const conformance::Pair pair = decorated();
     const Lendable memory;
     pair.a->recv().offer(0, memory.source(), 0, kBytes);
-    const std::span<std::byte> room = pair.b->send().reserve_at_peer(kBytes);
+    const std::span<std::byte> room = pair.b->send().reserve_remote(kBytes);
     REQUIRE(room.size() == kBytes);
-    pair.b->send().commit(kPrint, kBytes);
+    pair.b->send().commit(kFingerprint, kBytes);
     const RecvLane::View view = pair.a->recv().peek(kBytes);
     CHECK(view.data == memory.source().base);
     REQUIRE(pair.a->recv().consume(view.size));
@@ -283,7 +283,7 @@ TEST_CASE("using a view that is over ends a debug build") {
   if (child == 0) {
     conformance::Pair pair = threads_pair();
     const Lendable memory;
-    const std::size_t size = pair.a->send().push(kPrint, memory.source(), 0, kBytes);
+    const std::size_t size = pair.a->send().push(kFingerprint, memory.source(), 0, kBytes);
     if (pair.b->recv().peek(kBytes).size != size) std::_Exit(1);
     (void)pair.b->arm();
     std::_Exit(pair.b->recv().consume(size) ? 2 : 3);

@@ -7,7 +7,7 @@
 
 namespace tutti::internal::transport::conformance {
 
-Fingerprint print_of(std::uint32_t sequence) {
+Fingerprint fingerprint_of(std::uint32_t sequence) {
   return {sequence, sequence * 7919u, sequence * 104729u + 1u};
 }
 
@@ -18,7 +18,7 @@ Script make_script(std::uint64_t seed, int messages, std::size_t longest_bytes) 
   for (int i = 0; i < messages; ++i) {
     const std::size_t bound = random() % 4 == 0 ? longest_bytes : std::min<std::size_t>(longest_bytes, 200);
     const std::size_t size = 1 + random() % bound;
-    script.messages.push_back({print_of(static_cast<std::uint32_t>(i)), total, size});
+    script.messages.push_back({fingerprint_of(static_cast<std::uint32_t>(i)), total, size});
     total += size;
   }
   script.bytes.resize(total);
@@ -37,7 +37,7 @@ bool Feeder::step() {
     took = write_in_place(message, offset, n);
   } else {
     const Source source{script_.bytes.data() + message.begin, message.size, 0, 0};
-    took = lane_.push(message.print, source, offset, n);
+    took = lane_.push(message.fingerprint, source, offset, n);
   }
   if (took > n) FAIL("took more than offered");
   sent_ += took;
@@ -63,7 +63,7 @@ std::size_t Feeder::write_in_place(const Message& message, std::size_t offset, s
   if (again.data() != room.data() || again.size() != room.size()) FAIL("a second reserve() gave other room");
   const std::size_t used = random_() % 2 == 0 ? room.size() : 1 + random_() % room.size();
   std::memcpy(room.data(), script_.bytes.data() + message.begin + offset, used);
-  lane_.commit(message.print, used);
+  lane_.commit(message.fingerprint, used);
   return used;
 }
 
@@ -81,7 +81,7 @@ bool Checker::step_peek(const Message& message, std::size_t left) {
   const RecvLane::View view = lane_.peek(want);
   if (view.size == 0) return false;
   if (view.size > left) FAIL("a view of " << view.size << " bytes spans two operations, " << left << " were left");
-  compare(view.data, view.size, view.print, message);
+  compare(view.data, view.size, view.fingerprint, message);
   const std::size_t used = random_() % 2 == 0 ? view.size : random_() % (view.size + 1);
   if (!lane_.consume(used)) FAIL("the lane has lost what it showed");
   received_ += used;
@@ -93,20 +93,20 @@ bool Checker::step_pull(const Message& message, std::size_t left) {
   const std::size_t wanted = random_() % 2 == 0 ? left : 1 + random_() % left;
   const std::size_t n = std::min(wanted, target_.size() - 1);
   target_[n] = std::byte{0x5c};
-  Fingerprint print;
-  const std::size_t got = lane_.pull(target_.data(), n, &print);
+  Fingerprint fingerprint;
+  const std::size_t got = lane_.pull(target_.data(), n, &fingerprint);
   if (got == 0) return false;
   if (got > n || target_[n] != std::byte{0x5c}) FAIL("pull() wrote more than asked for");
-  compare(target_.data(), got, print, message);
+  compare(target_.data(), got, fingerprint, message);
   received_ += got;
   if (got == left) ++message_;
   return true;
 }
 
-void Checker::compare(const std::byte* data, std::size_t n, const Fingerprint& print, const Message& message) {
-  if (print != message.print) {
-    FAIL("at byte " << received_ << " the fingerprint is of operation " << print.sequence << ", not "
-                    << message.print.sequence);
+void Checker::compare(const std::byte* data, std::size_t n, const Fingerprint& fingerprint, const Message& message) {
+  if (fingerprint != message.fingerprint) {
+    FAIL("at byte " << received_ << " the fingerprint is of operation " << fingerprint.sequence << ", not "
+                    << message.fingerprint.sequence);
   }
   if (std::memcmp(data, script_.bytes.data() + received_, n) != 0) FAIL("wrong bytes after " << received_);
 }

@@ -11,7 +11,7 @@
 namespace tutti::internal::transport::conformance {
 
 struct Message {
-  Fingerprint print;
+  Fingerprint fingerprint;
   std::size_t begin = 0;  // in the stream
   std::size_t size = 0;
 };
@@ -24,7 +24,7 @@ struct Script {
 
 // `messages` messages, most of them short, none above longest_bytes.
 Script make_script(std::uint64_t seed, int messages, std::size_t longest_bytes);
-Fingerprint print_of(std::uint32_t sequence);
+Fingerprint fingerprint_of(std::uint32_t sequence);
 
 // What a sender does at each step: pushes, or writes in place where the lane offers it.
 class Feeder {
@@ -60,7 +60,7 @@ class Checker {
  private:
   bool step_peek(const Message& message, std::size_t left);
   bool step_pull(const Message& message, std::size_t left);
-  void compare(const std::byte* data, std::size_t n, const Fingerprint& print, const Message& message);
+  void compare(const std::byte* data, std::size_t n, const Fingerprint& fingerprint, const Message& message);
 
   RecvLane& lane_;
   const Script& script_;

@@ -25,7 +25,7 @@ using namespace tutti::internal::transport;
 constexpr int kExchanges = 2000;
 constexpr int kRounds = 15;
 constexpr std::int64_t kPatienceMs = 20'000;
-constexpr Fingerprint kPrint{1, 2, 3};
+constexpr Fingerprint kFingerprint{1, 2, 3};
 
 // Ends the program rather than waiting for ever.
 class Watch {
@@ -54,14 +54,14 @@ Port port_over(Link& link) {
     const Source source{bytes.data(), bytes.size(), 0, 0};
     Watch watch;
     for (std::size_t done = 0; done < bytes.size(); watch.idle()) {
-      done += link.send().push(kPrint, source, done, bytes.size() - done);
+      done += link.send().push(kFingerprint, source, done, bytes.size() - done);
     }
   };
   port.receive = [&link](std::span<std::byte> bytes) {
-    Fingerprint print;
+    Fingerprint fingerprint;
     Watch watch;
     for (std::size_t done = 0; done < bytes.size(); watch.idle()) {
-      done += link.recv().pull(bytes.data() + done, bytes.size() - done, &print);
+      done += link.recv().pull(bytes.data() + done, bytes.size() - done, &fingerprint);
     }
   };
   port.receive_in_place = [&link](std::size_t n) {

@@ -121,9 +121,9 @@ TEST_CASE("a frame longer than any sender makes is an error") {
 TEST_CASE("a header in single bytes is put together") {
   auto [a, b] = conformance::connected(Family::kIpv4, 1);
   const auto link = link_over(std::move(a), 7);
-  const Fingerprint print{1, 2, 3};
+  const Fingerprint fingerprint{1, 2, 3};
   std::array<char, tcp::kHeaderBytes + 3> packet{};
-  const tcp::FrameHeader header = tcp::encode(3, print);
+  const tcp::FrameHeader header = tcp::encode(3, fingerprint);
   std::memcpy(packet.data(), &header, sizeof header);
   std::memcpy(packet.data() + sizeof header, "abc", 3);
   const Deadline deadline = Deadline::after_ms(10'000);
@@ -138,7 +138,7 @@ TEST_CASE("a header in single bytes is put together") {
     view = link->recv().peek(3);
   }
   REQUIRE(view.size == 3);
-  CHECK(view.print == print);
+  CHECK(view.fingerprint == fingerprint);
   CHECK(std::memcmp(view.data, "abc", 3) == 0);
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("a small message is taken whole and copied") {
   const auto pair = make_pair(Family::kIpv4, 1);
   std::vector<std::byte> bytes(64, std::byte{1});
   const Source source{bytes.data(), bytes.size(), 0, 0};
-  CHECK(pair.a->send().push(conformance::print_of(1), source, 0, 64) == 64);
+  CHECK(pair.a->send().push(conformance::fingerprint_of(1), source, 0, 64) == 64);
   CHECK(pair.a->send().completed() == 64);
   std::fill(bytes.begin(), bytes.end(), std::byte{2});
   const Deadline deadline = Deadline::after_ms(10'000);

@@ -133,7 +133,7 @@ Status check_any_device(const Roots& roots) {
   return {Code::kSystemError,
           "no RDMA device on this machine (" + roots.sys + "/class/infiniband is " +
               (exists(roots.sys + "/class/infiniband") ? "empty" : "missing") +
-              "): load the driver of the adapter (mlx5_ib, irdma, bnxt_re, ...) or, in a container, give it the " +
+              "): load the driver of the RDMA context (mlx5_ib, irdma, bnxt_re, ...) or, in a container, give it the " +
               "devices; for soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE"};
 }
 

@@ -1,4 +1,4 @@
-#include "transport/verbs/manager.h"
+#include "transport/verbs/connection_manager.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -88,22 +88,22 @@ struct Ticket {
   std::uint32_t pair = 0;
 };
 
-class Manager final : public ManagedPairs {
+class ConnectionManager final : public ManagedPairs {
  public:
-  explicit Manager(const ManagerLibrary& library) : library_(library) {}
-  ~Manager() override;
+  explicit ConnectionManager(const ManagerLibrary& library) : library_(library) {}
+  ~ConnectionManager() override;
   Status open();
-  Status listen(Conduit& conduit, Greeting* own) override;
-  Status connect(Conduit& conduit, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
+  Status listen(Connection& connection, Greeting* own) override;
+  Status connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
                  const Handshake& handshake) override;
 
  private:
-  Status connect_one(Conduit& conduit, std::size_t pair, const Port& to, const Greeting& peer,
+  Status connect_one(Connection& connection, std::size_t pair, const Port& to, const Greeting& peer,
                      const Handshake& handshake);
-  Status accept_all(Conduit& conduit, const Handshake& handshake);
+  Status accept_all(Connection& connection, const Handshake& handshake);
   // True if it was the peer who asked.
-  Result<bool> accept_one(Conduit& conduit, rdma_cm_event* event);
-  Status make_pair(Conduit& conduit, std::size_t pair, rdma_cm_id* id);
+  Result<bool> accept_one(Connection& connection, rdma_cm_event* event);
+  Status make_pair(Connection& connection, std::size_t pair, rdma_cm_id* id);
   // Waits for the next event; whoever gets it acknowledges it.
   Result<rdma_cm_event*> next_event(const Handshake& handshake);
   // Waits for one event of `id`.
@@ -119,7 +119,7 @@ class Manager final : public ManagedPairs {
   std::array<bool, kMaxPairs> taken_{};  // pairs that the peer has asked for
 };
 
-Status Manager::open() {
+Status ConnectionManager::open() {
   channel_ = library_.create_event_channel();
   if (channel_ == nullptr) return failed("event channel");
   const int flags = ::fcntl(channel_->fd, F_GETFL);
@@ -127,7 +127,7 @@ Status Manager::open() {
   return {};
 }
 
-Manager::~Manager() {
+ConnectionManager::~ConnectionManager() {
   for (rdma_cm_id* id : ids_) {
     if (id->qp != nullptr) {
       (void)library_.disconnect(id);
@@ -139,7 +139,7 @@ Manager::~Manager() {
   if (channel_ != nullptr) library_.destroy_event_channel(channel_);
 }
 
-Result<net::Address> Manager::address_of(const Port& port, std::uint16_t number) {
+Result<net::Address> ConnectionManager::address_of(const Port& port, std::uint16_t number) {
   if (port.address.empty()) {
     return Status(Code::kSystemError, "RDMA device " + port.device + " port " + std::to_string(port.port) +
                                           " has no IP address, which its connections need");
@@ -148,11 +148,11 @@ Result<net::Address> Manager::address_of(const Port& port, std::uint16_t number)
   return net::parse_address((ipv6 ? "[" + port.address + "]:" : port.address + ":") + std::to_string(number));
 }
 
-Status Manager::listen(Conduit& conduit, Greeting* own) {
+Status ConnectionManager::listen(Connection& connection, Greeting* own) {
   if (Status s = net::random_bytes(token_.data(), token_.size()); !s.is_ok()) return s;
   own->token = token_;
-  for (std::size_t r = 0; r < conduit.rails().size(); ++r) {
-    auto address = address_of(conduit.rails()[r].device->port(), 0);
+  for (std::size_t r = 0; r < connection.rails().size(); ++r) {
+    auto address = address_of(connection.rails()[r].device->port(), 0);
     if (!address.is_ok()) return address.status();
     rdma_cm_id* id = nullptr;
     if (library_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("creating an identifier");
@@ -165,7 +165,7 @@ Status Manager::listen(Conduit& conduit, Greeting* own) {
   return {};
 }
 
-Result<rdma_cm_event*> Manager::next_event(const Handshake& handshake) {
+Result<rdma_cm_event*> ConnectionManager::next_event(const Handshake& handshake) {
   for (;;) {
     rdma_cm_event* event = nullptr;
     if (library_.get_event(channel_, &event) == 0) return event;
@@ -174,7 +174,7 @@ Result<rdma_cm_event*> Manager::next_event(const Handshake& handshake) {
   }
 }
 
-Status Manager::expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Handshake& handshake) {
+Status ConnectionManager::expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Handshake& handshake) {
   auto event = next_event(handshake);
   if (!event.is_ok()) return event.status();
   const bool right = (*event)->id == id && (*event)->event == wanted;
@@ -186,33 +186,33 @@ Status Manager::expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Handshak
                         library_.event_text(wanted));
 }
 
-Status Manager::make_pair(Conduit& conduit, std::size_t pair, rdma_cm_id* id) {
-  Device& device = *conduit.rails()[conduit.rail_of(pair)].device;
+Status ConnectionManager::make_pair(Connection& connection, std::size_t pair, rdma_cm_id* id) {
+  Device& device = *connection.rails()[connection.rail_of(pair)].device;
   if (id->verbs != device.context()) {
     return Status::internal("RDMA connection manager: the route leaves by another device than " + device.name());
   }
   for (const std::uint32_t inline_bytes : kInlineBytes) {
-    ibv_qp_init_attr attributes = conduit.pairs()[pair].attributes();
+    ibv_qp_init_attr attributes = connection.pairs()[pair].attributes();
     attributes.cap.max_inline_data = inline_bytes;
     if (library_.create_qp(id, device.domain(), &attributes) != 0) continue;
-    return conduit.pairs()[pair].adopt(id->qp, attributes.cap.max_inline_data);
+    return connection.pairs()[pair].adopt(id->qp, attributes.cap.max_inline_data);
   }
   const int error = errno;
   const Status why = Status::system("queue pair on " + device.name(), error);
   return Status(why.code(), why.message() + locked_memory_hint(error));
 }
 
-Status Manager::connect_one(Conduit& conduit, std::size_t pair, const Port& to, const Greeting& peer,
-                            const Handshake& handshake) {
-  const std::size_t rail = conduit.rail_of(pair);
-  auto source = address_of(conduit.rails()[rail].device->port(), 0);
+Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, const Port& to, const Greeting& peer,
+                                      const Handshake& handshake) {
+  const std::size_t rail = connection.rail_of(pair);
+  auto source = address_of(connection.rails()[rail].device->port(), 0);
   auto target = address_of(to, peer.rail[rail].manager_port);
   if (!source.is_ok()) return source.status();
   if (!target.is_ok()) return target.status();
   rdma_cm_id* id = nullptr;
   if (library_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("creating an identifier");
   ids_.push_back(id);
-  const Options& options = conduit.pairs()[pair].options();
+  const Options& options = connection.pairs()[pair].options();
   if (auto tos = static_cast<std::uint8_t>(options.traffic_class); tos != 0) {
     (void)library_.set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos);
   }
@@ -227,7 +227,7 @@ Status Manager::connect_one(Conduit& conduit, std::size_t pair, const Port& to, 
   if (Status s = expect(id, RDMA_CM_EVENT_ADDR_RESOLVED, handshake); !s.is_ok()) return s;
   if (library_.resolve_route(id, kResolveMs) != 0) return failed("route to " + target->text());
   if (Status s = expect(id, RDMA_CM_EVENT_ROUTE_RESOLVED, handshake); !s.is_ok()) return s;
-  if (Status s = make_pair(conduit, pair, id); !s.is_ok()) return s;
+  if (Status s = make_pair(connection, pair, id); !s.is_ok()) return s;
   const Ticket ticket{peer.token, static_cast<std::uint32_t>(pair)};
   rdma_conn_param parameters{};
   parameters.private_data = &ticket;
@@ -239,15 +239,15 @@ Status Manager::connect_one(Conduit& conduit, std::size_t pair, const Port& to, 
   return expect(id, RDMA_CM_EVENT_ESTABLISHED, handshake).with_context("connecting to " + target->text());
 }
 
-Result<bool> Manager::accept_one(Conduit& conduit, rdma_cm_event* event) {
+Result<bool> ConnectionManager::accept_one(Connection& connection, rdma_cm_event* event) {
   Ticket ticket;
   const auto& request = event->param.conn;
   if (request.private_data == nullptr || request.private_data_len < sizeof ticket) return false;
   std::memcpy(&ticket, request.private_data, sizeof ticket);
-  if (ticket.token != token_ || ticket.pair >= conduit.pairs().size() || taken_[ticket.pair]) return false;
+  if (ticket.token != token_ || ticket.pair >= connection.pairs().size() || taken_[ticket.pair]) return false;
   taken_[ticket.pair] = true;
   ids_.push_back(event->id);
-  if (Status s = make_pair(conduit, ticket.pair, event->id); !s.is_ok()) return s;
+  if (Status s = make_pair(connection, ticket.pair, event->id); !s.is_ok()) return s;
   rdma_conn_param parameters{};
   parameters.responder_resources = parameters.initiator_depth = 1;
   parameters.rnr_retry_count = kReceiverNotReadyForEver;
@@ -255,14 +255,14 @@ Result<bool> Manager::accept_one(Conduit& conduit, rdma_cm_event* event) {
   return true;
 }
 
-Status Manager::accept_all(Conduit& conduit, const Handshake& handshake) {
-  for (std::size_t established = 0; established < conduit.pairs().size();) {
+Status ConnectionManager::accept_all(Connection& connection, const Handshake& handshake) {
+  for (std::size_t established = 0; established < connection.pairs().size();) {
     auto event = next_event(handshake);
     if (!event.is_ok()) return event.status();
     const rdma_cm_event_type type = (*event)->event;
     Status status;
     if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      auto accepted = accept_one(conduit, *event);
+      auto accepted = accept_one(connection, *event);
       status = accepted.status();
       if (accepted.is_ok() && !*accepted) {
         rdma_cm_id* const stranger = (*event)->id;
@@ -283,23 +283,23 @@ Status Manager::accept_all(Conduit& conduit, const Handshake& handshake) {
 }
 
 // iWARP lets the connecting side speak first (RFC 5044, 7.1.2): the other waits until it has been greeted.
-Status Manager::connect(Conduit& conduit, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
-                        const Handshake& handshake) {
+Status ConnectionManager::connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports,
+                                  const Greeting& peer, const Handshake& handshake) {
   if (!lower) {
-    for (std::size_t pair = 0; pair < conduit.pairs().size(); ++pair) {
-      const Port& to = peer_ports[conduit.rail_of(pair)];
-      if (Status s = connect_one(conduit, pair, to, peer, handshake); !s.is_ok()) return s;
+    for (std::size_t pair = 0; pair < connection.pairs().size(); ++pair) {
+      const Port& to = peer_ports[connection.rail_of(pair)];
+      if (Status s = connect_one(connection, pair, to, peer, handshake); !s.is_ok()) return s;
     }
-    conduit.greet();
-    return conduit.status();
+    connection.greet();
+    return connection.status();
   }
-  if (Status s = accept_all(conduit, handshake); !s.is_ok()) return s;
+  if (Status s = accept_all(connection, handshake); !s.is_ok()) return s;
   // Nobody else is to come.
   for (rdma_cm_id* id : listeners_) (void)library_.destroy_id(id);
   listeners_.clear();
-  while (conduit.credits_heard() < conduit.pairs().size()) {
-    conduit.poll();
-    if (!conduit.status().is_ok()) return conduit.status();
+  while (connection.credits_heard() < connection.pairs().size()) {
+    connection.poll();
+    if (!connection.status().is_ok()) return connection.status();
     if (Status s = handshake.pause(-1, 0); !s.is_ok()) return s;
   }
   return {};
@@ -328,7 +328,7 @@ Result<ibv_context*> manager_context(const std::string& device) {
 Result<std::unique_ptr<ManagedPairs>> ManagedPairs::create() {
   auto library = ManagerLibrary::load();
   if (!library.is_ok()) return library.status();
-  auto manager = std::make_unique<Manager>(**library);
+  auto manager = std::make_unique<ConnectionManager>(**library);
   if (Status s = manager->open(); !s.is_ok()) return s;
   return std::unique_ptr<ManagedPairs>(std::move(manager));
 }

@@ -1,8 +1,8 @@
 // What lies between two ranks: queue pairs, inbox and outbox, and the counters of messages, credits and offers.
 // The two lanes of a link are views of it.
 //
-// Farewell. Over the socket, which is closed with the link, a rank that leaves says how many messages it has consumed:
-// the last acknowledgement of its device may be lost, and the device that would repeat it is gone.
+// Leave notice. Over the socket, which is closed with the link, a rank that leaves says how many messages it has
+// consumed: the last acknowledgement of its device may be lost, and the device that would repeat it is gone.
 //
 // A message is free of its slot at the receiver when that has consumed it (credits), and of the outbox's slot here
 // when its write has completed as well. Messages whose payload comes from user memory keep that memory until
@@ -21,8 +21,8 @@
 #include "base/unique_fd.h"
 #include "memory/registration.h"
 #include "transport/transport.h"
-#include "transport/verbs/adapter.h"
 #include "transport/verbs/queue_pair.h"
+#include "transport/verbs/rdma_context.h"
 #include "transport/verbs/wire.h"
 
 namespace tutti::internal::transport::verbs {
@@ -30,8 +30,8 @@ namespace tutti::internal::transport::verbs {
 // One of the pair's rails: a port here and its counterpart there.
 struct RailState {
   Device* device = nullptr;
-  std::size_t device_index = 0;  // in the adapter: which of the memory::Keys
-  std::unique_ptr<Completions> completions;
+  std::size_t device_index = 0;  // in the RDMA context: which of the memory::Keys
+  std::unique_ptr<CompletionQueue> completions;
   Owned<ibv_mr> inbox;
   Owned<ibv_mr> outbox;
   std::uint64_t peer_inbox = 0;  // address there
@@ -60,16 +60,16 @@ struct Registered {
   const memory::Keys* keys = nullptr;  // null: not registered
 };
 
-class Conduit {
+class Connection {
  public:
-  Conduit(int peer, Box<Inbox> inbox, Box<Outbox> outbox);
-  ~Conduit();
-  Conduit(const Conduit&) = delete;
-  Conduit& operator=(const Conduit&) = delete;
+  Connection(int peer, Box<Inbox> inbox, Box<Outbox> outbox);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   // -- setting up, in this order: rails, queue pairs (to be connected by the caller), keep().
   Status add_rail(Device& device, std::size_t device_index, int queue_pairs);
-  // So many per rail. `options` live as long as the conduit.
+  // So many per rail. `options` live as long as the connection.
   void create_pairs(int queue_pairs, const Options& options);
   [[nodiscard]] std::vector<RailState>& rails() { return rails_; }
   [[nodiscard]] std::vector<QueuePair>& pairs() { return pairs_; }
@@ -94,7 +94,7 @@ class Conduit {
   }
   // Sends message next(): n bytes of `payload`, or of staging() if payload.keys is null; to where they belong in
   // `offer` if that is not null. REQUIRES: may_send().
-  void send(const Fingerprint& print, const Registered& payload, std::size_t n, const OfferLine* offer);
+  void send(const Fingerprint& fingerprint, const Registered& payload, std::size_t n, const OfferLine* offer);
   [[nodiscard]] std::uint32_t next() const { return next_; }
   // Whether a write of the message in this outbox slot has not completed.
   [[nodiscard]] bool in_flight(std::uint32_t slot) const { return in_flight_[slot % kSlots]; }
@@ -123,7 +123,7 @@ class Conduit {
   // Everything sent is in the peer's memory, or never will be.
   bool flushed();
   // This rank sends and needs nothing more. Once.
-  void say_farewell();
+  void send_leave_notice();
   // The devices touch no memory for this link any more.
   void close(const Status& why);
 
@@ -139,10 +139,10 @@ class Conduit {
   void handle_notice(std::uint32_t word);
   void fail(Status status);
   void check_posted(int error, const char* what);
-  // Whether the peer has left or died; takes note of its farewell.
+  // Whether the peer has left or died; takes note of its leave notice.
   bool peer_left();
   // Whether a peer that has left has all that was sent to it: what its device did not acknowledge, it had before.
-  bool has_all() { return peer_left() && farewell_ && acknowledged_ == next_; }
+  bool has_all() { return peer_left() && got_leave_notice_ && acknowledged_ == next_; }
 
   const int peer_;
   std::shared_ptr<void> owner_;  // of the devices
@@ -177,8 +177,8 @@ class Conduit {
   std::uint32_t events_seen_ = 0;
   bool peer_left_ = false;
   std::int64_t peer_left_ns_ = 0;
-  bool farewell_ = false;  // the peer has consumed all that it will
-  bool said_farewell_ = false;
+  bool got_leave_notice_ = false;  // the peer has consumed all that it will
+  bool sent_leave_notice_ = false;
   Status broken_;  // what the first failed request said
   std::int64_t broken_ns_ = 0;
 };

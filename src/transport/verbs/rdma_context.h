@@ -28,13 +28,13 @@ struct PeerPorts {
   const FailureState* failure = nullptr;  // ends connect() at once; null: only the deadline does
 };
 
-class Adapter {
+class RdmaContext {
  public:
-  virtual ~Adapter() = default;
+  virtual ~RdmaContext() = default;
   // Opens the chosen ports and tries on each what a link needs (a queue pair, registered memory), so that what is
   // missing shows here. Errors as choose_ports(), and kSystemError with the remedy where the limit of locked memory
   // is too low or the device cannot be opened. Any thread.
-  static Result<std::shared_ptr<Adapter>> open(const Options& options);
+  static Result<std::shared_ptr<RdmaContext>> open(const Options& options);
 
   // What peers must know, for the address book.
   [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;

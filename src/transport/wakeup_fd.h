@@ -2,9 +2,9 @@
 // such peer holds a copy of.
 //
 // Who is about to sleep publishes a flag in shared memory, makes every other thread's stores visible
-// (heavy_fence in base/asymmetric_fence.h), looks once more, and sleeps on its doorbell. Who has sent something looks
-// at the flag after its store and rings if it is set. The data path thus needs no fence: the sleeper pays for it with
-// membarrier(2), whose expedited global form acts on all processes that have registered.
+// (asymmetric_fence_heavy in base/asymmetric_fence.h), looks once more, and sleeps on its wakeup fd. Who has sent
+// something looks at the flag after its store and rings if it is set. The data path thus needs no fence: the sleeper
+// pays for it with membarrier(2), whose expedited global form acts on all processes that have registered.
 #pragma once
 
 #include "base/status.h"
@@ -12,15 +12,15 @@
 
 namespace tutti::internal::transport {
 
-class Doorbell {
+class WakeupFd {
  public:
-  static Result<Doorbell> create();
+  static Result<WakeupFd> create();
   [[nodiscard]] int fd() const { return fd_.get(); }
   // Forgets earlier rings. Owner only.
   void clear() const;
 
  private:
-  explicit Doorbell(UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit WakeupFd(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;
 };
 

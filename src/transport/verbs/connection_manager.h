@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/verbs/conduit.h"
+#include "transport/verbs/connection.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/handshake.h"
 
@@ -16,15 +16,15 @@ namespace tutti::internal::transport::verbs {
 // librdmacm's own context of a device: never closed. kSystemError where librdmacm or the device is missing.
 Result<ibv_context*> manager_context(const std::string& device);
 
-// Connects all queue pairs of one conduit. The lower rank listens, the higher one connects.
+// Connects all queue pairs of one connection. The lower rank listens, the higher one connects.
 class ManagedPairs {
  public:
   virtual ~ManagedPairs() = default;
   static Result<std::unique_ptr<ManagedPairs>> create();
   // Lower rank: listens on each rail's address; fills the ports of the greeting.
-  virtual Status listen(Conduit& conduit, Greeting* own) = 0;
+  virtual Status listen(Connection& connection, Greeting* own) = 0;
   // Both ranks, after the greetings: connects pair after pair, posts their receives. On return both sides may send.
-  virtual Status connect(Conduit& conduit, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
+  virtual Status connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
                          const Handshake& handshake) = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "transport/verbs/conduit.h"
+#include "transport/verbs/connection.h"
 
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -35,19 +35,19 @@ Box<T>::~Box() {
 template class Box<Inbox>;
 template class Box<Outbox>;
 
-Conduit::Conduit(int peer, Box<Inbox> inbox, Box<Outbox> outbox)
+Connection::Connection(int peer, Box<Inbox> inbox, Box<Outbox> outbox)
     : peer_(peer), inbox_(std::move(inbox)), outbox_(std::move(outbox)) {}
 
-Conduit::~Conduit() {
-  if (!closed_) say_farewell();
+Connection::~Connection() {
+  if (!closed_) send_leave_notice();
   close(Status());
 }
 
-Status Conduit::add_rail(Device& device, std::size_t device_index, int queue_pairs) {
+Status Connection::add_rail(Device& device, std::size_t device_index, int queue_pairs) {
   RailState rail;
   rail.device = &device;
   rail.device_index = device_index;
-  auto completions = Completions::create(device, queue_pairs);
+  auto completions = CompletionQueue::create(device, queue_pairs);
   if (!completions.is_ok()) return completions.status();
   rail.completions = std::move(*completions);
   // Read for markers: see QueuePair::post_marker().
@@ -61,7 +61,7 @@ Status Conduit::add_rail(Device& device, std::size_t device_index, int queue_pai
   return {};
 }
 
-void Conduit::create_pairs(int queue_pairs, const Options& options) {
+void Connection::create_pairs(int queue_pairs, const Options& options) {
   const std::size_t count = rails_.size() * static_cast<std::size_t>(queue_pairs);
   for (std::size_t i = 0; i < count; ++i) {
     const RailState& rail = rails_[rail_of(i)];
@@ -71,7 +71,7 @@ void Conduit::create_pairs(int queue_pairs, const Options& options) {
   }
 }
 
-Status Conduit::keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_ptr<void> connection) {
+Status Connection::keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_ptr<void> connection) {
   socket_ = std::move(socket);
   owner_ = std::move(owner);
   connection_ = std::move(connection);
@@ -87,7 +87,7 @@ Status Conduit::keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_p
   return all ? Status() : Status::system("epoll_ctl", errno);
 }
 
-bool Conduit::may_send() {
+bool Connection::may_send() {
   const auto room = [&] {
     return next_ - acknowledged_ < kSlots && !in_flight_[next_ % kSlots] &&
            std::all_of(pairs_.begin(), pairs_.end(),
@@ -101,19 +101,20 @@ bool Conduit::may_send() {
 }
 
 // Small messages take the first queue pair, which is as fast as any; long ones share the work.
-QueuePair& Conduit::pair_for(std::size_t payload_bytes) {
+QueuePair& Connection::pair_for(std::size_t payload_bytes) {
   if (pairs_.size() == 1 || is_inline(payload_bytes)) return pairs_[0];
   return pairs_[next_ % pairs_.size()];
 }
 
-void Conduit::send(const Fingerprint& print, const Registered& payload, std::size_t n, const OfferLine* offer) {
+void Connection::send(const Fingerprint& fingerprint, const Registered& payload, std::size_t n,
+                      const OfferLine* offer) {
   const std::uint32_t index = next_ % kSlots;
   Slot& image = outbox_->slots[index];
   QueuePair& pair = pair_for(n);
   const auto pair_index = static_cast<std::size_t>(&pair - pairs_.data());
   const RailState& rail = rails_[rail_of(pair_index)];
   const std::uint64_t slot_address = rail.peer_inbox + offsetof(Inbox, slots) + index * sizeof(Slot);
-  image.header = {static_cast<std::uint32_t>(n), offer != nullptr, next_, print};
+  image.header = {static_cast<std::uint32_t>(n), offer != nullptr, next_, fingerprint};
 
   const Piece header{&image, sizeof(MessageHeader), rail.outbox->lkey};
   const Piece whole{&image, static_cast<std::uint32_t>(sizeof(MessageHeader) + n), rail.outbox->lkey};
@@ -142,7 +143,7 @@ void Conduit::send(const Fingerprint& print, const Registered& payload, std::siz
   check_posted(error, "sending");
 }
 
-const OfferLine* Conduit::find_offer() {
+const OfferLine* Connection::find_offer() {
   while (offers_begin_ != offers_end_) {
     const OfferLine& offer = offers_[offers_begin_ % kOfferLines];
     if (sent_bytes_ < offer.position + offer.bytes) return sent_bytes_ >= offer.position ? &offer : nullptr;
@@ -151,7 +152,7 @@ const OfferLine* Conduit::find_offer() {
   return nullptr;
 }
 
-const Slot* Conduit::arrived() {
+const Slot* Connection::arrived() {
   if (!arrived_[received_ % kSlots]) {
     poll();
     if (!arrived_[received_ % kSlots]) return nullptr;
@@ -159,14 +160,14 @@ const Slot* Conduit::arrived() {
   return &inbox_->slots[received_ % kSlots];
 }
 
-void Conduit::consume() {
+void Connection::consume() {
   arrived_[received_ % kSlots] = false;
   ++received_;
   if (received_ - credited_ >= kCreditAfter) announce_credit();
 }
 
 // What finds no room now is told with the next message, or by the next look.
-void Conduit::announce_credit() {
+void Connection::announce_credit() {
   if (!status_.is_ok() || closed_ || pairs_[0].room() < kPostsPerSend) return;
   credited_ = received_;
   const int error = pairs_[0].post(nullptr, {{}, rails_[0].peer_inbox, rails_[0].peer_key},
@@ -174,7 +175,7 @@ void Conduit::announce_credit() {
   check_posted(error, "sending");
 }
 
-void Conduit::greet() {
+void Connection::greet() {
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const RailState& rail = rails_[rail_of(i)];
     const int error =
@@ -183,7 +184,8 @@ void Conduit::greet() {
   }
 }
 
-bool Conduit::offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const memory::Keys& keys) {
+bool Connection::offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address,
+                       const memory::Keys& keys) {
   const std::uint32_t line = own_offers_ % kOfferLines;
   if (!status_.is_ok() || closed_ || offer_in_flight_[line] || pairs_[0].room() < kPostsPerSend) return false;
   OfferLine& image = outbox_->offers[line];
@@ -205,7 +207,7 @@ bool Conduit::offer(std::uint64_t position, std::uint64_t bytes, const std::byte
   return status_.is_ok();
 }
 
-void Conduit::poll() {
+void Connection::poll() {
   std::array<ibv_wc, kBatch> completions;
   for (const RailState& rail : rails_) {
     for (int round = 0; round < kBatchesPerLook && !closed_; ++round) {
@@ -221,7 +223,7 @@ void Conduit::poll() {
   if (received_ - credited_ >= kCreditAfter) announce_credit();
 }
 
-void Conduit::handle(const ibv_wc& completion) {
+void Connection::handle(const ibv_wc& completion) {
   ++events_;
   const WorkId id = WorkId::unpack(completion.wr_id);
   QueuePair& pair = pairs_[id.pair];
@@ -245,7 +247,7 @@ void Conduit::handle(const ibv_wc& completion) {
   if (id.kind == WorkId::kOfferLine) offer_in_flight_[id.index] = false;
 }
 
-void Conduit::handle_notice(std::uint32_t word) {
+void Connection::handle_notice(std::uint32_t word) {
   // Words may overtake each other on different queue pairs: an older count is behind by more than all slots.
   const std::uint32_t ahead = (consumed_of(word) - acknowledged_) & kConsumedMask;
   if (ahead <= kSlots) acknowledged_ += ahead;
@@ -269,7 +271,7 @@ void Conduit::handle_notice(std::uint32_t word) {
   }
 }
 
-bool Conduit::peer_left() {
+bool Connection::peer_left() {
   if (peer_left_) return true;
   std::uint32_t consumed = 0;
   const ssize_t n = ::recv(socket_.get(), &consumed, sizeof consumed, MSG_DONTWAIT);
@@ -279,18 +281,18 @@ bool Conduit::peer_left() {
   // Readable for ever: who sleeps has heard of it.
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   if (n != sizeof consumed || next_ - consumed > kSlots) return true;  // it died
-  farewell_ = true;
+  got_leave_notice_ = true;
   acknowledged_ = consumed;
   for (std::uint32_t number = next_ - kSlots; number != consumed; ++number) in_flight_[number % kSlots] = false;
   return true;
 }
 
-void Conduit::say_farewell() {
-  if (!socket_.valid() || !status_.is_ok() || std::exchange(said_farewell_, true)) return;
+void Connection::send_leave_notice() {
+  if (!socket_.valid() || !status_.is_ok() || std::exchange(sent_leave_notice_, true)) return;
   (void)::send(socket_.get(), &received_, sizeof received_, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-Status Conduit::check(bool receives) {
+Status Connection::check(bool receives) {
   if (!status_.is_ok() || closed_) return status_;
   for (const RailState& rail : rails_) {
     if (Status s = rail.device->check_events(); !s.is_ok()) fail(std::move(s));
@@ -306,12 +308,12 @@ Status Conduit::check(bool receives) {
   return status_;
 }
 
-void Conduit::disarm() {
+void Connection::disarm() {
   if (closed_) return;
   for (const RailState& rail : rails_) rail.completions->take_events();
 }
 
-bool Conduit::arm() {
+bool Connection::arm() {
   if (closed_) return false;
   for (const RailState& rail : rails_) rail.completions->arm();
   poll();
@@ -321,7 +323,7 @@ bool Conduit::arm() {
   return quiet && (end_ns == 0 || now_ns() - end_ns > 2 * kGraceNs);
 }
 
-bool Conduit::flushed() {
+bool Connection::flushed() {
   if (!status_.is_ok() || !broken_.is_ok() || closed_ || peer_left()) return true;
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const RailState& rail = rails_[rail_of(i)];
@@ -332,7 +334,7 @@ bool Conduit::flushed() {
          std::all_of(pairs_.begin(), pairs_.end(), [](const QueuePair& pair) { return pair.idle(); });
 }
 
-void Conduit::close(const Status& why) {
+void Connection::close(const Status& why) {
   if (std::exchange(closed_, true)) return;
   if (status_.is_ok()) status_ = why;
   for (QueuePair& pair : pairs_) pair.destroy();
@@ -340,11 +342,11 @@ void Conduit::close(const Status& why) {
   if (socket_.valid()) (void)::shutdown(socket_.get(), SHUT_RDWR);
 }
 
-void Conduit::fail(Status status) {
+void Connection::fail(Status status) {
   if (status_.is_ok()) status_ = std::move(status);
 }
 
-void Conduit::check_posted(int error, const char* what) {
+void Connection::check_posted(int error, const char* what) {
   if (error != 0 && status_.is_ok()) {
     fail(Status::system("rank " + std::to_string(peer_) + ": verbs: " + what + " on " + rails_[0].device->name(),
                         error));

@@ -1,4 +1,4 @@
-#include "transport/doorbell.h"
+#include "transport/wakeup_fd.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,14 +10,14 @@
 
 namespace tutti::internal::transport {
 
-Result<Doorbell> Doorbell::create() {
+Result<WakeupFd> WakeupFd::create() {
   UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fd.valid()) return Status::system("eventfd", errno);
-  register_for_heavy_fence();
-  return Doorbell(std::move(fd));
+  register_for_asymmetric_fence();
+  return WakeupFd(std::move(fd));
 }
 
-void Doorbell::clear() const {
+void WakeupFd::clear() const {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t n = ::read(fd_.get(), &count, sizeof count);
 }

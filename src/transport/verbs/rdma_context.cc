@@ -1,15 +1,15 @@
-#include "transport/verbs/adapter.h"
+#include "transport/verbs/rdma_context.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "memory/registration.h"
-#include "transport/verbs/conduit.h"
+#include "transport/verbs/connection.h"
+#include "transport/verbs/connection_manager.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/link.h"
-#include "transport/verbs/manager.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {
@@ -17,9 +17,12 @@ namespace {
 // User memory that stays registered between operations.
 constexpr std::size_t kMostRegisteredBytes = std::size_t{64} << 30;
 
-class OpenAdapter final : public Adapter, public memory::Registrar, public std::enable_shared_from_this<OpenAdapter> {
+class OpenRdmaContext final : public RdmaContext,
+                              public memory::Registrar,
+                              public std::enable_shared_from_this<OpenRdmaContext> {
  public:
-  explicit OpenAdapter(const Options& options, std::vector<Port> ports) : options_(options), ports_(std::move(ports)) {
+  explicit OpenRdmaContext(const Options& options, std::vector<Port> ports)
+      : options_(options), ports_(std::move(ports)) {
     devices_.resize(ports_.size());
     std::string why;
     watch_ = options_.cache ? memory::MemoryMonitor::instance(&why) : nullptr;
@@ -44,9 +47,9 @@ class OpenAdapter final : public Adapter, public memory::Registrar, public std::
            (options_.connect == Connect::kAuto && port.fabric == Fabric::kIwarp);
   }
   Result<Device*> device(std::size_t index);
-  Result<std::unique_ptr<Conduit>> make_conduit(const PeerPorts& peer, const std::vector<std::size_t>& own);
-  static Status connect_by_exchange(Conduit& conduit, const Greeting& peer);
-  static void note_rails(Conduit& conduit, const Greeting& peer);
+  Result<std::unique_ptr<Connection>> make_connection(const PeerPorts& peer, const std::vector<std::size_t>& own);
+  static Status connect_by_exchange(Connection& connection, const Greeting& peer);
+  static void note_rails(Connection& connection, const Greeting& peer);
 
   const Options options_;
   const std::vector<Port> ports_;
@@ -57,7 +60,7 @@ class OpenAdapter final : public Adapter, public memory::Registrar, public std::
   std::unique_ptr<memory::RegistrationCache> cache_;
 };
 
-Result<Device*> OpenAdapter::device(std::size_t index) {
+Result<Device*> OpenRdmaContext::device(std::size_t index) {
   if (devices_[index] == nullptr) {
     auto device = Device::open(ports_[index], through_manager(ports_[index]));
     if (!device.is_ok()) return device.status();
@@ -68,8 +71,8 @@ Result<Device*> OpenAdapter::device(std::size_t index) {
   return devices_[index].get();
 }
 
-Status OpenAdapter::register_memory(const std::byte* begin, std::size_t bytes, memory::Keys* keys,
-                                    std::uint64_t* handle) {
+Status OpenRdmaContext::register_memory(const std::byte* begin, std::size_t bytes, memory::Keys* keys,
+                                        std::uint64_t* handle) {
   Registration registration;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     if (devices_[i] == nullptr) continue;
@@ -84,45 +87,46 @@ Status OpenAdapter::register_memory(const std::byte* begin, std::size_t bytes, m
   return {};
 }
 
-Result<std::unique_ptr<Conduit>> OpenAdapter::make_conduit(const PeerPorts& peer, const std::vector<std::size_t>& own) {
+Result<std::unique_ptr<Connection>> OpenRdmaContext::make_connection(const PeerPorts& peer,
+                                                                     const std::vector<std::size_t>& own) {
   auto inbox = Box<Inbox>::create();
   if (!inbox.is_ok()) return inbox.status();
   auto outbox = Box<Outbox>::create();
   if (!outbox.is_ok()) return outbox.status();
-  auto conduit = std::make_unique<Conduit>(peer.peer, std::move(*inbox), std::move(*outbox));
+  auto connection = std::make_unique<Connection>(peer.peer, std::move(*inbox), std::move(*outbox));
   for (const std::size_t index : own) {
     auto opened = device(index);
     if (!opened.is_ok()) return opened.status();
-    if (Status s = conduit->add_rail(**opened, index, peer.queue_pairs); !s.is_ok()) return s;
+    if (Status s = connection->add_rail(**opened, index, peer.queue_pairs); !s.is_ok()) return s;
   }
-  conduit->create_pairs(peer.queue_pairs, options_);
-  return conduit;
+  connection->create_pairs(peer.queue_pairs, options_);
+  return connection;
 }
 
 // Everything that a link to some peer will need, on the port that is used first.
-Status OpenAdapter::probe() {
+Status OpenRdmaContext::probe() {
   PeerPorts nobody;
-  auto conduit = make_conduit(nobody, {0});
-  if (!conduit.is_ok()) return conduit.status();
-  return through_manager(ports_[0]) ? Status() : (*conduit)->pairs()[0].create();
+  auto connection = make_connection(nobody, {0});
+  if (!connection.is_ok()) return connection.status();
+  return through_manager(ports_[0]) ? Status() : (*connection)->pairs()[0].create();
 }
 
-void OpenAdapter::note_rails(Conduit& conduit, const Greeting& peer) {
-  for (std::size_t r = 0; r < conduit.rails().size(); ++r) {
-    conduit.rails()[r].peer_inbox = peer.rail[r].inbox;
-    conduit.rails()[r].peer_key = peer.rail[r].key;
+void OpenRdmaContext::note_rails(Connection& connection, const Greeting& peer) {
+  for (std::size_t r = 0; r < connection.rails().size(); ++r) {
+    connection.rails()[r].peer_inbox = peer.rail[r].inbox;
+    connection.rails()[r].peer_key = peer.rail[r].key;
   }
 }
 
-Status OpenAdapter::connect_by_exchange(Conduit& conduit, const Greeting& peer) {
-  for (std::size_t i = 0; i < conduit.pairs().size(); ++i) {
-    if (Status s = conduit.pairs()[i].connect(peer.endpoint[i]); !s.is_ok()) return s;
+Status OpenRdmaContext::connect_by_exchange(Connection& connection, const Greeting& peer) {
+  for (std::size_t i = 0; i < connection.pairs().size(); ++i) {
+    if (Status s = connection.pairs()[i].connect(peer.endpoint[i]); !s.is_ok()) return s;
   }
   return {};
 }
 
-Result<std::unique_ptr<Link>> OpenAdapter::connect(UniqueFd socket, bool lower, const PeerPorts& peer,
-                                                   Deadline deadline) {
+Result<std::unique_ptr<Link>> OpenRdmaContext::connect(UniqueFd socket, bool lower, const PeerPorts& peer,
+                                                       Deadline deadline) {
   const auto rails = lower ? pair_ports(ports_, peer.own_seat, peer.ports, peer.peer_seat, peer.rails)
                            : pair_ports(peer.ports, peer.peer_seat, ports_, peer.own_seat, peer.rails);
   if (rails.empty()) {
@@ -134,54 +138,54 @@ Result<std::unique_ptr<Link>> OpenAdapter::connect(UniqueFd socket, bool lower, 
     own.push_back(static_cast<std::size_t>(lower ? rail.a : rail.b));
     theirs.push_back(peer.ports[static_cast<std::size_t>(lower ? rail.b : rail.a)]);
   }
-  auto made = make_conduit(peer, own);
+  auto made = make_connection(peer, own);
   if (!made.is_ok()) return made.status();
-  Conduit& conduit = **made;
+  Connection& connection = **made;
 
   // All rails are of one fabric, on both sides.
   const bool managed = through_manager(ports_[own[0]]);
   Greeting greeting;
   greeting.managed = managed ? 1 : 0;
-  greeting.rails = static_cast<std::uint16_t>(conduit.rails().size());
-  greeting.pairs = static_cast<std::uint16_t>(conduit.pairs().size());
-  for (std::size_t r = 0; r < conduit.rails().size(); ++r) {
-    greeting.rail[r].inbox = reinterpret_cast<std::uintptr_t>(&conduit.inbox());
-    greeting.rail[r].key = conduit.rails()[r].inbox->rkey;
+  greeting.rails = static_cast<std::uint16_t>(connection.rails().size());
+  greeting.pairs = static_cast<std::uint16_t>(connection.pairs().size());
+  for (std::size_t r = 0; r < connection.rails().size(); ++r) {
+    greeting.rail[r].inbox = reinterpret_cast<std::uintptr_t>(&connection.inbox());
+    greeting.rail[r].key = connection.rails()[r].inbox->rkey;
   }
   std::shared_ptr<ManagedPairs> manager;
   if (managed) {
     auto created = ManagedPairs::create();
     if (!created.is_ok()) return created.status();
     manager = std::move(*created);
-    if (Status s = lower ? manager->listen(conduit, &greeting) : Status(); !s.is_ok()) return s;
+    if (Status s = lower ? manager->listen(connection, &greeting) : Status(); !s.is_ok()) return s;
   } else {
-    for (std::size_t i = 0; i < conduit.pairs().size(); ++i) {
-      if (Status s = conduit.pairs()[i].create(); !s.is_ok()) return s;
-      greeting.endpoint[i] = conduit.pairs()[i].endpoint();
+    for (std::size_t i = 0; i < connection.pairs().size(); ++i) {
+      if (Status s = connection.pairs()[i].create(); !s.is_ok()) return s;
+      greeting.endpoint[i] = connection.pairs()[i].endpoint();
     }
   }
   const Handshake handshake(socket.get(), peer.peer, peer.failure, deadline);
   auto answer = handshake.exchange(greeting);
   if (!answer.is_ok()) return answer.status();
-  note_rails(conduit, *answer);
-  Status connected =
-      managed ? manager->connect(conduit, lower, theirs, *answer, handshake) : connect_by_exchange(conduit, *answer);
+  note_rails(connection, *answer);
+  Status connected = managed ? manager->connect(connection, lower, theirs, *answer, handshake)
+                             : connect_by_exchange(connection, *answer);
   if (!connected.is_ok()) return connected;
   // A queue pair that is not ready drops what it is sent.
   if (Status s = handshake.meet(1); !s.is_ok()) return s;
-  if (Status s = conduit.keep(std::move(socket), shared_from_this(), std::move(manager)); !s.is_ok()) return s;
+  if (Status s = connection.keep(std::move(socket), shared_from_this(), std::move(manager)); !s.is_ok()) return s;
   return make_link(std::move(*made), *cache_, watch_ != nullptr);
 }
 
 }  // namespace
 
-Result<std::shared_ptr<Adapter>> Adapter::open(const Options& options) {
+Result<std::shared_ptr<RdmaContext>> RdmaContext::open(const Options& options) {
   auto ports = choose_ports(options);
   if (!ports.is_ok()) return ports.status();
   if (ports->size() > kMaxRails) ports->resize(kMaxRails);
-  auto adapter = std::make_shared<OpenAdapter>(options, std::move(*ports));
-  if (Status s = adapter->probe(); !s.is_ok()) return s;
-  return std::shared_ptr<Adapter>(std::move(adapter));
+  auto rdma_context = std::make_shared<OpenRdmaContext>(options, std::move(*ports));
+  if (Status s = rdma_context->probe(); !s.is_ok()) return s;
+  return std::shared_ptr<RdmaContext>(std::move(rdma_context));
 }
 
 }  // namespace tutti::internal::transport::verbs
