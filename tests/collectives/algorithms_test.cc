@@ -79,7 +79,7 @@ TEST_CASE("an algorithm or a collective that does not exist is refused by name",
     });
     ::unsetenv("TUTTI_ALGORITHM");
     INFO(unknown);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 

@@ -190,7 +190,7 @@ TEST_CASE("64 processes start, sum 1 MiB and end") {
   const std::int64_t took_ms = (now_ns() - begin_ns) / 1'000'000;
   std::printf("%d processes started, summed 1 MiB and ended in %lld ms\n", kManyRanks, static_cast<long long>(took_ms));
   std::fflush(stdout);  // or the processes that are forked next would print it again
-  REQUIRE(first_wrong(outcomes) == "");
+  REQUIRE(wrong_of(outcomes) == "");
   REQUIRE(took_ms < kStartLimitMs);
 }
 
@@ -208,7 +208,7 @@ TEST_CASE("a hundred thousand operations leave nothing behind") {
     const auto outcomes =
         run_processes(2, transports, [&](tuttiComm_t comm, int rank, int) { return endure(comm, rank, transports); });
     INFO(transports);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 

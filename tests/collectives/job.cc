@@ -154,9 +154,12 @@ std::vector<Outcome> run_processes(int ranks, const std::string& transports, con
   return outcomes;
 }
 
-std::string first_wrong(const std::vector<Outcome>& outcomes) {
-  const auto found = std::find_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return !o.wrong.empty(); });
-  return found == outcomes.end() ? "" : found->wrong;
+std::string wrong_of(const std::vector<Outcome>& outcomes) {
+  std::string all;
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    if (!outcomes[r].wrong.empty()) all += "rank " + std::to_string(r) + ": " + outcomes[r].wrong + "\n";
+  }
+  return all;
 }
 
 bool same_digests(const std::vector<Outcome>& outcomes) {

@@ -23,8 +23,8 @@ using Body = std::function<Outcome(tuttiComm_t comm, int rank, int ranks)>;
 std::vector<Outcome> run_threads(int ranks, const std::string& transports, const Body& body);
 std::vector<Outcome> run_processes(int ranks, const std::string& transports, const Body& body);
 
-// The first text that is not empty; empty if all ranks succeeded.
-std::string first_wrong(const std::vector<Outcome>& outcomes);
+// What is wrong, of each rank, as what one reports may follow from what another has met; empty if all succeeded.
+std::string wrong_of(const std::vector<Outcome>& outcomes);
 bool same_digests(const std::vector<Outcome>& outcomes);
 
 }  // namespace tutti::internal::test

@@ -115,7 +115,7 @@ TEST_CASE("queued operations run in order and events tell when") {
       INFO(transports << " " << ranks);
       const auto outcomes = run_threads(
           ranks, transports, [](tuttiComm_t comm, int rank, int n) { return Outcome{queue_and_wait(comm, rank, n)}; });
-      REQUIRE(first_wrong(outcomes) == "");
+      REQUIRE(wrong_of(outcomes) == "");
     }
   }
 }
@@ -124,7 +124,7 @@ TEST_CASE("blocking calls stand in line") {
   for (const int ranks : {1, 3}) {
     const auto outcomes = run_threads(
         ranks, "shm", [](tuttiComm_t comm, int rank, int n) { return Outcome{mix_blocking(comm, rank, n)}; });
-    REQUIRE(first_wrong(outcomes) == "");
+    REQUIRE(wrong_of(outcomes) == "");
   }
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("one stream carries two communicators") {
       return Outcome{chain({comm, second[static_cast<std::size_t>(rank)]}, n)};
     });
     for (const tuttiComm_t comm : second) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
-    REQUIRE(first_wrong(outcomes) == "");
+    REQUIRE(wrong_of(outcomes) == "");
   }
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("destroying a communicator waits for what is queued") {
     if (tuttiStreamQuery(stream) != tuttiSuccess) return Outcome{"finalized with operations still running"};
     return Outcome{name(tuttiStreamDestroy(stream))};
   });
-  REQUIRE(first_wrong(outcomes) == "");
+  REQUIRE(wrong_of(outcomes) == "");
 }
 
 }  // namespace tutti::internal::test

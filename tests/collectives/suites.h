@@ -17,7 +17,7 @@ inline void require_all(RunJob run, int ranks, const std::string& transports, co
     return Outcome{Runner(comm, rank, n).run_all(specs)};
   });
   INFO(transports << " with " << ranks << " ranks");
-  REQUIRE(first_wrong(outcomes) == "");
+  REQUIRE(wrong_of(outcomes) == "");
 }
 
 // What results of these are depends on the order of combination, and which NaN a NaN is on that of two operands:
@@ -43,7 +43,7 @@ inline void require_same_bits(RunJob run, int ranks, const std::string& transpor
       return outcome;
     });
     INFO(transports << " with " << ranks << " ranks, count " << count);
-    REQUIRE(first_wrong(outcomes) == "");
+    REQUIRE(wrong_of(outcomes) == "");
     REQUIRE(same_digests(outcomes));
   }
 }

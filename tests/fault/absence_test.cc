@@ -57,7 +57,7 @@ TEST_CASE("a rank that never comes is a timeout") {
         return Outcome{result == tuttiTimeout ? "" : describe(result, comm)};
       });
       INFO(transports << " " << ranks);
-      REQUIRE(first_wrong(outcomes) == "");
+      REQUIRE(wrong_of(outcomes) == "");
     }
   }
 }
@@ -69,7 +69,7 @@ TEST_CASE("a rank that is slow is no timeout") {
     const tuttiResult_t result = sum_one(comm);
     return Outcome{result == tuttiSuccess ? "" : describe(result, comm)};
   });
-  REQUIRE(first_wrong(outcomes) == "");
+  REQUIRE(wrong_of(outcomes) == "");
 }
 
 TEST_CASE("a rank whose part is done may leave") {
@@ -83,7 +83,7 @@ TEST_CASE("a rank whose part is done may leave") {
       return Outcome{rank != 0 || v == 6 ? "" : "wrong sum"};
     });
     INFO(transports);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("calling a rank that has left is a mismatch that says after how many o
         return Outcome{expect_error(comm, tuttiMismatch, "rank 1 has left after 1 operation")};
       });
       INFO(transports << " " << ranks);
-      CHECK(first_wrong(outcomes) == "");
+      CHECK(wrong_of(outcomes) == "");
     }
   }
 }
@@ -112,7 +112,7 @@ TEST_CASE("processes notice who has left") {
       return Outcome{expect_error(comm, tuttiMismatch, "rank 1 has left after 0 operations")};
     });
     INFO(transports);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("every rank finds that one has left, also who waits for others and is 
       return outcome;
     });
     INFO(transports);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 

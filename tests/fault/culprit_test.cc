@@ -89,7 +89,7 @@ std::string stop_one(const Case& c) {
     if (++shared->done == c.ranks - 1) ::kill(shared->victim, SIGCONT);
     return Outcome{judge(c, rank, result, text, " is silent: its process does not answer")};
   });
-  return first_wrong(outcomes);
+  return wrong_of(outcomes);
 }
 
 std::string delay_one(const Case& c, RunJobKind kind) {
@@ -105,7 +105,7 @@ std::string delay_one(const Case& c, RunJobKind kind) {
     const std::string text = run_until_error(comm, calls, &result);
     return Outcome{judge(c, rank, result, text, " has not called operation ")};
   });
-  return first_wrong(outcomes);
+  return wrong_of(outcomes);
 }
 
 // What goes wrong is told, with what repeats it.
@@ -146,7 +146,7 @@ TEST_CASE("rank 0 tells a person once whom an operation waits for") {
     });
     const std::string text = captured.take();
     INFO(ranks << " ranks, rank " << victim << " late:\n" << text);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
     const std::string named = "s: rank " + std::to_string(victim) + " (host ";
     CHECK(occurrences(text, "has waited") == 2);
     CHECK(occurrences(text, "operation 1, barrier(count 1, uint8) has waited ") == 1);
@@ -164,7 +164,7 @@ TEST_CASE("nobody is told where no notice is wanted") {
     return Outcome{tuttiBarrier(comm, nullptr) == tuttiSuccess ? "" : tuttiGetLastError(comm)};
   });
   ::unsetenv("TUTTI_WAIT_NOTICE_MS");
-  CHECK(first_wrong(outcomes) == "");
+  CHECK(wrong_of(outcomes) == "");
   CHECK(captured.take() == "");
 }
 

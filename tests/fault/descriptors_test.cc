@@ -67,7 +67,7 @@ void exhaust_in_first_operation(const char* transports, int victim, int ranks) {
     return Outcome{judge(result, tuttiGetLastError(comm), rank == victim, !soon.passed())};
   });
   INFO(transports << ", rank " << victim << " of " << ranks);
-  CHECK(first_wrong(outcomes) == "");
+  CHECK(wrong_of(outcomes) == "");
 }
 
 // Where ranks meet; gone with it.
@@ -144,7 +144,7 @@ TEST_CASE("what is written to a standard stream that is closed goes into no conn
   for (const char* transports : {"shm", "tcp"}) {
     const Folder folder;
     INFO(transports);
-    CHECK(first_wrong(run_processes(2, transports, [&](tuttiComm_t, int rank, int ranks) {
+    CHECK(wrong_of(run_processes(2, transports, [&](tuttiComm_t, int rank, int ranks) {
             return use_without_streams(folder.path, rank, ranks);
           })) == "");
   }
@@ -174,7 +174,7 @@ TEST_CASE("many communicators of a process with few files end in an error that n
 TEST_CASE("a soft limit that is too low for a process's communicators is raised") {
   for (const char* transports : {"shm", "tcp"}) {
     INFO(transports);
-    CHECK(first_wrong(run_many(transports, 30, false)) == "");
+    CHECK(wrong_of(run_many(transports, 30, false)) == "");
   }
 }
 

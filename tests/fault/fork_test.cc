@@ -246,7 +246,7 @@ TEST_CASE("a child that exits destroys nothing of its parent") {
       return Outcome{};
     });
     INFO(transports);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 

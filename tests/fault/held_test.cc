@@ -141,7 +141,7 @@ bool run_case(const Case& c, RunJobKind kind) {
                     << (c.fate == Fate::kUnmapped ? "unmapped" : "overwritten") << " at once, "
                     << (c.second_half ? "second" : "first") << " half held");
   if (!shared->held) return false;
-  REQUIRE(first_wrong(outcomes) == "");
+  REQUIRE(wrong_of(outcomes) == "");
   if (processes) {
     CHECK(shared->returned_early > 0);
   } else {

@@ -88,7 +88,7 @@ void require_mismatch(RunJobKind kind, int ranks, const std::string& transports)
         return mismatched(comm, rank, n, rank == odd ? d.odd : d.most, odd);
       });
       INFO(transports << ", " << ranks << " ranks, rank " << odd << " differs: " << d.what);
-      CHECK(first_wrong(outcomes) == "");
+      CHECK(wrong_of(outcomes) == "");
     }
   }
 }
@@ -129,7 +129,7 @@ TEST_CASE("counts that differ by 2^32 are a mismatch", "[threads]") {
   for (const char* transports : {"shm", "tcp", "sim:3"}) {
     for (const int ranks : {2, 3, 5}) {
       INFO(transports << ", " << ranks << " ranks");
-      CHECK(first_wrong(run_threads(ranks, transports, longer_by_four_gi)) == "");
+      CHECK(wrong_of(run_threads(ranks, transports, longer_by_four_gi)) == "");
     }
   }
 }
@@ -137,7 +137,7 @@ TEST_CASE("counts that differ by 2^32 are a mismatch", "[threads]") {
 TEST_CASE("counts that differ by 2^32 are a mismatch between processes", "[processes]") {
   for (const char* transports : {"shm", "tcp"}) {
     INFO(transports);
-    CHECK(first_wrong(run_processes(3, transports, longer_by_four_gi)) == "");
+    CHECK(wrong_of(run_processes(3, transports, longer_by_four_gi)) == "");
   }
 }
 

@@ -63,7 +63,7 @@ void require_mismatch(const Stall& stall, RunJobKind kind, int ranks, const char
     return Outcome{contains(text, odd) && contains(text, ", rank ") ? "" : "not both are named: " + text};
   });
   INFO(stall.what << ", " << transports << ", " << ranks << " ranks");
-  CHECK(first_wrong(outcomes) == "");
+  CHECK(wrong_of(outcomes) == "");
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ TEST_CASE("a rank that comes late to the right call is no mismatch") {
       }
       return Outcome{};
     });
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("ranks that wait in different calls for the same late rank do not diff
       const tuttiResult_t result = then_barrier(reduce(comm, 0), comm);
       return Outcome{result == tuttiSuccess ? "" : describe(result, comm)};
     });
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("a timeout says what the operation was and whom it waited for") {
       return Outcome{result == tuttiTimeout && complete ? "" : text};
     });
     INFO(transports);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("finalizing after queued operations have failed says why") {
     (void)tuttiStreamDestroy(stream);
     return Outcome{finalized == tuttiMismatch ? "" : describe(finalized, comm)};
   });
-  CHECK(first_wrong(outcomes) == "");
+  CHECK(wrong_of(outcomes) == "");
 }
 
 }  // namespace tutti::internal::test

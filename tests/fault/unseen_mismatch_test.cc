@@ -68,7 +68,7 @@ Body after_a_barrier(const Body& body) {
 // What is wrong, or that no rank has been told of the mismatch. A rank that is more than a second ahead of the others
 // when it leaves, as may happen on a busy machine, rightly has success; its digest is 0.
 std::string wrong_in(const std::vector<Outcome>& outcomes) {
-  const std::string wrong = first_wrong(outcomes);
+  const std::string wrong = wrong_of(outcomes);
   const bool found = std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.digest != 0; });
   return wrong.empty() && !found ? "no rank was told" : wrong;
 }
@@ -282,7 +282,7 @@ TEST_CASE("calls that one rank leaves out are a mismatch at finalize", "[threads
 TEST_CASE("a mismatch with a rank that has left is found by those that stay", "[threads]") {
   for (const char* transports : {"shm", "tcp"}) {
     INFO(transports);
-    CHECK(first_wrong(run_threads(3, transports, one_leaves_early)) == "");
+    CHECK(wrong_of(run_threads(3, transports, one_leaves_early)) == "");
   }
 }
 
@@ -299,7 +299,7 @@ TEST_CASE("strict checks change nothing for ranks that agree", "[threads]") {
       return Outcome{Runner(comm, rank, ranks).run_all(every_root(ranks))};
     });
     INFO(transports);
-    CHECK(first_wrong(outcomes) == "");
+    CHECK(wrong_of(outcomes) == "");
   }
 }
 
@@ -318,7 +318,7 @@ TEST_CASE("communicators may be destroyed in different orders", "[threads]") {
     }
     return Outcome{};
   });
-  CHECK(first_wrong(outcomes) == "");
+  CHECK(wrong_of(outcomes) == "");
 }
 
 TEST_CASE("processes find mismatches that exchange no data", "[processes]") {
