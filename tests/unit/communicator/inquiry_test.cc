@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <ostream>
 
 #include "bootstrap/in_process.h"
 #include "catch_compat.h"
@@ -12,6 +13,16 @@ using namespace tutti::internal;
 using tutti::internal::test::Child;
 using tutti::internal::test::eventually;
 using tutti::internal::test::on_threads;
+
+namespace tutti::internal {
+
+// For messages.
+std::ostream& operator<<(std::ostream& out, const Absence& absence) {
+  return out << "rank " << absence.rank << (absence.silent ? " silent" : "") << " behind " << absence.sequence
+             << (absence.inside ? " inside" : "");
+}
+
+}  // namespace tutti::internal
 
 namespace {
 
@@ -59,8 +70,12 @@ struct Asker {
   // Asks again until somebody is found: on a loaded machine reports may come too late for an answer, which then names
   // fewer, and an answer may not come at all.
   std::vector<Absence> found() {
+    std::size_t heard = 0;
     for (int attempt = 0; attempt < 40; ++attempt) {
-      if (eventually([&] { return count() != 0; }, kAnswerMs) && !absent().empty()) return absent();
+      if (eventually([&] { return count() > heard; }, kAnswerMs)) {
+        if (std::vector<Absence> last = absent(); !last.empty()) return last;
+        heard = count();
+      }
       ask();
     }
     return {{-1, false, 0}};
