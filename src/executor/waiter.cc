@@ -141,6 +141,7 @@ Status Waiter::idle_slowly() {
 
 void Waiter::begin_looking(std::int64_t now) {
   yielding_since_ns_ = now;
+  departed_since_ns_ = 0;
   disturbed_ = false;
   // The deadline counts from the last progress, so a long but living operation may take its time.
   deadline_ns_ = now + timeout_ns_;
@@ -215,6 +216,8 @@ void Waiter::sleep(std::int64_t now) {
   // rank, or a transport is never quiet, others are let pass.
   if (!quiet && (sleeps_ == 0 || disturbed_)) ::sched_yield();
   disturbed_ = !quiet;
+  // What a rank has sent before it left is still coming, however long this rank has had no processor to look at it.
+  if (!quiet) departed_since_ns_ = 0;
   wakeup_fd_.clear();
   // Look at once for trouble and sleep again if nothing has come.
   idle_count_ = spins_ + kLooking - 1;

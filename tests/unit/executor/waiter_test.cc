@@ -13,6 +13,7 @@
 
 #include "catch_compat.h"
 #include "executor/turn_taking.h"
+#include "transport/plain.h"
 
 namespace {
 
@@ -232,6 +233,68 @@ TEST_CASE("in an oversubscribed communicator the turns of the other ranks are no
     slept = watch.sleeps > 0;
   }
   CHECK_FALSE(slept);
+}
+
+// A link to a rank that has left, on which nothing can be received at present.
+class Left final : public transport::PlainLink {
+ public:
+  transport::SendLane& send() override { return send_; }
+  transport::RecvLane& recv() override { return recv_; }
+  bool arm() override { return quiet; }
+  void disarm() override {}
+  [[nodiscard]] int wait_fd() const override { return -1; }
+  bool quiet = false;  // nothing is on its way
+
+ private:
+  struct Send final : transport::PlainSendLane {
+    std::size_t push(const transport::Fingerprint&, const transport::Source&, std::size_t, std::size_t) override {
+      return 0;
+    }
+    std::span<std::byte> reserve(std::size_t) override { return {}; }
+    void commit(const transport::Fingerprint&, std::size_t) override {}
+    std::uint64_t completed() override { return 0; }
+    Status status() override { return {}; }
+  };
+  struct Recv final : transport::PlainRecvLane {
+    View peek(std::size_t) override { return {}; }
+    bool consume(std::size_t) override { return true; }
+    std::size_t pull(std::byte*, std::size_t, transport::Fingerprint*) override { return 0; }
+    Status status() override { return {}; }
+  };
+  Send send_;
+  Recv recv_;
+};
+
+class WaitsFor final : public Waiting {
+ public:
+  explicit WaitsFor(transport::Link& link) : link_(link) {}
+  void list(std::vector<For>* lanes) const override { lanes->push_back({&link_, 1, false, true}); }
+
+ private:
+  transport::Link& link_;
+};
+
+Status wait_for_ms(Waiter& waiter, std::int64_t ms) {
+  const std::int64_t end = now_ns() + ms * 1'000'000;
+  Status status;
+  while (status.is_ok() && now_ns() < end) status = waiter.idle();
+  return status;
+}
+
+TEST_CASE("what a rank has sent before it left is waited for as long as it is on its way") {
+  const auto wakeup_fd = transport::WakeupFd::create();
+  REQUIRE(wakeup_fd.is_ok());
+  FailureState failure;
+  failure.set_departed({1, 5});
+  Left link;
+  const WaitsFor waiting(link);
+  const auto waiter = make_waiter(wakeup_fd.value(), failure, false);
+  waiter->begin(waiting, 8, 3);
+  CHECK(wait_for_ms(*waiter, 800).is_ok());
+  link.quiet = true;
+  const Status status = wait_for_ms(*waiter, 20'000);
+  CHECK(status.code() == Code::kRemoteError);
+  CHECK(status.message().find("rank 1 has left") != std::string::npos);
 }
 
 // How many of 50 waits an oversubscribed rank that was taken to `elsewhere` ended at `place`.
