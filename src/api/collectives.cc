@@ -98,7 +98,8 @@ Status enqueue(const Call& call, Communicator& comm, void* stream) {
   return found.is_ok() ? comm.enqueue(call, **found) : found.status();
 }
 
-tuttiResult_t checked_submit(const Call& call, tuttiComm_t comm, void* stream) {
+// What every collective does: enters the communicator, checks the call, and runs or queues it.
+tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) noexcept try {
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of(call.collective)), comm);
@@ -115,10 +116,8 @@ tuttiResult_t checked_submit(const Call& call, tuttiComm_t comm, void* stream) {
     return report(status);
   }
   return report(status.with_context(name_of(call.collective)), &c);
-}
-
-tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) {
-  return entry([&] { return checked_submit(call, comm, stream); });
+} catch (...) {
+  return report(Status::of_exception());  // operations turn their own exceptions into failures
 }
 
 }  // namespace

@@ -85,8 +85,10 @@ class LastBound {
     if (fingerprint.call != word_ || call.count != count_ || call.root != root_ || operation_.plan == nullptr)
       return nullptr;
     operation_.fingerprint = executor::with_plan(fingerprint, operation_.plan->identity.hash);
-    place(&operation_.buffers[0], call.send);
-    place(&operation_.buffers[1], call.recv);
+    if (has_data(call.collective)) [[likely]] {
+      place(&operation_.buffers[0], call.send);
+      place(&operation_.buffers[1], call.recv);
+    }
     return &operation_;
   }
   const executor::Operation& keep(const Call& call, const transport::Fingerprint& fingerprint,

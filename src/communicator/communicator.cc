@@ -226,6 +226,14 @@ Communicator::~Communicator() {
   if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
 }
 
+Status Communicator::run(const Call& call) {
+  if (shares_process_) local_.touch();
+  // Only this thread queues, so what is not pending now cannot become so meanwhile.
+  if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
+    return execute(call);
+  return run_behind(call);
+}
+
 Status Communicator::run_behind(const Call& call) {
   std::shared_ptr<Completion> completion;
   if (Status s = queue(call, nullptr, &completion); !s.is_ok()) return s;
@@ -287,45 +295,7 @@ Status Communicator::wait_behind(Completion* before) const {
   return before->status();
 }
 
-Status Communicator::execute_plan(const Call& call, const transport::Fingerprint& fingerprint, std::size_t bytes) {
-  const bool check = executor::is_check(fingerprint);
-  if (const executor::Operation* again = check ? nullptr : last_bound_.repeat(call, fingerprint); again != nullptr) {
-    history_->set_plan(again->plan->identity);
-    return executor_->run(*again);
-  }
-  return bind_and_run(call, fingerprint, bytes);
-}
-
-Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint, std::size_t bytes) {
-  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
-  if (plan == nullptr) [[unlikely]] {
-    auto made = this->plan(call, fingerprint, bytes);
-    if (!made.is_ok()) return made.status();
-    plan = *made;
-  }
-  if (!executor::is_check(fingerprint)) [[likely]]
-    history_->set_plan(plan->identity);
-  if (plan->schedule.uses_scratch && bytes > scratch_bytes_) [[unlikely]] {
-    if (Status s = grow_scratch(bytes); !s.is_ok()) return s;
-  }
-  const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
-  const executor::Operation bound =
-      bind_call(call, *plan, executor::with_plan(fingerprint, plan->identity.hash), bytes, setting);
-  const bool keeps = bytes < kLookUpBytes && !executor::is_check(fingerprint);
-  return executor_->run(keeps ? last_bound_.keep(call, fingerprint, bound) : bound);
-}
-
-Status Communicator::run_call(const Call& call, const transport::Fingerprint& fingerprint) {
-  const std::size_t bytes = call.count * size_of(call.type) * blocks_of(call.collective, ranks());
-  if (!has_data(call.collective)) {
-    // One byte of all-reduce: nobody has the result before everybody has contributed.
-    Call token = call;
-    token.send = token.recv = &barrier_token_;
-    return execute_plan(token, fingerprint, bytes);
-  }
-  return bytes != 0 ? execute_plan(call, fingerprint, bytes) : Status();
-}
-
+// Numbers the operation and runs it; what it fails with fails the communicator.
 Status Communicator::execute(const Call& call) {
   const Busy busy(busy_);
   if (failure_->failed() || finalized_) [[unlikely]] {
@@ -333,29 +303,58 @@ Status Communicator::execute(const Call& call) {
   }
   const transport::Fingerprint fingerprint =
       history_->begin(call.collective, call.type, call.op, call.root, call.count);
-  Status status = guarded([&] {
-    if (membership_.strict && ranks() > 1) [[unlikely]] {
-      if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok())
-        return await_root_cause(call, fingerprint, std::move(differs));
-    }
-    Status ran = run_call(call, fingerprint);
-    if (ran.is_ok()) [[likely]]
-      return ran;
-    return await_root_cause(call, fingerprint, std::move(ran));
-  });
+  Status status;
+  try {
+    status = run_call(call, fingerprint);
+    if (!status.is_ok()) [[unlikely]]
+      status = await_root_cause(call, fingerprint, std::move(status));
+  } catch (...) {
+    status = Status::of_exception();
+  }
   if (status.is_ok()) [[likely]]
     return status;
   return fail(describe(call, fingerprint), std::move(status));
 }
 
-Status Communicator::run_check(const Call& check, const transport::Fingerprint& fingerprint, std::size_t bytes) {
-  return execute_plan(check, fingerprint, bytes);
+Status Communicator::run_call(const Call& call, const transport::Fingerprint& fingerprint) {
+  if (membership_.strict && ranks() > 1) [[unlikely]] {
+    if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok()) return differs;
+  }
+  if (const executor::Operation* again = last_bound_.repeat(call, fingerprint); again != nullptr) [[likely]] {
+    history_->set_plan(again->plan->identity);
+    return executor_->run(*again);
+  }
+  return bind_and_run(call, fingerprint);
 }
 
-Result<const executor::Plan*> Communicator::plan(const Call& call, const transport::Fingerprint& fingerprint,
-                                                 std::size_t bytes) {
-  CallHistory* const history = executor::is_check(fingerprint) ? nullptr : history_.get();
-  return plans_->make(call.collective, call.root, bytes, history);
+// A call that differs from the one before it, or moves much.
+Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
+  const std::size_t bytes = call.count * size_of(call.type) * blocks_of(call.collective, ranks());
+  Call bound = call;
+  if (!has_data(call.collective)) {
+    // One byte of all-reduce: nobody has the result before everybody has contributed.
+    bound.send = bound.recv = &barrier_token_;
+  } else if (bytes == 0) {
+    return {};
+  }
+  // The check before a call is no part of the history.
+  const bool check = executor::is_check(fingerprint);
+  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
+  if (plan == nullptr) [[unlikely]] {
+    auto made = plans_->make(call.collective, call.root, bytes, check ? nullptr : history_.get());
+    if (!made.is_ok()) return made.status();
+    plan = *made;
+  }
+  if (!check) [[likely]]
+    history_->set_plan(plan->identity);
+  if (plan->schedule.uses_scratch && bytes > scratch_bytes_) [[unlikely]] {
+    if (Status s = grow_scratch(bytes); !s.is_ok()) return s;
+  }
+  const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
+  const executor::Operation operation =
+      bind_call(bound, *plan, executor::with_plan(fingerprint, plan->identity.hash), bytes, setting);
+  const bool keeps = bytes < kLookUpBytes && !check;
+  return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation);
 }
 
 // Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost

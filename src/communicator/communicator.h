@@ -46,13 +46,7 @@ class Communicator {
   [[nodiscard]] int ranks() const { return membership_.ranks(); }
 
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
-  Status run(const Call& call) {
-    if (shares_process_) local_.touch();
-    // Only this thread queues, so what is not pending now cannot become so meanwhile.
-    if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
-      return execute(call);
-    return run_behind(call);
-  }
+  Status run(const Call& call);
   // Queues the call behind all that was queued before.
   Status enqueue(const Call& call, Stream& stream);
 
@@ -97,17 +91,11 @@ class Communicator {
   Status run_behind(const Call& call);
   Status execute(const Call& call);
   Status check_beforehand(std::uint32_t sequence);
-  Status run_check(const Call& check, const transport::Fingerprint& fingerprint, std::size_t bytes);
   Status explain(Status status) const;
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
-  // Part of execute(): one frame for what every operation does.
-  [[gnu::always_inline]] inline Status execute_plan(const Call& call, const transport::Fingerprint& fingerprint,
-                                                    std::size_t bytes);
-  Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint, std::size_t bytes);
-  // Makes the plan that there is none of yet.
-  Result<const executor::Plan*> plan(const Call& call, const transport::Fingerprint& fingerprint, std::size_t bytes);
-  [[gnu::always_inline]] inline Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
+  Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
+  Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint);
   Status fail(const std::string& what, Status status);
   Status fail_behind(const Queued& next, const Status& before);
   Status refuse();

@@ -33,7 +33,7 @@ Status Communicator::check_beforehand(std::uint32_t sequence) {
   check.type = DataType::kUint64;
   check.op = ReduceOp::kMax;
   const transport::Fingerprint fingerprint = executor::fingerprint_of_check(sequence);
-  if (Status s = run_check(check, fingerprint, sizeof most); !s.is_ok()) return s;
+  if (Status s = bind_and_run(check, fingerprint); !s.is_ok()) return s;
   if (most == own) return {};
   return explain(Status::mismatch("ranks called different operations: " + executor::describe(fingerprint) +
                                   " of rank " + std::to_string(rank()) + " finds ranks that call something else"));
