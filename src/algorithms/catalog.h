@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "algorithms/hierarchical.h"
+#include "base/link_costs.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "schedule/builder.h"
@@ -19,18 +20,13 @@ struct World {
   Hosts hosts;
 };
 
-// The links for the cost model: a message of B bytes takes alpha + B beta, and while it is on its way its
-// sender and its receiver can handle others, one every `message`.
-struct LinkCosts {
-  double intra_alpha_us = 0.5;
-  double intra_beta_us_per_byte = 1e-4;
-  double inter_alpha_us = 5.0;
-  double inter_beta_us_per_byte = 1e-3;
-  double gamma_us_per_byte = 5e-5;  // combining two values
+// What the cost model reads.
+struct Costs {
+  LinkCosts within_host;
+  LinkCosts between_hosts;
+  double gamma_us_per_byte = 0;  // combining two values
   // The same of values that are sent on in the same pass.
   double forward_gamma_us_per_byte = 0;
-  double intra_message_us = 0.1;
-  double inter_message_us = 1.0;
 };
 
 struct AlgorithmEntry {
@@ -42,7 +38,7 @@ struct AlgorithmEntry {
   // Writes the steps of builder.rank(). REQUIRES: the builder has that shape.
   void (*generate)(Builder&, const World&);
   // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
-  double (*cost_us)(const World&, double bytes, const LinkCosts&);
+  double (*cost_us)(const World&, double bytes, const Costs&);
   // Of cost_us on one host, n > 1: B bytes, n ranks, p the largest power of two <= n; a = alpha, b = beta,
   // g = gamma, f = forward_gamma, o = message.
   const char* formula;

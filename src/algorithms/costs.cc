@@ -5,46 +5,42 @@
 namespace tutti::internal::algorithms::costs {
 namespace {
 
-// A pipeline forwards pieces of this size at most.
-constexpr double kPieceBytes = 32 * 1024;
-// Four ranks over TCP within a machine, 256 KiB to 1 MiB: directly 1.6 to 2 times the time of halving.
-constexpr double kIncast = 1.5;
-
 // One level of the machine: n members over one kind of link.
 struct Level {
   int n;
-  double alpha;
-  double beta;         // where one member of a host uses the link at a time
-  double shared_beta;  // where all do
+  LinkCosts link;
   double gamma;
-  double message;  // from one message to the next, where many are under way
-  double incast;   // how many times as much a byte costs where several members send to one at once
+  double alpha = link.alpha_us;
+  double beta = link.beta_us_per_byte;  // where one member of a host uses the link at a time
+  double shared_beta = beta;            // where all do
+  double message = link.message_us;
+  double incast = n > 2 ? link.incast : 1;
 
   [[nodiscard]] double others() const { return n - 1; }
   [[nodiscard]] double rounds() const { return ceil_log2(n); }
 };
 
-Level shared_memory(int n, const LinkCosts& k) {
-  const double beta = k.intra_beta_us_per_byte;
-  return {n, k.intra_alpha_us, beta, beta, k.gamma_us_per_byte, k.intra_message_us, 1};
+Level shared_memory(int n, const Costs& k) {
+  return {n, k.within_host, k.gamma_us_per_byte};
 }
 
 // `sharing` members of a host use its link at once.
-Level network(int n, double sharing, const LinkCosts& k) {
-  const double beta = k.inter_beta_us_per_byte;
-  return {n, k.inter_alpha_us, beta, beta * sharing, k.gamma_us_per_byte, k.inter_message_us, n > 2 ? kIncast : 1};
+Level network(int n, double sharing, const Costs& k) {
+  Level level{n, k.between_hosts, k.gamma_us_per_byte};
+  level.shared_beta = level.beta * sharing;
+  return level;
 }
 
-Level flat(const World& w, const LinkCosts& k) {
+Level flat(const World& w, const Costs& k) {
   if (w.hosts.size() <= 1) return shared_memory(w.ranks, k);
   return network(w.ranks, static_cast<double>(largest_host(w.hosts)), k);
 }
 
-Level inside_hosts(const World& w, const LinkCosts& k) {
+Level inside_hosts(const World& w, const Costs& k) {
   return shared_memory(w.hosts.empty() ? w.ranks : static_cast<int>(largest_host(w.hosts)), k);
 }
 
-Level between_hosts(const World& w, const LinkCosts& k) {
+Level between_hosts(const World& w, const Costs& k) {
   return network(std::max(1, static_cast<int>(w.hosts.size())), 1, k);
 }
 
@@ -66,7 +62,7 @@ double binomial(const Level& l, double bytes, double gamma) {
 // `depth` links one after the other, each carrying the vector once, piece by piece.
 double pipeline(const Level& l, double depth, double bytes, double gamma) {
   if (l.n == 1) return 0;
-  const double piece = std::min(bytes, kPieceBytes);
+  const double piece = std::min(bytes, l.link.piece_bytes);
   return depth * (l.alpha + piece * (l.beta + gamma)) + (bytes - piece) * (l.beta + gamma);
 }
 double chain(const Level& l, double bytes, double gamma) {
@@ -90,87 +86,87 @@ double halving(const Level& l, double bytes) {
 
 }  // namespace
 
-double ring_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
+double ring_reduce_scatter(const World& w, double bytes, const Costs& k) {
   return ring(flat(w, k), bytes, k.gamma_us_per_byte, k.forward_gamma_us_per_byte);
 }
-double ring_all_gather(const World& w, double bytes, const LinkCosts& k) {
+double ring_all_gather(const World& w, double bytes, const Costs& k) {
   return ring(flat(w, k), bytes, 0, 0);
 }
-double ring_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double ring_all_reduce(const World& w, double bytes, const Costs& k) {
   return ring_reduce_scatter(w, bytes, k) + ring_all_gather(w, bytes, k);
 }
 
-double doubling_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double doubling_all_reduce(const World& w, double bytes, const Costs& k) {
   return doubling(flat(w, k), bytes);
 }
-double bruck_all_gather(const World& w, double bytes, const LinkCosts& k) {
+double bruck_all_gather(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
   return l.rounds() * l.alpha + l.others() / l.n * bytes * l.shared_beta;
 }
 
-double halving_doubling_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double halving_doubling_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
   const int p = power_of_two_below(l.n);
   const double gather = ceil_log2(p) * l.alpha + (p - 1.0) / p * bytes * l.shared_beta;
   const double back = p == l.n ? 0 : l.alpha + bytes * l.shared_beta;
   return halving(l, bytes) + gather + back;
 }
-double halving_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
+double halving_reduce_scatter(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
   const double back = power_of_two_below(l.n) == l.n ? 0 : l.alpha + bytes / l.n * l.shared_beta;
   return halving(l, bytes) + back;
 }
 
-double binomial_broadcast(const World& w, double bytes, const LinkCosts& k) {
+double binomial_broadcast(const World& w, double bytes, const Costs& k) {
   return binomial(flat(w, k), bytes, 0);
 }
-double binomial_reduce(const World& w, double bytes, const LinkCosts& k) {
+double binomial_reduce(const World& w, double bytes, const Costs& k) {
   return binomial(flat(w, k), bytes, k.gamma_us_per_byte);
 }
-double binomial_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double binomial_all_reduce(const World& w, double bytes, const Costs& k) {
   return binomial_reduce(w, bytes, k) + binomial_broadcast(w, bytes, k);
 }
 
-double chain_broadcast(const World& w, double bytes, const LinkCosts& k) {
+double chain_broadcast(const World& w, double bytes, const Costs& k) {
   return chain(flat(w, k), bytes, 0);
 }
-double chain_reduce(const World& w, double bytes, const LinkCosts& k) {
+double chain_reduce(const World& w, double bytes, const Costs& k) {
   return chain(flat(w, k), bytes, k.gamma_us_per_byte);
 }
 
-double double_tree_broadcast(const World& w, double bytes, const LinkCosts& k) {
+double double_tree_broadcast(const World& w, double bytes, const Costs& k) {
   return double_tree(flat(w, k), bytes, 0);
 }
-double double_tree_reduce(const World& w, double bytes, const LinkCosts& k) {
+double double_tree_reduce(const World& w, double bytes, const Costs& k) {
   return double_tree(flat(w, k), bytes, k.gamma_us_per_byte);
 }
-double double_tree_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double double_tree_all_reduce(const World& w, double bytes, const Costs& k) {
   return double_tree_reduce(w, bytes, k) + double_tree_broadcast(w, bytes, k);
 }
 
-double direct_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double direct_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
   return burst(l) + l.others() * bytes * (l.shared_beta + l.gamma);
 }
-double direct_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
+double direct_reduce_scatter(const World& w, double bytes, const Costs& k) {
   return direct_scatter(flat(w, k), bytes, k.gamma_us_per_byte);
 }
-double direct_all_gather(const World& w, double bytes, const LinkCosts& k) {
+double direct_all_gather(const World& w, double bytes, const Costs& k) {
   return direct_scatter(flat(w, k), bytes, 0);
 }
-double direct_two_phase_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double direct_two_phase_all_reduce(const World& w, double bytes, const Costs& k) {
   return direct_reduce_scatter(w, bytes, k) + direct_all_gather(w, bytes, k);
 }
-double direct_broadcast(const World& w, double bytes, const LinkCosts& k) {
+double direct_broadcast(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
   return burst(l) + l.others() * bytes * l.beta;
 }
-double direct_reduce(const World& w, double bytes, const LinkCosts& k) {
+double direct_reduce(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
   return burst(l) + l.others() * bytes * (l.beta + l.gamma);
 }
 
-double hierarchical_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double hierarchical_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
   const Level out = between_hosts(w, k);
   if (!equal_hosts(w.hosts)) {
@@ -180,32 +176,35 @@ double hierarchical_all_reduce(const World& w, double bytes, const LinkCosts& k)
   const double between = ring(out, bytes, 0, 0) * 2 + out.others() / out.n * bytes / in.n * out.gamma;
   return direct_scatter(in, bytes, in.gamma) + between + direct_scatter(in, bytes, 0);
 }
-double hierarchical_doubling_all_reduce(const World& w, double bytes, const LinkCosts& k) {
+double hierarchical_doubling_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
   return binomial(in, bytes, in.gamma) + doubling(between_hosts(w, k), bytes) + binomial(in, bytes, 0);
 }
 
-double hierarchical_broadcast(const World& w, double bytes, const LinkCosts& k) {
+double hierarchical_broadcast(const World& w, double bytes, const Costs& k) {
   return binomial(between_hosts(w, k), bytes, 0) + binomial(inside_hosts(w, k), bytes, 0);
 }
-double hierarchical_reduce(const World& w, double bytes, const LinkCosts& k) {
+double hierarchical_reduce(const World& w, double bytes, const Costs& k) {
   const double gamma = k.gamma_us_per_byte;
   return binomial(between_hosts(w, k), bytes, gamma) + binomial(inside_hosts(w, k), bytes, gamma);
 }
-double hierarchical_chain_broadcast(const World& w, double bytes, const LinkCosts& k) {
-  return chain(between_hosts(w, k), bytes, 0) + chain(inside_hosts(w, k), std::min(bytes, kPieceBytes), 0);
+// Between the hosts the vector goes piece by piece; inside, only the last piece is not on its way meanwhile.
+double hierarchical_chain_broadcast(const World& w, double bytes, const Costs& k) {
+  const Level out = between_hosts(w, k);
+  return chain(out, bytes, 0) + chain(inside_hosts(w, k), std::min(bytes, out.link.piece_bytes), 0);
 }
-double hierarchical_chain_reduce(const World& w, double bytes, const LinkCosts& k) {
+double hierarchical_chain_reduce(const World& w, double bytes, const Costs& k) {
   const double gamma = k.gamma_us_per_byte;
-  return chain(between_hosts(w, k), bytes, gamma) + chain(inside_hosts(w, k), std::min(bytes, kPieceBytes), gamma);
+  const Level out = between_hosts(w, k);
+  return chain(out, bytes, gamma) + chain(inside_hosts(w, k), std::min(bytes, out.link.piece_bytes), gamma);
 }
 
-double hierarchical_reduce_scatter(const World& w, double bytes, const LinkCosts& k) {
+double hierarchical_reduce_scatter(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
   const Level out = between_hosts(w, k);
   return direct_scatter(in, bytes, in.gamma) + ring(out, bytes, 0, 0) + out.others() / out.n * bytes / in.n * out.gamma;
 }
-double hierarchical_all_gather(const World& w, double bytes, const LinkCosts& k) {
+double hierarchical_all_gather(const World& w, double bytes, const Costs& k) {
   return ring(between_hosts(w, k), bytes, 0, 0) + direct_scatter(inside_hosts(w, k), bytes, 0);
 }
 

@@ -5,7 +5,8 @@
 // realistic model of parallel computation, PPoPP 1993.
 //
 // Algorithms that know no hosts are charged the slowest link in every round, and where all members of a
-// host cross to other hosts at once, they share that link. Combining overlaps nothing.
+// host cross to other hosts at once, they share that link. Combining overlaps nothing. What a link costs is the
+// transports' to say.
 #pragma once
 
 #include "algorithms/catalog.h"
@@ -13,7 +14,7 @@
 namespace tutti::internal::algorithms::costs {
 
 // All: microseconds for a vector of `bytes`, all blocks together.
-using Cost = double(const World&, double bytes, const LinkCosts&);
+using Cost = double(const World&, double bytes, const Costs&);
 
 Cost ring_reduce_scatter, ring_all_gather, ring_all_reduce;
 Cost doubling_all_reduce, bruck_all_gather;

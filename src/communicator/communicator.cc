@@ -8,6 +8,10 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "memory/region.h"
+#include "topology/select.h"
+#include "transport/shm/costs.h"
+#include "transport/tcp/costs.h"
+#include "transport/verbs/costs.h"
 
 namespace tutti::internal {
 namespace {
@@ -89,12 +93,11 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
           &reduction::kernels(static_cast<DataType>(type), static_cast<ReduceOp>(op));
     }
   }
-  topology::Conditions conditions;
-  conditions.shared_memory = std::any_of(m.hosts.begin(), m.hosts.end(), [](const auto& h) { return h.size() > 1; });
-  conditions.ranks_per_cpu = m.ranks_per_cpu;
-  conditions.threads = m.one_process;
-  conditions.rdma = m.all_verbs;
-  plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, conditions);
+  const LinkCosts between_hosts =
+      m.all_verbs ? transport::verbs::costs(m.ranks_per_cpu) : transport::tcp::costs(m.ranks_per_cpu);
+  const algorithms::Costs costs =
+      topology::combine_costs(transport::shm::costs(m.ranks_per_cpu), between_hosts, m.ranks_per_cpu);
+  plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, costs);
   if (tree_ != nullptr) {
     if (Status s = watch_peers(settings); !s.is_ok()) return s;
   }

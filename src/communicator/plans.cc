@@ -36,13 +36,13 @@ constexpr std::int64_t kYieldMs = 1;
 }  // namespace
 
 Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
-             std::int64_t timeout_ms, const topology::Conditions& conditions)
+             std::int64_t timeout_ms, const algorithms::Costs& costs)
     : membership_(membership),
       link_maker_(links),
       failure_(failure),
       waiter_(waiter),
       timeout_ms_(timeout_ms),
-      conditions_(conditions),
+      costs_(costs),
       world_{membership.ranks(), membership.hosts} {
   for (auto& rows : rows_) rows.resize(static_cast<std::size_t>(membership.ranks()));
 }
@@ -127,7 +127,7 @@ Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntr
 }
 
 Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes, CallHistory* history) {
-  auto entry = topology::select(collective, world_, bytes, conditions_, membership_.algorithm);
+  auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm);
   if (!entry.is_ok()) return entry.status();
   if (log::enabled(log::Level::kDebug)) {
     log::debug(std::string(name_of(collective)) + " of " + std::to_string(bytes) + " bytes: " + (*entry)->name);
@@ -150,11 +150,11 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
 }
 
 Result<std::string> Plans::describe(Collective collective, std::size_t bytes) const {
-  auto entry = topology::select(collective, world_, bytes, conditions_, membership_.algorithm);
+  auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm);
   if (!entry.is_ok()) return entry.status();
   const bool some_shm =
       std::any_of(world_.hosts.begin(), world_.hosts.end(), [](const auto& h) { return h.size() > 1; });
-  std::string transports = conditions_.shared_memory && some_shm ? "shm" : "";
+  std::string transports = some_shm ? "shm" : "";
   if (world_.hosts.size() > 1) {
     const bool some_verbs =
         std::find(membership_.verbs_with.begin(), membership_.verbs_with.end(), true) != membership_.verbs_with.end();

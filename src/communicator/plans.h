@@ -23,7 +23,7 @@ class Plans {
  public:
   // All outlive the plans.
   Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
-        std::int64_t timeout_ms, const topology::Conditions& conditions);
+        std::int64_t timeout_ms, const algorithms::Costs& costs);
   ~Plans();
 
   // Null if this class of calls has not been planned yet.
@@ -58,7 +58,7 @@ class Plans {
   const FailureState& failure_;
   executor::Waiter& waiter_;
   const std::int64_t timeout_ms_;
-  const topology::Conditions conditions_;
+  const algorithms::Costs costs_;
   algorithms::World world_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
   std::map<std::pair<const algorithms::AlgorithmEntry*, int>, Planned> plans_;

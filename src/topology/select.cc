@@ -7,7 +7,7 @@ namespace tutti::internal::topology {
 namespace {
 
 using algorithms::AlgorithmEntry;
-using algorithms::LinkCosts;
+using algorithms::Costs;
 
 std::string names_of(Collective collective) {
   std::string names;
@@ -57,37 +57,20 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
 
 }  // namespace
 
-LinkCosts link_costs(const Conditions& c) {
-  LinkCosts costs;
-  // Fitted to all-reduces of 2, 4 and 8 ranks on two processors; only the ratios decide. alpha is that of
-  // messages of some KiB, where algorithms part ways; below, fewest rounds win whatever it is. Ranks that
-  // share a processor take turns: bytes cost each of them as many times as they are, messages a switch.
-  const bool oversubscribed = c.ranks_per_cpu > 1;
-  costs.intra_alpha_us = oversubscribed ? 0.6 * c.ranks_per_cpu : 1.25;
-  costs.intra_message_us = oversubscribed ? 0.19 * c.ranks_per_cpu : 0.4;
-  costs.intra_beta_us_per_byte = 7e-5 * c.ranks_per_cpu;
-  costs.gamma_us_per_byte = 4e-5 * c.ranks_per_cpu;
+// Fitted together with the costs of shared memory (transport/shm/costs.cc).
+Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts, double ranks_per_cpu) {
+  Costs costs{within_host, between_hosts, 4e-5 * ranks_per_cpu, 0};
   // Before a rank has its turn again, others have driven the bytes that it is to combine and send on out of the
   // caches. Eight ranks on two processors, 256 KiB to 4 MiB: a ring takes 1.2 to 1.4 times as long as going directly.
-  costs.forward_gamma_us_per_byte = oversubscribed ? costs.gamma_us_per_byte : 0;
-  costs.inter_alpha_us = 20.0;
-  costs.inter_beta_us_per_byte = 4.5e-4;
-  costs.inter_message_us = oversubscribed ? 12.0 : 4.0;
-  if (c.rdma) {
-    // A switched 100 Gbit/s network, where the device moves the bytes.
-    costs.inter_alpha_us = 3.0;
-    costs.inter_beta_us_per_byte = 8e-5;
-    costs.inter_message_us = 0.5;
-  }
+  if (ranks_per_cpu > 1) costs.forward_gamma_us_per_byte = costs.gamma_us_per_byte;
   return costs;
 }
 
 Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,
-                                     const Conditions& conditions, const std::string& forced) {
+                                     const Costs& costs, const std::string& forced) {
   const Collective of = collective == Collective::kBarrier ? Collective::kAllReduce : collective;
   auto chosen = forced_entry(of, world, forced);
   if (!chosen.is_ok() || *chosen != nullptr) return chosen;
-  const LinkCosts costs = link_costs(conditions);
   const AlgorithmEntry* best = nullptr;
   double best_us = 0;
   for (const AlgorithmEntry& e : algorithms::catalog()) {

@@ -7,25 +7,20 @@
 #include <string>
 
 #include "algorithms/catalog.h"
+#include "base/link_costs.h"
 #include "base/status.h"
 
 namespace tutti::internal::topology {
 
-// What the costs depend on, besides who shares a host.
-struct Conditions {
-  bool shared_memory = true;  // ranks of one host use it
-  double ranks_per_cpu = 1;   // ranks per processor on the host that has most, at least 1
-  bool threads = false;       // ranks are threads that read each other's memory in place
-  bool rdma = false;          // ranks of different hosts use it
-};
-
-algorithms::LinkCosts link_costs(const Conditions& conditions);
+// What transports have published of their links, and what combining costs on these machines. `ranks_per_cpu`: on the
+// host that has most, at least 1.
+algorithms::Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts, double ranks_per_cpu);
 
 // `forced`: TUTTI_ALGORITHM, a comma-separated list of NAME (where a collective has it) and
 // COLLECTIVE:NAME. kInvalidUsage if that names what does not exist or does not serve this world.
 // bytes: of the whole vector, all blocks together. Barriers are selected among the all-reduces.
 Result<const algorithms::AlgorithmEntry*> select(Collective collective, const algorithms::World& world,
-                                                 std::size_t bytes, const Conditions& conditions,
+                                                 std::size_t bytes, const algorithms::Costs& costs,
                                                  const std::string& forced);
 
 }  // namespace tutti::internal::topology

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "catch_compat.h"
+#include "transport/shm/costs.h"
+#include "transport/tcp/costs.h"
 
 using namespace tutti::internal;
 
@@ -44,6 +46,10 @@ Membership threads(int ranks, const std::string& algorithm) {
   return m;
 }
 
+algorithms::Costs costs() {
+  return topology::combine_costs(transport::shm::costs(1), transport::tcp::costs(1), 1);
+}
+
 // Rank 0's plans of a job of threads, of which the others never come: links between threads wait for nobody.
 struct Fixture {
   explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000)
@@ -56,8 +62,8 @@ struct Fixture {
     REQUIRE(waits.is_ok());
     waiter = std::move(*waits);
     links = std::make_unique<CountingLinks>(make_thread_links(world, membership));
-    plans = std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms,
-                                    topology::Conditions{});
+    plans =
+        std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms, costs());
   }
   const executor::Plan* make(Collective collective, int root, std::size_t bytes) const {
     auto made = plans->make(collective, root, bytes, &history);
@@ -150,18 +156,16 @@ TEST_CASE("a single rank needs no links") {
 }
 
 TEST_CASE("the description names the transports of the hosts") {
-  const auto described = [](std::vector<std::vector<int>> hosts, bool shared) {
+  const auto described = [](std::vector<std::vector<int>> hosts) {
     Fixture f(4, "ring");
     f.membership.hosts = std::move(hosts);
-    topology::Conditions conditions;
-    conditions.shared_memory = shared;
-    const Plans plans(f.membership, nullptr, f.failure, *f.waiter, 1000, conditions);
+    const Plans plans(f.membership, nullptr, f.failure, *f.waiter, 1000, costs());
     auto text = plans.describe(Collective::kAllReduce, 1000);
     return text.is_ok() ? *text : text.status().message();
   };
-  CHECK(described({{0, 1, 2, 3}}, true) == "ring over shm");
-  CHECK(described({{0}, {1}, {2}, {3}}, false) == "ring over tcp");
-  CHECK(described({{0, 1}, {2, 3}}, true) == "ring over shm+tcp");
+  CHECK(described({{0, 1, 2, 3}}) == "ring over shm");
+  CHECK(described({{0}, {1}, {2}, {3}}) == "ring over tcp");
+  CHECK(described({{0, 1}, {2, 3}}) == "ring over shm+tcp");
 }
 
 // 500 ranks are none that the tests have proven, and their proof is worth its cost.

@@ -9,6 +9,8 @@
 namespace tutti::internal::algorithms {
 namespace {
 
+constexpr Costs kSomeLinks{{0.5, 1e-4, 0.1}, {5.0, 1e-3, 1.0}, 5e-5, 0};
+
 struct Sent {
   std::size_t messages = 0;  // most of any rank
   std::size_t chunks = 0;    // most of any rank
@@ -80,7 +82,7 @@ TEST_CASE("trees and direct algorithms send what their degree says") {
 
 TEST_CASE("the model knows the trade between rounds and bytes") {
   const World w{16, {}};
-  const LinkCosts links;
+  const Costs links = kSomeLinks;
   const auto cost = [&](const char* name, double bytes) {
     return find(Collective::kAllReduce, name)->cost_us(w, bytes, links);
   };
@@ -94,24 +96,25 @@ TEST_CASE("the model knows the trade between rounds and bytes") {
     CHECK(entry.cost_us(world, 8, links) > 0);
     CHECK(entry.cost_us(world, 1e6, links) > entry.cost_us(world, 8, links));
   }
-  const double ring = find(Collective::kAllReduce, "ring")->cost_us(World{4, {}}, 4e6, {1.0, 1e-3, 1.0, 1e-3, 1e-4});
+  const double ring =
+      find(Collective::kAllReduce, "ring")->cost_us(World{4, {}}, 4e6, {{1.0, 1e-3}, {1.0, 1e-3}, 1e-4, 0});
   CHECK(std::abs(ring - (2 * 3 + 0.75 * 4e6 * 2e-3 + 0.25 * 4e6 * 1e-4)) < 1e-6);
 }
 
 TEST_CASE("direct algorithms pay for every message, and are for few ranks and few bytes") {
   const auto cost = [](Collective c, const char* name, int n, double bytes) {
-    return find(c, name)->cost_us(World{n, {}}, bytes, LinkCosts{});
+    return find(c, name)->cost_us(World{n, {}}, bytes, kSomeLinks);
   };
-  const LinkCosts k;
+  const LinkCosts k = kSomeLinks.within_host;
   for (const Collective c : {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce, Collective::kBarrier,
                              Collective::kReduceScatter, Collective::kAllGather}) {
     INFO(name_of(c));
     CHECK(cost(c, "direct", 1, 0) == 0);
-    CHECK(std::abs(cost(c, "direct", 2, 0) - k.intra_alpha_us) < 1e-9);
-    CHECK(std::abs(cost(c, "direct", 12, 0) - (k.intra_alpha_us + 10 * k.intra_message_us)) < 1e-9);
+    CHECK(std::abs(cost(c, "direct", 2, 0) - k.alpha_us) < 1e-9);
+    CHECK(std::abs(cost(c, "direct", 12, 0) - (k.alpha_us + 10 * k.message_us)) < 1e-9);
   }
   const double two_phase = cost(Collective::kAllReduce, "direct_two_phase", 12, 0);
-  CHECK(std::abs(two_phase - 2 * (k.intra_alpha_us + 10 * k.intra_message_us)) < 1e-9);
+  CHECK(std::abs(two_phase - 2 * (k.alpha_us + 10 * k.message_us)) < 1e-9);
   const auto all_reduce = [&](const char* name, int n, double b) { return cost(Collective::kAllReduce, name, n, b); };
   CHECK(all_reduce("direct", 4, 8) < all_reduce("recursive_doubling", 4, 8));
   CHECK(all_reduce("direct", 64, 8) > all_reduce("recursive_doubling", 64, 8));
