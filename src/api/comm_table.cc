@@ -26,7 +26,7 @@ CommTable::CommTable() {
 }
 
 Result<std::uint64_t> CommTable::reserve() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(comm_table_mutex);
   if (free_.empty()) {
     const std::size_t chunk = memory_.size();
     if (chunk == kChunks) return Status::invalid_usage("this process has too many communicators");
@@ -48,7 +48,7 @@ Result<std::uint64_t> CommTable::reserve() {
 }
 
 void CommTable::open(std::uint64_t handle, std::unique_ptr<Communicator> communicator) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(comm_table_mutex);
   CommSlot& slot = *find(handle);
   slot.communicator = communicator.release();
   slot.state = State::kOpen;
@@ -57,11 +57,10 @@ void CommTable::open(std::uint64_t handle, std::unique_ptr<Communicator> communi
 }
 
 void CommTable::cancel(std::uint64_t handle) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(comm_table_mutex);
   free(find(handle));
 }
 
-// REQUIRES: the lock.
 void CommTable::free(CommSlot* slot) {
   slot->communicator = nullptr;
   slot->state = State::kFree;
@@ -81,7 +80,7 @@ Status CommTable::refusal(std::uint64_t handle) {
 }
 
 Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(comm_table_mutex);
   CommSlot* const slot = find(handle);
   if (slot == nullptr || slot->handle != handle || slot->state != State::kOpen) return refusal(handle);
   ThreadRecord* const before = slot->owner.load(std::memory_order_relaxed);
@@ -108,13 +107,13 @@ Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared
   return {};
 }
 
-void CommTable::leave(std::uint64_t handle) {
-  const std::lock_guard lock(mutex_);
-  find(handle)->inside = false;
+void CommTable::leave(CommSlot* slot) {
+  const MutexLock lock(comm_table_mutex);
+  slot->inside = false;
 }
 
 Status CommTable::look(std::uint64_t handle, CommSlot** slot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(comm_table_mutex);
   CommSlot* const found = find(handle);
   const bool there = found != nullptr && found->handle == handle;
   if (!there || (found->state != State::kOpen && found->state != State::kDestroying)) return refusal(handle);
@@ -124,11 +123,11 @@ Status CommTable::look(std::uint64_t handle, CommSlot** slot) {
 }
 
 void CommTable::end_look(CommSlot* slot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(comm_table_mutex);
   if (--slot->looks == 0) changed_.notify_all();
 }
 
-// REQUIRES: the lock. Keeps operations out from here on.
+// Keeps operations out from here on.
 void CommTable::close(CommSlot* slot, State state) {
   slot->state = state;
   slot->open.store(CommSlot::kClosed, std::memory_order_relaxed);
@@ -141,7 +140,7 @@ void CommTable::wait_for_operations(std::uint64_t handle) {
 }
 
 Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(comm_table_mutex);
   CommSlot* const slot = find(handle);
   if (slot == nullptr || slot->handle != handle || slot->state != State::kOpen) return refusal(handle);
   close(slot, State::kDestroying);
@@ -152,12 +151,12 @@ Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
   if (told && finalized->code() == Code::kMismatch) *finalized = {};
   lock.lock();
   slot->state = State::kFreeing;
-  free_unseen(slot, &lock);
+  free_unseen(slot);
   return {};
 }
 
 Status CommTable::abort(std::uint64_t handle) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(comm_table_mutex);
   CommSlot* const slot = find(handle);
   const bool there = slot != nullptr && slot->handle == handle;
   const bool destroying = there && slot->state == State::kDestroying;
@@ -170,19 +169,19 @@ Status CommTable::abort(std::uint64_t handle) {
   lock.lock();
   if (--slot->looks == 0) changed_.notify_all();
   if (destroying) {
-    changed_.wait(lock, [&] { return slot->handle != handle; });
+    while (slot->handle == handle) changed_.wait(comm_table_mutex);
     return {};
   }
-  free_unseen(slot, &lock);
+  free_unseen(slot);
   return {};
 }
 
 // Once no thread looks at the communicator any more, which ends without the lock.
-void CommTable::free_unseen(CommSlot* slot, std::unique_lock<std::mutex>* lock) {
-  changed_.wait(*lock, [&] { return slot->looks == 0; });
-  lock->unlock();
+void CommTable::free_unseen(CommSlot* slot) {
+  while (slot->looks != 0) changed_.wait(comm_table_mutex);
+  comm_table_mutex.unlock();
   delete slot->communicator;
-  lock->lock();
+  comm_table_mutex.lock();
   free(slot);
 }
 
@@ -209,8 +208,8 @@ void CommTable::after_fork_in_child() {
     }
   }
   // Threads that are not here may have waited.
-  new (&changed_) std::condition_variable;
-  mutex_.unlock();  // which this thread has locked
+  new (&changed_) ConditionVariable;
+  comm_table_mutex.unlock();  // which this thread has locked
 }
 
 }  // namespace tutti::internal::api

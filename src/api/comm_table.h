@@ -13,11 +13,9 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -26,9 +24,13 @@
 #include "api/thread_record.h"
 #include "base/asymmetric_fence.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "communicator/communicator.h"
 
 namespace tutti::internal::api {
+
+// The table's lock.
+inline constinit Mutex comm_table_mutex;
 
 struct alignas(64) CommSlot {
   // No handle: its index would be beyond all tables.
@@ -37,15 +39,15 @@ struct alignas(64) CommSlot {
   std::atomic<ThreadRecord*> owner{nullptr};  // the thread that enters without the lock
   Communicator* communicator = nullptr;       // while the handle is valid
 
-  // Guarded by the table's lock.
   enum class State { kFree, kReserved, kOpen, kDestroying, kFreeing, kInherited };
-  State state = State::kFree;
-  bool inside = false;           // a thread is inside that entered through the lock
-  std::uint32_t generation = 0;  // of the handle, or of the last one
-  std::uint32_t changes = 0;     // of owner
-  std::uint32_t looks = 0;       // threads inside a query or abort
-  std::uint64_t handle = 0;
-  pid_t maker = 0;
+  State state TUTTI_GUARDED_BY(comm_table_mutex) = State::kFree;
+  // A thread is inside that entered through the lock.
+  bool inside TUTTI_GUARDED_BY(comm_table_mutex) = false;
+  std::uint32_t generation TUTTI_GUARDED_BY(comm_table_mutex) = 0;  // of the handle, or of the last one
+  std::uint32_t changes TUTTI_GUARDED_BY(comm_table_mutex) = 0;     // of owner
+  std::uint32_t looks TUTTI_GUARDED_BY(comm_table_mutex) = 0;       // threads inside a query or abort
+  std::uint64_t handle TUTTI_GUARDED_BY(comm_table_mutex) = 0;
+  pid_t maker TUTTI_GUARDED_BY(comm_table_mutex) = 0;
 };
 
 class CommTable final : public ForkAware {
@@ -80,26 +82,25 @@ class CommTable final : public ForkAware {
 
   CommTable();
   // Enters an operation through the lock. *shared: leave() must follow.
-  Status enter(ThreadRecord* record, std::uint64_t handle, bool* shared);
-  void leave(std::uint64_t handle);
-  Status look(std::uint64_t handle, CommSlot** slot);
-  void end_look(CommSlot* slot);
-  // What keeps from the use of a handle that is not open. REQUIRES: the lock.
-  static Status refusal(std::uint64_t handle);
-  void close(CommSlot* slot, CommSlot::State state);
-  void free(CommSlot* slot);
-  void free_unseen(CommSlot* slot, std::unique_lock<std::mutex>* lock);
-  static void wait_for_operations(std::uint64_t handle);
-  void before_fork() override { mutex_.lock(); }
-  void after_fork_in_parent() override { mutex_.unlock(); }
-  void after_fork_in_child() override;
+  Status enter(ThreadRecord* record, std::uint64_t handle, bool* shared) TUTTI_EXCLUDES(comm_table_mutex);
+  void leave(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
+  Status look(std::uint64_t handle, CommSlot** slot) TUTTI_EXCLUDES(comm_table_mutex);
+  void end_look(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
+  // What keeps from the use of a handle that is not open.
+  static Status refusal(std::uint64_t handle) TUTTI_REQUIRES(comm_table_mutex);
+  static void close(CommSlot* slot, CommSlot::State state) TUTTI_REQUIRES(comm_table_mutex);
+  void free(CommSlot* slot) TUTTI_REQUIRES(comm_table_mutex);
+  void free_unseen(CommSlot* slot) TUTTI_REQUIRES(comm_table_mutex);
+  static void wait_for_operations(std::uint64_t handle) TUTTI_EXCLUDES(comm_table_mutex);
+  void before_fork() override TUTTI_ACQUIRE(comm_table_mutex) { comm_table_mutex.lock(); }
+  void after_fork_in_parent() override TUTTI_RELEASE(comm_table_mutex) { comm_table_mutex.unlock(); }
+  void after_fork_in_child() override TUTTI_RELEASE(comm_table_mutex);
 
   static inline constinit std::array<std::atomic<CommSlot*>, kChunks> chunks_{};  // only grows; never freed
 
-  std::mutex mutex_;
-  std::condition_variable changed_;  // looks, and the end of slots
-  std::vector<std::unique_ptr<CommSlot[]>> memory_;
-  std::vector<std::uint64_t> free_;  // indices
+  ConditionVariable changed_;  // looks, and the end of slots
+  std::vector<std::unique_ptr<CommSlot[]>> memory_ TUTTI_GUARDED_BY(comm_table_mutex);
+  std::vector<std::uint64_t> free_ TUTTI_GUARDED_BY(comm_table_mutex);  // indices
 };
 
 // While it lives the calling thread is inside an operation of the communicator, alone, and it is not freed.
@@ -121,7 +122,7 @@ class Operating {
   Operating& operator=(const Operating&) = delete;
   ~Operating() {
     if (shared_) [[unlikely]]
-      CommTable::instance().leave(slot_->handle);
+      CommTable::instance().leave(slot_);
     if (record_ != nullptr) [[likely]]
       record_->operating.store(0, std::memory_order_release);
   }

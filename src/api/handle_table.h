@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "api/handle.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 
 namespace tutti::internal::api {
 
@@ -29,7 +29,7 @@ class HandleTable final : public ForkAware {
   }
 
   Result<std::uint64_t> add(std::shared_ptr<Object> object) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (free_.empty()) {
       if (entries_.size() == kMaxHandles)
         return Status::invalid_usage(std::string("there are too many ") + name_ + "s");
@@ -48,7 +48,7 @@ class HandleTable final : public ForkAware {
   }
 
   Result<std::shared_ptr<Object>> find(std::uint64_t handle) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry* const entry = valid(handle);
     if (entry == nullptr) return refusal(handle);
     return entry->object;
@@ -56,7 +56,7 @@ class HandleTable final : public ForkAware {
 
   // The handle is stale from here on.
   Result<std::shared_ptr<Object>> take(std::uint64_t handle) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry* const entry = valid(handle);
     if (entry == nullptr) return refusal(handle);
     entry->handle = 0;
@@ -76,23 +76,23 @@ class HandleTable final : public ForkAware {
 
   explicit HandleTable(const char* name) : name_(name) { enlist(); }
 
-  void before_fork() override { mutex_.lock(); }
-  void after_fork_in_parent() override { mutex_.unlock(); }
+  void before_fork() override TUTTI_ACQUIRE(mutex_) { mutex_.lock(); }
+  void after_fork_in_parent() override TUTTI_RELEASE(mutex_) { mutex_.unlock(); }
   // Threads that are not here may use the objects: they stay as they are.
-  void after_fork_in_child() override {
+  void after_fork_in_child() override TUTTI_RELEASE(mutex_) {
     for (Entry& entry : entries_) entry.inherited = entry.handle != 0;
     mutex_.unlock();  // which this thread has locked
   }
 
-  Entry* valid(std::uint64_t handle) {
+  Entry* valid(std::uint64_t handle) TUTTI_REQUIRES(mutex_) {
     Entry* const entry = at(handle);
     return entry == nullptr || entry->inherited ? nullptr : entry;
   }
-  Entry* at(std::uint64_t handle) {
+  Entry* at(std::uint64_t handle) TUTTI_REQUIRES(mutex_) {
     const std::uint64_t index = index_of(handle);
     return index < entries_.size() && entries_[index].handle == handle && handle != 0 ? &entries_[index] : nullptr;
   }
-  Status refusal(std::uint64_t handle) {
+  Status refusal(std::uint64_t handle) TUTTI_REQUIRES(mutex_) {
     const Entry* const entry = at(handle);
     if (entry != nullptr) return inherited(std::string("the ") + name_, entry->maker);
     return Status::invalid_argument(std::string(name_) + " is not a handle of a" + (name_[0] == 'e' ? "n " : " ") +
@@ -100,9 +100,9 @@ class HandleTable final : public ForkAware {
   }
 
   const char* const name_;
-  std::mutex mutex_;
-  std::vector<Entry> entries_;       // guarded by mutex_
-  std::vector<std::uint64_t> free_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<Entry> entries_ TUTTI_GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> free_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::internal::api

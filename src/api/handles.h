@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "api/comm_table.h"
 #include "api/handle_table.h"
+#include "base/mutex.h"
 #include "communicator/stream.h"
 #include "tutti/tutti.h"
 
@@ -18,17 +18,17 @@ namespace tutti::internal::api {
 class Event {
  public:
   void record(std::shared_ptr<Completion> last) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     completion_.swap(last);  // what it stood for before is freed without the lock
   }
   [[nodiscard]] std::shared_ptr<Completion> recorded() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return completion_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<Completion> completion_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Completion> completion_ TUTTI_GUARDED_BY(mutex_);
 };
 
 inline HandleTable<Stream, HandleKind::kStream>& streams() {

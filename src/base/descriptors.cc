@@ -5,21 +5,21 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace tutti::internal {
 namespace {
 
 struct Reserved {
   ForkMutex mutex;
-  rlim_t own = 0;  // the soft limit as tutti found it: the program's share
+  rlim_t own TUTTI_GUARDED_BY(mutex) = 0;  // the soft limit as tutti found it: the program's share
   // Written under the lock and read without: texts of errors are made wherever one is met, also where another lock is
   // held, or while a fork holds all of them.
   std::atomic<rlim_t> count{0};
-  bool told = false;
+  bool told TUTTI_GUARDED_BY(mutex) = false;
 };
 
 // Never destroyed: reservations may live as long as the process.
@@ -37,7 +37,7 @@ std::string limit_text(rlim_t limit) {
 
 DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) {
   Reserved& all = reserved();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const rlim_t needed = all.count += count;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -55,7 +55,7 @@ DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) 
 
 DescriptorReservation::~DescriptorReservation() {
   if (count_ == 0) return;
-  const std::lock_guard lock(reserved().mutex);
+  const MutexLock lock(reserved().mutex);
   reserved().count -= count_;
 }
 

@@ -5,7 +5,7 @@
 namespace tutti::internal {
 
 bool FailureState::fail(Status status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failed_.load(std::memory_order_relaxed)) return false;
   status_ = std::move(status);
   failed_.store(true, std::memory_order_release);
@@ -14,23 +14,23 @@ bool FailureState::fail(Status status) {
 
 Status FailureState::status() const {
   if (!failed()) return {};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return status_;
 }
 
 void FailureState::set_departed(Departure departure) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   departed_.push_back(departure);
   any_departed_.store(true, std::memory_order_release);
 }
 
 bool FailureState::departed(int rank) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::any_of(departed_.begin(), departed_.end(), [rank](const Departure& d) { return d.rank == rank; });
 }
 
 FailureState::Departure FailureState::departed_before(std::uint32_t number) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = std::find_if(departed_.begin(), departed_.end(), [number](const Departure& d) {
     return static_cast<std::int32_t>(d.operations - number) < 0;
   });

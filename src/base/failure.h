@@ -4,9 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace tutti::internal {
@@ -46,9 +46,9 @@ class FailureState {
   std::atomic<bool> failed_{false};
   std::atomic<bool> any_departed_{false};
   std::atomic<bool> told_{false};
-  mutable std::mutex mutex_;
-  Status status_;
-  std::vector<Departure> departed_;
+  mutable Mutex mutex_;
+  Status status_ TUTTI_GUARDED_BY(mutex_);
+  std::vector<Departure> departed_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::internal

@@ -2,7 +2,7 @@
 // that thread is not there in the child to end what it has begun.
 #pragma once
 
-#include <mutex>
+#include "base/mutex.h"
 
 namespace tutti::internal {
 
@@ -29,17 +29,12 @@ class ForkAware {
 };
 
 // A mutex that is free in a forked child.
-class ForkMutex final : public ForkAware {
+class ForkMutex final : public Mutex, public ForkAware {
  public:
   ForkMutex() { enlist(); }
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
-  void before_fork() override { mutex_.lock(); }
-  void after_fork_in_parent() override { mutex_.unlock(); }
-  void after_fork_in_child() override { mutex_.unlock(); }  // which this thread has locked
-
- private:
-  std::mutex mutex_;
+  void before_fork() override TUTTI_ACQUIRE() { lock(); }
+  void after_fork_in_parent() override TUTTI_RELEASE() { unlock(); }
+  void after_fork_in_child() override TUTTI_RELEASE() { unlock(); }  // which this thread has locked
 };
 
 }  // namespace tutti::internal

@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/unique_fd.h"
 
@@ -23,18 +23,22 @@ namespace {
 class Control {
  public:
   Status create() {
+    const MutexLock lock(mutex_);
     stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     return stop_.valid() ? Status() : Status::system("eventfd", errno);
   }
-  [[nodiscard]] int stop_fd() const { return stop_.get(); }
+  [[nodiscard]] int stop_fd() const {
+    const MutexLock lock(mutex_);
+    return stop_.get();
+  }
   void stop() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Fails only when the counter is at its limit, and then the thread has been told already.
     if (stop_.valid()) (void)::eventfd_write(stop_.get(), 1);
   }
   void end() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_.reset();
     }
     ended_ = true;
@@ -42,8 +46,8 @@ class Control {
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
-  std::mutex mutex_;
-  UniqueFd stop_;  // closed under mutex_
+  mutable Mutex mutex_;
+  UniqueFd stop_ TUTTI_GUARDED_BY(mutex_);
   std::atomic<bool> ended_{false};
 };
 
@@ -62,7 +66,7 @@ class LastingThreads {
 
   // Tells all threads to end, and hands them over. For good: threads of the application may still call while the
   // process exits.
-  Entries end() {
+  Entries end() TUTTI_REQUIRES(mutex) {
     ended_ = true;
     for (Entry& entry : entries_) {
       if (entry.owner == ::getpid()) {
@@ -75,7 +79,7 @@ class LastingThreads {
   }
 
   // Adds to *over the threads that have ended by themselves.
-  Status start(std::function<void(int)> body, Entries* over) {
+  Status start(std::function<void(int)> body, Entries* over) TUTTI_REQUIRES(mutex) {
     if (ended_) return {Code::kSystemError, "this process is exiting"};
     for (auto it = entries_.begin(); it != entries_.end();) {
       const auto entry = it++;
@@ -98,8 +102,8 @@ class LastingThreads {
   }
 
  private:
-  Entries entries_;
-  bool ended_ = false;
+  Entries entries_ TUTTI_GUARDED_BY(mutex);
+  bool ended_ TUTTI_GUARDED_BY(mutex) = false;
 };
 
 LastingThreads& threads = *new LastingThreads;
@@ -110,7 +114,7 @@ struct AtExit {
   AtExit& operator=(const AtExit&) = delete;
   ~AtExit() {
     LastingThreads::Entries over;
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     over = threads.end();
   }
 };
@@ -119,7 +123,7 @@ struct AtExit {
 
 Status start_lasting_thread(std::function<void(int stop_fd)> body) {
   LastingThreads::Entries over;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   // Registered later than what the threads are built on, and so called earlier.
   static const AtExit at_exit;
   return threads.start(std::move(body), &over);

@@ -2,10 +2,8 @@
 #include "bootstrap/in_process.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "bootstrap/call_comparison.h"
 #include "bootstrap/call_ledger.h"
 #include "bootstrap/rank_list.h"
@@ -31,16 +29,16 @@ struct InProcessControl {
     bool left = false;
     Status death;  // what the others are told if it ends so; made beforehand, as it may end for want of memory
   };
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Rank> ranks;
-  std::size_t written = 0;
-  std::uint64_t round = 0;  // all_gathers completed
-  std::vector<std::string> result;
-  Status failure;  // the first that was announced
-  std::vector<int> departed;
-  std::size_t parted = 0;
-  CallLedger ledger;
+  Mutex mutex;
+  ConditionVariable changed;
+  std::vector<Rank> ranks TUTTI_GUARDED_BY(mutex);
+  std::size_t written TUTTI_GUARDED_BY(mutex) = 0;
+  std::uint64_t round TUTTI_GUARDED_BY(mutex) = 0;  // all_gathers completed
+  std::vector<std::string> result TUTTI_GUARDED_BY(mutex);
+  Status failure TUTTI_GUARDED_BY(mutex);  // the first that was announced
+  std::vector<int> departed TUTTI_GUARDED_BY(mutex);
+  std::size_t parted TUTTI_GUARDED_BY(mutex) = 0;
+  CallLedger ledger TUTTI_GUARDED_BY(mutex);
 };
 
 class InProcessTree final : public ControlTree {
@@ -48,7 +46,7 @@ class InProcessTree final : public ControlTree {
   InProcessTree(int rank, std::shared_ptr<InProcessControl> control)
       : rank_(rank), name_("rank " + std::to_string(rank)), control_(std::move(control)) {}
   ~InProcessTree() override {
-    const std::lock_guard lock(control_->mutex);
+    const MutexLock lock(control_->mutex);
     tell_failure(me().death, me().left);
     me().left = true;
     me().failure.reset();
@@ -64,12 +62,13 @@ class InProcessTree final : public ControlTree {
   void leave() override;
 
  private:
-  InProcessControl::Rank& me() { return control_->ranks[static_cast<std::size_t>(rank_)]; }
-  // REQUIRES: control_->mutex.
-  void tell_failure(const Status& status, bool suppressed);
-  void tell_mismatch(const Status& status);
-  void part();
-  [[nodiscard]] Status timed_out() const;
+  InProcessControl::Rank& me() TUTTI_REQUIRES(control_->mutex) {
+    return control_->ranks[static_cast<std::size_t>(rank_)];
+  }
+  void tell_failure(const Status& status, bool suppressed) TUTTI_REQUIRES(control_->mutex);
+  void tell_mismatch(const Status& status) TUTTI_REQUIRES(control_->mutex);
+  void part() TUTTI_REQUIRES(control_->mutex);
+  [[nodiscard]] Status timed_out() const TUTTI_REQUIRES(control_->mutex);
 
   const int rank_;
   const std::string name_;
@@ -77,7 +76,7 @@ class InProcessTree final : public ControlTree {
 };
 
 Result<std::vector<std::string>> InProcessTree::all_gather(const std::string& mine, Deadline deadline) {
-  std::unique_lock lock(control_->mutex);
+  const MutexLock lock(control_->mutex);
   if (!control_->failure.is_ok()) return control_->failure;
   const std::uint64_t round = control_->round;
   me().bytes = mine;
@@ -95,11 +94,11 @@ Result<std::vector<std::string>> InProcessTree::all_gather(const std::string& mi
     control_->changed.notify_all();
     return control_->result;
   }
-  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline.at_ns())};
-  const auto done = [&] { return control_->round != round || !control_->failure.is_ok(); };
-  const bool in_time = control_->changed.wait_until(lock, until, done);
+  while (control_->round == round && control_->failure.is_ok()) {
+    if (!control_->changed.wait_until(control_->mutex, deadline)) break;
+  }
   if (control_->round != round) return control_->result;
-  if (in_time) return control_->failure;
+  if (!control_->failure.is_ok()) return control_->failure;
   const Status late = timed_out();
   tell_failure(late, false);
   return late;
@@ -114,7 +113,7 @@ Status InProcessTree::timed_out() const {
 }
 
 Status InProcessTree::watch(std::shared_ptr<FailureState> failure, Witness witness) {
-  const std::lock_guard lock(control_->mutex);
+  const MutexLock lock(control_->mutex);
   me().witness = std::move(witness);
   me().failure = std::move(failure);
   if (!control_->failure.is_ok()) me().failure->fail(control_->failure);
@@ -126,12 +125,12 @@ Status InProcessTree::watch(std::shared_ptr<FailureState> failure, Witness witne
 
 void InProcessTree::announce_failure(const Status& status) {
   if (status.is_ok()) return;
-  const std::lock_guard lock(control_->mutex);
+  const MutexLock lock(control_->mutex);
   tell_failure(status.with_context(name_), me().left);
 }
 
 void InProcessTree::report_calls(std::vector<CallRecord> calls) {
-  const std::lock_guard lock(control_->mutex);
+  const MutexLock lock(control_->mutex);
   bool news = false;
   const Status known = control_->ledger.add(rank_, calls, &news);
   tell_mismatch(known);
@@ -145,7 +144,7 @@ void InProcessTree::tell_mismatch(const Status& status) {
 }
 
 void InProcessTree::compare_calls() {
-  const std::lock_guard lock(control_->mutex);
+  const MutexLock lock(control_->mutex);
   for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
     const InProcessControl::Rank& rank = control_->ranks[r];
     bool news = false;
@@ -156,18 +155,17 @@ void InProcessTree::compare_calls() {
 }
 
 bool InProcessTree::finish(std::int64_t wait_ms) {
-  std::unique_lock lock(control_->mutex);
+  const MutexLock lock(control_->mutex);
   if (me().left || !me().failure) return false;
   part();
-  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(Deadline::after_ms(wait_ms).at_ns())};
-  const auto all = [&] { return control_->parted == control_->ranks.size(); };
-  control_->changed.wait_until(lock, until,
-                               [&] { return all() || !control_->failure.is_ok() || me().failure->failed(); });
-  return all();
+  const Deadline deadline = Deadline::after_ms(wait_ms);
+  while (control_->parted != control_->ranks.size() && control_->failure.is_ok() && !me().failure->failed()) {
+    if (!control_->changed.wait_until(control_->mutex, deadline)) break;
+  }
+  return control_->parted == control_->ranks.size();
 }
 
 // Once: this rank calls nothing more, and that is compared with what the others have called.
-// REQUIRES: control_->mutex.
 void InProcessTree::part() {
   if (me().parted) return;
   if (me().witness.calls) me().calls = me().witness.calls();
@@ -191,7 +189,7 @@ void InProcessTree::part() {
 
 // Ranks of one process cannot be silent: what they are at is there to see.
 void InProcessTree::ask(Question question) {
-  const std::lock_guard lock(control_->mutex);
+  const MutexLock lock(control_->mutex);
   Answer answer{std::move(question), {}};
   for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
     const InProcessControl::Rank& rank = control_->ranks[r];
@@ -217,9 +215,12 @@ void InProcessTree::tell_failure(const Status& status, bool suppressed) {
 
 // Who cannot send its leave notice has ended without leaving.
 void InProcessTree::leave() {
-  const std::lock_guard lock(control_->mutex);
+  const MutexLock lock(control_->mutex);
   if (me().left) return;
-  const Status told = guarded([&] { return part(), Status(); });
+  const Status told = guarded([&] {
+    control_->mutex.assert_held();
+    return part(), Status();
+  });
   if (!told.is_ok()) tell_failure(me().death, false);
   me().witness = {};
   me().left = true;

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 
 namespace tutti::internal {
 namespace {
 
 struct Registry {
   ForkMutex mutex;
-  std::multimap<Secret, const LocalRank*> ranks;
+  std::multimap<Secret, const LocalRank*> ranks TUTTI_GUARDED_BY(mutex);
 };
 
 // Lives as long as the process: ranks may be destroyed by destructors of static objects.
@@ -26,7 +26,7 @@ Registry& registry() {
 
 void LocalRank::enter(const Secret& job) {
   Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   all.ranks.emplace(job, this);
   job_ = job;
   entered_ = true;
@@ -34,7 +34,7 @@ void LocalRank::enter(const Secret& job) {
 
 bool LocalRank::others_may_come() const {
   Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto [begin, end] = all.ranks.equal_range(job_);
   const auto here = std::this_thread::get_id();
   const auto ours = [&](const LocalRank& rank) { return rank.thread_.load(std::memory_order_relaxed) == here; };
@@ -48,7 +48,7 @@ void LocalRank::leave() {
   if (!entered_) return;
   entered_ = false;
   Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto [begin, end] = all.ranks.equal_range(job_);
   const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second == this; });
   if (found != end) all.ranks.erase(found);

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <mutex>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "net/auth.h"
 #include "net/frame.h"
@@ -41,9 +41,9 @@ ForkMutex& token_mutex = *new ForkMutex;
 
 // Drawn once per process. A forked child draws anew: it is another address space.
 Result<std::array<std::uint8_t, 16>> process_token() {
-  static std::array<std::uint8_t, 16> id{};
-  static pid_t drawn_by = 0;
-  const std::lock_guard lock(token_mutex);
+  static std::array<std::uint8_t, 16> id TUTTI_GUARDED_BY(token_mutex){};
+  static pid_t drawn_by TUTTI_GUARDED_BY(token_mutex) = 0;
+  const MutexLock lock(token_mutex);
   if (drawn_by != ::getpid()) {
     if (Status s = net::random_bytes(id.data(), id.size()); !s.is_ok()) return s;
     drawn_by = ::getpid();

@@ -9,7 +9,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "base/fork.h"
 #include "base/lasting_thread.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "bootstrap/control_tree.h"
 #include "bootstrap/rank_list.h"
 #include "net/acceptor.h"
@@ -320,7 +320,7 @@ class Ending {
 
 struct Services {
   ForkMutex mutex;
-  std::vector<std::shared_ptr<Running>> list;  // guarded by mutex
+  std::vector<std::shared_ptr<Running>> list TUTTI_GUARDED_BY(mutex);
 };
 
 // Of this process. Never destroyed, made when the library is loaded.
@@ -426,7 +426,7 @@ Status start_root_service(UniqueFd listener, const Secret& secret, Deadline dead
   auto service = std::make_shared<RootService>(std::move(listener), secret, deadline, after_failure_ms, notice_ms);
   auto running = std::make_shared<Running>(secret);
   {
-    const std::lock_guard lock(services.mutex);
+    const MutexLock lock(services.mutex);
     std::erase_if(services.list, [](const auto& other) { return other->ended.load(); });
     services.list.push_back(running);
   }
@@ -442,7 +442,7 @@ void await_root_service(const Secret& secret, std::int64_t longest_ms) {
   constexpr std::chrono::milliseconds kLook(2);
   std::shared_ptr<Running> found;
   {
-    const std::lock_guard lock(services.mutex);
+    const MutexLock lock(services.mutex);
     for (const auto& running : services.list) {
       if (running->owner == ::getpid() && running->secret == secret) found = running;
     }

@@ -34,7 +34,7 @@ void SocketTree::announce_failure(const Status& status) {
     if (!left_) attempt([&] { broadcast_failure(status); });
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Perhaps another thread has sent its leave notice meanwhile: nobody listens any more.
   if (leaving_ || stopping_) return;
   if (announcement_.is_ok()) announcement_ = status;
@@ -43,7 +43,7 @@ void SocketTree::announce_failure(const Status& status) {
 
 void SocketTree::report_calls(std::vector<CallRecord> calls) {
   if (owner_ != ::getpid() || !watching_) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (leaving_ || stopping_) return;
   reports_.push_back(std::move(calls));
   signal();
@@ -52,7 +52,7 @@ void SocketTree::report_calls(std::vector<CallRecord> calls) {
 void SocketTree::ask(Question question) {
   if (owner_ != ::getpid() || !thread_.running()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     questions_.push_back(std::move(question));
   }
   signal();
@@ -65,7 +65,7 @@ void SocketTree::leave() {
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     leaving_ = true;
   }
   signal();
@@ -75,7 +75,7 @@ void SocketTree::leave() {
 void SocketTree::stop() {
   if (!thread_.running()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   signal();

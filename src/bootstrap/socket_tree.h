@@ -17,17 +17,16 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/unique_fd.h"
 #include "bootstrap/call_ledger.h"
@@ -75,7 +74,8 @@ class SocketTree final : public ControlTree {
   void on_leave_notice(LeaveNotice leave_notice, Neighbour* from);
   void judge(const LeaveNotice& leave_notice);
   void send_leave_notice();
-  void tell_who_waits();
+  void tell_who_waits() TUTTI_EXCLUDES(mutex_);
+  bool look_again(Deadline deadline) TUTTI_REQUIRES(mutex_);
   void ask_for_calls(const Neighbour* from);
   [[nodiscard]] CallSummary own_calls() const;
   void on_calls(const Calls& calls);
@@ -138,17 +138,17 @@ class SocketTree final : public ControlTree {
   UniqueFd wake_;
   ServiceThread thread_;
   bool watching_ = false;  // the thread has been started; constant from then on
-  std::mutex mutex_;
-  Status announcement_;                           // guarded by mutex_; the first
-  std::vector<std::vector<CallRecord>> reports_;  // guarded by mutex_
-  std::vector<Question> questions_;               // guarded by mutex_
-  bool comparing_ = false;                        // guarded by mutex_
-  bool finishing_ = false;                        // guarded by mutex_
-  bool compared_ = false;                         // guarded by mutex_; own calls with those of all who have left
-  bool all_parted_ = false;                       // guarded by mutex_; all ranks have sent their leave notices
-  std::condition_variable parting_changed_;
-  bool leaving_ = false;   // guarded by mutex_
-  bool stopping_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  Status announcement_ TUTTI_GUARDED_BY(mutex_);  // the first
+  std::vector<std::vector<CallRecord>> reports_ TUTTI_GUARDED_BY(mutex_);
+  std::vector<Question> questions_ TUTTI_GUARDED_BY(mutex_);
+  bool comparing_ TUTTI_GUARDED_BY(mutex_) = false;
+  bool finishing_ TUTTI_GUARDED_BY(mutex_) = false;
+  bool compared_ TUTTI_GUARDED_BY(mutex_) = false;    // own calls with those of all who have left
+  bool all_parted_ TUTTI_GUARDED_BY(mutex_) = false;  // all ranks have sent their leave notices
+  ConditionVariable parting_changed_;
+  bool leaving_ TUTTI_GUARDED_BY(mutex_) = false;
+  bool stopping_ TUTTI_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace control

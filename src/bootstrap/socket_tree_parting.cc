@@ -1,7 +1,6 @@
 // Ranks that leave: what they say of their calls, and whether all have called the same.
 #include <unistd.h>
 
-#include <chrono>
 #include <utility>
 
 #include "base/clock.h"
@@ -55,24 +54,30 @@ void SocketTree::send_leave_notice() {
 }
 
 void SocketTree::tell_who_waits() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   compared_ = parted_;
   all_parted_ = parted_ && departed_.size() + 1 == static_cast<std::size_t>(ranks_);
   parting_changed_.notify_all();
 }
 
+// Waits for news; false if nothing is waited for any longer.
+bool SocketTree::look_again(Deadline deadline) {
+  if (failure_->failed() || deadline.passed()) return false;
+  parting_changed_.wait_until(mutex_, Deadline::after_ms(kLookMs));
+  return true;
+}
+
 bool SocketTree::finish(std::int64_t wait_ms) {
   if (owner_ != ::getpid() || !watching_) return false;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   finishing_ = true;
   signal();
-  const auto wait = [&](const bool& condition, Deadline deadline) {
-    while (!condition && !failure_->failed() && !deadline.passed()) {
-      parting_changed_.wait_for(lock, std::chrono::milliseconds(kLookMs));
-    }
-  };
-  wait(compared_, Deadline::after_ms(kCompareMs));
-  wait(all_parted_, Deadline::after_ms(wait_ms));
+  const Deadline compared = Deadline::after_ms(kCompareMs);
+  while (!compared_ && look_again(compared)) {
+  }
+  const Deadline all_parted = Deadline::after_ms(wait_ms);
+  while (!all_parted_ && look_again(all_parted)) {
+  }
   return all_parted_;
 }
 
@@ -81,7 +86,7 @@ bool SocketTree::finish(std::int64_t wait_ms) {
 void SocketTree::compare_calls() {
   if (owner_ != ::getpid() || !watching_) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     comparing_ = true;
   }
   signal();

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "bootstrap/socket_tree.h"
@@ -97,7 +96,7 @@ void SocketTree::handle_commands() {
   bool comparing = false;
   bool finishing = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     announcement = announcement_;
     reports.swap(reports_);
     questions.swap(questions_);

@@ -213,7 +213,7 @@ Result<std::shared_ptr<transport::verbs::RdmaContext>> Communicator::set_up_rdma
 
 Communicator::~Communicator() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   queue_changed_.notify_all();
@@ -255,7 +255,7 @@ Status Communicator::enqueue(const Call& call, Stream& stream) {
 Status Communicator::queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion) {
   Status queued = guarded([&] {
     *completion = std::make_shared<Completion>(failure_);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!progress_.running()) {
       if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
     }
@@ -271,9 +271,9 @@ Status Communicator::queue(const Call& call, Stream* stream, std::shared_ptr<Com
 
 // The progress thread: runs queued calls in order until the communicator is destroyed.
 void Communicator::run_queue() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    queue_changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    while (!stopping_ && queue_.empty()) queue_changed_.wait(mutex_);
     if (queue_.empty()) return;
     Queued next = std::move(queue_.front());
     queue_.pop_front();
@@ -436,8 +436,8 @@ Status Communicator::await_root_cause(const Call& call, const transport::Fingerp
 Status Communicator::finalize() {
   if (finalized_) return {};
   {
-    std::unique_lock lock(mutex_);
-    queue_changed_.wait(lock, [&] { return pending_.load(std::memory_order_acquire) == 0; });
+    const MutexLock lock(mutex_);
+    while (pending_.load(std::memory_order_acquire) != 0) queue_changed_.wait(mutex_);
   }
   finalized_ = true;
   deliver();
@@ -456,19 +456,19 @@ void Communicator::abort() {
 }
 
 void Communicator::set_last_error(const Status& status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last_error_ = status;
 }
 
 void Communicator::note_failure(const Status& status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   failure_text_ = status;
 }
 
 // A failure is not hidden by what is refused afterwards. Of one that came while no call was under way, none has
 // noted a text.
 Status Communicator::last_error() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_->failed()) return last_error_;
   return failure_text_.is_ok() ? failure_->status() : failure_text_;
 }

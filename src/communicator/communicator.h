@@ -7,15 +7,14 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/config.h"
 #include "base/failure.h"
+#include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -134,13 +133,13 @@ class Communicator {
   LocalRank local_;
   bool shares_process_ = false;  // with other ranks of the job
 
-  mutable std::mutex mutex_;  // of what follows
-  std::condition_variable queue_changed_;
-  std::deque<Queued> queue_;
-  bool stopping_ = false;
-  Status last_error_;    // of what was refused
-  Status failure_text_;  // the failure, with the operation that met it
-  ServiceThread progress_;
+  mutable Mutex mutex_;
+  ConditionVariable queue_changed_;
+  std::deque<Queued> queue_ TUTTI_GUARDED_BY(mutex_);
+  bool stopping_ TUTTI_GUARDED_BY(mutex_) = false;
+  Status last_error_ TUTTI_GUARDED_BY(mutex_);    // of what was refused
+  Status failure_text_ TUTTI_GUARDED_BY(mutex_);  // the failure, with the operation that met it
+  ServiceThread progress_ TUTTI_GUARDED_BY(mutex_);
   std::atomic<std::size_t> pending_{0};  // queued and not complete
 };
 

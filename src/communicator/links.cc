@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "base/mutex.h"
 #include "net/connect_wait.h"
 #include "transport/shm/link.h"
 #include "transport/tcp/link.h"
@@ -155,9 +156,9 @@ std::uint32_t slots_ahead(const Membership& membership) {
 }
 
 struct ThreadWorld::Impl {
-  std::mutex mutex;
+  Mutex mutex;
   // By (lower rank, higher rank). The first of the two makes it; the second takes it out.
-  std::map<std::pair<int, int>, std::shared_ptr<transport::shm::Segment>> waiting;
+  std::map<std::pair<int, int>, std::shared_ptr<transport::shm::Segment>> waiting TUTTI_GUARDED_BY(mutex);
   std::unique_ptr<ThreadNetwork> network;  // null: shared memory
 };
 
@@ -185,7 +186,7 @@ Result<std::unique_ptr<transport::Link>> ThreadWorld::link(const Membership& mem
   const std::pair<int, int> key = std::minmax(from, to);
   std::shared_ptr<transport::shm::Segment> segment;
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     auto& waiting = impl_->waiting[key];
     if (waiting == nullptr) {
       auto made = transport::shm::Segment::create_private();

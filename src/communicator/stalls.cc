@@ -1,7 +1,6 @@
 #include "communicator/stalls.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/clock.h"
@@ -141,19 +140,19 @@ std::string Stalls::missing() {
       asked_ns_ = now_ns();
       ask(std::min(patience_ms_, kShortPatienceMs), 0);
     }
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     while (answered_ns_ < asked_ns_ && !deadline.passed() && !failure_.failed()) {
-      changed_.wait_for(lock, std::chrono::milliseconds(kFailureCheckMs));
+      changed_.wait_until(mutex_, Deadline::after_ms(kFailureCheckMs));
     }
     if (deadline.passed() || failure_.failed() || !absent_.empty()) break;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return answered_ns_ < asked_ns_ ? "" : absent_;
 }
 
 std::string Stalls::silent() {
   std::string text = missing();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return any_silent_ ? text : "";
 }
 
@@ -161,7 +160,7 @@ void Stalls::answered(const Answer& answer) {
   log::debug("rank " + std::to_string(membership_.rank) + " hears who has not called operation " +
              std::to_string(answer.question.sequence) + ": " + std::to_string(answer.absent.size()) + " ranks");
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     absent_ = describe_absence(answer, membership_.peers);
     any_silent_ = std::any_of(answer.absent.begin(), answer.absent.end(), [](const Absence& a) { return a.silent; });
     answered_ns_ = now_ns();
@@ -173,7 +172,7 @@ void Stalls::answered(const Answer& answer) {
 // One line for the whole job, by rank 0.
 void Stalls::tell_a_person(const Answer& answer) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!clock_.due(answer, now_ns() / kMs)) return;
   }
   const std::int64_t ms = answer.question.waited_ms;

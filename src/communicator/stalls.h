@@ -4,13 +4,12 @@
 // Threads: stalled() and missing() by the thread of the operation at work; answered() by any.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/failure.h"
+#include "base/mutex.h"
 #include "base/stall.h"
 #include "bootstrap/control_tree.h"
 #include "communicator/call_history.h"
@@ -49,10 +48,11 @@ class Stalls final : public StallWatch {
   std::string missing() override;
   // The same where a silent rank is among them, else empty: what it tells has reached only a part of the tree.
   std::string silent();
-  void answered(const Answer& answer);
+  void answered(const Answer& answer) TUTTI_EXCLUDES(mutex_);
 
  private:
-  void ask(std::int64_t patience_ms, std::int64_t waited_ms);
+  // The answer may come before it returns.
+  void ask(std::int64_t patience_ms, std::int64_t waited_ms) TUTTI_EXCLUDES(mutex_);
   void tell_a_person(const Answer& answer);
 
   ControlTree& tree_;
@@ -68,12 +68,12 @@ class Stalls final : public StallWatch {
   bool reported_ = false;      // once per operation
   std::int64_t asked_ns_ = 0;  // before the deadline; 0: not yet
 
-  std::mutex mutex_;  // of what follows
-  std::condition_variable changed_;
-  std::string absent_;  // in words, of the last answer
-  bool any_silent_ = false;
-  std::int64_t answered_ns_ = 0;
-  NoticeClock clock_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::string absent_ TUTTI_GUARDED_BY(mutex_);  // in words, of the last answer
+  bool any_silent_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::int64_t answered_ns_ TUTTI_GUARDED_BY(mutex_) = 0;
+  NoticeClock clock_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::internal

@@ -1,7 +1,6 @@
 #include "communicator/stream.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace tutti::internal {
 
@@ -21,7 +20,7 @@ std::shared_ptr<Completion> Completion::both(const std::shared_ptr<Completion>& 
 }
 
 void Completion::complete(Status status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   status_ = std::move(status);
   done_ = true;
   changed_.notify_all();
@@ -29,20 +28,20 @@ void Completion::complete(Status status) {
 
 bool Completion::done() const {
   if (!parts_.empty()) return std::all_of(parts_.begin(), parts_.end(), [](const auto& p) { return p->done(); });
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return done_;
 }
 
 void Completion::failed_behind(std::shared_ptr<Completion> before) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   cause_ = std::move(before);
 }
 
 Status Completion::wait() {
   for (const auto& part : parts_) static_cast<void>(part->wait());
   if (!parts_.empty()) return status();
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_; });
+  const MutexLock lock(mutex_);
+  while (!done_) changed_.wait(mutex_);
   return status_;
 }
 
@@ -51,15 +50,18 @@ bool Completion::wait_for_ms(std::int64_t ms) {
   if (!parts_.empty()) {
     return std::all_of(parts_.begin(), parts_.end(), [&](const auto& p) { return p->wait_for_ms(ms); });
   }
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return done_; });
+  const Deadline deadline = Deadline::after_ms(ms);
+  const MutexLock lock(mutex_);
+  while (!done_ && changed_.wait_until(mutex_, deadline)) {
+  }
+  return done_;
 }
 
 Status Completion::status() const {
   for (const auto& part : parts_) {
     if (Status s = part->status(); !s.is_ok()) return s;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return status_;
 }
 
@@ -70,26 +72,26 @@ Status Completion::tell() const {
     if (first.is_ok()) first = std::move(s);
   }
   if (!parts_.empty()) return first;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!status_.is_ok() && failure_ != nullptr) failure_->set_told();
   if (cause_ != nullptr) static_cast<void>(cause_->tell());
   return status_;
 }
 
 std::shared_ptr<Completion> Stream::append(const std::shared_ptr<Completion>& completion) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<Completion> before = std::move(last_);
   last_ = completion;
   return before;
 }
 
 void Stream::wait_for(const std::shared_ptr<Completion>& other) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last_ = last_ == nullptr ? other : Completion::both(last_, other);
 }
 
 std::shared_ptr<Completion> Stream::last() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return last_;
 }
 
@@ -98,7 +100,7 @@ std::shared_ptr<Completion> Stream::last() const {
 Status Stream::take_error(const Completion& end) {
   Status latest = end.tell();
   if (latest.is_ok()) return latest;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (last_ != nullptr && last_->done()) last_.reset();
   return latest;
 }

@@ -4,14 +4,13 @@
 // another communicator.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/failure.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace tutti::internal {
@@ -42,11 +41,11 @@ class Completion {
 
   const std::shared_ptr<FailureState> failure_;
   std::vector<std::shared_ptr<Completion>> parts_;  // constant; of several together, none of which has parts
-  std::shared_ptr<Completion> cause_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  Status status_;
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  std::shared_ptr<Completion> cause_ TUTTI_GUARDED_BY(mutex_);
+  bool done_ TUTTI_GUARDED_BY(mutex_) = false;
+  Status status_ TUTTI_GUARDED_BY(mutex_);
 };
 
 // Any thread; the order of enqueueing is that of the calls.
@@ -65,8 +64,8 @@ class Stream {
 
  private:
   Status take_error(const Completion& end);
-  mutable std::mutex mutex_;
-  std::shared_ptr<Completion> last_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Completion> last_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::internal

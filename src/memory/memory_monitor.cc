@@ -20,11 +20,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/service_thread.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -239,18 +239,18 @@ bool Watch::settle() {
 // the thread that takes reports never takes it.
 struct Current final : ForkAware {
   Current() { enlist(); }
-  void before_fork() override { mutex.lock(); }
-  void after_fork_in_parent() override { mutex.unlock(); }
-  void after_fork_in_child() override {
+  void before_fork() override TUTTI_ACQUIRE(mutex) { mutex.lock(); }
+  void after_fork_in_parent() override TUTTI_RELEASE(mutex) { mutex.unlock(); }
+  void after_fork_in_child() override TUTTI_RELEASE(mutex) {
     if (Watch* const inherited = watch.exchange(nullptr); inherited != nullptr) inherited->abandon();
     mutex.unlock();  // which this thread has locked
   }
 
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<Watch*> watch{nullptr};
   // All that were ever made. None is freed: a cache that outlives the ending, or is carried into a child, may ask it.
-  std::vector<std::unique_ptr<Watch>> made;
-  bool ends = false;  // end() will be called
+  std::vector<std::unique_ptr<Watch>> made TUTTI_GUARDED_BY(mutex);
+  bool ends TUTTI_GUARDED_BY(mutex) = false;  // end() will be called
 };
 
 Current& current() {
@@ -272,9 +272,10 @@ void end() {
 MemoryMonitor* MemoryMonitor::instance(std::string* why) {
   Current& now = current();
   if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
-  const std::lock_guard lock(now.mutex);
+  const MutexLock lock(now.mutex);
   if (Watch* const watch = now.watch.load(std::memory_order_acquire); watch != nullptr) return watch;
   const Status made = guarded([&]() -> Status {
+    now.mutex.assert_held();
     // Before what was there already when the watch was first used, and frees its memory.
     if (!now.ends && std::atexit(end) != 0) return Status::out_of_memory();
     now.ends = true;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
-#include <mutex>
 
 namespace tutti::internal::memory {
 namespace {
@@ -39,8 +38,9 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   if (p == MAP_FAILED) return Status::system("mapping shared memory", errno);
   // Fewer page faults and TLB misses where the system allows huge pages for shared memory.
   (void)::madvise(p, rounded, MADV_HUGEPAGE);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Status kept = guarded([&] {
+    mutex_.assert_held();
     prepare();
     regions_.emplace(static_cast<const std::byte*>(p), Region{next_id_++, rounded, std::move(fd)});
     return Status();
@@ -56,7 +56,7 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
 Status RegionRegistry::free(void* address) {
   std::size_t bytes = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = regions_.find(static_cast<const std::byte*>(address));
     if (it == regions_.end()) return Status::invalid_argument("the address was not returned by tuttiMemAlloc");
     bytes = it->second.bytes;
@@ -129,7 +129,7 @@ RegionRegistry::Place RegionRegistry::find(const void* address, std::size_t byte
 }
 
 UniqueFd RegionRegistry::duplicate_fd(std::uint64_t region, std::size_t* bytes) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [base, r] : regions_) {
     if (r.id != region) continue;
     *bytes = r.bytes;
@@ -139,7 +139,7 @@ UniqueFd RegionRegistry::duplicate_fd(std::uint64_t region, std::size_t* bytes) 
 }
 
 bool RegionRegistry::exists(std::uint64_t region) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::any_of(regions_.begin(), regions_.end(), [&](const auto& entry) { return entry.second.id == region; });
 }
 

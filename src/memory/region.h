@@ -12,10 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 
@@ -46,9 +46,9 @@ class RegionRegistry final : public ForkAware {
 
  private:
   RegionRegistry() { enlist(); }
-  void before_fork() override { mutex_.lock(); }
-  void after_fork_in_parent() override { mutex_.unlock(); }
-  void after_fork_in_child() override { mutex_.unlock(); }
+  void before_fork() override TUTTI_ACQUIRE(mutex_) { mutex_.lock(); }
+  void after_fork_in_parent() override TUTTI_RELEASE(mutex_) { mutex_.unlock(); }
+  void after_fork_in_child() override TUTTI_RELEASE(mutex_) { mutex_.unlock(); }
 
   struct Region {
     std::uint64_t id;
@@ -71,17 +71,17 @@ class RegionRegistry final : public ForkAware {
     std::vector<std::vector<Entry>> storage;
   };
   // Makes room for one more region; may throw.
-  void prepare();
+  void prepare() TUTTI_REQUIRES(mutex_);
   // Shows find() what regions_ is now. REQUIRES: prepare() if there are more than before.
-  void publish();
+  void publish() TUTTI_REQUIRES(mutex_);
   [[nodiscard]] static Place search(const Table& table, const std::byte* address, std::size_t bytes);
 
-  mutable std::mutex mutex_;                    // all but find()
-  std::map<const std::byte*, Region> regions_;  // by first address
+  mutable Mutex mutex_;                                                  // find() takes none
+  std::map<const std::byte*, Region> regions_ TUTTI_GUARDED_BY(mutex_);  // by first address
   std::array<Table, 2> tables_;
   std::atomic<std::uint64_t> epoch_{0};
   std::atomic<std::uint64_t> generation_{0};
-  std::uint64_t next_id_ = 1;
+  std::uint64_t next_id_ TUTTI_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace tutti::internal::memory

@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "net/frame.h"
 
 namespace tutti::internal::net {
@@ -33,12 +33,12 @@ class Libcrypto {
   }
   template <class Use>
   Status use(Use&& use) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ended_) return {Code::kSystemError, "this process is exiting"};
     return std::forward<Use>(use)();
   }
   void end() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = true;
   }
 
@@ -46,7 +46,7 @@ class Libcrypto {
   // With no option at all it would return without having registered its exit handler.
   Libcrypto() { static_cast<void>(::OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr)); }
   ForkMutex mutex_;
-  bool ended_ = false;
+  bool ended_ TUTTI_GUARDED_BY(mutex_) = false;
 };
 
 struct AtExit {

@@ -94,6 +94,15 @@ def check_environment(path, lines):
             report(path, number, "getenv outside src/base/config.cc")
 
 
+# Clang sees through those of base/mutex.h alone (thread_safety.py).
+def check_locks(path, lines):
+    if path == ROOT / "src/base/mutex.h":
+        return
+    for number, line in enumerate(lines, 1):
+        if re.search(r"\bstd::(\w*mutex|\w+_lock|lock_guard|condition_variable\w*)\b", line):
+            report(path, number, "a lock that is not one of base/mutex.h")
+
+
 def strip(text):
     """Blanks comments and literals, keeping line breaks, so that braces can be counted."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
@@ -173,6 +182,7 @@ def main():
             check_functions(path, text)
         if top == "src":
             check_includes(path, lines)
+            check_locks(path, lines)
         if top in ("src", "include"):
             check_environment(path, lines)
         if path.suffix in (".cc", ".c") and top in ("src", "tests", "perf", "tools"):

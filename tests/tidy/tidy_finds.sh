@@ -11,6 +11,7 @@ echo '#include "schedule/schedule.h"' >"$tree/src/base/status.cc"
 echo 'int x = getenv("X") != nullptr;  ' >>"$tree/src/base/status.cc"
 printf '\tint y;\n// TO%s: later\n' DO >>"$tree/src/base/status.cc"
 echo 'int z;' >"$tree/src/schedule/schedule.h"
+echo 'std::mutex unseen;' >>"$tree/src/schedule/schedule.h"
 echo 'int forgotten;' >"$tree/src/executor/forgotten.cc"
 { echo 'int f() {'; for i in $(seq 80); do echo "  g($i);"; done; echo '}'; } >"$tree/src/base/long.cc"
 for _ in $(seq 500); do echo 'int many();'; done >>"$tree/src/base/long.cc"
@@ -19,7 +20,7 @@ if output=$(python3 "$tidy" "$tree"); then
   exit 1
 fi
 for finding in 'may not include' 'getenv outside' 'space at the end' 'tab' 'unfinished' 'is in no meson.build' \
-  'a function of 82 lines' '582 lines'; do
+  'a function of 82 lines' '582 lines' 'schedule.h:2: a lock'; do
   if ! grep -q "$finding" <<<"$output"; then
     echo "not found: $finding in: $output"
     exit 1

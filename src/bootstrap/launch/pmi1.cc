@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "bootstrap/launch/launch_store.h"
 #include "bootstrap/unique_id.h"
 
@@ -142,20 +142,25 @@ struct Farewell {
   ino_t inode = 0;
   pid_t process = 0;  // not for forked children
 };
-Farewell farewell;  // written under farewell_mutex
 ForkMutex& farewell_mutex = *new ForkMutex;
+Farewell farewell TUTTI_GUARDED_BY(farewell_mutex);
 
 void say_farewell() {
+  Farewell last;
+  {
+    const MutexLock lock(farewell_mutex);
+    last = farewell;
+  }
   struct stat now {};
-  if (farewell.process != ::getpid() || ::fstat(farewell.fd, &now) != 0) return;
-  if (now.st_dev != farewell.device || now.st_ino != farewell.inode) return;
+  if (last.process != ::getpid() || ::fstat(last.fd, &now) != 0) return;
+  if (now.st_dev != last.device || now.st_ino != last.inode) return;
   constexpr std::int64_t kFarewellMs = 1000;
   // The process ends either way.
-  static_cast<void>(Pmi1Client(farewell.fd, Deadline::after_ms(kFarewellMs)).finalize().is_ok());
+  static_cast<void>(Pmi1Client(last.fd, Deadline::after_ms(kFarewellMs)).finalize().is_ok());
 }
 
 Status prepare_farewell(int fd) {
-  const std::lock_guard lock(farewell_mutex);
+  const MutexLock lock(farewell_mutex);
   struct stat now {};
   if (::fstat(fd, &now) != 0) return Status::system("PMI_FD", errno);
   const bool first = farewell.process != ::getpid();

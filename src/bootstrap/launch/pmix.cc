@@ -8,12 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "bootstrap/root_service.h"
 #include "bootstrap/unique_id.h"
 #endif
@@ -74,9 +73,9 @@ pid_t finalize_for = 0;
 // PMIx cannot be initialised again once its last user has finalized it, and MPI_Init may come later in
 // this process. So tutti stays a user until the process exits; the launcher then sees a clean end.
 Result<pmix_proc_t> process_session(const Library& library) {
-  static std::mutex mutex;
-  static pmix_proc_t me;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static pmix_proc_t me TUTTI_GUARDED_BY(mutex);
+  const MutexLock lock(mutex);
   if (finalize_at_exit != nullptr) return me;
   std::memset(&me, 0, sizeof me);
   if (Status s = check(library.init(&me, nullptr, 0), "PMIx_Init"); !s.is_ok()) return s;
@@ -137,16 +136,16 @@ Status Session::publish(const std::string& key, const std::string& value) {
 
 // All that PMIx still refers to after a timeout.
 struct FenceState {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  pmix_status_t code = PMIX_SUCCESS;
+  Mutex mutex;
+  ConditionVariable changed;
+  bool done TUTTI_GUARDED_BY(mutex) = false;
+  pmix_status_t code TUTTI_GUARDED_BY(mutex) = PMIX_SUCCESS;
   pmix_info_t collect;
 };
 
 void fence_done(pmix_status_t code, void* argument) {
   const std::unique_ptr<std::shared_ptr<FenceState> > state(static_cast<std::shared_ptr<FenceState>*>(argument));
-  const std::lock_guard lock((*state)->mutex);
+  const MutexLock lock((*state)->mutex);
   (*state)->done = true;
   (*state)->code = code;
   (*state)->changed.notify_all();
@@ -164,11 +163,10 @@ Status Session::fence(Deadline deadline) {
   if (code == PMIX_OPERATION_SUCCEEDED) return {};
   if (code != PMIX_SUCCESS) return check(code, "PMIx_Fence");
   static_cast<void>(reference.release());
-  std::unique_lock lock(state->mutex);
-  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline.at_ns())};
-  if (!state->changed.wait_until(lock, until, [&] { return state->done; })) {
-    return Status::timeout("timed out while waiting for the other ranks (PMIx_Fence)");
+  const MutexLock lock(state->mutex);
+  while (!state->done && state->changed.wait_until(state->mutex, deadline)) {
   }
+  if (!state->done) return Status::timeout("timed out while waiting for the other ranks (PMIx_Fence)");
   return check(state->code, "PMIx_Fence");
 }
 

@@ -2,9 +2,8 @@
 
 #include <dlfcn.h>
 
-#include <mutex>
-
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/symbol.h"
 
 namespace tutti::internal::transport::verbs {
@@ -59,12 +58,12 @@ Result<Library> open() {
 // Made when this library is loaded. Not made at first use by several threads at a time: ibv_fork_init() does not bear
 // it.
 ForkMutex& mutex = *new ForkMutex;
-const Result<Library>* library = nullptr;  // guarded by mutex; never destroyed
+const Result<Library>* library TUTTI_GUARDED_BY(mutex) = nullptr;  // never destroyed
 
 }  // namespace
 
 Result<const Library*> Library::load() {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (library == nullptr) library = new Result<Library>(open());
   if (!library->is_ok()) return library->status();
   return &library->value();

@@ -1,0 +1,91 @@
+// Locks whose use Clang can prove at compile time (-Wthread-safety, in the suite "tidy"): what is TUTTI_GUARDED_BY a
+// mutex is touched by who holds it alone, and a function that TUTTI_REQUIRES it is called under it. All locks of the
+// library are these; for GCC the annotations are nothing.
+//
+// Clang looks into each function by itself, and a lambda is one: what a lambda touches it locks itself, or it says by
+// assert_held() that who runs it holds the lock. So waits are loops here, without a predicate.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/clock.h"
+
+#if defined(__clang__)
+#define TUTTI_THREAD_ATTRIBUTE(attribute) __attribute__((attribute))
+#else
+#define TUTTI_THREAD_ATTRIBUTE(attribute)
+#endif
+// Of a variable or member.
+#define TUTTI_GUARDED_BY(mutex) TUTTI_THREAD_ATTRIBUTE(guarded_by(mutex))
+// Of a function: its caller holds the mutex; it takes the mutex; it gives it up. Without an argument: this one.
+#define TUTTI_REQUIRES(...) TUTTI_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
+#define TUTTI_ACQUIRE(...) TUTTI_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
+#define TUTTI_RELEASE(...) TUTTI_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
+// Of a function: it takes the mutex for a while, so its caller must not hold it.
+#define TUTTI_EXCLUDES(...) TUTTI_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
+
+namespace tutti::internal {
+
+class TUTTI_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  void lock() TUTTI_ACQUIRE() { mutex_.lock(); }
+  void unlock() TUTTI_RELEASE() { mutex_.unlock(); }
+  // Does nothing: for code of which Clang cannot see that this thread holds the mutex.
+  void assert_held() const TUTTI_THREAD_ATTRIBUTE(assert_capability()) {}
+
+ private:
+  friend class ConditionVariable;
+  std::mutex mutex_;
+};
+
+// Holds a mutex while it lives, but for a time between unlock() and lock().
+class TUTTI_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) TUTTI_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+  ~MutexLock() TUTTI_RELEASE() {
+    if (held_) mutex_.unlock();
+  }
+  void unlock() TUTTI_RELEASE() {
+    mutex_.unlock();
+    held_ = false;
+  }
+  void lock() TUTTI_ACQUIRE() {
+    mutex_.lock();
+    held_ = true;
+  }
+
+ private:
+  Mutex& mutex_;
+  bool held_ = true;
+};
+
+class ConditionVariable {
+ public:
+  // Gives the mutex up until another thread notifies, or for no reason: to be called in a loop that looks.
+  void wait(Mutex& mutex) TUTTI_REQUIRES(mutex) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    changed_.wait(lock);
+    lock.release();
+  }
+  // The same until the deadline at the latest; false if it has passed.
+  bool wait_until(Mutex& mutex, Deadline deadline) TUTTI_REQUIRES(mutex) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline.at_ns())};
+    const bool in_time = changed_.wait_until(lock, until) == std::cv_status::no_timeout;
+    lock.release();
+    return in_time;
+  }
+  void notify_all() { changed_.notify_all(); }
+
+ private:
+  std::condition_variable changed_;
+};
+
+}  // namespace tutti::internal

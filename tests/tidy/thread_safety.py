@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Checks with Clang what src/base/mutex.h says of locks: who touches what, holding which mutex.
+Usage: thread_safety.py SOURCE_ROOT BUILD_ROOT. Prints the findings; exit status 1 if there is any, 77 (skipped) where
+there is no Clang. Looks at the sources in BUILD_ROOT/compile_commands.json that include the header, if not farther
+away than by one header between: what is guarded is private to a class, whose sources include the class's header."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(sys.argv[1]).resolve()
+BUILD = pathlib.Path(sys.argv[2]).resolve()
+MUTEX = "base/mutex.h"
+# What the sources need of their compiler: Clang does not know all options of GCC.
+KEPT = re.compile(r"-[ID]|-isystem|-std=")
+SKIPPED = 77
+
+
+def includes(path):
+    return set(re.findall(r'^#include "([^"]+)"', path.read_text(), re.M))
+
+
+def concerned():
+    """The commands of the sources that the check is for: (folder, source, arguments)."""
+    headers = {str(p.relative_to(ROOT / "src")): includes(p) for p in (ROOT / "src").rglob("*.h")}
+    wanted = {MUTEX} | {name for name, included in headers.items() if MUTEX in included}
+    found = {}
+    for command in json.loads((BUILD / "compile_commands.json").read_text()):
+        folder = pathlib.Path(command["directory"])
+        source = (folder / command["file"]).resolve()
+        if ROOT / "src" not in source.parents or source.suffix != ".cc" or not wanted & includes(source):
+            continue
+        words = iter(shlex.split(command["command"]))
+        kept = []
+        for word in words:
+            if KEPT.match(word):
+                kept.append(word)
+                if word == "-isystem":
+                    kept.append(next(words))
+        found[source] = (folder, source, kept)
+    return [found[source] for source in sorted(found)]
+
+
+def check(compiler, folder, source, arguments):
+    """What Clang has to say, empty if nothing."""
+    done = subprocess.run([compiler, *arguments, "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror", str(source)],
+                          cwd=folder, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode != 0 or done.stderr else ""
+
+
+def main():
+    compiler = next((name for name in ("clang++", "clang++-14") if shutil.which(name)), None)
+    if compiler is None:
+        print("skipped: there is no clang++ here (Debian's package clang)")
+        return SKIPPED
+    commands = concerned()
+    if not commands:
+        print(f"no source in {BUILD}/compile_commands.json includes {MUTEX}")
+        return 1
+    processors = len(os.sched_getaffinity(0))
+    with concurrent.futures.ThreadPoolExecutor(processors) as pool:
+        findings = [text for text in pool.map(lambda c: check(compiler, *c), commands) if text]
+    print("".join(findings), end="")
+    print(f"{len(commands)} sources, {len(findings)} with findings")
+    return 1 if findings else 0
+
+
+sys.exit(main())
