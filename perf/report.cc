@@ -5,33 +5,24 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/standard_output.h"
 #include "plot.h"
+#include "topology/detect.h"
 
 namespace tutti::internal::perf {
 namespace {
 
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
-}
-
 nlohmann::json machine() {
   utsname names{};
   uname(&names);
+  const topology::Machine& here = topology::this_machine();
   return {{"host", names.nodename},
           {"kernel", names.release},
           {"architecture", names.machine},
-          {"cpu", cpu_model()},
-          {"cores", std::thread::hardware_concurrency()}};
+          {"cpu", here.processor_model.empty() ? "unknown" : here.processor_model},
+          {"cores", here.processors.count()}};
 }
 
 std::string errors_text(std::int64_t errors) {

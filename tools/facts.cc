@@ -3,16 +3,11 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <fstream>
 #include <map>
 #include <memory>
-#include <sstream>
 
 #include "base/config.h"
 
@@ -25,34 +20,6 @@ using transport::verbs::Roots;
 
 int read_number(const std::string& path, int otherwise) {
   return static_cast<int>(parse_integer(first_line(path), 0, 1 << 30).value_or(otherwise));
-}
-
-// "Node 0 MemTotal:       16384 kB"
-std::uint64_t memory_of(const std::string& folder) {
-  std::ifstream file(folder + "/meminfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    std::istringstream words(line);
-    std::string node;
-    std::string number;
-    std::string what;
-    std::uint64_t kib = 0;
-    if (words >> node >> number >> what >> kib && what == "MemTotal:") return kib * 1024;
-  }
-  return 0;
-}
-
-std::vector<NumaNode> read_numa_nodes(const Roots& roots) {
-  const std::string all = roots.sys + "/devices/system/node";
-  std::vector<NumaNode> nodes;
-  for (const std::string& name : names_in(all)) {
-    const auto number = name.starts_with("node") ? parse_integer(name.substr(4), 0, 1 << 16) : std::nullopt;
-    if (!number) continue;
-    nodes.push_back(
-        {static_cast<int>(*number), first_line(all + "/" + name + "/cpulist"), memory_of(all + "/" + name)});
-  }
-  std::sort(nodes.begin(), nodes.end(), [](const NumaNode& a, const NumaNode& b) { return a.number < b.number; });
-  return nodes;
 }
 
 int prefix_bits(const sockaddr* mask) {
@@ -104,15 +71,15 @@ std::vector<Interface> read_interfaces(const Roots& roots) {
 
 }  // namespace
 
-std::string range_text(const std::vector<int>& numbers) {
+std::string range_text(const topology::ProcessorSet& numbers) {
   std::string text;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (!numbers[i]) continue;
+    const std::size_t first = i;
+    while (i + 1 < numbers.size() && numbers[i + 1]) ++i;
     if (!text.empty()) text += ',';
-    text += std::to_string(numbers[i]);
-    if (last > i) text += '-' + std::to_string(numbers[last]);
-    i = last + 1;
+    text += std::to_string(first);
+    if (i > first) text += '-' + std::to_string(i);
   }
   return text;
 }
@@ -124,17 +91,6 @@ Facts read_facts(const Roots& roots) {
     facts.host = name.nodename;
     facts.kernel = std::string(name.sysname) + " " + name.release;
   }
-  facts.processors = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  cpu_set_t own;
-  if (::sched_getaffinity(0, sizeof own, &own) == 0) {
-    std::vector<int> allowed;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &own)) allowed.push_back(cpu);
-    }
-    facts.allowed_processors = range_text(allowed);
-    facts.allowed_count = static_cast<int>(allowed.size());
-  }
-  facts.numa_nodes = read_numa_nodes(roots);
   facts.interfaces = read_interfaces(roots);
   return facts;
 }

@@ -1,19 +1,14 @@
-// What this machine consists of, as far as communication is concerned: read from the kernel's files.
+// What this machine has to communicate with, read from the kernel's files. Of what else it consists see
+// topology/detect.h.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "topology/detect.h"
 #include "transport/verbs/ports/machine.h"
 
 namespace tutti::internal::tools {
-
-struct NumaNode {
-  int number = 0;
-  std::string processors;  // "0-3,8"
-  std::uint64_t memory_bytes = 0;
-};
 
 struct Interface {
   std::string name;
@@ -26,17 +21,13 @@ struct Interface {
 
 struct Facts {
   std::string host;
-  std::string kernel;              // "Linux 6.1.0"
-  int processors = 0;              // online
-  std::string allowed_processors;  // of them this process may use these: "0-1"
-  int allowed_count = 0;
-  std::vector<NumaNode> numa_nodes;
+  std::string kernel;  // "Linux 6.1.0"
   std::vector<Interface> interfaces;
 };
 
 Facts read_facts(const transport::verbs::Roots& roots);
 
-// {0, 1, 2, 8} as "0-2,8". REQUIRES: ascending.
-std::string range_text(const std::vector<int>& numbers);
+// Numbers 0, 1, 2 and 8 as "0-2,8".
+std::string range_text(const topology::ProcessorSet& numbers);
 
 }  // namespace tutti::internal::tools

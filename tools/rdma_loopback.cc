@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "topology/detect.h"
 #include "transport/verbs/rdma_context.h"
 
 namespace tutti::internal::tools {
@@ -41,7 +42,7 @@ class Side {
   }
 
   Status open(const verbs::Options& options) {
-    Result<std::shared_ptr<verbs::RdmaContext>> rdma_context = verbs::RdmaContext::open(options);
+    Result<std::shared_ptr<verbs::RdmaContext>> rdma_context = verbs::RdmaContext::open(options, topology::far_nodes());
     if (!rdma_context.is_ok()) return rdma_context.status();
     rdma_context_ = std::move(*rdma_context);
     queue_pairs_ = options.queue_pairs;

@@ -8,6 +8,7 @@
 #include "command.h"
 #include "rdma_checks.h"
 #include "rdma_loopback.h"
+#include "topology/detect.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -72,7 +73,7 @@ std::vector<verbs::Port> choose(const std::vector<verbs::Finding>& findings, con
 
 void examine_ports(const verbs::Options& options, Report* report) {
   const verbs::Roots roots;
-  const Result<std::vector<verbs::Finding>> findings = verbs::find_ports(options);
+  const Result<std::vector<verbs::Finding>> findings = verbs::find_ports(options, topology::far_nodes());
   if (!findings.is_ok()) {
     report->add(Check{Verdict::kFail, "ports", findings.status().message(), ""});
     return;

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "command.h"
 #include "facts.h"
+#include "topology/detect.h"
 #include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal::tools {
@@ -33,7 +34,7 @@ Result<Rdma> read_rdma() {
   if (!options.is_ok()) return options.status();
   Rdma rdma;
   rdma.settings = settings.value().verbs;
-  Result<std::vector<verbs::Finding>> found = verbs::find_ports(options.value());
+  Result<std::vector<verbs::Finding>> found = verbs::find_ports(options.value(), topology::far_nodes());
   rdma.status = found.status();
   if (!found.is_ok()) return rdma;
   rdma.findings = std::move(*found);
@@ -72,11 +73,12 @@ std::string gid_text(const std::array<std::uint8_t, 16>& gid) {
   return text;
 }
 
-void print_machine(const Facts& facts) {
-  std::printf("machine\n  %s, %s\n  processors: %d, of which this process may use %d (%s)\n", facts.host.c_str(),
-              facts.kernel.c_str(), facts.processors, facts.allowed_count, facts.allowed_processors.c_str());
-  for (const NumaNode& node : facts.numa_nodes) {
-    std::printf("  NUMA node %d: processors %s, %.1f GiB\n", node.number, node.processors.c_str(),
+void print_machine(const Facts& facts, const topology::Machine& machine) {
+  const topology::ProcessorSet allowed = topology::allowed_processors();
+  std::printf("machine\n  %s, %s\n  processors: %zu, of which this process may use %zu (%s)\n", facts.host.c_str(),
+              facts.kernel.c_str(), machine.processors.count(), allowed.count(), range_text(allowed).c_str());
+  for (const topology::NumaNode& node : machine.numa_nodes) {
+    std::printf("  NUMA node %d: processors %s, %.1f GiB\n", node.number, range_text(node.processors).c_str(),
                 static_cast<double>(node.memory_bytes) / (1 << 30));
   }
   std::printf("\nnetwork interfaces\n");
@@ -125,15 +127,16 @@ json known(bool is_known, const json& value) {
   return is_known ? value : json();
 }
 
-json machine_json(const Facts& facts) {
+json machine_json(const Facts& facts, const topology::Machine& machine) {
   json nodes = json::array();
-  for (const NumaNode& node : facts.numa_nodes) {
-    nodes.push_back({{"node", node.number}, {"processors", node.processors}, {"memory_bytes", node.memory_bytes}});
+  for (const topology::NumaNode& node : machine.numa_nodes) {
+    nodes.push_back(
+        {{"node", node.number}, {"processors", range_text(node.processors)}, {"memory_bytes", node.memory_bytes}});
   }
   return {{"host", facts.host},
           {"kernel", facts.kernel},
-          {"processors", facts.processors},
-          {"allowed_processors", facts.allowed_processors},
+          {"processors", machine.processors.count()},
+          {"allowed_processors", range_text(topology::allowed_processors())},
           {"numa_nodes", nodes}};
 }
 
@@ -194,14 +197,16 @@ int run_topo(bool as_json) {
     return kExitUsage;
   }
   const Facts facts = read_facts({});
+  const topology::Machine& machine = topology::this_machine();
   if (as_json) {
-    const json all = {
-        {"machine", machine_json(facts)}, {"interfaces", interfaces_json(facts)}, {"rdma", rdma_json(rdma.value())}};
+    const json all = {{"machine", machine_json(facts, machine)},
+                      {"interfaces", interfaces_json(facts)},
+                      {"rdma", rdma_json(rdma.value())}};
     // Names are the administrator's and need not be UTF-8.
     std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
     return kExitOk;
   }
-  print_machine(facts);
+  print_machine(facts, machine);
   print_rdma(rdma.value());
   return kExitOk;
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "memory/region.h"
+#include "topology/detect.h"
 #include "topology/select.h"
 #include "transport/shm/costs.h"
 #include "transport/tcp/costs.h"
@@ -191,7 +192,7 @@ Result<std::shared_ptr<transport::verbs::RdmaContext>> Communicator::set_up_rdma
   if (!membership_.wants_rdma()) return rdma_context;
   auto options = verbs::parse_options(settings.verbs);
   if (!options.is_ok()) return options.status();
-  auto opened = verbs::RdmaContext::open(*options);
+  auto opened = verbs::RdmaContext::open(*options, topology::far_nodes());
   Rdma own;
   if (opened.is_ok()) {
     rdma_context = std::move(*opened);

@@ -9,20 +9,13 @@
 namespace tutti::internal {
 namespace {
 
-CpuMask own_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CpuMask mask;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return mask.set(0);
-  for (std::size_t i = 0; i < kMaxCpus; ++i) mask[i] = CPU_ISSET(i, &set) != 0;
-  return mask;
-}
+using topology::ProcessorSet;
 
 // In bytes, without those at the end that have none.
-std::string bytes_of(const CpuMask& mask) {
+std::string bytes_of(const ProcessorSet& mask) {
   std::string bytes;
   std::size_t used = 0;
-  for (std::size_t i = 0; i < kMaxCpus; i += 8) {
+  for (std::size_t i = 0; i < topology::kMaxProcessors; i += 8) {
     unsigned byte = 0;
     for (std::size_t j = 0; j < 8; ++j) byte |= static_cast<unsigned>(mask[i + j]) << j;
     bytes += static_cast<char>(byte);
@@ -32,9 +25,9 @@ std::string bytes_of(const CpuMask& mask) {
   return bytes;
 }
 
-CpuMask mask_of(const std::string& bytes) {
-  CpuMask mask;
-  for (std::size_t i = 0; i < 8 * bytes.size() && i < kMaxCpus; ++i) {
+ProcessorSet mask_of(const std::string& bytes) {
+  ProcessorSet mask;
+  for (std::size_t i = 0; i < 8 * bytes.size() && i < topology::kMaxProcessors; ++i) {
     mask[i] = (static_cast<unsigned char>(bytes[i / 8]) >> i % 8 & 1) != 0;
   }
   return mask;
@@ -47,7 +40,7 @@ bool may_share_memory(const PeerInfo& a, const PeerInfo& b, const Transports& t)
 // Ranks per processor on the machine of `of`. `told`: by rank, as `peers`.
 double machine_ranks_per_cpu(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
                              const PeerInfo& of) {
-  CpuMask cpus;
+  ProcessorSet cpus;
   std::size_t ranks = 0;
   for (const PeerInfo& p : peers) {
     if (p.rank != of.rank && !p.same_machine(of)) continue;
@@ -66,7 +59,7 @@ constexpr double kHomeBytes = 1152 * 1024;
 // The ranks of a machine that may all use the same processors, shared out evenly: the same number on each, neighbours
 // on one. -1 where they do not divide evenly: an even share of several jobs is then better left to the scheduler.
 int home_of(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told, const PeerInfo& self) {
-  const CpuMask& cpus = told[static_cast<std::size_t>(self.rank)].cpus;
+  const ProcessorSet& cpus = told[static_cast<std::size_t>(self.rank)].cpus;
   std::size_t ranks = 0;
   std::size_t before = 0;
   for (const PeerInfo& p : peers) {
@@ -85,7 +78,11 @@ int home_of(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>&
 
 std::string RankSettings::pack() const {
   net::Packer packer;
-  packer.text(bytes_of(cpus)).text(transports).text(algorithm).number(static_cast<std::uint8_t>(strict));
+  packer.text(bytes_of(cpus))
+      .number(level2_bytes)
+      .text(transports)
+      .text(algorithm)
+      .number(static_cast<std::uint8_t>(strict));
   packer.text(rdma.trouble).number(rails).number(queue_pairs);
   transport::verbs::pack(&packer, rdma.ports);
   return packer.bytes();
@@ -95,6 +92,7 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   net::Unpacker unpacker(bytes);
   RankSettings settings;
   settings.cpus = mask_of(unpacker.text());
+  settings.level2_bytes = unpacker.number<std::uint64_t>();
   settings.transports = unpacker.text();
   settings.algorithm = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
@@ -114,7 +112,8 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   auto info = PeerInfo::local(rank);
   if (!info.is_ok()) return info;
   RankSettings told;
-  told.cpus = own_cpus();
+  told.cpus = topology::allowed_processors();
+  told.level2_bytes = topology::this_machine().level2_share_bytes(told.cpus);
   told.transports = settings.transports;
   told.algorithm = settings.algorithm;
   told.strict = settings.strict;
@@ -154,6 +153,11 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
   for (const std::vector<int>& host : m.hosts) {
     m.ranks_per_cpu =
         std::max(m.ranks_per_cpu, machine_ranks_per_cpu(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]));
+  }
+  m.level2_bytes = SIZE_MAX;
+  for (const RankSettings& one : told) {
+    m.level2_bytes =
+        std::min<std::size_t>(m.level2_bytes, one.level2_bytes != 0 ? one.level2_bytes : kUsualLevel2Bytes);
   }
   m.one_process =
       std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });

@@ -2,10 +2,8 @@
 // follows from that for selection and waiting. Every rank derives the same from the same address book.
 #pragma once
 
-#include <sched.h>
-
-#include <bitset>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
 #include "communicator/transports.h"
+#include "topology/detect.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/ports/devices.h"
 
@@ -27,12 +26,11 @@ struct Rdma {
   std::string trouble;                        // then why
 };
 
-inline constexpr std::size_t kMaxCpus = CPU_SETSIZE;
-using CpuMask = std::bitset<kMaxCpus>;
-
 // What a rank tells the others of its machine and its settings: PeerInfo::settings, packed.
 struct RankSettings {
-  CpuMask cpus;  // that it may use
+  topology::ProcessorSet cpus;  // that it may use
+  // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
+  std::uint64_t level2_bytes = 0;
   // Of these rank 0's hold.
   std::string transports;
   std::string algorithm;
@@ -48,6 +46,9 @@ struct RankSettings {
 // Tells `rdma` and, of `options`, what must be the same on all ranks, with the rest of self->settings.
 Status add_rdma(Rdma rdma, const transport::verbs::Options& options, PeerInfo* self);
 
+// Of a machine that does not tell.
+inline constexpr std::size_t kUsualLevel2Bytes = 2 * 1024 * 1024;
+
 struct Membership {
   int rank = 0;
   std::vector<PeerInfo> peers;          // by rank
@@ -56,15 +57,16 @@ struct Membership {
   int home = -1;                        // where oversubscribed, the processor on which this rank takes turns; -1: any
   std::size_t home_step_bytes = 0;      // the longest message of operations in which it keeps to that
   double ranks_per_cpu = 1;             // ranks per processor on the machine with most; the same on every rank
-  bool one_process = false;             // all ranks are threads of this process
-  std::string algorithm;                // forced, by rank 0's TUTTI_ALGORITHM; empty: none
-  bool strict = false;                  // every call is compared on all ranks, by rank 0's TUTTI_CHECK
-  Transports transports;                // rank 0's
-  std::vector<Rdma> rdma;               // by rank; all empty until the ranks have told
-  int rails = 0;                        // of pairs over RDMA, as rank 0 has it: see verbs::Options
-  int queue_pairs = 1;                  // per rail, as rank 0 has it
-  std::vector<bool> verbs_with;         // by rank: this rank talks with it by RDMA
-  bool all_verbs = false;               // so do all ranks on different hosts; the same on every rank
+  std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
+  bool one_process = false;                      // all ranks are threads of this process
+  std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
+  bool strict = false;                           // every call is compared on all ranks, by rank 0's TUTTI_CHECK
+  Transports transports;                         // rank 0's
+  std::vector<Rdma> rdma;                        // by rank; all empty until the ranks have told
+  int rails = 0;                                 // of pairs over RDMA, as rank 0 has it: see verbs::Options
+  int queue_pairs = 1;                           // per rail, as rank 0 has it
+  std::vector<bool> verbs_with;                  // by rank: this rank talks with it by RDMA
+  bool all_verbs = false;                        // so do all ranks on different hosts; the same on every rank
 
   [[nodiscard]] int ranks() const { return static_cast<int>(peers.size()); }
   // Whether a pair of ranks on different hosts may come to use RDMA: then all tell of their ports.

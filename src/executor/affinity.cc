@@ -3,6 +3,8 @@
 namespace tutti::internal::executor {
 namespace {
 
+// Asks the kernel each time, a waiting rank too: the application may have changed the mask since, and what was detected
+// of the machine (src/topology) would not tell.
 bool allowed(cpu_set_t* set) {
   return ::sched_getaffinity(0, sizeof *set, set) == 0;
 }

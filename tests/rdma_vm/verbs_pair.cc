@@ -19,9 +19,9 @@ LinkPair connect_links() {
   check(options.status());
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) throw std::runtime_error("socketpair");
-  auto left = verbs::RdmaContext::open(*options);
+  auto left = verbs::RdmaContext::open(*options, {});
   check(left.status());
-  auto right = verbs::RdmaContext::open(*options);
+  auto right = verbs::RdmaContext::open(*options, {});
   check(right.status());
   const auto connect = [&](int side, verbs::RdmaContext& own, const verbs::RdmaContext& other) {
     const verbs::PeerPorts peer{1 - side,       other.ports(),        {side, 2}, {1 - side, 2},

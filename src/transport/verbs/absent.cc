@@ -10,7 +10,7 @@ static Status absent() {
           "-Dverbs=enabled and build it anew"};
 }
 
-Result<std::vector<Finding>> find_ports(const Options&, const Roots&) {
+Result<std::vector<Finding>> find_ports(const Options&, const std::vector<int>&, const Roots&) {
   return absent();
 }
 
@@ -23,11 +23,11 @@ bool supports_dmabuf(const std::string&, std::string* why) {
   return false;
 }
 
-Result<std::vector<Port>> choose_ports(const Options&) {
+Result<std::vector<Port>> choose_ports(const Options&, const std::vector<int>&) {
   return absent();
 }
 
-Result<std::shared_ptr<RdmaContext>> RdmaContext::open(const Options&) {
+Result<std::shared_ptr<RdmaContext>> RdmaContext::open(const Options&, const std::vector<int>&) {
   return absent();
 }
 

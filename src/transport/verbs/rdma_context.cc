@@ -179,8 +179,8 @@ Result<std::unique_ptr<Link>> OpenRdmaContext::connect(UniqueFd socket, bool low
 
 }  // namespace
 
-Result<std::shared_ptr<RdmaContext>> RdmaContext::open(const Options& options) {
-  auto ports = choose_ports(options);
+Result<std::shared_ptr<RdmaContext>> RdmaContext::open(const Options& options, const std::vector<int>& far_nodes) {
+  auto ports = choose_ports(options, far_nodes);
   if (!ports.is_ok()) return ports.status();
   if (ports->size() > kMaxRails) ports->resize(kMaxRails);
   auto rdma_context = std::make_shared<OpenRdmaContext>(options, std::move(*ports));

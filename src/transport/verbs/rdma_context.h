@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/failure.h"
@@ -33,8 +34,8 @@ class RdmaContext {
   virtual ~RdmaContext() = default;
   // Opens the chosen ports and tries on each what a link needs (a queue pair, registered memory), so that what is
   // missing shows here. Errors as choose_ports(), and kSystemError with the remedy where the limit of locked memory
-  // is too low or the device cannot be opened. Any thread.
-  static Result<std::shared_ptr<RdmaContext>> open(const Options& options);
+  // is too low or the device cannot be opened. `far_nodes`: see find_ports(). Any thread.
+  static Result<std::shared_ptr<RdmaContext>> open(const Options& options, const std::vector<int>& far_nodes);
 
   // What peers must know, for the address book.
   [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;

@@ -1,9 +1,11 @@
 // What follows from the address book: hosts, load, and whose settings hold.
 #include "communicator/membership.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "catch_compat.h"
+#include "communicator/links.h"
 
 using namespace tutti::internal;
 
@@ -18,8 +20,8 @@ struct Place {
   const char* cpus;  // four processors a hexadecimal digit, the lowest first
 };
 
-CpuMask mask(const std::string& digits) {
-  CpuMask cpus;
+topology::ProcessorSet mask(const std::string& digits) {
+  topology::ProcessorSet cpus;
   for (std::size_t i = 0; i < digits.size(); ++i) {
     const unsigned digit = static_cast<unsigned>(std::stoul(digits.substr(i, 1), nullptr, 16));
     for (std::size_t j = 0; j < 4; ++j) cpus[4 * i + j] = (digit >> j & 1) != 0;
@@ -123,6 +125,34 @@ TEST_CASE("ranks that take turns are shared out evenly over the processors that 
   CHECK(homes({two, two, two, {1, 1, 7, "1"}}) == Homes{-1, -1, -1, -1});
 }
 
+TEST_CASE("all ranks fill the same number of slots, by the smallest cache of all") {
+  const Place two{1, 1, 7, "3"};
+  const auto slots = [&](const std::vector<std::size_t>& level2_bytes) {
+    std::vector<PeerInfo> peers = book(std::vector<Place>(level2_bytes.size(), two), "shm,tcp");
+    for (PeerInfo& p : peers) {
+      auto settings = RankSettings::unpack(p.settings);
+      REQUIRE(settings.is_ok());
+      settings->level2_bytes = level2_bytes[static_cast<std::size_t>(p.rank)];
+      p.settings = settings->pack();
+    }
+    std::vector<std::uint32_t> by_rank;
+    for (const PeerInfo& p : peers) by_rank.push_back(slots_ahead(member(p.rank, peers)));
+    CHECK(std::count(by_rank.begin(), by_rank.end(), by_rank[0]) == static_cast<std::ptrdiff_t>(by_rank.size()));
+    return by_rank[0];
+  };
+  constexpr std::size_t kMib = 1024 * 1024;
+  // Six links of a processor, twelve lanes of 32 KiB a slot.
+  CHECK(slots({2 * kMib, 2 * kMib, 2 * kMib, 2 * kMib}) == 2);
+  CHECK(slots({0, 0, 0, 0}) == 2);
+  CHECK(slots({4 * kMib, 4 * kMib, 4 * kMib, 4 * kMib}) == 5);
+  CHECK(slots({4 * kMib, 4 * kMib, 3 * kMib, 4 * kMib}) == 4);
+  CHECK(slots({4 * kMib, 4 * kMib, 4 * kMib, 0}) == 2);
+  // Nothing fits, all fits, nobody takes turns.
+  CHECK(slots({kMib, kMib, kMib, kMib}) == 8);
+  CHECK(slots({64 * kMib, 64 * kMib, 64 * kMib, 64 * kMib}) == 8);
+  CHECK(slots({2 * kMib, 2 * kMib}) == 8);
+}
+
 TEST_CASE("one process is one only if all ranks are in it") {
   CHECK(member(0, book({{1, 1, 7, "1"}, {1, 1, 7, "1"}}, "shm")).one_process);
   CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 1, 7, "1"}, {1, 2, 7, "1"}}, "shm")).one_process);
@@ -139,10 +169,11 @@ TEST_CASE("the settings of rank 0 hold for all") {
 
 TEST_CASE("settings survive their packing, and damage is seen") {
   RankSettings settings;
-  settings.cpus.set(0).set(77).set(kMaxCpus - 1);
+  settings.cpus.set(0).set(77).set(topology::kMaxProcessors - 1);
   settings.transports = "shm,verbs";
   settings.algorithm = "all_reduce:ring\nalgorithm=chain";
   settings.strict = true;
+  settings.level2_bytes = std::uint64_t{3} << 33;
   settings.rails = 3;
   settings.queue_pairs = 2;
   settings.rdma.trouble = "no device\n= none";
@@ -155,6 +186,7 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   CHECK(read->transports == settings.transports);
   CHECK(read->algorithm == settings.algorithm);
   CHECK(read->strict);
+  CHECK(read->level2_bytes == settings.level2_bytes);
   CHECK(read->rails == 3);
   CHECK(read->queue_pairs == 2);
   CHECK(read->rdma.trouble == settings.rdma.trouble);

@@ -23,7 +23,7 @@ Roots roots_of(const MadeTree& tree) {
 
 TEST_CASE("machine: without devices the remedy is told at once") {
   const MadeTree tree;
-  const Result<std::vector<Finding>> missing = find_ports({}, roots_of(tree));
+  const Result<std::vector<Finding>> missing = find_ports({}, {}, roots_of(tree));
   REQUIRE(missing.status().code() == Code::kSystemError);
   std::filesystem::create_directories(tree.root() / "sys/class/infiniband");
   const Status empty = check_any_device(roots_of(tree));
@@ -41,7 +41,7 @@ TEST_CASE("machine: rate, place and interface of a device") {
   const std::string device = "sys/class/infiniband/mlx5_0/";
   REQUIRE(port_gbits(roots, "mlx5_0", 1) == 0);
   REQUIRE(numa_node_of(roots, "mlx5_0") == -1);
-  REQUIRE(is_near(roots, "mlx5_0"));
+  REQUIRE(is_near(roots, "mlx5_0", {0, 1}));
   REQUIRE(interface_of(roots, "mlx5_0", 1).empty());
   tree.write(device + "ports/1/rate", "2.5 Gb/sec (1X SDR)");
   tree.write(device + "ports/2/rate", "400 Gb/sec (4X NDR)");
@@ -62,15 +62,13 @@ TEST_CASE("machine: rate, place and interface of a device") {
   tree.write("sys/class/net/z/address", "ce:d5:a8:50:e2:84");
   tree.write("sys/class/net/z/ifindex", "3");
   REQUIRE(interface_of(roots, "siw0", 1) == "z");
-  // A processor that no machine has: far, unless the device has no place.
-  tree.write(device + "device/local_cpulist", "1000-1001");
   tree.write(device + "device/numa_node", "-1");
-  REQUIRE(is_near(roots, "mlx5_0"));
+  REQUIRE(is_near(roots, "mlx5_0", {0, 1}));
   tree.write(device + "device/numa_node", "1");
   REQUIRE(numa_node_of(roots, "mlx5_0") == 1);
-  REQUIRE_FALSE(is_near(roots, "mlx5_0"));
-  tree.write(device + "device/local_cpulist", "0-1023");
-  REQUIRE(is_near(roots, "mlx5_0"));
+  REQUIRE_FALSE(is_near(roots, "mlx5_0", {0, 1}));
+  REQUIRE(is_near(roots, "mlx5_0", {0, 2}));
+  REQUIRE(is_near(roots, "mlx5_0", {}));
 }
 
 TEST_CASE("machine: why a device cannot be opened") {
@@ -88,14 +86,6 @@ TEST_CASE("machine: why a device cannot be opened") {
   if (::geteuid() == 0) return;
   std::filesystem::permissions(tree.root() / "dev/infiniband/uverbs3", std::filesystem::perms::none);
   REQUIRE(access_trouble(roots_of(tree), "rxe0").find("Permission denied") != std::string::npos);
-}
-
-TEST_CASE("machine: lists of processors") {
-  REQUIRE(parse_processors("0-2,8,10-11") == std::vector<int>{0, 1, 2, 8, 10, 11});
-  REQUIRE(parse_processors("5") == std::vector<int>{5});
-  REQUIRE(parse_processors("").empty());
-  REQUIRE(parse_processors("1-").empty());
-  REQUIRE(parse_processors("a").empty());
 }
 
 TEST_CASE("machine: addresses of interfaces and their subnets") {

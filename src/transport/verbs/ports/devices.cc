@@ -17,6 +17,7 @@ namespace {
 struct Search {
   const Library& library;
   const Options& options;
+  const std::vector<int>& far_nodes;
   const Roots& roots;
 };
 
@@ -177,7 +178,7 @@ void find_on_device(const Search& search, ibv_device* device, std::vector<Findin
   Finding found;
   found.port.device = search.library.get_device_name(device);
   found.port.numa_node = numa_node_of(search.roots, found.port.device);
-  found.port.near = is_near(search.roots, found.port.device);
+  found.port.near = is_near(search.roots, found.port.device, search.far_nodes);
   if (device->transport_type == IBV_TRANSPORT_IWARP) {
     found.port.fabric = Fabric::kIwarp;
   } else if (device->transport_type != IBV_TRANSPORT_IB) {
@@ -213,11 +214,11 @@ std::string unlisted_trouble(const Roots& roots, const std::string& device) {
 
 }  // namespace
 
-Result<std::vector<Finding>> find_ports(const Options& options, const Roots& roots) {
+Result<std::vector<Finding>> find_ports(const Options& options, const std::vector<int>& far_nodes, const Roots& roots) {
   if (Status any = check_any_device(roots); !any.is_ok()) return any;
   const Result<const Library*> library = Library::load();
   if (!library.is_ok()) return library.status();
-  const Search search{*library.value(), options, roots};
+  const Search search{*library.value(), options, far_nodes, roots};
   const DeviceList list(search.library);
   if (!list.valid()) return Status::system("libibverbs cannot list RDMA devices", list.error());
   std::vector<Finding> findings;
@@ -266,8 +267,8 @@ bool supports_dmabuf(const std::string& name, std::string* why) {
   return false;
 }
 
-Result<std::vector<Port>> choose_ports(const Options& options) {
-  const Result<std::vector<Finding>> findings = find_ports(options);
+Result<std::vector<Port>> choose_ports(const Options& options, const std::vector<int>& far_nodes) {
+  const Result<std::vector<Finding>> findings = find_ports(options, far_nodes);
   if (!findings.is_ok()) return findings.status();
   return choose_among(findings.value(), options);
 }

@@ -37,7 +37,7 @@ struct Port {
   int mtu_bytes = 1024;  // active MTU
   double gbits = 0;      // rate of the port, 10^9 bits a second
   int numa_node = -1;    // of the device; -1: unknown
-  bool near = true;      // the rank may run on a processor of the device's NUMA node
+  bool near = true;      // the rank may run on a processor of that node, or it is unknown
 };
 
 // An entry of a port's GID table.
@@ -56,8 +56,10 @@ struct Finding {
   int max_mtu_bytes = 0;
   std::vector<Gid> gids;
 };
-// kSystemError where libibverbs is missing or finds no device, with the remedy in the text. Any thread.
-Result<std::vector<Finding>> find_ports(const Options& options, const Roots& roots = {});
+// kSystemError where libibverbs is missing or finds no device, with the remedy in the text. `far_nodes`: the NUMA nodes
+// that have processors, but none that this rank may run on. Any thread.
+Result<std::vector<Finding>> find_ports(const Options& options, const std::vector<int>& far_nodes,
+                                        const Roots& roots = {});
 
 // Whether this build has RDMA and libibverbs can be opened: kSystemError with the remedy if not. Any thread.
 Status check_library();
@@ -69,7 +71,7 @@ bool supports_dmabuf(const std::string& device, std::string* why);
 // order, else all usable ones of the best kind (near before far, fast before slow, then by name). Of the best kind is
 // what has the fabric of the fastest port and at least half its rate: rails of a pair get equal shares. kSystemError
 // with the remedy if there is none; kInvalidUsage if the options name what does not exist or is not active.
-Result<std::vector<Port>> choose_ports(const Options& options);
+Result<std::vector<Port>> choose_ports(const Options& options, const std::vector<int>& far_nodes);
 // The rule of choose_ports().
 Result<std::vector<Port>> choose_among(const std::vector<Finding>& findings, const Options& options);
 // For people: of each finding whether choose_among() takes it, and why.

@@ -4,7 +4,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -165,11 +164,9 @@ int numa_node_of(const Roots& roots, const std::string& device) {
   return node ? static_cast<int>(*node) : -1;
 }
 
-bool is_near(const Roots& roots, const std::string& device) {
-  const std::vector<int> local = parse_processors(first_line(folder_of(roots, device) + "/device/local_cpulist"));
-  cpu_set_t own;
-  if (local.empty() || numa_node_of(roots, device) < 0 || ::sched_getaffinity(0, sizeof own, &own) != 0) return true;
-  return std::any_of(local.begin(), local.end(), [&](int cpu) { return cpu < CPU_SETSIZE && CPU_ISSET(cpu, &own); });
+bool is_near(const Roots& roots, const std::string& device, const std::vector<int>& far_nodes) {
+  const int node = numa_node_of(roots, device);
+  return node < 0 || std::find(far_nodes.begin(), far_nodes.end(), node) == far_nodes.end();
 }
 
 std::string interface_of(const Roots& roots, const std::string& device, int port) {
@@ -206,21 +203,6 @@ std::string subnet_of(const std::string& address) {
     if (!bytes.empty() && text_of(bytes) == address) return subnet_of_entry(*entry);
   }
   return {};
-}
-
-std::vector<int> parse_processors(const std::string& list) {
-  std::vector<int> numbers;
-  for (std::size_t begin = 0; begin < list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string range = list.substr(begin, end - begin);
-    const std::size_t dash = range.find('-');
-    const auto low = parse_integer(range.substr(0, dash), 0, 1 << 20);
-    const auto high = dash == std::string::npos ? low : parse_integer(range.substr(dash + 1), 0, 1 << 20);
-    if (!low || !high) return {};
-    for (auto cpu = *low; cpu <= *high; ++cpu) numbers.push_back(static_cast<int>(cpu));
-    begin = end + 1;
-  }
-  return numbers;
 }
 
 }  // namespace tutti::internal::transport::verbs

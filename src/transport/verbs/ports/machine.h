@@ -31,8 +31,8 @@ std::string access_trouble(const Roots& roots, const std::string& device);
 double port_gbits(const Roots& roots, const std::string& device, int port);
 // -1 if unknown.
 int numa_node_of(const Roots& roots, const std::string& device);
-// Whether this thread may run on a processor of the device's NUMA node; true if that is unknown.
-bool is_near(const Roots& roots, const std::string& device);
+// Whether the device's NUMA node is none of `far_nodes`; true if it is unknown.
+bool is_near(const Roots& roots, const std::string& device, const std::vector<int>& far_nodes);
 // The network interface of a port, for devices whose GIDs have none (iWARP). Empty if unknown.
 std::string interface_of(const Roots& roots, const std::string& device, int port);
 
@@ -46,8 +46,5 @@ std::optional<InterfaceAddress> address_of_interface(const std::string& interfac
 // The subnet of one of this machine's addresses; empty for others and for link-local IPv6, where equal subnets say
 // nothing.
 std::string subnet_of(const std::string& address);
-
-// "0-3,8" as numbers. Empty if unreadable.
-std::vector<int> parse_processors(const std::string& list);
 
 }  // namespace tutti::internal::transport::verbs
