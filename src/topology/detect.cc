@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 
 #include "base/fork.h"
 
@@ -79,10 +78,9 @@ Machine describe(hwloc_topology_t topology) {
 // hwloc loads its plugins under locks of its own, which a child forked meanwhile would never get. Made when the library
 // is loaded, and never destroyed, as what it guards.
 ForkMutex& mutex = *new ForkMutex;
-const Machine* found = nullptr;
+const Machine* found TUTTI_GUARDED_BY(mutex) = nullptr;
 
-// REQUIRES: the mutex is held.
-Machine look() {
+Machine look() TUTTI_REQUIRES(mutex) {
   Machine machine;
   if (const Topology topology = load(); topology != nullptr) machine = describe(topology.get());
   if (machine.processors.none()) {
@@ -95,12 +93,12 @@ Machine look() {
 }  // namespace
 
 Machine detect() {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   return look();
 }
 
 const Machine& this_machine() {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (found == nullptr) found = new Machine(look());
   return *found;
 }
