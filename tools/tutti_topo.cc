@@ -108,8 +108,8 @@ void print_port(const verbs::Finding& finding, const verbs::Reason& reason) {
     if (!port.subnet.empty()) std::printf(", subnet %s", port.subnet.c_str());
   }
   std::printf("\n    ");
-  if (reason.place >= 0) {
-    std::printf("chosen, number %d: %s\n", reason.place + 1, reason.why.c_str());
+  if (reason.position >= 0) {
+    std::printf("chosen, number %d: %s\n", reason.position + 1, reason.why.c_str());
   } else {
     std::printf("%s%s\n", finding.trouble.empty() ? "not chosen: " : "", reason.why.c_str());
   }
@@ -162,7 +162,7 @@ json port_json(const verbs::Finding& finding, const verbs::Reason& reason) {
   return {{"device", port.device},
           {"port", port.port},
           {"usable", finding.trouble.empty()},
-          {"chosen", known(reason.place >= 0, reason.place)},
+          {"chosen", known(reason.position >= 0, reason.position)},
           {"reason", reason.why},
           {"state", finding.state},
           {"fabric", name_of(port.fabric)},

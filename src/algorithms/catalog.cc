@@ -52,7 +52,7 @@ int per_folded(const World& w) {
   return power_of_two_below(w.ranks);
 }
 // Equal hosts: each of a host's members takes a share, which the hosts' ring cuts again.
-int per_seat_and_host(const World& w) {
+int per_local_rank_and_host(const World& w) {
   const std::size_t shares = equal_hosts(w.hosts) ? w.hosts.front().size() : 1;
   return static_cast<int>(shares * w.hosts.size());
 }
@@ -111,7 +111,7 @@ const AlgorithmEntry kCatalog[] = {
     {"double_tree", kAllReduce, always, shape<kAllReduce, two>,
      [](Builder& b, const World&) { double_tree_all_reduce(b, everyone(b), all(b), kYes); },
      costs::double_tree_all_reduce, "about 4 log2(n) (a + P b) + B (2b+g), P bytes of a piece"},
-    {"hierarchical", kAllReduce, some_hosts, shape<kAllReduce, per_seat_and_host>,
+    {"hierarchical", kAllReduce, some_hosts, shape<kAllReduce, per_local_rank_and_host>,
      [](Builder& b, const World& w) { hierarchical_all_reduce(b, w.hosts, all(b), kYes); },
      costs::hierarchical_all_reduce, "direct reduce-scatter + ring all-reduce between hosts + direct all-gather"},
     {"hierarchical_doubling", kAllReduce, some_hosts, shape<kAllReduce, one>, leaders_doubling,

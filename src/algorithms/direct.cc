@@ -2,8 +2,8 @@
 
 namespace tutti::internal::algorithms {
 
-// Member i gathers x0 + x1 + ... + x(i-1) aside, folds that into its own vector, and goes on with x(i+1).
-// Member 1 may start from its own, x1 + x0. Member 0 receives x1 aside: were all to combine into the
+// Member i gathers x0 + x1 + ... + x(i-1) in scratch, combines that with its own vector, and goes on with x(i+1).
+// Member 1 may start from its own, x1 + x0. Member 0 receives x1 into scratch: were all to combine into the
 // memory that they still send, nobody could begin without buffering.
 void direct_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes) {
   const int n = g.size();
@@ -12,13 +12,13 @@ void direct_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes compl
   const auto now = [&](int last_combined) { return completes_if(last_combined == n - 1, completes); };
   int next = 0;
   if (i == 0 && n > 1) {
-    b.recv_aside(g.rank(1), c);
-    b.fold_aside(c, now(1));
+    b.recv_to_scratch(g.rank(1), c);
+    b.reduce_from_scratch(c, now(1));
     next = 2;
   } else if (i >= 2) {
-    b.recv_aside(g.rank(0), c);
-    for (int k = 1; k < i; ++k) b.recv_reduce_aside(g.rank(k), c);
-    b.fold_aside(c, now(i));
+    b.recv_to_scratch(g.rank(0), c);
+    for (int k = 1; k < i; ++k) b.recv_reduce_to_scratch(g.rank(k), c);
+    b.reduce_from_scratch(c, now(i));
     next = i + 1;
   }
   for (int k = next; k < n; ++k) {

@@ -20,8 +20,8 @@ void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes com
     const int peer = fold.rank(v ^ distance);
     b.send(peer, c);
     if ((v & distance) == 0) {
-      b.recv_aside(peer, c);
-      b.fold_aside(c, now);
+      b.recv_to_scratch(peer, c);
+      b.reduce_from_scratch(c, now);
     } else {
       b.recv_reduce(peer, c, now);
     }
@@ -43,7 +43,7 @@ void bruck_all_gather(Builder& b, const Group& g, ChunkRange c) {
     if (from + count <= n) return Part{range(from, from + count)};
     return Part{range(from, n), range(0, from + count - n)};
   };
-  b.settle(parts(i, 1).front());
+  b.copy_to_output(parts(i, 1).front());
   for (int have = 1; have < n; have *= 2) {
     const int count = std::min(have, n - have);
     const Part out = parts(i, count);

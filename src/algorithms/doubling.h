@@ -18,7 +18,7 @@
 namespace tutti::internal::algorithms {
 
 // Two members that exchange the same chunks cannot both combine into the memory that the other still
-// reads, unless something buffers. So the lower one receives aside, and needs no buffering at all.
+// reads, unless something buffers. So the lower one receives into scratch, and needs no buffering at all.
 // REQUIRES: c is owed to every member's output.
 void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 

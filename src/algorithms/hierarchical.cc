@@ -11,13 +11,13 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-// Where this rank stands.
-struct Place {
+// Host and local rank of a rank.
+struct HostPosition {
   std::size_t host = 0;
-  std::size_t seat = 0;  // among the members of the host
+  std::size_t local_rank = 0;  // among the members of the host
 };
 
-Place find_place(const Hosts& hosts, int rank) {
+HostPosition find_position(const Hosts& hosts, int rank) {
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     const auto at = std::find(hosts[h].begin(), hosts[h].end(), rank);
     if (at != hosts[h].end()) return {h, static_cast<std::size_t>(at - hosts[h].begin())};
@@ -25,14 +25,14 @@ Place find_place(const Hosts& hosts, int rank) {
   return {};
 }
 
-Group inside(const Hosts& hosts, const Place& place, int me) {
-  return Group(hosts[place.host], me);
+Group inside(const Hosts& hosts, const HostPosition& position, int me) {
+  return Group(hosts[position.host], me);
 }
 
-// The members in one seat of all hosts. REQUIRES: all hosts have that seat.
-Group across(const Hosts& hosts, std::size_t seat, int me) {
+// The members with one local rank on all hosts. REQUIRES: all hosts have that local rank.
+Group across(const Hosts& hosts, std::size_t local_rank, int me) {
   std::vector<int> ranks;
-  for (const auto& host : hosts) ranks.push_back(host[seat]);
+  for (const auto& host : hosts) ranks.push_back(host[local_rank]);
   return Group(std::move(ranks), me);
 }
 
@@ -46,8 +46,8 @@ std::vector<int> leaders(const Hosts& hosts, int root) {
   return ranks;
 }
 
-// Part j: the blocks of the ranks in seat j of all hosts.
-std::vector<Part> parts_by_seat(const Hosts& hosts, ChunkRange c) {
+// Part j: the blocks of the ranks with local rank j on all hosts.
+std::vector<Part> parts_by_local_rank(const Hosts& hosts, ChunkRange c) {
   const auto ranks = static_cast<std::uint32_t>(hosts.size() * hosts.front().size());
   std::vector<Part> parts(hosts.front().size());
   for (const auto& host : hosts) {
@@ -58,7 +58,7 @@ std::vector<Part> parts_by_seat(const Hosts& hosts, ChunkRange c) {
   return parts;
 }
 
-// The blocks of one seat as one part for each host.
+// The blocks of one local rank as one part for each host.
 std::vector<Part> one_part_each(const Part& blocks) {
   std::vector<Part> parts;
   for (const ChunkRange& c : blocks) parts.push_back({c});
@@ -78,33 +78,33 @@ std::size_t largest_host(const Hosts& hosts) {
 }
 
 void hierarchical_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const Place place = find_place(hosts, b.rank());
-  const Group host = inside(hosts, place, b.rank());
+  const HostPosition position = find_position(hosts, b.rank());
+  const Group host = inside(hosts, position, b.rank());
   if (equal_hosts(hosts)) {
     const std::vector<Part> parts = equal_parts(c, host.size());
     direct_reduce_scatter(b, host, parts, Completes::kNo);
-    ring_all_reduce(b, across(hosts, place.seat, b.rank()), parts[place.seat].front(), completes);
+    ring_all_reduce(b, across(hosts, position.local_rank, b.rank()), parts[position.local_rank].front(), completes);
     direct_all_gather(b, host, parts);
     return;
   }
   chain_reduce(b, host, 0, c, Completes::kNo);
-  if (place.seat == 0) ring_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
+  if (position.local_rank == 0) ring_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
   chain_broadcast(b, host, 0, c);
 }
 
 void hierarchical_doubling_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const Place place = find_place(hosts, b.rank());
-  const Group host = inside(hosts, place, b.rank());
+  const HostPosition position = find_position(hosts, b.rank());
+  const Group host = inside(hosts, position, b.rank());
   binomial_reduce(b, host, 0, c, Completes::kNo);
-  if (place.seat == 0) doubling_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
+  if (position.local_rank == 0) doubling_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
   binomial_broadcast(b, host, 0, c);
 }
 
 void hierarchical_broadcast(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c) {
-  const Place place = find_place(hosts, b.rank());
-  const Group host = inside(hosts, place, b.rank());
+  const HostPosition position = find_position(hosts, b.rank());
+  const Group host = inside(hosts, position, b.rank());
   const std::vector<int> heads = leaders(hosts, root);
-  const int head = heads[place.host];
+  const int head = heads[position.host];
   const auto broadcast = tree == Tree::kChain ? chain_broadcast : binomial_broadcast;
   if (b.rank() == head) {
     const Group between(heads, b.rank());
@@ -114,10 +114,10 @@ void hierarchical_broadcast(Builder& b, const Hosts& hosts, Tree tree, int root,
 }
 
 void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c, Completes completes) {
-  const Place place = find_place(hosts, b.rank());
-  const Group host = inside(hosts, place, b.rank());
+  const HostPosition position = find_position(hosts, b.rank());
+  const Group host = inside(hosts, position, b.rank());
   const std::vector<int> heads = leaders(hosts, root);
-  const int head = heads[place.host];
+  const int head = heads[position.host];
   const auto reduce = tree == Tree::kChain ? chain_reduce : binomial_reduce;
   reduce(b, host, host.index_of(head), c, Completes::kNo);
   if (b.rank() == head) {
@@ -127,17 +127,18 @@ void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, Ch
 }
 
 void hierarchical_reduce_scatter(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const Place place = find_place(hosts, b.rank());
-  const std::vector<Part> parts = parts_by_seat(hosts, c);
-  direct_reduce_scatter(b, inside(hosts, place, b.rank()), parts, Completes::kNo);
-  ring_reduce_scatter(b, across(hosts, place.seat, b.rank()), one_part_each(parts[place.seat]), completes);
+  const HostPosition position = find_position(hosts, b.rank());
+  const std::vector<Part> parts = parts_by_local_rank(hosts, c);
+  direct_reduce_scatter(b, inside(hosts, position, b.rank()), parts, Completes::kNo);
+  ring_reduce_scatter(b, across(hosts, position.local_rank, b.rank()), one_part_each(parts[position.local_rank]),
+                      completes);
 }
 
 void hierarchical_all_gather(Builder& b, const Hosts& hosts, ChunkRange c) {
-  const Place place = find_place(hosts, b.rank());
-  const std::vector<Part> parts = parts_by_seat(hosts, c);
-  ring_all_gather(b, across(hosts, place.seat, b.rank()), one_part_each(parts[place.seat]));
-  direct_all_gather(b, inside(hosts, place, b.rank()), parts);
+  const HostPosition position = find_position(hosts, b.rank());
+  const std::vector<Part> parts = parts_by_local_rank(hosts, c);
+  ring_all_gather(b, across(hosts, position.local_rank, b.rank()), one_part_each(parts[position.local_rank]));
+  direct_all_gather(b, inside(hosts, position, b.rank()), parts);
 }
 
 }  // namespace tutti::internal::algorithms

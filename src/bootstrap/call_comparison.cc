@@ -39,9 +39,9 @@ bool fewer(const CallSummary& a, const CallSummary& b) {
 Status contradiction(int rank, const CallSummary& ours, int peer, const CallSummary& theirs) {
   if (ours.operations == theirs.operations && ours.hash == theirs.hash) return {};
   CallLedger ledger;
-  bool news = false;
-  (void)ledger.add(rank, ours.calls, &news);
-  if (Status s = ledger.add(peer, theirs.calls, &news); !s.is_ok()) return s;
+  bool is_new = false;
+  (void)ledger.add(rank, ours.calls, &is_new);
+  if (Status s = ledger.add(peer, theirs.calls, &is_new); !s.is_ok()) return s;
   const std::uint32_t both = fewer(ours, theirs) ? ours.operations : theirs.operations;
   const auto own_hash = hash_after(ours, both);
   const auto their_hash = hash_after(theirs, both);

@@ -11,15 +11,15 @@ constexpr std::uint32_t kMaxEntries = 128;
 
 }  // namespace
 
-Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* news) {
-  *news = false;
+Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* is_new) {
+  *is_new = false;
   for (const CallRecord& call : calls) {
     // Numbers come again after 2^32: what is far behind must not be taken for the call that has its number then.
     std::erase_if(entries_, [&](const Entry& e) { return is_before(e.call.sequence + kMaxEntries, call.sequence); });
     const auto known = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const Entry& entry) { return entry.call.sequence == call.sequence; });
     if (known == entries_.end()) {
-      *news = true;
+      *is_new = true;
       entries_.push_back({call, rank});
       if (entries_.size() > kMaxEntries) entries_.pop_front();
       continue;
@@ -40,7 +40,7 @@ Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* new
           "ranks run one operation in different ways, as happens if they are of different builds: " + both + " " +
           known->call.plan + ", " + other + "it " + call.plan);
     }
-    *news = true;
+    *is_new = true;
     *known = {call, rank};
   }
   return {};

@@ -17,9 +17,9 @@ namespace tutti::internal {
 // Not thread-safe.
 class CallLedger {
  public:
-  // kMismatch, naming both ranks and calls, if `calls` of `rank` contradict what is known. *news: whether
+  // kMismatch, naming both ranks and calls, if `calls` of `rank` contradict what is known. *is_new: whether
   // any of them was not known already, from whichever rank.
-  Status add(int rank, const std::vector<CallRecord>& calls, bool* news);
+  Status add(int rank, const std::vector<CallRecord>& calls, bool* is_new);
 
  private:
   struct Entry {

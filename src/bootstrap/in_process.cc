@@ -131,8 +131,8 @@ void InProcessTree::announce_failure(const Status& status) {
 
 void InProcessTree::report_calls(std::vector<CallRecord> calls) {
   const MutexLock lock(control_->mutex);
-  bool news = false;
-  const Status known = control_->ledger.add(rank_, calls, &news);
+  bool is_new = false;
+  const Status known = control_->ledger.add(rank_, calls, &is_new);
   tell_mismatch(known);
 }
 
@@ -147,9 +147,9 @@ void InProcessTree::compare_calls() {
   const MutexLock lock(control_->mutex);
   for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
     const InProcessControl::Rank& rank = control_->ranks[r];
-    bool news = false;
+    bool is_new = false;
     const CallSummary summary = rank.parted || !rank.witness.calls ? rank.calls : rank.witness.calls();
-    const Status known = control_->ledger.add(static_cast<int>(r), summary.calls, &news);
+    const Status known = control_->ledger.add(static_cast<int>(r), summary.calls, &is_new);
     if (!known.is_ok()) return tell_mismatch(known);
   }
 }

@@ -62,7 +62,7 @@ void SocketTree::lost(Neighbour* neighbour) {
   on_notice({Code::kRemoteError, rank_, neighbour->rank, neighbour->who + " died: connection lost"}, neighbour);
 }
 
-// After the first notice only further deaths are news.
+// After the first notice only further deaths are told.
 void SocketTree::on_notice(const Notice& notice, Neighbour* from) {
   if (gathering_ && from != nullptr && from->is_parent && !from->inbox.empty()) {
     notices_.emplace_back(notice, from);
@@ -80,13 +80,13 @@ void SocketTree::on_notice(const Notice& notice, Neighbour* from) {
   }
 }
 
-// Upwards only as far as it is news, so that a thousand ranks that wait for one cost one message each.
+// Upwards only as far as it is new, so that a thousand ranks that wait for one cost one message each.
 void SocketTree::on_calls(const Calls& calls) {
-  bool news = false;
-  const Status known = ledger_.add(calls.rank, calls.records, &news);
+  bool is_new = false;
+  const Status known = ledger_.add(calls.rank, calls.records, &is_new);
   if (!known.is_ok()) return on_notice({known.code(), rank_, -1, known.message()}, nullptr);
   for (Neighbour& neighbour : neighbours_) {
-    if (!news || !neighbour.is_parent || !neighbour.socket.valid()) continue;
+    if (!is_new || !neighbour.is_parent || !neighbour.socket.valid()) continue;
     neighbour.writer.queue(pack_calls(calls));
     flush(&neighbour);
   }

@@ -32,7 +32,7 @@ struct Setting {
   const void* scratch = nullptr;  // as many bytes as the vector, where the plan uses scratch
 };
 
-// Smaller buffers are never lent, so their region is not looked up.
+// Smaller buffers are never sent by zero copy, so their region is not looked up.
 inline constexpr std::size_t kLookUpBytes = 4096;
 
 // A caller's buffer as the executor addresses it. `shift_bytes`: how far into the vector it begins (see
@@ -43,9 +43,9 @@ inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::s
   source.size = shift_bytes + bytes;
   source.begin = shift_bytes;
   if (bytes >= kLookUpBytes) {
-    const memory::RegionRegistry::Place place = memory::RegionRegistry::instance().find(base, bytes);
-    source.region = place.region;
-    source.region_offset = place.offset - shift_bytes;
+    const memory::RegionRegistry::Location location = memory::RegionRegistry::instance().find(base, bytes);
+    source.region = location.region;
+    source.region_offset = location.offset - shift_bytes;
   }
   return source;
 }
@@ -86,8 +86,8 @@ class LastBound {
       return nullptr;
     operation_.fingerprint = executor::with_plan(fingerprint, operation_.plan->identity.hash);
     if (has_data(call.collective)) [[likely]] {
-      place(&operation_.buffers[0], call.send);
-      place(&operation_.buffers[1], call.recv);
+      set_base(&operation_.buffers[0], call.send);
+      set_base(&operation_.buffers[1], call.recv);
     }
     return &operation_;
   }
@@ -102,7 +102,7 @@ class LastBound {
   void forget() { operation_.plan = nullptr; }
 
  private:
-  static void place(transport::Source* source, const void* base) {
+  static void set_base(transport::Source* source, const void* base) {
     source->base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - source->begin);
   }
 

@@ -49,11 +49,12 @@ std::string describe(const Call& call, const transport::Fingerprint& fingerprint
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
-                                                           std::shared_ptr<ThreadWorld> world, Deadline deadline) {
+                                                           std::shared_ptr<ThreadRanks> thread_ranks,
+                                                           Deadline deadline) {
   std::unique_ptr<Communicator> comm(new Communicator);
   comm->tree_ = std::move(job.tree);
   comm->descriptors_ = std::move(job.descriptors);
-  comm->world_ = std::move(world);
+  comm->thread_ranks_ = std::move(thread_ranks);
   comm->membership_.rank = job.rank;
   const Status s = guarded([&] { return comm->set_up(settings, job.secret, deadline); });
   if (s.is_ok()) return comm;
@@ -67,8 +68,8 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   aborted_there_ = Status::aborted("aborted the communicator");
   aborted_here_ = Status::aborted(name + " aborted the communicator");
   const transport::WakeupFd* wakeup_fd = nullptr;
-  if (world_ != nullptr) {
-    wakeup_fd = &world_->wakeup_fd(rank());
+  if (thread_ranks_ != nullptr) {
+    wakeup_fd = &thread_ranks_->wakeup_fd(rank());
   } else {
     auto own = transport::WakeupFd::create();
     if (!own.is_ok()) return own.status();
@@ -82,9 +83,9 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
                                   [&](const PeerInfo& peer) { return peer.process == self.process; }) > 1;
   local_.enter(secret);
   // Ranks that are made together are made by threads that end then.
-  if (world_ == nullptr) local_.touch();
+  if (thread_ranks_ == nullptr) local_.touch();
   auto waiter = executor::Waiter::create(*wakeup_fd, *failure_, m.oversubscribed, settings.timeout_ms, settings.moves,
-                                         {m.home, m.home_step_bytes});
+                                         {m.preferred_processor, m.preferred_processor_step_bytes});
   if (!waiter.is_ok()) return waiter.status();
   waiter_ = std::move(*waiter);
   executor_ = std::make_unique<executor::CpuExecutor>(*waiter_);
@@ -134,7 +135,7 @@ Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadl
 Status Communicator::set_up_links(const Settings& settings, const Secret& secret, Deadline deadline) {
   auto transports = parse_transports(settings.transports);
   if (!transports.is_ok()) return transports.status();
-  if (!transports->network.empty() && world_ == nullptr && tree_ != nullptr) {
+  if (!transports->network.empty() && thread_ranks_ == nullptr && tree_ != nullptr) {
     return Status::invalid_usage("the transport " + std::string(transports->network) +
                                  " serves only ranks that are threads of one process");
   }
@@ -142,7 +143,7 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   auto described = describe_self(rank, settings);
   if (!described.is_ok()) return described.status();
   PeerInfo& self = *described;
-  const bool in_process = world_ != nullptr && (transports->shm || !transports->network.empty());
+  const bool in_process = thread_ranks_ != nullptr && (transports->shm || !transports->network.empty());
   std::unique_ptr<Connector> connector;
   if (tree_ != nullptr && !in_process) {
     // Ranks that use RDMA meet over TCP.
@@ -153,7 +154,7 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   }
   auto peers = exchange(self, deadline);
   if (!peers.is_ok()) return peers.status();
-  if (connector != nullptr && world_ != nullptr) {
+  if (connector != nullptr && thread_ranks_ != nullptr) {
     descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings);
   }
   if (connector != nullptr && transports->shm && !transports->shm_within_namespace_only) {
@@ -174,13 +175,14 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(*membership);
   if (in_process) {
-    link_maker_ = make_thread_links(world_, membership_);
+    link_maker_ = make_thread_links(thread_ranks_, membership_);
   } else if (connector != nullptr) {
     auto rdma_context = set_up_rdma(settings, &self, deadline);
     if (!rdma_context.is_ok()) return rdma_context.status();
     connector->set_peers(membership_.peers, membership_.verbs_with);
     link_maker_ = make_connected_links(std::move(connector), membership_,
-                                       world_ != nullptr ? world_->wakeup_fd(rank) : *own_wakeup_fd_, *rdma_context);
+                                       thread_ranks_ != nullptr ? thread_ranks_->wakeup_fd(rank) : *own_wakeup_fd_,
+                                       *rdma_context);
   }
   return {};
 }

@@ -36,7 +36,7 @@ class Communicator {
  public:
   // Collective. `world` is set if all ranks are threads of this process that were made together.
   static Result<std::unique_ptr<Communicator>> create(Job job, const Settings& settings,
-                                                      std::shared_ptr<ThreadWorld> world, Deadline deadline);
+                                                      std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -110,7 +110,7 @@ class Communicator {
   std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
   std::unique_ptr<ControlTree> tree_;
   DescriptorReservation descriptors_;  // for as long as links may be made
-  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<ThreadRanks> thread_ranks_;
   std::unique_ptr<transport::WakeupFd> own_wakeup_fd_;  // unless world_ has it
   Membership membership_;
   std::unique_ptr<LinkMaker> link_maker_;

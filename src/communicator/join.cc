@@ -13,9 +13,9 @@ namespace tutti::internal {
 namespace {
 
 Result<std::unique_ptr<Communicator>> make(Result<Job> job, const Settings& settings,
-                                           std::shared_ptr<ThreadWorld> world, Deadline deadline) {
+                                           std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline) {
   if (!job.is_ok()) return job.status();
-  return Communicator::create(std::move(*job), settings, std::move(world), deadline);
+  return Communicator::create(std::move(*job), settings, std::move(thread_ranks), deadline);
 }
 
 // Of the errors of several ranks the one that the others are about, if any: these are remote errors.
@@ -65,8 +65,8 @@ Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings) {
 Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, const Settings& settings) {
   auto transports = parse_transports(settings.transports);
   if (!transports.is_ok()) return transports.status();
-  auto world = ThreadWorld::create(ranks, *transports);
-  if (!world.is_ok()) return world.status();
+  auto thread_ranks = ThreadRanks::create(ranks, *transports);
+  if (!thread_ranks.is_ok()) return thread_ranks.status();
   const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
   auto jobs = make_in_process_jobs(ranks);
   if (!jobs.is_ok()) return jobs.status();
@@ -79,7 +79,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, co
     for (; started < n; ++started) {
       const auto join_one = [&, i = started] {
         results[i] = guarded([&] {
-          auto created = make(std::move((*jobs)[i]), settings, *world, deadline);
+          auto created = make(std::move((*jobs)[i]), settings, *thread_ranks, deadline);
           if (created.is_ok()) made[i] = std::move(*created);
           return created.status();
         });

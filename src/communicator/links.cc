@@ -57,7 +57,7 @@ class ConnectedLinks final : public LinkMaker {
  private:
   // Setting up shared memory or RDMA waits for the peer, which may still be waiting for others. So both first
   // make sure, here, where failures end the wait, that the other has come to this link: the one that
-  // accepted sends a byte, the other answers with its greeting. Every rank takes its peers in rising
+  // accepted sends a byte, the other answers with its first message. Every rank takes its peers in rising
   // order, so of any chain of ranks that wait for each other the last can go on.
   Status meet(const Channel& channel, const FailureState& failure, Deadline deadline) const {
     if (channel.kind != ChannelKind::kUnix && !by_verbs(channel.peer)) return {};
@@ -69,7 +69,7 @@ class ConnectedLinks final : public LinkMaker {
     }
     const net::ConnectWait wait(&failure, deadline, stalls_);
     const std::string late = "timed out while waiting for " + name + " to set up the link";
-    // The greeting is left where it is, for who makes the link.
+    // That message is left where it is, for who makes the link.
     const int flags = MSG_DONTWAIT | (channel.dialled ? 0 : MSG_PEEK);
     ssize_t n = 0;
     while ((n = ::recv(socket, &here, 1, flags)) < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -99,8 +99,8 @@ class ConnectedLinks final : public LinkMaker {
     if (by_verbs(channel.peer)) {
       const transport::verbs::PeerPorts ports{channel.peer,
                                               membership_.rdma[static_cast<std::size_t>(channel.peer)].ports,
-                                              membership_.seat(membership_.rank),
-                                              membership_.seat(channel.peer),
+                                              membership_.local_position(membership_.rank),
+                                              membership_.local_position(channel.peer),
                                               membership_.rails,
                                               membership_.queue_pairs,
                                               &failure};
@@ -125,14 +125,14 @@ class ConnectedLinks final : public LinkMaker {
 
 class ThreadLinks final : public LinkMaker {
  public:
-  ThreadLinks(std::shared_ptr<ThreadWorld> world, const Membership& membership)
-      : world_(std::move(world)), membership_(membership) {}
+  ThreadLinks(std::shared_ptr<ThreadRanks> thread_ranks, const Membership& membership)
+      : thread_ranks_(std::move(thread_ranks)), membership_(membership) {}
   void watch_stalls(StallWatch*) override {}  // never waits
   Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState&,
                                                              Deadline) override {
     std::vector<std::unique_ptr<transport::Link>> links;
     for (const int peer : peers) {
-      auto link = world_->link(membership_, peer);
+      auto link = thread_ranks_->link(membership_, peer);
       if (!link.is_ok()) return link.status();
       links.push_back(std::move(*link));
     }
@@ -140,7 +140,7 @@ class ThreadLinks final : public LinkMaker {
   }
 
  private:
-  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<ThreadRanks> thread_ranks_;
   const Membership& membership_;
 };
 
@@ -157,32 +157,32 @@ std::uint32_t slots_ahead(const Membership& membership) {
   return fit < 2 ? transport::shm::kSlots : std::min(transport::shm::kSlots, static_cast<std::uint32_t>(fit));
 }
 
-struct ThreadWorld::Impl {
+struct ThreadRanks::Impl {
   Mutex mutex;
   // By (lower rank, higher rank). The first of the two makes it; the second takes it out.
   std::map<std::pair<int, int>, std::shared_ptr<transport::shm::Segment>> waiting TUTTI_GUARDED_BY(mutex);
   std::unique_ptr<ThreadNetwork> network;  // null: shared memory
 };
 
-ThreadWorld::ThreadWorld() : impl_(std::make_unique<Impl>()) {}
-ThreadWorld::~ThreadWorld() = default;
+ThreadRanks::ThreadRanks() : impl_(std::make_unique<Impl>()) {}
+ThreadRanks::~ThreadRanks() = default;
 
-Result<std::shared_ptr<ThreadWorld>> ThreadWorld::create(int ranks, const Transports& transports) {
-  std::shared_ptr<ThreadWorld> world(new ThreadWorld);
+Result<std::shared_ptr<ThreadRanks>> ThreadRanks::create(int ranks, const Transports& transports) {
+  std::shared_ptr<ThreadRanks> thread_ranks(new ThreadRanks);
   for (int r = 0; r < ranks; ++r) {
     auto wakeup_fd = transport::WakeupFd::create();
     if (!wakeup_fd.is_ok()) return wakeup_fd.status();
-    world->wakeup_fds_.push_back(std::move(*wakeup_fd));
+    thread_ranks->wakeup_fds_.push_back(std::move(*wakeup_fd));
   }
   if (!transports.network.empty()) {
     auto network = transports.make_network(ranks);
     if (!network.is_ok()) return network.status();
-    world->impl_->network = std::move(*network);
+    thread_ranks->impl_->network = std::move(*network);
   }
-  return world;
+  return thread_ranks;
 }
 
-Result<std::unique_ptr<transport::Link>> ThreadWorld::link(const Membership& membership, int to) {
+Result<std::unique_ptr<transport::Link>> ThreadRanks::link(const Membership& membership, int to) {
   const int from = membership.rank;
   if (impl_->network != nullptr) return impl_->network->link(from, to);
   const std::pair<int, int> key = std::minmax(from, to);
@@ -210,8 +210,8 @@ std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> conne
   return std::make_unique<ConnectedLinks>(std::move(connector), membership, wakeup_fd, std::move(rdma_context));
 }
 
-std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, const Membership& membership) {
-  return std::make_unique<ThreadLinks>(std::move(world), membership);
+std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadRanks> thread_ranks, const Membership& membership) {
+  return std::make_unique<ThreadLinks>(std::move(thread_ranks), membership);
 }
 
 }  // namespace tutti::internal

@@ -39,11 +39,11 @@ std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> conne
 
 // What ranks that are threads of one process share. Kept alive by every one of them, so a late ring of
 // a wakeup fd never meets a closed descriptor.
-class ThreadWorld {
+class ThreadRanks {
  public:
   // Connected by shared memory, or by `transports.network` if there is one.
-  static Result<std::shared_ptr<ThreadWorld>> create(int ranks, const Transports& transports);
-  ~ThreadWorld();
+  static Result<std::shared_ptr<ThreadRanks>> create(int ranks, const Transports& transports);
+  ~ThreadRanks();
 
   [[nodiscard]] const transport::WakeupFd& wakeup_fd(int rank) const {
     return wakeup_fds_[static_cast<std::size_t>(rank)];
@@ -52,10 +52,10 @@ class ThreadWorld {
 
  private:
   struct Impl;
-  ThreadWorld();
+  ThreadRanks();
   std::vector<transport::WakeupFd> wakeup_fds_;
   std::unique_ptr<Impl> impl_;
 };
-std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadWorld> world, const Membership& membership);
+std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadRanks> thread_ranks, const Membership& membership);
 
 }  // namespace tutti::internal

@@ -52,13 +52,14 @@ double machine_ranks_per_cpu(const std::vector<PeerInfo>& peers, const std::vect
 
 // Of the longest messages of all ranks that take turns on a processor. Beyond, the turns of one operation are so many
 // that it averages over where the scheduler puts the ranks, and a move costs more than it helps. All-reduce on two
-// processors, time with homes over time without: eight ranks 0.75 at 512 KiB, 0.8 to 0.95 at 2 MiB, 0.95 to 1.05 at
-// 4 MiB, 1.0 to 1.1 at 8 MiB; four ranks 0.85 to 0.95 at 2 MiB, 0.9 to 1.1 at 4 MiB.
-constexpr double kHomeBytes = 1152 * 1024;
+// processors, time with preferred processors over time without: eight ranks 0.75 at 512 KiB, 0.8 to 0.95 at 2 MiB, 0.95
+// to 1.05 at 4 MiB, 1.0 to 1.1 at 8 MiB; four ranks 0.85 to 0.95 at 2 MiB, 0.9 to 1.1 at 4 MiB.
+constexpr double kPreferredProcessorBytes = 1152 * 1024;
 
 // The ranks of a machine that may all use the same processors, shared out evenly: the same number on each, neighbours
 // on one. -1 where they do not divide evenly: an even share of several jobs is then better left to the scheduler.
-int home_of(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told, const PeerInfo& self) {
+int preferred_processor_of(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
+                           const PeerInfo& self) {
   const ProcessorSet& cpus = told[static_cast<std::size_t>(self.rank)].cpus;
   std::size_t ranks = 0;
   std::size_t before = 0;
@@ -147,8 +148,9 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
   m.oversubscribed = machine_ranks_per_cpu(m.peers, told, m.peers[static_cast<std::size_t>(rank)]) > 1;
   if (m.oversubscribed) {
     const PeerInfo& self = m.peers[static_cast<std::size_t>(rank)];
-    m.home = home_of(m.peers, told, self);
-    m.home_step_bytes = static_cast<std::size_t>(kHomeBytes / machine_ranks_per_cpu(m.peers, told, self));
+    m.preferred_processor = preferred_processor_of(m.peers, told, self);
+    m.preferred_processor_step_bytes =
+        static_cast<std::size_t>(kPreferredProcessorBytes / machine_ranks_per_cpu(m.peers, told, self));
   }
   for (const std::vector<int>& host : m.hosts) {
     m.ranks_per_cpu =
@@ -181,15 +183,15 @@ Status add_rdma(Rdma rdma, const transport::verbs::Options& options, PeerInfo* s
   return {};
 }
 
-transport::verbs::Seat Membership::seat(int of) const {
-  transport::verbs::Seat seat{0, 0};
+transport::verbs::LocalPosition Membership::local_position(int of) const {
+  transport::verbs::LocalPosition local{0, 0};
   const PeerInfo& self = peers[static_cast<std::size_t>(of)];
   for (const PeerInfo& p : peers) {
     if (p.rank != of && !p.same_machine(self)) continue;
-    if (p.rank < of) ++seat.index;
-    ++seat.ranks;
+    if (p.rank < of) ++local.local_rank;
+    ++local.local_ranks;
   }
-  return seat;
+  return local;
 }
 
 std::string Membership::trouble_between(int a, int b) const {
@@ -200,7 +202,7 @@ std::string Membership::trouble_between(int a, int b) const {
   }
   const auto& ports_a = rdma[static_cast<std::size_t>(a)].ports;
   const auto& ports_b = rdma[static_cast<std::size_t>(b)].ports;
-  if (!transport::verbs::pair_ports(ports_a, seat(a), ports_b, seat(b), rails).empty()) return {};
+  if (!transport::verbs::pair_ports(ports_a, local_position(a), ports_b, local_position(b), rails).empty()) return {};
   return "no RDMA port of rank " + std::to_string(a) + " reaches one of rank " + std::to_string(b) +
          " (another fabric)";
 }

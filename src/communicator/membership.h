@@ -54,9 +54,9 @@ struct Membership {
   std::vector<PeerInfo> peers;          // by rank
   std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
   bool oversubscribed = false;          // more ranks on this machine than processors they may use
-  int home = -1;                        // where oversubscribed, the processor on which this rank takes turns; -1: any
-  std::size_t home_step_bytes = 0;      // the longest message of operations in which it keeps to that
-  double ranks_per_cpu = 1;             // ranks per processor on the machine with most; the same on every rank
+  int preferred_processor = -1;         // where oversubscribed, the processor on which this rank takes turns; -1: any
+  std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it keeps to that
+  double ranks_per_cpu = 1;                      // ranks per processor on the machine with most; the same on every rank
   std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
   bool one_process = false;                      // all ranks are threads of this process
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
@@ -72,7 +72,7 @@ struct Membership {
   // Whether a pair of ranks on different hosts may come to use RDMA: then all tell of their ports.
   [[nodiscard]] bool wants_rdma() const { return transports.verbs && hosts.size() > 1; }
   // Where `rank` sits among the ranks of its machine.
-  [[nodiscard]] transport::verbs::Seat seat(int of) const;
+  [[nodiscard]] transport::verbs::LocalPosition local_position(int of) const;
   // Why ranks a < b do not talk by RDMA, which TUTTI_TRANSPORTS allows; empty: they do.
   [[nodiscard]] std::string trouble_between(int a, int b) const;
   // Once all have told: fills verbs_with and all_verbs. kSystemError if this rank must use RDMA and cannot.

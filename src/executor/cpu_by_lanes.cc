@@ -13,10 +13,10 @@ using schedule::StepKind;
 
 constexpr std::size_t kLine = 64;
 // Written to two places from the level-1 cache.
-constexpr std::size_t kPlaceBytes = 32 * 1024;
+constexpr std::size_t kDirectPutBlockBytes = 32 * 1024;
 
-bool would_lend(const transport::LaneTraits& traits, const transport::Source& source, std::size_t n) {
-  return n >= traits.lend_any_bytes || (n >= traits.lend_bytes && source.region != 0);
+bool would_send_zcopy(const transport::LaneTraits& traits, const transport::Source& source, std::size_t n) {
+  return n >= traits.zcopy_any_bytes || (n >= traits.zcopy_bytes && source.region != 0);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void CpuExecutor::prepare(const Operation& op) {
   // In place what is written was read before, so its lines are in the cache: a store past it would first drive them
   // out.
   streaming_ = bytes > tuning_.streaming_bytes && !in_place_;
-  placing_ = bytes >= tuning_.placing_bytes;
+  direct_puts_ = bytes >= tuning_.direct_put_bytes;
   combines_ = op.kernels != nullptr;
 }
 
@@ -64,7 +64,7 @@ bool CpuExecutor::open_slice(std::uint32_t slice) {
   if (slice < open_slices_) return true;
   if (lanes_left_[slice % kWindow] != 0) return false;
   open_states(slice);
-  if (placing_) offer_places(slice);
+  if (direct_puts_) advertise_buffers(slice);
   lanes_left_[slice % kWindow] = static_cast<std::uint32_t>(op_->plan->lanes.size());
   open_slices_ = slice + 1;
   return true;
@@ -84,12 +84,12 @@ void CpuExecutor::open_states(std::uint32_t slice) {
 // Lets peers write results straight to where they belong: plain receives into the output that wait for
 // nothing. Before any step of the slice sends, so that whoever combines this rank's contribution already
 // knows where to put the result.
-void CpuExecutor::offer_places(std::uint32_t slice) {
+void CpuExecutor::advertise_buffers(std::uint32_t slice) {
   const Plan& plan = *op_->plan;
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
     const Lane& lane = plan.lanes[i];
-    if (lane.link == nullptr || lane.sends || !lane.link->recv().traits().takes_offers) continue;
-    // Where pushes are not placed, a sender that only passes on makes no use of offers.
+    if (lane.link == nullptr || lane.sends || !lane.link->recv().traits().takes_advertisements) continue;
+    // Where push() does not put directly, a sender that only forwards makes no use of advertisements.
     if (!combines_ && !lane.link->recv().traits().puts_directly) continue;
     for (const std::uint32_t index : lane.steps) {
       const Step& step = plan.schedule.steps[index];
@@ -97,8 +97,8 @@ void CpuExecutor::offer_places(std::uint32_t slice) {
       bool free = step.kind == StepKind::kRecv && step.target == Buffer::kOutput && state.size != 0;
       for (std::uint32_t d = 0; d < step.dependencies && free; ++d) free = !must_wait(step, d);
       if (free) {
-        lane.link->recv().offer(cursors_[i].opened, op_->buffers[static_cast<int>(step.target)], state.begin,
-                                state.size);
+        lane.link->recv().advertise(cursors_[i].opened, op_->buffers[static_cast<int>(step.target)], state.begin,
+                                    state.size);
       }
       cursors_[i].opened += state.size;
     }
@@ -192,10 +192,10 @@ bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState&
 bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state, std::size_t limit) {
   const transport::Source& source = op_->buffers[static_cast<int>(step.source)];
   transport::SendLane& out = lane.link->send();
-  // What will be lent goes in loans worth their while: better to wait for more of it than to copy little. But never for
+  // What can go by zero copy goes in long messages: better to wait for more of it than to copy little. But never for
   // ever: what is to come may depend on what is there, so it goes when nothing at all moves.
-  if (limit < state.size && !waiter_.stalled() && would_lend(out.traits(), source, state.size) &&
-      !would_lend(out.traits(), source, limit - state.done)) {
+  if (limit < state.size && !waiter_.stalled() && would_send_zcopy(out.traits(), source, state.size) &&
+      !would_send_zcopy(out.traits(), source, limit - state.done)) {
     return false;
   }
   const std::size_t n = out.push(op_->fingerprint, source, state.begin + state.done, limit - state.done);
@@ -253,8 +253,8 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   if (view.fingerprint != op_->fingerprint) [[unlikely]] {
     return fail(mismatch(*op_, lane.peer, view.fingerprint));
   }
-  if (op_->plan->fold[index].reduce != kNone && fold_some(lane, index, state, view, n)) return true;
-  if (place_some(lane, index, state, view, n)) return true;
+  if (op_->plan->fused_reduce[index].reduce != kNone && fused_reduce_some(lane, index, state, view, n)) return true;
+  if (direct_put_some(lane, index, state, view, n)) return true;
   bool moved = false;
   if (forwards_in_slots(index, state.size) && forward_some(lane, index, state, view, n, &moved)) return moved;
   store(*op_, step, offset, view.data, n, streaming_ && step.target == Buffer::kOutput);
@@ -264,29 +264,30 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
 }
 
 // Whether what the step receives is best handed on through an outgoing slot: it is forwarded, and it
-// either need not be stored at all or the forwarding send would not lend what is stored.
+// either need not be stored at all or the forwarding send would not send by zero copy what is stored.
 bool CpuExecutor::forwards_in_slots(std::uint32_t index, std::size_t bytes) const {
   const Forward& forward = op_->plan->forward[index];
   if (forward.send == kNone) return false;
   const transport::Source& stored = op_->buffers[static_cast<int>(op_->plan->schedule.steps[index].target)];
   const transport::LaneTraits& out = op_->plan->lanes[forward.lane].link->send().traits();
-  return out.slots && (forward.only || !would_lend(out, stored, bytes));
+  return out.slots && (forward.only || !would_send_zcopy(out, stored, bytes));
 }
 
 // Combines what has arrived with the local operand at once, if the step behind may write that far.
-bool CpuExecutor::fold_some(const Lane& lane, std::uint32_t index, StepState& state,
-                            const transport::RecvLane::View& view, std::size_t n) {
-  const Fold& fold = op_->plan->fold[index];
-  const Cursor& c = cursors_[fold.lane];
-  StepState& reduced = state_of(current_slice_, fold.reduce);
-  if (c.slice != current_slice_ || op_->plan->lanes[fold.lane].steps[c.position] != fold.reduce) return false;
+bool CpuExecutor::fused_reduce_some(const Lane& lane, std::uint32_t index, StepState& state,
+                                    const transport::RecvLane::View& view, std::size_t n) {
+  const FusedReduce& fused_reduce = op_->plan->fused_reduce[index];
+  const Cursor& c = cursors_[fused_reduce.lane];
+  StepState& reduced = state_of(current_slice_, fused_reduce.reduce);
+  if (c.slice != current_slice_ || op_->plan->lanes[fused_reduce.lane].steps[c.position] != fused_reduce.reduce)
+    return false;
   if (reduced.done != state.done) return false;
   // As if the bytes had been stored, which is the one thing of this step that the other waits for.
   state.done += n;
-  const std::size_t limit = op_->whole(ready_limit(fold.reduce, reduced));
+  const std::size_t limit = op_->whole(ready_limit(fused_reduce.reduce, reduced));
   state.done -= n;
   if (limit < reduced.done + n) return false;
-  const Step& reduce = op_->plan->schedule.steps[fold.reduce];
+  const Step& reduce = op_->plan->schedule.steps[fused_reduce.reduce];
   const std::size_t offset = reduced.begin + reduced.done;
   const std::byte* operand = op_->buffers[static_cast<int>(reduce.operand)].base + offset;
   combine(*op_, reduce, target_of(*op_, reduce) + offset, operand, view.data, n, streaming_ && op_->divisor == 0);
@@ -296,12 +297,12 @@ bool CpuExecutor::fold_some(const Lane& lane, std::uint32_t index, StepState& st
   return true;
 }
 
-// Where the step that forwards the value could write it to its final place at the peer: writes it there
-// and here in one pass.
-bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& state,
-                             const transport::RecvLane::View& view, std::size_t n) {
+// Direct put: where the step that forwards the value could write it into the buffer that the peer has advertised,
+// writes it there and here in one pass.
+bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepState& state,
+                                  const transport::RecvLane::View& view, std::size_t n) {
   const Forward& forward = op_->plan->forward[index];
-  if (!placing_ || !combines_ || forward.send == kNone) return false;
+  if (!direct_puts_ || !combines_ || forward.send == kNone) return false;
   const Lane& out_lane = op_->plan->lanes[forward.lane];
   const Cursor& c = cursors_[forward.lane];
   if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send) return false;
@@ -317,7 +318,7 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
     const auto combine = streaming_ ? op_->kernels->combine_twice_streaming : op_->kernels->combine_twice;
     combine(target_of(*op_, step) + offset, room.data(), source_of(*op_, step) + offset, view.data, op_->elements(n));
   } else {
-    place_in_blocks(step, state.begin + state.done, room.first(n), view.data);
+    direct_put_in_blocks(step, state.begin + state.done, room.first(n), view.data);
   }
   if (!lane.link->recv().consume(n)) return true;
   out_lane.link->send().commit(op_->fingerprint, n);
@@ -327,12 +328,12 @@ bool CpuExecutor::place_some(const Lane& lane, std::uint32_t index, StepState& s
 }
 
 // The same where the value is not made and written in one pass: through the level-1 cache.
-void CpuExecutor::place_in_blocks(const Step& step, std::size_t begin, std::span<std::byte> room,
-                                  const std::byte* received) const {
+void CpuExecutor::direct_put_in_blocks(const Step& step, std::size_t begin, std::span<std::byte> room,
+                                       const std::byte* received) const {
   const auto write = streaming_ ? &reduction::copy_streaming : &reduction::copy;
-  alignas(kLine) std::byte block[kPlaceBytes];
-  for (std::size_t i = 0; i < room.size(); i += kPlaceBytes) {
-    const std::size_t size = std::min(kPlaceBytes, room.size() - i);
+  alignas(kLine) std::byte block[kDirectPutBlockBytes];
+  for (std::size_t i = 0; i < room.size(); i += kDirectPutBlockBytes) {
+    const std::size_t size = std::min(kDirectPutBlockBytes, room.size() - i);
     const std::size_t offset = begin + i;
     const std::byte* value = received + i;
     if (step.kind == StepKind::kRecvReduce) {

@@ -14,7 +14,7 @@ using schedule::StepKind;
 
 namespace {
 
-// Peers let go of a failed operation's buffers within microseconds; one that has been stopped does not.
+// Peers end their epochs in a failed operation's buffers within microseconds; a peer that has been stopped does not.
 constexpr int kQuiesceYields = 1000;
 constexpr std::chrono::milliseconds kQuiesceSleep{1};
 
@@ -43,12 +43,12 @@ Status CpuExecutor::run_large(const Operation& op) {
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
   waiter_.begin(*this, step_bytes, op.fingerprint.sequence);
   const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
-  // Below the first bound not even one whose buffers lie in regions lends.
-  const bool lends_nothing = step_bytes <= plan.in_order_region_bytes && !sliced;
-  const bool in_order = lends_nothing || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
+  // Below the first bound nothing goes by zero copy, not even from buffers in regions.
+  const bool sends_no_zcopy = step_bytes <= plan.in_order_region_bytes && !sliced;
+  const bool in_order = sends_no_zcopy || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
   // What lacks memory throws, and must not leave the buffers with the peers.
   Status status = guarded([&] {
-    if (!lends_nothing) {
+    if (!sends_no_zcopy) {
       for (transport::Link* link : plan.links) link->begin_operation();
     }
     return in_order ? run_in_order(op) : run_by_lanes(op);
@@ -58,8 +58,9 @@ Status CpuExecutor::run_large(const Operation& op) {
   return status;
 }
 
-// After an error the caller may free what peers are still reading and writing: not before they let go. All are
-// told first, and this rank lets go of theirs with it, so that ranks which have failed do not wait for each other.
+// After an error the caller may free what peers are still reading and writing: run() must not return before they have
+// ended their epochs. revoke() comes first on all links, and ends this rank's own epochs with it, so that ranks which
+// have failed do not wait for each other.
 void CpuExecutor::reclaim_buffers(const Plan& plan) {
   for (transport::Link* link : plan.links) link->revoke();
   int yields = 0;

@@ -22,13 +22,13 @@ struct CpuTuning {
   // How much a step handles at a time: in and out together stay well inside a level-2 cache.
   std::size_t piece_bytes = 64 * 1024;
   // Outputs larger than this are written past the cache, except in place. Two ranks, time with over time without:
-  // 1.2 at 2 to 8 MiB, 1.15 at 16 MiB, 0.87 at 32 MiB; where results are placed 1.08, 1.08 and 0.8; in place 1.3 at
+  // 1.2 at 2 to 8 MiB, 1.15 at 16 MiB, 0.87 at 32 MiB; with direct puts 1.08, 1.08 and 0.8; in place 1.3 at
   // 32 and 64 MiB.
   std::size_t streaming_bytes = 16 * 1024 * 1024;
-  // From this size of the vector on, results are written straight to where the peer wants them, where it
-  // offers that. Two ranks, time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from
-  // 4 to 16 MiB. Four ranks on two processors: no difference that could be measured.
-  std::size_t placing_bytes = 32 * 1024;
+  // From this size of the vector on, results are put directly into the buffers that the peer advertises. Two ranks,
+  // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
+  // processors: no difference that could be measured.
+  std::size_t direct_put_bytes = 32 * 1024;
 };
 
 // One per communicator. run() is called by one thread at a time, which moves and combines the bytes.
@@ -83,7 +83,7 @@ class CpuExecutor final : private Waiting {
   Status move_lanes();
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);
-  void offer_places(std::uint32_t slice);
+  void advertise_buffers(std::uint32_t slice);
   [[nodiscard]] bool must_wait(const schedule::Step& step, std::uint32_t dependency) const {
     return in_place_ || !op_->plan->in_place_only[step.first_dependency + dependency];
   }
@@ -97,12 +97,12 @@ class CpuExecutor final : private Waiting {
   bool forward_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                     std::size_t n, bool* moved);
   [[nodiscard]] bool forwards_in_slots(std::uint32_t index, std::size_t bytes) const;
-  bool fold_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
-                 std::size_t n);
-  bool place_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
-                  std::size_t n);
-  void place_in_blocks(const schedule::Step& step, std::size_t begin, std::span<std::byte> room,
-                       const std::byte* received) const;
+  bool fused_reduce_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
+                         std::size_t n);
+  bool direct_put_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
+                       std::size_t n);
+  void direct_put_in_blocks(const schedule::Step& step, std::size_t begin, std::span<std::byte> room,
+                            const std::byte* received) const;
   bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);
   void release_sends(std::uint32_t lane);
   [[nodiscard]] std::size_t ready_limit(std::uint32_t index, const StepState& state) const;
@@ -138,7 +138,7 @@ class CpuExecutor final : private Waiting {
       // An average divides in place right after: then the target had better stay in the cache.
       combine(op, s, target, source_of(op, s) + offset, received, bytes, streaming && op.divisor == 0);
     } else if (target == received) {
-      return;  // the sender has put it in its place
+      return;  // a direct put: the sender has written it there
     } else if (streaming) {
       reduction::copy_streaming(target, received, bytes);
     } else {
@@ -164,7 +164,7 @@ class CpuExecutor final : private Waiting {
   std::uint32_t current_slice_ = 0;  // of the lane at work
   bool in_place_ = false;            // input and output are one memory
   bool streaming_ = false;           // outputs are larger than the cache
-  bool placing_ = false;             // peers may write results into this rank's output, and it into theirs
+  bool direct_puts_ = false;         // peers may write results into this rank's output, and it into theirs
   bool combines_ = false;            // the operation reduces
   Status status_;
 };

@@ -76,19 +76,19 @@ Status CpuExecutor::run_in_order(const Operation& op) {
 }
 
 // Takes the operation over into the state that run_by_lanes() would have here: all steps before `index` are done, and
-// of that step `done` bytes. Messages are too short to be lent, and peers were offered no places: nothing of what lanes
-// add is open.
+// of that step `done` bytes. Messages are too short for zero copy, and no buffers were advertised: nothing of what
+// lanes add is open.
 Status CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done) {
   prepare(op);
-  placing_ = false;
+  direct_puts_ = false;
   open_slice(0);
   for (std::uint32_t i = 0; i < index; ++i) {
     StepState& state = state_of(0, i);
     state.done = state.released = state.size;
   }
   state_of(0, index).done = done;
-  const Fold& fold = op.plan->fold[index];
-  if (fold.reduce != kNone) state_of(0, fold.reduce).done = done;
+  const FusedReduce& fused_reduce = op.plan->fused_reduce[index];
+  if (fused_reduce.reduce != kNone) state_of(0, fused_reduce.reduce).done = done;
   for (std::size_t i = 0; i < op.plan->lanes.size(); ++i) {
     const Lane& lane = op.plan->lanes[i];
     if (!lane.sends) continue;

@@ -91,9 +91,9 @@ std::size_t below(std::size_t bytes) {
   return bytes == 0 ? 0 : bytes - 1;
 }
 
-void find_folds(Plan* plan) {
+void find_fused_reduces(Plan* plan) {
   const Schedule& schedule = plan->schedule;
-  plan->fold.resize(schedule.steps.size());
+  plan->fused_reduce.resize(schedule.steps.size());
   for (std::uint32_t i = 0; i + 1 < schedule.steps.size(); ++i) {
     const Step& recv = schedule.steps[i];
     const Step& reduce = schedule.steps[i + 1];
@@ -102,7 +102,7 @@ void find_folds(Plan* plan) {
         reduce.operand == Buffer::kScratch || reduce.range() != recv.range()) {
       continue;
     }
-    if (dead_but_for(schedule, i, i + 1)) plan->fold[i] = {i + 1, plan->lane_of[i + 1]};
+    if (dead_but_for(schedule, i, i + 1)) plan->fused_reduce[i] = {i + 1, plan->lane_of[i + 1]};
   }
 }
 
@@ -111,7 +111,7 @@ void write_in_order(Plan* plan) {
     InOrderStep s{plan->schedule.steps[i], plan->link_of[i], nullptr, nullptr, i};
     if (s.step.kind == StepKind::kSend) s.send = &plan->link_of[i]->send();
     if (schedule::is_recv(s.step.kind)) s.recv = &plan->link_of[i]->recv();
-    if (plan->fold[i].reduce != kNone) {
+    if (plan->fused_reduce[i].reduce != kNone) {
       const Step& reduce = plan->schedule.steps[++i];
       s.step.kind = StepKind::kRecvReduce;
       s.step.source = reduce.operand;
@@ -135,7 +135,7 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   sort_into_lanes(plan.get());
   find_in_place_dependencies(plan.get());
   find_forwards(plan.get());
-  find_folds(plan.get());
+  find_fused_reduces(plan.get());
   write_in_order(plan.get());
   const std::set<transport::Link*> distinct(plan->link_of.begin(), plan->link_of.end());
   std::copy_if(distinct.begin(), distinct.end(), std::back_inserter(plan->links),
@@ -145,9 +145,9 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
     if (lane.link == nullptr || !lane.sends) continue;
     const transport::LaneTraits& traits = lane.link->send().traits();
     plan->in_order_bytes = std::min(plan->in_order_bytes, traits.piece_bytes);
-    // In order, nothing watches what the peer still reads: stay below what would be lent.
-    plan->in_order_bytes = std::min(plan->in_order_bytes, below(traits.lend_any_bytes));
-    plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, below(traits.lend_bytes));
+    // In order, nothing watches what the peer still reads: stay below the bounds of zero copy.
+    plan->in_order_bytes = std::min(plan->in_order_bytes, below(traits.zcopy_any_bytes));
+    plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, below(traits.zcopy_bytes));
   }
   plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, plan->in_order_bytes);
   plan->small_bytes = std::min(plan->in_order_region_bytes, plan->slice_chunk_bytes);

@@ -35,19 +35,19 @@ struct Forward {
 
 // What a step that receives into scratch can do instead: combine what arrives with the local operand at
 // once, as the kReduce right behind it would, whenever that step may already write its target.
-struct Fold {
+struct FusedReduce {
   std::uint32_t reduce = kNone;  // that step, if nothing else reads the scratch
   std::uint32_t lane = kNone;    // of the local steps
 };
 
-// A step of the in-order program. Folds are done there: a receive into scratch and the kReduce behind it
+// A step of the in-order program. Fused reductions are in it: a receive into scratch and the kReduce behind it
 // have become one kRecvReduce (every send before has copied its source, so the target is free).
 struct InOrderStep {
   schedule::Step step;
   transport::Link* link = nullptr;      // null for local steps
   transport::SendLane* send = nullptr;  // if it sends
   transport::RecvLane* recv = nullptr;  // if it receives
-  std::uint32_t index = 0;              // of the step in the schedule, of a fold's first one
+  std::uint32_t index = 0;              // of the step in the schedule, of a fused reduction's receive
 };
 
 struct Plan {
@@ -60,7 +60,7 @@ struct Plan {
   std::vector<Forward> forward;           // per step
   // Per entry of schedule.dependencies: whether it matters only where input and output are one memory.
   std::vector<bool> in_place_only;
-  std::vector<Fold> fold;                 // per step
+  std::vector<FusedReduce> fused_reduce;  // per step
   std::vector<InOrderStep> in_order;      // for small messages
   std::vector<transport::Link*> links;    // each once
   std::uint32_t max_step_chunks = 0;      // of any step

@@ -37,14 +37,15 @@ constexpr std::int64_t kAwayNs = 1'000'000'000;
 }  // namespace
 
 Result<std::unique_ptr<Waiter>> Waiter::create(const transport::WakeupFd& wakeup_fd, const FailureState& failure,
-                                               bool oversubscribed, std::int64_t timeout_ms, bool moves, Home home) {
+                                               bool oversubscribed, std::int64_t timeout_ms, bool moves,
+                                               PreferredProcessor preferred) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return Status::system("epoll_create1", errno);
   epoll_event event{};
   event.events = EPOLLIN;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wakeup_fd.fd(), &event) != 0) return Status::system("epoll_ctl", errno);
   return std::unique_ptr<Waiter>(
-      new Waiter(wakeup_fd, failure, oversubscribed, timeout_ms, moves, home, std::move(epoll)));
+      new Waiter(wakeup_fd, failure, oversubscribed, timeout_ms, moves, preferred, std::move(epoll)));
 }
 
 Status Waiter::add_link(transport::Link& link) {
@@ -151,13 +152,14 @@ void Waiter::begin_looking(std::int64_t now) {
 // The scheduler sees no more than that every processor is busy.
 void Waiter::go_home() {
   const std::int64_t now = now_ns();
-  if (now - went_home_ns_ < kHomeIntervalNs) return;
+  if (now - went_home_ns_ < kPreferredIntervalNs) return;
   went_home_ns_ = now;
-  (void)affinity_.move_to(home_.processor);
+  (void)affinity_.move_to(preferred_.processor);
 }
 
 void Waiter::yield() {
-  if (home_.processor >= 0 && step_bytes_ <= home_.step_bytes && ::sched_getcpu() != home_.processor) [[unlikely]]
+  if (preferred_.processor >= 0 && step_bytes_ <= preferred_.step_bytes && ::sched_getcpu() != preferred_.processor)
+      [[unlikely]]
     go_home();
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();

@@ -44,22 +44,22 @@ class Waiting {
   virtual void list(std::vector<For>* lanes) const = 0;
 };
 
-// Where an oversubscribed rank belongs.
-struct Home {
+// The processor to which an oversubscribed rank goes back.
+struct PreferredProcessor {
   int processor = -1;          // -1: anywhere
   std::size_t step_bytes = 0;  // not in operations with longer messages
 };
 
 class Waiter {
  public:
-  // An oversubscribed rank goes home no more often than that: a move takes some 20 us.
-  static constexpr std::int64_t kHomeIntervalNs = 2'000'000;
+  // An oversubscribed rank goes back to its preferred processor no more often than that: a move takes some 20 us.
+  static constexpr std::int64_t kPreferredIntervalNs = 2'000'000;
 
-  // oversubscribed: the communicator has more ranks than processors on this machine. moves: see affinity.h. home: where
-  // an oversubscribed rank belongs, -1: anywhere. wakeup_fd and failure outlive the waiter.
+  // oversubscribed: the communicator has more ranks than processors on this machine. moves: see affinity.h. preferred:
+  // to which an oversubscribed rank goes back, -1: none. wakeup_fd and failure outlive the waiter.
   static Result<std::unique_ptr<Waiter>> create(const transport::WakeupFd& wakeup_fd, const FailureState& failure,
                                                 bool oversubscribed, std::int64_t timeout_ms, bool moves = true,
-                                                Home home = {});
+                                                PreferredProcessor preferred = {});
 
   // A link that operations may wait for.
   Status add_link(transport::Link& link);
@@ -109,13 +109,13 @@ class Waiter {
   static constexpr int kMaxSleepMs = kFailureCheckMs;
 
   Waiter(const transport::WakeupFd& wakeup_fd, const FailureState& failure, bool oversubscribed,
-         std::int64_t timeout_ms, bool moves, Home home, UniqueFd epoll)
+         std::int64_t timeout_ms, bool moves, PreferredProcessor preferred, UniqueFd epoll)
       : wakeup_fd_(wakeup_fd),
         failure_(failure),
         oversubscribed_(oversubscribed),
         timeout_ns_(timeout_ms * 1'000'000),
         affinity_(moves),
-        home_(oversubscribed && moves ? home : Home()),
+        preferred_(oversubscribed && moves ? preferred : PreferredProcessor()),
         epoll_(std::move(epoll)) {
     spin(!oversubscribed);
   }
@@ -139,7 +139,7 @@ class Waiter {
   std::uint32_t stall_ = 0;  // looks after which stalled() holds
   const std::int64_t timeout_ns_;
   const Affinity affinity_;
-  const Home home_;
+  const PreferredProcessor preferred_;
   std::size_t step_bytes_ = 0;
   std::uint32_t number_ = 0;
   UniqueFd epoll_;

@@ -1,6 +1,6 @@
 // Who waits for whom. A thread that changes watched memory waits, inside the kernel, for the thread that takes
 // reports. That thread waits for nothing but the kernel: it takes no lock, allocates and frees nothing, writes no
-// log, and its signals are blocked. changes() and settle() wait for it, never it for them. So there is no cycle,
+// log, and its signals are blocked. changes() and drain() wait for it, never it for them. So there is no cycle,
 // whatever a caller of changes() holds, and wherever it is interrupted.
 #include "memory/memory_monitor.h"
 
@@ -36,7 +36,7 @@ namespace {
 constexpr std::uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
 constexpr std::size_t kReportsAtOnce = 16;
 // A few time slices: on an oversubscribed machine the thread that unmaps has to be given a processor.
-constexpr std::int64_t kSettleMs = 10;
+constexpr std::int64_t kDrainMs = 10;
 // The usual size of huge pages, to whose borders their memory is watched.
 constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 // Of an entry in /proc/self/pagemap (Linux, Documentation/admin-guide/mm/pagemap.rst): the page belongs to a file or
@@ -69,7 +69,7 @@ class Watch final : public MemoryMonitor {
   bool watch(Range range) override;
   [[nodiscard]] std::uint64_t count() const override { return log_.count(); }
   bool changes(std::uint64_t* seen, std::vector<Range>* changed) override;
-  bool settle() override;
+  bool drain() override;
 
   Status start();
   // Before the code goes away. Nothing is watched from here on.
@@ -197,11 +197,11 @@ bool Watch::nothing_shared(Range range) {
 }
 
 bool Watch::changes(std::uint64_t* seen, std::vector<Range>* changed) {
-  // In a forked child the writer may have gone in mid-turn.
+  // In a forked child the writer may have gone in the middle of it.
   if (over_.load(std::memory_order_acquire)) return true;
-  // Who has returned from its change sees at least the turn in which its report was taken.
-  const std::uint64_t turn = log_.turn();
-  while (turn % 2 != 0 && log_.turn() == turn) ::sched_yield();
+  // Who has returned from its change sees at least the epoch in which its report was taken.
+  const std::uint64_t epoch = log_.epoch();
+  while (epoch % 2 != 0 && log_.epoch() == epoch) ::sched_yield();
   ChangeLog::Copy copy;
   std::size_t copied = 0;
   const bool all = log_.copy_since(seen, &copy, &copied);
@@ -217,18 +217,18 @@ bool Watch::in_flight() {
   return ::ioctl(reports_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
 }
 
-bool Watch::settle() {
+bool Watch::drain() {
   if (over_.load(std::memory_order_acquire)) return false;
-  std::uint64_t turn = 0;
-  if (!in_flight() && (turn = log_.turn()) % 2 == 0) return true;
-  const Deadline deadline = Deadline::after_ms(kSettleMs);
+  std::uint64_t epoch = 0;
+  if (!in_flight() && (epoch = log_.epoch()) % 2 == 0) return true;
+  const Deadline deadline = Deadline::after_ms(kDrainMs);
   while (in_flight()) {
     if (deadline.passed()) return false;
     ::sched_yield();
   }
-  // All reports are taken; those of this turn may not be in the log yet.
-  turn = log_.turn();
-  while (turn % 2 != 0 && log_.turn() == turn) {
+  // All reports are taken; those of this epoch may not be in the log yet.
+  epoch = log_.epoch();
+  while (epoch % 2 != 0 && log_.epoch() == epoch) {
     if (deadline.passed()) return false;
     ::sched_yield();
   }

@@ -29,7 +29,7 @@ class MemoryMonitor {
 
   virtual ~MemoryMonitor() = default;
   // The process's. Null where the kernel or a sandbox does not allow it: *why then says so and how to get it. Any
-  // thread. A child after fork(2) gets its own; its parent's then watches nothing and is never settled.
+  // thread. A child after fork(2) gets its own; its parent's then watches nothing and drain() returns false.
   static MemoryMonitor* instance(std::string* why);
   // Of the smallest page.
   static std::size_t page_bytes();
@@ -53,7 +53,7 @@ class MemoryMonitor {
   // munmap(2) has not returned its addresses may already be someone else's new memory. False if after ten
   // milliseconds some change has begun and not been reported: what is kept registered is not to be used. Any thread;
   // one system call where nothing is changing.
-  virtual bool settle() = 0;
+  virtual bool drain() = 0;
 };
 
 }  // namespace tutti::internal::memory

@@ -96,7 +96,7 @@ void RegionRegistry::publish() {
   epoch_.store(next, std::memory_order_release);
 }
 
-RegionRegistry::Place RegionRegistry::search(const Table& table, const std::byte* address, std::size_t bytes) {
+RegionRegistry::Location RegionRegistry::search(const Table& table, const std::byte* address, std::size_t bytes) {
   // In this order, and publish() in the other: tables only grow, so `end` is within one that is read later.
   std::size_t end = table.count.load(std::memory_order_acquire);
   const Entry* const entries = table.entries.load(std::memory_order_acquire);
@@ -118,13 +118,13 @@ RegionRegistry::Place RegionRegistry::search(const Table& table, const std::byte
   return {entry.id.load(std::memory_order_relaxed), offset};
 }
 
-RegionRegistry::Place RegionRegistry::find(const void* address, std::size_t bytes) const {
+RegionRegistry::Location RegionRegistry::find(const void* address, std::size_t bytes) const {
   for (;;) {
     const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
-    const Place place = search(tables_[epoch % 2], static_cast<const std::byte*>(address), bytes);
+    const Location location = search(tables_[epoch % 2], static_cast<const std::byte*>(address), bytes);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (epoch_.load(std::memory_order_relaxed) == epoch) [[likely]]
-      return place;
+      return location;
   }
 }
 

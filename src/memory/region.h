@@ -23,7 +23,7 @@ namespace tutti::internal::memory {
 
 class RegionRegistry final : public ForkAware {
  public:
-  struct Place {
+  struct Location {
     std::uint64_t region = 0;  // 0: not inside one region
     std::size_t offset = 0;
   };
@@ -37,7 +37,7 @@ class RegionRegistry final : public ForkAware {
 
   // The region that contains all of [address, address + bytes). Any thread; takes no lock and writes no memory, as
   // every call with buffers of some size asks.
-  [[nodiscard]] Place find(const void* address, std::size_t bytes) const;
+  [[nodiscard]] Location find(const void* address, std::size_t bytes) const;
   // A duplicate of the region's descriptor, and its size; an invalid descriptor if it is gone.
   [[nodiscard]] UniqueFd duplicate_fd(std::uint64_t region, std::size_t* bytes) const;
   // Changes with every free(): a link then looks which of its announced regions are gone.
@@ -74,7 +74,7 @@ class RegionRegistry final : public ForkAware {
   void prepare() TUTTI_REQUIRES(mutex_);
   // Shows find() what regions_ is now. REQUIRES: prepare() if there are more than before.
   void publish() TUTTI_REQUIRES(mutex_);
-  [[nodiscard]] static Place search(const Table& table, const std::byte* address, std::size_t bytes);
+  [[nodiscard]] static Location search(const Table& table, const std::byte* address, std::size_t bytes);
 
   mutable Mutex mutex_;                                                  // find() takes none
   std::map<const std::byte*, Region> regions_ TUTTI_GUARDED_BY(mutex_);  // by first address

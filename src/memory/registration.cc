@@ -19,9 +19,9 @@ constexpr std::size_t kMostCreditBytes = SIZE_MAX / 4;
 constexpr std::size_t kMostEntries = 4096;
 // Memory changes while it is registered: so often it is tried again.
 constexpr int kAttempts = 3;
-// Refused memory is tried again after 1, 2, 4... operations.
-constexpr std::uint64_t kMostRefusedOperations = 256;
-constexpr std::size_t kMostRefusals = 64;
+// Memory that could not be registered is tried again after 1, 2, 4... operations.
+constexpr std::uint64_t kMostNegativeOperations = 256;
+constexpr std::size_t kMostNegativeEntries = 64;
 
 std::size_t size_of(Range range) {
   return static_cast<std::size_t>(range.end - range.begin);
@@ -60,7 +60,8 @@ void RegistrationCache::begin_operation() {
   for (const auto& entry : retired_) deregister(entry);
   retired_.clear();
   apply_events();
-  if (refusals_.size() > kMostRefusals) refusals_.erase(refusals_.begin(), refusals_.end() - kMostRefusals);
+  if (negative_entries_.size() > kMostNegativeEntries)
+    negative_entries_.erase(negative_entries_.begin(), negative_entries_.end() - kMostNegativeEntries);
 }
 
 // Takes note of what the watch and the registry of regions report.
@@ -126,20 +127,20 @@ RegistrationCache::Entries::iterator RegistrationCache::covering(Range range) {
   return entry->second.end >= range.end ? entry : entries_.end();
 }
 
-const Keys* RegistrationCache::find(const Source& source) noexcept {
+const RdmaKeys* RegistrationCache::find(const Source& source) noexcept {
   if (!asked_) {
     asked_ = true;
-    settled_ = watch_ != nullptr && watch_->settle();
+    drained_ = watch_ != nullptr && watch_->drain();
     apply_events();
   }
   if (source.size <= source.begin) return nullptr;
   const Range range = whole_pages(source);
   const auto entry = covering(range);
-  if (entry != entries_.end() && (settled_ || entry->second.region != 0)) {
+  if (entry != entries_.end() && (drained_ || entry->second.region != 0)) {
     touch(entry->second, size_of(range));
     return &entry->second.keys;
   }
-  const Keys* keys = nullptr;
+  const RdmaKeys* keys = nullptr;
   const Status done = guarded([&] {
     keys = add(range, source.region);
     return Status();
@@ -148,9 +149,9 @@ const Keys* RegistrationCache::find(const Source& source) noexcept {
 }
 
 // The way of a miss. May throw for want of memory, with all that is registered in entries_.
-const Keys* RegistrationCache::add(Range range, std::uint64_t region) {
-  if (is_refused(range)) return nullptr;
-  if (region == 0 && !settled_) {
+const RdmaKeys* RegistrationCache::add(Range range, std::uint64_t region) {
+  if (has_negative_entry(range)) return nullptr;
+  if (region == 0 && !drained_) {
     trouble_ = watch_ == nullptr ? "no registered memory is kept, as nothing tells when it is unmapped"
                                  : "memory is being unmapped at this moment";
     return nullptr;
@@ -181,7 +182,7 @@ const Keys* RegistrationCache::add(Range range, std::uint64_t region) {
     }
     why = Status(Code::kSystemError, "memory changes while it is registered");
   }
-  refuse(range, std::move(why));
+  add_negative_entry(range, std::move(why));
   return nullptr;
 }
 
@@ -229,11 +230,11 @@ bool RegistrationCache::may_grow(Range range, std::uint64_t region, Range* grown
 
 // Watches, registers and keeps a range that contains no entry and is in none.
 Status RegistrationCache::enter(Range range, std::uint64_t region, std::size_t credit, Entries::iterator* entry) {
-  const auto refused = [](const char* what) { return Status(Code::kSystemError, what); };
-  if (!make_room(size_of(range))) return refused("it is more than may be registered at once");
+  const auto unable = [](const char* what) { return Status(Code::kSystemError, what); };
+  if (!make_room(size_of(range))) return unable("it is more than may be registered at once");
   // First watched, so that no change is missed.
   if (region == 0 && !watch_->watch(range))
-    return refused("its changes are not all reported, as it is shared or a file");
+    return unable("its changes are not all reported, as it is shared or a file");
   const auto at = entries_.emplace(range.begin, Entry{range.end, region, 0, 0, credit, {}}).first;
   Entry& made = at->second;
   const auto attempt = [&] {
@@ -255,7 +256,7 @@ Status RegistrationCache::enter(Range range, std::uint64_t region, std::size_t c
   // Now its pages are there, so that it shows whether they are shared.
   if (region == 0 && !watch_->watch(range)) {
     retire(at);
-    return refused("it is shared, so that its changes are not all reported");
+    return unable("it is shared, so that its changes are not all reported");
   }
   *entry = at;
   return {};
@@ -281,25 +282,25 @@ bool RegistrationCache::evict_one() {
   return true;
 }
 
-bool RegistrationCache::is_refused(Range range) const {
-  return std::any_of(refusals_.begin(), refusals_.end(), [&](const Refusal& r) {
-    return operation_ < r.until && range.begin <= r.range.begin && range.end >= r.range.end;
+bool RegistrationCache::has_negative_entry(Range range) const {
+  return std::any_of(negative_entries_.begin(), negative_entries_.end(), [&](const NegativeEntry& e) {
+    return operation_ < e.until && range.begin <= e.range.begin && range.end >= e.range.end;
   });
 }
 
-void RegistrationCache::refuse(Range range, Status why) {
+void RegistrationCache::add_negative_entry(Range range, Status why) {
   trouble_ = why.message();
-  const auto same = std::find_if(refusals_.begin(), refusals_.end(), [&](const Refusal& r) {
-    return range.begin == r.range.begin && range.end == r.range.end;
+  const auto same = std::find_if(negative_entries_.begin(), negative_entries_.end(), [&](const NegativeEntry& e) {
+    return range.begin == e.range.begin && range.end == e.range.end;
   });
-  Refusal refusal{range, operation_ + 1, 1};
-  if (same != refusals_.end()) {
-    if (operation_ - same->until < kMostRefusedOperations)
-      refusal.operations = std::min(same->operations * 2, kMostRefusedOperations);
-    refusals_.erase(same);
+  NegativeEntry entry{range, operation_ + 1, 1};
+  if (same != negative_entries_.end()) {
+    if (operation_ - same->until < kMostNegativeOperations)
+      entry.operations = std::min(same->operations * 2, kMostNegativeOperations);
+    negative_entries_.erase(same);
   }
-  refusal.until = operation_ + refusal.operations;
-  refusals_.push_back(refusal);
+  entry.until = operation_ + entry.operations;
+  negative_entries_.push_back(entry);
 }
 
 }  // namespace tutti::internal::memory

@@ -25,10 +25,10 @@ namespace tutti::internal::memory {
 // RDMA devices that one rank uses at most.
 inline constexpr std::size_t kMaxRails = 8;
 
-// Local and remote keys of one range, by device (RdmaContext's order).
-struct Keys {
-  std::array<std::uint32_t, kMaxRails> local{};
-  std::array<std::uint32_t, kMaxRails> remote{};
+// The keys of one registered range, by device (RdmaContext's order).
+struct RdmaKeys {
+  std::array<std::uint32_t, kMaxRails> lkeys{};
+  std::array<std::uint32_t, kMaxRails> rkeys{};
 };
 
 // Registers with all devices of a rank; the tests have one that only counts.
@@ -37,7 +37,7 @@ class Registrar {
   virtual ~Registrar() = default;
   // For local reads and writes and remote writes. kSystemError, e.g. where the limit of locked memory is reached.
   // `handle` names it for deregister().
-  virtual Status register_memory(const std::byte* begin, std::size_t bytes, Keys* keys, std::uint64_t* handle) = 0;
+  virtual Status register_memory(const std::byte* begin, std::size_t bytes, RdmaKeys* keys, std::uint64_t* handle) = 0;
   virtual void deregister(std::uint64_t handle) = 0;
 };
 
@@ -61,9 +61,9 @@ class RegistrationCache {
   // at least until the next begin_operation(). Null: copy instead (memory that cannot be watched or registered; the
   // reason is in trouble()). After a failure the same memory is not tried again before the next begin_operation(),
   // and after each further one for longer. The first call of an operation makes one system call.
-  const Keys* find(const Source& source) noexcept;
+  const RdmaKeys* find(const Source& source) noexcept;
 
-  // Why memory was last refused, for logs; empty if none was.
+  // Why memory was last not registered, for logs; empty if all was.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
   // For tests and statistics.
   [[nodiscard]] std::size_t registered_bytes() const { return registered_bytes_; }
@@ -78,12 +78,13 @@ class RegistrationCache {
     std::uint64_t handle = 0;
     // What its use has earned towards registering it again as part of something larger.
     std::size_t credit_bytes = 0;
-    Keys keys;
+    RdmaKeys keys;
   };
   // By first byte. Whole pages. They may overlap, as neighbours share a page, but none contains another: so they are
   // in the order of their ends as well, and of those that begin before a byte the last reaches farthest.
   using Entries = std::map<const std::byte*, Entry>;
-  struct Refusal {
+  // Memory that could not be registered, which is not tried again before operation `until`.
+  struct NegativeEntry {
     Range range;
     std::uint64_t until = 0;  // operation
     std::uint64_t operations = 0;
@@ -97,13 +98,13 @@ class RegistrationCache {
   [[nodiscard]] Entries::iterator covering(Range range);
   [[nodiscard]] Entries::iterator first_overlapping(Range range);
 
-  const Keys* add(Range range, std::uint64_t region);
+  const RdmaKeys* add(Range range, std::uint64_t region);
   [[nodiscard]] bool may_grow(Range range, std::uint64_t region, Range* grown, std::size_t* credit);
   Status enter(Range range, std::uint64_t region, std::size_t credit, Entries::iterator* entry);
   [[nodiscard]] bool make_room(std::size_t bytes);
   bool evict_one();
-  [[nodiscard]] bool is_refused(Range range) const;
-  void refuse(Range range, Status why);
+  [[nodiscard]] bool has_negative_entry(Range range) const;
+  void add_negative_entry(Range range, Status why);
 
   Registrar& registrar_;
   MemoryMonitor* const watch_;
@@ -111,13 +112,13 @@ class RegistrationCache {
   Entries entries_;
   // No longer found, but used in this operation.
   std::multimap<const std::byte*, Entry> retired_;
-  std::vector<Refusal> refusals_;
+  std::vector<NegativeEntry> negative_entries_;
   std::vector<Range> changed_;
   std::uint64_t operation_ = 1;
   std::uint64_t seen_ = 0;
   std::uint64_t region_generation_ = 0;
-  bool asked_ = false;    // this operation has asked the watch whether all is settled,
-  bool settled_ = false;  // and it was
+  bool asked_ = false;    // this operation has asked the watch to report all changes,
+  bool drained_ = false;  // and it has
   std::string trouble_;
   std::size_t registered_bytes_ = 0;
 };

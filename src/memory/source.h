@@ -6,8 +6,8 @@
 
 namespace tutti::internal::memory {
 
-// User memory, as bound for one operation. `region` is the transport-neutral id of the registered or
-// tuttiMemAlloc'ed region that contains it (0: none), `offset` the place of `base` in that region.
+// User memory, as bound for one operation. `region` is the id of the region of tuttiMemAlloc that contains all of it
+// (0: none), `region_offset` that of `base` in the region.
 struct Source {
   const std::byte* base = nullptr;
   std::size_t size = 0;

@@ -28,7 +28,7 @@ Builder::Builder(const Shape& shape, std::int32_t rank)
   }
 }
 
-Buffer Builder::home(std::uint32_t c) const {
+Buffer Builder::kept_in(std::uint32_t c) const {
   return shape_.in_output(rank_, c) ? Buffer::kOutput : Buffer::kScratch;
 }
 
@@ -147,9 +147,9 @@ void Builder::send(std::int32_t peer, ChunkRange c) {
 void Builder::recv(std::int32_t peer, ChunkRange c) {
   if (!check(peer, c, "recv")) return;
   for_runs(
-      c, [&](std::uint32_t i) { return home(i); },
+      c, [&](std::uint32_t i) { return kept_in(i); },
       [&](ChunkRange run) {
-        const Buffer target = home(run.first);
+        const Buffer target = kept_in(run.first);
         add(make_step(StepKind::kRecv, peer, run, Buffer::kInput, target));
         std::fill_n(where_.begin() + run.first, run.count, where_of<Where>(target));
       });
@@ -158,13 +158,13 @@ void Builder::recv(std::int32_t peer, ChunkRange c) {
 void Builder::recv_reduce(std::int32_t peer, ChunkRange c, Completes completes) {
   if (!check(peer, c, "recv_reduce")) return;
   for_runs(
-      c, [&](std::uint32_t i) { return std::pair(where_[i], home(i)); },
+      c, [&](std::uint32_t i) { return std::pair(where_[i], kept_in(i)); },
       [&](ChunkRange run) {
         const Where where = where_[run.first];
         if (where == Where::kNowhere) {
           return fail("recv_reduce into chunk " + std::to_string(run.first) + ", which has no value");
         }
-        const Buffer target = home(run.first);
+        const Buffer target = kept_in(run.first);
         Step s = make_step(StepKind::kRecvReduce, peer, run, buffer_of(where), target);
         s.final = completes == Completes::kYes;
         add(s);
@@ -172,9 +172,9 @@ void Builder::recv_reduce(std::int32_t peer, ChunkRange c, Completes completes) 
       });
 }
 
-void Builder::settle(ChunkRange c) {
-  if (!check_chunks(c, "settle")) return;
-  const auto movable = [&](std::uint32_t i) { return where_[i] == Where::kInput && home(i) == Buffer::kOutput; };
+void Builder::copy_to_output(ChunkRange c) {
+  if (!check_chunks(c, "copy_to_output")) return;
+  const auto movable = [&](std::uint32_t i) { return where_[i] == Where::kInput && kept_in(i) == Buffer::kOutput; };
   for_runs(c, movable, [&](ChunkRange run) {
     if (!movable(run.first)) return;
     add(make_step(StepKind::kCopy, -1, run, Buffer::kInput, Buffer::kOutput));
@@ -182,34 +182,36 @@ void Builder::settle(ChunkRange c) {
   });
 }
 
-void Builder::recv_aside(std::int32_t peer, ChunkRange c) {
-  if (!check(peer, c, "recv_aside")) return;
+void Builder::recv_to_scratch(std::int32_t peer, ChunkRange c) {
+  if (!check(peer, c, "recv_to_scratch")) return;
   for_runs(
-      c, [&](std::uint32_t i) { return home(i); },
+      c, [&](std::uint32_t i) { return kept_in(i); },
       [&](ChunkRange run) {
-        if (home(run.first) != Buffer::kOutput) return fail("recv_aside of a chunk that lives in scratch");
+        if (kept_in(run.first) != Buffer::kOutput) return fail("recv_to_scratch of a chunk that lives in scratch");
         add(make_step(StepKind::kRecv, peer, run, Buffer::kInput, Buffer::kScratch));
       });
 }
 
-void Builder::recv_reduce_aside(std::int32_t peer, ChunkRange c) {
-  if (!check(peer, c, "recv_reduce_aside")) return;
+void Builder::recv_reduce_to_scratch(std::int32_t peer, ChunkRange c) {
+  if (!check(peer, c, "recv_reduce_to_scratch")) return;
   for_runs(
-      c, [&](std::uint32_t i) { return home(i); },
+      c, [&](std::uint32_t i) { return kept_in(i); },
       [&](ChunkRange run) {
-        if (home(run.first) != Buffer::kOutput) return fail("recv_reduce_aside of a chunk that lives in scratch");
+        if (kept_in(run.first) != Buffer::kOutput)
+          return fail("recv_reduce_to_scratch of a chunk that lives in scratch");
         add(make_step(StepKind::kRecvReduce, peer, run, Buffer::kScratch, Buffer::kScratch));
       });
 }
 
-void Builder::fold_aside(ChunkRange c, Completes completes) {
-  if (!check_chunks(c, "fold_aside")) return;
+void Builder::reduce_from_scratch(ChunkRange c, Completes completes) {
+  if (!check_chunks(c, "reduce_from_scratch")) return;
   for_runs(
-      c, [&](std::uint32_t i) { return std::pair(where_[i], home(i)); },
+      c, [&](std::uint32_t i) { return std::pair(where_[i], kept_in(i)); },
       [&](ChunkRange run) {
         const Where where = where_[run.first];
-        if (home(run.first) != Buffer::kOutput || where == Where::kNowhere) {
-          return fail("fold_aside of chunk " + std::to_string(run.first) + ", which has no value in the output");
+        if (kept_in(run.first) != Buffer::kOutput || where == Where::kNowhere) {
+          return fail("reduce_from_scratch of chunk " + std::to_string(run.first) +
+                      ", which has no value in the output");
         }
         Step s = make_step(StepKind::kReduce, -1, run, Buffer::kScratch, Buffer::kOutput);
         s.operand = buffer_of(where);
@@ -221,7 +223,7 @@ void Builder::fold_aside(ChunkRange c, Completes completes) {
 
 Result<Schedule> Builder::finish() {
   const auto owed_from = [&](std::uint32_t c) {
-    const bool owed = home(c) == Buffer::kOutput && where_[c] != Where::kOutput;
+    const bool owed = kept_in(c) == Buffer::kOutput && where_[c] != Where::kOutput;
     return std::pair(owed, owed ? where_[c] : Where::kOutput);
   };
   for_runs(ChunkRange{0, shape_.chunks}, owed_from, [&](ChunkRange run) {

@@ -1,5 +1,6 @@
 // Writes one rank's schedule. A generator says what moves, as a textbook does; the Builder finds
-//  - where the current value of each chunk lies (input until first written, then its home: the output
+//  - where the current value of each chunk lies (input until first written, then the buffer in which it is kept: the
+//  output
 //    where the rank keeps the chunk, scratch where it does not), so out-of-place never copies first;
 //  - the dependencies, as a processor's scoreboard does: who wrote this chunk last, who still reads it.
 //
@@ -41,15 +42,15 @@ class Builder {
 
   // Copies the values of c that lie in the input and are owed to the output now rather than at finish(),
   // so that a later send of c and its neighbours is one message.
-  void settle(ChunkRange c);
+  void copy_to_output(ChunkRange c);
 
   // A second value of the same chunks, beside the current one, for algorithms that accumulate in a
   // fixed order before their own turn comes: receive into scratch, combine into scratch, then fold
   // the scratch into the current value: value of c becomes (scratch of c) op (value of c).
-  // REQUIRES: the home of c is the output.
-  void recv_aside(std::int32_t peer, ChunkRange c);
-  void recv_reduce_aside(std::int32_t peer, ChunkRange c);
-  void fold_aside(ChunkRange c, Completes completes = Completes::kNo);
+  // REQUIRES: c is kept in the output.
+  void recv_to_scratch(std::int32_t peer, ChunkRange c);
+  void recv_reduce_to_scratch(std::int32_t peer, ChunkRange c);
+  void reduce_from_scratch(ChunkRange c, Completes completes = Completes::kNo);
 
   // Copies into the output what is owed and lies elsewhere, and returns the schedule.
   [[nodiscard]] Result<Schedule> finish();
@@ -65,7 +66,7 @@ class Builder {
   };
   enum class Where : std::uint8_t { kNowhere, kInput, kOutput, kScratch };
 
-  [[nodiscard]] Buffer home(std::uint32_t c) const;
+  [[nodiscard]] Buffer kept_in(std::uint32_t c) const;
   Cell& cell(Buffer b, std::uint32_t c);
   // Cuts c into the longest runs on which `key` is constant, and calls f(run) for each.
   template <class Key, class F>

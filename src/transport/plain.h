@@ -9,20 +9,20 @@
 
 namespace tutti::internal::transport {
 
-// Writes nothing to offered places, and sends at once what it takes.
+// Writes nothing to advertised buffers, and sends at once what it takes.
 class PlainSendLane : public SendLane {
  public:
   std::span<std::byte> reserve_remote(std::size_t) override { return {}; }
   void progress() override {}
 };
 
-// Makes no use of offers.
+// Makes no use of advertisements.
 class PlainRecvLane : public RecvLane {
  public:
-  void offer(std::uint64_t, const Source&, std::size_t, std::size_t) override {}
+  void advertise(std::uint64_t, const Source&, std::size_t, std::size_t) override {}
 };
 
-// Has delivered what it has taken, needs no word before it ends, and lends no memory.
+// Has delivered what it has taken, has nothing to tell before it ends, and sends nothing by zero copy.
 class PlainLink : public Link {
  public:
   [[nodiscard]] bool wants_write() const override { return false; }

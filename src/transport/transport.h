@@ -51,15 +51,15 @@ inline constexpr std::size_t kLeastRoomBytes = 64;
 
 // What a lane can do, for the executor.
 struct LaneTraits {
-  const char* transport = "";  // "shm", "tcp", ...
-  bool slots = false;          // reserve()/commit() work
-  bool pulls = false;          // pull() may save a copy
-  bool takes_offers = false;   // RecvLane::offer() may save a copy
-  bool puts_directly = false;  // push() and commit() write to offered places too, not reserve_remote() alone
-  // push() of at least this many bytes lends the source's memory to the peer instead of copying it (see
-  // completed()): memory with a region, and any memory. SIZE_MAX: never.
-  std::size_t lend_bytes = SIZE_MAX;
-  std::size_t lend_any_bytes = SIZE_MAX;
+  const char* transport = "";         // "shm", "tcp", ...
+  bool slots = false;                 // reserve()/commit() work
+  bool pulls = false;                 // pull() may save a copy
+  bool takes_advertisements = false;  // RecvLane::advertise() may save a copy
+  bool puts_directly = false;         // push() and commit() write to advertised buffers too, not reserve_remote() alone
+  // Zero copy: of at least this many bytes push() copies nothing, the peer or the device reads the source in place (see
+  // completed()). For sources in a region, and for any source. SIZE_MAX: never.
+  std::size_t zcopy_bytes = SIZE_MAX;
+  std::size_t zcopy_any_bytes = SIZE_MAX;
   std::size_t piece_bytes = 0;  // preferred piece; an empty lane usually takes a message of up to this size whole
 };
 
@@ -80,9 +80,8 @@ class SendLane {
   virtual std::span<std::byte> reserve(std::size_t n) = 0;
   virtual void commit(const Fingerprint& fingerprint, std::size_t n) = 0;
 
-  // As reserve(), but the room is the final place of these bytes in the peer's memory, which the peer has
-  // offered (RecvLane::offer): up to n bytes, empty if there is none or it cannot be written from here. Valid
-  // until commit(), or until Link::arm().
+  // As reserve(), but the room is the buffer that the peer has advertised for these bytes (RecvLane::advertise): up to
+  // n bytes, empty if there is none or it cannot be written from here. Valid until commit(), or until Link::arm().
   virtual std::span<std::byte> reserve_remote(std::size_t n) = 0;
 
   // Bytes of this lane's stream, counted from the beginning of the link, whose source the transport
@@ -114,7 +113,7 @@ class RecvLane {
   virtual ~RecvLane() = default;
   // At most `want` bytes are of interest; a transport that reads into staging need not read more.
   virtual View peek(std::size_t want) = 0;
-  // Returns false, and has consumed nothing, if the view lay in memory of the peer that the peer has taken back
+  // Returns false, and has consumed nothing, if the view lay in memory of the peer that the peer has revoked
   // (Link::revoke): what was read may be anything, and no more will come.
   // REQUIRES: n <= the size of the last view.
   [[nodiscard]] virtual bool consume(std::size_t n) = 0;
@@ -123,12 +122,12 @@ class RecvLane {
   // bytes is stored in *fingerprint.
   virtual std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) = 0;
 
-  // Offers the final place of bytes that are still to come: n bytes of the stream from `position` on may
-  // be written to target.base + offset by the sender itself; peek() then shows them there. The sender may
-  // make no use of it, and so may a transport (traits().takes_offers). Offers come in stream order.
+  // Advertises the buffer of bytes that are still to come: n bytes of the stream from `position` on may be written to
+  // target.base + offset by the sender itself (direct put); peek() then shows them there. The sender need not make use
+  // of it, nor need a transport (traits().takes_advertisements). Advertisements come in stream order.
   // REQUIRES: nothing else touches that memory until those bytes have been consumed.
-  virtual void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) = 0;
-  // Bytes of this lane's stream consumed so far; counted only by transports that take offers.
+  virtual void advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) = 0;
+  // Bytes of this lane's stream consumed so far; counted only by transports that take advertisements.
   [[nodiscard]] std::uint64_t consumed() const { return consumed_; }
 
   [[nodiscard]] virtual Status status() = 0;
@@ -163,18 +162,18 @@ class Link {
   // This rank has run its last operation on the link: the peer is told, where that helps it.
   virtual void send_leave_notice() = 0;
 
-  // Before an operation whose messages can be long enough to be lent (LaneTraits): hears of memory that has been
+  // Before an operation whose messages can be long enough for zero copy (LaneTraits): hears of memory that has been
   // freed or changed since the last one.
   virtual void begin_operation() = 0;
 
-  // Memory that is lent or offered belongs to the operation. A rank touches such memory of its peer only between
-  // peek() and consume(), and between reserve_remote() and commit(): the lanes tell the peer, and nobody else has
-  // to. After a failed operation, before its buffers go back to the caller, revoke() takes back what this rank has
-  // lent and offered, and ends what it was doing with the peer's; the link is of no more use. Does not wait: until
-  // revoked() the peer may still be touching the memory. A thread of this process does so as long as it takes; for a
-  // process, which has the memory mapped itself, revoked() is true in the end even if it has been stopped, and then
-  // consume() tells it that what it has read is void. What was sent before still arrives; then, after a while if the
-  // communicator has not said why, it is an error for a peer that waits for this rank.
+  // Memory that is sent by zero copy or advertised belongs to the operation. A rank touches such memory of its peer
+  // only between peek() and consume(), and between reserve_remote() and commit(): the lanes tell the peer, and nobody
+  // else has to. After a failed operation, before its buffers go back to the caller, revoke() withdraws what this rank
+  // has sent by zero copy and advertised, and ends what it was doing with the peer's; the link is of no more use. Does
+  // not wait: until revoked() the peer may still be touching the memory. A thread of this process does so as long as it
+  // takes; for a process, which has the memory mapped itself, revoked() is true in the end even if it has been stopped,
+  // and then consume() tells it that what it has read is void. What was sent before still arrives; then, after a while
+  // if the communicator has not said why, it is an error for a peer that waits for this rank.
   virtual void revoke() = 0;
   [[nodiscard]] virtual bool revoked() = 0;
 };

@@ -52,18 +52,19 @@ Source source_of(const void* base, std::size_t size) {
   return {static_cast<const std::byte*>(base), size, 0, 0, 0};
 }
 
-// Sends all of `from` into `to`, offering the places where `offers`. Counts the bytes that were found in place.
-std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to, bool offers) {
+// Sends all of `from` into `to`, with the buffer advertised where `advertises`. Counts the bytes that were put
+// directly.
+std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to, bool advertises) {
   pair.a->begin_operation();
   pair.b->begin_operation();
   RecvLane& in = pair.b->recv();
   SendLane& out = pair.a->send();
-  if (offers) in.offer(in.consumed(), source_of(to, from.size), 0, from.size);
+  if (advertises) in.advertise(in.consumed(), source_of(to, from.size), 0, from.size);
   std::size_t sent = 0;
   std::size_t received = 0;
   std::size_t in_place = 0;
-  // The offer arrives some time; until then the sender goes without.
-  if (offers) {
+  // The advertisement arrives some time; until then the sender goes without.
+  if (advertises) {
     const Deadline soon = Deadline::after_ms(50);
     while (!soon.passed()) out.progress();
   }
@@ -98,7 +99,7 @@ TEST_CASE("verbs is a transport") {
                       true});
 }
 
-TEST_CASE("Large messages arrive where the receiver has offered to have them") {
+TEST_CASE("Large messages arrive where the receiver has advertised a buffer") {
   rdma_vm::LinkPair pair = rdma_vm::connect_links();
   constexpr std::size_t kBytes = 700'000;
   std::vector<std::byte> bytes(kBytes);
@@ -106,12 +107,12 @@ TEST_CASE("Large messages arrive where the receiver has offered to have them") {
   for (unsigned round = 0; round < 6; ++round) {
     INFO("round " << round);
     std::memcpy(bytes.data(), pattern(kBytes, round).data(), kBytes);
-    const bool offers = round % 2 == 0;
-    const std::size_t in_place = transfer(pair, source_of(bytes.data(), kBytes), copy.data(), offers);
+    const bool advertises = round % 2 == 0;
+    const std::size_t in_place = transfer(pair, source_of(bytes.data(), kBytes), copy.data(), advertises);
     CHECK(copy == bytes);
-    // The offer may come too late for the first of it.
-    if (offers) CHECK(in_place > kBytes / 4);
-    if (!offers) CHECK(in_place == 0);
+    // The advertisement may come too late for the first of it.
+    if (advertises) CHECK(in_place > kBytes / 4);
+    if (!advertises) CHECK(in_place == 0);
   }
 }
 

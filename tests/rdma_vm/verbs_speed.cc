@@ -25,7 +25,7 @@ using namespace tutti::internal::transport;
 constexpr std::size_t kStreamBytes = 1 << 20;
 constexpr std::size_t kMessages = 24;
 // Of messages to come, where they will be.
-constexpr std::size_t kPlaces = 8;
+constexpr std::size_t kBuffers = 8;
 constexpr int kExchanges = 1000;
 constexpr int kRounds = 7;
 constexpr Fingerprint kFingerprint{1, 2, 3};
@@ -93,18 +93,18 @@ double median(std::vector<double> values) {
 
 double stream_gbits(rdma_vm::LinkPair& pair, const std::vector<std::byte>& from, const std::vector<std::byte>& to) {
   const Source source{from.data(), from.size(), 0, 0, 0};
-  const Source places{to.data(), to.size(), 0, 0, 0};
+  const Source buffers{to.data(), to.size(), 0, 0, 0};
   const std::int64_t begin = now_ns();
   std::thread receiver([&] {
     pair.b->begin_operation();
     RecvLane& in = pair.b->recv();
     const std::uint64_t first = in.consumed();
-    std::size_t offered = 0;
+    std::size_t advertised = 0;
     for (std::size_t i = 0; i < kMessages; ++i) {
-      for (; offered < std::min(kMessages, i + kPlaces); ++offered) {
-        in.offer(first + offered * kStreamBytes, places, offered % kPlaces * kStreamBytes, kStreamBytes);
+      for (; advertised < std::min(kMessages, i + kBuffers); ++advertised) {
+        in.advertise(first + advertised * kStreamBytes, buffers, advertised % kBuffers * kStreamBytes, kStreamBytes);
       }
-      receive_all(*pair.b, {to.data() + i % kPlaces * kStreamBytes, kStreamBytes, 0, 0, 0});
+      receive_all(*pair.b, {to.data() + i % kBuffers * kStreamBytes, kStreamBytes, 0, 0, 0});
     }
   });
   pair.a->begin_operation();
@@ -146,7 +146,7 @@ int main(int count, char** arguments) {
     std::vector<double> us;
     // As in ib_write_bw, memory is registered before the time counts.
     const std::vector<std::byte> from(kStreamBytes, std::byte{1});
-    const std::vector<std::byte> to(kStreamBytes * kPlaces);
+    const std::vector<std::byte> to(kStreamBytes * kBuffers);
     (void)stream_gbits(pair, from, to);
     for (int round = 0; round < kRounds; ++round) {
       if (only != "exchange") gbits.push_back(stream_gbits(pair, from, to));

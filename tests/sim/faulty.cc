@@ -107,8 +107,8 @@ class FaultyRecv final : public RecvLane {
     pass(got);
     return got;
   }
-  void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override {
-    inner_.offer(position, target, offset, n);
+  void advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override {
+    inner_.advertise(position, target, offset, n);
   }
   Status status() override { return saboteur_.status(inner_.status()); }
 

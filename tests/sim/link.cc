@@ -12,11 +12,11 @@ namespace tutti::internal::transport::sim {
 
 void Wire::notify(std::size_t side) {
   End& end = ends[side];
-  end.news = true;
+  end.activity = true;
   if (!end.armed) return;
   end.armed = false;
   // Fails only when the counter is at its limit, and then the bell is ringing already.
-  (void)::eventfd_write(end.bell.get(), 1);
+  (void)::eventfd_write(end.wakeup_fd.get(), 1);
 }
 
 Status Wire::killed(std::size_t side) const {
@@ -37,8 +37,8 @@ Status closed_by(int rank) {
   return Status::remote("rank " + std::to_string(rank) + ": simulated link closed");
 }
 
-bool lends(const LaneTraits& traits) {
-  return traits.lend_any_bytes != SIZE_MAX;
+bool uses_zcopy(const LaneTraits& traits) {
+  return traits.zcopy_any_bytes != SIZE_MAX;
 }
 
 class SimSend final : public PlainSendLane {
@@ -52,16 +52,16 @@ class SimSend final : public PlainSendLane {
     const std::lock_guard lock(wire_.mutex);
     const std::size_t took = std::min(n, room());
     if (took == 0) return 0;
-    Segment segment;
-    segment.fingerprint = fingerprint;
-    segment.size = took;
+    Message message;
+    message.fingerprint = fingerprint;
+    message.size = took;
     const std::byte* const from = source.base + offset;
-    if (took >= traits_.lend_any_bytes) {
-      segment.lent = from;
+    if (took >= traits_.zcopy_any_bytes) {
+      message.zcopy = from;
     } else {
-      segment.copy.assign(from, from + took);
+      message.copy.assign(from, from + took);
     }
-    append(std::move(segment));
+    append(std::move(message));
     return took;
   }
 
@@ -79,16 +79,16 @@ class SimSend final : public PlainSendLane {
 
   void commit(const Fingerprint& fingerprint, std::size_t n) override {
     const std::lock_guard lock(wire_.mutex);
-    Segment segment;
-    segment.fingerprint = fingerprint;
-    segment.copy = std::exchange(slot_, {});
-    segment.size = n;
-    if (n > 0) append(std::move(segment));
+    Message message;
+    message.fingerprint = fingerprint;
+    message.copy = std::exchange(slot_, {});
+    message.size = n;
+    if (n > 0) append(std::move(message));
   }
 
   std::uint64_t completed() override {
     const std::lock_guard lock(wire_.mutex);
-    return lends(traits_) ? pipe().consumed : taken_;
+    return uses_zcopy(traits_) ? pipe().consumed : taken_;
   }
 
   // As with a socket, that the peer has closed is an error for who still wants to send, not for a lane
@@ -115,13 +115,13 @@ class SimSend final : public PlainSendLane {
     return std::min(allowed, capacity_bytes_ - held);
   }
 
-  void append(Segment segment) {
+  void append(Message message) {
     // A slot may reach beyond the cut by less than a cache line.
     const std::size_t past = pipe().send_pace.allow();
-    pipe().send_pace.advance(std::min(segment.size, past));
-    taken_ += segment.size;
+    pipe().send_pace.advance(std::min(message.size, past));
+    taken_ += message.size;
     pipe().taken = taken_;
-    pipe().segments.push_back(std::move(segment));
+    pipe().messages.push_back(std::move(message));
     wire_.notify(1 - side_);
   }
 
@@ -148,10 +148,10 @@ class SimRecv final : public PlainRecvLane {
     return true;
   }
 
-  // Has no shorter way; lent memory and copies are read through peek(), except that lanes without slots
-  // offer it so that both ways of receiving meet the adversary.
+  // Has no shorter way; zero-copy sends and copies are read through peek(), except that lanes without slots
+  // have it so that both ways of receiving meet the adversary.
   std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) override {
-    if (traits_.slots || lends(traits_)) return 0;
+    if (traits_.slots || uses_zcopy(traits_)) return 0;
     const std::lock_guard lock(wire_.mutex);
     const View view = look(n);
     const std::size_t size = std::min(n, view.size);
@@ -177,41 +177,41 @@ class SimRecv final : public PlainRecvLane {
   Pipe& pipe() { return wire_.pipes[1 - side_]; }
 
   View look(std::size_t want) {
-    ended_ = pipe().segments.empty() && wire_.ends[1 - side_].closed;
-    if (pipe().segments.empty() || wire_.stuck()) return {};
+    ended_ = pipe().messages.empty() && wire_.ends[1 - side_].closed;
+    if (pipe().messages.empty() || wire_.stuck()) return {};
     std::size_t allowed = pipe().recv_pace.allow();
     // Until asked, also if another look has seen it meanwhile: that may not have been the executor's.
     held_back_ = held_back_ || allowed == 0;
     if (allowed == 0) return {};
     if (shown_ > 0 && shown_ < want) {
       if (shown_ >= allowed) allowed = pipe().recv_pace.widen();
-      if (shown_ >= pipe().segments.front().left()) join();
+      if (shown_ >= pipe().messages.front().left()) join();
     }
-    const Segment& front = pipe().segments.front();
+    const Message& front = pipe().messages.front();
     shown_ = std::min(front.left(), allowed);
     return {front.data(), shown_, front.fingerprint};
   }
 
   // Joins the first two pieces if they belong to one operation.
   void join() {
-    auto& segments = pipe().segments;
-    if (segments.size() < 2 || segments[0].fingerprint != segments[1].fingerprint) return;
-    Segment joined;
-    joined.fingerprint = segments[0].fingerprint;
-    joined.size = segments[0].left() + segments[1].left();
+    auto& messages = pipe().messages;
+    if (messages.size() < 2 || messages[0].fingerprint != messages[1].fingerprint) return;
+    Message joined;
+    joined.fingerprint = messages[0].fingerprint;
+    joined.size = messages[0].left() + messages[1].left();
     joined.copy.reserve(joined.size);
     for (std::size_t i = 0; i < 2; ++i) {
-      joined.copy.insert(joined.copy.end(), segments[i].data(), segments[i].data() + segments[i].left());
+      joined.copy.insert(joined.copy.end(), messages[i].data(), messages[i].data() + messages[i].left());
     }
-    segments.pop_front();
-    segments.front() = std::move(joined);
+    messages.pop_front();
+    messages.front() = std::move(joined);
   }
 
   void use(std::size_t n) {
     if (n == 0) return;
-    Segment& front = pipe().segments.front();
+    Message& front = pipe().messages.front();
     front.used += n;
-    if (front.left() == 0) pipe().segments.pop_front();
+    if (front.left() == 0) pipe().messages.pop_front();
     pipe().consumed += n;
     pipe().recv_pace.advance(n);
     shown_ = 0;
@@ -241,17 +241,17 @@ class SimLink final : public PlainLink {
     const std::lock_guard lock(wire_->mutex);
     End& end = wire_->ends[side_];
     eventfd_t rings = 0;
-    (void)::eventfd_read(end.bell.get(), &rings);  // nothing to read is fine
+    (void)::eventfd_read(end.wakeup_fd.get(), &rings);  // nothing to read is fine
     const bool send_held = send_.take_held_back();
     const bool recv_held = recv_.take_held_back();
-    end.armed = !std::exchange(end.news, false) && !send_held && !recv_held;
+    end.armed = !std::exchange(end.activity, false) && !send_held && !recv_held;
     return end.armed;
   }
   void disarm() override {
     const std::lock_guard lock(wire_->mutex);
     wire_->ends[side_].armed = false;
   }
-  [[nodiscard]] int wait_fd() const override { return wire_->ends[side_].bell.get(); }
+  [[nodiscard]] int wait_fd() const override { return wire_->ends[side_].wakeup_fd.get(); }
   void revoke() override { close(); }
 
  private:
@@ -273,7 +273,7 @@ std::unique_ptr<Link> make_end(std::shared_ptr<Wire> wire, std::size_t side, con
                                bool recv_slots) {
   LaneTraits traits;
   traits.transport = "sim";
-  if (options.maps_source) traits.lend_bytes = traits.lend_any_bytes = options.lend_bytes;
+  if (options.maps_source) traits.zcopy_bytes = traits.zcopy_any_bytes = options.zcopy_bytes;
   traits.pulls = true;
   traits.piece_bytes = options.piece_bytes;
   LaneTraits send = traits;

@@ -5,22 +5,22 @@
 
 #include "base/config.h"
 #include "communicator/transports.h"
-#include "sim/world.h"
+#include "sim/network.h"
 
 namespace tutti::internal {
 namespace {
 
 class SimulatedNetwork final : public ThreadNetwork {
  public:
-  SimulatedNetwork(std::uint64_t seed, int ranks) : world_(seed, ranks, transport::sim::Options{}) {}
+  SimulatedNetwork(std::uint64_t seed, int ranks) : network_(seed, ranks, transport::sim::Options{}) {}
   Result<std::unique_ptr<transport::Link>> link(int from, int to) override {
-    auto link = world_.link(from, to);
+    auto link = network_.link(from, to);
     if (link == nullptr) return Status::system("no descriptors left for a simulated link", EMFILE);
     return link;
   }
 
  private:
-  transport::sim::World world_;
+  transport::sim::Network network_;
 };
 
 bool allow_sim(const std::optional<std::string>& option, Transports* transports) {

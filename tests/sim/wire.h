@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "sim/network.h"
 #include "sim/pacer.h"
-#include "sim/world.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::sim {
@@ -23,21 +23,21 @@ struct RankState {
   std::atomic<bool> stalled = false;
 };
 
-// Consecutive bytes of one operation: a copy, or memory lent by the sender.
-struct Segment {
+// Consecutive bytes of one operation: a copy, or memory of the sender.
+struct Message {
   Fingerprint fingerprint;
   std::vector<std::byte> copy;
-  const std::byte* lent = nullptr;
+  const std::byte* zcopy = nullptr;
   std::size_t size = 0;
   std::size_t used = 0;
-  [[nodiscard]] const std::byte* data() const { return (lent != nullptr ? lent : copy.data()) + used; }
+  [[nodiscard]] const std::byte* data() const { return (zcopy != nullptr ? zcopy : copy.data()) + used; }
   [[nodiscard]] std::size_t left() const { return size - used; }
 };
 
 // One direction.
 struct Pipe {
   Pipe(std::uint64_t seed, bool benign) : send_pace(seed, benign), recv_pace(~seed, benign) {}
-  std::deque<Segment> segments;  // the sender only appends, so a view stays where it is
+  std::deque<Message> messages;  // the sender only appends, so a view stays where it is
   std::uint64_t taken = 0;
   std::uint64_t consumed = 0;
   Pacer send_pace;
@@ -48,9 +48,9 @@ struct Pipe {
 struct End {
   int rank = -1;
   std::shared_ptr<RankState> fate;
-  UniqueFd bell;       // eventfd
-  bool armed = false;  // ring `bell` on the next action of the other side
-  bool news = false;   // something happened since the last arm()
+  UniqueFd wakeup_fd;     // eventfd
+  bool armed = false;     // ring `bell` on the next action of the other side
+  bool activity = false;  // something happened since the last arm()
   bool closed = false;
 };
 
@@ -62,7 +62,7 @@ struct Wire {
   std::array<End, 2> ends;
   std::array<Pipe, 2> pipes;
 
-  // REQUIRES: mutex is held. Tells end `side` that the world has changed.
+  // REQUIRES: mutex is held. Tells end `side` that something has changed.
   void notify(std::size_t side);
   // REQUIRES: mutex is held. The failure that end `side` sees from killed ranks.
   [[nodiscard]] Status killed(std::size_t side) const;

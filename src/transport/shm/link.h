@@ -1,6 +1,6 @@
 // A link through shared memory: see segment.h for the memory, wakeup_fd.h for sleeping.
 //
-// Zero copy ("lending"): a large push() whose source the peer can read in place (any memory between
+// Zero copy: a large push() whose source the peer can read in place (any memory between
 // threads of one process, tuttiMemAlloc memory between processes) sends only where it is. The peer
 // reads it there, and completed() passes it when the peer has consumed it.
 #pragma once
@@ -16,11 +16,11 @@
 
 namespace tutti::internal::transport::shm {
 
-// From this size on, a source that the peer can read in place is lent rather than copied: below, the
+// From this size on, a source that the peer can read in place is sent by zero copy: below, the
 // copy through a slot in the cache costs less than the second reader's misses.
-inline constexpr std::size_t kLendBytes = 16 * 1024;
-// A loan is at most this long, so that the peer starts early and the sender's bytes come free in order.
-inline constexpr std::size_t kLoanBytes = 256 * 1024;
+inline constexpr std::size_t kZcopyBytes = 16 * 1024;
+// A zero-copy message is at most this long, so that the peer starts early and the sender's bytes come free in order.
+inline constexpr std::size_t kMostZcopyBytes = 256 * 1024;
 
 // What both constructors need. The wakeup fd outlives the link.
 struct LinkOptions {

@@ -48,17 +48,17 @@ struct LinkState {
   std::uint32_t acknowledged = 0;      // slots of our lane that the peer has consumed, as last seen
   std::uint32_t received = 0;          // slots of the peer's lane that we have consumed
   std::uint32_t epochs = 0;            // of Epoch, those that are open
-  bool lost = false;                   // the peer has taken its memory back, or this side its own: no more is read
+  bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
   EndWatch peer_end{-1};               // of the peer's process
   Status status;
 
-  // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which takes its
-  // memory back by setting `revoked`, has it when it sees that none is. Sequentially consistent: either this side
+  // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which revokes
+  // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side
   // sees that it must not, or the peer sees that it does. An epoch is as short as one piece's copy or combination,
   // so a side that has failed waits for no more than that.
   //
-  // False if the peer has taken its memory back. Asked again of an epoch that is open: whether it may go on.
+  // False if the peer has revoked its memory. Asked again of an epoch that is open: whether it may go on.
   [[nodiscard]] bool begin_epoch(Epoch kind) {
     if (lost) [[unlikely]]
       return false;
@@ -69,7 +69,7 @@ struct LinkState {
     lose();
     return false;
   }
-  // False if the peer took its memory back before all of it was done: what was read may be anything.
+  // False if the peer revoked its memory before all of it was done: what was read may be anything.
   [[nodiscard]] bool end_epoch(Epoch kind) {
     debug_check(in_epoch_for(kind), "memory of the peer was touched outside an epoch");
     // What was read was read before this is looked at.

@@ -14,8 +14,8 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-constexpr std::uint32_t kOffer = 1;   // carries the region's descriptor
-constexpr std::uint32_t kForget = 2;  // the region is gone
+constexpr std::uint32_t kAnnounce = 1;  // carries the region's descriptor
+constexpr std::uint32_t kForget = 2;    // the region is gone
 
 }  // namespace
 
@@ -50,7 +50,7 @@ bool PeerRegions::announce(std::uint64_t region) {
   if (announced_.contains(region)) return true;
   std::size_t bytes = 0;
   const UniqueFd fd = memory::RegionRegistry::instance().duplicate_fd(region, &bytes);
-  if (!fd.valid() || !send({kOffer, 0, region, bytes}, fd.get())) return false;
+  if (!fd.valid() || !send({kAnnounce, 0, region, bytes}, fd.get())) return false;
   announced_.insert(region);
   return true;
 }
@@ -68,7 +68,7 @@ Status PeerRegions::apply(const Message& message, UniqueFd fd) {
     return {};
   }
   struct stat info {};
-  if (message.kind != kOffer || message.region == 0 || !fd.valid() || ::fstat(fd.get(), &info) != 0 ||
+  if (message.kind != kAnnounce || message.region == 0 || !fd.valid() || ::fstat(fd.get(), &info) != 0 ||
       static_cast<std::uint64_t>(info.st_size) < message.bytes || !cannot_shrink(fd) ||
       mapped_.contains(message.region)) {
     return Status::remote("protocol error: an unexpected message about its memory");
@@ -108,24 +108,25 @@ void PeerRegions::tidy() {
   if (peer_sent_.load(std::memory_order_acquire) != received_) receive_all();
 }
 
-Result<std::byte*> PeerRegions::resolve(const Loan& loan) {
-  if (loan.region != last_region_ || loan.region == 0) {
-    auto it = mapped_.find(loan.region);
+Result<std::byte*> PeerRegions::resolve(const ZcopyDescriptor& descriptor) {
+  if (descriptor.region != last_region_ || descriptor.region == 0) {
+    auto it = mapped_.find(descriptor.region);
     if (it == mapped_.end()) {
-      // The offer was written to the socket before the loan was published.
+      // The region was announced on the socket before the descriptor was published.
       receive_all();
-      it = mapped_.find(loan.region);
+      it = mapped_.find(descriptor.region);
       if (it == mapped_.end()) {
-        return failure_.is_ok() ? Status::remote("protocol error: it lent memory of which it has not told") : failure_;
+        return failure_.is_ok() ? Status::remote("protocol error: a descriptor of a region that was not announced")
+                                : failure_;
       }
     }
-    last_region_ = loan.region;
+    last_region_ = descriptor.region;
     last_mapping_ = it->second;
   }
-  if (loan.offset > last_mapping_.bytes || loan.bytes > last_mapping_.bytes - loan.offset) {
-    return Status::remote("protocol error: it lent memory outside its region");
+  if (descriptor.offset > last_mapping_.bytes || descriptor.bytes > last_mapping_.bytes - descriptor.offset) {
+    return Status::remote("protocol error: a descriptor of memory outside its region");
   }
-  return last_mapping_.base + loan.offset;
+  return last_mapping_.base + descriptor.offset;
 }
 
 }  // namespace tutti::internal::transport::shm

@@ -1,5 +1,5 @@
 // The peer's regions as mapped here, and this rank's regions as announced to the peer: what turns a
-// Loan into an address. Both directions share the link's Unix socket.
+// ZcopyDescriptor into an address. Both directions share the link's Unix socket.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ class PeerRegions {
   // Makes sure that the peer can map `region` of this process. False if it cannot be (the region is
   // gone, or the socket does not take the message now): then the caller copies instead.
   bool announce(std::uint64_t region);
-  // Where the loan lies in this process. Maps the region if it is new.
-  Result<std::byte*> resolve(const Loan& loan);
+  // Where the memory lies in this process. Maps the region if it is new.
+  Result<std::byte*> resolve(const ZcopyDescriptor& descriptor);
   // Tells the peer of regions that are gone, and hears what it has told. Now and then, or memory that has been
   // freed is kept by mappings and by descriptors that nobody has received.
   void tidy();

@@ -8,26 +8,26 @@ namespace tutti::internal::transport::shm {
 
 ShmRecvLane::ShmRecvLane(LinkState* link) : link_(link), slots_(link->memory->lane[1 - link->side]) {
   traits_ = shm_traits();
-  traits_.takes_offers = true;
+  traits_.takes_advertisements = true;
 }
 
-void ShmRecvLane::offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) {
-  drop_used_offers();
-  if (offers_made_ - offers_used_ == kOffers) return;
-  Loan place{0, reinterpret_cast<std::uintptr_t>(target.base) + offset, n};
+void ShmRecvLane::advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) {
+  drop_used_advertisements();
+  if (advertisements_made_ - advertisements_used_ == kAdvertisements) return;
+  ZcopyDescriptor descriptor{0, reinterpret_cast<std::uintptr_t>(target.base) + offset, n};
   if (!link_->same_process) {
     if (target.region == 0 || link_->regions == nullptr || !link_->regions->announce(target.region)) return;
-    place = {target.region, target.region_offset + offset, n};
+    descriptor = {target.region, target.region_offset + offset, n};
   }
-  own_offers_[offers_made_ % kOffers] = {position, n, target.base + offset};
-  OfferLine& line = link_->memory->offers[link_->side][offers_made_ % kOffers];
+  own_advertisements_[advertisements_made_ % kAdvertisements] = {position, n, target.base + offset};
+  AdvertisementLine& line = link_->memory->advertisements[link_->side][advertisements_made_ % kAdvertisements];
   line.sequence.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   line.position.store(position, std::memory_order_relaxed);
-  line.region.store(place.region, std::memory_order_relaxed);
-  line.offset.store(place.offset, std::memory_order_relaxed);
+  line.region.store(descriptor.region, std::memory_order_relaxed);
+  line.offset.store(descriptor.offset, std::memory_order_relaxed);
   line.bytes.store(n, std::memory_order_relaxed);
-  line.sequence.store(++offers_made_, std::memory_order_release);
+  line.sequence.store(++advertisements_made_, std::memory_order_release);
 }
 
 RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
@@ -37,13 +37,13 @@ RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
     open(h);
     if (data_ == nullptr) return {};
   }
-  if (borrows_ && !link_->begin_epoch(Epoch::kReading)) return {};
+  if (in_peer_memory_ && !link_->begin_epoch(Epoch::kReading)) return {};
   return {data_ + offset_, size_ - offset_, h.fingerprint};
 }
 
 bool ShmRecvLane::consume(std::size_t n) {
   if (n == 0) return true;
-  if (borrows_ && !link_->end_epoch(Epoch::kReading)) return false;
+  if (in_peer_memory_ && !link_->end_epoch(Epoch::kReading)) return false;
   offset_ += n;
   consumed_ += n;
   if (offset_ < size_) return true;
@@ -66,56 +66,56 @@ inline void ShmRecvLane::open(const SlotHeader& h) {
   link_->see_acknowledged(h.acknowledged);
   const std::uint32_t word = *const_cast<const volatile std::uint32_t*>(&h.length_and_payload);
   size_ = word & kLengthMask;
-  borrows_ = false;
+  in_peer_memory_ = false;
   const auto payload = static_cast<Payload>(word >> kLengthBits);
   data_ = payload == Payload::kInline ? check(h.inline_bytes, kInlineBytes) : open_elsewhere(h, payload);
 }
 
 const std::byte* ShmRecvLane::open_elsewhere(const SlotHeader& h, Payload payload) {
   if (payload == Payload::kSlot) return check(slots_[link_->received % kSlots].payload, kSlotBytes);
-  return payload == Payload::kLent ? borrowed(h) : put_directly();
+  return payload == Payload::kZcopy ? open_zcopy(h) : open_direct_put();
 }
 
-// `place` if the message fits the room there, else the link fails.
-inline const std::byte* ShmRecvLane::check(const std::byte* place, std::uint64_t room) {
+// `data` if the message fits the room there, else the link fails.
+inline const std::byte* ShmRecvLane::check(const std::byte* data, std::uint64_t room) {
   if (size_ - 1 < room) [[likely]]
-    return place;
-  return refuse(room);
+    return data;
+  return fail_length(room);
 }
 
-const std::byte* ShmRecvLane::refuse(std::uint64_t room) {
+const std::byte* ShmRecvLane::fail_length(std::uint64_t room) {
   fail(Status::remote("protocol error: a message of " + std::to_string(size_) + " bytes where " + std::to_string(room) +
                       " bytes have room"));
   return nullptr;
 }
 
-const std::byte* ShmRecvLane::borrowed(const SlotHeader& h) {
-  borrows_ = true;
-  Loan loan{};
-  std::memcpy(&loan, h.inline_bytes, sizeof loan);
-  if (link_->same_process) return check(reinterpret_cast<const std::byte*>(loan.offset), loan.bytes);
-  auto place = link_->regions->resolve(loan);
-  if (place.is_ok()) return check(*place, loan.bytes);
-  fail(place.status());
+const std::byte* ShmRecvLane::open_zcopy(const SlotHeader& h) {
+  in_peer_memory_ = true;
+  ZcopyDescriptor descriptor{};
+  std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
+  if (link_->same_process) return check(reinterpret_cast<const std::byte*>(descriptor.offset), descriptor.bytes);
+  auto mapped = link_->regions->resolve(descriptor);
+  if (mapped.is_ok()) return check(*mapped, descriptor.bytes);
+  fail(mapped.status());
   return nullptr;
 }
 
-void ShmRecvLane::drop_used_offers() {
-  while (offers_used_ != offers_made_) {
-    const OwnOffer& oldest = own_offers_[offers_used_ % kOffers];
+void ShmRecvLane::drop_used_advertisements() {
+  while (advertisements_used_ != advertisements_made_) {
+    const OwnAdvertisement& oldest = own_advertisements_[advertisements_used_ % kAdvertisements];
     if (oldest.position + oldest.bytes > consumed_) return;
-    ++offers_used_;
+    ++advertisements_used_;
   }
 }
 
-const std::byte* ShmRecvLane::put_directly() {
-  drop_used_offers();
-  const OwnOffer& oldest = own_offers_[offers_used_ % kOffers];
-  if (offers_used_ != offers_made_ && oldest.position <= consumed_) {
+const std::byte* ShmRecvLane::open_direct_put() {
+  drop_used_advertisements();
+  const OwnAdvertisement& oldest = own_advertisements_[advertisements_used_ % kAdvertisements];
+  if (advertisements_used_ != advertisements_made_ && oldest.position <= consumed_) {
     const std::uint64_t used = consumed_ - oldest.position;
-    return check(oldest.place + used, oldest.bytes - used);
+    return check(oldest.target + used, oldest.bytes - used);
   }
-  fail(Status::remote("protocol error: a message in a place that was not offered"));
+  fail(Status::remote("protocol error: a direct put without an advertisement"));
   return nullptr;
 }
 

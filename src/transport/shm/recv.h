@@ -14,7 +14,7 @@ namespace tutti::internal::transport::shm {
 class ShmRecvLane final : public RecvLane {
  public:
   explicit ShmRecvLane(LinkState* link);
-  void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
+  void advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
   View peek(std::size_t want) override;
   bool consume(std::size_t n) override;
   std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
@@ -28,12 +28,12 @@ class ShmRecvLane final : public RecvLane {
   // A new message: where its bytes are.
   void open(const SlotHeader& h);
   [[gnu::noinline]] const std::byte* open_elsewhere(const SlotHeader& h, Payload payload);
-  const std::byte* check(const std::byte* place, std::uint64_t room);
+  const std::byte* check(const std::byte* data, std::uint64_t room);
   // The link fails.
-  [[gnu::noinline]] const std::byte* refuse(std::uint64_t room);
-  const std::byte* borrowed(const SlotHeader& h);
-  void drop_used_offers();
-  const std::byte* put_directly();
+  [[gnu::noinline]] const std::byte* fail_length(std::uint64_t room);
+  const std::byte* open_zcopy(const SlotHeader& h);
+  void drop_used_advertisements();
+  const std::byte* open_direct_put();
   void fail(const Status& status);
 
   LinkState* link_;
@@ -41,16 +41,16 @@ class ShmRecvLane final : public RecvLane {
   const std::byte* data_ = nullptr;     // of the message that is open
   std::size_t size_ = 0;                // of that message; 0: none is open
   std::size_t offset_ = 0;              // consumed of it
-  bool borrows_ = false;                // it lies in the peer's memory
+  bool in_peer_memory_ = false;         // it lies in the peer's memory
   std::uint32_t activity_message_ = 0;  // what activity() has reported
-  struct OwnOffer {
+  struct OwnAdvertisement {
     std::uint64_t position;
     std::uint64_t bytes;
-    const std::byte* place;
+    const std::byte* target;
   };
-  std::array<OwnOffer, kOffers> own_offers_{};
-  std::uint32_t offers_made_ = 0;
-  std::uint32_t offers_used_ = 0;  // by the stream having passed them
+  std::array<OwnAdvertisement, kAdvertisements> own_advertisements_{};
+  std::uint32_t advertisements_made_ = 0;
+  std::uint32_t advertisements_used_ = 0;  // by the stream having passed them
 };
 
 }  // namespace tutti::internal::transport::shm

@@ -28,20 +28,21 @@ inline constexpr std::size_t kInlineBytes = 32;
 enum class Payload : std::uint32_t {
   kInline = 0,     // in the header line
   kSlot = 1,       // behind the header line
-  kLent = 2,       // in the sender's own memory: the header line holds a Loan
-  kDirectPut = 3,  // where the receiver has offered to have it
+  kZcopy = 2,      // in the sender's own memory: the header line holds a ZcopyDescriptor
+  kDirectPut = 3,  // in the buffer that the receiver has advertised
 };
 
-// Names memory of the sender. Within one address space `region` is 0 and `offset` an address.
-struct Loan {
+// Names memory: of the sender, which the receiver may read; or of the receiver, which it has advertised and the sender
+// may write. Within one address space `region` is 0 and `offset` an address.
+struct ZcopyDescriptor {
   std::uint64_t region;
   std::uint64_t offset;
   std::uint64_t bytes;
 };
-static_assert(sizeof(Loan) <= kInlineBytes);
+static_assert(sizeof(ZcopyDescriptor) <= kInlineBytes);
 
 // Whatever the other side writes here is checked before it is used: it must not make this side read or write
-// outside its own and the lent or offered memory, nor loop for ever.
+// outside its own and the memory that was sent by zero copy or advertised, nor loop for ever.
 struct alignas(kCacheLine) SlotHeader {
   // Number of this message in its lane, from 1, modulo 2^32: written last (release), polled by the
   // receiver (acquire).
@@ -65,28 +66,28 @@ struct alignas(kCacheLine) Line {
   std::byte pad[kCacheLine - sizeof(std::uint32_t)];
 };
 
-// An offer of the receiver: the place for bytes [position, position + bytes) of the sender's stream.
-inline constexpr std::uint32_t kOffers = 8;
-struct alignas(kCacheLine) OfferLine {
-  // Number of this offer, from 1, modulo 2^32; 0 while it is being written.
+// An advertisement: where the receiver wants bytes [position, position + bytes) of the sender's stream.
+inline constexpr std::uint32_t kAdvertisements = 8;
+struct alignas(kCacheLine) AdvertisementLine {
+  // Number of this advertisement, from 1, modulo 2^32; 0 while it is being written.
   std::atomic<std::uint32_t> sequence;
   std::uint32_t reserved;
   std::atomic<std::uint64_t> position;
-  std::atomic<std::uint64_t> region;  // as in Loan
+  std::atomic<std::uint64_t> region;  // as in ZcopyDescriptor
   std::atomic<std::uint64_t> offset;
   std::atomic<std::uint64_t> bytes;
 };
-static_assert(sizeof(OfferLine) == kCacheLine);
+static_assert(sizeof(AdvertisementLine) == kCacheLine);
 
 // Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state.
 struct SegmentMemory {
   Line sleeping[2];   // side s sleeps, or is about to: ring its wakeup fd. Written by side s, rarely.
   Line in_epoch[2];   // side s is inside an epoch, that is, may touch memory of the other. Written by side s.
-  Line revoked[2];    // side s has taken back what it lent and offered. Written by side s, once.
+  Line revoked[2];    // side s has revoked its zero-copy sends and advertisements. Written by side s, once.
   Line announced[2];  // messages about regions that side s has written to the socket. Written by side s.
   Line consumed[2];   // slots of the lane that side s receives which it is done with. Written by side s.
-  OfferLine offers[2][kOffers];  // offers[s]: places in the memory of side s. Written by side s.
-  Slot lane[2][kSlots];          // lane[s] carries what side s sends
+  AdvertisementLine advertisements[2][kAdvertisements];  // [s]: of memory of side s. Written by side s.
+  Slot lane[2][kSlots];                                  // lane[s] carries what side s sends
 };
 
 // Whether the memory behind `fd` is sealed against shrinking, which would kill who has it mapped (SIGBUS).

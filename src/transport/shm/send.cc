@@ -62,8 +62,8 @@ constexpr std::size_t kOwnBytes = 512;
 
 ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->lane[link->side]) {
   traits_ = shm_traits();
-  if (link->same_process) traits_.lend_any_bytes = kLendBytes;
-  if (link->regions != nullptr) traits_.lend_bytes = kLendBytes;
+  if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
+  if (link->regions != nullptr) traits_.zcopy_bytes = kZcopyBytes;
 }
 
 std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
@@ -79,7 +79,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
 // Apart from push(), which so needs no registers of its caller's for the shortest messages.
 [[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& fingerprint, const Source& source,
                                                      std::size_t offset, std::size_t n) {
-  if (n >= kLendBytes && can_lend(source)) return lend(fingerprint, source, offset, n);
+  if (n >= kZcopyBytes && can_send_zcopy(source)) return send_zcopy(fingerprint, source, offset, n);
   if (!has_room_for(n)) return 0;
   Slot& slot = slots_[link_->published % kSlots];
   const std::size_t size = std::min(n, kSlotBytes);
@@ -105,26 +105,26 @@ std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
 }
 
 void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
-  // If the peer has taken its memory back it reads no message either.
+  // A peer that has revoked its memory reads no message either.
   if (reserved_ == Payload::kDirectPut && !link_->end_epoch(Epoch::kWriting)) return;
   publish(fingerprint, n, reserved_);
 }
 
 std::span<std::byte> ShmSendLane::reserve_remote(std::size_t n) {
-  if (!has_room() || !find_offer() || !link_->begin_epoch(Epoch::kWriting)) return {};
+  if (!has_room() || !find_advertisement() || !link_->begin_epoch(Epoch::kWriting)) return {};
   reserved_ = Payload::kDirectPut;
-  const std::uint64_t used = taken_ - offer_.position;
-  return {offered_ + used, std::min<std::size_t>(n, offer_.bytes - used)};
+  const std::uint64_t used = taken_ - advertisement_.position;
+  return {advertised_ + used, std::min<std::size_t>(n, advertisement_.bytes - used)};
 }
 
 std::uint64_t ShmSendLane::completed() {
-  if (loans_ == 0) return taken_;
+  if (zcopies_ == 0) return taken_;
   link_->read_acknowledged();
   retire();
-  if (loans_ == 0) return taken_;
+  if (zcopies_ == 0) return taken_;
   std::uint32_t oldest = retired_;
-  while (!is_loan_[oldest % kSlots]) ++oldest;
-  return loan_begin_[oldest % kSlots];
+  while (!is_zcopy_[oldest % kSlots]) ++oldest;
+  return zcopy_begin_[oldest % kSlots];
 }
 
 bool ShmSendLane::activity() {
@@ -140,74 +140,78 @@ inline bool ShmSendLane::has_room(std::uint32_t slots) {
   return link_->published - link_->acknowledged < slots;
 }
 
-bool ShmSendLane::can_lend(const Source& source) const {
+bool ShmSendLane::can_send_zcopy(const Source& source) const {
   if (link_->same_process) return true;
   return source.region != 0 && link_->regions != nullptr && link_->regions->announce(source.region);
 }
 
-std::size_t ShmSendLane::lend(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
+std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset,
+                                    std::size_t n) {
   if (!has_room()) return 0;
-  const std::size_t size = std::min(n, kLoanBytes);
-  Loan loan{source.region, source.region_offset + offset, size};
-  if (link_->same_process) loan = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
-  std::memcpy(slots_[link_->published % kSlots].header.inline_bytes, &loan, sizeof loan);
-  // Before a slot is used again, so that a loan which went through it is not counted twice.
+  const std::size_t size = std::min(n, kMostZcopyBytes);
+  ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
+  if (link_->same_process) descriptor = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
+  std::memcpy(slots_[link_->published % kSlots].header.inline_bytes, &descriptor, sizeof descriptor);
+  // Before a slot is used again, so that a zero-copy send which went through it is not counted twice.
   retire();
-  ++loans_;
-  is_loan_[link_->published % kSlots] = true;
-  loan_begin_[link_->published % kSlots] = taken_;
-  publish(fingerprint, size, Payload::kLent);
+  ++zcopies_;
+  is_zcopy_[link_->published % kSlots] = true;
+  zcopy_begin_[link_->published % kSlots] = taken_;
+  publish(fingerprint, size, Payload::kZcopy);
   return size;
 }
 
-bool ShmSendLane::find_offer() {
+bool ShmSendLane::find_advertisement() {
   // At most one round of all lines to find the oldest, and one to pass those that are over.
-  for (std::uint32_t looks = 0; offered_ == nullptr || taken_ >= offer_.position + offer_.bytes; ++looks) {
-    if (looks == 2 * kOffers || !next_offer()) return false;
+  for (std::uint32_t looks = 0; advertised_ == nullptr || taken_ >= advertisement_.position + advertisement_.bytes;
+       ++looks) {
+    if (looks == 2 * kAdvertisements || !next_advertisement()) return false;
   }
-  return taken_ >= offer_.position;
+  return taken_ >= advertisement_.position;
 }
 
-bool ShmSendLane::next_offer() {
-  const OfferLine& line = link_->memory->offers[1 - link_->side][offers_seen_ % kOffers];
+bool ShmSendLane::next_advertisement() {
+  const AdvertisementLine& line =
+      link_->memory->advertisements[1 - link_->side][advertisements_seen_ % kAdvertisements];
   const std::uint32_t sequence = line.sequence.load(std::memory_order_acquire);
-  const auto ahead = static_cast<std::int32_t>(sequence - (offers_seen_ + 1));
+  const auto ahead = static_cast<std::int32_t>(sequence - (advertisements_seen_ + 1));
   if (sequence == 0 || ahead < 0) return false;
-  if (ahead % static_cast<std::int32_t>(kOffers) != 0) {
-    link_->fail_protocol("an offer has a wrong number");
+  if (ahead % static_cast<std::int32_t>(kAdvertisements) != 0) {
+    link_->fail_protocol("an advertisement has a wrong number");
     return false;
   }
   if (ahead > 0) {
-    // This lane made no use of older offers, and their lines have been used again.
-    offers_seen_ = sequence - kOffers;
+    // This lane made no use of older advertisements, and their lines have been used again.
+    advertisements_seen_ = sequence - kAdvertisements;
     return true;
   }
-  const Offer offer{line.position.load(std::memory_order_relaxed), line.bytes.load(std::memory_order_relaxed)};
-  const Loan place{line.region.load(std::memory_order_relaxed), line.offset.load(std::memory_order_relaxed),
-                   offer.bytes};
+  const Advertisement advertisement{line.position.load(std::memory_order_relaxed),
+                                    line.bytes.load(std::memory_order_relaxed)};
+  const ZcopyDescriptor descriptor{line.region.load(std::memory_order_relaxed),
+                                   line.offset.load(std::memory_order_relaxed), advertisement.bytes};
   std::atomic_thread_fence(std::memory_order_acquire);
   if (line.sequence.load(std::memory_order_relaxed) != sequence) return false;
-  ++offers_seen_;
-  offer_ = offer;
-  offered_ = nullptr;
+  ++advertisements_seen_;
+  advertisement_ = advertisement;
+  advertised_ = nullptr;
   if (link_->same_process) {
-    offered_ = reinterpret_cast<std::byte*>(place.offset);
-  } else if (taken_ < offer.position + offer.bytes) {
-    auto mapped = link_->regions->resolve(place);
+    advertised_ = reinterpret_cast<std::byte*>(descriptor.offset);
+  } else if (taken_ < advertisement.position + advertisement.bytes) {
+    auto mapped = link_->regions->resolve(descriptor);
     if (!mapped.is_ok()) {
       link_->fail(mapped.status());
       return false;
     }
-    offered_ = *mapped;
+    advertised_ = *mapped;
   }
   return true;
 }
 
 void ShmSendLane::retire() {
-  if (loans_ == 0) retired_ = link_->acknowledged;
+  if (zcopies_ == 0) retired_ = link_->acknowledged;
   for (; retired_ != link_->acknowledged; ++retired_) {
-    if (is_loan_[retired_ % kSlots]) --loans_;
-    is_loan_[retired_ % kSlots] = false;
+    if (is_zcopy_[retired_ % kSlots]) --zcopies_;
+    is_zcopy_[retired_ % kSlots] = false;
   }
 }
 

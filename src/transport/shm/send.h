@@ -31,19 +31,19 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool has_room_for(std::size_t bytes) {
     return has_room(bytes < kLongBytes ? kSlots : link_->slots_ahead);
   }
-  [[nodiscard]] bool can_lend(const Source& source) const;
-  std::size_t lend(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
+  [[nodiscard]] bool can_send_zcopy(const Source& source) const;
+  std::size_t send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
 
-  struct Offer {
+  struct Advertisement {
     std::uint64_t position = 0;
     std::uint64_t bytes = 0;
   };
 
-  // Whether the peer has offered a place for the next byte of the stream; it is then offered_.
-  [[nodiscard]] bool find_offer();
-  // Reads the next offer of the peer. False if there is none yet.
-  [[nodiscard]] bool next_offer();
-  // Counts the loans among the messages that the peer has consumed as returned.
+  // Whether the peer has advertised a buffer for the next byte of the stream; it is then advertised_.
+  [[nodiscard]] bool find_advertisement();
+  // Reads the next advertisement of the peer. False if there is none yet.
+  [[nodiscard]] bool next_advertisement();
+  // Counts the zero-copy sends among the messages that the peer has consumed as done.
   void retire();
   std::size_t push_long(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
   void publish(const Fingerprint& fingerprint, std::size_t n, Payload payload);
@@ -52,13 +52,13 @@ class ShmSendLane final : public PlainSendLane {
   Slot* slots_;
   std::uint32_t activity_consumed_ = 0;  // what activity() has reported
   std::uint32_t retired_ = 0;            // messages looked at by retire(); meaningful while loans_ > 0
-  std::uint32_t loans_ = 0;              // outstanding
+  std::uint32_t zcopies_ = 0;            // outstanding
   Payload reserved_ = Payload::kInline;
-  std::uint32_t offers_seen_ = 0;
-  Offer offer_;                   // the latest of them
-  std::byte* offered_ = nullptr;  // its place, as mapped here
-  std::array<bool, kSlots> is_loan_{};
-  std::array<std::uint64_t, kSlots> loan_begin_{};
+  std::uint32_t advertisements_seen_ = 0;
+  Advertisement advertisement_;      // the latest of them
+  std::byte* advertised_ = nullptr;  // its memory, as mapped here
+  std::array<bool, kSlots> is_zcopy_{};
+  std::array<std::uint64_t, kSlots> zcopy_begin_{};
 };
 
 }  // namespace tutti::internal::transport::shm

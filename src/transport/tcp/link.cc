@@ -58,7 +58,7 @@ class TcpLink final : public PlainLink {
   bool arm() override {
     if (!watching_) {
       watch();
-      return false;  // the streams' state so far counts as news
+      return false;  // the streams' state so far counts as activity
     }
     return take_edges() == 0;
   }

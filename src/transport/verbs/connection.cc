@@ -22,20 +22,20 @@ constexpr std::int64_t kGraceNs = 200'000'000;
 }  // namespace
 
 template <class T>
-Result<Box<T>> Box<T>::create() {
+Result<PinnedPages<T>> PinnedPages<T>::create() {
   // Its own pages: what is registered is pinned, and a child of fork(2) must not share it.
   void* p = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return Status::system("memory of a verbs link", errno);
-  return Box(static_cast<T*>(p));
+  return PinnedPages(static_cast<T*>(p));
 }
 template <class T>
-Box<T>::~Box() {
+PinnedPages<T>::~PinnedPages() {
   if (memory_ != nullptr) ::munmap(memory_, sizeof(T));
 }
-template class Box<Inbox>;
-template class Box<Outbox>;
+template class PinnedPages<Inbox>;
+template class PinnedPages<Outbox>;
 
-Connection::Connection(int peer, Box<Inbox> inbox, Box<Outbox> outbox)
+Connection::Connection(int peer, PinnedPages<Inbox> inbox, PinnedPages<Outbox> outbox)
     : peer_(peer), inbox_(std::move(inbox)), outbox_(std::move(outbox)) {}
 
 Connection::~Connection() {
@@ -65,9 +65,9 @@ void Connection::create_pairs(int queue_pairs, const Options& options) {
   const std::size_t count = rails_.size() * static_cast<std::size_t>(queue_pairs);
   for (std::size_t i = 0; i < count; ++i) {
     const RailState& rail = rails_[rail_of(i)];
-    const QueuePair::Place place{static_cast<std::uint8_t>(i), inbox_->announcements[i], rail.inbox->lkey,
-                                 outbox_->announcements[i], rail.outbox->lkey};
-    pairs_.emplace_back(*rail.completions, options, place);
+    const QueuePair::Attachment attachment{static_cast<std::uint8_t>(i), inbox_->announcements[i], rail.inbox->lkey,
+                                           outbox_->announcements[i], rail.outbox->lkey};
+    pairs_.emplace_back(*rail.completions, options, attachment);
   }
 }
 
@@ -107,34 +107,35 @@ QueuePair& Connection::pair_for(std::size_t payload_bytes) {
 }
 
 void Connection::send(const Fingerprint& fingerprint, const Registered& payload, std::size_t n,
-                      const OfferLine* offer) {
+                      const AdvertisementLine* advertisement) {
   const std::uint32_t index = next_ % kSlots;
   Slot& image = outbox_->slots[index];
   QueuePair& pair = pair_for(n);
   const auto pair_index = static_cast<std::size_t>(&pair - pairs_.data());
   const RailState& rail = rails_[rail_of(pair_index)];
   const std::uint64_t slot_address = rail.peer_inbox + offsetof(Inbox, slots) + index * sizeof(Slot);
-  image.header = {static_cast<std::uint32_t>(n), offer != nullptr, next_, fingerprint};
+  image.header = {static_cast<std::uint32_t>(n), advertisement != nullptr, next_, fingerprint};
 
-  const Piece header{&image, sizeof(MessageHeader), rail.outbox->lkey};
-  const Piece whole{&image, static_cast<std::uint32_t>(sizeof(MessageHeader) + n), rail.outbox->lkey};
-  Piece body{image.payload, static_cast<std::uint32_t>(n), rail.outbox->lkey};
+  const Sge header{&image, sizeof(MessageHeader), rail.outbox->lkey};
+  const Sge whole{&image, static_cast<std::uint32_t>(sizeof(MessageHeader) + n), rail.outbox->lkey};
+  Sge body{image.payload, static_cast<std::uint32_t>(n), rail.outbox->lkey};
   if (payload.keys != nullptr) {
-    body = {payload.address, static_cast<std::uint32_t>(n), payload.keys->local[rail.device_index]};
+    body = {payload.address, static_cast<std::uint32_t>(n), payload.keys->lkeys[rail.device_index]};
   }
-  const std::array<Piece, 2> both{header, body};
-  const bool free_at_once = offer == nullptr && payload.keys == nullptr && is_inline(n);
+  const std::array<Sge, 2> both{header, body};
+  const bool free_at_once = advertisement == nullptr && payload.keys == nullptr && is_inline(n);
   const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kSlot, 0, static_cast<std::uint16_t>(index), 0};
-  const std::uint32_t word = encode(Notice::kMessage, received_, next_);
+  const std::uint32_t word = encode(ImmediateKind::kMessage, received_, next_);
   int error = 0;
-  if (offer != nullptr) {
-    const QueuePair::Write place{std::span(&body, 1), offer->address + (sent_bytes_ - offer->position),
-                                 offer->keys[rail_of(pair_index)]};
-    error = pair.post(&place, {std::span(&header, 1), slot_address, rail.peer_key}, word, id);
+  if (advertisement != nullptr) {
+    const QueuePair::Write direct_put{std::span(&body, 1),
+                                      advertisement->address + (sent_bytes_ - advertisement->position),
+                                      advertisement->rkeys[rail_of(pair_index)]};
+    error = pair.post(&direct_put, {std::span(&header, 1), slot_address, rail.peer_rkey}, word, id);
   } else if (payload.keys != nullptr) {
-    error = pair.post(nullptr, {both, slot_address, rail.peer_key}, word, id);
+    error = pair.post(nullptr, {both, slot_address, rail.peer_rkey}, word, id);
   } else {
-    error = pair.post(nullptr, {std::span(&whole, 1), slot_address, rail.peer_key}, word, id);
+    error = pair.post(nullptr, {std::span(&whole, 1), slot_address, rail.peer_rkey}, word, id);
   }
   in_flight_[index] = !free_at_once;
   credited_ = received_;
@@ -143,11 +144,12 @@ void Connection::send(const Fingerprint& fingerprint, const Registered& payload,
   check_posted(error, "sending");
 }
 
-const OfferLine* Connection::find_offer() {
-  while (offers_begin_ != offers_end_) {
-    const OfferLine& offer = offers_[offers_begin_ % kOfferLines];
-    if (sent_bytes_ < offer.position + offer.bytes) return sent_bytes_ >= offer.position ? &offer : nullptr;
-    ++offers_begin_;
+const AdvertisementLine* Connection::find_advertisement() {
+  while (advertisements_begin_ != advertisements_end_) {
+    const AdvertisementLine& advertisement = advertisements_[advertisements_begin_ % kAdvertisementLines];
+    if (sent_bytes_ < advertisement.position + advertisement.bytes)
+      return sent_bytes_ >= advertisement.position ? &advertisement : nullptr;
+    ++advertisements_begin_;
   }
   return nullptr;
 }
@@ -170,40 +172,41 @@ void Connection::consume() {
 void Connection::announce_credit() {
   if (!status_.is_ok() || closed_ || pairs_[0].room() < kPostsPerSend) return;
   credited_ = received_;
-  const int error = pairs_[0].post(nullptr, {{}, rails_[0].peer_inbox, rails_[0].peer_key},
-                                   encode(Notice::kCredit, received_, 0), {});
+  const int error = pairs_[0].post(nullptr, {{}, rails_[0].peer_inbox, rails_[0].peer_rkey},
+                                   encode(ImmediateKind::kCredit, received_, 0), {});
   check_posted(error, "sending");
 }
 
-void Connection::greet() {
+void Connection::send_first_credits() {
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const RailState& rail = rails_[rail_of(i)];
-    const int error =
-        pairs_[i].post(nullptr, {{}, rail.peer_inbox, rail.peer_key}, encode(Notice::kCredit, received_, 0), {});
+    const int error = pairs_[i].post(nullptr, {{}, rail.peer_inbox, rail.peer_rkey},
+                                     encode(ImmediateKind::kCredit, received_, 0), {});
     check_posted(error, "sending");
   }
 }
 
-bool Connection::offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address,
-                       const memory::Keys& keys) {
-  const std::uint32_t line = own_offers_ % kOfferLines;
-  if (!status_.is_ok() || closed_ || offer_in_flight_[line] || pairs_[0].room() < kPostsPerSend) return false;
-  OfferLine& image = outbox_->offers[line];
+bool Connection::advertise(std::uint64_t position, std::uint64_t bytes, const std::byte* address,
+                           const memory::RdmaKeys& keys) {
+  const std::uint32_t line = own_advertisements_ % kAdvertisementLines;
+  if (!status_.is_ok() || closed_ || advertisement_in_flight_[line] || pairs_[0].room() < kPostsPerSend) return false;
+  AdvertisementLine& image = outbox_->advertisements[line];
   image = {};
   image.position = position;
   image.bytes = bytes;
   image.address = reinterpret_cast<std::uintptr_t>(address);
-  for (std::size_t r = 0; r < rails_.size(); ++r) image.keys[r] = keys.remote[rails_[r].device_index];
+  for (std::size_t r = 0; r < rails_.size(); ++r) image.rkeys[r] = keys.rkeys[rails_[r].device_index];
   const bool free_at_once = pairs_[0].is_inline(sizeof image);
-  const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kOfferLine, 0, static_cast<std::uint16_t>(line), 0};
-  const Piece piece{&image, sizeof image, rails_[0].outbox->lkey};
-  const std::uint64_t target = rails_[0].peer_inbox + offsetof(Inbox, offers) + line * sizeof(OfferLine);
-  offer_in_flight_[line] = !free_at_once;
-  const int error = pairs_[0].post(nullptr, {std::span(&piece, 1), target, rails_[0].peer_key},
-                                   encode(Notice::kOffer, received_, own_offers_), id);
-  ++own_offers_;
+  const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kAdvertisementLine, 0, static_cast<std::uint16_t>(line), 0};
+  const Sge sge{&image, sizeof image, rails_[0].outbox->lkey};
+  const std::uint64_t target =
+      rails_[0].peer_inbox + offsetof(Inbox, advertisements) + line * sizeof(AdvertisementLine);
+  advertisement_in_flight_[line] = !free_at_once;
+  const int error = pairs_[0].post(nullptr, {std::span(&sge, 1), target, rails_[0].peer_rkey},
+                                   encode(ImmediateKind::kAdvertisement, received_, own_advertisements_), id);
+  ++own_advertisements_;
   credited_ = received_;
-  check_posted(error, "offering memory");
+  check_posted(error, "advertising memory");
   return status_.is_ok();
 }
 
@@ -238,36 +241,38 @@ void Connection::handle(const ibv_wc& completion) {
   }
   if (id.kind == WorkId::kReceive) {
     const std::uint32_t word = pair.received(completion, id.index);
-    handle_notice(word);
+    handle_immediate(word);
     check_posted(pair.post_receives(false), "receiving");
     return;
   }
   pair.completed(id);
   if (id.kind == WorkId::kSlot) in_flight_[id.index] = false;
-  if (id.kind == WorkId::kOfferLine) offer_in_flight_[id.index] = false;
+  if (id.kind == WorkId::kAdvertisementLine) advertisement_in_flight_[id.index] = false;
 }
 
-void Connection::handle_notice(std::uint32_t word) {
+void Connection::handle_immediate(std::uint32_t word) {
   // Words may overtake each other on different queue pairs: an older count is behind by more than all slots.
   const std::uint32_t ahead = (consumed_of(word) - acknowledged_) & kConsumedMask;
   if (ahead <= kSlots) acknowledged_ += ahead;
-  switch (notice_of(word)) {
-    case Notice::kMessage: {
+  switch (immediate_kind(word)) {
+    case ImmediateKind::kMessage: {
       bool& arrived = arrived_[number_of(word) % kSlots];
       if (arrived) fail(Status::internal("rank " + std::to_string(peer_) + ": verbs messages out of step"));
       arrived = true;
       break;
     }
-    case Notice::kOffer:
-      (void)find_offer();  // forgets those that are passed
-      if (offers_end_ - offers_begin_ == kOfferLines || number_of(word) != (offers_end_ & kNumberMask)) {
-        fail(Status::internal("rank " + std::to_string(peer_) + ": verbs offers out of step"));
+    case ImmediateKind::kAdvertisement:
+      (void)find_advertisement();  // forgets those that are passed
+      if (advertisements_end_ - advertisements_begin_ == kAdvertisementLines ||
+          number_of(word) != (advertisements_end_ & kNumberMask)) {
+        fail(Status::internal("rank " + std::to_string(peer_) + ": verbs advertisements out of order"));
         break;
       }
-      offers_[offers_end_ % kOfferLines] = inbox_->offers[offers_end_ % kOfferLines];
-      ++offers_end_;
+      advertisements_[advertisements_end_ % kAdvertisementLines] =
+          inbox_->advertisements[advertisements_end_ % kAdvertisementLines];
+      ++advertisements_end_;
       break;
-    case Notice::kCredit: ++credits_heard_; break;
+    case ImmediateKind::kCredit: ++credits_heard_; break;
   }
 }
 
@@ -327,7 +332,7 @@ bool Connection::flushed() {
   if (!status_.is_ok() || !broken_.is_ok() || closed_ || peer_left()) return true;
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const RailState& rail = rails_[rail_of(i)];
-    if (pairs_[i].room() > 0) check_posted(pairs_[i].post_marker(rail.peer_inbox, rail.peer_key), "sending");
+    if (pairs_[i].room() > 0) check_posted(pairs_[i].post_marker(rail.peer_inbox, rail.peer_rkey), "sending");
   }
   poll();
   return !status_.is_ok() ||

@@ -1,4 +1,5 @@
-// What lies between two ranks: queue pairs, inbox and outbox, and the counters of messages, credits and offers.
+// What lies between two ranks: queue pairs, inbox and outbox, and the counters of messages, credits and
+// advertisements.
 // The two lanes of a link are views of it.
 //
 // Leave notice. Over the socket, which is closed with the link, a rank that leaves says how many messages it has
@@ -30,39 +31,39 @@ namespace tutti::internal::transport::verbs {
 // One of the pair's rails: a port here and its counterpart there.
 struct RailState {
   Device* device = nullptr;
-  std::size_t device_index = 0;  // in the RDMA context: which of the memory::Keys
+  std::size_t device_index = 0;  // in the RDMA context: which of the memory::RdmaKeys
   std::unique_ptr<CompletionQueue> completions;
   Owned<ibv_mr> inbox;
   Owned<ibv_mr> outbox;
   std::uint64_t peer_inbox = 0;  // address there
-  std::uint32_t peer_key = 0;    // of the peer's inbox, on this rail
+  std::uint32_t peer_rkey = 0;   // of the peer's inbox, on this rail
 };
 
-// Memory that both ranks' devices reach: page-aligned, zero-filled, this process's own.
+// Memory that both ranks' devices reach once it is registered: page-aligned, zero-filled, this process's own.
 template <class T>
-class Box {
+class PinnedPages {
  public:
-  static Result<Box> create();
-  Box(Box&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
-  Box& operator=(Box&&) = delete;
-  ~Box();
+  static Result<PinnedPages> create();
+  PinnedPages(PinnedPages&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+  PinnedPages& operator=(PinnedPages&&) = delete;
+  ~PinnedPages();
   T* operator->() const { return memory_; }
   T& operator*() const { return *memory_; }
 
  private:
-  explicit Box(T* memory) : memory_(memory) {}
+  explicit PinnedPages(T* memory) : memory_(memory) {}
   T* memory_;
 };
 
 // Bytes of user memory, registered.
 struct Registered {
   const std::byte* address = nullptr;
-  const memory::Keys* keys = nullptr;  // null: not registered
+  const memory::RdmaKeys* keys = nullptr;  // null: not registered
 };
 
 class Connection {
  public:
-  Connection(int peer, Box<Inbox> inbox, Box<Outbox> outbox);
+  Connection(int peer, PinnedPages<Inbox> inbox, PinnedPages<Outbox> outbox);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -79,8 +80,8 @@ class Connection {
   Status keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_ptr<void> connection);
   // Credits heard so far: tells a side that must not speak first that the other has spoken.
   [[nodiscard]] std::uint32_t credits_heard() const { return credits_heard_; }
-  // Tells the peer on every queue pair how much has been consumed.
-  void greet();
+  // Tells the peer on every queue pair that nothing has been consumed yet: the first message on it.
+  void send_first_credits();
 
   [[nodiscard]] int peer() const { return peer_; }
 
@@ -93,21 +94,22 @@ class Connection {
     return pairs_[0].is_inline(sizeof(MessageHeader) + payload_bytes);
   }
   // Sends message next(): n bytes of `payload`, or of staging() if payload.keys is null; to where they belong in
-  // `offer` if that is not null. REQUIRES: may_send().
-  void send(const Fingerprint& fingerprint, const Registered& payload, std::size_t n, const OfferLine* offer);
+  // `advertisement` if that is not null. REQUIRES: may_send().
+  void send(const Fingerprint& fingerprint, const Registered& payload, std::size_t n,
+            const AdvertisementLine* advertisement);
   [[nodiscard]] std::uint32_t next() const { return next_; }
   // Whether a write of the message in this outbox slot has not completed.
   [[nodiscard]] bool in_flight(std::uint32_t slot) const { return in_flight_[slot % kSlots]; }
-  // The offered place that holds the next byte to be sent; null if there is none.
-  const OfferLine* find_offer();
+  // The advertisement that holds the next byte to be sent; null if there is none.
+  const AdvertisementLine* find_advertisement();
 
   // -- receiving
   // The message at the head, or null.
   const Slot* arrived();
   // The message at the head is done with.
   void consume();
-  // Tells the sender of a place. False if that cannot be done now.
-  bool offer(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const memory::Keys& keys);
+  // Tells the sender of a buffer. False if that cannot be done now.
+  bool advertise(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const memory::RdmaKeys& keys);
 
   // -- both
   // Takes what has completed.
@@ -136,7 +138,7 @@ class Connection {
   QueuePair& pair_for(std::size_t payload_bytes);
   void announce_credit();
   void handle(const ibv_wc& completion);
-  void handle_notice(std::uint32_t word);
+  void handle_immediate(std::uint32_t word);
   void fail(Status status);
   void check_posted(int error, const char* what);
   // Whether the peer has left or died; takes note of its leave notice.
@@ -148,8 +150,8 @@ class Connection {
   std::shared_ptr<void> owner_;  // of the devices
   UniqueFd socket_;
   UniqueFd epoll_;
-  Box<Inbox> inbox_;
-  Box<Outbox> outbox_;
+  PinnedPages<Inbox> inbox_;
+  PinnedPages<Outbox> outbox_;
   std::vector<RailState> rails_;
   std::shared_ptr<void> connection_;
   std::vector<QueuePair> pairs_;  // pair i on rail i modulo their number
@@ -161,16 +163,17 @@ class Connection {
   std::uint64_t sent_bytes_ = 0;
   std::uint32_t acknowledged_ = 0;  // messages that the peer has consumed, as last heard
   std::array<bool, kSlots> in_flight_{};
-  std::array<OfferLine, kOfferLines> offers_{};  // the peer's, copied; number modulo kOfferLines
-  std::uint32_t offers_begin_ = 0;
-  std::uint32_t offers_end_ = 0;
+  std::array<AdvertisementLine, kAdvertisementLines>
+      advertisements_{};  // the peer's, copied; number modulo kAdvertisementLines
+  std::uint32_t advertisements_begin_ = 0;
+  std::uint32_t advertisements_end_ = 0;
 
   // Receiving.
   std::uint32_t received_ = 0;  // messages consumed
   std::uint32_t credited_ = 0;  // of them the peer has been told
   std::array<bool, kSlots> arrived_{};
-  std::uint32_t own_offers_ = 0;
-  std::array<bool, kOfferLines> offer_in_flight_{};
+  std::uint32_t own_advertisements_ = 0;
+  std::array<bool, kAdvertisementLines> advertisement_in_flight_{};
 
   std::uint32_t credits_heard_ = 0;
   std::uint32_t events_ = 0;

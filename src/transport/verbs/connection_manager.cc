@@ -93,21 +93,21 @@ class ConnectionManager final : public ManagedPairs {
   explicit ConnectionManager(const ManagerLibrary& library) : library_(library) {}
   ~ConnectionManager() override;
   Status open();
-  Status listen(Connection& connection, Greeting* own) override;
-  Status connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
-                 const Handshake& handshake) override;
+  Status listen(Connection& connection, ConnectionInfo* own) override;
+  Status connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports, const ConnectionInfo& peer,
+                 const Exchange& exchange) override;
 
  private:
-  Status connect_one(Connection& connection, std::size_t pair, const Port& to, const Greeting& peer,
-                     const Handshake& handshake);
-  Status accept_all(Connection& connection, const Handshake& handshake);
+  Status connect_one(Connection& connection, std::size_t pair, const Port& to, const ConnectionInfo& peer,
+                     const Exchange& exchange);
+  Status accept_all(Connection& connection, const Exchange& exchange);
   // True if it was the peer who asked.
   Result<bool> accept_one(Connection& connection, rdma_cm_event* event);
   Status make_pair(Connection& connection, std::size_t pair, rdma_cm_id* id);
   // Waits for the next event; whoever gets it acknowledges it.
-  Result<rdma_cm_event*> next_event(const Handshake& handshake);
+  Result<rdma_cm_event*> next_event(const Exchange& exchange);
   // Waits for one event of `id`.
-  Status expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Handshake& handshake);
+  Status expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Exchange& exchange);
   static Result<net::Address> address_of(const Port& port, std::uint16_t number);
   static Status failed(const std::string& what) { return Status::system("RDMA connection manager: " + what, errno); }
 
@@ -148,7 +148,7 @@ Result<net::Address> ConnectionManager::address_of(const Port& port, std::uint16
   return net::parse_address((ipv6 ? "[" + port.address + "]:" : port.address + ":") + std::to_string(number));
 }
 
-Status ConnectionManager::listen(Connection& connection, Greeting* own) {
+Status ConnectionManager::listen(Connection& connection, ConnectionInfo* own) {
   if (Status s = net::random_bytes(token_.data(), token_.size()); !s.is_ok()) return s;
   own->token = token_;
   for (std::size_t r = 0; r < connection.rails().size(); ++r) {
@@ -165,17 +165,17 @@ Status ConnectionManager::listen(Connection& connection, Greeting* own) {
   return {};
 }
 
-Result<rdma_cm_event*> ConnectionManager::next_event(const Handshake& handshake) {
+Result<rdma_cm_event*> ConnectionManager::next_event(const Exchange& exchange) {
   for (;;) {
     rdma_cm_event* event = nullptr;
     if (library_.get_event(channel_, &event) == 0) return event;
     if (errno != EAGAIN && errno != EINTR) return failed("waiting for events");
-    if (Status s = handshake.pause(channel_->fd, POLLIN); !s.is_ok()) return s;
+    if (Status s = exchange.pause(channel_->fd, POLLIN); !s.is_ok()) return s;
   }
 }
 
-Status ConnectionManager::expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Handshake& handshake) {
-  auto event = next_event(handshake);
+Status ConnectionManager::expect(rdma_cm_id* id, rdma_cm_event_type wanted, const Exchange& exchange) {
+  auto event = next_event(exchange);
   if (!event.is_ok()) return event.status();
   const bool right = (*event)->id == id && (*event)->event == wanted;
   const int status = (*event)->status;
@@ -202,8 +202,8 @@ Status ConnectionManager::make_pair(Connection& connection, std::size_t pair, rd
   return Status(why.code(), why.message() + locked_memory_hint(error));
 }
 
-Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, const Port& to, const Greeting& peer,
-                                      const Handshake& handshake) {
+Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, const Port& to,
+                                      const ConnectionInfo& peer, const Exchange& exchange) {
   const std::size_t rail = connection.rail_of(pair);
   auto source = address_of(connection.rails()[rail].device->port(), 0);
   auto target = address_of(to, peer.rail[rail].manager_port);
@@ -224,9 +224,9 @@ Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, 
                             kResolveMs) != 0) {
     return failed("resolving " + target->text());
   }
-  if (Status s = expect(id, RDMA_CM_EVENT_ADDR_RESOLVED, handshake); !s.is_ok()) return s;
+  if (Status s = expect(id, RDMA_CM_EVENT_ADDR_RESOLVED, exchange); !s.is_ok()) return s;
   if (library_.resolve_route(id, kResolveMs) != 0) return failed("route to " + target->text());
-  if (Status s = expect(id, RDMA_CM_EVENT_ROUTE_RESOLVED, handshake); !s.is_ok()) return s;
+  if (Status s = expect(id, RDMA_CM_EVENT_ROUTE_RESOLVED, exchange); !s.is_ok()) return s;
   if (Status s = make_pair(connection, pair, id); !s.is_ok()) return s;
   const Ticket ticket{peer.token, static_cast<std::uint32_t>(pair)};
   rdma_conn_param parameters{};
@@ -236,7 +236,7 @@ Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, 
   parameters.retry_count = static_cast<std::uint8_t>(options.retries);
   parameters.rnr_retry_count = kReceiverNotReadyForEver;
   if (library_.connect(id, &parameters) != 0) return failed("connecting to " + target->text());
-  return expect(id, RDMA_CM_EVENT_ESTABLISHED, handshake).with_context("connecting to " + target->text());
+  return expect(id, RDMA_CM_EVENT_ESTABLISHED, exchange).with_context("connecting to " + target->text());
 }
 
 Result<bool> ConnectionManager::accept_one(Connection& connection, rdma_cm_event* event) {
@@ -255,9 +255,9 @@ Result<bool> ConnectionManager::accept_one(Connection& connection, rdma_cm_event
   return true;
 }
 
-Status ConnectionManager::accept_all(Connection& connection, const Handshake& handshake) {
+Status ConnectionManager::accept_all(Connection& connection, const Exchange& exchange) {
   for (std::size_t established = 0; established < connection.pairs().size();) {
-    auto event = next_event(handshake);
+    auto event = next_event(exchange);
     if (!event.is_ok()) return event.status();
     const rdma_cm_event_type type = (*event)->event;
     Status status;
@@ -282,25 +282,25 @@ Status ConnectionManager::accept_all(Connection& connection, const Handshake& ha
   return {};
 }
 
-// iWARP lets the connecting side speak first (RFC 5044, 7.1.2): the other waits until it has been greeted.
+// iWARP lets the connecting side speak first (RFC 5044, 7.1.2): the other waits for its first credits.
 Status ConnectionManager::connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports,
-                                  const Greeting& peer, const Handshake& handshake) {
+                                  const ConnectionInfo& peer, const Exchange& exchange) {
   if (!lower) {
     for (std::size_t pair = 0; pair < connection.pairs().size(); ++pair) {
       const Port& to = peer_ports[connection.rail_of(pair)];
-      if (Status s = connect_one(connection, pair, to, peer, handshake); !s.is_ok()) return s;
+      if (Status s = connect_one(connection, pair, to, peer, exchange); !s.is_ok()) return s;
     }
-    connection.greet();
+    connection.send_first_credits();
     return connection.status();
   }
-  if (Status s = accept_all(connection, handshake); !s.is_ok()) return s;
+  if (Status s = accept_all(connection, exchange); !s.is_ok()) return s;
   // Nobody else is to come.
   for (rdma_cm_id* id : listeners_) (void)library_.destroy_id(id);
   listeners_.clear();
   while (connection.credits_heard() < connection.pairs().size()) {
     connection.poll();
     if (!connection.status().is_ok()) return connection.status();
-    if (Status s = handshake.pause(-1, 0); !s.is_ok()) return s;
+    if (Status s = exchange.pause(-1, 0); !s.is_ok()) return s;
   }
   return {};
 }

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "transport/verbs/connection.h"
 #include "transport/verbs/device.h"
-#include "transport/verbs/handshake.h"
+#include "transport/verbs/exchange.h"
 
 namespace tutti::internal::transport::verbs {
 
@@ -21,11 +21,11 @@ class ManagedPairs {
  public:
   virtual ~ManagedPairs() = default;
   static Result<std::unique_ptr<ManagedPairs>> create();
-  // Lower rank: listens on each rail's address; fills the ports of the greeting.
-  virtual Status listen(Connection& connection, Greeting* own) = 0;
-  // Both ranks, after the greetings: connects pair after pair, posts their receives. On return both sides may send.
-  virtual Status connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports, const Greeting& peer,
-                         const Handshake& handshake) = 0;
+  // Lower rank: listens on each rail's address; fills their ports into *own.
+  virtual Status listen(Connection& connection, ConnectionInfo* own) = 0;
+  // Both ranks, after the exchange: connects pair after pair, posts their receives. On return both sides may send.
+  virtual Status connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports,
+                         const ConnectionInfo& peer, const Exchange& exchange) = 0;
 };
 
 }  // namespace tutti::internal::transport::verbs

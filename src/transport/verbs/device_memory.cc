@@ -36,7 +36,7 @@ Status DeviceMemory::id_of(memory::CudaDriver::Address address, std::uint64_t* i
                        "asking for the allocation of device memory");
 }
 
-Status DeviceMemory::find(const std::byte* begin, std::size_t bytes, const memory::Keys** keys) {
+Status DeviceMemory::find(const std::byte* begin, std::size_t bytes, const memory::RdmaKeys** keys) {
   *keys = nullptr;
   const auto address = reinterpret_cast<memory::CudaDriver::Address>(begin);
   std::uint64_t id = 0;
@@ -49,7 +49,7 @@ Status DeviceMemory::find(const std::byte* begin, std::size_t bytes, const memor
     if (Status s = guarded([&] { return enter(address, &at); }); !s.is_ok()) return s;
   }
   const Allocation& allocation = at->second;
-  if (!allocation.refused.is_ok()) return allocation.refused;
+  if (!allocation.why_not.is_ok()) return allocation.why_not;
   if (bytes > allocation.bytes - (address - at->first)) {
     return cuda_error("device memory of " + std::to_string(bytes) + " bytes does not lie in one allocation");
   }
@@ -69,8 +69,8 @@ Status DeviceMemory::enter(memory::CudaDriver::Address address, Allocations::ite
   auto old = allocations_.upper_bound(base);
   if (old != allocations_.begin() && std::prev(old)->first + std::prev(old)->second.bytes > base) --old;
   while (old != allocations_.end() && old->first < base + made.bytes) old = allocations_.erase(old);
-  made.refused = exportable(base);
-  if (made.refused.is_ok()) made.refused = export_and_map(base, &made);
+  made.why_not = exportable(base);
+  if (made.why_not.is_ok()) made.why_not = export_and_map(base, &made);
   *entered = allocations_.emplace(base, std::move(made)).first;
   return {};
 }
@@ -136,15 +136,15 @@ Status DeviceMemory::export_and_map(memory::CudaDriver::Address begin, Allocatio
                             error);
     }
     allocation->regions.emplace_back(region, library_.dereg_mr);
-    allocation->keys.local[rail] = region->lkey;
-    allocation->keys.remote[rail] = region->rkey;
+    allocation->keys.lkeys[rail] = region->lkey;
+    allocation->keys.rkeys[rail] = region->rkey;
   }
   return {};
 }
 
 std::size_t DeviceMemory::registered() const {
   std::size_t count = 0;
-  for (const auto& [begin, allocation] : allocations_) count += allocation.refused.is_ok() ? 1 : 0;
+  for (const auto& [begin, allocation] : allocations_) count += allocation.why_not.is_ok() ? 1 : 0;
   return count;
 }
 

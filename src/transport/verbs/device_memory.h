@@ -36,7 +36,7 @@ class DeviceMemory {
   // until the next begin_operation(). As with host memory, addresses for the RDMA device are the program's own.
   // kUnhandledCudaError if it is no device memory, does not lie in one allocation or the driver cannot export it,
   // kSystemError if an RDMA device cannot map it. The reason for an allocation is remembered while that lives.
-  Status find(const std::byte* begin, std::size_t bytes, const memory::Keys** keys);
+  Status find(const std::byte* begin, std::size_t bytes, const memory::RdmaKeys** keys);
 
   // For tests and statistics: allocations that are registered.
   [[nodiscard]] std::size_t registered() const;
@@ -45,9 +45,9 @@ class DeviceMemory {
   struct Allocation {
     std::size_t bytes = 0;
     std::uint64_t id = 0;
-    memory::Keys keys;
+    memory::RdmaKeys keys;
     std::vector<Owned<ibv_mr>> regions;
-    Status refused;
+    Status why_not;
   };
   // By first address.
   using Allocations = std::map<memory::CudaDriver::Address, Allocation>;

@@ -12,33 +12,34 @@ namespace {
 // How long the end of a link waits for what was sent last: longer than a few lost packets take.
 constexpr std::int64_t kLingerMs = 2000;
 
-LaneTraits make_traits(bool lends) {
+LaneTraits make_traits(bool any_memory) {
   LaneTraits traits;
   traits.transport = "verbs";
   traits.slots = true;
-  traits.takes_offers = true;
+  traits.takes_advertisements = true;
   traits.puts_directly = true;
   traits.piece_bytes = kSlotBytes;
-  traits.lend_bytes = kLendBytes;
-  if (lends) traits.lend_any_bytes = kLendBytes;
+  traits.zcopy_bytes = kZcopyBytes;
+  if (any_memory) traits.zcopy_any_bytes = kZcopyBytes;
   return traits;
 }
 
 }  // namespace
 
-VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool lends)
+VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool any_memory)
     : connection_(std::move(connection)),
       cache_(cache),
-      send_(*connection_, cache, make_traits(lends)),
-      recv_(*connection_, cache, make_traits(lends)) {}
+      send_(*connection_, cache, make_traits(any_memory)),
+      recv_(*connection_, cache, make_traits(any_memory)) {}
 
 VerbsLink::~VerbsLink() {
   const Deadline deadline = Deadline::after_ms(kLingerMs);
   while (!connection_->flushed() && !deadline.passed()) ::sched_yield();
 }
 
-std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool lends) {
-  return std::make_unique<VerbsLink>(std::move(connection), cache, lends);
+std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache,
+                                bool any_memory) {
+  return std::make_unique<VerbsLink>(std::move(connection), cache, any_memory);
 }
 
 }  // namespace tutti::internal::transport::verbs

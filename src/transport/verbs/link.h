@@ -14,7 +14,7 @@ namespace tutti::internal::transport::verbs {
 
 class VerbsLink final : public PlainLink {
  public:
-  VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool lends);
+  VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool any_memory);
   // The peer may still be without what was sent last, and a destroyed queue pair sends nothing again.
   ~VerbsLink() override;
 
@@ -24,7 +24,7 @@ class VerbsLink final : public PlainLink {
   void disarm() override { connection_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return connection_->wait_fd(); }
   void begin_operation() override { cache_.begin_operation(); }
-  // Without queue pairs no device reads what was lent or writes what was offered.
+  // Without queue pairs no device reads what was sent or writes what was advertised.
   void revoke() override { connection_->close(Status::remote("the link was given up")); }
   bool flushed() override { return connection_->flushed(); }
   void send_leave_notice() override { connection_->send_leave_notice(); }
@@ -37,7 +37,8 @@ class VerbsLink final : public PlainLink {
   VerbsRecv recv_;
 };
 
-// `cache` belongs to what the connection keeps alive. `lends`: user memory can be registered.
-std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool lends);
+// `cache` belongs to what the connection keeps alive. `any_memory`: user memory can be registered.
+std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache,
+                                bool any_memory);
 
 }  // namespace tutti::internal::transport::verbs

@@ -16,7 +16,7 @@ constexpr std::uint8_t kHopLimit = 64;
 // 0.64 ms (InfiniBand specification 9.7.5.2.8): receives run out only by a peer that breaks the rules.
 constexpr std::uint8_t kReceiverNotReadyTimer = 12;
 // Packet sequence numbers have 24 bits.
-constexpr std::uint32_t kPacketMask = 0xffffff;
+constexpr std::uint32_t kPsnMask = 0xffffff;
 
 ibv_mtu mtu_of(int bytes) {
   if (bytes >= 4096) return IBV_MTU_4096;
@@ -90,10 +90,10 @@ Status QueuePair::create() {
     return Status(why.code(), why.message() + locked_memory_hint(error));
   }
   pair_ = own_.get();
-  if (Status s = net::random_bytes(&first_packet_, sizeof first_packet_); !s.is_ok()) {
+  if (Status s = net::random_bytes(&psn_, sizeof psn_); !s.is_ok()) {
     return s;
   }
-  first_packet_ &= kPacketMask;
+  psn_ &= kPsnMask;
   auto pkey = pkey_index();
   if (!pkey.is_ok()) return pkey.status();
   ibv_qp_attr attributes{};
@@ -125,7 +125,7 @@ Result<std::uint16_t> QueuePair::pkey_index() const {
 Endpoint QueuePair::endpoint() const {
   const Port& port = device().port();
   const int mtu_bytes = options_->mtu_bytes > 0 ? std::min(options_->mtu_bytes, port.mtu_bytes) : port.mtu_bytes;
-  return {pair_->qp_num, first_packet_, port.lid, static_cast<std::uint16_t>(mtu_bytes), port.gid};
+  return {pair_->qp_num, psn_, port.lid, static_cast<std::uint16_t>(mtu_bytes), port.gid};
 }
 
 Status QueuePair::connect(const Endpoint& peer) {
@@ -138,8 +138,8 @@ Status QueuePair::move_to_ready(const Endpoint& peer) {
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_RTR;
   a.path_mtu = mtu_of(std::min<int>(endpoint().mtu_bytes, peer.mtu_bytes));
-  a.dest_qp_num = peer.number;
-  a.rq_psn = peer.first_packet;
+  a.dest_qp_num = peer.qpn;
+  a.rq_psn = peer.psn;
   a.max_dest_rd_atomic = 1;
   a.min_rnr_timer = kReceiverNotReadyTimer;
   a.ah_attr.port_num = static_cast<std::uint8_t>(port.port);
@@ -168,7 +168,7 @@ Status QueuePair::move_to_ready(const Endpoint& peer) {
   a.timeout = static_cast<std::uint8_t>(options_->timeout);
   a.retry_cnt = static_cast<std::uint8_t>(options_->retries);
   a.rnr_retry = kReceiverNotReadyForEver;
-  a.sq_psn = first_packet_;
+  a.sq_psn = psn_;
   a.max_rd_atomic = 1;
   error = library.modify_qp(
       pair_, &a,
@@ -186,37 +186,37 @@ Status QueuePair::adopt(ibv_qp* pair, std::uint32_t max_inline) {
 
 int QueuePair::post(const Write* first, const Write& last, std::uint32_t word, WorkId id) {
   std::array<ibv_send_wr, 3> requests{};
-  std::array<ibv_sge, 5> pieces{};
+  std::array<ibv_sge, 5> sges{};
   std::size_t count = 0;
   std::size_t used = 0;
   const auto add = [&](const Write& write, ibv_wr_opcode opcode) -> ibv_send_wr& {
     ibv_send_wr& request = requests[count++];
-    request.sg_list = &pieces[used];
-    request.num_sge = static_cast<int>(write.pieces.size());
+    request.sg_list = &sges[used];
+    request.num_sge = static_cast<int>(write.sges.size());
     std::size_t bytes = 0;
-    for (const Piece& piece : write.pieces) {
-      pieces[used++] = {reinterpret_cast<std::uintptr_t>(piece.address), piece.bytes, piece.key};
-      bytes += piece.bytes;
+    for (const Sge& sge : write.sges) {
+      sges[used++] = {reinterpret_cast<std::uintptr_t>(sge.address), sge.bytes, sge.lkey};
+      bytes += sge.bytes;
     }
     request.opcode = opcode;
-    if (bytes > 0 && is_inline(bytes) && write.pieces.size() == 1) request.send_flags |= IBV_SEND_INLINE;
+    if (bytes > 0 && is_inline(bytes) && write.sges.size() == 1) request.send_flags |= IBV_SEND_INLINE;
     request.wr.rdma.remote_addr = write.address;
-    request.wr.rdma.rkey = write.key;
+    request.wr.rdma.rkey = write.rkey;
     return request;
   };
   if (first != nullptr) add(*first, IBV_WR_RDMA_WRITE);
   if (!announces_by_send()) {
     add(last, IBV_WR_RDMA_WRITE_WITH_IMM).imm_data = htonl(word);
   } else {
-    if (!last.pieces.empty()) add(last, IBV_WR_RDMA_WRITE);
-    std::uint32_t& outgoing = place_.outgoing[next_outgoing_++ % kReceives];
+    if (!last.sges.empty()) add(last, IBV_WR_RDMA_WRITE);
+    std::uint32_t& outgoing = attachment_.outgoing[next_outgoing_++ % kReceives];
     outgoing = htonl(word);
-    const Piece piece{&outgoing, sizeof outgoing, place_.outgoing_key};
-    add({std::span(&piece, 1), 0, 0}, IBV_WR_SEND);
+    const Sge sge{&outgoing, sizeof outgoing, attachment_.outgoing_lkey};
+    add({std::span(&sge, 1), 0, 0}, IBV_WR_SEND);
   }
   for (std::size_t i = 0; i + 1 < count; ++i) requests[i].next = &requests[i + 1];
   posted_ += static_cast<std::uint32_t>(count);
-  id.pair = place_.index;
+  id.pair = attachment_.index;
   id.posted = posted_;
   ibv_send_wr& end = requests[count - 1];
   if (id.kind != WorkId::kPlain || posted_ - signalled_ >= kSignalEvery || !is_inline(sizeof(std::uint32_t))) {
@@ -226,18 +226,18 @@ int QueuePair::post(const Write* first, const Write& last, std::uint32_t word, W
   end.wr_id = id.pack();
   // An error completion has the id of its own request.
   for (std::size_t i = 0; i + 1 < count; ++i)
-    requests[i].wr_id = WorkId{WorkId::kPlain, place_.index, 0, posted_}.pack();
+    requests[i].wr_id = WorkId{WorkId::kPlain, attachment_.index, 0, posted_}.pack();
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(pair_, requests.data(), &bad);
 }
 
-int QueuePair::post_marker(std::uint64_t address, std::uint32_t key) {
+int QueuePair::post_marker(std::uint64_t address, std::uint32_t rkey) {
   if (marked_ == posted_ || (!announces_by_send() && signalled_ == posted_)) return 0;
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
   // iWARP completes a write when TCP has it; a read is answered when all before it is in the peer's memory.
-  ibv_sge sink{reinterpret_cast<std::uintptr_t>(&place_.outgoing[next_outgoing_ % kReceives]), sizeof(std::uint32_t),
-               place_.outgoing_key};
+  ibv_sge sink{reinterpret_cast<std::uintptr_t>(&attachment_.outgoing[next_outgoing_ % kReceives]),
+               sizeof(std::uint32_t), attachment_.outgoing_lkey};
   if (announces_by_send()) {
     ++next_outgoing_;
     request.opcode = IBV_WR_RDMA_READ;
@@ -246,8 +246,8 @@ int QueuePair::post_marker(std::uint64_t address, std::uint32_t key) {
   }
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma.remote_addr = address;
-  request.wr.rdma.rkey = key;
-  request.wr_id = WorkId{WorkId::kPlain, place_.index, 0, ++posted_}.pack();
+  request.wr.rdma.rkey = rkey;
+  request.wr_id = WorkId{WorkId::kPlain, attachment_.index, 0, ++posted_}.pack();
   signalled_ = marked_ = posted_;
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(pair_, &request, &bad);
@@ -256,7 +256,7 @@ int QueuePair::post_marker(std::uint64_t address, std::uint32_t key) {
 std::uint32_t QueuePair::received(const ibv_wc& completion, std::uint16_t receive) {
   spent_[spent_count_++] = receive;
   if ((completion.wc_flags & IBV_WC_WITH_IMM) != 0) return ntohl(completion.imm_data);
-  return ntohl(place_.received[receive]);
+  return ntohl(attachment_.received[receive]);
 }
 
 int QueuePair::post_receives(bool all) {
@@ -267,13 +267,13 @@ int QueuePair::post_receives(bool all) {
   }
   if (spent_count_ < kReceiveBatch) return 0;
   std::array<ibv_recv_wr, kReceives> requests{};
-  std::array<ibv_sge, kReceives> pieces{};
+  std::array<ibv_sge, kReceives> sges{};
   for (std::uint32_t i = 0; i < spent_count_; ++i) {
-    requests[i].wr_id = WorkId{WorkId::kReceive, place_.index, spent_[i], 0}.pack();
+    requests[i].wr_id = WorkId{WorkId::kReceive, attachment_.index, spent_[i], 0}.pack();
     if (announces_by_send()) {
-      pieces[i] = {reinterpret_cast<std::uintptr_t>(&place_.received[spent_[i]]), sizeof(std::uint32_t),
-                   place_.received_key};
-      requests[i].sg_list = &pieces[i];
+      sges[i] = {reinterpret_cast<std::uintptr_t>(&attachment_.received[spent_[i]]), sizeof(std::uint32_t),
+                 attachment_.received_lkey};
+      requests[i].sg_list = &sges[i];
       requests[i].num_sge = 1;
     }
     requests[i].next = i + 1 < spent_count_ ? &requests[i + 1] : nullptr;

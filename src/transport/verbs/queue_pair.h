@@ -46,10 +46,10 @@ class CompletionQueue {
 
 // What a work request's id says when it completes.
 struct WorkId {
-  enum Kind : std::uint8_t { kPlain, kSlot, kOfferLine, kReceive };
+  enum Kind : std::uint8_t { kPlain, kSlot, kAdvertisementLine, kReceive };
   Kind kind = kPlain;
   std::uint8_t pair = 0;     // index of the queue pair in its link
-  std::uint16_t index = 0;   // of the outbox's slot or offer line that is free again, or of the receive
+  std::uint16_t index = 0;   // of the outbox's slot or advertisement line that is free again, or of the receive
   std::uint32_t posted = 0;  // sends posted on the queue pair up to this one, modulo 2^32
 
   [[nodiscard]] std::uint64_t pack() const {
@@ -61,17 +61,17 @@ struct WorkId {
   }
 };
 
-// Bytes here and where they go.
-struct Piece {
+// A scatter/gather element: bytes here.
+struct Sge {
   const void* address = nullptr;
   std::uint32_t bytes = 0;
-  std::uint32_t key = 0;
+  std::uint32_t lkey = 0;
 };
 
 // The endpoint of one queue pair, as the peer must know it.
 struct Endpoint {
-  std::uint32_t number = 0;
-  std::uint32_t first_packet = 0;
+  std::uint32_t qpn = 0;
+  std::uint32_t psn = 0;
   std::uint16_t lid = 0;
   std::uint16_t mtu_bytes = 0;
   std::array<std::uint8_t, 16> gid{};
@@ -80,16 +80,16 @@ struct Endpoint {
 class QueuePair {
  public:
   // `index` in its link. The inbox's announcements of this index, at `received`, are where iWARP's sends arrive;
-  // `outgoing` where they leave from; with keys of the device. Receives are posted when it is connected.
-  struct Place {
+  // `outgoing` where they leave from; with lkeys of the device. Receives are posted when it is connected.
+  struct Attachment {
     std::uint8_t index = 0;
     std::span<std::uint32_t, kReceives> received;
-    std::uint32_t received_key = 0;
+    std::uint32_t received_lkey = 0;
     std::span<std::uint32_t, kReceives> outgoing;
-    std::uint32_t outgoing_key = 0;
+    std::uint32_t outgoing_lkey = 0;
   };
-  QueuePair(CompletionQueue& completions, const Options& options, const Place& place)
-      : completions_(&completions), options_(&options), place_(place) {}
+  QueuePair(CompletionQueue& completions, const Options& options, const Attachment& attachment)
+      : completions_(&completions), options_(&options), attachment_(attachment) {}
 
   // -- connecting by exchange
   Status create();
@@ -110,13 +110,13 @@ class QueuePair {
   // Up to two writes, the second of which announces `word`. The last completes with `id` if that names something to
   // free, and otherwise now and then. 0 or an errno.
   struct Write {
-    std::span<const Piece> pieces;  // at most two; none: nothing but the announcement
+    std::span<const Sge> sges;  // at most two; none: nothing but the announcement
     std::uint64_t address = 0;
-    std::uint32_t key = 0;
+    std::uint32_t rkey = 0;
   };
   int post(const Write* first, const Write& last, std::uint32_t word, WorkId id);
   // A request, to where the peer lets this rank write, that completes when all before it has arrived.
-  int post_marker(std::uint64_t address, std::uint32_t key);
+  int post_marker(std::uint64_t address, std::uint32_t rkey);
   void completed(const WorkId& id) { completed_ = id.posted; }
 
   // -- receiving
@@ -141,12 +141,12 @@ class QueuePair {
 
   CompletionQueue* completions_;
   const Options* options_;
-  Place place_;
+  Attachment attachment_;
   Owned<ibv_qp> own_;  // empty if librdmacm has it
   ibv_qp* pair_ = nullptr;
   std::uint32_t max_inline_ = 0;
   std::uint32_t depth_ = kDepth;
-  std::uint32_t first_packet_ = 0;
+  std::uint32_t psn_ = 0;
   std::uint32_t posted_ = 0;
   std::uint32_t completed_ = 0;
   std::uint32_t signalled_ = 0;  // posted_ when last a completion was asked for

@@ -8,7 +8,7 @@
 #include "transport/verbs/connection.h"
 #include "transport/verbs/connection_manager.h"
 #include "transport/verbs/device.h"
-#include "transport/verbs/handshake.h"
+#include "transport/verbs/exchange.h"
 #include "transport/verbs/link.h"
 
 namespace tutti::internal::transport::verbs {
@@ -39,7 +39,8 @@ class OpenRdmaContext final : public RdmaContext,
     std::array<Owned<ibv_mr>, kMaxRails> by_device;
   };
 
-  Status register_memory(const std::byte* begin, std::size_t bytes, memory::Keys* keys, std::uint64_t* handle) override;
+  Status register_memory(const std::byte* begin, std::size_t bytes, memory::RdmaKeys* keys,
+                         std::uint64_t* handle) override;
   void deregister(std::uint64_t handle) override { registrations_.erase(handle); }
 
   [[nodiscard]] bool through_manager(const Port& port) const {
@@ -48,8 +49,8 @@ class OpenRdmaContext final : public RdmaContext,
   }
   Result<Device*> device(std::size_t index);
   Result<std::unique_ptr<Connection>> make_connection(const PeerPorts& peer, const std::vector<std::size_t>& own);
-  static Status connect_by_exchange(Connection& connection, const Greeting& peer);
-  static void note_rails(Connection& connection, const Greeting& peer);
+  static Status connect_by_exchange(Connection& connection, const ConnectionInfo& peer);
+  static void note_rails(Connection& connection, const ConnectionInfo& peer);
 
   const Options options_;
   const std::vector<Port> ports_;
@@ -71,15 +72,15 @@ Result<Device*> OpenRdmaContext::device(std::size_t index) {
   return devices_[index].get();
 }
 
-Status OpenRdmaContext::register_memory(const std::byte* begin, std::size_t bytes, memory::Keys* keys,
+Status OpenRdmaContext::register_memory(const std::byte* begin, std::size_t bytes, memory::RdmaKeys* keys,
                                         std::uint64_t* handle) {
   Registration registration;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     if (devices_[i] == nullptr) continue;
     auto memory = devices_[i]->register_memory(begin, bytes);
     if (!memory.is_ok()) return memory.status();
-    keys->local[i] = (*memory)->lkey;
-    keys->remote[i] = (*memory)->rkey;
+    keys->lkeys[i] = (*memory)->lkey;
+    keys->rkeys[i] = (*memory)->rkey;
     registration.by_device[i] = std::move(*memory);
   }
   *handle = next_handle_++;
@@ -89,9 +90,9 @@ Status OpenRdmaContext::register_memory(const std::byte* begin, std::size_t byte
 
 Result<std::unique_ptr<Connection>> OpenRdmaContext::make_connection(const PeerPorts& peer,
                                                                      const std::vector<std::size_t>& own) {
-  auto inbox = Box<Inbox>::create();
+  auto inbox = PinnedPages<Inbox>::create();
   if (!inbox.is_ok()) return inbox.status();
-  auto outbox = Box<Outbox>::create();
+  auto outbox = PinnedPages<Outbox>::create();
   if (!outbox.is_ok()) return outbox.status();
   auto connection = std::make_unique<Connection>(peer.peer, std::move(*inbox), std::move(*outbox));
   for (const std::size_t index : own) {
@@ -111,14 +112,14 @@ Status OpenRdmaContext::probe() {
   return through_manager(ports_[0]) ? Status() : (*connection)->pairs()[0].create();
 }
 
-void OpenRdmaContext::note_rails(Connection& connection, const Greeting& peer) {
+void OpenRdmaContext::note_rails(Connection& connection, const ConnectionInfo& peer) {
   for (std::size_t r = 0; r < connection.rails().size(); ++r) {
     connection.rails()[r].peer_inbox = peer.rail[r].inbox;
-    connection.rails()[r].peer_key = peer.rail[r].key;
+    connection.rails()[r].peer_rkey = peer.rail[r].rkey;
   }
 }
 
-Status OpenRdmaContext::connect_by_exchange(Connection& connection, const Greeting& peer) {
+Status OpenRdmaContext::connect_by_exchange(Connection& connection, const ConnectionInfo& peer) {
   for (std::size_t i = 0; i < connection.pairs().size(); ++i) {
     if (Status s = connection.pairs()[i].connect(peer.endpoint[i]); !s.is_ok()) return s;
   }
@@ -127,8 +128,8 @@ Status OpenRdmaContext::connect_by_exchange(Connection& connection, const Greeti
 
 Result<std::unique_ptr<Link>> OpenRdmaContext::connect(UniqueFd socket, bool lower, const PeerPorts& peer,
                                                        Deadline deadline) {
-  const auto rails = lower ? pair_ports(ports_, peer.own_seat, peer.ports, peer.peer_seat, peer.rails)
-                           : pair_ports(peer.ports, peer.peer_seat, ports_, peer.own_seat, peer.rails);
+  const auto rails = lower ? pair_ports(ports_, peer.own_local, peer.ports, peer.peer_local, peer.rails)
+                           : pair_ports(peer.ports, peer.peer_local, ports_, peer.own_local, peer.rails);
   if (rails.empty()) {
     return Status(Code::kSystemError, "no RDMA port here reaches one of rank " + std::to_string(peer.peer));
   }
@@ -144,35 +145,35 @@ Result<std::unique_ptr<Link>> OpenRdmaContext::connect(UniqueFd socket, bool low
 
   // All rails are of one fabric, on both sides.
   const bool managed = through_manager(ports_[own[0]]);
-  Greeting greeting;
-  greeting.managed = managed ? 1 : 0;
-  greeting.rails = static_cast<std::uint16_t>(connection.rails().size());
-  greeting.pairs = static_cast<std::uint16_t>(connection.pairs().size());
+  ConnectionInfo info;
+  info.managed = managed ? 1 : 0;
+  info.rails = static_cast<std::uint16_t>(connection.rails().size());
+  info.pairs = static_cast<std::uint16_t>(connection.pairs().size());
   for (std::size_t r = 0; r < connection.rails().size(); ++r) {
-    greeting.rail[r].inbox = reinterpret_cast<std::uintptr_t>(&connection.inbox());
-    greeting.rail[r].key = connection.rails()[r].inbox->rkey;
+    info.rail[r].inbox = reinterpret_cast<std::uintptr_t>(&connection.inbox());
+    info.rail[r].rkey = connection.rails()[r].inbox->rkey;
   }
   std::shared_ptr<ManagedPairs> manager;
   if (managed) {
     auto created = ManagedPairs::create();
     if (!created.is_ok()) return created.status();
     manager = std::move(*created);
-    if (Status s = lower ? manager->listen(connection, &greeting) : Status(); !s.is_ok()) return s;
+    if (Status s = lower ? manager->listen(connection, &info) : Status(); !s.is_ok()) return s;
   } else {
     for (std::size_t i = 0; i < connection.pairs().size(); ++i) {
       if (Status s = connection.pairs()[i].create(); !s.is_ok()) return s;
-      greeting.endpoint[i] = connection.pairs()[i].endpoint();
+      info.endpoint[i] = connection.pairs()[i].endpoint();
     }
   }
-  const Handshake handshake(socket.get(), peer.peer, peer.failure, deadline);
-  auto answer = handshake.exchange(greeting);
+  const Exchange exchange(socket.get(), peer.peer, peer.failure, deadline);
+  auto answer = exchange.swap(info);
   if (!answer.is_ok()) return answer.status();
   note_rails(connection, *answer);
-  Status connected = managed ? manager->connect(connection, lower, theirs, *answer, handshake)
+  Status connected = managed ? manager->connect(connection, lower, theirs, *answer, exchange)
                              : connect_by_exchange(connection, *answer);
   if (!connected.is_ok()) return connected;
   // A queue pair that is not ready drops what it is sent.
-  if (Status s = handshake.meet(1); !s.is_ok()) return s;
+  if (Status s = exchange.meet(1); !s.is_ok()) return s;
   if (Status s = connection.keep(std::move(socket), shared_from_this(), std::move(manager)); !s.is_ok()) return s;
   return make_link(std::move(*made), *cache_, watch_ != nullptr);
 }

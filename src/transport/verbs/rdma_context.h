@@ -22,8 +22,8 @@ namespace tutti::internal::transport::verbs {
 struct PeerPorts {
   int peer = -1;                          // rank, for messages
   std::vector<Port> ports;                // the peer's, as it has told them
-  Seat own_seat;                          // this rank among those of its machine
-  Seat peer_seat;                         // the peer among those of its own
+  LocalPosition own_local;                // this rank among those of its machine
+  LocalPosition peer_local;               // the peer among those of its own
   int rails = 0;                          // as Options, but the same on both sides
   int queue_pairs = 1;                    // as Options, but the same on both sides
   const FailureState* failure = nullptr;  // ends connect() at once; null: only the deadline does

@@ -11,8 +11,8 @@ RecvLane::View VerbsRecv::peek(std::size_t) {
   if (used_ == 0) header_ = slot->header;
   const MessageHeader& header = header_;
   const std::byte* data = slot->payload;
-  if (header.placed != 0) {
-    data = find_place(header.length);
+  if (header.direct_put != 0) {
+    data = find_advertised(header.length);
   } else if (header.length > kSlotBytes) {
     data = nullptr;
   }
@@ -23,13 +23,13 @@ RecvLane::View VerbsRecv::peek(std::size_t) {
   return {data + used_, header.length - used_, header.fingerprint};
 }
 
-const std::byte* VerbsRecv::find_place(std::size_t length) {
+const std::byte* VerbsRecv::find_advertised(std::size_t length) {
   const std::uint64_t begin = consumed_ - used_;
-  for (; places_begin_ != places_end_; ++places_begin_) {
-    const Place& place = places_[places_begin_ % kOffers];
-    if (begin >= place.position + place.bytes) continue;  // passed
-    if (begin < place.position || length > place.position + place.bytes - begin) return nullptr;
-    return place.address + (begin - place.position);
+  for (; advertised_begin_ != advertised_end_; ++advertised_begin_) {
+    const Advertised& advertised = advertised_[advertised_begin_ % kAdvertisements];
+    if (begin >= advertised.position + advertised.bytes) continue;  // passed
+    if (begin < advertised.position || length > advertised.position + advertised.bytes - begin) return nullptr;
+    return advertised.address + (begin - advertised.position);
   }
   return nullptr;
 }
@@ -44,20 +44,20 @@ bool VerbsRecv::consume(std::size_t n) {
   return true;
 }
 
-void VerbsRecv::offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) {
-  if (n < kOfferBytes) return;
-  while (places_begin_ != places_end_) {
-    const Place& oldest = places_[places_begin_ % kOffers];
+void VerbsRecv::advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) {
+  if (n < kAdvertiseBytes) return;
+  while (advertised_begin_ != advertised_end_) {
+    const Advertised& oldest = advertised_[advertised_begin_ % kAdvertisements];
     // A message that is partly consumed may still lie there.
     if (oldest.position + oldest.bytes > consumed_) break;
-    ++places_begin_;
+    ++advertised_begin_;
   }
-  if (places_end_ - places_begin_ == kOffers) return;
-  const memory::Keys* const keys = cache_.find(target);
+  if (advertised_end_ - advertised_begin_ == kAdvertisements) return;
+  const memory::RdmaKeys* const keys = cache_.find(target);
   if (keys == nullptr) return;
   auto* const address = const_cast<std::byte*>(target.base + offset);
-  if (!connection_.offer(position, n, address, *keys)) return;
-  places_[places_end_++ % kOffers] = {position, n, address};
+  if (!connection_.advertise(position, n, address, *keys)) return;
+  advertised_[advertised_end_++ % kAdvertisements] = {position, n, address};
 }
 
 }  // namespace tutti::internal::transport::verbs

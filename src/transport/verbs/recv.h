@@ -11,8 +11,8 @@
 
 namespace tutti::internal::transport::verbs {
 
-// Shorter places are not worth the message that offers them.
-inline constexpr std::size_t kOfferBytes = 16 * 1024;
+// Shorter buffers are not worth the message that advertises them.
+inline constexpr std::size_t kAdvertiseBytes = 16 * 1024;
 
 class VerbsRecv final : public RecvLane {
  public:
@@ -25,25 +25,25 @@ class VerbsRecv final : public RecvLane {
   bool consume(std::size_t n) override;
   // A view is the slot itself or already the destination: a copy from there is all there is to save.
   std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
-  void offer(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
+  void advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
   Status status() override { return broken_.is_ok() ? connection_.check(true) : broken_; }
 
  private:
-  struct Place {
+  struct Advertised {
     std::uint64_t position = 0;
     std::uint64_t bytes = 0;
     std::byte* address = nullptr;
   };
-  // Where the placed message at the head lies; null if that was never offered.
-  [[nodiscard]] const std::byte* find_place(std::size_t length);
+  // Where the direct put at the head lies; null if that was never advertised.
+  [[nodiscard]] const std::byte* find_advertised(std::size_t length);
 
   Connection& connection_;
   memory::RegistrationCache& cache_;
   MessageHeader header_;  // of the message at the head
   std::size_t used_ = 0;  // bytes of it that are consumed
-  std::array<Place, kOffers> places_{};
-  std::uint32_t places_begin_ = 0;
-  std::uint32_t places_end_ = 0;
+  std::array<Advertised, kAdvertisements> advertised_{};
+  std::uint32_t advertised_begin_ = 0;
+  std::uint32_t advertised_end_ = 0;
   Status broken_;
 };
 

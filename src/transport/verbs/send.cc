@@ -7,19 +7,19 @@ namespace tutti::internal::transport::verbs {
 
 std::size_t VerbsSend::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (n == 0 || !connection_.may_send()) return 0;
-  const memory::Keys* const keys = n >= kLendBytes ? cache_.find(source) : nullptr;
-  const OfferLine* const offer = n >= kPlaceBytes ? connection_.find_offer() : nullptr;
+  const memory::RdmaKeys* const keys = n >= kZcopyBytes ? cache_.find(source) : nullptr;
+  const AdvertisementLine* const advertisement = n >= kDirectPutBytes ? connection_.find_advertisement() : nullptr;
   std::size_t size = std::min(n, kSlotBytes);
-  if (offer != nullptr) {
-    const std::size_t longest = keys != nullptr ? kPlacedMessageBytes : kSlotBytes;
+  if (advertisement != nullptr) {
+    const std::size_t longest = keys != nullptr ? kMostDirectPutBytes : kSlotBytes;
     size = static_cast<std::size_t>(
-        std::min<std::uint64_t>(std::min(n, longest), offer->position + offer->bytes - taken_));
+        std::min<std::uint64_t>(std::min(n, longest), advertisement->position + advertisement->bytes - taken_));
   }
   const std::byte* const bytes = source.base + offset;
   if (keys == nullptr) std::memcpy(connection_.staging(), bytes, size);
   const std::uint32_t slot = connection_.next() % kSlots;
-  if (lent_[slot]) (void)completed();  // the slot is free, so that message has been read
-  connection_.send(fingerprint, {bytes, keys}, size, offer);
+  if (is_zcopy_[slot]) (void)completed();  // the slot is free, so that message has been read
+  connection_.send(fingerprint, {bytes, keys}, size, advertisement);
   sent(size, keys != nullptr);
   return size;
 }
@@ -30,33 +30,33 @@ std::span<std::byte> VerbsSend::reserve(std::size_t n) {
 }
 
 void VerbsSend::commit(const Fingerprint& fingerprint, std::size_t n) {
-  const OfferLine* offer = n >= kPlaceBytes ? connection_.find_offer() : nullptr;
-  if (offer != nullptr && offer->position + offer->bytes - taken_ < n) offer = nullptr;
-  connection_.send(fingerprint, {}, n, offer);
+  const AdvertisementLine* advertisement = n >= kDirectPutBytes ? connection_.find_advertisement() : nullptr;
+  if (advertisement != nullptr && advertisement->position + advertisement->bytes - taken_ < n) advertisement = nullptr;
+  connection_.send(fingerprint, {}, n, advertisement);
   sent(n, false);
 }
 
-void VerbsSend::sent(std::size_t n, bool lent) {
+void VerbsSend::sent(std::size_t n, bool zcopy) {
   const std::uint32_t number = connection_.next() - 1;
-  if (lent) {
-    lent_[number % kSlots] = true;
-    lent_begin_[number % kSlots] = taken_;
-    ++lent_count_;
-  } else if (lent_count_ == 0) {
+  if (zcopy) {
+    is_zcopy_[number % kSlots] = true;
+    zcopy_begin_[number % kSlots] = taken_;
+    ++zcopies_;
+  } else if (zcopies_ == 0) {
     oldest_ = number + 1;
   }
   taken_ += n;
 }
 
 std::uint64_t VerbsSend::completed() {
-  if (lent_count_ == 0) return taken_;
+  if (zcopies_ == 0) return taken_;
   connection_.poll();
   for (; oldest_ != connection_.next(); ++oldest_) {
     const std::uint32_t slot = oldest_ % kSlots;
-    if (!lent_[slot]) continue;
-    if (connection_.in_flight(slot)) return lent_begin_[slot];
-    lent_[slot] = false;
-    --lent_count_;
+    if (!is_zcopy_[slot]) continue;
+    if (connection_.in_flight(slot)) return zcopy_begin_[slot];
+    is_zcopy_[slot] = false;
+    --zcopies_;
   }
   return taken_;
 }

@@ -15,12 +15,12 @@ namespace tutti::internal::transport::verbs {
 
 // From this size on the device reads user memory itself, where it can be registered; below, a copy costs less than
 // keeping track of it.
-inline constexpr std::size_t kLendBytes = 16 * 1024;
-// Shorter pieces go through a slot even where the receiver has offered their place: that is one work request less.
-inline constexpr std::size_t kPlaceBytes = 8 * 1024;
-// The longest message to an offered place. Over soft-RoCE a stream of 1 MiB messages reaches 0.96 of ib_write_bw, cut
+inline constexpr std::size_t kZcopyBytes = 16 * 1024;
+// Shorter pieces go through a slot even where the receiver has advertised a buffer: that is one work request less.
+inline constexpr std::size_t kDirectPutBytes = 8 * 1024;
+// The longest direct put. Over soft-RoCE a stream of 1 MiB messages reaches 0.96 of ib_write_bw, cut
 // to 256 KiB 0.93.
-inline constexpr std::size_t kPlacedMessageBytes = 1024 * 1024;
+inline constexpr std::size_t kMostDirectPutBytes = 1024 * 1024;
 
 class VerbsSend final : public PlainSendLane {
  public:
@@ -37,15 +37,15 @@ class VerbsSend final : public PlainSendLane {
   Status status() override { return connection_.check(false); }
 
  private:
-  void sent(std::size_t n, bool lent);
+  void sent(std::size_t n, bool zcopy);
 
   Connection& connection_;
   memory::RegistrationCache& cache_;
   // Messages from user memory, by outbox slot: where they begin in the stream.
-  std::array<std::uint64_t, kSlots> lent_begin_{};
-  std::array<bool, kSlots> lent_{};
-  std::uint32_t lent_count_ = 0;
-  std::uint32_t oldest_ = 0;  // no message before this one is lent
+  std::array<std::uint64_t, kSlots> zcopy_begin_{};
+  std::array<bool, kSlots> is_zcopy_{};
+  std::uint32_t zcopies_ = 0;
+  std::uint32_t oldest_ = 0;  // no message before this one is sent by zero copy
 };
 
 }  // namespace tutti::internal::transport::verbs

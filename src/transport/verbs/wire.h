@@ -1,7 +1,7 @@
 // What two ranks write into each other's memory, and how a queue pair tells that it has been written.
 //
 // A lane is a ring of kSlots slots in the receiver's memory, its inbox. Message i goes to slot i modulo kSlots: a
-// header and, right behind it, the payload, unless the receiver has offered the payload's final place; then the
+// header and, right behind it, the payload, unless the receiver has advertised a buffer for it; then the
 // payload goes there and the header alone to the slot. A slot is free again when the receiver says, in passing,
 // how many messages it has consumed.
 //
@@ -21,16 +21,16 @@ namespace tutti::internal::transport::verbs {
 
 inline constexpr std::uint32_t kSlots = 16;
 inline constexpr std::size_t kSlotBytes = 32 * 1024;
-// Offers of one receiver that are not yet passed.
-inline constexpr std::uint32_t kOffers = 16;
-// Lines for them. A sender that does not look sends at most kSlots messages, which pass at most as many offers:
+// Advertisements of one receiver that are not yet passed.
+inline constexpr std::uint32_t kAdvertisements = 16;
+// Lines for them. A sender that does not look sends at most kSlots messages, which pass at most as many advertisements:
 // so many more may come before it has read the first.
-inline constexpr std::uint32_t kOfferLines = kOffers + kSlots;
+inline constexpr std::uint32_t kAdvertisementLines = kAdvertisements + kSlots;
 
 struct MessageHeader {
-  std::uint32_t length = 0;  // of the payload
-  std::uint32_t placed = 0;  // 1: the payload is where the receiver offered to have it
-  std::uint32_t number = 0;  // of this message, from 0, modulo 2^32
+  std::uint32_t length = 0;      // of the payload
+  std::uint32_t direct_put = 0;  // 1: the payload is in the buffer that the receiver has advertised
+  std::uint32_t number = 0;      // of this message, from 0, modulo 2^32
   Fingerprint fingerprint;
 };
 static_assert(sizeof(MessageHeader) == 32);
@@ -40,48 +40,48 @@ struct alignas(64) Slot {
   std::byte payload[kSlotBytes];
 };
 
-// The place for bytes [position, position + bytes) of the sender's stream.
-struct alignas(64) OfferLine {
+// Where the receiver wants bytes [position, position + bytes) of the sender's stream.
+struct alignas(64) AdvertisementLine {
   std::uint64_t position = 0;
   std::uint64_t bytes = 0;
   std::uint64_t address = 0;
-  std::uint32_t keys[kMaxRails] = {};  // by rail
+  std::uint32_t rkeys[kMaxRails] = {};  // by rail
   std::uint32_t reserved[2] = {};
 };
-static_assert(sizeof(OfferLine) == 64);
+static_assert(sizeof(AdvertisementLine) == 64);
 
 // Queue pairs of one link, over all rails.
 inline constexpr std::size_t kMaxPairs = 64;
 
-// Every announcement takes one posted receive. Unread at the slower side at most: kSlots messages, kOfferLines
-// offers, three credits; the rest is for receives that are posted again in batches.
+// Every announcement takes one posted receive. Unread at the slower side at most: kSlots messages, kAdvertisementLines
+// advertisements, three credits; the rest is for receives that are posted again in batches.
 inline constexpr std::uint32_t kReceives = 64;
 inline constexpr std::uint32_t kReceiveBatch = 8;
-static_assert(kReceives >= kSlots + kOfferLines + 3 + kReceiveBatch);
+static_assert(kReceives >= kSlots + kAdvertisementLines + 3 + kReceiveBatch);
 
 // Written by the peer.
 struct Inbox {
   Slot slots[kSlots];
-  OfferLine offers[kOfferLines];
+  AdvertisementLine advertisements[kAdvertisementLines];
   std::uint32_t announcements[kMaxPairs][kReceives];  // iWARP: received by send, by queue pair
 };
 // The sender's images of the peer's inbox. Registered, for what does not fit into a work request.
 struct Outbox {
   Slot slots[kSlots];
-  OfferLine offers[kOfferLines];
+  AdvertisementLine advertisements[kAdvertisementLines];
   std::uint32_t announcements[kMaxPairs][kReceives];
 };
 
-enum class Notice : std::uint32_t { kMessage = 0, kOffer = 1, kCredit = 2 };
+enum class ImmediateKind : std::uint32_t { kMessage = 0, kAdvertisement = 1, kCredit = 2 };
 
 // The 32 bits: kind (2), messages of the other direction consumed so far modulo 2^14 (14), number modulo 2^16 (16).
 inline constexpr std::uint32_t kConsumedMask = 0x3fff;
 inline constexpr std::uint32_t kNumberMask = 0xffff;
-constexpr std::uint32_t encode(Notice kind, std::uint32_t consumed, std::uint32_t number) {
+constexpr std::uint32_t encode(ImmediateKind kind, std::uint32_t consumed, std::uint32_t number) {
   return static_cast<std::uint32_t>(kind) << 30 | (consumed & kConsumedMask) << 16 | (number & kNumberMask);
 }
-constexpr Notice notice_of(std::uint32_t word) {
-  return static_cast<Notice>(word >> 30);
+constexpr ImmediateKind immediate_kind(std::uint32_t word) {
+  return static_cast<ImmediateKind>(word >> 30);
 }
 constexpr std::uint32_t consumed_of(std::uint32_t word) {
   return word >> 16 & kConsumedMask;

@@ -205,7 +205,7 @@ void RankRun::block(int k, int c, const Spec& spec) {
     return check_met(k, c, spec);
   }
   failed(c, k, result, tuttiGetLastError(nullptr));
-  take_back(std::move(buffers), spec);
+  reclaim(std::move(buffers), spec);
 }
 
 void RankRun::check_met(int k, int c, const Spec& spec) {
@@ -236,7 +236,7 @@ void RankRun::queue(int k, int c, const Spec& spec) {
     return;
   }
   failed(c, k, result, tuttiGetLastError(nullptr));
-  take_back(std::move(queued->buffers), spec);
+  reclaim(std::move(queued->buffers), spec);
 }
 
 void RankRun::synchronize(int s) {
@@ -279,7 +279,7 @@ void RankRun::settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult
       if (error != tuttiSuccess) failed(c, p->step, error, why);
     }
     explained = explained || states_[c] != State::kGood;
-    take_back(std::move(p->buffers), p->spec);
+    reclaim(std::move(p->buffers), p->spec);
   }
   if (!explained) note_wrong(mine_, "stream", "an error of a stream without a failed communicator: " + text);
   pending->clear();
@@ -306,7 +306,7 @@ void RankRun::probe_failed(int k, int c) {
 }
 
 // After an error the buffers are this rank's: what it writes there stays, and they may be unmapped.
-void RankRun::take_back(std::unique_ptr<Buffers> buffers, const Spec& spec) {
+void RankRun::reclaim(std::unique_ptr<Buffers> buffers, const Spec& spec) {
   const std::size_t bytes = whole_bytes(spec, round_.ranks);
   // A process that is stopped in the middle of an operation goes on with it when it is woken.
   const bool kept_by_all = !round_.has(MishapKind::kStop);

@@ -74,7 +74,7 @@ class RankRun {
   void probe_failed(int k, int c);
   void check_met(int k, int c, const Spec& spec);
   void failed(int c, int step, tuttiResult_t code, const std::string& text);
-  void take_back(std::unique_ptr<Buffers> buffers, const Spec& spec);
+  void reclaim(std::unique_ptr<Buffers> buffers, const Spec& spec);
   void finish();
   void destroy(int c);
 

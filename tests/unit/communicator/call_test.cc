@@ -55,7 +55,7 @@ TEST_CASE("only what reduces has kernels, and only an average a divisor") {
     CHECK(average.divisor == 4);
     CHECK(bench.bind(c, ReduceOp::kMax, bench.with_scratch).divisor == 0);
   }
-  // After an average as before it: with kernels the executor would offer places that nobody writes to.
+  // After an average as before it: with kernels the executor would advertise buffers that nobody writes to.
   for (const Collective c : {Collective::kBroadcast, Collective::kAllGather}) {
     const executor::Operation copies = bench.bind(c, ReduceOp::kAvg, bench.without_scratch);
     CHECK(copies.kernels == nullptr);

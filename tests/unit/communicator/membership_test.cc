@@ -106,23 +106,23 @@ TEST_CASE("load counts the ranks on the processors that they may use") {
 }
 
 TEST_CASE("ranks that take turns are shared out evenly over the processors that all of them may use") {
-  const auto homes = [](const std::vector<Place>& places) {
+  const auto preferred = [](const std::vector<Place>& places) {
     std::vector<int> result;
     for (std::size_t r = 0; r < places.size(); ++r) {
-      result.push_back(member(static_cast<int>(r), book(places, "shm,tcp")).home);
+      result.push_back(member(static_cast<int>(r), book(places, "shm,tcp")).preferred_processor);
     }
     return result;
   };
-  using Homes = std::vector<int>;
+  using Processors = std::vector<int>;
   const Place two{1, 1, 7, "3"};
-  CHECK(homes({two, two, two, two}) == Homes{0, 0, 1, 1});
+  CHECK(preferred({two, two, two, two}) == Processors{0, 0, 1, 1});
   // The second and the fifth processor; ranks of another machine between them, each with a processor of its own.
   const Place some{1, 1, 7, "21"};
-  CHECK(homes({some, {2, 2, 7, "3"}, some, {2, 3, 7, "3"}, some, some}) == Homes{1, -1, 1, -1, 4, 4});
+  CHECK(preferred({some, {2, 2, 7, "3"}, some, {2, 3, 7, "3"}, some, some}) == Processors{1, -1, 1, -1, 4, 4});
   // Not oversubscribed, in no even numbers, not free to use the same ones.
-  CHECK(homes({two, two}) == Homes{-1, -1});
-  CHECK(homes({two, two, two}) == Homes{-1, -1, -1});
-  CHECK(homes({two, two, two, {1, 1, 7, "1"}}) == Homes{-1, -1, -1, -1});
+  CHECK(preferred({two, two}) == Processors{-1, -1});
+  CHECK(preferred({two, two, two}) == Processors{-1, -1, -1});
+  CHECK(preferred({two, two, two, {1, 1, 7, "1"}}) == Processors{-1, -1, -1, -1});
 }
 
 TEST_CASE("all ranks fill the same number of slots, by the smallest cache of all") {

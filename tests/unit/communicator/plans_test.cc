@@ -55,13 +55,13 @@ struct Fixture {
   explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000)
       : membership(threads(ranks, algorithm)) {
     // Where links to more ranks are asked for they are refused.
-    auto made = ThreadWorld::create(std::min(ranks, 64), Transports{});
+    auto made = ThreadRanks::create(std::min(ranks, 64), Transports{});
     REQUIRE(made.is_ok());
-    world = *made;
-    auto waits = executor::Waiter::create(world->wakeup_fd(0), failure, false, 1000);
+    thread_ranks = *made;
+    auto waits = executor::Waiter::create(thread_ranks->wakeup_fd(0), failure, false, 1000);
     REQUIRE(waits.is_ok());
     waiter = std::move(*waits);
-    links = std::make_unique<CountingLinks>(make_thread_links(world, membership));
+    links = std::make_unique<CountingLinks>(make_thread_links(thread_ranks, membership));
     plans =
         std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms, costs());
   }
@@ -74,7 +74,7 @@ struct Fixture {
 
   Membership membership;
   FailureState failure;
-  std::shared_ptr<ThreadWorld> world;
+  std::shared_ptr<ThreadRanks> thread_ranks;
   std::unique_ptr<executor::Waiter> waiter;
   std::unique_ptr<CountingLinks> links;
   mutable CallHistory history;

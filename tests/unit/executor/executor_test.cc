@@ -13,12 +13,12 @@ std::vector<int> rank_counts(std::vector<int> all, std::vector<int> fewer) {
 }
 constexpr std::uint64_t kSeeds = kThreadSanitizer ? 1 : 2;
 
-void check_all(int ranks, const std::vector<std::size_t>& counts, bool simulated, bool lends, std::uint64_t seed) {
+void check_all(int ranks, const std::vector<std::size_t>& counts, bool simulated, bool zcopy, std::uint64_t seed) {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     if (!entry.supports({ranks, {}})) continue;
     for (const std::size_t count : counts) {
       for (const bool in_place : {false, true}) {
-        Rig rig(ranks, simulated, seed + count, lends);
+        Rig rig(ranks, simulated, seed + count, zcopy);
         const int root = has_root(entry.collective) ? static_cast<int>(count + seed) % ranks : 0;
         check({&entry, ranks, root, count, 4096, in_place}, rig);
       }
@@ -60,7 +60,7 @@ TEST_CASE("large slices and many slices give the same result") {
   }
 }
 
-TEST_CASE("results are the same past the cache, placed at the peer, and in small pieces") {
+TEST_CASE("results are the same past the cache, with direct puts, and in small pieces") {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     for (const int ranks : rank_counts({2, 3, 4}, {2, 3})) {
       if (!entry.supports({ranks, {}})) continue;

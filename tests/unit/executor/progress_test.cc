@@ -110,12 +110,12 @@ std::vector<Rig::Part> crossing_schedules() {
 
 }  // namespace
 
-TEST_CASE("a send does not wait for more to lend while nothing moves") {
+TEST_CASE("a send does not wait for a longer zero-copy message while nothing moves") {
   constexpr std::size_t kChunk = 10'240;
   transport::sim::Options options;
   options.benign = true;
   options.maps_source = true;
-  options.lend_bytes = 16'384;
+  options.zcopy_bytes = 16'384;
   Rig rig(2, 1, options);
   rig.timeout_ms = kStuckMs;
   std::array<std::vector<std::byte>, 2> output;
@@ -138,18 +138,18 @@ TEST_CASE("a send does not wait for more to lend while nothing moves") {
   CHECK(output[0].back() == std::byte{2});
 }
 
-TEST_CASE("every algorithm ends where memory is lent in large pieces only") {
+TEST_CASE("every algorithm ends where only large pieces go by zero copy") {
   for (const int ranks : kThreadSanitizer ? std::vector{3} : std::vector{2, 3, 4, 5}) {
     for_all_algorithms(ranks, [&](const algorithms::AlgorithmEntry& entry, const algorithms::World& world) {
       // Thresholds about the sizes of chunks and of steps of several chunks.
-      for (const std::size_t lend_bytes : {1'000U, 4'096U, 6'000U, 12'000U, 19'000U}) {
+      for (const std::size_t zcopy_bytes : {1'000U, 4'096U, 6'000U, 12'000U, 19'000U}) {
         transport::sim::Options options;
         options.maps_source = true;
-        options.lend_bytes = lend_bytes;
-        Rig rig(ranks, lend_bytes, options);
+        options.zcopy_bytes = zcopy_bytes;
+        Rig rig(ranks, zcopy_bytes, options);
         rig.timeout_ms = kStuckMs;
         rig.world = world;
-        INFO("lends from " << lend_bytes);
+        INFO("zero copy from " << zcopy_bytes);
         check({&entry, ranks, has_root(entry.collective) ? 1 : 0, 5'000, SIZE_MAX, false}, rig);
       }
     });

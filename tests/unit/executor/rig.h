@@ -16,7 +16,7 @@
 #include "algorithms/catalog.h"
 #include "base/failure.h"
 #include "executor/cpu_executor.h"
-#include "sim/world.h"
+#include "sim/network.h"
 #include "transport/shm/link.h"
 
 namespace tutti::internal::test {
@@ -25,10 +25,10 @@ using LinkFactory = std::function<std::unique_ptr<transport::Link>(int from, int
 
 class Rig {
  public:
-  Rig(int ranks, bool simulated, std::uint64_t seed, bool lends = false) : Rig(ranks) {
+  Rig(int ranks, bool simulated, std::uint64_t seed, bool zcopy = false) : Rig(ranks) {
     if (simulated) {
       transport::sim::Options options;
-      options.maps_source = lends;
+      options.maps_source = zcopy;
       simulate(seed, options);
     }
   }
@@ -100,7 +100,7 @@ class Rig {
     for (int r = 0; r < ranks; ++r) wakeup_fds_.push_back(std::move(transport::WakeupFd::create().value()));
   }
   void simulate(std::uint64_t seed, const transport::sim::Options& options) {
-    sim_ = std::make_unique<transport::sim::World>(seed, ranks_, options);
+    sim_ = std::make_unique<transport::sim::Network>(seed, ranks_, options);
   }
 
   Status run_rank(const Part& part, const std::function<void(int, executor::Operation*)>& setup, int rank,
@@ -156,7 +156,7 @@ class Rig {
 
   int ranks_;
   std::vector<transport::WakeupFd> wakeup_fds_;
-  std::unique_ptr<transport::sim::World> sim_;
+  std::unique_ptr<transport::sim::Network> sim_;
   LinkFactory factory_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -298,20 +298,20 @@ TEST_CASE("what a rank has sent before it left is waited for as long as it is on
 }
 
 // How many of 50 waits an oversubscribed rank that was taken to `elsewhere` ended at `place`.
-int waits_ended_at(int place, int elsewhere, int home, std::size_t step_bytes = 8) {
+int waits_ended_at(int place, int elsewhere, int preferred, std::size_t step_bytes = 8) {
   const auto wakeup_fd = transport::WakeupFd::create();
   REQUIRE(wakeup_fd.is_ok());
   const FailureState failure;
   const NothingComes waiting;
   const Affinity affinity(true);
   const auto waiter =
-      std::move(Waiter::create(wakeup_fd.value(), failure, true, 60'000, true, {home, 512 * 1024}).value());
+      std::move(Waiter::create(wakeup_fd.value(), failure, true, 60'000, true, {preferred, 512 * 1024}).value());
   int there = 0;
   yield_ns = kAlone;
   for (int i = 0; i < 50; ++i) {
     REQUIRE(affinity.move_to(elsewhere));
     // It may have moved a moment ago.
-    const std::int64_t end = now_ns() + 2 * Waiter::kHomeIntervalNs;
+    const std::int64_t end = now_ns() + 2 * Waiter::kPreferredIntervalNs;
     while (now_ns() < end) {
     }
     waiter->begin(waiting, step_bytes);

@@ -40,16 +40,16 @@ MemoryMonitor* probe() {
 // Finds `memory` registered, makes a change, and finds that it is registered anew, never as it was.
 template <class Change>
 void check_change(Cache& cache, const std::byte* memory, std::size_t bytes, Change change) {
-  const Keys* keys = cache.at_rest(memory, bytes);
+  const RdmaKeys* keys = cache.at_rest(memory, bytes);
   REQUIRE(cache.registrar.is_live(keys));
-  const std::uint32_t old = keys->local[0];
+  const std::uint32_t old = keys->lkeys[0];
   REQUIRE(cache.at_rest(memory, bytes) == keys);
   change();
   keys = cache.next(memory, bytes);
-  CHECK((keys == nullptr || keys->local[0] != old));
+  CHECK((keys == nullptr || keys->lkeys[0] != old));
   keys = cache.at_rest(memory, bytes);
   REQUIRE(cache.registrar.is_live(keys));
-  CHECK(keys->local[0] != old);
+  CHECK(keys->lkeys[0] != old);
 }
 
 }  // namespace
@@ -112,8 +112,8 @@ TEST_CASE("neighbours of what has changed stay registered") {
   MemoryMonitor* const watch = probe();
   Cache cache(watch);
   Pages memory(12, Pages::apart());
-  const Keys* left = cache.at_rest(memory.at(0), 4 * kPage);
-  const Keys* right = cache.at_rest(memory.at(8), 4 * kPage);
+  const RdmaKeys* left = cache.at_rest(memory.at(0), 4 * kPage);
+  const RdmaKeys* right = cache.at_rest(memory.at(8), 4 * kPage);
   (void)cache.at_rest(memory.at(4), 4 * kPage);
   Pages(4, memory.at(4)).release();
   CHECK(cache.at_rest(memory.at(0), 4 * kPage) == left);
@@ -220,11 +220,11 @@ TEST_CASE("two communicators each hear of a change") {
   Cache one(watch);
   Cache two(watch);
   Pages memory(4, Pages::apart());
-  const std::uint32_t old_one = one.at_rest(memory.at(0), memory.bytes())->local[0];
-  const std::uint32_t old_two = two.at_rest(memory.at(0), memory.bytes())->local[0];
+  const std::uint32_t old_one = one.at_rest(memory.at(0), memory.bytes())->lkeys[0];
+  const std::uint32_t old_two = two.at_rest(memory.at(0), memory.bytes())->lkeys[0];
   Pages(4, memory.at(0)).release();
-  CHECK(one.at_rest(memory.at(0), memory.bytes())->local[0] != old_one);
-  CHECK(two.at_rest(memory.at(0), memory.bytes())->local[0] != old_two);
+  CHECK(one.at_rest(memory.at(0), memory.bytes())->lkeys[0] != old_one);
+  CHECK(two.at_rest(memory.at(0), memory.bytes())->lkeys[0] != old_two);
 }
 
 TEST_CASE("more changes than are remembered") {
@@ -232,13 +232,13 @@ TEST_CASE("more changes than are remembered") {
   constexpr std::size_t kChanges = ChangeLog::kRanges + 10;
   Cache cache(watch);
   Pages memory(kChanges + 1, Pages::apart());
-  const std::uint32_t first = cache.at_rest(memory.at(0), kPage)->local[0];
+  const std::uint32_t first = cache.at_rest(memory.at(0), kPage)->lkeys[0];
   for (std::size_t i = 1; i <= kChanges; ++i) REQUIRE(cache.at_rest(memory.at(i), kPage) != nullptr);
   Pages(1, memory.at(0)).release();
   for (std::size_t i = 1; i <= kChanges; ++i) Pages(1, memory.at(i)).release();
-  const Keys* keys = cache.at_rest(memory.at(0), kPage);
+  const RdmaKeys* keys = cache.at_rest(memory.at(0), kPage);
   REQUIRE(cache.registrar.is_live(keys));
-  CHECK(keys->local[0] != first);
+  CHECK(keys->lkeys[0] != first);
   CHECK(cache.registrar.live() == 1);
   std::uint64_t seen = 0;
   std::vector<MemoryMonitor::Range> changed;
@@ -251,7 +251,7 @@ TEST_CASE("a child watches its own memory, and its parent goes on", "[fork]") {
   MemoryMonitor* const watch = probe();
   Cache cache(watch);
   Pages memory(4, Pages::apart());
-  const std::uint32_t old = cache.at_rest(memory.at(0), memory.bytes())->local[0];
+  const std::uint32_t old = cache.at_rest(memory.at(0), memory.bytes())->lkeys[0];
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -267,9 +267,9 @@ TEST_CASE("a child watches its own memory, and its parent goes on", "[fork]") {
       Source source;
       source.base = memory.at(0);
       source.size = memory.bytes();
-      const Keys* keys = mine.find(source);
+      const RdmaKeys* keys = mine.find(source);
       bad |= keys == nullptr ? 4 : 0;
-      const std::uint32_t before = keys != nullptr ? keys->local[0] : 0;
+      const std::uint32_t before = keys != nullptr ? keys->lkeys[0] : 0;
       Pages(4, memory.at(0)).release();
       mine.begin_operation();
       keys = mine.find(source);
@@ -277,7 +277,7 @@ TEST_CASE("a child watches its own memory, and its parent goes on", "[fork]") {
         mine.begin_operation();
         keys = mine.find(source);
       }
-      bad |= keys == nullptr || keys->local[0] == before ? 8 : 0;
+      bad |= keys == nullptr || keys->lkeys[0] == before ? 8 : 0;
     }
     std::_Exit(bad);
   }
@@ -292,7 +292,7 @@ TEST_CASE("a child watches its own memory, and its parent goes on", "[fork]") {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   CHECK(status == 0);
-  CHECK(cache.at_rest(memory.at(0), memory.bytes())->local[0] == old);
+  CHECK(cache.at_rest(memory.at(0), memory.bytes())->lkeys[0] == old);
   Pages(4, memory.at(0)).release();
-  CHECK(cache.at_rest(memory.at(0), memory.bytes())->local[0] != old);
+  CHECK(cache.at_rest(memory.at(0), memory.bytes())->lkeys[0] != old);
 }

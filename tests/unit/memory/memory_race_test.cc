@@ -47,8 +47,8 @@ struct Rank {
     Source source;
     source.base = begin;
     source.size = kPages * kPage;
-    const Keys* keys = cache.find(source);
-    return keys != nullptr ? keys->local[0] : 0;
+    const RdmaKeys* keys = cache.find(source);
+    return keys != nullptr ? keys->lkeys[0] : 0;
   }
   CountingRegistrar registrar;
   RegistrationCache cache;
@@ -201,7 +201,7 @@ TEST_CASE("the log of changes tells all or says that it does not") {
   CHECK(wrong == 0);
   CHECK(seen == kChanges);
   CHECK(told > 0);
-  CHECK(log.turn() % 2 == 0);
+  CHECK(log.epoch() % 2 == 0);
 }
 
 namespace {

@@ -21,7 +21,7 @@ std::byte* allocate(std::size_t bytes) {
 bool release(void* address) {
   return RegionRegistry::instance().free(address).is_ok();
 }
-RegionRegistry::Place find(const void* address, std::size_t bytes) {
+RegionRegistry::Location find(const void* address, std::size_t bytes) {
   return RegionRegistry::instance().find(address, bytes);
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("a region is found while others allocate and free") {
   for (int i = 0; i < 2; ++i) {
     readers.emplace_back([&] {
       while (!over) {
-        const RegionRegistry::Place place = find(mine + 8, 8);
+        const RegionRegistry::Location place = find(mine + 8, 8);
         if (place.region != region || place.offset != 8) ++wrong;
       }
     });

@@ -38,7 +38,7 @@ class CountingRegistrar final : public Registrar {
   CountingRegistrar& operator=(const CountingRegistrar&) = delete;
   ~CountingRegistrar() override = default;
 
-  Status register_memory(const std::byte* begin, std::size_t bytes, Keys* keys, std::uint64_t* handle) override {
+  Status register_memory(const std::byte* begin, std::size_t bytes, RdmaKeys* keys, std::uint64_t* handle) override {
     if (reinterpret_cast<std::uintptr_t>(begin) % kPage != 0 || bytes % kPage != 0) fault_ = "not whole pages";
     if (fail_next > 0) {
       --fail_next;
@@ -52,8 +52,8 @@ class CountingRegistrar final : public Registrar {
     *handle = ++last_;
     live_[last_] = bytes;
     bytes_ += bytes;
-    for (std::uint32_t& key : keys->local) key = static_cast<std::uint32_t>(last_);
-    keys->remote = keys->local;
+    for (std::uint32_t& key : keys->lkeys) key = static_cast<std::uint32_t>(last_);
+    keys->rkeys = keys->lkeys;
     return {};
   }
 
@@ -67,7 +67,7 @@ class CountingRegistrar final : public Registrar {
     live_.erase(at);
   }
 
-  [[nodiscard]] bool is_live(const Keys* keys) const { return keys != nullptr && live_.count(keys->local[0]) == 1; }
+  [[nodiscard]] bool is_live(const RdmaKeys* keys) const { return keys != nullptr && live_.count(keys->lkeys[0]) == 1; }
   [[nodiscard]] std::size_t live() const { return live_.size(); }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] const std::string& fault() const { return fault_; }
@@ -102,17 +102,17 @@ class Cache {
   RegistrationCache* operator->() { return &*cache_; }
 
   // In an operation of its own.
-  const Keys* next(const std::byte* begin, std::size_t bytes, std::uint64_t region = 0) {
+  const RdmaKeys* next(const std::byte* begin, std::size_t bytes, std::uint64_t region = 0) {
     cache_->begin_operation();
     return find(begin, bytes, region);
   }
   // As next(), where the watch must come to rest: on an oversubscribed machine an operation may have to do without.
-  const Keys* at_rest(const std::byte* begin, std::size_t bytes) {
-    const Keys* keys = nullptr;
+  const RdmaKeys* at_rest(const std::byte* begin, std::size_t bytes) {
+    const RdmaKeys* keys = nullptr;
     for (int i = 0; i < 1000 && keys == nullptr; ++i) keys = next(begin, bytes);
     return keys;
   }
-  const Keys* find(const std::byte* begin, std::size_t bytes, std::uint64_t region = 0) {
+  const RdmaKeys* find(const std::byte* begin, std::size_t bytes, std::uint64_t region = 0) {
     Source source;
     source.base = begin;
     source.size = bytes;

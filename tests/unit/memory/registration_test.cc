@@ -25,13 +25,13 @@ class FakeWatch final : public MemoryMonitor {
     *seen = log_.size();
     return !std::exchange(forgets, false);
   }
-  bool settle() override { return settled; }
+  bool drain() override { return drained; }
   void report(const std::byte* begin, std::size_t bytes) { log_.push_back({begin, begin + bytes}); }
 
   std::vector<Range> watched;
   bool allows = true;
   bool stays_allowed = true;  // after registering
-  bool settled = true;
+  bool drained = true;
   bool forgets = false;
 
  private:
@@ -53,7 +53,7 @@ struct Rig {
 
 TEST_CASE("memory stays registered, and parts of it are found") {
   Rig rig;
-  const Keys* keys = rig.cache.next(page(0) + 100, 3 * kPage);
+  const RdmaKeys* keys = rig.cache.next(page(0) + 100, 3 * kPage);
   REQUIRE(rig.cache.registrar.is_live(keys));
   CHECK(rig.cache->registered_bytes() == 4 * kPage);
   CHECK(rig.cache.next(page(0), 4 * kPage) == keys);
@@ -79,11 +79,11 @@ TEST_CASE("only the part of a source that is memory is registered") {
 
 TEST_CASE("what has changed is registered anew, its neighbours are kept") {
   Rig rig;
-  const Keys* left = rig.cache.next(page(0), kPage);
-  const Keys* middle = rig.cache.next(page(1), 3 * kPage);
-  const Keys* right = rig.cache.next(page(4), kPage);
+  const RdmaKeys* left = rig.cache.next(page(0), kPage);
+  const RdmaKeys* middle = rig.cache.next(page(1), 3 * kPage);
+  const RdmaKeys* right = rig.cache.next(page(4), kPage);
   REQUIRE(rig.cache.registrar.registered == 3);
-  const std::uint32_t old = middle->local[0];
+  const std::uint32_t old = middle->lkeys[0];
   SECTION("whole") {
     rig.watch.report(page(1), 3 * kPage);
   }
@@ -99,14 +99,14 @@ TEST_CASE("what has changed is registered anew, its neighbours are kept") {
   CHECK(rig.cache.next(page(0), kPage) == left);
   CHECK(rig.cache.registrar.live() == 2);
   CHECK(rig.cache.find(page(4), kPage) == right);
-  const Keys* again = rig.cache.find(page(1), 3 * kPage);
+  const RdmaKeys* again = rig.cache.find(page(1), 3 * kPage);
   REQUIRE(rig.cache.registrar.is_live(again));
-  CHECK(again->local[0] != old);
+  CHECK(again->lkeys[0] != old);
 }
 
 TEST_CASE("a change reported in an operation shows in the next, and keys live until then") {
   Rig rig;
-  const Keys* keys = rig.cache.next(page(0), kPage);
+  const RdmaKeys* keys = rig.cache.next(page(0), kPage);
   rig.watch.report(page(0), kPage);
   // A miss learns of changes.
   (void)rig.cache.find(page(9), kPage);
@@ -140,19 +140,19 @@ TEST_CASE("a change that is reported between watching and registering is not mis
 
 TEST_CASE("after more changes than are remembered nothing is trusted") {
   Rig rig;
-  const std::uint32_t old = rig.cache.next(page(0), kPage)->local[0];
+  const std::uint32_t old = rig.cache.next(page(0), kPage)->lkeys[0];
   rig.watch.report(page(50), kPage);
   rig.watch.forgets = true;
-  CHECK(rig.cache.next(page(0), kPage)->local[0] != old);
+  CHECK(rig.cache.next(page(0), kPage)->lkeys[0] != old);
 }
 
 TEST_CASE("while changes are under way nothing registered is used") {
   Rig rig;
-  const Keys* keys = rig.cache.next(page(0), kPage);
-  rig.watch.settled = false;
+  const RdmaKeys* keys = rig.cache.next(page(0), kPage);
+  rig.watch.drained = false;
   CHECK(rig.cache.next(page(0), kPage) == nullptr);
   CHECK(rig.cache.find(page(1), kPage) == nullptr);
-  rig.watch.settled = true;
+  rig.watch.drained = true;
   CHECK(rig.cache.next(page(0), kPage) == keys);
   CHECK(rig.cache.registrar.registered == 1);
 }
@@ -195,7 +195,7 @@ TEST_CASE("memory that cannot be watched is not registered, and rarely asked abo
   // Other memory is not concerned, and this may become watchable.
   rig.watch.allows = rig.watch.stays_allowed = true;
   CHECK(rig.cache.next(page(1), kPage) != nullptr);
-  const Keys* keys = nullptr;
+  const RdmaKeys* keys = nullptr;
   for (int i = 0; i < 300 && keys == nullptr; ++i) keys = rig.cache.next(page(0), kPage);
   CHECK(rig.cache.registrar.is_live(keys));
 }
@@ -204,7 +204,7 @@ TEST_CASE("at a limit of the device what is not in use makes room") {
   Rig rig;
   rig.cache.registrar.most_bytes = 4 * kPage;
   (void)rig.cache.next(page(0), 2 * kPage);
-  const Keys* used = rig.cache.next(page(10), 2 * kPage);
+  const RdmaKeys* used = rig.cache.next(page(10), 2 * kPage);
   CHECK(rig.cache.find(page(20), 2 * kPage) != nullptr);
   CHECK(rig.cache.registrar.is_live(used));
   CHECK(rig.cache.registrar.live() == 2);
@@ -226,21 +226,21 @@ TEST_CASE("a failure that passes is tried again at once") {
 
 TEST_CASE("what was not used for longest goes first") {
   Rig rig(3 * kPage);
-  const Keys* first = rig.cache.next(page(0), kPage);
-  const std::uint32_t second = rig.cache.next(page(10), kPage)->local[0];
+  const RdmaKeys* first = rig.cache.next(page(0), kPage);
+  const std::uint32_t second = rig.cache.next(page(10), kPage)->lkeys[0];
   (void)rig.cache.next(page(20), kPage);
   CHECK(rig.cache.next(page(0), kPage) == first);
   CHECK(rig.cache.next(page(30), kPage) != nullptr);
   CHECK(rig.cache->registered_bytes() == 3 * kPage);
   CHECK(rig.cache.next(page(0), kPage) == first);
-  CHECK(rig.cache.next(page(10), kPage)->local[0] != second);
+  CHECK(rig.cache.next(page(10), kPage)->lkeys[0] != second);
   CHECK(rig.cache.next(page(0), 4 * kPage) == nullptr);
 }
 
 TEST_CASE("buffers that overlap are registered together") {
   Rig rig;
-  const Keys* first = rig.cache.next(page(0), 4 * kPage + 1);
-  const Keys* both = rig.cache.find(page(2) + 64, 5 * kPage);
+  const RdmaKeys* first = rig.cache.next(page(0), 4 * kPage + 1);
+  const RdmaKeys* both = rig.cache.find(page(2) + 64, 5 * kPage);
   REQUIRE(rig.cache.registrar.is_live(both));
   // Found before in this operation.
   CHECK(rig.cache.registrar.is_live(first));
@@ -257,7 +257,7 @@ TEST_CASE("buffers that share a page are registered each by itself") {
   const auto buffer = [&](std::size_t i) {
     return page(0) + (i % 2 == 0 ? kBuffers / 2 + i / 2 : kBuffers / 2 - 1 - i / 2) * kBytes;
   };
-  std::vector<const Keys*> keys;
+  std::vector<const RdmaKeys*> keys;
   for (std::size_t i = 0; i < kBuffers; ++i) {
     keys.push_back(rig.cache.next(buffer(i), kBytes));
     CHECK(rig.cache.registrar.is_live(keys.back()));
@@ -291,7 +291,7 @@ TEST_CASE("a buffer that grows with every operation is registered in few of them
   std::size_t used_bytes = 0;
   SECTION("from its beginning") {
     for (std::size_t i = 1; i <= kSteps; ++i) {
-      const Keys* keys = rig.cache.next(page(0), i * kPage);
+      const RdmaKeys* keys = rig.cache.next(page(0), i * kPage);
       CHECK((keys == nullptr || rig.cache.registrar.is_live(keys)));
       used_bytes += i * kPage;
     }
@@ -311,7 +311,7 @@ TEST_CASE("a buffer that grows with every operation is registered in few of them
   }
   CHECK(rig.cache.registrar.registered_bytes < 2 * used_bytes);
   // Once it is used again and again it is registered.
-  const Keys* keys = nullptr;
+  const RdmaKeys* keys = nullptr;
   for (int i = 0; i < 10 && keys == nullptr; ++i) keys = rig.cache.next(page(0), 8 * kSteps * kPage);
   CHECK(rig.cache.registrar.is_live(keys));
 }
@@ -332,19 +332,19 @@ TEST_CASE("memory of a region is registered while the region is there") {
   auto* other = static_cast<std::byte*>(regions.allocate(kPage).value());
   const std::uint64_t id = regions.find(memory, kPage).region;
   const std::uint64_t other_id = regions.find(other, kPage).region;
-  const Keys* keys = cache.next(memory + 1, 2 * kPage, id);
+  const RdmaKeys* keys = cache.next(memory + 1, 2 * kPage, id);
   REQUIRE(cache.registrar.is_live(keys));
   CHECK(cache->registered_bytes() == 3 * kPage);
-  const Keys* others = cache.next(other, kPage, other_id);
+  const RdmaKeys* others = cache.next(other, kPage, other_id);
   CHECK(cache.next(memory, kPage, id) == keys);
   REQUIRE(regions.free(memory).is_ok());
   CHECK(cache.next(other, kPage, other_id) == others);
   CHECK(cache.registrar.live() == 1);
   // Its address has become another region's.
   auto* again = static_cast<std::byte*>(regions.allocate(8 * kPage).value());
-  const Keys* anew = cache.next(again, 2 * kPage, regions.find(again, kPage).region);
+  const RdmaKeys* anew = cache.next(again, 2 * kPage, regions.find(again, kPage).region);
   REQUIRE(cache.registrar.is_live(anew));
-  CHECK(anew->local[0] > others->local[0]);
+  CHECK(anew->lkeys[0] > others->lkeys[0]);
   REQUIRE(regions.free(again).is_ok());
   REQUIRE(regions.free(other).is_ok());
   cache->begin_operation();
@@ -355,7 +355,7 @@ TEST_CASE("a buffer that is partly in a registered region does not take its regi
   auto& regions = RegionRegistry::instance();
   Rig rig;
   auto* memory = static_cast<std::byte*>(regions.allocate(4 * kPage).value());
-  const Keys* keys = rig.cache.next(memory, 2 * kPage, regions.find(memory, kPage).region);
+  const RdmaKeys* keys = rig.cache.next(memory, 2 * kPage, regions.find(memory, kPage).region);
   CHECK(rig.cache.next(memory + 100, 100) == keys);
   CHECK(rig.cache.next(memory + kPage, 3 * kPage) == nullptr);
   CHECK(rig.cache.registrar.is_live(keys));

@@ -65,12 +65,12 @@ TEST_CASE("values of chunks that are not kept live in scratch") {
 
 TEST_CASE("a fold combines scratch with where the value lies, and is one step") {
   Builder b(all_reduce(3, 1), 0);
-  b.send(1, {0, 1});        // 0: reads the input
-  b.recv_aside(1, {0, 1});  // 1
-  b.fold_aside({0, 1});     // 2: reads the input and the scratch, writes the output
-  b.send(2, {0, 1});        // 3
-  b.recv_aside(2, {0, 1});  // 4: overwrites the scratch that 2 reads
-  b.fold_aside({0, 1});     // 5: reads and writes the output
+  b.send(1, {0, 1});              // 0: reads the input
+  b.recv_to_scratch(1, {0, 1});   // 1
+  b.reduce_from_scratch({0, 1});  // 2: reads the input and the scratch, writes the output
+  b.send(2, {0, 1});              // 3
+  b.recv_to_scratch(2, {0, 1});   // 4: overwrites the scratch that 2 reads
+  b.reduce_from_scratch({0, 1});  // 5: reads and writes the output
   const Schedule s = b.finish().value();
   REQUIRE(s.steps.size() == 6);
   for (const std::size_t i : {2, 5}) {
@@ -89,7 +89,7 @@ TEST_CASE("a fold combines scratch with where the value lies, and is one step") 
 TEST_CASE("a copy from input to output waits for nobody, and later writers wait for it and for the readers") {
   Builder b(all_reduce(3, 1), 0);
   b.send(1, {0, 1});         // 0
-  b.settle({0, 1});          // 1
+  b.copy_to_output({0, 1});  // 1
   b.recv_reduce(1, {0, 1});  // 2
   const Schedule s = b.finish().value();
   REQUIRE(s.steps.size() == 3);
@@ -139,14 +139,14 @@ TEST_CASE("defects of a generator are reported") {
   CHECK_FALSE(fails([](Builder& b) { b.recv(0, {0, 2}); }));
 }
 
-// Two ranks exchange their vectors; each receives aside and folds.
+// Two ranks exchange their vectors; each receives into scratch and reduces.
 std::vector<Schedule> folded_exchange() {
   std::vector<Schedule> schedules;
   for (std::int32_t r = 0; r < 2; ++r) {
     Builder b(all_reduce(2, 1), r);
-    b.send(1 - r, {0, 1});                  // 0
-    b.recv_aside(1 - r, {0, 1});            // 1
-    b.fold_aside({0, 1}, Completes::kYes);  // 2
+    b.send(1 - r, {0, 1});                           // 0
+    b.recv_to_scratch(1 - r, {0, 1});                // 1
+    b.reduce_from_scratch({0, 1}, Completes::kYes);  // 2
     schedules.push_back(b.finish().value());
   }
   return schedules;

@@ -11,7 +11,7 @@
 namespace tutti::internal::transport::conformance {
 
 struct Pair {
-  std::shared_ptr<void> world;  // whatever the links need to live
+  std::shared_ptr<void> owner;  // whatever the links need to live
   std::unique_ptr<Link> a;
   std::unique_ptr<Link> b;
   // What a's rank sleeps on if a->wait_fd() is -1.

@@ -191,15 +191,15 @@ TEST_CASE("an allocation of a GPU is registered whole, with every RDMA device, w
   DeviceMemory memory = rig.memory();
   // Not at a page's beginning, as small allocations are.
   std::byte* const p = rig.allocate(kAddress + 512, 100'000);
-  const memory::Keys* keys = nullptr;
+  const memory::RdmaKeys* keys = nullptr;
   REQUIRE(memory.find(p + 1000, 10, &keys).is_ok());
   REQUIRE(rig.state.regions.size() == 2);
   const Gpu::Region& region = *rig.state.regions.begin()->second;
   CHECK(region.offset == 512);
   CHECK(region.address == kAddress + 512);
   CHECK(region.bytes == 100'000);
-  CHECK(keys->remote[0] != keys->remote[1]);
-  const memory::Keys* again = nullptr;
+  CHECK(keys->rkeys[0] != keys->rkeys[1]);
+  const memory::RdmaKeys* again = nullptr;
   REQUIRE(memory.find(p, 100'000, &again).is_ok());
   CHECK(again == keys);
   CHECK(memory.find(p + 1, 100'000, &again).code() == Code::kUnhandledCudaError);
@@ -207,12 +207,12 @@ TEST_CASE("an allocation of a GPU is registered whole, with every RDMA device, w
   CHECK(rig.state.regions.size() == 2);
 
   SECTION("freed and given out again, larger") {
-    const std::uint32_t old = keys->remote[0];
+    const std::uint32_t old = keys->rkeys[0];
     rig.state.blocks.clear();
     CHECK_FALSE(memory.find(p, 10, &again).is_ok());
     rig.allocate(kAddress, 200'000);
     REQUIRE(memory.find(p, 10, &again).is_ok());
-    CHECK(again->remote[0] != old);
+    CHECK(again->rkeys[0] != old);
     CHECK(rig.state.regions.size() == 2);
   }
   SECTION("freed: let go in time") {
@@ -249,7 +249,7 @@ TEST_CASE("what GPUDirect lacks is named") {
   }
   DeviceMemory memory = rig.memory();
   for (int i = 0; i < 2; ++i) {
-    const memory::Keys* keys = nullptr;
+    const memory::RdmaKeys* keys = nullptr;
     const Status found = memory.find(p, 1, &keys);
     REQUIRE_FALSE(found.is_ok());
     INFO(found.message());

@@ -6,7 +6,7 @@
 #include "catch_compat.h"
 #include "conformance.h"
 #include "shm_pairs.h"
-#include "sim/world.h"
+#include "sim/network.h"
 #include "socket_pairs.h"
 #include "stream_check.h"
 #include "transport/tcp/link.h"
@@ -20,11 +20,11 @@ namespace {
 
 // Faults on a's lanes only.
 conformance::Pair make_pair(std::uint64_t seed, const sim::Options& options, const Faults& send, const Faults& recv) {
-  auto world = std::make_shared<sim::World>(seed, 2, options);
+  auto network = std::make_shared<sim::Network>(seed, 2, options);
   conformance::Pair pair;
-  pair.a = sim::make_faulty(world->link(0, 1), 1, send, recv);
-  pair.b = world->link(1, 0);
-  pair.world = world;
+  pair.a = sim::make_faulty(network->link(0, 1), 1, send, recv);
+  pair.b = network->link(1, 0);
+  pair.owner = network;
   return pair;
 }
 

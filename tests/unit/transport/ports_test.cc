@@ -141,7 +141,7 @@ TEST_CASE("ports: nothing that is cut or out of range is taken for ports") {
   REQUIRE_FALSE(unpacked(packed(make_ports(kMaxRails + 1, true))).has_value());
 }
 
-TEST_CASE("ports: pairs for all small machines, seats and rails") {
+TEST_CASE("ports: pairs for all small machines, local ranks and rails") {
   for (const bool one_subnet : {true, false}) {
     for (int ports_a = 1; ports_a <= 4; ++ports_a) {
       for (int ports_b = 1; ports_b <= 4; ++ports_b) {
@@ -149,9 +149,9 @@ TEST_CASE("ports: pairs for all small machines, seats and rails") {
         const auto b = make_ports(ports_b, one_subnet);
         for (int ranks = 1; ranks <= 6; ++ranks) {
           for (int wanted = 0; wanted <= 4; ++wanted) {
-            for (int seat = 0; seat < ranks * ranks; ++seat) {
-              CAPTURE(one_subnet, ports_a, ports_b, ranks, wanted, seat);
-              const auto rails = pair_ports(a, {seat / ranks, ranks}, b, {seat % ranks, ranks}, wanted);
+            for (int local_ranks = 0; local_ranks < ranks * ranks; ++local_ranks) {
+              CAPTURE(one_subnet, ports_a, ports_b, ranks, wanted, local_ranks);
+              const auto rails = pair_ports(a, {local_ranks / ranks, ranks}, b, {local_ranks % ranks, ranks}, wanted);
               check_rails(rails, a, b);
               const int fewest = std::min(ports_a, ports_b);
               const int expected = wanted > 0 ? std::min(wanted, fewest) : std::max(1, fewest / ranks);
@@ -176,19 +176,19 @@ TEST_CASE("ports: the ranks of a machine load its ports evenly") {
         const auto ports = make_ports(count, one_subnet);
         std::map<int, int> load_a;
         std::map<int, int> load_b;
-        std::map<int, int> same_seats;
+        std::map<int, int> same_local_rank;
         for (int i = 0; i < ranks; ++i) {
           for (int j = 0; j < ranks; ++j) {
             for (const Rail& rail : pair_ports(ports, {i, ranks}, ports, {j, ranks}, 0)) {
               ++load_a[rail.a];
               ++load_b[rail.b];
-              if (i == j) ++same_seats[rail.a];
+              if (i == j) ++same_local_rank[rail.a];
             }
           }
         }
         const int rails = std::clamp(count / ranks, 1, kMostChosenRails);
         for (const auto& [load, links] :
-             {std::pair{load_a, ranks * ranks}, {load_b, ranks * ranks}, {same_seats, ranks}}) {
+             {std::pair{load_a, ranks * ranks}, {load_b, ranks * ranks}, {same_local_rank, ranks}}) {
           REQUIRE(static_cast<int>(load.size()) == std::min(count, ranks * rails));
           for (const auto& [port, uses] : load) REQUIRE(uses * static_cast<int>(load.size()) == links * rails);
         }
@@ -199,7 +199,7 @@ TEST_CASE("ports: the ranks of a machine load its ports evenly") {
 
 TEST_CASE("ports: only what can talk is paired") {
   const Port here = make_port(0);
-  const Seat only;
+  const LocalPosition only;
   for (const int change : {0, 1, 2}) {
     Port there = make_port(1);
     if (change == 0) there.fabric = Fabric::kIwarp;
@@ -234,10 +234,10 @@ TEST_CASE("ports: a rank's near ports come before far ones") {
   std::vector<Port> ports = make_ports(4, true);
   ports[2].near = false;
   ports[3].near = false;
-  for (int seat = 0; seat < 8; ++seat) {
-    const auto rails = pair_ports(ports, {seat, 8}, ports, {0, 8}, 0);
+  for (int local_ranks = 0; local_ranks < 8; ++local_ranks) {
+    const auto rails = pair_ports(ports, {local_ranks, 8}, ports, {0, 8}, 0);
     REQUIRE(rails.size() == 1);
-    REQUIRE(rails[0].a == seat % 2);
+    REQUIRE(rails[0].a == local_ranks % 2);
     // A near one as well, of the same name.
     REQUIRE(rails[0].b == rails[0].a);
   }
@@ -252,7 +252,7 @@ TEST_CASE("ports: the best kind is chosen, near before far, fast before slow, th
   found.back().port.fabric = Fabric::kIwarp;
   REQUIRE(names_of(choose_among(found, options)) == "near_a:1 near_b:1 half:1 far:1");
   std::string why;
-  for (const Reason& reason : reasons(found, options)) why += std::to_string(reason.place) + " " + reason.why + "\n";
+  for (const Reason& reason : reasons(found, options)) why += std::to_string(reason.position) + " " + reason.why + "\n";
   REQUIRE(why ==
           "-1 less than half as fast as far:1\n"
           "3 place unknown, one of the fastest\n"
@@ -280,8 +280,8 @@ TEST_CASE("ports: those that TUTTI_VERBS names are taken in its order, or refuse
   };
   REQUIRE(names_of(choose("b+a")) == "b:1 a:1");
   const auto named = reasons(found, parse_options("device=b").value());
-  REQUIRE(named[0].place == -1);
-  REQUIRE(named[2].place == 0);
+  REQUIRE(named[0].position == -1);
+  REQUIRE(named[2].position == 0);
   REQUIRE(named[2].why == "TUTTI_VERBS names it");
   REQUIRE(names_of(choose("a:1+a+b:1")) == "a:1 b:1");
   for (const auto& [text, said] : std::map<std::string, std::string>{{"x", "there are: a:1, a:2, b:1, c:1"},

@@ -35,8 +35,8 @@ struct Victim {
     segment = Segment::create_shared(&fd).value();
     peer = std::make_unique<PeerRegions>(std::move(sockets.second[0]), &memory().announced[1].value,
                                          &memory().announced[0].value);
-    link = make_shared_link(segment, 0, UniqueFd(::dup(bell.fd())), std::move(sockets.first[0]), false,
-                            {kPeer, true, &bell});
+    link = make_shared_link(segment, 0, UniqueFd(::dup(wakeup_fd.fd())), std::move(sockets.first[0]), false,
+                            {kPeer, true, &wakeup_fd});
     region_address = memory::RegionRegistry::instance().allocate(kRegionBytes).value();
     region = memory::RegionRegistry::instance().find(region_address, kRegionBytes).region;
   }
@@ -47,19 +47,21 @@ struct Victim {
   [[nodiscard]] SegmentMemory& memory() const { return segment->memory(); }
 
   // The first message of the peer.
-  void send(std::uint32_t length, Payload payload, const Loan& loan = {}, std::uint32_t acknowledged = 0) const {
+  void send(std::uint32_t length, Payload payload, const ZcopyDescriptor& descriptor = {},
+            std::uint32_t acknowledged = 0) const {
     SlotHeader& h = memory().lane[1][0].header;
     h.length_and_payload = length | static_cast<std::uint32_t>(payload) << kLengthBits;
     h.acknowledged = acknowledged;
-    std::memcpy(h.inline_bytes, &loan, sizeof loan);
+    std::memcpy(h.inline_bytes, &descriptor, sizeof descriptor);
     h.sequence.store(1);
   }
-  void offer(std::uint32_t line, std::uint32_t sequence, std::uint64_t position, const Loan& place) const {
-    OfferLine& l = memory().offers[1][line];
+  void advertise(std::uint32_t line, std::uint32_t sequence, std::uint64_t position,
+                 const ZcopyDescriptor& descriptor) const {
+    AdvertisementLine& l = memory().advertisements[1][line];
     l.position = position;
-    l.region = place.region;
-    l.offset = place.offset;
-    l.bytes = place.bytes;
+    l.region = descriptor.region;
+    l.offset = descriptor.offset;
+    l.bytes = descriptor.bytes;
     l.sequence = sequence;
   }
   void check_failed() const {
@@ -71,7 +73,7 @@ struct Victim {
     CHECK(link->send().status().code() == Code::kRemoteError);
   }
 
-  WakeupFd bell = std::move(WakeupFd::create().value());
+  WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
   std::shared_ptr<Segment> segment;
   std::unique_ptr<PeerRegions> peer;
   std::unique_ptr<Link> link;
@@ -85,10 +87,10 @@ struct Regions {
   template <class Sockets>
   explicit Regions(Sockets sockets)
       : owner(std::move(sockets.first[0]), &announced[0], &announced[1]),
-        borrower(std::move(sockets.second[0]), &announced[1], &announced[0]) {}
+        peer(std::move(sockets.second[0]), &announced[1], &announced[0]) {}
   std::array<std::atomic<std::uint32_t>, 2> announced{};
   PeerRegions owner;
-  PeerRegions borrower;
+  PeerRegions peer;
 };
 
 std::pair<void*, std::uint64_t> allocate() {
@@ -126,13 +128,14 @@ TEST_CASE("a message that is longer than its place is an error") {
   SECTION("of no bytes") {
     v.send(0, Payload::kSlot);
   }
-  SECTION("in what was lent") {
+  SECTION("in memory of a zero-copy send") {
     REQUIRE(v.peer->announce(v.region));
-    v.send(4097, Payload::kLent, {v.region, 0, 4096});
+    v.send(4097, Payload::kZcopy, {v.region, 0, 4096});
   }
-  SECTION("in what was offered") {
+  SECTION("in an advertised buffer") {
     const auto at = memory::RegionRegistry::instance().find(v.region_address, kRegionBytes);
-    v.link->recv().offer(0, {static_cast<std::byte*>(v.region_address), kRegionBytes, at.region, at.offset}, 0, 1000);
+    v.link->recv().advertise(0, {static_cast<std::byte*>(v.region_address), kRegionBytes, at.region, at.offset}, 0,
+                             1000);
     v.send(1001, Payload::kDirectPut);
   }
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
@@ -149,25 +152,26 @@ TEST_CASE("what fits is no error") {
     v.send(kSlotBytes, Payload::kSlot);
     CHECK(v.link->recv().peek(SIZE_MAX).size == kSlotBytes);
   }
-  SECTION("in what was lent") {
+  SECTION("in memory of a zero-copy send") {
     REQUIRE(v.peer->announce(v.region));
-    v.send(4096, Payload::kLent, {v.region, kRegionBytes - 4096, 4096});
+    v.send(4096, Payload::kZcopy, {v.region, kRegionBytes - 4096, 4096});
     CHECK(v.link->recv().peek(SIZE_MAX).size == 4096);
   }
   CHECK(v.link->recv().status().is_ok());
 }
 
-TEST_CASE("a loan outside the lender's memory is an error") {
+TEST_CASE("a zero-copy descriptor outside the sender's memory is an error") {
   const Victim v;
   REQUIRE(v.peer->announce(v.region));
-  const std::array<Loan, 4> loans{Loan{v.region, kRegionBytes - 99, 100}, Loan{v.region, kRegionBytes + 1, 100},
-                                  Loan{v.region, UINT64_MAX - 10, 100}, Loan{v.region + 1000, 0, 100}};
-  v.send(100, Payload::kLent, loans[GENERATE(0U, 1U, 2U, 3U)]);
+  const std::array<ZcopyDescriptor, 4> descriptors{
+      ZcopyDescriptor{v.region, kRegionBytes - 99, 100}, ZcopyDescriptor{v.region, kRegionBytes + 1, 100},
+      ZcopyDescriptor{v.region, UINT64_MAX - 10, 100}, ZcopyDescriptor{v.region + 1000, 0, 100}};
+  v.send(100, Payload::kZcopy, descriptors[GENERATE(0U, 1U, 2U, 3U)]);
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
 }
 
-TEST_CASE("a message in a place that was not offered is an error") {
+TEST_CASE("a direct put without an advertisement is an error") {
   const Victim v;
   v.send(100, Payload::kDirectPut);
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
@@ -190,31 +194,34 @@ TEST_CASE("whoever has consumed more than was sent is wrong") {
   v.check_failed();
 }
 
-TEST_CASE("an offer outside the memory of who made it is an error") {
+TEST_CASE("an advertisement outside the memory of the receiver is an error") {
   const Victim v;
   REQUIRE(v.peer->announce(v.region));
-  const std::array<Loan, 3> places{Loan{v.region, kRegionBytes - 99, 100}, Loan{v.region, UINT64_MAX - 10, 100},
-                                   Loan{v.region + 1000, 0, 100}};
-  v.offer(0, 1, 0, places[GENERATE(0U, 1U, 2U)]);
+  const std::array<ZcopyDescriptor, 3> descriptors{ZcopyDescriptor{v.region, kRegionBytes - 99, 100},
+                                                   ZcopyDescriptor{v.region, UINT64_MAX - 10, 100},
+                                                   ZcopyDescriptor{v.region + 1000, 0, 100}};
+  v.advertise(0, 1, 0, descriptors[GENERATE(0U, 1U, 2U)]);
   CHECK(v.link->send().reserve_remote(100).empty());
   v.check_failed();
 }
 
-TEST_CASE("offers with any numbers end the search for one") {
+TEST_CASE("advertisements with any numbers end the search for one") {
   const Victim v;
   REQUIRE(v.peer->announce(v.region));
-  const Loan place{v.region, 0, 100};
+  const ZcopyDescriptor descriptor{v.region, 0, 100};
   SECTION("that do not belong to their lines") {
-    for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, 1000 + line * line, 0, place);
+    for (std::uint32_t line = 0; line < kAdvertisements; ++line) v.advertise(line, 1000 + line * line, 0, descriptor);
     CHECK(v.link->send().reserve_remote(100).empty());
     v.check_failed();
   }
   SECTION("each far ahead of the other") {
-    for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, (line << 29) + line + 1, 0, place);
+    for (std::uint32_t line = 0; line < kAdvertisements; ++line)
+      v.advertise(line, (line << 29) + line + 1, 0, descriptor);
     (void)v.link->send().reserve_remote(100);
   }
   SECTION("all of them long past") {
-    for (std::uint32_t line = 0; line < kOffers; ++line) v.offer(line, line + 1, UINT64_MAX - 50, place);
+    for (std::uint32_t line = 0; line < kAdvertisements; ++line)
+      v.advertise(line, line + 1, UINT64_MAX - 50, descriptor);
     CHECK(v.link->send().reserve_remote(100).empty());
   }
 }
@@ -223,11 +230,11 @@ TEST_CASE("a region that has gone is not read through the number of none") {
   Regions r;
   const auto [address, region] = allocate();
   REQUIRE(r.owner.announce(region));
-  REQUIRE(r.borrower.resolve({region, 0, 100}).is_ok());
+  REQUIRE(r.peer.resolve({region, 0, 100}).is_ok());
   REQUIRE(memory::RegionRegistry::instance().free(address).is_ok());
   r.owner.tidy();
-  r.borrower.tidy();
-  const Status gone = r.borrower.resolve({0, 0, 100}).status();
+  r.peer.tidy();
+  const Status gone = r.peer.resolve({0, 0, 100}).status();
   CHECK(gone.code() == Code::kRemoteError);
   CHECK(gone.message().find("protocol error") != std::string::npos);
 }
@@ -239,15 +246,15 @@ TEST_CASE("a lack of descriptors is named as such, and costs one region") {
   REQUIRE(r.owner.announce(lost));
   {
     const NoMoreDescriptors none;
-    r.borrower.tidy();
+    r.peer.tidy();
   }
   REQUIRE(r.owner.announce(region));
-  const Status status = r.borrower.resolve({lost, 0, 100}).status();
+  const Status status = r.peer.resolve({lost, 0, 100}).status();
   INFO(status.message());
   CHECK(status.code() == Code::kSystemError);
   CHECK(status.message().find("receiving the peer's memory: ") == 0);
   CHECK(status.message().find("RLIMIT_NOFILE") != std::string::npos);
-  CHECK(r.borrower.resolve({region, 0, 100}).is_ok());
+  CHECK(r.peer.resolve({region, 0, 100}).is_ok());
   for (void* const memory : {lost_address, address}) REQUIRE(memory::RegionRegistry::instance().free(memory).is_ok());
 }
 

@@ -10,40 +10,41 @@
 namespace tutti::internal::transport::conformance {
 namespace {
 
-struct World {
-  WakeupFd bell_a = std::move(WakeupFd::create().value());
-  WakeupFd bell_b = std::move(WakeupFd::create().value());
+struct WakeupFds {
+  WakeupFd wakeup_fd_a = std::move(WakeupFd::create().value());
+  WakeupFd wakeup_fd_b = std::move(WakeupFd::create().value());
 };
 
 }  // namespace
 
 Pair threads_pair() {
-  auto world = std::make_shared<World>();
+  auto wakeup_fds = std::make_shared<WakeupFds>();
   auto segment = shm::Segment::create_private().value();
   Pair pair;
-  pair.a = shm::make_private_link(segment, 0, world->bell_b.fd(), {1, true, &world->bell_a});
-  pair.b = shm::make_private_link(segment, 1, world->bell_a.fd(), {0, true, &world->bell_b});
-  pair.wake_a = world->bell_a.fd();
-  pair.world = world;
+  pair.a = shm::make_private_link(segment, 0, wakeup_fds->wakeup_fd_b.fd(), {1, true, &wakeup_fds->wakeup_fd_a});
+  pair.b = shm::make_private_link(segment, 1, wakeup_fds->wakeup_fd_a.fd(), {0, true, &wakeup_fds->wakeup_fd_b});
+  pair.wake_a = wakeup_fds->wakeup_fd_a.fd();
+  pair.owner = wakeup_fds;
   return pair;
 }
 
 Pair processes_pair() {
-  auto world = std::make_shared<World>();
+  auto wakeup_fds = std::make_shared<WakeupFds>();
   auto [sockets_a, sockets_b] = connected(Family::kUnix, 1);
   Pair pair;
   std::thread other([&, socket = std::move(sockets_b[0])]() mutable {
-    auto link = shm::make_link(std::move(socket), false, false, {0, true, &world->bell_b}, Deadline::after_ms(60'000));
+    auto link = shm::make_link(std::move(socket), false, false, {0, true, &wakeup_fds->wakeup_fd_b},
+                               Deadline::after_ms(60'000));
     if (link.is_ok()) pair.b = std::move(*link);
   });
-  auto link =
-      shm::make_link(std::move(sockets_a[0]), true, false, {1, true, &world->bell_a}, Deadline::after_ms(60'000));
+  auto link = shm::make_link(std::move(sockets_a[0]), true, false, {1, true, &wakeup_fds->wakeup_fd_a},
+                             Deadline::after_ms(60'000));
   other.join();
   REQUIRE(link.is_ok());
   REQUIRE(pair.b != nullptr);
   pair.a = std::move(*link);
-  pair.wake_a = world->bell_a.fd();
-  pair.world = world;
+  pair.wake_a = wakeup_fds->wakeup_fd_a.fd();
+  pair.owner = wakeup_fds;
   return pair;
 }
 

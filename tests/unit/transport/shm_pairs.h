@@ -7,7 +7,7 @@ namespace tutti::internal::transport::conformance {
 
 // As between two threads of one process.
 Pair threads_pair();
-// What two processes would have, in one: loans go through regions and their descriptors.
+// What two processes would have, in one: zero-copy sends go through regions and their descriptors.
 Pair processes_pair();
 
 }  // namespace tutti::internal::transport::conformance

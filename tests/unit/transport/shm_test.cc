@@ -1,5 +1,5 @@
-// Shared memory, between threads and as between processes: conformance, and how memory that was lent or
-// offered is taken back.
+// Shared memory, between threads and as between processes: conformance, and how memory that was sent
+// by zero copy or advertised is revoked.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,20 +28,20 @@ namespace {
 
 constexpr std::size_t kBytes = 128 * 1024;
 
-// Memory that can be lent either way, and offered.
-class Lendable {
+// Memory that threads and processes can send by zero copy, and advertise.
+class RegionMemory {
  public:
-  Lendable() : address_(static_cast<std::byte*>(RegionRegistry::instance().allocate(kBytes).value())) {}
-  Lendable(const Lendable&) = delete;
-  Lendable& operator=(const Lendable&) = delete;
-  ~Lendable() { free(); }
+  RegionMemory() : address_(static_cast<std::byte*>(RegionRegistry::instance().allocate(kBytes).value())) {}
+  RegionMemory(const RegionMemory&) = delete;
+  RegionMemory& operator=(const RegionMemory&) = delete;
+  ~RegionMemory() { free(); }
   void free() {
     if (address_ != nullptr) REQUIRE(RegionRegistry::instance().free(address_).is_ok());
     address_ = nullptr;
   }
   [[nodiscard]] Source source() const {
-    const auto place = RegionRegistry::instance().find(address_, kBytes);
-    return {address_, kBytes, place.region, place.offset};
+    const auto location = RegionRegistry::instance().find(address_, kBytes);
+    return {address_, kBytes, location.region, location.offset};
   }
 
  private:
@@ -60,13 +60,13 @@ int mapped_regions() {
 
 const Fingerprint kFingerprint{1, 2, 3};
 
-void lend(conformance::Pair& pair, const Lendable& memory) {
+void send_zcopy(conformance::Pair& pair, const RegionMemory& memory) {
   REQUIRE(pair.a->send().push(kFingerprint, memory.source(), 0, kBytes) == kBytes);
 }
 
-void check_taking_back(conformance::Pair pair) {
-  const Lendable memory;
-  lend(pair, memory);
+void check_revoking(conformance::Pair pair) {
+  const RegionMemory memory;
+  send_zcopy(pair, memory);
   // The peer does not touch what it has not looked at.
   pair.a->revoke();
   CHECK(pair.a->revoked());
@@ -75,9 +75,9 @@ void check_taking_back(conformance::Pair pair) {
   CHECK(pair.b->recv().status().is_ok());
 }
 
-void check_taking_back_while_read(conformance::Pair pair) {
-  const Lendable memory;
-  lend(pair, memory);
+void check_revoking_while_read(conformance::Pair pair) {
+  const RegionMemory memory;
+  send_zcopy(pair, memory);
   const std::size_t size = pair.b->recv().peek(kBytes).size;
   REQUIRE(size > 0);
   SECTION("what has been read in time is good") {
@@ -127,9 +127,9 @@ void check_taking_back_while_read(conformance::Pair pair) {
   }
 }
 
-void check_taking_back_an_offer(conformance::Pair pair) {
-  const Lendable memory;
-  pair.a->recv().offer(0, memory.source(), 0, kBytes);
+void check_revoking_an_advertisement(conformance::Pair pair) {
+  const RegionMemory memory;
+  pair.a->recv().advertise(0, memory.source(), 0, kBytes);
   REQUIRE_FALSE(pair.b->send().reserve_remote(kBytes).empty());
   pair.a->revoke();
   CHECK_FALSE(pair.a->revoked());
@@ -146,12 +146,12 @@ void check_taking_back_an_offer(conformance::Pair pair) {
   CHECK(pair.b->send().reserve_remote(kBytes).empty());
 }
 
-// Reads what a has lent and writes where a has offered, at the same time.
+// Reads what a has sent by zero copy and writes where a has advertised, at the same time.
 void check_both_at_once(conformance::Pair pair) {
-  const Lendable lent;
-  const Lendable offered;
-  lend(pair, lent);
-  pair.a->recv().offer(0, offered.source(), 0, kBytes);
+  const RegionMemory read;
+  const RegionMemory advertised;
+  send_zcopy(pair, read);
+  pair.a->recv().advertise(0, advertised.source(), 0, kBytes);
   const std::size_t size = pair.b->recv().peek(kBytes).size;
   REQUIRE(size > 0);
   REQUIRE_FALSE(pair.b->send().reserve_remote(kBytes).empty());
@@ -171,10 +171,10 @@ void check_both_at_once(conformance::Pair pair) {
   }
 }
 
-// Whether a rank that fails while its peer reads what it has lent waits for that however long it takes.
+// Whether a rank that fails while its peer reads its memory waits for that however long it takes.
 void check_patience(conformance::Pair pair, bool for_ever) {
-  const Lendable memory;
-  lend(pair, memory);
+  const RegionMemory memory;
+  send_zcopy(pair, memory);
   REQUIRE(pair.b->recv().peek(kBytes).size > 0);
   pair.a->revoke();
   const Deadline deadline = Deadline::after_ms(for_ever ? 3000 : 60'000);
@@ -193,42 +193,42 @@ TEST_CASE("shared memory is a transport: processes") {
   conformance::check({"shm/processes", [](std::uint64_t) { return processes_pair(); }, true});
 }
 
-TEST_CASE("a loan is taken back") {
-  check_taking_back(threads_pair());
-  check_taking_back(processes_pair());
+TEST_CASE("a zero-copy send is revoked") {
+  check_revoking(threads_pair());
+  check_revoking(processes_pair());
 }
-TEST_CASE("a loan that is being read is taken back between threads") {
-  check_taking_back_while_read(threads_pair());
+TEST_CASE("a zero-copy send that is being read is revoked between threads") {
+  check_revoking_while_read(threads_pair());
 }
-TEST_CASE("a loan that is being read is taken back between processes") {
-  check_taking_back_while_read(processes_pair());
+TEST_CASE("a zero-copy send that is being read is revoked between processes") {
+  check_revoking_while_read(processes_pair());
 }
-TEST_CASE("an offer is taken back between threads") {
-  check_taking_back_an_offer(threads_pair());
+TEST_CASE("an advertisement is revoked between threads") {
+  check_revoking_an_advertisement(threads_pair());
 }
-TEST_CASE("an offer is taken back between processes") {
-  check_taking_back_an_offer(processes_pair());
+TEST_CASE("an advertisement is revoked between processes") {
+  check_revoking_an_advertisement(processes_pair());
 }
-TEST_CASE("a decorator forwards what lends, offers and takes back") {
+TEST_CASE("a decorator forwards zero copy, advertisements and revocation") {
   const auto decorated = [] {
     conformance::Pair pair = GENERATE(true, false) ? threads_pair() : processes_pair();
     pair.a = sim::make_faulty(std::move(pair.a), 1, {}, {});
     pair.b = sim::make_faulty(std::move(pair.b), 0, {}, {});
     return pair;
   };
-  SECTION("loans") {
-    check_taking_back_while_read(decorated());
+  SECTION("zero copy") {
+    check_revoking_while_read(decorated());
   }
-  SECTION("offers") {
-    check_taking_back_an_offer(decorated());
+  SECTION("advertisements") {
+    check_revoking_an_advertisement(decorated());
   }
   SECTION("both") {
     check_both_at_once(decorated());
   }
-  SECTION("bytes in their place") {
+  SECTION("direct put") {
     const conformance::Pair pair = decorated();
-    const Lendable memory;
-    pair.a->recv().offer(0, memory.source(), 0, kBytes);
+    const RegionMemory memory;
+    pair.a->recv().advertise(0, memory.source(), 0, kBytes);
     const std::span<std::byte> room = pair.b->send().reserve_remote(kBytes);
     REQUIRE(room.size() == kBytes);
     pair.b->send().commit(kFingerprint, kBytes);
@@ -240,10 +240,10 @@ TEST_CASE("a decorator forwards what lends, offers and takes back") {
     CHECK(pair.b->flushed());
   }
 }
-TEST_CASE("a loan and an offer are taken back together") {
+TEST_CASE("a zero-copy send and an advertisement are revoked together") {
   check_both_at_once(threads_pair());
 }
-TEST_CASE("a loan and an offer are taken back together between processes") {
+TEST_CASE("a zero-copy send and an advertisement are revoked together between processes") {
   check_both_at_once(processes_pair());
 }
 TEST_CASE("who fails waits for a thread as long as it takes, and for a process a second") {
@@ -251,10 +251,10 @@ TEST_CASE("who fails waits for a thread as long as it takes, and for a process a
   check_patience(processes_pair(), false);
 }
 
-TEST_CASE("whoever has ended no longer touches what was lent") {
+TEST_CASE("whoever has ended no longer touches memory of the peer") {
   conformance::Pair pair = processes_pair();
-  const Lendable memory;
-  lend(pair, memory);
+  const RegionMemory memory;
+  send_zcopy(pair, memory);
   REQUIRE(pair.b->recv().peek(kBytes).size > 0);
   pair.a->revoke();
   REQUIRE_FALSE(pair.a->revoked());
@@ -262,10 +262,10 @@ TEST_CASE("whoever has ended no longer touches what was lent") {
   CHECK(pair.a->revoked());
 }
 
-TEST_CASE("a reader whose peer has taken its memory back hears of it in the end") {
+TEST_CASE("a reader whose peer has revoked its memory hears of it in the end") {
   conformance::Pair pair = threads_pair();
-  const Lendable memory;
-  lend(pair, memory);
+  const RegionMemory memory;
+  send_zcopy(pair, memory);
   pair.a->revoke();
   REQUIRE(pair.b->recv().peek(kBytes).size == 0);
   CHECK(pair.b->recv().status().is_ok());
@@ -282,7 +282,7 @@ TEST_CASE("using a view that is over ends a debug build") {
   REQUIRE(child >= 0);
   if (child == 0) {
     conformance::Pair pair = threads_pair();
-    const Lendable memory;
+    const RegionMemory memory;
     const std::size_t size = pair.a->send().push(kFingerprint, memory.source(), 0, kBytes);
     if (pair.b->recv().peek(kBytes).size != size) std::_Exit(1);
     (void)pair.b->arm();
@@ -295,12 +295,12 @@ TEST_CASE("using a view that is over ends a debug build") {
 }
 #endif
 
-TEST_CASE("memory that was offered and never used is let go of") {
+TEST_CASE("memory that was advertised and never used is unmapped") {
   conformance::Pair pair = processes_pair();
   const int before = mapped_regions();
-  Lendable memory;
-  pair.a->recv().offer(0, memory.source(), 0, kBytes);
-  // Nobody resolves the offer; the next operation hears of the region all the same.
+  RegionMemory memory;
+  pair.a->recv().advertise(0, memory.source(), 0, kBytes);
+  // Nobody resolves the advertisement; the next operation hears of the region all the same.
   pair.b->begin_operation();
   CHECK(mapped_regions() == before + 2);
   memory.free();

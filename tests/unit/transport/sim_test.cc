@@ -3,22 +3,22 @@
 
 #include "catch_compat.h"
 #include "conformance.h"
-#include "sim/world.h"
+#include "sim/network.h"
 #include "stream_check.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
+using sim::Network;
 using sim::Slots;
-using sim::World;
 
 namespace {
 
 conformance::Pair make_pair(std::uint64_t seed, const sim::Options& options) {
-  auto world = std::make_shared<World>(seed, 2, options);
+  auto network = std::make_shared<Network>(seed, 2, options);
   conformance::Pair pair;
-  pair.a = world->link(0, 1);
-  pair.b = world->link(1, 0);
-  pair.world = world;
+  pair.a = network->link(0, 1);
+  pair.b = network->link(1, 0);
+  pair.owner = network;
   return pair;
 }
 
@@ -26,12 +26,12 @@ void check_with(const std::string& name, const sim::Options& options) {
   conformance::check({name, [=](std::uint64_t seed) { return make_pair(seed, options); }, true});
 }
 
-// Sizes in which the first bytes of a lane are taken, 0 for a refusal, when all of it is offered.
+// Sizes in which the first bytes of a lane are taken, 0 for a refusal, when all of it is pushed.
 std::vector<std::size_t> cuts(std::uint64_t seed, int from, int to) {
   sim::Options options;
   options.capacity_bytes = 1 << 30;
-  World world(seed, 4, options);
-  const auto link = world.link(from, to);
+  Network network(seed, 4, options);
+  const auto link = network.link(from, to);
   const std::vector<std::byte> bytes(1 << 20);
   std::vector<std::size_t> sizes;
   for (std::size_t done = 0; done < bytes.size();) {
@@ -50,9 +50,9 @@ TEST_CASE("sim is a transport: slots by lane") {
 TEST_CASE("sim is a transport: slots") {
   check_with("sim/slots", {.slots = Slots::kAlways});
 }
-TEST_CASE("sim is a transport: lent memory") {
-  check_with("sim/lent", {.slots = Slots::kNever, .maps_source = true});
-  check_with("sim/lent and slots", {.slots = Slots::kAlways, .maps_source = true});
+TEST_CASE("sim is a transport: zero copy") {
+  check_with("sim/zero copy", {.slots = Slots::kNever, .maps_source = true});
+  check_with("sim/zero copy and slots", {.slots = Slots::kAlways, .maps_source = true});
 }
 TEST_CASE("sim is a transport: benign, small capacity") {
   check_with("sim/benign", {.capacity_bytes = 4096, .slots = Slots::kNever, .benign = true});
@@ -65,14 +65,14 @@ TEST_CASE("the adversary follows from seed and lane") {
   CHECK(cuts(1, 0, 1) != cuts(1, 0, 2));
 }
 
-TEST_CASE("a benign world takes all at once") {
+TEST_CASE("a benign network takes all at once") {
   const auto pair = make_pair(1, {.slots = Slots::kNever, .benign = true});
   const std::vector<std::byte> bytes(5000);
   CHECK(pair.a->send().push({}, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size()) == bytes.size());
   CHECK(pair.b->recv().peek(bytes.size()).size == bytes.size());
 }
 
-TEST_CASE("lent memory is released when the peer has consumed it") {
+TEST_CASE("zero-copy memory is released when the peer has consumed it") {
   const auto pair = make_pair(1, {.slots = Slots::kNever, .maps_source = true, .benign = true});
   const std::vector<std::byte> bytes(100);
   REQUIRE(pair.a->send().push({}, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size()) == bytes.size());
@@ -85,11 +85,11 @@ TEST_CASE("lent memory is released when the peer has consumed it") {
 }
 
 TEST_CASE("links between the same ranks pair up in order") {
-  World world(1, 2, {.slots = Slots::kNever, .benign = true});
-  const auto a1 = world.link(0, 1);
-  const auto a2 = world.link(0, 1);
-  const auto b1 = world.link(1, 0);
-  const auto b2 = world.link(1, 0);
+  Network network(1, 2, {.slots = Slots::kNever, .benign = true});
+  const auto a1 = network.link(0, 1);
+  const auto a2 = network.link(0, 1);
+  const auto b1 = network.link(1, 0);
+  const auto b2 = network.link(1, 0);
   const std::vector<std::byte> bytes(8);
   a2->send().push({}, {bytes.data(), 8, 0, 0}, 0, 8);
   CHECK(b1->recv().peek(8).size == 0);
@@ -97,15 +97,15 @@ TEST_CASE("links between the same ranks pair up in order") {
 }
 
 TEST_CASE("a killed rank is named on every link of its own") {
-  World world(1, 3, {.slots = Slots::kNever, .benign = true});
-  const auto zero_one = world.link(0, 1);
-  const auto one_zero = world.link(1, 0);
-  const auto zero_two = world.link(0, 2);
-  const auto two_zero = world.link(2, 0);
+  Network network(1, 3, {.slots = Slots::kNever, .benign = true});
+  const auto zero_one = network.link(0, 1);
+  const auto one_zero = network.link(1, 0);
+  const auto zero_two = network.link(0, 2);
+  const auto two_zero = network.link(2, 0);
   const std::vector<std::byte> bytes(8);
   const Source source{bytes.data(), 8, 0, 0};
   zero_one->send().push({}, source, 0, 8);
-  world.kill(1);
+  network.kill(1);
   for (Link* link : {zero_one.get(), one_zero.get()}) {
     for (const Status& status : {link->send().status(), link->recv().status()}) {
       CHECK(status.code() == Code::kRemoteError);
@@ -121,18 +121,18 @@ TEST_CASE("a killed rank is named on every link of its own") {
 }
 
 TEST_CASE("a stalled rank is silent until it resumes") {
-  World world(1, 2, {.slots = Slots::kNever, .benign = true});
-  const auto a = world.link(0, 1);
-  const auto b = world.link(1, 0);
+  Network network(1, 2, {.slots = Slots::kNever, .benign = true});
+  const auto a = network.link(0, 1);
+  const auto b = network.link(1, 0);
   const std::vector<std::byte> bytes(8);
   const Source source{bytes.data(), 8, 0, 0};
   CHECK(a->send().push({}, source, 0, 8) == 8);
-  world.stall(1);
+  network.stall(1);
   CHECK(a->send().push({}, source, 0, 8) == 0);
   CHECK(b->recv().peek(8).size == 0);
   CHECK(a->send().status().is_ok());
   CHECK(b->recv().status().is_ok());
-  world.resume(1);
+  network.resume(1);
   CHECK(b->recv().peek(8).size == 8);
   CHECK(a->send().push({}, source, 0, 8) == 8);
 }

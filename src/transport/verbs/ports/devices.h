@@ -76,7 +76,7 @@ Result<std::vector<Port>> choose_ports(const Options& options, const std::vector
 Result<std::vector<Port>> choose_among(const std::vector<Finding>& findings, const Options& options);
 // For people: of each finding whether choose_among() takes it, and why.
 struct Reason {
-  int place = -1;  // among the chosen, from 0; -1: not chosen
+  int position = -1;  // among the chosen, from 0; -1: not chosen
   std::string why;
 };
 std::vector<Reason> reasons(const std::vector<Finding>& findings, const Options& options);
@@ -94,19 +94,19 @@ void pack(net::Packer* packer, const std::vector<Port>& ports);
 bool unpack(net::Unpacker* unpacker, std::vector<Port>* ports);
 
 // Which of a's ports talks to which of b's: (index in a, index in b) per rail. Both ranks compute the same, a being
-// the lower rank. Ranks of one machine spread over its ports by their seats, near ports first. Same fabric, type of
-// GID and family of addresses always; only same subnets where there is such a pair. No port is in two rails.
+// the lower rank. Ranks of one machine spread over its ports by their local ranks, near ports first. Same fabric, type
+// of GID and family of addresses always; only same subnets where there is such a pair. No port is in two rails.
 // wanted_rails 0: a rank's share of its machine's ports, at least 1 and at most kMostChosenRails, the lesser of both
 // sides. There may be fewer. Empty: no pair can talk.
-struct Seat {
-  int index = 0;
-  int ranks = 1;
+struct LocalPosition {
+  int local_rank = 0;  // among the ranks of its machine, from 0
+  int local_ranks = 1;
 };
 struct Rail {
   int a = 0;
   int b = 0;
 };
-std::vector<Rail> pair_ports(const std::vector<Port>& a, Seat seat_a, const std::vector<Port>& b, Seat seat_b,
-                             int wanted_rails);
+std::vector<Rail> pair_ports(const std::vector<Port>& a, LocalPosition local_a, const std::vector<Port>& b,
+                             LocalPosition local_b, int wanted_rails);
 
 }  // namespace tutti::internal::transport::verbs

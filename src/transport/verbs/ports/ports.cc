@@ -52,9 +52,9 @@ int share_of(std::size_t ports, int ranks) {
   return std::clamp(static_cast<int>(ports) / std::max(ranks, 1), 1, kMostChosenRails);
 }
 
-// The place of each port in a rank's preference: near ones first, and of these as many further as the ranks before
-// it take.
-std::vector<int> places(const std::vector<Port>& ports, Seat seat, int rails) {
+// The position of each port in the order in which a rank prefers them: near ones first, and of these as many further as
+// the ranks before it take.
+std::vector<int> preferences(const std::vector<Port>& ports, LocalPosition local, int rails) {
   std::vector<int> order;
   for (const bool near : {true, false}) {
     const std::size_t begin = order.size();
@@ -63,13 +63,13 @@ std::vector<int> places(const std::vector<Port>& ports, Seat seat, int rails) {
     }
     const auto count = static_cast<std::int64_t>(order.size() - begin);
     if (count == 0) continue;
-    const std::int64_t turn = (std::int64_t{std::max(seat.index, 0)} * rails) % count;
+    const std::int64_t rotation = (std::int64_t{std::max(local.local_rank, 0)} * rails) % count;
     const auto first = order.begin() + static_cast<std::ptrdiff_t>(begin);
-    std::rotate(first, first + turn, order.end());
+    std::rotate(first, first + rotation, order.end());
   }
-  std::vector<int> place(ports.size());
-  for (std::size_t i = 0; i < order.size(); ++i) place[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
-  return place;
+  std::vector<int> preference(ports.size());
+  for (std::size_t i = 0; i < order.size(); ++i) preference[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
+  return preference;
 }
 
 }  // namespace
@@ -102,12 +102,13 @@ bool unpack(net::Unpacker* unpacker, std::vector<Port>* ports) {
   return unpacker->ok();
 }
 
-std::vector<Rail> pair_ports(const std::vector<Port>& a, Seat seat_a, const std::vector<Port>& b, Seat seat_b,
-                             int wanted_rails) {
-  const int rails =
-      wanted_rails > 0 ? wanted_rails : std::min(share_of(a.size(), seat_a.ranks), share_of(b.size(), seat_b.ranks));
-  const std::vector<int> place_a = places(a, seat_a, rails);
-  const std::vector<int> place_b = places(b, seat_b, rails);
+std::vector<Rail> pair_ports(const std::vector<Port>& a, LocalPosition local_a, const std::vector<Port>& b,
+                             LocalPosition local_b, int wanted_rails) {
+  const int rails = wanted_rails > 0
+                        ? wanted_rails
+                        : std::min(share_of(a.size(), local_a.local_ranks), share_of(b.size(), local_b.local_ranks));
+  const std::vector<int> preference_a = preferences(a, local_a, rails);
+  const std::vector<int> preference_b = preferences(b, local_b, rails);
   // Best first: few far ports, then ports of one name, which a network that is wired by rails joins, then the lower
   // rank's wish, then the other's.
   const auto name = [](const Port& port) { return std::tie(port.device, port.port); };
@@ -117,7 +118,7 @@ std::vector<Rail> pair_ports(const std::vector<Port>& a, Seat seat_a, const std:
       for (std::size_t j = 0; j < b.size(); ++j) {
         if (!can_talk(a[i], b[j]) || (subnets && !same_subnet(a[i], b[j]))) continue;
         const int rank = 2 * (!a[i].near + !b[j].near) + (name(a[i]) == name(b[j]) ? 0 : 1);
-        candidates.emplace_back(rank, place_a[i], place_b[j], Rail{static_cast<int>(i), static_cast<int>(j)});
+        candidates.emplace_back(rank, preference_a[i], preference_b[j], Rail{static_cast<int>(i), static_cast<int>(j)});
       }
     }
     if (!candidates.empty()) break;

@@ -17,10 +17,10 @@ struct Options {
   std::size_t piece_bytes = 4096;          // LaneTraits
   std::size_t capacity_bytes = 64 * 1024;  // bytes taken and not yet consumed, about
   Slots slots = Slots::kByLane;            // kByLane: the seed decides for each lane
-  // push() lends the source memory instead of copying it: completed() follows the peer's consumption.
+  // push() copies nothing, the peer reads the source in place: completed() follows the peer's consumption.
   // A rank that gives up keeps that memory until the other side has closed its end.
   bool maps_source = false;
-  std::size_t lend_bytes = 0;  // with maps_source: shorter pieces are copied
+  std::size_t zcopy_bytes = 0;  // with maps_source: shorter pieces are copied
   // No cuts and no refusals: only the rules of the interface.
   bool benign = false;
 };
@@ -32,15 +32,15 @@ struct Options {
 // every piece of its operation that has been taken; room from reserve() is n bytes or a multiple of 64.
 //
 // Threads: any thread may call any member. The links follow the transport's rule.
-class World {
+class Network {
  public:
-  World(std::uint64_t seed, int ranks, Options options);
-  ~World();
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
+  Network(std::uint64_t seed, int ranks, Options options);
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
 
   // rank's end of a link to peer; the k-th call for (rank, peer) meets the k-th for (peer, rank). The
-  // link may outlive the World. REQUIRES: 0 <= rank, peer < ranks. Null if the system has no descriptors.
+  // link may outlive the Network. REQUIRES: 0 <= rank, peer < ranks. Null if the system has no descriptors.
   std::unique_ptr<Link> link(int rank, int peer);
 
   // From now on every lane from or to `rank` moves nothing and reports kRemoteError naming it.

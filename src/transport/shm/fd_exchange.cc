@@ -13,30 +13,30 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// First message in each direction: a greeting with one descriptor.
-struct Greeting {
+// First message in each direction: says what the one descriptor is that comes with it.
+struct FdHeader {
   std::uint32_t magic;
   std::uint32_t what;  // kSegmentFd or kDoorbellFd
 };
 constexpr std::uint32_t kMagic = 0x74736d33;  // "tsm3"
 constexpr std::uint32_t kSegmentFd = 1;
-constexpr std::uint32_t kDoorbellFd = 2;
+constexpr std::uint32_t kWakeupFd = 2;
 
-Status send_greeting(int socket, std::uint32_t what, int fd) {
-  const Greeting g{kMagic, what};
-  if (!send_with_fd(socket, &g, sizeof g, fd)) return Status::remote("the peer's Unix socket does not take a greeting");
+Status send_fd(int socket, std::uint32_t what, int fd) {
+  const FdHeader g{kMagic, what};
+  if (!send_with_fd(socket, &g, sizeof g, fd)) return Status::remote("the peer's Unix socket takes no descriptor");
   return {};
 }
 
-Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, const LinkOptions& options, Deadline deadline) {
-  // The peer may have stopped between its greetings, and for how long nobody knows.
+Result<UniqueFd> receive_fd(int socket, std::uint32_t what, const LinkOptions& options, Deadline deadline) {
+  // The peer may have stopped between its messages, and for how long nobody knows.
   const net::ConnectWait wait(options.failure, deadline);
   for (;;) {
-    Greeting g{};
+    FdHeader g{};
     UniqueFd fd;
     const ssize_t n = receive_with_fd(socket, &g, sizeof g, &fd);
     if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) return fd;
-    if (n >= 0) return Status::remote("the peer's Unix socket closed or sent an unexpected greeting");
+    if (n >= 0) return Status::remote("the peer's Unix socket closed or sent an unexpected message");
     if (errno != EAGAIN && errno != EWOULDBLOCK) return Status::system("receiving shared memory", errno);
     Status s = wait.poll(socket, POLLIN, options.peer, "waiting for the peer's shared memory");
     if (!s.is_ok()) return s;
@@ -48,7 +48,7 @@ Result<UniqueFd> receive_greeting(int socket, std::uint32_t what, const LinkOpti
 Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
                                         Deadline deadline) {
   const std::string context = "shared memory with rank " + std::to_string(options.peer);
-  if (Status s = send_greeting(socket.get(), kDoorbellFd, options.wakeup_fd->fd()); !s.is_ok()) {
+  if (Status s = send_fd(socket.get(), kWakeupFd, options.wakeup_fd->fd()); !s.is_ok()) {
     return s.with_context(context);
   }
   std::shared_ptr<Segment> segment;
@@ -57,12 +57,12 @@ Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same
     auto created = Segment::create_shared(&memory_fd);
     if (!created.is_ok()) return created.status().with_context(context);
     segment = std::move(*created);
-    if (Status s = send_greeting(socket.get(), kSegmentFd, memory_fd.get()); !s.is_ok()) return s.with_context(context);
+    if (Status s = send_fd(socket.get(), kSegmentFd, memory_fd.get()); !s.is_ok()) return s.with_context(context);
   }
-  auto wakeup_fd = receive_greeting(socket.get(), kDoorbellFd, options, deadline);
+  auto wakeup_fd = receive_fd(socket.get(), kWakeupFd, options, deadline);
   if (!wakeup_fd.is_ok()) return wakeup_fd.status().with_context(context);
   if (!dialled) {
-    auto memory_fd = receive_greeting(socket.get(), kSegmentFd, options, deadline);
+    auto memory_fd = receive_fd(socket.get(), kSegmentFd, options, deadline);
     if (!memory_fd.is_ok()) return memory_fd.status().with_context(context);
     auto mapped = Segment::map(*memory_fd);
     if (!mapped.is_ok()) return mapped.status().with_context(context);

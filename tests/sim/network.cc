@@ -1,4 +1,4 @@
-#include "sim/world.h"
+#include "sim/network.h"
 
 #include <sys/eventfd.h>
 
@@ -12,7 +12,7 @@
 
 namespace tutti::internal::transport::sim {
 
-struct World::State {
+struct Network::State {
   std::mutex mutex;
   std::uint64_t seed = 0;
   Options options;
@@ -34,13 +34,13 @@ std::uint64_t lane_seed(std::uint64_t seed, int from, int to, std::uint64_t gene
   return random.next();
 }
 
-bool offers_slots(Slots slots, std::uint64_t seed) {
+bool has_slots(Slots slots, std::uint64_t seed) {
   return slots == Slots::kAlways || (slots == Slots::kByLane && (Random(seed).next() & 1u) != 0);
 }
 
 }  // namespace
 
-std::shared_ptr<Wire> World::State::make_wire(int rank, int peer) {
+std::shared_ptr<Wire> Network::State::make_wire(int rank, int peer) {
   const std::uint64_t generation = made[std::minmax(rank, peer)]++;
   auto wire = std::make_shared<Wire>(lane_seed(seed, rank, peer, generation), lane_seed(seed, peer, rank, generation),
                                      options.benign);
@@ -48,14 +48,14 @@ std::shared_ptr<Wire> World::State::make_wire(int rank, int peer) {
     End& end = wire->ends[side];
     end.rank = side == 0 ? rank : peer;
     end.fate = fates[static_cast<std::size_t>(end.rank)];
-    end.bell = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!end.bell.valid()) return nullptr;
+    end.wakeup_fd = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!end.wakeup_fd.valid()) return nullptr;
   }
   wires.push_back(wire);
   return wire;
 }
 
-void World::State::notify_all() {
+void Network::State::notify_all() {
   for (const std::weak_ptr<Wire>& weak : wires) {
     const std::shared_ptr<Wire> wire = weak.lock();
     if (!wire) continue;
@@ -65,15 +65,15 @@ void World::State::notify_all() {
   }
 }
 
-World::World(std::uint64_t seed, int ranks, Options options) : state_(std::make_shared<State>()) {
+Network::Network(std::uint64_t seed, int ranks, Options options) : state_(std::make_shared<State>()) {
   state_->seed = seed;
   state_->options = options;
   for (int rank = 0; rank < ranks; ++rank) state_->fates.push_back(std::make_shared<RankState>());
 }
 
-World::~World() = default;
+Network::~Network() = default;
 
-std::unique_ptr<Link> World::link(int rank, int peer) {
+std::unique_ptr<Link> Network::link(int rank, int peer) {
   const std::lock_guard lock(state_->mutex);
   auto& mine = state_->waiting[{rank, peer}];
   const bool first = mine.empty();
@@ -86,23 +86,23 @@ std::unique_ptr<Link> World::link(int rank, int peer) {
     wire = std::move(mine.front());
     mine.pop_front();
   }
-  const bool send_slots = offers_slots(state_->options.slots, lane_seed(state_->seed, rank, peer, 0));
-  const bool recv_slots = offers_slots(state_->options.slots, lane_seed(state_->seed, peer, rank, 0));
+  const bool send_slots = has_slots(state_->options.slots, lane_seed(state_->seed, rank, peer, 0));
+  const bool recv_slots = has_slots(state_->options.slots, lane_seed(state_->seed, peer, rank, 0));
   return make_end(std::move(wire), first ? 0 : 1, state_->options, send_slots, recv_slots);
 }
 
-void World::kill(int rank) {
+void Network::kill(int rank) {
   const std::lock_guard lock(state_->mutex);
   state_->fates[static_cast<std::size_t>(rank)]->killed = true;
   state_->notify_all();
 }
 
-void World::stall(int rank) {
+void Network::stall(int rank) {
   const std::lock_guard lock(state_->mutex);
   state_->fates[static_cast<std::size_t>(rank)]->stalled = true;
 }
 
-void World::resume(int rank) {
+void Network::resume(int rank) {
   const std::lock_guard lock(state_->mutex);
   state_->fates[static_cast<std::size_t>(rank)]->stalled = false;
   state_->notify_all();

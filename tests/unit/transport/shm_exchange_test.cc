@@ -15,15 +15,15 @@ constexpr std::int64_t kLongMs = 60'000;
 
 // Makes one side of a link whose other side has gone silent.
 Status meet_nobody(bool dialled, const FailureState& failure, std::int64_t deadline_ms) {
-  const WakeupFd bell = std::move(WakeupFd::create().value());
+  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
   auto [ours, theirs] = conformance::connected(conformance::Family::kUnix, 1);
-  const shm::LinkOptions options{7, true, &bell, &failure};
+  const shm::LinkOptions options{7, true, &wakeup_fd, &failure};
   return shm::make_link(std::move(ours[0]), dialled, false, options, Deadline::after_ms(deadline_ms)).status();
 }
 
 }  // namespace
 
-TEST_CASE("a failure ends the wait for a peer that does not greet") {
+TEST_CASE("a failure ends the wait for a peer that sends nothing") {
   const bool dialled = GENERATE(true, false);
   FailureState failure;
   std::thread other([&] {
@@ -38,7 +38,7 @@ TEST_CASE("a failure ends the wait for a peer that does not greet") {
   CHECK_FALSE(long_before.passed());
 }
 
-TEST_CASE("a peer that does not greet is named at the deadline") {
+TEST_CASE("a peer that sends nothing is named at the deadline") {
   const bool dialled = GENERATE(true, false);
   const FailureState failure;
   const Status s = meet_nobody(dialled, failure, 100);
@@ -47,10 +47,10 @@ TEST_CASE("a peer that does not greet is named at the deadline") {
   CHECK(s.message().find("rank 7") != std::string::npos);
 }
 
-TEST_CASE("a peer that hangs up without a greeting is a remote error") {
-  const WakeupFd bell = std::move(WakeupFd::create().value());
+TEST_CASE("a peer that hangs up before it has sent anything is a remote error") {
+  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
   auto [ours, theirs] = conformance::connected(conformance::Family::kUnix, 1);
   theirs.clear();
-  auto link = shm::make_link(std::move(ours[0]), false, false, {7, true, &bell}, Deadline::after_ms(kLongMs));
+  auto link = shm::make_link(std::move(ours[0]), false, false, {7, true, &wakeup_fd}, Deadline::after_ms(kLongMs));
   CHECK(link.status().code() == Code::kRemoteError);
 }

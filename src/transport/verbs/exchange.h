@@ -1,4 +1,5 @@
-// How two ranks tell each other, over their authenticated connection, what their devices must know.
+// How two ranks tell each other, over their authenticated connection, what their devices must know: queue pair numbers,
+// addresses and keys.
 #pragma once
 
 #include <array>
@@ -15,11 +16,11 @@
 namespace tutti::internal::transport::verbs {
 
 // One rank's half. Native byte order: a peer of the other order shows by its magic.
-struct Greeting {
+struct ConnectionInfo {
   static constexpr std::uint32_t kMagic = 0x74765232;
   struct Rail {
     std::uint64_t inbox = 0;
-    std::uint32_t key = 0;
+    std::uint32_t rkey = 0;          // of the inbox
     std::uint16_t manager_port = 0;  // where librdmacm listens on this rail; 0: connected by exchange
     std::uint16_t reserved = 0;
   };
@@ -34,13 +35,13 @@ struct Greeting {
 static_assert(sizeof(Endpoint) == 28);
 
 // Over one connected, non-blocking socket; bytes in order and nothing left over.
-class Handshake {
+class Exchange {
  public:
-  Handshake(int socket, int peer, const FailureState* failure, Deadline deadline)
+  Exchange(int socket, int peer, const FailureState* failure, Deadline deadline)
       : socket_(socket), peer_(peer), wait_(failure, deadline) {}
 
-  // Sends `own` and returns the peer's. kRemoteError if that is no greeting.
-  Result<Greeting> exchange(const Greeting& own) const;
+  // Sends `own` and returns the peer's. kRemoteError if that is none.
+  Result<ConnectionInfo> swap(const ConnectionInfo& own) const;
   // Returns when the peer has come to its `step`-th meeting as well.
   Status meet(std::uint8_t step) const;
   // Waits a little for `fd` (-1: none), and says when time is up or the communicator has failed.

@@ -1,4 +1,4 @@
-#include "transport/verbs/handshake.h"
+#include "transport/verbs/exchange.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,15 +9,15 @@
 
 namespace tutti::internal::transport::verbs {
 
-Status Handshake::lost() const {
+Status Exchange::lost() const {
   return Status::remote("rank " + std::to_string(peer_) + " closed the connection while setting up RDMA");
 }
 
-Status Handshake::pause(int fd, short events) const {
+Status Exchange::pause(int fd, short events) const {
   return wait_.poll(fd, events, peer_, "timed out while setting up RDMA with rank " + std::to_string(peer_));
 }
 
-Status Handshake::send(const void* data, std::size_t bytes) const {
+Status Exchange::send(const void* data, std::size_t bytes) const {
   const auto* at = static_cast<const std::byte*>(data);
   while (bytes > 0) {
     const ssize_t n = ::send(socket_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -33,7 +33,7 @@ Status Handshake::send(const void* data, std::size_t bytes) const {
   return {};
 }
 
-Status Handshake::receive(void* data, std::size_t bytes) const {
+Status Exchange::receive(void* data, std::size_t bytes) const {
   auto* at = static_cast<std::byte*>(data);
   while (bytes > 0) {
     const ssize_t n = ::recv(socket_, at, bytes, MSG_DONTWAIT);
@@ -49,11 +49,11 @@ Status Handshake::receive(void* data, std::size_t bytes) const {
   return {};
 }
 
-Result<Greeting> Handshake::exchange(const Greeting& own) const {
+Result<ConnectionInfo> Exchange::swap(const ConnectionInfo& own) const {
   if (Status s = send(&own, sizeof own); !s.is_ok()) return s;
-  Greeting peer;
+  ConnectionInfo peer;
   if (Status s = receive(&peer, sizeof peer); !s.is_ok()) return s;
-  if (peer.magic != Greeting::kMagic || peer.rails != own.rails || peer.pairs != own.pairs) {
+  if (peer.magic != ConnectionInfo::kMagic || peer.rails != own.rails || peer.pairs != own.pairs) {
     return Status::remote("rank " + std::to_string(peer_) +
                           " sets up RDMA otherwise (another version or byte order of the library?)");
   }
@@ -64,7 +64,7 @@ Result<Greeting> Handshake::exchange(const Greeting& own) const {
   return peer;
 }
 
-Status Handshake::meet(std::uint8_t step) const {
+Status Exchange::meet(std::uint8_t step) const {
   if (Status s = send(&step, sizeof step); !s.is_ok()) return s;
   std::uint8_t theirs = 0;
   if (Status s = receive(&theirs, sizeof theirs); !s.is_ok()) return s;
