@@ -9,6 +9,7 @@
 
 namespace tutti::internal::executor {
 
+using schedule::ByteRange;
 using schedule::Step;
 using schedule::StepKind;
 
@@ -22,16 +23,116 @@ constexpr std::chrono::milliseconds kQuiesceSleep{1};
 
 Status CpuExecutor::run(const Operation& op) {
   const Plan& plan = *op.plan;
-  if (op.bytes() <= plan.small_bytes) [[likely]] {
-    waiter_.begin(*this, op.bytes(), op.fingerprint.sequence);
-    // What lacks memory throws, and must not leave the peers waiting for this rank's revocation.
-    Status status = guarded([&] { return run_in_order(op); });
-    if (!status.is_ok()) [[unlikely]]
-      reclaim_buffers(plan);
-    return status;
+  Status status;
+  // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
+  try {
+    if (op.bytes() <= plan.small_bytes) [[likely]] {
+      waiter_.begin(*this, op.bytes(), op.fingerprint.sequence);
+      status = run_in_order(op);
+    } else {
+      status = run_large(op);
+    }
+  } catch (...) {
+    status = Status::of_exception();
   }
-  return run_large(op);
+  if (!status.is_ok()) [[unlikely]]
+    reclaim_buffers(plan);
+  return status;
 }
+
+// -- In order.
+//
+// A rank that waits at one step cannot do the others, and no transport promises to hold a message that the peer does
+// not take: so a rank that has waited for long goes on by lanes, from where it stands. When nothing at all moves, all
+// ranks therefore run by lanes, which needs no room anywhere.
+
+inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* sent) {
+  transport::SendLane& lane = *s.send;
+  const transport::Source& source = op.buffers[static_cast<int>(s.step.source)];
+  std::size_t done = lane.push(op.fingerprint, source, r.begin, r.size);
+  while (done < r.size && !waiter_.stalled()) {
+    at_ = &s;
+    if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
+      return status;
+    const std::size_t n = lane.push(op.fingerprint, source, r.begin + done, r.size - done);
+    if (n > 0) waiter_.progress();
+    done += n;
+  }
+  *sent = done;
+  return {};
+}
+
+inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* received) {
+  transport::RecvLane& lane = *s.recv;
+  std::size_t done = 0;
+  do {
+    const transport::RecvLane::View view = lane.peek(r.size - done);
+    // Whole elements only; a stream transport may have cut one in two, and the rest follows.
+    const std::size_t n = op.whole(std::min(view.size, r.size - done));
+    if (n == 0) {
+      if (waiter_.waits_long()) [[unlikely]]
+        break;
+      at_ = &s;
+      if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
+        return status;
+      continue;
+    }
+    if (view.fingerprint != op.fingerprint) [[unlikely]] {
+      return mismatch(op, s.step.peer, view.fingerprint);
+    }
+    store(op, s.step, r.begin + done, view.data, n, false);
+    if (!lane.consume(n)) [[unlikely]]
+      continue;
+    waiter_.progress();
+    done += n;
+  } while (done < r.size);
+  *received = done;
+  return {};
+}
+
+Status CpuExecutor::run_in_order(const Operation& op) {
+  const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
+  for (const InOrderStep& s : op.plan->in_order) {
+    const ByteRange r = layout.bytes(s.step.range());
+    if (r.size == 0) continue;
+    if (s.link == nullptr) {
+      run_local(op, s.step, r, false);
+      continue;
+    }
+    std::size_t done = 0;
+    Status status = s.send != nullptr ? send_all(op, s, r, &done) : receive_all(op, s, r, &done);
+    if (!status.is_ok()) [[unlikely]]
+      return status;
+    if (done < r.size) [[unlikely]]
+      return go_on_by_lanes(op, s.index, done);
+  }
+  return {};
+}
+
+// Takes the operation over into the state that run_by_lanes() would have here: all steps before `index` are done, and
+// of that step `done` bytes. Messages are too short for zero copy, and no buffers were advertised: nothing of what
+// lanes add is open.
+Status CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done) {
+  prepare(op);
+  direct_puts_ = false;
+  open_slice(0);
+  for (std::uint32_t i = 0; i < index; ++i) {
+    StepState& state = state_of(0, i);
+    state.done = state.released = state.size;
+  }
+  state_of(0, index).done = done;
+  const FusedReduce& fused_reduce = op.plan->fused_reduce[index];
+  if (fused_reduce.reduce != kNone) state_of(0, fused_reduce.reduce).done = done;
+  for (std::size_t i = 0; i < op.plan->lanes.size(); ++i) {
+    const Lane& lane = op.plan->lanes[i];
+    if (!lane.sends) continue;
+    // Where its stream was when the operation began.
+    for (const std::uint32_t step : lane.steps) cursors_[i].released -= state_of(0, step).done;
+  }
+  return move_lanes();
+}
+
+// -- Which way, and both ways.
 
 Status CpuExecutor::run_large(const Operation& op) {
   const Plan& plan = *op.plan;
@@ -46,16 +147,10 @@ Status CpuExecutor::run_large(const Operation& op) {
   // Below the first bound nothing goes by zero copy, not even from buffers in regions.
   const bool sends_no_zcopy = step_bytes <= plan.in_order_region_bytes && !sliced;
   const bool in_order = sends_no_zcopy || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
-  // What lacks memory throws, and must not leave the buffers with the peers.
-  Status status = guarded([&] {
-    if (!sends_no_zcopy) {
-      for (transport::Link* link : plan.links) link->begin_operation();
-    }
-    return in_order ? run_in_order(op) : run_by_lanes(op);
-  });
-  if (!status.is_ok()) [[unlikely]]
-    reclaim_buffers(plan);
-  return status;
+  if (!sends_no_zcopy) {
+    for (transport::Link* link : plan.links) link->begin_operation();
+  }
+  return in_order ? run_in_order(op) : run_by_lanes(op);
 }
 
 // After an error the caller may free what peers are still reading and writing: run() must not return before they have

@@ -66,7 +66,7 @@ class CpuExecutor final : private Waiting {
   Status run_large(const Operation& op);
   static void reclaim_buffers(const Plan& plan);
 
-  // -- in order (cpu_in_order.cc)
+  // -- in order (cpu_executor.cc)
   Status run_in_order(const Operation& op);
   // Both end, without an error, after less than all of the step's bytes if they have to wait for long.
   [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r,
