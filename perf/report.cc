@@ -179,7 +179,7 @@ Status Report::finish(std::int64_t errors) {
               errors > 0 ? "FAILED" : (checked ? "OK" : "(not checked)"));
   std::printf("# Avg bus bandwidth    : %g \n#\n",
               measurements == 0 ? 0 : total_gbs / static_cast<double>(measurements));
-  const Status printed = flush_standard_output();
+  Status printed = flush_standard_output();
   // The files are for who cannot have the table, too.
   if (json_) {
     if (Status status = write_json(); !status.is_ok()) return status;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/standard_output.h"
+#include "base/status.h"
 #include "command.h"
 
 namespace tutti::internal::tools {
@@ -18,11 +19,7 @@ int after_printing(int status) {
   return kExitFailure;
 }
 
-}  // namespace
-}  // namespace tutti::internal::tools
-
-int main(int argc, char** argv) {
-  using namespace tutti::internal::tools;
+int run_command(int argc, char** argv) {
   CLI::App app("tutti: collective communication between the ranks of a job", "tutti");
   app.set_version_flag("--version", "tutti " TUTTI_VERSION);
   app.require_subcommand(0, 1);  // none is reported below, after unknown flags
@@ -42,4 +39,15 @@ int main(int argc, char** argv) {
   }
   std::fprintf(stderr, "A subcommand is required\n\n%s", app.help().c_str());
   return kExitUsage;
+}
+
+}  // namespace
+}  // namespace tutti::internal::tools
+
+int main(int argc, char** argv) {
+  using namespace tutti::internal;
+  int status = tools::kExitFailure;
+  const Status ended = guarded([&] { return status = tools::run_command(argc, argv), Status(); });
+  if (!ended.is_ok()) std::fprintf(stderr, "tutti: %s\n", ended.message().c_str());
+  return status;
 }

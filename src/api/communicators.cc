@@ -31,7 +31,7 @@ Status make_comm(tuttiComm_t* comm, Join&& join) {
   auto handle = table.reserve();
   if (!handle.is_ok()) return handle.status();
   std::unique_ptr<Communicator> communicator;
-  const Status made = guarded([&] {
+  Status made = guarded([&] {
     auto joined = join();
     if (joined.is_ok()) communicator = std::move(*joined);
     return joined.status();

@@ -80,8 +80,9 @@ class SocketConnector final : public Connector {
   [[nodiscard]] bool complete(int peer) const;
   Status step(std::vector<Dialling>* dialling, Deadline deadline);
   [[nodiscard]] std::vector<int> missing(const std::vector<int>& peers, const std::vector<Dialling>& dialling) const;
-  Status hopeless(const std::vector<int>& waited_for, const FailureState& failure,
-                  std::optional<Deadline>* grace) const;
+  // Inlined, GCC 12 warns of a grace that is not set.
+  [[gnu::noinline]] Status hopeless(const std::vector<int>& waited_for, const FailureState& failure,
+                                    std::optional<Deadline>* grace) const;
   Status timed_out(const std::vector<int>& waited_for, const std::vector<Dialling>& dialling,
                    const FailureState& failure) const;
   std::vector<Channel> hand_over(const std::vector<int>& peers, std::vector<Dialling>* dialling);

@@ -182,7 +182,7 @@ const RdmaKeys* RegistrationCache::add(Range range, std::uint64_t region) {
     }
     why = Status(Code::kSystemError, "memory changes while it is registered");
   }
-  add_negative_entry(range, std::move(why));
+  add_negative_entry(range, why);
   return nullptr;
 }
 
@@ -288,7 +288,7 @@ bool RegistrationCache::has_negative_entry(Range range) const {
   });
 }
 
-void RegistrationCache::add_negative_entry(Range range, Status why) {
+void RegistrationCache::add_negative_entry(Range range, const Status& why) {
   trouble_ = why.message();
   const auto same = std::find_if(negative_entries_.begin(), negative_entries_.end(), [&](const NegativeEntry& e) {
     return range.begin == e.range.begin && range.end == e.range.end;

@@ -104,7 +104,7 @@ class RegistrationCache {
   [[nodiscard]] bool make_room(std::size_t bytes);
   bool evict_one();
   [[nodiscard]] bool has_negative_entry(Range range) const;
-  void add_negative_entry(Range range, Status why);
+  void add_negative_entry(Range range, const Status& why);
 
   Registrar& registrar_;
   MemoryMonitor* const watch_;

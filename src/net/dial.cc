@@ -9,13 +9,12 @@ constexpr std::int64_t kMs = 1'000'000;
 
 }  // namespace
 
-Dial::Dial(std::vector<Address> targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
+Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
            bool patient)
     : secret_(secret), mine_(mine), expected_rank_(expected_rank), patient_(patient), refused_since_ns_(now_ns()) {
-  for (Address& target : targets) {
-    attempts_.push_back({std::move(target), UniqueFd(),
-                         Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_), false, false, false, 0,
-                         0, 0, 1, "", 0, 0, false});
+  for (const Address& target : targets) {
+    attempts_.push_back({target, UniqueFd(), Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_),
+                         false, false, false, 0, 0, 0, 1, "", 0, 0, false});
   }
 }
 

@@ -27,7 +27,7 @@ class Dial {
   static constexpr std::int64_t kMaxBackoffMs = 50;   // between two attempts at one address
 
   // `patient`: attempts have no time limit of their own, for a peer that is known to be slow to answer.
-  Dial(std::vector<Address> targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
+  Dial(const std::vector<Address>& targets, const Secret& secret, const Claim& mine, std::int32_t expected_rank,
        bool patient = false);
 
   void prepare(PollSet* set);

@@ -207,7 +207,7 @@ void find_on_device(const Search& search, ibv_device* device, std::vector<Findin
 
 // A device of the kernel's that the library does not list.
 std::string unlisted_trouble(const Roots& roots, const std::string& device) {
-  const std::string access = access_trouble(roots, device);
+  std::string access = access_trouble(roots, device);
   if (!access.empty()) return access;
   return "libibverbs has no driver for it: install the package ibverbs-providers (rdma-core)";
 }
