@@ -48,9 +48,9 @@ class SocketConnector final : public Connector {
   ~SocketConnector() override;
   Status open(PeerInfo* info);
   Status listen_on_path(PeerInfo* info) override;
-  void set_peers(std::vector<PeerInfo> peers, std::vector<bool> by_verbs) override {
+  void set_peers(std::vector<PeerInfo> peers, std::vector<Meeting> meetings) override {
     peers_ = std::move(peers);
-    by_verbs_ = std::move(by_verbs);
+    meetings_ = std::move(meetings);
   }
   void watch_stalls(StallWatch* watch) override { stalls_ = watch; }
   Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
@@ -87,7 +87,7 @@ class SocketConnector final : public Connector {
                    const FailureState& failure) const;
   std::vector<Channel> hand_over(const std::vector<int>& peers, std::vector<Dialling>* dialling);
   [[nodiscard]] const PeerInfo& info_of(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
-  [[nodiscard]] bool is_by_verbs(int peer) const { return by_verbs_[static_cast<std::size_t>(peer)]; }
+  [[nodiscard]] const Meeting& meeting_with(int peer) const { return meetings_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] std::string who(int peer) const;
 
   const Settings settings_;
@@ -98,7 +98,7 @@ class SocketConnector final : public Connector {
   const Secret secret_;
   net::Acceptor acceptor_;
   std::vector<PeerInfo> peers_;
-  std::vector<bool> by_verbs_;
+  std::vector<Meeting> meetings_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
   std::string path_;
   StallWatch* stalls_ = nullptr;
@@ -186,7 +186,8 @@ Status SocketConnector::begin(int peer, std::vector<Dialling>* dialling) const {
 Result<bool> SocketConnector::begin_unix(Dialling* dialling) const {
   const PeerInfo& mine = info_of(rank_);
   const PeerInfo& peer = info_of(dialling->peer);
-  if (!allow_unix_ || is_by_verbs(dialling->peer) || !mine.same_machine(peer)) return false;
+  const bool wanted = meeting_with(dialling->peer).kind == ChannelKind::kUnix;
+  if (!allow_unix_ || !wanted || !mine.same_machine(peer)) return false;
   std::vector<net::Address> targets;
   if (!peer.unix_address.empty() && peer.network_namespace == mine.network_namespace) {
     targets.push_back(net::Address::unix_abstract(peer.unix_address));
@@ -216,7 +217,8 @@ Status SocketConnector::begin_tcp(Dialling* dialling) const {
   }
   const bool near = info_of(rank_).same_machine(peer);
   const int chosen = settings_.tcp_streams > 0 ? settings_.tcp_streams : near ? 1 : kStreamsToOtherMachines;
-  const int streams = is_by_verbs(dialling->peer) ? 1 : chosen;
+  const int wanted = meeting_with(dialling->peer).streams;
+  const int streams = wanted > 0 ? wanted : chosen;
   dialling->kind = ChannelKind::kTcp;
   dialling->dials.clear();
   dialling->sockets.clear();

@@ -2,9 +2,8 @@
 // same call: ranks that are to share a link both call connect() for each other (a schedule in which i
 // sends to j is one in which j receives from i). The higher rank dials, the lower one accepts.
 //
-// The dialler decides the kind: a Unix socket if shm is allowed and the peer is on this machine and
-// the socket can be reached, else TCP, `streams` connections at once; one TCP connection where the ranks will
-// only set up RDMA over it. The acceptor takes what comes.
+// The dialler decides the kind: a Unix socket if the ranks are to meet by one and it can be reached, else TCP, all
+// streams at once. The acceptor takes what comes.
 #pragma once
 
 #include <memory>
@@ -21,6 +20,15 @@
 namespace tutti::internal {
 
 enum class ChannelKind : std::uint8_t { kUnix, kTcp };
+
+// How two ranks are to be connected.
+struct Meeting {
+  ChannelKind kind = ChannelKind::kTcp;
+  int streams = 0;  // of TCP; 0: as the settings say
+  // Of Unix sockets: ranks of other network namespaces must reach them, too. Abstract ones end at the namespace; paths
+  // do not.
+  bool across_namespaces = false;
+};
 
 // An authenticated connection to a peer, still blocking-neutral: sockets are non-blocking.
 struct Channel {
@@ -40,8 +48,8 @@ class Connector {
   // Also listens on a Unix socket by path, for peers of this machine in other network namespaces.
   // Fills info->unix_path. The file is removed with the Connector.
   virtual Status listen_on_path(PeerInfo* info) = 0;
-  // The address book, before the first connect(). `by_verbs`: peers with whom this rank sets up RDMA.
-  virtual void set_peers(std::vector<PeerInfo> peers, std::vector<bool> by_verbs) = 0;
+  // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
+  virtual void set_peers(std::vector<PeerInfo> peers, std::vector<Meeting> meetings) = 0;
   // Told while connect() waits. Outlives the connector.
   virtual void watch_stalls(StallWatch* watch) = 0;
 

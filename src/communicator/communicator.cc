@@ -8,11 +8,7 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "memory/region.h"
-#include "topology/detect.h"
 #include "topology/select.h"
-#include "transport/shm/costs.h"
-#include "transport/tcp/costs.h"
-#include "transport/verbs/costs.h"
 
 namespace tutti::internal {
 namespace {
@@ -44,6 +40,29 @@ std::string describe(const Call& call, const transport::Fingerprint& fingerprint
   } catch (const std::bad_alloc&) {
     return name_of(call.collective);  // fits the string itself
   }
+}
+
+bool any_meets(const Transports& transports, ChannelKind kind) {
+  return std::any_of(transports.begin(), transports.end(), [&](const auto& transport) {
+    const auto meeting = transport->meeting();
+    return meeting && meeting->kind == kind;
+  });
+}
+
+bool any_meets_across_namespaces(const Transports& transports) {
+  return std::any_of(transports.begin(), transports.end(), [](const auto& transport) {
+    const auto meeting = transport->meeting();
+    return meeting && meeting->across_namespaces;
+  });
+}
+
+// Whether a machine's ranks are in several network namespaces.
+bool is_split(const std::vector<PeerInfo>& peers) {
+  return std::any_of(peers.begin(), peers.end(), [&](const PeerInfo& a) {
+    return std::any_of(peers.begin(), peers.end(), [&](const PeerInfo& b) {
+      return a.same_machine(b) && a.network_namespace != b.network_namespace;
+    });
+  });
 }
 
 }  // namespace
@@ -95,10 +114,9 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
           &reduction::kernels(static_cast<DataType>(type), static_cast<ReduceOp>(op));
     }
   }
-  const LinkCosts between_hosts =
-      m.all_verbs ? transport::verbs::costs(m.ranks_per_cpu) : transport::tcp::costs(m.ranks_per_cpu);
+  const auto costs_of = [&](const Transport* t) { return t == nullptr ? LinkCosts() : t->costs(m.ranks_per_cpu); };
   const algorithms::Costs costs =
-      topology::combine_costs(transport::shm::costs(m.ranks_per_cpu), between_hosts, m.ranks_per_cpu);
+      topology::combine_costs(costs_of(m.within_hosts), costs_of(m.between_hosts), m.ranks_per_cpu);
   plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, costs);
   if (tree_ != nullptr) {
     if (Status s = watch_peers(settings); !s.is_ok()) return s;
@@ -135,20 +153,19 @@ Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadl
 Status Communicator::set_up_links(const Settings& settings, const Secret& secret, Deadline deadline) {
   auto transports = parse_transports(settings.transports);
   if (!transports.is_ok()) return transports.status();
-  if (!transports->network.empty() && thread_ranks_ == nullptr && tree_ != nullptr) {
-    return Status::invalid_usage("the transport " + std::string(transports->network) +
+  const bool in_process = thread_ranks_ != nullptr && thread_ranks_->network() != nullptr;
+  if (const auto& first = transports->front(); !first->meeting() && !in_process && tree_ != nullptr) {
+    return Status::invalid_usage("the transport " + std::string(first->name()) +
                                  " serves only ranks that are threads of one process");
   }
   const int rank = membership_.rank;
   auto described = describe_self(rank, settings);
   if (!described.is_ok()) return described.status();
   PeerInfo& self = *described;
-  const bool in_process = thread_ranks_ != nullptr && (transports->shm || !transports->network.empty());
   std::unique_ptr<Connector> connector;
   if (tree_ != nullptr && !in_process) {
-    // Ranks that use RDMA meet over TCP.
-    const bool by_network = transports->tcp || transports->verbs;
-    auto listening = Connector::listen(settings, transports->shm, by_network, rank, secret, &self);
+    auto listening = Connector::listen(settings, any_meets(*transports, ChannelKind::kUnix),
+                                       any_meets(*transports, ChannelKind::kTcp), rank, secret, &self);
     if (!listening.is_ok()) return listening.status();
     connector = std::move(*listening);
   }
@@ -157,19 +174,11 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   if (connector != nullptr && thread_ranks_ != nullptr) {
     descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings);
   }
-  if (connector != nullptr && transports->shm && !transports->shm_within_namespace_only) {
-    // Abstract Unix sockets end at the network namespace; paths do not. All ranks see the same book,
-    // so all take part in the second exchange or none does.
-    const bool split = std::any_of(peers->begin(), peers->end(), [&](const PeerInfo& a) {
-      return std::any_of(peers->begin(), peers->end(), [&](const PeerInfo& b) {
-        return a.same_machine(b) && a.network_namespace != b.network_namespace;
-      });
-    });
-    if (split) {
-      if (Status s = connector->listen_on_path(&self); !s.is_ok()) return s;
-      peers = exchange(self, deadline);
-      if (!peers.is_ok()) return peers.status();
-    }
+  // All ranks see the same book, so all take part in the second exchange or none does.
+  if (connector != nullptr && any_meets_across_namespaces(*transports) && is_split(*peers)) {
+    if (Status s = connector->listen_on_path(&self); !s.is_ok()) return s;
+    peers = exchange(self, deadline);
+    if (!peers.is_ok()) return peers.status();
   }
   auto membership = make_membership(rank, std::move(*peers));
   if (!membership.is_ok()) return membership.status();
@@ -177,41 +186,31 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   if (in_process) {
     link_maker_ = make_thread_links(thread_ranks_, membership_);
   } else if (connector != nullptr) {
-    auto rdma_context = set_up_rdma(settings, &self, deadline);
-    if (!rdma_context.is_ok()) return rdma_context.status();
-    connector->set_peers(membership_.peers, membership_.verbs_with);
+    if (Status s = tell_transports(settings, &self, deadline); !s.is_ok()) return s;
+    std::vector<Meeting> meetings;
+    for (int other = 0; other < membership_.ranks(); ++other) {
+      const Transport* const transport = membership_.connecting(rank, other);
+      meetings.push_back(transport != nullptr ? transport->meeting().value_or(Meeting()) : Meeting());
+    }
+    connector->set_peers(membership_.peers, std::move(meetings));
     link_maker_ = make_connected_links(std::move(connector), membership_,
-                                       thread_ranks_ != nullptr ? thread_ranks_->wakeup_fd(rank) : *own_wakeup_fd_,
-                                       *rdma_context);
+                                       thread_ranks_ != nullptr ? thread_ranks_->wakeup_fd(rank) : *own_wakeup_fd_);
   }
   return {};
 }
 
-Result<std::shared_ptr<transport::verbs::RdmaContext>> Communicator::set_up_rdma(const Settings& settings,
-                                                                                 PeerInfo* self, Deadline deadline) {
-  namespace verbs = transport::verbs;
-  std::shared_ptr<verbs::RdmaContext> rdma_context;
-  if (!membership_.wants_rdma()) return rdma_context;
-  auto options = verbs::parse_options(settings.verbs);
-  if (!options.is_ok()) return options.status();
-  auto opened = verbs::RdmaContext::open(*options, topology::far_nodes());
-  Rdma own;
-  if (opened.is_ok()) {
-    rdma_context = std::move(*opened);
-    own.ports = rdma_context->ports();
-  } else if (opened.status().code() == Code::kInvalidUsage) {
-    return opened.status();
-  } else {
-    own.trouble = opened.status().message();
+Status Communicator::tell_transports(const Settings& settings, PeerInfo* self, Deadline deadline) {
+  auto own = RankSettings::unpack(self->settings);
+  if (!own.is_ok()) return own.status();
+  for (const auto& transport : membership_.transports) {
+    auto told = transport->tell(settings, membership_);
+    if (!told.is_ok()) return told.status();
+    if (told->has_value()) own->by_transport.emplace(transport->name(), std::move(**told));
   }
-  if (Status s = add_rdma(std::move(own), *options, self); !s.is_ok()) return s;
+  if (own->by_transport.empty()) return {};
+  self->settings = own->pack();
   auto peers = exchange(*self, deadline);
-  if (!peers.is_ok()) return peers.status();
-  auto membership = make_membership(membership_.rank, std::move(*peers));
-  if (!membership.is_ok()) return membership.status();
-  membership_ = std::move(*membership);
-  if (Status s = membership_.resolve_rdma(); !s.is_ok()) return s;
-  return rdma_context;
+  return peers.is_ok() ? membership_.hear(std::move(*peers)) : peers.status();
 }
 
 Communicator::~Communicator() {

@@ -79,9 +79,8 @@ class Communicator {
 
   Communicator() = default;
   Status set_up(const Settings& settings, const Secret& secret, Deadline deadline);
-  // Opens this rank's RDMA ports and tells all others of them, if any two ranks may come to use them.
-  Result<std::shared_ptr<transport::verbs::RdmaContext>> set_up_rdma(const Settings& settings, PeerInfo* self,
-                                                                     Deadline deadline);
+  // Tells all others what the transports need to be told, and hears it from them.
+  Status tell_transports(const Settings& settings, PeerInfo* self, Deadline deadline);
   // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
   Status watch_peers(const Settings& settings);

@@ -3,22 +3,18 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/failure.h"
 #include "bootstrap/connector.h"
 #include "communicator/membership.h"
-#include "transport/shm/segment.h"
+#include "communicator/transports.h"
 #include "transport/transport.h"
-#include "transport/verbs/rdma_context.h"
 #include "transport/wakeup_fd.h"
 
 namespace tutti::internal {
-
-// How many slots of each link within this machine long messages may fill. Where ranks take turns on a processor,
-// what all their links have under way should stay in its level-2 cache, if it can. The same on every rank.
-std::uint32_t slots_ahead(const Membership& membership);
 
 class LinkMaker {
  public:
@@ -31,31 +27,32 @@ class LinkMaker {
   virtual void watch_stalls(StallWatch* watch) = 0;
 };
 
-// Through the Connector: shared memory over its Unix sockets, TCP over its TCP streams, RDMA by this rank's context
-// (null if this rank has none). The wakeup fd outlives the maker and its links.
+// Through the Connector, each link by the transport that connects its ranks. The wakeup fd outlives the maker and its
+// links.
 std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
-                                                const transport::WakeupFd& wakeup_fd,
-                                                std::shared_ptr<transport::verbs::RdmaContext> rdma_context);
+                                                const transport::WakeupFd& wakeup_fd);
 
 // What ranks that are threads of one process share. Kept alive by every one of them, so a late ring of
 // a wakeup fd never meets a closed descriptor.
 class ThreadRanks {
  public:
-  // Connected by shared memory, or by `transports.network` if there is one.
+  // Connected by the first of the transports that has something for threads, if any has.
   static Result<std::shared_ptr<ThreadRanks>> create(int ranks, const Transports& transports);
-  ~ThreadRanks();
 
   [[nodiscard]] const transport::WakeupFd& wakeup_fd(int rank) const {
     return wakeup_fds_[static_cast<std::size_t>(rank)];
   }
-  Result<std::unique_ptr<transport::Link>> link(const Membership& membership, int to);
+  // Null: they connect as if they were processes.
+  [[nodiscard]] ThreadNetwork* network() const { return network_.get(); }
+  // By rank.
+  [[nodiscard]] std::span<const transport::WakeupFd> wakeup_fds() const { return wakeup_fds_; }
 
  private:
-  struct Impl;
-  ThreadRanks();
+  ThreadRanks() = default;
   std::vector<transport::WakeupFd> wakeup_fds_;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<ThreadNetwork> network_;
 };
+// REQUIRES: they have a network.
 std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadRanks> thread_ranks, const Membership& membership);
 
 }  // namespace tutti::internal

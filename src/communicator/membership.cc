@@ -1,9 +1,9 @@
 #include "communicator/membership.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
-#include "base/log.h"
 #include "net/frame.h"
 
 namespace tutti::internal {
@@ -33,8 +33,34 @@ ProcessorSet mask_of(const std::string& bytes) {
   return mask;
 }
 
-bool may_share_memory(const PeerInfo& a, const PeerInfo& b, const Transports& t) {
-  return t.shm && a.same_machine(b) && (!t.shm_within_namespace_only || a.network_namespace == b.network_namespace);
+// Ranks that can share memory, by host, in rank order.
+std::vector<std::vector<int>> hosts_of(const std::vector<PeerInfo>& peers, const Transports& transports) {
+  const auto share_memory = [&](const PeerInfo& a, const PeerInfo& b) {
+    return std::any_of(transports.begin(), transports.end(), [&](const auto& t) { return t->shares_memory(a, b); });
+  };
+  std::vector<std::vector<int>> hosts;
+  for (const PeerInfo& p : peers) {
+    const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& ranks) {
+      return share_memory(peers[static_cast<std::size_t>(ranks[0])], p);
+    });
+    if (host == hosts.end()) {
+      hosts.push_back({p.rank});
+    } else {
+      host->push_back(p.rank);
+    }
+  }
+  return hosts;
+}
+
+// By rank.
+Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers) {
+  std::vector<RankSettings> all;
+  for (const PeerInfo& p : peers) {
+    auto settings = RankSettings::unpack(p.settings);
+    if (!settings.is_ok()) return settings.status().with_context("rank " + std::to_string(p.rank));
+    all.push_back(std::move(*settings));
+  }
+  return all;
 }
 
 // Ranks per processor on the machine of `of`. `told`: by rank, as `peers`.
@@ -84,8 +110,8 @@ std::string RankSettings::pack() const {
       .text(transports)
       .text(algorithm)
       .number(static_cast<std::uint8_t>(strict));
-  packer.text(rdma.trouble).number(rails).number(queue_pairs);
-  transport::verbs::pack(&packer, rdma.ports);
+  packer.number(static_cast<std::uint32_t>(by_transport.size()));
+  for (const auto& [name, told] : by_transport) packer.text(name).text(told);
   return packer.bytes();
 }
 
@@ -97,15 +123,12 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   settings.transports = unpacker.text();
   settings.algorithm = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
-  settings.rdma.trouble = unpacker.text();
-  settings.rails = unpacker.number<std::int32_t>();
-  settings.queue_pairs = unpacker.number<std::int32_t>();
-  constexpr int kMost = transport::verbs::kMaxRails;
-  const bool read = transport::verbs::unpack(&unpacker, &settings.rdma.ports) && unpacker.complete();
-  if (!read || settings.rails < 0 || settings.rails > kMost || settings.queue_pairs < 1 ||
-      settings.queue_pairs > kMost) {
-    return Status::remote("a peer's settings cannot be read");
+  const auto count = unpacker.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && unpacker.ok(); ++i) {
+    std::string name = unpacker.text();
+    settings.by_transport[std::move(name)] = unpacker.text();
   }
+  if (!unpacker.complete()) return Status::remote("a peer's settings cannot be read");
   return settings;
 }
 
@@ -126,24 +149,17 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
   Membership m;
   m.rank = rank;
   m.peers = std::move(peers);
-  std::vector<RankSettings> told;
-  for (const PeerInfo& p : m.peers) {
-    auto settings = RankSettings::unpack(p.settings);
-    if (!settings.is_ok()) return settings.status().with_context("rank " + std::to_string(p.rank));
-    told.push_back(std::move(*settings));
-  }
+  auto settings = settings_of(m.peers);
+  if (!settings.is_ok()) return settings.status();
+  const std::vector<RankSettings>& told = *settings;
   const RankSettings& first = told[0];
-  const auto transports = parse_transports(first.transports);
+  auto transports = parse_transports(first.transports);
   if (!transports.is_ok()) return transports.status().with_context("rank 0");
-  for (const PeerInfo& p : m.peers) {
-    const auto host = std::find_if(m.hosts.begin(), m.hosts.end(), [&](const std::vector<int>& ranks) {
-      return may_share_memory(m.peers[static_cast<std::size_t>(ranks[0])], p, transports.value());
-    });
-    if (host == m.hosts.end()) {
-      m.hosts.push_back({p.rank});
-    } else {
-      host->push_back(p.rank);
-    }
+  m.transports = std::move(*transports);
+  m.hosts = hosts_of(m.peers, m.transports);
+  m.host_of.resize(m.peers.size());
+  for (std::size_t h = 0; h < m.hosts.size(); ++h) {
+    for (const int r : m.hosts[h]) m.host_of[static_cast<std::size_t>(r)] = static_cast<int>(h);
   }
   m.oversubscribed = machine_ranks_per_cpu(m.peers, told, m.peers[static_cast<std::size_t>(rank)]) > 1;
   if (m.oversubscribed) {
@@ -165,66 +181,67 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
       std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });
   m.algorithm = first.algorithm;
   m.strict = first.strict;
-  m.transports = transports.value();
-  m.rails = first.rails;
-  m.queue_pairs = first.queue_pairs;
-  for (RankSettings& settings : told) m.rdma.push_back(std::move(settings.rdma));
-  m.verbs_with.resize(m.peers.size());
+  m.resolve();
   return m;
 }
 
-Status add_rdma(Rdma rdma, const transport::verbs::Options& options, PeerInfo* self) {
-  auto told = RankSettings::unpack(self->settings);
-  if (!told.is_ok()) return told.status();
-  told->rdma = std::move(rdma);
-  told->rails = options.rails;
-  told->queue_pairs = options.queue_pairs;
-  self->settings = told->pack();
-  return {};
-}
-
-transport::verbs::LocalPosition Membership::local_position(int of) const {
-  transport::verbs::LocalPosition local{0, 0};
-  const PeerInfo& self = peers[static_cast<std::size_t>(of)];
-  for (const PeerInfo& p : peers) {
-    if (p.rank != of && !p.same_machine(self)) continue;
-    if (p.rank < of) ++local.local_rank;
-    ++local.local_ranks;
+Transport* Membership::connecting(int a, int b, std::optional<ChannelKind> meet_by) const {
+  for (const auto& transport : transports) {
+    if (meet_by && (!transport->meeting() || transport->meeting()->kind != *meet_by)) continue;
+    if (transport->connects(*this, a, b)) return transport.get();
   }
-  return local;
+  return nullptr;
 }
 
-std::string Membership::trouble_between(int a, int b) const {
-  for (const int other : {a, b}) {
-    const auto at = static_cast<std::size_t>(other);
-    if (!rdma[at].ports.empty()) continue;
-    return "rank " + std::to_string(other) + " (host " + peers[at].hostname + ") cannot use RDMA: " + rdma[at].trouble;
-  }
-  const auto& ports_a = rdma[static_cast<std::size_t>(a)].ports;
-  const auto& ports_b = rdma[static_cast<std::size_t>(b)].ports;
-  if (!transport::verbs::pair_ports(ports_a, local_position(a), ports_b, local_position(b), rails).empty()) return {};
-  return "no RDMA port of rank " + std::to_string(a) + " reaches one of rank " + std::to_string(b) +
-         " (another fabric)";
-}
-
-Status Membership::resolve_rdma() {
-  const auto& own_host = *std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& host) {
-    return std::find(host.begin(), host.end(), rank) != host.end();
-  });
-  bool told = false;
+std::string Membership::describe_transports() const {
+  std::set<const Transport*> used = {within_hosts, between_hosts};
   for (int other = 0; other < ranks(); ++other) {
-    if (std::find(own_host.begin(), own_host.end(), other) != own_host.end()) continue;
-    const std::string trouble = trouble_between(std::min(rank, other), std::max(rank, other));
-    verbs_with[static_cast<std::size_t>(other)] = trouble.empty();
-    if (trouble.empty()) continue;
-    if (!transports.tcp) return Status(Code::kSystemError, trouble + " (TUTTI_TRANSPORTS names verbs, but not tcp)");
-    if (std::exchange(told, true)) continue;
-    const std::string line = "rank " + std::to_string(rank) + ": TCP instead of RDMA: " + trouble;
-    transports.verbs_asked ? log::warn(line) : log::info(line);
+    if (other != rank) used.insert(connecting(rank, other));
   }
-  all_verbs = true;
-  for (int other = 1; other < ranks(); ++other) all_verbs = all_verbs && trouble_between(0, other).empty();
+  std::string text;
+  for (const auto& transport : transports) {
+    if (!used.contains(transport.get())) continue;
+    if (!text.empty()) text += '+';
+    text += transport->name();
+  }
+  return text;
+}
+
+Status Membership::hear(std::vector<PeerInfo> book) {
+  auto settings = settings_of(book);
+  if (!settings.is_ok()) return settings.status();
+  peers = std::move(book);
+  for (const auto& transport : transports) {
+    std::vector<std::string> told;
+    for (RankSettings& one : *settings) {
+      if (auto found = one.by_transport.find(transport->name()); found != one.by_transport.end()) {
+        told.push_back(std::move(found->second));
+      }
+    }
+    if (told.empty()) continue;
+    if (told.size() != peers.size()) {
+      return Status::remote("some ranks have told nothing of their " + std::string(transport->name()));
+    }
+    if (Status s = transport->hear(told, *this); !s.is_ok()) return s;
+  }
+  resolve();
   return {};
+}
+
+void Membership::resolve() {
+  within_hosts = between_hosts = nullptr;
+  const auto place = [&](const Transport* of) {
+    return std::find_if(transports.begin(), transports.end(), [&](const auto& t) { return t.get() == of; });
+  };
+  for (const std::vector<int>& host : hosts) {
+    if (within_hosts == nullptr && host.size() > 1) within_hosts = connecting(host[0], host[1]);
+  }
+  // Each rank with one of the first host, or with one of the second if it is there itself.
+  for (int r = 0; r < ranks() && hosts.size() > 1; ++r) {
+    Transport* const found = connecting(r, hosts[same_host(r, hosts[0][0]) ? 1 : 0][0]);
+    if (found == nullptr) continue;
+    if (between_hosts == nullptr || place(found) > place(between_hosts)) between_hosts = found;
+  }
 }
 
 }  // namespace tutti::internal

@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,19 +15,11 @@
 #include "bootstrap/peer_info.h"
 #include "communicator/transports.h"
 #include "topology/detect.h"
-#include "transport/verbs/options.h"
-#include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal {
 
 // This rank's PeerInfo but for its addresses.
 Result<PeerInfo> describe_self(int rank, const Settings& settings);
-
-// What one rank has told of its RDMA ports.
-struct Rdma {
-  std::vector<transport::verbs::Port> ports;  // empty: none
-  std::string trouble;                        // then why
-};
 
 // What a rank tells the others of its machine and its settings: PeerInfo::settings, packed.
 struct RankSettings {
@@ -35,17 +30,12 @@ struct RankSettings {
   std::string transports;
   std::string algorithm;
   bool strict = false;
-  int rails = 0;  // see verbs::Options
-  int queue_pairs = 1;
-  // Empty until it has opened its ports.
-  Rdma rdma;
+  // By transport, what it must tell of this rank (Transport::tell); empty before.
+  std::map<std::string, std::string, std::less<>> by_transport;
 
   [[nodiscard]] std::string pack() const;
   static Result<RankSettings> unpack(const std::string& bytes);
 };
-// Tells `rdma` and, of `options`, what must be the same on all ranks, with the rest of self->settings.
-Status add_rdma(Rdma rdma, const transport::verbs::Options& options, PeerInfo* self);
-
 // Of a machine that does not tell.
 inline constexpr std::size_t kUsualLevel2Bytes = 2 * 1024 * 1024;
 
@@ -61,22 +51,28 @@ struct Membership {
   bool one_process = false;                      // all ranks are threads of this process
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   bool strict = false;                           // every call is compared on all ranks, by rank 0's TUTTI_CHECK
+  std::vector<int> host_of;                      // by rank: its index in hosts
   Transports transports;                         // rank 0's
-  std::vector<Rdma> rdma;                        // by rank; all empty until the ranks have told
-  int rails = 0;                                 // of pairs over RDMA, as rank 0 has it: see verbs::Options
-  int queue_pairs = 1;                           // per rail, as rank 0 has it
-  std::vector<bool> verbs_with;                  // by rank: this rank talks with it by RDMA
-  bool all_verbs = false;                        // so do all ranks on different hosts; the same on every rank
+  // Of the transports; the same on every rank. Of ranks on one host; null: no host has two that are connected.
+  Transport* within_hosts = nullptr;
+  // Of ranks on different hosts, of several transports the one that comes last in the registry; null: none.
+  Transport* between_hosts = nullptr;
 
   [[nodiscard]] int ranks() const { return static_cast<int>(peers.size()); }
-  // Whether a pair of ranks on different hosts may come to use RDMA: then all tell of their ports.
-  [[nodiscard]] bool wants_rdma() const { return transports.verbs && hosts.size() > 1; }
-  // Where `rank` sits among the ranks of its machine.
-  [[nodiscard]] transport::verbs::LocalPosition local_position(int of) const;
-  // Why ranks a < b do not talk by RDMA, which TUTTI_TRANSPORTS allows; empty: they do.
-  [[nodiscard]] std::string trouble_between(int a, int b) const;
-  // Once all have told: fills verbs_with and all_verbs. kSystemError if this rank must use RDMA and cannot.
-  Status resolve_rdma();
+  [[nodiscard]] bool same_host(int a, int b) const {
+    return host_of[static_cast<std::size_t>(a)] == host_of[static_cast<std::size_t>(b)];
+  }
+  // The transport that connects ranks a and b; of those whose ranks meet by `meet_by`, if that is given. Null: none.
+  [[nodiscard]] Transport* connecting(int a, int b, std::optional<ChannelKind> meet_by = std::nullopt) const;
+  // The transports that this rank or others use, "shm+tcp"; empty: none.
+  [[nodiscard]] std::string describe_transports() const;
+  // The address book anew, with what the transports of all ranks had to tell.
+  Status hear(std::vector<PeerInfo> book);
+
+ private:
+  friend Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers);
+  // Which transports connect the hosts, by what has been told so far.
+  void resolve();
 };
 
 // REQUIRES: peers[i].rank == i.

@@ -14,14 +14,8 @@
 namespace tutti::internal {
 namespace {
 
-// Chunks beyond this are cut so that what is in flight stays in the cache. Shared memory: two slots, or half of those
-// that a link may fill.
-constexpr std::size_t kSharedSliceBytes = 64 * 1024;
 // Where some ranks share memory and others do not: of each kind what serves it a little less.
 constexpr std::size_t kMixedSliceBytes = 128 * 1024;
-// Over a network a piece must be worth its system calls. All-reduces of 1 to 64 MiB take 0.83 to 0.93 of the time with
-// 128 KiB over TCP on loopback; RDMA goes to memory, whatever the size: 5 to 10 % faster than 128 KiB over soft-RoCE.
-constexpr std::size_t kNetworkSliceBytes = 512 * 1024;
 
 // What a proof may take of a rank that its caller waits for: with all ranks of a machine proving at once. A ring of
 // 500 ranks takes 0.2 s and 60 MiB, one of 1000 takes 0.9 s and 230 MiB, and so on with the square. The tests have
@@ -50,10 +44,12 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
 Plans::~Plans() = default;
 
 std::size_t Plans::slice_bytes() const {
-  if (world_.hosts.size() == 1)
-    return std::min(kSharedSliceBytes, slots_ahead(membership_) * transport::shm::kSlotBytes / 2);
-  const bool no_shared = world_.hosts.size() == static_cast<std::size_t>(world_.ranks);
-  return no_shared ? kNetworkSliceBytes : kMixedSliceBytes;
+  const bool shared_alone = world_.hosts.size() == 1;
+  const bool none_shared = world_.hosts.size() == static_cast<std::size_t>(world_.ranks);
+  const Transport* const only = shared_alone  ? membership_.within_hosts
+                                : none_shared ? membership_.between_hosts
+                                              : nullptr;
+  return only != nullptr ? only->slice_bytes(membership_) : kMixedSliceBytes;
 }
 
 void Plans::deliver(Deadline deadline) {
@@ -152,15 +148,7 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
 Result<std::string> Plans::describe(Collective collective, std::size_t bytes) const {
   auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm);
   if (!entry.is_ok()) return entry.status();
-  const bool some_shm =
-      std::any_of(world_.hosts.begin(), world_.hosts.end(), [](const auto& h) { return h.size() > 1; });
-  std::string transports = some_shm ? "shm" : "";
-  if (world_.hosts.size() > 1) {
-    const bool some_verbs =
-        std::find(membership_.verbs_with.begin(), membership_.verbs_with.end(), true) != membership_.verbs_with.end();
-    const std::string network = membership_.all_verbs ? "verbs" : some_verbs ? "verbs+tcp" : "tcp";
-    transports += (transports.empty() ? "" : "+") + network;
-  }
+  const std::string transports = membership_.describe_transports();
   return std::string((*entry)->name) + " over " + (transports.empty() ? "memory" : transports);
 }
 

@@ -1,44 +1,33 @@
 #include "communicator/transports.h"
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 
-#include "base/config.h"
+#include "communicator/transport_shm.h"
+#include "communicator/transport_tcp.h"
+#include "communicator/transport_verbs.h"
 
 namespace tutti::internal {
 namespace {
 
-using Option = std::optional<std::string>;
-
-bool allow_shm(const Option& option, Transports* transports) {
-  transports->shm = true;
-  if (option.has_value()) transports->shm_within_namespace_only = true;
-  return option.value_or("netns") == "netns";
-}
-
-bool allow_verbs(const Option& option, Transports* transports) {
-  transports->verbs = true;
-  return !option.has_value();
-}
-
-bool allow_tcp(const Option& option, Transports* transports) {
-  transports->tcp = true;
-  return !option.has_value();
-}
-
 constexpr std::array<TransportEntry, 3> kStandard = {{
-    {"shm", "shm, shm:netns", allow_shm},
-    {"verbs", "verbs", allow_verbs},
-    {"tcp", "tcp", allow_tcp},
+    {"shm", "shm, shm:netns", make_shm_transport},
+    {"verbs", "verbs", make_verbs_transport},
+    {"tcp", "tcp", make_tcp_transport},
 }};
 
-bool allow(const std::string& word, Transports* transports) {
+// "shm:netns". Sets the entry's transport in *by_entry; false if there is no such thing.
+bool allow(const std::string& word, bool asked, Transports* by_entry) {
   const std::size_t colon = word.find(':');
-  const Option option = colon == std::string::npos ? Option() : word.substr(colon + 1);
-  for (const TransportEntry& entry : registered_transports()) {
-    if (word.substr(0, colon) == entry.name) return entry.allow(option, transports);
-  }
-  return false;
+  const auto option = colon == std::string::npos ? std::optional<std::string>() : word.substr(colon + 1);
+  const auto entries = registered_transports();
+  const auto entry =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.name == word.substr(0, colon); });
+  if (entry == entries.end()) return false;
+  auto& transport = (*by_entry)[static_cast<std::size_t>(entry - entries.begin())];
+  transport = entry->make(option, asked);
+  return transport != nullptr;
 }
 
 std::string all_spellings() {
@@ -60,16 +49,21 @@ Result<Transports> parse_transports(const std::string& text) {
   const auto unusable = [&](const std::string& why) {
     return Status::invalid_usage("transports \"" + text + "\" (TUTTI_TRANSPORTS or the configuration): " + why);
   };
-  Transports t;
+  Transports transports(registered_transports().size());
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
-    if (!allow(word, &t)) return unusable("\"" + word + "\" is none of " + all_spellings());
+    if (!allow(word, text != kDefaultTransports, &transports)) {
+      return unusable("\"" + word + "\" is none of " + all_spellings());
+    }
   }
-  t.verbs_asked = t.verbs && text != kDefaultTransports;
-  const bool some = t.shm || t.verbs || t.tcp;
-  if (!some && t.network.empty()) return unusable("none is named");
-  if (some && !t.network.empty()) return unusable(std::string(t.network) + " stands alone");
-  return t;
+  std::erase(transports, nullptr);
+  if (transports.empty()) return unusable("none is named");
+  for (const auto& transport : transports) {
+    if (transports.size() > 1 && !transport->meeting()) {
+      return unusable(std::string(transport->name()) + " stands alone");
+    }
+  }
+  return transports;
 }
 
 }  // namespace tutti::internal

@@ -1,50 +1,116 @@
-// Which transports a job may use: TUTTI_TRANSPORTS, read by the registry.
+// What a communicator must know of a transport to use it: which ranks it connects, what these must tell each other
+// before, how a link is made. The registry lists them; TUTTI_TRANSPORTS chooses among them.
 #pragma once
 
-#include <functional>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/failure.h"
+#include "base/link_costs.h"
 #include "base/status.h"
+#include "bootstrap/connector.h"
 #include "transport/transport.h"
+#include "transport/wakeup_fd.h"
 
 namespace tutti::internal {
 
-// What connects ranks that are threads of one process, in place of shared memory.
+struct Membership;
+
+// What connects ranks that are threads of one process and were made together.
 class ThreadNetwork {
  public:
   ThreadNetwork() = default;
   ThreadNetwork(const ThreadNetwork&) = delete;
   ThreadNetwork& operator=(const ThreadNetwork&) = delete;
   virtual ~ThreadNetwork() = default;
-  // from's end of a link to `to`; the k-th call for (from, to) meets the k-th for (to, from). Any thread.
-  virtual Result<std::unique_ptr<transport::Link>> link(int from, int to) = 0;
+  // The end of a link to `to` of the rank whose membership this is; its k-th call for `to` meets the k-th of `to` for
+  // it. `wakeup_fds`: by rank; they outlive the link. Any thread.
+  virtual Result<std::unique_ptr<transport::Link>> link(const Membership& membership, int to,
+                                                        std::span<const transport::WakeupFd> wakeup_fds) = 0;
 };
 
-// TUTTI_TRANSPORTS, read.
-struct Transports {
-  bool shm = false;
-  bool shm_within_namespace_only = false;
-  bool verbs = false;
-  bool verbs_asked = false;  // named by someone, not merely tried
-  bool tcp = false;
-  // A transport that connects only threads of one process, and stands alone: its name (empty: none) and its making.
-  std::string_view network;
-  std::function<Result<std::unique_ptr<ThreadNetwork>>(int ranks)> make_network;
+// The rank that makes a link. All outlive the link.
+struct LinkOwner {
+  const Membership& membership;
+  const transport::WakeupFd& wakeup_fd;
+  const FailureState& failure;
 };
+
+// A transport as one rank of a job uses it. By one thread at a time.
+//
+// Every rank has its own, made from rank 0's setting. What is "the same on every rank" follows from what all ranks
+// know: that setting, the address book, what all have told.
+class Transport {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  virtual ~Transport() = default;
+
+  // As in the registry.
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // For selection. `ranks_per_cpu`: Membership's. The same on every rank.
+  [[nodiscard]] virtual LinkCosts costs(double ranks_per_cpu) const = 0;
+  // Chunks beyond this are cut so that what is under way stays in the cache, where all links are of this transport. The
+  // same on every rank.
+  [[nodiscard]] virtual std::size_t slice_bytes(const Membership& membership) const = 0;
+
+  // Whether two ranks can share memory by it: they are of one host then. Transitive; the same on every rank.
+  [[nodiscard]] virtual bool shares_memory(const PeerInfo& a, const PeerInfo& b) const = 0;
+  // What this rank must tell all others before it is known which ranks are connected; this is where it opens what it
+  // needs. Nothing: no rank tells anything, the same on every rank.
+  virtual Result<std::optional<std::string>> tell(const Settings& settings, const Membership& membership) = 0;
+  // What all have told, by rank, if they have.
+  virtual Status hear(const std::vector<std::string>& told, const Membership& membership) = 0;
+  // Whether it can connect ranks a and b, once all have told. Of several transports that can, the first of the registry
+  // does. The same on every rank, and for (b, a).
+  [[nodiscard]] virtual bool connects(const Membership& membership, int a, int b) const = 0;
+
+  // The connection over which two ranks that it connects make their link. Nothing: it connects threads of one process
+  // alone (make_thread_network).
+  [[nodiscard]] virtual std::optional<Meeting> meeting() const = 0;
+  // Whether make_link() waits for the peer to call it, too.
+  [[nodiscard]] virtual bool waits_for_peer() const = 0;
+  // REQUIRES: the channel is of meeting()'s kind, to a rank that makes its end of the link as well.
+  virtual Result<std::unique_ptr<transport::Link>> make_link(Channel channel, const LinkOwner& owner,
+                                                             Deadline deadline) = 0;
+  // For ranks that are threads of one process. Null: it has nothing for them that it has not for processes.
+  virtual Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int ranks) const = 0;
+};
+
+// What a transport does not have it inherits from here.
+class PlainTransport : public Transport {
+ public:
+  [[nodiscard]] bool shares_memory(const PeerInfo&, const PeerInfo&) const override { return false; }
+  Result<std::optional<std::string>> tell(const Settings&, const Membership&) override {
+    return std::optional<std::string>();
+  }
+  Status hear(const std::vector<std::string>&, const Membership&) override { return {}; }
+  [[nodiscard]] bool waits_for_peer() const override { return false; }
+  Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int) const override {
+    return std::unique_ptr<ThreadNetwork>();
+  }
+};
+
+// In the order of the registry.
+using Transports = std::vector<std::shared_ptr<Transport>>;
 
 // One line of the registry.
 struct TransportEntry {
   std::string_view name;       // as TUTTI_TRANSPORTS has it; an option may follow behind a colon
   std::string_view spellings;  // all that may stand there, for messages: "shm, shm:netns"
-  // Allows the transport. False: it has no such option.
-  bool (*allow)(const std::optional<std::string>& option, Transports* transports);
+  // Null: it has no such option. `asked`: someone has named it; it is not merely tried because it is among the default.
+  std::shared_ptr<Transport> (*make)(const std::optional<std::string>& option, bool asked);
 };
 
-// The library's transports.
+// The library's transports, best first.
 std::span<const TransportEntry> standard_transports();
 // What TUTTI_TRANSPORTS may name: the standard ones (registry.cc). A program that links another definition of this
 // function than the library's has others besides, as the tests have (tests/sim/registry.cc).

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "base/config.h"
+#include "communicator/membership.h"
 #include "communicator/transports.h"
 #include "sim/network.h"
+#include "transport/tcp/costs.h"
 
 namespace tutti::internal {
 namespace {
@@ -13,8 +15,9 @@ namespace {
 class SimulatedNetwork final : public ThreadNetwork {
  public:
   SimulatedNetwork(std::uint64_t seed, int ranks) : network_(seed, ranks, transport::sim::Options{}) {}
-  Result<std::unique_ptr<transport::Link>> link(int from, int to) override {
-    auto link = network_.link(from, to);
+  Result<std::unique_ptr<transport::Link>> link(const Membership& membership, int to,
+                                                std::span<const transport::WakeupFd>) override {
+    auto link = network_.link(membership.rank, to);
     if (link == nullptr) return Status::system("no descriptors left for a simulated link", EMFILE);
     return link;
   }
@@ -23,20 +26,35 @@ class SimulatedNetwork final : public ThreadNetwork {
   transport::sim::Network network_;
 };
 
-bool allow_sim(const std::optional<std::string>& option, Transports* transports) {
+// For threads alone. For selection it is a network like TCP.
+class SimTransport final : public PlainTransport {
+ public:
+  explicit SimTransport(std::uint64_t seed) : seed_(seed) {}
+  [[nodiscard]] std::string_view name() const override { return "sim"; }
+  [[nodiscard]] LinkCosts costs(double ranks_per_cpu) const override { return transport::tcp::costs(ranks_per_cpu); }
+  [[nodiscard]] std::size_t slice_bytes(const Membership&) const override { return 512 * 1024; }
+  [[nodiscard]] bool connects(const Membership&, int, int) const override { return true; }
+  [[nodiscard]] std::optional<Meeting> meeting() const override { return std::nullopt; }
+  Result<std::unique_ptr<transport::Link>> make_link(Channel, const LinkOwner&, Deadline) override {
+    return Status::internal("the simulated network connects threads of one process alone");
+  }
+  Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int ranks) const override {
+    return std::unique_ptr<ThreadNetwork>(std::make_unique<SimulatedNetwork>(seed_, ranks));
+  }
+
+ private:
+  const std::uint64_t seed_;
+};
+
+std::shared_ptr<Transport> make_sim_transport(const std::optional<std::string>& option, bool /*asked*/) {
   const auto seed = parse_integer(option.value_or("1"), 0, INT64_MAX);
-  if (!seed) return false;
-  transports->network = "sim";
-  transports->make_network = [seed = static_cast<std::uint64_t>(*seed)](int ranks) {
-    return Result<std::unique_ptr<ThreadNetwork>>(std::make_unique<SimulatedNetwork>(seed, ranks));
-  };
-  return true;
+  return seed ? std::make_shared<SimTransport>(static_cast<std::uint64_t>(*seed)) : nullptr;
 }
 
 std::vector<TransportEntry> standard_and_simulated() {
   const auto standard = standard_transports();
   std::vector<TransportEntry> entries(standard.begin(), standard.end());
-  entries.push_back({"sim", "sim, sim:SEED", allow_sim});
+  entries.push_back({"sim", "sim, sim:SEED", make_sim_transport});
   return entries;
 }
 

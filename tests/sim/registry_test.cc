@@ -1,4 +1,5 @@
 #include "catch_compat.h"
+#include "communicator/membership.h"
 #include "communicator/transports.h"
 
 namespace tutti::internal {
@@ -8,19 +9,24 @@ TEST_CASE("the tests' registry has the simulated network, with a seed or without
     INFO(text);
     auto sim = parse_transports(text);
     REQUIRE(sim.is_ok());
-    CHECK(sim->network == "sim");
-    auto network = sim->make_network(2);
+    REQUIRE(sim->size() == 1);
+    CHECK(sim->front()->name() == "sim");
+    CHECK_FALSE(sim->front()->meeting().has_value());
+    auto network = sim->front()->make_thread_network(2);
     REQUIRE(network.is_ok());
-    auto link = (*network)->link(0, 1);
+    Membership first;
+    auto link = (*network)->link(first, 1, {});
     REQUIRE(link.is_ok());
     CHECK(std::string((*link)->send().traits().transport) == "sim");
   }
 }
 
 TEST_CASE("the tests' registry has the library's transports as well") {
-  auto all = parse_transports("shm:netns,verbs,tcp");
+  auto all = parse_transports("tcp,shm:netns,verbs");
   REQUIRE(all.is_ok());
-  CHECK((all->shm_within_namespace_only && all->verbs && all->tcp && all->network.empty()));
+  std::string names;
+  for (const auto& transport : *all) names += std::string(transport->name()) + " ";
+  CHECK(names == "shm verbs tcp ");
 }
 
 TEST_CASE("seeds that are none are refused, and company for the simulated network") {

@@ -29,6 +29,7 @@ struct Options {
   bool allow_tcp = true;
   int streams = 0;
   bool on_path = false;
+  Meeting meeting = {ChannelKind::kUnix, 0, false};
 };
 
 Secret some_secret() {
@@ -60,7 +61,7 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int count, const Options& options)
     book.push_back(rank->info);
     ranks.push_back(std::move(rank));
   }
-  for (auto& rank : ranks) rank->connector->set_peers(book, std::vector<bool>(book.size()));
+  for (auto& rank : ranks) rank->connector->set_peers(book, std::vector<Meeting>(book.size(), options.meeting));
   return ranks;
 }
 
@@ -123,13 +124,19 @@ TEST_CASE("every rank connects to every other by each kind") {
   SECTION("TCP with streams") {
     check_all_pairs(6, {.allow_unix = false, .streams = 4}, ChannelKind::kTcp, 4);
   }
+  SECTION("TCP, where a Unix socket could be reached as well") {
+    check_all_pairs(3, {.streams = 2, .meeting = {ChannelKind::kTcp, 0, false}}, ChannelKind::kTcp, 2);
+  }
+  SECTION("as many TCP streams as the transport wants, whatever the settings say") {
+    check_all_pairs(3, {.streams = 4, .meeting = {ChannelKind::kTcp, 1, false}}, ChannelKind::kTcp, 1);
+  }
 }
 
 TEST_CASE("an unreachable unix socket gives way to TCP") {
   auto ranks = make_ranks(2, {.streams = 2});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].unix_address = "tutti-nobody-listens-here";
-  ranks[1]->connector->set_peers(book, std::vector<bool>(book.size()));
+  ranks[1]->connector->set_peers(book, std::vector<Meeting>(book.size(), Options().meeting));
   std::vector<std::size_t> sockets(2);
   on_threads(2, [&](int me) {
     const auto m = static_cast<std::size_t>(me);
@@ -143,7 +150,7 @@ TEST_CASE("no allowed transport is an error that names the peer") {
   auto ranks = make_ranks(2, {.allow_tcp = false});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].boot.fill(1);
-  ranks[1]->connector->set_peers(book, std::vector<bool>(book.size()));
+  ranks[1]->connector->set_peers(book, std::vector<Meeting>(book.size(), Options().meeting));
   auto channels = ranks[1]->connector->connect({0}, ranks[1]->failure, Deadline::after_ms(kLongMs));
   CHECK(channels.status().code() == Code::kRemoteError);
   CHECK(channels.status().message().find("rank 0") != std::string::npos);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "catch_compat.h"
-#include "communicator/links.h"
+#include "communicator/transport_shm.h"
 
 using namespace tutti::internal;
 
@@ -56,15 +56,18 @@ Membership member(int rank, std::vector<PeerInfo> peers) {
 
 }  // namespace
 
-TEST_CASE("lists of transports are read") {
-  auto both = parse_transports("tcp,shm");
-  REQUIRE(both.is_ok());
-  CHECK((both->shm && both->tcp && both->network.empty() && !both->shm_within_namespace_only));
-  auto near = parse_transports("shm:netns");
-  REQUIRE(near.is_ok());
-  CHECK((near->shm && near->shm_within_namespace_only && !near->tcp));
-  CHECK_FALSE(parse_transports(kDefaultTransports)->verbs_asked);
-  CHECK(parse_transports("verbs")->verbs_asked);
+TEST_CASE("lists of transports are read, in the registry's order") {
+  const auto names = [](const std::string& text) {
+    auto transports = parse_transports(text);
+    REQUIRE(transports.is_ok());
+    std::string listed;
+    for (const auto& transport : *transports) listed += std::string(transport->name()) + " ";
+    return listed;
+  };
+  CHECK(names("tcp,shm") == "shm tcp ");
+  CHECK(names("shm:netns") == "shm ");
+  CHECK(names("tcp,verbs,shm") == "shm verbs tcp ");
+  CHECK(names(kDefaultTransports) == "shm verbs tcp ");
 }
 
 TEST_CASE("lists of transports that make no sense are refused by name") {
@@ -174,11 +177,7 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   settings.algorithm = "all_reduce:ring\nalgorithm=chain";
   settings.strict = true;
   settings.level2_bytes = std::uint64_t{3} << 33;
-  settings.rails = 3;
-  settings.queue_pairs = 2;
-  settings.rdma.trouble = "no device\n= none";
-  settings.rdma.ports.resize(2);
-  settings.rdma.ports[1].device = "mlx5_1";
+  settings.by_transport = {{"verbs", std::string("no device\n= none\0,", 18)}, {"", "nothing"}};
   const std::string bytes = settings.pack();
   auto read = RankSettings::unpack(bytes);
   REQUIRE(read.is_ok());
@@ -187,17 +186,11 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   CHECK(read->algorithm == settings.algorithm);
   CHECK(read->strict);
   CHECK(read->level2_bytes == settings.level2_bytes);
-  CHECK(read->rails == 3);
-  CHECK(read->queue_pairs == 2);
-  CHECK(read->rdma.trouble == settings.rdma.trouble);
-  REQUIRE(read->rdma.ports.size() == 2);
-  CHECK(read->rdma.ports[1].device == "mlx5_1");
+  CHECK(read->by_transport == settings.by_transport);
   CHECK(read->pack() == bytes);
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CHECK(RankSettings::unpack(bytes.substr(0, size)).status().code() == Code::kRemoteError);
   }
-  settings.queue_pairs = 0;
-  CHECK_FALSE(RankSettings::unpack(settings.pack()).is_ok());
 }
 
 TEST_CASE("a rank describes itself so that it can be read back") {

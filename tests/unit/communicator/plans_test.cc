@@ -32,18 +32,23 @@ class CountingLinks final : public LinkMaker {
   std::unique_ptr<LinkMaker> inner_;
 };
 
-Membership threads(int ranks, const std::string& algorithm) {
-  Membership m;
-  m.one_process = true;
-  m.algorithm = algorithm;
-  m.hosts.emplace_back();
-  for (int r = 0; r < ranks; ++r) {
+// Ranks that are threads of one process, forced to `algorithm`; by default on one machine.
+Membership threads(const std::vector<int>& machines, const std::string& algorithm) {
+  std::vector<PeerInfo> peers;
+  for (const int machine : machines) {
     PeerInfo p;
-    p.rank = r;
-    m.peers.push_back(p);
-    m.hosts[0].push_back(r);
+    p.rank = static_cast<int>(peers.size());
+    p.boot.fill(static_cast<std::uint8_t>(machine));
+    RankSettings settings;
+    settings.transports = "shm,tcp";
+    settings.algorithm = algorithm;
+    settings.cpus.set();
+    p.settings = settings.pack();
+    peers.push_back(p);
   }
-  return m;
+  auto made = make_membership(0, std::move(peers));
+  REQUIRE(made.is_ok());
+  return std::move(made).value();
 }
 
 algorithms::Costs costs() {
@@ -53,9 +58,9 @@ algorithms::Costs costs() {
 // Rank 0's plans of a job of threads, of which the others never come: links between threads wait for nobody.
 struct Fixture {
   explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000)
-      : membership(threads(ranks, algorithm)) {
+      : membership(threads(std::vector<int>(static_cast<std::size_t>(ranks), 1), algorithm)) {
     // Where links to more ranks are asked for they are refused.
-    auto made = ThreadRanks::create(std::min(ranks, 64), Transports{});
+    auto made = ThreadRanks::create(std::min(ranks, 64), membership.transports);
     REQUIRE(made.is_ok());
     thread_ranks = *made;
     auto waits = executor::Waiter::create(thread_ranks->wakeup_fd(0), failure, false, 1000);
@@ -156,16 +161,18 @@ TEST_CASE("a single rank needs no links") {
 }
 
 TEST_CASE("the description names the transports of the hosts") {
-  const auto described = [](std::vector<std::vector<int>> hosts) {
-    Fixture f(4, "ring");
-    f.membership.hosts = std::move(hosts);
-    const Plans plans(f.membership, nullptr, f.failure, *f.waiter, 1000, costs());
+  const auto described = [](const std::vector<int>& machines) {
+    const Fixture f(4);
+    const Membership membership = threads(machines, "ring");
+    const Plans plans(membership, nullptr, f.failure, *f.waiter, 1000, costs());
     auto text = plans.describe(Collective::kAllReduce, 1000);
     return text.is_ok() ? *text : text.status().message();
   };
-  CHECK(described({{0, 1, 2, 3}}) == "ring over shm");
-  CHECK(described({{0}, {1}, {2}, {3}}) == "ring over tcp");
-  CHECK(described({{0, 1}, {2, 3}}) == "ring over shm+tcp");
+  CHECK(described({1, 1, 1, 1}) == "ring over shm");
+  CHECK(described({1, 2, 3, 4}) == "ring over tcp");
+  CHECK(described({1, 1, 2, 2}) == "ring over shm+tcp");
+  CHECK(described({1, 2, 2}) == "ring over shm+tcp");  // of this rank's own links none is through shared memory
+  CHECK(described({1}) == "ring over memory");
 }
 
 // 500 ranks are none that the tests have proven, and their proof is worth its cost.
