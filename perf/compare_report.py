@@ -1,4 +1,4 @@
-"""What perf/compare prints, writes and draws. See there."""
+"""What perf/compare prints and writes. See there."""
 
 import datetime
 import json
@@ -7,18 +7,13 @@ import os
 import platform
 import statistics
 
+from tutti_plot import draw, format_size
+
 YARDSTICK_BYTES = 8
 
 
 class CompareError(Exception):
     """What the user is told; the program ends with status 1."""
-
-
-def format_size(size):
-    for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if size >= factor and size % factor == 0:
-            return f"{size // factor}{unit}"
-    return str(size)
 
 
 def median_us(column, size):
@@ -119,33 +114,6 @@ def describe(options, columns, sizes):
     }
 
 
-def plot(path, options, columns, sizes):
-    """Time against size, both logarithmic. matplotlib is only needed here."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise CompareError("--plot needs matplotlib (Debian: python3-matplotlib, with /usr/bin/python3)") from error
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 5))
-    for column in columns:
-        points = [(size, median_us(column, size)) for size in sizes if median_us(column, size)]
-        if points:
-            ours = column.title.startswith("tutti")
-            axes.plot(*zip(*points), marker="o", markersize=4, label=column.title, linewidth=2.4 if ours else 1.2)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xticks(sizes, [format_size(size) for size in sizes], rotation=60, fontsize=8)
-    axes.set_xlabel("bytes")
-    axes.set_ylabel("median time (us)")
-    axes.set_title(f"{options.collective}, {options.ranks} ranks, {options.transport}, {cpu_model()}", fontsize=10)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, format="svg")
-
-
 def report(options, columns, sizes):
     for title, version in {column.title: column.library.version for column in columns}.items():
         print(f"# {title}: {version}")
@@ -159,4 +127,4 @@ def report(options, columns, sizes):
             json.dump(describe(options, columns, sizes), output, indent=1)
             output.write("\n")
     if options.plot:
-        plot(options.plot, options, columns, sizes)
+        draw(describe(options, columns, sizes), options.plot)

@@ -171,7 +171,7 @@ void interpret(const Words& words, bool max_given, Options& options) {
 const char* const kFooter =
     "Without -p and -t the ranks are those of mpirun, mpiexec, srun or torchrun.\n"
     "A size is the larger of a rank's two buffers. Times are medians over batches of the slowest rank.\n"
-    "Exit status: 0 measured and right, 1 wrong data or a failure, 2 unreadable command line.";
+    "Exit status: 0 measured and right, 1 wrong data or a failure, 2 a command line that cannot be followed.";
 
 }  // namespace
 
@@ -190,7 +190,8 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
     app.add_option("-d,--datatype", words.datatype,
                    "int8, uint8, int32, uint32, int64, uint64, half, float (default), double, bfloat16, f8e4m3, "
                    "f8e5m2, or all");
-    app.add_option("--plot", options.plot_path, "Draw bus bandwidth against size into this SVG file");
+    app.add_option("--plot", options.plot_path,
+                   "Draw time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)");
   }
   if (reduces(collective)) app.add_option("-o,--op", words.op, "sum (default), prod, max, min, avg, or all");
   if (has_root(collective)) app.add_option("-r,--root", words.root, "Root rank (default 0), or all");

@@ -1,15 +1,15 @@
-// Bus bandwidth against size as an SVG drawing, both axes logarithmic; no other program is needed.
+// The picture that --plot asks for. A Python program draws it, tutti_plot, which lies beside this one.
 #pragma once
 
-#include <vector>
+#include <string>
 
 #include "base/status.h"
-#include "output_file.h"
-#include "report.h"
 
 namespace tutti::internal::perf {
 
-// One line per datatype, operator, root and mode. Rows of no bytes are left out.
-Status write_plot(OutputFile& file, const std::vector<Row>& rows);
+// Whether pictures can be drawn: kInvalidUsage, with the remedy, without Python or matplotlib. Takes a second.
+Status check_plot();
+// Draws the results, a JSON object as -J writes it, into the file, whose suffix says in which format.
+Status draw_plot(const std::string& path, const std::string& json);
 
 }  // namespace tutti::internal::perf

@@ -20,6 +20,7 @@ namespace tutti::internal::perf {
 namespace {
 
 constexpr int kFailureStatus = 1;
+constexpr int kUsageStatus = 2;
 
 Problem problem_of(const Options& options, const Rank& rank, std::size_t bytes, DataType datatype, ReduceOp op,
                    int root) {
@@ -92,11 +93,14 @@ class Run {
     return report_ ? report_->finish(errors_) : Status::ok();
   }
 
-  // What this rank has found wrong by itself or heard of from the others: data, or files that cannot be written.
-  [[nodiscard]] bool found_errors() const { return own_errors_ > 0 || errors_ > 0 || refused_; }
+  // Of this rank, whose run has ended with `status`: what it has found wrong by itself or heard of from the others.
+  [[nodiscard]] int exit_status(const Status& status) const {
+    if (refused_ && status.code() == Code::kInvalidUsage) return kUsageStatus;
+    return !status.is_ok() || own_errors_ > 0 || errors_ > 0 || refused_ ? kFailureStatus : 0;
+  }
 
  private:
-  // Rank 0 may be unable to write anything down. All hear of it before they measure; it alone says why.
+  // Rank 0 may be unable to write anything down, or to draw it. All hear of it before they measure; it alone says why.
   Status begin_report() {
     Status status = report_ ? report_->begin() : Status::ok();
     std::uint8_t refused = status.is_ok() ? 0 : 1;
@@ -178,9 +182,8 @@ int rank_main(const Options& options, tuttiComm_t comm) {
   if (status.is_ok()) status = run_on_stream(options, rank, run);
   if (!status.is_ok()) {
     std::fprintf(stderr, "error: rank %d: %s\n", rank.rank, status.message().c_str());
-    return kFailureStatus;
   }
-  return run.found_errors() ? kFailureStatus : 0;
+  return run.exit_status(status);
 }
 
 }  // namespace

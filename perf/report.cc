@@ -108,7 +108,10 @@ Status Report::begin() {
     return Status::invalid_usage("--plot has nothing to draw: a rank alone has no bus bandwidth");
   }
   if (Status status = open_if_named(options_.json_path, &json_); !status.is_ok()) return status;
-  if (Status status = open_if_named(options_.plot_path, &plot_); !status.is_ok()) return status;
+  if (!options_.plot_path.empty()) {
+    if (Result<OutputFile> plot = OutputFile::open(options_.plot_path); !plot.is_ok()) return plot.status();
+    if (Status status = check_plot(); !status.is_ok()) return status;
+  }
   return print_header();
 }
 
@@ -154,14 +157,14 @@ Status Report::add(const Row& row) {
   return flush_standard_output();
 }
 
-Status Report::write_json() {
+std::string Report::json() const {
   nlohmann::json results = nlohmann::json::array();
   for (const Row& row : rows_) {
     results.push_back(to_json(row, row.out_of_place, false));
     if (row.in_place) results.push_back(to_json(row, *row.in_place, true));
   }
   const nlohmann::json object = {{"machine", machine()}, {"version", library_version()}, {"results", results}};
-  return json_->write(object.dump(1) + '\n');
+  return object.dump(1) + '\n';
 }
 
 Status Report::finish(std::int64_t errors) {
@@ -182,10 +185,10 @@ Status Report::finish(std::int64_t errors) {
   Status printed = flush_standard_output();
   // The files are for who cannot have the table, too.
   if (json_) {
-    if (Status status = write_json(); !status.is_ok()) return status;
+    if (Status status = json_->write(json()); !status.is_ok()) return status;
   }
-  if (plot_) {
-    if (Status status = write_plot(*plot_, rows_); !status.is_ok()) return status;
+  if (!options_.plot_path.empty()) {
+    if (Status status = draw_plot(options_.plot_path, json()); !status.is_ok()) return status;
   }
   return printed;
 }

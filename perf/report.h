@@ -33,7 +33,8 @@ class Report {
   // `rank_lines`: one line per rank that says where it runs.
   Report(const Options& options, std::vector<std::string> rank_lines);
 
-  // Opens the files that were asked for, and prints the head of the table.
+  // Opens the files that were asked for, and prints the head of the table. kInvalidUsage: what was asked for is not
+  // possible here.
   Status begin();
   // Says on a terminal what is being measured; nothing in a pipe.
   void progress(const Problem& problem) const;
@@ -44,13 +45,12 @@ class Report {
  private:
   void clear_progress() const;
   Status print_header() const;
-  Status write_json();
+  [[nodiscard]] std::string json() const;
 
   const Options& options_;
   std::vector<std::string> rank_lines_;
   std::vector<Row> rows_;
   std::optional<OutputFile> json_;
-  std::optional<OutputFile> plot_;
   bool terminal_;
 };
 

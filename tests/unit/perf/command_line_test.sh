@@ -1,11 +1,12 @@
 #!/bin/bash
 # What the programs refuse, and what they do when nobody takes their output.
-# Usage: command_line_test.sh ALL_REDUCE_PERF BARRIER_PERF TUTTI COMPARE
+# Usage: command_line_test.sh ALL_REDUCE_PERF BARRIER_PERF TUTTI COMPARE. Beside the first lies tutti_plot.
 set -euo pipefail
 all_reduce=$(realpath "$1")
 barrier=$(realpath "$2")
 tutti=$(realpath "$3")
 compare=$(realpath "$4")
+plot=$(dirname "$all_reduce")/tutti_plot
 failed=0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -65,14 +66,33 @@ for flag in -J --plot; do
   [[ $(wc -l <err) == 1 ]] || complain "$flag missing/file: one line is enough"
 done
 expect 1 'missing/file' "$compare" -J missing/file
-expect 1 'missing/file' "$compare" --plot missing/file
+if "$plot" --check; then expect 1 'missing/file' "$compare" --plot missing/file; fi
 echo 'earlier results' >kept
 expect 1 'missing/file' "$all_reduce" -t 2 "${small[@]}" -J kept --plot missing/file
 [[ $(cat kept) == 'earlier results' ]] || complain 'a refused run has spoiled earlier results'
 head -c 100000 /dev/zero >kept
-expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}" -J kept --plot plot.svg
+expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}" -J kept
 python3 -c 'import json; assert json.load(open("kept"))["results"]' || complain 'kept is no JSON'
-[[ $(tail -n 1 plot.svg) == '</svg>' ]] || complain 'plot.svg is not complete'
+
+# Pictures, where there is matplotlib. Where it is missing that is said before anything is measured.
+if "$plot" --check; then
+  expect 0 'Avg bus' "$all_reduce" -t 2 -b 8 -e 64 -n 1 -w 0 -J kept --plot plot.svg
+  [[ $(tail -n 1 plot.svg) == '</svg>' ]] || complain 'plot.svg is not complete'
+  "$plot" -o plot.png kept || complain 'tutti_plot cannot draw what -J has written'
+  [[ $(head -c 4 plot.png) == $'\x89PNG' ]] || complain 'plot.png is no PNG'
+  echo '{"results": []}' >kept
+  expect 1 'nothing to draw' "$plot" -o nothing.svg kept
+  [[ ! -e nothing.svg ]] || complain 'a file was made for nothing'
+else
+  expect 2 'python3-matplotlib' "$all_reduce" -t 2 "${small[@]}" --plot plot.svg
+fi
+mkdir without
+echo 'raise ImportError("not here")' >without/matplotlib.py
+expect 2 'python3-matplotlib' env PYTHONPATH="$folder/without" "$all_reduce" -p 2 "${small[@]}" --plot plot.svg
+[[ ! -s out ]] || complain 'without matplotlib: it has measured'
+expect 2 'python3-matplotlib' env PYTHONPATH="$folder/without" "$compare" --plot plot.svg
+expect 2 'starting python3.*python3-matplotlib' env PATH=/nonexistent "$all_reduce" -t 2 "${small[@]}" --plot plot.svg
+expect 2 'a barrier has no size' "$compare" --collective barrier --plot plot.svg
 expect 1 'cannot write /dev/full: No space' "$all_reduce" -t 1 "${small[@]}" -J /dev/full
 expect 0 '"results"' "$all_reduce" -t 1 "${small[@]}" -J /dev/stdout
 
@@ -82,7 +102,7 @@ expect 2 'host memory' "$all_reduce" -t 1 "${small[@]}" -g 2
 expect 2 'host memory' "$all_reduce" -t 1 "${small[@]}" --ngpus x
 for flag in -J --plot; do expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 "$flag" file; done
 [[ ! -e file ]] || complain 'a file was made for nothing'
-expect 1 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file
+expect 2 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file
 [[ ! -s out && ! -e file ]] || complain '--plot of one rank: it has measured'
 expect 2 'nothing to draw' "$all_reduce" -t 2 -b 0 -e 0 --plot file
 

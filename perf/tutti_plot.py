@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Draws what all_reduce_perf and its siblings, or perf/compare, have measured: time and bus bandwidth against size.
+
+Reads the JSON object that their option -J writes. They draw with this themselves (--plot)."""
+
+import argparse
+import io
+import json
+import os
+import sys
+
+REMEDY = "drawing needs matplotlib: install Debian's python3-matplotlib (for /usr/bin/python3), or pip's matplotlib"
+USAGE_STATUS = 2
+# Bus bandwidth over algorithm bandwidth, of n ranks, as nccl-tests count.
+BUS_FACTORS = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1 if n > 1 else 0,
+    "reduce": lambda n: 1 if n > 1 else 0,
+}
+
+
+class PlotError(Exception):
+    """What the user is told."""
+
+
+def restart_where_matplotlib_is():
+    """A private interpreter often lacks matplotlib where Debian's own has it."""
+    debian = "/usr/bin/python3"
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        if os.path.realpath(sys.executable) != os.path.realpath(debian) and os.access(debian, os.X_OK):
+            os.execv(debian, [debian] + sys.argv)
+
+
+def require_matplotlib():
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise PlotError(f"{REMEDY} ({error})") from error
+    matplotlib.use("agg")
+
+
+def format_size(size):
+    for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size >= factor and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def name_of(entry):
+    """Of the line that the entry is a point of."""
+    if "library" in entry:
+        return entry["library"]
+    words = [entry["datatype"]]
+    if entry["op"] != "none":
+        words.append(entry["op"])
+    if entry["root"] >= 0:
+        words.append(f"root {entry['root']}")
+    if entry["in_place"]:
+        words.append("in place")
+    return " ".join(words)
+
+
+def lines_of(entries):
+    """name -> ([bytes], [us], [GB/s]), by size; the names in the order in which they were measured."""
+    points = {}
+    for entry in entries:
+        size, ranks, time_us = entry["bytes"], entry["ranks"], entry["time_us"]["median"]
+        if size > 0 and time_us > 0:
+            bus_gbs = size / time_us / 1e3 * BUS_FACTORS[entry["collective"]](ranks)
+            points.setdefault(name_of(entry), []).append((size, time_us, bus_gbs))
+    return {name: tuple(zip(*sorted(values))) for name, values in points.items()}
+
+
+def draw_panel(axes, lines, column, title, unit):
+    for number, (name, values) in enumerate(lines.items()):
+        # There are ten colours.
+        axes.plot(values[0], values[column], marker="o", markersize=3.5, linestyle=("-", "--", ":", "-.")[number // 10 % 4],
+                  linewidth=2.2 if name.startswith("tutti") else 1.4, label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("size (bytes)")
+    axes.set_ylabel(unit)
+    axes.grid(alpha=0.3)
+
+
+def draw(results, path):
+    """Writes the picture; what the suffix of `path` says: SVG, PNG, PDF. REQUIRES: matplotlib."""
+    from matplotlib import pyplot, ticker
+
+    entries = results["results"]
+    lines = lines_of(entries)
+    if not lines:
+        raise PlotError("nothing to draw: no size has any bytes, or nothing was measured")
+    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    draw_panel(panels[0], lines, 1, "median time (lower is better)", "time (µs)")
+    draw_panel(panels[1], lines, 2, "bus bandwidth (higher is better)", "bandwidth (GB/s)")
+    sizes = sorted({size for values in lines.values() for size in values[0]})
+    for axes in panels:
+        # At most a dozen labels, on sizes that were measured.
+        axes.set_xticks(sizes[::(len(sizes) + 11) // 12])
+        axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_size(int(value))))
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.tick_params(axis="x", labelsize=8, rotation=45 if len(sizes) > 8 else 0)
+    # Below the panels, where no line is; the picture grows as the legend needs it.
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, 0), fontsize=9,
+                  ncols=min(6, len(lines)))
+    first = entries[0]
+    over = ", ".join(sorted({part for entry in entries for part in entry["transport"].split(", ")}))
+    figure.suptitle(f"{first['collective']}, {first['ranks']} ranks, {over}, {results['machine']['cpu']}", fontsize=11)
+    picture = io.BytesIO()
+    suffix = os.path.splitext(path)[1][1:].lower()
+    figure.savefig(picture, format=suffix if suffix in figure.canvas.get_supported_filetypes() else "svg", dpi=120,
+                   bbox_inches="tight")
+    # What the file held stays until there is something in its place.
+    with open(path, "wb") as output:
+        output.write(picture.getvalue())
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tutti_plot", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="?", default="-", metavar="RESULTS.json", help="default: standard input")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the picture: FILE.svg, .png or .pdf")
+    parser.add_argument("--check", action="store_true", help="only tell whether drawing is possible; status 2 if not")
+    options = parser.parse_args()
+    if not options.check and not options.output:
+        parser.error("-o says where the picture is to be")
+    restart_where_matplotlib_is()
+    try:
+        require_matplotlib()
+        if options.check:
+            return 0
+        if options.results == "-":
+            results = json.load(sys.stdin)
+        else:
+            with open(options.results, encoding="utf-8") as source:
+                results = json.load(source)
+        draw(results, options.output)
+    except (PlotError, OSError, ValueError) as error:
+        print(f"tutti_plot: {error}", file=sys.stderr)
+        return USAGE_STATUS if options.check else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
