@@ -2,7 +2,7 @@
 #pragma once
 
 #include "communicator/transports.h"
-#include "transport/verbs/ports/devices.h"
+#include "transport/verbs/ports/ports.h"
 
 namespace tutti::internal {
 

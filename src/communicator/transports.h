@@ -112,8 +112,8 @@ struct TransportEntry {
 
 // The library's transports, best first.
 std::span<const TransportEntry> standard_transports();
-// What TUTTI_TRANSPORTS may name: the standard ones (registry.cc). A program that links another definition of this
-// function than the library's has others besides, as the tests have (tests/sim/registry.cc).
+// What TUTTI_TRANSPORTS may name: the standard ones (transports_registry.cc). A program that links another definition
+// of this function than the library's has others besides, as the tests have (tests/sim/registry.cc).
 std::span<const TransportEntry> registered_transports();
 
 // `text`: names from the registry, with commas between. kInvalidUsage quotes it, and says what is wrong.

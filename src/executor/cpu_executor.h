@@ -75,7 +75,7 @@ class CpuExecutor final : private Waiting {
                                             std::size_t* received);
   Status go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done);
 
-  // -- by lanes (cpu_by_lanes.cc)
+  // -- by lanes (cpu_executor_lanes.cc)
   Status run_by_lanes(const Operation& op);
   // In how many slices every rank runs the operation.
   [[nodiscard]] static std::uint32_t count_slices(const Operation& op);

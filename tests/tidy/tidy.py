@@ -24,6 +24,17 @@ ALLOWED = {
                      "transport"},
     "api": {"base", "communicator"},
 }
+# Sources that are no part of a header of their name, and of which header they are.
+PART_OF = {
+    "api/collectives.cc": "tutti/tutti.h",
+    "api/communicators.cc": "tutti/tutti.h",
+    "api/streams.cc": "tutti/tutti.h",
+    "reduction/float8s.cc": "reduction/targets.h",
+    "reduction/floats.cc": "reduction/targets.h",
+    "reduction/halves.cc": "reduction/targets.h",
+    "reduction/integers.cc": "reduction/targets.h",
+    "transport/verbs/absent.cc": "transport/verbs/rdma_context.h",
+}
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|place" + "holder", re.IGNORECASE)
@@ -84,6 +95,49 @@ def check_includes(path, lines):
         other = target.split("/")[0]
         if other != folder and other not in allowed:
             report(path, number, f"src/{folder} may not include src/{other}")
+
+
+def included_by(path):
+    return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
+
+
+def check_headers(files):
+    """No header includes itself by way of others, and each source belongs to a header: NAME.cc and the parts of it,
+    NAME_part.cc, include NAME.h or NAME_parts.h; what else there is stands in PART_OF. Programs need none."""
+    src = ROOT / "src"
+    names = {str(p.relative_to(src)): p for p in files if src in p.parents}
+    headers = {name: [n for n in included_by(p) if n in names] for name, p in names.items() if p.suffix == ".h"}
+    done = set()
+
+    def visit(name, path):
+        if name in path:
+            report(names[name], 1, "headers include each other: " + " ".join(path[path.index(name):] + [name]))
+        elif name not in done:
+            for other in headers.get(name, []):
+                visit(other, path + [name])
+            done.add(name)
+
+    def reached(included, through):
+        for name in included:
+            if name not in through:
+                through.add(name)
+                reached(included_by(names[name]) if name in names else [], through)
+        return through
+
+    for name in headers:
+        visit(name, [])
+    for name, path in names.items():
+        if path.suffix != ".cc" or re.search(r"^int main\(", path.read_text(), re.MULTILINE):
+            continue
+        stem = name.removesuffix(".cc")
+        included = included_by(path)
+        if name in PART_OF:
+            belongs = PART_OF[name] in reached(included, set())
+        else:
+            wholes = [re.sub(r"(_parts)?\.h$", "", header) for header in included]
+            belongs = any(stem == whole or stem.startswith(whole + "_") for whole in wholes)
+        if not belongs:
+            report(path, 1, f"includes no header that it is a part of ({PART_OF.get(name, stem + '.h')})")
 
 
 def check_environment(path, lines):
@@ -187,6 +241,7 @@ def main():
             check_environment(path, lines)
         if path.suffix in (".cc", ".c") and top in ("src", "tests", "perf", "tools"):
             check_built(path, build_files)
+    check_headers(files)
     print("\n".join(findings))
     print(f"{len(files)} files, {len(findings)} findings")
     return 1 if findings else 0

@@ -13,6 +13,11 @@ printf '\tint y;\n// TO%s: later\n' DO >>"$tree/src/base/status.cc"
 echo 'int z;' >"$tree/src/schedule/schedule.h"
 echo 'std::mutex unseen;' >>"$tree/src/schedule/schedule.h"
 echo 'int forgotten;' >"$tree/src/executor/forgotten.cc"
+printf '#include "executor/second.h"\n' >"$tree/src/executor/first.h"
+printf '#include "executor/third.h"\n' >"$tree/src/executor/second.h"
+printf '#include "executor/first.h"\n' >"$tree/src/executor/third.h"
+printf '#include "executor/first.h"\n' | tee "$tree/src/executor/first.cc" "$tree/src/executor/first_part.cc" \
+  >"$tree/src/executor/firsthand.cc"
 { echo 'int f() {'; for i in $(seq 80); do echo "  g($i);"; done; echo '}'; } >"$tree/src/base/long.cc"
 for _ in $(seq 500); do echo 'int many();'; done >>"$tree/src/base/long.cc"
 if output=$(python3 "$tidy" "$tree"); then
@@ -20,12 +25,18 @@ if output=$(python3 "$tidy" "$tree"); then
   exit 1
 fi
 for finding in 'may not include' 'getenv outside' 'space at the end' 'tab' 'unfinished' 'is in no meson.build' \
-  'a function of 82 lines' '582 lines' 'schedule.h:2: a lock'; do
+  'a function of 82 lines' '582 lines' 'schedule.h:2: a lock' \
+  'headers include each other: executor/first.h executor/second.h executor/third.h executor/first.h' \
+  'executor/forgotten.cc:1: includes no header' 'executor/firsthand.cc:1: includes no header'; do
   if ! grep -q "$finding" <<<"$output"; then
     echo "not found: $finding in: $output"
     exit 1
   fi
 done
+if grep -q 'first\(_part\)\?.cc:1: includes no header' <<<"$output"; then
+  echo "a source and a part of it were refused: $output"
+  exit 1
+fi
 
 # Where there is no clang-format, the check of the format skips by itself.
 echo 'BasedOnStyle: Google' >"$tree/.clang-format"

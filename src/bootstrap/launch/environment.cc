@@ -2,7 +2,8 @@
 
 #include <string_view>
 
-#include "bootstrap/launch/launch_store.h"
+#include "bootstrap/launch/pmi1.h"
+#include "bootstrap/launch/pmix.h"
 #include "bootstrap/root_service.h"
 #include "net/address.h"
 #include "net/auth.h"

@@ -1,3 +1,5 @@
+#include "bootstrap/launch/pmi1.h"
+
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -11,7 +13,6 @@
 
 #include "base/fork.h"
 #include "base/mutex.h"
-#include "bootstrap/launch/launch_store.h"
 #include "bootstrap/unique_id.h"
 
 namespace tutti::internal {

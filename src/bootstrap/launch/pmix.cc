@@ -1,4 +1,4 @@
-#include "bootstrap/launch/launch_store.h"
+#include "bootstrap/launch/pmix.h"
 
 #ifdef TUTTI_HAVE_PMIX
 #include <dlfcn.h>

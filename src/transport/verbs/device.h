@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "transport/verbs/library.h"
-#include "transport/verbs/ports/devices.h"
+#include "transport/verbs/ports/ports.h"
 
 namespace tutti::internal::transport::verbs {
 

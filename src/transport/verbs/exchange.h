@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "net/connect_wait.h"
 #include "transport/verbs/connection.h"
-#include "transport/verbs/ports/devices.h"
+#include "transport/verbs/ports/ports.h"
 
 namespace tutti::internal::transport::verbs {
 

@@ -10,6 +10,7 @@
 #include "transport/verbs/device.h"
 #include "transport/verbs/exchange.h"
 #include "transport/verbs/link.h"
+#include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

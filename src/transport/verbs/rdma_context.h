@@ -14,7 +14,7 @@
 #include "base/unique_fd.h"
 #include "transport/transport.h"
 #include "transport/verbs/options.h"
-#include "transport/verbs/ports/devices.h"
+#include "transport/verbs/ports/ports.h"
 
 namespace tutti::internal::transport::verbs {
 

@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "transport/transport.h"
-#include "transport/verbs/ports/devices.h"
+#include "transport/verbs/ports/ports.h"
 
 namespace tutti::internal::transport::verbs {
 

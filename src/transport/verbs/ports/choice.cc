@@ -1,11 +1,11 @@
-// Which ports and GIDs of a machine a rank uses: rules on what was found.
+#include "transport/verbs/ports/choice.h"
+
 #include <arpa/inet.h>
 
 #include <algorithm>
 #include <tuple>
 
 #include "base/config.h"
-#include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {

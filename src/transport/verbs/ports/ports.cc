@@ -1,11 +1,11 @@
-// What ports know of each other without a device: how they are told to others, and which of two ranks' ports belong
-// together.
+#include "transport/verbs/ports/ports.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <tuple>
 
-#include "transport/verbs/ports/devices.h"
+#include "transport/verbs/options.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {
