@@ -1,5 +1,7 @@
 #include "operation.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -58,7 +60,7 @@ Result<Buffer> Buffer::make(Memory memory, std::size_t capacity_bytes) {
       return status;
   } else {
     base = std::aligned_alloc(4096, bytes);
-    if (base == nullptr) return Status::system("no memory for a buffer of " + std::to_string(bytes) + " bytes", errno);
+    if (base == nullptr) return Status::system(fmt::format("no memory for a buffer of {} bytes", bytes), errno);
   }
   std::memset(base, 0, bytes);
   return Buffer(memory, static_cast<std::byte*>(base));

@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -54,7 +56,7 @@ std::optional<std::size_t> parse_bytes(const std::string& text) {
 
 std::size_t bytes_or_throw(const std::string& flag, const std::string& text) {
   const std::optional<std::size_t> bytes = parse_bytes(text);
-  if (!bytes) throw CLI::ValidationError(flag, "'" + text + "' is not a size such as 8, 4K, 64M or 1G");
+  if (!bytes) throw CLI::ValidationError(flag, fmt::format("'{}' is not a size such as 8, 4K, 64M or 1G", text));
   return *bytes;
 }
 
@@ -81,9 +83,9 @@ std::vector<Enum> named_or_all(const std::string& flag, const std::string& name,
   for (int i = 0; i < size; ++i) {
     const auto value = static_cast<Enum>(i);
     if (name == "all" || name == name_of(value)) found.push_back(value);
-    known += std::string(name_of(value)) + ", ";
+    known += fmt::format("{}, ", name_of(value));
   }
-  if (found.empty()) throw CLI::ValidationError(flag, "'" + name + "' is not one of " + known + "all");
+  if (found.empty()) throw CLI::ValidationError(flag, fmt::format("'{}' is not one of {}all", name, known));
   return found;
 }
 
@@ -140,9 +142,9 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
 
 void interpret(const Words& words, bool max_given, Options& options) {
   if (words.devices != "1") {
-    throw CLI::ValidationError("--ngpus", "'" + words.devices +
-                                              "' is not 1: the buffers are in host memory, and a thread is one rank; "
-                                              "-t starts several threads in each process");
+    throw CLI::ValidationError("--ngpus", fmt::format("'{}' is not 1: the buffers are in host memory, and a thread is "
+                                                      "one rank; -t starts several threads in each process",
+                                                      words.devices));
   }
   if (options.cycles == 0 && !(options.json_path.empty() && options.plot_path.empty())) {
     throw CLI::ValidationError("--run_cycles", "0 never ends, and --json and --plot are written at the end");
@@ -156,7 +158,7 @@ void interpret(const Words& words, bool max_given, Options& options) {
     const char* const end = words.root.data() + words.root.size();
     const auto [stop, error] = std::from_chars(words.root.data(), end, options.root);
     if (error != std::errc() || stop != end || options.root < 0) {
-      throw CLI::ValidationError("--root", "'" + words.root + "' is neither a rank nor all");
+      throw CLI::ValidationError("--root", fmt::format("'{}' is neither a rank nor all", words.root));
     }
     if (options.local_ranks() > 0 && options.root >= options.local_ranks()) {
       throw CLI::ValidationError("--root", "there is no rank " + words.root);
@@ -179,8 +181,8 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
   Options options;
   options.collective = collective;
   Words words;
-  CLI::App app(std::string("Times ") + name_of(collective) + " and checks its results.",
-               std::string(name_of(collective)) + "_perf");
+  CLI::App app(fmt::format("Times {} and checks its results.", name_of(collective)),
+               fmt::format("{}_perf", name_of(collective)));
   app.footer(kFooter);
   app.get_formatter()->column_width(30);
   app.set_version_flag("--version", [&app] { return app.get_name() + ", tutti " + library_version(); });

@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,7 +81,7 @@ class Run {
     Result<std::vector<std::string>> lines = describe_ranks(rank_);
     if (!lines.is_ok()) return lines.status();
     if (rank_.rank == 0) report_.emplace(options_, std::move(lines).value());
-    if (options_.root >= rank_.ranks) return Status::invalid_usage("there is no rank " + std::to_string(options_.root));
+    if (options_.root >= rank_.ranks) return Status::invalid_usage(fmt::format("there is no rank {}", options_.root));
     if (Status status = begin_report(); !status.is_ok() || refused_) return status;
     const std::vector<Problem> problems = problems_of(options_, rank_);
     Result<Buffers> buffers = make_buffers(problems);

@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include <fmt/core.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -84,7 +85,7 @@ Status open_if_named(const std::string& path, std::optional<OutputFile>* file) {
 std::string library_version() {
   int code = 0;
   if (tuttiGetVersion(&code) != tuttiSuccess) return "unknown";
-  return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
 std::size_t Row::bytes() const {

@@ -1,5 +1,6 @@
 #include "facts.h"
 
+#include <fmt/core.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -45,7 +46,7 @@ std::map<std::string, std::vector<std::string>> all_addresses() {
     char host[NI_MAXHOST];
     const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     if (::getnameinfo(entry->ifa_addr, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) continue;
-    all[entry->ifa_name].push_back(std::string(host) + "/" + std::to_string(prefix_bits(entry->ifa_netmask)));
+    all[entry->ifa_name].push_back(fmt::format("{}/{}", host, prefix_bits(entry->ifa_netmask)));
   }
   return all;
 }
@@ -89,7 +90,7 @@ Facts read_facts(const Roots& roots) {
   utsname name{};
   if (::uname(&name) == 0) {
     facts.host = name.nodename;
-    facts.kernel = std::string(name.sysname) + " " + name.release;
+    facts.kernel = fmt::format("{} {}", name.sysname, name.release);
   }
   facts.interfaces = read_interfaces(roots);
   return facts;

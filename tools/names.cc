@@ -1,5 +1,7 @@
 #include "names.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -25,7 +27,7 @@ Result<Collective> parse_collective(const std::string& name) {
     const auto collective = static_cast<Collective>(c);
     if (plain(name) == plain(name_of(collective))) return collective;
   }
-  return Status::invalid_argument("no collective \"" + name + "\"; there are " + all_collectives());
+  return Status::invalid_argument(fmt::format("no collective \"{}\"; there are {}", name, all_collectives()));
 }
 
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
@@ -36,13 +38,13 @@ Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
   for (std::string word; std::getline(words, word, ',');) {
     const auto size = parse_integer(word, 1, ranks);
     if (!size.has_value()) {
-      return Status::invalid_argument("--hosts: \"" + word + "\" is no number from 1 to " + std::to_string(ranks));
+      return Status::invalid_argument(fmt::format("--hosts: \"{}\" is no number from 1 to {}", word, ranks));
     }
     hosts.emplace_back();
     for (int i = 0; i < *size; ++i) hosts.back().push_back(next++);
   }
   if (next != ranks || sizes.back() == ',') {
-    return Status::invalid_argument("--hosts: the sizes " + sizes + " must add up to " + std::to_string(ranks));
+    return Status::invalid_argument(fmt::format("--hosts: the sizes {} must add up to {}", sizes, ranks));
   }
   return hosts;
 }

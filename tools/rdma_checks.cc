@@ -1,6 +1,7 @@
 #include "rdma_checks.h"
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ constexpr std::uint64_t kAmpleBytes = std::uint64_t{1} << 30;
 constexpr int kAmpleInterfaceMtu = 4200;
 
 std::string name_of(const Port& port) {
-  return port.device + ":" + std::to_string(port.port);
+  return fmt::format("{}:{}", port.device, port.port);
 }
 
 bool is_usable_roce(const Finding& finding) {
@@ -96,7 +97,7 @@ Checks check_devices(const Roots& roots) {
   const std::string manager = roots.dev + "/infiniband/rdma_cm";
   if (::access(manager.c_str(), R_OK | W_OK) != 0) {
     checks.push_back({Verdict::kWarn, "connection manager",
-                      manager + ": " + std::strerror(errno) + "; iWARP and connect=cm need it",
+                      fmt::format("{}: {}; iWARP and connect=cm need it", manager, std::strerror(errno)),
                       "modprobe rdma_ucm; in a container, pass /dev/infiniband on"});
   } else {
     checks.push_back({Verdict::kOk, "connection manager", "granted", ""});
@@ -109,18 +110,18 @@ Check check_port(const Finding& finding) {
   if (!finding.trouble.empty()) return split_remedy(Verdict::kWarn, what, finding.trouble);
   char rate[32] = "rate unknown";
   if (finding.port.gbits > 0) std::snprintf(rate, sizeof rate, "%g Gb/s", finding.port.gbits);
-  return {Verdict::kOk, what, std::string(name_of(finding.port.fabric)) + ", " + finding.state + ", " + rate, ""};
+  return {Verdict::kOk, what, fmt::format("{}, {}, {}", name_of(finding.port.fabric), finding.state, rate), ""};
 }
 
 std::optional<Check> check_gid(const Finding& finding) {
   if (!is_usable_roce(finding)) return std::nullopt;
   const Port& port = finding.port;
   const std::string what = "GID of " + name_of(port);
-  const std::string found = std::to_string(port.gid_index) + ": " + port.gid_type + ", " + port.address;
+  const std::string found = fmt::format("{}: {}, {}", port.gid_index, port.gid_type, port.address);
   if (port.gid_type != "RoCE v2") {
     return Check{Verdict::kWarn, what, found + "; version 1 crosses no router, and no version 2 port hears it",
-                 "set RoCE v2 (its driver's default) and give " + (port.netdev.empty() ? "it" : port.netdev) +
-                     " an IPv4 address"};
+                 fmt::format("set RoCE v2 (its driver's default) and give {} an IPv4 address",
+                             port.netdev.empty() ? "it" : port.netdev)};
   }
   if (port.address.starts_with("fe80:")) {
     return Check{Verdict::kWarn, what, found + "; a link-local address reaches one network segment only",
@@ -133,15 +134,15 @@ std::optional<Check> check_mtu(const Roots& roots, const Finding& finding) {
   if (!is_usable_roce(finding)) return std::nullopt;
   const Port& port = finding.port;
   const std::string what = "MTU of " + name_of(port);
-  const std::string own = first_line(roots.sys + "/class/net/" + port.netdev + "/mtu");
-  std::string found = std::to_string(port.mtu_bytes) + " bytes";
-  if (!own.empty()) found += "; that of " + port.netdev + " is " + own;
+  const std::string own = first_line(fmt::format("{}/class/net/{}/mtu", roots.sys, port.netdev));
+  std::string found = fmt::format("{} bytes", port.mtu_bytes);
+  if (!own.empty()) found += fmt::format("; that of {} is {}", port.netdev, own);
   if (port.mtu_bytes >= finding.max_mtu_bytes || parse_integer(own, kAmpleInterfaceMtu, 1 << 20)) {
     return Check{Verdict::kOk, what, found, ""};
   }
-  return Check{Verdict::kWarn, what, found + "; " + std::to_string(finding.max_mtu_bytes) + " are possible",
-               "ip link set " + (port.netdev.empty() ? "INTERFACE" : port.netdev) + " mtu " +
-                   std::to_string(kAmpleInterfaceMtu) + " (or 9000) here, on the peers and on every switch between"};
+  return Check{Verdict::kWarn, what, fmt::format("{}; {} are possible", found, finding.max_mtu_bytes),
+               fmt::format("ip link set {} mtu {} (or 9000) here, on the peers and on every switch between",
+                           port.netdev.empty() ? "INTERFACE" : port.netdev, kAmpleInterfaceMtu)};
 }
 
 std::optional<Check> check_losses(const Roots& roots, const Finding& finding) {
@@ -152,7 +153,7 @@ std::optional<Check> check_losses(const Roots& roots, const Finding& finding) {
   if (!finding.trouble.empty()) return std::nullopt;
   const Port& port = finding.port;
   const std::string folder =
-      roots.sys + "/class/infiniband/" + port.device + "/ports/" + std::to_string(port.port) + "/hw_counters/";
+      fmt::format("{}/class/infiniband/{}/ports/{}/hw_counters/", roots.sys, port.device, port.port);
   bool any = false;
   std::string lost;
   for (const char* counter : kCounters) {
@@ -160,7 +161,7 @@ std::optional<Check> check_losses(const Roots& roots, const Finding& finding) {
     any = any || count.has_value();
     if (count.value_or(0) == 0) continue;
     if (!lost.empty()) lost += ", ";
-    lost += std::string(counter) + " " + std::to_string(*count);
+    lost += fmt::format("{} {}", counter, *count);
   }
   const std::string what = "losses on " + name_of(port);
   if (!any) return std::nullopt;
@@ -173,12 +174,12 @@ std::optional<Check> check_congestion_control(const Roots& roots, const Finding&
   if (!is_usable_roce(finding)) return std::nullopt;
   const Port& port = finding.port;
   const std::string what = "congestion control on " + name_of(port);
-  const std::string used = "packets carry DSCP " + std::to_string(traffic_class >> 2);
+  const std::string used = fmt::format("packets carry DSCP {}", traffic_class >> 2);
   // Nvidia's driver package: notification point and reaction point, by priority.
   std::string off;
   bool any = false;
   for (const char* side : {"roce_np", "roce_rp"}) {
-    const std::string folder = roots.sys + "/class/net/" + port.netdev + "/ecn/" + side + "/enable/";
+    const std::string folder = fmt::format("{}/class/net/{}/ecn/{}/enable/", roots.sys, port.netdev, side);
     for (const std::string& priority : names_in(folder)) {
       any = true;
       if (first_line(folder + priority) != "1") off += std::string(off.empty() ? "" : ", ") + side + "/" + priority;
@@ -186,7 +187,7 @@ std::optional<Check> check_congestion_control(const Roots& roots, const Finding&
   }
   if (!off.empty()) {
     return Check{Verdict::kWarn, what, used + "; ECN is off for " + off,
-                 "echo 1 > " + roots.sys + "/class/net/" + port.netdev + "/ecn/roce_{np,rp}/enable/PRIORITY"};
+                 fmt::format("echo 1 > {}/class/net/{}/ecn/roce_{{np,rp}}/enable/PRIORITY", roots.sys, port.netdev)};
   }
   if (any) return Check{Verdict::kOk, what, used + "; ECN is on for all priorities", ""};
   return Check{Verdict::kOk, what, used + "; this driver tells nothing of ECN and PFC in /sys", ""};
@@ -200,8 +201,8 @@ Check check_locked_memory(std::optional<std::uint64_t> limit_bytes, bool privile
       "ulimit -l unlimited, memlock in limits.conf(5), LimitMEMLOCK=infinity of a systemd service, --ulimit memlock=-1 "
       "of a container";
   const std::uint64_t links = *limit_bytes / kLinkBytes;
-  const std::string found = size_text(*limit_bytes) + ": room for " + std::to_string(links) + " links (" +
-                            size_text(kLinkBytes) + " each, per rail)";
+  const std::string found =
+      fmt::format("{}: room for {} links ({} each, per rail)", size_text(*limit_bytes), links, size_text(kLinkBytes));
   if (links == 0) return {Verdict::kFail, what, found, remedy};
   if (*limit_bytes < kAmpleBytes) return {Verdict::kWarn, what, found + " and little user memory", remedy};
   return {Verdict::kOk, what, found + ", or as much user memory", ""};
@@ -210,7 +211,7 @@ Check check_locked_memory(std::optional<std::uint64_t> limit_bytes, bool privile
 Check check_own_locked_memory() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
-    return {Verdict::kWarn, "memory lock limit", std::string("getrlimit: ") + std::strerror(errno), ""};
+    return {Verdict::kWarn, "memory lock limit", fmt::format("getrlimit: {}", std::strerror(errno)), ""};
   }
   const bool none = limit.rlim_cur == RLIM_INFINITY;
   return check_locked_memory(none ? std::nullopt : std::optional<std::uint64_t>(limit.rlim_cur), may_lock_all());
@@ -221,15 +222,16 @@ Check check_registration_cache() {
   if (memory::MemoryMonitor::instance(&why) != nullptr) {
     return {Verdict::kOk, "registration cache", "the kernel reports changes of memory", ""};
   }
-  return {Verdict::kWarn, "registration cache", "user memory cannot stay registered and is copied (" + why + ")",
+  return {Verdict::kWarn, "registration cache",
+          fmt::format("user memory cannot stay registered and is copied ({})", why),
           "allow userfaultfd(2), or use memory from tuttiMemAlloc"};
 }
 
 Check check_dmabuf(const std::string& device) {
   std::string why;
   if (supports_dmabuf(device, &why)) return {Verdict::kOk, "dmabuf on " + device, "can be registered", ""};
-  return {Verdict::kOk, "dmabuf on " + device, "not supported (" + why + "): memory of GPUs goes through the host's",
-          ""};
+  return {Verdict::kOk, "dmabuf on " + device,
+          fmt::format("not supported ({}): memory of GPUs goes through the host's", why), ""};
 }
 
 }  // namespace tutti::internal::tools

@@ -1,5 +1,6 @@
 #include "rdma_loopback.h"
 
+#include <fmt/core.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -111,8 +112,7 @@ Status Side::transfer(Shared* shared, Deadline deadline) {
     if (Status s = link_->recv().status(); !s.is_ok()) return s;
     if (shared->failed) return {};
     if (deadline.passed()) {
-      return Status::timeout(std::to_string(got_) + " bytes have arrived and " + std::to_string(pushed_) +
-                             " were sent when the time was up");
+      return Status::timeout(fmt::format("{} bytes have arrived and {} were sent when the time was up", got_, pushed_));
     }
     std::this_thread::yield();
   }

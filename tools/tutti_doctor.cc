@@ -1,4 +1,6 @@
 // tutti doctor: what keeps a transport from working here, and the remedy.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -42,7 +44,7 @@ class Report {
 
 Check check_loopback(const verbs::Port& port, const verbs::Options& asked) {
   verbs::Options options = asked;
-  options.devices = {port.device + ":" + std::to_string(port.port)};
+  options.devices = {fmt::format("{}:{}", port.device, port.port)};
   const std::string what = "loopback over " + options.devices.front();
   const Result<Loopback> done = run_loopback(options, kLoopbackBytes, Deadline::after_ms(kLoopbackMs));
   if (!done.is_ok()) return {Verdict::kFail, what, done.status().message(), ""};
@@ -65,7 +67,7 @@ std::vector<verbs::Port> choose(const std::vector<verbs::Finding>& findings, con
   std::string names;
   for (const verbs::Port& port : chosen.value()) {
     if (!names.empty()) names += ", ";
-    names += port.device + ":" + std::to_string(port.port);
+    names += fmt::format("{}:{}", port.device, port.port);
   }
   report->add(Check{Verdict::kOk, "choice", names, ""});
   return std::move(*chosen);

@@ -1,4 +1,6 @@
 // tutti schedule: prints one rank's steps.
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -35,8 +37,8 @@ Status print_schedule(const Options& options) {
   if (!collective.is_ok()) return collective.status();
   const algorithms::AlgorithmEntry* entry = algorithms::find(collective.value(), options.algorithm);
   if (entry == nullptr) {
-    return Status::invalid_argument("no algorithm \"" + options.algorithm + "\" for " + name_of(collective.value()) +
-                                    "; there are " + known(collective.value()));
+    return Status::invalid_argument(fmt::format("no algorithm \"{}\" for {}; there are {}", options.algorithm,
+                                                name_of(collective.value()), known(collective.value())));
   }
   Result<algorithms::Hosts> hosts = parse_hosts(options.hosts, options.ranks);
   if (!hosts.is_ok()) return hosts.status();
@@ -70,7 +72,7 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   std::string footer = "Algorithms:\n";
   for (int c = 0; c < kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
-    footer += std::string("  ") + name_of(collective) + ": " + known(collective) + "\n";
+    footer += fmt::format("  {}: {}\n", name_of(collective), known(collective));
   }
   footer +=
       "The hierarchical ones need --hosts. Times: a for a message, o for each further one that is sent meanwhile,\n"

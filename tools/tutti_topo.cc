@@ -1,4 +1,6 @@
 // tutti topo: what this machine has to communicate with, and what of it would be used.
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -51,7 +53,7 @@ std::string rate_text(double gbits) {
 }
 
 std::string node_text(int node) {
-  return node < 0 ? "NUMA node unknown" : "NUMA node " + std::to_string(node);
+  return node < 0 ? "NUMA node unknown" : fmt::format("NUMA node {}", node);
 }
 
 std::string join(const std::vector<std::string>& texts) {

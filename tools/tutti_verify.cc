@@ -1,4 +1,5 @@
 // tutti verify: proves the catalog's algorithms on this machine and says what was proven.
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -71,7 +72,7 @@ Result<std::vector<const AlgorithmEntry*>> choose(const Options& options) {
     if (!options.collective.empty() && entry.collective != collective.value()) continue;
     if (options.algorithm.empty() || options.algorithm == entry.name) entries.push_back(&entry);
   }
-  if (entries.empty()) return Status::invalid_argument("no algorithm \"" + options.algorithm + "\"");
+  if (entries.empty()) return Status::invalid_argument(fmt::format("no algorithm \"{}\"", options.algorithm));
   return entries;
 }
 
