@@ -45,7 +45,7 @@ inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::s
   if (bytes >= kLookUpBytes) {
     const memory::RegionRegistry::Location location = memory::RegionRegistry::instance().find(base, bytes);
     source.region = location.region;
-    source.region_offset = location.offset - shift_bytes;
+    source.region_offset = location.offset - shift_bytes;  // may wrap: see Source
   }
   return source;
 }

@@ -151,7 +151,7 @@ Result<RdmaTold> RdmaTold::unpack(const std::string& bytes) {
   constexpr int kMost = verbs::kMaxRails;
   const bool read = verbs::unpack(&unpacker, &told.ports) && unpacker.complete();
   if (!read || told.rails < 0 || told.rails > kMost || told.queue_pairs < 1 || told.queue_pairs > kMost) {
-    return Status::remote("what it has told of its RDMA ports cannot be read");
+    return Status::remote("protocol error: its RDMA ports cannot be read");
   }
   return told;
 }

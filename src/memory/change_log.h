@@ -1,7 +1,7 @@
 // The last changes of watched memory: written by one thread, read by any, without a lock.
 //
-// Without a lock because of who waits for whom. A thread inside munmap(2) waits until the writer has taken its
-// report. So the writer must wait for nobody; and since a reader may be such a thread's signal handler, or be
+// Without a lock because of which thread waits for which. A thread inside munmap(2) waits until the writer has taken
+// its report. So the writer must wait for nobody; and since a reader may be such a thread's signal handler, or be
 // stopped at any place, that means nobody at all. The writer neither allocates nor frees: that might unmap.
 #pragma once
 
@@ -26,7 +26,7 @@ class ChangeLog {
   void add(MemoryMonitor::Range range) {
     const std::uint64_t at = count_.load(std::memory_order_relaxed);
     Slot& slot = slots_[at % kRanges];
-    // Released, so that who reads what replaces an older range also sees a count of at least `at`.
+    // Released, so that a reader of what replaces an older range also sees a count of at least `at`.
     slot.begin.store(range.begin, std::memory_order_release);
     slot.end.store(range.end, std::memory_order_release);
     count_.store(at + 1, std::memory_order_release);

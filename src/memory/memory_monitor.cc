@@ -1,5 +1,5 @@
-// Who waits for whom. A thread that changes watched memory waits, inside the kernel, for the thread that takes
-// reports. That thread waits for nothing but the kernel: it takes no lock, allocates and frees nothing, writes no
+// Which thread waits for which. A thread that changes watched memory waits, inside the kernel, for the thread that
+// takes reports. That thread waits for nothing but the kernel: it takes no lock, allocates and frees nothing, writes no
 // log, and its signals are blocked. changes() and drain() wait for it, never it for them. So there is no cycle,
 // whatever a caller of changes() holds, and wherever it is interrupted.
 #include "memory/memory_monitor.h"
@@ -199,7 +199,7 @@ bool Watch::nothing_shared(Range range) {
 bool Watch::changes(std::uint64_t* seen, std::vector<Range>* changed) {
   // In a forked child the writer may have gone in the middle of it.
   if (over_.load(std::memory_order_acquire)) return true;
-  // Who has returned from its change sees at least the epoch in which its report was taken.
+  // A thread that has returned from its change sees at least the epoch in which its report was taken.
   const std::uint64_t epoch = log_.epoch();
   while (epoch % 2 != 0 && log_.epoch() == epoch) ::sched_yield();
   ChangeLog::Copy copy;

@@ -79,7 +79,7 @@ void RegionRegistry::publish() {
   const std::uint64_t next = epoch_.load(std::memory_order_relaxed) + 1;
   // After a free() it has room: what it held last is at most one region away from what regions_ was before.
   Table& table = tables_[next % 2];
-  // Whoever reads what follows sees that epoch_ has gone on since it began.
+  // A thread that reads what follows sees that epoch_ has gone on since it began.
   std::atomic_thread_fence(std::memory_order_release);
   if (!table.storage.empty()) {
     Entry* entry = table.storage.back().data();

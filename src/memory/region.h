@@ -56,8 +56,8 @@ class RegionRegistry final : public ForkAware {
     UniqueFd fd;
   };
   // What find() searches. There are two, used in turn: a change is written to the one that is out of use, and then
-  // epoch_ goes on, whose lowest bit says which is in use. Who has searched one looks whether epoch_ is as before:
-  // then nobody has begun to write to it meanwhile. Nobody waits for a thread that changes something.
+  // epoch_ goes on, whose lowest bit says which is in use. A thread that has searched one looks whether epoch_ is as
+  // before: then nobody has begun to write to it meanwhile. Nobody waits for a thread that changes something.
   struct Entry {
     std::atomic<const std::byte*> base;
     std::atomic<std::size_t> bytes;

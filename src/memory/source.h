@@ -7,7 +7,9 @@
 namespace tutti::internal::memory {
 
 // User memory, as bound for one operation. `region` is the id of the region of tuttiMemAlloc that contains all of it
-// (0: none), `region_offset` that of `base` in the region.
+// (0: none), `region_offset` that of `base` in the region. Where the buffer holds a part of the vector alone, `base`
+// lies before it, and so before the region: `region_offset` is then less than 0, modulo 2^64, and the offset of a byte
+// that is there, region_offset + n with n >= begin, comes out right, since unsigned addition wraps.
 struct Source {
   const std::byte* base = nullptr;
   std::size_t size = 0;

@@ -1,6 +1,8 @@
-// A peer that has ended its side of a link. Why it has is known better by the communicator, which hears of it over the
-// control tree; but ranks that have left may have split that. So a lane tells, after a while: from rank to rank, each
-// that fails ending its own links, everybody hears of a death who waits for it, whatever has become of the tree.
+// A peer that has ended its side of a link. The communicator knows better why, as it hears of that over the control
+// tree; but ranks that have left may have split the tree. So after a while a lane reports it: each rank that fails ends
+// its own links, and so every rank that waits for a dead one fails, rank by rank, whatever has become of the tree.
+//
+// Threads: as the lane that has it.
 #pragma once
 
 #include <poll.h>
@@ -18,7 +20,7 @@ class EndWatch {
   explicit EndWatch(int fd) : fd_(fd) {}
 
   // Asked again and again by a rank that waits: whether the peer has ended its side, and that was so the grace ago.
-  // Whoever asks has looked in between at what the peer did before.
+  // The caller has looked in between at what the peer did before.
   [[nodiscard]] bool ended(std::int64_t now) {
     if (since_ns_ == 0) {
       if (fd_ < 0 || now - looked_ns_ < kLookNs) return false;

@@ -29,8 +29,8 @@ class PlainLink : public Link {
   [[nodiscard]] bool flushed() override { return true; }
   void send_leave_notice() override {}
   void begin_operation() override {}
-  void revoke() override {}
-  [[nodiscard]] bool revoked() override { return true; }
+  void revoke() noexcept override {}
+  [[nodiscard]] bool revoked() noexcept override { return true; }
 };
 
 }  // namespace tutti::internal::transport

@@ -3,17 +3,20 @@
 // few verbs, whatever lies beneath: slots in shared memory, sockets, a NIC that writes slots, memory of
 // the peer that is mapped here.
 //
-// Addresses. Only the executor touches the bytes at a `std::byte*`; who carries them passes it on. User memory
-// comes as a Source, so that a transport which needs registration looks it up once per call, not once
-// per piece.
+// Addresses. User memory comes as a Source, which is bound once per call and names the region of tuttiMemAlloc that the
+// buffer lies in, so that no piece has to look that up.
 //
-// Threads. A link belongs to one communicator and is used by one thread at a time.
+// Threads. A link belongs to one communicator and is used by one thread at a time: the one that runs its operations, or
+// finalizes it. The peer uses its end at the same time. Links of one rank may share what that rank alone uses (its
+// wakeup fd, its RDMA context), so they are all used by the same thread.
 //
 // All verbs are pure, so that a decorator (the tests have one) cannot forget one; what a transport does not have it
 // inherits from plain.h.
 //
-// Failure. No verb blocks, throws or crashes because of a peer. A lane that has failed takes no more
-// than it had room for, and says why in status(); the executor's wait policy asks for it.
+// Failure. No verb blocks or crashes because of a peer. A lane that has failed takes no more than it had room for, and
+// says why in status(); the executor's wait policy asks for it. For want of memory a verb may throw std::bad_alloc: the
+// link is then of no more use, and the operation fails (CpuExecutor::run). revoke(), revoked() and destruction, which
+// come after that, never throw.
 #pragma once
 
 #include <cstddef>
@@ -74,7 +77,7 @@ class SendLane {
   // REQUIRES: after less than n, the next call goes on with the bytes that follow, of the same operation.
   virtual std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) = 0;
 
-  // In-place writing: room for up to n bytes in the outgoing slot, empty if the lane is full at present
+  // Writing into the slot itself: room for up to n bytes in the outgoing slot, empty if the lane is full at present
   // or has no slots. Nothing is sent before commit(m), m <= the room's size; a second reserve() before
   // that returns the same room.
   virtual std::span<std::byte> reserve(std::size_t n) = 0;
@@ -90,7 +93,7 @@ class SendLane {
   // Bytes taken so far.
   [[nodiscard]] std::uint64_t taken() const { return taken_; }
 
-  // Sends on what push() took but could not yet write to the wire. Cheap when there is nothing.
+  // Takes note of what the device has completed. What was taken is on its way without that.
   virtual void progress() = 0;
   [[nodiscard]] virtual Status status() = 0;
   [[nodiscard]] const LaneTraits& traits() const { return traits_; }
@@ -146,14 +149,14 @@ class Link {
   virtual RecvLane& recv() = 0;
 
   // Blocking. Before a thread sleeps it calls arm() on the links it waits for: from then on the peer's
-  // next action makes wait_fd() readable (or `wakeup`, see below, if wait_fd() is -1). Returns false if
+  // next action makes wait_fd() readable, or rings this rank's wakeup fd if wait_fd() is -1. Returns false if
   // something has happened already and the caller should look again instead of sleeping.
   virtual bool arm() = 0;
   // After the sleep, and whenever wait_fd() was readable: it no longer is because of what has happened so far.
   virtual void disarm() = 0;
-  // A descriptor for epoll(7), or -1 if the peer wakes this rank through its wakeup fd. *writable is
-  // set where the link waits for room rather than for data.
+  // A descriptor for epoll(7), or -1 if the peer wakes this rank through its wakeup fd.
   [[nodiscard]] virtual int wait_fd() const = 0;
+  // Whether wait_fd() has to be watched for room to write as well as for data.
   [[nodiscard]] virtual bool wants_write() const = 0;
 
   // Whether all bytes taken are with the peer, or never will be. Asked before this rank leaves: what a link has not
@@ -166,16 +169,17 @@ class Link {
   // freed or changed since the last one.
   virtual void begin_operation() = 0;
 
-  // Memory that is sent by zero copy or advertised belongs to the operation. A rank touches such memory of its peer
-  // only between peek() and consume(), and between reserve_remote() and commit(): the lanes tell the peer, and nobody
-  // else has to. After a failed operation, before its buffers go back to the caller, revoke() withdraws what this rank
-  // has sent by zero copy and advertised, and ends what it was doing with the peer's; the link is of no more use. Does
-  // not wait: until revoked() the peer may still be touching the memory. A thread of this process does so as long as it
-  // takes; for a process, which has the memory mapped itself, revoked() is true in the end even if it has been stopped,
-  // and then consume() tells it that what it has read is void. What was sent before still arrives; then, after a while
-  // if the communicator has not said why, it is an error for a peer that waits for this rank.
-  virtual void revoke() = 0;
-  [[nodiscard]] virtual bool revoked() = 0;
+  // Memory that is sent by zero copy or advertised belongs to the operation. Where the peer itself touches it, and not
+  // a device, it does so only between peek() and consume(), and between reserve_remote() and commit(): the lanes open
+  // and close these epochs, and nobody else has to. After a failed operation, before its buffers go back to the caller,
+  // revoke() withdraws what this rank has sent by zero copy and advertised, and ends this rank's own epochs in memory
+  // of the peer; the link is of no more use. It does not wait: until revoked() the peer may still be touching the
+  // memory. A thread of this process does so as long as it takes; for a process, which has the memory mapped itself,
+  // revoked() is true in the end even if that process has been stopped, and its consume() then says that what it has
+  // read is void. What was sent before still arrives. After a while, if the communicator has not said why, a peer that
+  // waits for this rank gets an error.
+  virtual void revoke() noexcept = 0;
+  [[nodiscard]] virtual bool revoked() noexcept = 0;
 };
 
 }  // namespace tutti::internal::transport

@@ -1,10 +1,10 @@
 // How a sleeping rank is woken by peers that share memory with it: an eventfd of its own, which every
 // such peer holds a copy of.
 //
-// Who is about to sleep publishes a flag in shared memory, makes every other thread's stores visible
-// (asymmetric_fence_heavy in base/asymmetric_fence.h), looks once more, and sleeps on its wakeup fd. Who has sent
-// something looks at the flag after its store and rings if it is set. The data path thus needs no fence: the sleeper
-// pays for it with membarrier(2), whose expedited global form acts on all processes that have registered.
+// A rank that is about to sleep publishes a flag in shared memory, makes every other thread's stores visible
+// (asymmetric_fence_heavy in base/asymmetric_fence.h), looks once more, and sleeps on its wakeup fd. A rank that has
+// sent something looks at the flag after its store and rings if it is set. The data path thus needs no fence: the
+// sleeper pays for it with membarrier(2), whose expedited global form acts on all processes that have registered.
 #pragma once
 
 #include "base/status.h"

@@ -136,8 +136,8 @@ class FaultyLink final : public Link {
   [[nodiscard]] bool flushed() override { return inner_->flushed(); }
   void send_leave_notice() override { inner_->send_leave_notice(); }
   void begin_operation() override { inner_->begin_operation(); }
-  void revoke() override { inner_->revoke(); }
-  [[nodiscard]] bool revoked() override { return inner_->revoked(); }
+  void revoke() noexcept override { inner_->revoke(); }
+  [[nodiscard]] bool revoked() noexcept override { return inner_->revoked(); }
 
  private:
   std::unique_ptr<Link> inner_;

@@ -15,7 +15,7 @@ void Wire::notify(std::size_t side) {
   end.activity = true;
   if (!end.armed) return;
   end.armed = false;
-  // Fails only when the counter is at its limit, and then the bell is ringing already.
+  // Fails only when the counter is at its limit, and then wakeup_fd is readable already.
   (void)::eventfd_write(end.wakeup_fd.get(), 1);
 }
 
@@ -252,7 +252,7 @@ class SimLink final : public PlainLink {
     wire_->ends[side_].armed = false;
   }
   [[nodiscard]] int wait_fd() const override { return wire_->ends[side_].wakeup_fd.get(); }
-  void revoke() override { close(); }
+  void revoke() noexcept override { close(); }
 
  private:
   void close() {

@@ -44,12 +44,12 @@ struct Pipe {
   Pacer recv_pace;
 };
 
-// One end, as the other end sees it. Guarded by Wire::mutex, except `bell`, which never changes.
+// One end, as the other end sees it. Guarded by Wire::mutex, except `wakeup_fd`, which never changes.
 struct End {
   int rank = -1;
   std::shared_ptr<RankState> fate;
   UniqueFd wakeup_fd;     // eventfd
-  bool armed = false;     // ring `bell` on the next action of the other side
+  bool armed = false;     // ring `wakeup_fd` on the next action of the other side
   bool activity = false;  // something happened since the last arm()
   bool closed = false;
 };

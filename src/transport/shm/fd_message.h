@@ -1,5 +1,7 @@
 // One fixed-size message with at most one descriptor over a non-blocking Unix SOCK_STREAM socket.
 // Messages are small (well below the socket buffer), so each is written and read whole or not at all.
+//
+// Threads: one at a time per socket.
 #pragma once
 
 #include <sys/types.h>

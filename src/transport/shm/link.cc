@@ -33,7 +33,7 @@ class ShmLink final : public PlainLink {
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
 
-  // Who sleeps uses no view and no reservation.
+  // A rank that sleeps uses no view and no reservation.
   bool arm() override {
     state_.end_epochs();
     state_.memory->sleeping[state_.side].value.store(1, std::memory_order_seq_cst);
@@ -47,7 +47,7 @@ class ShmLink final : public PlainLink {
   void begin_operation() override {
     if (regions_ != nullptr) regions_->tidy();
   }
-  void revoke() override {
+  void revoke() noexcept override {
     state_.lose();
     state_.memory->revoked[state_.side].value.store(1, std::memory_order_seq_cst);
     // Before what the caller then writes to the memory: see LinkState::end_epoch().
@@ -55,7 +55,7 @@ class ShmLink final : public PlainLink {
     ring(state_.peer_wakeup_fd);
     patience_ = Deadline::after_ms(kPatienceMs);
   }
-  [[nodiscard]] bool revoked() override {
+  [[nodiscard]] bool revoked() noexcept override {
     if (state_.memory->in_epoch[1 - state_.side].value.load(std::memory_order_seq_cst) == 0) return true;
     if (regions_ != nullptr && EndWatch::hung_up(regions_->socket())) return true;
     return !state_.same_process && patience_.passed();

@@ -24,7 +24,8 @@ constexpr std::uint32_t kWakeupFd = 2;
 
 Status send_fd(int socket, std::uint32_t what, int fd) {
   const FdHeader g{kMagic, what};
-  if (!send_with_fd(socket, &g, sizeof g, fd)) return Status::remote("the peer's Unix socket takes no descriptor");
+  if (!send_with_fd(socket, &g, sizeof g, fd))
+    return Status::remote("sending a descriptor to the peer failed: its Unix socket is closed or full");
   return {};
 }
 
@@ -36,7 +37,7 @@ Result<UniqueFd> receive_fd(int socket, std::uint32_t what, const LinkOptions& o
     UniqueFd fd;
     const ssize_t n = receive_with_fd(socket, &g, sizeof g, &fd);
     if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) return fd;
-    if (n >= 0) return Status::remote("the peer's Unix socket closed or sent an unexpected message");
+    if (n >= 0) return Status::remote("the peer closed the Unix socket, or sent an unexpected message over it");
     if (errno != EAGAIN && errno != EWOULDBLOCK) return Status::system("receiving shared memory", errno);
     Status s = wait.poll(socket, POLLIN, options.peer, "waiting for the peer's shared memory");
     if (!s.is_ok()) return s;

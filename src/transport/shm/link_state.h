@@ -1,4 +1,6 @@
 // What the two lanes of a shm link share.
+//
+// Threads: as the link (transport.h). What the peer uses at the same time lies in SegmentMemory.
 #pragma once
 
 #include <atomic>
@@ -104,7 +106,7 @@ struct LinkState {
     if (lost_ns != 0 && now - lost_ns > kEndedGraceNs) {
       status = Status::remote("rank " + std::to_string(peer) + " has failed in this operation");
     } else if (peer_end.ended(now)) {
-      status = Status::remote("rank " + std::to_string(peer) + " has ended its connection");
+      status = Status::remote("rank " + std::to_string(peer) + " has closed its connection");
     }
     return status;
   }
@@ -128,7 +130,7 @@ struct LinkState {
     if (count - acknowledged <= published - acknowledged) [[likely]] {
       acknowledged = count;
     } else if (static_cast<std::int32_t>(count - acknowledged) > 0) {
-      fail_protocol("it has consumed messages that were not sent");
+      fail_protocol("it says that it has consumed messages that were not sent");
     }
   }
   void read_acknowledged() { see_acknowledged(memory->consumed[1 - side].value.load(std::memory_order_acquire)); }

@@ -71,7 +71,7 @@ Status PeerRegions::apply(const Message& message, UniqueFd fd) {
   if (message.kind != kAnnounce || message.region == 0 || !fd.valid() || ::fstat(fd.get(), &info) != 0 ||
       static_cast<std::uint64_t>(info.st_size) < message.bytes || !cannot_shrink(fd) ||
       mapped_.contains(message.region)) {
-    return Status::remote("protocol error: an unexpected message about its memory");
+    return Status::remote("protocol error: an unexpected message about a region");
   }
   void* p = ::mmap(nullptr, message.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (p == MAP_FAILED) return Status::system("mapping the peer's memory", errno);
@@ -96,7 +96,8 @@ void PeerRegions::receive_all() {
       ++received_;  // the message came, its descriptor did not
       continue;
     }
-    if (n != static_cast<ssize_t>(sizeof message)) return note(Status::remote("the peer closed its socket"));
+    if (n != static_cast<ssize_t>(sizeof message))
+      return note(Status::remote("the peer closed the socket over which it announces regions"));
     ++received_;
     if (Status s = apply(message, std::move(fd)); !s.is_ok()) note(std::move(s));
   }

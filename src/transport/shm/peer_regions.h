@@ -1,5 +1,7 @@
 // The peer's regions as mapped here, and this rank's regions as announced to the peer: what turns a
 // ZcopyDescriptor into an address. Both directions share the link's Unix socket.
+//
+// Threads: as the link (transport.h).
 #pragma once
 
 #include <atomic>

@@ -21,6 +21,7 @@ void ShmRecvLane::advertise(std::uint64_t position, const Source& target, std::s
   }
   own_advertisements_[advertisements_made_ % kAdvertisements] = {position, n, target.base + offset};
   AdvertisementLine& line = link_->memory->advertisements[link_->side][advertisements_made_ % kAdvertisements];
+  // See AdvertisementLine for the order.
   line.sequence.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   line.position.store(position, std::memory_order_relaxed);
@@ -84,8 +85,8 @@ inline const std::byte* ShmRecvLane::check(const std::byte* data, std::uint64_t 
 }
 
 const std::byte* ShmRecvLane::fail_length(std::uint64_t room) {
-  fail(Status::remote("protocol error: a message of " + std::to_string(size_) + " bytes where " + std::to_string(room) +
-                      " bytes have room"));
+  fail(Status::remote("protocol error: a message of " + std::to_string(size_) + " bytes where only " +
+                      std::to_string(room) + " bytes have room"));
   return nullptr;
 }
 

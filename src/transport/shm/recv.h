@@ -1,4 +1,6 @@
 // The receiving lane of the shm transport.
+//
+// Threads: as the link (transport.h).
 #pragma once
 
 #include <array>

@@ -66,7 +66,13 @@ struct alignas(kCacheLine) Line {
   std::byte pad[kCacheLine - sizeof(std::uint32_t)];
 };
 
-// An advertisement: where the receiver wants bytes [position, position + bytes) of the sender's stream.
+// An advertisement: where the receiver wants bytes [position, position + bytes) of the sender's stream. A seqlock: the
+// receiver uses a line again once the stream has passed it, and a sender that has not looked may be reading it then.
+//  - The receiver, its one writer, stores 0 to `sequence`, passes a release fence, stores the other words, and then
+//    stores the number (release).
+//  - The sender loads `sequence` (acquire) and the other words, passes an acquire fence, and loads `sequence` again.
+//    Only if that is as before, what it has read is of one advertisement; else it makes no use of it.
+// So all words are atomic. Numbers of one line differ by multiples of kAdvertisements, so an equal one is the same one.
 inline constexpr std::uint32_t kAdvertisements = 8;
 struct alignas(kCacheLine) AdvertisementLine {
   // Number of this advertisement, from 1, modulo 2^32; 0 while it is being written.
@@ -79,7 +85,8 @@ struct alignas(kCacheLine) AdvertisementLine {
 };
 static_assert(sizeof(AdvertisementLine) == kCacheLine);
 
-// Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state.
+// Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state. Each word has one
+// writer; the other side reads it at any time, but for slots, which it reads between `sequence` and `consumed`.
 struct SegmentMemory {
   Line sleeping[2];   // side s sleeps, or is about to: ring its wakeup fd. Written by side s, rarely.
   Line in_epoch[2];   // side s is inside an epoch, that is, may touch memory of the other. Written by side s.
@@ -90,7 +97,7 @@ struct SegmentMemory {
   Slot lane[2][kSlots];                                  // lane[s] carries what side s sends
 };
 
-// Whether the memory behind `fd` is sealed against shrinking, which would kill who has it mapped (SIGBUS).
+// Whether the memory behind `fd` is sealed against shrinking, which would kill a process that has it mapped (SIGBUS).
 bool cannot_shrink(const UniqueFd& fd);
 
 // A mapped segment; unmapped with the last owner.

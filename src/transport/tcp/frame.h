@@ -1,4 +1,6 @@
 // The wire format of the tcp transport: a stream carries frames, each a header and its payload.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <endian.h>

@@ -62,7 +62,7 @@ class TcpLink final : public PlainLink {
     }
     return take_edges() == 0;
   }
-  // Whoever asks looks at the streams before it arms again.
+  // The caller looks at the streams before it arms again.
   void disarm() override { (void)take_edges(); }
   [[nodiscard]] int wait_fd() const override { return epoll_.get(); }
   // What the peer's kernel has acknowledged is the peer's. A broken connection delivers nothing more.
@@ -74,7 +74,7 @@ class TcpLink final : public PlainLink {
   }
 
   // What has been sent still arrives.
-  void revoke() override {
+  void revoke() noexcept override {
     for (const UniqueFd& stream : streams_) (void)::shutdown(stream.get(), SHUT_WR);
   }
 

@@ -8,6 +8,8 @@
 // Taken means copied: push() returns the bytes that the kernel (or, with several streams, every earlier
 // stream's kernel buffer) holds, so completed() is always taken(). After a push() that took less than n
 // the header may have announced the rest: the caller pushes on with the same bytes and fingerprint.
+//
+// Threads: make_link() any; the link as transport.h says.
 #pragma once
 
 #include <cstddef>

@@ -80,7 +80,9 @@ bool TcpRecv::next_frame(std::size_t most) {
   std::memcpy(&header, stream.staging.get() + stream.begin, kHeaderBytes);
   frame_left_ = decoded_length(header);
   if (frame_left_ == 0) {
-    if (status_.is_ok()) status_ = Status::internal("rank " + std::to_string(peer_) + ": tcp framing lost");
+    if (status_.is_ok())
+      status_ =
+          Status::internal("rank " + std::to_string(peer_) + ": protocol error: no tcp frame begins where one must");
     return false;
   }
   stream.begin += kHeaderBytes;

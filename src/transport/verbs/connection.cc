@@ -257,7 +257,8 @@ void Connection::handle_immediate(std::uint32_t word) {
   switch (immediate_kind(word)) {
     case ImmediateKind::kMessage: {
       bool& arrived = arrived_[number_of(word) % kSlots];
-      if (arrived) fail(Status::internal("rank " + std::to_string(peer_) + ": verbs messages out of step"));
+      if (arrived)
+        fail(Status::internal("rank " + std::to_string(peer_) + ": protocol error: verbs messages out of order"));
       arrived = true;
       break;
     }
@@ -265,7 +266,7 @@ void Connection::handle_immediate(std::uint32_t word) {
       (void)find_advertisement();  // forgets those that are passed
       if (advertisements_end_ - advertisements_begin_ == kAdvertisementLines ||
           number_of(word) != (advertisements_end_ & kNumberMask)) {
-        fail(Status::internal("rank " + std::to_string(peer_) + ": verbs advertisements out of order"));
+        fail(Status::internal("rank " + std::to_string(peer_) + ": protocol error: verbs advertisements out of order"));
         break;
       }
       advertisements_[advertisements_end_ % kAdvertisementLines] =
@@ -305,7 +306,7 @@ Status Connection::check(bool receives) {
   // All that the peer sent was acknowledged before it left, and is here, or it died and its messages may still be on
   // their way.
   if (status_.is_ok() && peer_left() && (receives || !has_all()) && now_ns() - peer_left_ns_ > kGraceNs) {
-    fail(Status::remote("rank " + std::to_string(peer_) + ": connection closed by the peer"));
+    fail(Status::remote("rank " + std::to_string(peer_) + ": the peer closed the connection"));
   }
   if (status_.is_ok() && !broken_.is_ok() && (receives || !has_all()) && now_ns() - broken_ns_ > kGraceNs)
     fail(broken_);
@@ -339,7 +340,7 @@ bool Connection::flushed() {
          std::all_of(pairs_.begin(), pairs_.end(), [](const QueuePair& pair) { return pair.idle(); });
 }
 
-void Connection::close(const Status& why) {
+void Connection::close(const Status& why) noexcept {
   if (std::exchange(closed_, true)) return;
   if (status_.is_ok()) status_ = why;
   for (QueuePair& pair : pairs_) pair.destroy();

@@ -8,6 +8,8 @@
 // A message is free of its slot at the receiver when that has consumed it (credits), and of the outbox's slot here
 // when its write has completed as well. Messages whose payload comes from user memory keep that memory until
 // their write has completed.
+//
+// Threads: as the link (transport.h); setting up by the thread that makes the link.
 #pragma once
 
 #include <array>
@@ -127,7 +129,7 @@ class Connection {
   // This rank sends and needs nothing more. Once.
   void send_leave_notice();
   // The devices touch no memory for this link any more.
-  void close(const Status& why);
+  void close(const Status& why) noexcept;
 
  private:
   // From this many consumed messages on the sender is told without waiting for a message to tell it with.

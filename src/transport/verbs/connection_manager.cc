@@ -182,14 +182,14 @@ Status ConnectionManager::expect(rdma_cm_id* id, rdma_cm_event_type wanted, cons
   const std::string name = library_.event_text((*event)->event);
   library_.ack_event(*event);
   if (right) return {};
-  return Status::remote("RDMA connection manager: " + name + " (" + std::to_string(status) + ") instead of " +
+  return Status::remote("RDMA connection manager: " + name + " (" + std::to_string(status) + "), expected " +
                         library_.event_text(wanted));
 }
 
 Status ConnectionManager::make_pair(Connection& connection, std::size_t pair, rdma_cm_id* id) {
   Device& device = *connection.rails()[connection.rail_of(pair)].device;
   if (id->verbs != device.context()) {
-    return Status::internal("RDMA connection manager: the route leaves by another device than " + device.name());
+    return Status::internal("RDMA connection manager: the route does not use the device " + device.name());
   }
   for (const std::uint32_t inline_bytes : kInlineBytes) {
     ibv_qp_init_attr attributes = connection.pairs()[pair].attributes();

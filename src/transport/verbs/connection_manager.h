@@ -1,5 +1,7 @@
 // Queue pairs connected by librdmacm, for devices that know no exchange of queue pair numbers (iWARP, some RoCE
 // set-ups). The library is opened at run time, when a device first needs it.
+//
+// Threads: the one that makes the link; manager_context() any.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // One open RDMA port: context, protection domain, and what it needs to be known of it. RAII for what hangs on it.
+//
+// Threads: one at a time, as the RDMA context that has it.
 #pragma once
 
 #include <infiniband/verbs.h>

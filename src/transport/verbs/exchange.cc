@@ -54,8 +54,9 @@ Result<ConnectionInfo> Exchange::swap(const ConnectionInfo& own) const {
   ConnectionInfo peer;
   if (Status s = receive(&peer, sizeof peer); !s.is_ok()) return s;
   if (peer.magic != ConnectionInfo::kMagic || peer.rails != own.rails || peer.pairs != own.pairs) {
-    return Status::remote("rank " + std::to_string(peer_) +
-                          " sets up RDMA otherwise (another version or byte order of the library?)");
+    return Status::remote(
+        "rank " + std::to_string(peer_) +
+        " sets up RDMA with other parameters (has it another version of tutti, or another byte order?)");
   }
   if (peer.managed != own.managed) {
     return Status::remote("rank " + std::to_string(peer_) + (peer.managed != 0 ? " connects" : " does not connect") +

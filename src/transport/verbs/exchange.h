@@ -1,5 +1,7 @@
 // How two ranks tell each other, over their authenticated connection, what their devices must know: queue pair numbers,
 // addresses and keys.
+//
+// Threads: the one that makes the link.
 #pragma once
 
 #include <array>

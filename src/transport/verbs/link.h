@@ -1,4 +1,6 @@
 // Two ranks connected by RDMA: see wire.h for what travels, connection.h for what lies between.
+//
+// Threads: as transport.h says.
 #pragma once
 
 #include <memory>
@@ -25,7 +27,7 @@ class VerbsLink final : public PlainLink {
   [[nodiscard]] int wait_fd() const override { return connection_->wait_fd(); }
   void begin_operation() override { cache_.begin_operation(); }
   // Without queue pairs no device reads what was sent or writes what was advertised.
-  void revoke() override { connection_->close(Status::remote("the link was given up")); }
+  void revoke() noexcept override { connection_->close(revoked_); }
   bool flushed() override { return connection_->flushed(); }
   void send_leave_notice() override { connection_->send_leave_notice(); }
   [[nodiscard]] Connection& connection() { return *connection_; }
@@ -35,6 +37,8 @@ class VerbsLink final : public PlainLink {
   memory::RegistrationCache& cache_;
   VerbsSend send_;
   VerbsRecv recv_;
+  const Status revoked_ =
+      Status::remote("the link was revoked after a failed operation");  // made while there is memory
 };
 
 // `cache` belongs to what the connection keeps alive. `any_memory`: user memory can be registered.

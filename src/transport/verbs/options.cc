@@ -98,7 +98,7 @@ const std::vector<Key>& keys() {
 Status unknown_key(const std::string& pair) {
   std::string names;
   for (const Key& key : keys()) names += (names.empty() ? "" : ", ") + std::string(key.name);
-  return Status::invalid_usage("TUTTI_VERBS: \"" + pair + "\" is no key=value with one of the keys " + names);
+  return Status::invalid_usage("TUTTI_VERBS: \"" + pair + "\" is not key=value with one of the keys " + names);
 }
 
 }  // namespace

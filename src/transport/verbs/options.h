@@ -1,4 +1,6 @@
 // TUTTI_VERBS: what a user may set of the verbs transport, one variable of key=value pairs.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <cstdint>

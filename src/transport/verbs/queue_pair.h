@@ -1,4 +1,6 @@
 // Completion queues and reliable connected queue pairs: posting, and what completions say.
+//
+// Threads: as the connection that has them.
 #pragma once
 
 #include <infiniband/verbs.h>

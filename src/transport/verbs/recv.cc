@@ -17,7 +17,8 @@ RecvLane::View VerbsRecv::peek(std::size_t) {
     data = nullptr;
   }
   if (data == nullptr || header.length <= used_) {
-    broken_ = Status::internal("rank " + std::to_string(connection_.peer()) + ": verbs message of a wrong length");
+    broken_ = Status::internal("rank " + std::to_string(connection_.peer()) +
+                               ": protocol error: a verbs message of a wrong length");
     return {};
   }
   return {data + used_, header.length - used_, header.fingerprint};

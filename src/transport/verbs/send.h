@@ -1,4 +1,6 @@
 // The sending lane of the verbs transport.
+//
+// Threads: as the link (transport.h).
 #pragma once
 
 #include <array>

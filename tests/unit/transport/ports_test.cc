@@ -255,10 +255,10 @@ TEST_CASE("ports: the best kind is chosen, near before far, fast before slow, th
   for (const Reason& reason : reasons(found, options)) why += std::to_string(reason.position) + " " + reason.why + "\n";
   REQUIRE(why ==
           "-1 less than half as fast as far:1\n"
-          "3 place unknown, one of the fastest\n"
-          "1 place unknown, one of the fastest\n"
-          "0 place unknown, one of the fastest\n"
-          "2 place unknown, one of the fastest\n"
+          "3 NUMA node unknown, one of the fastest\n"
+          "1 NUMA node unknown, one of the fastest\n"
+          "0 NUMA node unknown, one of the fastest\n"
+          "2 NUMA node unknown, one of the fastest\n"
           "-1 not usable: the port is down\n"
           "-1 iWARP, while the fastest port, far:1, is RoCE\n");
   // Of unknown rates, too.

@@ -96,7 +96,7 @@ std::string unlike(const Port& port, const Port& fastest) {
 std::string why_chosen(const Port& port, const Options& options) {
   if (!options.devices.empty()) return "TUTTI_VERBS names it";
   std::string why = port.near ? "near this process" : "far from this process";
-  if (port.numa_node < 0) why = "place unknown";
+  if (port.numa_node < 0) why = "NUMA node unknown";
   return why + ", one of the fastest";
 }
 

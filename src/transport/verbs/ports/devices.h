@@ -1,4 +1,6 @@
 // Which RDMA ports this machine has.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <string>

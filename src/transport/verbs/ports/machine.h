@@ -1,4 +1,6 @@
 // What the kernel tells of RDMA devices without a library: names, places, rates, interfaces, permissions.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <optional>
