@@ -191,21 +191,22 @@ const AlgorithmEntry kCatalog[] = {
 };
 
 Status check_world(const World& world) {
-  if (world.ranks < 1) return Status::invalid_argument("a world needs at least one rank");
+  if (world.ranks < 1) return Status::invalid_argument("the number of ranks must be at least 1");
   if (world.hosts.empty()) return Status::ok();
   std::vector<char> seen(static_cast<std::size_t>(world.ranks), 0);
   int count = 0;
   for (const auto& host : world.hosts) {
-    if (host.empty()) return Status::invalid_argument("a host without ranks");
+    if (host.empty()) return Status::invalid_argument("a host has no ranks");
     for (const int rank : host) {
       if (rank < 0 || rank >= world.ranks || seen[static_cast<std::size_t>(rank)] != 0) {
-        return Status::invalid_argument("rank " + std::to_string(rank) + " is on two hosts, or outside the world");
+        return Status::invalid_argument("rank " + std::to_string(rank) + " is on two hosts, or is not below " +
+                                        std::to_string(world.ranks));
       }
       seen[static_cast<std::size_t>(rank)] = 1;
       ++count;
     }
   }
-  if (count != world.ranks) return Status::invalid_argument("some rank is on no host");
+  if (count != world.ranks) return Status::invalid_argument("not every rank is on a host");
   return Status::ok();
 }
 
@@ -230,7 +231,8 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
                                     " is not below " + std::to_string(world.ranks));
   }
   const std::string what = std::string(name_of(entry.collective)) + " " + entry.name;
-  if (!entry.supports(world)) return Status::invalid_argument(what + " does not serve these hosts");
+  if (!entry.supports(world))
+    return Status::invalid_argument(what + " does not support this division of the ranks into hosts");
   Builder builder(entry.shape(world, root_rank), rank);
   entry.generate(builder, world);
   Result<schedule::Schedule> schedule = builder.finish();

@@ -14,7 +14,7 @@
 
 namespace tutti::internal::algorithms {
 
-// Who takes part, and where. hosts holds every rank exactly once; empty means that all are on one host.
+// The ranks that take part, and their hosts. hosts holds every rank exactly once; empty means that all are on one host.
 struct World {
   int ranks = 1;
   Hosts hosts;

@@ -86,7 +86,7 @@ Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared
   ThreadRecord* const before = slot->owner.load(std::memory_order_relaxed);
   bool busy = slot->inside;
   if (before != nullptr && before != record) {
-    // Who enters meanwhile sees that it is not the owner any more, and comes to the lock.
+    // A thread that enters meanwhile sees that it is not the owner any more, and comes to the lock.
     slot->owner.store(nullptr, std::memory_order_relaxed);
     asymmetric_fence_heavy();
     busy = before->operating.load(std::memory_order_acquire) == handle;

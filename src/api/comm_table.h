@@ -1,12 +1,13 @@
 // The communicators of this process by handle, and who may use one when.
 //
 // Operations are exclusive: one thread at a time, found with two loads and no atomic read-modify-write. A thread says
-// in its record which communicator it enters, and then looks whether the communicator is open and kept for it. Who
-// changes either of the two, to free the communicator or to enter from another thread, calls asymmetric_fence_heavy()
-// behind the change and then looks into the records: so one of both sees the other. What a thread is kept out of by its
-// first look it enters through the table's lock; a communicator that often changes threads always takes that way.
+// in its record which communicator it enters, and then looks whether the communicator is open and kept for it. A thread
+// that changes either of the two, to free the communicator or to enter from another thread, calls
+// asymmetric_fence_heavy() behind the change and then looks into the records: so one of both sees the other. What a
+// thread is kept out of by its first look it enters through the table's lock; a communicator that often changes threads
+// always takes that way.
 //
-// Queries and abort go through the lock at any time. Whoever frees waits until nobody is left inside.
+// Queries and abort go through the lock at any time. A thread that frees waits until no thread is left inside.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// Streams and events of this process by handle. Who has found an object keeps it for as long as it uses it, whatever
-// becomes of the handle meanwhile.
+// Streams and events of this process by handle. A thread that has found an object keeps it for as long as it uses it,
+// whatever becomes of the handle meanwhile.
 #pragma once
 
 #include <sys/types.h>

@@ -14,7 +14,7 @@ namespace tutti::internal {
 // An operation in which nothing has moved for this long tells the other ranks what it is.
 inline constexpr std::int64_t kStallMs = 1000;
 
-// Who waits looks at least so often whether the communicator has failed.
+// A rank that waits looks at least so often whether the communicator has failed.
 inline constexpr int kFailureCheckMs = 50;
 
 class FailureState {

@@ -91,7 +91,7 @@ class LastingThreads {
     entry.control = control;
     entry.owner = ::getpid();
     Status started = entry.thread.start([control, body = std::move(body)] {
-      // Whoever it served sees its connections close.
+      // The ranks that it served see their connections close.
       if (Status s = guarded([&] { return body(control->stop_fd()), Status(); }); !s.is_ok()) {
         static_cast<void>(guarded([&] { return log::warn("a service ended: " + s.message()), Status(); }));
       }

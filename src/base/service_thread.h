@@ -26,7 +26,7 @@ class ServiceThread {
   ServiceThread() = default;
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
-  // Joins. Whoever owns the thread has told it to end before.
+  // Joins. The owner of the thread has told it to end before.
   ~ServiceThread() { join(); }
 
   Status start(std::function<void()> body, std::size_t stack_bytes = kServiceStackBytes);

@@ -47,7 +47,7 @@ constexpr std::size_t size_of(DataType type) {
   return 0;
 }
 
-// Lower-case names as nccl-tests prints them: "float", "half", "allreduce" and so on.
+// Lower-case names as nccl-tests prints them: "float", "half", "sum" and so on; "unknown" outside the enumeration.
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
 

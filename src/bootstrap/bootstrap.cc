@@ -168,7 +168,7 @@ Result<Secret> derive_secret(const std::string& job) {
 // Rank 0 opens the root on the first port that it gets. Returns addresses at which it reaches itself.
 Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const Secret& secret, Deadline deadline,
                                                   std::int64_t notice_ms) {
-  Status why = Status::invalid_argument("no port is given for the job's root");
+  Status why = Status::invalid_argument("no port is given for the job's root service");
   for (const std::uint16_t port : root.ports) {
     Result<UniqueFd> listener =
         net::listen_tcp(port, port, "the root's address (TUTTI_ROOT, or what the launcher sets)");
@@ -185,7 +185,7 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
     }
     return self;
   }
-  return why.with_context("rank 0 must open the job's root");
+  return why.with_context("rank 0 must open the job's root service");
 }
 
 Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadline deadline) {
@@ -193,7 +193,7 @@ Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadlin
   Result<std::vector<net::Address>> found = net::resolve(root.host, 0);
   while (!found.is_ok()) {
     if (found.status().is_exhaustion() || deadline.passed() || give_up.passed()) {
-      return found.status().with_context("the job's root");
+      return found.status().with_context("the address of the job's root service");
     }
     const timespec pause{0, 200'000'000};
     ::nanosleep(&pause, nullptr);

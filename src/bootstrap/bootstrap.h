@@ -9,6 +9,8 @@
 // The tree's connections stay open for the life of the communicator, watched by one sleeping thread
 // (ControlTree). They carry failure notices and leave notices, and their breaking is how a death is seen:
 // each part into which a dead rank splits the tree has a neighbour of it, which tells the others.
+//
+// Threads: any; join() blocks its caller, one per rank.
 #pragma once
 
 #include <cstdint>

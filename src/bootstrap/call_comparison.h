@@ -1,4 +1,6 @@
 // Judges whether two ranks have called the same, from what each tells of its calls.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include "base/status.h"

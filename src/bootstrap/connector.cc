@@ -164,7 +164,8 @@ Status SocketConnector::check(const std::vector<int>& peers) const {
   std::set<int> seen;
   for (const int peer : peers) {
     if (peer < 0 || peer >= static_cast<int>(peers_.size()) || peer == rank_ || !seen.insert(peer).second) {
-      return Status::internal("connect() to rank " + std::to_string(peer) + " makes no sense");
+      return Status::internal("connect() to rank " + std::to_string(peer) +
+                              ", which is this rank, no rank or named twice");
     }
   }
   return {};
@@ -243,7 +244,7 @@ Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* 
       } else if (!dial->shortage().is_ok()) {
         return dial->shortage().with_context("connecting to " + who(entry.peer));
       } else if (entry.kind == ChannelKind::kTcp && dial->gone_for(kGoneMs)) {
-        return Status::remote(who(entry.peer) + " has gone: nobody of this job listens there any more (" +
+        return Status::remote(who(entry.peer) + " has ended: its address is no longer served by this job (" +
                               dial->trouble() + ")");
       } else if (entry.kind == ChannelKind::kUnix && dial->unreachable()) {
         // The socket is out of reach (another container, a strict file system): the network remains.

@@ -4,6 +4,9 @@
 //
 // The dialler decides the kind: a Unix socket if the ranks are to meet by one and it can be reached, else TCP, all
 // streams at once. The acceptor takes what comes.
+//
+// Threads: listen(), set_peers() and watch_stalls() by the thread that joins; then connect() by the one thread that
+// runs the communicator's operations.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,6 @@
 // The frames of the control tree and what they say. See control_tree.h.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,7 @@ enum class Kind : std::uint8_t {
   kLeaveNotice = 4,
   kCalls = 5,
   kCompare = 11,  // all ranks are to tell what they have called
-  // Who has not arrived? (socket_tree_inquiry.cc)
+  // Which ranks have not arrived? (socket_tree_inquiry.cc)
   kAsk = 6,     // up: somebody wants to know
   kProbe = 7,   // down: are you there?
   kHere = 8,    // the receipt of either

@@ -1,4 +1,6 @@
 // One connection of the control tree, as the rank at one end of it sees it.
+//
+// Threads: as the SocketTree that has it.
 #pragma once
 
 #include <cstddef>

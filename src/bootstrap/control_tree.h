@@ -21,7 +21,7 @@ struct Whereabouts {
   bool inside = false;
 };
 
-// Asked by a rank in whose operation nothing moves: who has not arrived?
+// Asked by a rank in whose operation nothing moves: which ranks have not arrived?
 struct Question {
   std::uint32_t sequence = 0;    // of its operation
   std::int64_t patience_ms = 0;  // a process that does not answer for so long is silent
@@ -71,9 +71,9 @@ class ControlTree {
   // different call under the same number, all ranks fail with kMismatch and a text that names both.
   // After watch(); any thread; returns without waiting for the peers.
   virtual void report_calls(std::vector<CallRecord> calls) = 0;
-  // Finds out who has not arrived, and gives the answer to the witnesses of all ranks that can be reached, this one
-  // among them: inquiry_ms(patience_ms) later, or never. Questions of several ranks at a time are one.
-  // After watch(); any thread; returns without waiting for the peers.
+  // Finds out which ranks have not arrived, and gives the answer to the witnesses of all ranks that can be reached,
+  // this one among them: inquiry_ms(patience_ms) later, or never. Questions of several ranks at a time are one. After
+  // watch(); any thread; returns without waiting for the peers.
   virtual void ask(Question question) = 0;
   // Asks all ranks what they have called lately, because this one knows that they differ: all ranks fail as after
   // report_calls(). After watch(); any thread; returns without waiting for the peers.

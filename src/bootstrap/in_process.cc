@@ -213,7 +213,7 @@ void InProcessTree::tell_failure(const Status& status, bool suppressed) {
   control_->changed.notify_all();
 }
 
-// Who cannot send its leave notice has ended without leaving.
+// A rank that cannot send its leave notice has ended without leaving.
 void InProcessTree::leave() {
   const MutexLock lock(control_->mutex);
   if (me().left) return;

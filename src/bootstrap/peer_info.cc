@@ -96,7 +96,7 @@ Result<PeerInfo> PeerInfo::parse(const std::string& bytes) {
     info.tcp_addresses.push_back(unpacker.text());
   }
   info.settings = unpacker.text();
-  if (!unpacker.complete()) return Status::remote("a peer's description is damaged");
+  if (!unpacker.complete()) return Status::remote("protocol error: a peer's description cannot be read");
   return info;
 }
 

@@ -1,4 +1,6 @@
 // What ranks know of each other, and what it takes to connect to one.
+//
+// Threads: PeerInfo::local() and process_token() any; the rest are values.
 #pragma once
 
 #include <array>

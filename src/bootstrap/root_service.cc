@@ -117,11 +117,11 @@ void RootService::run(int stop_fd) {
     }
     if (!placed_ && failure_.is_ok() && !acceptor_.shortage().is_ok()) {
       const Status why = acceptor_.shortage().with_code(Code::kRemoteError);
-      fail(why.with_context("the job's root service (rank 0 or the maker of the unique id)"));
+      fail(why.with_context("the job's root service (in the process of rank 0, or of the maker of the unique id)"));
     }
     if (!placed_ && failure_.is_ok() && deadline_.passed()) {
       fail(Status::timeout("timed out while waiting for all ranks to join: " + list_ranks(missing()) + " of " +
-                           std::to_string(ranks_) + " did not come"));
+                           std::to_string(ranks_) + " have not joined"));
     }
     if (may_tell() && next_notice_.passed()) tell_a_person();
   }
@@ -369,7 +369,7 @@ Result<Registration> Registration::parse(const std::string& bytes) {
   const auto count = unpacker.number<std::uint8_t>();
   for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) result.addresses.push_back(unpacker.text());
   if (!unpacker.complete() || result.ranks < 1 || result.ranks > kMaxRanks || result.patience_ms < 0) {
-    return Status::remote("a registration is damaged");
+    return Status::remote("protocol error: a rank's registration cannot be read");
   }
   return result;
 }
@@ -397,7 +397,7 @@ Result<Placement> Placement::parse(const std::string& bytes) {
   result.parent_who = unpacker.text();
   const auto children = unpacker.number<std::uint8_t>();
   for (std::size_t i = 0; i < children && i < kTreeArity; ++i) result.children_who.push_back(unpacker.text());
-  if (!unpacker.complete()) return Status::remote("the root's answer is damaged");
+  if (!unpacker.complete()) return Status::remote("protocol error: the root service's answer cannot be read");
   return result;
 }
 
@@ -413,7 +413,7 @@ Result<Report> Report::parse(const std::string& bytes) {
   const auto code = code_of(unpacker.number<std::int32_t>());
   const std::string message = unpacker.text();
   if (code != Code::kSuccess) result.status = Status(code, message);
-  if (!unpacker.complete()) return Status::remote("a report is damaged");
+  if (!unpacker.complete()) return Status::remote("protocol error: a rank's report cannot be read");
   return result;
 }
 

@@ -1,6 +1,8 @@
 // The root service: the one place that every rank of a job can find. Ranks register; when all have, each is told its
 // parent and children in the tree. A rank keeps the connection until its part of the tree stands, and says so: until
 // then a connection that breaks is a death, of which the service tells all ranks that are still there.
+//
+// Threads: any; the service runs in a thread of its own.
 #pragma once
 
 #include <array>

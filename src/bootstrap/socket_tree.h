@@ -100,7 +100,7 @@ class SocketTree final : public ControlTree {
   Status too_late(const std::vector<int>& waited_for);
 
   void attempt(const std::function<void()>& speak) noexcept;
-  void turn();
+  void watch_once();
   void arm(Neighbour* neighbour);
   void handle_commands();
   void broadcast_failure(const Status& failure);

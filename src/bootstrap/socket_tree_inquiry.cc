@@ -1,9 +1,9 @@
-// Who has not arrived? A rank in whose operation nothing moves asks upwards. Rank 0 sends a probe down the tree, of
-// which every rank gives its neighbour a receipt at once. Who has given none when the question's patience is over is
-// silent, and its neighbour reports it; a rank that has not begun the operation reports itself, and whether it is at
-// work inside an earlier one. A little later rank 0 gives what has been reported as the answer to all. Since every
-// neighbour is judged by the one next to it and within the same time, the answer takes no longer in a deep tree, and
-// ranks below a silent one are not blamed.
+// Which ranks have not arrived? A rank in whose operation nothing moves asks upwards. Rank 0 sends a probe down the
+// tree, of which every rank gives its neighbour a receipt at once. A rank that has given none when the question's
+// patience is over is silent, and its neighbour reports it; a rank that has not begun the operation reports itself, and
+// whether it is at work inside an earlier one. A little later rank 0 gives what has been reported as the answer to all.
+// Since every neighbour is judged by the one next to it and within the same time, the answer takes no longer in a deep
+// tree, and ranks below a silent one are not blamed.
 //
 // A question is given a receipt as well. Whose parent gives none answers those below it by itself: the parent is
 // silent. Ranks whose parent has left or died do as rank 0 does.
@@ -113,7 +113,7 @@ void SocketTree::judge_silence() {
     hear_absence(silent);
   }
   const Whereabouts now = whereabouts();
-  // Who has sent its leave notice is not missed.
+  // A rank that has sent its leave notice is not missed.
   if (round_.phase == Round::Phase::kProbing && !parted_ && is_before(now.sequence, round_.question.sequence)) {
     hear_absence({rank_, false, now.sequence, now.inside});
   }

@@ -60,7 +60,7 @@ void SocketTree::tell_who_waits() {
   parting_changed_.notify_all();
 }
 
-// Waits for news; false if nothing is waited for any longer.
+// Waits for something to change; false if nothing is waited for any longer.
 bool SocketTree::look_again(Deadline deadline) {
   if (failure_->failed() || deadline.passed()) return false;
   parting_changed_.wait_until(mutex_, Deadline::after_ms(kLookMs));
@@ -97,7 +97,7 @@ void SocketTree::ask_for_calls(const Neighbour* from) {
   if (std::exchange(asked_for_calls_, true)) return;
   flood(pack_compare(), from);
   on_calls({rank_, own_calls().calls});
-  // Who has left cannot be asked, but has told.
+  // A rank that has left cannot be asked, but has told.
   for (const auto& [rank, leave_notice] : departed_) on_calls({rank, leave_notice.calls.calls});
 }
 

@@ -42,13 +42,13 @@ Status SocketTree::watch(std::shared_ptr<FailureState> failure, Witness witness)
   for (const int rank : early_departed_) failure_->set_departed({rank, departed_[rank].calls.operations});
   epoll_ = std::move(epoll);
   Status started = thread_.start([this] {
-    while (!ending_) attempt([this] { turn(); });
+    while (!ending_) attempt([this] { watch_once(); });
   });
   watching_ = started.is_ok();
   return started;
 }
 
-// Who has no memory to speak must look dead to the neighbours: nobody is to wait for it.
+// A rank without memory to send anything must look dead to its neighbours: no rank is to wait for it.
 void SocketTree::attempt(const std::function<void()>& speak) noexcept {
   const Status s = guarded([&] { return speak(), Status(); });
   if (s.is_ok()) return;
@@ -56,7 +56,7 @@ void SocketTree::attempt(const std::function<void()>& speak) noexcept {
   for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
 }
 
-void SocketTree::turn() {
+void SocketTree::watch_once() {
   constexpr int kEvents = 8;
   epoll_event events[kEvents];
   const int ready = ::epoll_wait(epoll_.get(), events, kEvents, round_wait_ms());

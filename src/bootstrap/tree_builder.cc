@@ -113,7 +113,10 @@ class TreeBuilder {
 };
 
 Status TreeBuilder::begin(UniqueFd listener) {
-  if (placement_.children_who.size() != children_.size()) return Status::remote("the root's answer makes no sense");
+  if (placement_.children_who.size() != children_.size()) {
+    return Status::remote("protocol error: the root service names " + std::to_string(placement_.children_who.size()) +
+                          " children of this rank, which has " + std::to_string(children_.size()));
+  }
   if (listener.valid()) acceptor_.add_listener(std::move(listener), false);
   return member_.rank > 0 ? dial_parent() : Status();
 }
@@ -122,7 +125,7 @@ Status TreeBuilder::dial_parent() {
   std::vector<net::Address> targets;
   for (const std::string& text : placement_.parent_addresses) {
     Result<net::Address> address = net::parse_address(text);
-    if (!address.is_ok()) return address.status().with_context("the root's answer");
+    if (!address.is_ok()) return address.status().with_context("the root service's answer");
     targets.push_back(*address);
   }
   dial_ = std::make_unique<net::Dial>(std::move(targets), secret_, claim_, tree_parent(member_.rank));

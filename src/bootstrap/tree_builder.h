@@ -1,4 +1,6 @@
 // One rank's part of the control tree: connections to its parent and its children.
+//
+// Threads: the one that joins.
 #pragma once
 
 #include "base/clock.h"

@@ -1,4 +1,6 @@
 // What a unique id holds: how to reach the root service, and the job's secret.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <array>

@@ -100,9 +100,9 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   const PeerInfo& self = m.peers[static_cast<std::size_t>(rank())];
   shares_process_ = std::count_if(m.peers.begin(), m.peers.end(),
                                   [&](const PeerInfo& peer) { return peer.process == self.process; }) > 1;
-  local_.enter(secret);
+  process_rank_.enter(secret);
   // Ranks that are made together are made by threads that end then.
-  if (thread_ranks_ == nullptr) local_.touch();
+  if (thread_ranks_ == nullptr) process_rank_.touch();
   auto waiter = executor::Waiter::create(*wakeup_fd, *failure_, m.oversubscribed, settings.timeout_ms, settings.moves,
                                          {m.preferred_processor, m.preferred_processor_step_bytes});
   if (!waiter.is_ok()) return waiter.status();
@@ -232,7 +232,7 @@ Communicator::~Communicator() {
 }
 
 Status Communicator::run(const Call& call) {
-  if (shares_process_) local_.touch();
+  if (shares_process_) process_rank_.touch();
   // Only this thread queues, so what is not pending now cannot become so meanwhile.
   if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
     return execute(call);
@@ -246,7 +246,7 @@ Status Communicator::run_behind(const Call& call) {
 }
 
 Status Communicator::enqueue(const Call& call, Stream& stream) {
-  if (shares_process_) local_.touch();
+  if (shares_process_) process_rank_.touch();
   if (finalized_) return Status::invalid_usage("the communicator is finalized");
   if (failure_->failed()) return refuse();
   std::shared_ptr<Completion> completion;
@@ -430,7 +430,7 @@ Status Communicator::await_root_cause(const Call& call, const transport::Fingerp
                             describe(call, fingerprint) + ", rank " + std::to_string(left.rank) + " has left after " +
                             std::to_string(left.operations) + (left.operations == 1 ? " operation" : " operations"));
   }
-  // A silent rank keeps the tree's word from its other side: whose connection is lost has given up on that rank.
+  // A silent rank does not pass notices on: the peer whose connection is lost may have given up on that rank.
   const std::string silent = stalls_->silent();
   return silent.empty() ? status : Status::timeout(silent + "; " + status.message());
 }

@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "bootstrap/job.h"
-#include "bootstrap/local_rank.h"
+#include "bootstrap/process_rank.h"
 #include "communicator/call.h"
 #include "communicator/call_history.h"
 #include "communicator/links.h"
@@ -61,8 +61,8 @@ class Communicator {
   void set_last_error(const Status& status);
   // What has failed the communicator, or else what was refused last.
   [[nodiscard]] Status last_error() const;
-  // Whether a call has returned the communicator's failure, or a stream in which it has an operation. Who returns it
-  // says so.
+  // Whether a call has returned the communicator's failure, or a stream in which it has an operation. A caller
+  // that returns it calls set_told().
   [[nodiscard]] bool told() const { return failure_->told(); }
   void set_told() { failure_->set_told(); }
   // "ring over shm".
@@ -129,7 +129,7 @@ class Communicator {
   Status aborted_there_;
   bool finalized_ = false;
   std::atomic<bool> busy_{false};  // a thread is inside execute(): what other ranks ask
-  LocalRank local_;
+  ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
 
   mutable Mutex mutex_;

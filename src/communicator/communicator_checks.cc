@@ -36,7 +36,7 @@ Status Communicator::check_beforehand(std::uint32_t sequence) {
   if (Status s = bind_and_run(check, fingerprint); !s.is_ok()) return s;
   if (most == own) return {};
   return explain(Status::mismatch("ranks called different operations: " + executor::describe(fingerprint) +
-                                  " of rank " + std::to_string(rank()) + " finds ranks that call something else"));
+                                  " of rank " + std::to_string(rank()) + " meets ranks that call something else"));
 }
 
 // Gives the control tree time to tell what differs.
@@ -50,13 +50,13 @@ Status Communicator::explain(Status status) const {
 
 void Communicator::part() {
   if (tree_ == nullptr) return;
-  const bool waits = !failure_->failed() && local_.others_may_come();
+  const bool waits = !failure_->failed() && process_rank_.others_may_come();
   const int shift = disappointments.load(std::memory_order_relaxed);
   const bool all = tree_->finish(waits ? kPartingMs >> shift : 0);
   if (waits && !failure_->failed()) {
     disappointments.store(all ? 0 : std::min(shift + 1, kMaxDisappointments), std::memory_order_relaxed);
   }
-  local_.leave();
+  process_rank_.leave();
 }
 
 }  // namespace tutti::internal

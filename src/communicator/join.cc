@@ -88,7 +88,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, co
     }
     return Status();
   });
-  // Who has no thread does not come: the others must not wait for it.
+  // A rank without a thread does not join: the others must not wait for it.
   for (std::size_t i = started; i < n; ++i) (*jobs)[i].tree.reset();
   for (ServiceThread& t : threads) t.join();
   if (failed.is_ok()) failed = cause_of(results);

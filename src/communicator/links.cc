@@ -72,7 +72,7 @@ class ConnectedLinks final : public LinkMaker {
     return {};
   }
 
-  // Of a timeout, who is missing, where that is known.
+  // Of a timeout, which ranks are missing, where that is known.
   [[nodiscard]] Status explain(Status status, const FailureState& failure) const {
     if (status.code() != Code::kTimeout || stalls_ == nullptr) return status;
     const std::string missing = stalls_->missing();

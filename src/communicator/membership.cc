@@ -128,7 +128,7 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
     std::string name = unpacker.text();
     settings.by_transport[std::move(name)] = unpacker.text();
   }
-  if (!unpacker.complete()) return Status::remote("a peer's settings cannot be read");
+  if (!unpacker.complete()) return Status::remote("protocol error: its settings cannot be read");
   return settings;
 }
 

@@ -20,8 +20,8 @@ class Completion {
  public:
   // `failure` is that of the operation's communicator.
   explicit Completion(std::shared_ptr<FailureState> failure = nullptr) : failure_(std::move(failure)) {}
-  // The end of both, neither of which is null; one that has succeeded is left out where possible. Who calls complete()
-  // calls it on the parts.
+  // The end of both, neither of which is null; one that has succeeded is left out where possible. The caller of
+  // complete() calls it on the parts as well.
   static std::shared_ptr<Completion> both(const std::shared_ptr<Completion>& a, const std::shared_ptr<Completion>& b);
   // Before complete(): the operation fails for no other reason than that `before` has.
   void failed_behind(std::shared_ptr<Completion> before);

@@ -1,9 +1,9 @@
 // The executor for host memory. Two ways through the same steps:
-//  - in order: messages that fit one piece. Steps run one after another, as the schedule lists them,
-//    without any bookkeeping; a rank that has to wait for long goes on by lanes;
+//  - in order: steps whose bytes fit one piece of every lane, too short for zero copy. Steps run one after another, as
+//    the schedule lists them, without any bookkeeping; a rank that has to wait for long goes on by lanes;
 //  - by lanes: everything larger. Each lane works at its own step; a step moves as many bytes as the
 //    steps it depends on have passed (watermarks). Blocks are cut into slices, so that what is in
-//    flight stays in the cache and forwarding can be fused; lanes may be up to kWindow slices apart.
+//    flight stays in the cache; at most kWindow slices are open at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace tutti::internal::executor {
 // Sizes that trade one kind of memory traffic for another, as measured on two cores with 2 MiB of
 // level-2 cache each. Tests set them low.
 struct CpuTuning {
-  // How much a step handles at a time: in and out together stay well inside a level-2 cache.
+  // How much a receiving or local step handles at a time: in and out together stay well inside a level-2 cache.
   std::size_t piece_bytes = 64 * 1024;
-  // Outputs larger than this are written past the cache, except in place. Two ranks, time with over time without:
-  // 1.2 at 2 to 8 MiB, 1.15 at 16 MiB, 0.87 at 32 MiB; with direct puts 1.08, 1.08 and 0.8; in place 1.3 at
-  // 32 and 64 MiB.
+  // Where the vector is larger than this, outputs are written past the cache, except in place. Two ranks, time with
+  // over time without: 1.2 at 2 to 8 MiB, 1.15 at 16 MiB, 0.87 at 32 MiB; with direct puts 1.08, 1.08 and 0.8; in
+  // place 1.3 at 32 and 64 MiB.
   std::size_t streaming_bytes = 16 * 1024 * 1024;
   // From this size of the vector on, results are put directly into the buffers that the peer advertises. Two ranks,
   // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
@@ -163,7 +163,7 @@ class CpuExecutor final : private Waiting {
   std::uint32_t open_slices_ = 0;    // slices [0, open_slices_) have been opened
   std::uint32_t current_slice_ = 0;  // of the lane at work
   bool in_place_ = false;            // input and output are one memory
-  bool streaming_ = false;           // outputs are larger than the cache
+  bool streaming_ = false;           // outputs are written past the cache
   bool direct_puts_ = false;         // peers may write results into this rank's output, and it into theirs
   bool combines_ = false;            // the operation reduces
   Status status_;

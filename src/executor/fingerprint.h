@@ -1,5 +1,7 @@
 // What a Fingerprint's words say: which call, run by which plan, after which calls. Ranks whose words differ have
 // called, or decided, differently.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <cstddef>

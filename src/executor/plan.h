@@ -1,5 +1,7 @@
 // A schedule made ready to run on this rank's links: which lane carries each step, which steps can be
 // fused. Made once per (algorithm, root) and kept; holds no sizes and no addresses.
+//
+// Threads: made and used by the one thread that runs the communicator's operations; does not change once made.
 #pragma once
 
 #include <cstdint>

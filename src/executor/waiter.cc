@@ -85,8 +85,8 @@ Status Waiter::look_for_trouble(std::int64_t now) {
   return Status::remote("rank " + std::to_string(departed->peer) + " has left the communicator");
 }
 
-// Whoever is waited for may itself wait for a rank that has left before this operation, and what it has found of that
-// may not reach this rank through the control tree: the rank that has left was perhaps between them.
+// The rank that is waited for may itself wait for a rank that has left before this operation, and what it has found of
+// that may not reach this rank through the control tree: the rank that has left was perhaps between them.
 Status Waiter::look_for_departure(std::int64_t now) const {
   if (!failure_.any_departed() || now - yielding_since_ns_ < kDepartedGraceNs) return {};
   const FailureState::Departure left = failure_.departed_before(number_);
@@ -120,7 +120,7 @@ Status Waiter::idle_slowly() {
     return failure_.status();
   const std::uint32_t yields = idle_count_ - spins_;
   if (sleeps_ > 0 && !waits_long()) {
-    // Who runs in order goes on by lanes before anybody sleeps: the peer may wait for what it does not look at.
+    // A rank that runs in order goes on by lanes before anybody sleeps: the peer may wait for what it does not look at.
     if (yields <= kYieldsBeforeLook) begin_looking(now_ns());
     --sleeps_;
     idle_count_ = spins_ + kLooking - 1;
@@ -150,24 +150,24 @@ void Waiter::begin_looking(std::int64_t now) {
 
 // Where ranks take turns an operation needs a turn of each, so one rank too many on a processor holds all others up.
 // The scheduler sees no more than that every processor is busy.
-void Waiter::go_home() {
+void Waiter::go_back() {
   const std::int64_t now = now_ns();
-  if (now - went_home_ns_ < kPreferredIntervalNs) return;
-  went_home_ns_ = now;
+  if (now - went_back_ns_ < kPreferredIntervalNs) return;
+  went_back_ns_ = now;
   (void)affinity_.move_to(preferred_.processor);
 }
 
 void Waiter::yield() {
   if (preferred_.processor >= 0 && step_bytes_ <= preferred_.step_bytes && ::sched_getcpu() != preferred_.processor)
       [[unlikely]]
-    go_home();
+    go_back();
   const std::int64_t begin_ns = now_ns();
   ::sched_yield();
   const std::int64_t end_ns = now_ns();
   const std::int64_t took_ns = end_ns - begin_ns;
   if (took_ns > (oversubscribed_ ? kOversubscribedTurnNs : TurnTaking::kTurnNs)) [[unlikely]] {
     // Beside such a program an even share of ranks is none of the processor: the scheduler knows better.
-    went_home_ns_ = end_ns + kAwayNs;
+    went_back_ns_ = end_ns + kAwayNs;
     if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) sleeps_ = kSleepsPerSlice;
   }
   if (oversubscribed_) return;

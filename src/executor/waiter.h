@@ -123,7 +123,7 @@ class Waiter {
   // The first look of a wait.
   void begin_looking(std::int64_t now);
   void yield();
-  void go_home();
+  void go_back();
   void spin(bool spins);
   // How often the calling thread has lost or given its processor.
   static std::int64_t processor_switches();
@@ -153,7 +153,7 @@ class Waiter {
   std::int64_t departed_since_ns_ = 0;
   std::uint32_t sleeps_ = 0;  // waits that are to sleep where they would yield
   bool disturbed_ = false;    // the last sleep of the wait did not come about
-  std::int64_t went_home_ns_ = 0;
+  std::int64_t went_back_ns_ = 0;
   TurnTaking turn_taking_{&processor_switches};
 };
 

@@ -215,8 +215,12 @@ Status Handshake::read_claim() {
   peer_.rank = unpacker.number<std::int32_t>();
   peer_.index = unpacker.number<std::uint16_t>();
   peer_.count = unpacker.number<std::uint16_t>();
-  if (peer_.purpose != mine_.purpose) return Status::invalid_usage("the connection is meant for something else");
-  if (peer_.count == 0 || peer_.index >= peer_.count) return Status::invalid_usage("the claim makes no sense");
+  if (peer_.purpose != mine_.purpose)
+    return Status::invalid_usage("protocol error: the other end opened this connection for another purpose");
+  if (peer_.count == 0 || peer_.index >= peer_.count) {
+    return Status::invalid_usage("protocol error: the other end says connection " + std::to_string(peer_.index) +
+                                 " of " + std::to_string(peer_.count));
+  }
   return {};
 }
 

@@ -1,9 +1,9 @@
-// Who is at the other end? Mutual challenge and response over a fresh connection.
+// Authentication: mutual challenge and response over a fresh connection.
 //
 // Both sides hold the job's secret. The dialler sends its claim (purpose, rank, which of how many
 // streams) and a nonce; the acceptor answers with its own claim, a nonce, and an HMAC-SHA256 (RFC 2104,
 // FIPS 180-4) under the secret over its role and everything said so far; the dialler answers with an
-// HMAC over the other role and the same. Whoever lacks the secret can produce neither, cannot replay
+// HMAC over the other role and the same. A process without the secret can produce neither, cannot replay
 // (fresh nonces) and cannot reflect (the role is in the HMAC).
 //
 // Handshake is a state machine for poll loops with many connections: it never waits. Limits of time

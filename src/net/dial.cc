@@ -115,7 +115,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
   keep(foreign, &attempt->foreign_since_ns);
   keep(foreign || refused, &attempt->absent_since_ns);
   attempt->reached = attempt->connected || why.is_exhaustion();
-  // Whoever listens is alive, even if it is somebody else. What lacks here says nothing of the peer.
+  // The process that listens is alive, even if it is not the peer. What lacks here says nothing of the peer.
   if (attempt->reached) refused_since_ns_ = now_ns();
   if (why.is_exhaustion()) shortage_.note(why);
   attempt->fd.reset();

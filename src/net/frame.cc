@@ -45,7 +45,8 @@ Result<FrameReader::Progress> FrameReader::read(int socket) {
     }
     have_ += static_cast<std::size_t>(got);
     if (in_body_ || have_ < sizeof head_) continue;
-    if (load_length(head_) > max_bytes_) return Status::remote("the peer sent a message of an impossible length");
+    if (load_length(head_) > max_bytes_)
+      return Status::remote("protocol error: the peer sent a message that is too long");
     in_body_ = true;
     have_ = 0;
   }

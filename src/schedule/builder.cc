@@ -92,7 +92,7 @@ void Builder::add(Step step) {
   pending_.clear();
   for (std::uint32_t c = step.chunk; c < step.chunk + step.chunks; ++c) {
     if (step.kind == StepKind::kCopy && step.source == Buffer::kInput) {
-      // Nobody has written the chunk yet. Who reads the input goes on doing so, and only the next real
+      // Nobody has written the chunk yet. The steps that read the input go on doing so, and only the next real
       // writer waits for them.
       Cell& both = cell(step.target, c);
       both.last_writer = static_cast<std::int32_t>(index);
@@ -187,7 +187,7 @@ void Builder::recv_to_scratch(std::int32_t peer, ChunkRange c) {
   for_runs(
       c, [&](std::uint32_t i) { return kept_in(i); },
       [&](ChunkRange run) {
-        if (kept_in(run.first) != Buffer::kOutput) return fail("recv_to_scratch of a chunk that lives in scratch");
+        if (kept_in(run.first) != Buffer::kOutput) return fail("recv_to_scratch of a chunk that is kept in scratch");
         add(make_step(StepKind::kRecv, peer, run, Buffer::kInput, Buffer::kScratch));
       });
 }
@@ -198,7 +198,7 @@ void Builder::recv_reduce_to_scratch(std::int32_t peer, ChunkRange c) {
       c, [&](std::uint32_t i) { return kept_in(i); },
       [&](ChunkRange run) {
         if (kept_in(run.first) != Buffer::kOutput)
-          return fail("recv_reduce_to_scratch of a chunk that lives in scratch");
+          return fail("recv_reduce_to_scratch of a chunk that is kept in scratch");
         add(make_step(StepKind::kRecvReduce, peer, run, Buffer::kScratch, Buffer::kScratch));
       });
 }
@@ -229,7 +229,8 @@ Result<Schedule> Builder::finish() {
   for_runs(ChunkRange{0, shape_.chunks}, owed_from, [&](ChunkRange run) {
     const auto [owed, from] = owed_from(run.first);
     if (!owed) return;
-    if (from == Where::kNowhere) return fail("chunk " + std::to_string(run.first) + " is owed and never got a value");
+    if (from == Where::kNowhere)
+      return fail("chunk " + std::to_string(run.first) + " belongs to the output and never gets a value");
     add(make_step(StepKind::kCopy, -1, run, buffer_of(from), Buffer::kOutput));
   });
   if (!status_.is_ok()) return status_;

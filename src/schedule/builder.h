@@ -2,7 +2,7 @@
 //  - where the current value of each chunk lies (input until first written, then the buffer in which it is kept: the
 //  output
 //    where the rank keeps the chunk, scratch where it does not), so out-of-place never copies first;
-//  - the dependencies, as a processor's scoreboard does: who wrote this chunk last, who still reads it.
+//  - the dependencies, as a processor's scoreboard does: which step wrote this chunk last, which still read it.
 //
 // Invariants of the result: a dependency's index is lower than its dependent's; steps that receive from
 // one peer, and local steps, run in order and are not listed as dependencies of each other; at finish()

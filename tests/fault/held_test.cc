@@ -1,5 +1,5 @@
 // A rank that is held up while it touches memory of its peer, whose operation meanwhile fails: the peer has its
-// memory back only when it is no longer touched, and nobody succeeds with bytes of memory that was taken back.
+// memory back only when it is no longer touched, and no rank succeeds with bytes of memory that was revoked.
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -29,7 +29,7 @@ struct Case {
 struct Shared {
   std::atomic<bool> held{false};
   std::atomic<bool> released{false};
-  std::atomic<int> returned_early{0};  // calls, before the rank that was held up was let go of
+  std::atomic<int> returned_early{0};  // calls, before the rank that was held up was released
 };
 
 // The input of rank r, and what the sum of both is.

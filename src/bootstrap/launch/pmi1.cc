@@ -86,7 +86,8 @@ Result<std::string> Pmi1Client::read_line() {
     if (got == 1 && byte == '\n') return line;
     if (got == 1) line += byte;
   }
-  return Status::remote("the launcher sends a line without end");
+  return Status::remote("protocol error: the launcher sends a line of more than " + std::to_string(kMaxLine) +
+                        " bytes");
 }
 
 Result<std::string> Pmi1Client::ask(const std::string& line, const std::string& expected) {

@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "bootstrap/in_process.h"
-#include "bootstrap/local_rank.h"
+#include "bootstrap/process_rank.h"
 #include "catch_compat.h"
 #include "ranks.h"
 
@@ -152,11 +152,11 @@ TEST_CASE("a rank waits for others of its process only if they have threads of t
   Secret job{};
   job[0] = 1;
   Secret another_job{};
-  LocalRank alone;
+  ProcessRank alone;
   alone.enter(another_job);
   CHECK(alone.others_may_come());
-  LocalRank a;
-  LocalRank b;
+  ProcessRank a;
+  ProcessRank b;
   a.enter(job);
   b.enter(job);
   // The thread that serves no rank may serve all.

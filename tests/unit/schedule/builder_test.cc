@@ -98,7 +98,7 @@ TEST_CASE("a copy from input to output waits for nobody, and later writers wait 
   CHECK(after(s, 2) == Steps{0, 1});
 }
 
-TEST_CASE("finish copies what is owed and lies in the input") {
+TEST_CASE("finish copies to the output what lies in the input") {
   Builder b({Collective::kBroadcast, 2, 0, 3, 1}, 0);
   b.send(1, {0, 3});
   const Schedule s = b.finish().value();

@@ -9,12 +9,12 @@
 
 namespace tutti::internal {
 
-class LocalRank {
+class ProcessRank {
  public:
-  LocalRank() = default;
-  LocalRank(const LocalRank&) = delete;
-  LocalRank& operator=(const LocalRank&) = delete;
-  ~LocalRank() { leave(); }
+  ProcessRank() = default;
+  ProcessRank(const ProcessRank&) = delete;
+  ProcessRank& operator=(const ProcessRank&) = delete;
+  ~ProcessRank() { leave(); }
 
   // The rank belongs to the job with this secret, and to no thread yet. Once, before all else.
   void enter(const Secret& job);

@@ -1,4 +1,4 @@
-#include "bootstrap/local_rank.h"
+#include "bootstrap/process_rank.h"
 
 #include <algorithm>
 #include <map>
@@ -11,7 +11,7 @@ namespace {
 
 struct Registry {
   ForkMutex mutex;
-  std::multimap<Secret, const LocalRank*> ranks TUTTI_GUARDED_BY(mutex);
+  std::multimap<Secret, const ProcessRank*> ranks TUTTI_GUARDED_BY(mutex);
 };
 
 // Lives as long as the process: ranks may be destroyed by destructors of static objects.
@@ -24,7 +24,7 @@ Registry& registry() {
 
 }  // namespace
 
-void LocalRank::enter(const Secret& job) {
+void ProcessRank::enter(const Secret& job) {
   Registry& all = registry();
   const MutexLock lock(all.mutex);
   all.ranks.emplace(job, this);
@@ -32,19 +32,19 @@ void LocalRank::enter(const Secret& job) {
   entered_ = true;
 }
 
-bool LocalRank::others_may_come() const {
+bool ProcessRank::others_may_come() const {
   Registry& all = registry();
   const MutexLock lock(all.mutex);
   const auto [begin, end] = all.ranks.equal_range(job_);
   const auto here = std::this_thread::get_id();
-  const auto ours = [&](const LocalRank& rank) { return rank.thread_.load(std::memory_order_relaxed) == here; };
+  const auto ours = [&](const ProcessRank& rank) { return rank.thread_.load(std::memory_order_relaxed) == here; };
   const bool alone = std::all_of(begin, end, [&](const auto& entry) { return entry.second == this; });
   return alone || (ours(*this) && std::none_of(begin, end, [&](const auto& entry) {
                      return entry.second != this && ours(*entry.second);
                    }));
 }
 
-void LocalRank::leave() {
+void ProcessRank::leave() {
   if (!entered_) return;
   entered_ = false;
   Registry& all = registry();
