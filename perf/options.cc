@@ -173,7 +173,7 @@ void interpret(const Words& words, bool max_given, Options& options) {
 const char* const kFooter =
     "Without -p and -t the ranks are those of mpirun, mpiexec, srun or torchrun.\n"
     "A size is the larger of a rank's two buffers. Times are medians over batches of the slowest rank.\n"
-    "Exit status: 0 measured and right, 1 wrong data or a failure, 2 a command line that cannot be followed.";
+    "Exit status: 0 measured and right, 1 wrong data or a failure, 2 invalid command line.";
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 
 namespace tutti::internal::perf {
 
-// Returns the exit status: 0 measured and right, 1 wrong data or a failure, 2 unreadable command line.
+// Returns the exit status: 0 measured and right, 1 wrong data or a failure, 2 invalid command line.
 int run_program(Collective collective, int argc, char** argv);
 
 }  // namespace tutti::internal::perf

@@ -31,7 +31,7 @@ struct Shared {
   std::atomic<bool> failed = false;
 };
 
-// One end: its adapter and link, and what it has sent and received.
+// One end: its RDMA context and link, and what it has sent and received.
 class Side {
  public:
   Side(int rank, std::size_t bytes) : rank_(rank), sent_(bytes), received_(bytes) {
@@ -84,7 +84,7 @@ class Side {
   std::size_t got_ = 0;
   int queue_pairs_ = 1;
   std::shared_ptr<verbs::RdmaContext> rdma_context_;
-  std::unique_ptr<Link> link_;  // goes before the adapter
+  std::unique_ptr<Link> link_;  // goes before the context
 };
 
 void Side::step() {

@@ -126,7 +126,7 @@ Run add_doctor(CLI::App& app, CLI::App** chosen) {
       "rdma", "RDMA: libraries, devices, limits, settings, and data over each port that would be used");
   const std::string footer =
       "One line for each check: ok, warn (works, but worse than it could) or FAIL, with the remedy.\n"
-      "TUTTI_VERBS is heeded. Exit status: 0 RDMA can be used, 1 it cannot, 2 unreadable arguments or settings.";
+      "TUTTI_VERBS is applied. Exit status: 0 RDMA can be used, 1 it cannot, 2 invalid arguments or settings.";
   command->footer(footer);
   rdma->footer(footer);
   *chosen = command;

@@ -65,7 +65,7 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   command->add_option("-n,--ranks", options->ranks, "Number of ranks")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  command->add_option("-r,--rank", options->rank, "Whose steps")->capture_default_str();
+  command->add_option("-r,--rank", options->rank, "The rank whose steps are printed")->capture_default_str();
   command->add_option("--collective", options->collective, "One of " + all_collectives())->capture_default_str();
   command->add_option("--root", options->root, "Root of a broadcast or reduce")->capture_default_str();
   command->add_option("--hosts", options->hosts, "Ranks per host, such as 4,4 (default: one host)");
@@ -77,7 +77,7 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   footer +=
       "The hierarchical ones need --hosts. Times: a for a message, o for each further one that is sent meanwhile,\n"
       "b for a byte, g for combining a byte; B bytes, n ranks, p the largest power of two up to n.\n"
-      "Exit status: 0 printed, 1 a failure, 2 unreadable or impossible arguments.";
+      "Exit status: 0 success, 1 a failure, 2 invalid arguments.";
   command->footer(footer);
   *chosen = command;
   return [options] { return run_schedule(*options); };

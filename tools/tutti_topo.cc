@@ -220,8 +220,9 @@ Run add_topo(CLI::App& app, CLI::App** chosen) {
   CLI::App* command = app.add_subcommand("topo", "Show this machine: processors, network interfaces, RDMA ports");
   command->add_flag("--json", *as_json, "As JSON; what is unknown is null");
   command->footer(
-      "Of RDMA ports it says which a rank started like this would use, and why. TUTTI_VERBS is heeded.\n"
-      "Exit status: 0, or 2 for unreadable arguments or settings.");
+      "For each RDMA port it says whether a rank that is started in the same way would use it, and why.\n"
+      "TUTTI_VERBS is applied.\n"
+      "Exit status: 0 success, 2 invalid arguments or settings.");
   *chosen = command;
   return [as_json] { return run_topo(*as_json); };
 }

@@ -123,7 +123,7 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
       ->capture_default_str();
   command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, binomial, ...)");
   command->add_option("--collective", options->collective, "Only this collective: " + all_collectives());
-  command->footer("Exit status: 0 all proven, 1 some proof failed, 2 unreadable arguments or no such algorithm.");
+  command->footer("Exit status: 0 all algorithms proven, 1 a proof failed, 2 invalid arguments.");
   *chosen = command;
   return [options] { return run_verify(*options); };
 }

@@ -40,7 +40,7 @@
  * and writes memory of tuttiMemAlloc through a mapping of its own; if it has been stopped in the middle of a piece
  * the call returns after a second, and when it goes on it may still write the rest of that piece to a receive
  * buffer there, until its own operation fails. An operation never succeeds with bytes that it has read from memory
- * which the peer had taken back.
+ * of a peer whose operation had failed before.
  */
 #ifndef TUTTI_H_
 #define TUTTI_H_
@@ -78,7 +78,7 @@ typedef enum {
   tuttiInvalidUsage = 5,    /* the arguments are fine, the call is not (wrong state, wrong environment) */
   tuttiRemoteError = 6,     /* a peer died, left, or failed; the text names the rank */
   tuttiInProgress = 7,      /* not complete yet */
-  tuttiTimeout = 8,         /* the communicator's timeout passed; the text says for whom */
+  tuttiTimeout = 8,         /* the communicator's timeout passed; the text names the ranks that were waited for */
   tuttiAborted = 1000,      /* tuttiCommAbort was called, here or on a peer */
   tuttiMismatch = 1001,     /* ranks called different operations; the text names both sides */
   tuttiResultMax = 0x7fffffff
@@ -134,7 +134,8 @@ typedef enum {
 } tuttiCollective_t;
 
 #define TUTTI_UNIQUE_ID_BYTES 128
-/* Opaque bytes; copy them to the other ranks by any means. It holds the job's secret: whoever has it can join. */
+/* Opaque bytes; copy them to the other ranks by any means. They hold the job's secret: any process that has them can
+ * join. */
 typedef struct {
   char internal[TUTTI_UNIQUE_ID_BYTES];
 } tuttiUniqueId;
@@ -145,7 +146,7 @@ typedef struct {
 /* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER, which leaves all unset: TUTTI_CONFIG_UNDEF_INT for
  * a number, NULL for a text. What is unset is left to the environment variable that is named beside the field, and to
  * the default where there is none either. What is set wins over the variable; an empty text is the default. Values are
- * those of the variables (README.md), and an unreadable one is tuttiInvalidArgument and named. (An unreadable variable
+ * those of the variables (README.md); one that cannot be read is tuttiInvalidArgument and named. (Such a variable
  * is tuttiInvalidUsage, whether it would have been used or not.) Texts are copied before the call returns.
  *
  * Later versions add fields at the end, where all bits zero (0, NULL) mean unset. A caller that was compiled with a
@@ -192,17 +193,18 @@ TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
 /* ---- Communicators ---------------------------------------------------------------------------- */
 
 /* Makes the id of a new communicator and starts listening for its ranks in this process, which must
- * live until they have all joined (usually it is rank 0's). One id makes one communicator. Has no configuration:
- * interface, port range, init timeout and wait notice are the environment's. tuttiInvalidUsage for an unreadable
- * variable, tuttiSystemError where no port can be had. Does not wait for anybody. */
+ * live until they have all joined (usually it is rank 0's). One id makes one communicator. The call takes no
+ * configuration: interface, port range, init timeout and wait notice are the environment's. tuttiInvalidUsage for a
+ * variable that cannot be read, tuttiSystemError where no port can be had. Does not wait for other ranks. */
 TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 
 /* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all have joined, or
  * fails after the init timeout. 0 <= rank < nranks. *comm is written on success alone, and is the caller's until
  * tuttiCommDestroy or tuttiCommAbort.
- * Errors of this and the other ways to make communicators: tuttiInvalidArgument, tuttiInvalidUsage (an unreadable
- * variable, no launcher, too many communicators), tuttiTimeout, which says who has not come, tuttiRemoteError for a
- * rank that died or failed meanwhile, tuttiMismatch where ranks do not agree about the job, tuttiSystemError. */
+ * Errors of this and the other ways to make communicators: tuttiInvalidArgument, tuttiInvalidUsage (a variable that
+ * cannot be read, no launcher, too many communicators), tuttiTimeout, whose text names the ranks that have not joined,
+ * tuttiRemoteError for a rank that died or failed meanwhile, tuttiMismatch where ranks do not agree about the job,
+ * tuttiSystemError. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
 /* The same with settings; config may be NULL, and is the caller's again when the call returns. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
@@ -220,13 +222,13 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
                                                   const tuttiConfig_t *config);
 
 /* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until
- * all other ranks have said so too, for a second at most and not at all once the communicator has failed, nor where
- * one thread serves several of its ranks. Where that was in vain, the next communicator of this process waits half as
+ * all other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where
+ * one thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as
  * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
  * have called different things, or one more than another, also where those calls exchanged no data; a rank that has
- * waited in vain may have had success, but the ranks that leave after it get the error. An operation that needs data
- * of a rank which has left without calling it already fails by itself, with tuttiMismatch. Only tuttiCommDestroy may
- * follow. */
+ * waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error. An operation that
+ * needs data of a rank which has left without calling it already fails by itself, with tuttiMismatch. Only
+ * tuttiCommDestroy may follow. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
  * communicator, whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as
