@@ -2,8 +2,6 @@
 // algorithms reads them.
 #pragma once
 
-#include <cstddef>
-
 namespace tutti::internal {
 
 // A message of B bytes takes alpha + B beta, and while it is on its way its sender and its receiver can handle others,
@@ -12,8 +10,8 @@ struct LinkCosts {
   double alpha_us = 0;
   double beta_us_per_byte = 0;
   double message_us = 0;
-  double incast = 1;                   // how many times as much a byte costs where several ranks send to one at once
-  double piece_bytes = 32.0 * 1024.0;  // what a pipeline forwards at a time, at most
+  double incast = 1;       // how many times as much a byte costs where several ranks send to one at once
+  double piece_bytes = 0;  // what a pipeline forwards at a time, at most
 };
 
 }  // namespace tutti::internal

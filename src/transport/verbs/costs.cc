@@ -8,7 +8,8 @@ LinkCosts costs(double /*ranks_per_cpu*/) {
   costs.alpha_us = 3.0;
   costs.beta_us_per_byte = 8e-5;
   costs.message_us = 0.5;
-  costs.incast = 1.5;  // as over TCP: not measured
+  costs.incast = 1.5;                 // as over TCP: not measured
+  costs.piece_bytes = 32.0 * 1024.0;  // a slot
   return costs;
 }
 

@@ -9,7 +9,7 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-constexpr Costs kSomeLinks{{0.5, 1e-4, 0.1}, {5.0, 1e-3, 1.0}, 5e-5, 0};
+constexpr Costs kSomeLinks{{0.5, 1e-4, 0.1, 1, 32768}, {5.0, 1e-3, 1.0, 1.5, 32768}, 5e-5, 0};
 
 struct Sent {
   std::size_t messages = 0;  // most of any rank
