@@ -29,6 +29,7 @@ PART_OF = {
     "api/collectives.cc": "tutti/tutti.h",
     "api/communicators.cc": "tutti/tutti.h",
     "api/streams.cc": "tutti/tutti.h",
+    "base/fmt.cc": "fmt/format.h",
     "reduction/float8s.cc": "reduction/targets.h",
     "reduction/floats.cc": "reduction/targets.h",
     "reduction/halves.cc": "reduction/targets.h",
@@ -98,7 +99,7 @@ def check_includes(path, lines):
 
 
 def included_by(path):
-    return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
+    return re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', path.read_text(), re.MULTILINE)
 
 
 def check_headers(files):
