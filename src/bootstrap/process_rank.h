@@ -1,5 +1,8 @@
 // Which ranks of one job live in this process, and from which threads they are used: a thread that serves several
 // ranks cannot finalize them all at the same time, so none of them may wait for the others.
+//
+// Threads: enter() and leave() by the thread that makes and ends the communicator, touch() by the one that runs its
+// operations, others_may_come() by any.
 #pragma once
 
 #include <atomic>

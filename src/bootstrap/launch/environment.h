@@ -1,4 +1,7 @@
 // Which job this process belongs to, by what its launcher left in the environment.
+//
+// Threads: any, but one join at a time in a process, and in the same order on all ranks: each takes the next name in
+// the launcher's key-value store.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,6 @@
 // How rank 0 hands the unique id to the ranks that a launcher started: PMIx's key-value store.
+//
+// Threads: as detect_job().
 #pragma once
 
 #include "base/clock.h"

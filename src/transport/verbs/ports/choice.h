@@ -1,4 +1,6 @@
 // Which ports and GIDs of a machine a rank uses: rules on what was found.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <array>

@@ -1,4 +1,6 @@
 // RDMA ports as ranks tell each other of them, and which of two ranks' ports belong together.
+//
+// Threads: any; nothing here has state.
 #pragma once
 
 #include <array>
