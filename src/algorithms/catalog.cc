@@ -1,5 +1,7 @@
 #include "algorithms/catalog.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
 
@@ -199,8 +201,7 @@ Status check_world(const World& world) {
     if (host.empty()) return Status::invalid_argument("a host has no ranks");
     for (const int rank : host) {
       if (rank < 0 || rank >= world.ranks || seen[static_cast<std::size_t>(rank)] != 0) {
-        return Status::invalid_argument("rank " + std::to_string(rank) + " is on two hosts, or is not below " +
-                                        std::to_string(world.ranks));
+        return Status::invalid_argument(fmt::format("rank {} is on two hosts, or is not below {}", rank, world.ranks));
       }
       seen[static_cast<std::size_t>(rank)] = 1;
       ++count;
@@ -227,10 +228,9 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
   if (!status.is_ok()) return status;
   const auto inside = [&](int r) { return r >= 0 && r < world.ranks; };
   if (!inside(rank) || !inside(root_rank)) {
-    return Status::invalid_argument("rank " + std::to_string(rank) + " or root " + std::to_string(root_rank) +
-                                    " is not below " + std::to_string(world.ranks));
+    return Status::invalid_argument(fmt::format("rank {} or root {} is not below {}", rank, root_rank, world.ranks));
   }
-  const std::string what = std::string(name_of(entry.collective)) + " " + entry.name;
+  const std::string what = fmt::format("{} {}", name_of(entry.collective), entry.name);
   if (!entry.supports(world))
     return Status::invalid_argument(what + " does not support this division of the ranks into hosts");
   Builder builder(entry.shape(world, root_rank), rank);

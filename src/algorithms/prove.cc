@@ -1,5 +1,7 @@
 #include "algorithms/prove.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -37,9 +39,8 @@ Hosts drawn(int ranks, unsigned seed) {
 }
 
 std::string describe(const AlgorithmEntry& entry, const World& world, int root) {
-  std::string text =
-      std::string(name_of(entry.collective)) + " " + entry.name + ", " + std::to_string(world.ranks) + " ranks";
-  if (has_root(entry.collective)) text += ", root " + std::to_string(root);
+  std::string text = fmt::format("{} {}, {} ranks", name_of(entry.collective), entry.name, world.ranks);
+  if (has_root(entry.collective)) text += fmt::format(", root {}", root);
   const char* separator = ", hosts ";
   for (const auto& host : world.hosts) {
     text += separator;

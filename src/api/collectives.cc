@@ -1,4 +1,6 @@
 // The collectives of the C API: check arguments, translate errors.
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <string>
 
@@ -68,8 +70,8 @@ Status check_buffers(const Call& call, int ranks, int rank) {
   std::size_t whole = 0;
   if (__builtin_mul_overflow(call.count, size_of(call.type), &block) ||
       __builtin_mul_overflow(block, static_cast<std::size_t>(ranks), &whole) || whole > SIZE_MAX / 2) {
-    return Status::invalid_argument("count " + std::to_string(call.count) + " of " + name_of(call.type) +
-                                    " overflows the address space");
+    return Status::invalid_argument(
+        fmt::format("count {} of {} overflows the address space", call.count, name_of(call.type)));
   }
   const Extents e = extents(call, block, ranks, rank);
   if (e.send != 0 && call.send == nullptr) return Status::invalid_argument("sendbuff is NULL");
@@ -86,8 +88,7 @@ Status check_buffers(const Call& call, int ranks, int rank) {
 [[gnu::noinline]] Status check(const Call& call, const Communicator& comm) {
   if (Status s = check_types(call); !s.is_ok()) return s;
   if (call.root < 0 || call.root >= comm.ranks()) {
-    return Status::invalid_argument("root " + std::to_string(call.root) + " is not a rank of " +
-                                    std::to_string(comm.ranks()));
+    return Status::invalid_argument(fmt::format("root {} is not a rank of {}", call.root, comm.ranks()));
   }
   if (call.count == 0 || !has_data(call.collective)) return {};
   return check_buffers(call, comm.ranks(), comm.rank());

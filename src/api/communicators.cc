@@ -1,4 +1,6 @@
 // Library, communicators and memory of the C API.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -17,8 +19,8 @@ namespace {
 Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
   if (comm == nullptr) return Status::invalid_argument("comm is NULL");
   if (nranks < 1 || rank < 0 || rank >= nranks) {
-    return Status::invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(nranks) +
-                                    ": ranks are numbered from 0 to nranks - 1");
+    return Status::invalid_argument(
+        fmt::format("rank {} of {}: ranks are numbered from 0 to nranks - 1", rank, nranks));
   }
   return {};
 }
@@ -64,7 +66,7 @@ Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
 
 Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiConfig_t* config) {
   if (comms == nullptr) return Status::invalid_argument("comms is NULL");
-  if (ndev < 1) return Status::invalid_argument("ndev is " + std::to_string(ndev));
+  if (ndev < 1) return Status::invalid_argument(fmt::format("ndev is {}", ndev));
   if (devlist != nullptr && !std::all_of(devlist, devlist + ndev, [](int d) { return d == -1; })) {
     return Status::invalid_argument("devlist names a CUDA device; this library serves host memory (-1)");
   }

@@ -1,5 +1,7 @@
 #include "api/configuration.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -19,8 +21,7 @@ constexpr std::size_t kMostBytes = 4096;
 static_assert(sizeof(tuttiConfig_t) == kLeastBytes);
 
 std::string version_text(unsigned version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 // Whether what the caller's struct has beyond this library's is unset.
@@ -35,8 +36,8 @@ Status check_form(const tuttiConfig_t* config) {
       config->size > kMostBytes) {
     return Status::invalid_argument("config was not made from TUTTI_CONFIG_INITIALIZER");
   }
-  const std::string versions = "config was compiled with tutti " + version_text(config->version) +
-                               ", and the library that is loaded is " + version_text(TUTTI_VERSION_CODE);
+  const std::string versions = fmt::format("config was compiled with tutti {}, and the library that is loaded is {}",
+                                           version_text(config->version), version_text(TUTTI_VERSION_CODE));
   if (config->version / 10000 > TUTTI_MAJOR) {
     return Status::invalid_argument(versions + ": load a library of the same major version");
   }

@@ -3,6 +3,8 @@
 // known as such, since no two things of a process ever have the same one.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <string>
 
@@ -28,8 +30,8 @@ inline std::uint64_t number_of(const void* handle) {
 
 // What a forked child is told of what its parent has made.
 inline Status inherited(const std::string& what, std::int64_t owner) {
-  return Status::invalid_usage(what + " belongs to process " + std::to_string(owner) +
-                               ", of which this one is a fork: a forked child must make its own");
+  return Status::invalid_usage(fmt::format(
+      "{} belongs to process {}, of which this one is a fork: a forked child must make its own", what, owner));
 }
 
 }  // namespace tutti::internal::api

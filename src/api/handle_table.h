@@ -2,6 +2,7 @@
 // whatever becomes of the handle meanwhile.
 #pragma once
 
+#include <fmt/core.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -31,8 +32,7 @@ class HandleTable final : public ForkAware {
   Result<std::uint64_t> add(std::shared_ptr<Object> object) {
     const MutexLock lock(mutex_);
     if (free_.empty()) {
-      if (entries_.size() == kMaxHandles)
-        return Status::invalid_usage(std::string("there are too many ") + name_ + "s");
+      if (entries_.size() == kMaxHandles) return Status::invalid_usage(fmt::format("there are too many {}s", name_));
       // Room for all that can ever be freed: freeing must not need memory.
       if (free_.capacity() <= entries_.size()) free_.reserve(2 * entries_.size() + 16);
       entries_.emplace_back();
@@ -94,9 +94,9 @@ class HandleTable final : public ForkAware {
   }
   Status refusal(std::uint64_t handle) TUTTI_REQUIRES(mutex_) {
     const Entry* const entry = at(handle);
-    if (entry != nullptr) return inherited(std::string("the ") + name_, entry->maker);
-    return Status::invalid_argument(std::string(name_) + " is not a handle of a" + (name_[0] == 'e' ? "n " : " ") +
-                                    name_ + ": it was never made, or it is destroyed");
+    if (entry != nullptr) return inherited(fmt::format("the {}", name_), entry->maker);
+    return Status::invalid_argument(fmt::format("{} is not a handle of a{}{}: it was never made, or it is destroyed",
+                                                name_, name_[0] == 'e' ? "n " : " ", name_));
   }
 
   const char* const name_;

@@ -1,5 +1,6 @@
 #include "base/config.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -152,12 +153,12 @@ std::vector<std::string> unknown_variables() {
       return edits(name, a) < edits(name, b);
     });
     const bool similar = edits(name, *nearest) <= kSimilar;
-    result.push_back("the environment sets " + std::string(name) + ", which tutti does not know and ignores" +
-                     (similar ? "; is " + std::string(*nearest) + " meant?" : ""));
+    result.push_back(fmt::format("the environment sets {}, which tutti does not know and ignores{}", name,
+                                 similar ? fmt::format("; is {} meant?", *nearest) : ""));
   }
   const auto level = environment_variable("TUTTI_LOG");
   if (level && std::find(kLevels.begin(), kLevels.end(), *level) == kLevels.end()) {
-    result.push_back("TUTTI_LOG=\"" + *level + "\" is none of error, warn, info and debug; warn is used");
+    result.push_back(fmt::format("TUTTI_LOG=\"{}\" is none of error, warn, info and debug; warn is used", *level));
   }
   return result;
 }
@@ -185,7 +186,7 @@ Status apply_setting(std::string_view variable, const std::string& name, const s
     entry.reset(Settings(), settings);
     return {};
   }
-  return Status::internal("no setting has the variable " + std::string(variable));
+  return Status::internal(fmt::format("no setting has the variable {}", variable));
 }
 
 }  // namespace tutti::internal

@@ -1,5 +1,6 @@
 #include "base/descriptors.h"
 
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -48,8 +49,8 @@ DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) 
   // What is missing in the end is an error where a descriptor is not to be had, and perhaps none is missing.
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
   if (!std::exchange(all.told, true)) {
-    log::debug("the hard limit of open files (" + limit_text(limit.rlim_max) + ") leaves less room than the " +
-               std::to_string(needed) + " that communicators may need");
+    log::debug(fmt::format("the hard limit of open files ({}) leaves less room than the {} that communicators may need",
+                           limit_text(limit.rlim_max), needed));
   }
 }
 
@@ -71,10 +72,11 @@ std::string descriptor_advice(int error_number) {
   if (error_number != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
   const rlim_t needed = reserved().count;
   const std::string need =
-      needed == 0 ? std::string() : ", of which its communicators may need " + std::to_string(needed);
-  return " (this process may open " + limit_text(limit.rlim_cur) + need + "; RLIMIT_NOFILE, hard limit " +
-         limit_text(limit.rlim_max) +
-         ": raise it by ulimit -n, LimitNOFILE= of a systemd unit or --ulimit nofile= of a container)";
+      needed == 0 ? std::string() : fmt::format(", of which its communicators may need {}", needed);
+  return fmt::format(
+      " (this process may open {}{}; RLIMIT_NOFILE, hard limit {}: raise it by ulimit -n, LimitNOFILE= of a systemd "
+      "unit or --ulimit nofile= of a container)",
+      limit_text(limit.rlim_cur), need, limit_text(limit.rlim_max));
 }
 
 }  // namespace tutti::internal

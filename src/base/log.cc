@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -43,15 +44,14 @@ void write(Level level, const std::string& line) {
     ++lost;
     return;
   }
-  const std::string begin = "tutti " + std::to_string(::getpid()) + " ";
+  const std::string begin = fmt::format("tutti {} ", ::getpid());
   std::string text = begin + kNames[static_cast<int>(level)] + ": " + line;
   // So much a pipe that can be written to has room for, and takes in one piece.
   if (text.size() >= PIPE_BUF) text.resize(PIPE_BUF - 1);
   text += "\n";
   const unsigned before = lost.exchange(0);
   const std::string gap =
-      before == 0 ? ""
-                  : begin + "warn: " + std::to_string(before) + " lines before this one were lost: nobody took them\n";
+      before == 0 ? "" : fmt::format("{}warn: {} lines before this one were lost: nobody took them\n", begin, before);
   if (gap.size() + text.size() <= PIPE_BUF) {
     text.insert(0, gap);
   } else {

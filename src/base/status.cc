@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include <fmt/core.h>
+
 #include <exception>
 #include <new>
 #include <system_error>
@@ -65,7 +67,7 @@ Status Status::of_exception() noexcept {
   } catch (const std::system_error& e) {
     return guarded([&] { return Status(Code::kSystemError, e.what()); });
   } catch (const std::exception& e) {
-    return guarded([&] { return internal(std::string("unexpected exception: ") + e.what()); });
+    return guarded([&] { return internal(fmt::format("unexpected exception: {}", e.what())); });
   } catch (...) {
     return guarded([] { return internal("unexpected exception of unknown type"); });
   }
@@ -74,7 +76,7 @@ Status Status::of_exception() noexcept {
 Status Status::with_context(std::string_view context) const noexcept {
   if (is_ok()) return {};
   try {
-    const std::string prefix = std::string(context) + ": ";
+    const std::string prefix = fmt::format("{}: ", context);
     return message().starts_with(prefix) ? *this : Status(code(), prefix + message(), is_exhaustion());
   } catch (const std::bad_alloc&) {
     return *this;

@@ -1,5 +1,6 @@
 #include "bootstrap/bootstrap.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,10 +36,10 @@ std::string host_name() {
 
 Status check_rank(int rank, int ranks) {
   if (ranks < 1 || ranks > kMaxRanks) {
-    return Status::invalid_argument("the number of ranks is " + std::to_string(ranks) + ", not in 1..1048576");
+    return Status::invalid_argument(fmt::format("the number of ranks is {}, not in 1..1048576", ranks));
   }
   if (rank < 0 || rank >= ranks) {
-    return Status::invalid_argument("rank " + std::to_string(rank) + " is outside of 0.." + std::to_string(ranks - 1));
+    return Status::invalid_argument(fmt::format("rank {} is outside of 0..{}", rank, ranks - 1));
   }
   return {};
 }
@@ -68,18 +69,20 @@ Result<UniqueFd> finish_dial(net::Dial* dial, const char* what, RootKind kind, D
     if (Status s = set.wait(); !s.is_ok()) return s;
     dial->process(set);
     if (dial->done()) return dial->take();
-    if (!dial->shortage().is_ok()) return dial->shortage().with_context(std::string("connecting to ") + what);
+    if (!dial->shortage().is_ok()) return dial->shortage().with_context(fmt::format("connecting to {}", what));
     if (kind.alone && dial->foreign_for(kForeignMs)) {
-      return Status::invalid_usage(std::string(what) + " has another secret: is TUTTI_SECRET the same on all ranks, " +
-                                   "and is this the right address or unique id? " + dial->trouble());
+      return Status::invalid_usage(
+          fmt::format("{} has another secret: is TUTTI_SECRET the same on all ranks, and is this the right address or "
+                      "unique id? {}",
+                      what, dial->trouble()));
     }
     if (kind.came_first && dial->refused_for(kRefusedMs)) {
-      return Status::remote(std::string(what) +
-                            " cannot be reached: that process has ended, or the job has failed, or " +
-                            "all its ranks have joined: " + dial->trouble());
+      return Status::remote(fmt::format(
+          "{} cannot be reached: that process has ended, or the job has failed, or all its ranks have joined: {}", what,
+          dial->trouble()));
     }
     if (deadline.passed()) {
-      return Status::timeout(std::string("timed out while looking for ") + what + ": " + dial->trouble());
+      return Status::timeout(fmt::format("timed out while looking for {}: {}", what, dial->trouble()));
     }
   }
 }
@@ -103,7 +106,7 @@ Status register_with(int root, const Member& member, const std::vector<net::Addr
 Result<Placement> await_placement(int root, const Member& member) {
   Result<std::string> answer = net::recv_frame(root, kMaxPlacementBytes, member.deadline);
   if (!answer.is_ok() && answer.status().code() == Code::kRemoteError) {
-    return Status::remote(std::string(kRoot) + " ended before all ranks had joined: " + answer.status().message());
+    return Status::remote(fmt::format("{} ended before all ranks had joined: {}", kRoot, answer.status().message()));
   }
   if (!answer.is_ok()) {
     return answer.status().with_context("while waiting for the root service to have seen all ranks");

@@ -1,5 +1,7 @@
 #include "bootstrap/call_comparison.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -10,7 +12,7 @@ namespace tutti::internal {
 namespace {
 
 std::string name(int rank) {
-  return "rank " + std::to_string(rank);
+  return fmt::format("rank {}", rank);
 }
 
 std::string operations(std::uint32_t number) {
@@ -46,8 +48,9 @@ Status contradiction(int rank, const CallSummary& ours, int peer, const CallSumm
   const auto own_hash = hash_after(ours, both);
   const auto their_hash = hash_after(theirs, both);
   if (!own_hash || !their_hash || *own_hash == *their_hash) return {};
-  return Status::mismatch("ranks called different operations: " + name(rank) + " and " + name(peer) +
-                          " differ among their first " + operations(both) + ", longer ago than either remembers");
+  return Status::mismatch(fmt::format(
+      "ranks called different operations: {} and {} differ among their first {}, longer ago than either remembers",
+      name(rank), name(peer), operations(both)));
 }
 
 Status difference(int rank, const CallSummary& ours, int peer, const CallSummary& theirs) {
@@ -55,9 +58,9 @@ Status difference(int rank, const CallSummary& ours, int peer, const CallSummary
   if (ours.operations == theirs.operations) return {};
   if (fewer(ours, theirs)) return difference(peer, theirs, rank, ours);
   const CallRecord* const missed = find(ours, theirs.operations + 1);
-  return Status::mismatch("ranks called different operations: " + name(rank) + " runs " +
-                          (missed == nullptr ? operations(ours.operations) : missed->text) + ", " + name(peer) +
-                          " leaves after " + operations(theirs.operations));
+  return Status::mismatch(fmt::format("ranks called different operations: {} runs {}, {} leaves after {}", name(rank),
+                                      missed == nullptr ? operations(ours.operations) : missed->text, name(peer),
+                                      operations(theirs.operations)));
 }
 
 }  // namespace tutti::internal

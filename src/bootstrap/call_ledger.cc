@@ -1,5 +1,7 @@
 #include "bootstrap/call_ledger.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
 
@@ -24,21 +26,21 @@ Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* is_
       if (entries_.size() > kMaxEntries) entries_.pop_front();
       continue;
     }
-    const std::string both = "rank " + std::to_string(known->rank) + " runs " + known->call.text;
-    const std::string other = "rank " + std::to_string(rank) + " runs ";
+    const std::string both = fmt::format("rank {} runs {}", known->rank, known->call.text);
+    const std::string other = fmt::format("rank {} runs ", rank);
     if (known->call.call != call.call) {
-      return Status::mismatch("ranks called different operations: " + both + ", " + other + call.text);
+      return Status::mismatch(fmt::format("ranks called different operations: {}, {}{}", both, other, call.text));
     }
     // The calls that differed are too long ago for anybody to remember.
     if (known->call.before != call.before) {
-      return Status::mismatch("ranks called different operations before this one: " + both + ", " + other +
-                              "the same after other calls");
+      return Status::mismatch(fmt::format(
+          "ranks called different operations before this one: {}, {}the same after other calls", both, other));
     }
     if (call.plan.empty() || known->call.plan == call.plan) continue;
     if (!known->call.plan.empty()) {
-      return Status::mismatch(
-          "ranks run one operation in different ways, as happens if they are of different builds: " + both + " " +
-          known->call.plan + ", " + other + "it " + call.plan);
+      return Status::mismatch(fmt::format(
+          "ranks run one operation in different ways, as happens if they are of different builds: {} {}, {}it {}", both,
+          known->call.plan, other, call.plan));
     }
     *is_new = true;
     *known = {call, rank};

@@ -1,5 +1,6 @@
 #include "bootstrap/connector.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -157,15 +158,14 @@ Status SocketConnector::listen_on_path(PeerInfo* info) {
 
 std::string SocketConnector::who(int peer) const {
   const PeerInfo& info = info_of(peer);
-  return "rank " + std::to_string(peer) + " (host " + info.hostname + ", pid " + std::to_string(info.pid) + ")";
+  return fmt::format("rank {} (host {}, pid {})", peer, info.hostname, info.pid);
 }
 
 Status SocketConnector::check(const std::vector<int>& peers) const {
   std::set<int> seen;
   for (const int peer : peers) {
     if (peer < 0 || peer >= static_cast<int>(peers_.size()) || peer == rank_ || !seen.insert(peer).second) {
-      return Status::internal("connect() to rank " + std::to_string(peer) +
-                              ", which is this rank, no rank or named twice");
+      return Status::internal(fmt::format("connect() to rank {}, which is this rank, no rank or named twice", peer));
     }
   }
   return {};
@@ -207,8 +207,8 @@ Result<bool> SocketConnector::begin_unix(Dialling* dialling) const {
 Status SocketConnector::begin_tcp(Dialling* dialling) const {
   const PeerInfo& peer = info_of(dialling->peer);
   if (!allow_tcp_ || peer.tcp_addresses.empty()) {
-    return Status::remote("no allowed transport reaches " + who(dialling->peer) +
-                          " (TUTTI_TRANSPORTS=" + settings_.transports + ")");
+    return Status::remote(fmt::format("no allowed transport reaches {} (TUTTI_TRANSPORTS={})", who(dialling->peer),
+                                      settings_.transports));
   }
   std::vector<net::Address> targets;
   for (const std::string& text : peer.tcp_addresses) {
@@ -244,8 +244,8 @@ Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* 
       } else if (!dial->shortage().is_ok()) {
         return dial->shortage().with_context("connecting to " + who(entry.peer));
       } else if (entry.kind == ChannelKind::kTcp && dial->gone_for(kGoneMs)) {
-        return Status::remote(who(entry.peer) + " has ended: its address is no longer served by this job (" +
-                              dial->trouble() + ")");
+        return Status::remote(fmt::format("{} has ended: its address is no longer served by this job ({})",
+                                          who(entry.peer), dial->trouble()));
       } else if (entry.kind == ChannelKind::kUnix && dial->unreachable()) {
         // The socket is out of reach (another container, a strict file system): the network remains.
         const std::string why = dial->trouble();
@@ -322,7 +322,7 @@ Status SocketConnector::timed_out(const std::vector<int>& waited_for, const std:
   std::string trouble;
   for (const Dialling& entry : dialling) {
     for (const std::unique_ptr<net::Dial>& dial : entry.dials) {
-      if (dial && trouble.empty()) trouble = " (rank " + std::to_string(entry.peer) + ": " + dial->trouble() + ")";
+      if (dial && trouble.empty()) trouble = fmt::format(" (rank {}: {})", entry.peer, dial->trouble());
     }
   }
   return Status::timeout("timed out while connecting to " + list_ranks(waited_for) + trouble);

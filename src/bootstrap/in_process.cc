@@ -1,6 +1,8 @@
 // The control tree of ranks that are threads of one process: in memory that they share.
 #include "bootstrap/in_process.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/mutex.h"
@@ -16,7 +18,7 @@ namespace {
 struct InProcessControl {
   explicit InProcessControl(int count) : ranks(static_cast<std::size_t>(count)) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      ranks[r].death = Status::remote("rank " + std::to_string(r) + " ended without leaving");
+      ranks[r].death = Status::remote(fmt::format("rank {} ended without leaving", r));
     }
   }
   struct Rank {
@@ -44,7 +46,7 @@ struct InProcessControl {
 class InProcessTree final : public ControlTree {
  public:
   InProcessTree(int rank, std::shared_ptr<InProcessControl> control)
-      : rank_(rank), name_("rank " + std::to_string(rank)), control_(std::move(control)) {}
+      : rank_(rank), name_(fmt::format("rank {}", rank)), control_(std::move(control)) {}
   ~InProcessTree() override {
     const MutexLock lock(control_->mutex);
     tell_failure(me().death, me().left);

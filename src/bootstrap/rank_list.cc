@@ -1,5 +1,7 @@
 #include "bootstrap/rank_list.h"
 
+#include <fmt/core.h>
+
 namespace tutti::internal {
 namespace {
 
@@ -11,7 +13,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   std::size_t ranges = 0;
   for (std::size_t i = 0; i < ranks.size();) {
-    if (ranges == kMaxRanges) return text + " and " + std::to_string(ranks.size() - i) + " more";
+    if (ranges == kMaxRanges) return fmt::format("{} and {} more", text, ranks.size() - i);
     std::size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
     if (ranges++ > 0) text += ", ";

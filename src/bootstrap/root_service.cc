@@ -1,5 +1,6 @@
 #include "bootstrap/root_service.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,8 +121,8 @@ void RootService::run(int stop_fd) {
       fail(why.with_context("the job's root service (in the process of rank 0, or of the maker of the unique id)"));
     }
     if (!placed_ && failure_.is_ok() && deadline_.passed()) {
-      fail(Status::timeout("timed out while waiting for all ranks to join: " + list_ranks(missing()) + " of " +
-                           std::to_string(ranks_) + " have not joined"));
+      fail(Status::timeout(fmt::format("timed out while waiting for all ranks to join: {} of {} have not joined",
+                                       list_ranks(missing()), ranks_)));
     }
     if (may_tell() && next_notice_.passed()) tell_a_person();
   }
@@ -146,9 +147,9 @@ void RootService::tell_a_person() {
   const std::vector<int> ranks = missing();
   if (ranks.empty()) return;
   const std::int64_t ms = (now_ns() - begin_ns_) / 1'000'000;
-  const std::string waited = ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
-  log::warn("tuttiCommInitRank has waited " + waited + " for " + list_ranks(ranks) + " of " + std::to_string(ranks_) +
-            (placed_ ? " to connect to the other ranks" : " to join"));
+  const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
+  log::warn(fmt::format("tuttiCommInitRank has waited {} for {} of {}{}", waited, list_ranks(ranks), ranks_,
+                        placed_ ? " to connect to the other ranks" : " to join"));
 }
 
 // Success: everybody's part of the tree stands. Failure: everybody has heard, or the time for latecomers is over.
@@ -196,7 +197,7 @@ void RootService::hear(Client* client, const std::string& report) {
   if (!heard.is_ok()) return;
   client->registered = false;
   if (heard->status.is_ok() || !failure_.is_ok()) return;
-  fail(Status(heard->status.code(), "rank " + std::to_string(client->rank) + ": " + heard->status.message()));
+  fail(Status(heard->status.code(), fmt::format("rank {}: {}", client->rank, heard->status.message())));
 }
 
 void RootService::lost(const Client& client) {
@@ -216,8 +217,8 @@ void RootService::enroll(Client* client, Registration registration) {
     return answer(client, refusal);
   }
   if (known != registrations_.end()) {
-    return fail(Status::invalid_usage("two processes joined as the same rank: " + known->second.who() + " and " +
-                                      registration.who()));
+    return fail(Status::invalid_usage(
+        fmt::format("two processes joined as the same rank: {} and {}", known->second.who(), registration.who())));
   }
   if (ranks_ == 0) {
     ranks_ = registration.ranks;
@@ -242,12 +243,11 @@ void RootService::enroll(Client* client, Registration registration) {
   if (ranks != ranks_) {
     const Registration& other = registrations_.begin()->second;
     const Registration& first = other.ranks == ranks_ ? other : registrations_.rbegin()->second;
-    return fail(Status::invalid_usage(who + " joined a job of " + std::to_string(ranks) + " ranks, but " +
-                                      (first.ranks == ranks_ ? first.who() : "another") + " one of " +
-                                      std::to_string(ranks_)));
+    return fail(Status::invalid_usage(fmt::format("{} joined a job of {} ranks, but {} one of {}", who, ranks,
+                                                  first.ranks == ranks_ ? first.who() : "another", ranks_)));
   }
   if (client->rank < 0 || client->rank >= ranks_) {
-    return fail(Status::invalid_usage(who + " is outside of the job's " + std::to_string(ranks_) + " ranks"));
+    return fail(Status::invalid_usage(fmt::format("{} is outside of the job's {} ranks", who, ranks_)));
   }
   if (static_cast<int>(registrations_.size()) == ranks_) place_everyone();
 }
@@ -344,7 +344,7 @@ int levels_below(int rank, int ranks) {
 }
 
 std::string Registration::who() const {
-  return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(pid) + ")";
+  return fmt::format("rank {} (host {}, pid {})", rank, host, pid);
 }
 
 std::string Registration::serialize() const {

@@ -1,4 +1,5 @@
 // The thread of the control tree that watches the connections from init to finalize.
+#include <fmt/core.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -116,7 +117,7 @@ void SocketTree::handle_commands() {
 // Once: later, all know of a failure already.
 void SocketTree::broadcast_failure(const Status& failure) {
   if (std::exchange(any_notice_, true)) return;
-  flood(pack_notice({failure.code(), rank_, -1, "rank " + std::to_string(rank_) + ": " + failure.message()}), nullptr);
+  flood(pack_notice({failure.code(), rank_, -1, fmt::format("rank {}: {}", rank_, failure.message())}), nullptr);
 }
 
 // Sends the leave notice. The peers' answers are read to the end before the sockets close: closing a socket with

@@ -1,5 +1,7 @@
 #include "bootstrap/tree_builder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -114,8 +116,8 @@ class TreeBuilder {
 
 Status TreeBuilder::begin(UniqueFd listener) {
   if (placement_.children_who.size() != children_.size()) {
-    return Status::remote("protocol error: the root service names " + std::to_string(placement_.children_who.size()) +
-                          " children of this rank, which has " + std::to_string(children_.size()));
+    return Status::remote(fmt::format("protocol error: the root service names {} children of this rank, which has {}",
+                                      placement_.children_who.size(), children_.size()));
   }
   if (listener.valid()) acceptor_.add_listener(std::move(listener), false);
   return member_.rank > 0 ? dial_parent() : Status();
@@ -214,7 +216,7 @@ Status TreeBuilder::place(net::Authenticated connection) {
   if (at == children_.end()) return {};  // dropped: of this job, but not ours
   const auto missing = missing_children();
   if (std::find(missing.begin(), missing.end(), *at) == missing.end()) {
-    return Status::remote("rank " + std::to_string(*at) + " connected twice");
+    return Status::remote(fmt::format("rank {} connected twice", *at));
   }
   net::FrameWriter welcome;
   welcome.queue("");
@@ -236,10 +238,10 @@ Status TreeBuilder::timed_out() const {
   std::string text = "timed out while connecting the control tree:";
   const bool no_parent = dial_ || parent_.valid();
   if (no_parent) {
-    text += " no connection to " + placement_.parent_who + " (" + (dial_ ? dial_->trouble() : "no answer") + ")";
+    text += fmt::format(" no connection to {} ({})", placement_.parent_who, dial_ ? dial_->trouble() : "no answer");
   }
   const std::vector<int> missing = missing_children();
-  if (!missing.empty()) text += std::string(no_parent ? ";" : "") + " no connection from " + list_ranks(missing);
+  if (!missing.empty()) text += fmt::format("{} no connection from {}", no_parent ? ";" : "", list_ranks(missing));
   return Status::timeout(text);
 }
 

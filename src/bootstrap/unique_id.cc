@@ -1,5 +1,6 @@
 #include "bootstrap/unique_id.h"
 
+#include <fmt/core.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -65,8 +66,8 @@ Result<RootContact> decode_unique_id(const UniqueIdBytes& id) {
     return Status::invalid_argument("this is not a unique id of tutti (was it copied whole from tuttiGetUniqueId?)");
   }
   if (id[4] != kVersion) {
-    return Status::invalid_argument("the unique id was made by another version of tutti (id version " +
-                                    std::to_string(id[4]) + ", here " + std::to_string(kVersion) + ")");
+    return Status::invalid_argument(
+        fmt::format("the unique id was made by another version of tutti (id version {}, here {})", id[4], kVersion));
   }
   const std::size_t count = id[5];
   const auto port = static_cast<std::uint16_t>(id[6] | id[7] << 8);

@@ -1,5 +1,7 @@
 #include "communicator/communicator.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -83,7 +85,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
 }
 
 Status Communicator::set_up(const Settings& settings, const Secret& secret, Deadline deadline) {
-  const std::string name = "rank " + std::to_string(rank());
+  const std::string name = fmt::format("rank {}", rank());
   aborted_there_ = Status::aborted("aborted the communicator");
   aborted_here_ = Status::aborted(name + " aborted the communicator");
   const transport::WakeupFd* wakeup_fd = nullptr;
@@ -121,8 +123,8 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   if (tree_ != nullptr) {
     if (Status s = watch_peers(settings); !s.is_ok()) return s;
   }
-  log::info(name + " of " + std::to_string(m.ranks()) + " on " + std::to_string(m.hosts.size()) + " host(s)" +
-            (m.oversubscribed ? ", more ranks than processors" : ""));
+  log::info(fmt::format("{} of {} on {} host(s){}", name, m.ranks(), m.hosts.size(),
+                        m.oversubscribed ? ", more ranks than processors" : ""));
   return {};
 }
 
@@ -155,8 +157,8 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   if (!transports.is_ok()) return transports.status();
   const bool in_process = thread_ranks_ != nullptr && thread_ranks_->network() != nullptr;
   if (const auto& first = transports->front(); !first->meeting() && !in_process && tree_ != nullptr) {
-    return Status::invalid_usage("the transport " + std::string(first->name()) +
-                                 " serves only ranks that are threads of one process");
+    return Status::invalid_usage(
+        fmt::format("the transport {} serves only ranks that are threads of one process", first->name()));
   }
   const int rank = membership_.rank;
   auto described = describe_self(rank, settings);
@@ -426,9 +428,9 @@ Status Communicator::await_root_cause(const Call& call, const transport::Fingerp
   if (status.code() != Code::kRemoteError || stalls_ == nullptr || failure_->failed()) return status;
   // Nobody has died: the connection ended, or nothing comes, because a rank has left.
   if (const auto left = failure_->departed_before(fingerprint.sequence); left.rank >= 0) {
-    return Status::mismatch("ranks called different operations: rank " + std::to_string(rank()) + " runs " +
-                            describe(call, fingerprint) + ", rank " + std::to_string(left.rank) + " has left after " +
-                            std::to_string(left.operations) + (left.operations == 1 ? " operation" : " operations"));
+    return Status::mismatch(fmt::format(
+        "ranks called different operations: rank {} runs {}, rank {} has left after {}{}", rank(),
+        describe(call, fingerprint), left.rank, left.operations, left.operations == 1 ? " operation" : " operations"));
   }
   // A silent rank does not pass notices on: the peer whose connection is lost may have given up on that rank.
   const std::string silent = stalls_->silent();

@@ -1,4 +1,6 @@
 // How a communicator finds out that its ranks have called different things where no data tells them.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -35,8 +37,9 @@ Status Communicator::check_beforehand(std::uint32_t sequence) {
   const transport::Fingerprint fingerprint = executor::fingerprint_of_check(sequence);
   if (Status s = bind_and_run(check, fingerprint); !s.is_ok()) return s;
   if (most == own) return {};
-  return explain(Status::mismatch("ranks called different operations: " + executor::describe(fingerprint) +
-                                  " of rank " + std::to_string(rank()) + " meets ranks that call something else"));
+  return explain(Status::mismatch(
+      fmt::format("ranks called different operations: {} of rank {} meets ranks that call something else",
+                  executor::describe(fingerprint), rank())));
 }
 
 // Gives the control tree time to tell what differs.

@@ -1,5 +1,6 @@
 #include "communicator/links.h"
 
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -55,20 +56,20 @@ class ConnectedLinks final : public LinkMaker {
   // order, so of any chain of ranks that wait for each other the last can go on.
   Status meet(const Channel& channel, const FailureState& failure, Deadline deadline) const {
     const int socket = channel.sockets[0].get();
-    const std::string name = "rank " + std::to_string(channel.peer);
+    const std::string name = fmt::format("rank {}", channel.peer);
     char here = 1;
     if (!channel.dialled && ::send(socket, &here, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-      return Status::remote("the connection to " + name + " closed");
+      return Status::remote(fmt::format("the connection to {} closed", name));
     }
     const net::ConnectWait wait(&failure, deadline, stalls_);
-    const std::string late = "timed out while waiting for " + name + " to set up the link";
+    const std::string late = fmt::format("timed out while waiting for {} to set up the link", name);
     // That message is left where it is, for who makes the link.
     const int flags = MSG_DONTWAIT | (channel.dialled ? 0 : MSG_PEEK);
     ssize_t n = 0;
     while ((n = ::recv(socket, &here, 1, flags)) < 0 && (errno == EAGAIN || errno == EINTR)) {
       if (Status s = wait.poll(socket, POLLIN, channel.peer, late); !s.is_ok()) return explain(s, failure);
     }
-    if (channel.dialled && n != 1) return Status::remote("the connection to " + name + " closed");
+    if (channel.dialled && n != 1) return Status::remote(fmt::format("the connection to {} closed", name));
     return {};
   }
 
@@ -86,9 +87,9 @@ class ConnectedLinks final : public LinkMaker {
       if (!names.empty()) names += ',';
       names += transport->name();
     }
-    return Status::remote("rank " + std::to_string(channel.peer) + " is reached over " +
-                          (channel.kind == ChannelKind::kTcp ? "TCP" : "a Unix socket") +
-                          ", where no allowed transport serves (TUTTI_TRANSPORTS=" + names + ")");
+    return Status::remote(
+        fmt::format("rank {} is reached over {}, where no allowed transport serves (TUTTI_TRANSPORTS={})", channel.peer,
+                    channel.kind == ChannelKind::kTcp ? "TCP" : "a Unix socket", names));
   }
 
   std::unique_ptr<Connector> connector_;

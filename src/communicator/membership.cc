@@ -1,5 +1,7 @@
 #include "communicator/membership.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -57,7 +59,7 @@ Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers
   std::vector<RankSettings> all;
   for (const PeerInfo& p : peers) {
     auto settings = RankSettings::unpack(p.settings);
-    if (!settings.is_ok()) return settings.status().with_context("rank " + std::to_string(p.rank));
+    if (!settings.is_ok()) return settings.status().with_context(fmt::format("rank {}", p.rank));
     all.push_back(std::move(*settings));
   }
   return all;
@@ -220,7 +222,7 @@ Status Membership::hear(std::vector<PeerInfo> book) {
     }
     if (told.empty()) continue;
     if (told.size() != peers.size()) {
-      return Status::remote("some ranks have told nothing of their " + std::string(transport->name()));
+      return Status::remote(fmt::format("some ranks have told nothing of their {}", transport->name()));
     }
     if (Status s = transport->hear(told, *this); !s.is_ok()) return s;
   }

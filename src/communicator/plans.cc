@@ -1,5 +1,6 @@
 #include "communicator/plans.h"
 
+#include <fmt/core.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -92,14 +93,14 @@ Status Plans::connect(const schedule::Schedule& schedule, Deadline deadline) {
 // What the test suite has not proven, the first use proves, within bounds. The caller waits, and so does who aborts.
 Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) const {
   if (algorithms::proven_by_tests(entry, world_, root)) return {};
-  const std::string what = std::string("the schedule of ") + name_of(entry.collective) + " " + entry.name + " for " +
-                           std::to_string(world_.ranks) + " ranks";
+  const std::string what =
+      fmt::format("the schedule of {} {} for {} ranks", name_of(entry.collective), entry.name, world_.ranks);
   const std::string instead =
-      "; the tests have proven it for up to " + std::to_string(algorithms::ranks_to_prove(entry).back()) + " ranks";
+      fmt::format("; the tests have proven it for up to {} ranks", algorithms::ranks_to_prove(entry).back());
   const algorithms::ProofCost cost = algorithms::cost_to_prove(entry, world_, root);
   if (cost.ms > kProofMs || cost.mib > kProofMib) {
-    log::info(what + " is not proven in this job: it would take about " + std::to_string(std::lround(cost.ms)) +
-              " ms and " + std::to_string(std::lround(cost.mib)) + " MiB" + instead);
+    log::info(fmt::format("{} is not proven in this job: it would take about {} ms and {} MiB{}", what,
+                          std::lround(cost.ms), std::lround(cost.mib), instead));
     return {};
   }
   const Deadline give_up = Deadline::after_ms(kGiveUpMs);
@@ -113,7 +114,7 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
   });
   if (!ended.is_ok()) return ended;
   if (!given_up) return proof.status();
-  log::info(what + " is not proven in this job: it has taken more than " + std::to_string(kGiveUpMs) + " ms" + instead);
+  log::info(fmt::format("{} is not proven in this job: it has taken more than {} ms{}", what, kGiveUpMs, instead));
   return {};
 }
 
@@ -126,7 +127,7 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
   auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm);
   if (!entry.is_ok()) return entry.status();
   if (log::enabled(log::Level::kDebug)) {
-    log::debug(std::string(name_of(collective)) + " of " + std::to_string(bytes) + " bytes: " + (*entry)->name);
+    log::debug(fmt::format("{} of {} bytes: {}", name_of(collective), bytes, (*entry)->name));
   }
   auto& [identity, plan] = plans_[{*entry, root}];
   if (plan == nullptr) {
@@ -149,7 +150,7 @@ Result<std::string> Plans::describe(Collective collective, std::size_t bytes) co
   auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm);
   if (!entry.is_ok()) return entry.status();
   const std::string transports = membership_.describe_transports();
-  return std::string((*entry)->name) + " over " + (transports.empty() ? "memory" : transports);
+  return fmt::format("{} over {}", (*entry)->name, transports.empty() ? "memory" : transports);
 }
 
 }  // namespace tutti::internal

@@ -1,5 +1,7 @@
 #include "communicator/stalls.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +28,7 @@ std::string list_with_who(const std::vector<int>& ranks, const std::vector<PeerI
   std::string text = list_ranks(ranks);
   if (ranks.size() != 1) return text;
   const PeerInfo& peer = peers[static_cast<std::size_t>(ranks[0])];
-  return text + " (host " + peer.hostname + ", pid " + std::to_string(peer.pid) + ")";
+  return fmt::format("{} (host {}, pid {})", text, peer.hostname, peer.pid);
 }
 
 }  // namespace
@@ -59,13 +61,13 @@ std::string describe_absence(const Answer& answer, const std::vector<PeerInfo>& 
     texts.push_back(list_ranks(silent) + " are silent: their processes do not answer on the control connections");
   }
   if (!late.empty()) {
-    texts.push_back(list_with_who(late, peers) + (late.size() == 1 ? " has" : " have") + " not called operation " +
-                    std::to_string(answer.question.sequence));
-    if (late.size() == 1) texts.back() += at == 0 ? " (nor any before)" : " (its last was " + std::to_string(at) + ")";
+    texts.push_back(fmt::format("{}{} not called operation {}", list_with_who(late, peers),
+                                late.size() == 1 ? " has" : " have", answer.question.sequence));
+    if (late.size() == 1) texts.back() += at == 0 ? " (nor any before)" : fmt::format(" (its last was {})", at);
   }
   if (!behind.empty()) {
-    texts.push_back(list_with_who(behind, peers) + (behind.size() == 1 ? " is" : " are") + " still in operation " +
-                    std::to_string(least));
+    texts.push_back(fmt::format("{}{} still in operation {}", list_with_who(behind, peers),
+                                behind.size() == 1 ? " is" : " are", least));
   }
   std::string text;
   for (const std::string& part : texts) text += (text.empty() ? "" : "; ") + part;
@@ -101,8 +103,7 @@ void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms) {
   question.patience_ms = patience_ms;
   question.waited_ms = waited_ms;
   if (waited_ms > 0) question.what = history_.summary().calls.back().text;
-  log::debug("rank " + std::to_string(membership_.rank) + " asks who has not called operation " +
-             std::to_string(question.sequence));
+  log::debug(fmt::format("rank {} asks who has not called operation {}", membership_.rank, question.sequence));
   tree_.ask(std::move(question));
 }
 
@@ -157,8 +158,8 @@ std::string Stalls::silent() {
 }
 
 void Stalls::answered(const Answer& answer) {
-  log::debug("rank " + std::to_string(membership_.rank) + " hears who has not called operation " +
-             std::to_string(answer.question.sequence) + ": " + std::to_string(answer.absent.size()) + " ranks");
+  log::debug(fmt::format("rank {} hears who has not called operation {}: {} ranks", membership_.rank,
+                         answer.question.sequence, answer.absent.size()));
   {
     const MutexLock lock(mutex_);
     absent_ = describe_absence(answer, membership_.peers);
@@ -176,7 +177,7 @@ void Stalls::tell_a_person(const Answer& answer) {
     if (!clock_.due(answer, now_ns() / kMs)) return;
   }
   const std::int64_t ms = answer.question.waited_ms;
-  const std::string waited = ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
+  const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
   const std::string absent = describe_absence(answer, membership_.peers);
   log::warn(answer.question.what + " has waited " + waited +
             (absent.empty() ? " for data, though every rank has called it" : ": " + absent));

@@ -1,5 +1,7 @@
 #include "communicator/transport_verbs.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -89,7 +91,7 @@ Result<std::optional<std::string>> VerbsTransport::tell(const Settings& settings
 Status VerbsTransport::hear(const std::vector<std::string>& told, const Membership& membership) {
   for (const std::string& bytes : told) {
     auto one = RdmaTold::unpack(bytes);
-    if (!one.is_ok()) return one.status().with_context("rank " + std::to_string(told_.size()));
+    if (!one.is_ok()) return one.status().with_context(fmt::format("rank {}", told_.size()));
     told_.push_back(std::move(*one));
   }
   positions_ = local_positions(membership.peers);
@@ -104,8 +106,7 @@ Status VerbsTransport::hear(const std::vector<std::string>& told, const Membersh
       return Status(Code::kSystemError, trouble + " (TUTTI_TRANSPORTS names verbs, but not tcp)");
     }
     if (std::exchange(logged, true)) continue;
-    const std::string line =
-        "rank " + std::to_string(rank) + ": " + std::string(instead->name()) + " instead of RDMA: " + trouble;
+    const std::string line = fmt::format("rank {}: {} instead of RDMA: {}", rank, instead->name(), trouble);
     asked_ ? log::warn(line) : log::info(line);
   }
   return {};
@@ -114,12 +115,11 @@ Status VerbsTransport::hear(const std::vector<std::string>& told, const Membersh
 std::string VerbsTransport::trouble_between(const Membership& membership, int a, int b) const {
   for (const int other : {a, b}) {
     if (!told(other).ports.empty()) continue;
-    return "rank " + std::to_string(other) + " (host " + membership.peers[static_cast<std::size_t>(other)].hostname +
-           ") cannot use RDMA: " + told(other).trouble;
+    return fmt::format("rank {} (host {}) cannot use RDMA: {}", other,
+                       membership.peers[static_cast<std::size_t>(other)].hostname, told(other).trouble);
   }
   if (!verbs::pair_ports(told(a).ports, position(a), told(b).ports, position(b), told(0).rails).empty()) return {};
-  return "no RDMA port of rank " + std::to_string(a) + " reaches one of rank " + std::to_string(b) +
-         " (another fabric)";
+  return fmt::format("no RDMA port of rank {} reaches one of rank {} (another fabric)", a, b);
 }
 
 Result<std::unique_ptr<transport::Link>> VerbsTransport::make_link(Channel channel, const LinkOwner& owner,
@@ -130,7 +130,7 @@ Result<std::unique_ptr<transport::Link>> VerbsTransport::make_link(Channel chann
                                told(0).rails, told(0).queue_pairs, &owner.failure};
   auto link = context_->connect(std::move(channel.sockets[0]), rank < peer, ports, deadline);
   if (link.is_ok()) return link;
-  return link.status().with_context("RDMA with rank " + std::to_string(peer));
+  return link.status().with_context(fmt::format("RDMA with rank {}", peer));
 }
 
 }  // namespace

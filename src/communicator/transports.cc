@@ -1,5 +1,7 @@
 #include "communicator/transports.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <sstream>
@@ -47,20 +49,21 @@ std::span<const TransportEntry> standard_transports() {
 
 Result<Transports> parse_transports(const std::string& text) {
   const auto unusable = [&](const std::string& why) {
-    return Status::invalid_usage("transports \"" + text + "\" (TUTTI_TRANSPORTS or the configuration): " + why);
+    return Status::invalid_usage(
+        fmt::format("transports \"{}\" (TUTTI_TRANSPORTS or the configuration): {}", text, why));
   };
   Transports transports(registered_transports().size());
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
     if (!allow(word, text != kDefaultTransports, &transports)) {
-      return unusable("\"" + word + "\" is none of " + all_spellings());
+      return unusable(fmt::format("\"{}\" is none of {}", word, all_spellings()));
     }
   }
   std::erase(transports, nullptr);
   if (transports.empty()) return unusable("none is named");
   for (const auto& transport : transports) {
     if (transports.size() > 1 && !transport->meeting()) {
-      return unusable(std::string(transport->name()) + " stands alone");
+      return unusable(fmt::format("{} stands alone", transport->name()));
     }
   }
   return transports;

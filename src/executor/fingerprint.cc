@@ -1,5 +1,7 @@
 #include "executor/fingerprint.h"
 
+#include <fmt/core.h>
+
 #include <initializer_list>
 
 namespace tutti::internal::executor {
@@ -7,7 +9,7 @@ namespace {
 
 std::string slices(std::size_t slice_chunk_bytes, bool sliceable) {
   if (!sliceable || slice_chunk_bytes == 0) return "in one piece";
-  return "in slices of " + std::to_string(slice_chunk_bytes) + " bytes";
+  return fmt::format("in slices of {} bytes", slice_chunk_bytes);
 }
 
 // FNV-1a, 64 bits (Fowler, Noll, Vo).
@@ -25,9 +27,8 @@ PlanIdentity identify(const std::string& algorithm, const schedule::Schedule& sc
                                     std::uint64_t{shape.blocks}, std::uint64_t{slice_bytes}}) {
     for (unsigned shift = 0; shift < 64; shift += 8) hash = (hash ^ (value >> shift & 255)) * kFnvPrime;
   }
-  return {static_cast<std::uint32_t>(hash % kPlanMask) + 1, "by " + algorithm + ", " + std::to_string(shape.chunks) +
-                                                                " chunks, " +
-                                                                slices(slice_chunk_bytes, schedule.sliceable)};
+  return {static_cast<std::uint32_t>(hash % kPlanMask) + 1,
+          fmt::format("by {}, {} chunks, {}", algorithm, shape.chunks, slices(slice_chunk_bytes, schedule.sliceable))};
 }
 
 bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b) {
@@ -35,29 +36,30 @@ bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b)
 }
 
 std::string describe(const transport::Fingerprint& fingerprint) {
-  if (is_check(fingerprint)) return "the check before operation " + std::to_string(fingerprint.sequence);
+  if (is_check(fingerprint)) return fmt::format("the check before operation {}", fingerprint.sequence);
   const auto collective = static_cast<Collective>(fingerprint.call & kCollectiveMask);
-  std::string text = "operation " + std::to_string(fingerprint.sequence) + ", " + name_of(collective) + "(count " +
-                     std::to_string(count_of(fingerprint)) + ", " +
-                     name_of(static_cast<DataType>(fingerprint.call >> 5 & 127));
-  if (reduces(collective)) text += std::string(", ") + name_of(static_cast<ReduceOp>(fingerprint.call >> 12 & 31));
-  if (has_root(collective)) text += ", root " + std::to_string(without_history(fingerprint).root);
+  std::string text = fmt::format("operation {}, {}(count {}, {}", fingerprint.sequence, name_of(collective),
+                                 count_of(fingerprint), name_of(static_cast<DataType>(fingerprint.call >> 5 & 127)));
+  if (reduces(collective)) text += fmt::format(", {}", name_of(static_cast<ReduceOp>(fingerprint.call >> 12 & 31)));
+  if (has_root(collective)) text += fmt::format(", root {}", without_history(fingerprint).root);
   return text + ")";
 }
 
 Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const PlanIdentity& plan, std::int32_t peer,
                 const transport::Fingerprint& theirs) {
-  const std::string mine = "rank " + std::to_string(rank) + " runs " + describe(ours);
-  const std::string other = "rank " + std::to_string(peer) + " runs ";
+  const std::string mine = fmt::format("rank {} runs {}", rank, describe(ours));
+  const std::string other = fmt::format("rank {} runs ", peer);
   if (same_call(ours, theirs) && without_plan(ours) != without_plan(theirs)) {
-    return Status::mismatch("ranks called different operations before this one: " + mine + ", " + other +
-                            "the same after other calls");
+    return Status::mismatch(fmt::format(
+        "ranks called different operations before this one: {}, {}the same after other calls", mine, other));
   }
   if (same_call(ours, theirs)) {
-    return Status::mismatch("ranks run one operation in different ways, as happens if they are of different builds: " +
-                            mine + " " + plan.text + ", " + other + "it by another algorithm or slicing");
+    return Status::mismatch(
+        fmt::format("ranks run one operation in different ways, as happens if they are of different builds: {} {}, "
+                    "{}it by another algorithm or slicing",
+                    mine, plan.text, other));
   }
-  return Status::mismatch("ranks called different operations: " + mine + ", " + other + describe(theirs));
+  return Status::mismatch(fmt::format("ranks called different operations: {}, {}{}", mine, other, describe(theirs)));
 }
 
 }  // namespace tutti::internal::executor

@@ -1,5 +1,6 @@
 #include "executor/waiter.h"
 
+#include <fmt/core.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -82,7 +83,7 @@ Status Waiter::look_for_trouble(std::int64_t now) {
   }
   if (departed_since_ns_ == 0) departed_since_ns_ = now;
   if (now - departed_since_ns_ < kDepartedGraceNs) return {};
-  return Status::remote("rank " + std::to_string(departed->peer) + " has left the communicator");
+  return Status::remote(fmt::format("rank {} has left the communicator", departed->peer));
 }
 
 // The rank that is waited for may itself wait for a rank that has left before this operation, and what it has found of
@@ -91,13 +92,13 @@ Status Waiter::look_for_departure(std::int64_t now) const {
   if (!failure_.any_departed() || now - yielding_since_ns_ < kDepartedGraceNs) return {};
   const FailureState::Departure left = failure_.departed_before(number_);
   if (left.rank < 0) return {};
-  return Status::remote("rank " + std::to_string(left.rank) + " has left the communicator");
+  return Status::remote(fmt::format("rank {} has left the communicator", left.rank));
 }
 
 // Whom the lanes wait for is but the next rank, which may wait for others itself: it is named only where nothing
 // better is known.
 Status Waiter::timed_out() const {
-  std::string text = "no progress for " + std::to_string(timeout_ns_ / kMs) + " ms";
+  std::string text = fmt::format("no progress for {} ms", timeout_ns_ / kMs);
   if (stalls_ != nullptr) {
     const std::string missing = stalls_->missing();
     if (failure_.failed()) return failure_.status();
@@ -106,12 +107,13 @@ Status Waiter::timed_out() const {
   std::string data;
   std::string room;
   for (const Waiting::For& lane : lanes_) {
-    const std::string rank = "rank " + std::to_string(lane.peer);
+    const std::string rank = fmt::format("rank {}", lane.peer);
     if (lane.receives) data += (data.empty() ? "" : ", ") + rank;
     if (lane.sends) room += (room.empty() ? "" : ", ") + rank;
   }
   if (!data.empty()) text += ", waiting for data from " + data;
-  if (!room.empty()) text += std::string(data.empty() ? ", waiting" : " and") + " for " + room + " to take data";
+  if (!room.empty())
+    text += fmt::format("{} for {} to take data", std::string(data.empty() ? ", waiting" : " and"), room);
   return Status::timeout(text);
 }
 

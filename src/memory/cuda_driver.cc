@@ -1,6 +1,7 @@
 #include "memory/cuda_driver.h"
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include <utility>
 
@@ -13,17 +14,16 @@ Status CudaDriver::check(Result result, const char* what) const {
   if (result == 0) return {};
   const char* text = nullptr;
   if (error_text == nullptr || error_text(result, &text) != 0 || text == nullptr) text = "unknown error";
-  return Status(Code::kUnhandledCudaError,
-                std::string(what) + ": " + text + " (CUDA error " + std::to_string(result) + ")");
+  return Status(Code::kUnhandledCudaError, fmt::format("{}: {} (CUDA error {})", what, text, result));
 }
 
 tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
   void* const handle = ::dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* why = ::dlerror();
-    return Status(Code::kUnhandledCudaError, std::string("the CUDA driver cannot be opened (") +
-                                                 (why != nullptr ? why : library) +
-                                                 "): is the NVIDIA driver installed?");
+    return Status(Code::kUnhandledCudaError,
+                  fmt::format("the CUDA driver cannot be opened ({}): is the NVIDIA driver installed?",
+                              why != nullptr ? why : library));
   }
   CudaDriver d;
   // With the version that the header of the same name stands for.

@@ -1,6 +1,7 @@
 #include "memory/region.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ RegionRegistry& RegionRegistry::instance() {
 }
 
 Result<void*> RegionRegistry::allocate(std::size_t bytes) {
-  if (bytes > SIZE_MAX / 2) return Status::invalid_argument("an allocation of " + std::to_string(bytes) + " bytes");
+  if (bytes > SIZE_MAX / 2) return Status::invalid_argument(fmt::format("an allocation of {} bytes", bytes));
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   UniqueFd fd(::memfd_create("tutti-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Status::system("memfd_create", errno);

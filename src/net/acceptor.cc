@@ -1,5 +1,7 @@
 #include "net/acceptor.h"
 
+#include <fmt/core.h>
+
 #include "base/log.h"
 
 namespace tutti::internal::net {
@@ -114,10 +116,12 @@ void Acceptor::warn_of_wrong_secret(const Pending& pending) {
   if (now < next_warning_ns_) return;
   next_warning_ns_ = now + kWarningPauseMs * kMs;
   Result<Address> from = peer_address(pending.fd.get());
-  const std::string whose = mine_.rank < 0 ? "the job's root" : "rank " + std::to_string(mine_.rank);
-  log::warn(whose + " refused " + (unwarned_ == 1 ? "a connection" : std::to_string(unwarned_) + " connections") +
-            " whose secret differs, the last from " + (from.is_ok() ? from->text() : "an unknown address") +
-            " (is TUTTI_SECRET the same on all ranks, and does every rank have this job's unique id or address?)");
+  const std::string whose = mine_.rank < 0 ? "the job's root" : fmt::format("rank {}", mine_.rank);
+  log::warn(
+      fmt::format("{} refused {} whose secret differs, the last from {} (is TUTTI_SECRET the same on all ranks, and "
+                  "does every rank have this job's unique id or address?)",
+                  whose, unwarned_ == 1 ? "a connection" : fmt::format("{} connections", unwarned_),
+                  from.is_ok() ? from->text() : "an unknown address"));
   unwarned_ = 0;
 }
 

@@ -1,6 +1,7 @@
 #include "net/address.h"
 
 #include <arpa/inet.h>
+#include <fmt/core.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -68,7 +69,8 @@ Result<Address> Address::unix_path(const std::string& path) {
   sockaddr_un un{};
   un.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof un.sun_path) {
-    return Status::invalid_argument("'" + path + "' is not usable as the path of a Unix socket (1 to 107 bytes)");
+    return Status::invalid_argument(
+        fmt::format("'{}' is not usable as the path of a Unix socket (1 to 107 bytes)", path));
   }
   std::memcpy(un.sun_path, path.c_str(), path.size() + 1);
   return Address(reinterpret_cast<const sockaddr*>(&un), sizeof un);
@@ -119,15 +121,16 @@ bool operator==(const Address& a, const Address& b) {
 
 Result<HostPort> split_host_port(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return Status::invalid_argument("'" + text + "' is not host:port");
+  if (colon == std::string::npos) return Status::invalid_argument(fmt::format("'{}' is not host:port", text));
   std::string host = text.substr(0, colon);
   const auto port = parse_integer(text.substr(colon + 1), 0, 65535);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   } else if (host.find_first_of("[]:") != std::string::npos) {
-    return Status::invalid_argument("'" + text + "': an IPv6 address is written [address]:port");
+    return Status::invalid_argument(fmt::format("'{}': an IPv6 address is written [address]:port", text));
   }
-  if (host.empty() || !port) return Status::invalid_argument("'" + text + "' is not host:port with a port in 0..65535");
+  if (host.empty() || !port)
+    return Status::invalid_argument(fmt::format("'{}' is not host:port with a port in 0..65535", text));
   return HostPort{host, static_cast<std::uint16_t>(*port)};
 }
 
@@ -139,7 +142,7 @@ static Result<std::vector<Address>> look_up(const std::string& host, std::uint16
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (error != 0) {
-    const std::string what = "cannot resolve host '" + host + "'";
+    const std::string what = fmt::format("cannot resolve host '{}'", host);
     if (error == EAI_SYSTEM || error == EAI_MEMORY) return Status::system(what, error == EAI_MEMORY ? ENOMEM : errno);
     const std::string text = what + ": " + ::gai_strerror(error);
     return (flags & AI_NUMERICHOST) != 0 ? Status::invalid_argument(text) : Status(Code::kSystemError, text);
@@ -149,7 +152,7 @@ static Result<std::vector<Address>> look_up(const std::string& host, std::uint16
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     if (is_ip(entry->ai_family)) result.emplace_back(entry->ai_addr, entry->ai_addrlen);
   }
-  if (result.empty()) return Status(Code::kSystemError, "host '" + host + "' has no IPv4 or IPv6 address");
+  if (result.empty()) return Status(Code::kSystemError, fmt::format("host '{}' has no IPv4 or IPv6 address", host));
   return result;
 }
 

@@ -1,5 +1,6 @@
 #include "net/auth.h"
 
+#include <fmt/core.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -187,8 +188,7 @@ Status Handshake::received(int socket) {
   }
   if (Status s = read_claim(); !s.is_ok()) return s;
   if (peer_.rank != expected_rank_) {
-    return Status::invalid_usage("rank " + std::to_string(peer_.rank) + " answers in place of rank " +
-                                 std::to_string(expected_rank_));
+    return Status::invalid_usage(fmt::format("rank {} answers in place of rank {}", peer_.rank, expected_rank_));
   }
   return enter(State::kSendProof);
 }
@@ -201,9 +201,8 @@ Status Handshake::check_greeting() const {
     return Status::invalid_usage("something that is not tutti is at the other end");
   }
   if (got.size() > magic && static_cast<std::uint8_t>(got[magic]) != kProtocolVersion) {
-    return Status::invalid_usage("another version of tutti is at the other end (protocol " +
-                                 std::to_string(static_cast<unsigned char>(got[magic])) + ", here " +
-                                 std::to_string(kProtocolVersion) + ")");
+    return Status::invalid_usage(fmt::format("another version of tutti is at the other end (protocol {}, here {})",
+                                             static_cast<unsigned char>(got[magic]), kProtocolVersion));
   }
   return {};
 }
@@ -218,8 +217,8 @@ Status Handshake::read_claim() {
   if (peer_.purpose != mine_.purpose)
     return Status::invalid_usage("protocol error: the other end opened this connection for another purpose");
   if (peer_.count == 0 || peer_.index >= peer_.count) {
-    return Status::invalid_usage("protocol error: the other end says connection " + std::to_string(peer_.index) +
-                                 " of " + std::to_string(peer_.count));
+    return Status::invalid_usage(
+        fmt::format("protocol error: the other end says connection {} of {}", peer_.index, peer_.count));
   }
   return {};
 }
@@ -247,7 +246,7 @@ Result<bool> Handshake::read_more(int socket) {
     if (got < 0) {
       if (errno == EINTR) continue;
       if (would_block(errno)) return false;
-      return Status::remote(std::string("connection lost during the handshake: ") + std::strerror(errno));
+      return Status::remote(fmt::format("connection lost during the handshake: {}", std::strerror(errno)));
     }
     done_bytes_ += static_cast<std::size_t>(got);
     if (state_ == State::kReadProof) continue;
@@ -262,7 +261,7 @@ Result<bool> Handshake::send_more(int socket) {
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (would_block(errno)) return false;
-      return Status::remote(std::string("connection lost during the handshake: ") + std::strerror(errno));
+      return Status::remote(fmt::format("connection lost during the handshake: {}", std::strerror(errno)));
     }
     done_bytes_ += static_cast<std::size_t>(sent);
   }

@@ -1,5 +1,6 @@
 #include "net/connect_wait.h"
 
+#include <fmt/core.h>
 #include <poll.h>
 
 #include <climits>
@@ -16,7 +17,7 @@ Status ConnectWait::poll(int fd, short events, int peer, std::string_view late) 
     if (failure_ == nullptr || !failure_->any_departed() || !failure_->departed(peer)) return Status();
     // What it sent before its leave notice may have come just after the first look.
     came = ::poll(&entry, entries, 0) > 0;
-    return came ? Status() : Status::remote("rank " + std::to_string(peer) + " has left");
+    return came ? Status() : Status::remote(fmt::format("rank {} has left", peer));
   };
   return go_on(hopeless, [&] { return came ? Status() : Status::timeout(std::string(late)); });
 }

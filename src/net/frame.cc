@@ -1,5 +1,6 @@
 #include "net/frame.h"
 
+#include <fmt/core.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -76,7 +77,7 @@ Status FrameWriter::flush(int socket) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return {};
     } else if (errno != EINTR) {
-      return Status::remote(std::string("connection lost: ") + std::strerror(errno));
+      return Status::remote(fmt::format("connection lost: {}", std::strerror(errno)));
     }
   }
   return {};

@@ -1,5 +1,6 @@
 #include "net/socket.h"
 
+#include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -67,7 +68,7 @@ Status wait_for(int fd, short events, Deadline deadline, const char* what) {
     const int ready = ::poll(&entry, 1, deadline.left_ms(1000));
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return Status::system("poll", errno);
-    if (deadline.passed()) return Status::timeout(std::string("timed out while ") + what);
+    if (deadline.passed()) return Status::timeout(fmt::format("timed out while {}", what));
   }
 }
 
@@ -87,9 +88,9 @@ Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting) {
     if (error != EADDRINUSE && error != EACCES) break;
   }
   const std::string ports =
-      port_low == port_high ? std::to_string(port_low) : std::to_string(port_low) + "-" + std::to_string(port_high);
+      port_low == port_high ? std::to_string(port_low) : fmt::format("{}-{}", port_low, port_high);
   const bool choose = error == EADDRINUSE || error == EACCES;
-  const std::string remedy = choose ? " (choose other ports by " + std::string(setting) + ")" : "";
+  const std::string remedy = choose ? fmt::format(" (choose other ports by {})", setting) : "";
   return socket_error("cannot listen on TCP port " + ports + remedy, error);
 }
 

@@ -1,5 +1,7 @@
 #include "schedule/builder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -48,20 +50,19 @@ void Builder::for_runs(ChunkRange c, Key key, F f) {
 }
 
 void Builder::fail(const std::string& why) {
-  if (status_.is_ok()) status_ = Status::internal("schedule of rank " + std::to_string(rank_) + ": " + why);
+  if (status_.is_ok()) status_ = Status::internal(fmt::format("schedule of rank {}: {}", rank_, why));
 }
 
 bool Builder::check_chunks(ChunkRange c, const char* verb) {
   if (status_.is_ok() && (c.count == 0 || c.first >= shape_.chunks || c.count > shape_.chunks - c.first)) {
-    fail(std::string(verb) + " of chunks " + std::to_string(c.first) + "+" + std::to_string(c.count) + ": there are " +
-         std::to_string(shape_.chunks));
+    fail(fmt::format("{} of chunks {}+{}: there are {}", verb, c.first, c.count, shape_.chunks));
   }
   return status_.is_ok();
 }
 
 bool Builder::check(std::int32_t peer, ChunkRange c, const char* verb) {
   if (check_chunks(c, verb) && (peer < 0 || peer >= shape_.ranks || peer == rank_)) {
-    fail(std::string(verb) + " with peer " + std::to_string(peer));
+    fail(fmt::format("{} with peer {}", verb, peer));
   }
   return status_.is_ok();
 }
@@ -138,8 +139,7 @@ void Builder::send(std::int32_t peer, ChunkRange c) {
       c, [&](std::uint32_t i) { return where_[i]; },
       [&](ChunkRange run) {
         const Where where = where_[run.first];
-        if (where == Where::kNowhere)
-          return fail("send of chunk " + std::to_string(run.first) + ", which has no value");
+        if (where == Where::kNowhere) return fail(fmt::format("send of chunk {}, which has no value", run.first));
         add(make_step(StepKind::kSend, peer, run, buffer_of(where), Buffer::kOutput));
       });
 }
@@ -162,7 +162,7 @@ void Builder::recv_reduce(std::int32_t peer, ChunkRange c, Completes completes) 
       [&](ChunkRange run) {
         const Where where = where_[run.first];
         if (where == Where::kNowhere) {
-          return fail("recv_reduce into chunk " + std::to_string(run.first) + ", which has no value");
+          return fail(fmt::format("recv_reduce into chunk {}, which has no value", run.first));
         }
         const Buffer target = kept_in(run.first);
         Step s = make_step(StepKind::kRecvReduce, peer, run, buffer_of(where), target);
@@ -210,8 +210,7 @@ void Builder::reduce_from_scratch(ChunkRange c, Completes completes) {
       [&](ChunkRange run) {
         const Where where = where_[run.first];
         if (kept_in(run.first) != Buffer::kOutput || where == Where::kNowhere) {
-          return fail("reduce_from_scratch of chunk " + std::to_string(run.first) +
-                      ", which has no value in the output");
+          return fail(fmt::format("reduce_from_scratch of chunk {}, which has no value in the output", run.first));
         }
         Step s = make_step(StepKind::kReduce, -1, run, Buffer::kScratch, Buffer::kOutput);
         s.operand = buffer_of(where);
@@ -230,7 +229,7 @@ Result<Schedule> Builder::finish() {
     const auto [owed, from] = owed_from(run.first);
     if (!owed) return;
     if (from == Where::kNowhere)
-      return fail("chunk " + std::to_string(run.first) + " belongs to the output and never gets a value");
+      return fail(fmt::format("chunk {} belongs to the output and never gets a value", run.first));
     add(make_step(StepKind::kCopy, -1, run, buffer_of(from), Buffer::kOutput));
   });
   if (!status_.is_ok()) return status_;

@@ -1,5 +1,7 @@
 #include "schedule/schedule.h"
 
+#include <fmt/core.h>
+
 #include <cstdio>
 
 namespace tutti::internal::schedule {
@@ -28,14 +30,14 @@ const char* buffer_name(Buffer b) {
 std::string places(const Step& s) {
   std::string text;
   if (reads_source(s.kind)) text = buffer_name(s.source);
-  if (reads_operand(s.kind)) text += std::string(", ") + buffer_name(s.operand);
-  if (writes_target(s.kind)) text += std::string(text.empty() ? "" : " ") + "-> " + buffer_name(s.target);
+  if (reads_operand(s.kind)) text += fmt::format(", {}", buffer_name(s.operand));
+  if (writes_target(s.kind)) text += fmt::format("{}-> {}", text.empty() ? "" : " ", buffer_name(s.target));
   return text;
 }
 
 std::string range_text(ChunkRange r) {
   std::string text = std::to_string(r.first);
-  if (r.count > 1) text += ".." + std::to_string(r.first + r.count - 1);
+  if (r.count > 1) text += fmt::format("..{}", r.first + r.count - 1);
   return text;
 }
 
@@ -61,11 +63,10 @@ bool Shape::holds_chunk(Holds holds, std::int32_t rank, std::uint32_t c) const {
 
 std::string to_text(const Schedule& schedule) {
   const Shape& shape = schedule.shape;
-  std::string text = std::string(name_of(shape.collective)) + ", rank " + std::to_string(schedule.rank) + " of " +
-                     std::to_string(shape.ranks) + ", " + std::to_string(shape.chunks) +
-                     (shape.chunks == 1 ? " chunk" : " chunks");
-  if (has_root(shape.collective)) text += ", root " + std::to_string(shape.root);
-  text += ", " + std::to_string(schedule.steps.size()) + " steps";
+  std::string text = fmt::format("{}, rank {} of {}, {}{}", name_of(shape.collective), schedule.rank, shape.ranks,
+                                 shape.chunks, shape.chunks == 1 ? " chunk" : " chunks");
+  if (has_root(shape.collective)) text += fmt::format(", root {}", shape.root);
+  text += fmt::format(", {} steps", schedule.steps.size());
   if (schedule.uses_scratch) text += ", uses scratch";
   if (!schedule.sliceable) text += ", whole blocks only";
   text += "\n";

@@ -1,5 +1,7 @@
 #include "schedule/verify.h"
 
+#include <fmt/core.h>
+
 #include "schedule/verify_parts.h"
 
 namespace tutti::internal::schedule {
@@ -58,7 +60,7 @@ Status check_one(const Schedule& schedule) {
     const std::uint32_t per_block = schedule.shape.chunks_per_block();
     if (s.chunk / per_block != (s.chunk + s.chunks - 1) / per_block) sliceable = false;
   }
-  const std::string rank = "rank " + std::to_string(schedule.rank);
+  const std::string rank = fmt::format("rank {}", schedule.rank);
   if (scratch && !schedule.uses_scratch) return Status::internal(rank + ": uses scratch and does not say so");
   if (schedule.sliceable && !sliceable) return Status::internal(rank + ": a step spans blocks of a sliceable schedule");
   return Status::ok();
@@ -87,7 +89,7 @@ Status check_form(std::span<const Schedule> schedules) {
   Status status = schedules.empty() ? check_shape({}, 0) : check_shape(schedules.front().shape, schedules.size());
   for (std::size_t r = 0; status.is_ok() && r < schedules.size(); ++r) {
     if (static_cast<std::size_t>(schedules[r].rank) != r || !same_shape(schedules[r].shape, schedules[0].shape)) {
-      status = Status::internal("schedule " + std::to_string(r) + " has another rank or another shape");
+      status = Status::internal(fmt::format("schedule {} has another rank or another shape", r));
     } else {
       status = check_one(schedules[r]);
     }

@@ -2,6 +2,8 @@
 // when both the sender's and the receiver's dependencies allow it. Actors are the lanes: one for each
 // pair of ranks and direction, and one per rank for local steps. An actor goes on until it must wait for
 // a step of its own rank, and is woken by that step's progress.
+#include <fmt/core.h>
+
 #include <vector>
 
 #include "schedule/trees.h"
@@ -140,9 +142,7 @@ class Flow {
       const std::uint32_t c = send.chunk + progress(from, i);
       const std::uint32_t expected = recv.chunk + progress(to, k);
       if (c != expected) {
-        return fail(to, k,
-                    "expects chunk " + std::to_string(expected) + " and gets chunk " + std::to_string(c) + " of step " +
-                        std::to_string(i) + " there");
+        return fail(to, k, fmt::format("expects chunk {} and gets chunk {} of step {} there", expected, c, i));
       }
       if (!may_go(actor, from, send, c) || !may_go(actor, to, recv, c)) return;
       const Trees::Id sent = value(from, send.source, c);
@@ -210,7 +210,7 @@ class Flow {
   void fail_waiting(std::size_t rank, std::uint32_t i) {
     const Step& s = step(rank, i);
     const std::uint32_t d = blocker(rank, s, s.chunk + progress(rank, i));
-    if (d != kNothing) fail(rank, i, "deadlock: waits for ever for step " + std::to_string(d));
+    if (d != kNothing) fail(rank, i, fmt::format("deadlock: waits for ever for step {}", d));
   }
 
   void check_outputs() {
@@ -224,7 +224,7 @@ class Flow {
         if (why == nullptr && alike && common != Trees::kNone && common != id) why = "combined in another order";
         common = id;
         if (why == nullptr) continue;
-        status_ = Status::internal("rank " + std::to_string(r) + ": output chunk " + std::to_string(c) + " is " + why);
+        status_ = Status::internal(fmt::format("rank {}: output chunk {} is {}", r, c, why));
         return;
       }
     }

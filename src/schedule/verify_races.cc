@@ -5,6 +5,8 @@
 //
 // Orders that come about by messages alone (the peer answers only after ...) do not count: the Builder
 // needs none, and a rule without them is simpler and stricter.
+#include <fmt/core.h>
+
 #include <vector>
 
 #include "schedule/verify_parts.h"
@@ -30,8 +32,7 @@ class RaceCheck {
         if (s.kind == StepKind::kCopy && s.source == Buffer::kInput && shared(s, c)) continue;
         const char* why = access(i, s, c);
         if (why != nullptr) {
-          return at_step(schedule_, i,
-                         std::string(why) + " step " + std::to_string(other_) + (in_place_ ? ", in place" : ""));
+          return at_step(schedule_, i, fmt::format("{} step {}{}", why, other_, in_place_ ? ", in place" : ""));
         }
       }
     }

@@ -1,5 +1,7 @@
 #include "topology/select.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -29,7 +31,8 @@ bool any_serves(const std::string& collective) {
 }
 
 Status unusable(const std::string& forced, const std::string& why) {
-  return Status::invalid_usage("TUTTI_ALGORITHM=\"" + forced + "\" (or the configuration's algorithm): " + why);
+  return Status::invalid_usage(
+      fmt::format("TUTTI_ALGORITHM=\"{}\" (or the configuration's algorithm): {}", forced, why));
 }
 
 // The forced entry, null if none is forced for this collective.
@@ -39,18 +42,18 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
   for (std::string word; std::getline(words, word, ',');) {
     const auto colon = word.find(':');
     const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
-    if (!any_has(name)) return unusable(forced, "algorithm \"" + name + "\" does not exist");
+    if (!any_has(name)) return unusable(forced, fmt::format("algorithm \"{}\" does not exist", name));
     if (colon != std::string::npos && !any_serves(word.substr(0, colon))) {
-      return unusable(forced, "collective \"" + word.substr(0, colon) + "\" does not exist");
+      return unusable(forced, fmt::format("collective \"{}\" does not exist", word.substr(0, colon)));
     }
     if (colon != std::string::npos && word.substr(0, colon) != name_of(collective)) continue;
     const AlgorithmEntry* entry = algorithms::find(collective, name);
     if (entry != nullptr && entry->supports(world)) return entry;
     if (colon == std::string::npos) continue;
     return unusable(forced,
-                    "algorithm \"" + word + "\" " +
-                        (entry == nullptr ? "does not exist; there are " + names_of(collective)
-                                          : "does not serve " + std::to_string(world.ranks) + " ranks on these hosts"));
+                    fmt::format("algorithm \"{}\" {}", word,
+                                entry == nullptr ? "does not exist; there are " + names_of(collective)
+                                                 : fmt::format("does not serve {} ranks on these hosts", world.ranks)));
   }
   return static_cast<const AlgorithmEntry*>(nullptr);
 }
@@ -80,7 +83,7 @@ Result<const AlgorithmEntry*> select(Collective collective, const algorithms::Wo
     best = &e;
     best_us = us;
   }
-  if (best == nullptr) return Status::internal(std::string("no algorithm for ") + name_of(collective));
+  if (best == nullptr) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
   return best;
 }
 

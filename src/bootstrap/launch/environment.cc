@@ -1,5 +1,7 @@
 #include "bootstrap/launch/environment.h"
 
+#include <fmt/core.h>
+
 #include <string_view>
 
 #include "bootstrap/launch/pmi1.h"
@@ -23,19 +25,18 @@ bool is_set(const char* name) {
 // `wanted`: what it must be.
 Status unusable(const char* launcher, const char* name, const std::string& wanted) {
   const auto value = environment_variable(name);
-  return Status::invalid_usage(std::string(launcher) + ": " + name +
-                               (value ? "=\"" + *value + "\" is not usable" : " is not set") + ": it must be " +
-                               wanted);
+  return Status::invalid_usage(fmt::format("{}: {}{}: it must be {}", launcher, name,
+                                           value ? fmt::format("=\"{}\" is not usable", *value) : " is not set",
+                                           wanted));
 }
 
 // Rank and size out of two variables.
 Result<LaunchedJob> read_place(const char* launcher, const char* rank_name, const char* size_name) {
   const auto size = parse_integer(environment_variable(size_name).value_or(""), 1, kMaxRanks);
-  if (!size) return unusable(launcher, size_name, "the number of ranks, from 1 to " + std::to_string(kMaxRanks));
+  if (!size) return unusable(launcher, size_name, fmt::format("the number of ranks, from 1 to {}", kMaxRanks));
   const auto rank = parse_integer(environment_variable(rank_name).value_or(""), 0, *size - 1);
   if (!rank) {
-    return unusable(launcher, rank_name,
-                    "from 0 to " + std::to_string(*size - 1) + ", as " + size_name + " is " + std::to_string(*size));
+    return unusable(launcher, rank_name, fmt::format("from 0 to {}, as {} is {}", *size - 1, size_name, *size));
   }
   return LaunchedJob{launcher, static_cast<int>(*rank), static_cast<int>(*size), KnownRoot{}};
 }
@@ -84,9 +85,9 @@ Result<LaunchedJob> detect_torchrun() {
   if (!host) return unusable("torchrun", "MASTER_ADDR", "the host of rank 0");
   if (!port) return unusable("torchrun", "MASTER_PORT", "a port from 1 to 65535");
   // MASTER_PORT itself usually belongs to torchrun's store.
-  const std::string name = "torchrun:" + std::to_string(*port) + ":" +
-                           environment_variable("TORCHELASTIC_RUN_ID").value_or("") + ":" +
-                           environment_variable("TORCHELASTIC_RESTART_COUNT").value_or("");
+  const std::string name =
+      fmt::format("torchrun:{}:{}:{}", *port, environment_variable("TORCHELASTIC_RUN_ID").value_or(""),
+                  environment_variable("TORCHELASTIC_RESTART_COUNT").value_or(""));
   Result<std::vector<std::uint16_t>> ports = candidate_ports(name);
   if (!ports.is_ok()) return ports.status();
   job->root = KnownRoot{*host, *ports, name};
@@ -99,16 +100,17 @@ Result<LaunchedJob> detect_slurm() {
   if (!job.is_ok() || job->ranks == 1) return job;
   // A batch script runs once; what it was allotted are the ranks that srun would start.
   if (!is_set("SLURM_STEP_ID")) {
-    return Status::invalid_usage("slurm: " + std::string(size_name) + " is " + std::to_string(job->ranks) +
-                                 ", but SLURM_STEP_ID is not set: this process was started by sbatch or salloc alone, "
-                                 "and nobody starts the other ranks. Start the program by srun or mpirun");
+    return Status::invalid_usage(
+        fmt::format("slurm: {} is {}, but SLURM_STEP_ID is not set: this process was started by sbatch or salloc "
+                    "alone, and nobody starts the other ranks. Start the program by srun or mpirun",
+                    size_name, job->ranks));
   }
   const char* list_name = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   const auto list = environment_variable(list_name);
   const auto job_id = environment_variable("SLURM_JOB_ID");
   if (!list || first_slurm_host(*list).empty()) return unusable("slurm", list_name, "a list of hosts");
   if (!job_id) return unusable("slurm", "SLURM_JOB_ID", "what Slurm sets");
-  const std::string name = "slurm:" + *job_id + "." + environment_variable("SLURM_STEP_ID").value_or("");
+  const std::string name = fmt::format("slurm:{}.{}", *job_id, environment_variable("SLURM_STEP_ID").value_or(""));
   Result<std::vector<std::uint16_t>> ports = candidate_ports(name);
   if (!ports.is_ok()) return ports.status();
   job->root = KnownRoot{first_slurm_host(*list), *ports, name};

@@ -1,5 +1,6 @@
 #include "bootstrap/launch/pmi1.h"
 
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -47,7 +48,7 @@ class Pmi1Client {
 // The word after "name=" in a line, or nothing.
 std::optional<std::string> field(const std::string& line, const std::string& name) {
   const std::string text = " " + line;
-  const std::size_t at = text.find(" " + name + "=");
+  const std::size_t at = text.find(fmt::format(" {}=", name));
   if (at == std::string::npos) return std::nullopt;
   const std::size_t begin = at + name.size() + 2;
   return text.substr(begin, text.find(' ', begin) - begin);
@@ -86,8 +87,7 @@ Result<std::string> Pmi1Client::read_line() {
     if (got == 1 && byte == '\n') return line;
     if (got == 1) line += byte;
   }
-  return Status::remote("protocol error: the launcher sends a line of more than " + std::to_string(kMaxLine) +
-                        " bytes");
+  return Status::remote(fmt::format("protocol error: the launcher sends a line of more than {} bytes", kMaxLine));
 }
 
 Result<std::string> Pmi1Client::ask(const std::string& line, const std::string& expected) {
@@ -96,7 +96,7 @@ Result<std::string> Pmi1Client::ask(const std::string& line, const std::string& 
   if (!answer.is_ok()) return answer;
   const std::string rc = field(*answer, "rc").value_or("0");
   if (field(*answer, "cmd") != expected || rc != "0") {
-    return Status::remote("the launcher answers \"" + *answer + "\" to \"" + line + "\"");
+    return Status::remote(fmt::format("the launcher answers \"{}\" to \"{}\"", *answer, line));
   }
   return answer;
 }
@@ -118,11 +118,11 @@ Status Pmi1Client::init() {
 }
 
 Status Pmi1Client::put(const std::string& key, const std::string& value) {
-  return ask("cmd=put kvsname=" + kvs_ + " key=" + key + " value=" + value, "put_result").status();
+  return ask(fmt::format("cmd=put kvsname={} key={} value={}", kvs_, key, value), "put_result").status();
 }
 
 Result<std::string> Pmi1Client::get(const std::string& key) {
-  Result<std::string> answer = ask("cmd=get kvsname=" + kvs_ + " key=" + key, "get_result");
+  Result<std::string> answer = ask(fmt::format("cmd=get kvsname={} key={}", kvs_, key), "get_result");
   if (!answer.is_ok()) return answer;
   const auto value = field(*answer, "value");
   if (!value) return Status::remote("the launcher has no value for " + key);
@@ -176,7 +176,7 @@ Status prepare_farewell(int fd) {
 Result<LaunchedJob> exchange_over_pmi1(int fd, int rank, int ranks, const Settings& settings, Deadline deadline) {
   // A key can be written once, so each exchange of a process has keys of its own; all ranks count alike.
   static std::atomic<int> exchanges{0};
-  const std::string prefix = "tutti-" + std::to_string(exchanges.fetch_add(1)) + "-";
+  const std::string prefix = fmt::format("tutti-{}-", exchanges.fetch_add(1));
   Pmi1Client client(fd, deadline);
   if (Status s = prepare_farewell(fd); !s.is_ok()) return s;
   if (Status s = client.init(); !s.is_ok()) return s;

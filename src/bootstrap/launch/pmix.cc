@@ -2,6 +2,7 @@
 
 #ifdef TUTTI_HAVE_PMIX
 #include <dlfcn.h>
+#include <fmt/core.h>
 #include <pmix.h>
 #include <unistd.h>
 
@@ -42,7 +43,7 @@ struct Library {
 Result<Library> open_library() {
   // Never closed: PMIx keeps threads, and others in the process may use it.
   void* handle = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
-  if (handle == nullptr) return Status::invalid_usage(std::string("the launcher speaks PMIx: ") + ::dlerror());
+  if (handle == nullptr) return Status::invalid_usage(fmt::format("the launcher speaks PMIx: {}", ::dlerror()));
   Library library;
   const auto find = [handle](const char* name, auto* function) {
     *function = reinterpret_cast<std::remove_reference_t<decltype(*function)> >(::dlsym(handle, name));
@@ -57,8 +58,8 @@ Result<Library> open_library() {
 
 Status check(pmix_status_t code, const char* what) {
   if (code == PMIX_SUCCESS) return {};
-  if (code == PMIX_ERR_TIMEOUT) return Status::timeout(std::string("timed out in ") + what);
-  return Status(Code::kSystemError, std::string(what) + " fails with PMIx status " + std::to_string(code));
+  if (code == PMIX_ERR_TIMEOUT) return Status::timeout(fmt::format("timed out in {}", what));
+  return Status(Code::kSystemError, fmt::format("{} fails with PMIx status {}", what, code));
 }
 
 template <std::size_t kSize>
@@ -191,7 +192,7 @@ Result<std::string> Session::read(const std::string& key, std::uint32_t rank, De
 
 Result<LaunchedJob> exchange_over_pmix(const Settings& settings, Deadline deadline) {
   static std::atomic<int> exchanges{0};  // all ranks count alike
-  const std::string key = "tutti-" + std::to_string(exchanges.fetch_add(1));
+  const std::string key = fmt::format("tutti-{}", exchanges.fetch_add(1));
   Result<Library> library = open_library();
   if (!library.is_ok()) return library.status();
   Result<pmix_proc_t> me = process_session(*library);
@@ -200,7 +201,7 @@ Result<LaunchedJob> exchange_over_pmix(const Settings& settings, Deadline deadli
   Result<std::int64_t> size = session.job_size();
   if (!size.is_ok()) return size.status();
   if (*size < 1 || *size > kMaxRanks || session.rank() >= *size) {
-    return Status::invalid_usage("PMIx says rank " + std::to_string(session.rank()) + " of " + std::to_string(*size));
+    return Status::invalid_usage(fmt::format("PMIx says rank {} of {}", session.rank(), *size));
   }
   if (session.rank() == 0) {
     Result<UniqueIdBytes> id = create_unique_id(settings);

@@ -1,5 +1,6 @@
 // How two processes come to share a segment: each sends its wakeup fd over the Unix socket, and the side that
 // dialled also the memory.
+#include <fmt/core.h>
 #include <poll.h>
 
 #include <cerrno>
@@ -48,7 +49,7 @@ Result<UniqueFd> receive_fd(int socket, std::uint32_t what, const LinkOptions& o
 
 Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
                                         Deadline deadline) {
-  const std::string context = "shared memory with rank " + std::to_string(options.peer);
+  const std::string context = fmt::format("shared memory with rank {}", options.peer);
   if (Status s = send_fd(socket.get(), kWakeupFd, options.wakeup_fd->fd()); !s.is_ok()) {
     return s.with_context(context);
   }

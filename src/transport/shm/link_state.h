@@ -3,6 +3,8 @@
 // Threads: as the link (transport.h). What the peer uses at the same time lies in SegmentMemory.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -104,19 +106,19 @@ struct LinkState {
     // Not lose(): an epoch may be open.
     if (lost_ns == 0 && memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) lost_ns = now;
     if (lost_ns != 0 && now - lost_ns > kEndedGraceNs) {
-      status = Status::remote("rank " + std::to_string(peer) + " has failed in this operation");
+      status = Status::remote(fmt::format("rank {} has failed in this operation", peer));
     } else if (peer_end.ended(now)) {
-      status = Status::remote("rank " + std::to_string(peer) + " has closed its connection");
+      status = Status::remote(fmt::format("rank {} has closed its connection", peer));
     }
     return status;
   }
 
   // The first error stays.
   void fail(const Status& cause) {
-    if (status.is_ok()) status = cause.with_context("shared memory of rank " + std::to_string(peer));
+    if (status.is_ok()) status = cause.with_context(fmt::format("shared memory of rank {}", peer));
   }
   [[gnu::noinline]] void fail_protocol(const char* what) {
-    fail(Status::remote(std::string("protocol error: ") + what));
+    fail(Status::remote(fmt::format("protocol error: {}", what)));
   }
 
   void wake_peer() const {

@@ -1,5 +1,7 @@
 #include "transport/shm/recv.h"
 
+#include <fmt/core.h>
+
 #include <cstring>
 #include <string>
 #include <utility>
@@ -85,8 +87,7 @@ inline const std::byte* ShmRecvLane::check(const std::byte* data, std::uint64_t 
 }
 
 const std::byte* ShmRecvLane::fail_length(std::uint64_t room) {
-  fail(Status::remote("protocol error: a message of " + std::to_string(size_) + " bytes where only " +
-                      std::to_string(room) + " bytes have room"));
+  fail(Status::remote(fmt::format("protocol error: a message of {} bytes where only {} bytes have room", size_, room)));
   return nullptr;
 }
 

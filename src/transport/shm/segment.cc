@@ -1,6 +1,7 @@
 #include "transport/shm/segment.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -48,8 +49,9 @@ Result<std::shared_ptr<Segment>> Segment::map(const UniqueFd& fd) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return Status::system("inspecting a shared-memory segment", errno);
   if (static_cast<std::size_t>(info.st_size) != sizeof(SegmentMemory)) {
-    return Status::remote("the peer's shared-memory segment has " + std::to_string(info.st_size) + " bytes, expected " +
-                          std::to_string(sizeof(SegmentMemory)) + ": do both sides run the same version?");
+    return Status::remote(
+        fmt::format("the peer's shared-memory segment has {} bytes, expected {}: do both sides run the same version?",
+                    info.st_size, sizeof(SegmentMemory)));
   }
   if (!cannot_shrink(fd)) return Status::remote("protocol error: the peer's shared-memory segment is not sealed");
   auto memory = map_bytes(fd.get(), MAP_SHARED);

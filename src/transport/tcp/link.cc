@@ -1,6 +1,7 @@
 #include "transport/tcp/link.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -120,12 +121,11 @@ Status prepare(int fd, const Options& options) {
 
 Result<std::unique_ptr<Link>> make_link(std::vector<UniqueFd> streams, Options options) {
   if (streams.empty() || streams.size() > kMaxStreams) {
-    return Status::invalid_argument("a tcp link has 1 to " + std::to_string(kMaxStreams) + " streams, not " +
-                                    std::to_string(streams.size()));
+    return Status::invalid_argument(fmt::format("a tcp link has 1 to {} streams, not {}", kMaxStreams, streams.size()));
   }
   for (const UniqueFd& stream : streams) {
     if (Status status = prepare(stream.get(), options); !status.is_ok()) {
-      return status.with_context("tcp link to rank " + std::to_string(options.peer));
+      return status.with_context(fmt::format("tcp link to rank {}", options.peer));
     }
   }
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));

@@ -1,5 +1,6 @@
 #include "transport/tcp/recv.h"
 
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -81,8 +82,7 @@ bool TcpRecv::next_frame(std::size_t most) {
   frame_left_ = decoded_length(header);
   if (frame_left_ == 0) {
     if (status_.is_ok())
-      status_ =
-          Status::internal("rank " + std::to_string(peer_) + ": protocol error: no tcp frame begins where one must");
+      status_ = Status::internal(fmt::format("rank {}: protocol error: no tcp frame begins where one must", peer_));
     return false;
   }
   stream.begin += kHeaderBytes;
@@ -142,7 +142,7 @@ bool TcpRecv::arrived(ssize_t result) {
   if (result == 0) closed_ns_ = now_ns();
   const std::string why =
       result == 0 ? "closed by the peer" : "lost while receiving: " + std::system_category().message(errno);
-  status_ = Status::remote("rank " + std::to_string(peer_) + ": tcp connection " + why);
+  status_ = Status::remote(fmt::format("rank {}: tcp connection {}", peer_, why));
   return false;
 }
 

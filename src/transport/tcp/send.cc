@@ -1,5 +1,6 @@
 #include "transport/tcp/send.h"
 
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -108,14 +109,14 @@ bool TcpSend::write(int fd, Frame& frame, const std::byte* payload, std::size_t 
 // A peer that reads no more may leave room for all that this rank still sends, but need not.
 Status TcpSend::status() {
   if (status_.is_ok() && peer_end_.ended(now_ns())) {
-    status_ = Status::remote("rank " + std::to_string(peer_) + ": tcp connection closed by the peer");
+    status_ = Status::remote(fmt::format("rank {}: tcp connection closed by the peer", peer_));
   }
   return status_;
 }
 
 void TcpSend::fail(int error_number) {
-  status_ = Status::remote("rank " + std::to_string(peer_) +
-                           ": tcp connection lost while sending: " + std::system_category().message(error_number));
+  status_ = Status::remote(fmt::format("rank {}: tcp connection lost while sending: {}", peer_,
+                                       std::system_category().message(error_number)));
 }
 
 }  // namespace tutti::internal::transport::tcp

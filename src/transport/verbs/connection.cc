@@ -1,5 +1,6 @@
 #include "transport/verbs/connection.h"
 
+#include <fmt/core.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -257,8 +258,7 @@ void Connection::handle_immediate(std::uint32_t word) {
   switch (immediate_kind(word)) {
     case ImmediateKind::kMessage: {
       bool& arrived = arrived_[number_of(word) % kSlots];
-      if (arrived)
-        fail(Status::internal("rank " + std::to_string(peer_) + ": protocol error: verbs messages out of order"));
+      if (arrived) fail(Status::internal(fmt::format("rank {}: protocol error: verbs messages out of order", peer_)));
       arrived = true;
       break;
     }
@@ -266,7 +266,7 @@ void Connection::handle_immediate(std::uint32_t word) {
       (void)find_advertisement();  // forgets those that are passed
       if (advertisements_end_ - advertisements_begin_ == kAdvertisementLines ||
           number_of(word) != (advertisements_end_ & kNumberMask)) {
-        fail(Status::internal("rank " + std::to_string(peer_) + ": protocol error: verbs advertisements out of order"));
+        fail(Status::internal(fmt::format("rank {}: protocol error: verbs advertisements out of order", peer_)));
         break;
       }
       advertisements_[advertisements_end_ % kAdvertisementLines] =
@@ -306,7 +306,7 @@ Status Connection::check(bool receives) {
   // All that the peer sent was acknowledged before it left, and is here, or it died and its messages may still be on
   // their way.
   if (status_.is_ok() && peer_left() && (receives || !has_all()) && now_ns() - peer_left_ns_ > kGraceNs) {
-    fail(Status::remote("rank " + std::to_string(peer_) + ": the peer closed the connection"));
+    fail(Status::remote(fmt::format("rank {}: the peer closed the connection", peer_)));
   }
   if (status_.is_ok() && !broken_.is_ok() && (receives || !has_all()) && now_ns() - broken_ns_ > kGraceNs)
     fail(broken_);
@@ -354,8 +354,7 @@ void Connection::fail(Status status) {
 
 void Connection::check_posted(int error, const char* what) {
   if (error != 0 && status_.is_ok()) {
-    fail(Status::system("rank " + std::to_string(peer_) + ": verbs: " + what + " on " + rails_[0].device->name(),
-                        error));
+    fail(Status::system(fmt::format("rank {}: verbs: {} on {}", peer_, what, rails_[0].device->name()), error));
   }
 }
 

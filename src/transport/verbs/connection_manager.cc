@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -71,8 +72,11 @@ Result<ManagerLibrary> open_library() {
       find_symbol(handle, "rdma_ack_cm_event", &l.ack_event) && find_symbol(handle, "rdma_event_str", &l.event_text);
   if (all) return l;
   const char* const why = ::dlerror();
-  return Status(Code::kSystemError, std::string("this RDMA device is connected by librdmacm, which cannot be used (") +
-                                        (why != nullptr ? why : kName) + "): install the package librdmacm1");
+  return Status(
+      Code::kSystemError,
+      fmt::format(
+          "this RDMA device is connected by librdmacm, which cannot be used ({}): install the package librdmacm1",
+          why != nullptr ? why : kName));
 }
 
 Result<const ManagerLibrary*> ManagerLibrary::load() {
@@ -141,11 +145,12 @@ ConnectionManager::~ConnectionManager() {
 
 Result<net::Address> ConnectionManager::address_of(const Port& port, std::uint16_t number) {
   if (port.address.empty()) {
-    return Status(Code::kSystemError, "RDMA device " + port.device + " port " + std::to_string(port.port) +
-                                          " has no IP address, which its connections need");
+    return Status(
+        Code::kSystemError,
+        fmt::format("RDMA device {} port {} has no IP address, which its connections need", port.device, port.port));
   }
   const bool ipv6 = port.address.find(':') != std::string::npos;
-  return net::parse_address((ipv6 ? "[" + port.address + "]:" : port.address + ":") + std::to_string(number));
+  return net::parse_address((ipv6 ? fmt::format("[{}]:", port.address) : port.address + ":") + std::to_string(number));
 }
 
 Status ConnectionManager::listen(Connection& connection, ConnectionInfo* own) {
@@ -182,8 +187,8 @@ Status ConnectionManager::expect(rdma_cm_id* id, rdma_cm_event_type wanted, cons
   const std::string name = library_.event_text((*event)->event);
   library_.ack_event(*event);
   if (right) return {};
-  return Status::remote("RDMA connection manager: " + name + " (" + std::to_string(status) + "), expected " +
-                        library_.event_text(wanted));
+  return Status::remote(
+      fmt::format("RDMA connection manager: {} ({}), expected {}", name, status, library_.event_text(wanted)));
 }
 
 Status ConnectionManager::make_pair(Connection& connection, std::size_t pair, rdma_cm_id* id) {
@@ -274,7 +279,7 @@ Status ConnectionManager::accept_all(Connection& connection, const Exchange& exc
     } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
       ++established;
     } else {
-      status = Status::remote(std::string("RDMA connection manager: ") + library_.event_text(type));
+      status = Status::remote(fmt::format("RDMA connection manager: {}", library_.event_text(type)));
     }
     library_.ack_event(*event);
     if (!status.is_ok()) return status;

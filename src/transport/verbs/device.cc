@@ -1,6 +1,7 @@
 #include "transport/verbs/device.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -39,9 +40,10 @@ std::string locked_memory_hint(int error_number) {
       ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
     return {};
   }
-  return "; this process may lock " + std::to_string(limit.rlim_cur / 1024) +
-         " KiB of memory, RDMA needs more: `ulimit -l unlimited`, memlock in limits.conf(5), LimitMEMLOCK=infinity of"
-         " a systemd service, or --ulimit memlock=-1 of a container";
+  return fmt::format(
+      "; this process may lock {} KiB of memory, RDMA needs more: `ulimit -l unlimited`, memlock in limits.conf(5), "
+      "LimitMEMLOCK=infinity of a systemd service, or --ulimit memlock=-1 of a container",
+      limit.rlim_cur / 1024);
 }
 
 Result<std::unique_ptr<Device>> Device::open(const Port& port, bool through_manager) {
@@ -72,7 +74,7 @@ Result<Owned<ibv_mr>> Device::register_memory(const void* begin, std::size_t byt
   ibv_mr* const mr = library_->reg_mr(domain_.get(), const_cast<void*>(begin), bytes, access);
   if (mr == nullptr) {
     const int error = errno;
-    const Status why = Status::system("registering " + std::to_string(bytes) + " bytes with " + port_.device, error);
+    const Status why = Status::system(fmt::format("registering {} bytes with {}", bytes, port_.device), error);
     const bool full = error == ENOMEM || error == EAGAIN || error == EPERM || error == ENOSPC;
     return Status(full ? why.code() : Code::kInvalidArgument, why.message() + locked_memory_hint(error));
   }
@@ -88,13 +90,13 @@ Status Device::check_events() {
     if (event.event_type == IBV_EVENT_PORT_ACTIVE && own_port) port_down_ = false;
     const bool fatal = event.event_type == IBV_EVENT_DEVICE_FATAL || event.event_type == IBV_EVENT_CQ_ERR;
     if (fatal && broken_.is_ok()) {
-      broken_ = Status(Code::kSystemError, "RDMA device " + port_.device + " is gone or broken (" +
-                                               library_->event_text(event.event_type) + ")");
+      broken_ = Status(Code::kSystemError, fmt::format("RDMA device {} is gone or broken ({})", port_.device,
+                                                       library_->event_text(event.event_type)));
     }
     library_->ack_async_event(&event);
   }
   if (!through_manager() && errno == EIO && broken_.is_ok()) {
-    broken_ = Status(Code::kSystemError, "RDMA device " + port_.device + " is gone");
+    broken_ = Status(Code::kSystemError, fmt::format("RDMA device {} is gone", port_.device));
   }
   return broken_;
 }

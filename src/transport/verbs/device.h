@@ -3,6 +3,7 @@
 // Threads: one at a time, as the RDMA context that has it.
 #pragma once
 
+#include <fmt/core.h>
 #include <infiniband/verbs.h>
 
 #include <cstddef>
@@ -57,7 +58,7 @@ class Device {
   [[nodiscard]] ibv_pd* domain() const { return domain_.get(); }
   [[nodiscard]] bool through_manager() const { return own_context_.get() == nullptr; }
   // "rxe0 port 1".
-  [[nodiscard]] std::string name() const { return port_.device + " port " + std::to_string(port_.port); }
+  [[nodiscard]] std::string name() const { return fmt::format("{} port {}", port_.device, port_.port); }
 
   // For local reads and writes and the peers' writes. kSystemError; a limit of locked memory is named.
   // kInvalidArgument where no room would help (memory that may not be written). `readable`: by the peer, too.

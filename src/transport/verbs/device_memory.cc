@@ -1,5 +1,7 @@
 #include "transport/verbs/device_memory.h"
 
+#include <fmt/core.h>
+
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -51,7 +53,7 @@ Status DeviceMemory::find(const std::byte* begin, std::size_t bytes, const memor
   const Allocation& allocation = at->second;
   if (!allocation.why_not.is_ok()) return allocation.why_not;
   if (bytes > allocation.bytes - (address - at->first)) {
-    return cuda_error("device memory of " + std::to_string(bytes) + " bytes does not lie in one allocation");
+    return cuda_error(fmt::format("device memory of {} bytes does not lie in one allocation", bytes));
   }
   *keys = &allocation.keys;
   return {};
@@ -103,8 +105,8 @@ Status DeviceMemory::exportable(memory::CudaDriver::Address address) const {
   }
   if (!s.is_ok()) return s;
   if (supported == 0) {
-    return cuda_error("GPU " + std::to_string(ordinal) +
-                      " cannot export memory as a dmabuf (this needs the open kernel modules of the NVIDIA driver)");
+    return cuda_error(fmt::format(
+        "GPU {} cannot export memory as a dmabuf (this needs the open kernel modules of the NVIDIA driver)", ordinal));
   }
   return {};
 }
@@ -132,8 +134,7 @@ Status DeviceMemory::export_and_map(memory::CudaDriver::Address begin, Allocatio
     if (region == nullptr) {
       const int error = errno;
       allocation->regions.clear();
-      return Status::system("RDMA device " + std::to_string(rail) + " cannot map a GPU's memory (ibv_reg_dmabuf_mr)",
-                            error);
+      return Status::system(fmt::format("RDMA device {} cannot map a GPU's memory (ibv_reg_dmabuf_mr)", rail), error);
     }
     allocation->regions.emplace_back(region, library_.dereg_mr);
     allocation->keys.lkeys[rail] = region->lkey;

@@ -1,5 +1,6 @@
 #include "transport/verbs/exchange.h"
 
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -10,11 +11,11 @@
 namespace tutti::internal::transport::verbs {
 
 Status Exchange::lost() const {
-  return Status::remote("rank " + std::to_string(peer_) + " closed the connection while setting up RDMA");
+  return Status::remote(fmt::format("rank {} closed the connection while setting up RDMA", peer_));
 }
 
 Status Exchange::pause(int fd, short events) const {
-  return wait_.poll(fd, events, peer_, "timed out while setting up RDMA with rank " + std::to_string(peer_));
+  return wait_.poll(fd, events, peer_, fmt::format("timed out while setting up RDMA with rank {}", peer_));
 }
 
 Status Exchange::send(const void* data, std::size_t bytes) const {
@@ -54,13 +55,13 @@ Result<ConnectionInfo> Exchange::swap(const ConnectionInfo& own) const {
   ConnectionInfo peer;
   if (Status s = receive(&peer, sizeof peer); !s.is_ok()) return s;
   if (peer.magic != ConnectionInfo::kMagic || peer.rails != own.rails || peer.pairs != own.pairs) {
-    return Status::remote(
-        "rank " + std::to_string(peer_) +
-        " sets up RDMA with other parameters (has it another version of tutti, or another byte order?)");
+    return Status::remote(fmt::format(
+        "rank {} sets up RDMA with other parameters (has it another version of tutti, or another byte order?)", peer_));
   }
   if (peer.managed != own.managed) {
-    return Status::remote("rank " + std::to_string(peer_) + (peer.managed != 0 ? " connects" : " does not connect") +
-                          " by librdmacm, unlike this rank: connect= of TUTTI_VERBS must be the same on all");
+    return Status::remote(
+        fmt::format("rank {}{} by librdmacm, unlike this rank: connect= of TUTTI_VERBS must be the same on all", peer_,
+                    peer.managed != 0 ? " connects" : " does not connect"));
   }
   return peer;
 }

@@ -1,6 +1,7 @@
 #include "transport/verbs/library.h"
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include "base/fork.h"
 #include "base/mutex.h"
@@ -15,9 +16,9 @@ Result<Library> open() {
   void* handle = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* why = ::dlerror();
-    return Status(Code::kSystemError, std::string("RDMA needs libibverbs, which cannot be opened (") +
-                                          (why != nullptr ? why : kName) +
-                                          "): install the packages libibverbs1 and ibverbs-providers (rdma-core)");
+    return Status(Code::kSystemError, fmt::format("RDMA needs libibverbs, which cannot be opened ({}): install the "
+                                                  "packages libibverbs1 and ibverbs-providers (rdma-core)",
+                                                  why != nullptr ? why : kName));
   }
   Library l;
   const bool all =
@@ -46,8 +47,8 @@ Result<Library> open() {
       find_symbol(handle, "ibv_event_type_str", &l.event_text);
   if (!all) {
     const char* why = ::dlerror();
-    return Status(Code::kSystemError, std::string("RDMA needs a newer libibverbs (rdma-core 32 or later): ") +
-                                          (why != nullptr ? why : "a function is missing"));
+    return Status(Code::kSystemError, fmt::format("RDMA needs a newer libibverbs (rdma-core 32 or later): {}",
+                                                  why != nullptr ? why : "a function is missing"));
   }
   (void)find_symbol(handle, "ibv_reg_dmabuf_mr", &l.reg_dmabuf_mr);
   // Pinned pages must stay this process's own across fork(2); nothing to do on kernels that see to it.

@@ -1,5 +1,7 @@
 #include "transport/verbs/options.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -98,7 +100,8 @@ const std::vector<Key>& keys() {
 Status unknown_key(const std::string& pair) {
   std::string names;
   for (const Key& key : keys()) names += (names.empty() ? "" : ", ") + std::string(key.name);
-  return Status::invalid_usage("TUTTI_VERBS: \"" + pair + "\" is not key=value with one of the keys " + names);
+  return Status::invalid_usage(
+      fmt::format("TUTTI_VERBS: \"{}\" is not key=value with one of the keys {}", pair, names));
 }
 
 }  // namespace
@@ -115,11 +118,11 @@ Result<Options> parse_options(const std::string& text) {
                                   [&](const Key& candidate) { return pair.substr(0, equals) == candidate.name; });
     if (equals == std::string::npos || key == keys().end()) return unknown_key(pair);
     if (std::find(seen.begin(), seen.end(), &*key) != seen.end()) {
-      return Status::invalid_usage(std::string("TUTTI_VERBS: ") + key->name + " is given twice");
+      return Status::invalid_usage(fmt::format("TUTTI_VERBS: {} is given twice", key->name));
     }
     seen.push_back(&*key);
     if (!key->read(pair.substr(equals + 1), &options)) {
-      return Status::invalid_usage("TUTTI_VERBS: \"" + pair + "\": " + key->name + " takes " + key->takes);
+      return Status::invalid_usage(fmt::format("TUTTI_VERBS: \"{}\": {} takes {}", pair, key->name, key->takes));
     }
   }
   return options;

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -119,7 +120,7 @@ Result<std::uint16_t> QueuePair::pkey_index() const {
     // The top bit only tells full from limited membership.
     if ((ntohs(pkey) & 0x7fff) == (options_->pkey & 0x7fff)) return static_cast<std::uint16_t>(i);
   }
-  return Status::invalid_usage("TUTTI_VERBS: " + d.name() + " is not in partition " + std::to_string(options_->pkey));
+  return Status::invalid_usage(fmt::format("TUTTI_VERBS: {} is not in partition {}", d.name(), options_->pkey));
 }
 
 Endpoint QueuePair::endpoint() const {
@@ -159,8 +160,8 @@ Status QueuePair::move_to_ready(const Endpoint& peer) {
                                 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (error != 0) {
-    return Status::system("connecting a queue pair on " + device().name() + " with GID index " +
-                              std::to_string(port.gid_index) + device().remark(),
+    return Status::system(fmt::format("connecting a queue pair on {} with GID index {}{}", device().name(),
+                                      port.gid_index, device().remark()),
                           error);
   }
   a = {};
@@ -311,10 +312,9 @@ Status completion_error(const ibv_wc& completion, const Device& device, int peer
   }
   std::string vendor(16, '\0');
   vendor.resize(static_cast<std::size_t>(std::snprintf(vendor.data(), vendor.size(), "0x%x", completion.vendor_err)));
-  return Status(code, "rank " + std::to_string(peer) +
-                          ": verbs: " + device.library().wc_status_text(completion.status) + " (status " +
-                          std::to_string(completion.status) + ", vendor error " + vendor + ") on " + device.name() +
-                          device.remark() + hint);
+  return Status(code, fmt::format("rank {}: verbs: {} (status {}, vendor error {}) on {}{}{}", peer,
+                                  device.library().wc_status_text(completion.status), completion.status, vendor,
+                                  device.name(), device.remark(), hint));
 }
 
 }  // namespace tutti::internal::transport::verbs

@@ -1,5 +1,7 @@
 #include "transport/verbs/rdma_context.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -132,7 +134,7 @@ Result<std::unique_ptr<Link>> OpenRdmaContext::connect(UniqueFd socket, bool low
   const auto rails = lower ? pair_ports(ports_, peer.own_local, peer.ports, peer.peer_local, peer.rails)
                            : pair_ports(peer.ports, peer.peer_local, ports_, peer.own_local, peer.rails);
   if (rails.empty()) {
-    return Status(Code::kSystemError, "no RDMA port here reaches one of rank " + std::to_string(peer.peer));
+    return Status(Code::kSystemError, fmt::format("no RDMA port here reaches one of rank {}", peer.peer));
   }
   std::vector<std::size_t> own;
   std::vector<Port> theirs;

@@ -1,5 +1,7 @@
 #include "transport/verbs/recv.h"
 
+#include <fmt/core.h>
+
 #include <string>
 
 namespace tutti::internal::transport::verbs {
@@ -17,8 +19,8 @@ RecvLane::View VerbsRecv::peek(std::size_t) {
     data = nullptr;
   }
   if (data == nullptr || header.length <= used_) {
-    broken_ = Status::internal("rank " + std::to_string(connection_.peer()) +
-                               ": protocol error: a verbs message of a wrong length");
+    broken_ =
+        Status::internal(fmt::format("rank {}: protocol error: a verbs message of a wrong length", connection_.peer()));
     return {};
   }
   return {data + used_, header.length - used_, header.fingerprint};

@@ -1,6 +1,7 @@
 #include "transport/verbs/ports/choice.h"
 
 #include <arpa/inet.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <tuple>
@@ -28,7 +29,7 @@ int rank_of(const Gid& gid) {
 }
 
 std::string name_of(const Port& port) {
-  return port.device + ":" + std::to_string(port.port);
+  return fmt::format("{}:{}", port.device, port.port);
 }
 
 std::string troubles(const std::vector<Finding>& findings) {
@@ -41,7 +42,7 @@ std::string troubles(const std::vector<Finding>& findings) {
 }
 
 Status cannot_use(const std::string& wanted, const std::string& why) {
-  return Status::invalid_usage("TUTTI_VERBS: device=" + wanted + " cannot be used: " + why);
+  return Status::invalid_usage(fmt::format("TUTTI_VERBS: device={} cannot be used: {}", wanted, why));
 }
 
 // One name of TUTTI_VERBS' device: appends its ports to *chosen.
@@ -62,7 +63,7 @@ Status add_named(const std::string& wanted, const std::vector<Finding>& findings
     if (!twice) chosen->push_back(std::move(finding.port));
   }
   if (chosen->size() > kMaxRails) {
-    return Status::invalid_usage("TUTTI_VERBS: device names more than " + std::to_string(kMaxRails) + " ports");
+    return Status::invalid_usage(fmt::format("TUTTI_VERBS: device names more than {} ports", kMaxRails));
   }
   return {};
 }
@@ -86,8 +87,8 @@ const Port* fastest_of(const std::vector<Finding>& findings) {
 // Why a usable port is not of the best kind; empty if it is.
 std::string unlike(const Port& port, const Port& fastest) {
   if (port.fabric != fastest.fabric) {
-    return std::string(name_of(port.fabric)) + ", while the fastest port, " + name_of(fastest) + ", is " +
-           name_of(fastest.fabric);
+    return fmt::format("{}, while the fastest port, {}, is {}", name_of(port.fabric), name_of(fastest),
+                       name_of(fastest.fabric));
   }
   if (port.gbits * 2 < fastest.gbits) return "less than half as fast as " + name_of(fastest);
   return {};
@@ -104,7 +105,7 @@ std::string why_not_chosen(const Finding& finding, const Port* fastest, const Op
   if (!finding.trouble.empty()) return "not usable: " + finding.trouble;
   if (!options.devices.empty()) return "TUTTI_VERBS does not name it, or not usably";
   const std::string kind = unlike(finding.port, *fastest);
-  return kind.empty() ? "there are " + std::to_string(kMaxRails) + " better ones" : kind;
+  return kind.empty() ? fmt::format("there are {} better ones", kMaxRails) : kind;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "transport/verbs/ports/devices.h"
 
+#include <fmt/core.h>
 #include <net/if.h>
 
 #include <algorithm>
@@ -112,7 +113,7 @@ std::string fill_address(const Search& search, const std::vector<Gid>& gids, Por
   }
   const Gid* const gid = choose_gid(gids, search.options.gid_index);
   if (gid == nullptr && search.options.gid_index >= 0) {
-    return "TUTTI_VERBS asks for gid_index=" + std::to_string(search.options.gid_index) + ", where it has no GID";
+    return fmt::format("TUTTI_VERBS asks for gid_index={}, where it has no GID", search.options.gid_index);
   }
   if (gid == nullptr) return "no GID: its network interface has no address (ip addr add ADDRESS/BITS dev INTERFACE)";
   port->gid_index = gid->index;
@@ -140,14 +141,14 @@ std::string fill_address(const Search& search, const std::vector<Gid>& gids, Por
 
 std::string state_trouble(const ibv_port_attr& attributes, const Port& port) {
   if (attributes.state == IBV_PORT_ACTIVE) return {};
-  const std::string what = std::string("the port is ") + state_name(attributes.state);
+  const std::string what = fmt::format("the port is {}", state_name(attributes.state));
   if (port.fabric == Fabric::kInfiniband) {
     return what + (attributes.state == IBV_PORT_DOWN
                        ? ": check cable and switch"
                        : ": a subnet manager must configure it (opensm, or that of the switch)");
   }
-  return what + ": check cable and switch, and set its network interface up (ip link set " +
-         (port.netdev.empty() ? "INTERFACE" : port.netdev) + " up)";
+  return fmt::format("{}: check cable and switch, and set its network interface up (ip link set {} up)", what,
+                     port.netdev.empty() ? "INTERFACE" : port.netdev);
 }
 
 Finding find_port(const Search& search, ibv_context* context, const std::vector<ibv_gid_entry>& table,
@@ -156,7 +157,7 @@ Finding find_port(const Search& search, ibv_context* context, const std::vector<
   port.port = number;
   ibv_port_attr attributes{};
   if (const int error = search.library.port_attributes(context, number, &attributes); error != 0) {
-    found.trouble = std::string("the port cannot be queried: ") + std::strerror(error);
+    found.trouble = fmt::format("the port cannot be queried: {}", std::strerror(error));
     return found;
   }
   if (port.fabric != Fabric::kIwarp) {
@@ -191,9 +192,9 @@ void find_on_device(const Search& search, ibv_device* device, std::vector<Findin
   if (context == nullptr) {
     const int error = errno;
     found.trouble = access_trouble(search.roots, found.port.device);
-    if (found.trouble.empty()) found.trouble = std::string("it cannot be opened: ") + std::strerror(error);
+    if (found.trouble.empty()) found.trouble = fmt::format("it cannot be opened: {}", std::strerror(error));
   } else if (const int error = search.library.query_device(context.get(), &attributes); error != 0) {
-    found.trouble = std::string("it cannot be queried: ") + std::strerror(error);
+    found.trouble = fmt::format("it cannot be queried: {}", std::strerror(error));
   }
   if (!found.trouble.empty()) {
     findings->push_back(std::move(found));

@@ -1,6 +1,7 @@
 #include "transport/verbs/ports/machine.h"
 
 #include <arpa/inet.h>
+#include <fmt/core.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -75,7 +76,7 @@ std::string subnet_of_entry(const ifaddrs& entry) {
     network[i] = address[i] & mask[i];
     bits += __builtin_popcount(mask[i]);
   }
-  return text_of({network.data(), address.size()}) + "/" + std::to_string(bits);
+  return fmt::format("{}/{}", text_of({network.data(), address.size()}), bits);
 }
 
 std::string hex_digits(std::string text) {
@@ -130,33 +131,35 @@ std::vector<std::string> device_names(const Roots& roots) {
 Status check_any_device(const Roots& roots) {
   if (!device_names(roots).empty()) return {};
   return {Code::kSystemError,
-          "no RDMA device on this machine (" + roots.sys + "/class/infiniband is " +
-              (exists(roots.sys + "/class/infiniband") ? "empty" : "missing") +
-              "): load the driver of the RDMA context (mlx5_ib, irdma, bnxt_re, ...) or, in a container, give it the " +
-              "devices; for soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE"};
+          fmt::format("no RDMA device on this machine ({}/class/infiniband is {}): load the driver of the RDMA context "
+                      "(mlx5_ib, irdma, bnxt_re, ...) or, in a container, give it the devices; for soft-RoCE: modprobe "
+                      "rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE",
+                      roots.sys, exists(roots.sys + "/class/infiniband") ? "empty" : "missing")};
 }
 
 std::string access_trouble(const Roots& roots, const std::string& device) {
   const std::string all = roots.sys + "/class/infiniband_verbs";
   std::string name;
   for (const std::string& one : names_in(all)) {
-    if (first_line(all + "/" + one + "/ibdev") == device) name = one;
+    if (first_line(fmt::format("{}/{}/ibdev", all, one)) == device) name = one;
   }
   if (name.empty()) return "the kernel offers it to no program: modprobe ib_uverbs";
   const std::string path = roots.dev + "/infiniband/" + name;
   if (::access(path.c_str(), R_OK | W_OK) == 0) return {};
   if (errno == ENOENT || errno == ENOTDIR) {
-    return path + " is missing: in a container, pass the devices on (docker run --device=/dev/infiniband), " +
-           "else install rdma-core, whose udev rules make it";
+    return fmt::format(
+        "{} is missing: in a container, pass the devices on (docker run --device=/dev/infiniband), else install "
+        "rdma-core, whose udev rules make it",
+        path);
   }
-  return path + " cannot be opened (" + std::strerror(errno) + "): give this user access to it (mode 0666 is usual), " +
-         "or run as a user who has it";
+  return fmt::format(
+      "{} cannot be opened ({}): give this user access to it (mode 0666 is usual), or run as a user who has it", path,
+      std::strerror(errno));
 }
 
 double port_gbits(const Roots& roots, const std::string& device, int port) {
   // "100 Gb/sec (4X EDR)"
-  return std::strtod(first_line(folder_of(roots, device) + "/ports/" + std::to_string(port) + "/rate").c_str(),
-                     nullptr);
+  return std::strtod(first_line(fmt::format("{}/ports/{}/rate", folder_of(roots, device), port)).c_str(), nullptr);
 }
 
 int numa_node_of(const Roots& roots, const std::string& device) {
@@ -171,11 +174,11 @@ bool is_near(const Roots& roots, const std::string& device, const std::vector<in
 
 std::string interface_of(const Roots& roots, const std::string& device, int port) {
   const std::string folder = folder_of(roots, device);
-  const std::string table = folder + "/ports/" + std::to_string(port) + "/gid_attrs/ndevs";
+  const std::string table = fmt::format("{}/ports/{}/gid_attrs/ndevs", folder, port);
   for (const std::string& index : names_in(table)) {
     if (std::string name = first_line(table + "/" + index); !name.empty()) return name;
   }
-  const std::string gid = first_line(folder + "/ports/" + std::to_string(port) + "/gids/0");
+  const std::string gid = first_line(fmt::format("{}/ports/{}/gids/0", folder, port));
   if (std::string name = interface_by_hardware_address(roots, gid); !name.empty()) return name;
   // The PCI function's interfaces: on adapters with several ports of one function, in their order.
   const std::vector<std::string> interfaces = names_in(folder + "/device/net");
