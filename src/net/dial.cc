@@ -1,5 +1,7 @@
 #include "net/dial.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace tutti::internal::net {
@@ -83,7 +85,7 @@ std::string Dial::trouble() const {
   std::string text;
   for (const Attempt& attempt : attempts_) {
     const std::string why = !attempt.error.empty() ? attempt.error : attempt.started ? "no answer" : "not tried";
-    text += (text.empty() ? "" : "; ") + attempt.address.text() + ": " + why;
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", attempt.address.text(), why);
   }
   return text;
 }
