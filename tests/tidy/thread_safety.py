@@ -49,8 +49,9 @@ def concerned():
 
 def check(compiler, folder, source, arguments):
     """What Clang has to say, empty if nothing."""
-    done = subprocess.run([compiler, *arguments, "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror", str(source)],
-                          cwd=folder, capture_output=True, text=True, check=False)
+    flags = ["-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror"]
+    done = subprocess.run([compiler, *arguments, *flags, str(source)], cwd=folder, capture_output=True, text=True,
+                          check=False)
     return done.stderr if done.returncode != 0 or done.stderr else ""
 
 
