@@ -53,12 +53,28 @@ double finite_number(DataType type, std::uint64_t bits) {
   return std::isfinite(value) ? value : std::ldexp(static_cast<double>(bits & 3) - 1.5, 1);
 }
 
-std::uint64_t value_bits(const Problem& problem, int rank, std::size_t index) {
-  const DataType type = problem.datatype;
+// An imaginary number or a real one: products of these are exact.
+std::uint64_t complex_factor_bits(const Problem& problem, int rank, std::size_t index, std::size_t part) {
+  const DataType type = part_of(problem.datatype);
+  const bool here = (random_bits(problem, rank, index) >> 3 & 1) == part;
+  return here ? encode(type, factor(problem, rank, index, float_format(type))) : 0;
+}
+
+// Of part `part` of the element.
+std::uint64_t value_bits(const Problem& problem, int rank, std::size_t index, std::size_t part = 0) {
+  if (is_complex(problem.datatype)) {
+    if (reduces(problem.collective) && problem.op == ReduceOp::kProd)
+      return complex_factor_bits(problem, rank, index, part);
+    index = 2 * index + part;
+  }
+  const DataType type = part_of(problem.datatype);
   const std::uint64_t bits = random_bits(problem, rank, index);
   const int width = static_cast<int>(8 * size_of(type));
   const std::uint64_t narrowed = width == 64 ? bits : bits & ((std::uint64_t{1} << width) - 1);
-  if (!is_float(type)) return narrowed;
+  if (!is_float(type)) {
+    const bool logical = reduces(problem.collective) && (type == DataType::kBool || is_logical(problem.op));
+    return logical && (mix(bits) & 1) != 0 ? 0 : narrowed;
+  }
   const FloatFormat format = float_format(type);
   const bool reducing = reduces(problem.collective);
   if (reducing && (problem.op == ReduceOp::kSum || problem.op == ReduceOp::kAvg)) {
@@ -77,22 +93,52 @@ double combine(ReduceOp op, double a, double b) {
   }
 }
 
+std::uint64_t combine_truths(ReduceOp op, bool a, bool b) {
+  switch (op) {
+    case ReduceOp::kProd:
+    case ReduceOp::kMin:
+    case ReduceOp::kBand:
+    case ReduceOp::kLand: return a && b ? 1 : 0;
+    case ReduceOp::kBxor:
+    case ReduceOp::kLxor: return a != b ? 1 : 0;
+    default: return a || b ? 1 : 0;
+  }
+}
+
 std::uint64_t combine(DataType type, ReduceOp op, std::uint64_t a, std::uint64_t b) {
+  if (type == DataType::kBool || is_logical(op)) return combine_truths(op, a != 0, b != 0);
   const bool less = is_signed_integer(type) ? as_signed(type, a) < as_signed(type, b) : a < b;
   switch (op) {
     case ReduceOp::kProd: return a * b;
     case ReduceOp::kMax: return less ? b : a;
     case ReduceOp::kMin: return less ? a : b;
+    case ReduceOp::kBand: return a & b;
+    case ReduceOp::kBor: return a | b;
+    case ReduceOp::kBxor: return a ^ b;
     default: return a + b;
   }
 }
 
-std::uint64_t reduced_float(const Problem& problem, std::size_t index) {
-  double total = decode(problem.datatype, value_bits(problem, 0, index));
-  for (int rank = 1; rank < problem.ranks; ++rank) {
-    total = combine(problem.op, total, decode(problem.datatype, value_bits(problem, rank, index)));
+std::uint64_t complex_product(const Problem& problem, std::size_t index, std::size_t part) {
+  const DataType type = part_of(problem.datatype);
+  double re = 1, im = 0;
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    const double c = decode(type, value_bits(problem, rank, index, 0));
+    const double d = decode(type, value_bits(problem, rank, index, 1));
+    const double real = re * c - im * d;
+    im = re * d + im * c;
+    re = real;
   }
-  return encode(problem.datatype, problem.op == ReduceOp::kAvg ? total / problem.ranks : total);
+  return encode(type, part == 0 ? re : im);
+}
+
+std::uint64_t reduced_float(const Problem& problem, std::size_t index, std::size_t part) {
+  const DataType type = part_of(problem.datatype);
+  double total = decode(type, value_bits(problem, 0, index, part));
+  for (int rank = 1; rank < problem.ranks; ++rank) {
+    total = combine(problem.op, total, decode(type, value_bits(problem, rank, index, part)));
+  }
+  return encode(type, problem.op == ReduceOp::kAvg ? total / problem.ranks : total);
 }
 
 std::uint64_t reduced_integer(const Problem& problem, std::size_t index) {
@@ -115,29 +161,35 @@ std::size_t period_of(const Problem& problem) {
   return problem.ranks > kMany ? kPeriodOfMany : kPeriod;
 }
 
-// element(i) gives the bits of element i, for i < min(elements, the period).
+// element(i, p) gives the bits of part p of element i, for i < min(elements, the period).
 template <class Element>
 Table make_table(const Problem& problem, std::size_t elements, Element element) {
-  const std::size_t width = size_of(problem.datatype);
+  const DataType type = part_of(problem.datatype);
+  const std::size_t parts = size_of(problem.datatype) / size_of(type);
   const std::size_t rows = std::min(elements, period_of(problem));
-  Table table(rows * width);
-  for (std::size_t i = 0; i < rows; ++i) store_bits(problem.datatype, element(i), table.data() + i * width);
+  Table table(rows * size_of(problem.datatype));
+  for (std::size_t i = 0; i < rows * parts; ++i) {
+    store_bits(type, element(i / parts, i % parts), table.data() + i * size_of(type));
+  }
   return table;
 }
 
 Table sent_table(const Problem& problem, int rank, std::size_t elements) {
-  return make_table(problem, elements, [&](std::size_t i) { return value_bits(problem, rank, i); });
+  return make_table(problem, elements,
+                    [&](std::size_t i, std::size_t part) { return value_bits(problem, rank, i, part); });
 }
 
 Table reduced_table(const Problem& problem, std::size_t first, std::size_t elements) {
-  return make_table(problem, elements, [&](std::size_t i) {
+  return make_table(problem, elements, [&](std::size_t i, std::size_t part) {
     const std::size_t index = (first + i) % period_of(problem);
-    return is_float(problem.datatype) ? reduced_float(problem, index) : reduced_integer(problem, index);
+    if (is_complex(problem.datatype) && problem.op == ReduceOp::kProd) return complex_product(problem, index, part);
+    const bool floats = is_float(part_of(problem.datatype));
+    return floats ? reduced_float(problem, index, part) : reduced_integer(problem, index);
   });
 }
 
-bool element_is_right(const Problem& problem, const std::byte* got, const std::byte* wanted) {
-  const DataType type = problem.datatype;
+bool part_is_right(const Problem& problem, const std::byte* got, const std::byte* wanted) {
+  const DataType type = part_of(problem.datatype);
   const std::uint64_t got_bits = load_bits(type, got);
   const std::uint64_t wanted_bits = load_bits(type, wanted);
   if (got_bits == wanted_bits) return true;
@@ -150,6 +202,14 @@ bool element_is_right(const Problem& problem, const std::byte* got, const std::b
   const double ulp = std::ldexp(std::fabs(wanted_value), -format.mantissa_bits);
   const double smallest = std::ldexp(1.0, format.min_exponent() - format.mantissa_bits);
   return std::fabs(got_value - wanted_value) <= std::max(ulp, smallest);
+}
+
+bool element_is_right(const Problem& problem, const std::byte* got, const std::byte* wanted) {
+  const std::size_t width = size_of(part_of(problem.datatype));
+  for (std::size_t at = 0; at < size_of(problem.datatype); at += width) {
+    if (!part_is_right(problem, got + at, wanted + at)) return false;
+  }
+  return true;
 }
 
 std::size_t count_different(const Problem& problem, std::span<const std::byte> got, const Table& period) {

@@ -9,8 +9,9 @@
 //   prod      signed powers of two from a window of the ranks (exponents stay in range), one of them
 //             times 1.5, and 1 or -1 from the others
 //   max, min, and collectives that only move data: random finite numbers
-// So every element must be right to the last bit, except for avg of floats, where the division may
-// differ in the last place.
+// The parts of a complex number are such floats; factors are real or imaginary. Integers and booleans are often 0 where
+// a logical operator combines them. So every element must be right to the last bit, except for avg of floats, where the
+// division may differ in the last place.
 #pragma once
 
 #include <cstddef>

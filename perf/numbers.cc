@@ -5,20 +5,13 @@
 
 namespace tutti::internal::perf {
 
-bool is_float(DataType type) {
-  switch (type) {
-    case DataType::kFloat16:
-    case DataType::kFloat32:
-    case DataType::kFloat64:
-    case DataType::kBfloat16:
-    case DataType::kFloat8E4M3:
-    case DataType::kFloat8E5M2: return true;
-    default: return false;
-  }
+DataType part_of(DataType type) {
+  if (type == DataType::kComplex64) return DataType::kFloat32;
+  return type == DataType::kComplex128 ? DataType::kFloat64 : type;
 }
 
 bool is_signed_integer(DataType type) {
-  return type == DataType::kInt8 || type == DataType::kInt32 || type == DataType::kInt64;
+  return type == DataType::kInt8 || type == DataType::kInt16 || type == DataType::kInt32 || type == DataType::kInt64;
 }
 
 FloatFormat float_format(DataType type) {
@@ -84,6 +77,7 @@ std::uint64_t encode(DataType type, double value) {
 std::int64_t as_signed(DataType type, std::uint64_t bits) {
   switch (type) {
     case DataType::kInt8: return static_cast<std::int8_t>(bits);
+    case DataType::kInt16: return static_cast<std::int16_t>(bits);
     case DataType::kInt32: return static_cast<std::int32_t>(bits);
     default: return static_cast<std::int64_t>(bits);
   }

@@ -24,7 +24,8 @@ struct FloatFormat {
   [[nodiscard]] int max_exponent() const { return bias() + (has_infinity ? 0 : 1); }
 };
 
-bool is_float(DataType type);
+// A complex number has two parts, which are numbers of the float type given; all others are one part themselves.
+DataType part_of(DataType type);
 bool is_signed_integer(DataType type);
 // REQUIRES: is_float(type).
 FloatFormat float_format(DataType type);

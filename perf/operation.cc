@@ -20,10 +20,10 @@ constexpr std::byte kGuard{0xC3};
 constexpr std::byte kPoison{0x5A};
 
 tuttiDataType_t api(DataType type) {
-  return static_cast<tuttiDataType_t>(type);
+  return static_cast<tuttiDataType_t>(public_value(type));
 }
 tuttiRedOp_t api(ReduceOp op) {
-  return static_cast<tuttiRedOp_t>(op);
+  return static_cast<tuttiRedOp_t>(public_value(op));
 }
 
 bool all_equal(const std::byte* data, std::size_t bytes, std::byte value) {

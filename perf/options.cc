@@ -153,6 +153,12 @@ void interpret(const Words& words, bool max_given, Options& options) {
   options.memory = words.memory == "tutti" ? Memory::kTutti : Memory::kMalloc;
   options.datatypes = named_or_all<DataType>("--datatype", canonical_datatype(words.datatype), kDataTypes);
   options.ops = named_or_all<ReduceOp>("--op", lower(words.op), kReduceOps);
+  if (const DataType type = options.datatypes.front(); reduces(options.collective) && options.datatypes.size() == 1 &&
+                                                       options.ops.size() == 1 &&
+                                                       !supports(type, options.ops.front())) {
+    throw CLI::ValidationError(
+        "--op", std::string(name_of(options.ops.front())) + " is not defined for datatype " + name_of(type));
+  }
   options.all_roots = words.root == "all";
   if (!options.all_roots) {
     const char* const end = words.root.data() + words.root.size();
@@ -172,6 +178,7 @@ void interpret(const Words& words, bool max_given, Options& options) {
 
 const char* const kFooter =
     "Without -p and -t the ranks are those of mpirun, mpiexec, srun or torchrun.\n"
+    "With all, combinations of a datatype and an operator that is not defined for it are left out.\n"
     "A size is the larger of a rank's two buffers. Times are medians over batches of the slowest rank.\n"
     "Exit status: 0 measured and right, 1 wrong data or a failure, 2 invalid command line.";
 
@@ -190,12 +197,13 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
   if (has_data(collective)) {
     add_size_flags(app, words);
     app.add_option("-d,--datatype", words.datatype,
-                   "int8, uint8, int32, uint32, int64, uint64, half, float (default), double, bfloat16, f8e4m3, "
-                   "f8e5m2, or all");
+                   "int8, uint8, int16, uint16, int32, uint32, int64, uint64, half, float (default), double, "
+                   "bfloat16, f8e4m3, f8e5m2, complex64, complex128, bool, or all");
     app.add_option("--plot", options.plot_path,
                    "Draw time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)");
   }
-  if (reduces(collective)) app.add_option("-o,--op", words.op, "sum (default), prod, max, min, avg, or all");
+  if (reduces(collective))
+    app.add_option("-o,--op", words.op, "sum (default), prod, max, min, avg, band, bor, bxor, land, lor, lxor, or all");
   if (has_root(collective)) app.add_option("-r,--root", words.root, "Root rank (default 0), or all");
   add_flags(app, words, options);
   try {

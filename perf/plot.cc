@@ -77,7 +77,7 @@ Status run_plot(std::vector<std::string> arguments, const std::string& input) {
 }  // namespace
 
 Status check_plot() {
-  Status status = run_plot({"--check"}, "");
+  const Status status = run_plot({"--check"}, "");
   if (status.is_ok()) return status;
   return Status::invalid_usage("--plot cannot draw here; the file of -J can be drawn elsewhere, by tutti_plot: " +
                                status.message());

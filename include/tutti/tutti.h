@@ -102,7 +102,12 @@ typedef enum {
   tuttiBfloat16 = 9,
   tuttiFloat8e4m3 = 10, /* OCP FP8 E4M3: no infinity, saturates at 448 */
   tuttiFloat8e5m2 = 11, /* OCP FP8 E5M2; overflow saturates at 57344 */
-  tuttiNumTypes = 12,
+  tuttiNumTypes = 12,   /* as ncclNumTypes: of those above */
+  tuttiInt16 = 100,
+  tuttiUint16 = 101,
+  tuttiComplex64 = 102,  /* two float32: real part, imaginary part (C's float _Complex) */
+  tuttiComplex128 = 103, /* two float64 */
+  tuttiBool = 104,       /* one byte: any value but 0 is true; what is combined is 0 or 1 */
   tuttiDataTypeMax = 0x7fffffff
 } tuttiDataType_t;
 
@@ -111,14 +116,23 @@ typedef enum {
  * for integers the (wrapped) sum is divided with truncation towards zero, as in NCCL.
  * If a rank contributes NaN the result is NaN, of max and min too; +0 is above -0. Every NaN that a reduction of
  * two or more ranks gives is the same: all bits set, which is a quiet one. Payloads are lost. So all ranks of an
- * all-reduce get the same bits, whatever the data. */
+ * all-reduce get the same bits, whatever the data.
+ * Complex numbers have sum, prod and avg (prod by the plain formula, without C's Annex G for infinities); of booleans
+ * sum and max are lor, prod and min are land, and there is no avg. An operator that the datatype does not have is
+ * tuttiInvalidArgument. */
 typedef enum {
   tuttiSum = 0,
   tuttiProd = 1,
   tuttiMax = 2,
   tuttiMin = 3,
   tuttiAvg = 4,
-  tuttiNumOps = 5,
+  tuttiNumOps = 5, /* as ncclNumOps: of those above */
+  tuttiBand = 100, /* bit by bit: and, or, exclusive or; of integers and booleans */
+  tuttiBor = 101,
+  tuttiBxor = 102,
+  tuttiLand = 103, /* logical: whether the elements are not 0; gives 0 or 1; of integers and booleans */
+  tuttiLor = 104,
+  tuttiLxor = 105,
   tuttiRedOpMax = 0x7fffffff
 } tuttiRedOp_t;
 

@@ -12,6 +12,7 @@
 
 #include <tutti/tutti.h>
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -49,10 +50,10 @@ inline void check(tuttiResult_t result, tuttiComm_t comm = nullptr) {
 // your type is by specializing DataTypeOf for it.
 template <class T>
 struct DataTypeOf {
-  static_assert(std::is_integral_v<T> && !std::is_same_v<T, bool> && (sizeof(T) == 1 || sizeof(T) >= 4),
-                "tutti has no datatype for this type");
+  static_assert(std::is_integral_v<T> && sizeof(T) <= 8, "tutti has no datatype for this type");
   static constexpr bool kSigned = std::is_signed_v<T>;
   static constexpr tuttiDataType_t value = sizeof(T) == 1   ? (kSigned ? tuttiInt8 : tuttiUint8)
+                                           : sizeof(T) == 2 ? (kSigned ? tuttiInt16 : tuttiUint16)
                                            : sizeof(T) == 4 ? (kSigned ? tuttiInt32 : tuttiUint32)
                                                             : (kSigned ? tuttiInt64 : tuttiUint64);
 };
@@ -63,6 +64,19 @@ struct DataTypeOf<float> {
 template <>
 struct DataTypeOf<double> {
   static constexpr tuttiDataType_t value = tuttiFloat64;
+};
+template <>
+struct DataTypeOf<bool> {
+  static_assert(sizeof(bool) == 1);
+  static constexpr tuttiDataType_t value = tuttiBool;
+};
+template <>
+struct DataTypeOf<std::complex<float>> {
+  static constexpr tuttiDataType_t value = tuttiComplex64;
+};
+template <>
+struct DataTypeOf<std::complex<double>> {
+  static constexpr tuttiDataType_t value = tuttiComplex128;
 };
 template <>
 struct DataTypeOf<std::byte> {

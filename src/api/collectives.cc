@@ -9,15 +9,20 @@
 namespace tutti::internal::api {
 namespace {
 
-// Values outside the enumeration stay outside when the type narrows; check_types() then refuses them.
+// The inverse of public_value(). What it gives for no value of an enumeration is outside too: check_types() refuses it.
+std::uint8_t from_public(unsigned value, unsigned nccl_values, unsigned values) {
+  if (value < nccl_values) return static_cast<std::uint8_t>(value);
+  const unsigned own = value - kPublicOwn;  // wraps to a large one below
+  return static_cast<std::uint8_t>(own < values - nccl_values ? own + nccl_values : UINT8_MAX);
+}
 DataType type_of(tuttiDataType_t type) {
-  const auto value = static_cast<unsigned>(type);
-  return static_cast<DataType>(value < kDataTypes ? value : UINT8_MAX);
+  return static_cast<DataType>(from_public(static_cast<unsigned>(type), kNcclDataTypes, kDataTypes));
 }
 ReduceOp op_of(tuttiRedOp_t op) {
-  const auto value = static_cast<unsigned>(op);
-  return static_cast<ReduceOp>(value < kReduceOps ? value : UINT8_MAX);
+  return static_cast<ReduceOp>(from_public(static_cast<unsigned>(op), kNcclReduceOps, kReduceOps));
 }
+static_assert(public_value(DataType::kInt16) == tuttiInt16 && public_value(DataType::kBool) == tuttiBool &&
+              public_value(ReduceOp::kBand) == tuttiBand && public_value(ReduceOp::kLxor) == tuttiLxor);
 
 Status check_types(const Call& call) {
   if (size_of(call.type) == 0) {
@@ -25,6 +30,10 @@ Status check_types(const Call& call) {
   }
   if (static_cast<unsigned>(call.op) >= kReduceOps) {
     return Status::invalid_argument("operator is not a tuttiRedOp_t");
+  }
+  if (!supports(call.type, call.op)) {
+    return Status::invalid_argument(
+        fmt::format("operator {} is not defined for datatype {}", name_of(call.op), name_of(call.type)));
   }
   return {};
 }
@@ -58,7 +67,9 @@ bool overlap_allowed(const Call& call, std::size_t block, int rank) {
 bool plainly_valid(const Call& call) {
   constexpr std::size_t kSmallCount = std::size_t{1} << 32;
   if (call.collective != Collective::kAllReduce || call.count > kSmallCount) return false;
-  if (size_of(call.type) == 0 || static_cast<unsigned>(call.op) >= kReduceOps) return false;
+  // Types and operators that all go together.
+  if (static_cast<unsigned>(call.type) >= kNcclDataTypes || static_cast<unsigned>(call.op) >= kNcclReduceOps)
+    return false;
   const auto send = reinterpret_cast<std::uintptr_t>(call.send);
   const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
   const std::size_t distance = send > recv ? send - recv : recv - send;

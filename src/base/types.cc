@@ -16,6 +16,11 @@ const char* name_of(DataType type) {
     case DataType::kBfloat16: return "bfloat16";
     case DataType::kFloat8E4M3: return "f8e4m3";
     case DataType::kFloat8E5M2: return "f8e5m2";
+    case DataType::kInt16: return "int16";
+    case DataType::kUint16: return "uint16";
+    case DataType::kComplex64: return "complex64";
+    case DataType::kComplex128: return "complex128";
+    case DataType::kBool: return "bool";
   }
   return "unknown";
 }
@@ -27,6 +32,12 @@ const char* name_of(ReduceOp op) {
     case ReduceOp::kMax: return "max";
     case ReduceOp::kMin: return "min";
     case ReduceOp::kAvg: return "avg";
+    case ReduceOp::kBand: return "band";
+    case ReduceOp::kBor: return "bor";
+    case ReduceOp::kBxor: return "bxor";
+    case ReduceOp::kLand: return "land";
+    case ReduceOp::kLor: return "lor";
+    case ReduceOp::kLxor: return "lxor";
   }
   return "unknown";
 }

@@ -1,5 +1,4 @@
-// The vocabulary that every folder shares: datatypes, operators, collectives (collectives.h). Values of DataType and
-// ReduceOp equal those of the public header (and NCCL's).
+// The vocabulary that every folder shares: datatypes, operators, collectives (collectives.h).
 #pragma once
 
 #include <cstddef>
@@ -22,11 +21,41 @@ enum class DataType : std::uint8_t {
   kBfloat16 = 9,
   kFloat8E4M3 = 10,
   kFloat8E5M2 = 11,
+  kInt16 = 12,
+  kUint16 = 13,
+  kComplex64 = 14,   // two float32: real part, imaginary part
+  kComplex128 = 15,  // two float64
+  kBool = 16,        // a byte: any value but 0 is true; results are 0 or 1
 };
-inline constexpr int kDataTypes = 12;
+inline constexpr int kDataTypes = 17;
 
-enum class ReduceOp : std::uint8_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
-inline constexpr int kReduceOps = 5;
+enum class ReduceOp : std::uint8_t {
+  kSum = 0,
+  kProd = 1,
+  kMax = 2,
+  kMin = 3,
+  kAvg = 4,
+  kBand = 5,
+  kBor = 6,
+  kBxor = 7,
+  kLand = 8,
+  kLor = 9,
+  kLxor = 10,
+};
+inline constexpr int kReduceOps = 11;
+
+// The public header has NCCL's values for what NCCL has, and tutti's own from 100.
+inline constexpr int kPublicOwn = 100;
+inline constexpr int kNcclDataTypes = 12;
+inline constexpr int kNcclReduceOps = 5;
+constexpr int public_value(DataType type) {
+  const int value = static_cast<int>(type);
+  return value < kNcclDataTypes ? value : kPublicOwn + value - kNcclDataTypes;
+}
+constexpr int public_value(ReduceOp op) {
+  const int value = static_cast<int>(op);
+  return value < kNcclReduceOps ? value : kPublicOwn + value - kNcclReduceOps;
+}
 
 // Bytes of one element; 0 for a value outside the enumeration.
 constexpr std::size_t size_of(DataType type) {
@@ -34,7 +63,10 @@ constexpr std::size_t size_of(DataType type) {
     case DataType::kInt8:
     case DataType::kUint8:
     case DataType::kFloat8E4M3:
-    case DataType::kFloat8E5M2: return 1;
+    case DataType::kFloat8E5M2:
+    case DataType::kBool: return 1;
+    case DataType::kInt16:
+    case DataType::kUint16:
     case DataType::kFloat16:
     case DataType::kBfloat16: return 2;
     case DataType::kInt32:
@@ -42,12 +74,33 @@ constexpr std::size_t size_of(DataType type) {
     case DataType::kFloat32: return 4;
     case DataType::kInt64:
     case DataType::kUint64:
-    case DataType::kFloat64: return 8;
+    case DataType::kFloat64:
+    case DataType::kComplex64: return 8;
+    case DataType::kComplex128: return 16;
   }
   return 0;
 }
 
-// Lower-case names as nccl-tests prints them: "float", "half", "sum" and so on; "unknown" outside the enumeration.
+constexpr bool is_complex(DataType type) {
+  return type == DataType::kComplex64 || type == DataType::kComplex128;
+}
+constexpr bool is_float(DataType type) {
+  return type >= DataType::kFloat16 && type <= DataType::kFloat8E5M2;
+}
+constexpr bool is_logical(ReduceOp op) {
+  return op >= ReduceOp::kLand && op <= ReduceOp::kLxor;
+}
+// Whether the operator means something for elements of this type: complex numbers have no order, floats no bits, and
+// truth values no average. Of booleans sum, max, bor and lor are the same, as are prod, min and the two ands.
+// REQUIRES: values of the enumerations.
+constexpr bool supports(DataType type, ReduceOp op) {
+  if (is_complex(type)) return op == ReduceOp::kSum || op == ReduceOp::kProd || op == ReduceOp::kAvg;
+  if (is_float(type)) return op <= ReduceOp::kAvg;
+  return type != DataType::kBool || op != ReduceOp::kAvg;
+}
+
+// Lower-case names, as nccl-tests prints them where it has them: "float", "half", "sum", "land"; "unknown" outside the
+// enumeration.
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
 

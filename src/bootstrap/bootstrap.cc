@@ -130,12 +130,11 @@ Status open_listener(const Member& member, UniqueFd* listener, std::vector<net::
 }
 
 // Everything after the root's addresses are known.
-Result<Job> join_through(const std::vector<net::Address>& root, const Secret& secret, RootKind kind,
-                         const Member& member) {
+Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member) {
   Job job;
   job.descriptors = reserve_descriptors(member.ranks, member.settings);
   const net::Claim claim{net::Purpose::kRoot, member.rank, 0, 1};
-  net::Dial dial(root, secret, claim, -1);
+  net::Dial dial(std::move(root), secret, claim, -1);
   Result<UniqueFd> connection = finish_dial(&dial, kRoot, kind, member.deadline);
   if (!connection.is_ok()) return connection.status();
   net::set_keep_alive(connection->get());
@@ -157,9 +156,8 @@ Result<Job> join_through(const std::vector<net::Address>& root, const Secret& se
   return job;
 }
 
-Result<Job> join_or_linger(const std::vector<net::Address>& root, const Secret& secret, RootKind kind,
-                           const Member& member) {
-  Result<Job> job = join_through(root, secret, kind, member);
+Result<Job> join_or_linger(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member) {
+  Result<Job> job = join_through(std::move(root), secret, kind, member);
   if (!job.is_ok()) await_root_service(secret, kLingerMs);
   return job;
 }
@@ -246,7 +244,8 @@ Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& s
   Result<RootContact> contact = decode_unique_id(id);
   if (!contact.is_ok()) return contact.status();
   if (Status s = check_rank(rank, ranks); !s.is_ok()) return s;
-  return join_or_linger(contact->addresses, contact->secret, {true, true}, Member{rank, ranks, settings, deadline});
+  return join_or_linger(std::move(contact->addresses), contact->secret, {true, true},
+                        Member{rank, ranks, settings, deadline});
 }
 
 Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline) {
@@ -261,7 +260,7 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
   Result<std::vector<net::Address>> where =
       rank == 0 ? open_known_root(root, *secret, deadline, settings.wait_notice_ms) : find_known_root(root, deadline);
   if (!where.is_ok()) return where.status();
-  return join_or_linger(where.value(), *secret, {false, root.ports.size() == 1},
+  return join_or_linger(std::move(where).value(), *secret, {false, root.ports.size() == 1},
                         Member{rank, ranks, settings, deadline});
 }
 

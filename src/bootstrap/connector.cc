@@ -199,7 +199,7 @@ Result<bool> SocketConnector::begin_unix(Dialling* dialling) const {
   if (targets.empty()) return false;
   const net::Claim claim{net::Purpose::kLink, rank_, 0, 1};
   dialling->kind = ChannelKind::kUnix;
-  dialling->dials.push_back(std::make_unique<net::Dial>(targets, secret_, claim, dialling->peer, true));
+  dialling->dials.push_back(std::make_unique<net::Dial>(std::move(targets), secret_, claim, dialling->peer, true));
   dialling->sockets.resize(1);
   return true;
 }

@@ -130,7 +130,7 @@ Status TreeBuilder::dial_parent() {
     if (!address.is_ok()) return address.status().with_context("the root service's answer");
     targets.push_back(*address);
   }
-  dial_ = std::make_unique<net::Dial>(targets, secret_, claim_, tree_parent(member_.rank));
+  dial_ = std::make_unique<net::Dial>(std::move(targets), secret_, claim_, tree_parent(member_.rank));
   return {};
 }
 

@@ -179,8 +179,8 @@ void Stalls::tell_a_person(const Answer& answer) {
   const std::int64_t ms = answer.question.waited_ms;
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
   const std::string absent = describe_absence(answer, membership_.peers);
-  log::warn(fmt::format("{} has waited {}{}", answer.question.what, waited,
-                        absent.empty() ? " for data, though every rank has called it" : ": " + absent));
+  log::warn(answer.question.what + " has waited " + waited +
+            (absent.empty() ? " for data, though every rank has called it" : ": " + absent));
 }
 
 }  // namespace tutti::internal

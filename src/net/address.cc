@@ -144,7 +144,7 @@ static Result<std::vector<Address>> look_up(const std::string& host, std::uint16
   if (error != 0) {
     const std::string what = fmt::format("cannot resolve host '{}'", host);
     if (error == EAI_SYSTEM || error == EAI_MEMORY) return Status::system(what, error == EAI_MEMORY ? ENOMEM : errno);
-    const std::string text = fmt::format("{}: {}", what, ::gai_strerror(error));
+    const std::string text = what + ": " + ::gai_strerror(error);
     return (flags & AI_NUMERICHOST) != 0 ? Status::invalid_argument(text) : Status(Code::kSystemError, text);
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);

@@ -1,7 +1,5 @@
 #include "net/dial.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 
 namespace tutti::internal::net {
@@ -85,7 +83,7 @@ std::string Dial::trouble() const {
   std::string text;
   for (const Attempt& attempt : attempts_) {
     const std::string why = !attempt.error.empty() ? attempt.error : attempt.started ? "no answer" : "not tried";
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", attempt.address.text(), why);
+    text += (text.empty() ? "" : "; ") + attempt.address.text() + ": " + why;
   }
   return text;
 }

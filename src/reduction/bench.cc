@@ -42,8 +42,9 @@ void bench_types(const Table& table) {
   std::printf("%-9s %-5s %7s %7s %7s %7s %7s | %7s %7s %7s %7s\n", "type", "op", "1 ns", "2 ns", "15 ns", "64B ns",
               "256B ns", "4K GB/s", "32K", "1M", "1M strm");
   for (int t = 0; t < kDataTypes; ++t) {
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMax}) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMax, ReduceOp::kBand, ReduceOp::kLand}) {
       const DataType type = static_cast<DataType>(t);
+      if (!supports(type, op)) continue;
       const Kernels& k = table.at(type, op);
       Buffers m(1 << 20);
       const auto time_of = [&](Combine f, std::size_t count) {

@@ -13,9 +13,21 @@
 
 namespace tutti::internal::reduction {
 
+// A complex number as C and C++ lay it out.
+template <class F>
+struct Complex {
+  F re;
+  F im;
+};
+
 namespace detail {
 template <DataType type>
 constexpr auto storage_of() {
+  if constexpr (type == DataType::kInt16) return std::int16_t{};
+  if constexpr (type == DataType::kUint16) return std::uint16_t{};
+  if constexpr (type == DataType::kComplex64) return Complex<float>{};
+  if constexpr (type == DataType::kComplex128) return Complex<double>{};
+  if constexpr (type == DataType::kBool) return std::uint8_t{};
   if constexpr (type == DataType::kInt8) return std::int8_t{};
   if constexpr (type == DataType::kUint8) return std::uint8_t{};
   if constexpr (type == DataType::kInt32) return std::int32_t{};
@@ -95,11 +107,47 @@ constexpr I combine_integers(I a, I b) {
   if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) {
     return static_cast<I>(static_cast<Wide>(a) + static_cast<Wide>(b));
   }
+  if constexpr (op == ReduceOp::kBand) return static_cast<I>(a & b);
+  if constexpr (op == ReduceOp::kBor) return static_cast<I>(a | b);
+  if constexpr (op == ReduceOp::kBxor) return static_cast<I>(a ^ b);
+  if constexpr (op == ReduceOp::kLand) return static_cast<I>(a != 0 && b != 0);
+  if constexpr (op == ReduceOp::kLor) return static_cast<I>((a | b) != 0);
+  if constexpr (op == ReduceOp::kLxor) return static_cast<I>((a != 0) != (b != 0));
 }
 
+// The logical operator that an operator is for booleans.
+constexpr ReduceOp logical_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kProd:
+    case ReduceOp::kMin:
+    case ReduceOp::kBand:
+    case ReduceOp::kLand: return ReduceOp::kLand;
+    case ReduceOp::kBxor:
+    case ReduceOp::kLxor: return ReduceOp::kLxor;
+    default: return ReduceOp::kLor;
+  }
+}
+
+// Written so that swapping the operands changes no bit. REQUIRES: compiled without contraction to fused multiply-add
+// (-ffp-contract=off), which rounds one product of the two and not the other.
+template <ReduceOp op, class F>
+constexpr Complex<F> combine_complex(Complex<F> a, Complex<F> b) {
+  if constexpr (op == ReduceOp::kProd) {
+    return {with_one_nan(a.re * b.re - a.im * b.im), with_one_nan(a.re * b.im + a.im * b.re)};
+  } else {
+    return {with_one_nan(a.re + b.re), with_one_nan(a.im + b.im)};
+  }
+}
+
+// REQUIRES: supports(type, op).
 template <DataType type, ReduceOp op>
 constexpr Storage<type> combine_element(Storage<type> a, Storage<type> b) {
-  if constexpr (is_small_float(type)) {
+  static_assert(supports(type, op));
+  if constexpr (type == DataType::kBool) {
+    return combine_integers<logical_of(op)>(a, b);
+  } else if constexpr (is_complex(type)) {
+    return combine_complex<op>(a, b);
+  } else if constexpr (is_small_float(type)) {
     return narrow_element<type>(combine_floats<op>(widen_element<type>(a), widen_element<type>(b)));
   } else if constexpr (std::is_floating_point_v<Storage<type>>) {
     return combine_floats<op>(a, b);
@@ -108,11 +156,14 @@ constexpr Storage<type> combine_element(Storage<type> a, Storage<type> b) {
   }
 }
 
-// divisor >= 1.
+// divisor >= 1. REQUIRES: supports(type, ReduceOp::kAvg).
 template <DataType type>
 constexpr Storage<type> divide_element(Storage<type> value, std::size_t divisor) {
   using T = Storage<type>;
-  if constexpr (is_small_float(type)) {
+  if constexpr (is_complex(type)) {
+    const auto by = static_cast<decltype(value.re)>(divisor);
+    return {with_one_nan(value.re / by), with_one_nan(value.im / by)};
+  } else if constexpr (is_small_float(type)) {
     return narrow_element<type>(widen_element<type>(value) / static_cast<float>(divisor));
   } else if constexpr (std::is_floating_point_v<T>) {
     return with_one_nan(value / static_cast<T>(divisor));

@@ -13,6 +13,7 @@ namespace tutti::internal::reduction::HWY_NAMESPACE {
 template <DataType type, ReduceOp op>
 struct FloatOperation {
   using T = Storage<type>;
+  using Lane = T;
   static constexpr std::size_t kUnroll = 4;
   static constexpr bool kFromVectorOnly = false;
 

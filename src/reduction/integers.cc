@@ -38,6 +38,7 @@ HWY_INLINE hn::Vec<D> multiply64(D d, hn::Vec<D> a, hn::Vec<D> b) {
 template <DataType type, ReduceOp op>
 struct IntegerOperation {
   using T = Storage<type>;
+  using Lane = T;
   static constexpr std::size_t kUnroll = 4;
   static constexpr bool kFromVectorOnly = false;
 
@@ -64,9 +65,9 @@ struct IntegerOperation {
 #endif
 };
 
-// Division truncates towards zero. One and four bytes wide elements are divided as floating point, which
-// is exact: the quotient of integers below 2^8 (2^32) that are not divisible differs from the next integer
-// by more than float32 (float64) rounds. The compiler vectorises those loops for the target.
+// Division truncates towards zero. Elements of one, two and four bytes are divided as floating point, which is exact:
+// the quotient of integers below 2^8 (2^32) that are not divisible differs from the next integer by more than float32
+// (float64) rounds. The compiler vectorises those loops for the target.
 template <DataType type>
 void finish(std::byte* target, std::size_t count, std::size_t divisor) {
   using T = Storage<type>;
@@ -97,6 +98,8 @@ void fill_type(Table& table) {
 void fill_integers(Table& table) {
   fill_type<DataType::kInt8>(table);
   fill_type<DataType::kUint8>(table);
+  fill_type<DataType::kInt16>(table);
+  fill_type<DataType::kUint16>(table);
   fill_type<DataType::kInt32>(table);
   fill_type<DataType::kUint32>(table);
   fill_type<DataType::kInt64>(table);

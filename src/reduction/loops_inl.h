@@ -1,8 +1,9 @@
 // The loops around one vectorised operation, compiled once per SIMD target (included by every translation
 // unit with kernels, for each target in turn). An operation V has
 //   T                                   the element as it lies in memory,
+//   Lane                                what a vector's lane holds: T, or a part of it,
 //   one(T, T)                           one element,
-//   apply(d, a, b)                      a vector of elements, d = Highway's tag of T, at least 16 bytes,
+//   apply(d, a, b)                      a vector of elements, d = Highway's tag of Lane, at least 16 bytes,
 //   Tag                                 Highway's tag of the vectors to work with, 16 to 64 bytes,
 //   kUnroll                             vectors per iteration,
 //   kFromVectorOnly                     true where one() costs more than a whole vector.
@@ -55,9 +56,10 @@ struct Loops {
 template <class V>
 struct Loops {
   using T = typename V::T;
+  using Lane = typename V::Lane;
   using D = typename V::Tag;
-  using D16 = hn::CappedTag<T, 16 / sizeof(T)>;
-  static constexpr std::size_t kVectorBytes = hn::MaxLanes(D()) * sizeof(T);
+  using D16 = hn::CappedTag<Lane, 16 / sizeof(Lane)>;
+  static constexpr std::size_t kVectorBytes = hn::MaxLanes(D()) * sizeof(Lane);
   static constexpr std::size_t kSmallVectorBytes = 16;
   static constexpr std::size_t kLineBytes = 64;
   static constexpr std::size_t kBlockBytes = V::kUnroll * kVectorBytes;
@@ -67,7 +69,7 @@ struct Loops {
 
   template <class Tag>
   static HWY_INLINE hn::Vec<Tag> load(Tag d, const std::byte* from) {
-    return hn::LoadU(d, reinterpret_cast<const T*>(from));
+    return hn::LoadU(d, reinterpret_cast<const Lane*>(from));
   }
   template <class Tag>
   static HWY_INLINE hn::Vec<Tag> load_apply(Tag d, const std::byte* a, const std::byte* b) {
@@ -81,7 +83,7 @@ struct Loops {
       HWY_ALIGN std::byte x[kSmallVectorBytes] = {}, y[kSmallVectorBytes] = {};
       std::memcpy(x, a, bytes);
       std::memcpy(y, b, bytes);
-      hn::StoreU(load_apply(d, x, y), d, reinterpret_cast<T*>(x));
+      hn::StoreU(load_apply(d, x, y), d, reinterpret_cast<Lane*>(x));
       std::memcpy(target, x, bytes);
       return;
     }
@@ -100,9 +102,9 @@ struct Loops {
     const bool ragged = (bytes - done) % vector_bytes != 0;
     if (ragged) last = load_apply(d, a + bytes - vector_bytes, b + bytes - vector_bytes);
     for (; done + vector_bytes <= bytes; done += vector_bytes) {
-      hn::StoreU(load_apply(d, a + done, b + done), d, reinterpret_cast<T*>(target + done));
+      hn::StoreU(load_apply(d, a + done, b + done), d, reinterpret_cast<Lane*>(target + done));
     }
-    if (ragged) hn::StoreU(last, d, reinterpret_cast<T*>(target + bytes - vector_bytes));
+    if (ragged) hn::StoreU(last, d, reinterpret_cast<Lane*>(target + bytes - vector_bytes));
   }
 
   // Fewer elements than a vector holds; also the way to an aligned target.
@@ -120,13 +122,13 @@ struct Loops {
   static HWY_INLINE std::size_t combine_blocks(std::byte* target, const std::byte* a, const std::byte* b,
                                                std::size_t done, std::size_t bytes, std::byte* also = nullptr) {
     const D d;
-    const auto store = [&](hn::Vec<D> v, T* to) {
+    const auto store = [&](hn::Vec<D> v, Lane* to) {
       store_one<stream>(v, to);
       if constexpr (twice)
-        store_one<stream>(v, reinterpret_cast<T*>(also + (reinterpret_cast<std::byte*>(to) - target)));
+        store_one<stream>(v, reinterpret_cast<Lane*>(also + (reinterpret_cast<std::byte*>(to) - target)));
     };
     for (; done + kBlockBytes <= bytes; done += kBlockBytes) {
-      T* HWY_RESTRICT to = reinterpret_cast<T*>(target + done);
+      Lane* HWY_RESTRICT to = reinterpret_cast<Lane*>(target + done);
       const std::byte *x = a + done, *y = b + done;
       if constexpr (V::kUnroll == 4) {
         const auto v0 = load_apply(d, x, y);
@@ -145,7 +147,7 @@ struct Loops {
     return done;
   }
   template <bool stream>
-  static HWY_INLINE void store_one(hn::Vec<D> v, T* to) {
+  static HWY_INLINE void store_one(hn::Vec<D> v, Lane* to) {
     if constexpr (stream) {
       hn::Stream(v, D(), to);
     } else {

@@ -46,6 +46,8 @@ Table make_table(std::int64_t target) {
   float_filler(target)(table);
   half_filler(target)(table);
   float8_filler(target)(table);
+  complex_filler(target)(table);
+  logic_filler(target)(table);
   return table;
 }
 

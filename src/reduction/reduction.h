@@ -2,7 +2,12 @@
 // at run time for the processor at hand.
 //
 // Semantics, the same in every SIMD target and in the scalar reference:
-//  - integers: sum and prod wrap modulo 2^bits; max and min compare as signed or unsigned by type;
+//  - integers: sum and prod wrap modulo 2^bits; max and min compare as signed or unsigned by type; band, bor and bxor
+//    work bit by bit; land, lor and lxor take what is not 0 for true and give 0 or 1;
+//  - booleans: bytes that count as true if they are not 0, results are 0 or 1; sum, max, bor and lor are one and the
+//    same, so are prod, min, band and land, and bxor and lxor; no avg;
+//  - complex numbers: sum, prod, avg; each part is a float as below; prod is (ac - bd) + (ad + bc)i, each operation
+//    rounded;
 //  - float16, bfloat16, float8: both operands are widened to float32, combined, and rounded to nearest
 //    even once; float8e4m3 (OCP "fn": no infinity) saturates to +-448 on overflow, as conversions in
 //    CUDA do by default (__NV_SATFINITE); float8e5m2 likewise saturates to +-57344 (an infinite result, of
@@ -44,7 +49,7 @@ struct Kernels {
   Finish finish = nullptr;
 };
 
-// Always valid for values inside the enumerations; the reference lives for ever. A table look-up.
+// The reference lives for ever. A table look-up. Of what supports() denies all pointers are null.
 const Kernels& kernels(DataType type, ReduceOp op);
 
 // memcpy (measured: no slower than loops of 256- or 512-bit vectors for pieces of 4 to 256 KiB), and memcpy

@@ -7,9 +7,11 @@ namespace {
 
 template <DataType type, ReduceOp op>
 void combine_all(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
-  using T = Storage<type>;
-  for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
-    store_element<T>(target + i, combine_element<type, op>(load_element<T>(a + i), load_element<T>(b + i)));
+  if constexpr (supports(type, op)) {
+    using T = Storage<type>;
+    for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
+      store_element<T>(target + i, combine_element<type, op>(load_element<T>(a + i), load_element<T>(b + i)));
+    }
   }
 }
 
@@ -21,14 +23,22 @@ void combine_type(ReduceOp op, std::byte* target, const std::byte* a, const std:
     case ReduceOp::kMax: return combine_all<type, ReduceOp::kMax>(target, a, b, count);
     case ReduceOp::kMin: return combine_all<type, ReduceOp::kMin>(target, a, b, count);
     case ReduceOp::kAvg: return combine_all<type, ReduceOp::kAvg>(target, a, b, count);
+    case ReduceOp::kBand: return combine_all<type, ReduceOp::kBand>(target, a, b, count);
+    case ReduceOp::kBor: return combine_all<type, ReduceOp::kBor>(target, a, b, count);
+    case ReduceOp::kBxor: return combine_all<type, ReduceOp::kBxor>(target, a, b, count);
+    case ReduceOp::kLand: return combine_all<type, ReduceOp::kLand>(target, a, b, count);
+    case ReduceOp::kLor: return combine_all<type, ReduceOp::kLor>(target, a, b, count);
+    case ReduceOp::kLxor: return combine_all<type, ReduceOp::kLxor>(target, a, b, count);
   }
 }
 
 template <DataType type>
 void divide_all(std::byte* target, std::size_t count, std::size_t divisor) {
-  using T = Storage<type>;
-  for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
-    store_element<T>(target + i, divide_element<type>(load_element<T>(target + i), divisor));
+  if constexpr (supports(type, ReduceOp::kAvg)) {
+    using T = Storage<type>;
+    for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
+      store_element<T>(target + i, divide_element<type>(load_element<T>(target + i), divisor));
+    }
   }
 }
 
@@ -48,6 +58,11 @@ void with_type(DataType type, F&& f) {
     case DataType::kBfloat16: return f.template operator()<DataType::kBfloat16>();
     case DataType::kFloat8E4M3: return f.template operator()<DataType::kFloat8E4M3>();
     case DataType::kFloat8E5M2: return f.template operator()<DataType::kFloat8E5M2>();
+    case DataType::kInt16: return f.template operator()<DataType::kInt16>();
+    case DataType::kUint16: return f.template operator()<DataType::kUint16>();
+    case DataType::kComplex64: return f.template operator()<DataType::kComplex64>();
+    case DataType::kComplex128: return f.template operator()<DataType::kComplex128>();
+    case DataType::kBool: return f.template operator()<DataType::kBool>();
   }
 }
 

@@ -144,6 +144,7 @@ HWY_INLINE hn::Vec<D> map_small_floats(D d, hn::Vec<D> a, hn::Vec<D> b, F f) {
 template <DataType type, ReduceOp op>
 struct SmallFloatOperation {
   using T = Storage<type>;
+  using Lane = T;
   static constexpr std::size_t kUnroll = 1;
   static constexpr bool kFromVectorOnly = true;
 

@@ -34,6 +34,8 @@ Fill integer_filler(std::int64_t target);
 Fill float_filler(std::int64_t target);
 Fill half_filler(std::int64_t target);
 Fill float8_filler(std::int64_t target);
+Fill complex_filler(std::int64_t target);
+Fill logic_filler(std::int64_t target);
 
 // Targets that are compiled in and that this processor can run, best first; never empty.
 std::vector<std::int64_t> runnable_targets();

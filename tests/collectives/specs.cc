@@ -31,6 +31,7 @@ std::vector<Spec> every_type(int ranks, std::size_t large) {
   for (const Collective c : kMoving) {
     for (int type = 0; type < kDataTypes; ++type) {
       for (int op = 0; op < (reduces(c) ? kReduceOps : 1); ++op) {
+        if (!supports(static_cast<DataType>(type), static_cast<ReduceOp>(op))) continue;
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n + 2, large}) {
           Spec s;
           s.collective = c;

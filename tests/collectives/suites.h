@@ -26,14 +26,18 @@ inline void require_same_bits(RunJob run, int ranks, const std::string& transpor
   for (const std::size_t count : {3, 999, 30'011}) {
     const auto outcomes = run(ranks, transports, [&](tuttiComm_t comm, int rank, int) {
       Outcome outcome;
-      for (int type = static_cast<int>(DataType::kFloat16); type < kDataTypes; ++type) {
-        for (int op = 0; op < kReduceOps && outcome.wrong.empty(); ++op) {
-          const std::size_t bytes = count * size_of(static_cast<DataType>(type));
+      for (int t = 0; t < kDataTypes; ++t) {
+        const auto type = static_cast<DataType>(t);
+        if (!is_float(type) && !is_complex(type)) continue;
+        for (int o = 0; o < kReduceOps && outcome.wrong.empty(); ++o) {
+          const auto op = static_cast<ReduceOp>(o);
+          if (!supports(type, op)) continue;
+          const std::size_t bytes = count * size_of(type);
           std::vector<std::byte> memory(bytes + 64);
           std::byte* const v = memory.data() + static_cast<std::size_t>(rank) * 24 % 64;
-          fill_with_any_bits(v, static_cast<DataType>(type), count, rank);
-          const tuttiResult_t result = tuttiAllReduce(v, v, count, static_cast<tuttiDataType_t>(type),
-                                                      static_cast<tuttiRedOp_t>(op), comm, nullptr);
+          fill_with_any_bits(v, type, count, rank);
+          const tuttiResult_t result = tuttiAllReduce(v, v, count, static_cast<tuttiDataType_t>(public_value(type)),
+                                                      static_cast<tuttiRedOp_t>(public_value(op)), comm, nullptr);
           if (result != tuttiSuccess) outcome.wrong = tuttiGetLastError(comm);
           for (std::size_t i = 0; i < bytes; ++i) {
             outcome.digest = (outcome.digest ^ static_cast<std::uint64_t>(v[i])) * 0x100000001b3ULL;

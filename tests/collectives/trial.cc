@@ -102,8 +102,8 @@ void Trial::prepare(Memory* send, Memory* recv) {
 }
 
 tuttiResult_t Trial::issue(tuttiComm_t comm, void* stream) {
-  const auto type = static_cast<tuttiDataType_t>(spec_.type);
-  const auto op = static_cast<tuttiRedOp_t>(spec_.op);
+  const auto type = static_cast<tuttiDataType_t>(public_value(spec_.type));
+  const auto op = static_cast<tuttiRedOp_t>(public_value(spec_.op));
   switch (spec_.collective) {
     case Collective::kAllReduce: return tuttiAllReduce(send_, recv_, spec_.count, type, op, comm, stream);
     case Collective::kReduceScatter: return tuttiReduceScatter(send_, recv_, spec_.count, type, op, comm, stream);

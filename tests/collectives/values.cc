@@ -21,10 +21,6 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-bool is_float(DataType type) {
-  return static_cast<int>(type) >= static_cast<int>(DataType::kFloat16);
-}
-
 // Sums of up to 33 values of at most this magnitude are exact; the 8-bit floats count only a few ranks.
 int largest_term(DataType type) {
   switch (type) {
@@ -40,6 +36,12 @@ int largest_term(DataType type) {
 int active_ranks(DataType type, ReduceOp op) {
   if (op == ReduceOp::kProd) return 4;
   return size_of(type) == 1 ? 8 : 1'000'000;
+}
+
+// Of a complex number its parts'; of all others the type itself.
+DataType part_of(DataType type) {
+  if (type == DataType::kComplex64) return DataType::kFloat32;
+  return type == DataType::kComplex128 ? DataType::kFloat64 : type;
 }
 
 double float_value(DataType type, ReduceOp op, int ranks, int rank, std::size_t i, std::uint64_t random) {
@@ -82,6 +84,22 @@ int mantissa_bits(DataType type) {
   }
 }
 
+// Factors are 1, or 2 + i times a power of two: products of a few are exact, and no part of one is 0, whose sign would
+// depend on the order in which they are combined.
+void store_complex(DataType type, ReduceOp op, int ranks, int rank, std::size_t i, std::uint64_t random,
+                   std::byte* at) {
+  const DataType part = part_of(type);
+  double re = float_value(part, op, ranks, rank, i, random);
+  double im = float_value(part, op, ranks, rank, i, mix(random));
+  if (op == ReduceOp::kProd) {
+    const bool active = re != 1.0 && re != -1.0;
+    im = active ? re : 0.0;
+    re = active ? 2 * re : 1.0;
+  }
+  store_float(part, at, re);
+  store_float(part, at + size_of(part), im);
+}
+
 std::shared_ptr<const Pattern> make_input(DataType type, ReduceOp op, int ranks, int rank) {
   const std::size_t size = size_of(type);
   auto pattern = std::make_shared<Pattern>(kPeriod * size);
@@ -91,8 +109,13 @@ std::shared_ptr<const Pattern> make_input(DataType type, ReduceOp op, int ranks,
     std::byte* at = pattern->data() + i * size;
     if (is_float(type)) {
       store_float(type, at, float_value(type, op, ranks, rank, i, random));
+    } else if (is_complex(type)) {
+      store_complex(type, op, ranks, rank, i, random, at);
     } else {
-      std::memcpy(at, &random, size);
+      // Zeros often, for the logical operators: with many ranks there is else no result but true.
+      const bool zero = is_logical(op) || type == DataType::kBool ? (random >> 32) % 4 != 0 : false;
+      const std::uint64_t value = zero ? 0 : random;
+      std::memcpy(at, &value, size);
     }
   }
   return pattern;
@@ -134,6 +157,7 @@ std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int 
 }
 
 void fill_with_any_bits(std::byte* target, DataType type, std::size_t count, int rank) {
+  if (is_complex(type)) return fill_with_any_bits(target, part_of(type), 2 * count, rank);
   const std::size_t size = size_of(type);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t random = mix(static_cast<std::uint64_t>(rank) * 1'000'003 + i);

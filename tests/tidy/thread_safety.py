@@ -49,9 +49,8 @@ def concerned():
 
 def check(compiler, folder, source, arguments):
     """What Clang has to say, empty if nothing."""
-    flags = ["-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror"]
-    done = subprocess.run([compiler, *arguments, *flags, str(source)], cwd=folder, capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run([compiler, *arguments, "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror", str(source)],
+                          cwd=folder, capture_output=True, text=True, check=False)
     return done.stderr if done.returncode != 0 or done.stderr else ""
 
 

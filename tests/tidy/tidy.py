@@ -30,10 +30,12 @@ PART_OF = {
     "api/communicators.cc": "tutti/tutti.h",
     "api/streams.cc": "tutti/tutti.h",
     "base/fmt.cc": "fmt/format.h",
+    "reduction/complexes.cc": "reduction/targets.h",
     "reduction/float8s.cc": "reduction/targets.h",
     "reduction/floats.cc": "reduction/targets.h",
     "reduction/halves.cc": "reduction/targets.h",
     "reduction/integers.cc": "reduction/targets.h",
+    "reduction/logic.cc": "reduction/targets.h",
     "transport/verbs/absent.cc": "transport/verbs/rdma_context.h",
 }
 MAX_FILE_LINES = 500

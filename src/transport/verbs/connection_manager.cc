@@ -150,8 +150,7 @@ Result<net::Address> ConnectionManager::address_of(const Port& port, std::uint16
         fmt::format("RDMA device {} port {} has no IP address, which its connections need", port.device, port.port));
   }
   const bool ipv6 = port.address.find(':') != std::string::npos;
-  return net::parse_address(ipv6 ? fmt::format("[{}]:{}", port.address, number)
-                                 : fmt::format("{}:{}", port.address, number));
+  return net::parse_address((ipv6 ? fmt::format("[{}]:", port.address) : port.address + ":") + std::to_string(number));
 }
 
 Status ConnectionManager::listen(Connection& connection, ConnectionInfo* own) {

@@ -21,7 +21,8 @@ Spec draw_spec(Random& random, int ranks, double least_bytes, double most_bytes)
   Spec s;
   s.collective = static_cast<Collective>(random.below(kCollectives));
   s.type = static_cast<DataType>(random.below(kDataTypes));
-  s.op = static_cast<ReduceOp>(random.below(kReduceOps));
+  do s.op = static_cast<ReduceOp>(random.below(kReduceOps));
+  while (!tutti::internal::supports(s.type, s.op));
   s.root = tutti::internal::has_root(s.collective) ? random.below(ranks) : 0;
   const bool by_block = s.collective == Collective::kReduceScatter || s.collective == Collective::kAllGather;
   const std::size_t bytes = draw_bytes(random, least_bytes, most_bytes);
@@ -41,7 +42,8 @@ Spec draw_odd(Random& random, const Spec& spec, int ranks) {
   switch (spec.collective == Collective::kBarrier ? 3 : random.below(4)) {
     case 0: odd.count += static_cast<std::size_t>(random.between(1, 3)); break;
     case 1:
-      odd.type = static_cast<DataType>((static_cast<int>(spec.type) + random.between(1, kDataTypes - 1)) % kDataTypes);
+      do odd.type = static_cast<DataType>(random.below(kDataTypes));
+      while (odd.type == spec.type || !tutti::internal::supports(odd.type, odd.op));
       break;
     case 2:
       if (tutti::internal::has_root(spec.collective)) {

@@ -83,12 +83,12 @@ TEST_CASE("types, operators and roots outside their domain are refused") {
   const Pair pair;
   float a = 1;
   float b = 2;
-  for (const int type : {-1, 12, 13, 255, 256, 258, 1 << 20, INT32_MAX}) {
+  for (const int type : {-1, 12, 13, 99, 105, 255, 256, 258, 1 << 20, INT32_MAX}) {
     require_refused(tuttiAllReduce(&a, &b, 1, outside<tuttiDataType_t>(type), tuttiSum, pair[0], nullptr), "datatype");
     require_refused(tuttiBroadcast(&a, &b, 1, outside<tuttiDataType_t>(type), 0, pair[0], nullptr), "datatype");
     require_refused(tuttiAllGather(&a, &b, 0, outside<tuttiDataType_t>(type), pair[0], nullptr), "datatype");
   }
-  for (const int op : {-1, 5, 6, 255, 256, 1 << 20, INT32_MAX}) {
+  for (const int op : {-1, 5, 6, 99, 106, 255, 256, 1 << 20, INT32_MAX}) {
     require_refused(tuttiAllReduce(&a, &b, 1, tuttiFloat32, outside<tuttiRedOp_t>(op), pair[0], nullptr), "operator");
     require_refused(tuttiReduce(&a, &b, 1, tuttiFloat32, outside<tuttiRedOp_t>(op), 0, pair[0], nullptr), "operator");
     require_refused(tuttiReduceScatter(&a, &b, 0, tuttiInt8, outside<tuttiRedOp_t>(op), pair[0], nullptr), "operator");
@@ -99,6 +99,22 @@ TEST_CASE("types, operators and roots outside their domain are refused") {
   }
   REQUIRE(a == 1);
   REQUIRE(b == 2);
+  pair.require_works();
+}
+
+TEST_CASE("operators that a datatype does not have are refused") {
+  const Pair pair;
+  std::array<double, 4> values{};
+  const auto require_undefined = [&](tuttiDataType_t type, tuttiRedOp_t op, const char* what) {
+    require_refused(tuttiAllReduce(values.data(), values.data(), 1, type, op, pair[0], nullptr), what);
+  };
+  for (const tuttiRedOp_t op : {tuttiBand, tuttiBor, tuttiBxor, tuttiLand, tuttiLor, tuttiLxor}) {
+    for (const tuttiDataType_t type : {tuttiFloat16, tuttiFloat8e5m2, tuttiComplex128}) {
+      require_undefined(type, op, "is not defined for datatype");
+    }
+  }
+  require_undefined(tuttiComplex64, tuttiMax, "max is not defined for datatype complex64");
+  require_undefined(tuttiBool, tuttiAvg, "avg is not defined for datatype bool");
   pair.require_works();
 }
 

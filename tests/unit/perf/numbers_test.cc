@@ -37,8 +37,11 @@ TEST_CASE("kinds of datatypes") {
     const FloatFormat f = float_format(type);
     CHECK(static_cast<std::size_t>(1 + f.exponent_bits + f.mantissa_bits) == 8 * size_of(type));
   }
-  for (const DataType type : {DataType::kInt8, DataType::kInt32, DataType::kInt64}) CHECK(is_signed_integer(type));
-  for (const DataType type : {DataType::kUint8, DataType::kUint32, DataType::kUint64}) {
+  for (const DataType type : {DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kInt64}) {
+    CHECK(is_signed_integer(type));
+  }
+  for (const DataType type :
+       {DataType::kUint8, DataType::kUint16, DataType::kUint32, DataType::kUint64, DataType::kBool}) {
     CHECK_FALSE(is_signed_integer(type));
     CHECK_FALSE(is_float(type));
   }
@@ -119,6 +122,7 @@ TEST_CASE("bits are stored and loaded with the lowest byte first") {
   memory.fill(std::byte{0xEE});
   for (int i = 0; i < kDataTypes; ++i) {
     const auto type = static_cast<DataType>(i);
+    if (is_complex(type)) continue;  // kept by its parts
     const std::size_t size = size_of(type);
     const std::uint64_t bits =
         0x8877665544332211 & (size == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * size) - 1);

@@ -41,6 +41,60 @@ TEST_CASE("integer sums and products wrap") {
   CHECK(combined<std::uint64_t>(DataType::kUint64, kProd, 0x100000001ull, 0x100000001ull) == 0x200000001ull);
 }
 
+TEST_CASE("16-bit integers wrap, compare and divide as the others") {
+  CHECK(combined<std::int16_t>(DataType::kInt16, kSum, 32767, 1) == -32768);
+  CHECK(combined<std::int16_t>(DataType::kInt16, kProd, -32768, -1) == -32768);
+  CHECK(combined<std::uint16_t>(DataType::kUint16, kProd, 65535, 65535) == 1);
+  CHECK(combined<std::int16_t>(DataType::kInt16, kMax, -1, 1) == 1);
+  CHECK(combined<std::uint16_t>(DataType::kUint16, kMax, 65535, 1) == 65535);
+  CHECK(divided<std::int16_t>(DataType::kInt16, -7, 2) == -3);
+  CHECK(divided<std::int16_t>(DataType::kInt16, -32768, 70000) == 0);
+}
+
+TEST_CASE("bitwise operators work on bits, logical ones on whether an element is zero") {
+  CHECK(combined<std::uint8_t>(DataType::kUint8, kBand, 0xcc, 0xaa) == 0x88);
+  CHECK(combined<std::int32_t>(DataType::kInt32, kBor, 0x0c, 0x0a) == 0x0e);
+  CHECK(combined<std::int64_t>(DataType::kInt64, kBxor, -1, 0x0f) == ~std::int64_t{0x0f});
+  for (const DataType type : {DataType::kInt32, DataType::kUint32}) {
+    CHECK(combined<std::int32_t>(type, kLand, 4, 2) == 1);
+    CHECK(combined<std::int32_t>(type, kLand, 4, 0) == 0);
+    CHECK(combined<std::int32_t>(type, kLor, 0, INT32_MIN) == 1);
+    CHECK(combined<std::int32_t>(type, kLor, 0, 0) == 0);
+    CHECK(combined<std::int32_t>(type, kLxor, 4, 2) == 0);
+    CHECK(combined<std::int32_t>(type, kLxor, 0, 2) == 1);
+  }
+}
+
+TEST_CASE("booleans are true where they are not 0, and become 1") {
+  for (const ReduceOp any : {kSum, kMax, kBor, kLor}) {
+    CHECK(combined<std::uint8_t>(DataType::kBool, any, 2, 4) == 1);
+    CHECK(combined<std::uint8_t>(DataType::kBool, any, 0, 0x80) == 1);
+    CHECK(combined<std::uint8_t>(DataType::kBool, any, 0, 0) == 0);
+  }
+  for (const ReduceOp all : {kProd, kMin, kBand, kLand}) {
+    CHECK(combined<std::uint8_t>(DataType::kBool, all, 2, 4) == 1);
+    CHECK(combined<std::uint8_t>(DataType::kBool, all, 2, 0) == 0);
+  }
+  for (const ReduceOp one : {kBxor, kLxor}) {
+    CHECK(combined<std::uint8_t>(DataType::kBool, one, 2, 4) == 0);
+    CHECK(combined<std::uint8_t>(DataType::kBool, one, 0, 4) == 1);
+  }
+}
+
+TEST_CASE("complex numbers") {
+  using Single = Complex<float>;
+  using Double = Complex<double>;
+  const auto sum = combined<Single>(DataType::kComplex64, kSum, {1, 2}, {3, -5});
+  CHECK(sum.re == 4);
+  CHECK(sum.im == -3);
+  const auto product = combined<Double>(DataType::kComplex128, kProd, {1, 2}, {3, -5});
+  CHECK(product.re == 13);
+  CHECK(product.im == 1);
+  const auto part = divided<Single>(DataType::kComplex64, {3, -1}, 2);
+  CHECK(part.re == 1.5F);
+  CHECK(part.im == -0.5F);
+}
+
 TEST_CASE("integer extremes follow the sign of the type") {
   CHECK(combined<std::int8_t>(DataType::kInt8, kMax, -1, 1) == 1);
   CHECK(combined<std::uint8_t>(DataType::kUint8, kMax, 255, 1) == 255);
