@@ -97,6 +97,7 @@ Status register_with(int root, const Member& member, const std::vector<net::Addr
   registration.patience_ms = member.deadline.left_ms(INT_MAX);
   registration.host = host_name();
   registration.trouble = trouble.message();
+  registration.transports = member.settings.transports;
   if (const auto process = process_token(); process.is_ok()) registration.process = process.value();
   for (const net::Address& address : listening) registration.addresses.push_back(address.text());
   return net::send_frame(root, registration.serialize(), member.deadline).with_context(kRoot);
@@ -148,6 +149,7 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, R
   if (!placement.is_ok()) return placement.status();
   job.rank = member.rank;
   job.ranks = member.ranks;
+  job.transports = placement->transports;
   Result<Secret> session = session_secret(secret, placement->nonce);
   if (!session.is_ok()) return session.status();
   job.secret = *session;
@@ -255,6 +257,7 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
   if (ranks == 1) {
     Job job;
     job.secret = *secret;
+    job.transports = settings.transports;
     return job;
   }
   Result<std::vector<net::Address>> where =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/descriptors.h"
 #include "bootstrap/control_tree.h"
@@ -13,6 +14,7 @@ struct Job {
   int rank = 0;
   int ranks = 1;
   Secret secret{};
+  std::string transports;             // rank 0's TUTTI_TRANSPORTS, which hold for all
   std::unique_ptr<ControlTree> tree;  // null only for ranks == 1
   DescriptorReservation descriptors;  // empty for ranks that are threads of one process
 };

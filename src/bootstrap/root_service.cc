@@ -280,6 +280,7 @@ void RootService::place_everyone() {
     Placement placement;
     placement.root_who = root_who;
     placement.nonce = nonce;
+    placement.transports = registrations_[0].transports;
     if (client.rank > 0) {
       const Registration& parent = registrations_[tree_parent(client.rank)];
       placement.parent_addresses = parent.addresses;
@@ -350,7 +351,7 @@ std::string Registration::who() const {
 std::string Registration::serialize() const {
   net::Packer packer;
   packer.number(rank).number(ranks).number(pid).number(patience_ms).text(host);
-  packer.raw(process.data(), process.size()).text(trouble);
+  packer.raw(process.data(), process.size()).text(trouble).text(transports);
   packer.number(static_cast<std::uint8_t>(addresses.size()));
   for (const std::string& address : addresses) packer.text(address);
   return packer.bytes();
@@ -366,6 +367,7 @@ Result<Registration> Registration::parse(const std::string& bytes) {
   result.host = unpacker.text();
   unpacker.raw(result.process.data(), result.process.size());
   result.trouble = unpacker.text();
+  result.transports = unpacker.text();
   const auto count = unpacker.number<std::uint8_t>();
   for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) result.addresses.push_back(unpacker.text());
   if (!unpacker.complete() || result.ranks < 1 || result.ranks > kMaxRanks || result.patience_ms < 0) {
@@ -377,6 +379,7 @@ Result<Registration> Registration::parse(const std::string& bytes) {
 std::string Placement::serialize() const {
   net::Packer packer;
   packer.number(static_cast<std::int32_t>(status.code())).text(status.message()).text(root_who).text(nonce);
+  packer.text(transports);
   packer.number(static_cast<std::uint8_t>(parent_addresses.size()));
   for (const std::string& address : parent_addresses) packer.text(address);
   packer.text(parent_who).number(static_cast<std::uint8_t>(children_who.size()));
@@ -392,6 +395,7 @@ Result<Placement> Placement::parse(const std::string& bytes) {
   if (code != Code::kSuccess) result.status = Status(code, message);
   result.root_who = unpacker.text();
   result.nonce = unpacker.text();
+  result.transports = unpacker.text();
   const auto addresses = unpacker.number<std::uint8_t>();
   for (std::size_t i = 0; i < addresses && i < kMaxAddresses; ++i) result.parent_addresses.push_back(unpacker.text());
   result.parent_who = unpacker.text();

@@ -38,6 +38,7 @@ struct Registration {
   std::array<std::uint8_t, 16> process{};  // as in PeerInfo
   std::vector<std::string> addresses;      // of its tree listener
   std::string trouble;                     // why this rank cannot take part; empty if it can
+  std::string transports;                  // its TUTTI_TRANSPORTS
   [[nodiscard]] std::string who() const;   // "rank 3 (host a, pid 77)"
   [[nodiscard]] std::string serialize() const;
   static Result<Registration> parse(const std::string& bytes);
@@ -46,8 +47,9 @@ struct Registration {
 // What the root answers. With a failure only `status` counts; one may also follow a placement.
 struct Placement {
   Status status;
-  std::string root_who;  // the rank in whose process the service runs; empty if that is no rank's
-  std::string nonce;     // of this job: see session_secret()
+  std::string root_who;    // the rank in whose process the service runs; empty if that is no rank's
+  std::string nonce;       // of this job: see session_secret()
+  std::string transports;  // rank 0's TUTTI_TRANSPORTS, which hold for all: a rank must know them before it listens
   std::vector<std::string> parent_addresses;
   std::string parent_who;                 // empty for rank 0
   std::vector<std::string> children_who;  // in the order of tree_children()

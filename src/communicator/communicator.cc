@@ -154,7 +154,7 @@ Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadl
 
 Status Communicator::set_up_links(const Settings& settings, const Secret& secret, Deadline deadline) {
   auto transports = parse_transports(settings.transports);
-  if (!transports.is_ok()) return transports.status();
+  if (!transports.is_ok()) return transports.status().with_context("rank 0");
   const bool in_process = thread_ranks_ != nullptr && thread_ranks_->network() != nullptr;
   if (const auto& first = transports->front(); !first->meeting() && !in_process && tree_ != nullptr) {
     return Status::invalid_usage(
@@ -176,13 +176,13 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
   if (connector != nullptr && thread_ranks_ != nullptr) {
     descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings);
   }
-  // All ranks see the same book, so all take part in the second exchange or none does.
+  // All ranks have the same transports and see the same book, so all take part in the second exchange or none does.
   if (connector != nullptr && any_meets_across_namespaces(*transports) && is_split(*peers)) {
     if (Status s = connector->listen_on_path(&self); !s.is_ok()) return s;
     peers = exchange(self, deadline);
     if (!peers.is_ok()) return peers.status();
   }
-  auto membership = make_membership(rank, std::move(*peers));
+  auto membership = make_membership(rank, std::move(*peers), std::move(*transports));
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(*membership);
   if (in_process) {

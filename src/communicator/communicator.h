@@ -34,7 +34,8 @@ namespace tutti::internal {
 
 class Communicator {
  public:
-  // Collective. `world` is set if all ranks are threads of this process that were made together.
+  // Collective. `settings`: with rank 0's transports. `thread_ranks` is set if all ranks are threads of this process
+  // that were made together.
   static Result<std::unique_ptr<Communicator>> create(Job job, const Settings& settings,
                                                       std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline);
   ~Communicator();
@@ -110,7 +111,7 @@ class Communicator {
   std::unique_ptr<ControlTree> tree_;
   DescriptorReservation descriptors_;  // for as long as links may be made
   std::shared_ptr<ThreadRanks> thread_ranks_;
-  std::unique_ptr<transport::WakeupFd> own_wakeup_fd_;  // unless world_ has it
+  std::unique_ptr<transport::WakeupFd> own_wakeup_fd_;  // unless thread_ranks_ has it
   Membership membership_;
   std::unique_ptr<LinkMaker> link_maker_;
   std::shared_ptr<CallHistory> history_ = std::make_shared<CallHistory>();

@@ -12,10 +12,10 @@
 namespace tutti::internal {
 namespace {
 
-Result<std::unique_ptr<Communicator>> make(Result<Job> job, const Settings& settings,
-                                           std::shared_ptr<ThreadRanks> thread_ranks, Deadline deadline) {
+Result<std::unique_ptr<Communicator>> make(Result<Job> job, Settings settings, Deadline deadline) {
   if (!job.is_ok()) return job.status();
-  return Communicator::create(std::move(*job), settings, std::move(thread_ranks), deadline);
+  settings.transports = job->transports;
+  return Communicator::create(std::move(*job), settings, nullptr, deadline);
 }
 
 // Of the errors of several ranks the one that the others are about, if any: these are remote errors.
@@ -47,7 +47,7 @@ Status check_verbs(const Settings& settings) {
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
                                                    const Settings& settings) {
   const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
-  return make(join(id, rank, ranks, settings, deadline), settings, nullptr, deadline);
+  return make(join(id, rank, ranks, settings, deadline), settings, deadline);
 }
 
 Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings) {
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings) {
   auto job = std::holds_alternative<KnownRoot>(launched.root)
                  ? join(std::get<KnownRoot>(launched.root), launched.rank, launched.ranks, settings, deadline)
                  : join(std::get<UniqueIdBytes>(launched.root), launched.rank, launched.ranks, settings, deadline);
-  return make(std::move(job), settings, nullptr, deadline);
+  return make(std::move(job), settings, deadline);
 }
 
 // One thread per rank, because joining is collective.
@@ -79,7 +79,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, co
     for (; started < n; ++started) {
       const auto join_one = [&, i = started] {
         results[i] = guarded([&] {
-          auto created = make(std::move((*jobs)[i]), settings, *thread_ranks, deadline);
+          auto created = Communicator::create(std::move((*jobs)[i]), settings, *thread_ranks, deadline);
           if (created.is_ok()) made[i] = std::move(*created);
           return created.status();
         });

@@ -107,11 +107,7 @@ int preferred_processor_of(const std::vector<PeerInfo>& peers, const std::vector
 
 std::string RankSettings::pack() const {
   net::Packer packer;
-  packer.text(bytes_of(cpus))
-      .number(level2_bytes)
-      .text(transports)
-      .text(algorithm)
-      .number(static_cast<std::uint8_t>(strict));
+  packer.text(bytes_of(cpus)).number(level2_bytes).text(algorithm).number(static_cast<std::uint8_t>(strict));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
   for (const auto& [name, told] : by_transport) packer.text(name).text(told);
   return packer.bytes();
@@ -122,7 +118,6 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   RankSettings settings;
   settings.cpus = mask_of(unpacker.text());
   settings.level2_bytes = unpacker.number<std::uint64_t>();
-  settings.transports = unpacker.text();
   settings.algorithm = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
   const auto count = unpacker.number<std::uint32_t>();
@@ -140,14 +135,13 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   RankSettings told;
   told.cpus = topology::allowed_processors();
   told.level2_bytes = topology::this_machine().level2_share_bytes(told.cpus);
-  told.transports = settings.transports;
   told.algorithm = settings.algorithm;
   told.strict = settings.strict;
   info->settings = told.pack();
   return info;
 }
 
-Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
+Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports) {
   Membership m;
   m.rank = rank;
   m.peers = std::move(peers);
@@ -155,9 +149,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
   if (!settings.is_ok()) return settings.status();
   const std::vector<RankSettings>& told = *settings;
   const RankSettings& first = told[0];
-  auto transports = parse_transports(first.transports);
-  if (!transports.is_ok()) return transports.status().with_context("rank 0");
-  m.transports = std::move(*transports);
+  m.transports = std::move(transports);
   m.hosts = hosts_of(m.peers, m.transports);
   m.host_of.resize(m.peers.size());
   for (std::size_t h = 0; h < m.hosts.size(); ++h) {
@@ -179,8 +171,6 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers) {
     m.level2_bytes =
         std::min<std::size_t>(m.level2_bytes, one.level2_bytes != 0 ? one.level2_bytes : kUsualLevel2Bytes);
   }
-  m.one_process =
-      std::all_of(m.peers.begin(), m.peers.end(), [&](const PeerInfo& p) { return p.process == m.peers[0].process; });
   m.algorithm = first.algorithm;
   m.strict = first.strict;
   m.resolve();

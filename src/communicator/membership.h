@@ -27,7 +27,6 @@ struct RankSettings {
   // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
   std::uint64_t level2_bytes = 0;
   // Of these rank 0's hold.
-  std::string transports;
   std::string algorithm;
   bool strict = false;
   // By transport, what it must tell of this rank (Transport::tell); empty before.
@@ -48,7 +47,6 @@ struct Membership {
   std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it keeps to that
   double ranks_per_cpu = 1;                      // ranks per processor on the machine with most; the same on every rank
   std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
-  bool one_process = false;                      // all ranks are threads of this process
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   bool strict = false;                           // every call is compared on all ranks, by rank 0's TUTTI_CHECK
   std::vector<int> host_of;                      // by rank: its index in hosts
@@ -70,12 +68,12 @@ struct Membership {
   Status hear(std::vector<PeerInfo> book);
 
  private:
-  friend Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers);
+  friend Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports);
   // Which transports connect the hosts, by what has been told so far.
   void resolve();
 };
 
-// REQUIRES: peers[i].rank == i.
-Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers);
+// `transports`: by rank 0's setting. REQUIRES: peers[i].rank == i.
+Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports);
 
 }  // namespace tutti::internal

@@ -130,7 +130,11 @@ std::vector<Outcome> run_threads(int ranks, const std::string& transports, const
 }
 
 std::vector<Outcome> run_processes(int ranks, const std::string& transports, const Body& body) {
-  set_environment(transports);
+  return run_unlike_processes(std::vector<std::string>(static_cast<std::size_t>(ranks), transports), body);
+}
+
+std::vector<Outcome> run_unlike_processes(const std::vector<std::string>& transports, const Body& body) {
+  const int ranks = static_cast<int>(transports.size());
   const Deadline deadline = Deadline::after_ms(kJobMs);
   const Pipe ids = Pipe::create();
   std::vector<pid_t> pids;
@@ -140,6 +144,7 @@ std::vector<Outcome> run_processes(int ranks, const std::string& transports, con
     const pid_t pid = ::fork();
     if (pid < 0) std::abort();
     if (pid == 0) {
+      set_environment(transports[static_cast<std::size_t>(r)]);
       const Outcome outcome = child_rank(r, ranks, ids, body);
       const int fd = pipes.back().write.get();
       const bool told = write_all(fd, &outcome.digest, sizeof outcome.digest) &&

@@ -18,10 +18,12 @@ struct Outcome {
 
 using Body = std::function<Outcome(tuttiComm_t comm, int rank, int ranks)>;
 
-// Both: TUTTI_TRANSPORTS is `transports`, and no wait lasts more than a minute unless the environment has timeouts.
+// All: TUTTI_TRANSPORTS is `transports`, and no wait lasts more than a minute unless the environment has timeouts.
 // Return one outcome per rank. Processes are forked from a process that has no other thread: REQUIRES that this holds.
 std::vector<Outcome> run_threads(int ranks, const std::string& transports, const Body& body);
 std::vector<Outcome> run_processes(int ranks, const std::string& transports, const Body& body);
+// `transports`: by rank.
+std::vector<Outcome> run_unlike_processes(const std::vector<std::string>& transports, const Body& body);
 
 // What is wrong, of each rank, as what one reports may follow from what another has met; empty if all succeeded.
 std::string wrong_of(const std::vector<Outcome>& outcomes);

@@ -1,4 +1,8 @@
 // Ranks as processes of this machine.
+#include <array>
+#include <string>
+#include <vector>
+
 #include "suites.h"
 
 namespace tutti::internal::test {
@@ -28,6 +32,24 @@ TEST_CASE("processes over TCP", "[tcp]") {
 
 TEST_CASE("processes with all transports allowed", "[default]") {
   for (const int ranks : {1, 2, 6}) require_all(run_processes, ranks, "shm,tcp", every_size(ranks, kMiB));
+}
+
+TEST_CASE("rank 0's transports hold for all processes, whatever the others' are", "[default]") {
+  const std::vector<std::vector<std::string>> settings = {
+      {"tcp", "shm"}, {"shm", "tcp"}, {"shm,tcp", "shm:netns", "tcp"}, {"tcp", "shm,tcp", "shm", "shm,verbs,tcp"}};
+  for (const std::vector<std::string>& transports : settings) {
+    const auto outcomes = run_unlike_processes(transports, [&](tuttiComm_t comm, int rank, int ranks) {
+      std::array<char, 128> text{};
+      if (tuttiCommExplain(comm, tuttiCollectiveAllReduce, 64, text.data(), text.size()) != tuttiSuccess) {
+        return Outcome{tuttiGetLastError(comm)};
+      }
+      const std::string expected = transports[0] == "tcp" ? " over tcp" : " over shm";
+      if (!std::string(text.data()).ends_with(expected)) return Outcome{text.data()};
+      return Outcome{Runner(comm, rank, ranks).run_all(every_root(ranks))};
+    });
+    INFO(transports[0] << ", then " << transports[1]);
+    REQUIRE(wrong_of(outcomes) == "");
+  }
 }
 
 TEST_CASE("many processes", "[many]") {

@@ -43,15 +43,17 @@ use_ipv6() {
   ip -n "$right" addr add fd12:3456:789a::2/64 dev joint nodad
 }
 
-# start FOLDER RANKS [hold]: even ranks on the left, odd ranks on the right.
+# start FOLDER RANKS [hold]: even ranks on the left, odd ranks on the right. All but rank 0 have OTHERS_TRANSPORTS, if set.
 start() {
-  local folder=$1 ranks=$2 rank ns
+  local folder=$1 ranks=$2 rank ns transports
   mkdir "$folder"
   pids=()
   for ((rank = 0; rank < ranks; ++rank)); do
     ns=$left
     ((rank % 2 == 0)) || ns=$right
-    TUTTI_TIMEOUT_MS=30000 TUTTI_INIT_TIMEOUT_MS=30000 timeout 120 \
+    transports=${TUTTI_TRANSPORTS:-}
+    ((rank == 0)) || transports=${OTHERS_TRANSPORTS:-$transports}
+    TUTTI_TRANSPORTS=$transports TUTTI_TIMEOUT_MS=30000 TUTTI_INIT_TIMEOUT_MS=30000 timeout 120 \
       ip netns exec "$ns" "$program" "$rank" "$ranks" "$folder" "${@:3}" &
     pids+=($!)
   done
@@ -95,6 +97,8 @@ TUTTI_TRANSPORTS=tcp job tcp-ipv4 2
 TUTTI_TRANSPORTS=shm:netns,tcp job mixed-ipv4 4
 TUTTI_TRANSPORTS=shm,tcp job shared-memory-across-namespaces 4
 TUTTI_TRANSPORTS=shm:netns,tcp TUTTI_INTERFACE=joint job interface 4
+TUTTI_TRANSPORTS=shm,tcp OTHERS_TRANSPORTS=shm:netns job rank-0-goes-across-namespaces 4
+TUTTI_TRANSPORTS=shm:netns,tcp OTHERS_TRANSPORTS=shm job rank-0-stays-in-its-namespace 4
 
 export TUTTI_TRANSPORTS=tcp TUTTI_PORT_RANGE=41000-41019
 start "$work/ports" 4 hold

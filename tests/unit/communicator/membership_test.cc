@@ -29,8 +29,7 @@ topology::ProcessorSet mask(const std::string& digits) {
   return cpus;
 }
 
-std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& transports,
-                           const std::string& algorithm = "") {
+std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& algorithm = "") {
   std::vector<PeerInfo> peers;
   for (const Place& place : places) {
     PeerInfo p;
@@ -40,7 +39,6 @@ std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& 
     p.network_namespace = place.network;
     RankSettings settings;
     settings.cpus = mask(place.cpus);
-    settings.transports = peers.empty() ? transports : "tcp";
     settings.algorithm = peers.empty() ? algorithm : "chain";
     p.settings = settings.pack();
     peers.push_back(p);
@@ -48,8 +46,8 @@ std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& 
   return peers;
 }
 
-Membership member(int rank, std::vector<PeerInfo> peers) {
-  auto made = make_membership(rank, std::move(peers));
+Membership member(int rank, std::vector<PeerInfo> peers, const std::string& transports = "shm,tcp") {
+  auto made = make_membership(rank, std::move(peers), parse_transports(transports).value());
   REQUIRE(made.is_ok());
   return std::move(made).value();
 }
@@ -82,13 +80,13 @@ TEST_CASE("lists of transports that make no sense are refused by name") {
 
 TEST_CASE("hosts are the ranks that can share memory, whatever their order") {
   const std::vector<Place> places = {{1, 1, 7, "3"}, {2, 2, 7, "3"}, {1, 3, 8, "3"}, {2, 4, 7, "3"}, {1, 5, 7, "3"}};
-  CHECK(member(0, book(places, "shm,tcp")).hosts == Hosts{{0, 2, 4}, {1, 3}});
-  CHECK(member(3, book(places, "shm:netns,tcp")).hosts == Hosts{{0, 4}, {1, 3}, {2}});
-  CHECK(member(1, book(places, "tcp")).hosts == Hosts{{0}, {1}, {2}, {3}, {4}});
+  CHECK(member(0, book(places)).hosts == Hosts{{0, 2, 4}, {1, 3}});
+  CHECK(member(3, book(places), "shm:netns,tcp").hosts == Hosts{{0, 4}, {1, 3}, {2}});
+  CHECK(member(1, book(places), "tcp").hosts == Hosts{{0}, {1}, {2}, {3}, {4}});
 }
 
 TEST_CASE("machines whose kernel tells no identity are all different") {
-  const Membership m = member(0, book({{0, 1, 7, "1"}, {0, 2, 7, "1"}}, "shm,tcp"));
+  const Membership m = member(0, book({{0, 1, 7, "1"}, {0, 2, 7, "1"}}));
   CHECK(m.hosts == Hosts{{0}, {1}});
   CHECK(m.ranks_per_cpu == 1);
   CHECK_FALSE(m.oversubscribed);
@@ -96,23 +94,23 @@ TEST_CASE("machines whose kernel tells no identity are all different") {
 
 TEST_CASE("load counts the ranks on the processors that they may use") {
   // Two that are pinned apart.
-  CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 2, 7, "2"}}, "shm,tcp")).oversubscribed);
+  CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 2, 7, "2"}})).oversubscribed);
   // Two on one processor: the fifth.
-  const Membership one = member(1, book({{1, 1, 7, "01"}, {1, 2, 7, "01"}}, "shm,tcp"));
+  const Membership one = member(1, book({{1, 1, 7, "01"}, {1, 2, 7, "01"}}));
   CHECK(one.oversubscribed);
   CHECK(one.ranks_per_cpu == 2);
   // Three on two, and one alone: each knows whether it is oversubscribed, and all the worst load.
   const std::vector<Place> places = {{1, 1, 7, "3"}, {1, 2, 7, "3"}, {2, 3, 7, "3"}, {1, 4, 7, "3"}};
-  CHECK(member(0, book(places, "shm,tcp")).oversubscribed);
-  CHECK_FALSE(member(2, book(places, "shm,tcp")).oversubscribed);
-  for (const int rank : {0, 2}) CHECK(member(rank, book(places, "shm,tcp")).ranks_per_cpu == 1.5);
+  CHECK(member(0, book(places)).oversubscribed);
+  CHECK_FALSE(member(2, book(places)).oversubscribed);
+  for (const int rank : {0, 2}) CHECK(member(rank, book(places)).ranks_per_cpu == 1.5);
 }
 
 TEST_CASE("ranks that take turns are shared out evenly over the processors that all of them may use") {
   const auto preferred = [](const std::vector<Place>& places) {
     std::vector<int> result;
     for (std::size_t r = 0; r < places.size(); ++r) {
-      result.push_back(member(static_cast<int>(r), book(places, "shm,tcp")).preferred_processor);
+      result.push_back(member(static_cast<int>(r), book(places)).preferred_processor);
     }
     return result;
   };
@@ -131,7 +129,7 @@ TEST_CASE("ranks that take turns are shared out evenly over the processors that 
 TEST_CASE("all ranks fill the same number of slots, by the smallest cache of all") {
   const Place two{1, 1, 7, "3"};
   const auto slots = [&](const std::vector<std::size_t>& level2_bytes) {
-    std::vector<PeerInfo> peers = book(std::vector<Place>(level2_bytes.size(), two), "shm,tcp");
+    std::vector<PeerInfo> peers = book(std::vector<Place>(level2_bytes.size(), two));
     for (PeerInfo& p : peers) {
       auto settings = RankSettings::unpack(p.settings);
       REQUIRE(settings.is_ok());
@@ -156,24 +154,13 @@ TEST_CASE("all ranks fill the same number of slots, by the smallest cache of all
   CHECK(slots({2 * kMib, 2 * kMib}) == 8);
 }
 
-TEST_CASE("one process is one only if all ranks are in it") {
-  CHECK(member(0, book({{1, 1, 7, "1"}, {1, 1, 7, "1"}}, "shm")).one_process);
-  CHECK_FALSE(member(0, book({{1, 1, 7, "1"}, {1, 1, 7, "1"}, {1, 2, 7, "1"}}, "shm")).one_process);
-}
-
-TEST_CASE("the settings of rank 0 hold for all") {
-  const Membership m = member(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "shm", "ring"));
-  CHECK(m.algorithm == "ring");
-  CHECK(m.hosts == Hosts{{0, 1}});  // rank 1 itself allows TCP only
-  const Status s = make_membership(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "ib")).status();
-  CHECK(s.code() == Code::kInvalidUsage);
-  CHECK(s.message().find("rank 0") != std::string::npos);
+TEST_CASE("the algorithm of rank 0 holds for all") {
+  CHECK(member(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "ring")).algorithm == "ring");
 }
 
 TEST_CASE("settings survive their packing, and damage is seen") {
   RankSettings settings;
   settings.cpus.set(0).set(77).set(topology::kMaxProcessors - 1);
-  settings.transports = "shm,verbs";
   settings.algorithm = "all_reduce:ring\nalgorithm=chain";
   settings.strict = true;
   settings.level2_bytes = std::uint64_t{3} << 33;
@@ -182,7 +169,6 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   auto read = RankSettings::unpack(bytes);
   REQUIRE(read.is_ok());
   CHECK(read->cpus == settings.cpus);
-  CHECK(read->transports == settings.transports);
   CHECK(read->algorithm == settings.algorithm);
   CHECK(read->strict);
   CHECK(read->level2_bytes == settings.level2_bytes);
@@ -195,7 +181,6 @@ TEST_CASE("settings survive their packing, and damage is seen") {
 
 TEST_CASE("a rank describes itself so that it can be read back") {
   Settings settings;
-  settings.transports = "tcp";
   settings.algorithm = "chain";
   auto self = describe_self(0, settings);
   REQUIRE(self.is_ok());
@@ -204,5 +189,4 @@ TEST_CASE("a rank describes itself so that it can be read back") {
   const Membership m = member(0, {std::move(*read)});
   CHECK(m.algorithm == "chain");
   CHECK(m.ranks_per_cpu <= 1);
-  CHECK(m.one_process);
 }

@@ -40,13 +40,12 @@ Membership threads(const std::vector<int>& machines, const std::string& algorith
     p.rank = static_cast<int>(peers.size());
     p.boot.fill(static_cast<std::uint8_t>(machine));
     RankSettings settings;
-    settings.transports = "shm,tcp";
     settings.algorithm = algorithm;
     settings.cpus.set();
     p.settings = settings.pack();
     peers.push_back(p);
   }
-  auto made = make_membership(0, std::move(peers));
+  auto made = make_membership(0, std::move(peers), parse_transports("shm,tcp").value());
   REQUIRE(made.is_ok());
   return std::move(made).value();
 }

@@ -32,7 +32,7 @@ RdmaTold without_port(const std::string& trouble) {
   return told;
 }
 
-std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& transports, bool told) {
+std::vector<PeerInfo> book(const std::vector<Place>& places, bool told) {
   std::vector<PeerInfo> peers;
   for (const Place& place : places) {
     PeerInfo p;
@@ -42,7 +42,6 @@ std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& 
     p.hostname = "host" + std::to_string(place.machine);
     RankSettings settings;
     settings.cpus.set();
-    settings.transports = transports;
     if (told) settings.by_transport["verbs"] = place.told.pack();
     p.settings = settings.pack();
     peers.push_back(p);
@@ -51,7 +50,7 @@ std::vector<PeerInfo> book(const std::vector<Place>& places, const std::string& 
 }
 
 Membership member(int rank, const std::vector<Place>& places, const std::string& transports) {
-  auto made = make_membership(rank, book(places, transports, false));
+  auto made = make_membership(rank, book(places, false), parse_transports(transports).value());
   REQUIRE(made.is_ok());
   return std::move(made).value();
 }
@@ -86,7 +85,7 @@ TEST_CASE("RDMA connects ranks of different hosts that have told of ports which 
     Membership m = member(rank, places, "shm,verbs,tcp");
     CHECK(name_of(m.connecting(0, 2)) == "tcp");  // nobody has told yet
     CHECK(name_of(m.between_hosts) == "tcp");
-    REQUIRE(m.hear(book(places, "shm,verbs,tcp", true)).is_ok());
+    REQUIRE(m.hear(book(places, true)).is_ok());
     CHECK(name_of(m.connecting(0, 2)) == "verbs");
     CHECK(name_of(m.connecting(2, 1)) == "verbs");
     CHECK(name_of(m.connecting(0, 1)) == "shm");
@@ -101,7 +100,7 @@ TEST_CASE("where some ranks cannot use RDMA the others do, and all choose by the
       {1, 7, with_port("a")}, {2, 7, with_port("a")}, {3, 7, without_port("the cable is out")}};
   for (const int rank : {0, 1, 2}) {
     Membership m = member(rank, places, "shm,verbs,tcp");
-    REQUIRE(m.hear(book(places, "shm,verbs,tcp", true)).is_ok());
+    REQUIRE(m.hear(book(places, true)).is_ok());
     CHECK(name_of(m.connecting(0, 1)) == "verbs");
     CHECK(name_of(m.connecting(0, 2)) == "tcp");
     CHECK(name_of(m.connecting(2, 1)) == "tcp");
@@ -113,13 +112,13 @@ TEST_CASE("where some ranks cannot use RDMA the others do, and all choose by the
 TEST_CASE("who must use RDMA and cannot is told why") {
   std::vector<Place> places = {{1, 7, with_port("a")}, {2, 7, without_port("the cable is out")}};
   Membership m = member(0, places, "shm,verbs");
-  const Status without = m.hear(book(places, "shm,verbs", true));
+  const Status without = m.hear(book(places, true));
   CHECK(without.code() == Code::kSystemError);
   CHECK(without.message() ==
         "rank 1 (host host2) cannot use RDMA: the cable is out (TUTTI_TRANSPORTS names verbs, but not tcp)");
   places[1].told = with_port("a", transport::verbs::Fabric::kInfiniband);
   Membership apart = member(1, places, "verbs");
-  const Status unreachable = apart.hear(book(places, "verbs", true));
+  const Status unreachable = apart.hear(book(places, true));
   CHECK(unreachable.code() == Code::kSystemError);
   CHECK(unreachable.message().find("no RDMA port of rank 0 reaches one of rank 1") == 0);
 }
@@ -127,8 +126,8 @@ TEST_CASE("who must use RDMA and cannot is told why") {
 TEST_CASE("what all must tell all have told, or it is an error") {
   const std::vector<Place> places = {{1, 7, with_port("a")}, {2, 7, with_port("a")}};
   Membership m = member(0, places, "verbs,tcp");
-  std::vector<PeerInfo> some = book(places, "verbs,tcp", true);
-  some[1] = book(places, "verbs,tcp", false)[1];
+  std::vector<PeerInfo> some = book(places, true);
+  some[1] = book(places, false)[1];
   CHECK(m.hear(some).code() == Code::kRemoteError);
 }
 
