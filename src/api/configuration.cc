@@ -58,18 +58,19 @@ struct Text {
   const char* variable;
   const char* name;
   const char* tuttiConfig_t::*field;
+  Status (*check)(const Settings& settings);  // of a text that Settings holds as it is; else null
 };
 constexpr Number kNumbers[] = {{"TUTTI_TIMEOUT_MS", "config.timeout_ms", &tuttiConfig_t::timeout_ms},
                                {"TUTTI_INIT_TIMEOUT_MS", "config.init_timeout_ms", &tuttiConfig_t::init_timeout_ms},
                                {"TUTTI_WAIT_NOTICE_MS", "config.wait_notice_ms", &tuttiConfig_t::wait_notice_ms},
                                {"TUTTI_TCP_STREAMS", "config.tcp_streams", &tuttiConfig_t::tcp_streams}};
-constexpr Text kTexts[] = {{"TUTTI_TRANSPORTS", "config.transports", &tuttiConfig_t::transports},
-                           {"TUTTI_INTERFACE", "config.interface", &tuttiConfig_t::interface},
-                           {"TUTTI_PORT_RANGE", "config.port_range", &tuttiConfig_t::port_range},
-                           {"TUTTI_ALGORITHM", "config.algorithm", &tuttiConfig_t::algorithm},
-                           {"TUTTI_AFFINITY", "config.affinity", &tuttiConfig_t::affinity},
-                           {"TUTTI_CHECK", "config.check", &tuttiConfig_t::check},
-                           {"TUTTI_VERBS", "config.verbs", &tuttiConfig_t::verbs}};
+constexpr Text kTexts[] = {{"TUTTI_TRANSPORTS", "config.transports", &tuttiConfig_t::transports, check_transports},
+                           {"TUTTI_INTERFACE", "config.interface", &tuttiConfig_t::interface, nullptr},
+                           {"TUTTI_PORT_RANGE", "config.port_range", &tuttiConfig_t::port_range, nullptr},
+                           {"TUTTI_ALGORITHM", "config.algorithm", &tuttiConfig_t::algorithm, check_algorithm},
+                           {"TUTTI_AFFINITY", "config.affinity", &tuttiConfig_t::affinity, nullptr},
+                           {"TUTTI_CHECK", "config.check", &tuttiConfig_t::check, nullptr},
+                           {"TUTTI_VERBS", "config.verbs", &tuttiConfig_t::verbs, check_verbs}};
 
 Status apply(const tuttiConfig_t& c, Settings* settings) {
   for (const Number& n : kNumbers) {
@@ -79,11 +80,10 @@ Status apply(const tuttiConfig_t& c, Settings* settings) {
   for (const Text& t : kTexts) {
     if (c.*t.field == nullptr) continue;
     if (Status s = apply_setting(t.variable, t.name, c.*t.field, settings); !s.is_ok()) return s;
+    if (t.check == nullptr) continue;
+    if (Status s = t.check(*settings); !s.is_ok()) return s.with_context(t.name);
   }
-  if (c.transports != nullptr) {
-    if (Status s = check_transports(*settings); !s.is_ok()) return s.with_context("config.transports");
-  }
-  return c.verbs != nullptr ? check_verbs(*settings).with_context("config.verbs") : Status();
+  return {};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/service_thread.h"
 #include "bootstrap/in_process.h"
 #include "bootstrap/launch/environment.h"
+#include "topology/select.h"
 #include "transport/verbs/options.h"
 
 namespace tutti::internal {
@@ -32,12 +33,18 @@ Status cause_of(const std::vector<Status>& results) {
 Result<Settings> checked_settings() {
   auto settings = settings_from_environment();
   if (!settings.is_ok()) return settings;
-  if (Status s = check_verbs(*settings); !s.is_ok()) return s;
+  for (const auto check : {check_transports, check_algorithm, check_verbs}) {
+    if (Status s = check(*settings); !s.is_ok()) return s;
+  }
   return settings;
 }
 
 Status check_transports(const Settings& settings) {
   return parse_transports(settings.transports).status();
+}
+
+Status check_algorithm(const Settings& settings) {
+  return topology::check_forced(settings.algorithm);
 }
 
 Status check_verbs(const Settings& settings) {

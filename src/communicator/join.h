@@ -17,6 +17,7 @@ namespace tutti::internal {
 Result<Settings> checked_settings();
 // What a caller sets itself, checked in the same way.
 Status check_transports(const Settings& settings);
+Status check_algorithm(const Settings& settings);
 Status check_verbs(const Settings& settings);
 
 // Both collective: they return when all ranks have come, or at the init timeout at the latest. Any thread.

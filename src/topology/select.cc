@@ -24,12 +24,6 @@ bool any_has(const std::string& name) {
   return std::any_of(all.begin(), all.end(), [&](const AlgorithmEntry& e) { return name == e.name; });
 }
 
-bool any_serves(const std::string& collective) {
-  const auto all = algorithms::catalog();
-  return std::any_of(all.begin(), all.end(),
-                     [&](const AlgorithmEntry& e) { return collective == name_of(e.collective); });
-}
-
 Status unusable(const std::string& forced, const std::string& why) {
   return Status::invalid_usage(
       fmt::format("TUTTI_ALGORITHM=\"{}\" (or the configuration's algorithm): {}", forced, why));
@@ -38,22 +32,16 @@ Status unusable(const std::string& forced, const std::string& why) {
 // The forced entry, null if none is forced for this collective.
 Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
                                            const std::string& forced) {
+  if (Status s = check_forced(forced); !s.is_ok()) return s;
   std::istringstream words(forced);
   for (std::string word; std::getline(words, word, ',');) {
     const auto colon = word.find(':');
     const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
-    if (!any_has(name)) return unusable(forced, fmt::format("algorithm \"{}\" does not exist", name));
-    if (colon != std::string::npos && !any_serves(word.substr(0, colon))) {
-      return unusable(forced, fmt::format("collective \"{}\" does not exist", word.substr(0, colon)));
-    }
     if (colon != std::string::npos && word.substr(0, colon) != name_of(collective)) continue;
     const AlgorithmEntry* entry = algorithms::find(collective, name);
     if (entry != nullptr && entry->supports(world)) return entry;
     if (colon == std::string::npos) continue;
-    return unusable(forced,
-                    fmt::format("algorithm \"{}\" {}", word,
-                                entry == nullptr ? "does not exist; there are " + names_of(collective)
-                                                 : fmt::format("does not serve {} ranks on these hosts", world.ranks)));
+    return unusable(forced, fmt::format("algorithm \"{}\" does not serve {} ranks on these hosts", word, world.ranks));
   }
   return static_cast<const AlgorithmEntry*>(nullptr);
 }
@@ -67,6 +55,28 @@ Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts
   // caches. Eight ranks on two processors, 256 KiB to 4 MiB: a ring takes 1.2 to 1.4 times as long as going directly.
   if (ranks_per_cpu > 1) costs.forward_gamma_us_per_byte = costs.gamma_us_per_byte;
   return costs;
+}
+
+Status check_forced(const std::string& forced) {
+  const auto all = algorithms::catalog();
+  std::istringstream words(forced);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto colon = word.find(':');
+    const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
+    if (!any_has(name)) return unusable(forced, fmt::format("algorithm \"{}\" does not exist", name));
+    if (colon == std::string::npos) continue;
+    const auto of = std::find_if(all.begin(), all.end(), [&](const AlgorithmEntry& e) {
+      return word.substr(0, colon) == name_of(e.collective);
+    });
+    if (of == all.end()) {
+      return unusable(forced, fmt::format("collective \"{}\" does not exist", word.substr(0, colon)));
+    }
+    if (algorithms::find(of->collective, name) == nullptr) {
+      return unusable(forced,
+                      fmt::format("algorithm \"{}\" does not exist; there are {}", word, names_of(of->collective)));
+    }
+  }
+  return {};
 }
 
 Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,

@@ -23,4 +23,7 @@ Result<const algorithms::AlgorithmEntry*> select(Collective collective, const al
                                                  std::size_t bytes, const algorithms::Costs& costs,
                                                  const std::string& forced);
 
+// Whether `forced` names only what there is, for whatever ranks. kInvalidUsage quotes it, and says what is wrong.
+Status check_forced(const std::string& forced);
+
 }  // namespace tutti::internal::topology

@@ -145,6 +145,10 @@ TEST_CASE("every field has the domain of its variable") {
   } texts[] = {
       {&tuttiConfig_t::transports, {"pigeons", ",", "shm,pigeons"}, {"", "tcp", "tcp,shm"}, "config.transports"},
       {&tuttiConfig_t::port_range, {"9-8", "0-5", "x"}, {"", "4000-4100"}, "config.port_range"},
+      {&tuttiConfig_t::algorithm,
+       {"nonsense", "all_reduce:nonsense", "nonsense:ring", "ring,nonsense", "barrier:ring"},
+       {"", "ring", "all_reduce:ring,broadcast:chain"},
+       "config.algorithm"},
       {&tuttiConfig_t::affinity, {"maybe", "MOVE"}, {"", "move", "keep"}, "config.affinity"},
       {&tuttiConfig_t::check, {"maybe", "on"}, {"", "strict", "off"}, "config.check"},
       {&tuttiConfig_t::verbs, {"maybe", "mtu=3"}, {"", "mtu=4096"}, "config.verbs"}};
@@ -164,16 +168,19 @@ TEST_CASE("every field has the domain of its variable") {
 
 TEST_CASE("what is set wins over the environment, what is unset does not") {
   const Variable transports("TUTTI_TRANSPORTS", "tcp");
-  const Variable algorithm("TUTTI_ALGORITHM", "direct");
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.transports = "shm";
+  const std::string chosen = explained(config);
+  config.transports = nullptr;
+  const Variable algorithm("TUTTI_ALGORITHM", "direct");
   CHECK(explained(config) == "direct over tcp");
   config.transports = "shm";
   CHECK(explained(config) == "direct over shm");
   config.algorithm = "all_reduce:ring";
   CHECK(explained(config) == "ring over shm");
-  const Variable unknown("TUTTI_ALGORITHM", "nonsense");
+  const Variable other("TUTTI_ALGORITHM", chosen == "ring over shm" ? "direct" : "ring");
   config.algorithm = "";
-  CHECK(explained(config).find(" over shm") != std::string::npos);
+  CHECK(explained(config) == chosen);
   const Variable strict("TUTTI_CHECK", "strict");
   CHECK(disagree(config) == std::array{tuttiMismatch, tuttiMismatch});
   config.check = "off";
@@ -237,11 +244,21 @@ TEST_CASE("texts may be overwritten when the call has returned") {
 }
 
 TEST_CASE("unreadable variables are refused whether they would be used or not") {
-  const Variable streams("TUTTI_TCP_STREAMS", "many");
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   config.tcp_streams = 2;
-  CHECK(try_out(&config) == tuttiInvalidUsage);
-  CHECK(std::string(tuttiGetLastError(nullptr)).find("TUTTI_TCP_STREAMS=\"many\"") != std::string::npos);
+  config.transports = "shm";
+  config.algorithm = "ring";
+  config.verbs = "mtu=4096";
+  for (const char* name : {"TUTTI_TCP_STREAMS", "TUTTI_TRANSPORTS", "TUTTI_ALGORITHM", "TUTTI_VERBS"}) {
+    const Variable variable(name, "many");
+    CHECK(try_out(&config) == tuttiInvalidUsage);
+    const std::string text = tuttiGetLastError(nullptr);
+    INFO(text);
+    CHECK(text.find(name) != std::string::npos);
+    CHECK(text.find("many") != std::string::npos);
+    tuttiUniqueId id;
+    CHECK(tuttiGetUniqueId(&id) == tuttiInvalidUsage);
+  }
 }
 
 TEST_CASE("explanations of what is no collective, or has no room, are refused") {
