@@ -136,7 +136,7 @@ typedef enum {
   tuttiRedOpMax = 0x7fffffff
 } tuttiRedOp_t;
 
-/* The collectives, where a call asks about one. Numbers up to 31 are kept for those to come. */
+/* The collectives, where a call asks about one. Numbers up to 30 are kept for those to come. */
 typedef enum {
   tuttiCollectiveAllReduce = 0,
   tuttiCollectiveReduceScatter = 1,
@@ -160,8 +160,9 @@ typedef struct {
 /* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER, which leaves all unset: TUTTI_CONFIG_UNDEF_INT for
  * a number, NULL for a text. What is unset is left to the environment variable that is named beside the field, and to
  * the default where there is none either. What is set wins over the variable; an empty text is the default. Values are
- * those of the variables (README.md); one that cannot be read is tuttiInvalidArgument and named. (Such a variable
- * is tuttiInvalidUsage, whether it would have been used or not.) Texts are copied before the call returns.
+ * those of the variables (README.md); one that cannot be read is tuttiInvalidArgument and named. (A variable that
+ * cannot be read is tuttiInvalidUsage, whether it would have been used or not.) Whether there is such an interface is
+ * found out when addresses are needed. Texts are copied before the call returns.
  *
  * Later versions add fields at the end, where all bits zero (0, NULL) mean unset. A caller that was compiled with a
  * later version than the library's may leave them so; if it sets one, the call is refused with tuttiInvalidArgument
@@ -174,7 +175,7 @@ typedef struct {
   int init_timeout_ms;     /* TUTTI_INIT_TIMEOUT_MS: of the whole initialisation, 1 or more */
   int wait_notice_ms;      /* TUTTI_WAIT_NOTICE_MS: after so long a wait is logged; 0: never */
   int tcp_streams;         /* TUTTI_TCP_STREAMS: sockets per pair of ranks, 1 to 16 */
-  const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp" */
+  const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp"; rank 0's holds */
   const char *interface;   /* TUTTI_INTERFACE: "eth", "=eth0", "^lo" */
   const char *port_range;  /* TUTTI_PORT_RANGE: "4000-4099" */
   const char *algorithm;   /* TUTTI_ALGORITHM: "ring", "all_reduce:ring,broadcast:chain"; rank 0's holds */
@@ -241,8 +242,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
  * have called different things, or one more than another, also where those calls exchanged no data; a rank that has
  * waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error. An operation that
- * needs data of a rank which has left without calling it already fails by itself, with tuttiMismatch. Only
- * tuttiCommDestroy may follow. */
+ * needs data of a rank which has left without calling it already fails by itself, with tuttiMismatch. Operations that
+ * follow are tuttiInvalidUsage; queries, tuttiCommAbort and tuttiCommDestroy may follow, and a second tuttiCommFinalize
+ * does nothing and is tuttiSuccess. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
  * communicator, whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as
@@ -266,7 +268,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
  * all-gather: of all ranks' blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp".
  * Writes at most `size` bytes to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument
  * if it does not fit, where nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage
- * if a forced algorithm does not exist. Connects and runs nothing; the same on every rank. Any thread. */
+ * if a forced algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank;
+ * so are the transports, unless RDMA connects only some of the hosts, where each rank names those that it uses itself.
+ * Any thread. */
 TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,
                                             size_t size);
 
@@ -302,7 +306,8 @@ TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
  * Host memory that peers on the same machine can map, so that large transfers need no staging copy. Any thread. */
 
 /* *ptr = `size` bytes, filled with zeros and aligned to 4096 bytes; the caller's until tuttiMemFree. *ptr is written on
- * success alone. tuttiInvalidArgument if ptr is NULL or size 0, tuttiSystemError if there is not so much memory. */
+ * success alone. tuttiInvalidArgument if ptr is NULL, or size 0 or more than SIZE_MAX / 2, tuttiSystemError if there is
+ * not so much memory. */
 TUTTI_EXPORT tuttiResult_t tuttiMemAlloc(void **ptr, size_t size);
 /* Frees what tuttiMemAlloc gave, after the last operation that uses it has completed on this rank. NULL is allowed;
  * tuttiInvalidArgument for any other address that tuttiMemAlloc did not give, or that is freed already. */

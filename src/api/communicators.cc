@@ -101,6 +101,7 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiCon
 
 tuttiResult_t report(const Status& status, Communicator* comm) noexcept {
   if (status.is_ok()) return tuttiSuccess;
+  if (status.code() == Code::kInProgress) return tuttiInProgress;  // no error
   if (ThreadRecord* const thread = this_thread(); thread != nullptr) thread->last_error = status;
   if (comm != nullptr) comm->set_last_error(status);
   return static_cast<tuttiResult_t>(status.code());
@@ -209,8 +210,7 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     const Status destroyed = tutti::internal::api::CommTable::instance().destroy(number_of(comm), &finalized);
     if (!destroyed.is_ok()) return report(destroyed);
     // That a failed communicator is destroyed is no error of this call, unless nobody has been told that ranks differ.
-    const tuttiResult_t result = report(finalized);
-    return finalized.code() == tutti::internal::Code::kMismatch ? result : tuttiSuccess;
+    return finalized.code() == tutti::internal::Code::kMismatch ? report(finalized) : tuttiSuccess;
   });
 }
 

@@ -38,8 +38,8 @@ inline HandleTable<Event, HandleKind::kEvent>& events() {
   return HandleTable<Event, HandleKind::kEvent>::instance("event");
 }
 
-// The calling thread's last error text gets `status`'s; so does comm's, if given, unless it has failed. Returns its
-// code.
+// Returns status's code. The calling thread's last error text gets that of an error, which kInProgress is not; so does
+// comm's, if given, unless it has failed.
 tuttiResult_t report(const Status& status, Communicator* comm = nullptr) noexcept;
 // The same of a call that could not enter the communicator, for which another thread may be the reason.
 tuttiResult_t report_refused(const Status& status, tuttiComm_t comm);

@@ -282,7 +282,7 @@ TEST_CASE("communicators are not made from wrong arguments") {
 TEST_CASE("unreadable settings are named") {
   tuttiComm_t comm = nullptr;
   for (const char* name : {"TUTTI_TRANSPORTS", "TUTTI_TIMEOUT_MS", "TUTTI_INIT_TIMEOUT_MS", "TUTTI_PORT_RANGE",
-                           "TUTTI_TCP_STREAMS", "TUTTI_AFFINITY", "TUTTI_CHECK"}) {
+                           "TUTTI_TCP_STREAMS", "TUTTI_AFFINITY", "TUTTI_CHECK", "TUTTI_ALGORITHM"}) {
     ::setenv(name, "nonsense", 1);
     const tuttiResult_t result = tuttiCommInitAll(&comm, 1, nullptr);
     ::unsetenv(name);
@@ -300,6 +300,37 @@ TEST_CASE("a finalized communicator refuses operations") {
   REQUIRE(tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiInvalidUsage);
   REQUIRE(std::string(tuttiGetLastError(comm)).find("finalized") != std::string::npos);
   REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("a second finalize does nothing, and queries may follow") {
+  tuttiComm_t comm = nullptr;
+  int count = 0;
+  REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+  REQUIRE(tuttiCommFinalize(comm) == tuttiSuccess);
+  REQUIRE(tuttiCommFinalize(comm) == tuttiSuccess);
+  REQUIRE(tuttiCommCount(comm, &count) == tuttiSuccess);
+  REQUIRE(count == 1);
+  REQUIRE(tuttiCommAbort(comm) == tuttiSuccess);
+}
+
+TEST_CASE("what is no error leaves the thread's last error as it is") {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.timeout_ms = 2000;
+  std::array<tuttiComm_t, kRanks> comms{};
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), kRanks, nullptr, &config) == tuttiSuccess);
+  tuttiStream_t stream = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  // Alone: it stays under way until its timeout.
+  REQUIRE(tuttiBarrier(comms[0], stream) == tuttiSuccess);
+  require_refused(tuttiGetVersion(nullptr), "version is NULL");
+  const tuttiResult_t queried = tuttiStreamQuery(stream);
+  CHECK((queried == tuttiInProgress || queried == tuttiTimeout));
+  if (queried == tuttiInProgress) CHECK(std::string(tuttiGetLastError(nullptr)) == "version is NULL");
+  CHECK(tuttiStreamSynchronize(stream) != tuttiSuccess);
+  require_refused(tuttiGetVersion(nullptr), "version is NULL");
+  for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  CHECK(std::string(tuttiGetLastError(nullptr)) == "version is NULL");
+  CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
 }
 
 TEST_CASE("a refused call in a stream leaves the stream usable") {
