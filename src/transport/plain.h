@@ -25,7 +25,6 @@ class PlainRecvLane : public RecvLane {
 // Has delivered what it has taken, has nothing to tell before it ends, and sends nothing by zero copy.
 class PlainLink : public Link {
  public:
-  [[nodiscard]] bool wants_write() const override { return false; }
   [[nodiscard]] bool flushed() override { return true; }
   void send_leave_notice() override {}
   void begin_operation() override {}

@@ -156,8 +156,6 @@ class Link {
   virtual void disarm() = 0;
   // A descriptor for epoll(7), or -1 if the peer wakes this rank through its wakeup fd.
   [[nodiscard]] virtual int wait_fd() const = 0;
-  // Whether wait_fd() has to be watched for room to write as well as for data.
-  [[nodiscard]] virtual bool wants_write() const = 0;
 
   // Whether all bytes taken are with the peer, or never will be. Asked before this rank leaves: what a link has not
   // delivered when it is destroyed may be lost.

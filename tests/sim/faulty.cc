@@ -132,7 +132,6 @@ class FaultyLink final : public Link {
   bool arm() override { return inner_->arm(); }
   void disarm() override { inner_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
-  [[nodiscard]] bool wants_write() const override { return inner_->wants_write(); }
   [[nodiscard]] bool flushed() override { return inner_->flushed(); }
   void send_leave_notice() override { inner_->send_leave_notice(); }
   void begin_operation() override { inner_->begin_operation(); }

@@ -42,7 +42,7 @@ bool sleep_until(const Pair& pair, F&& look) {
   while (!look()) {
     if (deadline.passed()) return false;
     if (pair.a->arm()) {
-      pollfd poll_fd{wait_fd_of_a(pair), static_cast<short>(POLLIN | (pair.a->wants_write() ? POLLOUT : 0)), 0};
+      pollfd poll_fd{wait_fd_of_a(pair), POLLIN, 0};
       // One long sleep: a lost wake-up shows as a failure, not as a slow test.
       if (::poll(&poll_fd, 1, deadline.left_ms(kPatienceMs)) == 0) return false;
     }
