@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "memory/region.h"
 
 namespace tutti::internal::memory {
@@ -290,6 +291,8 @@ bool RegistrationCache::has_negative_entry(Range range) const {
 
 void RegistrationCache::add_negative_entry(Range range, const Status& why) {
   trouble_ = why.message();
+  if (!std::exchange(logged_, true))
+    log::warn("RDMA copies through its slots where it cannot register memory: " + trouble_);
   const auto same = std::find_if(negative_entries_.begin(), negative_entries_.end(), [&](const NegativeEntry& e) {
     return range.begin == e.range.begin && range.end == e.range.end;
   });

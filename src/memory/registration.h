@@ -63,7 +63,7 @@ class RegistrationCache {
   // and after each further one for longer. The first call of an operation makes one system call.
   const RdmaKeys* find(const Source& source) noexcept;
 
-  // Why memory was last not registered, for logs; empty if all was.
+  // Why memory was last not registered; empty if all was. The first registration that fails is logged.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
   // For tests and statistics.
   [[nodiscard]] std::size_t registered_bytes() const { return registered_bytes_; }
@@ -120,6 +120,7 @@ class RegistrationCache {
   bool asked_ = false;    // this operation has asked the watch to report all changes,
   bool drained_ = false;  // and it has
   std::string trouble_;
+  bool logged_ = false;
   std::size_t registered_bytes_ = 0;
 };
 

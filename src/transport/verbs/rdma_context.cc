@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "base/log.h"
 #include "memory/registration.h"
 #include "transport/verbs/connection.h"
 #include "transport/verbs/connection_manager.h"
@@ -29,6 +30,11 @@ class OpenRdmaContext final : public RdmaContext,
     devices_.resize(ports_.size());
     std::string why;
     watch_ = options_.cache ? memory::MemoryMonitor::instance(&why) : nullptr;
+    if (options_.cache && watch_ == nullptr) {
+      log::warn(
+          "RDMA copies through its slots, but for memory of tuttiMemAlloc, as nothing tells when memory is unmapped: " +
+          why);
+    }
     cache_ = std::make_unique<memory::RegistrationCache>(*this, watch_, kMostRegisteredBytes);
   }
 
