@@ -38,6 +38,7 @@ bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b)
 std::string describe(const transport::Fingerprint& fingerprint) {
   if (is_check(fingerprint)) return fmt::format("the check before operation {}", fingerprint.sequence);
   const auto collective = static_cast<Collective>(fingerprint.call & kCollectiveMask);
+  if (!has_data(collective)) return fmt::format("operation {}, {}", fingerprint.sequence, name_of(collective));
   std::string text = fmt::format("operation {}, {}(count {}, {}", fingerprint.sequence, name_of(collective),
                                  count_of(fingerprint), name_of(static_cast<DataType>(fingerprint.call >> 5 & 127)));
   if (reduces(collective)) text += fmt::format(", {}", name_of(static_cast<ReduceOp>(fingerprint.call >> 12 & 31)));

@@ -43,7 +43,7 @@ constexpr transport::Fingerprint without_plan(transport::Fingerprint fingerprint
   return fingerprint;
 }
 // `hash`: of all calls before this one. The words have room for its highest 12 bits; ranks whose hashes differ find
-// that out at the next operation in 4095 of 4096 cases, and else at the one after it.
+// that out at the next operation in 4095 of 4096 cases, and else at each one after it as likely.
 inline constexpr unsigned kHistoryShift = 20;
 constexpr transport::Fingerprint with_history(transport::Fingerprint fingerprint, std::uint64_t hash) {
   fingerprint.root |= static_cast<std::uint32_t>(hash >> 52) << kHistoryShift;
@@ -64,6 +64,7 @@ std::string describe(const transport::Fingerprint& fingerprint);
 // whatever they are about to call.
 inline constexpr std::uint32_t kCollectiveMask = 31;
 inline constexpr std::uint32_t kCheck = 31;  // in place of a collective
+static_assert(kCollectives <= kCheck);
 constexpr transport::Fingerprint fingerprint_of_check(std::uint32_t sequence) {
   return {sequence, kCheck, 0, 0, 0};
 }

@@ -149,8 +149,8 @@ TEST_CASE("rank 0 tells a person once whom an operation waits for") {
     CHECK(wrong_of(outcomes) == "");
     const std::string named = "s: rank " + std::to_string(victim) + " (host ";
     CHECK(occurrences(text, "has waited") == 2);
-    CHECK(occurrences(text, "operation 1, barrier(count 1, uint8) has waited ") == 1);
-    CHECK(occurrences(text, "operation 2, barrier(count 1, uint8) has waited ") == 1);
+    CHECK(occurrences(text, "operation 1, barrier has waited ") == 1);
+    CHECK(occurrences(text, "operation 2, barrier has waited ") == 1);
     CHECK(occurrences(text, named) == 2);
   }
   ::unsetenv("TUTTI_WAIT_NOTICE_MS");
