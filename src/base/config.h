@@ -13,11 +13,11 @@
 
 namespace tutti::internal {
 
-// RDMA where both sides of a pair have it; naming it is asking for it.
+// RDMA where both sides of a pair have it. Any other list that names it asks for it: a rank that cannot use it warns.
 inline constexpr const char* kDefaultTransports = "shm,verbs,tcp";
 
 struct Settings {
-  std::string transports = kDefaultTransports;  // TUTTI_TRANSPORTS: allowed transports, in order of preference
+  std::string transports = kDefaultTransports;  // TUTTI_TRANSPORTS: allowed transports, in any order
   std::string interface;  // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
   int port_low = 0;       // TUTTI_PORT_RANGE=low-high: for every listening socket; 0: any port
   int port_high = 0;

@@ -33,7 +33,7 @@ struct Meeting {
   bool across_namespaces = false;
 };
 
-// An authenticated connection to a peer, still blocking-neutral: sockets are non-blocking.
+// An authenticated connection to a peer. The sockets are non-blocking.
 struct Channel {
   ChannelKind kind = ChannelKind::kTcp;
   int peer = -1;
@@ -43,7 +43,7 @@ struct Channel {
 
 class Connector {
  public:
-  // Listens: abstract Unix socket and/or TCP as `allowed_unix`, `allowed_tcp` say, on addresses and
+  // Listens: abstract Unix socket and/or TCP as `allow_unix`, `allow_tcp` say, on addresses and
   // ports as the settings say. Fills the address fields of *info.
   static Result<std::unique_ptr<Connector>> listen(const Settings& settings, bool allow_unix, bool allow_tcp, int rank,
                                                    const Secret& secret, PeerInfo* info);

@@ -59,8 +59,8 @@ struct LinkState {
 
   // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which revokes
   // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side
-  // sees that it must not, or the peer sees that it does. An epoch is as short as one piece's copy or combination,
-  // so a side that has failed waits for no more than that.
+  // sees that it must not, or the peer sees that it does. An epoch lasts from peek() or reserve_remote() to
+  // consume() or commit(), also while its lane waits for a slot in between, and to arm() at the most.
   //
   // False if the peer has revoked its memory. Asked again of an epoch that is open: whether it may go on.
   [[nodiscard]] bool begin_epoch(Epoch kind) {

@@ -53,7 +53,7 @@ class ShmSendLane final : public PlainSendLane {
   LinkState* link_;
   Slot* slots_;
   std::uint32_t activity_consumed_ = 0;  // what activity() has reported
-  std::uint32_t retired_ = 0;            // messages looked at by retire(); meaningful while loans_ > 0
+  std::uint32_t retired_ = 0;            // messages looked at by retire(); meaningful while zcopies_ > 0
   std::uint32_t zcopies_ = 0;            // outstanding
   Payload reserved_ = Payload::kInline;
   std::uint32_t advertisements_seen_ = 0;

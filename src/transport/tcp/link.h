@@ -3,7 +3,8 @@
 //
 // Framing. Every push becomes frames {length, fingerprint, payload}; frame i travels on stream i modulo
 // the number of streams and the receiver takes the frames in that order. A small message is one system
-// call on each side. A frame ends where a push ended, so a view never cuts an element if no push does.
+// call on each side. A view may end in the middle of an element: the executor
+// combines whole ones and asks for more.
 //
 // Taken means copied: push() returns the bytes that the kernel (or, with several streams, every earlier
 // stream's kernel buffer) holds, so completed() is always taken(). After a push() that took less than n
