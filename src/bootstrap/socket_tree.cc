@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "bootstrap/socket_tree.h"
 #include "net/socket.h"
 
 namespace tutti::internal {
@@ -50,11 +49,10 @@ void SocketTree::report_calls(std::vector<CallRecord> calls) {
 }
 
 void SocketTree::ask(Question question) {
-  if (owner_ != ::getpid() || !thread_.running()) return;
-  {
-    const MutexLock lock(mutex_);
-    questions_.push_back(std::move(question));
-  }
+  if (owner_ != ::getpid() || !watching_) return;
+  const MutexLock lock(mutex_);
+  if (leaving_ || stopping_) return;
+  questions_.push_back(std::move(question));
   signal();
 }
 
