@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/hex.h"
 #include "bootstrap/rank_list.h"
 #include "net/acceptor.h"
 #include "net/address.h"
@@ -28,12 +29,7 @@ constexpr std::size_t kMaxTcpAddresses = 8;
 Result<std::string> random_name() {
   std::uint8_t bytes[12];
   if (Status s = net::random_bytes(bytes, sizeof bytes); !s.is_ok()) return s;
-  std::string name = "tutti-";
-  for (const std::uint8_t byte : bytes) {
-    name += "0123456789abcdef"[byte >> 4];
-    name += "0123456789abcdef"[byte & 15];
-  }
-  return name;
+  return "tutti-" + to_hex(bytes);
 }
 
 class SocketConnector final : public Connector {
@@ -158,7 +154,7 @@ Status SocketConnector::listen_on_path(PeerInfo* info) {
 
 std::string SocketConnector::who(int peer) const {
   const PeerInfo& info = info_of(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, info.hostname, info.pid);
+  return describe_rank(peer, info.hostname, info.pid);
 }
 
 Status SocketConnector::check(const std::vector<int>& peers) const {

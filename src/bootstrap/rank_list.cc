@@ -24,4 +24,8 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string describe_rank(int rank, const std::string& host, std::int32_t pid) {
+  return fmt::format("rank {} (host {}, pid {})", rank, host, pid);
+}
+
 }  // namespace tutti::internal

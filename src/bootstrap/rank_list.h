@@ -1,6 +1,7 @@
 // Ranks in messages.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,5 +9,7 @@ namespace tutti::internal {
 
 // "rank 3", "ranks 1, 4-7, 9"; long lists end in "and N more". `ranks` in rising order.
 std::string list_ranks(const std::vector<int>& ranks);
+// "rank 3 (host a, pid 77)".
+std::string describe_rank(int rank, const std::string& host, std::int32_t pid);
 
 }  // namespace tutti::internal

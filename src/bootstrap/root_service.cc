@@ -113,8 +113,7 @@ void RootService::run(int stop_fd) {
       clients_.erase(client);
     }
     for (net::Authenticated& connection : acceptor_.take()) {
-      clients_.emplace_back(std::move(connection)).polled = false;
-      clients_.back().entry = 0;
+      clients_.emplace_back(std::move(connection));
     }
     if (!placed_ && failure_.is_ok() && !acceptor_.shortage().is_ok()) {
       const Status why = acceptor_.shortage().with_code(Code::kRemoteError);
@@ -345,7 +344,7 @@ int levels_below(int rank, int ranks) {
 }
 
 std::string Registration::who() const {
-  return fmt::format("rank {} (host {}, pid {})", rank, host, pid);
+  return describe_rank(rank, host, pid);
 }
 
 std::string Registration::serialize() const {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hex.h"
+
 namespace tutti::internal {
 namespace {
 
@@ -84,13 +86,7 @@ Result<RootContact> decode_unique_id(const UniqueIdBytes& id) {
 }
 
 std::string unique_id_to_hex(const UniqueIdBytes& id) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string hex;
-  for (const std::uint8_t byte : id) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
+  return to_hex(id);
 }
 
 Result<UniqueIdBytes> unique_id_from_hex(const std::string& hex) {

@@ -11,12 +11,13 @@
 
 #include "base/status.h"
 #include "net/address.h"
+#include "net/auth.h"
 
 namespace tutti::internal {
 
 inline constexpr std::size_t kUniqueIdBytes = 128;
 using UniqueIdBytes = std::array<std::uint8_t, kUniqueIdBytes>;
-using Secret = std::array<std::uint8_t, 32>;
+using net::Secret;
 
 inline constexpr std::size_t kMaxIdAddresses = 4;
 

@@ -25,10 +25,9 @@ static_assert(2 * inquiry_ms(kShortPatienceMs) < StallWatch::kAnswerMs);
 constexpr std::int64_t kSpareMs = 20;
 
 std::string list_with_who(const std::vector<int>& ranks, const std::vector<PeerInfo>& peers) {
-  std::string text = list_ranks(ranks);
-  if (ranks.size() != 1) return text;
+  if (ranks.size() != 1) return list_ranks(ranks);
   const PeerInfo& peer = peers[static_cast<std::size_t>(ranks[0])];
-  return fmt::format("{} (host {}, pid {})", text, peer.hostname, peer.pid);
+  return describe_rank(ranks[0], peer.hostname, peer.pid);
 }
 
 }  // namespace

@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <tuple>
 
+#include "base/hex.h"
 #include "transport/verbs/library.h"
 
 namespace tutti::internal::transport::verbs {
@@ -123,11 +125,7 @@ std::string fill_address(const Search& search, const std::vector<Gid>& gids, Por
   port->address = address_of(*gid);
   port->subnet = subnet_of(port->address);
   if (port->fabric == Fabric::kInfiniband) {
-    constexpr char kHexDigits[] = "0123456789abcdef";
-    port->subnet = "ib ";
-    for (std::size_t i = 0; i < 8; ++i) {
-      port->subnet += {kHexDigits[gid->bytes[i] >> 4], kHexDigits[gid->bytes[i] & 15]};
-    }
+    port->subnet = "ib " + to_hex(std::span(gid->bytes).first(8));
   }
   if (search.options.connect == Connect::kManager && port->address.empty()) {
     // IP over InfiniBand.
