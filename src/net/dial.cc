@@ -136,7 +136,6 @@ void Dial::advance(std::size_t index) {
   if (!finished.is_ok()) return fail(&attempt, finished.status());
   if (!*finished) return;
   socket_ = std::move(attempt.fd);
-  winner_ = index;
 }
 
 }  // namespace tutti::internal::net

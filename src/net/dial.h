@@ -35,8 +35,6 @@ class Dial {
   [[nodiscard]] bool done() const { return socket_.valid(); }
   // REQUIRES: done().
   UniqueFd take() { return std::move(socket_); }
-  // Which target it was.
-  [[nodiscard]] std::size_t target() const { return winner_; }
   // True if every address has refused or was unreachable since `ms` milliseconds, none is pending.
   [[nodiscard]] bool refused_for(std::int64_t ms) const;
   // True if attempts at every address have failed, and for `ms` milliseconds one of them has been answered by tutti
@@ -83,7 +81,6 @@ class Dial {
   bool patient_;
   std::vector<Attempt> attempts_;
   UniqueFd socket_;
-  std::size_t winner_ = 0;
   std::int64_t refused_since_ns_ = 0;
   Shortage shortage_;
 };

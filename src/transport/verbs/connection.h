@@ -25,7 +25,6 @@
 #include "memory/registration.h"
 #include "transport/transport.h"
 #include "transport/verbs/queue_pair.h"
-#include "transport/verbs/rdma_context.h"
 #include "transport/verbs/wire.h"
 
 namespace tutti::internal::transport::verbs {

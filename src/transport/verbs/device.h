@@ -50,7 +50,6 @@ class Device {
  public:
   // kSystemError with the remedy. through_manager: the context is librdmacm's, as its queue pairs need.
   static Result<std::unique_ptr<Device>> open(const Port& port, bool through_manager);
-  virtual ~Device() = default;
 
   [[nodiscard]] const Library& library() const { return *library_; }
   [[nodiscard]] const Port& port() const { return port_; }
