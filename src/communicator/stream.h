@@ -1,4 +1,4 @@
-// Queued operations: completions, streams and events. A stream is an order among operations, possibly
+// Queued operations: completions and streams. A stream is an order among operations, possibly
 // of several communicators; each communicator's progress thread runs its own operations in the order
 // in which they were queued, and waits for the operation before in the same stream if that belongs to
 // another communicator.

@@ -14,7 +14,7 @@
 namespace tutti::internal {
 
 struct LaunchedJob {
-  std::string launcher;  // "plain", "pmix", "pmi1", "slurm", "torchrun": for messages
+  std::string launcher;  // "plain", "pmix", "pmi1", "slurm", "torchrun": for tests
   int rank = 0;
   int ranks = 1;
   // Either the root is known beforehand, or the id was exchanged through the launcher's key-value store.

@@ -158,8 +158,8 @@ class QueuePair {
   std::uint32_t spent_count_ = 0;
 };
 
-// An error completion, in words: "transport retry counter exceeded (IBV_WC status 12, vendor error 0x81) on rxe0 port
-// 1".
+// An error completion, in words: "rank 1: verbs: transport retry counter exceeded (status 12, vendor error 0x81) on
+// rxe0 port 1", and what that hints at.
 Status completion_error(const ibv_wc& completion, const Device& device, int peer);
 
 }  // namespace tutti::internal::transport::verbs
