@@ -20,13 +20,14 @@ enum class Kind : std::uint8_t {
   kNotice = 3,
   kLeaveNotice = 4,
   kCalls = 5,
-  kCompare = 11,  // all ranks are to tell what they have called
   // Which ranks have not arrived? (socket_tree_inquiry.cc)
-  kAsk = 6,     // up: somebody wants to know
-  kProbe = 7,   // down: are you there?
-  kHere = 8,    // the receipt of either
-  kAbsent = 9,  // up: a rank that has not arrived
-  kAnswer = 10  // down
+  kAsk = 6,      // up: somebody wants to know
+  kProbe = 7,    // down: are you there?
+  kHere = 8,     // the receipt of either
+  kAbsent = 9,   // up: a rank that has not arrived
+  kAnswer = 10,  // down
+
+  kCompare = 11,  // all ranks are to tell what they have called
 };
 using Parts = std::map<int, std::string>;  // by rank
 
