@@ -7,7 +7,8 @@
  *
  * Threads. Any thread may make any call at any time. Collectives and tuttiCommFinalize serve one thread
  * at a time per communicator; while one is inside, another gets tuttiInvalidUsage. All other calls may be
- * made beside them. Destroy and abort wait until no other thread uses what they free.
+ * made beside them. Destroy and abort wait until no other thread uses what they free. A thread must not be
+ * cancelled (pthread_cancel) inside a call; tuttiCommAbort ends one.
  *
  * Handles are no pointers. One that was never made, or stands for what has been destroyed or aborted
  * meanwhile, is tuttiInvalidArgument for ever: no handle of a process is given out twice.
@@ -218,8 +219,8 @@ TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
  * tuttiCommDestroy or tuttiCommAbort.
  * Errors of this and the other ways to make communicators: tuttiInvalidArgument, tuttiInvalidUsage (a variable that
  * cannot be read, no launcher, too many communicators), tuttiTimeout, whose text names the ranks that have not joined,
- * tuttiRemoteError for a rank that died or failed meanwhile, tuttiMismatch where ranks do not agree about the job,
- * tuttiSystemError. */
+ * tuttiRemoteError for a rank that died or failed meanwhile, tuttiSystemError. Ranks that do not agree about the job
+ * (its size, who is which rank) get tuttiInvalidUsage, which names them. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
 /* The same with settings; config may be NULL, and is the caller's again when the call returns. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,

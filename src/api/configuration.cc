@@ -32,8 +32,9 @@ bool tail_is_unset(const tuttiConfig_t* config) {
 }
 
 Status check_form(const tuttiConfig_t* config) {
-  if (config->magic != kMagic || config->version < kFirstVersion || config->size < kLeastBytes ||
-      config->size > kMostBytes) {
+  // The size first: of a struct that is too short nothing else is there.
+  if (config->size < kLeastBytes || config->size > kMostBytes || config->magic != kMagic ||
+      config->version < kFirstVersion) {
     return Status::invalid_argument("config was not made from TUTTI_CONFIG_INITIALIZER");
   }
   const std::string versions = fmt::format("config was compiled with tutti {}, and the library that is loaded is {}",

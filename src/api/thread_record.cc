@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <array>
+#include <cstddef>
 #include <new>
 
 namespace tutti::internal::api {
@@ -32,6 +34,19 @@ struct ExitKey {
 };
 ExitKey exit_key;
 
+// For threads that call the library first when there is no memory: what they call must fail the communicator, so that
+// the peers do not wait for them, and their error needs a place for its text.
+constexpr std::size_t kReserve = 64;
+alignas(ThreadRecord) constinit std::array<std::byte, kReserve * sizeof(ThreadRecord)> reserve{};
+constinit std::atomic<std::size_t> reserve_used{0};
+
+ThreadRecord* make_record() {
+  if (auto* const made = new (std::nothrow) ThreadRecord; made != nullptr) return made;
+  const std::size_t index = reserve_used.fetch_add(1, std::memory_order_relaxed);
+  // Never destroyed, as no record is.
+  return index < kReserve ? new (&reserve[index * sizeof(ThreadRecord)]) ThreadRecord : nullptr;
+}
+
 ThreadRecord* take_free_record() {
   for (ThreadRecord* r = first.load(std::memory_order_acquire); r != nullptr; r = r->next) {
     bool taken = false;
@@ -40,7 +55,7 @@ ThreadRecord* take_free_record() {
       return r;
     }
   }
-  auto* const made = new (std::nothrow) ThreadRecord;
+  ThreadRecord* const made = make_record();
   if (made == nullptr) return nullptr;
   made->next = first.load(std::memory_order_relaxed);
   // Sequentially consistent, as is the walk: who looks for those inside misses no record that was in use before.

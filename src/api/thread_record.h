@@ -26,7 +26,7 @@ namespace detail {
 ThreadRecord* make_record_of_thread() noexcept;
 }  // namespace detail
 
-// The calling thread's. Null without memory for one.
+// The calling thread's. Null without memory for one, when a reserve of some is used up as well.
 inline ThreadRecord* this_thread() noexcept {
   ThreadRecord* record = detail::record_of_thread;
   return record != nullptr ? record : detail::make_record_of_thread();

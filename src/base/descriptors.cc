@@ -49,8 +49,10 @@ DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) 
   // What is missing in the end is an error where a descriptor is not to be had, and perhaps none is missing.
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
   if (!std::exchange(all.told, true)) {
-    log::debug(fmt::format("the hard limit of open files ({}) leaves less room than the {} that communicators may need",
-                           limit_text(limit.rlim_max), needed));
+    log::debug(
+        fmt::format("the hard limit of open files ({}) leaves less room than the program's own {} and the {} that "
+                    "communicators may need",
+                    limit_text(limit.rlim_max), limit_text(all.own), needed));
   }
 }
 

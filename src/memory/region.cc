@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <utility>
+
+#include "base/memfd.h"
 
 namespace tutti::internal::memory {
 namespace {
@@ -28,13 +31,9 @@ RegionRegistry& RegionRegistry::instance() {
 Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   if (bytes > SIZE_MAX / 2) return Status::invalid_argument(fmt::format("an allocation of {} bytes", bytes));
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
-  UniqueFd fd(::memfd_create("tutti-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return Status::system("memfd_create", errno);
-  if (::ftruncate(fd.get(), static_cast<off_t>(rounded)) != 0) return Status::system("sizing shared memory", errno);
-  // Peers map it; a later shrink would kill them with SIGBUS.
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return Status::system("sealing shared memory", errno);
-  }
+  auto made = make_memfd("tutti-memory", rounded);
+  if (!made.is_ok()) return made.status();
+  UniqueFd fd = std::move(*made);
   void* p = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (p == MAP_FAILED) return Status::system("mapping shared memory", errno);
   // Fewer page faults and TLB misses where the system allows huge pages for shared memory.

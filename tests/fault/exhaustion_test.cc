@@ -76,7 +76,23 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
     return nullptr;
   }
 }
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  using namespace tutti::internal::test;  // NOLINT: of this file
+  const auto unit = static_cast<std::size_t>(alignment);
+  return !exempt && memory.refuses() ? nullptr : std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  void* const found = operator new(bytes, alignment, std::nothrow);
+  if (found == nullptr) throw std::bad_alloc();
+  return found;
+}
 void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
   std::free(p);
 }
 void operator delete(void* p, std::size_t) noexcept {

@@ -6,6 +6,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <utility>
+
+#include "base/memfd.h"
 
 namespace tutti::internal::transport::shm {
 namespace {
@@ -34,14 +37,9 @@ Result<std::shared_ptr<Segment>> Segment::create_private() {
 }
 
 Result<std::shared_ptr<Segment>> Segment::create_shared(UniqueFd* fd) {
-  *fd = UniqueFd(::memfd_create("tutti-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd->valid()) return Status::system("memfd_create", errno);
-  if (::ftruncate(fd->get(), sizeof(SegmentMemory)) != 0)
-    return Status::system("sizing a shared-memory segment", errno);
-  // The peer maps what it is given: without the seal, shrinking it later would kill the peer (SIGBUS).
-  if (::fcntl(fd->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return Status::system("sealing a shared-memory segment", errno);
-  }
+  auto made = make_memfd("tutti-lane", sizeof(SegmentMemory));
+  if (!made.is_ok()) return made.status();
+  *fd = std::move(*made);
   return map(*fd);
 }
 

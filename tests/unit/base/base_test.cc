@@ -1,5 +1,6 @@
 // Status, the failure state, and the settings from the environment.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <iterator>
 #include <memory>
@@ -19,6 +21,7 @@
 #include "base/first_use.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/memfd.h"
 #include "base/types.h"
 #include "catch_compat.h"
 
@@ -258,6 +261,23 @@ TEST_CASE("nobody waits for who reads standard error, and what is lost is said",
            text.rfind("warn: last\n") == text.size() - 11;
   }));
   for (const int end : ends) ::close(end);
+}
+
+TEST_CASE("shared memory over the limit of file sizes is an error that names it, and no signal") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit low{4096, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
+  const auto refused = make_memfd("test", 8192);  // the signal would end this process
+  const auto made = make_memfd("test", 4096);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  CHECK(refused.status().code() == Code::kSystemError);
+  CHECK(refused.status().message().find("8192 bytes (this process may make files of 4096, RLIMIT_FSIZE") !=
+        std::string::npos);
+  CHECK(made.is_ok());
+  sigset_t pending;
+  REQUIRE(::sigpending(&pending) == 0);
+  CHECK(sigismember(&pending, SIGXFSZ) == 0);
 }
 
 TEST_CASE("what the table says of each collective") {

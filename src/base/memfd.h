@@ -1,0 +1,16 @@
+// Memory without a name that other processes can be given, as memfd_create(2) makes it.
+#pragma once
+
+#include <cstddef>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace tutti::internal {
+
+// Of `bytes`, filled with zeros, and sealed: no process to which it is passed can change its size. (To shrink it would
+// kill the processes that have it mapped, by SIGBUS.) `name` is for /proc. kSystemError names the limit that is too
+// low; a size over RLIMIT_FSIZE is one, not the signal SIGXFSZ. Any thread.
+Result<UniqueFd> make_memfd(const char* name, std::size_t bytes);
+
+}  // namespace tutti::internal
