@@ -33,3 +33,11 @@ grep -q 'no section test' <<<"$output" || fail "the unknown section is not named
 twice=$(sed -e 's/#.*//' -e '/^\[/d' -e '/^[[:space:]]*$/d' "$root/tools/packages.txt" | sort | uniq -d)
 [[ -z $twice ]] || fail "in more than one section: $twice"
 install --list build features tests analysis plots peers guests >/dev/null
+
+# What is no peer is refused before anything is installed.
+status=0
+output=$("$root/tools/install_peers" mpich5 mpich6 2>&1) || status=$?
+((status == 2)) || fail "an unknown peer: exit status $status: $output"
+grep -q 'unknown peer mpich6' <<<"$output" || fail "the unknown peer is not named: $output"
+"$root/tools/install_peers" --help | grep -q oneccl || fail 'no help'
+
