@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 
 #include "base/standard_output.h"
@@ -171,6 +172,10 @@ void interpret(const Words& words, bool max_given, Options& options) {
     }
   }
   options.sizes_bytes = !has_data(options.collective) ? std::vector<std::size_t>{0} : sizes_from(words, max_given);
+  if (const std::string suffix = lower(std::filesystem::path(options.plot_path).extension().string());
+      !options.plot_path.empty() && suffix != ".svg" && suffix != ".png" && suffix != ".pdf") {
+    throw CLI::ValidationError("--plot", "'" + options.plot_path + "' ends in none of .svg, .png and .pdf");
+  }
   if (!options.plot_path.empty() && options.sizes_bytes.back() == 0) {
     throw CLI::ValidationError("--plot", "has nothing to draw: no size has any bytes");
   }

@@ -116,8 +116,9 @@ def draw(results, path):
     figure.suptitle(f"{first['collective']}, {first['ranks']} ranks, {over}, {results['machine']['cpu']}", fontsize=11)
     picture = io.BytesIO()
     suffix = os.path.splitext(path)[1][1:].lower()
-    figure.savefig(picture, format=suffix if suffix in figure.canvas.get_supported_filetypes() else "svg", dpi=120,
-                   bbox_inches="tight")
+    if suffix not in ("svg", "png", "pdf"):
+        raise PlotError(f"'{path}' ends in none of .svg, .png and .pdf")
+    figure.savefig(picture, format=suffix, dpi=120, bbox_inches="tight")
     # What the file held stays until there is something in its place.
     with open(path, "wb") as output:
         output.write(picture.getvalue())

@@ -15,6 +15,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -119,6 +120,13 @@ class Owner {
   Handle handle_ = nullptr;
 };
 
+// A destructor cannot throw what its caller should know: that ranks have called different things.
+inline tuttiResult_t destroy_and_tell(tuttiComm_t comm) noexcept {
+  const tuttiResult_t result = tuttiCommDestroy(comm);
+  if (result == tuttiMismatch) std::fprintf(stderr, "tutti: %s\n", tuttiGetLastError(nullptr));
+  return result;
+}
+
 // tuttiSuccess: true; tuttiInProgress: false; else throws.
 inline bool completed(tuttiResult_t result) {
   if (result == tuttiInProgress) return false;
@@ -205,7 +213,8 @@ class Memory {
   std::size_t count_ = 0;
 };
 
-// One rank's communicator. The destructor finalizes it.
+// One rank's communicator. The destructor finalizes it; if it then turns out that ranks have called different things,
+// which no call has said yet, it writes that to standard error: call finalize() to have it thrown.
 //
 // Collectives: with `stream` null they return when the operation is complete; with a stream they queue it.
 class Communicator {
@@ -335,7 +344,7 @@ class Communicator {
   static void require(bool condition, const char* what) {
     if (!condition) throw Error(tuttiInvalidArgument, what);
   }
-  detail::Owner<tuttiComm_t, tuttiCommDestroy> comm_;
+  detail::Owner<tuttiComm_t, detail::destroy_and_tell> comm_;
 };
 
 }  // namespace tutti

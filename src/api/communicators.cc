@@ -65,8 +65,8 @@ Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
 }
 
 Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiConfig_t* config) {
+  if (ndev < 1) return Status::invalid_argument(fmt::format("ndev is {}, and must be at least 1", ndev));
   if (comms == nullptr) return Status::invalid_argument("comms is NULL");
-  if (ndev < 1) return Status::invalid_argument(fmt::format("ndev is {}", ndev));
   if (devlist != nullptr && !std::all_of(devlist, devlist + ndev, [](int d) { return d == -1; })) {
     return Status::invalid_argument("devlist names a CUDA device; this library serves host memory (-1)");
   }
@@ -208,7 +208,7 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     if (comm == nullptr) return tuttiSuccess;
     Status finalized;
     const Status destroyed = tutti::internal::api::CommTable::instance().destroy(number_of(comm), &finalized);
-    if (!destroyed.is_ok()) return report(destroyed);
+    if (!destroyed.is_ok()) return report(destroyed.with_context("tuttiCommDestroy"));
     // That a failed communicator is destroyed is no error of this call, unless nobody has been told that ranks differ.
     return finalized.code() == tutti::internal::Code::kMismatch ? report(finalized) : tuttiSuccess;
   });
@@ -265,7 +265,11 @@ tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, s
     }
     auto plan = c->describe_plan(static_cast<Collective>(collective), bytes);
     if (!plan.is_ok()) return report(plan.status(), c);
-    if (plan->size() + 1 > size) return report(Status::invalid_argument("the text does not fit"), c);
+    if (plan->size() + 1 > size) {
+      return report(Status::invalid_argument(fmt::format("tuttiCommExplain: the text takes {} bytes, and there are {}",
+                                                         plan->size() + 1, size)),
+                    c);
+    }
     std::memcpy(text, plan->c_str(), plan->size() + 1);
     return tuttiSuccess;
   });

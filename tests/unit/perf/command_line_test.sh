@@ -61,19 +61,20 @@ done
 
 # Files are refused before anything is measured, and what others hold is kept.
 for flag in -J --plot; do
-  expect 1 'cannot write missing/file: ' "$all_reduce" -p 2 "${small[@]}" "$flag" missing/file
-  [[ ! -s out ]] || complain "$flag missing/file: it has measured"
-  [[ $(wc -l <err) == 1 ]] || complain "$flag missing/file: one line is enough"
+  expect 1 'cannot write missing/file.svg: ' "$all_reduce" -p 2 "${small[@]}" "$flag" missing/file.svg
+  [[ ! -s out ]] || complain "$flag missing/file.svg: it has measured"
+  [[ $(wc -l <err) == 1 ]] || complain "$flag missing/file.svg: one line is enough"
 done
-expect 1 'missing/file' "$compare" -J missing/file
-if "$plot" --check; then expect 1 'missing/file' "$compare" --plot missing/file; fi
+expect 1 'missing/file.svg' "$compare" -J missing/file.svg
+if "$plot" --check; then expect 1 'missing/file.svg' "$compare" --plot missing/file.svg; fi
 echo 'earlier results' >kept
-expect 1 'missing/file' "$all_reduce" -t 2 "${small[@]}" -J kept --plot missing/file
+expect 1 'missing/file.svg' "$all_reduce" -t 2 "${small[@]}" -J kept --plot missing/file.svg
 [[ $(cat kept) == 'earlier results' ]] || complain 'a refused run has spoiled earlier results'
 head -c 100000 /dev/zero >kept
 expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}" -J kept
 python3 -c 'import json; assert json.load(open("kept"))["results"]' || complain 'kept is no JSON'
 
+expect 2 'none of .svg, .png and .pdf' "$all_reduce" -t 2 "${small[@]}" --plot picture.gif
 # Pictures, where there is matplotlib. Where it is missing that is said before anything is measured.
 if "$plot" --check; then
   expect 0 'Avg bus' "$all_reduce" -t 2 -b 8 -e 64 -n 1 -w 0 -J kept --plot plot.svg
@@ -100,11 +101,11 @@ expect 0 '"results"' "$all_reduce" -t 1 "${small[@]}" -J /dev/stdout
 expect 0 'Avg bus' "$all_reduce" -t 1 "${small[@]}" -g 1
 expect 2 'host memory' "$all_reduce" -t 1 "${small[@]}" -g 2
 expect 2 'host memory' "$all_reduce" -t 1 "${small[@]}" --ngpus x
-for flag in -J --plot; do expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 "$flag" file; done
-[[ ! -e file ]] || complain 'a file was made for nothing'
-expect 2 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file
-[[ ! -s out && ! -e file ]] || complain '--plot of one rank: it has measured'
-expect 2 'nothing to draw' "$all_reduce" -t 2 -b 0 -e 0 --plot file
+for flag in -J --plot; do expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 "$flag" file.svg; done
+[[ ! -e file.svg ]] || complain 'a file was made for nothing'
+expect 2 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file.svg
+[[ ! -s out && ! -e file.svg ]] || complain '--plot of one rank: it has measured'
+expect 2 'nothing to draw' "$all_reduce" -t 2 -b 0 -e 0 --plot file.svg
 
 # Once for a process, not once for each of its ranks.
 TUTTI_LOG=verbose expect 0 'TUTTI_LOG="verbose" is none of error' "$all_reduce" -t 3 "${small[@]}"
