@@ -70,6 +70,9 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
     // Whole elements only; a stream transport may have cut one in two, and the rest follows.
     const std::size_t n = op.whole(std::min(view.size, r.size - done));
     if (n == 0) {
+      // Less than an element of this call may be all that another call sends.
+      if (view.size > 0 && view.fingerprint != op.fingerprint) [[unlikely]]
+        return mismatch(op, s.step.peer, view.fingerprint);
       if (waiter_.waits_long()) [[unlikely]]
         break;
       at_ = &s;

@@ -248,11 +248,13 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
     }
   }
   view = in.peek(wanted);
-  const std::size_t n = op_->whole(std::min({view.size, wanted, tuning_.piece_bytes}));
-  if (n == 0) return false;
+  if (view.size == 0) return false;
+  // Less than an element of this call may be all that another call sends.
   if (view.fingerprint != op_->fingerprint) [[unlikely]] {
     return fail(mismatch(*op_, lane.peer, view.fingerprint));
   }
+  const std::size_t n = op_->whole(std::min({view.size, wanted, tuning_.piece_bytes}));
+  if (n == 0) return false;
   if (op_->plan->fused_reduce[index].reduce != kNone && fused_reduce_some(lane, index, state, view, n)) return true;
   if (direct_put_some(lane, index, state, view, n)) return true;
   bool moved = false;
