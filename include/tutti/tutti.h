@@ -243,9 +243,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
  * have called different things, or one more than another, also where those calls exchanged no data; a rank that has
  * waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error. An operation that
- * needs data of a rank which has left without calling it already fails by itself, with tuttiMismatch. Operations that
- * follow are tuttiInvalidUsage; queries, tuttiCommAbort and tuttiCommDestroy may follow, and a second tuttiCommFinalize
- * does nothing and is tuttiSuccess. */
+ * needs data of a rank which has left without calling it, or after calling something else instead, already fails by
+ * itself, with tuttiMismatch. Operations that follow are tuttiInvalidUsage; queries, tuttiCommAbort and
+ * tuttiCommDestroy may follow, and a second tuttiCommFinalize does nothing and is tuttiSuccess. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
  * communicator, whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as

@@ -68,9 +68,13 @@ class ControlTree {
   // that names this rank). Any thread; returns without waiting for the peers.
   virtual void announce_failure(const Status& status) = 0;
   // Tells what this rank has called lately, because nothing moves. If another rank has reported a
-  // different call under the same number, all ranks fail with kMismatch and a text that names both.
-  // After watch(); any thread; returns without waiting for the peers.
+  // different call under the same number, or has left after it, all ranks fail with kMismatch and a text that names
+  // both. After watch(); any thread; returns without waiting for the peers.
   virtual void report_calls(std::vector<CallRecord> calls) = 0;
+  // kMismatch, naming both ranks and calls, if a rank that has left has called something else than this one has by now.
+  // A leave notice itself is judged only by what this rank had called when it came. After watch(); any thread; waits
+  // for nobody.
+  virtual Status compare_with_departed() = 0;
   // Finds out which ranks have not arrived, and gives the answer to the witnesses of all ranks that can be reached,
   // this one among them: inquiry_ms(patience_ms) later, or never. Questions of several ranks at a time are one. After
   // watch(); any thread; returns without waiting for the peers.

@@ -59,6 +59,7 @@ class InProcessTree final : public ControlTree {
   void announce_failure(const Status& status) override;
   void report_calls(std::vector<CallRecord> calls) override;
   void ask(Question question) override;
+  Status compare_with_departed() override;
   void compare_calls() override;
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
@@ -70,6 +71,7 @@ class InProcessTree final : public ControlTree {
   void tell_failure(const Status& status, bool suppressed) TUTTI_REQUIRES(control_->mutex);
   void tell_mismatch(const Status& status) TUTTI_REQUIRES(control_->mutex);
   void part() TUTTI_REQUIRES(control_->mutex);
+  [[nodiscard]] Status contradicted() TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status timed_out() const TUTTI_REQUIRES(control_->mutex);
 
   const int rank_;
@@ -135,7 +137,24 @@ void InProcessTree::report_calls(std::vector<CallRecord> calls) {
   const MutexLock lock(control_->mutex);
   bool is_new = false;
   const Status known = control_->ledger.add(rank_, calls, &is_new);
-  tell_mismatch(known);
+  tell_mismatch(known.is_ok() ? contradicted() : known);
+}
+
+// By what a rank that has left had called.
+Status InProcessTree::contradicted() {
+  if (!me().witness.calls) return {};
+  for (std::size_t r = 0; r < control_->ranks.size(); ++r) {
+    const InProcessControl::Rank& other = control_->ranks[r];
+    if (!other.parted || &other == &me()) continue;
+    Status s = contradiction(rank_, me().witness.calls(), static_cast<int>(r), other.calls);
+    if (!s.is_ok()) return s;
+  }
+  return {};
+}
+
+Status InProcessTree::compare_with_departed() {
+  const MutexLock lock(control_->mutex);
+  return contradicted();
 }
 
 // All ranks, this one among them.

@@ -48,6 +48,7 @@ class SocketTree final : public ControlTree {
   void announce_failure(const Status& status) override;
   void report_calls(std::vector<CallRecord> calls) override;
   void ask(Question question) override;
+  Status compare_with_departed() override TUTTI_EXCLUDES(mutex_);
   void compare_calls() override;
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
@@ -71,8 +72,10 @@ class SocketTree final : public ControlTree {
   void handle(Neighbour* from, const std::string& frame);
   void lost(Neighbour* neighbour);
   void on_notice(const Notice& notice, Neighbour* from);
-  void on_leave_notice(LeaveNotice leave_notice, Neighbour* from);
-  void judge(const LeaveNotice& leave_notice);
+  void on_leave_notice(const LeaveNotice& leave_notice, Neighbour* from);
+  void judge(int rank, const CallSummary& calls);
+  void judge_departed();
+  [[nodiscard]] std::map<int, CallSummary> departed() const TUTTI_EXCLUDES(mutex_);
   void send_leave_notice();
   void tell_who_waits() TUTTI_EXCLUDES(mutex_);
   bool look_again(Deadline deadline) TUTTI_REQUIRES(mutex_);
@@ -122,7 +125,6 @@ class SocketTree final : public ControlTree {
   bool gathering_ = false;
   std::vector<std::pair<Notice, Neighbour*>> notices_;
   std::vector<std::pair<LeaveNotice, Neighbour*>> leave_notices_;  // not yet passed on, and from where
-  std::map<int, LeaveNotice> departed_;                            // by rank
   bool parted_ = false;                                            // this rank has sent its leave notice
   CallSummary own_parting_;                                        // with this
   bool asked_for_calls_ = false;
@@ -138,8 +140,9 @@ class SocketTree final : public ControlTree {
   UniqueFd wake_;
   ServiceThread thread_;
   bool watching_ = false;  // the thread has been started; constant from then on
-  Mutex mutex_;
-  Status announcement_ TUTTI_GUARDED_BY(mutex_);  // the first
+  mutable Mutex mutex_;
+  std::map<int, CallSummary> departed_ TUTTI_GUARDED_BY(mutex_);  // what ranks that have left have called, by rank
+  Status announcement_ TUTTI_GUARDED_BY(mutex_);                  // the first
   std::vector<std::vector<CallRecord>> reports_ TUTTI_GUARDED_BY(mutex_);
   std::vector<Question> questions_ TUTTI_GUARDED_BY(mutex_);
   bool comparing_ TUTTI_GUARDED_BY(mutex_) = false;

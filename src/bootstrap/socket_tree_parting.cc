@@ -21,8 +21,13 @@ CallSummary SocketTree::own_calls() const {
   return witness_.calls ? witness_.calls() : CallSummary();
 }
 
-void SocketTree::on_leave_notice(LeaveNotice leave_notice, Neighbour* from) {
+void SocketTree::on_leave_notice(const LeaveNotice& leave_notice, Neighbour* from) {
   const int rank = leave_notice.rank;
+  {
+    const MutexLock lock(mutex_);
+    departed_[rank] = leave_notice.calls;
+  }
+  // Who sees that it has left may compare.
   if (failure_) {
     failure_->set_departed({rank, leave_notice.calls.operations});
   } else {
@@ -32,16 +37,33 @@ void SocketTree::on_leave_notice(LeaveNotice leave_notice, Neighbour* from) {
   if (rank == from->rank) from->sent_leave_notice = true;
   leave_notices_.emplace_back(leave_notice, from);
   pass_on_kept();
-  judge(departed_[rank] = std::move(leave_notice));
+  judge(rank, leave_notice.calls);
   tell_who_waits();
 }
 
+std::map<int, CallSummary> SocketTree::departed() const {
+  const MutexLock lock(mutex_);
+  return departed_;
+}
+
 // A rank that has not sent its own may still call what the other has called.
-void SocketTree::judge(const LeaveNotice& leave_notice) {
+void SocketTree::judge(int rank, const CallSummary& calls) {
   if (!failure_ || failure_->failed()) return;
-  const Status judged = parted_ ? difference(rank_, own_parting_, leave_notice.rank, leave_notice.calls)
-                                : contradiction(rank_, own_calls(), leave_notice.rank, leave_notice.calls);
+  const Status judged =
+      parted_ ? difference(rank_, own_parting_, rank, calls) : contradiction(rank_, own_calls(), rank, calls);
   if (!judged.is_ok()) on_notice({judged.code(), rank_, -1, judged.message()}, nullptr);
+}
+
+void SocketTree::judge_departed() {
+  for (const auto& [rank, calls] : departed()) judge(rank, calls);
+}
+
+Status SocketTree::compare_with_departed() {
+  if (owner_ != ::getpid() || !watching_) return {};
+  for (const auto& [rank, calls] : departed()) {
+    if (Status s = contradiction(rank_, own_calls(), rank, calls); !s.is_ok()) return s;
+  }
+  return {};
 }
 
 // Once: this rank calls nothing more.
@@ -49,7 +71,7 @@ void SocketTree::send_leave_notice() {
   if (std::exchange(parted_, true)) return;
   own_parting_ = own_calls();
   flood(pack_leave_notice({rank_, own_parting_}), nullptr);
-  for (const auto& [rank, leave_notice] : departed_) judge(leave_notice);
+  judge_departed();
   tell_who_waits();
 }
 
@@ -98,7 +120,7 @@ void SocketTree::ask_for_calls(const Neighbour* from) {
   flood(pack_compare(), from);
   on_calls({rank_, own_calls().calls});
   // A rank that has left cannot be asked, but has told.
-  for (const auto& [rank, leave_notice] : departed_) on_calls({rank, leave_notice.calls.calls});
+  for (const auto& [rank, summary] : departed()) on_calls({rank, summary.calls});
 }
 
 }  // namespace tutti::internal::control

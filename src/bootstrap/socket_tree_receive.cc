@@ -47,7 +47,7 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
     if (from->is_parent && unpack_answer(&unpacker, ranks_, &answer)) return hear_answer(answer);
   } else if (kind == Kind::kLeaveNotice) {
     LeaveNotice leave_notice;
-    if (unpack_leave_notice(&unpacker, ranks_, &leave_notice)) return on_leave_notice(std::move(leave_notice), from);
+    if (unpack_leave_notice(&unpacker, ranks_, &leave_notice)) return on_leave_notice(leave_notice, from);
   } else if (kind == Kind::kCompare) {
     if (unpacker.complete()) return ask_for_calls(from);
   }

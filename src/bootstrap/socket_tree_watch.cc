@@ -40,7 +40,7 @@ Status SocketTree::watch(std::shared_ptr<FailureState> failure, Witness witness)
   failure_ = std::move(failure);
   witness_ = std::move(witness);
   if (!early_failure_.is_ok()) failure_->fail(early_failure_);
-  for (const int rank : early_departed_) failure_->set_departed({rank, departed_[rank].calls.operations});
+  for (const auto& [rank, calls] : departed()) failure_->set_departed({rank, calls.operations});
   epoll_ = std::move(epoll);
   Status started = thread_.start([this] {
     while (!ending_) attempt([this] { watch_once(); });
@@ -107,6 +107,7 @@ void SocketTree::handle_commands() {
     ending_ = leaving_ || stopping_;
   }
   if (!announcement.is_ok()) broadcast_failure(announcement);
+  if (!reports.empty()) judge_departed();
   for (std::vector<CallRecord>& calls : reports) on_calls({rank_, std::move(calls)});
   for (const Question& question : questions) inquire(question);
   if (comparing) ask_for_calls(nullptr);

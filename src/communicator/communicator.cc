@@ -416,11 +416,17 @@ void Communicator::tell_peers(const Status& status) {
   tree_->announce_failure(as_told_to_peers(status));
 }
 
-// Gives the control tree time to tell why, if `status` may be no more than the sign of it.
+// Finds out why, if `status` may be no more than the sign of it: gives the control tree time to tell.
 Status Communicator::await_root_cause(const Call& call, const transport::Fingerprint& fingerprint,
                                       Status status) const {
   if (status.code() == Code::kMismatch) return executor_->unexplained() ? explain(std::move(status)) : status;
-  if (status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
+  const bool waited = status.code() == Code::kTimeout;
+  if (!waited && status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
+  // What a leave notice could not tell when it came: this call had not begun.
+  if (tree_ != nullptr && failure_->any_departed() && !failure_->failed()) {
+    if (Status differs = tree_->compare_with_departed(); !differs.is_ok()) return differs;
+  }
+  if (waited) return status;
   const Deadline deadline = Deadline::after_ms(kRootCauseMs);
   while (tree_ != nullptr && !failure_->failed() && !deadline.passed()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,5 +1,6 @@
 // Ranks that leave tell what they have called, and differences are found, over sockets and between threads.
 #include <atomic>
+#include <mutex>
 
 #include "bootstrap/in_process.h"
 #include "bootstrap/process_rank.h"
@@ -49,14 +50,23 @@ struct Ranks {
       statuses[r] = watchers[r].job.tree->all_gather("x", Deadline::after_ms(kLongMs)).status();
       if (!statuses[r].is_ok()) return;
       Witness witness;
-      witness.calls = [this, r] { return calls[r]; };
+      witness.calls = [this, r] {
+        const std::lock_guard lock(mutex);
+        return calls[r];
+      };
       statuses[r] = watchers[r].job.tree->watch(watchers[r].failure, witness);
     });
     for (const Status& status : statuses) REQUIRE(status.message() == "");
   }
+  // What the rank has called by now.
+  void call(std::size_t rank, CallSummary summary) {
+    const std::lock_guard lock(mutex);
+    calls[rank] = std::move(summary);
+  }
   ControlTree& tree(std::size_t rank) { return *watchers[rank].job.tree; }
   Status status(std::size_t rank) { return watchers[rank].failure->status(); }
 
+  std::mutex mutex;
   std::vector<CallSummary> calls;
   std::vector<Watcher> watchers;
 };
@@ -120,6 +130,30 @@ TEST_CASE("a rank that parts early is compared with those that stay") {
     CHECK(ranks.status(r).code() == Code::kMismatch);
     CHECK(contains(ranks.status(r), "rank 1 runs call 7 as 3"));
   }
+}
+
+TEST_CASE("what a rank calls after another has left is compared with what that had called") {
+  const bool sockets = GENERATE(true, false);
+  std::vector<CallSummary> calls(5, called(2));
+  calls[0] = called(3, 7);
+  Ranks ranks(sockets, std::move(calls));
+  CHECK_FALSE(ranks.tree(0).finish(0));
+  ranks.tree(0).leave();
+  for (const std::size_t r : {1u, 2u, 3u, 4u}) {
+    INFO("rank " << r);
+    REQUIRE(eventually([&] { return ranks.watchers[r].failure->departed(0); }));
+    CHECK(ranks.tree(r).compare_with_departed().message() == "");
+    ranks.call(r, called(3));
+    const Status differs = ranks.tree(r).compare_with_departed();
+    CHECK(differs.code() == Code::kMismatch);
+    CHECK(contains(differs, "rank 0 runs call 7 as 3"));
+    CHECK(contains(differs, "rank " + std::to_string(r) + " runs call 0 as 3"));
+    CHECK(ranks.status(r).is_ok());
+  }
+  // Rank 0 has split the tree of sockets: nobody else need report.
+  ranks.tree(4).report_calls(called(3).calls);
+  REQUIRE(eventually([&] { return !ranks.status(4).is_ok(); }));
+  CHECK(contains(ranks.status(4), "rank 0 runs call 7 as 3"));
 }
 
 TEST_CASE("asking all ranks for their calls finds the two that differ") {

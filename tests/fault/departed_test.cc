@@ -1,0 +1,117 @@
+// Ranks that have left after a call that was not what the others call under its number: those that need something from
+// them are told of both calls, whatever has become of the control tree.
+#include <functional>
+#include <set>
+
+#include "collectives/trial.h"
+#include "faults.h"
+
+namespace tutti::internal::test {
+namespace {
+
+// A rank that finalizes waits up to a second for the others.
+constexpr int kStillThereMs = 300;
+constexpr int kGoneMs = 1500;
+
+using Job = std::function<std::vector<Outcome>(int ranks, const char* transports, const Body& body)>;
+
+// `which`: the rank that differs.
+void with_each_rank(const Job& run, const std::string& what, const std::function<Body(int which)>& body) {
+  const Timeout timeout(20'000);
+  for (const char* transports : {"shm", "tcp"}) {
+    for (const int ranks : {2, 4}) {
+      for (const int which : std::set<int>{0, ranks / 2, ranks - 1}) {
+        INFO(what << ", " << transports << ", " << ranks << " ranks, rank " << which);
+        CHECK(wrong_of(run(ranks, transports, body(which))) == "");
+      }
+    }
+  }
+}
+
+// Empty, or what is wrong with an error that should name `which` with its call and one other rank with that of all
+// others.
+std::string names_both(tuttiResult_t result, tuttiComm_t comm, int which, const std::string& call,
+                       const std::string& others) {
+  const std::string text = describe(result, comm);
+  const std::string differs = "rank " + std::to_string(which) + " runs ";
+  const bool right = result == tuttiMismatch && contains(text, differs + call) && !contains(text, differs + others) &&
+                     occurrences(text, " runs " + call) == 1 && occurrences(text, " runs " + others) == 1;
+  return right ? "" : text;
+}
+
+// `which` calls something else than the others, which needs no rank, and leaves. They call after so long.
+Body leaves_after_another_call(int which, bool connected, int later_ms) {
+  return [=](tuttiComm_t comm, int rank, int) {
+    float v = 1;
+    if (connected && tuttiAllReduce(&v, &v, 1, tuttiFloat32, tuttiSum, comm, nullptr) != tuttiSuccess) {
+      return Outcome{std::string("all-reduce: ") + tuttiGetLastError(comm)};
+    }
+    const std::string number = connected ? "operation 2, " : "operation 1, ";
+    const auto judge = [&](tuttiResult_t result) {
+      return Outcome{names_both(result, comm, which, number + "all_gather(count 0, int8)", number + "barrier")};
+    };
+    if (rank != which) {
+      sleep_ms(later_ms);
+      return judge(tuttiBarrier(comm, nullptr));
+    }
+    tuttiResult_t result = tuttiAllGather(&v, &v, 0, tuttiInt8, comm, nullptr);
+    if (result == tuttiSuccess) result = tuttiCommFinalize(comm);
+    // It is told, unless the others are more than a second behind.
+    return result == tuttiSuccess ? Outcome{} : judge(result);
+  };
+}
+
+// `which` comes when those that it receives from have left, and takes what they have sent for longer elements.
+Body receives_longer_elements(int which, bool reduces) {
+  return [=](tuttiComm_t comm, int rank, int ranks) {
+    double v = 1;
+    const auto call = [&](tuttiDataType_t type) {
+      if (reduces) return tuttiReduce(&v, &v, 1, type, tuttiSum, which, comm, nullptr);
+      return tuttiBroadcast(&v, &v, 1, type, (which + 1) % ranks, comm, nullptr);
+    };
+    if (call(tuttiFloat64) != tuttiSuccess) return Outcome{std::string("the first: ") + tuttiGetLastError(comm)};
+    if (rank == which) sleep_ms(kGoneMs);
+    tuttiResult_t result = call(rank == which ? tuttiFloat64 : tuttiInt8);
+    if (rank != which && result == tuttiSuccess) result = tuttiCommFinalize(comm);
+    if (rank != which && result == tuttiSuccess) return Outcome{};
+    const std::string name = reduces ? "operation 2, reduce(count 1, " : "operation 2, broadcast(count 1, ";
+    return Outcome{names_both(result, comm, which, name + "double", name + "int8")};
+  };
+}
+
+void find_both_calls(const Job& run) {
+  for (const bool connected : {true, false}) {
+    for (const int later_ms : {kStillThereMs, kGoneMs}) {
+      if (!connected && later_ms == kGoneMs) continue;
+      with_each_rank(run, std::string(connected ? "connected" : "unconnected") + ", later " + std::to_string(later_ms),
+                     [&](int which) { return leaves_after_another_call(which, connected, later_ms); });
+    }
+  }
+}
+
+void find_longer_elements(const Job& run) {
+  for (const bool reduces : {false, true}) {
+    with_each_rank(run, reduces ? "reduce" : "broadcast",
+                   [&](int which) { return receives_longer_elements(which, reduces); });
+  }
+}
+
+}  // namespace
+
+TEST_CASE("threads that need one that has left after another call are told both calls", "[threads]") {
+  find_both_calls(run_threads);
+}
+
+TEST_CASE("processes that need one that has left after another call are told both calls", "[processes]") {
+  find_both_calls(run_processes);
+}
+
+TEST_CASE("a thread that has got shorter elements from those that left is told both calls", "[threads]") {
+  find_longer_elements(run_threads);
+}
+
+TEST_CASE("a process that has got shorter elements from those that left is told both calls", "[processes]") {
+  find_longer_elements(run_processes);
+}
+
+}  // namespace tutti::internal::test
