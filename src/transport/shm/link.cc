@@ -49,6 +49,7 @@ class ShmLink final : public PlainLink {
   }
   void revoke() noexcept override {
     state_.lose();
+    state_.end_epochs();
     state_.memory->revoked[state_.side].value.store(1, std::memory_order_seq_cst);
     // Before what the caller then writes to the memory: see LinkState::end_epoch().
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -60,17 +60,19 @@ struct LinkState {
   // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which revokes
   // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side
   // sees that it must not, or the peer sees that it does. An epoch lasts from peek() or reserve_remote() to
-  // consume() or commit(), also while its lane waits for a slot in between, and to arm() at the most.
+  // consume() or commit(), also while its lane waits for a slot in between, and to arm() at the most. What ends
+  // an epoch leaves the other lane's open: its view or reservation may be in use, of the same step even.
   //
   // False if the peer has revoked its memory. Asked again of an epoch that is open: whether it may go on.
   [[nodiscard]] bool begin_epoch(Epoch kind) {
-    if (lost) [[unlikely]]
-      return false;
-    if (epochs == 0) memory->in_epoch[side].value.store(1, std::memory_order_seq_cst);
-    epochs |= static_cast<std::uint32_t>(kind);
-    if (memory->revoked[1 - side].value.load(std::memory_order_seq_cst) == 0) [[likely]]
-      return true;
-    lose();
+    if (!lost) [[likely]] {
+      if (epochs == 0) memory->in_epoch[side].value.store(1, std::memory_order_seq_cst);
+      epochs |= static_cast<std::uint32_t>(kind);
+      if (memory->revoked[1 - side].value.load(std::memory_order_seq_cst) == 0) [[likely]]
+        return true;
+      lose();
+    }
+    close_epoch(kind);
     return false;
   }
   // False if the peer revoked its memory before all of it was done: what was read may be anything.
@@ -78,24 +80,25 @@ struct LinkState {
     debug_check(in_epoch_for(kind), "memory of the peer was touched outside an epoch");
     // What was read was read before this is looked at.
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    const bool kept = memory->revoked[1 - side].value.load(std::memory_order_relaxed) == 0;
+    if (!kept) [[unlikely]]
       lose();
-      return false;
-    }
-    epochs &= ~static_cast<std::uint32_t>(kind);
-    if (epochs == 0) memory->in_epoch[side].value.store(0, std::memory_order_release);
-    return true;
+    close_epoch(kind);
+    return kept;
   }
   // Views and reservations end unused.
   void end_epochs() {
-    if (epochs == 0) return;
-    epochs = 0;
-    memory->in_epoch[side].value.store(0, std::memory_order_release);
+    close_epoch(Epoch::kReading);
+    close_epoch(Epoch::kWriting);
+  }
+  void close_epoch(Epoch kind) {
+    if (!in_epoch_for(kind)) return;
+    epochs &= ~static_cast<std::uint32_t>(kind);
+    if (epochs == 0) memory->in_epoch[side].value.store(0, std::memory_order_release);
   }
   [[nodiscard]] bool in_epoch_for(Epoch kind) const { return (epochs & static_cast<std::uint32_t>(kind)) != 0; }
-  // For good.
+  // For good: no epoch begins any more.
   void lose() {
-    end_epochs();
     lost = true;
     if (lost_ns == 0) lost_ns = now_ns();
   }
@@ -103,8 +106,7 @@ struct LinkState {
   [[nodiscard]] Status current_status() {
     if (!status.is_ok()) return status;
     const std::int64_t now = now_ns();
-    // Not lose(): an epoch may be open.
-    if (lost_ns == 0 && memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) lost_ns = now;
+    if (memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) lose();
     if (lost_ns != 0 && now - lost_ns > kEndedGraceNs) {
       status = Status::remote(fmt::format("rank {} has failed in this operation", peer));
     } else if (peer_end.ended(now)) {

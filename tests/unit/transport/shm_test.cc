@@ -171,6 +171,40 @@ void check_both_at_once(conformance::Pair pair) {
   }
 }
 
+// As a step that combines what it reads into the peer's memory does: it asks for that while it has a view.
+void check_revoking_between_peek_and_reserve(conformance::Pair pair) {
+  const RegionMemory read;
+  const RegionMemory advertised;
+  send_zcopy(pair, read);
+  pair.a->recv().advertise(0, advertised.source(), 0, kBytes);
+  const std::size_t size = pair.b->recv().peek(kBytes).size;
+  REQUIRE(size > 0);
+  pair.a->revoke();
+  CHECK(pair.b->send().reserve_remote(kBytes).empty());
+  CHECK_FALSE(pair.a->revoked());
+  SECTION("the view is used up") {
+    CHECK_FALSE(pair.b->recv().consume(size));
+  }
+  SECTION("the reader looks again") {
+    CHECK(pair.b->recv().peek(kBytes).size == 0);
+  }
+  CHECK(pair.a->revoked());
+}
+
+// The other way round.
+void check_revoking_between_reserve_and_peek(conformance::Pair pair) {
+  const RegionMemory read;
+  const RegionMemory advertised;
+  send_zcopy(pair, read);
+  pair.a->recv().advertise(0, advertised.source(), 0, kBytes);
+  REQUIRE_FALSE(pair.b->send().reserve_remote(kBytes).empty());
+  pair.a->revoke();
+  CHECK(pair.b->recv().peek(kBytes).size == 0);
+  CHECK_FALSE(pair.a->revoked());
+  pair.b->send().commit(kFingerprint, kBytes);
+  CHECK(pair.a->revoked());
+}
+
 // Whether a rank that fails while its peer reads its memory waits for that however long it takes.
 void check_patience(conformance::Pair pair, bool for_ever) {
   const RegionMemory memory;
@@ -245,6 +279,15 @@ TEST_CASE("a zero-copy send and an advertisement are revoked together") {
 }
 TEST_CASE("a zero-copy send and an advertisement are revoked together between processes") {
   check_both_at_once(processes_pair());
+}
+TEST_CASE("a view outlasts a reservation that is refused") {
+  check_revoking_between_peek_and_reserve(threads_pair());
+}
+TEST_CASE("a view outlasts a reservation that is refused between processes") {
+  check_revoking_between_peek_and_reserve(processes_pair());
+}
+TEST_CASE("a reservation outlasts a view that is refused") {
+  check_revoking_between_reserve_and_peek(threads_pair());
 }
 TEST_CASE("who fails waits for a thread as long as it takes, and for a process a second") {
   check_patience(threads_pair(), true);
