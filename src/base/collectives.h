@@ -34,16 +34,17 @@ struct CollectiveInfo {
   Holds input;
   Holds output;
   Origin origin;
-  bool has_data;  // false: takes no buffers, datatype or operator; runs on a token
+  bool has_data;         // false: takes no buffers, datatype or operator; runs on a token
+  bool input_is_output;  // in an in-place call chunk c of the input is chunk c of the output
 };
 
 inline constexpr std::array<CollectiveInfo, kCollectives> kCollectiveTable = {{
-    {Collective::kAllReduce, "all_reduce", Holds::kVector, Holds::kVector, Origin::kAllCombined, true},
-    {Collective::kReduceScatter, "reduce_scatter", Holds::kVector, Holds::kOwnBlock, Origin::kAllCombined, true},
-    {Collective::kAllGather, "all_gather", Holds::kOwnBlock, Holds::kVector, Origin::kOwner, true},
-    {Collective::kBroadcast, "broadcast", Holds::kVectorAtRoot, Holds::kVector, Origin::kRoot, true},
-    {Collective::kReduce, "reduce", Holds::kVector, Holds::kVectorAtRoot, Origin::kAllCombined, true},
-    {Collective::kBarrier, "barrier", Holds::kVector, Holds::kVector, Origin::kAllCombined, false},
+    {Collective::kAllReduce, "all_reduce", Holds::kVector, Holds::kVector, Origin::kAllCombined, true, true},
+    {Collective::kReduceScatter, "reduce_scatter", Holds::kVector, Holds::kOwnBlock, Origin::kAllCombined, true, true},
+    {Collective::kAllGather, "all_gather", Holds::kOwnBlock, Holds::kVector, Origin::kOwner, true, true},
+    {Collective::kBroadcast, "broadcast", Holds::kVectorAtRoot, Holds::kVector, Origin::kRoot, true, true},
+    {Collective::kReduce, "reduce", Holds::kVector, Holds::kVectorAtRoot, Origin::kAllCombined, true, true},
+    {Collective::kBarrier, "barrier", Holds::kVector, Holds::kVector, Origin::kAllCombined, false, true},
 }};
 
 // REQUIRES: a value of the enumeration.

@@ -29,7 +29,7 @@ struct Setting {
   std::size_t rank = 0;
   std::size_t ranks = 1;
   const KernelTable& kernels;
-  const void* scratch = nullptr;  // as many bytes as the vector, where the plan uses scratch
+  const void* scratch = nullptr;  // scratch_bytes() of them, where the plan uses scratch
 };
 
 // Smaller buffers are never sent by zero copy, so their region is not looked up.
@@ -50,6 +50,12 @@ inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::s
   return source;
 }
 
+// Scratch is cut as the vector's blocks are.
+inline std::size_t scratch_bytes(const Call& call, const executor::Plan& plan) {
+  const std::size_t parts = plan.schedule.shape.chunks_per_block();
+  return (plan.schedule.scratch_chunks + parts - 1) / parts * call.count * size_of(call.type);
+}
+
 // All of it anew: what an earlier call was has no say in how this one runs. `bytes`: of the whole vector.
 inline executor::Operation bind_call(const Call& call, const executor::Plan& plan,
                                      const transport::Fingerprint& fingerprint, std::size_t bytes,
@@ -66,7 +72,8 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .plan = &plan,
           .buffers = {bind_buffer(call.send, gathers ? block_bytes : bytes, gathers ? own_block : 0),
                       bind_buffer(call.recv, scatters ? block_bytes : bytes, scatters ? own_block : 0),
-                      plan.schedule.uses_scratch ? bind_buffer(setting.scratch, bytes, 0) : transport::Source{}},
+                      plan.schedule.scratch_chunks > 0 ? bind_buffer(setting.scratch, scratch_bytes(call, plan), 0)
+                                                       : transport::Source{}},
           .block_elements = call.count,
           .element_bytes = element_bytes,
           .kernels = reduced ? setting.kernels[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)]

@@ -354,8 +354,8 @@ Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint
   }
   if (!check) [[likely]]
     history_->set_plan(plan->identity);
-  if (plan->schedule.uses_scratch && bytes > scratch_bytes_) [[unlikely]] {
-    if (Status s = grow_scratch(bytes); !s.is_ok()) return s;
+  if (const std::size_t scratch = scratch_bytes(bound, *plan); scratch > scratch_bytes_) [[unlikely]] {
+    if (Status s = grow_scratch(scratch); !s.is_ok()) return s;
   }
   const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
   const executor::Operation operation =

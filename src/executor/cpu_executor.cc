@@ -46,15 +46,16 @@ Status CpuExecutor::run(const Operation& op) {
 // not take: so a rank that has waited for long goes on by lanes, from where it stands. When nothing at all moves, all
 // ranks therefore run by lanes, which needs no room anywhere.
 
-inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* sent) {
+inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, const Offsets& at, std::size_t bytes,
+                                    std::size_t* sent) {
   transport::SendLane& lane = *s.send;
   const transport::Source& source = op.buffers[static_cast<int>(s.step.source)];
-  std::size_t done = lane.push(op.fingerprint, source, r.begin, r.size);
-  while (done < r.size && !waiter_.stalled()) {
+  std::size_t done = lane.push(op.fingerprint, source, at.source, bytes);
+  while (done < bytes && !waiter_.stalled()) {
     at_ = &s;
     if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
       return status;
-    const std::size_t n = lane.push(op.fingerprint, source, r.begin + done, r.size - done);
+    const std::size_t n = lane.push(op.fingerprint, source, at.source + done, bytes - done);
     if (n > 0) waiter_.progress();
     done += n;
   }
@@ -62,13 +63,14 @@ inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, B
   return {};
 }
 
-inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, ByteRange r, std::size_t* received) {
+inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, const Offsets& at, std::size_t bytes,
+                                       std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
   std::size_t done = 0;
   do {
-    const transport::RecvLane::View view = lane.peek(r.size - done);
+    const transport::RecvLane::View view = lane.peek(bytes - done);
     // Whole elements only; a stream transport may have cut one in two, and the rest follows.
-    const std::size_t n = op.whole(std::min(view.size, r.size - done));
+    const std::size_t n = op.whole(std::min(view.size, bytes - done));
     if (n == 0) {
       // Less than an element of this call may be all that another call sends.
       if (view.size > 0 && view.fingerprint != op.fingerprint) [[unlikely]]
@@ -83,12 +85,12 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
     if (view.fingerprint != op.fingerprint) [[unlikely]] {
       return mismatch(op, s.step.peer, view.fingerprint);
     }
-    store(op, s.step, r.begin + done, view.data, n, false);
+    store(op, s.step, at.after(done), view.data, n, false);
     if (!lane.consume(n)) [[unlikely]]
       continue;
     waiter_.progress();
     done += n;
-  } while (done < r.size);
+  } while (done < bytes);
   *received = done;
   return {};
 }
@@ -96,14 +98,16 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
 Status CpuExecutor::run_in_order(const Operation& op) {
   const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
   for (const InOrderStep& s : op.plan->in_order) {
-    const ByteRange r = layout.bytes(s.step.range());
+    const ByteRange r = layout.bytes(s.step.target_range());
     if (r.size == 0) continue;
+    const bool elsewhere = s.step.source_chunk != s.step.target_chunk;
+    const Offsets at{elsewhere ? layout.begin(s.step.source_chunk) : r.begin, r.begin};
     if (s.link == nullptr) {
-      run_local(op, s.step, r, false);
+      run_local(op, s.step, at, r.size, false);
       continue;
     }
     std::size_t done = 0;
-    Status status = s.send != nullptr ? send_all(op, s, r, &done) : receive_all(op, s, r, &done);
+    Status status = s.send != nullptr ? send_all(op, s, at, r.size, &done) : receive_all(op, s, at, r.size, &done);
     if (!status.is_ok()) [[unlikely]]
       return status;
     if (done < r.size) [[unlikely]]
@@ -192,17 +196,16 @@ Status CpuExecutor::mismatch(const Operation& op, std::int32_t peer, const trans
   return executor::mismatch(op.plan->schedule.rank, op.fingerprint, op.plan->identity, peer, theirs);
 }
 
-void CpuExecutor::run_local(const Operation& op, const Step& s, schedule::ByteRange r, bool streaming) {
-  std::byte* target = target_of(op, s) + r.begin;
-  const std::byte* source = source_of(op, s) + r.begin;
+void CpuExecutor::run_local(const Operation& op, const Step& s, const Offsets& at, std::size_t bytes, bool streaming) {
+  std::byte* target = target_at(op, s, at);
+  const std::byte* source = source_at(op, s, at);
   if (s.kind == StepKind::kReduce) {
-    const std::byte* operand = op.buffers[static_cast<int>(s.operand)].base + r.begin;
-    combine(op, s, target, source, operand, r.size, false);
+    combine(op, s, target, source, operand_at(op, s, at), bytes, false);
   } else if (target != source) {
     if (streaming) {
-      reduction::copy_streaming(target, source, r.size);
+      reduction::copy_streaming(target, source, bytes);
     } else {
-      std::memcpy(target, source, r.size);
+      std::memcpy(target, source, bytes);
     }
   }
 }

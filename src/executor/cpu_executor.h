@@ -45,9 +45,15 @@ class CpuExecutor final : private Waiting {
  private:
   static constexpr std::uint32_t kWindow = 4;
 
+  // Where a step's bytes lie in its two buffers.
+  struct Offsets {
+    std::size_t source = 0;  // as the target's where a step has no source, and so the other way round
+    std::size_t target = 0;  // the operand's too
+    [[nodiscard]] Offsets after(std::size_t bytes) const { return {source + bytes, target + bytes}; }
+  };
   // One step in one slice.
   struct StepState {
-    std::size_t begin = 0;  // offset in the vector
+    Offsets begin;
     std::size_t size = 0;
     std::size_t done = 0;      // bytes this step has finished with, except:
     std::size_t released = 0;  // for a send, bytes that the transport will not read again
@@ -69,10 +75,10 @@ class CpuExecutor final : private Waiting {
   // -- in order (cpu_executor.cc)
   Status run_in_order(const Operation& op);
   // Both end, without an error, after less than all of the step's bytes if they have to wait for long.
-  [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r,
-                                         std::size_t* sent);
-  [[gnu::always_inline]] Status receive_all(const Operation& op, const InOrderStep& s, schedule::ByteRange r,
-                                            std::size_t* received);
+  [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const Offsets& at,
+                                         std::size_t bytes, std::size_t* sent);
+  [[gnu::always_inline]] Status receive_all(const Operation& op, const InOrderStep& s, const Offsets& at,
+                                            std::size_t bytes, std::size_t* received);
   Status go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done);
 
   // -- by lanes (cpu_executor_lanes.cc)
@@ -84,9 +90,7 @@ class CpuExecutor final : private Waiting {
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);
   void advertise_buffers(std::uint32_t slice);
-  [[nodiscard]] bool must_wait(const schedule::Step& step, std::uint32_t dependency) const {
-    return in_place_ || !op_->plan->in_place_only[step.first_dependency + dependency];
-  }
+  [[nodiscard]] bool waits_for_nobody(std::uint32_t index) const;
   void leave_slice(std::uint32_t slice) { --lanes_left_[slice % kWindow]; }
   [[nodiscard]] bool finished() const;
   // Moves what can move. Returns whether anything did; an error in status_.
@@ -101,7 +105,7 @@ class CpuExecutor final : private Waiting {
                          std::size_t n);
   bool direct_put_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                        std::size_t n);
-  void direct_put_in_blocks(const schedule::Step& step, std::size_t begin, std::span<std::byte> room,
+  void direct_put_in_blocks(const schedule::Step& step, const Offsets& begin, std::span<std::byte> room,
                             const std::byte* received) const;
   bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);
   void release_sends(std::uint32_t lane);
@@ -114,11 +118,14 @@ class CpuExecutor final : private Waiting {
   // -- both (cpu_executor.cc)
   // The error of this rank and `peer`, which sent what is not of this operation.
   [[nodiscard]] Status mismatch(const Operation& op, std::int32_t peer, const transport::Fingerprint& theirs);
-  [[nodiscard]] static std::byte* target_of(const Operation& op, const schedule::Step& s) {
-    return const_cast<std::byte*>(op.buffers[static_cast<int>(s.target)].base);
+  [[nodiscard]] static std::byte* target_at(const Operation& op, const schedule::Step& s, const Offsets& at) {
+    return const_cast<std::byte*>(op.buffers[static_cast<int>(s.target)].base) + at.target;
   }
-  [[nodiscard]] static const std::byte* source_of(const Operation& op, const schedule::Step& s) {
-    return op.buffers[static_cast<int>(s.source)].base;
+  [[nodiscard]] static const std::byte* source_at(const Operation& op, const schedule::Step& s, const Offsets& at) {
+    return op.buffers[static_cast<int>(s.source)].base + at.source;
+  }
+  [[nodiscard]] static const std::byte* operand_at(const Operation& op, const schedule::Step& s, const Offsets& at) {
+    return op.buffers[static_cast<int>(s.operand)].base + at.target;
   }
   // target = source (op) received, and the division of an average where the step completes it.
   static void combine(const Operation& op, const schedule::Step& s, std::byte* target, const std::byte* local,
@@ -131,12 +138,12 @@ class CpuExecutor final : private Waiting {
     }
     if (s.final && op.divisor > 1) op.kernels->finish(target, count, op.divisor);
   }
-  static void store(const Operation& op, const schedule::Step& s, std::size_t offset, const std::byte* received,
+  static void store(const Operation& op, const schedule::Step& s, const Offsets& at, const std::byte* received,
                     std::size_t bytes, bool streaming) {
-    std::byte* target = target_of(op, s) + offset;
+    std::byte* target = target_at(op, s, at);
     if (s.kind == schedule::StepKind::kRecvReduce) {
       // An average divides in place right after: then the target had better stay in the cache.
-      combine(op, s, target, source_of(op, s) + offset, received, bytes, streaming && op.divisor == 0);
+      combine(op, s, target, source_at(op, s, at), received, bytes, streaming && op.divisor == 0);
     } else if (target == received) {
       return;  // a direct put: the sender has written it there
     } else if (streaming) {
@@ -145,7 +152,8 @@ class CpuExecutor final : private Waiting {
       std::memcpy(target, received, bytes);
     }
   }
-  static void run_local(const Operation& op, const schedule::Step& s, schedule::ByteRange r, bool streaming);
+  static void run_local(const Operation& op, const schedule::Step& s, const Offsets& at, std::size_t bytes,
+                        bool streaming);
 
   Waiter& waiter_;
   const CpuTuning tuning_;

@@ -76,8 +76,10 @@ void CpuExecutor::open_states(std::uint32_t slice) {
   const std::size_t extent = std::min(slice_elements_, op_->block_elements - begin);
   const schedule::Layout layout(schedule.shape, op_->block_elements, op_->element_bytes, begin, extent);
   for (std::uint32_t i = 0; i < schedule.steps.size(); ++i) {
-    const schedule::ByteRange r = layout.bytes(schedule.steps[i].range());
-    state_of(slice, i) = {r.begin, r.size, 0, 0};
+    const Step& step = schedule.steps[i];
+    const schedule::ByteRange r = layout.bytes(step.target_range());
+    const bool elsewhere = step.source_chunk != step.target_chunk;
+    state_of(slice, i) = {{elsewhere ? layout.begin(step.source_chunk) : r.begin, r.begin}, r.size, 0, 0};
   }
 }
 
@@ -94,10 +96,9 @@ void CpuExecutor::advertise_buffers(std::uint32_t slice) {
     for (const std::uint32_t index : lane.steps) {
       const Step& step = plan.schedule.steps[index];
       const StepState& state = state_of(slice, index);
-      bool free = step.kind == StepKind::kRecv && step.target == Buffer::kOutput && state.size != 0;
-      for (std::uint32_t d = 0; d < step.dependencies && free; ++d) free = !must_wait(step, d);
-      if (free) {
-        lane.link->recv().advertise(cursors_[i].opened, op_->buffers[static_cast<int>(step.target)], state.begin,
+      const bool stores = step.kind == StepKind::kRecv && step.target == Buffer::kOutput && state.size != 0;
+      if (stores && waits_for_nobody(index)) {
+        lane.link->recv().advertise(cursors_[i].opened, op_->buffers[static_cast<int>(step.target)], state.begin.target,
                                     state.size);
       }
       cursors_[i].opened += state.size;
@@ -163,19 +164,23 @@ bool CpuExecutor::advance(std::uint32_t index) {
 
 // How far step `index` may go: up to the first byte that a step it depends on has not finished with.
 std::size_t CpuExecutor::ready_limit(std::uint32_t index, const StepState& state) const {
-  const schedule::Schedule& schedule = op_->plan->schedule;
+  const Plan& plan = *op_->plan;
   std::size_t limit = state.size;
-  const StepState* slice = &states_[(current_slice_ % kWindow) * schedule.steps.size()];
-  const Step& step = schedule.steps[index];
-  for (std::uint32_t i = 0; i < step.dependencies; ++i) {
-    const std::uint32_t d = schedule.dependencies[step.first_dependency + i];
-    const StepState& other = slice[d];
-    const std::size_t passed = schedule.steps[d].kind == StepKind::kSend ? other.released : other.done;
+  const StepState* slice = &states_[(current_slice_ % kWindow) * plan.schedule.steps.size()];
+  for (const Dependence& d : dependences_of(plan, index)) {
+    const StepState& other = slice[d.step];
+    const std::size_t passed = plan.schedule.steps[d.step].kind == StepKind::kSend ? other.released : other.done;
     if (passed == other.size) continue;
-    const std::size_t frontier = other.begin + passed;
-    limit = std::min(limit, frontier > state.begin ? frontier - state.begin : 0);
+    const std::size_t begin = d.later_in_target ? state.begin.target : state.begin.source;
+    const std::size_t frontier = (d.earlier_in_target ? other.begin.target : other.begin.source) + passed;
+    limit = std::min(limit, frontier > begin ? frontier - begin : 0);
   }
   return limit;
+}
+
+bool CpuExecutor::waits_for_nobody(std::uint32_t index) const {
+  const std::span<const Dependence> all = dependences_of(*op_->plan, index);
+  return std::none_of(all.begin(), all.end(), [&](const Dependence& d) { return in_place_ || !d.in_place_only; });
 }
 
 bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState& state) {
@@ -198,7 +203,7 @@ bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state
       !would_send_zcopy(out.traits(), source, limit - state.done)) {
     return false;
   }
-  const std::size_t n = out.push(op_->fingerprint, source, state.begin + state.done, limit - state.done);
+  const std::size_t n = out.push(op_->fingerprint, source, state.begin.source + state.done, limit - state.done);
   state.done += n;
   return n > 0;
 }
@@ -226,7 +231,7 @@ void CpuExecutor::release_sends(std::uint32_t index) {
 
 bool CpuExecutor::local_some(const Step& step, StepState& state, std::size_t limit) {
   const std::size_t n = std::min(limit - state.done, tuning_.piece_bytes);
-  run_local(*op_, step, {state.begin + state.done, n}, streaming_ && step.target == Buffer::kOutput);
+  run_local(*op_, step, state.begin.after(state.done), n, streaming_ && step.target == Buffer::kOutput);
   state.done += n;
   return true;
 }
@@ -234,11 +239,11 @@ bool CpuExecutor::local_some(const Step& step, StepState& state, std::size_t lim
 bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit) {
   const Step& step = op_->plan->schedule.steps[index];
   transport::RecvLane& in = lane.link->recv();
-  const std::size_t offset = state.begin + state.done;
+  const Offsets at = state.begin.after(state.done);
   const std::size_t wanted = limit - state.done;
   transport::RecvLane::View view;
   if (step.kind == StepKind::kRecv && in.traits().pulls && !forwards_in_slots(index, state.size)) {
-    const std::size_t n = in.pull(target_of(*op_, step) + offset, wanted, &view.fingerprint);
+    const std::size_t n = in.pull(target_at(*op_, step, at), wanted, &view.fingerprint);
     if (n > 0) {
       // Before it counts as done: other lanes would combine it and send it on to ranks that then succeed.
       if (view.fingerprint != op_->fingerprint) [[unlikely]]
@@ -259,7 +264,7 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   if (direct_put_some(lane, index, state, view, n)) return true;
   bool moved = false;
   if (forwards_in_slots(index, state.size) && forward_some(lane, index, state, view, n, &moved)) return moved;
-  store(*op_, step, offset, view.data, n, streaming_ && step.target == Buffer::kOutput);
+  store(*op_, step, at, view.data, n, streaming_ && step.target == Buffer::kOutput);
   if (!in.consume(n)) return false;
   state.done += n;
   return true;
@@ -290,9 +295,9 @@ bool CpuExecutor::fused_reduce_some(const Lane& lane, std::uint32_t index, StepS
   state.done -= n;
   if (limit < reduced.done + n) return false;
   const Step& reduce = op_->plan->schedule.steps[fused_reduce.reduce];
-  const std::size_t offset = reduced.begin + reduced.done;
-  const std::byte* operand = op_->buffers[static_cast<int>(reduce.operand)].base + offset;
-  combine(*op_, reduce, target_of(*op_, reduce) + offset, operand, view.data, n, streaming_ && op_->divisor == 0);
+  const Offsets at = reduced.begin.after(reduced.done);
+  combine(*op_, reduce, target_at(*op_, reduce, at), operand_at(*op_, reduce, at), view.data, n,
+          streaming_ && op_->divisor == 0);
   if (!lane.link->recv().consume(n)) return true;
   state.done += n;
   reduced.done += n;
@@ -315,12 +320,12 @@ bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepSta
   if (n == 0) return false;
   const Step& step = op_->plan->schedule.steps[index];
   const bool divides = step.final && op_->divisor > 1;
+  const Offsets at = state.begin.after(state.done);
   if (step.kind == StepKind::kRecvReduce && !divides) {
-    const std::size_t offset = state.begin + state.done;
     const auto combine = streaming_ ? op_->kernels->combine_twice_streaming : op_->kernels->combine_twice;
-    combine(target_of(*op_, step) + offset, room.data(), source_of(*op_, step) + offset, view.data, op_->elements(n));
+    combine(target_at(*op_, step, at), room.data(), source_at(*op_, step, at), view.data, op_->elements(n));
   } else {
-    direct_put_in_blocks(step, state.begin + state.done, room.first(n), view.data);
+    direct_put_in_blocks(step, at, room.first(n), view.data);
   }
   if (!lane.link->recv().consume(n)) return true;
   out_lane.link->send().commit(op_->fingerprint, n);
@@ -330,19 +335,19 @@ bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepSta
 }
 
 // The same where the value is not made and written in one pass: through the level-1 cache.
-void CpuExecutor::direct_put_in_blocks(const Step& step, std::size_t begin, std::span<std::byte> room,
+void CpuExecutor::direct_put_in_blocks(const Step& step, const Offsets& begin, std::span<std::byte> room,
                                        const std::byte* received) const {
   const auto write = streaming_ ? &reduction::copy_streaming : &reduction::copy;
   alignas(kLine) std::byte block[kDirectPutBlockBytes];
   for (std::size_t i = 0; i < room.size(); i += kDirectPutBlockBytes) {
     const std::size_t size = std::min(kDirectPutBlockBytes, room.size() - i);
-    const std::size_t offset = begin + i;
+    const Offsets at = begin.after(i);
     const std::byte* value = received + i;
     if (step.kind == StepKind::kRecvReduce) {
-      combine(*op_, step, block, source_of(*op_, step) + offset, value, size, false);
+      combine(*op_, step, block, source_at(*op_, step, at), value, size, false);
       value = block;
     }
-    std::byte* target = target_of(*op_, step) + offset;
+    std::byte* target = target_at(*op_, step, at);
     if (value != target) write(target, value, size);
     write(room.data() + i, value, size);
   }
@@ -367,14 +372,14 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
     return !waiter_.stalled();
   }
   n = op_->whole(std::min(n, room.size()));
-  const std::size_t offset = state.begin + state.done;
+  const Offsets at = state.begin.after(state.done);
   if (step.kind == StepKind::kRecvReduce) {
-    combine(*op_, step, room.data(), source_of(*op_, step) + offset, view.data, n, false);
+    combine(*op_, step, room.data(), source_at(*op_, step, at), view.data, n, false);
   } else {
     std::memcpy(room.data(), view.data, n);
   }
   if (!forward.only) {
-    std::byte* target = target_of(*op_, step) + offset;
+    std::byte* target = target_at(*op_, step, at);
     if (streaming_ && step.target == Buffer::kOutput) {
       reduction::copy_streaming(target, room.data(), n);
     } else {

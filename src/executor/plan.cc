@@ -10,6 +10,7 @@ namespace tutti::internal::executor {
 namespace {
 
 using schedule::Buffer;
+using schedule::ChunkRange;
 using schedule::Schedule;
 using schedule::Step;
 using schedule::StepKind;
@@ -29,26 +30,32 @@ void sort_into_lanes(Plan* plan) {
   }
 }
 
-bool overlap(const Step& a, const Step& b) {
-  return a.chunk < b.chunk + b.chunks && b.chunk < a.chunk + a.chunks;
-}
-
-// Memory cells as the Builder counts them: an in-place call makes input and output one.
-bool same_cell(Buffer a, Buffer b) {
-  return (a == Buffer::kScratch) == (b == Buffer::kScratch);
+bool overlap(const ChunkRange& a, const ChunkRange& b) {
+  return a.first < b.first + b.count && b.first < a.first + a.count;
 }
 
 // Whether the value that step i writes is read by nobody but `reader`, and neither stays as a result.
 bool dead_but_for(const Schedule& schedule, std::uint32_t i, std::uint32_t reader) {
   const Step& writer = schedule.steps[i];
+  const ChunkRange written = writer.target_range();
+  const bool one_memory = info_of(schedule.shape.collective).input_is_output;
+  // Memory cells as the Builder counts them: an in-place call makes input and output one.
+  const auto same_cell = [&](Buffer a, Buffer b) {
+    return a == b || (one_memory && a != Buffer::kScratch && b != Buffer::kScratch);
+  };
   for (std::uint32_t j = i + 1; j < schedule.steps.size(); ++j) {
     const Step& s = schedule.steps[j];
-    if (!overlap(writer, s)) continue;
-    if (j != reader && schedule::reads_source(s.kind) && same_cell(s.source, writer.target)) return false;
-    if (j != reader && schedule::reads_operand(s.kind) && same_cell(s.operand, writer.target)) return false;
-    const bool covers = s.chunk <= writer.chunk && s.chunk + s.chunks >= writer.chunk + writer.chunks;
-    if (schedule::writes_target(s.kind) && s.target == writer.target && covers) return true;
-    if (schedule::writes_target(s.kind) && same_cell(s.target, writer.target)) return false;
+    bool is_read = false;
+    schedule::for_places(s, [&](const schedule::Place& place) {
+      const bool meets = same_cell(place.buffer, writer.target) && overlap(place.range, written);
+      is_read |= j != reader && !place.is_written && meets;
+    });
+    if (is_read) return false;
+    if (!schedule::writes_target(s.kind) || !overlap(s.target_range(), written)) continue;
+    const std::uint32_t end = s.target_chunk + s.chunks;
+    const bool covers = s.target_chunk <= written.first && end >= written.first + written.count;
+    if (s.target == writer.target && covers) return true;
+    if (same_cell(s.target, writer.target)) return false;
   }
   return writer.target == Buffer::kScratch;
 }
@@ -61,30 +68,24 @@ void find_forwards(Plan* plan) {
     if (send.kind != StepKind::kSend || send.dependencies != 1) continue;
     const std::uint32_t i = schedule.dependencies_of(send)[0];
     const Step& recv = schedule.steps[i];
-    if (!schedule::is_recv(recv.kind) || recv.range() != send.range() || recv.target != send.source) continue;
+    if (!schedule::is_recv(recv.kind) || recv.target_range() != send.source_range() || recv.target != send.source)
+      continue;
     if (plan->forward[i].send != kNone) continue;
     plan->forward[i] = {j, plan->lane_of[j], dead_but_for(schedule, i, j)};
   }
 }
 
-// Whether two steps would touch the same memory if input and output were apart.
-bool conflict_out_of_place(const Step& a, const Step& b) {
-  for (const Buffer buffer : {Buffer::kInput, Buffer::kOutput, Buffer::kScratch}) {
-    if (schedule::writes(a, buffer) && (schedule::reads(b, buffer) || schedule::writes(b, buffer))) return true;
-    if (schedule::reads(a, buffer) && schedule::writes(b, buffer)) return true;
-  }
-  return false;
-}
-
-void find_in_place_dependencies(Plan* plan) {
+void find_dependences(Plan* plan) {
   const Schedule& schedule = plan->schedule;
-  plan->in_place_only.resize(schedule.dependencies.size());
   for (const Step& s : schedule.steps) {
-    for (std::uint32_t i = 0; i < s.dependencies; ++i) {
-      const Step& on = schedule.steps[schedule.dependencies[s.first_dependency + i]];
-      plan->in_place_only[s.first_dependency + i] = !conflict_out_of_place(on, s);
+    plan->first_dependence.push_back(static_cast<std::uint32_t>(plan->dependences.size()));
+    for (const std::uint32_t d : schedule.dependencies_of(s)) {
+      schedule::for_conflicts(schedule.shape, s, schedule.steps[d], [&](const schedule::Conflict& c) {
+        plan->dependences.push_back({d, c.later.in_target, c.earlier.in_target, c.in_place_only});
+      });
     }
   }
+  plan->first_dependence.push_back(static_cast<std::uint32_t>(plan->dependences.size()));
 }
 
 std::size_t below(std::size_t bytes) {
@@ -99,7 +100,7 @@ void find_fused_reduces(Plan* plan) {
     const Step& reduce = schedule.steps[i + 1];
     if (recv.kind != StepKind::kRecv || recv.target != Buffer::kScratch) continue;
     if (reduce.kind != StepKind::kReduce || reduce.source != Buffer::kScratch || reduce.target == Buffer::kScratch ||
-        reduce.operand == Buffer::kScratch || reduce.range() != recv.range()) {
+        reduce.operand == Buffer::kScratch || reduce.source_range() != recv.target_range()) {
       continue;
     }
     if (dead_but_for(schedule, i, i + 1)) plan->fused_reduce[i] = {i + 1, plan->lane_of[i + 1]};
@@ -116,6 +117,7 @@ void write_in_order(Plan* plan) {
       s.step.kind = StepKind::kRecvReduce;
       s.step.source = reduce.operand;
       s.step.target = reduce.target;
+      s.step.source_chunk = s.step.target_chunk = reduce.target_chunk;
       s.step.final = reduce.final;
     }
     plan->in_order.push_back(s);
@@ -133,7 +135,7 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   plan->link_of = std::move(links);
   plan->slice_chunk_bytes = slice_chunk_bytes;
   sort_into_lanes(plan.get());
-  find_in_place_dependencies(plan.get());
+  find_dependences(plan.get());
   find_forwards(plan.get());
   find_fused_reduces(plan.get());
   write_in_order(plan.get());

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,27 +53,41 @@ struct InOrderStep {
   std::uint32_t index = 0;              // of the step in the schedule, of a fused reduction's receive
 };
 
+// What a step waits for: bytes of another that lie where its own do.
+struct Dependence {
+  std::uint32_t step = 0;        // the other
+  bool later_in_target = false;  // the bytes are those of this step's target, else of its source
+  bool earlier_in_target = false;
+  bool in_place_only = false;  // only where input and output are one memory
+};
+
 struct Plan {
   std::string algorithm;
   PlanIdentity identity;
   schedule::Schedule schedule;
   std::vector<Lane> lanes;
-  std::vector<std::uint32_t> lane_of;     // per step
-  std::vector<transport::Link*> link_of;  // per step; null for local steps
-  std::vector<Forward> forward;           // per step
-  // Per entry of schedule.dependencies: whether it matters only where input and output are one memory.
-  std::vector<bool> in_place_only;
-  std::vector<FusedReduce> fused_reduce;  // per step
-  std::vector<InOrderStep> in_order;      // for small messages
-  std::vector<transport::Link*> links;    // each once
-  std::uint32_t max_step_chunks = 0;      // of any step
-  std::size_t in_order_bytes = 0;         // messages up to this size may run in schedule order
-  std::size_t in_order_region_bytes = 0;  // the same where a buffer lies in a region
+  std::vector<std::uint32_t> lane_of;           // per step
+  std::vector<transport::Link*> link_of;        // per step; null for local steps
+  std::vector<Forward> forward;                 // per step
+  std::vector<Dependence> dependences;          // of all steps, in their order
+  std::vector<std::uint32_t> first_dependence;  // per step, and one more
+  std::vector<FusedReduce> fused_reduce;        // per step
+  std::vector<InOrderStep> in_order;            // for small messages
+  std::vector<transport::Link*> links;          // each once
+  std::uint32_t max_step_chunks = 0;            // of any step
+  std::size_t in_order_bytes = 0;               // messages up to this size may run in schedule order
+  std::size_t in_order_region_bytes = 0;        // the same where a buffer lies in a region
   std::size_t small_bytes = 0;  // whole vectors up to this size run in schedule order wherever their buffers lie
   // Chunks larger than this are cut (where the schedule allows it) and the schedule runs on slices.
   // The same on every rank, whatever its links: it fixes the order of bytes in the lanes.
   std::size_t slice_chunk_bytes = 0;
 };
+
+// Those of one step.
+inline std::span<const Dependence> dependences_of(const Plan& plan, std::uint32_t step) {
+  const Dependence* const all = plan.dependences.data();
+  return {all + plan.first_dependence[step], all + plan.first_dependence[step + 1]};
+}
 
 // REQUIRES: link_to(peer) for every peer of the schedule; it outlives the plan.
 template <class LinkTo>

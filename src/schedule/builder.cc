@@ -14,7 +14,7 @@ Step make_step(StepKind kind, std::int32_t peer, ChunkRange c, Buffer source, Bu
   s.source = source;
   s.target = target;
   s.peer = peer;
-  s.chunk = c.first;
+  s.source_chunk = s.target_chunk = c.first;
   s.chunks = static_cast<std::uint16_t>(c.count);
   return s;
 }
@@ -22,20 +22,31 @@ Step make_step(StepKind kind, std::int32_t peer, ChunkRange c, Buffer source, Bu
 }  // namespace
 
 Builder::Builder(const Shape& shape, std::int32_t rank)
-    : shape_(shape), rank_(rank), where_(shape.chunks, Where::kNowhere), cells_(std::size_t{2} * shape.chunks) {
+    : shape_(shape),
+      rank_(rank),
+      input_(shape.held(info_of(shape.collective).input, rank)),
+      output_(shape.held(info_of(shape.collective).output, rank)) {
   schedule_.shape = shape;
   schedule_.rank = rank;
-  for (std::uint32_t c = 0; c < shape.chunks; ++c) {
-    if (shape.in_input(rank, c)) where_[c] = Where::kInput;
-  }
 }
 
 Buffer Builder::kept_in(std::uint32_t c) const {
-  return shape_.in_output(rank_, c) ? Buffer::kOutput : Buffer::kScratch;
+  return c - output_.first < output_.count ? Buffer::kOutput : Buffer::kScratch;
+}
+
+Builder::Where Builder::where(std::uint32_t c) const {
+  const auto moved = where_.find(c);
+  if (moved != where_.end()) return moved->second;
+  return c - input_.first < input_.count ? Where::kInput : Where::kNowhere;
+}
+
+void Builder::set_where(ChunkRange c, Where where) {
+  for (std::uint32_t i = 0; i < c.count; ++i) where_[c.first + i] = where;
 }
 
 Builder::Cell& Builder::cell(Buffer b, std::uint32_t c) {
-  return cells_[std::size_t{2} * c + (b == Buffer::kScratch ? 1 : 0)];
+  if (b == Buffer::kInput && info_of(shape_.collective).input_is_output) b = Buffer::kOutput;
+  return cells_[std::uint64_t{c} * kBuffers + static_cast<std::uint64_t>(b)];
 }
 
 template <class Key, class F>
@@ -87,26 +98,37 @@ void Builder::write(std::uint32_t index, Cell& cell) {
   cell.last_writer = static_cast<std::int32_t>(index);
 }
 
-void Builder::add(Step step) {
+// Nobody has written the chunks yet. The steps that read the input go on doing so, and only the next real writer waits
+// for them.
+void Builder::touch_copied_input(std::uint32_t index, const Step& step) {
+  for (std::uint32_t i = 0; i < step.chunks; ++i) {
+    Cell& both = cell(step.target, step.target_chunk + i);
+    both.last_writer = static_cast<std::int32_t>(index);
+    both.readers_follow_writer = both.readers.empty();
+  }
+}
+
+void Builder::touch(std::uint32_t index, const Step& step) {
+  for (std::uint32_t i = 0; i < step.chunks; ++i) {
+    Cell* const updated = writes_target(step.kind) ? &cell(step.target, step.target_chunk + i) : nullptr;
+    for_places(step, [&](const Place& place) {
+      Cell& touched = cell(place.buffer, place.range.first + i);
+      if (!place.is_written && &touched != updated) read(index, touched);
+    });
+    if (updated != nullptr) write(index, *updated);
+  }
+}
+
+void Builder::add(const Step& step) {
   const auto index = static_cast<std::uint32_t>(schedule_.steps.size());
   schedule_.steps.push_back(step);
   pending_.clear();
-  for (std::uint32_t c = step.chunk; c < step.chunk + step.chunks; ++c) {
-    if (step.kind == StepKind::kCopy && step.source == Buffer::kInput) {
-      // Nobody has written the chunk yet. The steps that read the input go on doing so, and only the next real
-      // writer waits for them.
-      Cell& both = cell(step.target, c);
-      both.last_writer = static_cast<std::int32_t>(index);
-      both.readers_follow_writer = both.readers.empty();
-      continue;
-    }
-    const Cell* const updated = writes_target(step.kind) ? &cell(step.target, c) : nullptr;
-    const auto read_from = [&](Buffer b) {
-      if (&cell(b, c) != updated) read(index, cell(b, c));
-    };
-    if (reads_source(step.kind)) read_from(step.source);
-    if (reads_operand(step.kind)) read_from(step.operand);
-    if (updated != nullptr) write(index, cell(step.target, c));
+  const bool copies_input = step.kind == StepKind::kCopy && step.source == Buffer::kInput;
+  if (copies_input && step.source_chunk == step.target_chunk && step.target == Buffer::kOutput &&
+      info_of(shape_.collective).input_is_output) {
+    touch_copied_input(index, step);
+  } else {
+    touch(index, step);
   }
   std::sort(pending_.begin(), pending_.end());
   pending_.erase(std::unique(pending_.begin(), pending_.end()), pending_.end());
@@ -116,9 +138,11 @@ void Builder::add(Step step) {
   added.first_dependency = static_cast<std::uint32_t>(schedule_.dependencies.size());
   added.dependencies = static_cast<std::uint16_t>(pending_.size());
   schedule_.dependencies.insert(schedule_.dependencies.end(), pending_.begin(), pending_.end());
-  if (reads(step, Buffer::kScratch) || writes(step, Buffer::kScratch)) schedule_.uses_scratch = true;
-  const std::uint32_t per_block = shape_.chunks_per_block();
-  if (step.chunk / per_block != (step.chunk + step.chunks - 1) / per_block) schedule_.sliceable = false;
+  for_places(step, [&](const Place& place) {
+    if (place.buffer == Buffer::kScratch)
+      schedule_.scratch_chunks = std::max(schedule_.scratch_chunks, place.range.first + place.range.count);
+    if (!shape_.in_one_block(place.range)) schedule_.sliceable = false;
+  });
 }
 
 namespace {
@@ -136,11 +160,11 @@ W where_of(Buffer b) {
 void Builder::send(std::int32_t peer, ChunkRange c) {
   if (!check(peer, c, "send")) return;
   for_runs(
-      c, [&](std::uint32_t i) { return where_[i]; },
+      c, [&](std::uint32_t i) { return where(i); },
       [&](ChunkRange run) {
-        const Where where = where_[run.first];
-        if (where == Where::kNowhere) return fail(fmt::format("send of chunk {}, which has no value", run.first));
-        add(make_step(StepKind::kSend, peer, run, buffer_of(where), Buffer::kOutput));
+        const Where from = where(run.first);
+        if (from == Where::kNowhere) return fail(fmt::format("send of chunk {}, which has no value", run.first));
+        add(make_step(StepKind::kSend, peer, run, buffer_of(from), Buffer::kOutput));
       });
 }
 
@@ -151,34 +175,34 @@ void Builder::recv(std::int32_t peer, ChunkRange c) {
       [&](ChunkRange run) {
         const Buffer target = kept_in(run.first);
         add(make_step(StepKind::kRecv, peer, run, Buffer::kInput, target));
-        std::fill_n(where_.begin() + run.first, run.count, where_of<Where>(target));
+        set_where(run, where_of<Where>(target));
       });
 }
 
 void Builder::recv_reduce(std::int32_t peer, ChunkRange c, Completes completes) {
   if (!check(peer, c, "recv_reduce")) return;
   for_runs(
-      c, [&](std::uint32_t i) { return std::pair(where_[i], kept_in(i)); },
+      c, [&](std::uint32_t i) { return std::pair(where(i), kept_in(i)); },
       [&](ChunkRange run) {
-        const Where where = where_[run.first];
-        if (where == Where::kNowhere) {
+        const Where from = where(run.first);
+        if (from == Where::kNowhere) {
           return fail(fmt::format("recv_reduce into chunk {}, which has no value", run.first));
         }
         const Buffer target = kept_in(run.first);
-        Step s = make_step(StepKind::kRecvReduce, peer, run, buffer_of(where), target);
+        Step s = make_step(StepKind::kRecvReduce, peer, run, buffer_of(from), target);
         s.final = completes == Completes::kYes;
         add(s);
-        std::fill_n(where_.begin() + run.first, run.count, where_of<Where>(target));
+        set_where(run, where_of<Where>(target));
       });
 }
 
 void Builder::copy_to_output(ChunkRange c) {
   if (!check_chunks(c, "copy_to_output")) return;
-  const auto movable = [&](std::uint32_t i) { return where_[i] == Where::kInput && kept_in(i) == Buffer::kOutput; };
+  const auto movable = [&](std::uint32_t i) { return where(i) == Where::kInput && kept_in(i) == Buffer::kOutput; };
   for_runs(c, movable, [&](ChunkRange run) {
     if (!movable(run.first)) return;
     add(make_step(StepKind::kCopy, -1, run, Buffer::kInput, Buffer::kOutput));
-    std::fill_n(where_.begin() + run.first, run.count, Where::kOutput);
+    set_where(run, Where::kOutput);
   });
 }
 
@@ -206,26 +230,66 @@ void Builder::recv_reduce_to_scratch(std::int32_t peer, ChunkRange c) {
 void Builder::reduce_from_scratch(ChunkRange c, Completes completes) {
   if (!check_chunks(c, "reduce_from_scratch")) return;
   for_runs(
-      c, [&](std::uint32_t i) { return std::pair(where_[i], kept_in(i)); },
+      c, [&](std::uint32_t i) { return std::pair(where(i), kept_in(i)); },
       [&](ChunkRange run) {
-        const Where where = where_[run.first];
-        if (kept_in(run.first) != Buffer::kOutput || where == Where::kNowhere) {
+        const Where from = where(run.first);
+        if (kept_in(run.first) != Buffer::kOutput || from == Where::kNowhere) {
           return fail(fmt::format("reduce_from_scratch of chunk {}, which has no value in the output", run.first));
         }
         Step s = make_step(StepKind::kReduce, -1, run, Buffer::kScratch, Buffer::kOutput);
-        s.operand = buffer_of(where);
+        s.operand = buffer_of(from);
         s.final = completes == Completes::kYes;
         add(s);
-        std::fill_n(where_.begin() + run.first, run.count, Where::kOutput);
+        set_where(run, Where::kOutput);
       });
+}
+
+void Builder::add_at(StepKind kind, std::int32_t peer, At source, At target, std::uint32_t chunks, Buffer operand) {
+  if (chunks > std::numeric_limits<std::uint16_t>::max()) return fail("too many chunks in one step");
+  Step s = make_step(kind, peer, {target.chunk, chunks}, source.buffer, target.buffer);
+  s.source_chunk = source.chunk;
+  s.operand = operand;
+  const auto inside = [&](const Place& place) {
+    const bool scratch = place.buffer == Buffer::kScratch;
+    const ChunkRange held = place.buffer == Buffer::kInput ? input_ : output_;
+    if (!scratch && (place.range.first < held.first || place.range.first + chunks > held.first + held.count))
+      fail(fmt::format("chunks {}+{} of a buffer that has {}+{}", place.range.first, chunks, held.first, held.count));
+    // What is cut otherwise has another size.
+    if (place.range.first % shape_.chunks_per_block() != target.chunk % shape_.chunks_per_block())
+      fail("the source's chunks are other parts of a block than the target's");
+    if (place.is_written && !scratch) {
+      for (std::uint32_t i = 0; i < chunks; ++i) where_[place.range.first + i] = Where::kOutput;
+    }
+  };
+  if (chunks == 0) fail("a step of no chunks");
+  if (!is_local(kind) && (peer < 0 || peer >= shape_.ranks || peer == rank_))
+    fail(fmt::format("a step with peer {}", peer));
+  if (status_.is_ok()) for_places(s, inside);
+  if (status_.is_ok()) add(s);
+}
+
+void Builder::send_from(std::int32_t peer, At source, std::uint32_t chunks) {
+  add_at(StepKind::kSend, peer, source, {Buffer::kOutput, source.chunk}, chunks, Buffer::kOutput);
+}
+void Builder::recv_into(std::int32_t peer, At target, std::uint32_t chunks) {
+  add_at(StepKind::kRecv, peer, {Buffer::kInput, target.chunk}, target, chunks, Buffer::kOutput);
+}
+void Builder::recv_reduce_into(std::int32_t peer, At source, At target, std::uint32_t chunks) {
+  add_at(StepKind::kRecvReduce, peer, source, target, chunks, Buffer::kOutput);
+}
+void Builder::copy(At source, At target, std::uint32_t chunks) {
+  add_at(StepKind::kCopy, -1, source, target, chunks, Buffer::kOutput);
+}
+void Builder::reduce(At source, Buffer operand, At target, std::uint32_t chunks) {
+  add_at(StepKind::kReduce, -1, source, target, chunks, operand);
 }
 
 Result<Schedule> Builder::finish() {
   const auto owed_from = [&](std::uint32_t c) {
-    const bool owed = kept_in(c) == Buffer::kOutput && where_[c] != Where::kOutput;
-    return std::pair(owed, owed ? where_[c] : Where::kOutput);
+    const bool owed = kept_in(c) == Buffer::kOutput && where(c) != Where::kOutput;
+    return std::pair(owed, owed ? where(c) : Where::kOutput);
   };
-  for_runs(ChunkRange{0, shape_.chunks}, owed_from, [&](ChunkRange run) {
+  for_runs(output_, owed_from, [&](ChunkRange run) {
     const auto [owed, from] = owed_from(run.first);
     if (!owed) return;
     if (from == Where::kNowhere)

@@ -1,7 +1,6 @@
 // Writes one rank's schedule. A generator says what moves, as a textbook does; the Builder finds
-//  - where the current value of each chunk lies (input until first written, then the buffer in which it is kept: the
-//  output
-//    where the rank keeps the chunk, scratch where it does not), so out-of-place never copies first;
+//  - where the current value of each chunk of the vector lies (input until first written, then the output where the
+//    rank keeps the chunk, else the scratch chunk of the same number), so out-of-place never copies first;
 //  - the dependencies, as a processor's scoreboard does: which step wrote this chunk last, which still read it.
 //
 // Invariants of the result: a dependency's index is lower than its dependent's; steps that receive from
@@ -11,11 +10,17 @@
 // A copy from input to output is nothing at all in an in-place call, and out of place it disturbs no
 // reader of the input. So it waits for nobody.
 //
+// Where the textbook's values are not those of one vector, it moves what lies at a given place (send_from, recv_into,
+// ...); the dependencies are found all the same, and values are not followed.
+//
+// Memory and time are proportional to the chunks that the rank touches, and to those of its output.
+//
 // Not thread-safe. Misuse by a generator (a chunk without a value, a peer out of range) is a defect in
 // the generator: it is recorded, and finish() returns it.
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -52,12 +57,26 @@ class Builder {
   void recv_reduce_to_scratch(std::int32_t peer, ChunkRange c);
   void reduce_from_scratch(ChunkRange c, Completes completes = Completes::kNo);
 
+  // By place: chunks of a buffer as they are, whatever value they have. The output must be written by the steps
+  // themselves then: finish() copies only what is still where the values above have left it.
+  struct At {
+    Buffer buffer = Buffer::kInput;
+    std::uint32_t chunk = 0;
+  };
+  void send_from(std::int32_t peer, At source, std::uint32_t chunks);
+  void recv_into(std::int32_t peer, At target, std::uint32_t chunks);
+  // target = source (op) what the peer sends.
+  void recv_reduce_into(std::int32_t peer, At source, At target, std::uint32_t chunks);
+  void copy(At source, At target, std::uint32_t chunks);
+  // target = source (op) operand; the operand has the target's chunk numbers.
+  void reduce(At source, Buffer operand, At target, std::uint32_t chunks);
+
   // Copies into the output what is owed and lies elsewhere, and returns the schedule.
   [[nodiscard]] Result<Schedule> finish();
 
  private:
-  // Accesses are tracked per memory cell: input and output of a chunk count as one (they are one in
-  // an in-place call), its scratch is another.
+  // Accesses are tracked per memory cell: input and output of a chunk count as one where they are one in an in-place
+  // call, its scratch is another.
   struct Cell {
     std::int32_t last_writer = -1;       // step, or -1
     std::vector<std::uint32_t> readers;  // steps that the next writer must wait for
@@ -67,11 +86,17 @@ class Builder {
   enum class Where : std::uint8_t { kNowhere, kInput, kOutput, kScratch };
 
   [[nodiscard]] Buffer kept_in(std::uint32_t c) const;
+  // Where the current value of chunk c of the vector lies.
+  [[nodiscard]] Where where(std::uint32_t c) const;
+  void set_where(ChunkRange c, Where where);
   Cell& cell(Buffer b, std::uint32_t c);
   // Cuts c into the longest runs on which `key` is constant, and calls f(run) for each.
   template <class Key, class F>
   void for_runs(ChunkRange c, Key key, F f);
-  void add(Step step);
+  void add(const Step& step);
+  void add_at(StepKind kind, std::int32_t peer, At source, At target, std::uint32_t chunks, Buffer operand);
+  void touch(std::uint32_t index, const Step& step);
+  void touch_copied_input(std::uint32_t index, const Step& step);
   void read(std::uint32_t index, Cell& cell);
   void write(std::uint32_t index, Cell& cell);
   void depend(std::uint32_t index, std::int64_t on);
@@ -82,9 +107,11 @@ class Builder {
   Shape shape_;
   std::int32_t rank_;
   Schedule schedule_;
-  std::vector<Where> where_;            // per chunk
-  std::vector<Cell> cells_;             // 2 per chunk: input/output, scratch
-  std::vector<std::uint32_t> pending_;  // dependencies of the step that is being added
+  ChunkRange input_;                                // the chunks that the rank contributes
+  ChunkRange output_;                               // those that it is owed
+  std::unordered_map<std::uint32_t, Where> where_;  // of those whose value has moved
+  std::unordered_map<std::uint64_t, Cell> cells_;   // of those that a step touches
+  std::vector<std::uint32_t> pending_;              // dependencies of the step that is being added
   Status status_;
 };
 

@@ -27,17 +27,23 @@ const char* buffer_name(Buffer b) {
   return "?";
 }
 
+std::string range_text(ChunkRange r) {
+  std::string text = std::to_string(r.first);
+  if (r.count > 1) text += fmt::format("..{}", r.first + r.count - 1);
+  return text;
+}
+
+// The source's and the target's chunks where they are not the same.
+std::string chunks_text(const Step& s) {
+  if (s.source_chunk == s.target_chunk) return range_text(s.target_range());
+  return fmt::format("{} -> {}", range_text(s.source_range()), range_text(s.target_range()));
+}
+
 std::string places(const Step& s) {
   std::string text;
   if (reads_source(s.kind)) text = buffer_name(s.source);
   if (reads_operand(s.kind)) text += fmt::format(", {}", buffer_name(s.operand));
   if (writes_target(s.kind)) text += fmt::format("{}-> {}", text.empty() ? "" : " ", buffer_name(s.target));
-  return text;
-}
-
-std::string range_text(ChunkRange r) {
-  std::string text = std::to_string(r.first);
-  if (r.count > 1) text += fmt::format("..{}", r.first + r.count - 1);
   return text;
 }
 
@@ -56,9 +62,10 @@ bool Shape::in_output(std::int32_t rank, std::uint32_t c) const {
   return holds_chunk(info_of(collective).output, rank, c);
 }
 
-bool Shape::holds_chunk(Holds holds, std::int32_t rank, std::uint32_t c) const {
-  if (holds == Holds::kOwnBlock) return c / chunks_per_block() == static_cast<std::uint32_t>(rank);
-  return has_any(holds, rank, root);
+ChunkRange Shape::held(Holds holds, std::int32_t rank) const {
+  const std::uint32_t per_block = chunks_per_block();
+  if (holds == Holds::kOwnBlock) return {static_cast<std::uint32_t>(rank) * per_block, per_block};
+  return {0, has_any(holds, rank, root) ? chunks : 0};
 }
 
 std::string to_text(const Schedule& schedule) {
@@ -67,14 +74,14 @@ std::string to_text(const Schedule& schedule) {
                                  shape.chunks, shape.chunks == 1 ? " chunk" : " chunks");
   if (has_root(shape.collective)) text += fmt::format(", root {}", shape.root);
   text += fmt::format(", {} steps", schedule.steps.size());
-  if (schedule.uses_scratch) text += ", uses scratch";
+  if (schedule.scratch_chunks > 0) text += fmt::format(", {} chunks of scratch", schedule.scratch_chunks);
   if (!schedule.sliceable) text += ", whole blocks only";
   text += "\n";
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& s = schedule.steps[i];
     char line[160];
     std::snprintf(line, sizeof line, "%5zu  %-11s %-10s chunk %-9s %-24s%s", i, verb(s.kind), peer_text(s).c_str(),
-                  range_text(s.range()).c_str(), places(s).c_str(), s.final ? " final" : "      ");
+                  chunks_text(s).c_str(), places(s).c_str(), s.final ? " final" : "      ");
     text += line;
     const char* separator = "  after ";
     for (const std::uint32_t d : schedule.dependencies_of(s)) {

@@ -25,8 +25,9 @@ enum class StepKind : std::uint8_t {
   kReduce,      // target = source (op) operand
 };
 
-// Where a chunk lies. An in-place call makes kInput and kOutput the same memory: a chunk has the same
-// number in both, and the Builder orders accesses as if they always were.
+// Where a chunk lies. Each buffer has chunk numbers of its own. An in-place call makes kInput and kOutput the same
+// memory, chunk c of one that of the other, and the Builder orders accesses as if they always were
+// (CollectiveInfo::input_is_output).
 enum class Buffer : std::uint8_t { kInput = 0, kOutput = 1, kScratch = 2 };
 inline constexpr int kBuffers = 3;
 
@@ -41,20 +42,22 @@ struct ChunkRange {
 
 struct Step {
   StepKind kind = StepKind::kSend;
-  Buffer source = Buffer::kInput;   // read; unused by kRecv
-  Buffer target = Buffer::kOutput;  // written; unused by kSend
-  bool final = false;               // this combination completes the reduction: an average divides here
-  std::int32_t peer = -1;           // rank in the communicator; -1 for kCopy and kReduce
-  std::uint32_t chunk = 0;          // first chunk, in every buffer alike
-  std::uint16_t chunks = 0;         // how many
-  std::uint16_t dependencies = 0;   // how many entries from first_dependency on
+  Buffer source = Buffer::kInput;    // read; unused by kRecv
+  Buffer target = Buffer::kOutput;   // written; unused by kSend
+  Buffer operand = Buffer::kOutput;  // the second value that kReduce reads, chunks as in the target; unused by all others
+  bool final = false;                // this combination completes the reduction: an average divides here
+  std::uint8_t reserved = 0;
+  std::uint16_t chunks = 0;        // how many
+  std::uint32_t source_chunk = 0;  // the first in the source; kRecv: as in the target
+  std::uint32_t target_chunk = 0;  // the first in the target; kSend: as in the source
+  std::int32_t peer = -1;          // rank in the communicator; -1 for kCopy and kReduce
   std::uint32_t first_dependency = 0;
-  Buffer operand = Buffer::kOutput;  // the second value that kReduce reads; unused by all others
-  std::uint8_t reserved[3] = {};
+  std::uint16_t dependencies = 0;  // how many entries from first_dependency on
 
-  [[nodiscard]] ChunkRange range() const { return {chunk, chunks}; }
+  [[nodiscard]] ChunkRange source_range() const { return {source_chunk, chunks}; }
+  [[nodiscard]] ChunkRange target_range() const { return {target_chunk, chunks}; }
 };
-static_assert(sizeof(Step) == 24);
+static_assert(sizeof(Step) == 28);
 
 constexpr bool is_local(StepKind k) {
   return k == StepKind::kCopy || k == StepKind::kReduce;
@@ -86,11 +89,29 @@ constexpr bool same_ordered_lane(const Step& earlier, const Step& later) {
   return is_recv(earlier.kind) && is_recv(later.kind) && earlier.peer == later.peer;
 }
 
+// The chunks of one buffer that a step touches.
+struct Place {
+  Buffer buffer = Buffer::kInput;
+  ChunkRange range;
+  bool is_written = false;
+  bool in_target = false;  // it is the target, or the operand, which has the target's chunks; else it is the source
+};
+
+// Calls f(place) for each place of the step.
+template <class F>
+void for_places(const Step& s, F f) {
+  if (reads_source(s.kind)) f(Place{s.source, s.source_range(), false, false});
+  if (reads_operand(s.kind)) f(Place{s.operand, s.target_range(), false, true});
+  if (writes_target(s.kind)) f(Place{s.target, s.target_range(), true, true});
+}
+
 // How a collective's data is cut, which fixes what a chunk number means on every rank:
 //  - all-reduce, broadcast, reduce: the vector of `count` elements in `chunks` parts, blocks == 1;
 //  - reduce-scatter, all-gather: block b belongs to rank b; each block of `count` elements is cut into
 //    chunks / blocks parts, so chunk c is part of block c / (chunks / blocks);
 //  - barrier: one chunk of no bytes.
+// Input and output number the chunks of the vector, also where they hold only some of them. Scratch numbers its own,
+// cut as the vector's blocks are; a rank has as many as its steps use.
 struct Shape {
   Collective collective = Collective::kAllReduce;
   std::int32_t ranks = 1;
@@ -106,18 +127,28 @@ struct Shape {
   // Whether `rank` contributes chunk c from its input / must find chunk c in its output at the end.
   [[nodiscard]] bool in_input(std::int32_t rank, std::uint32_t c) const;
   [[nodiscard]] bool in_output(std::int32_t rank, std::uint32_t c) const;
-  [[nodiscard]] bool holds_chunk(Holds holds, std::int32_t rank, std::uint32_t c) const;
+  [[nodiscard]] bool holds_chunk(Holds holds, std::int32_t rank, std::uint32_t c) const {
+    const ChunkRange r = held(holds, rank);
+    return c - r.first < r.count;
+  }
+  // All of them.
+  [[nodiscard]] ChunkRange held(Holds holds, std::int32_t rank) const;
+  // Whether the range lies in one block.
+  [[nodiscard]] bool in_one_block(ChunkRange r) const {
+    const std::uint32_t per_block = chunks_per_block();
+    return r.first / per_block == (r.first + r.count - 1) / per_block;
+  }
 };
 
 // The steps before which a step may not touch a byte. A dependency is a step index; it is satisfied
-// byte by byte: where both steps cover chunk c, the dependent may work on those bytes of c that the
-// other has finished with (for a send: that the transport no longer reads).
+// byte by byte: where both steps touch the same chunk of the same memory, and one of them writes it, the dependent may
+// work on those bytes of it that the other has finished with (for a send: that the transport no longer reads).
 struct Schedule {
   Shape shape;
   std::int32_t rank = 0;
   std::vector<Step> steps;
   std::vector<std::uint32_t> dependencies;  // step indices, each lower than that of its dependent
-  bool uses_scratch = false;
+  std::uint32_t scratch_chunks = 0;         // scratch has chunks 0, 1, ..., scratch_chunks - 1
   // Every step stays inside one block, so the executor may run the schedule on slices of each block
   // in turn (only whole blocks are contiguous in memory).
   bool sliceable = true;
@@ -127,7 +158,45 @@ struct Schedule {
   }
 };
 
+// Where a step and one that it depends on touch the same memory, and one of them writes it: the dependent has to stay
+// behind the other there.
+struct Conflict {
+  Place later;             // of the dependent
+  Place earlier;           // of the step that it depends on
+  bool in_place_only = false;  // only where input and output are one memory
+};
+
+// Calls f(conflict) for each. Conflicts between the same parts of the two steps, source or target, are one.
+template <class F>
+void for_conflicts(const Shape& shape, const Step& later, const Step& earlier, F f);
+
 // One line per step, aligned, with its dependencies: what `tutti schedule` prints.
 std::string to_text(const Schedule& schedule);
+
+template <class F>
+void for_conflicts(const Shape& shape, const Step& later, const Step& earlier, F f) {
+  const bool one_memory = info_of(shape.collective).input_is_output;
+  // By which parts conflict; the stricter one counts.
+  Conflict found[2][2];
+  bool any[2][2] = {};
+  for_places(later, [&](const Place& l) {
+    for_places(earlier, [&](const Place& e) {
+      const bool apart = l.buffer != e.buffer;
+      if (apart && (!one_memory || l.buffer == Buffer::kScratch || e.buffer == Buffer::kScratch)) return;
+      if (!l.is_written && !e.is_written) return;
+      if (l.range.first >= e.range.first + e.range.count || e.range.first >= l.range.first + l.range.count) return;
+      Conflict& c = found[l.in_target ? 1 : 0][e.in_target ? 1 : 0];
+      bool& is_known = any[l.in_target ? 1 : 0][e.in_target ? 1 : 0];
+      if (is_known && !c.in_place_only) return;
+      c = {l, e, apart};
+      is_known = true;
+    });
+  });
+  for (int l = 0; l < 2; ++l) {
+    for (int e = 0; e < 2; ++e) {
+      if (any[l][e]) f(found[l][e]);
+    }
+  }
+}
 
 }  // namespace tutti::internal::schedule

@@ -25,23 +25,38 @@ bool same_shape(const Shape& a, const Shape& b) {
          a.blocks == b.blocks;
 }
 
+// Why the rank has no such place, or nullptr.
+const char* outside(const Schedule& schedule, const Place& place) {
+  const CollectiveInfo& info = info_of(schedule.shape.collective);
+  ChunkRange held{0, schedule.scratch_chunks};
+  if (place.buffer == Buffer::kInput) held = schedule.shape.held(info.input, schedule.rank);
+  if (place.buffer == Buffer::kOutput) held = schedule.shape.held(info.output, schedule.rank);
+  const std::uint64_t end = std::uint64_t{place.range.first} + place.range.count;
+  if (place.range.first >= held.first && end <= std::uint64_t{held.first} + held.count) return nullptr;
+  if (place.buffer == Buffer::kScratch) return "uses more scratch than the schedule says";
+  return place.buffer == Buffer::kInput ? "reads a chunk that the input lacks" : "uses a chunk that the output lacks";
+}
+
 // Why the step is malformed, or nullptr.
 const char* malformed(const Schedule& schedule, const Step& s, std::size_t index) {
   const Shape& shape = schedule.shape;
-  if (s.chunks == 0 || s.chunk >= shape.chunks || s.chunks > shape.chunks - s.chunk) return "no such chunks";
+  if (s.chunks == 0) return "no chunks";
   if (is_local(s.kind) ? s.peer != -1 : s.peer < 0 || s.peer >= shape.ranks || s.peer == schedule.rank) {
     return "no such peer";
   }
   if (writes_target(s.kind) && s.target == Buffer::kInput) return "writes the input";
-  if (s.kind == StepKind::kCopy && s.source == s.target) return "copies onto itself";
-  if (s.kind == StepKind::kReduce && s.source == s.operand) return "combines a value with itself";
-  for (std::uint32_t c = s.chunk; c < s.chunk + s.chunks; ++c) {
-    if (reads(s, Buffer::kInput) && !shape.in_input(schedule.rank, c)) {
-      return "reads a chunk that the input lacks";
-    }
-    const bool output = reads(s, Buffer::kOutput) || writes(s, Buffer::kOutput);
-    if (output && !shape.in_output(schedule.rank, c)) return "uses a chunk that the output lacks";
-  }
+  const bool same_chunk = s.source_chunk == s.target_chunk;
+  if (s.kind == StepKind::kCopy && s.source == s.target && same_chunk) return "copies onto itself";
+  if (s.kind == StepKind::kReduce && s.source == s.operand && same_chunk) return "combines a value with itself";
+  if (!is_local(s.kind) && s.kind != StepKind::kRecvReduce && !same_chunk) return "has two places for one";
+  const char* why = nullptr;
+  for_places(s, [&](const Place& place) {
+    if (why == nullptr) why = outside(schedule, place);
+  });
+  if (why != nullptr) return why;
+  // What is cut otherwise has another size.
+  if (s.source_chunk % shape.chunks_per_block() != s.target_chunk % shape.chunks_per_block())
+    return "the source's chunks are other parts of a block than the target's";
   if (std::size_t{s.first_dependency} + s.dependencies > schedule.dependencies.size()) return "no such dependencies";
   for (const std::uint32_t d : schedule.dependencies_of(s)) {
     if (d >= index) return "depends on a step that is not before it";
@@ -51,18 +66,15 @@ const char* malformed(const Schedule& schedule, const Step& s, std::size_t index
 }
 
 Status check_one(const Schedule& schedule) {
-  bool scratch = false;
   bool sliceable = true;
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& s = schedule.steps[i];
     if (const char* why = malformed(schedule, s, i)) return at_step(schedule, i, why);
-    scratch |= reads(s, Buffer::kScratch) || writes(s, Buffer::kScratch);
-    const std::uint32_t per_block = schedule.shape.chunks_per_block();
-    if (s.chunk / per_block != (s.chunk + s.chunks - 1) / per_block) sliceable = false;
+    for_places(s, [&](const Place& place) { sliceable = sliceable && schedule.shape.in_one_block(place.range); });
   }
-  const std::string rank = fmt::format("rank {}", schedule.rank);
-  if (scratch && !schedule.uses_scratch) return Status::internal(rank + ": uses scratch and does not say so");
-  if (schedule.sliceable && !sliceable) return Status::internal(rank + ": a step spans blocks of a sliceable schedule");
+  if (schedule.sliceable && !sliceable) {
+    return Status::internal(fmt::format("rank {}: a step spans blocks of a sliceable schedule", schedule.rank));
+  }
   return Status::ok();
 }
 
@@ -79,7 +91,8 @@ Status at_step(const Schedule& schedule, std::size_t step, const std::string& wh
   text += kVerbs[static_cast<int>(s.kind)];
   if (!is_local(s.kind)) text += std::to_string(s.peer);
   text += ", chunk ";
-  text += std::to_string(s.chunk);
+  text += std::to_string(s.source_chunk);
+  if (s.target_chunk != s.source_chunk) text.append(" -> ").append(std::to_string(s.target_chunk));
   if (s.chunks != 1) text.append("+").append(std::to_string(s.chunks));
   text += "): ";
   return Status::internal(text + why);

@@ -52,18 +52,24 @@ class Flow {
         proof_(proof),
         pause_(pause),
         trees_(static_cast<std::uint32_t>(ranks_)),
-        values_(ranks_ * kBuffers * shape_.chunks, Trees::kNone),
         actor_next_(ranks_ * ranks_ + ranks_, kNothing) {
     std::size_t steps = 0;
+    std::size_t values = 0;
     for (const Schedule& s : schedules) {
       base_.push_back(steps);
+      first_value_.push_back(values);
+      values += std::size_t{2} * shape_.chunks + s.scratch_chunks;
       steps += s.steps.size();
       sends_.emplace_back(s, ranks_, [](StepKind k) { return k == StepKind::kSend; });
       recvs_.emplace_back(s, ranks_, [](StepKind k) { return is_recv(k); });
       locals_.emplace_back(s, 1, [](StepKind k) { return is_local(k); });
-      for (std::uint32_t c = 0; c < shape_.chunks; ++c) {
-        if (shape_.in_input(s.rank, c)) value(rank_of(s), Buffer::kInput, c) = static_cast<Trees::Id>(s.rank);
-      }
+      expand(s);
+    }
+    values_.resize(values);
+    for (const Schedule& s : schedules) {
+      const ChunkRange input = shape_.held(info_of(shape_.collective).input, s.rank);
+      for (std::uint32_t c = input.first; c < input.first + input.count; ++c)
+        value(rank_of(s), Buffer::kInput, c) = {static_cast<Trees::Id>(s.rank), c};
     }
     progress_.assign(steps, 0);
     waiting_.assign(steps, kNothing);
@@ -93,9 +99,35 @@ class Flow {
   }
 
  private:
+  // Which contributions, combined how, and to which chunk of the vector.
+  struct Value {
+    Trees::Id tree = Trees::kNone;
+    std::uint32_t chunk = 0;
+    bool operator==(const Value&) const = default;
+  };
+  // A conflict of a step and a dependency, chunk by chunk: the step's k-th waits for the (k + offset)-th of the
+  // other's, if that has so many.
+  struct Wait {
+    std::uint32_t on = 0;
+    std::uint32_t offset = 0;  // wraps
+    std::uint32_t count = 0;
+  };
+
+  void expand(const Schedule& s) {
+    for (const Step& step : s.steps) {
+      first_wait_.push_back(waits_.size());
+      for (const std::uint32_t d : s.dependencies_of(step)) {
+        for_conflicts(shape_, step, s.steps[d], [&](const Conflict& c) {
+          waits_.push_back({d, c.later.range.first - c.earlier.range.first, c.earlier.range.count});
+        });
+      }
+    }
+    if (&s == &schedules_.back()) first_wait_.push_back(waits_.size());
+  }
+
   static std::size_t rank_of(const Schedule& s) { return static_cast<std::size_t>(s.rank); }
-  Trees::Id& value(std::size_t rank, Buffer b, std::uint32_t c) {
-    return values_[(rank * kBuffers + static_cast<std::size_t>(b)) * shape_.chunks + c];
+  Value& value(std::size_t rank, Buffer b, std::uint32_t c) {
+    return values_[first_value_[rank] + static_cast<std::size_t>(b) * shape_.chunks + c];
   }
   std::uint16_t& progress(std::size_t rank, std::uint32_t step) { return progress_[base_[rank] + step]; }
   const Step& step(std::size_t rank, std::uint32_t i) const { return schedules_[rank].steps[i]; }
@@ -104,18 +136,20 @@ class Flow {
     if (status_.is_ok()) status_ = at_step(schedules_[rank], i, why);
   }
 
-  // The dependency that chunk c of the step still waits for, or kNothing.
-  std::uint32_t blocker(std::size_t rank, const Step& s, std::uint32_t c) {
-    for (const std::uint32_t d : schedules_[rank].dependencies_of(s)) {
-      const Step& on = step(rank, d);
-      if (c >= on.chunk && c - on.chunk < on.chunks && c - on.chunk >= progress(rank, d)) return d;
+  // The dependency that the step's next chunk still waits for, or kNothing.
+  std::uint32_t blocker(std::size_t rank, std::uint32_t i) {
+    const std::size_t s = base_[rank] + i;
+    const std::uint32_t k = progress_[s];
+    for (std::size_t w = first_wait_[s]; w < first_wait_[s + 1]; ++w) {
+      const std::uint32_t other = k + waits_[w].offset;
+      if (other < waits_[w].count && other >= progress(rank, waits_[w].on)) return waits_[w].on;
     }
     return kNothing;
   }
 
-  // Whether the chunk may go ahead; if not, the actor is put to sleep until the blocker moves.
-  bool may_go(std::size_t actor, std::size_t rank, const Step& s, std::uint32_t c) {
-    const std::uint32_t d = blocker(rank, s, c);
+  // Whether the step's next chunk may go ahead; if not, the actor is put to sleep until the blocker moves.
+  bool may_go(std::size_t actor, std::size_t rank, std::uint32_t i) {
+    const std::uint32_t d = blocker(rank, i);
     if (d == kNothing) return true;
     std::uint32_t& first = waiting_[base_[rank] + d];
     actor_next_[actor] = first;
@@ -139,16 +173,21 @@ class Flow {
       const std::uint32_t k = in.head(from);
       const Step& send = step(from, i);
       const Step& recv = step(to, k);
-      const std::uint32_t c = send.chunk + progress(from, i);
-      const std::uint32_t expected = recv.chunk + progress(to, k);
-      if (c != expected) {
-        return fail(to, k, fmt::format("expects chunk {} and gets chunk {} of step {} there", expected, c, i));
+      const std::uint32_t c = send.source_chunk + progress(from, i);
+      const std::uint32_t expected = recv.target_chunk + progress(to, k);
+      if (c % shape_.chunks_per_block() != expected % shape_.chunks_per_block()) {
+        return fail(to, k,
+                    fmt::format("expects chunk {} and gets chunk {} of step {} there, another part of a block",
+                                expected, c, i));
       }
-      if (!may_go(actor, from, send, c) || !may_go(actor, to, recv, c)) return;
-      const Trees::Id sent = value(from, send.source, c);
-      if (sent == Trees::kNone) return fail(from, i, "sends what was never written");
+      if (!may_go(actor, from, i) || !may_go(actor, to, k)) return;
+      const Value sent = value(from, send.source, c);
+      if (sent.tree == Trees::kNone) return fail(from, i, "sends what was never written");
       ++proof_.transfers;
-      value(to, recv.target, c) = recv.kind == StepKind::kRecv ? sent : combine(to, k, value(to, recv.source, c), sent);
+      value(to, recv.target, expected) =
+          recv.kind == StepKind::kRecv
+              ? sent
+              : combine(to, k, value(to, recv.source, recv.source_chunk + progress(to, k)), sent);
       advance(from, i);
       advance(to, k);
       if (progress(from, i) == send.chunks) ++out.next[to];
@@ -161,14 +200,14 @@ class Flow {
     while (!lane.done(0) && status_.is_ok()) {
       const std::uint32_t i = lane.head(0);
       const Step& s = step(rank, i);
-      const std::uint32_t c = s.chunk + progress(rank, i);
-      if (!may_go(actor, rank, s, c)) return;
-      const Trees::Id source = value(rank, s.source, c);
-      Trees::Id& target = value(rank, s.target, c);
+      if (!may_go(actor, rank, i)) return;
+      const std::uint32_t c = s.target_chunk + progress(rank, i);
+      const Value source = value(rank, s.source, s.source_chunk + progress(rank, i));
+      Value& target = value(rank, s.target, c);
       if (s.kind == StepKind::kReduce) {
         target = combine(rank, i, source, value(rank, s.operand, c));
       } else {
-        if (source == Trees::kNone) return fail(rank, i, "copies what was never written");
+        if (source.tree == Trees::kNone) return fail(rank, i, "copies what was never written");
         if (source == target) return fail(rank, i, "copies what is there already");
         target = source;
       }
@@ -177,21 +216,25 @@ class Flow {
     }
   }
 
-  Trees::Id combine(std::size_t rank, std::uint32_t i, Trees::Id a, Trees::Id b) {
+  Value combine(std::size_t rank, std::uint32_t i, const Value& a, const Value& b) {
     if (!combines(shape_.collective)) fail(rank, i, "combines, in a collective that does not");
-    if (a == Trees::kNone || b == Trees::kNone) fail(rank, i, "combines what was never written");
-    if (!status_.is_ok()) return Trees::kNone;
+    if (a.tree == Trees::kNone || b.tree == Trees::kNone) {
+      fail(rank, i, "combines what was never written");
+    } else if (a.chunk != b.chunk) {
+      fail(rank, i, fmt::format("combines chunk {} with chunk {}", a.chunk, b.chunk));
+    }
+    if (!status_.is_ok()) return {};
     ++proof_.combinations;
-    const Trees::Id id = trees_.combine(a, b);
+    const Trees::Id id = trees_.combine(a.tree, b.tree);
     if (id == Trees::kDuplicate) {
       fail(rank, i, "counts a contribution twice");
-      return Trees::kNone;
+      return {};
     }
     const bool complete = trees_.complete(id);
     if (complete != step(rank, i).final) {
       fail(rank, i, complete ? "completes the reduction and is not final" : "is final and lacks contributions");
     }
-    return id;
+    return {id, a.chunk};
   }
 
   void check_all_done() {
@@ -208,8 +251,7 @@ class Flow {
   }
 
   void fail_waiting(std::size_t rank, std::uint32_t i) {
-    const Step& s = step(rank, i);
-    const std::uint32_t d = blocker(rank, s, s.chunk + progress(rank, i));
+    const std::uint32_t d = blocker(rank, i);
     if (d != kNothing) fail(rank, i, fmt::format("deadlock: waits for ever for step {}", d));
   }
 
@@ -218,11 +260,12 @@ class Flow {
       Trees::Id common = Trees::kNone;
       for (std::size_t r = 0; r < ranks_; ++r) {
         if (!shape_.in_output(static_cast<std::int32_t>(r), c)) continue;
-        const Trees::Id id = value(r, Buffer::kOutput, c);
-        const char* why = wrong(id, c);
+        const Value& found = value(r, Buffer::kOutput, c);
+        const char* why = wrong(found, c);
         const bool alike = alike_everywhere(shape_.collective);
-        if (why == nullptr && alike && common != Trees::kNone && common != id) why = "combined in another order";
-        common = id;
+        if (why == nullptr && alike && common != Trees::kNone && common != found.tree)
+          why = "combined in another order";
+        common = found.tree;
         if (why == nullptr) continue;
         status_ = Status::internal(fmt::format("rank {}: output chunk {} is {}", r, c, why));
         return;
@@ -231,12 +274,13 @@ class Flow {
   }
 
   // What is wrong with an output, or nullptr.
-  [[nodiscard]] const char* wrong(Trees::Id id, std::uint32_t c) const {
-    if (id == Trees::kNone) return "never written";
+  [[nodiscard]] const char* wrong(const Value& found, std::uint32_t c) const {
+    if (found.tree == Trees::kNone) return "never written";
+    if (found.chunk != c) return "that of another chunk";
     switch (info_of(shape_.collective).origin) {
-      case Origin::kRoot: return id == static_cast<Trees::Id>(shape_.root) ? nullptr : "not the root's";
-      case Origin::kOwner: return id == c / shape_.chunks_per_block() ? nullptr : "not its owner's";
-      case Origin::kAllCombined: return trees_.complete(id) ? nullptr : "without some contribution";
+      case Origin::kRoot: return found.tree == static_cast<Trees::Id>(shape_.root) ? nullptr : "not the root's";
+      case Origin::kOwner: return found.tree == c / shape_.chunks_per_block() ? nullptr : "not its owner's";
+      case Origin::kAllCombined: return trees_.complete(found.tree) ? nullptr : "without some contribution";
     }
     return "of no collective";
   }
@@ -248,9 +292,12 @@ class Flow {
   Pause& pause_;
   std::size_t moved_ = 0;  // chunks, on both sides
   Trees trees_;
-  std::vector<Trees::Id> values_;        // per rank, buffer, chunk
-  std::vector<std::size_t> base_;        // per rank: number of its first step among all
-  std::vector<std::uint16_t> progress_;  // per step: chunks done
+  std::vector<Value> values_;             // per rank, buffer, chunk
+  std::vector<std::size_t> first_value_;  // per rank
+  std::vector<std::size_t> base_;         // per rank: number of its first step among all
+  std::vector<Wait> waits_;               // of all steps
+  std::vector<std::size_t> first_wait_;   // per step, and one more
+  std::vector<std::uint16_t> progress_;   // per step: chunks done
   std::vector<Lanes> sends_;
   std::vector<Lanes> recvs_;
   std::vector<Lanes> locals_;

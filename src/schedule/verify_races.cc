@@ -20,17 +20,17 @@ class RaceCheck {
       : schedule_(schedule),
         in_place_(in_place),
         accesses_(accesses),
-        cells_(std::size_t{kBuffers} * schedule.shape.chunks),
+        cells_(std::size_t{2} * schedule.shape.chunks + schedule.scratch_chunks),
         waited_for_(schedule.steps.size(), kNobody) {}
 
   Status run() {
     for (std::uint32_t i = 0; i < schedule_.steps.size(); ++i) {
       const Step& s = schedule_.steps[i];
       for (const std::uint32_t d : schedule_.dependencies_of(s)) waited_for_[d] = i;
-      for (std::uint32_t c = s.chunk; c < s.chunk + s.chunks; ++c) {
-        // In an in-place call there is nothing to copy.
-        if (s.kind == StepKind::kCopy && s.source == Buffer::kInput && shared(s, c)) continue;
-        const char* why = access(i, s, c);
+      // In an in-place call there is nothing to copy.
+      if (copies_onto_itself(s)) continue;
+      for (std::uint32_t k = 0; k < s.chunks; ++k) {
+        const char* why = access(i, s, k);
         if (why != nullptr) {
           return at_step(schedule_, i, fmt::format("{} step {}{}", why, other_, in_place_ ? ", in place" : ""));
         }
@@ -47,14 +47,16 @@ class RaceCheck {
     std::vector<std::uint32_t> readers;  // since the writer
   };
 
-  // Whether input and output of the chunk are the same memory, and the step would copy one to the other.
-  [[nodiscard]] bool shared(const Step& s, std::uint32_t c) const {
-    return in_place_ && s.target == Buffer::kOutput && schedule_.shape.in_input(schedule_.rank, c);
+  [[nodiscard]] bool copies_onto_itself(const Step& s) const {
+    return in_place_ && s.kind == StepKind::kCopy && s.source == Buffer::kInput && s.target == Buffer::kOutput &&
+           s.source_chunk == s.target_chunk;
   }
 
   Cell& cell(Buffer b, std::uint32_t c) {
+    const std::size_t chunks = schedule_.shape.chunks;
+    if (b == Buffer::kScratch) return cells_[2 * chunks + c];
     const bool same = in_place_ && b == Buffer::kInput && schedule_.shape.in_output(schedule_.rank, c);
-    return cells_[std::size_t{kBuffers} * c + static_cast<std::size_t>(same ? Buffer::kOutput : b)];
+    return cells_[(same || b == Buffer::kOutput ? chunks : 0) + c];
   }
 
   bool ordered(std::uint32_t earlier, std::uint32_t later) {
@@ -85,22 +87,23 @@ class RaceCheck {
     return nullptr;
   }
 
-  // Reads chunk c of a buffer, unless that is the memory which the step updates.
-  const char* read_from(std::uint32_t i, Buffer b, std::uint32_t c, const Cell* updated) {
-    Cell& from = cell(b, c);
-    if (in_place_ && b == Buffer::kInput && from.writer != kNobody) {
+  // Reads a chunk, unless that is the memory which the step updates.
+  const char* read_from(std::uint32_t i, const Place& place, std::uint32_t k, const Cell* updated) {
+    Cell& from = cell(place.buffer, place.range.first + k);
+    if (in_place_ && place.buffer == Buffer::kInput && from.writer != kNobody) {
       other_ = from.writer;
       return "reads an input that is overwritten by";
     }
     return &from == updated ? nullptr : read(i, from);
   }
 
-  // nullptr, or what is wrong; then other_ is the other step.
-  const char* access(std::uint32_t i, const Step& s, std::uint32_t c) {
-    Cell* const updated = writes_target(s.kind) ? &cell(s.target, c) : nullptr;
+  // Of the step's k-th chunks. nullptr, or what is wrong; then other_ is the other step.
+  const char* access(std::uint32_t i, const Step& s, std::uint32_t k) {
+    Cell* const updated = writes_target(s.kind) ? &cell(s.target, s.target_chunk + k) : nullptr;
     const char* why = nullptr;
-    if (reads_source(s.kind)) why = read_from(i, s.source, c, updated);
-    if (why == nullptr && reads_operand(s.kind)) why = read_from(i, s.operand, c, updated);
+    for_places(s, [&](const Place& place) {
+      if (why == nullptr && !place.is_written) why = read_from(i, place, k, updated);
+    });
     if (why == nullptr && updated != nullptr) why = write(i, *updated);
     return why;
   }
@@ -118,6 +121,7 @@ class RaceCheck {
 Status check_races(std::span<const Schedule> schedules, Proof& proof, Pause& pause) {
   for (const Schedule& schedule : schedules) {
     for (const bool in_place : {false, true}) {
+      if (in_place && !info_of(schedule.shape.collective).input_is_output) continue;
       Status status = RaceCheck(schedule, in_place, proof.accesses).run();
       if (status.is_ok()) status = pause.after(schedule.steps.size() + schedule.shape.chunks);
       if (!status.is_ok()) return status;

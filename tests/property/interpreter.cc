@@ -18,7 +18,9 @@ class Machine {
         random_(run.seed) {
     for (std::size_t r = 0; r < schedules.size(); ++r) {
       const Vector untouched(inputs[r].size(), kUntouched);
-      memory_.push_back({inputs[r], untouched, untouched});
+      const std::uint32_t parts = schedules[r].shape.chunks_per_block();
+      const std::size_t scratch_blocks = (schedules[r].scratch_chunks + parts - 1) / parts;
+      memory_.push_back({inputs[r], untouched, Vector(scratch_blocks * run.block_elements, kUntouched)});
       done_.emplace_back(schedules[r].steps.size(), 0);
     }
   }
@@ -56,12 +58,17 @@ class Machine {
   // Whether the step's next chunk may be touched.
   bool ready(At at) const {
     const Step& s = step(at);
-    const std::uint32_t c = s.chunk + done_[at.rank][at.step];
+    const std::uint32_t k = done_[at.rank][at.step];
+    bool waits = false;
     for (const std::uint32_t d : schedules_[at.rank].dependencies_of(s)) {
-      const Step& on = step({at.rank, d});
-      if (c >= on.chunk && c < on.chunk + on.chunks && done_[at.rank][d] <= c - on.chunk) return false;
+      for_conflicts(schedules_[0].shape, s, step({at.rank, d}), [&](const Conflict& c) {
+        const std::uint32_t mine = c.later.range.first + k;
+        const ChunkRange theirs = c.earlier.range;
+        const bool meets = mine >= theirs.first && mine < theirs.first + theirs.count;
+        waits |= meets && done_[at.rank][d] <= mine - theirs.first && (in_place_ || !c.in_place_only);
+      });
     }
-    return true;
+    return !waits;
   }
 
   // The first incomplete step of a lane; local steps are the lane of peer -1.
@@ -95,12 +102,15 @@ class Machine {
   void happen(const Event& e) {
     const Step& s = step(e.first);
     const Step& t = step(e.receive);
-    const std::uint32_t c = s.chunk + done_[e.first.rank][e.first.step];
-    const std::uint32_t* source = chunk(e.first, s.source, c);
-    std::uint32_t* target = chunk(e.receive, t.target, c);
-    const std::uint32_t* other = chunk(e.receive, t.kind == StepKind::kReduce ? t.operand : t.source, c);
+    const std::uint32_t from = s.source_chunk + done_[e.first.rank][e.first.step];
+    const std::uint32_t done = done_[e.receive.rank][e.receive.step];
+    const std::uint32_t to = t.target_chunk + done;
+    const std::uint32_t* source = chunk(e.first, s.source, from);
+    std::uint32_t* target = chunk(e.receive, t.target, to);
+    const std::uint32_t* other = t.kind == StepKind::kReduce ? chunk(e.receive, t.operand, to)
+                                                             : chunk(e.receive, t.source, t.source_chunk + done);
     const bool combines = t.kind == StepKind::kRecvReduce || t.kind == StepKind::kReduce;
-    for (std::size_t i = 0; i < layout_.size(c) / sizeof(std::uint32_t); ++i) {
+    for (std::size_t i = 0; i < layout_.size(to) / sizeof(std::uint32_t); ++i) {
       target[i] = combines ? source[i] + other[i] : source[i];
     }
     ++done_[e.first.rank][e.first.step];

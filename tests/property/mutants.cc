@@ -27,7 +27,7 @@ Mutant assemble(const Schedule& from, const std::vector<Loose>& steps, std::stri
   Mutant m{std::move(what), {}, {}};
   m.schedule.shape = from.shape;
   m.schedule.rank = from.rank;
-  m.schedule.uses_scratch = true;  // no easy ways out
+  m.schedule.scratch_chunks = from.scratch_chunks + from.shape.chunks;  // no easy ways out
   m.schedule.sliceable = false;
   std::vector<std::uint32_t> now(from.steps.size(), 0xffffffff);
   for (std::uint32_t i = 0; i < steps.size(); ++i) {
@@ -59,11 +59,21 @@ std::vector<std::pair<const char*, Step>> altered(const Step& s, std::int32_t ra
       if (p != s.peer) add("redirect", [&](Step& t) { t.peer = p; });
     }
   }
-  add("range", [](Step& t) { ++t.chunk; });
+  const auto shift = [](Step& t, std::uint32_t by, bool source, bool target) {
+    if (source) t.source_chunk += by;
+    if (target) t.target_chunk += by;
+  };
+  const bool two_places = reads_source(s.kind) && writes_target(s.kind);
+  const auto add_shifts = [&](bool source, bool target) {
+    const std::uint32_t lowest = std::min(source ? s.source_chunk : UINT32_MAX, target ? s.target_chunk : UINT32_MAX);
+    add("range", [&](Step& t) { shift(t, 1, source, target); });
+    if (lowest > 0) add("range", [&](Step& t) { shift(t, UINT32_MAX, source, target); });
+  };
+  add_shifts(true, true);
+  if (two_places) add_shifts(true, false), add_shifts(false, true);
   add("range", [](Step& t) { ++t.chunks; });
   add("range", [](Step& t) { --t.chunks; });
-  if (s.chunk > 0) add("range", [](Step& t) { --t.chunk; });
-  if (s.chunks > 1) add("range", [](Step& t) { ++t.chunk, --t.chunks; });
+  if (s.chunks > 1) add("range", [&](Step& t) { shift(t, 1, true, true), --t.chunks; });
   for (int b = 0; b < kBuffers; ++b) {
     const auto buffer = static_cast<Buffer>(b);
     if (reads_source(s.kind) && buffer != s.source) add("source", [&](Step& t) { t.source = buffer; });
@@ -98,60 +108,91 @@ bool ordered_lane(const Step& a, const Step& b) {
   return is_recv(a.kind) && is_recv(b.kind) && a.peer == b.peer;
 }
 
-bool covers(const Step& s, std::uint32_t c) {
-  return c >= s.chunk && c < s.chunk + s.chunks;
+// The memory of a chunk.
+struct CellId {
+  Buffer buffer;
+  std::uint32_t chunk;
+  bool operator==(const CellId&) const = default;
+};
+
+bool is_one_memory(const Schedule& s, bool in_place) {
+  return in_place && info_of(s.shape.collective).input_is_output;
 }
 
-// before[i * chunks + c][j * chunks + c]: step i is done with chunk c before step j touches its chunk.
+CellId cell_of(const Schedule& s, Buffer b, std::uint32_t c, bool in_place) {
+  const bool one = is_one_memory(s, in_place) && b == Buffer::kInput && s.shape.in_output(s.rank, c);
+  return {one ? Buffer::kOutput : b, c};
+}
+
+// Whether step a's k-th chunks and step b's l-th are the same memory, which one of them writes.
+bool conflict(const Schedule& s, const Step& a, std::uint32_t k, const Step& b, std::uint32_t l, bool in_place) {
+  const auto no_op = [&](const Step& x) {
+    return is_one_memory(s, in_place) && x.kind == StepKind::kCopy && x.source == Buffer::kInput &&
+           x.target == Buffer::kOutput && x.source_chunk == x.target_chunk;
+  };
+  if (no_op(a) || no_op(b)) return false;
+  bool found = false;
+  for_places(a, [&](const Place& p) {
+    for_places(b, [&](const Place& q) {
+      const bool same =
+          cell_of(s, p.buffer, p.range.first + k, in_place) == cell_of(s, q.buffer, q.range.first + l, in_place);
+      found |= same && (p.is_written || q.is_written);
+    });
+  });
+  return found;
+}
+
+// before(i, k, j, l): step i is done with its k-th chunks before step j touches its l-th.
 class Closure {
  public:
-  explicit Closure(const Schedule& s) : chunks_(s.shape.chunks), nodes_(s.steps.size() * chunks_) {
+  explicit Closure(const Schedule& s) {
+    for (const Step& step : s.steps) {
+      first_.push_back(nodes_);
+      nodes_ += step.chunks;
+    }
     before_.assign(nodes_, std::vector<char>(nodes_, 0));
     for (std::uint32_t j = 0; j < s.steps.size(); ++j) {
-      for (std::uint32_t c = 0; c < chunks_; ++c) {
-        if (!covers(s.steps[j], c)) continue;
-        for (const std::uint32_t i : s.dependencies_of(s.steps[j])) {
-          if (covers(s.steps[i], c)) put_before(node(i, c), node(j, c));
-        }
-        for (std::uint32_t i = 0; i < j; ++i) {
-          if (!ordered_lane(s.steps[i], s.steps[j])) continue;
-          for (std::uint32_t d = 0; d < chunks_; ++d) {
-            if (covers(s.steps[i], d)) put_before(node(i, d), node(j, c));
-          }
-        }
-      }
+      for (std::uint32_t l = 0; l < s.steps[j].chunks; ++l) put_all_before(s, j, l);
     }
   }
-  [[nodiscard]] bool before(std::uint32_t i, std::uint32_t j, std::uint32_t c) const {
-    return before_[node(j, c)][node(i, c)] != 0;
+  [[nodiscard]] bool before(std::uint32_t i, std::uint32_t k, std::uint32_t j, std::uint32_t l) const {
+    return before_[first_[j] + l][first_[i] + k] != 0;
   }
 
  private:
-  [[nodiscard]] std::size_t node(std::uint32_t i, std::uint32_t c) const { return std::size_t{i} * chunks_ + c; }
+  void put_all_before(const Schedule& s, std::uint32_t j, std::uint32_t l) {
+    for (const std::uint32_t i : s.dependencies_of(s.steps[j])) {
+      for (std::uint32_t k = 0; k < s.steps[i].chunks; ++k) {
+        // As in place, where most is one.
+        if (conflict(s, s.steps[i], k, s.steps[j], l, false) || meets_in_place(s, i, k, j, l))
+          put_before(first_[i] + k, first_[j] + l);
+      }
+    }
+    for (std::uint32_t i = 0; i < j; ++i) {
+      if (!ordered_lane(s.steps[i], s.steps[j])) continue;
+      for (std::uint32_t k = 0; k < s.steps[i].chunks; ++k) put_before(first_[i] + k, first_[j] + l);
+    }
+  }
+  // Also a copy that does nothing there: who depends on it waits for it.
+  static bool meets_in_place(const Schedule& s, std::uint32_t i, std::uint32_t k, std::uint32_t j, std::uint32_t l) {
+    bool found = false;
+    for_places(s.steps[i], [&](const Place& p) {
+      for_places(s.steps[j], [&](const Place& q) {
+        found |= (p.is_written || q.is_written) &&
+                 cell_of(s, p.buffer, p.range.first + k, true) == cell_of(s, q.buffer, q.range.first + l, true);
+      });
+    });
+    return found;
+  }
   // Steps come in an order in which all that is before `early` is known. Rows hold what is before them.
   void put_before(std::size_t early, std::size_t late) {
     before_[late][early] = 1;
     for (std::size_t k = 0; k < nodes_; ++k) before_[late][k] |= before_[early][k];
   }
-  std::uint32_t chunks_;
-  std::size_t nodes_;
+  std::vector<std::size_t> first_;  // per step: its first node
+  std::size_t nodes_ = 0;
   std::vector<std::vector<char>> before_;
 };
-
-// Whether the steps use the same memory of chunk c and one writes it.
-bool conflict(const Schedule& s, const Step& a, const Step& b, std::uint32_t c, bool in_place) {
-  if (!covers(a, c) || !covers(b, c)) return false;
-  const bool one = in_place && s.shape.in_input(s.rank, c) && s.shape.in_output(s.rank, c);
-  const auto no_op = [&](const Step& x) { return one && x.kind == StepKind::kCopy && x.source == Buffer::kInput; };
-  if (no_op(a) || no_op(b)) return false;
-  const auto place = [&](Buffer x) { return one && x == Buffer::kInput ? Buffer::kOutput : x; };
-  const auto touches = [&](const Step& x, Buffer p) {
-    return (reads_source(x.kind) && place(x.source) == p) || (reads_operand(x.kind) && place(x.operand) == p) ||
-           (writes_target(x.kind) && place(x.target) == p);
-  };
-  return (writes_target(a.kind) && touches(b, place(a.target))) ||
-         (writes_target(b.kind) && touches(a, place(b.target)));
-}
 
 bool same_lanes(const Schedule& s, const Mutant& m) {
   for (std::uint32_t i = 0; i < m.original.size(); ++i) {
@@ -165,16 +206,23 @@ bool same_lanes(const Schedule& s, const Mutant& m) {
   return m.original.size() == s.steps.size();
 }
 
-bool conflicts_ordered(const Schedule& s, const Mutant& m) {
+bool all_ordered(const Mutant& m, const Closure& closure, std::uint32_t i, std::uint32_t j) {
+  const Step& a = m.schedule.steps[i];
+  const Step& b = m.schedule.steps[j];
+  for (std::uint32_t k = 0; k < a.chunks; ++k) {
+    for (std::uint32_t l = 0; l < b.chunks; ++l) {
+      if (!conflict(m.schedule, a, k, b, l, true) && !conflict(m.schedule, a, k, b, l, false)) continue;
+      if (m.original[i] > m.original[j] || !closure.before(i, k, j, l)) return false;
+    }
+  }
+  return true;
+}
+
+bool conflicts_ordered(const Mutant& m) {
   const Closure closure(m.schedule);
   for (std::uint32_t i = 0; i < m.original.size(); ++i) {
     for (std::uint32_t j = i + 1; j < m.original.size(); ++j) {
-      for (std::uint32_t c = 0; c < s.shape.chunks; ++c) {
-        const Step& a = m.schedule.steps[i];
-        const Step& b = m.schedule.steps[j];
-        if (!conflict(s, a, b, c, true) && !conflict(s, a, b, c, false)) continue;
-        if (m.original[i] > m.original[j] || !closure.before(i, j, c)) return false;
-      }
+      if (!all_ordered(m, closure, i, j)) return false;
     }
   }
   return true;
@@ -192,8 +240,9 @@ bool reads_a_copy(const Schedule& s, const Mutant& m) {
     if (now == before) continue;
     if (now == Buffer::kScratch || before == Buffer::kScratch) return false;
     for (const Step& w : s.steps) {
-      const bool meets = w.chunk < changed.chunk + changed.chunks && changed.chunk < w.chunk + w.chunks;
-      const bool copies = w.kind == StepKind::kCopy && w.source == Buffer::kInput;
+      const ChunkRange read = source ? changed.source_range() : changed.target_range();
+      const bool meets = w.target_chunk < read.first + read.count && read.first < w.target_chunk + w.chunks;
+      const bool copies = w.kind == StepKind::kCopy && w.source == Buffer::kInput && w.source_chunk == w.target_chunk;
       if (meets && writes_target(w.kind) && w.target == Buffer::kOutput && !copies) return false;
     }
   }
@@ -233,7 +282,7 @@ std::vector<Mutant> mutants_of(const Schedule& schedule) {
 }
 
 bool is_equivalent(const Schedule& schedule, const Mutant& mutant) {
-  if (!mutant.original.empty()) return same_lanes(schedule, mutant) && conflicts_ordered(schedule, mutant);
+  if (!mutant.original.empty()) return same_lanes(schedule, mutant) && conflicts_ordered(mutant);
   return reads_a_copy(schedule, mutant);
 }
 

@@ -30,8 +30,7 @@ struct Bench {
   executor::Plan without_scratch;
 
   Bench() {
-    with_scratch.schedule.uses_scratch = true;
-    without_scratch.schedule.uses_scratch = false;
+    with_scratch.schedule.scratch_chunks = 1;
   }
   executor::Operation bind(Collective collective, ReduceOp op, const executor::Plan& plan) {
     const Call call{collective, send.data(), recv.data(), kCount, DataType::kFloat32, op, 1};

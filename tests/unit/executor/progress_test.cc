@@ -86,7 +86,7 @@ std::vector<Rig::Part> crossing_schedules() {
     schedule::Step s;
     s.kind = kind;
     (kind == StepKind::kSend ? s.source : s.target) = buffer;
-    s.chunk = chunk;
+    s.source_chunk = s.target_chunk = chunk;
     s.chunks = chunks;
     return s;
   };
@@ -97,7 +97,7 @@ std::vector<Rig::Part> crossing_schedules() {
     schedule::Schedule& s = parts[static_cast<std::size_t>(r)].schedule;
     s.shape = {Collective::kAllReduce, 2, 0, 2, 1};
     s.rank = r;
-    s.uses_scratch = true;
+    s.scratch_chunks = 2;
     s.steps = {step(StepKind::kRecv, r == 0 ? Buffer::kScratch : Buffer::kOutput, 0, 1),
                step(StepKind::kRecv, r == 0 ? Buffer::kOutput : Buffer::kScratch, 1, 1),
                step(StepKind::kSend, Buffer::kOutput, 0, 2)};

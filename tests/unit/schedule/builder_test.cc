@@ -34,7 +34,7 @@ TEST_CASE("a read waits for the last writer, a write for the readers") {
   CHECK(s.steps[1].source == Buffer::kInput);
   CHECK(s.steps[1].target == Buffer::kOutput);
   CHECK(s.steps[2].source == Buffer::kOutput);
-  CHECK_FALSE(s.uses_scratch);
+  CHECK(s.scratch_chunks == 0);
 }
 
 TEST_CASE("steps of one receiving lane need no dependencies, those of two lanes do") {
@@ -59,7 +59,7 @@ TEST_CASE("values of chunks that are not kept live in scratch") {
   CHECK(s.steps[1].target == Buffer::kScratch);
   CHECK(s.steps[2].source == Buffer::kScratch);
   CHECK(after(s, 2) == Steps{1});
-  CHECK(s.uses_scratch);
+  CHECK(s.scratch_chunks > 0);
   CHECK(s.sliceable);
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("long ranges are cut to what a step can hold") {
   const Schedule s = b.finish().value();
   REQUIRE(s.steps.size() == 4);
   CHECK(s.steps[0].chunks == 65535);
-  CHECK(s.steps[1].chunk == 65535);
+  CHECK(s.steps[1].source_chunk == 65535);
   CHECK(s.steps[1].chunks == 70000 - 65535);
 }
 
