@@ -145,6 +145,11 @@ typedef enum {
   tuttiCollectiveBroadcast = 3,
   tuttiCollectiveReduce = 4,
   tuttiCollectiveBarrier = 5,
+  tuttiCollectiveGather = 6,
+  tuttiCollectiveScatter = 7,
+  tuttiCollectiveAlltoAll = 8,
+  tuttiCollectiveScan = 9,
+  tuttiCollectiveExscan = 10,
   tuttiCollectiveMax = 0x7fffffff
 } tuttiCollective_t;
 
@@ -300,6 +305,26 @@ TUTTI_EXPORT tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, 
 TUTTI_EXPORT tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                               tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
                                               void *stream);
+/* tuttiBroadcast in place: buff[i] = root's buff[i], i < count. */
+TUTTI_EXPORT tuttiResult_t tuttiBcast(void *buff, size_t count, tuttiDataType_t datatype, int root, tuttiComm_t comm,
+                                      void *stream);
+/* On root: recvbuff[r * count + i] = rank r's sendbuff[i], i < count. recvbuff is ignored elsewhere. */
+TUTTI_EXPORT tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t datatype,
+                                       int root, tuttiComm_t comm, void *stream);
+/* recvbuff[i] = root's sendbuff[rank * count + i], i < count. sendbuff is ignored on the other ranks. */
+TUTTI_EXPORT tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t datatype,
+                                        int root, tuttiComm_t comm, void *stream);
+/* recvbuff[r * count + i] = rank r's sendbuff[rank * count + i], i < count. In place, with sendbuff == recvbuff, the
+ * library copies the data once more. */
+TUTTI_EXPORT tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t datatype,
+                                         tuttiComm_t comm, void *stream);
+/* recvbuff[i] = op over ranks 0 .. rank of sendbuff[i], i < count. There is no tuttiAvg. */
+TUTTI_EXPORT tuttiResult_t tuttiScan(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t datatype,
+                                     tuttiRedOp_t op, tuttiComm_t comm, void *stream);
+/* recvbuff[i] = op over ranks 0 .. rank - 1 of sendbuff[i], i < count. On rank 0 recvbuff is ignored. There is no
+ * tuttiAvg. */
+TUTTI_EXPORT tuttiResult_t tuttiExscan(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t datatype,
+                                       tuttiRedOp_t op, tuttiComm_t comm, void *stream);
 /* Completes on a rank after every rank has called it. */
 TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
 

@@ -6,12 +6,14 @@
 #include <string>
 
 #include "algorithms/binomial.h"
+#include "algorithms/bruck.h"
 #include "algorithms/chain.h"
 #include "algorithms/costs.h"
 #include "algorithms/direct.h"
 #include "algorithms/double_tree.h"
 #include "algorithms/doubling.h"
 #include "algorithms/halving.h"
+#include "algorithms/prefix.h"
 #include "algorithms/ring.h"
 
 namespace tutti::internal::algorithms {
@@ -80,6 +82,17 @@ constexpr auto kAllGather = Collective::kAllGather;
 constexpr auto kBroadcast = Collective::kBroadcast;
 constexpr auto kReduce = Collective::kReduce;
 constexpr auto kBarrier = Collective::kBarrier;
+constexpr auto kGather = Collective::kGather;
+constexpr auto kScatter = Collective::kScatter;
+constexpr auto kAllToAll = Collective::kAllToAll;
+constexpr auto kScan = Collective::kScan;
+constexpr auto kExscan = Collective::kExscan;
+
+// A generator that needs no more than the builder.
+template <void (*generate)(Builder&)>
+void of_all(Builder& b, const World&) {
+  generate(b);
+}
 
 void recursive_doubling(Builder& b, const World&) {
   doubling_all_reduce(b, everyone(b), all(b), kYes);
@@ -190,6 +203,31 @@ const AlgorithmEntry kCatalog[] = {
     {"binomial", kBarrier, always, shape<kBarrier, one>, binomial_both, costs::binomial_all_reduce, "2 ceil(log2 n) a"},
     {"hierarchical_doubling", kBarrier, some_hosts, shape<kBarrier, one>, leaders_doubling,
      costs::hierarchical_doubling_all_reduce, "binomial reduce + recursive doubling + binomial broadcast"},
+
+    {"direct", kGather, always, shape<kGather, per_rank>, of_all<direct_gather>, costs::direct_gather,
+     "a + (n-2) o + (n-1)/n B b"},
+    {"binomial", kGather, always, shape<kGather, per_rank>, of_all<binomial_gather>, costs::binomial_gather,
+     "ceil(log2 n) a + (n-1)/n B b"},
+
+    {"direct", kScatter, always, shape<kScatter, per_rank>, of_all<direct_scatter>, costs::direct_scatter,
+     "a + (n-2) o + (n-1)/n B b"},
+    {"binomial", kScatter, always, shape<kScatter, per_rank>, of_all<binomial_scatter>, costs::binomial_gather,
+     "ceil(log2 n) a + (n-1)/n B b"},
+
+    {"direct", kAllToAll, always, shape<kAllToAll, per_rank>, of_all<direct_all_to_all>, costs::direct_all_to_all,
+     "a + (n-2) o + (n-1)/n B b"},
+    {"bruck", kAllToAll, always, shape<kAllToAll, per_rank>, of_all<bruck_all_to_all>, costs::bruck_all_to_all,
+     "ceil(log2 n) (a + B/2 (b+g))"},
+
+    {"recursive_doubling", kScan, always, shape<kScan, one>, of_all<doubling_scan>, costs::doubling_scan,
+     "ceil(log2 n) (a + B (b+g))"},
+    {"chain", kScan, always, shape<kScan, one>, of_all<chain_scan>, costs::chain_scan,
+     "(n-1) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece"},
+
+    {"recursive_doubling", kExscan, always, shape<kExscan, one>, of_all<doubling_exscan>, costs::doubling_exscan,
+     "ceil(log2 n) (a + B (b+2g))"},
+    {"chain", kExscan, always, shape<kExscan, one>, of_all<chain_exscan>, costs::chain_exscan,
+     "(n-1) (a + P (b+2g)) + (B-P) (b+2g), P bytes of a piece"},
 };
 
 Status check_world(const World& world) {

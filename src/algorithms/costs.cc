@@ -53,7 +53,8 @@ double ring(const Level& l, double bytes, double gamma, double forward_gamma) {
 double burst(const Level& l) {
   return l.n == 1 ? 0 : l.alpha + (l.n - 2) * l.message;
 }
-double direct_scatter(const Level& l, double bytes, double gamma) {
+// A block from, or to, each of the others at once.
+double exchange(const Level& l, double bytes, double gamma) {
   return burst(l) + l.others() * bytes / l.n * (l.shared_beta * l.incast + gamma);
 }
 double binomial(const Level& l, double bytes, double gamma) {
@@ -149,10 +150,10 @@ double direct_all_reduce(const World& w, double bytes, const Costs& k) {
   return burst(l) + l.others() * bytes * (l.shared_beta + l.gamma);
 }
 double direct_reduce_scatter(const World& w, double bytes, const Costs& k) {
-  return direct_scatter(flat(w, k), bytes, k.gamma_us_per_byte);
+  return exchange(flat(w, k), bytes, k.gamma_us_per_byte);
 }
 double direct_all_gather(const World& w, double bytes, const Costs& k) {
-  return direct_scatter(flat(w, k), bytes, 0);
+  return exchange(flat(w, k), bytes, 0);
 }
 double direct_two_phase_all_reduce(const World& w, double bytes, const Costs& k) {
   return direct_reduce_scatter(w, bytes, k) + direct_all_gather(w, bytes, k);
@@ -166,6 +167,41 @@ double direct_reduce(const World& w, double bytes, const Costs& k) {
   return burst(l) + l.others() * bytes * (l.beta + l.gamma);
 }
 
+double direct_gather(const World& w, double bytes, const Costs& k) {
+  const Level l = flat(w, k);
+  return burst(l) + l.others() * bytes / l.n * l.beta * l.incast;
+}
+double direct_scatter(const World& w, double bytes, const Costs& k) {
+  const Level l = flat(w, k);
+  return burst(l) + l.others() * bytes / l.n * l.beta;
+}
+double direct_all_to_all(const World& w, double bytes, const Costs& k) {
+  return direct_all_gather(w, bytes, k);
+}
+double binomial_gather(const World& w, double bytes, const Costs& k) {
+  const Level l = flat(w, k);
+  return l.rounds() * l.alpha + l.others() / l.n * bytes * l.beta;
+}
+double bruck_all_to_all(const World& w, double bytes, const Costs& k) {
+  const Level l = flat(w, k);
+  return l.rounds() * (l.alpha + bytes / 2 * (l.shared_beta + l.gamma));
+}
+
+double doubling_scan(const World& w, double bytes, const Costs& k) {
+  const Level l = flat(w, k);
+  return l.rounds() * (l.alpha + bytes * (l.shared_beta + l.gamma));
+}
+double chain_scan(const World& w, double bytes, const Costs& k) {
+  return chain(flat(w, k), bytes, k.gamma_us_per_byte);
+}
+double doubling_exscan(const World& w, double bytes, const Costs& k) {
+  const Level l = flat(w, k);
+  return l.rounds() * (l.alpha + bytes * (l.shared_beta + 2 * l.gamma));
+}
+double chain_exscan(const World& w, double bytes, const Costs& k) {
+  return chain(flat(w, k), bytes, 2 * k.gamma_us_per_byte);
+}
+
 double hierarchical_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
   const Level out = between_hosts(w, k);
@@ -174,7 +210,7 @@ double hierarchical_all_reduce(const World& w, double bytes, const Costs& k) {
   }
   // A host's members share its link, each with its part of the vector: together the vector once.
   const double between = ring(out, bytes, 0, 0) * 2 + out.others() / out.n * bytes / in.n * out.gamma;
-  return direct_scatter(in, bytes, in.gamma) + between + direct_scatter(in, bytes, 0);
+  return exchange(in, bytes, in.gamma) + between + exchange(in, bytes, 0);
 }
 double hierarchical_doubling_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
@@ -202,10 +238,10 @@ double hierarchical_chain_reduce(const World& w, double bytes, const Costs& k) {
 double hierarchical_reduce_scatter(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
   const Level out = between_hosts(w, k);
-  return direct_scatter(in, bytes, in.gamma) + ring(out, bytes, 0, 0) + out.others() / out.n * bytes / in.n * out.gamma;
+  return exchange(in, bytes, in.gamma) + ring(out, bytes, 0, 0) + out.others() / out.n * bytes / in.n * out.gamma;
 }
 double hierarchical_all_gather(const World& w, double bytes, const Costs& k) {
-  return ring(between_hosts(w, k), bytes, 0, 0) + direct_scatter(inside_hosts(w, k), bytes, 0);
+  return ring(between_hosts(w, k), bytes, 0, 0) + exchange(inside_hosts(w, k), bytes, 0);
 }
 
 }  // namespace tutti::internal::algorithms::costs

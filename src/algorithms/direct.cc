@@ -63,4 +63,36 @@ void direct_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes
   for (int k = 1; k < g.size(); ++k) b.recv_reduce(g.rank(root + k), c, completes_if(k == g.size() - 1, completes));
 }
 
+void direct_gather(Builder& b) {
+  const schedule::Shape& shape = b.shape();
+  const std::uint32_t parts = shape.chunks_per_block();
+  const auto block = [&](int rank) { return static_cast<std::uint32_t>(rank) * parts; };
+  if (b.rank() != shape.root) return b.send_from(shape.root, {Buffer::kInput, block(b.rank())}, parts);
+  for (int k = 1; k < shape.ranks; ++k) {
+    const int peer = (shape.root + k) % shape.ranks;
+    b.recv_into(peer, {Buffer::kOutput, block(peer)}, parts);
+  }
+}
+
+void direct_scatter(Builder& b) {
+  const schedule::Shape& shape = b.shape();
+  const std::uint32_t parts = shape.chunks_per_block();
+  const auto block = [&](int rank) { return static_cast<std::uint32_t>(rank) * parts; };
+  if (b.rank() != shape.root) return b.recv_into(shape.root, {Buffer::kOutput, block(b.rank())}, parts);
+  for (int k = 1; k < shape.ranks; ++k) {
+    const int peer = (shape.root + k) % shape.ranks;
+    b.send_from(peer, {Buffer::kInput, block(peer)}, parts);
+  }
+}
+
+void direct_all_to_all(Builder& b) {
+  const int n = b.shape().ranks;
+  const int me = b.rank();
+  const std::uint32_t parts = b.shape().chunks_per_block();
+  const auto block = [&](int rank) { return static_cast<std::uint32_t>(rank) * parts; };
+  for (int k = 1; k < n; ++k) b.send_from((me + k) % n, {Buffer::kInput, block((me + k) % n)}, parts);
+  b.copy({Buffer::kInput, block(me)}, {Buffer::kOutput, block(me)}, parts);
+  for (int k = 1; k < n; ++k) b.recv_into((me + n - k) % n, {Buffer::kOutput, block((me + n - k) % n)}, parts);
+}
+
 }  // namespace tutti::internal::algorithms

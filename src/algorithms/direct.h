@@ -7,7 +7,7 @@
 // Cost, where o is the time from one message to the next that a member sends while the first is still
 // under way: reduce-scatter alpha + (n-2) o + (n-1)/n B (beta + gamma); all-gather the same without gamma;
 // two-phase all-reduce their sum; one-phase all-reduce alpha + (n-2) o + (n-1) B (beta + gamma); broadcast
-// and reduce the same, broadcast without gamma.
+// and reduce the same, broadcast without gamma; gather, scatter and all-to-all as the all-gather.
 #pragma once
 
 #include "algorithms/group.h"
@@ -26,5 +26,10 @@ void direct_all_gather(Builder& b, const Group& g, const std::vector<Part>& part
 // root is a member's index.
 void direct_broadcast(Builder& b, const Group& g, int root, ChunkRange c);
 void direct_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes completes);
+
+// Of all ranks: block r of the vector is rank r's.
+void direct_gather(Builder& b);
+void direct_scatter(Builder& b);
+void direct_all_to_all(Builder& b);
 
 }  // namespace tutti::internal::algorithms

@@ -10,6 +10,7 @@
 
 namespace tutti::internal::algorithms {
 
+using schedule::Buffer;
 using schedule::Builder;
 using schedule::ChunkRange;
 using schedule::Completes;

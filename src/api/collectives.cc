@@ -35,6 +35,10 @@ Status check_types(const Call& call) {
     return Status::invalid_argument(
         fmt::format("operator {} is not defined for datatype {}", name_of(call.op), name_of(call.type)));
   }
+  if (call.op == ReduceOp::kAvg && combines_prefixes(call.collective)) {
+    return Status::invalid_argument(
+        fmt::format("operator {} is not defined for {}", name_of(call.op), name_of(call.collective)));
+  }
   return {};
 }
 
@@ -169,6 +173,37 @@ tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t re
                                  tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
   return submit({Collective::kReduceScatter, sendbuff, recvbuff, recvcount, type_of(datatype), op_of(op), 0}, comm,
                 stream);
+}
+
+tuttiResult_t tuttiBcast(void* buff, size_t count, tuttiDataType_t datatype, int root, tuttiComm_t comm, void* stream) {
+  return tuttiBroadcast(buff, buff, count, datatype, root, comm, stream);
+}
+
+tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
+                          tuttiComm_t comm, void* stream) {
+  return submit({Collective::kGather, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm,
+                stream);
+}
+
+tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
+                           tuttiComm_t comm, void* stream) {
+  return submit({Collective::kScatter, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm,
+                stream);
+}
+
+tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                            tuttiComm_t comm, void* stream) {
+  return submit({Collective::kAllToAll, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, 0}, comm, stream);
+}
+
+tuttiResult_t tuttiScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
+                        tuttiComm_t comm, void* stream) {
+  return submit({Collective::kScan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream);
+}
+
+tuttiResult_t tuttiExscan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
+                          tuttiComm_t comm, void* stream) {
+  return submit({Collective::kExscan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream);
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, void* stream) {

@@ -255,7 +255,12 @@ static_assert(tuttiCollectiveAllReduce == static_cast<int>(Collective::kAllReduc
               tuttiCollectiveAllGather == static_cast<int>(Collective::kAllGather) &&
               tuttiCollectiveBroadcast == static_cast<int>(Collective::kBroadcast) &&
               tuttiCollectiveReduce == static_cast<int>(Collective::kReduce) &&
-              tuttiCollectiveBarrier == static_cast<int>(Collective::kBarrier));
+              tuttiCollectiveBarrier == static_cast<int>(Collective::kBarrier) &&
+              tuttiCollectiveGather == static_cast<int>(Collective::kGather) &&
+              tuttiCollectiveScatter == static_cast<int>(Collective::kScatter) &&
+              tuttiCollectiveAlltoAll == static_cast<int>(Collective::kAllToAll) &&
+              tuttiCollectiveScan == static_cast<int>(Collective::kScan) &&
+              tuttiCollectiveExscan == static_cast<int>(Collective::kExscan));
 
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char* text, size_t size) {
   return look(comm, [&](Communicator* c) {

@@ -15,17 +15,25 @@ enum class Collective : std::uint8_t {
   kBroadcast = 3,
   kReduce = 4,
   kBarrier = 5,
+  kGather = 6,
+  kScatter = 7,
+  kAllToAll = 8,
+  kScan = 9,
+  kExscan = 10,
 };
-inline constexpr int kCollectives = 6;
+inline constexpr int kCollectives = 11;
 
-// How much of the vector a rank's buffer holds.
-enum class Holds : std::uint8_t { kVector, kOwnBlock, kVectorAtRoot };
+// How much of the vector a rank's buffer holds. The others have no such buffer where it says which ranks do.
+enum class Holds : std::uint8_t { kVector, kOwnBlock, kVectorAtRoot, kVectorButAtFirst };
 
 // Whose values an output holds.
 enum class Origin : std::uint8_t {
   kAllCombined,  // all ranks' inputs, combined
   kRoot,         // the root's input
   kOwner,        // of each block the input of the rank whose block it is
+  kPeer,         // of each block the block for this rank in the input of the rank whose block it is
+  kPrefix,       // the inputs of the ranks up to this one, combined
+  kPrefixBefore  // the inputs of the ranks before this one, combined
 };
 
 struct CollectiveInfo {
@@ -45,6 +53,11 @@ inline constexpr std::array<CollectiveInfo, kCollectives> kCollectiveTable = {{
     {Collective::kBroadcast, "broadcast", Holds::kVectorAtRoot, Holds::kVector, Origin::kRoot, true, true},
     {Collective::kReduce, "reduce", Holds::kVector, Holds::kVectorAtRoot, Origin::kAllCombined, true, true},
     {Collective::kBarrier, "barrier", Holds::kVector, Holds::kVector, Origin::kAllCombined, false, true},
+    {Collective::kGather, "gather", Holds::kOwnBlock, Holds::kVectorAtRoot, Origin::kOwner, true, true},
+    {Collective::kScatter, "scatter", Holds::kVectorAtRoot, Holds::kOwnBlock, Origin::kRoot, true, true},
+    {Collective::kAllToAll, "alltoall", Holds::kVector, Holds::kVector, Origin::kPeer, true, false},
+    {Collective::kScan, "scan", Holds::kVector, Holds::kVector, Origin::kPrefix, true, true},
+    {Collective::kExscan, "exscan", Holds::kVector, Holds::kVectorButAtFirst, Origin::kPrefixBefore, true, true},
 }};
 
 // REQUIRES: a value of the enumeration.
@@ -70,13 +83,19 @@ static_assert(collectives_that([](const CollectiveInfo& info) { return &info == 
 
 inline constexpr std::uint32_t kWithRoot = collectives_that(
     [](const CollectiveInfo& i) { return i.input == Holds::kVectorAtRoot || i.output == Holds::kVectorAtRoot; });
+inline constexpr std::uint32_t kPrefixes = collectives_that(
+    [](const CollectiveInfo& i) { return i.origin == Origin::kPrefix || i.origin == Origin::kPrefixBefore; });
 inline constexpr std::uint32_t kCombining =
-    collectives_that([](const CollectiveInfo& i) { return i.origin == Origin::kAllCombined; });
+    kPrefixes | collectives_that([](const CollectiveInfo& i) { return i.origin == Origin::kAllCombined; });
 inline constexpr std::uint32_t kWithData = collectives_that([](const CollectiveInfo& i) { return i.has_data; });
 inline constexpr std::uint32_t kGivingOwnBlock =
     collectives_that([](const CollectiveInfo& i) { return i.input == Holds::kOwnBlock; });
 inline constexpr std::uint32_t kGettingOwnBlock =
     collectives_that([](const CollectiveInfo& i) { return i.output == Holds::kOwnBlock; });
+inline constexpr std::uint32_t kPermuting =
+    collectives_that([](const CollectiveInfo& i) { return i.origin == Origin::kPeer; });
+inline constexpr std::uint32_t kInputIsOutput =
+    collectives_that([](const CollectiveInfo& i) { return i.input_is_output; });
 inline constexpr std::uint32_t kAlikeEverywhere = collectives_that(
     [](const CollectiveInfo& i) { return i.origin == Origin::kAllCombined && i.output == Holds::kVector; });
 
@@ -98,15 +117,24 @@ constexpr bool reduces(Collective c) {
 constexpr bool alike_everywhere(Collective c) {
   return is_among(kAlikeEverywhere, c);
 }
+// Whether every rank gets another combination: of the ranks up to it, or before it. An average of these is none that
+// anybody wants.
+constexpr bool combines_prefixes(Collective c) {
+  return is_among(kPrefixes, c);
+}
 constexpr bool gives_own_block(Collective c) {
   return is_among(kGivingOwnBlock, c);
 }
 constexpr bool gets_own_block(Collective c) {
   return is_among(kGettingOwnBlock, c);
 }
+// Whether in an in-place call chunk c of the input is chunk c of the output.
+constexpr bool input_is_output(Collective c) {
+  return is_among(kInputIsOutput, c);
+}
 // Whether the vector has a block for each rank.
 constexpr bool has_blocks(Collective c) {
-  return is_among(kGivingOwnBlock | kGettingOwnBlock, c);
+  return is_among(kGivingOwnBlock | kGettingOwnBlock | kPermuting, c);
 }
 constexpr std::size_t blocks_of(Collective c, int ranks) {
   return has_blocks(c) ? static_cast<std::size_t>(ranks) : 1;
@@ -114,6 +142,7 @@ constexpr std::size_t blocks_of(Collective c, int ranks) {
 
 // Whether `rank` has such a buffer at all.
 constexpr bool has_any(Holds holds, int rank, int root) {
+  if (holds == Holds::kVectorButAtFirst) return rank != 0;
   return holds != Holds::kVectorAtRoot || rank == root;
 }
 // Blocks in such a buffer, where there is one.

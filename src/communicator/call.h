@@ -56,6 +56,11 @@ inline std::size_t scratch_bytes(const Call& call, const executor::Plan& plan) {
   return (plan.schedule.scratch_chunks + parts - 1) / parts * call.count * size_of(call.type);
 }
 
+// Whether the call is in place and its schedules are not made for that: then its input is copied first.
+inline bool needs_copy(const Call& call) {
+  return call.send == call.recv && !input_is_output(call.collective);
+}
+
 // All of it anew: what an earlier call was has no say in how this one runs. `bytes`: of the whole vector.
 inline executor::Operation bind_call(const Call& call, const executor::Plan& plan,
                                      const transport::Fingerprint& fingerprint, std::size_t bytes,
@@ -90,6 +95,8 @@ class LastBound {
   [[nodiscard]] const executor::Operation* repeat(const Call& call, const transport::Fingerprint& fingerprint) {
     // Not by the call's own bytes: they have just been written one by one, and read together they would be waited for.
     if (fingerprint.call != word_ || call.count != count_ || call.root != root_ || operation_.plan == nullptr)
+      return nullptr;
+    if (needs_copy(call)) [[unlikely]]
       return nullptr;
     operation_.fingerprint = executor::with_plan(fingerprint, operation_.plan->identity.hash);
     if (has_data(call.collective)) [[likely]] {

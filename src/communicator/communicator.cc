@@ -354,13 +354,20 @@ Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint
   }
   if (!check) [[likely]]
     history_->set_plan(plan->identity);
-  if (const std::size_t scratch = scratch_bytes(bound, *plan); scratch > scratch_bytes_) [[unlikely]] {
+  const std::size_t schedules_scratch = scratch_bytes(bound, *plan);
+  const std::size_t scratch = schedules_scratch + (needs_copy(call) ? bytes : 0);
+  if (scratch > scratch_bytes_) [[unlikely]] {
     if (Status s = grow_scratch(scratch); !s.is_ok()) return s;
+  }
+  if (needs_copy(call)) [[unlikely]] {
+    bound.send = static_cast<std::byte*>(scratch_) + schedules_scratch;
+    reduction::copy(static_cast<std::byte*>(scratch_) + schedules_scratch, static_cast<const std::byte*>(call.send),
+                    bytes);
   }
   const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
   const executor::Operation operation =
       bind_call(bound, *plan, executor::with_plan(fingerprint, plan->identity.hash), bytes, setting);
-  const bool keeps = bytes < kLookUpBytes && !check;
+  const bool keeps = bytes < kLookUpBytes && !check && !needs_copy(call);
   return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation);
 }
 

@@ -71,6 +71,9 @@ class Builder {
   // target = source (op) operand; the operand has the target's chunk numbers.
   void reduce(At source, Buffer operand, At target, std::uint32_t chunks);
 
+  // No slices, on any rank: the steps of some rank span blocks, perhaps not those of this one.
+  void run_whole() { schedule_.sliceable = false; }
+
   // Copies into the output what is owed and lies elsewhere, and returns the schedule.
   [[nodiscard]] Result<Schedule> finish();
 

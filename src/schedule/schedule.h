@@ -149,8 +149,8 @@ struct Schedule {
   std::vector<Step> steps;
   std::vector<std::uint32_t> dependencies;  // step indices, each lower than that of its dependent
   std::uint32_t scratch_chunks = 0;         // scratch has chunks 0, 1, ..., scratch_chunks - 1
-  // Every step stays inside one block, so the executor may run the schedule on slices of each block
-  // in turn (only whole blocks are contiguous in memory).
+  // Every step of every rank stays inside one block, so the executors may run the schedules on slices of each block
+  // in turn (only whole blocks are contiguous in memory). The same on all ranks.
   bool sliceable = true;
 
   [[nodiscard]] std::span<const std::uint32_t> dependencies_of(const Step& s) const {

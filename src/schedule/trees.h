@@ -16,11 +16,18 @@ class Trees {
   static constexpr Id kNone = 0xffffffff;       // no value yet
   static constexpr Id kDuplicate = 0xfffffffe;  // some contribution would be in it twice
 
-  explicit Trees(std::uint32_t ranks) : ranks_(ranks), nodes_(ranks), seen_(ranks, kNone) {}
+  explicit Trees(std::uint32_t ranks) : ranks_(ranks), nodes_(ranks), seen_(ranks, 0) {}
 
   // Contributions in the tree. A tree that has as many as there are ranks has each of them once.
   [[nodiscard]] std::uint32_t size(Id id) const { return nodes_[id].size; }
   [[nodiscard]] bool complete(Id id) const { return size(id) == ranks_; }
+
+  // Whether the tree has the contributions of the ranks before `end`, each once, and no others.
+  [[nodiscard]] bool is_prefix(Id id, std::uint32_t end) {
+    if (size(id) != end) return false;
+    bool inside = true;
+    return distinct(id, [&](Id leaf) { inside = inside && leaf < end; }) && inside;
+  }
 
   // The combination of a and b, or kDuplicate. A duplicate is noticed when the tree has grown to its full
   // size at the latest: until then no reduction is complete.
@@ -31,7 +38,7 @@ class Trees {
     if (!is_new) return at->second;
     nodes_.push_back({a, b, size(a) + size(b)});
     const Id id = at->second;
-    if (size(id) > ranks_ || (complete(id) && !distinct(id))) at->second = kDuplicate;
+    if (size(id) > ranks_ || (complete(id) && !distinct(id, [](Id) {}))) at->second = kDuplicate;
     return at->second;
   }
 
@@ -42,8 +49,10 @@ class Trees {
     std::uint32_t size = 1;
   };
 
-  // Whether all leaves below the tree differ.
-  bool distinct(Id root) {
+  // Whether all leaves below the tree differ. Calls f(leaf) for each.
+  template <class F>
+  bool distinct(Id root, F f) {
+    ++pass_;
     stack_.assign(1, root);
     while (!stack_.empty()) {
       const Id id = stack_.back();
@@ -51,10 +60,11 @@ class Trees {
       if (id >= ranks_) {
         stack_.push_back(nodes_[id].left);
         stack_.push_back(nodes_[id].right);
-      } else if (seen_[id] == root) {
+      } else if (seen_[id] == pass_) {
         return false;
       } else {
-        seen_[id] = root;
+        seen_[id] = pass_;
+        f(id);
       }
     }
     return true;
@@ -62,7 +72,8 @@ class Trees {
 
   std::uint32_t ranks_;
   std::vector<Node> nodes_;
-  std::vector<Id> seen_;  // per contribution: the last root below which it was seen
+  std::vector<std::uint64_t> seen_;  // per contribution: the last pass that has seen it
+  std::uint64_t pass_ = 0;           // of distinct()
   std::vector<Id> stack_;
   std::unordered_map<std::uint64_t, Id> ids_;
 };

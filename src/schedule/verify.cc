@@ -103,6 +103,8 @@ Status check_form(std::span<const Schedule> schedules) {
   for (std::size_t r = 0; status.is_ok() && r < schedules.size(); ++r) {
     if (static_cast<std::size_t>(schedules[r].rank) != r || !same_shape(schedules[r].shape, schedules[0].shape)) {
       status = Status::internal(fmt::format("schedule {} has another rank or another shape", r));
+    } else if (schedules[r].sliceable != schedules[0].sliceable) {
+      status = Status::internal(fmt::format("of ranks 0 and {} one runs in slices and one may not", r));
     } else {
       status = check_one(schedules[r]);
     }

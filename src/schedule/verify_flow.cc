@@ -230,7 +230,8 @@ class Flow {
       fail(rank, i, "counts a contribution twice");
       return {};
     }
-    const bool complete = trees_.complete(id);
+    // A prefix of all ranks is no more final than one of some.
+    const bool complete = trees_.complete(id) && !combines_prefixes(shape_.collective);
     if (complete != step(rank, i).final) {
       fail(rank, i, complete ? "completes the reduction and is not final" : "is final and lacks contributions");
     }
@@ -261,7 +262,7 @@ class Flow {
       for (std::size_t r = 0; r < ranks_; ++r) {
         if (!shape_.in_output(static_cast<std::int32_t>(r), c)) continue;
         const Value& found = value(r, Buffer::kOutput, c);
-        const char* why = wrong(found, c);
+        const char* why = wrong(static_cast<std::uint32_t>(r), found, c);
         const bool alike = alike_everywhere(shape_.collective);
         if (why == nullptr && alike && common != Trees::kNone && common != found.tree)
           why = "combined in another order";
@@ -274,13 +275,19 @@ class Flow {
   }
 
   // What is wrong with an output, or nullptr.
-  [[nodiscard]] const char* wrong(const Value& found, std::uint32_t c) const {
+  [[nodiscard]] const char* wrong(std::uint32_t rank, const Value& found, std::uint32_t c) {
     if (found.tree == Trees::kNone) return "never written";
-    if (found.chunk != c) return "that of another chunk";
-    switch (info_of(shape_.collective).origin) {
+    const std::uint32_t parts = shape_.chunks_per_block();
+    const Origin origin = info_of(shape_.collective).origin;
+    const std::uint32_t wanted = origin == Origin::kPeer ? rank * parts + c % parts : c;
+    if (found.chunk != wanted) return "that of another chunk";
+    switch (origin) {
       case Origin::kRoot: return found.tree == static_cast<Trees::Id>(shape_.root) ? nullptr : "not the root's";
-      case Origin::kOwner: return found.tree == c / shape_.chunks_per_block() ? nullptr : "not its owner's";
+      case Origin::kOwner:
+      case Origin::kPeer: return found.tree == c / parts ? nullptr : "not its owner's";
       case Origin::kAllCombined: return trees_.complete(found.tree) ? nullptr : "without some contribution";
+      case Origin::kPrefix: return trees_.is_prefix(found.tree, rank + 1) ? nullptr : "not that of the ranks up to it";
+      case Origin::kPrefixBefore: return trees_.is_prefix(found.tree, rank) ? nullptr : "not that of the ranks before";
     }
     return "of no collective";
   }

@@ -27,8 +27,7 @@ std::vector<Spec> doublings_of(Collective collective, int ranks) {
   for (std::size_t bytes = 1024; bytes <= 1 << 20; bytes *= 2) {
     Spec spec;
     spec.collective = collective;
-    const bool blocks = collective == Collective::kAllGather || collective == Collective::kReduceScatter;
-    spec.count = bytes / sizeof(float) / (blocks ? static_cast<std::size_t>(ranks) : 1);
+    spec.count = bytes / sizeof(float) / blocks_of(collective, ranks);
     spec.root = has_root(collective) ? ranks - 1 : 0;
     specs.push_back(spec);
   }

@@ -6,9 +6,18 @@
 namespace tutti::internal::test {
 namespace {
 
-constexpr std::initializer_list<Collective> kMoving = {Collective::kAllReduce, Collective::kReduceScatter,
-                                                       Collective::kAllGather, Collective::kBroadcast,
-                                                       Collective::kReduce};
+// All that have data.
+std::vector<Collective> all_moving() {
+  std::vector<Collective> moving;
+  for (const CollectiveInfo& info : kCollectiveTable) {
+    if (info.has_data) moving.push_back(info.collective);
+  }
+  return moving;
+}
+
+bool is_defined(Collective c, DataType type, ReduceOp op) {
+  return supports(type, op) && (op != ReduceOp::kAvg || !combines_prefixes(c));
+}
 
 // Where and how memory lies, in turn, so that every list meets every kind.
 void vary(std::size_t turn, Spec* spec) {
@@ -19,8 +28,7 @@ void vary(std::size_t turn, Spec* spec) {
 
 // The count of one block so that the whole vector has about `elements`.
 std::size_t block_count(Collective c, std::size_t elements, int ranks) {
-  const bool by_rank = c == Collective::kReduceScatter || c == Collective::kAllGather;
-  return by_rank ? elements / static_cast<std::size_t>(ranks) : elements;
+  return elements / blocks_of(c, ranks);
 }
 
 }  // namespace
@@ -28,10 +36,10 @@ std::size_t block_count(Collective c, std::size_t elements, int ranks) {
 std::vector<Spec> every_type(int ranks, std::size_t large) {
   const auto n = static_cast<std::size_t>(ranks);
   std::vector<Spec> specs;
-  for (const Collective c : kMoving) {
+  for (const Collective c : all_moving()) {
     for (int type = 0; type < kDataTypes; ++type) {
       for (int op = 0; op < (reduces(c) ? kReduceOps : 1); ++op) {
-        if (!supports(static_cast<DataType>(type), static_cast<ReduceOp>(op))) continue;
+        if (!is_defined(c, static_cast<DataType>(type), static_cast<ReduceOp>(op))) continue;
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n + 2, large}) {
           Spec s;
           s.collective = c;
@@ -55,7 +63,7 @@ std::vector<Spec> every_size(int ranks, std::size_t most_bytes) {
   for (const std::size_t kib : {4, 32, 64, 128, 256, 513, 1024, 3000}) {
     const std::size_t elements = kib * 1024 / sizeof(float);
     if (elements * sizeof(float) > most_bytes) continue;
-    for (const Collective c : kMoving) {
+    for (const Collective c : all_moving()) {
       for (const int beside : {-1, 0, 1}) {
         for (const bool in_place : {false, true}) {
           Spec s;
@@ -75,13 +83,13 @@ std::vector<Spec> every_size(int ranks, std::size_t most_bytes) {
 
 std::vector<Spec> every_root(int ranks) {
   std::vector<Spec> specs;
-  for (const Collective c : {Collective::kBroadcast, Collective::kReduce}) {
-    for (int root = 0; root < ranks; ++root) {
+  for (const Collective c : all_moving()) {
+    for (int root = 0; root < (has_root(c) ? ranks : 0); ++root) {
       for (const std::size_t count : {1, 1000, 20'001}) {
         Spec s;
         s.collective = c;
         s.root = root;
-        s.count = count;
+        s.count = std::max<std::size_t>(1, block_count(c, count, ranks));
         s.in_place = (count + static_cast<std::size_t>(root)) % 2 == 0;
         vary(specs.size(), &s);
         specs.push_back(s);
@@ -99,7 +107,7 @@ std::vector<Spec> some_of(Collective collective, int ranks) {
       Spec s;
       s.collective = collective;
       s.type = in_place ? DataType::kInt32 : DataType::kBfloat16;
-      s.op = specs.size() % 4 == 2 ? ReduceOp::kAvg : ReduceOp::kSum;
+      s.op = specs.size() % 4 == 2 && !combines_prefixes(collective) ? ReduceOp::kAvg : ReduceOp::kSum;
       s.count = block_count(collective, count, ranks) + 1;
       s.root = has_root(collective) ? static_cast<int>(count) % ranks : 0;
       s.in_place = in_place;

@@ -37,10 +37,9 @@ class Batch {
 };
 
 std::vector<Spec> mixed(int ranks) {
-  std::vector<Spec> specs = some_of(Collective::kAllReduce, ranks);
-  for (const Collective c : {Collective::kBroadcast, Collective::kReduceScatter, Collective::kAllGather,
-                             Collective::kReduce, Collective::kBarrier}) {
-    for (const Spec& s : some_of(c, ranks)) specs.push_back(s);
+  std::vector<Spec> specs;
+  for (const CollectiveInfo& info : kCollectiveTable) {
+    for (const Spec& s : some_of(info.collective, ranks)) specs.push_back(s);
   }
   return specs;
 }

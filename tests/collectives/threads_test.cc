@@ -61,14 +61,15 @@ TEST_CASE("many threads", "[many]") {
 TEST_CASE("several MiB between threads", "[shm]") {
   for (const int ranks : {2, 3, 5}) {
     std::vector<Spec> specs;
-    for (const Collective c : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-                               Collective::kBroadcast, Collective::kReduce}) {
+    for (const CollectiveInfo& info : kCollectiveTable) {
+      if (!info.has_data) continue;
+      const Collective c = info.collective;
       for (const bool registered : {false, true}) {
         Spec s;
         s.collective = c;
         s.type = DataType::kFloat64;
         s.op = reduces(c) ? ReduceOp::kMax : ReduceOp::kSum;
-        s.count = c == Collective::kReduceScatter || c == Collective::kAllGather ? 150'001 : 800'003;
+        s.count = has_blocks(c) ? 150'001 : 800'003;
         s.registered = registered;
         specs.push_back(s);
       }

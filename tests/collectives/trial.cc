@@ -62,11 +62,11 @@ std::byte* Memory::get(std::size_t bytes, bool registered) {
 }
 
 std::size_t Trial::elements_sent() const {
-  return spec_.collective == Collective::kReduceScatter ? times(spec_.count, ranks_) : spec_.count;
+  return spec_.count * blocks_in(info().input, spec_.collective, ranks_);
 }
 
 std::size_t Trial::elements_received() const {
-  return spec_.collective == Collective::kAllGather ? times(spec_.count, ranks_) : spec_.count;
+  return spec_.count * blocks_in(info().output, spec_.collective, ranks_);
 }
 
 Trial::Window Trial::open(Memory* memory, std::size_t bytes) const {
@@ -84,21 +84,20 @@ void Trial::prepare(Memory* send, Memory* recv) {
   if (spec_.in_place) {
     recv_window_ = open(recv, std::max(sent, received) * size());
     send_ = recv_ = recv_window_.data;
-    if (spec_.collective == Collective::kAllGather) send_ += own() * size();
-    if (spec_.collective == Collective::kReduceScatter) recv_ += own() * size();
+    if (gives_own_block(spec_.collective)) send_ += own() * size();
+    if (gets_own_block(spec_.collective)) recv_ += own() * size();
   } else {
     send_window_ = open(send, sent * size());
     recv_window_ = open(recv, received * size());
     send_ = send_window_.data;
     recv_ = recv_window_.data;
   }
-  const bool gives = spec_.collective != Collective::kBroadcast || at_root();
-  if (gives) fill_periodic(send_, *input_pattern(spec_.type, op(), ranks_, rank_), 0, sent);
+  if (gives()) fill_periodic(send_, *input_pattern(spec_.type, op(), ranks_, rank_), 0, sent);
   if (spec_.in_place) return;
   // An ignored argument may be NULL, or a buffer that must not be touched.
   const bool null = (static_cast<std::size_t>(rank_) + spec_.count) % 2 == 0;
-  if (null && !gives) send_ = nullptr;
-  if (null && spec_.collective == Collective::kReduce && !at_root()) recv_ = nullptr;
+  if (null && !gives()) send_ = nullptr;
+  if (null && !receives()) recv_ = nullptr;
 }
 
 tuttiResult_t Trial::issue(tuttiComm_t comm, void* stream) {
@@ -108,9 +107,16 @@ tuttiResult_t Trial::issue(tuttiComm_t comm, void* stream) {
     case Collective::kAllReduce: return tuttiAllReduce(send_, recv_, spec_.count, type, op, comm, stream);
     case Collective::kReduceScatter: return tuttiReduceScatter(send_, recv_, spec_.count, type, op, comm, stream);
     case Collective::kAllGather: return tuttiAllGather(send_, recv_, spec_.count, type, comm, stream);
-    case Collective::kBroadcast: return tuttiBroadcast(send_, recv_, spec_.count, type, spec_.root, comm, stream);
+    case Collective::kBroadcast:
+      if (spec_.in_place) return tuttiBcast(recv_, spec_.count, type, spec_.root, comm, stream);
+      return tuttiBroadcast(send_, recv_, spec_.count, type, spec_.root, comm, stream);
     case Collective::kReduce: return tuttiReduce(send_, recv_, spec_.count, type, op, spec_.root, comm, stream);
     case Collective::kBarrier: return tuttiBarrier(comm, stream);
+    case Collective::kGather: return tuttiGather(send_, recv_, spec_.count, type, spec_.root, comm, stream);
+    case Collective::kScatter: return tuttiScatter(send_, recv_, spec_.count, type, spec_.root, comm, stream);
+    case Collective::kAllToAll: return tuttiAlltoAll(send_, recv_, spec_.count, type, comm, stream);
+    case Collective::kScan: return tuttiScan(send_, recv_, spec_.count, type, op, comm, stream);
+    case Collective::kExscan: return tuttiExscan(send_, recv_, spec_.count, type, op, comm, stream);
   }
   return tuttiInternalError;
 }
@@ -124,14 +130,14 @@ std::string Trial::check_guards(const Window& w, const char* name) const {
 
 // Out of place, no call writes its input; in place, only where the output lies.
 std::string Trial::check_input() const {
-  if (spec_.collective == Collective::kBroadcast && !at_root()) {
+  if (!gives()) {
     if (!spec_.in_place && !is_guard(send_window_.data, send_window_.bytes)) return "an ignored sendbuff was written";
     return {};
   }
   const auto mine = input_pattern(spec_.type, op(), ranks_, rank_);
   const std::size_t sent = elements_sent();
-  const bool overwritten = spec_.in_place && (spec_.collective == Collective::kAllReduce ||
-                                              (spec_.collective == Collective::kReduce && at_root()));
+  const bool by_block = gives_own_block(spec_.collective) || gets_own_block(spec_.collective);
+  const bool overwritten = spec_.in_place && receives() && !by_block && info().origin != Origin::kRoot;
   if (overwritten) return {};
   if (spec_.in_place && spec_.collective == Collective::kReduceScatter) {
     const std::size_t after = own() + spec_.count;
@@ -147,21 +153,24 @@ std::string Trial::check_input() const {
 
 std::string Trial::check_output() const {
   const std::size_t count = spec_.count;
-  if (spec_.collective == Collective::kReduce && !at_root()) {
+  if (!receives()) {
     if (!spec_.in_place && !is_guard(recv_window_.data, recv_window_.bytes)) return "an ignored recvbuff was written";
     return {};
   }
-  if (spec_.collective == Collective::kAllGather) {
+  const Origin origin = info().origin;
+  if (origin == Origin::kOwner || origin == Origin::kPeer) {
     for (int r = 0; r < ranks_; ++r) {
       const std::size_t at =
-          find_difference(recv_ + times(count, r) * size(), *input_pattern(spec_.type, op(), ranks_, r), 0, count);
+          find_difference(recv_ + times(count, r) * size(), *input_pattern(spec_.type, op(), ranks_, r),
+                          origin == Origin::kPeer ? own() : 0, count);
       if (at != count) return "element " + std::to_string(at) + " of block " + std::to_string(r) + " is wrong";
     }
     return {};
   }
-  const auto want = spec_.collective == Collective::kBroadcast ? input_pattern(spec_.type, op(), ranks_, spec_.root)
-                                                               : combined_pattern(spec_.type, op(), ranks_);
-  const std::size_t first = spec_.collective == Collective::kReduceScatter ? own() : 0;
+  const int combined = origin == Origin::kPrefix ? rank_ + 1 : origin == Origin::kPrefixBefore ? rank_ : ranks_;
+  const auto want = origin == Origin::kRoot ? input_pattern(spec_.type, op(), ranks_, spec_.root)
+                                            : combined_pattern(spec_.type, op(), ranks_, combined);
+  const std::size_t first = gets_own_block(spec_.collective) ? own() : 0;
   const std::size_t at = find_difference(recv_, *want, first, count);
   return at == count ? "" : "element " + std::to_string(at) + " is wrong";
 }

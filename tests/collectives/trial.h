@@ -67,7 +67,10 @@ class Trial {
   [[nodiscard]] std::size_t elements_received() const;
   [[nodiscard]] std::size_t size() const { return size_of(spec_.type); }
   [[nodiscard]] std::size_t own() const { return static_cast<std::size_t>(rank_) * spec_.count; }
-  [[nodiscard]] bool at_root() const { return rank_ == spec_.root; }
+  [[nodiscard]] const CollectiveInfo& info() const { return info_of(spec_.collective); }
+  // Whether this rank's buffers have a meaning.
+  [[nodiscard]] bool gives() const { return has_any(info().input, rank_, spec_.root); }
+  [[nodiscard]] bool receives() const { return has_any(info().output, rank_, spec_.root); }
   // The operator that chooses this trial's data; collectives that move only use that of the sum.
   [[nodiscard]] ReduceOp op() const { return reduces(spec_.collective) ? spec_.op : ReduceOp::kSum; }
 

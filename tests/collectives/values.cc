@@ -121,9 +121,9 @@ std::shared_ptr<const Pattern> make_input(DataType type, ReduceOp op, int ranks,
   return pattern;
 }
 
-std::shared_ptr<const Pattern> make_combined(DataType type, ReduceOp op, int ranks) {
+std::shared_ptr<const Pattern> make_combined(DataType type, ReduceOp op, int ranks, int combined) {
   auto all = std::make_shared<Pattern>(*input_pattern(type, op, ranks, 0));
-  for (int r = 1; r < ranks; ++r) {
+  for (int r = 1; r < combined; ++r) {
     const auto next = input_pattern(type, op, ranks, r);
     reduction::combine_reference(type, op, all->data(), all->data(), next->data(), kPeriod);
   }
@@ -152,8 +152,8 @@ std::shared_ptr<const Pattern> input_pattern(DataType type, ReduceOp op, int ran
   return cached({type, op, ranks, rank}, [&] { return make_input(type, op, ranks, rank); });
 }
 
-std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int ranks) {
-  return cached({type, op, ranks, -1}, [&] { return make_combined(type, op, ranks); });
+std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int ranks, int combined) {
+  return cached({type, op, ranks, -combined}, [&] { return make_combined(type, op, ranks, combined); });
 }
 
 void fill_with_any_bits(std::byte* target, DataType type, std::size_t count, int rank) {

@@ -17,8 +17,9 @@ using Pattern = std::vector<std::byte>;  // kPeriod elements
 
 // What `rank` of `ranks` contributes to a reduction with `op`. Any thread; cached for the life of the process.
 std::shared_ptr<const Pattern> input_pattern(DataType type, ReduceOp op, int ranks, int rank);
-// All ranks' inputs combined, in rank order, with the reference kernels.
-std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int ranks);
+// The inputs of the first `combined` ranks combined, in rank order, with the reference kernels. REQUIRES: combined > 0;
+// all of them for an average.
+std::shared_ptr<const Pattern> combined_pattern(DataType type, ReduceOp op, int ranks, int combined);
 
 // `count` floats of any kind: ordinary numbers whose sums depend on the order, zeros of either sign, infinities, and
 // NaNs of either sign with all kinds of payloads, another one on every rank.

@@ -142,6 +142,21 @@ bool conflict(const Schedule& s, const Step& a, std::uint32_t k, const Step& b, 
   return found;
 }
 
+// Whether the chunk is among the step's k-th, and whether it reads it.
+struct Use {
+  bool any = false;
+  bool reads = false;
+};
+Use use_of(const Schedule& s, std::uint32_t step, std::uint32_t k, Buffer buffer, std::uint32_t chunk) {
+  Use use;
+  for_places(s.steps[step], [&](const Place& p) {
+    if (cell_of(s, p.buffer, p.range.first + k, true) != cell_of(s, buffer, chunk, true)) return;
+    use.any = true;
+    use.reads |= !p.is_written;
+  });
+  return use;
+}
+
 // before(i, k, j, l): step i is done with its k-th chunks before step j touches its l-th.
 class Closure {
  public:
@@ -228,8 +243,8 @@ bool conflicts_ordered(const Mutant& m) {
   return true;
 }
 
-// The only change is in one step's source or operand, between input and output, and of its chunks the output is never
-// anything but a copy of the input.
+// The only change is in one step's source or operand, between the input and another buffer, and of its chunks that one
+// is never anything but a copy of the input.
 bool reads_a_copy(const Schedule& s, const Mutant& m) {
   const bool source = m.what == "source";
   if ((!source && m.what != "operand") || m.schedule.steps.size() != s.steps.size()) return false;
@@ -238,13 +253,41 @@ bool reads_a_copy(const Schedule& s, const Mutant& m) {
     const Buffer now = source ? changed.source : changed.operand;
     const Buffer before = source ? s.steps[i].source : s.steps[i].operand;
     if (now == before) continue;
-    if (now == Buffer::kScratch || before == Buffer::kScratch) return false;
+    if (now != Buffer::kInput && before != Buffer::kInput) return false;
+    const Buffer other = now == Buffer::kInput ? before : now;
     for (const Step& w : s.steps) {
       const ChunkRange read = source ? changed.source_range() : changed.target_range();
       const bool meets = w.target_chunk < read.first + read.count && read.first < w.target_chunk + w.chunks;
       const bool copies = w.kind == StepKind::kCopy && w.source == Buffer::kInput && w.source_chunk == w.target_chunk;
-      if (meets && writes_target(w.kind) && w.target == Buffer::kOutput && !copies) return false;
+      if (meets && writes_target(w.kind) && w.target == other && !copies) return false;
     }
+  }
+  return true;
+}
+
+// The only change is that one local step copies one chunk more, into memory that nobody reads before it is written
+// again: all others that use it are before or behind, and the next behind, if any, writes it.
+bool copies_for_nobody(const Schedule& s, const Mutant& m) {
+  if (m.what != "range" || m.schedule.steps.size() != s.steps.size()) return false;
+  const Closure closure(m.schedule);
+  for (std::uint32_t i = 0; i < s.steps.size(); ++i) {
+    const Step& changed = m.schedule.steps[i];
+    if (changed.chunks == s.steps[i].chunks) continue;
+    if (changed.kind != StepKind::kCopy || changed.chunks != s.steps[i].chunks + 1) return false;
+    if (changed.source_chunk != s.steps[i].source_chunk || changed.target_chunk != s.steps[i].target_chunk)
+      return false;
+    const std::uint32_t extra = s.steps[i].chunks;
+    bool is_dead = changed.target == Buffer::kScratch;
+    for (auto j = static_cast<std::uint32_t>(s.steps.size()); j-- > 0;) {
+      for (std::uint32_t l = 0; l < m.schedule.steps[j].chunks && j != i; ++l) {
+        if (!conflict(m.schedule, changed, extra, m.schedule.steps[j], l, true)) continue;
+        if (j > i ? !closure.before(i, extra, j, l) : !closure.before(j, l, i, extra)) return false;
+        // From the last to the first behind it.
+        const Use use = use_of(m.schedule, j, l, changed.target, changed.target_chunk + extra);
+        if (j > i && use.any) is_dead = !use.reads;
+      }
+    }
+    if (!is_dead) return false;
   }
   return true;
 }
@@ -283,7 +326,7 @@ std::vector<Mutant> mutants_of(const Schedule& schedule) {
 
 bool is_equivalent(const Schedule& schedule, const Mutant& mutant) {
   if (!mutant.original.empty()) return same_lanes(schedule, mutant) && conflicts_ordered(mutant);
-  return reads_a_copy(schedule, mutant);
+  return reads_a_copy(schedule, mutant) || copies_for_nobody(schedule, mutant);
 }
 
 }  // namespace tutti::internal::schedule

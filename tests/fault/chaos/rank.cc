@@ -23,14 +23,13 @@ void sleep_us(int us) {
 }
 
 std::size_t whole_bytes(const Spec& spec, int ranks) {
-  const bool by_block = spec.collective == Collective::kReduceScatter || spec.collective == Collective::kAllGather;
-  return spec.count * size_of(spec.type) * static_cast<std::size_t>(by_block ? ranks : 1);
+  return spec.count * size_of(spec.type) * blocks_of(spec.collective, ranks);
 }
 
 // Nobody completes these, unless they are empty, before all ranks have called them.
 bool joins_all(const Spec& spec) {
-  const bool rooted = tutti::internal::has_root(spec.collective);
-  return spec.collective == Collective::kBarrier || (!rooted && spec.count != 0);
+  const bool partly = has_root(spec.collective) || combines_prefixes(spec.collective);
+  return spec.collective == Collective::kBarrier || (!partly && spec.count != 0);
 }
 
 }  // namespace

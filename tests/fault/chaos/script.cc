@@ -17,16 +17,20 @@ std::size_t draw_bytes(Random& random, double least, double most) {
   return static_cast<std::size_t>(std::exp2(exponent));
 }
 
+bool is_defined(const Spec& s) {
+  return tutti::internal::supports(s.type, s.op) &&
+         (s.op != ReduceOp::kAvg || !tutti::internal::combines_prefixes(s.collective));
+}
+
 Spec draw_spec(Random& random, int ranks, double least_bytes, double most_bytes) {
   Spec s;
   s.collective = static_cast<Collective>(random.below(kCollectives));
   s.type = static_cast<DataType>(random.below(kDataTypes));
   do s.op = static_cast<ReduceOp>(random.below(kReduceOps));
-  while (!tutti::internal::supports(s.type, s.op));
+  while (!is_defined(s));
   s.root = tutti::internal::has_root(s.collective) ? random.below(ranks) : 0;
-  const bool by_block = s.collective == Collective::kReduceScatter || s.collective == Collective::kAllGather;
   const std::size_t bytes = draw_bytes(random, least_bytes, most_bytes);
-  s.count = bytes / size_of(s.type) / static_cast<std::size_t>(by_block ? ranks : 1);
+  s.count = bytes / size_of(s.type) / blocks_of(s.collective, ranks);
   if (bytes != 0) s.count = std::max<std::size_t>(s.count, 1);
   s.in_place = random.chance(40);
   s.registered = random.chance(40);
@@ -43,7 +47,7 @@ Spec draw_odd(Random& random, const Spec& spec, int ranks) {
     case 0: odd.count += static_cast<std::size_t>(random.between(1, 3)); break;
     case 1:
       do odd.type = static_cast<DataType>(random.below(kDataTypes));
-      while (odd.type == spec.type || !tutti::internal::supports(odd.type, odd.op));
+      while (odd.type == spec.type || !is_defined(odd));
       break;
     case 2:
       if (tutti::internal::has_root(spec.collective)) {
@@ -55,6 +59,7 @@ Spec draw_odd(Random& random, const Spec& spec, int ranks) {
       odd.collective = static_cast<Collective>(
           (static_cast<int>(spec.collective) + random.between(1, kCollectives - 1)) % kCollectives);
       odd.root = tutti::internal::has_root(odd.collective) ? random.below(ranks) : 0;
+      if (!is_defined(odd)) odd.op = ReduceOp::kSum;
   }
   return odd;
 }
@@ -230,7 +235,7 @@ std::string text_of(const Round& round) {
   if (round.asks) s += ", errors are asked for";
   if (round.loads > 0) s += ", " + std::to_string(round.loads) + " busy loop(s) beside";
   s += "\n  processes of the ranks:";
-  for (const int p : round.process_of) s += " " + std::to_string(p);
+  for (const int p : round.process_of) s.append(" ").append(std::to_string(p));
   for (const Mishap& m : round.mishaps) s += "\n  mishap: " + text_of(m);
   for (std::size_t i = 0; i < round.steps.size(); ++i) {
     const Step& step = round.steps[i];

@@ -285,15 +285,20 @@ TEST_CASE("what the table says of each collective") {
   struct Known {
     C collective;
     const char* name;
-    bool rooted, reducing, combining, blocks, gives_own, gets_own, alike;
+    bool rooted, reducing, combining, blocks, gives_own, gets_own, alike, prefixes, one_memory;
   };
   const Known known[] = {
-      {C::kAllReduce, "all_reduce", false, true, true, false, false, false, true},
-      {C::kReduceScatter, "reduce_scatter", false, true, true, true, false, true, false},
-      {C::kAllGather, "all_gather", false, false, false, true, true, false, false},
-      {C::kBroadcast, "broadcast", true, false, false, false, false, false, false},
-      {C::kReduce, "reduce", true, true, true, false, false, false, false},
-      {C::kBarrier, "barrier", false, false, true, false, false, false, true},
+      {C::kAllReduce, "all_reduce", false, true, true, false, false, false, true, false, true},
+      {C::kReduceScatter, "reduce_scatter", false, true, true, true, false, true, false, false, true},
+      {C::kAllGather, "all_gather", false, false, false, true, true, false, false, false, true},
+      {C::kBroadcast, "broadcast", true, false, false, false, false, false, false, false, true},
+      {C::kReduce, "reduce", true, true, true, false, false, false, false, false, true},
+      {C::kBarrier, "barrier", false, false, true, false, false, false, true, false, true},
+      {C::kGather, "gather", true, false, false, true, true, false, false, false, true},
+      {C::kScatter, "scatter", true, false, false, true, false, true, false, false, true},
+      {C::kAllToAll, "alltoall", false, false, false, true, false, false, false, false, false},
+      {C::kScan, "scan", false, true, true, false, false, false, false, true, true},
+      {C::kExscan, "exscan", false, true, true, false, false, false, false, true, true},
   };
   REQUIRE(std::size(known) == kCollectives);
   for (const Known& k : known) {
@@ -307,9 +312,13 @@ TEST_CASE("what the table says of each collective") {
     CHECK(gives_own_block(k.collective) == k.gives_own);
     CHECK(gets_own_block(k.collective) == k.gets_own);
     CHECK(alike_everywhere(k.collective) == k.alike);
+    CHECK(combines_prefixes(k.collective) == k.prefixes);
+    CHECK(input_is_output(k.collective) == k.one_memory);
     CHECK(has_data(k.collective) == (k.collective != C::kBarrier));
   }
   CHECK_FALSE(has_any(info_of(C::kBroadcast).input, 1, 0));
+  CHECK_FALSE(has_any(info_of(C::kExscan).output, 0, 0));
+  CHECK(has_any(info_of(C::kExscan).output, 1, 0));
   CHECK(has_any(info_of(C::kBroadcast).output, 1, 0));
   CHECK_FALSE(has_any(info_of(C::kReduce).output, 0, 2));
   CHECK(blocks_in(info_of(C::kAllGather).output, C::kAllGather, 5) == 5);

@@ -29,9 +29,7 @@ struct Bench {
   executor::Plan with_scratch;
   executor::Plan without_scratch;
 
-  Bench() {
-    with_scratch.schedule.scratch_chunks = 1;
-  }
+  Bench() { with_scratch.schedule.scratch_chunks = 3; }
   executor::Operation bind(Collective collective, ReduceOp op, const executor::Plan& plan) {
     const Call call{collective, send.data(), recv.data(), kCount, DataType::kFloat32, op, 1};
     const bool by_block = collective == Collective::kAllGather || collective == Collective::kReduceScatter;
@@ -80,7 +78,7 @@ TEST_CASE("a buffer of one block is addressed as part of the vector") {
   CHECK(base(scatter, schedule::Buffer::kInput) == send);
   CHECK(base(scatter, schedule::Buffer::kOutput) == recv - 2 * kBlock);
   CHECK(base(scatter, schedule::Buffer::kScratch) == bench.scratch.data());
-  CHECK(scatter.buffers[2].size == 4 * kBlock);
+  CHECK(scatter.buffers[2].size == 3 * kBlock);
   CHECK(scatter.block_elements == kCount);
   CHECK(scatter.element_bytes == sizeof(float));
   CHECK(scatter.plan == &bench.with_scratch);

@@ -174,6 +174,37 @@ TEST_CASE("the verifier checks what a fold reads") {
   CHECK(early.find("reads without waiting for what is written by step 1") != std::string::npos);
 }
 
+TEST_CASE("the verifier sees ranks of which some would run in slices") {
+  std::vector<Schedule> schedules = folded_exchange();
+  schedules[1].sliceable = false;
+  const auto proof = verify(schedules);
+  REQUIRE_FALSE(proof.is_ok());
+  CHECK(proof.status().message() == "of ranks 0 and 1 one runs in slices and one may not");
+}
+
+TEST_CASE("steps by place") {
+  // Rank 1 of three passes block 2 of its input on as its block 0, by way of scratch.
+  const Shape shape{Collective::kAllToAll, 3, 0, 3, 3};
+  Builder b(shape, 1);
+  b.copy({Buffer::kInput, 2}, {Buffer::kScratch, 4}, 1);                     // 0
+  b.send_from(0, {Buffer::kScratch, 4}, 1);                                  // 1
+  b.recv_into(2, {Buffer::kScratch, 4}, 1);                                  // 2
+  b.recv_into(0, {Buffer::kOutput, 0}, 3);                                   // 3
+  b.recv_reduce_into(0, {Buffer::kScratch, 4}, {Buffer::kOutput, 1}, 1);     // 4
+  b.reduce({Buffer::kScratch, 4}, Buffer::kInput, {Buffer::kOutput, 1}, 1);  // 5
+  const Schedule s = b.finish().value();
+  REQUIRE(s.steps.size() == 6);
+  CHECK(s.scratch_chunks == 5);
+  CHECK_FALSE(s.sliceable);
+  CHECK(after(s, 0).empty());
+  CHECK(after(s, 1) == Steps{0});
+  CHECK(after(s, 2) == Steps{1});
+  // Input and output are apart, also where their chunks have the same number.
+  CHECK(after(s, 3).empty());
+  CHECK(after(s, 4) == Steps{2});
+  CHECK(after(s, 5) == Steps{2, 4});
+}
+
 TEST_CASE("the verifier sees a deadlock that buffering would hide") {
   std::vector<Schedule> schedules;
   for (std::int32_t r = 0; r < 2; ++r) {

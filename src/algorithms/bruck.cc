@@ -1,0 +1,74 @@
+#include "algorithms/bruck.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace tutti::internal::algorithms {
+namespace {
+
+using At = Builder::At;
+
+// Scratch has room for the messages of two rounds that are sent, in turn, and for those of each round that are
+// received.
+class Places {
+ public:
+  Places(std::uint32_t n, std::uint32_t me) : n_(n), me_(me) {}
+
+  // In a message of the round of `bit`.
+  [[nodiscard]] static std::uint32_t index(std::uint32_t k, std::uint32_t bit) { return k / (2 * bit) * bit + k % bit; }
+  [[nodiscard]] std::uint32_t blocks(std::uint32_t bit) const {
+    const std::uint32_t rest = n_ % (2 * bit);
+    return n_ / (2 * bit) * bit + (rest > bit ? rest - bit : 0);
+  }
+  [[nodiscard]] At sent(std::uint32_t bit) const {
+    return {Buffer::kScratch, std::countr_zero(bit) % 2 == 0 ? 0 : half()};
+  }
+  [[nodiscard]] At received(std::uint32_t bit) const {
+    return {Buffer::kScratch, (2 + static_cast<std::uint32_t>(std::countr_zero(bit))) * half()};
+  }
+  // Where the block of place k lies after the rounds below `bit`.
+  [[nodiscard]] At before(std::uint32_t k, std::uint32_t bit) const {
+    const std::uint32_t done = k % bit;
+    if (done == 0) return {Buffer::kInput, (me_ + k) % n_};
+    const std::uint32_t last = std::bit_floor(done);
+    return {Buffer::kScratch, received(last).chunk + index(k, last)};
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t half() const { return (n_ + 1) / 2; }
+  std::uint32_t n_;
+  std::uint32_t me_;
+};
+
+}  // namespace
+
+void bruck_all_to_all(Builder& b) {
+  b.run_whole();
+  const auto n = static_cast<std::uint32_t>(b.shape().ranks);
+  const auto me = static_cast<std::uint32_t>(b.rank());
+  const Places places(n, me);
+  b.copy({Buffer::kInput, me}, {Buffer::kOutput, me}, 1);
+  for (std::uint32_t bit = 1; bit < n; bit *= 2) {
+    const auto to = static_cast<std::int32_t>((me + bit) % n);
+    const auto from = static_cast<std::int32_t>((me + n - bit) % n);
+    const std::uint32_t blocks = places.blocks(bit);
+    if (blocks == 1) {
+      b.send_from(to, places.before(bit, bit), 1);
+      b.recv_into(from, {Buffer::kOutput, (me + n - bit) % n}, 1);
+      continue;
+    }
+    const At sent = places.sent(bit);
+    const At received = places.received(bit);
+    for (std::uint32_t k = bit; k < n; ++k) {
+      if ((k & bit) != 0) b.copy(places.before(k, bit), {sent.buffer, sent.chunk + Places::index(k, bit)}, 1);
+    }
+    b.send_from(to, sent, blocks);
+    b.recv_into(from, received, blocks);
+    // Those that have no higher bit have arrived.
+    for (std::uint32_t k = bit; k < std::min(2 * bit, n); ++k) {
+      b.copy({received.buffer, received.chunk + Places::index(k, bit)}, {Buffer::kOutput, (me + n - k) % n}, 1);
+    }
+  }
+}
+
+}  // namespace tutti::internal::algorithms
