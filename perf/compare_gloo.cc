@@ -2,19 +2,23 @@
 // Usage: compare_gloo SOCKET RANK RANKS DIRECTORY (an empty directory that all ranks share)
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/config.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
 #include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "compare_worker.h"
 
@@ -57,6 +61,36 @@ std::function<void()> reduce(const std::shared_ptr<gloo::Context>& context, cons
   return [options] { gloo::reduce(*options); };
 }
 
+std::function<void()> gather(const std::shared_ptr<gloo::Context>& context, const compare_call& call) {
+  auto options = std::make_shared<gloo::GatherOptions>(context);
+  options->setRoot(0);
+  options->setInput(const_cast<float*>(call.send), call.count);
+  if (context->rank == 0) options->setOutput(call.recv, call.count * static_cast<size_t>(context->size));
+  return [options] { gloo::gather(*options); };
+}
+
+std::function<void()> scatter(const std::shared_ptr<gloo::Context>& context, const compare_call& call) {
+  auto options = std::make_shared<gloo::ScatterOptions>(context);
+  options->setRoot(0);
+  if (context->rank == 0) {
+    std::vector<float*> blocks;
+    for (int rank = 0; rank < context->size; ++rank) {
+      blocks.push_back(const_cast<float*>(call.send) + static_cast<size_t>(rank) * call.count);
+    }
+    options->setInputs(blocks, call.count);
+  }
+  options->setOutput(call.recv, call.count);
+  return [options] { gloo::scatter(*options); };
+}
+
+std::function<void()> all_to_all(const std::shared_ptr<gloo::Context>& context, const compare_call& call) {
+  auto options = std::make_shared<gloo::AlltoallOptions>(context);
+  const size_t elements = call.count * static_cast<size_t>(context->size);
+  options->setInput(const_cast<float*>(call.send), elements);
+  options->setOutput(call.recv, elements);
+  return [options] { gloo::alltoall(*options); };
+}
+
 std::function<void()> barrier(const std::shared_ptr<gloo::Context>& context) {
   auto options = std::make_shared<gloo::BarrierOptions>(context);
   return [options] { gloo::barrier(*options); };
@@ -72,8 +106,13 @@ int prepare(void* state, const compare_call* call) {
     case kCompareBroadcast: gloo_state->operation = broadcast(context, *call); break;
     case kCompareReduce: gloo_state->operation = reduce(context, *call); break;
     case kCompareBarrier: gloo_state->operation = barrier(context); break;
-    // Gloo of this age has no reduce-scatter in its current interface.
+    case kCompareGather: gloo_state->operation = gather(context, *call); break;
+    case kCompareScatter: gloo_state->operation = scatter(context, *call); break;
+    case kCompareAllToAll: gloo_state->operation = all_to_all(context, *call); break;
+    // Gloo of this age has no reduce-scatter in its current interface, and no scans.
     case kCompareReduceScatter:
+    case kCompareScan:
+    case kCompareExscan:
     case kCompareCollectives: return -1;
   }
   return 0;

@@ -16,6 +16,14 @@ static int perform(void* state, const struct compare_call* call) {
     case kCompareBroadcast: return MPI_Bcast(call->recv, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
     case kCompareReduce: return MPI_Reduce(call->send, call->recv, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
     case kCompareBarrier: return MPI_Barrier(MPI_COMM_WORLD);
+    case kCompareGather:
+      return MPI_Gather(call->send, count, MPI_FLOAT, call->recv, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    case kCompareScatter:
+      return MPI_Scatter(call->send, count, MPI_FLOAT, call->recv, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    case kCompareAllToAll:
+      return MPI_Alltoall(call->send, count, MPI_FLOAT, call->recv, count, MPI_FLOAT, MPI_COMM_WORLD);
+    case kCompareScan: return MPI_Scan(call->send, call->recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    case kCompareExscan: return MPI_Exscan(call->send, call->recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     default: return -1;
   }
 }

@@ -41,7 +41,9 @@ int perform(void* state, const compare_call* call) {
         ccl::reduce(call->send, call->recv, call->count, type, ccl::reduction::sum, 0, comm).wait();
         return 0;
       case kCompareBarrier: ccl::barrier(comm); return 0;
-      default: return -1;
+      case kCompareScatter: ccl::scatter(call->send, call->recv, call->count, type, 0, comm).wait(); return 0;
+      case kCompareAllToAll: ccl::alltoall(call->send, call->recv, call->count, type, comm).wait(); return 0;
+      default: return -1;  // oneCCL has no gather and no scans
     }
   } catch (const std::exception& error) {
     fprintf(stderr, "oneccl: %s\n", error.what());

@@ -43,6 +43,11 @@ int perform(void* state, const compare_call* call) {
     case kCompareBroadcast: result = tuttiBroadcast(send, recv, count, tuttiFloat32, 0, comm, nullptr); break;
     case kCompareReduce: result = tuttiReduce(send, recv, count, tuttiFloat32, tuttiSum, 0, comm, nullptr); break;
     case kCompareBarrier: result = tuttiBarrier(comm, nullptr); break;
+    case kCompareGather: result = tuttiGather(send, recv, count, tuttiFloat32, 0, comm, nullptr); break;
+    case kCompareScatter: result = tuttiScatter(send, recv, count, tuttiFloat32, 0, comm, nullptr); break;
+    case kCompareAllToAll: result = tuttiAlltoAll(send, recv, count, tuttiFloat32, comm, nullptr); break;
+    case kCompareScan: result = tuttiScan(send, recv, count, tuttiFloat32, tuttiSum, comm, nullptr); break;
+    case kCompareExscan: result = tuttiExscan(send, recv, count, tuttiFloat32, tuttiSum, comm, nullptr); break;
     case kCompareCollectives: return -1;
   }
   return result == tuttiSuccess ? 0 : checked(result, "the operation", comm);

@@ -32,6 +32,11 @@ enum compare_collective {
   kCompareBroadcast,
   kCompareReduce,
   kCompareBarrier,
+  kCompareGather,
+  kCompareScatter,
+  kCompareAllToAll,
+  kCompareScan,
+  kCompareExscan,
   kCompareCollectives
 };
 
@@ -78,8 +83,9 @@ static void compare_free(void* state, const char* kind, float* memory) {
 }
 
 static int compare_collective_from(const char* name) {
-  static const char* const kNames[kCompareCollectives] = {"all_reduce", "reduce_scatter", "all_gather",
-                                                          "broadcast",  "reduce",         "barrier"};
+  static const char* const kNames[kCompareCollectives] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                                          "reduce",     "barrier",        "gather",     "scatter",
+                                                          "alltoall",   "scan",           "exscan"};
   int i;
   for (i = 0; i < kCompareCollectives; ++i) {
     if (strcmp(name, kNames[i]) == 0) return i;
@@ -92,22 +98,50 @@ static float compare_value(int rank, size_t index) {
   return (float)(rank + 1 + (int)(index % 13));
 }
 
+/* The values of the first `ranks` ranks at an index, added. */
+static float compare_sum(int ranks, size_t index) {
+  return (float)(ranks * (int)(index % 13) + ranks * (ranks + 1) / 2); /* NOLINT: ranks * (ranks + 1) is even */
+}
+
 static float compare_expected(const struct compare_library* library, const struct compare_call* call, size_t i) {
-  const int n = library->size;
-  const size_t global = call->collective == kCompareReduceScatter ? (size_t)library->rank * call->count + i : i;
-  const float sum = (float)(n * (int)(global % 13) + n * (n + 1) / 2); /* NOLINT: n * (n + 1) is even */
+  const size_t own = (size_t)library->rank * call->count; /* where this rank's block begins in a vector of blocks */
   switch (call->collective) {
-    case kCompareAllGather: return compare_value((int)(i / call->count), i % call->count);
+    case kCompareAllGather:
+    case kCompareGather: return compare_value((int)(i / call->count), i % call->count);
+    case kCompareAllToAll: return compare_value((int)(i / call->count), own + i % call->count);
     case kCompareBroadcast: return compare_value(0, i);
-    default: return sum;
+    case kCompareScatter: return compare_value(0, own + i);
+    case kCompareReduceScatter: return compare_sum(library->size, own + i);
+    case kCompareScan: return compare_sum(library->rank + 1, i);
+    case kCompareExscan: return compare_sum(library->rank, i);
+    default: return compare_sum(library->size, i);
   }
 }
 
 /* Elements that the collective leaves in this rank's recv. */
 static size_t compare_received(const struct compare_library* library, const struct compare_call* call) {
-  if (call->collective == kCompareBarrier) return 0;
-  if (call->collective == kCompareReduce && library->rank != 0) return 0;
-  return call->collective == kCompareAllGather ? call->count * (size_t)library->size : call->count;
+  const size_t vector = call->count * (size_t)library->size;
+  switch (call->collective) {
+    case kCompareBarrier: return 0;
+    case kCompareReduce: return library->rank == 0 ? call->count : 0;
+    case kCompareExscan: return library->rank != 0 ? call->count : 0;
+    case kCompareGather: return library->rank == 0 ? vector : 0;
+    case kCompareAllGather:
+    case kCompareAllToAll: return vector;
+    default: return call->count;
+  }
+}
+
+/* Whether the collective's vector has a block for each rank: then `count` is a block's. */
+static int compare_has_blocks(enum compare_collective collective) {
+  switch (collective) {
+    case kCompareReduceScatter:
+    case kCompareAllGather:
+    case kCompareGather:
+    case kCompareScatter:
+    case kCompareAllToAll: return 1;
+    default: return 0;
+  }
 }
 
 static void compare_answer(int fd, const char* text) {
@@ -207,7 +241,7 @@ static void compare_run(int fd, const struct compare_library* library, struct co
   call.recv = buffers->recv;
   elements = bytes / sizeof(float);
   call.count = elements;
-  if (collective == kCompareReduceScatter || collective == kCompareAllGather) call.count /= (size_t)library->size;
+  if (compare_has_blocks(call.collective)) call.count /= (size_t)library->size;
   for (i = 0; i < elements; ++i) buffers->send[i] = compare_value(library->rank, i);
   for (i = 0; i < elements; ++i) {
     buffers->recv[i] = call.collective == kCompareBroadcast && library->rank == 0 ? compare_value(0, i) : -1.0F;

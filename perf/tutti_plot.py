@@ -18,6 +18,11 @@ BUS_FACTORS = {
     "all_gather": lambda n: (n - 1) / n,
     "broadcast": lambda n: 1 if n > 1 else 0,
     "reduce": lambda n: 1 if n > 1 else 0,
+    "gather": lambda n: (n - 1) / n,
+    "scatter": lambda n: (n - 1) / n,
+    "alltoall": lambda n: (n - 1) / n,
+    "scan": lambda n: 1 if n > 1 else 0,
+    "exscan": lambda n: 1 if n > 1 else 0,
 }
 
 
