@@ -297,6 +297,31 @@ class Communicator {
                       Stream* stream = nullptr) {
     check(tuttiReduceScatter(send, recv, recv_count, data_type_of<T>, op, get(), raw(stream)), get());
   }
+  // On root: recv[r * count + i] = rank r's send[i]; recv is ignored on the other ranks.
+  template <class T>
+  void gather(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
+    check(tuttiGather(send, recv, count, data_type_of<T>, root, get(), raw(stream)), get());
+  }
+  // recv[i] = root's send[rank * count + i]; send is ignored on the other ranks.
+  template <class T>
+  void scatter(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
+    check(tuttiScatter(send, recv, count, data_type_of<T>, root, get(), raw(stream)), get());
+  }
+  // recv[r * count + i] = rank r's send[rank * count + i].
+  template <class T>
+  void all_to_all(const T* send, T* recv, std::size_t count, Stream* stream = nullptr) {
+    check(tuttiAlltoAll(send, recv, count, data_type_of<T>, get(), raw(stream)), get());
+  }
+  // recv[i] = op over ranks 0 .. rank of send[i].
+  template <class T>
+  void scan(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    check(tuttiScan(send, recv, count, data_type_of<T>, op, get(), raw(stream)), get());
+  }
+  // recv[i] = op over ranks 0 .. rank - 1 of send[i]; recv is ignored on rank 0.
+  template <class T>
+  void exscan(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    check(tuttiExscan(send, recv, count, data_type_of<T>, op, get(), raw(stream)), get());
+  }
   void barrier(Stream* stream = nullptr) { check(tuttiBarrier(get(), raw(stream)), get()); }
 
 #ifdef TUTTI_HAS_SPAN
@@ -334,6 +359,37 @@ class Communicator {
     require(recv.size() * static_cast<std::size_t>(size()) == send.size(),
             "reduce_scatter: send must hold a block of recv's size for every rank");
     reduce_scatter(send.data(), recv.data(), recv.size(), op, stream);
+  }
+  template <class T>
+  void gather(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, Stream* stream = nullptr) {
+    require(rank() != root || send.size() * static_cast<std::size_t>(size()) == recv.size(),
+            "gather: recv must hold all ranks' send on the root");
+    gather(send.data(), recv.data(), send.size(), root, stream);
+  }
+  template <class T>
+  void scatter(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, Stream* stream = nullptr) {
+    require(rank() != root || recv.size() * static_cast<std::size_t>(size()) == send.size(),
+            "scatter: send must hold a block of recv's size for every rank on the root");
+    scatter(send.data(), recv.data(), recv.size(), root, stream);
+  }
+  template <class T>
+  void all_to_all(std::span<const std::type_identity_t<T>> send, std::span<T> recv, Stream* stream = nullptr) {
+    const std::size_t count = recv.size() / static_cast<std::size_t>(size());
+    require(send.size() == recv.size() && count * static_cast<std::size_t>(size()) == recv.size(),
+            "all_to_all: the spans must hold equal blocks for every rank");
+    all_to_all(send.data(), recv.data(), count, stream);
+  }
+  template <class T>
+  void scan(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
+            Stream* stream = nullptr) {
+    require(send.size() == recv.size(), "scan: the spans differ in size");
+    scan(send.data(), recv.data(), recv.size(), op, stream);
+  }
+  template <class T>
+  void exscan(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
+              Stream* stream = nullptr) {
+    require(rank() == 0 || send.size() == recv.size(), "exscan: the spans differ in size");
+    exscan(send.data(), recv.data(), send.size(), op, stream);
   }
 #endif
 

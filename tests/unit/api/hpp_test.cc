@@ -90,6 +90,21 @@ TEST_CASE("every collective through C++") {
     std::vector<double> sum(rank == 1 ? 1 : 0);
     comm.reduce(value, std::span(sum), 1, tuttiSum);
     if (rank == 1 && sum[0] != 7.5) return "reduce";
+    std::vector<int> gathered(rank == 1 ? 6 : 0);
+    comm.gather(std::vector<int>{rank, 5 * rank}, std::span(gathered), 1);
+    if (rank == 1 && gathered != std::vector<int>{0, 0, 1, 5, 2, 10}) return "gather";
+    const std::vector<int> parts = rank == 2 ? std::vector<int>{7, 8, 9, 10, 11, 12} : std::vector<int>();
+    comm.scatter(parts, std::span(mine), 2);
+    if (mine != std::vector<int>{7 + 2 * rank, 8 + 2 * rank}) return "scatter";
+    const std::vector<int> letters{10 * rank, 10 * rank + 1, 10 * rank + 2};
+    std::vector<int> received(3);
+    comm.all_to_all(letters, std::span(received));
+    if (received != std::vector<int>{rank, 10 + rank, 20 + rank}) return "all_to_all";
+    comm.scan(letters, std::span(received), tuttiMax);
+    if (received != letters) return "scan";
+    comm.exscan(letters, std::span(received));
+    const int before = 10 * (rank * (rank - 1) / 2);
+    if (rank > 0 && received != std::vector<int>{before, before + rank, before + 2 * rank}) return "exscan";
     Half one{0x3c00};
     comm.all_reduce(&one, &one, 1);
     if (one.bits != 0x4200) return "all_reduce of a type of the user's";
@@ -134,6 +149,12 @@ TEST_CASE("errors are exceptions with result and text") {
   CHECK(thrown([&] { comm.all_gather(three, std::span(two)); }) == tuttiInvalidArgument);
   CHECK(thrown([&] { comm.reduce_scatter(three, std::span(two)); }) == tuttiInvalidArgument);
   CHECK(thrown([&] { comm.reduce(three, std::span(two), 0); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.gather(three, std::span(two), 0); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.scatter(three, std::span(two), 0); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.all_to_all(three, std::span(two)); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.scan(three, std::span(two)); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.scan(two, std::span(two), tuttiAvg); }) == tuttiInvalidArgument);
+  CHECK(thrown([&] { comm.exscan(two, std::span(two), tuttiAvg); }) == tuttiInvalidArgument);
   CHECK(thrown([] { (void)Communicator::in_process(0); }) == tuttiInvalidArgument);
   CHECK(thrown([] { (void)Communicator().rank(); }) == tuttiInvalidArgument);
   try {
