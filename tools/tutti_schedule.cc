@@ -67,7 +67,7 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
       ->capture_default_str();
   command->add_option("-r,--rank", options->rank, "The rank whose steps are printed")->capture_default_str();
   command->add_option("--collective", options->collective, "One of " + all_collectives())->capture_default_str();
-  command->add_option("--root", options->root, "Root of a broadcast or reduce")->capture_default_str();
+  command->add_option("--root", options->root, "Root, where the collective has one")->capture_default_str();
   command->add_option("--hosts", options->hosts, "Ranks per host, such as 4,4 (default: one host)");
   std::string footer = "Algorithms:\n";
   for (int c = 0; c < kCollectives; ++c) {

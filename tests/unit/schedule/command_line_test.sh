@@ -31,6 +31,15 @@ expect 0 '^reduce *chain *6 ' verify --max-ranks 3 --collective reduce
 expect 0 'recv_reduce from 0' schedule ring -n 4 -r 1
 expect 0 'rank 3 of 4.*root 2' schedule chain -n 4 -r 3 --collective broadcast --root 2
 expect 0 'recv_reduce from 3' schedule hierarchical -n 4 -r 1 --hosts 2,2
+expect 0 '^alltoall *bruck *3 ' verify --max-ranks 3 --collective all_to_all
+for collective in gather scatter scan exscan; do
+  expect 0 "^$collective " verify --max-ranks 4 --collective $collective
+done
+expect 0 'alltoall, rank 0 of 5' schedule bruck -n 5 --collective alltoall
+expect 0 'send  *to 2  *chunk 3  *scratch  *after' schedule bruck -n 5 --collective alltoall
+expect 0 'gather, rank 0 of 3.*root 2' schedule binomial -n 3 --collective gather --root 2
+expect 0 'reduce  *chunk 1 -> 0  *scratch, input -> scratch  *after 1$' schedule recursive_doubling -n 5 -r 1 \
+  --collective exscan
 expect 2 'subcommand'
 expect 2 'nonsense' --nonsense
 expect 2 'nonsense' verify --nonsense
