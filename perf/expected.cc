@@ -119,10 +119,10 @@ std::uint64_t combine(DataType type, ReduceOp op, std::uint64_t a, std::uint64_t
   }
 }
 
-std::uint64_t complex_product(const Problem& problem, std::size_t index, std::size_t part) {
+std::uint64_t complex_product(const Problem& problem, int ranks, std::size_t index, std::size_t part) {
   const DataType type = part_of(problem.datatype);
   double re = 1, im = 0;
-  for (int rank = 0; rank < problem.ranks; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     const double c = decode(type, value_bits(problem, rank, index, 0));
     const double d = decode(type, value_bits(problem, rank, index, 1));
     const double real = re * c - im * d;
@@ -132,26 +132,26 @@ std::uint64_t complex_product(const Problem& problem, std::size_t index, std::si
   return encode(type, part == 0 ? re : im);
 }
 
-std::uint64_t reduced_float(const Problem& problem, std::size_t index, std::size_t part) {
+std::uint64_t reduced_float(const Problem& problem, int ranks, std::size_t index, std::size_t part) {
   const DataType type = part_of(problem.datatype);
   double total = decode(type, value_bits(problem, 0, index, part));
-  for (int rank = 1; rank < problem.ranks; ++rank) {
+  for (int rank = 1; rank < ranks; ++rank) {
     total = combine(problem.op, total, decode(type, value_bits(problem, rank, index, part)));
   }
-  return encode(type, problem.op == ReduceOp::kAvg ? total / problem.ranks : total);
+  return encode(type, problem.op == ReduceOp::kAvg ? total / ranks : total);
 }
 
-std::uint64_t reduced_integer(const Problem& problem, std::size_t index) {
+std::uint64_t reduced_integer(const Problem& problem, int ranks, std::size_t index) {
   const DataType type = problem.datatype;
   const int width = static_cast<int>(8 * size_of(type));
   std::uint64_t total = value_bits(problem, 0, index);
-  for (int rank = 1; rank < problem.ranks; ++rank) {
+  for (int rank = 1; rank < ranks; ++rank) {
     total = combine(type, problem.op, total, value_bits(problem, rank, index));
   }
   if (width < 64) total &= (std::uint64_t{1} << width) - 1;
   if (problem.op != ReduceOp::kAvg) return total;
-  if (!is_signed_integer(type)) return total / static_cast<std::uint64_t>(problem.ranks);
-  return static_cast<std::uint64_t>(as_signed(type, total) / problem.ranks);
+  if (!is_signed_integer(type)) return total / static_cast<std::uint64_t>(ranks);
+  return static_cast<std::uint64_t>(as_signed(type, total) / ranks);
 }
 
 // One period of a stream of elements.
@@ -174,17 +174,21 @@ Table make_table(const Problem& problem, std::size_t elements, Element element) 
   return table;
 }
 
-Table sent_table(const Problem& problem, int rank, std::size_t elements) {
-  return make_table(problem, elements,
-                    [&](std::size_t i, std::size_t part) { return value_bits(problem, rank, i, part); });
+// From element `first` on what `rank` sends.
+Table sent_table(const Problem& problem, int rank, std::size_t first, std::size_t elements) {
+  return make_table(problem, elements, [&](std::size_t i, std::size_t part) {
+    return value_bits(problem, rank, (first + i) % period_of(problem), part);
+  });
 }
 
-Table reduced_table(const Problem& problem, std::size_t first, std::size_t elements) {
+// From element `first` on what the first `ranks` ranks send, combined. REQUIRES: ranks >= 1.
+Table reduced_table(const Problem& problem, int ranks, std::size_t first, std::size_t elements) {
   return make_table(problem, elements, [&](std::size_t i, std::size_t part) {
     const std::size_t index = (first + i) % period_of(problem);
-    if (is_complex(problem.datatype) && problem.op == ReduceOp::kProd) return complex_product(problem, index, part);
+    if (is_complex(problem.datatype) && problem.op == ReduceOp::kProd)
+      return complex_product(problem, ranks, index, part);
     const bool floats = is_float(part_of(problem.datatype));
-    return floats ? reduced_float(problem, index, part) : reduced_integer(problem, index);
+    return floats ? reduced_float(problem, ranks, index, part) : reduced_integer(problem, ranks, index);
   });
 }
 
@@ -238,7 +242,7 @@ std::size_t Problem::recv_elements() const {
 }
 
 void fill_send(const Problem& problem, int rank, std::span<std::byte> send) {
-  const Table period = sent_table(problem, rank, problem.send_elements());
+  const Table period = sent_table(problem, rank, 0, problem.send_elements());
   while (!send.empty()) {
     const std::size_t length = std::min(send.size(), period.size());
     std::memcpy(send.data(), period.data(), length);
@@ -246,26 +250,34 @@ void fill_send(const Problem& problem, int rank, std::span<std::byte> send) {
   }
 }
 
-std::size_t count_changed(const Problem& problem, int rank, std::span<const std::byte> send) {
-  return count_different(problem, send, sent_table(problem, rank, problem.send_elements()));
+std::size_t count_changed(const Problem& problem, int rank, std::size_t first, std::span<const std::byte> part) {
+  return count_different(problem, part, sent_table(problem, rank, first, part.size() / size_of(problem.datatype)));
 }
 
 std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::byte> recv) {
-  const std::size_t block = problem.count * size_of(problem.datatype);
-  switch (info_of(problem.collective).origin) {
-    case Origin::kRoot: return count_different(problem, recv, sent_table(problem, problem.root, problem.count));
-    case Origin::kOwner: {
+  const Origin origin = info_of(problem.collective).origin;
+  const std::size_t count = problem.count;
+  // Of a vector of blocks, before this rank's.
+  const std::size_t before = static_cast<std::size_t>(rank) * count;
+  const std::size_t first = gets_own_block(problem.collective) ? before : 0;
+  switch (origin) {
+    case Origin::kRoot: return count_different(problem, recv, sent_table(problem, problem.root, first, count));
+    case Origin::kOwner:
+    case Origin::kPeer: {
+      const std::size_t block = count * size_of(problem.datatype);
       std::size_t wrong = 0;
       for (int from = 0; from < problem.ranks; ++from) {
         const std::span<const std::byte> part = recv.subspan(static_cast<std::size_t>(from) * block, block);
-        wrong += count_different(problem, part, sent_table(problem, from, problem.count));
+        const Table sent = sent_table(problem, from, origin == Origin::kPeer ? before : 0, count);
+        wrong += count_different(problem, part, sent);
       }
       return wrong;
     }
+    case Origin::kPrefix: return count_different(problem, recv, reduced_table(problem, rank + 1, 0, count));
+    case Origin::kPrefixBefore: return count_different(problem, recv, reduced_table(problem, rank, 0, count));
     case Origin::kAllCombined: break;
   }
-  const std::size_t before = gets_own_block(problem.collective) ? static_cast<std::size_t>(rank) : 0;
-  return count_different(problem, recv, reduced_table(problem, before * problem.count, problem.count));
+  return count_different(problem, recv, reduced_table(problem, problem.ranks, first, count));
 }
 
 }  // namespace tutti::internal::perf

@@ -51,7 +51,7 @@ void fill_send(const Problem& problem, int rank, std::span<std::byte> send);
 // problem.receives(rank).
 std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::byte> recv);
 
-// Elements of `send` that differ from what fill_send wrote.
-std::size_t count_changed(const Problem& problem, int rank, std::span<const std::byte> send);
+// Elements of `part`, which begins at element `first` of what `rank` sends, that differ from what fill_send wrote.
+std::size_t count_changed(const Problem& problem, int rank, std::size_t first, std::span<const std::byte> part);
 
 }  // namespace tutti::internal::perf

@@ -122,6 +122,11 @@ tuttiResult_t Operation::call() const {
     case Collective::kBroadcast: return tuttiBroadcast(send_, recv_, p.count, type, p.root, comm, rank_.stream);
     case Collective::kReduce: return tuttiReduce(send_, recv_, p.count, type, api(p.op), p.root, comm, rank_.stream);
     case Collective::kBarrier: return tuttiBarrier(comm, rank_.stream);
+    case Collective::kGather: return tuttiGather(send_, recv_, p.count, type, p.root, comm, rank_.stream);
+    case Collective::kScatter: return tuttiScatter(send_, recv_, p.count, type, p.root, comm, rank_.stream);
+    case Collective::kAllToAll: return tuttiAlltoAll(send_, recv_, p.count, type, comm, rank_.stream);
+    case Collective::kScan: return tuttiScan(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
+    case Collective::kExscan: return tuttiExscan(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
   }
   return tuttiInvalidArgument;
 }
@@ -137,18 +142,30 @@ void Operation::prepare() const {
   fill_send(problem_, rank_.rank, {send_, problem_.send_bytes()});
 }
 
+std::size_t Operation::count_touched(const std::byte* begin, const std::byte* end) const {
+  // In place, of the input what lies there.
+  const std::byte* const first = in_place_ ? std::clamp<const std::byte*>(send_, begin, end) : end;
+  const std::byte* const last =
+      in_place_ ? std::clamp<const std::byte*>(send_ + problem_.send_bytes(), first, end) : end;
+  std::size_t touched = 0;
+  if (!all_equal(begin, static_cast<std::size_t>(first - begin), kPoison)) ++touched;
+  if (!all_equal(last, static_cast<std::size_t>(end - last), kPoison)) ++touched;
+  if (first == last) return touched;
+  const std::size_t before = static_cast<std::size_t>(first - send_) / size_of(problem_.datatype);
+  return touched + count_changed(problem_, rank_.rank, before, {first, last});
+}
+
 std::int64_t Operation::count_errors() const {
+  const std::byte* const begin = buffers_.recv.data();
+  const std::byte* const end = begin + recv_span_bytes();
+  const std::size_t received = problem_.receives(rank_.rank) ? problem_.recv_bytes() : 0;
   std::size_t errors = buffers_.recv.broken_guards(recv_span_bytes());
-  if (problem_.receives(rank_.rank)) {
-    errors += count_wrong(problem_, rank_.rank, {recv_, problem_.recv_bytes()});
-  } else if (!in_place_ && !all_equal(recv_, problem_.recv_bytes(), kPoison)) {
-    ++errors;  // the buffer of a rank that receives nothing must be left alone
+  if (received > 0) errors += count_wrong(problem_, rank_.rank, {recv_, received});
+  errors += count_touched(begin, recv_) + count_touched(recv_ + received, end);
+  if (!in_place_) {
+    errors += count_changed(problem_, rank_.rank, 0, {send_, problem_.send_bytes()});
+    errors += buffers_.send.broken_guards(problem_.send_bytes());
   }
-  // In place, the input survives only where nothing is received.
-  if (!in_place_ || !problem_.receives(rank_.rank)) {
-    errors += count_changed(problem_, rank_.rank, {send_, problem_.send_bytes()});
-  }
-  if (!in_place_) errors += buffers_.send.broken_guards(problem_.send_bytes());
   return static_cast<std::int64_t>(errors);
 }
 

@@ -69,6 +69,8 @@ class Operation {
  private:
   void prepare() const;
   [[nodiscard]] std::int64_t count_errors() const;
+  // What from `begin` to `end` in the receive buffer is not as prepare() has left it, and the call must leave alone.
+  [[nodiscard]] std::size_t count_touched(const std::byte* begin, const std::byte* end) const;
   [[nodiscard]] std::size_t recv_span_bytes() const;
 
   const Problem& problem_;

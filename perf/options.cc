@@ -154,11 +154,11 @@ void interpret(const Words& words, bool max_given, Options& options) {
   options.memory = words.memory == "tutti" ? Memory::kTutti : Memory::kMalloc;
   options.datatypes = named_or_all<DataType>("--datatype", canonical_datatype(words.datatype), kDataTypes);
   options.ops = named_or_all<ReduceOp>("--op", lower(words.op), kReduceOps);
-  if (const DataType type = options.datatypes.front(); reduces(options.collective) && options.datatypes.size() == 1 &&
-                                                       options.ops.size() == 1 &&
-                                                       !supports(type, options.ops.front())) {
-    throw CLI::ValidationError(
-        "--op", std::string(name_of(options.ops.front())) + " is not defined for datatype " + name_of(type));
+  if (const DataType type = options.datatypes.front(); options.datatypes.size() == 1 && options.ops.size() == 1 &&
+                                                       !is_defined(options.collective, type, options.ops.front())) {
+    throw CLI::ValidationError("--op",
+                               fmt::format("{} is not defined for {} of datatype {}", name_of(options.ops.front()),
+                                           name_of(options.collective), name_of(type)));
   }
   options.all_roots = words.root == "all";
   if (!options.all_roots) {
@@ -183,7 +183,7 @@ void interpret(const Words& words, bool max_given, Options& options) {
 
 const char* const kFooter =
     "Without -p and -t the ranks are those of mpirun, mpiexec, srun or torchrun.\n"
-    "With all, combinations of a datatype and an operator that is not defined for it are left out.\n"
+    "With all, operators that are not defined for the datatype, or for the collective, are left out.\n"
     "A size is the larger of a rank's two buffers. Times are medians over batches of the slowest rank.\n"
     "Exit status: 0 measured and right, 1 wrong data or a failure, 2 invalid command line.";
 
@@ -207,8 +207,11 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
     app.add_option("--plot", options.plot_path,
                    "Draw time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)");
   }
-  if (reduces(collective))
-    app.add_option("-o,--op", words.op, "sum (default), prod, max, min, avg, band, bor, bxor, land, lor, lxor, or all");
+  if (reduces(collective)) {
+    const char* const average = combines_prefixes(collective) ? "" : " avg,";
+    app.add_option("-o,--op", words.op,
+                   fmt::format("sum (default), prod, max, min,{} band, bor, bxor, land, lor, lxor, or all", average));
+  }
   if (has_root(collective)) app.add_option("-r,--root", words.root, "Root rank (default 0), or all");
   add_flags(app, words, options);
   try {

@@ -37,6 +37,12 @@ struct Options {
   }
 };
 
+// Whether the collective, where it combines elements, does so with `op` of this datatype.
+constexpr bool is_defined(Collective collective, DataType datatype, ReduceOp op) {
+  if (!reduces(collective)) return true;
+  return supports(datatype, op) && !(combines_prefixes(collective) && op == ReduceOp::kAvg);
+}
+
 // The options, or the exit status after --help or --version (0; 1 if they could not be printed) or a usage
 // error (2), which has been told.
 std::variant<Options, int> parse_options(Collective collective, int argc, char** argv);

@@ -47,7 +47,7 @@ std::vector<Problem> problems_of(const Options& options, const Rank& rank) {
   std::vector<Problem> problems;
   for (const DataType datatype : options.datatypes) {
     for (const ReduceOp op : ops) {
-      if (!supports(datatype, op)) continue;
+      if (!is_defined(options.collective, datatype, op)) continue;
       for (int root = first_root; root <= last_root; ++root) {
         for (const std::size_t bytes : options.sizes_bytes) {
           problems.push_back(problem_of(options, rank, bytes, datatype, op, root));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "catch_compat.h"
+#include "perf/options.h"
 #include "reduction/reference.h"
 
 namespace tutti::internal::perf {
@@ -22,27 +23,44 @@ std::vector<Bytes> all_sends(const Problem& problem) {
   return sends;
 }
 
-// What `rank` receives, with the library's reference arithmetic and by the collective's definition.
-Bytes receive(const Problem& problem, int rank, const std::vector<Bytes>& sends) {
-  const std::size_t block = problem.count * size_of(problem.datatype);
-  const auto root = static_cast<std::size_t>(problem.root);
-  if (problem.collective == Collective::kBroadcast) return sends[root];
-  if (problem.collective == Collective::kAllGather) {
-    Bytes all;
-    for (const Bytes& send : sends) all.insert(all.end(), send.begin(), send.end());
-    return all;
-  }
+// What the first `ranks` ranks send, combined.
+Bytes combined(const Problem& problem, const std::vector<Bytes>& sends, std::size_t ranks) {
   Bytes total = sends[0];
   const std::size_t elements = total.size() / size_of(problem.datatype);
-  for (std::size_t r = 1; r < sends.size(); ++r) {
+  for (std::size_t r = 1; r < ranks; ++r) {
     reduction::combine_reference(problem.datatype, problem.op, total.data(), total.data(), sends[r].data(), elements);
   }
   if (problem.op == ReduceOp::kAvg) {
-    reduction::finish_reference(problem.datatype, total.data(), elements, sends.size());
+    reduction::finish_reference(problem.datatype, total.data(), elements, ranks);
   }
-  if (problem.collective != Collective::kReduceScatter) return total;
-  const auto first = total.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * block);
-  return Bytes(first, first + static_cast<std::ptrdiff_t>(block));
+  return total;
+}
+
+// What `rank` receives, with the library's reference arithmetic and by the collective's definition.
+Bytes receive(const Problem& problem, int rank, const std::vector<Bytes>& sends) {
+  const std::size_t block = problem.count * size_of(problem.datatype);
+  const auto own_block = [&](const Bytes& vector) {
+    const auto first = vector.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * block);
+    return Bytes(first, first + static_cast<std::ptrdiff_t>(block));
+  };
+  const Bytes& of_root = sends[static_cast<std::size_t>(problem.root)];
+  switch (problem.collective) {
+    case Collective::kBroadcast: return of_root;
+    case Collective::kScatter: return own_block(of_root);
+    case Collective::kScan: return combined(problem, sends, static_cast<std::size_t>(rank) + 1);
+    case Collective::kExscan: return combined(problem, sends, static_cast<std::size_t>(rank));
+    case Collective::kReduceScatter: return own_block(combined(problem, sends, sends.size()));
+    case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kAllToAll: break;
+    default: return combined(problem, sends, sends.size());
+  }
+  Bytes all;
+  for (const Bytes& send : sends) {
+    const Bytes part = problem.collective == Collective::kAllToAll ? own_block(send) : send;
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
 }
 
 Problem problem_of(Collective collective, DataType type, ReduceOp op, int ranks, std::size_t count) {
@@ -57,8 +75,10 @@ Problem problem_of(Collective collective, DataType type, ReduceOp op, int ranks,
   return p;
 }
 
-const std::vector<Collective> kMoving = {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce,
-                                         Collective::kAllGather, Collective::kReduceScatter};
+const std::vector<Collective> kMoving = {Collective::kAllReduce, Collective::kBroadcast,     Collective::kReduce,
+                                         Collective::kAllGather, Collective::kReduceScatter, Collective::kGather,
+                                         Collective::kScatter,   Collective::kAllToAll,      Collective::kScan,
+                                         Collective::kExscan};
 
 }  // namespace
 
@@ -66,7 +86,7 @@ TEST_CASE("right results of every collective, datatype and operator pass") {
   for (const Collective collective : kMoving) {
     for (int type = 0; type < kDataTypes; ++type) {
       for (int op = 0; op < (reduces(collective) ? kReduceOps : 1); ++op) {
-        if (!supports(static_cast<DataType>(type), static_cast<ReduceOp>(op))) continue;
+        if (!is_defined(collective, static_cast<DataType>(type), static_cast<ReduceOp>(op))) continue;
         for (const int ranks : {1, 3, 8, 33}) {
           const Problem p = problem_of(collective, static_cast<DataType>(type), static_cast<ReduceOp>(op), ranks, 257);
           INFO(name_of(collective) << " " << name_of(p.datatype) << " " << name_of(p.op) << " ranks " << ranks);
@@ -74,7 +94,7 @@ TEST_CASE("right results of every collective, datatype and operator pass") {
           for (int rank = 0; rank < ranks; rank += std::max(1, ranks - 1)) {
             if (!p.receives(rank)) continue;
             REQUIRE(count_wrong(p, rank, receive(p, rank, sends)) == 0);
-            REQUIRE(count_changed(p, rank, sends[static_cast<std::size_t>(rank)]) == 0);
+            REQUIRE(count_changed(p, rank, 0, sends[static_cast<std::size_t>(rank)]) == 0);
           }
         }
       }
@@ -99,7 +119,11 @@ TEST_CASE("each wrong element is counted, wherever it is") {
       REQUIRE(count_wrong(p, rank, recv) == (recv.size() == 4 ? 1 : 2));
       Bytes changed = sends[static_cast<std::size_t>(rank)];
       changed.back() ^= std::byte{1};
-      REQUIRE(count_changed(p, rank, changed) == 1);
+      REQUIRE(count_changed(p, rank, 0, changed) == 1);
+      // The same of a part that begins in the middle.
+      const std::size_t first = p.send_elements() / 2;
+      const std::span<const std::byte> part = std::span<const std::byte>(changed).subspan(first * size_of(p.datatype));
+      REQUIRE(count_changed(p, rank, first, part) == 1);
     }
   }
 }
@@ -134,7 +158,29 @@ TEST_CASE("blocks that land at a wrong place are seen") {
   // Data of another seed are other data.
   Problem other = p;
   other.seed = 8;
-  CHECK(count_changed(other, 0, sends[0]) > 3000);
+  CHECK(count_changed(other, 0, 0, sends[0]) > 3000);
+}
+
+TEST_CASE("what another rank should have received is wrong") {
+  for (const Collective collective : {Collective::kReduceScatter, Collective::kScatter, Collective::kAllToAll,
+                                      Collective::kScan, Collective::kExscan}) {
+    const Problem p = problem_of(collective, DataType::kFloat32, ReduceOp::kSum, 4, 4096);
+    const std::vector<Bytes> sends = all_sends(p);
+    INFO(name_of(collective));
+    for (int rank = 1; rank < p.ranks; ++rank) {
+      CHECK(count_wrong(p, rank, receive(p, rank, sends)) == 0);
+      CHECK(count_wrong(p, rank, receive(p, rank % 3 + 1, sends)) > 2000);
+    }
+  }
+  // A scan is none that leaves out this rank, nor the other way round.
+  Problem p = problem_of(Collective::kScan, DataType::kInt32, ReduceOp::kSum, 4, 4096);
+  const std::vector<Bytes> sends = all_sends(p);
+  const Bytes scan = receive(p, 2, sends);
+  p.collective = Collective::kExscan;
+  CHECK(count_wrong(p, 2, scan) > 4000);
+  const Bytes exscan = receive(p, 2, sends);
+  p.collective = Collective::kScan;
+  CHECK(count_wrong(p, 2, exscan) > 4000);
 }
 
 TEST_CASE("an average of floats may differ in its last place only") {
@@ -158,6 +204,22 @@ TEST_CASE("counts of elements follow the collective") {
   CHECK(p.recv_elements() == 35);
   p.collective = Collective::kReduce;
   CHECK(p.receives(4));
+  CHECK_FALSE(p.receives(0));
+  p.collective = Collective::kGather;
+  CHECK(p.send_elements() == 7);
+  CHECK(p.recv_elements() == 35);
+  CHECK(p.receives(4));
+  CHECK_FALSE(p.receives(0));
+  p.collective = Collective::kScatter;
+  CHECK(p.send_elements() == 35);
+  CHECK(p.recv_elements() == 7);
+  CHECK(p.receives(0));
+  p.collective = Collective::kAllToAll;
+  CHECK(p.send_elements() == 35);
+  CHECK(p.recv_elements() == 35);
+  p.collective = Collective::kExscan;
+  CHECK(p.recv_elements() == 7);
+  CHECK(p.receives(1));
   CHECK_FALSE(p.receives(0));
 }
 

@@ -70,6 +70,19 @@ TEST_CASE("what to run") {
   CHECK(options.json_path == "out.json");
 }
 
+TEST_CASE("scans have no average") {
+  for (const Collective collective : {Collective::kScan, Collective::kExscan}) {
+    CHECK(std::get<int>(parse(collective, {"-o", "avg"})) == 2);
+    CHECK(std::get<int>(parse(collective, {"-r", "0"})) == 2);
+    CHECK(accepted(collective, {"-o", "max"}).ops == std::vector{ReduceOp::kMax});
+    CHECK_FALSE(is_defined(collective, DataType::kFloat32, ReduceOp::kAvg));
+    CHECK(is_defined(collective, DataType::kFloat32, ReduceOp::kMax));
+    CHECK_FALSE(is_defined(collective, DataType::kFloat32, ReduceOp::kBand));
+  }
+  CHECK(is_defined(Collective::kReduce, DataType::kFloat32, ReduceOp::kAvg));
+  CHECK(is_defined(Collective::kAllToAll, DataType::kBool, ReduceOp::kAvg));  // which is of no meaning there
+}
+
 TEST_CASE("datatypes have nccl-tests' names and others") {
   const std::pair<const char*, DataType> names[] = {
       {"int8", DataType::kInt8},         {"char", DataType::kInt8},         {"half", DataType::kFloat16},

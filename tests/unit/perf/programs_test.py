@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Every perf program, and perf/compare, finds right what is right, and notices what a preloaded library spoils.
+
+Usage: programs_test.py SPOILING_LIBRARY COMPARE BUILD PROGRAM...: all of the programs."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+LIBRARY, COMPARE, BUILD, *PROGRAMS = map(os.path.abspath, sys.argv[1:])
+LONG_S = 100  # nothing here takes so long, on whatever machine
+RANKS = 3
+REDUCING = {'all_reduce', 'reduce_scatter', 'reduce', 'scan', 'exscan'}
+PREFIXES = {'scan', 'exscan'}
+ROOTED = {'broadcast', 'reduce', 'gather', 'scatter'}
+BLOCKS = {'reduce_scatter', 'all_gather', 'gather', 'scatter', 'alltoall'}
+RECEIVED_BY_SOME = {'reduce', 'gather', 'exscan'}
+BUS_FACTORS = {'all_reduce': 2 * (RANKS - 1) / RANKS, **{name: (RANKS - 1) / RANKS for name in BLOCKS}}
+
+
+def environment(spoil):
+    return {**os.environ, **({'LD_PRELOAD': LIBRARY, 'TUTTI_TEST_SPOIL': spoil} if spoil else {})}
+
+
+def run(program, *arguments, spoil=None):
+    """The exit status, what was printed, and the results."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'results.json')
+        done = subprocess.run([program, *arguments, '-n', '1', '-w', '0', '-J', path], env=environment(spoil),
+                              timeout=LONG_S, capture_output=True, text=True, check=False)
+        with open(path, encoding='utf-8') as results:
+            return done.returncode, done.stdout + done.stderr, json.load(results)['results']
+
+
+def require(condition, what, shown):
+    if not condition:
+        sys.exit(f'{what}:\n{shown}')
+
+
+def check_right(name, program):
+    sizes = ['-b', '4', '-e', '4K', '-f', '8']
+    runs = [['-t', str(RANKS), *sizes], ['-p', str(RANKS), *sizes, '-m', 'tutti', '-z', '0']]
+    if name in ROOTED:
+        runs.append(['-t', str(RANKS), '-b', '1K', '-e', '1K', '-r', 'all'])
+    for arguments in runs:
+        status, text, results = run(program, *arguments)
+        what = f'{name} {" ".join(arguments)}'
+        require(status == 0, f'{what}: exit status {status}', text)
+        require(all(entry['errors'] == 0 for entry in results), f'{what}: errors', results)
+        require({entry['in_place'] for entry in results} == {False, True}, f'{what}: modes', results)
+        require({entry['collective'] for entry in results} == {name}, f'{what}: collective', results)
+        roots = {entry['root'] for entry in results}
+        wanted = {-1} if name not in ROOTED else set(range(RANKS)) if '-r' in arguments else {0}
+        require(roots == wanted, f'{what}: roots', roots)
+        for entry in results:
+            blocks = RANKS if name in BLOCKS else 1
+            require(entry['bytes'] == entry['count'] * blocks * 4, f'{what}: size and count', entry)
+            factor = BUS_FACTORS.get(name, 1)
+            require(abs(entry['busbw_gbs'] - factor * entry['algbw_gbs']) <= 1e-9, f'{what}: bus bandwidth', entry)
+
+
+def check_operators(name, program):
+    """All datatypes, and all operators but what is not defined."""
+    status, text, results = run(program, '-t', '2', '-b', '1K', '-e', '1K', '-d', 'all', '-o', 'all')
+    require(status == 0 and all(entry['errors'] == 0 for entry in results), f'{name} -d all -o all', text)
+    require(len({entry['datatype'] for entry in results}) == 17, f'{name}: datatypes', text)
+    ops = {entry['op'] for entry in results}
+    require(len(ops) == (10 if name in PREFIXES else 11) and ('avg' in ops) == (name not in PREFIXES),
+            f'{name}: operators', ops)
+    if name in PREFIXES:
+        done = subprocess.run([program, '-t', '2', '-o', 'avg'], capture_output=True, text=True, timeout=LONG_S,
+                              check=False)
+        require(done.returncode == 2 and f'avg is not defined for {name}' in done.stderr, f'{name} -o avg',
+                done.stdout + done.stderr)
+
+
+def check_spoiled(name, program):
+    kinds = ['result', 'beside'] + (['ignored'] if name in RECEIVED_BY_SOME else [])
+    for kind in kinds:
+        status, text, results = run(program, '-p', str(RANKS), '-b', '48', '-e', '1200', '-f', '25', spoil=kind)
+        require(status == 1 and 'FAILED' in text, f'{name}, spoiled {kind}: exit status {status}', text)
+        # Out of place and in place, of every size.
+        require(len(results) == 4 and all(entry['errors'] > 0 for entry in results), f'{name}, spoiled {kind}: unseen',
+                results)
+
+
+def check_compare(name):
+    command = [COMPARE, '--build', BUILD, '--libraries', 'tutti', '--collective', name, '-r', str(RANKS), '--rounds', '1',
+               '--sizes', '1200']
+    for spoil, wanted, said in ((None, 0, '# tutti: '), ('result', 1, "answered 'wrong ")):
+        if spoil and name == 'barrier':
+            continue
+        done = subprocess.run(command, env=environment(spoil), timeout=LONG_S, capture_output=True, text=True, check=False)
+        require(done.returncode == wanted and said in done.stdout + done.stderr,
+                f'compare {name}, spoiled {spoil}: exit status {done.returncode}', done.stdout + done.stderr)
+
+
+def main():
+    names = set()
+    for program in PROGRAMS:
+        name = os.path.basename(program).removesuffix('_perf')
+        names.add(name)
+        check_compare(name)
+        if name == 'barrier':
+            continue  # has no data; command_line_test.sh runs it
+        check_right(name, program)
+        check_spoiled(name, program)
+        if name in REDUCING:
+            check_operators(name, program)
+    require(REDUCING | ROOTED | BLOCKS | {'barrier'} == names, 'the programs are not those that this test knows', names)
+
+
+if __name__ == '__main__':
+    main()
