@@ -24,9 +24,9 @@
  * Until the child ends or calls exec, its copies of the parent's connections keep the parent's peers from
  * noticing the parent's death by them.
  *
- * In place. all-reduce, broadcast and reduce: sendbuff == recvbuff. reduce-scatter: recvbuff ==
- * sendbuff + rank * recvcount elements. all-gather: sendbuff == recvbuff + rank * sendcount elements.
- * Any other overlap is tuttiInvalidArgument.
+ * In place. all-reduce, broadcast, reduce, all-to-all, scan and exscan: sendbuff == recvbuff. reduce-scatter, and
+ * scatter on the root: recvbuff == sendbuff + rank * recvcount elements. all-gather, and gather on the root: sendbuff ==
+ * recvbuff + rank * sendcount elements. Any other overlap is tuttiInvalidArgument.
  *
  * Errors. Every function returns a tuttiResult_t. tuttiGetLastError has the text of the last error. A
  * call that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing.
@@ -270,8 +270,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 /* *device = the CUDA device the communicator is bound to, or -1 for host memory. As tuttiCommCount. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
 
-/* Which algorithm and transports serve a collective on a vector of `bytes` bytes (for reduce-scatter and
- * all-gather: of all ranks' blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp".
+/* Which algorithm and transports serve a collective on a vector of `bytes` bytes (where it has a block for each rank: of
+ * all blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp".
  * Writes at most `size` bytes to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument
  * if it does not fit, where nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage
  * if a forced algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank;

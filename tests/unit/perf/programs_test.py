@@ -96,7 +96,16 @@ def check_compare(name):
                 f'compare {name}, spoiled {spoil}: exit status {done.returncode}', done.stdout + done.stderr)
 
 
+def check_plot():
+    sys.path.insert(0, os.path.dirname(COMPARE))
+    import tutti_plot
+    factors = {name: factor(RANKS) for name, factor in tutti_plot.BUS_FACTORS.items()}
+    wanted = {name: BUS_FACTORS.get(name, 1) for name in REDUCING | ROOTED | BLOCKS}
+    require(factors == wanted, 'tutti_plot has other bus factors', factors)
+
+
 def main():
+    check_plot()
     names = set()
     for program in PROGRAMS:
         name = os.path.basename(program).removesuffix('_perf')
