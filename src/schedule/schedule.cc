@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <cstdio>
+#include <algorithm>
 
 namespace tutti::internal::schedule {
 namespace {
@@ -52,6 +52,13 @@ std::string peer_text(const Step& s) {
   return std::string(is_recv(s.kind) ? "from " : "to ") + std::to_string(s.peer);
 }
 
+// Of the text that all steps have in a column.
+std::size_t widest(const Schedule& schedule, std::string (*text_of)(const Step&)) {
+  std::size_t width = 0;
+  for (const Step& s : schedule.steps) width = std::max(width, text_of(s).size());
+  return width;
+}
+
 }  // namespace
 
 bool Shape::in_input(std::int32_t rank, std::uint32_t c) const {
@@ -77,12 +84,12 @@ std::string to_text(const Schedule& schedule) {
   if (schedule.scratch_chunks > 0) text += fmt::format(", {} chunks of scratch", schedule.scratch_chunks);
   if (!schedule.sliceable) text += ", whole blocks only";
   text += "\n";
+  const std::size_t chunks_width = widest(schedule, chunks_text);
+  const std::size_t places_width = widest(schedule, places);
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& s = schedule.steps[i];
-    char line[160];
-    std::snprintf(line, sizeof line, "%5zu  %-11s %-10s chunk %-9s %-24s%s", i, verb(s.kind), peer_text(s).c_str(),
-                  chunks_text(s).c_str(), places(s).c_str(), s.final ? " final" : "      ");
-    text += line;
+    text += fmt::format("{:5}  {:<11} {:<10} chunk {:<{}}  {:<{}}{}", i, verb(s.kind), peer_text(s), chunks_text(s),
+                        chunks_width, places(s), places_width, s.final ? " final" : "      ");
     const char* separator = "  after ";
     for (const std::uint32_t d : schedule.dependencies_of(s)) {
       text += separator + std::to_string(d);

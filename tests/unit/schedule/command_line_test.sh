@@ -36,7 +36,14 @@ for collective in gather scatter scan exscan; do
   expect 0 "^$collective " verify --max-ranks 4 --collective $collective
 done
 expect 0 'alltoall, rank 0 of 5' schedule bruck -n 5 --collective alltoall
-expect 0 'send  *to 2  *chunk 3  *scratch  *after' schedule bruck -n 5 --collective alltoall
+expect 0 'copy  *chunk 6 -> 4  *scratch -> output  *after 4$' schedule bruck -n 5 --collective alltoall
+# Columns as wide as the widest text in them.
+"$tutti" schedule bruck -n 300 --collective alltoall >"$out"
+if [ "$(sed -n 's/\(.*chunk .* \)input -> .*/\1/p' "$out" | awk '{ print length }' | sort -u | wc -l)" -ne 1 ]; then
+  echo 'tutti schedule: columns are not aligned in:'
+  cat "$out"
+  failed=1
+fi
 expect 0 'gather, rank 0 of 3.*root 2' schedule binomial -n 3 --collective gather --root 2
 expect 0 'reduce  *chunk 1 -> 0  *scratch, input -> scratch  *after 1$' schedule recursive_doubling -n 5 -r 1 \
   --collective exscan
