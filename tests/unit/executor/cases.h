@@ -1,6 +1,7 @@
 // Operations on integers for the executor's tests: the data of each rank, and what it must find.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,11 @@ struct Case {
   std::size_t slice_chunk_bytes = 0;
   bool in_place = false;
 };
+
+// The count of a call whose vector has about so many elements in all.
+inline std::size_t count_for(const algorithms::AlgorithmEntry& entry, int ranks, std::size_t elements) {
+  return std::max<std::size_t>(1, elements / blocks_of(entry.collective, ranks));
+}
 
 // Runs it on the rig, whatever comes of it.
 Status run(const Case& c, Rig& rig);

@@ -73,7 +73,7 @@ void check_sockets(Family family, int ranks, int streams, std::size_t bytes) {
     rig.world = world;
     const int root = has_root(entry.collective) ? ranks - 1 : 0;
     INFO(streams << " streams");
-    check({&entry, ranks, root, bytes / sizeof(std::int32_t), 128 * 1024, false}, rig);
+    check({&entry, ranks, root, count_for(entry, ranks, bytes / sizeof(std::int32_t)), 128 * 1024, false}, rig);
   });
 }
 
