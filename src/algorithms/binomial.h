@@ -8,7 +8,7 @@
 // subtree has members.
 //
 // Cost: broadcast ceil(log2 n) (alpha + B beta); reduce ceil(log2 n) (alpha + B beta + B gamma); all-reduce
-// their sum; gather and scatter ceil(log2 n) alpha + (n-1)/n B beta.
+// their sum; gather and scatter ceil(log2 n) alpha + (n-1)/n B (beta + gamma), gamma for the way through scratch.
 #pragma once
 
 #include "algorithms/group.h"

@@ -207,12 +207,12 @@ const AlgorithmEntry kCatalog[] = {
     {"direct", kGather, always, shape<kGather, per_rank>, of_all<direct_gather>, costs::direct_gather,
      "a + (n-2) o + (n-1)/n B b"},
     {"binomial", kGather, always, shape<kGather, per_rank>, of_all<binomial_gather>, costs::binomial_gather,
-     "ceil(log2 n) a + (n-1)/n B b"},
+     "ceil(log2 n) a + (n-1)/n B (b+g)"},
 
-    {"direct", kScatter, always, shape<kScatter, per_rank>, of_all<direct_scatter>, costs::direct_scatter,
+    {"direct", kScatter, always, shape<kScatter, per_rank>, of_all<direct_scatter>, costs::direct_gather,
      "a + (n-2) o + (n-1)/n B b"},
     {"binomial", kScatter, always, shape<kScatter, per_rank>, of_all<binomial_scatter>, costs::binomial_gather,
-     "ceil(log2 n) a + (n-1)/n B b"},
+     "ceil(log2 n) a + (n-1)/n B (b+g)"},
 
     {"direct", kAllToAll, always, shape<kAllToAll, per_rank>, of_all<direct_all_to_all>, costs::direct_all_to_all,
      "a + (n-2) o + (n-1)/n B b"},

@@ -169,10 +169,6 @@ double direct_reduce(const World& w, double bytes, const Costs& k) {
 
 double direct_gather(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
-  return burst(l) + l.others() * bytes / l.n * l.beta * l.incast;
-}
-double direct_scatter(const World& w, double bytes, const Costs& k) {
-  const Level l = flat(w, k);
   return burst(l) + l.others() * bytes / l.n * l.beta;
 }
 double direct_all_to_all(const World& w, double bytes, const Costs& k) {
@@ -180,7 +176,7 @@ double direct_all_to_all(const World& w, double bytes, const Costs& k) {
 }
 double binomial_gather(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
-  return l.rounds() * l.alpha + l.others() / l.n * bytes * l.beta;
+  return l.rounds() * l.alpha + l.others() / l.n * bytes * (l.beta + l.gamma);
 }
 double bruck_all_to_all(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);

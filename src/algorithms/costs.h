@@ -24,7 +24,7 @@ Cost chain_broadcast, chain_reduce;
 Cost double_tree_broadcast, double_tree_reduce, double_tree_all_reduce;
 Cost direct_all_reduce, direct_two_phase_all_reduce, direct_reduce_scatter, direct_all_gather;
 Cost direct_broadcast, direct_reduce;
-Cost direct_gather, direct_scatter, direct_all_to_all;
+Cost direct_gather, direct_all_to_all;
 Cost binomial_gather, bruck_all_to_all;
 Cost doubling_scan, chain_scan, doubling_exscan, chain_exscan;
 Cost hierarchical_all_reduce, hierarchical_doubling_all_reduce;
