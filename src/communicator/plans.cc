@@ -44,13 +44,13 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
 
 Plans::~Plans() = default;
 
-std::size_t Plans::slice_bytes() const {
+std::size_t Plans::slice_bytes(Collective collective) const {
   const bool shared_alone = world_.hosts.size() == 1;
   const bool none_shared = world_.hosts.size() == static_cast<std::size_t>(world_.ranks);
   const Transport* const only = shared_alone  ? membership_.within_hosts
                                 : none_shared ? membership_.between_hosts
                                               : nullptr;
-  return only != nullptr ? only->slice_bytes(membership_) : kMixedSliceBytes;
+  return only != nullptr ? only->slice_bytes(membership_, collective) : kMixedSliceBytes;
 }
 
 void Plans::deliver(Deadline deadline) {
@@ -134,11 +134,11 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
     auto schedule = write_schedule(**entry, root, Deadline::after_ms(timeout_ms_));
     if (!schedule.is_ok()) return schedule.status();
     // Once: the history's readers may look at it from now on.
-    if (identity.hash == 0) identity = executor::identify((*entry)->name, *schedule, slice_bytes());
+    if (identity.hash == 0) identity = executor::identify((*entry)->name, *schedule, slice_bytes(collective));
     if (history != nullptr) history->set_plan(identity);
     if (Status s = connect(*schedule, Deadline::after_ms(timeout_ms_)); !s.is_ok()) return s;
     plan = executor::make_plan((*entry)->name, std::move(*schedule), [&](int peer) { return links_.at(peer).get(); },
-                               slice_bytes());
+                               slice_bytes(collective));
   }
   auto& row = rows_[static_cast<std::size_t>(collective)][static_cast<std::size_t>(root)];
   if (row == nullptr) row = std::make_unique<Row>();

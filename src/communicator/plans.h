@@ -49,7 +49,7 @@ class Plans {
   };
   Status connect(const schedule::Schedule& schedule, Deadline deadline);
   // The same on every rank.
-  [[nodiscard]] std::size_t slice_bytes() const;
+  [[nodiscard]] std::size_t slice_bytes(Collective collective) const;
   Result<schedule::Schedule> write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline);
   Status prove(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) const;
 

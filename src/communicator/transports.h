@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/collectives.h"
 #include "base/config.h"
 #include "base/failure.h"
 #include "base/link_costs.h"
@@ -60,7 +61,7 @@ class Transport {
   [[nodiscard]] virtual LinkCosts costs(double ranks_per_cpu) const = 0;
   // Chunks beyond this are cut so that what is under way stays in the cache, where all links are of this transport. The
   // same on every rank.
-  [[nodiscard]] virtual std::size_t slice_bytes(const Membership& membership) const = 0;
+  [[nodiscard]] virtual std::size_t slice_bytes(const Membership& membership, Collective collective) const = 0;
 
   // Whether two ranks can share memory by it: they are of one host then. Transitive; the same on every rank.
   [[nodiscard]] virtual bool shares_memory(const PeerInfo& a, const PeerInfo& b) const = 0;

@@ -27,7 +27,7 @@ class PlainLink : public Link {
  public:
   [[nodiscard]] bool flushed() override { return true; }
   void send_leave_notice() override {}
-  void begin_operation() override {}
+  void begin_operation(bool) override {}
   void revoke() noexcept override {}
   [[nodiscard]] bool revoked() noexcept override { return true; }
 };

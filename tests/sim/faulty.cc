@@ -70,6 +70,7 @@ class FaultySend final : public SendLane {
     if (saboteur_.allow(1) > 0) inner_.progress();
   }
   Status status() override { return saboteur_.status(inner_.status()); }
+  void copy_traits() { traits_ = inner_.traits(); }
 
  private:
   std::size_t pass(std::size_t n) {
@@ -111,6 +112,7 @@ class FaultyRecv final : public RecvLane {
     inner_.advertise(position, target, offset, n);
   }
   Status status() override { return saboteur_.status(inner_.status()); }
+  void copy_traits() { traits_ = inner_.traits(); }
 
  private:
   void pass(std::size_t n) {
@@ -134,7 +136,11 @@ class FaultyLink final : public Link {
   [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
   [[nodiscard]] bool flushed() override { return inner_->flushed(); }
   void send_leave_notice() override { inner_->send_leave_notice(); }
-  void begin_operation() override { inner_->begin_operation(); }
+  void begin_operation(bool exchanges) override {
+    inner_->begin_operation(exchanges);
+    send_.copy_traits();
+    recv_.copy_traits();
+  }
   void revoke() noexcept override { inner_->revoke(); }
   [[nodiscard]] bool revoked() noexcept override { return inner_->revoked(); }
 

@@ -32,7 +32,7 @@ class SimTransport final : public PlainTransport {
   explicit SimTransport(std::uint64_t seed) : seed_(seed) {}
   [[nodiscard]] std::string_view name() const override { return "sim"; }
   [[nodiscard]] LinkCosts costs(double ranks_per_cpu) const override { return transport::tcp::costs(ranks_per_cpu); }
-  [[nodiscard]] std::size_t slice_bytes(const Membership&) const override { return 512 * 1024; }
+  [[nodiscard]] std::size_t slice_bytes(const Membership&, Collective) const override { return 512 * 1024; }
   [[nodiscard]] bool connects(const Membership&, int, int) const override { return true; }
   [[nodiscard]] std::optional<Meeting> meeting() const override { return std::nullopt; }
   Result<std::unique_ptr<transport::Link>> make_link(Channel, const LinkOwner&, Deadline) override {

@@ -22,11 +22,16 @@ class ShmLink final : public PlainLink {
           bool same_process, std::unique_ptr<PeerRegions> regions, const LinkOptions& options)
       : regions_(std::move(regions)),
         owned_wakeup_fd_(std::move(peer_wakeup_fd)),
+        cross_memory_(same_process || !options.own_processor
+                          ? nullptr
+                          : std::make_unique<CrossMemory>(&segment->memory(), side, regions_->socket(), options.peer)),
         state_(make_state(std::move(segment), side,
                           owned_wakeup_fd_.valid() ? owned_wakeup_fd_.get() : borrowed_wakeup_fd, same_process,
                           regions_.get(), options)),
         send_(&state_),
-        recv_(&state_) {}
+        recv_(&state_) {
+    state_.cross_memory = cross_memory_.get();
+  }
 
   ~ShmLink() override { state_.end_epochs(); }
 
@@ -44,8 +49,11 @@ class ShmLink final : public PlainLink {
   void disarm() override { state_.memory->sleeping[state_.side].value.store(0, std::memory_order_relaxed); }
   [[nodiscard]] int wait_fd() const override { return -1; }
 
-  void begin_operation() override {
+  void begin_operation(bool exchanges) override {
     if (regions_ != nullptr) regions_->tidy();
+    if (cross_memory_ != nullptr) cross_memory_->probe();
+    send_.begin_operation(exchanges);
+    recv_.begin_operation(exchanges);
   }
   void revoke() noexcept override {
     state_.lose();
@@ -81,6 +89,8 @@ class ShmLink final : public PlainLink {
 
   std::unique_ptr<PeerRegions> regions_;
   UniqueFd owned_wakeup_fd_;
+  // Null within a process; and where ranks take turns, which gains nothing that could be measured.
+  std::unique_ptr<CrossMemory> cross_memory_;
   LinkState state_;
   ShmSendLane send_;
   ShmRecvLane recv_;

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/end_watch.h"
+#include "transport/shm/cross_memory.h"
 #include "transport/shm/peer_regions.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
@@ -24,7 +25,7 @@
 namespace tutti::internal::transport::shm {
 
 // SlotHeader::length_and_payload.
-inline constexpr std::uint32_t kLengthBits = 30;
+inline constexpr std::uint32_t kLengthBits = 29;
 inline constexpr std::uint32_t kLengthMask = (1U << kLengthBits) - 1;
 
 inline LaneTraits shm_traits() {
@@ -56,6 +57,7 @@ struct LinkState {
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
   EndWatch peer_end{-1};               // of the peer's process
   Status status;
+  CrossMemory* cross_memory = nullptr;  // null: neither side reads the other's memory
 
   // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which revokes
   // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side

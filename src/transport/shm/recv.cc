@@ -2,11 +2,19 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
 
 namespace tutti::internal::transport::shm {
+namespace {
+
+// What peek() reads of another process's memory at once.
+constexpr std::size_t kBounceBytes = 32 * 1024;
+
+}  // namespace
 
 ShmRecvLane::ShmRecvLane(LinkState* link) : link_(link), slots_(link->memory->lane[1 - link->side]) {
   traits_ = shm_traits();
@@ -40,22 +48,78 @@ RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
     open(h);
     if (data_ == nullptr) return {};
   }
-  if (in_peer_memory_ && !link_->begin_epoch(Epoch::kReading)) return {};
+  if (in_peer_memory_) return peek_in_peer(h);
   return {data_ + offset_, size_ - offset_, h.fingerprint};
 }
 
 bool ShmRecvLane::consume(std::size_t n) {
   if (n == 0) return true;
-  if (in_peer_memory_ && !link_->end_epoch(Epoch::kReading)) return false;
+  if (in_peer_memory_ && mapped_ && !link_->end_epoch(Epoch::kReading)) return false;
+  pass(n);
+  return true;
+}
+
+// Inline: part of every message.
+inline void ShmRecvLane::pass(std::size_t n) {
   offset_ += n;
   consumed_ += n;
-  if (offset_ < size_) return true;
+  if (offset_ < size_) return;
   offset_ = 0;
   size_ = 0;
   ++link_->received;
   link_->memory->consumed[link_->side].value.store(link_->received, std::memory_order_release);
   link_->wake_peer();
-  return true;
+}
+
+RecvLane::View ShmRecvLane::peek_in_peer(const SlotHeader& h) {
+  if (mapped_) {
+    if (!link_->begin_epoch(Epoch::kReading)) return {};
+    return {data_ + offset_, size_ - offset_, h.fingerprint};
+  }
+  const std::size_t left = size_ - offset_;
+  // An element that the end of what has been read would cut in two becomes whole.
+  if (bounce_end_ < offset_ + std::min(left, kLeastRoomBytes)) {
+    if (bounce_ == nullptr) bounce_ = std::make_unique_for_overwrite<std::byte[]>(kBounceBytes);
+    bounce_begin_ = bounce_end_ = offset_;
+    const std::size_t n = std::min(left, kBounceBytes);
+    if (!read_peer(bounce_.get(), n)) return {};
+    bounce_end_ += n;
+  }
+  return {bounce_.get() + (offset_ - bounce_begin_), bounce_end_ - offset_, h.fingerprint};
+}
+
+std::size_t ShmRecvLane::pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) {
+  const SlotHeader& h = slots_[link_->received % kSlots].header;
+  if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return 0;
+  if (size_ == 0) {
+    open(h);
+    if (data_ == nullptr) return 0;
+  }
+  n = std::min(n, size_ - offset_);
+  if (!in_peer_memory_ || mapped_ || !read_peer(destination, n)) return 0;
+  *fingerprint = h.fingerprint;
+  pass(n);
+  return n;
+}
+
+bool ShmRecvLane::read_peer(std::byte* target, std::size_t n) {
+  if (!link_->begin_epoch(Epoch::kReading)) return false;
+  const int error = link_->cross_memory->read(target, peer_address_ + offset_, n);
+  if (!link_->end_epoch(Epoch::kReading)) return false;
+  if (error == 0) return true;
+  if (error == ESRCH) {
+    link_->lose();  // the communicator hears why
+  } else {
+    fail(
+        Status::remote(fmt::format("its memory can no longer be read ({}): a process keeps the buffers of a call, and "
+                                   "its permissions, until the call returns",
+                                   std::strerror(error))));
+  }
+  return false;
+}
+
+void ShmRecvLane::begin_operation(bool exchanges) {
+  traits_.pulls = exchanges && link_->cross_memory != nullptr && link_->cross_memory->can_read();
 }
 
 bool ShmRecvLane::activity() {
@@ -76,7 +140,8 @@ inline void ShmRecvLane::open(const SlotHeader& h) {
 
 const std::byte* ShmRecvLane::open_elsewhere(const SlotHeader& h, Payload payload) {
   if (payload == Payload::kSlot) return check(slots_[link_->received % kSlots].payload, kSlotBytes);
-  return payload == Payload::kZcopy ? open_zcopy(h) : open_direct_put();
+  if (payload == Payload::kZcopy) return open_zcopy(h);
+  return payload == Payload::kCrossMemory ? open_cross_memory(h) : open_direct_put();
 }
 
 // `data` if the message fits the room there, else the link fails.
@@ -93,6 +158,7 @@ const std::byte* ShmRecvLane::fail_length(std::uint64_t room) {
 
 const std::byte* ShmRecvLane::open_zcopy(const SlotHeader& h) {
   in_peer_memory_ = true;
+  mapped_ = true;
   ZcopyDescriptor descriptor{};
   std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
   if (link_->same_process) return check(reinterpret_cast<const std::byte*>(descriptor.offset), descriptor.bytes);
@@ -100,6 +166,20 @@ const std::byte* ShmRecvLane::open_zcopy(const SlotHeader& h) {
   if (mapped.is_ok()) return check(*mapped, descriptor.bytes);
   fail(mapped.status());
   return nullptr;
+}
+
+const std::byte* ShmRecvLane::open_cross_memory(const SlotHeader& h) {
+  if (link_->cross_memory == nullptr || !link_->cross_memory->can_read()) {
+    fail(Status::remote("protocol error: a message in memory that this side cannot read"));
+    return nullptr;
+  }
+  in_peer_memory_ = true;
+  mapped_ = false;
+  bounce_begin_ = bounce_end_ = 0;
+  ZcopyDescriptor descriptor{};
+  std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
+  peer_address_ = descriptor.offset;
+  return check(h.inline_bytes, descriptor.bytes);  // not what is looked at: that is what read_peer() reads
 }
 
 void ShmRecvLane::drop_used_advertisements() {

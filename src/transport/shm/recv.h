@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "transport/shm/link_state.h"
 #include "transport/shm/segment.h"
@@ -19,9 +20,11 @@ class ShmRecvLane final : public RecvLane {
   void advertise(std::uint64_t position, const Source& target, std::size_t offset, std::size_t n) override;
   View peek(std::size_t want) override;
   bool consume(std::size_t n) override;
-  std::size_t pull(std::byte*, std::size_t, Fingerprint*) override { return 0; }
+  std::size_t pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) override;
   Status status() override { return link_->current_status(); }
 
+  // Whether this side reads the memory of a peer that leaves it to it, in the operation that begins.
+  void begin_operation(bool exchanges);
   // Whether a message lies here that this has not reported yet, opened or not: whoever is about to sleep
   // looks at each once more, and a lane that waits for others does not keep the rank awake.
   [[nodiscard]] bool activity();
@@ -34,6 +37,12 @@ class ShmRecvLane final : public RecvLane {
   // The link fails.
   [[gnu::noinline]] const std::byte* fail_length(std::uint64_t room);
   const std::byte* open_zcopy(const SlotHeader& h);
+  const std::byte* open_cross_memory(const SlotHeader& h);
+  [[gnu::noinline]] View peek_in_peer(const SlotHeader& h);
+  // Into private memory, within an epoch. False if that is void, or could not be done.
+  bool read_peer(std::byte* target, std::size_t n);
+  // Has consumed n bytes.
+  void pass(std::size_t n);
   void drop_used_advertisements();
   const std::byte* open_direct_put();
   void fail(const Status& status);
@@ -44,6 +53,7 @@ class ShmRecvLane final : public RecvLane {
   std::size_t size_ = 0;                // of that message; 0: none is open
   std::size_t offset_ = 0;              // consumed of it
   bool in_peer_memory_ = false;         // it lies in the peer's memory
+  bool mapped_ = false;                 // and that is mapped here
   std::uint32_t activity_message_ = 0;  // what activity() has reported
   struct OwnAdvertisement {
     std::uint64_t position;
@@ -53,6 +63,10 @@ class ShmRecvLane final : public RecvLane {
   std::array<OwnAdvertisement, kAdvertisements> own_advertisements_{};
   std::uint32_t advertisements_made_ = 0;
   std::uint32_t advertisements_used_ = 0;  // by the stream having passed them
+  std::uint64_t peer_address_ = 0;         // of a message in memory of the peer that is not mapped
+  std::unique_ptr<std::byte[]> bounce_;    // what of it peek() has read, [bounce_begin_, bounce_end_)
+  std::size_t bounce_begin_ = 0;
+  std::size_t bounce_end_ = 0;
 };
 
 }  // namespace tutti::internal::transport::shm

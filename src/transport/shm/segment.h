@@ -30,6 +30,9 @@ enum class Payload : std::uint32_t {
   kSlot = 1,       // behind the header line
   kZcopy = 2,      // in the sender's own memory: the header line holds a ZcopyDescriptor
   kDirectPut = 3,  // in the buffer that the receiver has advertised
+  // In the sender's own memory, to be read by process_vm_readv(2): the header line holds a ZcopyDescriptor without
+  // region.
+  kCrossMemory = 4,
 };
 
 // Names memory: of the sender, which the receiver may read; or of the receiver, which it has advertised and the sender
@@ -47,7 +50,7 @@ struct alignas(kCacheLine) SlotHeader {
   // Number of this message in its lane, from 1, modulo 2^32: written last (release), polled by the
   // receiver (acquire).
   std::atomic<std::uint32_t> sequence;
-  std::uint32_t length_and_payload;  // length in the low 30 bits, Payload above; never 0 bytes
+  std::uint32_t length_and_payload;  // length in the low 29 bits, Payload above; never 0 bytes
   // How many slots of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
   std::uint32_t acknowledged;
   Fingerprint fingerprint;
@@ -85,6 +88,16 @@ struct alignas(kCacheLine) AdvertisementLine {
 };
 static_assert(sizeof(AdvertisementLine) == kCacheLine);
 
+// By which a process is known, so that the other side can find out whether it can read its memory: what word lies at
+// which of its addresses. Written once, before `named`.
+struct alignas(kCacheLine) IdentityLine {
+  std::atomic<std::uint32_t> named;
+  std::uint32_t reserved;
+  std::uint64_t address;
+  std::uint64_t word;
+};
+static_assert(sizeof(IdentityLine) == kCacheLine);
+
 // Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state. Each word has one
 // writer; the other side reads it at any time, but for slots, which it reads between `sequence` and `consumed`.
 struct SegmentMemory {
@@ -95,6 +108,8 @@ struct SegmentMemory {
   Line consumed[2];   // slots of the lane that side s receives which it is done with. Written by side s.
   AdvertisementLine advertisements[2][kAdvertisements];  // [s]: of memory of side s. Written by side s.
   Slot lane[2][kSlots];                                  // lane[s] carries what side s sends
+  Line reads[2];             // side s can read memory of the other's process. Written by side s, once.
+  IdentityLine identity[2];  // [s]: of side s's process. Written by side s, once.
 };
 
 // Whether the memory behind `fd` is sealed against shrinking, which would kill a process that has it mapped (SIGBUS).

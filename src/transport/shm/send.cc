@@ -79,7 +79,9 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
 // Apart from push(), which so needs no registers of its caller's for the shortest messages.
 [[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& fingerprint, const Source& source,
                                                      std::size_t offset, std::size_t n) {
-  if (n >= kZcopyBytes && can_send_zcopy(source)) return send_zcopy(fingerprint, source, offset, n);
+  if (n >= kZcopyBytes && can_send_zcopy(source)) return send_zcopy(fingerprint, source, offset, n, Payload::kZcopy);
+  if (n >= traits_.zcopy_any_bytes && can_be_read(source))
+    return send_zcopy(fingerprint, source, offset, n, Payload::kCrossMemory);
   if (!has_room_for(n)) return 0;
   Slot& slot = slots_[link_->published % kSlots];
   const std::size_t size = std::min(n, kSlotBytes);
@@ -145,19 +147,38 @@ bool ShmSendLane::can_send_zcopy(const Source& source) const {
   return source.region != 0 && link_->regions != nullptr && link_->regions->announce(source.region);
 }
 
+void ShmSendLane::begin_operation(bool exchanges) {
+  if (link_->cross_memory == nullptr) return;
+  traits_.zcopy_any_bytes = exchanges && link_->cross_memory->peer_can_read() ? kCrossMemoryBytes : SIZE_MAX;
+  checked_ = {};
+}
+
+// The peer learns too late that it cannot read what a device has mapped: that is looked at here, once per operation.
+bool ShmSendLane::can_be_read(const Source& source) {
+  const std::byte* const begin = source.base + source.begin;
+  const std::size_t bytes = source.size - source.begin;
+  for (const Checked& c : checked_) {
+    if (c.begin == begin && c.bytes == bytes) return c.readable;
+  }
+  Checked& c = checked_[checks_++ % checked_.size()];
+  c = {begin, bytes, CrossMemory::readable(begin, bytes)};
+  return c.readable;
+}
+
 std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset,
-                                    std::size_t n) {
+                                    std::size_t n, Payload payload) {
   if (!has_room()) return 0;
   const std::size_t size = std::min(n, kMostZcopyBytes);
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
-  if (link_->same_process) descriptor = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
+  if (payload == Payload::kCrossMemory || link_->same_process)
+    descriptor = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
   std::memcpy(slots_[link_->published % kSlots].header.inline_bytes, &descriptor, sizeof descriptor);
   // Before a slot is used again, so that a zero-copy send which went through it is not counted twice.
   retire();
   ++zcopies_;
   is_zcopy_[link_->published % kSlots] = true;
   zcopy_begin_[link_->published % kSlots] = taken_;
-  publish(fingerprint, size, Payload::kZcopy);
+  publish(fingerprint, size, payload);
   return size;
 }
 

@@ -25,6 +25,8 @@ class ShmSendLane final : public PlainSendLane {
   std::uint64_t completed() override;
   Status status() override { return link_->current_status(); }
 
+  // Whether ordinary memory of the operation that begins may be left for the peer to read.
+  void begin_operation(bool exchanges);
   // Whether the peer has consumed something since this was last asked.
   [[nodiscard]] bool activity();
 
@@ -34,7 +36,9 @@ class ShmSendLane final : public PlainSendLane {
     return has_room(bytes < kLongBytes ? kSlots : link_->slots_ahead);
   }
   [[nodiscard]] bool can_send_zcopy(const Source& source) const;
-  std::size_t send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
+  [[nodiscard]] bool can_be_read(const Source& source);
+  std::size_t send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,
+                         Payload payload);
 
   struct Advertisement {
     std::uint64_t position = 0;
@@ -61,6 +65,13 @@ class ShmSendLane final : public PlainSendLane {
   std::byte* advertised_ = nullptr;  // its memory, as mapped here
   std::array<bool, kSlots> is_zcopy_{};
   std::array<std::uint64_t, kSlots> zcopy_begin_{};
+  struct Checked {
+    const std::byte* begin = nullptr;
+    std::size_t bytes = 0;
+    bool readable = false;
+  };
+  std::array<Checked, 2> checked_;  // buffers of this operation, by can_be_read()
+  std::uint32_t checks_ = 0;
 };
 
 }  // namespace tutti::internal::transport::shm

@@ -344,10 +344,10 @@ TEST_CASE("memory that was advertised and never used is unmapped") {
   RegionMemory memory;
   pair.a->recv().advertise(0, memory.source(), 0, kBytes);
   // Nobody resolves the advertisement; the next operation hears of the region all the same.
-  pair.b->begin_operation();
+  pair.b->begin_operation(false);
   CHECK(mapped_regions() == before + 2);
   memory.free();
-  pair.a->begin_operation();
-  pair.b->begin_operation();
+  pair.a->begin_operation(false);
+  pair.b->begin_operation(false);
   CHECK(mapped_regions() == before);
 }
