@@ -155,8 +155,7 @@ Status CpuExecutor::run_large(const Operation& op) {
   const bool sends_no_zcopy = step_bytes <= plan.in_order_region_bytes && !sliced;
   const bool in_order = sends_no_zcopy || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
   if (!sends_no_zcopy) {
-    // Each rank has a block of its own to send.
-    const bool exchanges = op.kernels == nullptr && plan.schedule.shape.blocks > 1;
+    const bool exchanges = op.kernels == nullptr && plan.exchanges;
     for (transport::Link* link : plan.links) link->begin_operation(exchanges);
   }
   return in_order ? run_in_order(op) : run_by_lanes(op);

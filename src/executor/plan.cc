@@ -153,9 +153,14 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   }
   plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, plan->in_order_bytes);
   plan->small_bytes = std::min(plan->in_order_region_bytes, plan->slice_chunk_bytes);
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
   for (const Step& s : plan->schedule.steps) {
     plan->max_step_chunks = std::max<std::uint32_t>(plan->max_step_chunks, s.chunks);
+    if (s.kind == StepKind::kSend) sent += s.chunks;
+    if (schedule::is_recv(s.kind)) received += s.chunks;
   }
+  plan->exchanges = plan->schedule.shape.blocks > 1 && sent == received;
   return plan;
 }
 

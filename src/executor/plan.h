@@ -75,6 +75,7 @@ struct Plan {
   std::vector<InOrderStep> in_order;            // for small messages
   std::vector<transport::Link*> links;          // each once
   std::uint32_t max_step_chunks = 0;            // of any step
+  bool exchanges = false;                       // of blocks: this rank sends as many chunks as it receives
   std::size_t in_order_bytes = 0;               // messages up to this size may run in schedule order
   std::size_t in_order_region_bytes = 0;        // the same where a buffer lies in a region
   std::size_t small_bytes = 0;  // whole vectors up to this size run in schedule order wherever their buffers lie
