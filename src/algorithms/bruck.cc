@@ -14,8 +14,11 @@ class Places {
  public:
   Places(std::uint32_t n, std::uint32_t me) : n_(n), me_(me) {}
 
-  // In a message of the round of `bit`.
-  [[nodiscard]] static std::uint32_t index(std::uint32_t k, std::uint32_t bit) { return k / (2 * bit) * bit + k % bit; }
+  // In the message of the round of `bit`, which begins with the highest place: so the blocks that have arrived lie as
+  // in the output.
+  [[nodiscard]] std::uint32_t index(std::uint32_t k, std::uint32_t bit) const {
+    return blocks(bit) - 1 - (k / (2 * bit) * bit + k % bit);
+  }
   [[nodiscard]] std::uint32_t blocks(std::uint32_t bit) const {
     const std::uint32_t rest = n_ % (2 * bit);
     return n_ / (2 * bit) * bit + (rest > bit ? rest - bit : 0);
@@ -40,6 +43,31 @@ class Places {
   std::uint32_t me_;
 };
 
+// Copies blocks one by one; those that lie one behind the other, in both places, in one step.
+class Copies {
+ public:
+  explicit Copies(Builder& b) : b_(b) {}
+  void add(At from, At to) {
+    const bool goes_on = from.buffer == from_.buffer && from.chunk == from_.chunk + count_ && to.buffer == to_.buffer &&
+                         to.chunk == to_.chunk + count_;
+    if (count_ > 0 && !goes_on) write();
+    if (count_++ > 0) return;
+    from_ = from;
+    to_ = to;
+  }
+  // The last.
+  void write() {
+    if (count_ > 0) b_.copy(from_, to_, count_);
+    count_ = 0;
+  }
+
+ private:
+  Builder& b_;
+  At from_;
+  At to_;
+  std::uint32_t count_ = 0;
+};
+
 }  // namespace
 
 void bruck_all_to_all(Builder& b) {
@@ -59,15 +87,18 @@ void bruck_all_to_all(Builder& b) {
     }
     const At sent = places.sent(bit);
     const At received = places.received(bit);
-    for (std::uint32_t k = bit; k < n; ++k) {
-      if ((k & bit) != 0) b.copy(places.before(k, bit), {sent.buffer, sent.chunk + Places::index(k, bit)}, 1);
+    Copies copies(b);
+    for (std::uint32_t k = n - 1; k >= bit; --k) {
+      if ((k & bit) != 0) copies.add(places.before(k, bit), {sent.buffer, sent.chunk + places.index(k, bit)});
     }
+    copies.write();
     b.send_from(to, sent, blocks);
     b.recv_into(from, received, blocks);
     // Those that have no higher bit have arrived.
-    for (std::uint32_t k = bit; k < std::min(2 * bit, n); ++k) {
-      b.copy({received.buffer, received.chunk + Places::index(k, bit)}, {Buffer::kOutput, (me + n - k) % n}, 1);
+    for (std::uint32_t k = std::min(2 * bit, n) - 1; k >= bit; --k) {
+      copies.add({received.buffer, received.chunk + places.index(k, bit)}, {Buffer::kOutput, (me + n - k) % n});
     }
+    copies.write();
   }
 }
 

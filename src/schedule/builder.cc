@@ -87,11 +87,11 @@ void Builder::depend(std::uint32_t index, std::int64_t on) {
 
 void Builder::read(std::uint32_t index, Cell& cell) {
   depend(index, cell.last_writer);
-  cell.readers.push_back(index);
+  cell.readers.add(index);
 }
 
 void Builder::write(std::uint32_t index, Cell& cell) {
-  for (const std::uint32_t r : cell.readers) depend(index, r);
+  cell.readers.for_each([&](std::uint32_t reader) { depend(index, reader); });
   if (cell.readers.empty() || !cell.readers_follow_writer) depend(index, cell.last_writer);
   cell.readers.clear();
   cell.readers_follow_writer = true;

@@ -19,6 +19,7 @@
 // the generator: it is recorded, and finish() returns it.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -80,9 +81,37 @@ class Builder {
  private:
   // Accesses are tracked per memory cell: input and output of a chunk count as one where they are one in an in-place
   // call, its scratch is another.
+  // Steps, mostly one.
+  class Readers {
+   public:
+    void add(std::uint32_t step) {
+      if (first_ == kNobody) {
+        first_ = step;
+      } else {
+        if (more_ == nullptr) more_ = std::make_unique<std::vector<std::uint32_t>>();
+        more_->push_back(step);
+      }
+    }
+    void clear() {
+      first_ = kNobody;
+      if (more_ != nullptr) more_->clear();
+    }
+    [[nodiscard]] bool empty() const { return first_ == kNobody; }
+    template <class F>
+    void for_each(F f) const {
+      if (first_ != kNobody) f(first_);
+      if (more_ == nullptr) return;
+      for (const std::uint32_t step : *more_) f(step);
+    }
+
+   private:
+    static constexpr std::uint32_t kNobody = 0xffffffff;
+    std::uint32_t first_ = kNobody;
+    std::unique_ptr<std::vector<std::uint32_t>> more_;
+  };
   struct Cell {
-    std::int32_t last_writer = -1;       // step, or -1
-    std::vector<std::uint32_t> readers;  // steps that the next writer must wait for
+    Readers readers;                // steps that the next writer must wait for
+    std::int32_t last_writer = -1;  // step, or -1
     // Every reader itself waits for last_writer, so who waits for a reader need not wait for the writer.
     bool readers_follow_writer = true;
   };

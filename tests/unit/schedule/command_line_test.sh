@@ -36,7 +36,7 @@ for collective in gather scatter scan exscan; do
   expect 0 "^$collective " verify --max-ranks 4 --collective $collective
 done
 expect 0 'alltoall, rank 0 of 5' schedule bruck -n 5 --collective alltoall
-expect 0 'copy  *chunk 6 -> 4  *scratch -> output  *after 4$' schedule bruck -n 5 --collective alltoall
+expect 0 'copy  *chunk 7 -> 4  *scratch -> output  *after 4$' schedule bruck -n 5 --collective alltoall
 # Columns as wide as the widest text in them.
 "$tutti" schedule bruck -n 300 --collective alltoall >"$out"
 if [ "$(sed -n 's/\(.*chunk .* \)input -> .*/\1/p' "$out" | awk '{ print length }' | sort -u | wc -l)" -ne 1 ]; then
