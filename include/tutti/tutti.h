@@ -40,7 +40,8 @@
  * for until it has finished the piece, of at most 256 KiB, that it is copying or combining. A peer process reads
  * and writes memory of tuttiMemAlloc through a mapping of its own; if it has been stopped in the middle of a piece
  * the call returns after a second, and when it goes on it may still write the rest of that piece to a receive
- * buffer there, until its own operation fails. An operation never succeeds with bytes that it has read from memory
+ * buffer there, until its own operation fails. Other memory it reads by a system call, and after such a stop may read
+ * once more what is there by then, for nobody. An operation never succeeds with bytes that it has read from memory
  * of a peer whose operation had failed before.
  */
 #ifndef TUTTI_H_

@@ -85,13 +85,15 @@ ProofCost cost_to_prove(const AlgorithmEntry& entry, const World& world, int roo
   // Measured with 65 to 2000 ranks: rings, trees, hierarchical and direct algorithms. The pairs are tables of lanes.
   constexpr double kNsPerChunk = 250;
   constexpr double kNsPerPair = 40;
-  constexpr double kBytesPerStep = 44;
-  constexpr double kBytesPerDependency = 4;
-  constexpr double kBytesPerPair = 36;
+  constexpr double kBytesPerStep = 56;
+  constexpr double kBytesPerDependency = 22;
+  constexpr double kBytesPerPair = 44;
+  constexpr double kBytesPerScratchChunk = 8;
   constexpr int kSamples = 16;
   double steps = 0;
   double chunks = 0;
   double dependencies = 0;
+  double scratch = 0;
   const int samples = std::min(world.ranks, kSamples);
   for (int i = 0; i < samples; ++i) {
     const auto rank = static_cast<int>(std::int64_t{world.ranks} * i / samples);
@@ -99,6 +101,7 @@ ProofCost cost_to_prove(const AlgorithmEntry& entry, const World& world, int roo
     if (!schedule.is_ok()) continue;  // prove() tells
     steps += static_cast<double>(schedule.value().steps.size());
     dependencies += static_cast<double>(schedule.value().dependencies.size());
+    scratch += schedule.value().scratch_chunks;
     for (const schedule::Step& s : schedule.value().steps) chunks += s.chunks;
   }
   const double ranks = world.ranks;
@@ -106,7 +109,9 @@ ProofCost cost_to_prove(const AlgorithmEntry& entry, const World& world, int roo
   const double share = ranks / samples;
   ProofCost cost;
   cost.ms = (share * chunks * kNsPerChunk + pairs * kNsPerPair) / 1e6;
-  cost.mib = (share * (steps * kBytesPerStep + dependencies * kBytesPerDependency) + pairs * kBytesPerPair) / (1 << 20);
+  cost.mib = (share * (steps * kBytesPerStep + dependencies * kBytesPerDependency + scratch * kBytesPerScratchChunk) +
+              pairs * kBytesPerPair) /
+             (1 << 20);
   return cost;
 }
 

@@ -1,9 +1,8 @@
 // One call, bound to a plan and to data: a few pointers and sizes, no allocation.
 //
-// Addresses. A chunk begins at buffers[b].base + Layout offset, in one coordinate for all buffers (see
-// schedule/layout.h). The caller therefore shifts the base of a buffer that holds only one block: for
-// reduce-scatter, the output's base is recvbuff - rank * block bytes; for all-gather, the input's base
-// is sendbuff - rank * block bytes.
+// Addresses. A chunk begins at buffers[b].base + Layout offset (see schedule/layout.h). The caller therefore shifts the
+// base of a buffer that holds only one block: for reduce-scatter and scatter, the output's base is recvbuff - rank *
+// block bytes; for all-gather and gather, the input's base is sendbuff - rank * block bytes.
 //
 // Threads: bound and run by the one thread that runs the communicator's operations.
 #pragma once

@@ -245,7 +245,12 @@ void Builder::reduce_from_scratch(ChunkRange c, Completes completes) {
 }
 
 void Builder::add_at(StepKind kind, std::int32_t peer, At source, At target, std::uint32_t chunks, Buffer operand) {
-  if (chunks > std::numeric_limits<std::uint16_t>::max()) return fail("too many chunks in one step");
+  constexpr std::uint32_t kMost = std::numeric_limits<std::uint16_t>::max();
+  if (chunks > kMost) {
+    add_at(kind, peer, source, target, kMost, operand);
+    return add_at(kind, peer, {source.buffer, source.chunk + kMost}, {target.buffer, target.chunk + kMost},
+                  chunks - kMost, operand);
+  }
   Step s = make_step(kind, peer, {target.chunk, chunks}, source.buffer, target.buffer);
   s.source_chunk = source.chunk;
   s.operand = operand;

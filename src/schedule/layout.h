@@ -1,8 +1,9 @@
 // Where chunks lie, for one call: the only place that knows sizes.
 //
-// All three buffers of a collective share one coordinate, the byte offset in the whole vector
-// (blocks x count elements); a buffer that holds only one block (the output of reduce-scatter, the
-// input of all-gather) is given a base address such that base + offset is right for that block.
+// Input and output share one coordinate, the byte offset in the whole vector (blocks x count elements); a buffer that
+// holds only one block (the output of reduce-scatter and scatter, the input of all-gather and gather) is given a base
+// address such that base + offset is right for that block. Scratch is cut in the same way, and may be longer than the
+// vector.
 // See address rules in executor/operation.h.
 #pragma once
 

@@ -106,9 +106,9 @@ void for_places(const Step& s, F f) {
 }
 
 // How a collective's data is cut, which fixes what a chunk number means on every rank:
-//  - all-reduce, broadcast, reduce: the vector of `count` elements in `chunks` parts, blocks == 1;
-//  - reduce-scatter, all-gather: block b belongs to rank b; each block of `count` elements is cut into
-//    chunks / blocks parts, so chunk c is part of block c / (chunks / blocks);
+//  - all-reduce, broadcast, reduce, scans: the vector of `count` elements in `chunks` parts, blocks == 1;
+//  - reduce-scatter, all-gather, gather, scatter, all-to-all: block b belongs to rank b, or is for it; each block of
+//    `count` elements is cut into chunks / blocks parts, so chunk c is part of block c / (chunks / blocks);
 //  - barrier: one chunk of no bytes.
 // Input and output number the chunks of the vector, also where they hold only some of them. Scratch numbers its own,
 // cut as the vector's blocks are; a rank has as many as its steps use.

@@ -32,6 +32,8 @@ class EndWatch {
   }
 
   // As things are now.
+  // Without grace.
+  [[nodiscard]] bool hung_up_now() const { return fd_ >= 0 && hung_up(fd_); }
   [[nodiscard]] static bool hung_up(int fd) {
     pollfd p{fd, POLLRDHUP, 0};
     return ::poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;

@@ -26,17 +26,15 @@ pid_t process_behind(int socket) {
   return credentials.pid;
 }
 
-// Yama's mode 1 lets a process be read by its ancestors, and by whom it names: ranks are siblings. Once per process.
+// Yama's mode 1 lets a process be read by its ancestors, and by whom it names: ranks are siblings. For each link: a
+// child inherits no permission, and others may have taken it back.
 void permit_siblings() {
-  static const bool permitted = [] {
-    const int fd = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    char mode = 0;
-    const bool restricted = ::read(fd, &mode, 1) == 1 && mode == '1';
-    ::close(fd);
-    return restricted && ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0;
-  }();
-  (void)permitted;
+  const int fd = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  char mode = 0;
+  const bool restricted = ::read(fd, &mode, 1) == 1 && mode == '1';
+  ::close(fd);
+  if (restricted) (void)::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
 }  // namespace

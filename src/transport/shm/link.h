@@ -2,7 +2,8 @@
 //
 // Zero copy: a large push() whose source the peer can read in place (any memory between
 // threads of one process, tuttiMemAlloc memory between processes) sends only where it is. The peer
-// reads it there, and completed() passes it when the peer has consumed it.
+// reads it there, and completed() passes it when the peer has consumed it. In operations that exchange blocks the same
+// holds of other memory between processes, which the peer reads by a system call (cross_memory.h).
 #pragma once
 
 #include <memory>

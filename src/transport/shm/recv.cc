@@ -82,7 +82,7 @@ RecvLane::View ShmRecvLane::peek_in_peer(const SlotHeader& h) {
     if (bounce_ == nullptr) bounce_ = std::make_unique_for_overwrite<std::byte[]>(kBounceBytes);
     bounce_begin_ = bounce_end_ = offset_;
     const std::size_t n = std::min(left, kBounceBytes);
-    if (!read_peer(bounce_.get(), n)) return {};
+    if (!read_peer(bounce_.get(), n, Failing::kLast)) return {};
     bounce_end_ += n;
   }
   return {bounce_.get() + (offset_ - bounce_begin_), bounce_end_ - offset_, h.fingerprint};
@@ -96,24 +96,26 @@ std::size_t ShmRecvLane::pull(std::byte* destination, std::size_t n, Fingerprint
     if (data_ == nullptr) return 0;
   }
   n = std::min(n, size_ - offset_);
-  if (!in_peer_memory_ || mapped_ || !read_peer(destination, n)) return 0;
+  // What cannot be written there by the kernel is the caller's to write: peek() reads it elsewhere.
+  if (!in_peer_memory_ || mapped_ || !read_peer(destination, n, Failing::kFirst)) return 0;
   *fingerprint = h.fingerprint;
   pass(n);
   return n;
 }
 
-bool ShmRecvLane::read_peer(std::byte* target, std::size_t n) {
+bool ShmRecvLane::read_peer(std::byte* target, std::size_t n, Failing failing) {
   if (!link_->begin_epoch(Epoch::kReading)) return false;
   const int error = link_->cross_memory->read(target, peer_address_ + offset_, n);
   if (!link_->end_epoch(Epoch::kReading)) return false;
   if (error == 0) return true;
-  if (error == ESRCH) {
+  // Another process may have the peer's pid by now, and nothing at that address.
+  if (error == ESRCH || link_->peer_end.hung_up_now()) {
     link_->lose();  // the communicator hears why
-  } else {
-    fail(
-        Status::remote(fmt::format("its memory can no longer be read ({}): a process keeps the buffers of a call, and "
-                                   "its permissions, until the call returns",
-                                   std::strerror(error))));
+  } else if (failing == Failing::kLast) {
+    fail(Status::remote(
+        fmt::format("its memory can no longer be read ({}): a process keeps the buffers of a call until the call "
+                    "returns, and the permission to be read as long as the communicator",
+                    std::strerror(error))));
   }
   return false;
 }
@@ -169,6 +171,10 @@ const std::byte* ShmRecvLane::open_zcopy(const SlotHeader& h) {
 }
 
 const std::byte* ShmRecvLane::open_cross_memory(const SlotHeader& h) {
+  if (!link_->status.is_ok()) {  // which may be that this very message could not be read
+    size_ = 0;
+    return nullptr;
+  }
   if (link_->cross_memory == nullptr || !link_->cross_memory->can_read()) {
     fail(Status::remote("protocol error: a message in memory that this side cannot read"));
     return nullptr;
@@ -203,6 +209,7 @@ const std::byte* ShmRecvLane::open_direct_put() {
 
 void ShmRecvLane::fail(const Status& status) {
   size_ = 0;
+  offset_ = 0;
   data_ = nullptr;
   link_->fail(status);
 }

@@ -39,8 +39,10 @@ class ShmRecvLane final : public RecvLane {
   const std::byte* open_zcopy(const SlotHeader& h);
   const std::byte* open_cross_memory(const SlotHeader& h);
   [[gnu::noinline]] View peek_in_peer(const SlotHeader& h);
-  // Into private memory, within an epoch. False if that is void, or could not be done.
-  bool read_peer(std::byte* target, std::size_t n);
+  // Whether there is another way if this one fails.
+  enum class Failing : std::uint8_t { kFirst, kLast };
+  // Within an epoch. False if that is void, or could not be done.
+  bool read_peer(std::byte* target, std::size_t n, Failing failing);
   // Has consumed n bytes.
   void pass(std::size_t n);
   void drop_used_advertisements();

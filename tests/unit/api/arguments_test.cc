@@ -118,6 +118,15 @@ TEST_CASE("operators that a datatype does not have are refused") {
   pair.require_works();
 }
 
+TEST_CASE("an ignored buffer may lie anywhere") {
+  tuttiComm_t alone = nullptr;
+  REQUIRE(tuttiCommInitAll(&alone, 1, nullptr) == tuttiSuccess);
+  std::vector<std::int32_t> memory{1, 2, 3, 4, 5};
+  CHECK(tuttiExscan(memory.data(), memory.data() + 1, 4, tuttiInt32, tuttiSum, alone, nullptr) == tuttiSuccess);
+  CHECK(memory == std::vector<std::int32_t>{1, 2, 3, 4, 5});
+  CHECK(tuttiCommDestroy(alone) == tuttiSuccess);
+}
+
 TEST_CASE("buffers that are missing, too large or overlap are refused") {
   const Pair pair;
   std::vector<std::int32_t> v(64, 7);

@@ -340,14 +340,37 @@ TEST_CASE("a message in memory that is not there is the peer's failure") {
   Fingerprint fingerprint;
   if (GENERATE(true, false)) {
     CHECK(seen.b->recv().pull(target.data(), kBytes, &fingerprint) == 0);
-  } else {
-    CHECK(seen.b->recv().peek(kBytes).size == 0);
   }
+  CHECK(seen.b->recv().peek(kBytes).size == 0);
+  // Nor is any of it had later.
+  CHECK(seen.b->recv().peek(kBytes).size == 0);
   const Status status = seen.b->recv().status();
   INFO(status.message());
   CHECK(status.code() == Code::kRemoteError);
   CHECK(status.message().find("rank 0") != std::string::npos);
   CHECK(status.message().find(expected) != std::string::npos);
+}
+
+TEST_CASE("what the kernel cannot write to the receiver's memory it writes elsewhere") {
+  const Seen seen;
+  seen.begin(true);
+  const std::vector<std::byte> bytes(kBytes, kRight);
+  REQUIRE(push(*seen.a, bytes) == kBytes);
+  // As of an application that opens its pages when they fault.
+  void* const closed = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(closed != MAP_FAILED);
+  Fingerprint fingerprint;
+  std::size_t received = 0;
+  while (received < kBytes) {
+    REQUIRE(seen.b->recv().pull(static_cast<std::byte*>(closed) + received, kBytes - received, &fingerprint) == 0);
+    const RecvLane::View view = seen.b->recv().peek(kBytes - received);
+    REQUIRE(view.size > 0);
+    REQUIRE(std::all_of(view.data, view.data + view.size, [](std::byte b) { return b == kRight; }));
+    REQUIRE(seen.b->recv().consume(view.size));
+    received += view.size;
+  }
+  CHECK(seen.b->recv().status().is_ok());
+  CHECK(::munmap(closed, kBytes) == 0);
 }
 
 TEST_CASE("a message to be read by who cannot is a protocol error") {
