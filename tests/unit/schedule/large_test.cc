@@ -17,14 +17,19 @@ Heap heap;
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   auto* const memory = static_cast<std::size_t*>(std::malloc(bytes + 16));
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   *memory = bytes;
   heap.now += bytes;
   heap.peak = heap.now > heap.peak ? heap.now : heap.peak;
   ++heap.allocations;
   return memory + 2;
+}
+void* operator new(std::size_t bytes) {
+  void* const memory = operator new(bytes, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
 }
 void operator delete(void* memory) noexcept {
   if (memory == nullptr) return;
