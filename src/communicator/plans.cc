@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMixedSliceBytes = 128 * 1024;
 
 // What a proof may take of a rank that its caller waits for: with all ranks of a machine proving at once. A ring of
-// 500 ranks takes 0.2 s and 60 MiB, one of 1000 takes 0.9 s and 230 MiB, and so on with the square. The tests have
+// 400 ranks takes 0.2 s and 51 MiB, one of 1000 takes 1.1 s and 316 MiB, and so on with the square. The tests have
 // proven sizes on both sides of those that are left out.
 constexpr double kProofMs = 500;
 constexpr double kProofMib = 64;

@@ -174,9 +174,9 @@ TEST_CASE("the description names the transports of the hosts") {
   CHECK(described({1}) == "ring over memory");
 }
 
-// 500 ranks are none that the tests have proven, and their proof is worth its cost.
+// 400 ranks are none that the tests have proven, and their proof is worth its cost.
 TEST_CASE("a proof ends with the communicator's failure") {
-  Fixture f(500, "all_reduce:ring");
+  Fixture f(400, "all_reduce:ring");
   REQUIRE(f.failure.fail(Status::aborted("rank 7 aborted the communicator")));
   const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
   CHECK(s.code() == Code::kAborted);
@@ -185,10 +185,10 @@ TEST_CASE("a proof ends with the communicator's failure") {
 }
 
 TEST_CASE("a proof ends at the operation's deadline") {
-  Fixture f(500, "all_reduce:ring", 1);
+  Fixture f(400, "all_reduce:ring", 1);
   const Status s = f.plans->make(Collective::kAllReduce, 0, 8, &f.history).status();
   CHECK(s.code() == Code::kTimeout);
-  CHECK(s.message().find("timed out while proving the schedule of all_reduce ring for 500 ranks") == 0);
+  CHECK(s.message().find("timed out while proving the schedule of all_reduce ring for 400 ranks") == 0);
   CHECK(f.links->asked.empty());
 }
 
