@@ -169,10 +169,15 @@ TEST_CASE("many threads unmap while others look up") {
 TEST_CASE("the log of changes tells all or says that it does not") {
   ChangeLog log;
   std::atomic<bool> over{false};
+  std::atomic<bool> anything_told{false};
   constexpr std::uint64_t kChanges = kThreadSanitizer ? 100'000 : 500'000;
+  // On a loaded machine the writer may be far ahead whenever the reader has its turn: then it goes on.
+  constexpr std::uint64_t kMostChanges = 40 * kChanges;
+  std::uint64_t written = 0;
   // Range number i begins at i and ends at 2 i + 1.
   std::thread writer([&] {
-    for (std::uint64_t i = 0; i < kChanges; ++i) {
+    for (std::uint64_t i = 0; i < kMostChanges; written = ++i) {
+      if (i >= kChanges && i % 16 == 0 && anything_told) break;
       if (i % 16 == 0) log.begin_taking();
       log.add({reinterpret_cast<const std::byte*>(i), reinterpret_cast<const std::byte*>(2 * i + 1)});
       if (i % 16 == 15) log.end_taking();
@@ -191,6 +196,7 @@ TEST_CASE("the log of changes tells all or says that it does not") {
     if (!log.copy_since(&seen, copy.get(), &copied)) continue;
     if (copied != seen - first) ++wrong;
     told += copied;
+    if (told > 0) anything_told = true;
     for (std::size_t i = 0; i < copied; ++i) {
       const auto begin = reinterpret_cast<std::uint64_t>((*copy)[i].begin);
       const auto range_end = reinterpret_cast<std::uint64_t>((*copy)[i].end);
@@ -199,7 +205,7 @@ TEST_CASE("the log of changes tells all or says that it does not") {
   }
   writer.join();
   CHECK(wrong == 0);
-  CHECK(seen == kChanges);
+  CHECK(seen == written);
   CHECK(told > 0);
   CHECK(log.epoch() % 2 == 0);
 }
