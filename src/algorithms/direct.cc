@@ -65,23 +65,19 @@ void direct_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes
 
 void direct_gather(Builder& b) {
   const schedule::Shape& shape = b.shape();
-  const std::uint32_t parts = shape.chunks_per_block();
-  const auto block = [&](int rank) { return static_cast<std::uint32_t>(rank) * parts; };
-  if (b.rank() != shape.root) return b.send_from(shape.root, {Buffer::kInput, block(b.rank())}, parts);
+  if (b.rank() != shape.root) return b.send(shape.root, shape.held(Holds::kOwnBlock, b.rank()));
   for (int k = 1; k < shape.ranks; ++k) {
     const int peer = (shape.root + k) % shape.ranks;
-    b.recv_into(peer, {Buffer::kOutput, block(peer)}, parts);
+    b.recv(peer, shape.held(Holds::kOwnBlock, peer));
   }
 }
 
 void direct_scatter(Builder& b) {
   const schedule::Shape& shape = b.shape();
-  const std::uint32_t parts = shape.chunks_per_block();
-  const auto block = [&](int rank) { return static_cast<std::uint32_t>(rank) * parts; };
-  if (b.rank() != shape.root) return b.recv_into(shape.root, {Buffer::kOutput, block(b.rank())}, parts);
+  if (b.rank() != shape.root) return b.recv(shape.root, shape.held(Holds::kOwnBlock, b.rank()));
   for (int k = 1; k < shape.ranks; ++k) {
     const int peer = (shape.root + k) % shape.ranks;
-    b.send_from(peer, {Buffer::kInput, block(peer)}, parts);
+    b.send(peer, shape.held(Holds::kOwnBlock, peer));
   }
 }
 
