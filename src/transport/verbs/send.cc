@@ -17,8 +17,7 @@ std::size_t VerbsSend::push(const Fingerprint& fingerprint, const Source& source
   }
   const std::byte* const bytes = source.base + offset;
   if (keys == nullptr) std::memcpy(connection_.staging(), bytes, size);
-  const std::uint32_t slot = connection_.next() % kSlots;
-  if (is_zcopy_[slot]) (void)completed();  // the slot is free, so that message has been read
+  forget_slot();
   connection_.send(fingerprint, {bytes, keys}, size, advertisement);
   sent(size, keys != nullptr);
   return size;
@@ -32,8 +31,13 @@ std::span<std::byte> VerbsSend::reserve(std::size_t n) {
 void VerbsSend::commit(const Fingerprint& fingerprint, std::size_t n) {
   const AdvertisementLine* advertisement = n >= kDirectPutBytes ? connection_.find_advertisement() : nullptr;
   if (advertisement != nullptr && advertisement->position + advertisement->bytes - taken_ < n) advertisement = nullptr;
+  forget_slot();
   connection_.send(fingerprint, {}, n, advertisement);
   sent(n, false);
+}
+
+void VerbsSend::forget_slot() {
+  if (is_zcopy_[connection_.next() % kSlots]) (void)completed();
 }
 
 void VerbsSend::sent(std::size_t n, bool zcopy) {

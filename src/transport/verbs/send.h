@@ -39,6 +39,9 @@ class VerbsSend final : public PlainSendLane {
   Status status() override { return connection_.check(false); }
 
  private:
+  // Before the next message takes its slot: the one that had it has been read, and is no longer counted.
+  // REQUIRES: Connection::may_send().
+  void forget_slot();
   void sent(std::size_t n, bool zcopy);
 
   Connection& connection_;

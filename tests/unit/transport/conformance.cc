@@ -108,6 +108,67 @@ void check_streams(const Factory& factory, std::uint64_t seed, Reading reading, 
   }
 }
 
+// Sends n bytes, in place or from user memory; the peer takes something when the lane is full. completed() must never
+// go back: what it passed may be overwritten.
+class SlotTurns {
+ public:
+  SlotTurns(Link& from, Link& to, std::uint64_t seed) : lane_(from.send()), to_(to.recv()), random_(seed) {}
+
+  bool send(const std::vector<std::byte>& bytes) {
+    const Source source{bytes.data(), bytes.size(), 0, 0};
+    const bool in_place = random_() % 3 == 0;
+    std::size_t done = 0;
+    return eventually([&] {
+      const std::size_t left = bytes.size() - done;
+      const std::size_t n =
+          in_place ? write(bytes.data() + done, left) : lane_.push(fingerprint_of(1), source, done, left);
+      done += n;
+      // Not each time: messages complete and their slots are taken again meanwhile.
+      if (random_() % 8 == 0) look();
+      if (n == 0) take(bytes.size());
+      return done == bytes.size();
+    });
+  }
+
+ private:
+  std::size_t write(const std::byte* bytes, std::size_t n) {
+    const std::span<std::byte> room = lane_.reserve(n);
+    if (room.empty()) return 0;
+    std::memcpy(room.data(), bytes, room.size());
+    lane_.commit(fingerprint_of(1), room.size());
+    return room.size();
+  }
+  void look() {
+    const std::uint64_t completed = lane_.completed();
+    if (completed < completed_ || completed > lane_.taken())
+      FAIL("completed() went from " << completed_ << " to " << completed << ", taken " << lane_.taken());
+    completed_ = completed;
+  }
+  void take(std::size_t message) {
+    for (std::uint64_t looks = random_() % 24; looks > 0; --looks) {
+      const RecvLane::View view = to_.peek(message - received_ % message);
+      if (to_.consume(view.size)) received_ += view.size;
+    }
+  }
+
+  SendLane& lane_;
+  RecvLane& to_;
+  std::mt19937_64 random_;
+  std::uint64_t completed_ = 0;
+  std::uint64_t received_ = 0;
+};
+
+void check_completed_of_full_lane(const Factory& factory) {
+  for (std::uint64_t seed = 1; seed <= kLongSeeds; ++seed) {
+    INFO("seed " << seed);
+    const Pair pair = factory.make(seed);
+    if (!pair.a->send().traits().slots) return;
+    const std::vector<std::byte> bytes = some_bytes(20'000);
+    SlotTurns turns(*pair.a, *pair.b, seed);
+    for (int message = 0; message < 300; ++message) REQUIRE(turns.send(bytes));
+  }
+}
+
 void check_traits(const Factory& factory) {
   const Pair pair = factory.make(1);
   for (Link* link : {pair.a.get(), pair.b.get()}) {
@@ -301,6 +362,9 @@ void check(const Factory& factory) {
   }
   SECTION(factory.name + ": full lanes both ways move on") {
     check_full_lanes(factory);
+  }
+  SECTION(factory.name + ": what a full lane has completed") {
+    check_completed_of_full_lane(factory);
   }
   SECTION(factory.name + ": an idle link sleeps") {
     check_idle(factory);
