@@ -127,6 +127,11 @@ tuttiResult_t Operation::call() const {
     case Collective::kAllToAll: return tuttiAlltoAll(send_, recv_, p.count, type, comm, rank_.stream);
     case Collective::kScan: return tuttiScan(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
     case Collective::kExscan: return tuttiExscan(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
+    case Collective::kAllGatherV:
+    case Collective::kReduceScatterV:
+    case Collective::kAllToAllV:
+    case Collective::kGatherV:
+    case Collective::kScatterV: break;
   }
   return tuttiInvalidArgument;
 }

@@ -151,6 +151,11 @@ typedef enum {
   tuttiCollectiveAlltoAll = 8,
   tuttiCollectiveScan = 9,
   tuttiCollectiveExscan = 10,
+  tuttiCollectiveAllGatherV = 11,
+  tuttiCollectiveReduceScatterV = 12,
+  tuttiCollectiveAlltoAllV = 13,
+  tuttiCollectiveGatherV = 14,
+  tuttiCollectiveScatterV = 15,
   tuttiCollectiveMax = 0x7fffffff
 } tuttiCollective_t;
 
@@ -328,6 +333,39 @@ TUTTI_EXPORT tuttiResult_t tuttiExscan(const void *sendbuff, void *recvbuff, siz
                                        tuttiRedOp_t op, tuttiComm_t comm, void *stream);
 /* Completes on a rank after every rank has called it. */
 TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
+
+/* The same with blocks of different counts, as MPI's "v" functions. An array of counts or displacements has an entry for
+ * each rank, in elements; where displacements are NULL, blocks lie one behind the other. Arrays are read before the call
+ * returns. Counts may be 0, on any rank. A count that two ranks name must be the same: tuttiMismatch if it is not.
+ * Blocks that are received must not overlap, nor meet what is sent but in place: tuttiInvalidArgument. In place, this
+ * rank's own block lies where the blocks have it; tuttiAlltoAllV has sendbuff == recvbuff and equal counts and
+ * displacements, and copies the data once more. */
+
+/* recvbuff[rdispls[r] + i] = rank r's sendbuff[i], i < recvcounts[r]. sendcount == recvcounts[rank]; recvcounts is the
+ * same on all ranks, rdispls need not be. */
+TUTTI_EXPORT tuttiResult_t tuttiAllGatherV(const void *sendbuff, size_t sendcount, void *recvbuff,
+                                           const size_t *recvcounts, const size_t *rdispls, tuttiDataType_t datatype,
+                                           tuttiComm_t comm, void *stream);
+/* recvbuff[i] = op over ranks of sendbuff[s + i], i < recvcounts[rank], where s is the sum of the counts of the ranks
+ * before. recvcounts is the same on all ranks. */
+TUTTI_EXPORT tuttiResult_t tuttiReduceScatterV(const void *sendbuff, void *recvbuff, const size_t *recvcounts,
+                                               tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
+                                               void *stream);
+/* recvbuff[rdispls[r] + i] = rank r's sendbuff[its sdispls[rank] + i], i < recvcounts[r], which is rank r's
+ * sendcounts[rank]. */
+TUTTI_EXPORT tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t *sendcounts, const size_t *sdispls,
+                                          void *recvbuff, const size_t *recvcounts, const size_t *rdispls,
+                                          tuttiDataType_t datatype, tuttiComm_t comm, void *stream);
+/* On root: recvbuff[rdispls[r] + i] = rank r's sendbuff[i], i < recvcounts[r], which is rank r's sendcount. recvbuff and
+ * the arrays are ignored elsewhere. */
+TUTTI_EXPORT tuttiResult_t tuttiGatherV(const void *sendbuff, size_t sendcount, void *recvbuff,
+                                        const size_t *recvcounts, const size_t *rdispls, tuttiDataType_t datatype,
+                                        int root, tuttiComm_t comm, void *stream);
+/* recvbuff[i] = root's sendbuff[sdispls[rank] + i], i < recvcount, which is root's sendcounts[rank]. sendbuff and the
+ * arrays are ignored on the other ranks. */
+TUTTI_EXPORT tuttiResult_t tuttiScatterV(const void *sendbuff, const size_t *sendcounts, const size_t *sdispls,
+                                         void *recvbuff, size_t recvcount, tuttiDataType_t datatype, int root,
+                                         tuttiComm_t comm, void *stream);
 
 /* ---- Memory -----------------------------------------------------------------------------------
  * Host memory that peers on the same machine can map, so that large transfers need no staging copy. Any thread. */

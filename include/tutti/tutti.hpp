@@ -322,6 +322,39 @@ class Communicator {
   void exscan(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
     check(tuttiExscan(send, recv, count, data_type_of<T>, op, get(), raw(stream)), get());
   }
+  // Blocks of different counts (tutti.h): one entry for each rank, in elements; displacements may be null.
+  template <class T>
+  void all_gather_v(const T* send, std::size_t send_count, T* recv, const std::size_t* recv_counts,
+                    const std::size_t* recv_displacements, Stream* stream = nullptr) {
+    check(tuttiAllGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type_of<T>, get(), raw(stream)),
+          get());
+  }
+  template <class T>
+  void reduce_scatter_v(const T* send, T* recv, const std::size_t* recv_counts, tuttiRedOp_t op = tuttiSum,
+                        Stream* stream = nullptr) {
+    check(tuttiReduceScatterV(send, recv, recv_counts, data_type_of<T>, op, get(), raw(stream)), get());
+  }
+  template <class T>
+  void all_to_all_v(const T* send, const std::size_t* send_counts, const std::size_t* send_displacements, T* recv,
+                    const std::size_t* recv_counts, const std::size_t* recv_displacements, Stream* stream = nullptr) {
+    check(tuttiAlltoAllV(send, send_counts, send_displacements, recv, recv_counts, recv_displacements, data_type_of<T>,
+                         get(), raw(stream)),
+          get());
+  }
+  template <class T>
+  void gather_v(const T* send, std::size_t send_count, T* recv, const std::size_t* recv_counts,
+                const std::size_t* recv_displacements, int root, Stream* stream = nullptr) {
+    check(tuttiGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type_of<T>, root, get(),
+                       raw(stream)),
+          get());
+  }
+  template <class T>
+  void scatter_v(const T* send, const std::size_t* send_counts, const std::size_t* send_displacements, T* recv,
+                 std::size_t recv_count, int root, Stream* stream = nullptr) {
+    check(tuttiScatterV(send, send_counts, send_displacements, recv, recv_count, data_type_of<T>, root, get(),
+                        raw(stream)),
+          get());
+  }
   void barrier(Stream* stream = nullptr) { check(tuttiBarrier(get(), raw(stream)), get()); }
 
 #ifdef TUTTI_HAS_SPAN

@@ -87,6 +87,11 @@ constexpr auto kScatter = Collective::kScatter;
 constexpr auto kAllToAll = Collective::kAllToAll;
 constexpr auto kScan = Collective::kScan;
 constexpr auto kExscan = Collective::kExscan;
+constexpr auto kAllGatherV = Collective::kAllGatherV;
+constexpr auto kReduceScatterV = Collective::kReduceScatterV;
+constexpr auto kAllToAllV = Collective::kAllToAllV;
+constexpr auto kGatherV = Collective::kGatherV;
+constexpr auto kScatterV = Collective::kScatterV;
 
 // A generator that needs no more than the builder.
 template <void (*generate)(Builder&)>
@@ -228,6 +233,31 @@ const AlgorithmEntry kCatalog[] = {
      "ceil(log2 n) (a + B (b+2g))"},
     {"chain", kExscan, always, shape<kExscan, one>, of_all<chain_exscan>, costs::chain_exscan,
      "(n-1) (a + P (b+2g)) + (B-P) (b+2g), P bytes of a piece"},
+
+    // Where blocks have counts of their own: schedules whose every step moves one block, which is one chunk; and one
+    // for each collective whose ranks do not know each other's counts, so that nobody chooses by them.
+    {"direct", kAllGatherV, always, shape<kAllGatherV, per_rank>,
+     [](Builder& b, const World&) { direct_all_gather(b, everyone(b), blocks(b)); }, costs::direct_all_gather,
+     "a + (n-2) o + (n-1)/n B b"},
+    {"ring", kAllGatherV, always, shape<kAllGatherV, per_rank>,
+     [](Builder& b, const World&) { ring_all_gather(b, everyone(b), blocks(b)); }, costs::ring_all_gather,
+     "(n-1) a + (n-1)/n B b"},
+
+    {"direct", kReduceScatterV, always, shape<kReduceScatterV, per_rank>,
+     [](Builder& b, const World&) { direct_reduce_scatter(b, everyone(b), blocks(b), kYes); },
+     costs::direct_reduce_scatter, "a + (n-2) o + (n-1)/n B (b+g)"},
+    {"ring", kReduceScatterV, always, shape<kReduceScatterV, per_rank>,
+     [](Builder& b, const World&) { ring_reduce_scatter(b, everyone(b), blocks(b), kYes); }, costs::ring_reduce_scatter,
+     "(n-1) a + (n-1)/n B b + B/n (g + (n-2) f)"},
+
+    {"direct", kAllToAllV, always, shape<kAllToAllV, per_rank>, of_all<direct_all_to_all>, costs::direct_all_to_all,
+     "a + (n-2) o + (n-1)/n B b"},
+
+    {"direct", kGatherV, always, shape<kGatherV, per_rank>, of_all<direct_gather>, costs::direct_gather,
+     "a + (n-2) o + (n-1)/n B b"},
+
+    {"direct", kScatterV, always, shape<kScatterV, per_rank>, of_all<direct_scatter>, costs::direct_gather,
+     "a + (n-2) o + (n-1)/n B b"},
 };
 
 Status check_world(const World& world) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/handles.h"
+#include "api/varying_calls.h"
 
 namespace tutti::internal::api {
 namespace {
@@ -106,6 +107,7 @@ Status check_buffers(const Call& call, int ranks, int rank) {
   if (call.root < 0 || call.root >= comm.ranks()) {
     return Status::invalid_argument(fmt::format("root {} is not a rank of {}", call.root, comm.ranks()));
   }
+  if (call.varying != nullptr) return check_varying(call, comm.ranks(), comm.rank());
   if (call.count == 0 || !has_data(call.collective)) return {};
   return check_buffers(call, comm.ranks(), comm.rank());
 }
@@ -144,6 +146,7 @@ using tutti::internal::Call;
 using tutti::internal::Collective;
 using tutti::internal::DataType;
 using tutti::internal::ReduceOp;
+using tutti::internal::VaryingCounts;
 using tutti::internal::api::op_of;
 using tutti::internal::api::submit;
 using tutti::internal::api::type_of;
@@ -205,6 +208,45 @@ tuttiResult_t tuttiScan(const void* sendbuff, void* recvbuff, size_t count, tutt
 tuttiResult_t tuttiExscan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           tuttiComm_t comm, void* stream) {
   return submit({Collective::kExscan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream);
+}
+
+tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
+                              const size_t* rdispls, tuttiDataType_t datatype, tuttiComm_t comm, void* stream) {
+  const VaryingCounts varying{{}, {recvcounts, rdispls}};
+  return submit(
+      {Collective::kAllGatherV, sendbuff, recvbuff, sendcount, type_of(datatype), ReduceOp::kSum, 0, &varying}, comm,
+      stream);
+}
+
+tuttiResult_t tuttiReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
+                                  tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
+  const VaryingCounts varying{{recvcounts, nullptr}, {}};
+  return submit({Collective::kReduceScatterV, sendbuff, recvbuff, 0, type_of(datatype), op_of(op), 0, &varying}, comm,
+                stream);
+}
+
+tuttiResult_t tuttiAlltoAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
+                             const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t datatype,
+                             tuttiComm_t comm, void* stream) {
+  const VaryingCounts varying{{sendcounts, sdispls}, {recvcounts, rdispls}};
+  return submit({Collective::kAllToAllV, sendbuff, recvbuff, 0, type_of(datatype), ReduceOp::kSum, 0, &varying}, comm,
+                stream);
+}
+
+tuttiResult_t tuttiGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
+                           const size_t* rdispls, tuttiDataType_t datatype, int root, tuttiComm_t comm, void* stream) {
+  const VaryingCounts varying{{}, {recvcounts, rdispls}};
+  return submit(
+      {Collective::kGatherV, sendbuff, recvbuff, sendcount, type_of(datatype), ReduceOp::kSum, root, &varying}, comm,
+      stream);
+}
+
+tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
+                            size_t recvcount, tuttiDataType_t datatype, int root, tuttiComm_t comm, void* stream) {
+  const VaryingCounts varying{{sendcounts, sdispls}, {}};
+  return submit(
+      {Collective::kScatterV, sendbuff, recvbuff, recvcount, type_of(datatype), ReduceOp::kSum, root, &varying}, comm,
+      stream);
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, void* stream) {

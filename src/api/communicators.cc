@@ -260,7 +260,12 @@ static_assert(tuttiCollectiveAllReduce == static_cast<int>(Collective::kAllReduc
               tuttiCollectiveScatter == static_cast<int>(Collective::kScatter) &&
               tuttiCollectiveAlltoAll == static_cast<int>(Collective::kAllToAll) &&
               tuttiCollectiveScan == static_cast<int>(Collective::kScan) &&
-              tuttiCollectiveExscan == static_cast<int>(Collective::kExscan));
+              tuttiCollectiveExscan == static_cast<int>(Collective::kExscan) &&
+              tuttiCollectiveAllGatherV == static_cast<int>(Collective::kAllGatherV) &&
+              tuttiCollectiveReduceScatterV == static_cast<int>(Collective::kReduceScatterV) &&
+              tuttiCollectiveAlltoAllV == static_cast<int>(Collective::kAllToAllV) &&
+              tuttiCollectiveGatherV == static_cast<int>(Collective::kGatherV) &&
+              tuttiCollectiveScatterV == static_cast<int>(Collective::kScatterV));
 
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char* text, size_t size) {
   return look(comm, [&](Communicator* c) {

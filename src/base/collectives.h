@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace tutti::internal {
 
@@ -20,8 +21,15 @@ enum class Collective : std::uint8_t {
   kAllToAll = 8,
   kScan = 9,
   kExscan = 10,
+  kAllGatherV = 11,
+  kReduceScatterV = 12,
+  kAllToAllV = 13,
+  kGatherV = 14,
+  kScatterV = 15,
 };
-inline constexpr int kCollectives = 11;
+inline constexpr int kCollectives = 16;
+// Those whose blocks are all of one size come first.
+inline constexpr int kUniformCollectives = 11;
 
 // How much of the vector a rank's buffer holds. The others have no such buffer where it says which ranks do.
 enum class Holds : std::uint8_t { kVector, kOwnBlock, kVectorAtRoot, kVectorButAtFirst };
@@ -44,21 +52,32 @@ struct CollectiveInfo {
   Origin origin;
   bool has_data;         // false: takes no buffers, datatype or operator; runs on a token
   bool input_is_output;  // in an in-place call chunk c of the input is chunk c of the output
+  bool varies;           // each block has a count of its own
 };
 
 inline constexpr std::array<CollectiveInfo, kCollectives> kCollectiveTable = {{
-    {Collective::kAllReduce, "all_reduce", Holds::kVector, Holds::kVector, Origin::kAllCombined, true, true},
-    {Collective::kReduceScatter, "reduce_scatter", Holds::kVector, Holds::kOwnBlock, Origin::kAllCombined, true, true},
-    {Collective::kAllGather, "all_gather", Holds::kOwnBlock, Holds::kVector, Origin::kOwner, true, true},
-    {Collective::kBroadcast, "broadcast", Holds::kVectorAtRoot, Holds::kVector, Origin::kRoot, true, true},
-    {Collective::kReduce, "reduce", Holds::kVector, Holds::kVectorAtRoot, Origin::kAllCombined, true, true},
-    {Collective::kBarrier, "barrier", Holds::kVector, Holds::kVector, Origin::kAllCombined, false, true},
-    {Collective::kGather, "gather", Holds::kOwnBlock, Holds::kVectorAtRoot, Origin::kOwner, true, true},
-    {Collective::kScatter, "scatter", Holds::kVectorAtRoot, Holds::kOwnBlock, Origin::kRoot, true, true},
-    {Collective::kAllToAll, "alltoall", Holds::kVector, Holds::kVector, Origin::kPeer, true, false},
-    {Collective::kScan, "scan", Holds::kVector, Holds::kVector, Origin::kPrefix, true, true},
-    {Collective::kExscan, "exscan", Holds::kVector, Holds::kVectorButAtFirst, Origin::kPrefixBefore, true, true},
+    {Collective::kAllReduce, "all_reduce", Holds::kVector, Holds::kVector, Origin::kAllCombined, true, true, false},
+    {Collective::kReduceScatter, "reduce_scatter", Holds::kVector, Holds::kOwnBlock, Origin::kAllCombined, true, true,
+     false},
+    {Collective::kAllGather, "all_gather", Holds::kOwnBlock, Holds::kVector, Origin::kOwner, true, true, false},
+    {Collective::kBroadcast, "broadcast", Holds::kVectorAtRoot, Holds::kVector, Origin::kRoot, true, true, false},
+    {Collective::kReduce, "reduce", Holds::kVector, Holds::kVectorAtRoot, Origin::kAllCombined, true, true, false},
+    {Collective::kBarrier, "barrier", Holds::kVector, Holds::kVector, Origin::kAllCombined, false, true, false},
+    {Collective::kGather, "gather", Holds::kOwnBlock, Holds::kVectorAtRoot, Origin::kOwner, true, true, false},
+    {Collective::kScatter, "scatter", Holds::kVectorAtRoot, Holds::kOwnBlock, Origin::kRoot, true, true, false},
+    {Collective::kAllToAll, "alltoall", Holds::kVector, Holds::kVector, Origin::kPeer, true, false, false},
+    {Collective::kScan, "scan", Holds::kVector, Holds::kVector, Origin::kPrefix, true, true, false},
+    {Collective::kExscan, "exscan", Holds::kVector, Holds::kVectorButAtFirst, Origin::kPrefixBefore, true, true, false},
+    {Collective::kAllGatherV, "all_gather_v", Holds::kOwnBlock, Holds::kVector, Origin::kOwner, true, true, true},
+    {Collective::kReduceScatterV, "reduce_scatter_v", Holds::kVector, Holds::kOwnBlock, Origin::kAllCombined, true,
+     true, true},
+    {Collective::kAllToAllV, "alltoall_v", Holds::kVector, Holds::kVector, Origin::kPeer, true, false, true},
+    {Collective::kGatherV, "gather_v", Holds::kOwnBlock, Holds::kVectorAtRoot, Origin::kOwner, true, true, true},
+    {Collective::kScatterV, "scatter_v", Holds::kVectorAtRoot, Holds::kOwnBlock, Origin::kRoot, true, true, true},
 }};
+
+inline constexpr std::span<const CollectiveInfo> kUniformTable =
+    std::span<const CollectiveInfo>(kCollectiveTable).first(kUniformCollectives);
 
 // REQUIRES: a value of the enumeration.
 constexpr const CollectiveInfo& info_of(Collective c) {
@@ -96,6 +115,8 @@ inline constexpr std::uint32_t kPermuting =
     collectives_that([](const CollectiveInfo& i) { return i.origin == Origin::kPeer; });
 inline constexpr std::uint32_t kInputIsOutput =
     collectives_that([](const CollectiveInfo& i) { return i.input_is_output; });
+inline constexpr std::uint32_t kVarying = collectives_that([](const CollectiveInfo& i) { return i.varies; });
+static_assert(kVarying == (std::uint32_t{1} << kCollectives) - (std::uint32_t{1} << kUniformCollectives));
 inline constexpr std::uint32_t kAlikeEverywhere = collectives_that(
     [](const CollectiveInfo& i) { return i.origin == Origin::kAllCombined && i.output == Holds::kVector; });
 
@@ -131,6 +152,14 @@ constexpr bool gets_own_block(Collective c) {
 // Whether in an in-place call chunk c of the input is chunk c of the output.
 constexpr bool input_is_output(Collective c) {
   return is_among(kInputIsOutput, c);
+}
+// Whether each block of the vector has a count of its own.
+constexpr bool varies(Collective c) {
+  return is_among(kVarying, c);
+}
+// Of one that varies: whether all ranks know all counts. Otherwise a rank knows those of its own buffers.
+constexpr bool counts_are_common(Collective c) {
+  return !is_among(kWithRoot | kPermuting, c);
 }
 // Whether the vector has a block for each rank.
 constexpr bool has_blocks(Collective c) {

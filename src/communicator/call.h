@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/types.h"
+#include "communicator/varying.h"
 #include "executor/operation.h"
 #include "memory/region.h"
 
@@ -20,6 +21,7 @@ struct Call {
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
+  const VaryingCounts* varying = nullptr;  // of blocks with counts of their own; `count` is then that of the own block
 };
 
 using KernelTable = std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes>;
@@ -56,9 +58,21 @@ inline std::size_t scratch_bytes(const Call& call, const executor::Plan& plan) {
   return (plan.schedule.scratch_chunks + parts - 1) / parts * call.count * size_of(call.type);
 }
 
+inline std::size_t scratch_bytes(const VaryingBlocks& blocks, const executor::Plan& plan) {
+  return plan.schedule.scratch_chunks > 0 ? blocks.extent(schedule::Buffer::kInput) : 0;
+}
+
 // Whether the call is in place and its schedules are not made for that: then its input is copied first.
 inline bool needs_copy(const Call& call) {
   return call.send == call.recv && !input_is_output(call.collective);
+}
+
+inline const reduction::Kernels* kernels_of(const Call& call, const Setting& setting) {
+  if (!combines(call.collective)) return nullptr;
+  return setting.kernels[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)];
+}
+inline std::size_t divisor_of(const Call& call, const Setting& setting) {
+  return combines(call.collective) && call.op == ReduceOp::kAvg ? setting.ranks : 0;
 }
 
 // All of it anew: what an earlier call was has no say in how this one runs. `bytes`: of the whole vector.
@@ -70,7 +84,6 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
   const std::size_t own_block = setting.rank * block_bytes;
   const bool gathers = gives_own_block(call.collective);
   const bool scatters = gets_own_block(call.collective);
-  const bool reduced = combines(call.collective);
   static_assert(static_cast<int>(schedule::Buffer::kInput) == 0 && static_cast<int>(schedule::Buffer::kOutput) == 1 &&
                 static_cast<int>(schedule::Buffer::kScratch) == 2 && schedule::kBuffers == 3);
   return {.fingerprint = fingerprint,
@@ -81,9 +94,34 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
                                                        : transport::Source{}},
           .block_elements = call.count,
           .element_bytes = element_bytes,
-          .kernels = reduced ? setting.kernels[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)]
-                             : nullptr,
-          .divisor = reduced && call.op == ReduceOp::kAvg ? setting.ranks : 0};
+          .kernels = kernels_of(call, setting),
+          .divisor = divisor_of(call, setting),
+          .bytes = bytes,
+          .table = nullptr};
+}
+
+// The same of a call whose blocks have counts of their own, and lie as `blocks` say, which outlive the operation.
+inline executor::Operation bind_call(const Call& call, const executor::Plan& plan,
+                                     const transport::Fingerprint& fingerprint, VaryingBlocks& blocks,
+                                     const Setting& setting) {
+  using schedule::Buffer;
+  const std::size_t element_bytes = size_of(call.type);
+  if (!counts_are_common(call.collective)) blocks.tell_counts(fingerprint, element_bytes);
+  const auto bind = [&](const void* base, Buffer buffer, bool holds_own_block) {
+    const schedule::ByteRange& own = blocks.own(buffer);
+    return holds_own_block ? bind_buffer(base, own.size, own.begin) : bind_buffer(base, blocks.extent(buffer), 0);
+  };
+  return {.fingerprint = fingerprint,
+          .plan = &plan,
+          .buffers = {bind(call.send, Buffer::kInput, gives_own_block(call.collective)),
+                      bind(call.recv, Buffer::kOutput, gets_own_block(call.collective)),
+                      bind_buffer(setting.scratch, scratch_bytes(blocks, plan), 0)},
+          .block_elements = 0,
+          .element_bytes = element_bytes,
+          .kernels = kernels_of(call, setting),
+          .divisor = divisor_of(call, setting),
+          .bytes = blocks.bytes(),
+          .table = &blocks.table()};
 }
 
 // The last call of few bytes as it was bound. Programs repeat themselves: where only the buffers and the number of the

@@ -257,20 +257,24 @@ Status Communicator::enqueue(const Call& call, Stream& stream) {
 
 // A call that cannot be queued fails the communicator: the peers have queued theirs.
 Status Communicator::queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion) {
-  Status queued = guarded([&] {
+  Status status = guarded([&] {
     *completion = std::make_shared<Completion>(failure_);
+    std::unique_ptr<VaryingCopy> varying;
+    if (call.varying != nullptr) varying = std::make_unique<VaryingCopy>(call, ranks(), rank());
     const MutexLock lock(mutex_);
     if (!progress_.running()) {
       if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
     }
-    queue_.push_back({call, *completion, nullptr});
+    queue_.push_back({call, std::move(varying), *completion, nullptr});
     // From here on nothing can fail.
-    if (stream != nullptr) queue_.back().before = stream->append(*completion);
+    Queued& queued = queue_.back();
+    if (queued.varying != nullptr) queued.call.varying = &queued.varying->counts();
+    if (stream != nullptr) queued.before = stream->append(*completion);
     pending_.fetch_add(1, std::memory_order_acq_rel);
     queue_changed_.notify_all();
     return Status();
   });
-  return queued.is_ok() ? queued : fail(name_of(call.collective), std::move(queued));
+  return status.is_ok() ? status : fail(name_of(call.collective), std::move(status));
 }
 
 // The progress thread: runs queued calls in order until the communicator is destroyed.
@@ -308,8 +312,8 @@ Status Communicator::execute(const Call& call) {
   if (failure_->failed() || finalized_) [[unlikely]] {
     return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
   }
-  const transport::Fingerprint fingerprint =
-      history_->begin(call.collective, call.type, call.op, call.root, call.count);
+  const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
+  const transport::Fingerprint fingerprint = history_->begin(call.collective, call.type, call.op, call.root, count);
   Status status;
   try {
     status = run_call(call, fingerprint);
@@ -332,58 +336,6 @@ Status Communicator::run_call(const Call& call, const transport::Fingerprint& fi
     return executor_->run(*again);
   }
   return bind_and_run(call, fingerprint);
-}
-
-// A call that differs from the one before it, or moves much.
-Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
-  const std::size_t bytes = call.count * size_of(call.type) * blocks_of(call.collective, ranks());
-  Call bound = call;
-  if (!has_data(call.collective)) {
-    // One byte of all-reduce: nobody has the result before everybody has contributed.
-    bound.send = bound.recv = &barrier_token_;
-  } else if (bytes == 0) {
-    return {};
-  }
-  // The check before a call is no part of the history.
-  const bool check = executor::is_check(fingerprint);
-  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
-  if (plan == nullptr) [[unlikely]] {
-    auto made = plans_->make(call.collective, call.root, bytes, check ? nullptr : history_.get());
-    if (!made.is_ok()) return made.status();
-    plan = *made;
-  }
-  if (!check) [[likely]]
-    history_->set_plan(plan->identity);
-  const std::size_t schedules_scratch = scratch_bytes(bound, *plan);
-  const std::size_t scratch = schedules_scratch + (needs_copy(call) ? bytes : 0);
-  if (scratch > scratch_bytes_) [[unlikely]] {
-    if (Status s = grow_scratch(scratch); !s.is_ok()) return s;
-  }
-  if (needs_copy(call)) [[unlikely]] {
-    bound.send = static_cast<std::byte*>(scratch_) + schedules_scratch;
-    reduction::copy(static_cast<std::byte*>(scratch_) + schedules_scratch, static_cast<const std::byte*>(call.send),
-                    bytes);
-  }
-  const Setting setting{static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
-  const executor::Operation operation =
-      bind_call(bound, *plan, executor::with_plan(fingerprint, plan->identity.hash), bytes, setting);
-  const bool keeps = bytes < kLookUpBytes && !check && !needs_copy(call);
-  return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation);
-}
-
-// Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost
-// nothing, and what is forwarded in flight never touches them.
-Status Communicator::grow_scratch(std::size_t bytes) {
-  last_bound_.forget();
-  if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
-  scratch_ = nullptr;
-  scratch_bytes_ = 0;
-  const std::size_t grown = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
-  auto memory = RegionRegistry::instance().allocate(grown);
-  if (!memory.is_ok()) return memory.status();
-  scratch_ = *memory;
-  scratch_bytes_ = grown;
-  return {};
 }
 
 // An operation that failed leaves half-finished streams: the communicator is of no further use, and the

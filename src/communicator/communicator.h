@@ -74,6 +74,7 @@ class Communicator {
  private:
   struct Queued {
     Call call;
+    std::unique_ptr<VaryingCopy> varying;  // what the call refers to, if it does
     std::shared_ptr<Completion> completion;
     std::shared_ptr<Completion> before;  // in its stream
   };
@@ -95,6 +96,13 @@ class Communicator {
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
   Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint);
+  Status run_varying(const Call& call, const transport::Fingerprint& fingerprint);
+  Result<const executor::Plan*> plan_for(const Call& call, std::size_t bytes,
+                                         const transport::Fingerprint& fingerprint);
+  Status prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes);
+  [[nodiscard]] Setting setting() const {
+    return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
+  }
   Status fail(const std::string& what, Status status);
   Status fail_behind(const Queued& next, const Status& before);
   Status refuse();
@@ -121,6 +129,7 @@ class Communicator {
   std::unique_ptr<executor::CpuExecutor> executor_;
 
   LastBound last_bound_;
+  VaryingBlocks varying_blocks_;
   KernelTable kernels_{};
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;

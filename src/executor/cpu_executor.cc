@@ -9,7 +9,6 @@
 
 namespace tutti::internal::executor {
 
-using schedule::ByteRange;
 using schedule::Step;
 using schedule::StepKind;
 
@@ -26,8 +25,8 @@ Status CpuExecutor::run(const Operation& op) {
   Status status;
   // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
   try {
-    if (op.bytes() <= plan.small_bytes) [[likely]] {
-      waiter_.begin(*this, op.bytes(), op.fingerprint.sequence);
+    if (op.bytes <= plan.small_bytes) [[likely]] {
+      waiter_.begin(*this, op.bytes, op.fingerprint.sequence);
       status = run_in_order(op);
     } else {
       status = run_large(op);
@@ -50,12 +49,13 @@ inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, c
                                     std::size_t* sent) {
   transport::SendLane& lane = *s.send;
   const transport::Source& source = op.buffers[static_cast<int>(s.step.source)];
-  std::size_t done = lane.push(op.fingerprint, source, at.source, bytes);
+  const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
+  std::size_t done = lane.push(fingerprint, source, at.source, bytes);
   while (done < bytes && !waiter_.stalled()) {
     at_ = &s;
     if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
       return status;
-    const std::size_t n = lane.push(op.fingerprint, source, at.source + done, bytes - done);
+    const std::size_t n = lane.push(fingerprint, source, at.source + done, bytes - done);
     if (n > 0) waiter_.progress();
     done += n;
   }
@@ -66,6 +66,7 @@ inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, c
 inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, const Offsets& at, std::size_t bytes,
                                        std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
+  const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
   std::size_t done = 0;
   do {
     const transport::RecvLane::View view = lane.peek(bytes - done);
@@ -73,8 +74,8 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
     const std::size_t n = op.whole(std::min(view.size, bytes - done));
     if (n == 0) {
       // Less than an element of this call may be all that another call sends.
-      if (view.size > 0 && view.fingerprint != op.fingerprint) [[unlikely]]
-        return mismatch(op, s.step.peer, view.fingerprint);
+      if (view.size > 0 && view.fingerprint != fingerprint) [[unlikely]]
+        return mismatch(op, s.step, view.fingerprint);
       if (waiter_.waits_long()) [[unlikely]]
         break;
       at_ = &s;
@@ -82,8 +83,8 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
         return status;
       continue;
     }
-    if (view.fingerprint != op.fingerprint) [[unlikely]] {
-      return mismatch(op, s.step.peer, view.fingerprint);
+    if (view.fingerprint != fingerprint) [[unlikely]] {
+      return mismatch(op, s.step, view.fingerprint);
     }
     store(op, s.step, at.after(done), view.data, n, false);
     if (!lane.consume(n)) [[unlikely]]
@@ -96,21 +97,25 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
 }
 
 Status CpuExecutor::run_in_order(const Operation& op) {
-  const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
+  if (op.table != nullptr) [[unlikely]]
+    return run_in_order(op, schedule::TableLayout(op.table->places));
+  return run_in_order(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes));
+}
+
+template <class AnyLayout>
+inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& layout) {
   for (const InOrderStep& s : op.plan->in_order) {
-    const ByteRange r = layout.bytes(s.step.target_range());
-    if (r.size == 0) continue;
-    const bool elsewhere = s.step.source_chunk != s.step.target_chunk;
-    const Offsets at{elsewhere ? layout.begin(s.step.source_chunk) : r.begin, r.begin};
+    const auto [at, size] = locate(layout, s.step);
+    if (size == 0) continue;
     if (s.link == nullptr) {
-      run_local(op, s.step, at, r.size, false);
+      run_local(op, s.step, at, size, false);
       continue;
     }
     std::size_t done = 0;
-    Status status = s.send != nullptr ? send_all(op, s, at, r.size, &done) : receive_all(op, s, at, r.size, &done);
+    Status status = s.send != nullptr ? send_all(op, s, at, size, &done) : receive_all(op, s, at, size, &done);
     if (!status.is_ok()) [[unlikely]]
       return status;
-    if (done < r.size) [[unlikely]]
+    if (done < size) [[unlikely]]
       return go_on_by_lanes(op, s.index, done);
   }
   return {};
@@ -145,7 +150,7 @@ Status CpuExecutor::run_large(const Operation& op) {
   const Plan& plan = *op.plan;
   // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units.
   const std::uint32_t parts = plan.schedule.shape.chunks_per_block();
-  const std::size_t block_bytes = op.block_elements * op.element_bytes;
+  const std::size_t block_bytes = op.table != nullptr ? op.table->largest : op.block_elements * op.element_bytes;
   const std::size_t chunk_bytes = parts == 1 ? block_bytes : block_bytes / parts + 128;
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
@@ -191,10 +196,11 @@ void CpuExecutor::list(std::vector<Waiting::For>* lanes) const {
   }
 }
 
-Status CpuExecutor::mismatch(const Operation& op, std::int32_t peer, const transport::Fingerprint& theirs) {
+Status CpuExecutor::mismatch(const Operation& op, const Step& step, const transport::Fingerprint& theirs) {
+  const transport::Fingerprint& ours = fingerprint_of(op, step);
   // What arrives under another number is left over from the calls that differ.
-  unexplained_ = same_call(op.fingerprint, theirs) || op.fingerprint.sequence != theirs.sequence;
-  return executor::mismatch(op.plan->schedule.rank, op.fingerprint, op.plan->identity, peer, theirs);
+  unexplained_ = same_call(ours, theirs) || ours.sequence != theirs.sequence;
+  return executor::mismatch(op.plan->schedule.rank, ours, op.plan->identity, step.peer, theirs);
 }
 
 void CpuExecutor::run_local(const Operation& op, const Step& s, const Offsets& at, std::size_t bytes, bool streaming) {

@@ -51,6 +51,33 @@ class CpuExecutor final : private Waiting {
     std::size_t target = 0;  // the operand's too
     [[nodiscard]] Offsets after(std::size_t bytes) const { return {source + bytes, target + bytes}; }
   };
+  struct StepBytes {
+    Offsets at;
+    std::size_t size = 0;
+  };
+  // The bytes of a step, of a whole operation or of a slice of it.
+  static StepBytes locate(const schedule::Layout& layout, const schedule::Step& s) {
+    const schedule::ByteRange r = layout.bytes(s.target_range());
+    const bool elsewhere = s.source_chunk != s.target_chunk;
+    return {{elsewhere ? layout.begin(s.source_chunk) : r.begin, r.begin}, r.size};
+  }
+  static StepBytes locate(const schedule::TableLayout& layout, const schedule::Step& s) {
+    if (s.kind == schedule::StepKind::kSend) {
+      const schedule::ByteRange r = layout.bytes(s.source, s.source_chunk);
+      return {{r.begin, r.begin}, r.size};
+    }
+    const schedule::ByteRange r = layout.bytes(s.target, s.target_chunk);
+    const bool has_source = schedule::reads_source(s.kind);
+    return {{has_source ? layout.bytes(s.source, s.source_chunk).begin : r.begin, r.begin}, r.size};
+  }
+  // What travels with the bytes of a step that sends or receives.
+  static const transport::Fingerprint& fingerprint_of(const Operation& op, const schedule::Step& s) {
+    if (op.table == nullptr) [[likely]]
+      return op.fingerprint;
+    const bool sends = s.kind == schedule::StepKind::kSend;
+    const auto* const of_chunks = op.table->fingerprints[static_cast<std::size_t>(sends ? s.source : s.target)];
+    return of_chunks == nullptr ? op.fingerprint : of_chunks[sends ? s.source_chunk : s.target_chunk];
+  }
   // One step in one slice.
   struct StepState {
     Offsets begin;
@@ -74,6 +101,8 @@ class CpuExecutor final : private Waiting {
 
   // -- in order (cpu_executor.cc)
   Status run_in_order(const Operation& op);
+  template <class AnyLayout>
+  [[gnu::always_inline]] Status run_in_order(const Operation& op, const AnyLayout& layout);
   // Both end, without an error, after less than all of the step's bytes if they have to wait for long.
   [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                          std::size_t bytes, std::size_t* sent);
@@ -89,6 +118,8 @@ class CpuExecutor final : private Waiting {
   Status move_lanes();
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);
+  template <class AnyLayout>
+  void open_states(std::uint32_t slice, const AnyLayout& layout);
   void advertise_buffers(std::uint32_t slice);
   [[nodiscard]] bool waits_for_nobody(std::uint32_t index) const;
   void leave_slice(std::uint32_t slice) { --lanes_left_[slice % kWindow]; }
@@ -117,7 +148,7 @@ class CpuExecutor final : private Waiting {
 
   // -- both (cpu_executor.cc)
   // The error of this rank and `peer`, which sent what is not of this operation.
-  [[nodiscard]] Status mismatch(const Operation& op, std::int32_t peer, const transport::Fingerprint& theirs);
+  [[nodiscard]] Status mismatch(const Operation& op, const schedule::Step& step, const transport::Fingerprint& theirs);
   [[nodiscard]] static std::byte* target_at(const Operation& op, const schedule::Step& s, const Offsets& at) {
     return const_cast<std::byte*>(op.buffers[static_cast<int>(s.target)].base) + at.target;
   }
@@ -167,7 +198,7 @@ class CpuExecutor final : private Waiting {
   std::vector<Cursor> cursors_;            // per lane
   std::vector<std::uint32_t> lanes_left_;  // per slice in the window: lanes that have not finished it
   std::uint32_t slices_ = 1;
-  std::size_t slice_elements_ = 0;
+  std::size_t slice_elements_ = 0;   // of each block; with a table in bytes
   std::uint32_t open_slices_ = 0;    // slices [0, open_slices_) have been opened
   std::uint32_t current_slice_ = 0;  // of the lane at work
   bool in_place_ = false;            // input and output are one memory

@@ -24,6 +24,10 @@ bool would_send_zcopy(const transport::LaneTraits& traits, const transport::Sour
 std::uint32_t CpuExecutor::count_slices(const Operation& op) {
   const Plan& plan = *op.plan;
   if (!plan.schedule.sliceable || plan.slice_chunk_bytes == 0) return 1;
+  // A slice of a chunk depends on that chunk alone: ranks that count differently have only empty ones besides.
+  if (op.table != nullptr) {
+    return static_cast<std::uint32_t>((op.table->largest + plan.slice_chunk_bytes - 1) / plan.slice_chunk_bytes);
+  }
   const std::size_t slice_bytes = plan.slice_chunk_bytes * plan.schedule.shape.chunks_per_block();
   return static_cast<std::uint32_t>((op.block_elements * op.element_bytes + slice_bytes - 1) / slice_bytes);
 }
@@ -37,6 +41,7 @@ void CpuExecutor::prepare(const Operation& op) {
   const std::size_t lines = kLine / op.element_bytes * plan.schedule.shape.chunks_per_block();
   slice_elements_ = (op.block_elements + slices_ - 1) / slices_;
   if (slices_ > 1) slice_elements_ = (slice_elements_ + lines - 1) / lines * lines;
+  if (op.table != nullptr) slice_elements_ = slices_ > 1 ? op.whole(plan.slice_chunk_bytes) : SIZE_MAX;
   open_slices_ = 0;
   states_.resize(std::max(states_.size(), std::size_t{kWindow} * plan.schedule.steps.size()));
   lanes_left_.assign(kWindow, 0);
@@ -51,11 +56,10 @@ void CpuExecutor::prepare(const Operation& op) {
     }
   }
   in_place_ = op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
-  const std::size_t bytes = op.block_elements * op.element_bytes * plan.schedule.shape.blocks;
   // In place what is written was read before, so its lines are in the cache: a store past it would first drive them
   // out.
-  streaming_ = bytes > tuning_.streaming_bytes && !in_place_;
-  direct_puts_ = bytes >= tuning_.direct_put_bytes;
+  streaming_ = op.bytes > tuning_.streaming_bytes && !in_place_;
+  direct_puts_ = op.bytes >= tuning_.direct_put_bytes;
   combines_ = op.kernels != nullptr;
 }
 
@@ -71,15 +75,21 @@ bool CpuExecutor::open_slice(std::uint32_t slice) {
 }
 
 void CpuExecutor::open_states(std::uint32_t slice) {
-  const schedule::Schedule& schedule = op_->plan->schedule;
+  if (op_->table != nullptr) {
+    return open_states(slice, schedule::TableLayout(op_->table->places, slice * slice_elements_, slice_elements_));
+  }
   const std::size_t begin = std::min(op_->block_elements, slice * slice_elements_);
   const std::size_t extent = std::min(slice_elements_, op_->block_elements - begin);
-  const schedule::Layout layout(schedule.shape, op_->block_elements, op_->element_bytes, begin, extent);
-  for (std::uint32_t i = 0; i < schedule.steps.size(); ++i) {
-    const Step& step = schedule.steps[i];
-    const schedule::ByteRange r = layout.bytes(step.target_range());
-    const bool elsewhere = step.source_chunk != step.target_chunk;
-    state_of(slice, i) = {{elsewhere ? layout.begin(step.source_chunk) : r.begin, r.begin}, r.size, 0, 0};
+  open_states(slice,
+              schedule::Layout(op_->plan->schedule.shape, op_->block_elements, op_->element_bytes, begin, extent));
+}
+
+template <class AnyLayout>
+void CpuExecutor::open_states(std::uint32_t slice, const AnyLayout& layout) {
+  const std::vector<Step>& steps = op_->plan->schedule.steps;
+  for (std::uint32_t i = 0; i < steps.size(); ++i) {
+    const auto [at, size] = locate(layout, steps[i]);
+    state_of(slice, i) = {at, size, 0, 0};
   }
 }
 
@@ -203,7 +213,8 @@ bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state
       !would_send_zcopy(out.traits(), source, limit - state.done)) {
     return false;
   }
-  const std::size_t n = out.push(op_->fingerprint, source, state.begin.source + state.done, limit - state.done);
+  const std::size_t n =
+      out.push(fingerprint_of(*op_, step), source, state.begin.source + state.done, limit - state.done);
   state.done += n;
   return n > 0;
 }
@@ -242,12 +253,13 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   const Offsets at = state.begin.after(state.done);
   const std::size_t wanted = limit - state.done;
   transport::RecvLane::View view;
+  const transport::Fingerprint& fingerprint = fingerprint_of(*op_, step);
   if (step.kind == StepKind::kRecv && in.traits().pulls && !forwards_in_slots(index, state.size)) {
     const std::size_t n = in.pull(target_at(*op_, step, at), wanted, &view.fingerprint);
     if (n > 0) {
       // Before it counts as done: other lanes would combine it and send it on to ranks that then succeed.
-      if (view.fingerprint != op_->fingerprint) [[unlikely]]
-        return fail(mismatch(*op_, lane.peer, view.fingerprint));
+      if (view.fingerprint != fingerprint) [[unlikely]]
+        return fail(mismatch(*op_, step, view.fingerprint));
       state.done += n;
       return true;
     }
@@ -255,8 +267,8 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   view = in.peek(wanted);
   if (view.size == 0) return false;
   // Less than an element of this call may be all that another call sends.
-  if (view.fingerprint != op_->fingerprint) [[unlikely]] {
-    return fail(mismatch(*op_, lane.peer, view.fingerprint));
+  if (view.fingerprint != fingerprint) [[unlikely]] {
+    return fail(mismatch(*op_, step, view.fingerprint));
   }
   const std::size_t n = op_->whole(std::min({view.size, wanted, tuning_.piece_bytes}));
   if (n == 0) return false;
@@ -328,7 +340,7 @@ bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepSta
     direct_put_in_blocks(step, at, room.first(n), view.data);
   }
   if (!lane.link->recv().consume(n)) return true;
-  out_lane.link->send().commit(op_->fingerprint, n);
+  out_lane.link->send().commit(fingerprint_of(*op_, op_->plan->schedule.steps[forward.send]), n);
   send.done += n;
   state.done += n;
   return true;
@@ -388,7 +400,7 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   }
   // Not before it is certain that the bytes are what was sent.
   if (!lane.link->recv().consume(n)) return true;
-  out.commit(op_->fingerprint, n);
+  out.commit(fingerprint_of(*op_, op_->plan->schedule.steps[forward.send]), n);
   send.done += n;
   state.done += n;
   *moved = true;

@@ -39,8 +39,14 @@ std::string describe(const transport::Fingerprint& fingerprint) {
   if (is_check(fingerprint)) return fmt::format("the check before operation {}", fingerprint.sequence);
   const auto collective = static_cast<Collective>(fingerprint.call & kCollectiveMask);
   if (!has_data(collective)) return fmt::format("operation {}, {}", fingerprint.sequence, name_of(collective));
-  std::string text = fmt::format("operation {}, {}(count {}, {}", fingerprint.sequence, name_of(collective),
-                                 count_of(fingerprint), name_of(static_cast<DataType>(fingerprint.call >> 5 & 127)));
+  // Of counts that all ranks know it has a hash; else the count of one block, once that is known.
+  const bool hashed = varies(collective) && counts_are_common(collective);
+  const bool unsaid = varies(collective) && !hashed && count_of(fingerprint) == 0;
+  const std::string count = hashed   ? fmt::format("counts with hash {:x}, ", count_of(fingerprint))
+                            : unsaid ? std::string()
+                                     : fmt::format("count {}, ", count_of(fingerprint));
+  std::string text = fmt::format("operation {}, {}({}{}", fingerprint.sequence, name_of(collective), count,
+                                 name_of(static_cast<DataType>(fingerprint.call >> 5 & 127)));
   if (reduces(collective)) text += fmt::format(", {}", name_of(static_cast<ReduceOp>(fingerprint.call >> 12 & 31)));
   if (has_root(collective)) text += fmt::format(", root {}", without_history(fingerprint).root);
   return text + ")";

@@ -57,6 +57,11 @@ constexpr std::uint64_t count_of(const transport::Fingerprint& fingerprint) {
   return std::uint64_t{fingerprint.count_high} << 32 | fingerprint.count_low;
 }
 
+constexpr void set_count(transport::Fingerprint* fingerprint, std::uint64_t count) {
+  fingerprint->count_low = static_cast<std::uint32_t>(count);
+  fingerprint->count_high = static_cast<std::uint32_t>(count >> 32);
+}
+
 // "operation 3, all_reduce(count 4, float, sum)".
 std::string describe(const transport::Fingerprint& fingerprint);
 

@@ -2,11 +2,13 @@
 //
 // Addresses. A chunk begins at buffers[b].base + Layout offset (see schedule/layout.h). The caller therefore shifts the
 // base of a buffer that holds only one block: for reduce-scatter and scatter, the output's base is recvbuff - rank *
-// block bytes; for all-gather and gather, the input's base is sendbuff - rank * block bytes.
+// block bytes; for all-gather and gather, the input's base is sendbuff - rank * block bytes. Where chunks have a table,
+// it holds the offsets.
 //
 // Threads: bound and run by the one thread that runs the communicator's operations.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 
@@ -18,6 +20,16 @@
 
 namespace tutti::internal::executor {
 
+// Of a call whose chunks have sizes of their own. All that it refers to outlives the operation.
+struct ChunkTable {
+  schedule::ChunkPlaces places{};
+  // By Buffer, then chunk: what travels with the chunk that is sent from there or received to there. Null: the
+  // operation's own.
+  std::array<const transport::Fingerprint*, schedule::kBuffers> fingerprints{};
+  std::size_t largest = 0;  // bytes of the largest chunk, as far as this rank knows. Where a lane has more than one
+                            // step, all ranks know all chunks
+};
+
 struct Operation {
   alignas(32) transport::Fingerprint fingerprint;  // in one cache line: it is copied into every message
   const Plan* plan = nullptr;
@@ -26,13 +38,13 @@ struct Operation {
   std::size_t element_bytes = 1;                  // a power of two
   const reduction::Kernels* kernels = nullptr;    // null where nothing is reduced
   std::size_t divisor = 0;                        // of an average; 0: none
+  std::size_t bytes = 0;                          // of the whole vector
+  const ChunkTable* table = nullptr;              // null: block_elements says where chunks lie
 
-  // Of the whole vector.
-  [[nodiscard]] std::size_t bytes() const { return block_elements * element_bytes * plan->schedule.shape.blocks; }
-  // The whole elements among `bytes`, in bytes and in number. No division: these are on every path.
-  [[nodiscard]] std::size_t whole(std::size_t bytes) const { return bytes & ~(element_bytes - 1); }
-  [[nodiscard]] std::size_t elements(std::size_t bytes) const {
-    return bytes >> static_cast<unsigned>(std::countr_zero(element_bytes));
+  // The whole elements among `size` bytes, in bytes and in number. No division: these are on every path.
+  [[nodiscard]] std::size_t whole(std::size_t size) const { return size & ~(element_bytes - 1); }
+  [[nodiscard]] std::size_t elements(std::size_t size) const {
+    return size >> static_cast<unsigned>(std::countr_zero(element_bytes));
   }
 };
 

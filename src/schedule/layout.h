@@ -4,10 +4,12 @@
 // holds only one block (the output of reduce-scatter and scatter, the input of all-gather and gather) is given a base
 // address such that base + offset is right for that block. Scratch is cut in the same way, and may be longer than the
 // vector.
+// Where blocks have sizes of their own, each is one chunk, and a table says where it lies in which buffer.
 // See address rules in executor/operation.h.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -79,6 +81,28 @@ class Layout {
   std::size_t extent_ = 0;  // elements of the slice
   std::size_t unit_ = 1;    // elements between possible cuts
   std::size_t element_bytes_ = 1;
+};
+
+// By Buffer: where its chunks lie, by number. Chunks that input and output share, as in an in-place call, have the same
+// coordinates in both. Null where no step touches the buffer.
+using ChunkPlaces = std::array<const ByteRange*, kBuffers>;
+
+// The bytes [begin, begin + extent) of every chunk of a table: of those that end before there are none.
+class TableLayout {
+ public:
+  explicit TableLayout(const ChunkPlaces& places, std::size_t begin = 0, std::size_t extent = SIZE_MAX)
+      : places_(places), begin_(begin), extent_(extent) {}
+
+  [[nodiscard]] ByteRange bytes(Buffer buffer, std::uint32_t c) const {
+    const ByteRange& whole = places_[static_cast<std::size_t>(buffer)][c];
+    const std::size_t from = std::min(begin_, whole.size);
+    return {whole.begin + from, std::min(extent_, whole.size - from)};
+  }
+
+ private:
+  const ChunkPlaces& places_;
+  std::size_t begin_;
+  std::size_t extent_;
 };
 
 }  // namespace tutti::internal::schedule

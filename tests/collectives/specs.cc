@@ -9,7 +9,7 @@ namespace {
 // All that have data.
 std::vector<Collective> all_moving() {
   std::vector<Collective> moving;
-  for (const CollectiveInfo& info : kCollectiveTable) {
+  for (const CollectiveInfo& info : kUniformTable) {
     if (info.has_data) moving.push_back(info.collective);
   }
   return moving;

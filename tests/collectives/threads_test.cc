@@ -61,7 +61,7 @@ TEST_CASE("many threads", "[many]") {
 TEST_CASE("several MiB between threads", "[shm]") {
   for (const int ranks : {2, 3, 5}) {
     std::vector<Spec> specs;
-    for (const CollectiveInfo& info : kCollectiveTable) {
+    for (const CollectiveInfo& info : kUniformTable) {
       if (!info.has_data) continue;
       const Collective c = info.collective;
       for (const bool registered : {false, true}) {

@@ -103,6 +103,9 @@ void Trial::prepare(Memory* send, Memory* recv) {
 tuttiResult_t Trial::issue(tuttiComm_t comm, void* stream) {
   const auto type = static_cast<tuttiDataType_t>(public_value(spec_.type));
   const auto op = static_cast<tuttiRedOp_t>(public_value(spec_.op));
+  // All blocks alike: tests of their own have others.
+  const std::vector<std::size_t> counts(varies(spec_.collective) ? static_cast<std::size_t>(ranks_) : 0, spec_.count);
+  const std::size_t* const c = counts.data();
   switch (spec_.collective) {
     case Collective::kAllReduce: return tuttiAllReduce(send_, recv_, spec_.count, type, op, comm, stream);
     case Collective::kReduceScatter: return tuttiReduceScatter(send_, recv_, spec_.count, type, op, comm, stream);
@@ -117,6 +120,13 @@ tuttiResult_t Trial::issue(tuttiComm_t comm, void* stream) {
     case Collective::kAllToAll: return tuttiAlltoAll(send_, recv_, spec_.count, type, comm, stream);
     case Collective::kScan: return tuttiScan(send_, recv_, spec_.count, type, op, comm, stream);
     case Collective::kExscan: return tuttiExscan(send_, recv_, spec_.count, type, op, comm, stream);
+    case Collective::kAllGatherV: return tuttiAllGatherV(send_, spec_.count, recv_, c, nullptr, type, comm, stream);
+    case Collective::kReduceScatterV: return tuttiReduceScatterV(send_, recv_, c, type, op, comm, stream);
+    case Collective::kAllToAllV: return tuttiAlltoAllV(send_, c, nullptr, recv_, c, nullptr, type, comm, stream);
+    case Collective::kGatherV:
+      return tuttiGatherV(send_, spec_.count, recv_, c, nullptr, type, spec_.root, comm, stream);
+    case Collective::kScatterV:
+      return tuttiScatterV(send_, c, nullptr, recv_, spec_.count, type, spec_.root, comm, stream);
   }
   return tuttiInternalError;
 }
@@ -139,7 +149,7 @@ std::string Trial::check_input() const {
   const bool by_block = gives_own_block(spec_.collective) || gets_own_block(spec_.collective);
   const bool overwritten = spec_.in_place && receives() && !by_block && info().origin != Origin::kRoot;
   if (overwritten) return {};
-  if (spec_.in_place && spec_.collective == Collective::kReduceScatter) {
+  if (spec_.in_place && reduces(spec_.collective) && gets_own_block(spec_.collective)) {
     const std::size_t after = own() + spec_.count;
     if (find_difference(send_, *mine, 0, own()) != own() ||
         find_difference(send_ + after * size(), *mine, after, sent - after) != sent - after) {

@@ -21,14 +21,19 @@ std::uint32_t expected(const Shape& shape, const std::vector<Vector>& inputs, st
   };
   switch (shape.collective) {
     case Collective::kBroadcast:
-    case Collective::kScatter: return inputs[static_cast<std::size_t>(shape.root)][i];
+    case Collective::kScatter:
+    case Collective::kScatterV: return inputs[static_cast<std::size_t>(shape.root)][i];
     case Collective::kAllGather:
-    case Collective::kGather: return inputs[i / block][i];
-    case Collective::kAllToAll: return inputs[i / block][rank * block + i % block];
+    case Collective::kGather:
+    case Collective::kAllGatherV:
+    case Collective::kGatherV: return inputs[i / block][i];
+    case Collective::kAllToAll:
+    case Collective::kAllToAllV: return inputs[i / block][rank * block + i % block];
     case Collective::kScan: return sum(rank + 1);
     case Collective::kExscan: return sum(rank);
     case Collective::kAllReduce:
     case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
     case Collective::kReduce:
     case Collective::kBarrier: break;
   }
@@ -39,9 +44,12 @@ std::uint32_t expected(const Shape& shape, const std::vector<Vector>& inputs, st
 bool owed(const Shape& shape, std::size_t rank, std::size_t i, std::size_t block) {
   switch (shape.collective) {
     case Collective::kReduce:
-    case Collective::kGather: return rank == static_cast<std::size_t>(shape.root);
+    case Collective::kGather:
+    case Collective::kGatherV: return rank == static_cast<std::size_t>(shape.root);
     case Collective::kReduceScatter:
-    case Collective::kScatter: return rank == i / block;
+    case Collective::kReduceScatterV:
+    case Collective::kScatter:
+    case Collective::kScatterV: return rank == i / block;
     case Collective::kExscan: return rank > 0;
     default: return true;
   }

@@ -24,7 +24,7 @@ bool is_defined(const Spec& s) {
 
 Spec draw_spec(Random& random, int ranks, double least_bytes, double most_bytes) {
   Spec s;
-  s.collective = static_cast<Collective>(random.below(kCollectives));
+  s.collective = static_cast<Collective>(random.below(kUniformCollectives));
   s.type = static_cast<DataType>(random.below(kDataTypes));
   do s.op = static_cast<ReduceOp>(random.below(kReduceOps));
   while (!is_defined(s));
@@ -57,7 +57,7 @@ Spec draw_odd(Random& random, const Spec& spec, int ranks) {
       [[fallthrough]];
     default:
       odd.collective = static_cast<Collective>(
-          (static_cast<int>(spec.collective) + random.between(1, kCollectives - 1)) % kCollectives);
+          (static_cast<int>(spec.collective) + random.between(1, kUniformCollectives - 1)) % kUniformCollectives);
       odd.root = tutti::internal::has_root(odd.collective) ? random.below(ranks) : 0;
       if (!is_defined(odd)) odd.op = ReduceOp::kSum;
   }

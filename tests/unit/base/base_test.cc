@@ -299,6 +299,11 @@ TEST_CASE("what the table says of each collective") {
       {C::kAllToAll, "alltoall", false, false, false, true, false, false, false, false, false},
       {C::kScan, "scan", false, true, true, false, false, false, false, true, true},
       {C::kExscan, "exscan", false, true, true, false, false, false, false, true, true},
+      {C::kAllGatherV, "all_gather_v", false, false, false, true, true, false, false, false, true},
+      {C::kReduceScatterV, "reduce_scatter_v", false, true, true, true, false, true, false, false, true},
+      {C::kAllToAllV, "alltoall_v", false, false, false, true, false, false, false, false, false},
+      {C::kGatherV, "gather_v", true, false, false, true, true, false, false, false, true},
+      {C::kScatterV, "scatter_v", true, false, false, true, false, true, false, false, true},
   };
   REQUIRE(std::size(known) == kCollectives);
   for (const Known& k : known) {

@@ -82,6 +82,7 @@ void bind(const Case& c, int rank, Data* d, executor::Operation* op) {
   const std::size_t own = static_cast<std::size_t>(rank) * c.count;
   const Collective k = c.entry->collective;
   op->block_elements = c.count;
+  op->bytes = c.count * sizeof(std::int32_t) * blocks_of(k, c.ranks);
   op->element_bytes = sizeof(std::int32_t);
   op->kernels = &reduction::kernels(DataType::kInt32, ReduceOp::kSum);
   op->fingerprint = executor::make_fingerprint(1, k, DataType::kInt32, ReduceOp::kSum, c.root, c.count);

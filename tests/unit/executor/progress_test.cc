@@ -127,7 +127,7 @@ TEST_CASE("a send does not wait for a longer zero-copy message while nothing mov
   }
   const Status status = rig.run_parts(crossing_schedules(), [&](int rank, executor::Operation* op) {
     const auto r = static_cast<std::size_t>(rank);
-    op->block_elements = 2 * kChunk;
+    op->block_elements = op->bytes = 2 * kChunk;
     op->buffers[0] = op->buffers[1] = {output[r].data(), output[r].size(), 0, 0, 0};
     op->buffers[2] = {scratch[r].data(), scratch[r].size(), 0, 0, 0};
   });

@@ -1,0 +1,12 @@
+// Checks of calls whose blocks have counts of their own.
+#pragma once
+
+#include "base/status.h"
+#include "communicator/call.h"
+
+namespace tutti::internal::api {
+
+// REQUIRES: the datatype, the operator and the root have been checked.
+Status check_varying(const Call& call, int ranks, int rank);
+
+}  // namespace tutti::internal::api

@@ -1,0 +1,98 @@
+// From a numbered call that is not the last once more to the executor: the plan, scratch, and the operation that is
+// bound to both.
+#include <algorithm>
+#include <bit>
+
+#include "communicator/communicator.h"
+#include "memory/region.h"
+#include "reduction/reduction.h"
+
+namespace tutti::internal {
+
+using memory::RegionRegistry;
+
+// A call that differs from the one before it, or moves much.
+Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
+  if (call.varying != nullptr) return run_varying(call, fingerprint);
+  const std::size_t bytes = call.count * size_of(call.type) * blocks_of(call.collective, ranks());
+  Call bound = call;
+  if (!has_data(call.collective)) {
+    // One byte of all-reduce: nobody has the result before everybody has contributed.
+    bound.send = bound.recv = &barrier_token_;
+  } else if (bytes == 0) {
+    return {};
+  }
+  auto plan = plan_for(call, bytes, fingerprint);
+  if (!plan.is_ok()) [[unlikely]]
+    return plan.status();
+  if (Status s = prepare_scratch(&bound, scratch_bytes(bound, **plan), bytes); !s.is_ok()) [[unlikely]]
+    return s;
+  const executor::Operation operation =
+      bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
+  const bool keeps = bytes < kLookUpBytes && !executor::is_check(fingerprint) && !needs_copy(call);
+  return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation);
+}
+
+Status Communicator::run_varying(const Call& call, const transport::Fingerprint& fingerprint) {
+  VaryingBlocks& blocks = varying_blocks_;
+  blocks.lay_out(call, ranks(), rank());
+  // Where ranks do not know each other's counts they must not choose by them, nor leave out a call of no elements.
+  const bool common = counts_are_common(call.collective);
+  if (common && blocks.bytes() == 0) return {};
+  auto plan = plan_for(call, common ? blocks.bytes() : static_cast<std::size_t>(ranks()), fingerprint);
+  if (!plan.is_ok()) return plan.status();
+  Call bound = call;
+  const std::size_t copied = blocks.extent(schedule::Buffer::kInput);
+  if (Status s = prepare_scratch(&bound, scratch_bytes(blocks, **plan), copied); !s.is_ok()) return s;
+  return executor_->run(
+      bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), blocks, setting()));
+}
+
+// Of a vector of so many bytes, all blocks together.
+Result<const executor::Plan*> Communicator::plan_for(const Call& call, std::size_t bytes,
+                                                     const transport::Fingerprint& fingerprint) {
+  // The check before a call is no part of the history.
+  const bool check = executor::is_check(fingerprint);
+  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
+  if (plan == nullptr) [[unlikely]] {
+    auto made = plans_->make(call.collective, call.root, bytes, check ? nullptr : history_.get());
+    if (!made.is_ok()) return made.status();
+    plan = *made;
+  }
+  if (!check) [[likely]]
+    history_->set_plan(plan->identity);
+  return plan;
+}
+
+// Room for what the schedule keeps there, and behind it for a copy of `input_bytes` of input, where the call needs one
+// and then reads it.
+Status Communicator::prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes) {
+  const bool copies = needs_copy(*call);
+  const std::size_t wanted = bytes + (copies ? input_bytes : 0);
+  if (wanted > scratch_bytes_) [[unlikely]] {
+    if (Status s = grow_scratch(wanted); !s.is_ok()) return s;
+  }
+  if (copies) [[unlikely]] {
+    std::byte* const copy = static_cast<std::byte*>(scratch_) + bytes;
+    reduction::copy(copy, static_cast<const std::byte*>(call->send), input_bytes);
+    call->send = copy;
+  }
+  return {};
+}
+
+// Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost
+// nothing, and what is forwarded in flight never touches them.
+Status Communicator::grow_scratch(std::size_t bytes) {
+  last_bound_.forget();
+  if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+  const std::size_t grown = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
+  auto memory = RegionRegistry::instance().allocate(grown);
+  if (!memory.is_ok()) return memory.status();
+  scratch_ = *memory;
+  scratch_bytes_ = grown;
+  return {};
+}
+
+}  // namespace tutti::internal
