@@ -13,6 +13,7 @@
 #include "algorithms/double_tree.h"
 #include "algorithms/doubling.h"
 #include "algorithms/halving.h"
+#include "algorithms/ordered.h"
 #include "algorithms/prefix.h"
 #include "algorithms/ring.h"
 
@@ -40,6 +41,17 @@ bool some_hosts(const World& w) {
 }
 bool some_equal_hosts(const World& w) {
   return some_hosts(w) && equal_hosts(w.hosts);
+}
+
+// Whether each host has consecutive ranks, and the next host those behind them.
+bool hosts_in_order(const World& w) {
+  int next = 0;
+  for (const auto& host : w.hosts) {
+    for (const int rank : host) {
+      if (rank != next++) return false;
+    }
+  }
+  return true;
 }
 
 // The vector in one piece, in two, in one per rank, and so on.
@@ -114,12 +126,12 @@ void leaders_doubling(Builder& b, const World& w) {
 
 const AlgorithmEntry kCatalog[] = {
     {"direct", kAllReduce, always, shape<kAllReduce, one>, direct_once, costs::direct_all_reduce,
-     "a + (n-2) o + (n-1) B (b+g)"},
+     "a + (n-2) o + (n-1) B (b+g)", always},
     {"direct_two_phase", kAllReduce, always, shape<kAllReduce, per_rank>,
      [](Builder& b, const World&) { direct_two_phase_all_reduce(b, everyone(b), all(b), kYes); },
      costs::direct_two_phase_all_reduce, "2 a + 2 (n-2) o + (n-1)/n B (2b+g)"},
     {"recursive_doubling", kAllReduce, always, shape<kAllReduce, one>, recursive_doubling, costs::doubling_all_reduce,
-     "log2(p) (a + B (b+g)) + [n != p] (2 a + B (2b+g))"},
+     "log2(p) (a + B (b+g)) + [n != p] (2 a + B (2b+g))", always},
     {"halving_doubling", kAllReduce, always, shape<kAllReduce, per_folded>,
      [](Builder& b, const World&) { halving_doubling_all_reduce(b, everyone(b), all(b), kYes); },
      costs::halving_doubling_all_reduce, "2 log2(p) a + (p-1)/p B (2b+g) + [n != p] (2 a + B (2b+g))"},
@@ -127,7 +139,7 @@ const AlgorithmEntry kCatalog[] = {
      [](Builder& b, const World&) { ring_all_reduce(b, everyone(b), all(b), kYes); }, costs::ring_all_reduce,
      "2 (n-1) a + 2 (n-1)/n B b + B/n (g + (n-2) f)"},
     {"binomial", kAllReduce, always, shape<kAllReduce, one>, binomial_both, costs::binomial_all_reduce,
-     "log2(n) (2 a + B (2b+g))"},
+     "log2(n) (2 a + B (2b+g))", always},
     {"double_tree", kAllReduce, always, shape<kAllReduce, two>,
      [](Builder& b, const World&) { double_tree_all_reduce(b, everyone(b), all(b), kYes); },
      costs::double_tree_all_reduce, "about 4 log2(n) (a + P b) + B (2b+g), P bytes of a piece"},
@@ -135,7 +147,11 @@ const AlgorithmEntry kCatalog[] = {
      [](Builder& b, const World& w) { hierarchical_all_reduce(b, w.hosts, all(b), kYes); },
      costs::hierarchical_all_reduce, "direct reduce-scatter + ring all-reduce between hosts + direct all-gather"},
     {"hierarchical_doubling", kAllReduce, some_hosts, shape<kAllReduce, one>, leaders_doubling,
-     costs::hierarchical_doubling_all_reduce, "binomial reduce + recursive doubling + binomial broadcast"},
+     costs::hierarchical_doubling_all_reduce, "binomial reduce + recursive doubling + binomial broadcast",
+     hosts_in_order},
+    {"ordered_two_phase", kAllReduce, always, shape<kAllReduce, per_rank>,
+     [](Builder& b, const World&) { ordered_two_phase_all_reduce(b, everyone(b), all(b), kYes); },
+     costs::direct_two_phase_all_reduce, "2 a + 2 (n-2) o + (n-1)/n B (2b+g)", always},
 
     {"direct", kReduceScatter, always, shape<kReduceScatter, per_rank>,
      [](Builder& b, const World&) { direct_reduce_scatter(b, everyone(b), blocks(b), kYes); },
@@ -149,6 +165,9 @@ const AlgorithmEntry kCatalog[] = {
     {"hierarchical", kReduceScatter, some_equal_hosts, shape<kReduceScatter, per_rank>,
      [](Builder& b, const World& w) { hierarchical_reduce_scatter(b, w.hosts, all(b), kYes); },
      costs::hierarchical_reduce_scatter, "direct inside hosts + ring between hosts"},
+    {"ordered_direct", kReduceScatter, always, shape<kReduceScatter, per_rank>,
+     [](Builder& b, const World&) { ordered_direct_reduce_scatter(b, everyone(b), blocks(b), kYes); },
+     costs::direct_reduce_scatter, "a + (n-2) o + (n-1)/n B (b+g)", always},
 
     {"direct", kAllGather, always, shape<kAllGather, per_rank>,
      [](Builder& b, const World&) { direct_all_gather(b, everyone(b), blocks(b)); }, costs::direct_all_gather,
@@ -200,6 +219,12 @@ const AlgorithmEntry kCatalog[] = {
     {"hierarchical_chain", kReduce, some_hosts, shape<kReduce, one>,
      [](Builder& b, const World& w) { hierarchical_reduce(b, w.hosts, Tree::kChain, root(b), all(b), kYes); },
      costs::hierarchical_chain_reduce, "chain inside hosts + chain between hosts"},
+    {"ordered_binomial", kReduce, always, shape<kReduce, one>,
+     [](Builder& b, const World&) { ordered_binomial_reduce(b, everyone(b), root(b), all(b), kYes); },
+     costs::binomial_reduce, "ceil(log2 n) (a + B (b+g))", always},
+    {"ordered_chains", kReduce, always, shape<kReduce, one>,
+     [](Builder& b, const World&) { ordered_chains_reduce(b, everyone(b), root(b), all(b), kYes); },
+     costs::ordered_chains_reduce, "(n-1) (a + P (b+g)) + (2B-P) (b+g), P bytes of a piece", always},
 
     // A barrier is an all-reduce of nothing.
     {"direct", kBarrier, always, shape<kBarrier, one>, direct_once, costs::direct_all_reduce, "a + (n-2) o"},
@@ -225,14 +250,14 @@ const AlgorithmEntry kCatalog[] = {
      "ceil(log2 n) (a + B/2 (b+g))"},
 
     {"recursive_doubling", kScan, always, shape<kScan, one>, of_all<doubling_scan>, costs::doubling_scan,
-     "ceil(log2 n) (a + B (b+g))"},
+     "ceil(log2 n) (a + B (b+g))", always},
     {"chain", kScan, always, shape<kScan, one>, of_all<chain_scan>, costs::chain_scan,
-     "(n-1) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece"},
+     "(n-1) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece", always},
 
     {"recursive_doubling", kExscan, always, shape<kExscan, one>, of_all<doubling_exscan>, costs::doubling_exscan,
-     "ceil(log2 n) (a + B (b+2g))"},
+     "ceil(log2 n) (a + B (b+2g))", always},
     {"chain", kExscan, always, shape<kExscan, one>, of_all<chain_exscan>, costs::chain_exscan,
-     "(n-1) (a + P (b+2g)) + (B-P) (b+2g), P bytes of a piece"},
+     "(n-1) (a + P (b+2g)) + (B-P) (b+2g), P bytes of a piece", always},
 
     // Where blocks have counts of their own: schedules whose every step moves one block, which is one chunk; and one
     // for each collective whose ranks do not know each other's counts, so that nobody chooses by them.
@@ -249,6 +274,9 @@ const AlgorithmEntry kCatalog[] = {
     {"ring", kReduceScatterV, always, shape<kReduceScatterV, per_rank>,
      [](Builder& b, const World&) { ring_reduce_scatter(b, everyone(b), blocks(b), kYes); }, costs::ring_reduce_scatter,
      "(n-1) a + (n-1)/n B b + B/n (g + (n-2) f)"},
+    {"ordered_direct", kReduceScatterV, always, shape<kReduceScatterV, per_rank>,
+     [](Builder& b, const World&) { ordered_direct_reduce_scatter(b, everyone(b), blocks(b), kYes); },
+     costs::direct_reduce_scatter, "a + (n-2) o + (n-1)/n B (b+g)", always},
 
     {"direct", kAllToAllV, always, shape<kAllToAllV, per_rank>, of_all<direct_all_to_all>, costs::direct_all_to_all,
      "a + (n-2) o + (n-1)/n B b"},

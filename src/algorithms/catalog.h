@@ -42,7 +42,15 @@ struct AlgorithmEntry {
   // Of cost_us on one host, n > 1: B bytes, n ranks, p the largest power of two <= n; a = alpha, b = beta,
   // g = gamma, f = forward_gamma, o = message.
   const char* formula;
+  // Whether it combines in the order of ranks, whatever the root, so that the operator need not commute. Null: nowhere.
+  // It may do so elsewhere too (two ranks are always in order).
+  bool (*keeps_order)(const World&) = nullptr;
 };
+
+inline schedule::Order order_of(const AlgorithmEntry& entry, const World& world) {
+  const bool keeps = entry.keeps_order != nullptr && entry.keeps_order(world);
+  return keeps ? schedule::Order::kRanks : schedule::Order::kAny;
+}
 
 // Static; entries of one collective stand together. Any thread.
 std::span<const AlgorithmEntry> catalog();

@@ -135,6 +135,12 @@ double chain_reduce(const World& w, double bytes, const Costs& k) {
   return chain(flat(w, k), bytes, k.gamma_us_per_byte);
 }
 
+double ordered_chains_reduce(const World& w, double bytes, const Costs& k) {
+  const Level l = flat(w, k);
+  const double second = l.n > 2 ? bytes * (l.beta + l.gamma) : 0;
+  return chain(l, bytes, l.gamma) + second;
+}
+
 double double_tree_broadcast(const World& w, double bytes, const Costs& k) {
   return double_tree(flat(w, k), bytes, 0);
 }

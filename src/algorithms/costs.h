@@ -20,7 +20,7 @@ Cost ring_reduce_scatter, ring_all_gather, ring_all_reduce;
 Cost doubling_all_reduce, bruck_all_gather;
 Cost halving_doubling_all_reduce, halving_reduce_scatter;
 Cost binomial_broadcast, binomial_reduce, binomial_all_reduce;
-Cost chain_broadcast, chain_reduce;
+Cost chain_broadcast, chain_reduce, ordered_chains_reduce;
 Cost double_tree_broadcast, double_tree_reduce, double_tree_all_reduce;
 Cost direct_all_reduce, direct_two_phase_all_reduce, direct_reduce_scatter, direct_all_gather;
 Cost direct_broadcast, direct_reduce;

@@ -3,7 +3,7 @@
 namespace tutti::internal::algorithms {
 
 // Member i gathers x0 + x1 + ... + x(i-1) in scratch, combines that with its own vector, and goes on with x(i+1).
-// Member 1 may start from its own, x1 + x0. Member 0 receives x1 into scratch: were all to combine into the
+// Member 1 may start from its own. Member 0 receives x1 into scratch: were all to combine into the
 // memory that they still send, nobody could begin without buffering.
 void direct_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes) {
   const int n = g.size();
@@ -13,12 +13,12 @@ void direct_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes compl
   int next = 0;
   if (i == 0 && n > 1) {
     b.recv_to_scratch(g.rank(1), c);
-    b.reduce_from_scratch(c, now(1));
+    b.reduce_from_scratch(c, ScratchComes::kLast, now(1));
     next = 2;
   } else if (i >= 2) {
     b.recv_to_scratch(g.rank(0), c);
     for (int k = 1; k < i; ++k) b.recv_reduce_to_scratch(g.rank(k), c);
-    b.reduce_from_scratch(c, now(i));
+    b.reduce_from_scratch(c, ScratchComes::kFirst, now(i));
     next = i + 1;
   }
   for (int k = next; k < n; ++k) {

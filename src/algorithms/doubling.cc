@@ -21,7 +21,7 @@ void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes com
     b.send(peer, c);
     if ((v & distance) == 0) {
       b.recv_to_scratch(peer, c);
-      b.reduce_from_scratch(c, now);
+      b.reduce_from_scratch(c, ScratchComes::kLast, now);
     } else {
       b.recv_reduce(peer, c, now);
     }

@@ -14,6 +14,7 @@ using schedule::Buffer;
 using schedule::Builder;
 using schedule::ChunkRange;
 using schedule::Completes;
+using schedule::ScratchComes;
 
 // Ranks in an order that the algorithm may use, and which of them this is. Members are named by index.
 class Group {

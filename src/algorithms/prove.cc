@@ -76,7 +76,7 @@ Result<schedule::Proof> prove(const AlgorithmEntry& entry, const World& world, i
     if (!interrupt) continue;
     if (Status s = interrupt(); !s.is_ok()) return s;
   }
-  Result<schedule::Proof> proof = schedule::verify(schedules, interrupt);
+  Result<schedule::Proof> proof = schedule::verify(schedules, order_of(entry, world), interrupt);
   if (!proof.is_ok()) return proof.status().with_context(describe(entry, world, root));
   return proof;
 }

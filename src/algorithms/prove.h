@@ -12,7 +12,8 @@ namespace tutti::internal::algorithms {
 // Every number of ranks up to this one is proven by the tests, with every root; hosts are sampled.
 inline constexpr int kProvenRanks = 64;
 
-// The error says which algorithm, how many ranks, which hosts and which root. `interrupt`: as in verify().
+// Also that it keeps the order of ranks, where the entry says so. The error says which algorithm, how many ranks, which
+// hosts and which root. `interrupt`: as in verify().
 Result<schedule::Proof> prove(const AlgorithmEntry& entry, const World& world, int root,
                               const schedule::Interrupt& interrupt = {});
 

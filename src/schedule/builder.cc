@@ -190,6 +190,7 @@ void Builder::recv_reduce(std::int32_t peer, ChunkRange c, Completes completes) 
         }
         const Buffer target = kept_in(run.first);
         Step s = make_step(StepKind::kRecvReduce, peer, run, buffer_of(from), target);
+        s.reversed = peer < rank_;
         s.final = completes == Completes::kYes;
         add(s);
         set_where(run, where_of<Where>(target));
@@ -227,7 +228,7 @@ void Builder::recv_reduce_to_scratch(std::int32_t peer, ChunkRange c) {
       });
 }
 
-void Builder::reduce_from_scratch(ChunkRange c, Completes completes) {
+void Builder::reduce_from_scratch(ChunkRange c, ScratchComes comes, Completes completes) {
   if (!check_chunks(c, "reduce_from_scratch")) return;
   for_runs(
       c, [&](std::uint32_t i) { return std::pair(where(i), kept_in(i)); },
@@ -238,6 +239,7 @@ void Builder::reduce_from_scratch(ChunkRange c, Completes completes) {
         }
         Step s = make_step(StepKind::kReduce, -1, run, Buffer::kScratch, Buffer::kOutput);
         s.operand = buffer_of(from);
+        s.reversed = comes == ScratchComes::kLast;
         s.final = completes == Completes::kYes;
         add(s);
         set_where(run, Where::kOutput);
@@ -254,6 +256,7 @@ void Builder::add_at(StepKind kind, std::int32_t peer, At source, At target, std
   Step s = make_step(kind, peer, {target.chunk, chunks}, source.buffer, target.buffer);
   s.source_chunk = source.chunk;
   s.operand = operand;
+  s.reversed = kind == StepKind::kRecvReduce && peer < rank_;
   const auto inside = [&](const Place& place) {
     const bool scratch = place.buffer == Buffer::kScratch;
     const ChunkRange held = place.buffer == Buffer::kInput ? input_ : output_;

@@ -10,6 +10,11 @@
 // A copy from input to output is nothing at all in an in-place call, and out of place it disturbs no
 // reader of the input. So it waits for nobody.
 //
+// Order of operands: what lies in scratch is said to come before or behind the current value. Of a value that is
+// received and the rank's own, that of the lower rank comes first. So it must where an algorithm keeps the order of
+// ranks, for each of the two is the combination of consecutive ranks, among which is the one that has it. Whether an
+// algorithm does, the verifier finds out.
+//
 // Where the textbook's values are not those of one vector, it moves what lies at a given place (send_from, recv_into,
 // ...); the dependencies are found all the same, and values are not followed.
 //
@@ -31,6 +36,8 @@ namespace tutti::internal::schedule {
 
 // Whether a combination completes the reduction over all ranks of the collective (not of a sub-group).
 enum class Completes : bool { kNo = false, kYes = true };
+// Whether what lies in scratch is the earlier operand of a combination with the current value, or the later one.
+enum class ScratchComes : bool { kFirst = false, kLast = true };
 
 class Builder {
  public:
@@ -43,7 +50,7 @@ class Builder {
   void send(std::int32_t peer, ChunkRange c);
   // The values of c become what the peer sends.
   void recv(std::int32_t peer, ChunkRange c);
-  // The values of c become (value of c) op (what the peer sends).
+  // The values of c become (value of c) op (what the peer sends), that of the lower rank first.
   void recv_reduce(std::int32_t peer, ChunkRange c, Completes completes = Completes::kNo);
 
   // Copies the values of c that lie in the input and are owed to the output now rather than at finish(),
@@ -51,12 +58,12 @@ class Builder {
   void copy_to_output(ChunkRange c);
 
   // A second value of the same chunks, beside the current one, for algorithms that accumulate in a
-  // fixed order before their own turn comes: receive into scratch, combine into scratch, then fold
-  // the scratch into the current value: value of c becomes (scratch of c) op (value of c).
+  // fixed order before their own turn comes: receive into scratch, combine into scratch (behind what is there), then
+  // fold the scratch into the current value: value of c becomes (scratch of c) op (value of c), or the other way round.
   // REQUIRES: c is kept in the output.
   void recv_to_scratch(std::int32_t peer, ChunkRange c);
   void recv_reduce_to_scratch(std::int32_t peer, ChunkRange c);
-  void reduce_from_scratch(ChunkRange c, Completes completes = Completes::kNo);
+  void reduce_from_scratch(ChunkRange c, ScratchComes comes, Completes completes = Completes::kNo);
 
   // By place: chunks of a buffer as they are, whatever value they have. The output must be written by the steps
   // themselves then: finish() copies only what is still where the values above have left it.
@@ -66,7 +73,7 @@ class Builder {
   };
   void send_from(std::int32_t peer, At source, std::uint32_t chunks);
   void recv_into(std::int32_t peer, At target, std::uint32_t chunks);
-  // target = source (op) what the peer sends.
+  // target = source (op) what the peer sends, the lower rank's first.
   void recv_reduce_into(std::int32_t peer, At source, At target, std::uint32_t chunks);
   void copy(At source, At target, std::uint32_t chunks);
   // target = source (op) operand; the operand has the target's chunk numbers.

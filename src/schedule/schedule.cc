@@ -42,7 +42,12 @@ std::string chunks_text(const Step& s) {
 std::string places(const Step& s) {
   std::string text;
   if (reads_source(s.kind)) text = buffer_name(s.source);
-  if (reads_operand(s.kind)) text += fmt::format(", {}", buffer_name(s.operand));
+  if (s.kind == StepKind::kReduce) {
+    text = s.reversed ? fmt::format("{}, {}", buffer_name(s.operand), text)
+                      : fmt::format("{}, {}", text, buffer_name(s.operand));
+  } else if (s.kind == StepKind::kRecvReduce) {
+    text = s.reversed ? "received, " + text : text + ", received";
+  }
   if (writes_target(s.kind)) text += fmt::format("{}-> {}", text.empty() ? "" : " ", buffer_name(s.target));
   return text;
 }

@@ -20,10 +20,14 @@ namespace tutti::internal::schedule {
 enum class StepKind : std::uint8_t {
   kSend,        // source -> peer
   kRecv,        // peer -> target
-  kRecvReduce,  // target = source (op) what the peer sent
+  kRecvReduce,  // target = source (op) what the peer sent, or the other way round: see Step::reversed
   kCopy,        // target = source
-  kReduce,      // target = source (op) operand
+  kReduce,      // target = source (op) operand, or the other way round
 };
+
+// In which order the ranks' values are combined: any, or a0 op a1 op ... with brackets anywhere, as operators need that
+// do not commute.
+enum class Order : bool { kAny, kRanks };
 
 // Where a chunk lies. Each buffer has chunk numbers of its own. An in-place call makes kInput and kOutput the same
 // memory, chunk c of one that of the other, and the Builder orders accesses as if they always were
@@ -46,7 +50,7 @@ struct Step {
   Buffer target = Buffer::kOutput;   // written; unused by kSend
   Buffer operand = Buffer::kOutput;  // the second value that kReduce reads, chunks as in the target; unused by all others
   bool final = false;                // this combination completes the reduction: an average divides here
-  std::uint8_t reserved = 0;
+  bool reversed = false;           // a combination whose source is the later operand: matters where (op) does not commute
   std::uint16_t chunks = 0;        // how many
   std::uint32_t source_chunk = 0;  // the first in the source; kRecv: as in the target
   std::uint32_t target_chunk = 0;  // the first in the target; kSend: as in the source

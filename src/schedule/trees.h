@@ -16,7 +16,13 @@ class Trees {
   static constexpr Id kNone = 0xffffffff;       // no value yet
   static constexpr Id kDuplicate = 0xfffffffe;  // some contribution would be in it twice
 
-  explicit Trees(std::uint32_t ranks) : ranks_(ranks), nodes_(ranks), seen_(ranks, 0) {}
+  explicit Trees(std::uint32_t ranks) : ranks_(ranks), nodes_(ranks), seen_(ranks, 0) {
+    for (Id id = 0; id < ranks; ++id) nodes_[id].first = nodes_[id].last = id;
+  }
+
+  // The first and the last rank whose contribution is in the tree.
+  [[nodiscard]] std::uint32_t first(Id id) const { return nodes_[id].first; }
+  [[nodiscard]] std::uint32_t last(Id id) const { return nodes_[id].last; }
 
   // Contributions in the tree. A tree that has as many as there are ranks has each of them once.
   [[nodiscard]] std::uint32_t size(Id id) const { return nodes_[id].size; }
@@ -36,7 +42,7 @@ class Trees {
     const std::uint64_t high = std::max(a, b);
     const auto [at, is_new] = ids_.try_emplace(low << 32 | high, static_cast<Id>(nodes_.size()));
     if (!is_new) return at->second;
-    nodes_.push_back({a, b, size(a) + size(b)});
+    nodes_.push_back({a, b, size(a) + size(b), std::min(first(a), first(b)), std::max(last(a), last(b))});
     const Id id = at->second;
     if (size(id) > ranks_ || (complete(id) && !distinct(id, [](Id) {}))) at->second = kDuplicate;
     return at->second;
@@ -47,6 +53,8 @@ class Trees {
     Id left = kNone;
     Id right = kNone;
     std::uint32_t size = 1;
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
   };
 
   // Whether all leaves below the tree differ. Calls f(leaf) for each.

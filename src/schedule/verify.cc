@@ -61,6 +61,8 @@ const char* malformed(const Schedule& schedule, const Step& s, std::size_t index
   for (const std::uint32_t d : schedule.dependencies_of(s)) {
     if (d >= index) return "depends on a step that is not before it";
   }
+  if (s.reversed && s.kind != StepKind::kRecvReduce && s.kind != StepKind::kReduce)
+    return "has operands in reversed order and combines nothing";
   if (s.final && s.kind != StepKind::kRecvReduce && s.kind != StepKind::kReduce) return "is final and combines nothing";
   return nullptr;
 }
@@ -114,12 +116,12 @@ Status check_form(std::span<const Schedule> schedules) {
 
 }  // namespace parts
 
-Result<Proof> verify(std::span<const Schedule> schedules, const Interrupt& interrupt) {
+Result<Proof> verify(std::span<const Schedule> schedules, Order order, const Interrupt& interrupt) {
   Proof proof;
   parts::Pause pause(interrupt);
   Status status = parts::check_form(schedules);
   if (status.is_ok()) status = parts::check_races(schedules, proof, pause);
-  if (status.is_ok()) status = parts::check_flow(schedules, proof, pause);
+  if (status.is_ok()) status = parts::check_flow(schedules, order, proof, pause);
   if (status.is_ok()) status = parts::check_program_order(schedules, pause);
   if (!status.is_ok()) return status;
   for (const Schedule& s : schedules) proof.steps += s.steps.size();

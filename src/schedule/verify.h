@@ -5,6 +5,8 @@
 //    (reductions), or the owner's value (the rest);
 //  - all ranks of an all-reduce combine in the same tree, up to swapping the operands of one combination:
 //    results are the same bit for bit;
+//  - where it is asked for (Order::kRanks), that each combination is one of consecutive ranks, the lower ones first: so
+//    all are combined in the order of ranks, and the operator need not commute;
 //  - `final` stands on exactly the combinations that complete a reduction;
 //  - no step touches memory that another may be using, neither out of place nor in place; a send uses its
 //    source until the receiver has taken the data;
@@ -38,8 +40,9 @@ struct Proof {
 // that error.
 using Interrupt = std::function<Status()>;
 
-// schedules[r] is rank r's. kInternalError names the rank and the step that break a rule. Takes time
-// proportional to the number of chunks moved and of dependencies; memory to ranks^2 + ranks * chunks.
-Result<Proof> verify(std::span<const Schedule> schedules, const Interrupt& interrupt = {});
+// schedules[r] is rank r's. `order` is for collectives that combine. kInternalError names the rank and the step that
+// break a rule. Takes time proportional to the number of chunks moved and of dependencies; memory to ranks^2 + ranks *
+// chunks.
+Result<Proof> verify(std::span<const Schedule> schedules, Order order = Order::kAny, const Interrupt& interrupt = {});
 
 }  // namespace tutti::internal::schedule

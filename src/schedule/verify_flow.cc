@@ -45,8 +45,9 @@ struct Lanes {
 
 class Flow {
  public:
-  Flow(std::span<const Schedule> schedules, Proof& proof, Pause& pause)
+  Flow(std::span<const Schedule> schedules, Order order, Proof& proof, Pause& pause)
       : schedules_(schedules),
+        order_(order),
         shape_(schedules.front().shape),
         ranks_(schedules.size()),
         proof_(proof),
@@ -223,6 +224,7 @@ class Flow {
     } else if (a.chunk != b.chunk) {
       fail(rank, i, fmt::format("combines chunk {} with chunk {}", a.chunk, b.chunk));
     }
+    if (status_.is_ok() && order_ == Order::kRanks) check_order(rank, i, a.tree, b.tree);
     if (!status_.is_ok()) return {};
     ++proof_.combinations;
     const Trees::Id id = trees_.combine(a.tree, b.tree);
@@ -236,6 +238,17 @@ class Flow {
       fail(rank, i, complete ? "completes the reduction and is not final" : "is final and lacks contributions");
     }
     return {id, a.chunk};
+  }
+
+  // `a` is the step's source. By induction each of the two is a combination of consecutive ranks.
+  void check_order(std::size_t rank, std::uint32_t i, Trees::Id a, Trees::Id b) {
+    const bool reversed = step(rank, i).reversed;
+    const Trees::Id earlier = reversed ? b : a;
+    const Trees::Id later = reversed ? a : b;
+    if (trees_.last(earlier) + 1 == trees_.first(later)) return;
+    fail(rank, i,
+         fmt::format("combines ranks {} to {} with {} to {}, which are not those behind them", trees_.first(earlier),
+                     trees_.last(earlier), trees_.first(later), trees_.last(later)));
   }
 
   void check_all_done() {
@@ -293,6 +306,7 @@ class Flow {
   }
 
   std::span<const Schedule> schedules_;
+  const Order order_;
   const Shape shape_;
   const std::size_t ranks_;
   Proof& proof_;
@@ -316,8 +330,8 @@ class Flow {
 
 }  // namespace
 
-Status check_flow(std::span<const Schedule> schedules, Proof& proof, Pause& pause) {
-  return Flow(schedules, proof, pause).run();
+Status check_flow(std::span<const Schedule> schedules, Order order, Proof& proof, Pause& pause) {
+  return Flow(schedules, order, proof, pause).run();
 }
 
 }  // namespace tutti::internal::schedule::parts

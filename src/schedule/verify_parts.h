@@ -36,7 +36,7 @@ Status check_form(std::span<const Schedule> schedules);
 // No races, out of place and in place.
 Status check_races(std::span<const Schedule> schedules, Proof& proof, Pause& pause);
 // Data, matching of sends and receives, progress without buffering.
-Status check_flow(std::span<const Schedule> schedules, Proof& proof, Pause& pause);
+Status check_flow(std::span<const Schedule> schedules, Order order, Proof& proof, Pause& pause);
 // Progress in program order with one message per lane.
 Status check_program_order(std::span<const Schedule> schedules, Pause& pause);
 

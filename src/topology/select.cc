@@ -10,11 +10,18 @@ namespace {
 
 using algorithms::AlgorithmEntry;
 using algorithms::Costs;
+using schedule::Order;
 
-std::string names_of(Collective collective) {
+bool keeps(const AlgorithmEntry& entry, const algorithms::World& world, Order order) {
+  return order == Order::kAny || algorithms::order_of(entry, world) == order;
+}
+
+// All, or those that combine in the order of these ranks.
+std::string names_of(Collective collective, const algorithms::World* ordered = nullptr) {
   std::string names;
   for (const AlgorithmEntry& e : algorithms::catalog()) {
-    if (e.collective == collective) names += std::string(names.empty() ? "" : ", ") + e.name;
+    const bool named = ordered == nullptr || (e.supports(*ordered) && keeps(e, *ordered, Order::kRanks));
+    if (e.collective == collective && named) names += std::string(names.empty() ? "" : ", ") + e.name;
   }
   return names;
 }
@@ -31,7 +38,7 @@ Status unusable(const std::string& forced, const std::string& why) {
 
 // The forced entry, null if none is forced for this collective.
 Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
-                                           const std::string& forced) {
+                                           const std::string& forced, Order order) {
   if (Status s = check_forced(forced); !s.is_ok()) return s;
   std::istringstream words(forced);
   for (std::string word; std::getline(words, word, ',');) {
@@ -39,8 +46,15 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
     const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
     if (colon != std::string::npos && word.substr(0, colon) != name_of(collective)) continue;
     const AlgorithmEntry* entry = algorithms::find(collective, name);
-    if (entry != nullptr && entry->supports(world)) return entry;
+    const bool serves = entry != nullptr && entry->supports(world);
+    if (serves && keeps(*entry, world, order)) return entry;
     if (colon == std::string::npos) continue;
+    if (serves) {
+      return unusable(forced,
+                      fmt::format("algorithm \"{}\" does not combine in the order of ranks, as an operator that "
+                                  "does not commute needs; there are {}",
+                                  word, names_of(collective, &world)));
+    }
     return unusable(forced, fmt::format("algorithm \"{}\" does not serve {} ranks on these hosts", word, world.ranks));
   }
   return static_cast<const AlgorithmEntry*>(nullptr);
@@ -80,14 +94,14 @@ Status check_forced(const std::string& forced) {
 }
 
 Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,
-                                     const Costs& costs, const std::string& forced) {
+                                     const Costs& costs, const std::string& forced, Order order) {
   const Collective of = collective == Collective::kBarrier ? Collective::kAllReduce : collective;
-  auto chosen = forced_entry(of, world, forced);
+  auto chosen = forced_entry(of, world, forced, order);
   if (!chosen.is_ok() || *chosen != nullptr) return chosen;
   const AlgorithmEntry* best = nullptr;
   double best_us = 0;
   for (const AlgorithmEntry& e : algorithms::catalog()) {
-    if (e.collective != of || !e.supports(world)) continue;
+    if (e.collective != of || !e.supports(world) || !keeps(e, world, order)) continue;
     const double us = e.cost_us(world, static_cast<double>(bytes), costs);
     if (best != nullptr && us >= best_us) continue;
     best = &e;

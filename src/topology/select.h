@@ -18,10 +18,12 @@ algorithms::Costs combine_costs(const LinkCosts& within_host, const LinkCosts& b
 
 // `forced`: TUTTI_ALGORITHM, a comma-separated list of NAME (where a collective has it) and
 // COLLECTIVE:NAME. kInvalidUsage if that names what does not exist or does not serve this world.
-// bytes: of the whole vector, all blocks together. Barriers are selected among the all-reduces.
+// `order`: in which the algorithm must combine. Where that is the ranks', a NAME without COLLECTIVE counts only if the
+// algorithm keeps it. bytes: of the whole vector, all blocks together. Barriers are selected among the all-reduces.
 Result<const algorithms::AlgorithmEntry*> select(Collective collective, const algorithms::World& world,
                                                  std::size_t bytes, const algorithms::Costs& costs,
-                                                 const std::string& forced);
+                                                 const std::string& forced,
+                                                 schedule::Order order = schedule::Order::kAny);
 
 // Whether `forced` names only what there is, for whatever ranks. kInvalidUsage quotes it, and says what is wrong.
 Status check_forced(const std::string& forced);

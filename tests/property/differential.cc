@@ -13,10 +13,12 @@ using algorithms::World;
 
 // What output element i of the rank must be.
 std::uint32_t expected(const Shape& shape, const std::vector<Vector>& inputs, std::size_t rank, std::size_t i,
-                       std::size_t block) {
+                       std::size_t block, Order order) {
   const auto sum = [&](std::size_t ranks) {
-    std::uint32_t total = 0;
-    for (std::size_t r = 0; r < ranks; ++r) total += inputs[r][i];
+    std::uint32_t total = ranks == 0 ? 0 : inputs[0][i];
+    for (std::size_t r = 1; r < ranks; ++r) {
+      total = order == Order::kRanks ? compose(total, inputs[r][i]) : total + inputs[r][i];
+    }
     return total;
   };
   switch (shape.collective) {
@@ -76,7 +78,7 @@ void compare(const AlgorithmEntry& entry, const World& world, int root, const Ru
       const std::uint32_t got = outputs.value()[r][i];
       const std::uint32_t before = run.in_place ? inputs[r][i] : kUntouched;
       const bool mine = in_slice && owed(shape, r, i, run.block_elements);
-      if (got != (mine ? expected(shape, inputs, r, i, run.block_elements) : before)) ++wrong;
+      if (got != (mine ? expected(shape, inputs, r, i, run.block_elements, run.order) : before)) ++wrong;
     }
   }
   CHECK(wrong == 0);
@@ -94,8 +96,11 @@ TEST_CASE("every algorithm computes what the collective says, in place or not, w
           const int root = static_cast<int>(++seed % static_cast<unsigned>(ranks));
           for (const bool in_place : {false, true}) {
             if (in_place && !input_is_output(entry.collective)) continue;
-            compare(entry, world, root, {elements, 0, elements, in_place, seed});
-            if (sliceable && elements > 4) compare(entry, world, root, {elements, 3, elements - 4, in_place, seed});
+            const Order order = order_of(entry, world);
+            compare(entry, world, root, {elements, 0, elements, in_place, Order::kAny, seed});
+            if (order == Order::kRanks) compare(entry, world, root, {elements, 0, elements, in_place, order, seed});
+            if (sliceable && elements > 4)
+              compare(entry, world, root, {elements, 3, elements - 4, in_place, order, seed});
           }
         }
       }

@@ -15,6 +15,7 @@ class Machine {
       : schedules_(schedules),
         layout_(schedules[0].shape, run.block_elements, sizeof(std::uint32_t), run.slice_begin, run.slice_elements),
         in_place_(run.in_place),
+        order_(run.order),
         random_(run.seed) {
     for (std::size_t r = 0; r < schedules.size(); ++r) {
       const Vector untouched(inputs[r].size(), kUntouched);
@@ -107,11 +108,20 @@ class Machine {
     const std::uint32_t to = t.target_chunk + done;
     const std::uint32_t* source = chunk(e.first, s.source, from);
     std::uint32_t* target = chunk(e.receive, t.target, to);
-    const std::uint32_t* other = t.kind == StepKind::kReduce ? chunk(e.receive, t.operand, to)
-                                                             : chunk(e.receive, t.source, t.source_chunk + done);
-    const bool combines = t.kind == StepKind::kRecvReduce || t.kind == StepKind::kReduce;
+    const bool reduces = t.kind == StepKind::kReduce;
+    const std::uint32_t* other =
+        reduces ? chunk(e.receive, t.operand, to) : chunk(e.receive, t.source, t.source_chunk + done);
+    const bool combines = t.kind == StepKind::kRecvReduce || reduces;
+    // Of a kReduce the source is the own one, of a kRecvReduce what is sent is not.
+    const bool source_first = reduces != t.reversed;
     for (std::size_t i = 0; i < layout_.size(to) / sizeof(std::uint32_t); ++i) {
-      target[i] = combines ? source[i] + other[i] : source[i];
+      if (!combines) {
+        target[i] = source[i];
+      } else if (order_ == Order::kAny) {
+        target[i] = source[i] + other[i];
+      } else {
+        target[i] = source_first ? compose(source[i], other[i]) : compose(other[i], source[i]);
+      }
     }
     ++done_[e.first.rank][e.first.step];
     if (!is_local(s.kind)) ++done_[e.receive.rank][e.receive.step];
@@ -120,6 +130,7 @@ class Machine {
   std::span<const Schedule> schedules_;
   Layout layout_;
   bool in_place_;
+  Order order_;
   std::mt19937 random_;
   std::vector<std::vector<Vector>> memory_;       // per rank: input, output, scratch
   std::vector<std::vector<std::uint32_t>> done_;  // per rank and step: chunks

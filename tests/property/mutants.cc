@@ -47,7 +47,7 @@ Mutant assemble(const Schedule& from, const std::vector<Loose>& steps, std::stri
 }
 
 // Steps that differ from `s` in one field.
-std::vector<std::pair<const char*, Step>> altered(const Step& s, std::int32_t ranks) {
+std::vector<std::pair<const char*, Step>> altered(const Step& s, std::int32_t ranks, Order order) {
   std::vector<std::pair<const char*, Step>> result;
   const auto add = [&](const char* what, auto change) {
     Step changed = s;
@@ -100,6 +100,8 @@ std::vector<std::pair<const char*, Step>> altered(const Step& s, std::int32_t ra
     }
   }
   add("final", [](Step& t) { t.final = !t.final; });
+  const bool combines = s.kind == StepKind::kRecvReduce || s.kind == StepKind::kReduce;
+  if (combines && order == Order::kRanks) add("order", [](Step& t) { t.reversed = !t.reversed; });
   return result;
 }
 
@@ -294,7 +296,7 @@ bool copies_for_nobody(const Schedule& s, const Mutant& m) {
 
 }  // namespace
 
-std::vector<Mutant> mutants_of(const Schedule& schedule) {
+std::vector<Mutant> mutants_of(const Schedule& schedule, Order order) {
   std::vector<Mutant> mutants;
   const std::vector<Loose> steps = loosen(schedule);
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -310,7 +312,7 @@ std::vector<Mutant> mutants_of(const Schedule& schedule) {
       std::swap(m[i], m[j]);
       mutants.push_back(assemble(schedule, m, "swap", true));
     }
-    for (const auto& [what, step] : altered(steps[i].step, schedule.shape.ranks)) {
+    for (const auto& [what, step] : altered(steps[i].step, schedule.shape.ranks, order)) {
       m = steps;
       m[i].step = step;
       mutants.push_back(assemble(schedule, m, what, false));

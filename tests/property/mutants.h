@@ -19,7 +19,8 @@ struct Mutant {
 
 // Drops, duplicates, swaps, redirects every step, alters its range, buffers, kind and `final`, and drops
 // every dependency, one at a time.
-std::vector<Mutant> mutants_of(const Schedule& schedule);
+// `order`: of ranks, and also swaps the operands of every combination.
+std::vector<Mutant> mutants_of(const Schedule& schedule, Order order);
 
 // Whether the mutant does the same as the original by an argument that owes nothing to the verifier: same
 // messages in every lane, and all conflicting accesses still ordered, the same way round, in the closure

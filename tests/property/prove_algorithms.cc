@@ -1,5 +1,6 @@
 // Proves every algorithm of the catalog: exhaustively up to kProvenRanks ranks with every root and many
 // divisions into hosts, and for sampled larger numbers. Communicators rely on this list of proofs.
+#include <algorithm>
 #include <cstdio>
 
 #include "algorithms/prove.h"
@@ -92,6 +93,51 @@ TEST_CASE("what is not among the proven is known as such") {
   CHECK(proven_by_tests(ring, World{4, {{0, 3}, {1, 2}}}, 0));
   CHECK(proven_by_tests(hosts, World{4, {{0, 2}, {1, 3}}}, 0));
   CHECK_FALSE(proven_by_tests(hosts, World{6, {{0, 1, 5}, {2, 3, 4}}}, 0));
+}
+
+// Whether its schedules for this world combine in the order of ranks, whatever the root.
+bool found_in_order(const AlgorithmEntry& entry, const World& world) {
+  for (const int root : roots_to_prove(entry, world)) {
+    std::vector<schedule::Schedule> schedules;
+    for (int r = 0; r < world.ranks; ++r) schedules.push_back(make_schedule(entry, world, r, root).value());
+    if (!schedule::verify(schedules, schedule::Order::kRanks).is_ok()) return false;
+  }
+  return true;
+}
+
+TEST_CASE("entries say where their algorithms keep the order of ranks, and no others do everywhere") {
+  for (const AlgorithmEntry& entry : catalog()) {
+    if (!reduces(entry.collective)) continue;
+    std::size_t stated = 0;
+    std::size_t not_stated = 0;
+    std::size_t broken = 0;
+    for (int ranks = 1; ranks <= 9; ++ranks) {
+      for (const World& world : worlds_to_prove(entry, ranks)) {
+        INFO(name_of(entry.collective) << " " << entry.name << ", " << ranks << " ranks");
+        const bool keeps = found_in_order(entry, world);
+        const bool states = order_of(entry, world) == schedule::Order::kRanks;
+        CHECK((keeps || !states));
+        ++(states ? stated : not_stated);
+        if (!keeps) ++broken;
+      }
+    }
+    INFO(name_of(entry.collective) << " " << entry.name << ": " << stated << " stated, " << not_stated << " not");
+    CHECK((entry.keeps_order != nullptr) == (stated > 0));
+    CHECK((not_stated > 0) == (broken > 0));
+  }
+}
+
+TEST_CASE("every collective that reduces can do so in the order of ranks, for any number of them") {
+  for (int c = 0; c < kCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (!reduces(collective)) continue;
+    for (const World& world : {World{1, {}}, World{7, {}}, World{1000, {}}, World{5, {{3, 1}, {0, 4, 2}}}}) {
+      INFO(name_of(collective) << ", " << world.ranks << " ranks");
+      CHECK(std::any_of(catalog().begin(), catalog().end(), [&](const AlgorithmEntry& e) {
+        return e.collective == collective && e.supports(world) && order_of(e, world) == schedule::Order::kRanks;
+      }));
+    }
+  }
 }
 
 TEST_CASE("an algorithm that serves a single host writes the same for any hosts") {

@@ -65,18 +65,19 @@ TEST_CASE("values of chunks that are not kept live in scratch") {
 
 TEST_CASE("a fold combines scratch with where the value lies, and is one step") {
   Builder b(all_reduce(3, 1), 0);
-  b.send(1, {0, 1});              // 0: reads the input
-  b.recv_to_scratch(1, {0, 1});   // 1
-  b.reduce_from_scratch({0, 1});  // 2: reads the input and the scratch, writes the output
-  b.send(2, {0, 1});              // 3
-  b.recv_to_scratch(2, {0, 1});   // 4: overwrites the scratch that 2 reads
-  b.reduce_from_scratch({0, 1});  // 5: reads and writes the output
+  b.send(1, {0, 1});                                    // 0: reads the input
+  b.recv_to_scratch(1, {0, 1});                         // 1
+  b.reduce_from_scratch({0, 1}, ScratchComes::kFirst);  // 2: reads the input and the scratch, writes the output
+  b.send(2, {0, 1});                                    // 3
+  b.recv_to_scratch(2, {0, 1});                         // 4: overwrites the scratch that 2 reads
+  b.reduce_from_scratch({0, 1}, ScratchComes::kLast);   // 5: reads and writes the output
   const Schedule s = b.finish().value();
   REQUIRE(s.steps.size() == 6);
   for (const std::size_t i : {2, 5}) {
     CHECK(s.steps[i].kind == StepKind::kReduce);
     CHECK(s.steps[i].source == Buffer::kScratch);
     CHECK(s.steps[i].target == Buffer::kOutput);
+    CHECK(s.steps[i].reversed == (i == 5));
   }
   CHECK(s.steps[2].operand == Buffer::kInput);
   CHECK(s.steps[5].operand == Buffer::kOutput);
@@ -144,12 +145,36 @@ std::vector<Schedule> folded_exchange() {
   std::vector<Schedule> schedules;
   for (std::int32_t r = 0; r < 2; ++r) {
     Builder b(all_reduce(2, 1), r);
-    b.send(1 - r, {0, 1});                           // 0
-    b.recv_to_scratch(1 - r, {0, 1});                // 1
-    b.reduce_from_scratch({0, 1}, Completes::kYes);  // 2
+    b.send(1 - r, {0, 1});                                                                                // 0
+    b.recv_to_scratch(1 - r, {0, 1});                                                                     // 1
+    b.reduce_from_scratch({0, 1}, r == 0 ? ScratchComes::kLast : ScratchComes::kFirst, Completes::kYes);  // 2
     schedules.push_back(b.finish().value());
   }
   return schedules;
+}
+
+TEST_CASE("the verifier checks in which order a fold combines, if that is asked for") {
+  std::vector<Schedule> schedules = folded_exchange();
+  CHECK(verify(schedules, Order::kRanks).is_ok());
+  schedules[0].steps[2].reversed = false;
+  CHECK(verify(schedules).is_ok());
+  const std::string why = verify(schedules, Order::kRanks).status().message();
+  CHECK(why.find("rank 0, step 2 (reduce, chunk 0): combines ranks 1 to 1 with 0 to 0") != std::string::npos);
+  schedules[0].steps[0].reversed = true;
+  CHECK(verify(schedules).status().message().find("reversed order and combines nothing") != std::string::npos);
+}
+
+TEST_CASE("of a received value and the own one that of the lower rank comes first") {
+  Builder b(all_reduce(3, 1), 1);
+  b.recv_reduce(0, {0, 1});
+  b.recv_reduce(2, {0, 1});
+  b.recv_reduce_into(0, {Buffer::kOutput, 0}, {Buffer::kOutput, 0}, 1);
+  const Schedule s = b.finish().value();
+  CHECK(s.steps[0].reversed);
+  CHECK_FALSE(s.steps[1].reversed);
+  CHECK(s.steps[2].reversed);
+  CHECK(to_text(s).find("recv_reduce from 0     chunk 0  received, input -> output") != std::string::npos);
+  CHECK(to_text(s).find("recv_reduce from 2     chunk 0  output, received -> output") != std::string::npos);
 }
 
 TEST_CASE("the verifier checks what a fold reads") {

@@ -105,6 +105,34 @@ TEST_CASE("the choices are those of the table") {
   CHECK(lines > 600);
 }
 
+TEST_CASE("where the operator does not commute, only algorithms are chosen that keep the order of ranks") {
+  using schedule::Order;
+  const algorithms::Costs costs = topology::combine_costs(transport::shm::costs(1), transport::tcp::costs(1), 1);
+  for (const Place& place : places()) {
+    for (const CollectiveInfo& info : kCollectiveTable) {
+      if (!reduces(info.collective)) continue;
+      for (int bits = 0; bits <= 30; ++bits) {
+        auto chosen = topology::select(info.collective, place.world, std::size_t{1} << bits, costs, "", Order::kRanks);
+        REQUIRE(chosen.is_ok());
+        CHECK(algorithms::order_of(**chosen, place.world) == Order::kRanks);
+      }
+    }
+  }
+  const World eight = world_of({8});
+  const auto forced = [&](const char* text) {
+    return topology::select(Collective::kAllReduce, eight, 1000, costs, text, Order::kRanks);
+  };
+  REQUIRE(forced("all_reduce:binomial").is_ok());
+  CHECK((*forced("all_reduce:binomial"))->name == std::string("binomial"));
+  REQUIRE(forced("ring").is_ok());  // of an algorithm that the collective cannot use
+  CHECK((*forced("ring"))->name != std::string("ring"));
+  const Status refused = forced("all_reduce:ring").status();
+  CHECK(refused.code() == Code::kInvalidUsage);
+  CHECK(refused.message().find("does not combine in the order of ranks, as an operator that does not commute needs; "
+                               "there are direct, recursive_doubling, binomial, ordered_two_phase") !=
+        std::string::npos);
+}
+
 // Hidden: prints the table, for a commit that changes choices on purpose (grep "per processor").
 TEST_CASE("print the table of choices", "[.print]") {
   std::fputs(all_choices().c_str(), stdout);

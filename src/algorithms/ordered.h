@@ -1,0 +1,26 @@
+// Reductions in the order of ranks, for operators that do not commute, where the usual algorithms combine in another:
+// they rotate the ranks to begin behind their root or their own. Here the root only decides which of two neighbouring
+// groups hands its value to the other.
+//
+// Binomial: groups of 2^k consecutive members join their neighbours, in the person of their first member or, in the
+// root's group, of the root. Chains: one from each end of the group to the root, piece by piece. Direct: member i
+// combines its part with those of i - 1, i - 2, ..., 0 and then of i + 1, i + 2, ..., n - 1. Two phases: direct, then
+// all members send each other their parts.
+//
+// Cost for B bytes in all: as binomial.h, direct.h (reduce-scatter; all-reduce in two phases); the chains as chain.h,
+// but that a root in the middle takes the vector twice: (n-1) (alpha + P (beta + gamma)) + (2B-P) (beta + gamma).
+#pragma once
+
+#include "algorithms/group.h"
+
+namespace tutti::internal::algorithms {
+
+// All: the group's members are in the order in which they are to be combined. root is a member's index.
+void ordered_binomial_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes completes);
+void ordered_chains_reduce(Builder& b, const Group& g, int root, ChunkRange c, Completes completes);
+// Member i ends with the reduction of part i. REQUIRES: one part for each member.
+void ordered_direct_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& parts, Completes completes);
+// REQUIRES: c.count is a multiple of g.size().
+void ordered_two_phase_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
+
+}  // namespace tutti::internal::algorithms
