@@ -136,7 +136,14 @@ typedef enum {
   tuttiLor = 104,
   tuttiLxor = 105,
   tuttiRedOpMax = 0x7fffffff
-} tuttiRedOp_t;
+} tuttiRedOp_t; /* values from 1000 on are operators that the program has made: see "Operators" */
+
+/* Where the scalar of a pre-multiplied sum lies. */
+typedef enum {
+  tuttiScalarDevice = 0,        /* host memory of the caller's, read when an operation runs */
+  tuttiScalarHostImmediate = 1, /* host memory that is read when the operator is made */
+  tuttiScalarResidenceMax = 0x7fffffff
+} tuttiScalarResidence_t;
 
 /* The collectives, where a call asks about one. Numbers up to 30 are kept for those to come. */
 typedef enum {
@@ -366,6 +373,36 @@ TUTTI_EXPORT tuttiResult_t tuttiGatherV(const void *sendbuff, size_t sendcount, 
 TUTTI_EXPORT tuttiResult_t tuttiScatterV(const void *sendbuff, const size_t *sendcounts, const size_t *sdispls,
                                          void *recvbuff, size_t recvcount, tuttiDataType_t datatype, int root,
                                          tuttiComm_t comm, void *stream);
+
+/* ---- Operators --------------------------------------------------------------------------------
+ * Operators of the program's own, for tuttiAllReduce, tuttiReduce, tuttiReduceScatter, tuttiReduceScatterV, tuttiScan
+ * and tuttiExscan. Each is one communicator's: another's, or one that is destroyed, is tuttiInvalidArgument. Every rank
+ * makes its own; the ranks must agree in each operation about the kind of operator (pre-multiplied sum, a function that
+ * commutes, one that does not), while the numbers of the handles may differ. A process can make two thousand million of
+ * them. Any thread may make and destroy them, also beside operations. */
+
+/* in and inout have `count` elements of `datatype` each: inout[i] = in[i] op inout[i], for i < count. `in` holds the
+ * operand of the lower ranks. The function is called with pieces of the vectors, cut between any two elements, which may
+ * be aligned in any way whatever the caller's buffers are; in the thread of a blocking call, or for a stream in one of
+ * the library's, with a stack of 2 MiB. It must be associative, touch nothing else of these vectors, and make no call of
+ * this library. A C++ exception that it throws fails the communicator. */
+typedef void (*tuttiRedOpFunction_t)(const void *in, void *inout, size_t count, tuttiDataType_t datatype,
+                                     void *context);
+
+/* *op = an operator that calls `function` with `context`, for all datatypes. commutative 0: the values of the ranks are
+ * combined in their order, a0 op a1 op ..., with brackets anywhere; else in any order. In which order, and with which
+ * brackets, depends on the size and the number of ranks, and is the same in every run. One rank's value is returned as it
+ * is. What `context` points to is the caller's, and stays until the operations with it are complete. */
+TUTTI_EXPORT tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t *op, tuttiRedOpFunction_t function, void *context,
+                                            int commutative, tuttiComm_t comm);
+/* *op = the sum over ranks of this rank's *scalar times its elements. *scalar is one element of `datatype`, which the
+ * calls with it must have too: any but tuttiBool. The product is rounded to the datatype, as tuttiProd rounds it, before
+ * it is added. tuttiScalarDevice: the scalar stays until the operations are complete. */
+TUTTI_EXPORT tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t datatype,
+                                                     tuttiScalarResidence_t residence, tuttiComm_t comm);
+/* Frees the operator; what is queued with it goes on. The communicator's end frees all that are left. A built-in operator
+ * is tuttiInvalidArgument. */
+TUTTI_EXPORT tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- Memory -----------------------------------------------------------------------------------
  * Host memory that peers on the same machine can map, so that large transfers need no staging copy. Any thread. */

@@ -5,32 +5,22 @@
 #include <string>
 
 #include "api/handles.h"
+#include "api/public_types.h"
 #include "api/varying_calls.h"
 
 namespace tutti::internal::api {
 namespace {
 
-// The inverse of public_value(). What it gives for no value of an enumeration is outside too: check_types() refuses it.
-std::uint8_t from_public(unsigned value, unsigned nccl_values, unsigned values) {
-  if (value < nccl_values) return static_cast<std::uint8_t>(value);
-  const unsigned own = value - kPublicOwn;  // wraps to a large one below
-  return static_cast<std::uint8_t>(own < values - nccl_values ? own + nccl_values : UINT8_MAX);
-}
-DataType type_of(tuttiDataType_t type) {
-  return static_cast<DataType>(from_public(static_cast<unsigned>(type), kNcclDataTypes, kDataTypes));
-}
-ReduceOp op_of(tuttiRedOp_t op) {
-  return static_cast<ReduceOp>(from_public(static_cast<unsigned>(op), kNcclReduceOps, kReduceOps));
-}
-static_assert(public_value(DataType::kInt16) == tuttiInt16 && public_value(DataType::kBool) == tuttiBool &&
-              public_value(ReduceOp::kBand) == tuttiBand && public_value(ReduceOp::kLxor) == tuttiLxor);
-
 Status check_types(const Call& call) {
   if (size_of(call.type) == 0) {
     return Status::invalid_argument("datatype is not a tuttiDataType_t");
   }
-  if (static_cast<unsigned>(call.op) >= kReduceOps) {
+  if (call.custom == nullptr && static_cast<unsigned>(call.op) >= kReduceOps) {
     return Status::invalid_argument("operator is not a tuttiRedOp_t");
+  }
+  if (call.op == ReduceOp::kPreMulSum && call.type != call.custom->type) {
+    return Status::invalid_argument(fmt::format("the operator was made for datatype {}, the call has {}",
+                                                name_of(call.custom->type), name_of(call.type)));
   }
   if (!supports(call.type, call.op)) {
     return Status::invalid_argument(
@@ -102,7 +92,11 @@ Status check_buffers(const Call& call, int ranks, int rank) {
   return {};
 }
 
-[[gnu::noinline]] Status check(const Call& call, const Communicator& comm) {
+// `op` as the program has given it.
+[[gnu::noinline]] Status check(Call& call, Communicator& comm, tuttiRedOp_t op) {
+  if (static_cast<int>(op) >= Operators::kFirst) {
+    if (Status s = comm.set_operator(&call, static_cast<int>(op)); !s.is_ok()) return s;
+  }
   if (Status s = check_types(call); !s.is_ok()) return s;
   if (call.root < 0 || call.root >= comm.ranks()) {
     return Status::invalid_argument(fmt::format("root {} is not a rank of {}", call.root, comm.ranks()));
@@ -117,13 +111,13 @@ Status enqueue(const Call& call, Communicator& comm, void* stream) {
   return found.is_ok() ? comm.enqueue(call, **found) : found.status();
 }
 
-// What every collective does: enters the communicator, checks the call, and runs or queues it.
-tuttiResult_t submit(const Call& call, tuttiComm_t comm, void* stream) noexcept try {
+// What every collective does: enters the communicator, checks the call, and runs or queues it. `op`: if it names one.
+tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, tuttiRedOp_t op = tuttiSum) noexcept try {
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of(call.collective)), comm);
   Communicator& c = *operating;
-  Status status = plainly_valid(call) ? Status() : check(call, c);
+  Status status = plainly_valid(call) ? Status() : check(call, c, op);
   if (status.is_ok()) [[likely]] {
     status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
     if (status.is_ok()) [[likely]]
@@ -153,7 +147,7 @@ using tutti::internal::api::type_of;
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kAllReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream);
+  return submit({Collective::kAllReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream, op);
 }
 
 tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
@@ -164,7 +158,7 @@ tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count,
 
 tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           int root, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), root}, comm, stream);
+  return submit({Collective::kReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), root}, comm, stream, op);
 }
 
 tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t datatype,
@@ -176,7 +170,7 @@ tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendco
 tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t datatype,
                                  tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
   return submit({Collective::kReduceScatter, sendbuff, recvbuff, recvcount, type_of(datatype), op_of(op), 0}, comm,
-                stream);
+                stream, op);
 }
 
 tuttiResult_t tuttiBcast(void* buff, size_t count, tuttiDataType_t datatype, int root, tuttiComm_t comm, void* stream) {
@@ -202,12 +196,12 @@ tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, 
 
 tuttiResult_t tuttiScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                         tuttiComm_t comm, void* stream) {
-  return submit({Collective::kScan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream);
+  return submit({Collective::kScan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream, op);
 }
 
 tuttiResult_t tuttiExscan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           tuttiComm_t comm, void* stream) {
-  return submit({Collective::kExscan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream);
+  return submit({Collective::kExscan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream, op);
 }
 
 tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
@@ -222,7 +216,7 @@ tuttiResult_t tuttiReduceScatterV(const void* sendbuff, void* recvbuff, const si
                                   tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
   const VaryingCounts varying{{recvcounts, nullptr}, {}};
   return submit({Collective::kReduceScatterV, sendbuff, recvbuff, 0, type_of(datatype), op_of(op), 0, &varying}, comm,
-                stream);
+                stream, op);
 }
 
 tuttiResult_t tuttiAlltoAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,

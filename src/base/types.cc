@@ -38,6 +38,9 @@ const char* name_of(ReduceOp op) {
     case ReduceOp::kLand: return "land";
     case ReduceOp::kLor: return "lor";
     case ReduceOp::kLxor: return "lxor";
+    case ReduceOp::kPreMulSum: return "pre-multiplied sum";
+    case ReduceOp::kUser: return "user function";
+    case ReduceOp::kUserOrdered: return "non-commutative user function";
   }
   return "unknown";
 }

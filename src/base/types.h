@@ -41,8 +41,16 @@ enum class ReduceOp : std::uint8_t {
   kLand = 8,
   kLor = 9,
   kLxor = 10,
+  // Made by the program, for one communicator (communicator/operators.h):
+  kPreMulSum = 11,    // the sum of what each rank has multiplied by a number of its own
+  kUser = 12,         // a function of the program's that commutes
+  kUserOrdered = 13,  // one that does not: the operand of the lower ranks comes first
 };
+// The built-in ones.
 inline constexpr int kReduceOps = 11;
+constexpr bool is_built_in(ReduceOp op) {
+  return static_cast<int>(op) < kReduceOps;
+}
 
 // The public header has NCCL's values for what NCCL has, and tutti's own from 100.
 inline constexpr int kPublicOwn = 100;
@@ -94,6 +102,7 @@ constexpr bool is_logical(ReduceOp op) {
 // truth values no average. Of booleans sum, max, bor and lor are the same, as are prod, min and the two ands.
 // REQUIRES: values of the enumerations.
 constexpr bool supports(DataType type, ReduceOp op) {
+  if (!is_built_in(op)) return op != ReduceOp::kPreMulSum || type != DataType::kBool;
   if (is_complex(type)) return op == ReduceOp::kSum || op == ReduceOp::kProd || op == ReduceOp::kAvg;
   if (is_float(type)) return op <= ReduceOp::kAvg;
   return type != DataType::kBool || op != ReduceOp::kAvg;

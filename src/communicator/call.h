@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/types.h"
+#include "communicator/operators.h"
 #include "communicator/varying.h"
 #include "executor/operation.h"
 #include "memory/region.h"
@@ -22,6 +23,7 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   const VaryingCounts* varying = nullptr;  // of blocks with counts of their own; `count` is then that of the own block
+  const CustomOperator* custom = nullptr;  // what `op` is, if it is not built in
 };
 
 using KernelTable = std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes>;
@@ -62,14 +64,27 @@ inline std::size_t scratch_bytes(const VaryingBlocks& blocks, const executor::Pl
   return plan.schedule.scratch_chunks > 0 ? blocks.extent(schedule::Buffer::kInput) : 0;
 }
 
-// Whether the call is in place and its schedules are not made for that: then its input is copied first.
+// Whether the call is in place and its schedules are not made for that: then its input is copied first. So is what has
+// to be multiplied before it is added.
 inline bool needs_copy(const Call& call) {
-  return call.send == call.recv && !input_is_output(call.collective);
+  return (call.send == call.recv && !input_is_output(call.collective)) || call.op == ReduceOp::kPreMulSum;
+}
+// Makes that copy. `bytes`: of the whole vector.
+inline void copy_input(const Call& call, std::byte* target, std::size_t bytes) {
+  const auto* const source = static_cast<const std::byte*>(call.send);
+  if (call.op != ReduceOp::kPreMulSum) return reduction::copy(target, source, bytes);
+  reduction::scale(call.type, target, source, call.custom->factor(), bytes / size_of(call.type));
 }
 
 inline const reduction::Kernels* kernels_of(const Call& call, const Setting& setting) {
   if (!combines(call.collective)) return nullptr;
-  return setting.kernels[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(call.op)];
+  if (call.op == ReduceOp::kUser || call.op == ReduceOp::kUserOrdered) return nullptr;
+  const ReduceOp op = call.op == ReduceOp::kPreMulSum ? ReduceOp::kSum : call.op;
+  return setting.kernels[static_cast<std::size_t>(call.type)][static_cast<std::size_t>(op)];
+}
+
+inline const reduction::UserOperator* user_of(const Call& call) {
+  return call.custom != nullptr ? call.custom->user.get() : nullptr;
 }
 inline std::size_t divisor_of(const Call& call, const Setting& setting) {
   return combines(call.collective) && call.op == ReduceOp::kAvg ? setting.ranks : 0;
@@ -97,7 +112,9 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .kernels = kernels_of(call, setting),
           .divisor = divisor_of(call, setting),
           .bytes = bytes,
-          .table = nullptr};
+          .table = nullptr,
+          .user = user_of(call),
+          .type = call.type};
 }
 
 // The same of a call whose blocks have counts of their own, and lie as `blocks` say, which outlive the operation.
@@ -121,7 +138,9 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .kernels = kernels_of(call, setting),
           .divisor = divisor_of(call, setting),
           .bytes = blocks.bytes(),
-          .table = &blocks.table()};
+          .table = &blocks.table(),
+          .user = user_of(call),
+          .type = call.type};
 }
 
 // The last call of few bytes as it was bound. Programs repeat themselves: where only the buffers and the number of the

@@ -265,7 +265,8 @@ Status Communicator::queue(const Call& call, Stream* stream, std::shared_ptr<Com
     if (!progress_.running()) {
       if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
     }
-    queue_.push_back({call, std::move(varying), *completion, nullptr});
+    std::shared_ptr<const CustomOperator> custom = call.custom != nullptr ? named_operator_ : nullptr;
+    queue_.push_back({call, std::move(varying), std::move(custom), *completion, nullptr});
     // From here on nothing can fail.
     Queued& queued = queue_.back();
     if (queued.varying != nullptr) queued.call.varying = &queued.varying->counts();

@@ -24,6 +24,7 @@
 #include "communicator/call_history.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
+#include "communicator/operators.h"
 #include "communicator/plans.h"
 #include "communicator/stalls.h"
 #include "communicator/stream.h"
@@ -44,6 +45,11 @@ class Communicator {
 
   [[nodiscard]] int rank() const { return membership_.rank; }
   [[nodiscard]] int ranks() const { return membership_.ranks(); }
+
+  [[nodiscard]] Operators& operators() { return operators_; }
+  // Makes `handle` the call's operator, which stays until the operation is complete. By the thread that then runs or
+  // queues the call. kInvalidArgument for what is none of operators().
+  Status set_operator(Call* call, int handle);
 
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
   Status run(const Call& call);
@@ -74,7 +80,8 @@ class Communicator {
  private:
   struct Queued {
     Call call;
-    std::unique_ptr<VaryingCopy> varying;  // what the call refers to, if it does
+    std::unique_ptr<VaryingCopy> varying;          // what the call refers to, if it does
+    std::shared_ptr<const CustomOperator> custom;  // the same
     std::shared_ptr<Completion> completion;
     std::shared_ptr<Completion> before;  // in its stream
   };
@@ -128,6 +135,8 @@ class Communicator {
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<executor::CpuExecutor> executor_;
 
+  Operators operators_;
+  std::shared_ptr<const CustomOperator> named_operator_;  // by the last call that has named one
   LastBound last_bound_;
   VaryingBlocks varying_blocks_;
   KernelTable kernels_{};

@@ -29,7 +29,8 @@ Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint
     return s;
   const executor::Operation operation =
       bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
-  const bool keeps = bytes < kLookUpBytes && !executor::is_check(fingerprint) && !needs_copy(call);
+  const bool keeps =
+      bytes < kLookUpBytes && !executor::is_check(fingerprint) && !needs_copy(call) && call.custom == nullptr;
   return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation);
 }
 
@@ -53,9 +54,10 @@ Result<const executor::Plan*> Communicator::plan_for(const Call& call, std::size
                                                      const transport::Fingerprint& fingerprint) {
   // The check before a call is no part of the history.
   const bool check = executor::is_check(fingerprint);
-  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes);
+  const schedule::Order order = call.op == ReduceOp::kUserOrdered ? schedule::Order::kRanks : schedule::Order::kAny;
+  const executor::Plan* plan = plans_->find(call.collective, call.root, bytes, order);
   if (plan == nullptr) [[unlikely]] {
-    auto made = plans_->make(call.collective, call.root, bytes, check ? nullptr : history_.get());
+    auto made = plans_->make(call.collective, call.root, bytes, check ? nullptr : history_.get(), order);
     if (!made.is_ok()) return made.status();
     plan = *made;
   }
@@ -74,7 +76,7 @@ Status Communicator::prepare_scratch(Call* call, std::size_t bytes, std::size_t 
   }
   if (copies) [[unlikely]] {
     std::byte* const copy = static_cast<std::byte*>(scratch_) + bytes;
-    reduction::copy(copy, static_cast<const std::byte*>(call->send), input_bytes);
+    copy_input(*call, copy, input_bytes);
     call->send = copy;
   }
   return {};

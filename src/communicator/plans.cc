@@ -123,8 +123,9 @@ Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntr
   return algorithms::make_schedule(entry, world_, membership_.rank, root);
 }
 
-Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes, CallHistory* history) {
-  auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm);
+Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes, CallHistory* history,
+                                          schedule::Order order) {
+  auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm, order);
   if (!entry.is_ok()) return entry.status();
   if (log::enabled(log::Level::kDebug)) {
     log::debug(fmt::format("{} of {} bytes: {}", name_of(collective), bytes, (*entry)->name));
@@ -140,7 +141,7 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
     plan = executor::make_plan((*entry)->name, std::move(*schedule), [&](int peer) { return links_.at(peer).get(); },
                                slice_bytes(collective));
   }
-  auto& row = rows_[static_cast<std::size_t>(collective)][static_cast<std::size_t>(root)];
+  auto& row = rows_[row_of(collective, order)][static_cast<std::size_t>(root)];
   if (row == nullptr) row = std::make_unique<Row>();
   (*row)[static_cast<std::size_t>(std::bit_width(bytes))] = plan.get();
   return plan.get();

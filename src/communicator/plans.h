@@ -1,4 +1,4 @@
-// The plans of one communicator, by (collective, root, size class): found by two array look-ups, made on
+// The plans of one communicator, by (collective, order, root, size class): found by two array look-ups, made on
 // first use (selection, schedule, links). A size class is the number of bits of the vector's byte count.
 #pragma once
 
@@ -27,14 +27,16 @@ class Plans {
   ~Plans();
 
   // Null if this class of calls has not been planned yet.
-  [[nodiscard]] const executor::Plan* find(Collective collective, int root, std::size_t bytes) const {
-    const Row* row = rows_[static_cast<std::size_t>(collective)][static_cast<std::size_t>(root)].get();
+  [[nodiscard]] const executor::Plan* find(Collective collective, int root, std::size_t bytes,
+                                           schedule::Order order = schedule::Order::kAny) const {
+    const Row* row = rows_[row_of(collective, order)][static_cast<std::size_t>(root)].get();
     return row == nullptr ? nullptr : (*row)[static_cast<std::size_t>(std::bit_width(bytes))];
   }
   // Makes it: selects, writes and where needed proves the schedule, connects to the peers that it names.
   // Every rank of the communicator does this in the same operation.
   // `history`, if any, is told how the operation will be run before anybody is waited for.
-  Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history);
+  Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history,
+                                     schedule::Order order = schedule::Order::kAny);
   // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or
   // when the communicator fails, never will be.
   void deliver(Deadline deadline);
@@ -47,6 +49,9 @@ class Plans {
     executor::PlanIdentity identity;  // known before the plan is made
     std::unique_ptr<executor::Plan> plan;
   };
+  static std::size_t row_of(Collective collective, schedule::Order order) {
+    return static_cast<std::size_t>(collective) + (order == schedule::Order::kRanks ? kCollectives : 0);
+  }
   Status connect(const schedule::Schedule& schedule, Deadline deadline);
   // The same on every rank.
   [[nodiscard]] std::size_t slice_bytes(Collective collective) const;
@@ -62,7 +67,7 @@ class Plans {
   algorithms::World world_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
   std::map<std::pair<const algorithms::AlgorithmEntry*, int>, Planned> plans_;
-  std::array<std::vector<std::unique_ptr<Row>>, kCollectives> rows_;
+  std::array<std::vector<std::unique_ptr<Row>>, 2 * kCollectives> rows_;
 };
 
 }  // namespace tutti::internal

@@ -160,7 +160,7 @@ Status CpuExecutor::run_large(const Operation& op) {
   const bool sends_no_zcopy = step_bytes <= plan.in_order_region_bytes && !sliced;
   const bool in_order = sends_no_zcopy || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
   if (!sends_no_zcopy) {
-    const bool exchanges = op.kernels == nullptr && plan.exchanges;
+    const bool exchanges = !op.combines() && plan.exchanges;
     for (transport::Link* link : plan.links) link->begin_operation(exchanges);
   }
   return in_order ? run_in_order(op) : run_by_lanes(op);
@@ -201,6 +201,13 @@ Status CpuExecutor::mismatch(const Operation& op, const Step& step, const transp
   // What arrives under another number is left over from the calls that differ.
   unexplained_ = same_call(ours, theirs) || ours.sequence != theirs.sequence;
   return executor::mismatch(op.plan->schedule.rank, ours, op.plan->identity, step.peer, theirs);
+}
+
+void CpuExecutor::combine_by_user(const Operation& op, const Step& s, std::byte* target, const std::byte* local,
+                                  const std::byte* received, std::size_t bytes) {
+  const std::byte* const earlier = s.reversed ? received : local;
+  const std::byte* const later = s.reversed ? local : received;
+  reduction::combine(*op.user, op.type, op.element_bytes, target, earlier, later, bytes);
 }
 
 void CpuExecutor::run_local(const Operation& op, const Step& s, const Offsets& at, std::size_t bytes, bool streaming) {

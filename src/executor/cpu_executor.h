@@ -158,9 +158,12 @@ class CpuExecutor final : private Waiting {
   [[nodiscard]] static const std::byte* operand_at(const Operation& op, const schedule::Step& s, const Offsets& at) {
     return op.buffers[static_cast<int>(s.operand)].base + at.target;
   }
-  // target = source (op) received, and the division of an average where the step completes it.
+  // target = local (op) received, or the other way round where the step says so, and the division of an average where
+  // it completes one. The kernels give the same either way.
   static void combine(const Operation& op, const schedule::Step& s, std::byte* target, const std::byte* local,
                       const std::byte* received, std::size_t bytes, bool streaming) {
+    if (op.kernels == nullptr) [[unlikely]]
+      return combine_by_user(op, s, target, local, received, bytes);
     const std::size_t count = op.elements(bytes);
     if (streaming) {
       op.kernels->combine_streaming(target, local, received, count);
@@ -169,6 +172,8 @@ class CpuExecutor final : private Waiting {
     }
     if (s.final && op.divisor > 1) op.kernels->finish(target, count, op.divisor);
   }
+  static void combine_by_user(const Operation& op, const schedule::Step& s, std::byte* target, const std::byte* local,
+                              const std::byte* received, std::size_t bytes);
   static void store(const Operation& op, const schedule::Step& s, const Offsets& at, const std::byte* received,
                     std::size_t bytes, bool streaming) {
     std::byte* target = target_at(op, s, at);

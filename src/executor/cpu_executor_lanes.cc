@@ -60,7 +60,7 @@ void CpuExecutor::prepare(const Operation& op) {
   // out.
   streaming_ = op.bytes > tuning_.streaming_bytes && !in_place_;
   direct_puts_ = op.bytes >= tuning_.direct_put_bytes;
-  combines_ = op.kernels != nullptr;
+  combines_ = op.combines();
 }
 
 // Slice s may begin when all lanes have left slice s - kWindow, whose states it takes over.
@@ -308,7 +308,7 @@ bool CpuExecutor::fused_reduce_some(const Lane& lane, std::uint32_t index, StepS
   if (limit < reduced.done + n) return false;
   const Step& reduce = op_->plan->schedule.steps[fused_reduce.reduce];
   const Offsets at = reduced.begin.after(reduced.done);
-  combine(*op_, reduce, target_at(*op_, reduce, at), operand_at(*op_, reduce, at), view.data, n,
+  combine(*op_, fused(reduce), target_at(*op_, reduce, at), operand_at(*op_, reduce, at), view.data, n,
           streaming_ && op_->divisor == 0);
   if (!lane.link->recv().consume(n)) return true;
   state.done += n;
@@ -333,7 +333,7 @@ bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepSta
   const Step& step = op_->plan->schedule.steps[index];
   const bool divides = step.final && op_->divisor > 1;
   const Offsets at = state.begin.after(state.done);
-  if (step.kind == StepKind::kRecvReduce && !divides) {
+  if (step.kind == StepKind::kRecvReduce && !divides && op_->kernels != nullptr) {
     const auto combine = streaming_ ? op_->kernels->combine_twice_streaming : op_->kernels->combine_twice;
     combine(target_at(*op_, step, at), room.data(), source_at(*op_, step, at), view.data, op_->elements(n));
   } else {

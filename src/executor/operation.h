@@ -15,6 +15,7 @@
 #include "executor/fingerprint.h"
 #include "executor/plan.h"
 #include "reduction/reduction.h"
+#include "reduction/user_operator.h"
 #include "schedule/layout.h"
 #include "transport/transport.h"
 
@@ -36,10 +37,14 @@ struct Operation {
   transport::Source buffers[schedule::kBuffers];  // by schedule::Buffer; scratch may be null if unused
   std::size_t block_elements = 0;                 // elements of one block (of the whole vector if one block)
   std::size_t element_bytes = 1;                  // a power of two
-  const reduction::Kernels* kernels = nullptr;    // null where nothing is reduced
+  const reduction::Kernels* kernels = nullptr;    // null where nothing is reduced, or by `user`
   std::size_t divisor = 0;                        // of an average; 0: none
   std::size_t bytes = 0;                          // of the whole vector
   const ChunkTable* table = nullptr;              // null: block_elements says where chunks lie
+  const reduction::UserOperator* user = nullptr;  // what combines instead of kernels
+  DataType type = DataType::kUint8;               // as `user` is told
+
+  [[nodiscard]] bool combines() const { return kernels != nullptr || user != nullptr; }
 
   // The whole elements among `size` bytes, in bytes and in number. No division: these are on every path.
   [[nodiscard]] std::size_t whole(std::size_t size) const { return size & ~(element_bytes - 1); }

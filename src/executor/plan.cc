@@ -113,12 +113,9 @@ void write_in_order(Plan* plan) {
     if (s.step.kind == StepKind::kSend) s.send = &plan->link_of[i]->send();
     if (schedule::is_recv(s.step.kind)) s.recv = &plan->link_of[i]->recv();
     if (plan->fused_reduce[i].reduce != kNone) {
-      const Step& reduce = plan->schedule.steps[++i];
-      s.step.kind = StepKind::kRecvReduce;
-      s.step.source = reduce.operand;
-      s.step.target = reduce.target;
-      s.step.source_chunk = s.step.target_chunk = reduce.target_chunk;
-      s.step.final = reduce.final;
+      const std::int32_t peer = s.step.peer;
+      s.step = fused(plan->schedule.steps[++i]);
+      s.step.peer = peer;
     }
     plan->in_order.push_back(s);
   }

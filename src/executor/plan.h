@@ -43,6 +43,16 @@ struct FusedReduce {
   std::uint32_t lane = kNone;    // of the local steps
 };
 
+// The one step that a receive into scratch and this reduction are together: what was the source is what is received.
+inline schedule::Step fused(const schedule::Step& reduce) {
+  schedule::Step s = reduce;
+  s.kind = schedule::StepKind::kRecvReduce;
+  s.source = reduce.operand;
+  s.source_chunk = reduce.target_chunk;
+  s.reversed = !reduce.reversed;
+  return s;
+}
+
 // A step of the in-order program. Fused reductions are in it: a receive into scratch and the kReduce behind it
 // have become one kRecvReduce (every send before has copied its source, so the target is free).
 struct InOrderStep {

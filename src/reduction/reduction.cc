@@ -1,6 +1,7 @@
 // Chooses the SIMD target, once, and answers from its table.
 #include "reduction/reduction.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "reduction/highway_targets.h"
@@ -61,6 +62,17 @@ void copy(std::byte* target, const std::byte* source, std::size_t bytes) {
 
 void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes) {
   if (bytes != 0) chosen().table.copy_streaming(target, source, bytes);
+}
+
+void scale(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t count) {
+  const std::size_t size = size_of(type);
+  alignas(64) std::byte factors[4096];
+  const std::size_t most = sizeof factors / size;
+  for (std::size_t i = 0; i < std::min(most, count); ++i) std::memcpy(factors + i * size, factor, size);
+  const Combine multiply = kernels(type, ReduceOp::kProd).combine;
+  for (std::size_t i = 0; i < count; i += most) {
+    multiply(target + i * size, source + i * size, factors, std::min(most, count - i));
+  }
 }
 
 const char* simd_target() {

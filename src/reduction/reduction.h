@@ -57,6 +57,10 @@ const Kernels& kernels(DataType type, ReduceOp op);
 void copy(std::byte* target, const std::byte* source, std::size_t bytes);
 void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes);
 
+// target[i] = factor * source[i], i < count elements; `factor` is one element, and the product as kProd has it. target
+// may equal source. REQUIRES: supports(type, kProd).
+void scale(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t count);
+
 // Name of the SIMD target in use, for reports: "AVX3", "AVX2", ...
 const char* simd_target();
 

@@ -29,6 +29,9 @@ void combine_type(ReduceOp op, std::byte* target, const std::byte* a, const std:
     case ReduceOp::kLand: return combine_all<type, ReduceOp::kLand>(target, a, b, count);
     case ReduceOp::kLor: return combine_all<type, ReduceOp::kLor>(target, a, b, count);
     case ReduceOp::kLxor: return combine_all<type, ReduceOp::kLxor>(target, a, b, count);
+    case ReduceOp::kPreMulSum:
+    case ReduceOp::kUser:
+    case ReduceOp::kUserOrdered: return;  // no kernels
   }
 }
 

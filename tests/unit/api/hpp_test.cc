@@ -114,6 +114,51 @@ TEST_CASE("every collective through C++") {
   CHECK(wrong == "");
 }
 
+// x -> factor x + offset.
+struct Affine {
+  float factor;
+  float offset;
+};
+
+template <>
+struct tutti::DataTypeOf<Affine> {
+  static constexpr tuttiDataType_t value = tuttiComplex64;
+};
+
+TEST_CASE("operators of the program's own through C++") {
+  static_assert(!std::is_copy_constructible_v<tutti::Operator> &&
+                std::is_nothrow_move_constructible_v<tutti::Operator>);
+  const std::string wrong = on_ranks(3, [](Communicator& comm) -> std::string {
+    const int rank = comm.rank();
+    const auto after_each_other = [](const Affine& a, const Affine& b) {
+      return Affine{a.factor * b.factor, b.factor * a.offset + b.offset};
+    };
+    const auto then = tutti::Operator::of<Affine>(comm, after_each_other, false);
+    Affine mine{2, static_cast<float>(rank)};
+    comm.all_reduce(&mine, &mine, 1, then);
+    if (mine.factor != 8 || mine.offset != 4) return "non-commutative";
+    int calls = 0;
+    auto count = tutti::Operator::of<int>(comm, [&calls](int a, int b) { return ++calls, a * 10 + b - a * 10 + a; });
+    tutti::Operator moved = std::move(count);
+    std::vector<int> values(100, rank + 1);
+    tutti::Stream stream;
+    comm.reduce(std::vector<int>(values), std::span(values), 0, moved, &stream);
+    stream.synchronize();
+    if (rank == 0 && (values[99] != 6 || calls == 0)) return "commutative";
+    moved = tutti::Operator::pre_multiplied_sum(comm, rank - 0.5);
+    std::vector<double> ones(5, 1.0);
+    comm.all_reduce(std::span(ones), moved);
+    if (ones[4] != 1.5) return "pre-multiplied sum";
+    if (thrown([&] { comm.all_reduce(std::span(values), moved); }) != tuttiInvalidArgument) return "another datatype";
+    const auto stale = static_cast<tuttiRedOp_t>(moved);
+    moved = tutti::Operator::of<int>(comm, [](int a, int) { return a; });
+    count = std::move(moved);
+    comm.all_reduce(std::span(ones), tuttiMax);
+    return thrown([&] { comm.all_reduce(std::span(ones), stale); }) == tuttiInvalidArgument ? "" : "stale";
+  });
+  CHECK(wrong == "");
+}
+
 TEST_CASE("streams, events and memory through C++") {
   const std::string wrong = on_ranks(2, [](Communicator& comm) -> std::string {
     tutti::Memory<float> data(50'000);
