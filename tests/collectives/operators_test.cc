@@ -7,6 +7,7 @@
 
 #include "algorithms/catalog.h"
 #include "suites.h"
+#include "trial.h"
 
 namespace tutti::internal::test {
 namespace {
@@ -84,6 +85,7 @@ struct Case {
   bool in_place = false;
   bool commutes = false;
   std::size_t misalign = 0;
+  bool registered = false;  // memory from tuttiMemAlloc
 };
 
 std::string text_of(const Case& c) {
@@ -114,26 +116,26 @@ class Attempt {
       : case_(c), size_(size_of(c.type)), blocks_(blocks_of(c.collective, ranks)), ranks_(ranks), rank_(rank) {
     const std::size_t count = c.count * blocks_;
     sent_ = elements(size_, 0, count, [&](std::size_t i) { return input(rank, i); });
-    send_.resize(sent_.size() + c.misalign);
-    if (!sent_.empty()) std::memcpy(send_.data() + c.misalign, sent_.data(), sent_.size());
-    recv_.assign(c.count * size_ + c.misalign, std::byte{0x5a});
+    const std::size_t received = c.count * size_;
+    send_ = send_memory_.get(sent_.size() + c.misalign + 1, c.registered) + c.misalign;
+    recv_ = recv_memory_.get(received + c.misalign + 1, c.registered) + c.misalign;
+    if (!sent_.empty()) std::memcpy(send_, sent_.data(), sent_.size());
+    std::memset(recv_, 0x5a, received);
   }
   tuttiResult_t issue(tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
     const auto type = static_cast<tuttiDataType_t>(public_value(case_.type));
-    std::byte* const send = send_.data() + case_.misalign;
     std::byte* const recv = received();
     switch (case_.collective) {
-      case Collective::kReduce: return tuttiReduce(send, recv, case_.count, type, op, case_.root, comm, stream);
-      case Collective::kReduceScatter: return tuttiReduceScatter(send, recv, case_.count, type, op, comm, stream);
-      case Collective::kScan: return tuttiScan(send, recv, case_.count, type, op, comm, stream);
-      case Collective::kExscan: return tuttiExscan(send, recv, case_.count, type, op, comm, stream);
-      default: return tuttiAllReduce(send, recv, case_.count, type, op, comm, stream);
+      case Collective::kReduce: return tuttiReduce(send_, recv, case_.count, type, op, case_.root, comm, stream);
+      case Collective::kReduceScatter: return tuttiReduceScatter(send_, recv, case_.count, type, op, comm, stream);
+      case Collective::kScan: return tuttiScan(send_, recv, case_.count, type, op, comm, stream);
+      case Collective::kExscan: return tuttiExscan(send_, recv, case_.count, type, op, comm, stream);
+      default: return tuttiAllReduce(send_, recv, case_.count, type, op, comm, stream);
     }
   }
   // Empty, or what is wrong.
   [[nodiscard]] std::string check() {
-    if (!case_.in_place && !sent_.empty() &&
-        std::memcmp(send_.data() + case_.misalign, sent_.data(), sent_.size()) != 0)
+    if (!case_.in_place && !sent_.empty() && std::memcmp(send_, sent_.data(), sent_.size()) != 0)
       return text_of(case_) + ": the input has changed";
     if (!has_any(info_of(case_.collective).output, rank_, case_.root) || case_.count == 0) return {};
     const std::size_t first = case_.collective == Collective::kReduceScatter ? own() : 0;
@@ -159,9 +161,9 @@ class Attempt {
  private:
   [[nodiscard]] std::size_t own() const { return static_cast<std::size_t>(rank_) * case_.count; }
   std::byte* received() {
-    if (!case_.in_place) return recv_.data() + case_.misalign;
+    if (!case_.in_place) return recv_;
     const std::size_t shift = case_.collective == Collective::kReduceScatter ? own() * size_ : 0;
-    return send_.data() + case_.misalign + shift;
+    return send_ + shift;
   }
   [[nodiscard]] Halves through_memory(const Halves& h) const {
     std::array<std::byte, 16> memory{};
@@ -174,8 +176,10 @@ class Attempt {
   int ranks_;
   int rank_;
   std::vector<std::byte> sent_;
-  std::vector<std::byte> send_;
-  std::vector<std::byte> recv_;
+  Memory send_memory_;
+  Memory recv_memory_;
+  std::byte* send_;
+  std::byte* recv_;
 };
 
 std::string failure(tuttiComm_t comm) {
@@ -213,6 +217,7 @@ std::vector<Case> cases_for(int ranks) {
           if (count > 17 && root > 0) c.root = ranks - 1 - ranks / 3;
           c.in_place = cases.size() % 3 == 1;
           c.commutes = commutes;
+          c.registered = cases.size() % 5 == 2;
           c.misalign = std::array<std::size_t, 4>{0, 1, 0, 4}[cases.size() % 4];
           cases.push_back(c);
         }
@@ -241,6 +246,21 @@ void require_cases(RunJob run, int ranks, const std::string& transports, const s
 
 TEST_CASE("functions of the program's between threads over shared memory", "[shm]") {
   for (int ranks = 1; ranks <= 9; ++ranks) require_cases(run_threads, ranks, "shm", cases_for(ranks));
+}
+
+// So long that kernels would write past the cache.
+TEST_CASE("functions of the program's on long vectors", "[shm]") {
+  const std::size_t count = 4'300'000;
+  for (const int ranks : {2, 3}) {
+    std::vector<Case> cases;
+    for (const bool commutes : {false, true}) {
+      for (const Collective c : kReducing) {
+        cases.push_back({c, DataType::kFloat32, count / blocks_of(c, ranks), 0, false, commutes});
+        cases.back().registered = commutes;
+      }
+    }
+    require_cases(run_threads, ranks, "shm", cases);
+  }
 }
 
 TEST_CASE("functions of the program's between processes", "[shm]") {
