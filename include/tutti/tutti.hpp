@@ -5,6 +5,8 @@
 // destructors, query() functions and what is said below. The rules of threads, buffers, streams and
 // failures are those of tutti.h.
 //
+// Long because: it is the whole layer, in the one header that programs include.
+//
 // Each collective has a form with pointer and count. With C++20 it also has one with std::span, which
 // checks that the two spans fit each other before any byte moves.
 #ifndef TUTTI_TUTTI_HPP_

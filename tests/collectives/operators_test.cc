@@ -12,8 +12,8 @@
 namespace tutti::internal::test {
 namespace {
 
-constexpr std::array kReducing = {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter,
-                                  Collective::kScan, Collective::kExscan};
+constexpr std::array kReducing = {Collective::kAllReduce,      Collective::kReduce, Collective::kReduceScatter,
+                                  Collective::kReduceScatterV, Collective::kScan,   Collective::kExscan};
 // One datatype for each size of an element.
 constexpr std::array kTypes = {DataType::kUint8, DataType::kBfloat16, DataType::kFloat32, DataType::kComplex64,
                                DataType::kComplex128};
@@ -112,11 +112,20 @@ std::vector<std::byte> elements(std::size_t size, std::size_t first, std::size_t
 // One call with buffers of its own.
 class Attempt {
  public:
-  Attempt(const Case& c, int rank, int ranks)
-      : case_(c), size_(size_of(c.type)), blocks_(blocks_of(c.collective, ranks)), ranks_(ranks), rank_(rank) {
-    const std::size_t count = c.count * blocks_;
-    sent_ = elements(size_, 0, count, [&](std::size_t i) { return input(rank, i); });
-    const std::size_t received = c.count * size_;
+  Attempt(const Case& c, int rank, int ranks) : case_(c), size_(size_of(c.type)), ranks_(ranks), rank_(rank) {
+    for (std::size_t r = 0; r < blocks_of(c.collective, ranks); ++r) {
+      // Some ranks get nothing where counts may differ.
+      const bool varies = c.collective == Collective::kReduceScatterV;
+      counts_.push_back(!varies ? c.count : r % 3 == 1 ? 0 : c.count + r);
+      if (r < static_cast<std::size_t>(rank)) first_ += counts_[r];
+    }
+    const bool has_block = has_blocks(c.collective);
+    if (!has_block) first_ = 0;
+    count_ = counts_[has_block ? static_cast<std::size_t>(rank) : 0];
+    std::size_t total = 0;
+    for (const std::size_t count : counts_) total += count;
+    sent_ = elements(size_, 0, total, [&](std::size_t i) { return input(rank, i); });
+    const std::size_t received = count_ * size_;
     send_ = send_memory_.get(sent_.size() + c.misalign + 1, c.registered) + c.misalign;
     recv_ = recv_memory_.get(received + c.misalign + 1, c.registered) + c.misalign;
     if (!sent_.empty()) std::memcpy(send_, sent_.data(), sent_.size());
@@ -128,6 +137,7 @@ class Attempt {
     switch (case_.collective) {
       case Collective::kReduce: return tuttiReduce(send_, recv, case_.count, type, op, case_.root, comm, stream);
       case Collective::kReduceScatter: return tuttiReduceScatter(send_, recv, case_.count, type, op, comm, stream);
+      case Collective::kReduceScatterV: return tuttiReduceScatterV(send_, recv, counts_.data(), type, op, comm, stream);
       case Collective::kScan: return tuttiScan(send_, recv, case_.count, type, op, comm, stream);
       case Collective::kExscan: return tuttiExscan(send_, recv, case_.count, type, op, comm, stream);
       default: return tuttiAllReduce(send_, recv, case_.count, type, op, comm, stream);
@@ -137,12 +147,11 @@ class Attempt {
   [[nodiscard]] std::string check() {
     if (!case_.in_place && !sent_.empty() && std::memcmp(send_, sent_.data(), sent_.size()) != 0)
       return text_of(case_) + ": the input has changed";
-    if (!has_any(info_of(case_.collective).output, rank_, case_.root) || case_.count == 0) return {};
-    const std::size_t first = case_.collective == Collective::kReduceScatter ? own() : 0;
+    if (!has_any(info_of(case_.collective).output, rank_, case_.root)) return {};
     int end = ranks_;
     if (case_.collective == Collective::kScan) end = rank_ + 1;
     if (case_.collective == Collective::kExscan) end = rank_;
-    const auto expected = elements(size_, first, case_.count, [&](std::size_t i) {
+    const auto expected = elements(size_, first_, count_, [&](std::size_t i) {
       Halves all = through_memory(input(0, i));
       for (int r = 1; r < end; ++r) {
         const Halves next = through_memory(input(r, i));
@@ -151,7 +160,7 @@ class Attempt {
       return all;
     });
     const std::byte* const got = received();
-    for (std::size_t i = 0; i < case_.count; ++i) {
+    for (std::size_t i = 0; i < count_; ++i) {
       if (std::memcmp(got + i * size_, &expected[i * size_], size_) != 0)
         return text_of(case_) + ": wrong from element " + std::to_string(i) + " on";
     }
@@ -159,12 +168,7 @@ class Attempt {
   }
 
  private:
-  [[nodiscard]] std::size_t own() const { return static_cast<std::size_t>(rank_) * case_.count; }
-  std::byte* received() {
-    if (!case_.in_place) return recv_;
-    const std::size_t shift = case_.collective == Collective::kReduceScatter ? own() * size_ : 0;
-    return send_ + shift;
-  }
+  std::byte* received() { return case_.in_place ? send_ + first_ * size_ : recv_; }
   [[nodiscard]] Halves through_memory(const Halves& h) const {
     std::array<std::byte, 16> memory{};
     store(memory.data(), size_, h);
@@ -172,7 +176,9 @@ class Attempt {
   }
   Case case_;
   std::size_t size_;
-  std::size_t blocks_;
+  std::vector<std::size_t> counts_;  // of the blocks
+  std::size_t first_ = 0;            // of what this rank receives, in the vector
+  std::size_t count_ = 0;
   int ranks_;
   int rank_;
   std::vector<std::byte> sent_;
@@ -212,8 +218,7 @@ std::vector<Case> cases_for(int ranks) {
         const int roots = collective == Collective::kReduce ? (count <= 17 ? ranks : std::min(ranks, 2)) : 1;
         for (int root = 0; root < roots; ++root) {
           Case c{collective, kTypes[cases.size() % kTypes.size()], count, root};
-          if (collective == Collective::kReduceScatter && count > 4097)
-            c.count = count / static_cast<std::size_t>(ranks);
+          if (count > 4097) c.count = count / blocks_of(collective, ranks);
           if (count > 17 && root > 0) c.root = ranks - 1 - ranks / 3;
           c.in_place = cases.size() % 3 == 1;
           c.commutes = commutes;

@@ -97,12 +97,19 @@ std::string run_sum(tuttiComm_t comm, int rank, int ranks, const Sum& s, bool an
   std::vector<std::byte> send = inputs[me];
   std::vector<std::byte> recv(send.size());
   std::byte* const target = s.in_place ? send.data() : recv.data();
-  const bool scatters = s.collective == Collective::kReduceScatter;
+  const bool scatters = has_blocks(s.collective);
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), s.count);
   std::byte* const own = target + (scatters && s.in_place ? me * s.count * size : 0);
-  const tuttiResult_t result = scatters ? tuttiReduceScatter(send.data(), own, s.count, type, op, comm, stream)
-                               : s.collective == Collective::kScan
-                                   ? tuttiScan(send.data(), target, s.count, type, op, comm, stream)
-                                   : tuttiAllReduce(send.data(), target, s.count, type, op, comm, stream);
+  const auto call = [&] {
+    switch (s.collective) {
+      case Collective::kReduceScatter: return tuttiReduceScatter(send.data(), own, s.count, type, op, comm, stream);
+      case Collective::kReduceScatterV:
+        return tuttiReduceScatterV(send.data(), own, counts.data(), type, op, comm, stream);
+      case Collective::kScan: return tuttiScan(send.data(), target, s.count, type, op, comm, stream);
+      default: return tuttiAllReduce(send.data(), target, s.count, type, op, comm, stream);
+    }
+  };
+  const tuttiResult_t result = call();
   if (result != tuttiSuccess || tuttiRedOpDestroy(op, comm) != tuttiSuccess) return tuttiGetLastError(comm);
   if (stream != nullptr && tuttiStreamSynchronize(stream) != tuttiSuccess) return tuttiGetLastError(comm);
   const auto expected =
@@ -121,7 +128,8 @@ std::string run_sums(tuttiComm_t comm, int rank, int ranks) {
   for (int t = 0; t < kDataTypes; ++t) {
     const auto type = static_cast<DataType>(t);
     if (type == DataType::kBool) continue;
-    for (const Collective c : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kScan}) {
+    for (const Collective c :
+         {Collective::kAllReduce, Collective::kReduceScatter, Collective::kReduceScatterV, Collective::kScan}) {
       for (const std::size_t count : {0, 1, 17, 4097, 50'001}) {
         const std::size_t block = count > 4097 ? count / blocks_of(c, ranks) : count;
         const Sum s{type, block, turn % 2 == 1, turn % 3 == 0 ? tuttiScalarDevice : tuttiScalarHostImmediate, c};
