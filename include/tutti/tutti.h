@@ -289,6 +289,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
  * if it does not fit, where nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage
  * if a forced algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank;
  * so are the transports, unless RDMA connects only some of the hosts, where each rank names those that it uses itself.
+ * With an operator that does not commute another algorithm may serve, one that keeps the order of ranks.
  * Any thread. */
 TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,
                                             size_t size);
