@@ -405,6 +405,29 @@ TUTTI_EXPORT tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *sca
  * is tuttiInvalidArgument. */
 TUTTI_EXPORT tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
+/* ---- Sends, receives and groups ---------------------------------------------------------------
+ * As NCCL's. The k-th send of a rank to another is the k-th receive there from the rank, of the same count and datatype:
+ * tuttiMismatch if they differ. A send is complete when its buffer may be used again, which may be long before the
+ * receive is, or not before it has begun: ranks that send to each other do it in a group. */
+
+/* sendbuff[i], i < count, to rank `peer` of the communicator. */
+TUTTI_EXPORT tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t datatype, int peer,
+                                     tuttiComm_t comm, void *stream);
+/* recvbuff[i], i < count, from rank `peer` of the communicator. */
+TUTTI_EXPORT tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t datatype, int peer,
+                                     tuttiComm_t comm, void *stream);
+/* Collectives, sends and receives that the thread calls from here on, on any communicators, are checked but not
+ * started: tuttiGroupEnd starts all of them. Sends and receives of a group need not wait for each other, in whatever
+ * order they were called; a rank may send to itself if it receives that in the same group. Of one communicator, the
+ * collectives of a group run in their order, before its sends and receives. Communicators do not wait for each other.
+ * Groups may be nested: the outermost tuttiGroupEnd counts. Buffers are not read or written before. */
+TUTTI_EXPORT tuttiResult_t tuttiGroupStart(void);
+/* Returns when all that was called without a stream is complete; what was called with streams is queued, and behind it
+ * in each of the streams that the group names for a communicator comes all of what that communicator has in the group.
+ * If a call was refused, nothing of the group is started, and its error is returned; else the first error of an
+ * operation. tuttiInvalidUsage without tuttiGroupStart. */
+TUTTI_EXPORT tuttiResult_t tuttiGroupEnd(void);
+
 /* ---- Memory -----------------------------------------------------------------------------------
  * Host memory that peers on the same machine can map, so that large transfers need no staging copy. Any thread. */
 

@@ -409,6 +409,15 @@ class Communicator {
                         raw(stream)),
           get());
   }
+  // send[i], i < count, to rank `peer`; recv[i] from it.
+  template <class T>
+  void send(const T* send, std::size_t count, int peer, Stream* stream = nullptr) {
+    check(tuttiSend(send, count, data_type_of<T>, peer, get(), raw(stream)), get());
+  }
+  template <class T>
+  void recv(T* recv, std::size_t count, int peer, Stream* stream = nullptr) {
+    check(tuttiRecv(recv, count, data_type_of<T>, peer, get(), raw(stream)), get());
+  }
   void barrier(Stream* stream = nullptr) { check(tuttiBarrier(get(), raw(stream)), get()); }
 
 #ifdef TUTTI_HAS_SPAN

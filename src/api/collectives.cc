@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "api/groups.h"
 #include "api/handles.h"
+#include "api/operations.h"
 #include "api/public_types.h"
 #include "api/varying_calls.h"
 
@@ -92,11 +94,7 @@ Status check_buffers(const Call& call, int ranks, int rank) {
   return {};
 }
 
-// `op` as the program has given it.
-[[gnu::noinline]] Status check(Call& call, Communicator& comm, tuttiRedOp_t op) {
-  if (static_cast<int>(op) >= Operators::kFirst) {
-    if (Status s = comm.set_operator(&call, static_cast<int>(op)); !s.is_ok()) return s;
-  }
+Status check(const Call& call, const Communicator& comm) {
   if (Status s = check_types(call); !s.is_ok()) return s;
   if (call.root < 0 || call.root >= comm.ranks()) {
     return Status::invalid_argument(fmt::format("root {} is not a rank of {}", call.root, comm.ranks()));
@@ -111,29 +109,61 @@ Status enqueue(const Call& call, Communicator& comm, void* stream) {
   return found.is_ok() ? comm.enqueue(call, **found) : found.status();
 }
 
+// `op` as the program has given it. The communicator keeps what it is for.
+Status name_operator(Call* call, Communicator& comm, tuttiRedOp_t op) {
+  return static_cast<int>(op) >= Operators::kFirst ? comm.set_operator(call, static_cast<int>(op)) : Status();
+}
+
+// The same for a call that other threads' operations may come before.
+Status name_operator(Call* call, Communicator& comm, tuttiRedOp_t op, std::shared_ptr<const CustomOperator>* custom) {
+  if (static_cast<int>(op) < Operators::kFirst) return {};
+  auto found = comm.operators().find(static_cast<int>(op));
+  if (!found.is_ok()) return found.status();
+  *custom = std::move(*found);
+  call->op = (*custom)->kind;
+  call->custom = custom->get();
+  return {};
+}
+
+[[gnu::noinline]] Status name_and_check(Call* call, Communicator& comm, tuttiRedOp_t op) {
+  Status status = name_operator(call, comm, op);
+  return status.is_ok() ? check(*call, comm) : status;
+}
+
+// Into the thread's group.
+tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, tuttiRedOp_t op) {
+  return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Group::Member* member) {
+    Call& kept = member->call.emplace(call);
+    if (Status s = name_operator(&kept, c, op, &member->custom); !s.is_ok()) return s;
+    if (Status s = check(kept, c); !s.is_ok()) return s;
+    if (call.varying == nullptr) return Status();
+    member->counts = std::make_shared<VaryingCopy>(call, c.ranks(), c.rank());
+    kept.varying = &member->counts->counts();
+    return Status();
+  });
+}
+
 // What every collective does: enters the communicator, checks the call, and runs or queues it. `op`: if it names one.
 tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, tuttiRedOp_t op = tuttiSum) noexcept try {
+  if (Group* const group = current_group(); group != nullptr) [[unlikely]]
+    return submit_to(group, call, comm, stream, op);
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of(call.collective)), comm);
   Communicator& c = *operating;
-  Status status = plainly_valid(call) ? Status() : check(call, c, op);
+  Status status = plainly_valid(call) ? Status() : name_and_check(&call, c, op);
   if (status.is_ok()) [[likely]] {
     status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
     if (status.is_ok()) [[likely]]
       return tuttiSuccess;
   }
-  // What an operation itself fails with names it, and is the communicator's last error already.
-  if (status.code() != Code::kInvalidArgument && status.code() != Code::kInvalidUsage) {
-    c.set_told();
-    return report(status);
-  }
-  return report(status.with_context(name_of(call.collective)), &c);
+  return report_of(status, &c, name_of(call.collective));
 } catch (...) {
   return report(Status::of_exception());  // operations turn their own exceptions into failures
 }
 
 }  // namespace
+
 }  // namespace tutti::internal::api
 
 using tutti::internal::Call;

@@ -5,6 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <new>
+#include <utility>
+
+#include "api/groups.h"
 
 namespace tutti::internal::api {
 namespace {
@@ -13,6 +16,7 @@ constinit std::atomic<ThreadRecord*> first{nullptr};
 
 void release(void* record) {
   auto* const mine = static_cast<ThreadRecord*>(record);
+  delete std::exchange(mine->group, nullptr);  // one that was never ended
   mine->last_error = {};
   mine->told = {};
   // Should a later destructor of this thread call the library, it gets another record.

@@ -9,12 +9,15 @@
 
 namespace tutti::internal::api {
 
+class Group;
+
 struct alignas(64) ThreadRecord {
   // The communicator handle whose operation the thread is in; 0: none. Written by the thread itself.
   std::atomic<std::uint64_t> operating{0};
   std::atomic<bool> taken{true};
   ThreadRecord* next = nullptr;  // constant once the record is in the list
   // Of this thread alone.
+  Group* group = nullptr;  // between tuttiGroupStart and tuttiGroupEnd
   Status last_error;
   Status told;  // keeps the text alive that tuttiGetLastError returned last
 };

@@ -119,6 +119,7 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   const auto costs_of = [&](const Transport* t) { return t == nullptr ? LinkCosts() : t->costs(m.ranks_per_cpu); };
   const algorithms::Costs costs =
       topology::combine_costs(costs_of(m.within_hosts), costs_of(m.between_hosts), m.ranks_per_cpu);
+  transfers_ = std::make_unique<Transfers>(rank(), ranks());
   plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, costs);
   if (tree_ != nullptr) {
     if (Status s = watch_peers(settings); !s.is_ok()) return s;
@@ -226,6 +227,7 @@ Communicator::~Communicator() {
   if (tree_ != nullptr) tree_->leave();
   // Links first: they refer to the wakeup fd and the membership.
   executor_.reset();
+  transfers_.reset();
   plans_.reset();
   link_maker_.reset();
   waiter_.reset();
@@ -238,73 +240,7 @@ Status Communicator::run(const Call& call) {
   // Only this thread queues, so what is not pending now cannot become so meanwhile.
   if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
     return execute(call);
-  return run_behind(call);
-}
-
-Status Communicator::run_behind(const Call& call) {
-  std::shared_ptr<Completion> completion;
-  if (Status s = queue(call, nullptr, &completion); !s.is_ok()) return s;
-  return completion->wait();
-}
-
-Status Communicator::enqueue(const Call& call, Stream& stream) {
-  if (shares_process_) process_rank_.touch();
-  if (finalized_) return Status::invalid_usage("the communicator is finalized");
-  if (failure_->failed()) return refuse();
-  std::shared_ptr<Completion> completion;
-  return queue(call, &stream, &completion);
-}
-
-// A call that cannot be queued fails the communicator: the peers have queued theirs.
-Status Communicator::queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion) {
-  Status status = guarded([&] {
-    *completion = std::make_shared<Completion>(failure_);
-    std::unique_ptr<VaryingCopy> varying;
-    if (call.varying != nullptr) varying = std::make_unique<VaryingCopy>(call, ranks(), rank());
-    const MutexLock lock(mutex_);
-    if (!progress_.running()) {
-      if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
-    }
-    std::shared_ptr<const CustomOperator> custom = call.custom != nullptr ? named_operator_ : nullptr;
-    queue_.push_back({call, std::move(varying), std::move(custom), *completion, nullptr});
-    // From here on nothing can fail.
-    Queued& queued = queue_.back();
-    if (queued.varying != nullptr) queued.call.varying = &queued.varying->counts();
-    if (stream != nullptr) queued.before = stream->append(*completion);
-    pending_.fetch_add(1, std::memory_order_acq_rel);
-    queue_changed_.notify_all();
-    return Status();
-  });
-  return status.is_ok() ? status : fail(name_of(call.collective), std::move(status));
-}
-
-// The progress thread: runs queued calls in order until the communicator is destroyed.
-void Communicator::run_queue() {
-  MutexLock lock(mutex_);
-  for (;;) {
-    while (!stopping_ && queue_.empty()) queue_changed_.wait(mutex_);
-    if (queue_.empty()) return;
-    Queued next = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    Status status = next.before != nullptr ? wait_behind(next.before.get()) : Status::ok();
-    // An operation that cannot take place, because the one before it in its stream failed on another
-    // communicator, fails its own: the peers must not wait for it.
-    status = status.is_ok() || failure_->failed() ? execute(next.call) : fail_behind(next, status);
-    // Before the waiter is woken, so that it may run its next call by itself.
-    pending_.fetch_sub(1, std::memory_order_acq_rel);
-    next.completion->complete(std::move(status));
-    lock.lock();
-    queue_changed_.notify_all();  // who finalizes
-  }
-}
-
-// The operation before in the same stream may be another communicator's, which may wait for long.
-Status Communicator::wait_behind(Completion* before) const {
-  while (!before->wait_for_ms(kFailureCheckMs)) {
-    if (failure_->failed()) return failure_->status();
-  }
-  return before->status();
+  return run_behind(Queued(call));
 }
 
 // Numbers the operation and runs it; what it fails with fails the communicator.
@@ -319,13 +255,46 @@ Status Communicator::execute(const Call& call) {
   try {
     status = run_call(call, fingerprint);
     if (!status.is_ok()) [[unlikely]]
-      status = await_root_cause(call, fingerprint, std::move(status));
+      status = await_root_cause(describe(call, fingerprint), fingerprint.sequence, std::move(status));
   } catch (...) {
     status = Status::of_exception();
   }
   if (status.is_ok()) [[likely]]
     return status;
   return fail(describe(call, fingerprint), std::move(status));
+}
+
+// None of them is in the history, which ranks have in common.
+Status Communicator::execute(std::span<const Transfer> transfers) {
+  const Busy busy(busy_);
+  if (failure_->failed() || finalized_) [[unlikely]] {
+    return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
+  }
+  if (transfers.empty()) return {};
+  Status status;
+  try {
+    auto operation = transfers_->bind(transfers, history_->sequence(), *plans_);
+    status = operation.is_ok() ? executor_->run(**operation) : operation.status();
+    if (!status.is_ok()) [[unlikely]]
+      status = await_root_cause(describe(transfers.front()), (*history_).sequence(), std::move(status));
+  } catch (...) {
+    status = Status::of_exception();
+  }
+  if (status.is_ok()) [[likely]]
+    return status;
+  const char* const more = transfers.size() > 1 ? " and others of its group" : "";
+  return fail(describe(transfers.front()) + more, std::move(status));
+}
+
+// Every one of them takes place, or fails, so that the ranks' histories stay alike.
+Status Communicator::execute(const Batch& batch) {
+  Status first;
+  const auto note = [&](Status status) {
+    if (first.is_ok()) first = std::move(status);
+  };
+  for (const Call& call : batch.calls) note(execute(call));
+  note(execute(std::span<const Transfer>(batch.transfers)));
+  return first;
 }
 
 Status Communicator::run_call(const Call& call, const transport::Fingerprint& fingerprint) {
@@ -359,11 +328,6 @@ Status Communicator::fail(const std::string& what, Status status) {
   return result;
 }
 
-Status Communicator::fail_behind(const Queued& next, const Status& before) {
-  next.completion->failed_behind(next.before);
-  return fail(name_of(next.call.collective), before.with_context("the operation before it in its stream failed"));
-}
-
 // Of an operation on a communicator that has failed.
 Status Communicator::refuse() {
   Status status = failure_->status();
@@ -377,8 +341,7 @@ void Communicator::tell_peers(const Status& status) {
 }
 
 // Finds out why, if `status` may be no more than the sign of it: gives the control tree time to tell.
-Status Communicator::await_root_cause(const Call& call, const transport::Fingerprint& fingerprint,
-                                      Status status) const {
+Status Communicator::await_root_cause(const std::string& what, std::uint32_t sequence, Status status) const {
   if (status.code() == Code::kMismatch) return executor_->unexplained() ? explain(std::move(status)) : status;
   const bool waited = status.code() == Code::kTimeout;
   if (!waited && status.code() != Code::kRemoteError && status.code() != Code::kSystemError) return status;
@@ -393,10 +356,10 @@ Status Communicator::await_root_cause(const Call& call, const transport::Fingerp
   }
   if (status.code() != Code::kRemoteError || stalls_ == nullptr || failure_->failed()) return status;
   // Nobody has died: the connection ended, or nothing comes, because a rank has left.
-  if (const auto left = failure_->departed_before(fingerprint.sequence); left.rank >= 0) {
-    return Status::mismatch(fmt::format(
-        "ranks called different operations: rank {} runs {}, rank {} has left after {}{}", rank(),
-        describe(call, fingerprint), left.rank, left.operations, left.operations == 1 ? " operation" : " operations"));
+  if (const auto left = failure_->departed_before(sequence); left.rank >= 0) {
+    return Status::mismatch(
+        fmt::format("ranks called different operations: rank {} runs {}, rank {} has left after {}{}", rank(), what,
+                    left.rank, left.operations, left.operations == 1 ? " operation" : " operations"));
   }
   // A silent rank does not pass notices on: the peer whose connection is lost may have given up on that rank.
   const std::string silent = stalls_->silent();

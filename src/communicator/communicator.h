@@ -28,10 +28,20 @@
 #include "communicator/plans.h"
 #include "communicator/stalls.h"
 #include "communicator/stream.h"
+#include "communicator/transfers.h"
 #include "executor/cpu_executor.h"
 #include "executor/waiter.h"
 
 namespace tutti::internal {
+
+// What a group has for one communicator.
+struct Batch {
+  std::vector<Call> calls;
+  std::vector<Transfer> transfers;
+  // What calls refer to.
+  std::vector<std::shared_ptr<const VaryingCopy>> counts;
+  std::vector<std::shared_ptr<const CustomOperator>> operators;
+};
 
 class Communicator {
  public:
@@ -51,6 +61,13 @@ class Communicator {
   // queues the call. kInvalidArgument for what is none of operators().
   Status set_operator(Call* call, int handle);
 
+  // Runs the transfers together and returns when they are complete on this rank. REQUIRES: check_own() is ok.
+  Status run(std::span<const Transfer> transfers);
+  // The same of a batch: its calls in their order, then its transfers together.
+  Status run(std::shared_ptr<const Batch> batch);
+  // Queues it behind all that was queued before, here and in the streams. *completion: of the batch as a whole.
+  Status enqueue(std::shared_ptr<const Batch> batch, std::span<Stream* const> streams,
+                 std::shared_ptr<Completion>* completion);
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
   Status run(const Call& call);
   // Queues the call behind all that was queued before.
@@ -79,6 +96,9 @@ class Communicator {
 
  private:
   struct Queued {
+    explicit Queued(const Call& one) : call(one) {}
+    explicit Queued(std::shared_ptr<const Batch> all) : batch(std::move(all)) {}
+    std::shared_ptr<const Batch> batch;  // null: the call
     Call call;
     std::unique_ptr<VaryingCopy> varying;          // what the call refers to, if it does
     std::shared_ptr<const CustomOperator> custom;  // the same
@@ -95,8 +115,10 @@ class Communicator {
   Status watch_peers(const Settings& settings);
   Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
-  Status run_behind(const Call& call);
+  Status run_behind(Queued next);
   Status execute(const Call& call);
+  Status execute(std::span<const Transfer> transfers);
+  Status execute(const Batch& batch);
   Status check_beforehand(std::uint32_t sequence);
   Status explain(Status status) const;
   // Tells the peers what this rank has called in all, and hears the same of them.
@@ -115,10 +137,11 @@ class Communicator {
   Status refuse();
   void note_failure(const Status& status);
   void tell_peers(const Status& status);
-  Status await_root_cause(const Call& call, const transport::Fingerprint& fingerprint, Status status) const;
+  // Of the operation `what`, the `sequence`th.
+  Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status) const;
   Status wait_behind(Completion* before) const;
   Status grow_scratch(std::size_t bytes);
-  Status queue(const Call& call, Stream* stream, std::shared_ptr<Completion>* completion);
+  Status queue(Queued next, std::span<Stream* const> streams, std::shared_ptr<Completion>* completion);
   void run_queue();
 
   // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
@@ -139,6 +162,7 @@ class Communicator {
   std::shared_ptr<const CustomOperator> named_operator_;  // by the last call that has named one
   LastBound last_bound_;
   VaryingBlocks varying_blocks_;
+  std::unique_ptr<Transfers> transfers_;
   KernelTable kernels_{};
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;

@@ -147,6 +147,13 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
   return plan.get();
 }
 
+Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule schedule) {
+  if (Status s = connect(schedule, Deadline::after_ms(timeout_ms_)); !s.is_ok()) return s;
+  return executor::make_plan(
+      "send and receive", std::move(schedule), [&](int peer) { return links_.at(peer).get(); },
+      slice_bytes(Collective::kAllToAll));
+}
+
 Result<std::string> Plans::describe(Collective collective, std::size_t bytes) const {
   auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm);
   if (!entry.is_ok()) return entry.status();

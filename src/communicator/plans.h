@@ -37,6 +37,8 @@ class Plans {
   // `history`, if any, is told how the operation will be run before anybody is waited for.
   Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history,
                                      schedule::Order order = schedule::Order::kAny);
+  // Of sends and receives, which only the ranks that take part plan.
+  Result<std::unique_ptr<executor::Plan>> plan_transfers(schedule::Schedule schedule);
   // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or
   // when the communicator fails, never will be.
   void deliver(Deadline deadline);

@@ -48,7 +48,7 @@ Status CpuExecutor::run(const Operation& op) {
 inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, const Offsets& at, std::size_t bytes,
                                     std::size_t* sent) {
   transport::SendLane& lane = *s.send;
-  const transport::Source& source = op.buffers[static_cast<int>(s.step.source)];
+  const transport::Source& source = source_of(op, s.step.source, s.step.source_chunk);
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
   std::size_t done = lane.push(fingerprint, source, at.source, bytes);
   while (done < bytes && !waiter_.stalled()) {

@@ -70,6 +70,13 @@ class CpuExecutor final : private Waiting {
     const bool has_source = schedule::reads_source(s.kind);
     return {{has_source ? layout.bytes(s.source, s.source_chunk).begin : r.begin, r.begin}, r.size};
   }
+  // What a transport is told of the memory that holds a chunk.
+  static const transport::Source& source_of(const Operation& op, schedule::Buffer buffer, std::uint32_t chunk) {
+    const auto b = static_cast<std::size_t>(buffer);
+    if (op.table == nullptr || op.table->sources[b] == nullptr) [[likely]]
+      return op.buffers[b];
+    return op.table->sources[b][chunk];
+  }
   // What travels with the bytes of a step that sends or receives.
   static const transport::Fingerprint& fingerprint_of(const Operation& op, const schedule::Step& s) {
     if (op.table == nullptr) [[likely]]

@@ -55,7 +55,9 @@ void CpuExecutor::prepare(const Operation& op) {
       cursors_[i].opened = lane.link->recv().consumed();
     }
   }
-  in_place_ = op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
+  const bool apart = op.table != nullptr && op.table->sources[0] != nullptr;
+  in_place_ =
+      !apart && op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
   // In place what is written was read before, so its lines are in the cache: a store past it would first drive them
   // out.
   streaming_ = op.bytes > tuning_.streaming_bytes && !in_place_;
@@ -108,8 +110,8 @@ void CpuExecutor::advertise_buffers(std::uint32_t slice) {
       const StepState& state = state_of(slice, index);
       const bool stores = step.kind == StepKind::kRecv && step.target == Buffer::kOutput && state.size != 0;
       if (stores && waits_for_nobody(index)) {
-        lane.link->recv().advertise(cursors_[i].opened, op_->buffers[static_cast<int>(step.target)], state.begin.target,
-                                    state.size);
+        lane.link->recv().advertise(cursors_[i].opened, source_of(*op_, step.target, step.target_chunk),
+                                    state.begin.target, state.size);
       }
       cursors_[i].opened += state.size;
     }
@@ -205,7 +207,7 @@ bool CpuExecutor::work(std::uint32_t lane_index, std::uint32_t index, StepState&
 }
 
 bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state, std::size_t limit) {
-  const transport::Source& source = op_->buffers[static_cast<int>(step.source)];
+  const transport::Source& source = source_of(*op_, step.source, step.source_chunk);
   transport::SendLane& out = lane.link->send();
   // What can go by zero copy goes in long messages: better to wait for more of it than to copy little. But never for
   // ever: what is to come may depend on what is there, so it goes when nothing at all moves.
@@ -287,7 +289,8 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
 bool CpuExecutor::forwards_in_slots(std::uint32_t index, std::size_t bytes) const {
   const Forward& forward = op_->plan->forward[index];
   if (forward.send == kNone) return false;
-  const transport::Source& stored = op_->buffers[static_cast<int>(op_->plan->schedule.steps[index].target)];
+  const Step& step = op_->plan->schedule.steps[index];
+  const transport::Source& stored = source_of(*op_, step.target, step.target_chunk);
   const transport::LaneTraits& out = op_->plan->lanes[forward.lane].link->send().traits();
   return out.slots && (forward.only || !would_send_zcopy(out, stored, bytes));
 }

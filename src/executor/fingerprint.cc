@@ -37,6 +37,10 @@ bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b)
 
 std::string describe(const transport::Fingerprint& fingerprint) {
   if (is_check(fingerprint)) return fmt::format("the check before operation {}", fingerprint.sequence);
+  if (is_transfer(fingerprint)) {
+    return fmt::format("send and receive {} of the pair (count {}, {})", fingerprint.sequence, count_of(fingerprint),
+                       name_of(static_cast<DataType>(fingerprint.call >> 5 & 127)));
+  }
   const auto collective = static_cast<Collective>(fingerprint.call & kCollectiveMask);
   if (!has_data(collective)) return fmt::format("operation {}, {}", fingerprint.sequence, name_of(collective));
   // Of counts that all ranks know it has a hash; else the count of one block, once that is known.

@@ -69,7 +69,16 @@ std::string describe(const transport::Fingerprint& fingerprint);
 // whatever they are about to call.
 inline constexpr std::uint32_t kCollectiveMask = 31;
 inline constexpr std::uint32_t kCheck = 31;  // in place of a collective
-static_assert(kCollectives <= kCheck);
+// Of a send and its receive: `sequence` is their number among those of the pair in this direction.
+inline constexpr std::uint32_t kTransfer = 30;  // in place of a collective
+static_assert(kCollectives <= kTransfer);
+constexpr transport::Fingerprint fingerprint_of_transfer(std::uint32_t sequence, DataType type, std::uint64_t count) {
+  return {sequence, kTransfer | static_cast<std::uint32_t>(type) << 5, 0, static_cast<std::uint32_t>(count),
+          static_cast<std::uint32_t>(count >> 32)};
+}
+constexpr bool is_transfer(const transport::Fingerprint& fingerprint) {
+  return (fingerprint.call & kCollectiveMask) == kTransfer;
+}
 constexpr transport::Fingerprint fingerprint_of_check(std::uint32_t sequence) {
   return {sequence, kCheck, 0, 0, 0};
 }

@@ -3,7 +3,7 @@
 // Addresses. A chunk begins at buffers[b].base + Layout offset (see schedule/layout.h). The caller therefore shifts the
 // base of a buffer that holds only one block: for reduce-scatter and scatter, the output's base is recvbuff - rank *
 // block bytes; for all-gather and gather, the input's base is sendbuff - rank * block bytes. Where chunks have a table,
-// it holds the offsets.
+// it holds the offsets; of chunks in memory of their own, the addresses, and the bases are null.
 //
 // Threads: bound and run by the one thread that runs the communicator's operations.
 #pragma once
@@ -27,6 +27,8 @@ struct ChunkTable {
   // By Buffer, then chunk: what travels with the chunk that is sent from there or received to there. Null: the
   // operation's own.
   std::array<const transport::Fingerprint*, schedule::kBuffers> fingerprints{};
+  // By Buffer, then chunk: where the chunk is memory of its own. Null: one buffer holds all.
+  std::array<const transport::Source*, schedule::kBuffers> sources{};
   std::size_t largest = 0;  // bytes of the largest chunk, as far as this rank knows. Where a lane has more than one
                             // step, all ranks know all chunks
 };

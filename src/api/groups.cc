@@ -1,0 +1,190 @@
+// Groups, sends and receives of the C API.
+#include "api/groups.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "api/handles.h"
+#include "api/operations.h"
+#include "api/public_types.h"
+
+namespace tutti::internal::api {
+namespace {
+
+Status check(const Transfer& t, const Communicator& comm) {
+  if (size_of(t.type) == 0) return Status::invalid_argument("datatype is not a tuttiDataType_t");
+  if (t.peer < 0 || t.peer >= comm.ranks()) {
+    return Status::invalid_argument(fmt::format("peer {} is not a rank of {}", t.peer, comm.ranks()));
+  }
+  if (t.count > SIZE_MAX / 2 / size_of(t.type)) {
+    return Status::invalid_argument(
+        fmt::format("count {} of {} overflows the address space", t.count, name_of(t.type)));
+  }
+  if (t.count != 0 && t.buffer == nullptr) {
+    return Status::invalid_argument(t.sends ? "sendbuff is NULL" : "recvbuff is NULL");
+  }
+  return {};
+}
+
+const char* name_of_call(const Transfer& t) {
+  return t.sends ? "send" : "recv";
+}
+
+Status enqueue(const Transfer& transfer, Communicator& comm, void* stream) {
+  auto found = streams().find(number_of(stream));
+  if (!found.is_ok()) return found.status();
+  auto batch = std::make_shared<Batch>();
+  batch->transfers.push_back(transfer);
+  Stream* const one = found->get();
+  std::shared_ptr<Completion> completion;
+  return comm.enqueue(std::move(batch), {&one, 1}, &completion);
+}
+
+tuttiResult_t submit(const Transfer& transfer, tuttiComm_t comm, void* stream) noexcept try {
+  if (Group* const group = current_group(); group != nullptr) [[unlikely]] {
+    return defer(group, comm, stream, name_of_call(transfer), [&](Communicator& c, Group::Member* member) {
+      member->transfer = transfer;
+      return check(transfer, c);
+    });
+  }
+  const Operating operating(number_of(comm));
+  if (!operating.status().is_ok()) [[unlikely]]
+    return report_refused(operating.status().with_context(name_of_call(transfer)), comm);
+  Communicator& c = *operating;
+  Status status = check(transfer, c);
+  if (status.is_ok() && transfer.peer == c.rank()) status = check_own({&transfer, 1}, c.rank());
+  if (status.is_ok()) [[likely]] {
+    status = stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
+    if (status.is_ok()) [[likely]]
+      return tuttiSuccess;
+  }
+  return report_of(status, &c, name_of_call(transfer));
+} catch (...) {
+  return report(Status::of_exception());
+}
+
+// What a group has for one communicator.
+struct Part {
+  std::uint64_t comm = 0;
+  std::shared_ptr<Batch> batch = std::make_shared<Batch>();
+  std::vector<std::shared_ptr<Stream>> streams;  // each once
+  bool waits = false;                            // some of it was called without a stream
+  std::shared_ptr<Completion> completion;
+};
+
+// By communicator, in the order of their first calls.
+std::vector<Part> sort_by_communicator(const Group& group) {
+  std::vector<Part> parts;
+  std::map<std::uint64_t, std::size_t> index;
+  for (const Group::Member& m : group.members()) {
+    const auto [it, added] = index.try_emplace(m.comm, parts.size());
+    if (added) parts.push_back({m.comm, std::make_shared<Batch>(), {}, false, nullptr});
+    Part& part = parts[it->second];
+    if (m.call.has_value()) {
+      part.batch->calls.push_back(*m.call);
+      if (m.counts != nullptr) part.batch->counts.push_back(m.counts);
+      if (m.custom != nullptr) part.batch->operators.push_back(m.custom);
+    } else {
+      part.batch->transfers.push_back(m.transfer);
+    }
+    if (m.stream == nullptr) {
+      part.waits = true;
+    } else if (std::find(part.streams.begin(), part.streams.end(), m.stream) == part.streams.end()) {
+      part.streams.push_back(m.stream);
+    }
+  }
+  return parts;
+}
+
+// That nothing of it will be refused, as far as can be known.
+Status check(const std::vector<Part>& parts) {
+  for (const Part& part : parts) {
+    const Looking looking(part.comm);
+    if (!looking.status().is_ok()) return looking.status();
+    if (Status s = check_own(part.batch->transfers, looking->rank()); !s.is_ok()) return s;
+  }
+  return {};
+}
+
+Status run_alone(const Part& part) {
+  const Operating operating(part.comm);
+  if (!operating.status().is_ok()) return operating.status();
+  Status status = operating->run(part.batch);
+  if (!status.is_ok()) operating->set_told();
+  return status;
+}
+
+Status start(Part* part) {
+  const Operating operating(part->comm);
+  if (!operating.status().is_ok()) return operating.status();
+  std::vector<Stream*> queues;
+  for (const auto& stream : part->streams) queues.push_back(stream.get());
+  return operating->enqueue(part->batch, queues, &part->completion);
+}
+
+// Communicators do not wait for each other: each has a thread of its own for what is queued.
+Status run(std::vector<Part> parts) {
+  if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());
+  Status first;
+  const auto note = [&](Status status) {
+    if (first.is_ok()) first = std::move(status);
+  };
+  for (Part& part : parts) note(start(&part));
+  for (const Part& part : parts) {
+    if (part.waits && part.completion != nullptr) {
+      (void)part.completion->wait();
+      note(part.completion->tell());
+    }
+  }
+  return first;
+}
+
+}  // namespace
+}  // namespace tutti::internal::api
+
+using tutti::internal::Status;
+using tutti::internal::Transfer;
+using tutti::internal::api::Group;
+using tutti::internal::api::type_of;
+
+tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
+                        void* stream) {
+  return tutti::internal::api::submit(Transfer{true, const_cast<void*>(sendbuff), count, type_of(datatype), peer}, comm,
+                                      stream);
+}
+
+tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
+                        void* stream) {
+  return tutti::internal::api::submit(Transfer{false, recvbuff, count, type_of(datatype), peer}, comm, stream);
+}
+
+tuttiResult_t tuttiGroupStart() {
+  using namespace tutti::internal::api;  // NOLINT: this is the C face of that namespace
+  return entry([&] {
+    ThreadRecord* const record = this_thread();
+    if (record == nullptr) return report(Status(tutti::internal::Code::kSystemError, "no memory for a group"));
+    if (record->group == nullptr) record->group = new Group;
+    record->group->start();
+    return tuttiSuccess;
+  });
+}
+
+tuttiResult_t tuttiGroupEnd() {
+  using namespace tutti::internal::api;  // NOLINT: this is the C face of that namespace
+  return entry([&] {
+    Group* const group = current_group();
+    if (group == nullptr) return report(Status::invalid_usage("tuttiGroupEnd without tuttiGroupStart"));
+    if (!group->end()) return tuttiSuccess;
+    const std::unique_ptr<Group> whole(std::exchange(this_thread()->group, nullptr));
+    Status status = whole->refused();
+    if (!status.is_ok()) return report(status.with_context("nothing of the group was started"));
+    std::vector<Part> parts = sort_by_communicator(*whole);
+    if (status = check(parts); !status.is_ok()) return report(status.with_context("nothing of the group was started"));
+    return report(run(std::move(parts)));
+  });
+}

@@ -1,0 +1,116 @@
+// What is queued: behind other operations of the communicator, in streams, by groups.
+#include "communicator/communicator.h"
+
+namespace tutti::internal {
+
+Status Communicator::run(std::span<const Transfer> transfers) {
+  if (shares_process_) process_rank_.touch();
+  if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
+    return execute(transfers);
+  auto batch = std::make_shared<Batch>();
+  batch->transfers.assign(transfers.begin(), transfers.end());
+  return run_behind(Queued(std::move(batch)));
+}
+
+Status Communicator::run(std::shared_ptr<const Batch> batch) {
+  if (shares_process_) process_rank_.touch();
+  if (pending_.load(std::memory_order_acquire) == 0) return execute(*batch);
+  return run_behind(Queued(std::move(batch)));
+}
+
+Status Communicator::run_behind(Queued next) {
+  std::shared_ptr<Completion> completion;
+  if (Status s = queue(std::move(next), {}, &completion); !s.is_ok()) return s;
+  return completion->wait();
+}
+
+Status Communicator::enqueue(const Call& call, Stream& stream) {
+  if (shares_process_) process_rank_.touch();
+  if (finalized_) return Status::invalid_usage("the communicator is finalized");
+  if (failure_->failed()) return refuse();
+  std::shared_ptr<Completion> completion;
+  Stream* const one = &stream;
+  return queue(Queued(call), {&one, 1}, &completion);
+}
+
+Status Communicator::enqueue(std::shared_ptr<const Batch> batch, std::span<Stream* const> streams,
+                             std::shared_ptr<Completion>* completion) {
+  if (shares_process_) process_rank_.touch();
+  if (finalized_) return Status::invalid_usage("the communicator is finalized");
+  if (failure_->failed()) return refuse();
+  return queue(Queued(std::move(batch)), streams, completion);
+}
+
+// A call that cannot be queued fails the communicator: the peers have queued theirs.
+Status Communicator::queue(Queued next, std::span<Stream* const> streams, std::shared_ptr<Completion>* completion) {
+  const char* const what = next.batch != nullptr ? "group" : name_of(next.call.collective);
+  Status status = guarded([&] {
+    *completion = std::make_shared<Completion>(failure_);
+    next.completion = *completion;
+    if (next.call.varying != nullptr) {
+      next.varying = std::make_unique<VaryingCopy>(next.call, ranks(), rank());
+      next.call.varying = &next.varying->counts();
+    }
+    if (next.call.custom != nullptr) next.custom = named_operator_;
+    const MutexLock lock(mutex_);
+    if (!progress_.running()) {
+      if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
+    }
+    queue_.push_back(std::move(next));
+    // From here on it will be completed.
+    pending_.fetch_add(1, std::memory_order_acq_rel);
+    queue_changed_.notify_all();
+    for (Stream* const stream : streams) {
+      std::shared_ptr<Completion>& before = queue_.back().before;
+      std::shared_ptr<Completion> last = stream->append(*completion);
+      if (before == nullptr) {
+        before = std::move(last);
+      } else if (last != nullptr) {
+        before = Completion::both(before, last);
+      }
+    }
+    return Status();
+  });
+  return status.is_ok() ? status : fail(what, std::move(status));
+}
+
+// The progress thread: runs queued calls in order until the communicator is destroyed.
+void Communicator::run_queue() {
+  MutexLock lock(mutex_);
+  for (;;) {
+    while (!stopping_ && queue_.empty()) queue_changed_.wait(mutex_);
+    if (queue_.empty()) return;
+    Queued next = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    Status status = next.before != nullptr ? wait_behind(next.before.get()) : Status::ok();
+    // An operation that cannot take place, because the one before it in its stream failed on another
+    // communicator, fails its own: the peers must not wait for it.
+    if (!status.is_ok() && !failure_->failed()) {
+      status = fail_behind(next, status);
+    } else {
+      status = next.batch != nullptr ? execute(*next.batch) : execute(next.call);
+    }
+    // Before the waiter is woken, so that it may run its next call by itself.
+    pending_.fetch_sub(1, std::memory_order_acq_rel);
+    next.completion->complete(std::move(status));
+    lock.lock();
+    queue_changed_.notify_all();  // who finalizes
+  }
+}
+
+// The operation before in the same stream may be another communicator's, which may wait for long.
+Status Communicator::wait_behind(Completion* before) const {
+  while (!before->wait_for_ms(kFailureCheckMs)) {
+    if (failure_->failed()) return failure_->status();
+  }
+  return before->status();
+}
+
+Status Communicator::fail_behind(const Queued& next, const Status& before) {
+  next.completion->failed_behind(next.before);
+  return fail(next.batch != nullptr ? "group" : name_of(next.call.collective),
+              before.with_context("the operation before it in its stream failed"));
+}
+
+}  // namespace tutti::internal

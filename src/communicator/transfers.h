@@ -1,0 +1,78 @@
+// Sends and receives: what is called together runs as one schedule over a table of chunks, one for each.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "communicator/plans.h"
+#include "executor/operation.h"
+
+namespace tutti::internal {
+
+// Arguments checked by the caller (api/).
+struct Transfer {
+  bool sends = false;
+  void* buffer = nullptr;  // only read by a send
+  std::size_t count = 0;
+  DataType type = DataType::kUint8;
+  int peer = 0;  // may be the rank itself
+};
+
+// "send(count 4, float, to rank 3)".
+std::string describe(const Transfer& transfer);
+
+// What is wrong with the transfers of a rank to itself: each send needs its receive among them, in order and of the
+// same bytes.
+Status check_own(std::span<const Transfer> transfers, int rank);
+
+// Of one communicator. The k-th send of a rank to a peer is the k-th receive there from the rank; both know k, so that
+// what does not belong together is told apart.
+//
+// Threads: the one that runs the communicator's operations.
+class Transfers {
+ public:
+  Transfers(int rank, int ranks);
+
+  // The operation that does all of `transfers`, in any order but for those of one peer in one direction. Stays until
+  // the next call. Connects to peers that are not connected yet.
+  // `sequence`: of the collective before, for reports. REQUIRES: check_own() is ok.
+  Result<const executor::Operation*> bind(std::span<const Transfer> transfers, std::uint32_t sequence, Plans& plans);
+
+ private:
+  // A transfer, but for what its memory is.
+  using Key = std::vector<std::uint32_t>;
+  static constexpr std::size_t kMostPlans = 64;
+  // Chunks of one direction.
+  struct Side {
+    std::vector<schedule::ByteRange> places;
+    std::vector<transport::Source> sources;
+    std::vector<transport::Fingerprint> fingerprints;
+    void clear();
+  };
+
+  Result<const executor::Plan*> plan_for(std::span<const Transfer> transfers, Plans& plans);
+  [[nodiscard]] schedule::Schedule write(std::span<const Transfer> transfers) const;
+  void add(const Transfer& transfer);
+
+  const int rank_;
+  const int ranks_;
+  // By peer: how many have been called.
+  std::vector<std::uint32_t> sent_;
+  std::vector<std::uint32_t> received_;
+  Key key_;
+  Key last_key_;  // of last_plan_
+  const executor::Plan* last_plan_ = nullptr;
+  std::map<Key, std::unique_ptr<executor::Plan>> plans_;
+  std::array<Side, 2> sides_;  // of sends, which read; of receives
+  executor::ChunkTable table_;
+  executor::Operation operation_;
+};
+
+}  // namespace tutti::internal
