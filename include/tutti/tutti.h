@@ -408,7 +408,9 @@ TUTTI_EXPORT tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 /* ---- Sends, receives and groups ---------------------------------------------------------------
  * As NCCL's. The k-th send of a rank to another is the k-th receive there from the rank, of the same count and datatype:
  * tuttiMismatch if they differ. A send is complete when its buffer may be used again, which may be long before the
- * receive is, or not before it has begun: ranks that send to each other do it in a group. */
+ * receive is, or not before it has begun: ranks that send to each other do it in a group. The first transfer between two
+ * ranks connects them, if no collective has: both have to come to it, and no data of a group moves before all of its
+ * ranks are connected. */
 
 /* sendbuff[i], i < count, to rank `peer` of the communicator. */
 TUTTI_EXPORT tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t datatype, int peer,

@@ -16,6 +16,12 @@ using schedule::StepKind;
 // More in one lane than a peer that does nothing may take: then each lane works for itself.
 constexpr std::uint32_t kMostInOrder = 4;
 
+// Between these a transfer that flows one way is faster read from the sender's memory than through slots. Two processes
+// that take turns, time with over time without: 1.35 at 192 KiB, 0.7 from 384 to 512 KiB, 0.87 at 1 MiB, 1.2 from 2
+// MiB.
+constexpr std::size_t kLeastReadBytes = std::size_t{320} << 10;
+constexpr std::size_t kMostReadBytes = std::size_t{1536} << 10;
+
 std::size_t bytes_of(const Transfer& t) {
   return t.count * size_of(t.type);
 }
@@ -143,6 +149,7 @@ Result<const executor::Operation*> Transfers::bind(std::span<const Transfer> tra
   operation_.fingerprint = executor::fingerprint_of_transfer(sequence, DataType::kUint8, 0);
   operation_.plan = *plan;
   for (const Transfer& t : transfers) add(t);
+  operation_.is_read = table_.largest >= kLeastReadBytes && table_.largest <= kMostReadBytes;
   for (const Buffer buffer : {Buffer::kInput, Buffer::kOutput}) {
     const auto b = static_cast<std::size_t>(buffer);
     table_.places[b] = sides_[b].places.data();

@@ -158,10 +158,14 @@ Status CpuExecutor::run_large(const Operation& op) {
   const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
   // Below the first bound nothing goes by zero copy, not even from buffers in regions.
   const bool sends_no_zcopy = step_bytes <= plan.in_order_region_bytes && !sliced;
-  const bool in_order = sends_no_zcopy || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
+  bool in_order = sends_no_zcopy || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
   if (!sends_no_zcopy) {
-    const bool exchanges = !op.combines() && plan.exchanges;
-    for (transport::Link* link : plan.links) link->begin_operation(exchanges);
+    const bool exchanges = !op.combines() && (plan.exchanges || op.is_read);
+    for (transport::Link* link : plan.links) {
+      link->begin_operation(exchanges);
+      // Which may have changed what goes by zero copy.
+      if (step_bytes >= link->send().traits().zcopy_any_bytes) in_order = false;
+    }
   }
   return in_order ? run_in_order(op) : run_by_lanes(op);
 }

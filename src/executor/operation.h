@@ -42,6 +42,7 @@ struct Operation {
   const reduction::Kernels* kernels = nullptr;    // null where nothing is reduced, or by `user`
   std::size_t divisor = 0;                        // of an average; 0: none
   std::size_t bytes = 0;                          // of the whole vector
+  bool is_read = false;                           // peers had better read what they receive where it lies
   const ChunkTable* table = nullptr;              // null: block_elements says where chunks lie
   const reduction::UserOperator* user = nullptr;  // what combines instead of kernels
   DataType type = DataType::kUint8;               // as `user` is told

@@ -165,8 +165,8 @@ class Link {
 
   // Before an operation whose messages can be long enough for zero copy (LaneTraits): hears of memory that has been
   // freed or changed since the last one. `exchanges`: the operation only moves bytes, and this rank sends as much
-  // as it receives; ranks may differ in that. May change what the lanes can do (traits()) until the next operation
-  // begins.
+  // as it receives, or as pays to be read all the same; ranks may differ in that. May change what the lanes can do
+  // (traits()) until the next operation begins.
   virtual void begin_operation(bool exchanges) = 0;
 
   // Memory that is sent by zero copy or advertised belongs to the operation. Where the peer itself touches it, and not

@@ -1,5 +1,7 @@
 // Ranks as processes of this machine.
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,7 +22,52 @@ void check_transport(const std::string& transports) {
   require_same_bits(run_processes, 5, transports);
 }
 
+enum class Moves { kAllGather, kAllToAll, kOneWay };
+
+tuttiResult_t move(Moves what, const std::vector<std::uint32_t>& send, std::vector<std::uint32_t>* recv,
+                   std::size_t count, tuttiComm_t comm, int rank) {
+  switch (what) {
+    case Moves::kAllGather: return tuttiAllGather(send.data(), recv->data(), count, tuttiUint32, comm, nullptr);
+    case Moves::kAllToAll: return tuttiAlltoAll(send.data(), recv->data(), count, tuttiUint32, comm, nullptr);
+    case Moves::kOneWay: break;
+  }
+  return rank == 0 ? tuttiSend(send.data(), count, tuttiUint32, 1, comm, nullptr)
+                   : tuttiRecv(recv->data(), count, tuttiUint32, 0, comm, nullptr);
+}
+
+// A call that has returned reads its buffers no more: what is written there at once reaches no peer.
+std::string overwrite_at_once(Moves what, std::size_t bytes, tuttiComm_t comm, int rank) {
+  const std::size_t count = bytes / sizeof(std::uint32_t);
+  std::vector<std::uint32_t> send(2 * count);
+  std::vector<std::uint32_t> recv(2 * count);
+  for (std::uint32_t round = 1; round <= 300; ++round) {
+    std::fill(send.begin(), send.end(), round * 2 + static_cast<std::uint32_t>(rank));
+    if (move(what, send, &recv, count, comm, rank) != tuttiSuccess) return tuttiGetLastError(comm);
+    std::fill(send.begin(), send.end(), 0);
+    if (what == Moves::kOneWay && rank == 0) continue;
+    const std::uint32_t expected = round * 2 + static_cast<std::uint32_t>(1 - rank);
+    const auto* const from = recv.data() + (what == Moves::kOneWay || rank == 1 ? 0 : count);
+    if (std::any_of(from, from + count, [&](std::uint32_t x) { return x != expected; })) {
+      return std::to_string(bytes) + " bytes: what was written after the call has arrived";
+    }
+  }
+  return {};
+}
+
 }  // namespace
+
+TEST_CASE("buffers are the caller's again when a call returns", "[shm]") {
+  for (const Moves what : {Moves::kAllGather, Moves::kAllToAll, Moves::kOneWay}) {
+    const auto outcomes = run_processes(2, "shm", [&](tuttiComm_t comm, int rank, int) {
+      for (const std::size_t kib : {20, 40, 48, 56, 64, 80, 200, 330, 512, 1024}) {
+        if (std::string wrong = overwrite_at_once(what, kib << 10, comm, rank); !wrong.empty()) return Outcome{wrong};
+      }
+      return Outcome{};
+    });
+    INFO(static_cast<int>(what));
+    CHECK(wrong_of(outcomes) == "");
+  }
+}
 
 TEST_CASE("processes over shared memory", "[shm]") {
   check_transport("shm");
