@@ -262,7 +262,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  * have called different things, or one more than another, also where those calls exchanged no data; a rank that has
  * waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error. An operation that
  * needs data of a rank which has left without calling it, or after calling something else instead, already fails by
- * itself, with tuttiMismatch. Operations that follow are tuttiInvalidUsage; queries, tuttiCommAbort and
+ * itself, with tuttiMismatch; a receive from it with tuttiRemoteError. Operations that follow are tuttiInvalidUsage; queries, tuttiCommAbort and
  * tuttiCommDestroy may follow, and a second tuttiCommFinalize does nothing and is tuttiSuccess. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
@@ -344,7 +344,9 @@ TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
 
 /* The same with blocks of different counts, as MPI's "v" functions. An array of counts or displacements has an entry for
  * each rank, in elements; where displacements are NULL, blocks lie one behind the other. Arrays are read before the call
- * returns. Counts may be 0, on any rank. A count that two ranks name must be the same: tuttiMismatch if it is not.
+ * returns. Counts may be 0, on any rank. A count that two ranks name must be the same: tuttiMismatch if it is not. Where
+ * one of two that exchange data says 0, nothing is exchanged that could tell: at the earliest the next operation between
+ * them finds out, and a rank that waits gets tuttiTimeout or, of a rank that leaves, tuttiRemoteError.
  * Blocks that are received must not overlap, nor meet what is sent but in place: tuttiInvalidArgument. In place, this
  * rank's own block lies where the blocks have it; tuttiAlltoAllV has sendbuff == recvbuff and equal counts and
  * displacements, and copies the data once more. */
@@ -407,7 +409,7 @@ TUTTI_EXPORT tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- Sends, receives and groups ---------------------------------------------------------------
  * As NCCL's. The k-th send of a rank to another is the k-th receive there from the rank, of the same count and datatype:
- * tuttiMismatch if they differ. A send is complete when its buffer may be used again, which may be long before the
+ * tuttiMismatch if they differ, but that 0 is found out as above. A send is complete when its buffer may be used again, which may be long before the
  * receive is, or not before it has begun: ranks that send to each other do it in a group. The first transfer between two
  * ranks connects them, if no collective has: both have to come to it, and no data of a group moves before all of its
  * ranks are connected. */
@@ -427,7 +429,8 @@ TUTTI_EXPORT tuttiResult_t tuttiGroupStart(void);
 /* Returns when all that was called without a stream is complete; what was called with streams is queued, and behind it
  * in each of the streams that the group names for a communicator comes all of what that communicator has in the group.
  * If a call was refused, nothing of the group is started, and its error is returned; else the first error of an
- * operation. tuttiInvalidUsage without tuttiGroupStart. */
+ * operation, or of a communicator that another thread is in or has finalized: what the group has for others goes on.
+ * tuttiInvalidUsage without tuttiGroupStart. */
 TUTTI_EXPORT tuttiResult_t tuttiGroupEnd(void);
 
 /* ---- Memory -----------------------------------------------------------------------------------

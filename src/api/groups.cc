@@ -35,14 +35,41 @@ const char* name_of_call(const Transfer& t) {
   return t.sends ? "send" : "recv";
 }
 
+// Behind what `stream` has now, and before what it gets afterwards.
+class StreamTail {
+ public:
+  explicit StreamTail(std::shared_ptr<Stream> stream) : stream_(std::move(stream)), before_(stream_->last()) {}
+  [[nodiscard]] const std::shared_ptr<Stream>& stream() const { return stream_; }
+  [[nodiscard]] const std::shared_ptr<Completion>& before() const { return before_; }
+  void add(const std::shared_ptr<Completion>& completion) { after_ = both(after_, completion); }
+  // The stream ends with what was added. What another thread has queued in it meanwhile is not lost.
+  void attach() {
+    if (after_ == nullptr) return;
+    std::shared_ptr<Completion> last = stream_->append(after_);
+    if (last != before_ && last != nullptr) stream_->wait_for(last);
+  }
+  static std::shared_ptr<Completion> both(const std::shared_ptr<Completion>& a, const std::shared_ptr<Completion>& b) {
+    if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
+    return Completion::both(a, b);
+  }
+
+ private:
+  std::shared_ptr<Stream> stream_;
+  std::shared_ptr<Completion> before_;
+  std::shared_ptr<Completion> after_;
+};
+
 Status enqueue(const Transfer& transfer, Communicator& comm, void* stream) {
   auto found = streams().find(number_of(stream));
   if (!found.is_ok()) return found.status();
   auto batch = std::make_shared<Batch>();
   batch->transfers.push_back(transfer);
-  Stream* const one = found->get();
+  StreamTail tail(*found);
   std::shared_ptr<Completion> completion;
-  return comm.enqueue(std::move(batch), {&one, 1}, &completion);
+  Status status = comm.enqueue(std::move(batch), tail.before(), &completion);
+  if (completion != nullptr) tail.add(completion);
+  tail.attach();
+  return status;
 }
 
 tuttiResult_t submit(const Transfer& transfer, tuttiComm_t comm, void* stream) noexcept try {
@@ -106,6 +133,7 @@ Status check(const std::vector<Part>& parts) {
   for (const Part& part : parts) {
     const Looking looking(part.comm);
     if (!looking.status().is_ok()) return looking.status();
+    if (looking->is_finalized()) return Status::invalid_usage("the communicator is finalized");
     if (Status s = check_own(part.batch->transfers, looking->rank()); !s.is_ok()) return s;
   }
   return {};
@@ -119,22 +147,38 @@ Status run_alone(const Part& part) {
   return status;
 }
 
-Status start(Part* part) {
+Status start(Part* part, std::vector<StreamTail>* tails) {
   const Operating operating(part->comm);
   if (!operating.status().is_ok()) return operating.status();
-  std::vector<Stream*> queues;
-  for (const auto& stream : part->streams) queues.push_back(stream.get());
-  return operating->enqueue(part->batch, queues, &part->completion);
+  const auto for_own = [&](auto&& f) {
+    for (StreamTail& tail : *tails) {
+      if (std::find(part->streams.begin(), part->streams.end(), tail.stream()) != part->streams.end()) f(tail);
+    }
+  };
+  std::shared_ptr<Completion> before;
+  for_own([&](const StreamTail& tail) { before = StreamTail::both(before, tail.before()); });
+  Status status = operating->enqueue(part->batch, std::move(before), &part->completion);
+  if (part->completion != nullptr) for_own([&](StreamTail& tail) { tail.add(part->completion); });
+  return status;
 }
 
-// Communicators do not wait for each other: each has a thread of its own for what is queued.
+// Communicators do not wait for each other, not where they share a stream either: each has a thread of its own for what
+// is queued.
 Status run(std::vector<Part> parts) {
   if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());
+  std::vector<StreamTail> tails;
+  for (const Part& part : parts) {
+    for (const auto& stream : part.streams) {
+      const bool known = std::any_of(tails.begin(), tails.end(), [&](const auto& t) { return t.stream() == stream; });
+      if (!known) tails.emplace_back(stream);
+    }
+  }
   Status first;
   const auto note = [&](Status status) {
     if (first.is_ok()) first = std::move(status);
   };
-  for (Part& part : parts) note(start(&part));
+  for (Part& part : parts) note(start(&part, &tails));
+  for (StreamTail& tail : tails) tail.attach();
   for (const Part& part : parts) {
     if (part.waits && part.completion != nullptr) {
       (void)part.completion->wait();

@@ -24,20 +24,22 @@ inline tuttiResult_t report_of(const Status& status, Communicator* comm, const c
 template <class Fill>
 tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* name, Fill&& fill) {
   const Looking looking(number_of(comm));
-  Group::Member member;
-  member.comm = number_of(comm);
-  Status status = looking.status().is_ok() ? fill(*looking.get(), &member) : looking.status();
-  if (status.is_ok() && stream != nullptr) {
-    auto found = streams().find(number_of(stream));
-    if (found.is_ok()) member.stream = *found;
-    status = found.status();
-  }
-  if (status.is_ok()) {
-    group->add(std::move(member));
-    return tuttiSuccess;
-  }
-  group->refuse(status.with_context(name));
-  return report(status.with_context(name), looking.status().is_ok() ? looking.get() : nullptr);
+  Status status = guarded([&] {
+    Group::Member member;
+    member.comm = number_of(comm);
+    Status checked = looking.status().is_ok() ? fill(*looking.get(), &member) : looking.status();
+    if (checked.is_ok() && stream != nullptr) {
+      auto found = streams().find(number_of(stream));
+      if (found.is_ok()) member.stream = *found;
+      checked = found.status();
+    }
+    if (checked.is_ok()) group->add(std::move(member));
+    return checked;
+  });
+  if (status.is_ok()) return tuttiSuccess;
+  status = status.with_context(name);
+  group->refuse(status);
+  return report(status, looking.status().is_ok() ? looking.get() : nullptr);
 }
 
 }  // namespace tutti::internal::api

@@ -271,6 +271,7 @@ Status Communicator::execute(std::span<const Transfer> transfers) {
     return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
   }
   if (transfers.empty()) return {};
+  if (stalls_ != nullptr) stalls_->set_transfer(&transfers.front());
   Status status;
   try {
     auto operation = transfers_->bind(transfers, history_->sequence(), *plans_);
@@ -280,6 +281,7 @@ Status Communicator::execute(std::span<const Transfer> transfers) {
   } catch (...) {
     status = Status::of_exception();
   }
+  if (stalls_ != nullptr) stalls_->set_transfer(nullptr);
   if (status.is_ok()) [[likely]]
     return status;
   const char* const more = transfers.size() > 1 ? " and others of its group" : "";

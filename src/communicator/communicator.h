@@ -65,9 +65,11 @@ class Communicator {
   Status run(std::span<const Transfer> transfers);
   // The same of a batch: its calls in their order, then its transfers together.
   Status run(std::shared_ptr<const Batch> batch);
-  // Queues it behind all that was queued before, here and in the streams. *completion: of the batch as a whole.
-  Status enqueue(std::shared_ptr<const Batch> batch, std::span<Stream* const> streams,
+  // Queues it behind all that was queued here before, and behind `before`, which may be null. *completion: of the batch
+  // as a whole; null if it is not queued.
+  Status enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                  std::shared_ptr<Completion>* completion);
+  [[nodiscard]] bool is_finalized() const { return finalized_; }
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
   Status run(const Call& call);
   // Queues the call behind all that was queued before.
@@ -141,7 +143,8 @@ class Communicator {
   Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status) const;
   Status wait_behind(Completion* before) const;
   Status grow_scratch(std::size_t bytes);
-  Status queue(Queued next, std::span<Stream* const> streams, std::shared_ptr<Completion>* completion);
+  // `stream`, if any, has it as its last from then on.
+  Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
   void run_queue();
 
   // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
@@ -170,7 +173,7 @@ class Communicator {
   // What abort() says, made beforehand: it must work without memory.
   Status aborted_here_;
   Status aborted_there_;
-  bool finalized_ = false;
+  std::atomic<bool> finalized_ = false;
   std::atomic<bool> busy_{false};  // a thread is inside execute(): what other ranks ask
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job

@@ -20,7 +20,7 @@ Status Communicator::run(std::shared_ptr<const Batch> batch) {
 
 Status Communicator::run_behind(Queued next) {
   std::shared_ptr<Completion> completion;
-  if (Status s = queue(std::move(next), {}, &completion); !s.is_ok()) return s;
+  if (Status s = queue(std::move(next), nullptr, &completion); !s.is_ok()) return s;
   return completion->wait();
 }
 
@@ -29,24 +29,25 @@ Status Communicator::enqueue(const Call& call, Stream& stream) {
   if (finalized_) return Status::invalid_usage("the communicator is finalized");
   if (failure_->failed()) return refuse();
   std::shared_ptr<Completion> completion;
-  Stream* const one = &stream;
-  return queue(Queued(call), {&one, 1}, &completion);
+  return queue(Queued(call), &stream, &completion);
 }
 
-Status Communicator::enqueue(std::shared_ptr<const Batch> batch, std::span<Stream* const> streams,
+Status Communicator::enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                              std::shared_ptr<Completion>* completion) {
   if (shares_process_) process_rank_.touch();
   if (finalized_) return Status::invalid_usage("the communicator is finalized");
   if (failure_->failed()) return refuse();
-  return queue(Queued(std::move(batch)), streams, completion);
+  Queued next(std::move(batch));
+  next.before = std::move(before);
+  return queue(std::move(next), nullptr, completion);
 }
 
 // A call that cannot be queued fails the communicator: the peers have queued theirs.
-Status Communicator::queue(Queued next, std::span<Stream* const> streams, std::shared_ptr<Completion>* completion) {
+Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion) {
   const char* const what = next.batch != nullptr ? "group" : name_of(next.call.collective);
   Status status = guarded([&] {
-    *completion = std::make_shared<Completion>(failure_);
-    next.completion = *completion;
+    auto made = std::make_shared<Completion>(failure_);
+    next.completion = made;
     if (next.call.varying != nullptr) {
       next.varying = std::make_unique<VaryingCopy>(next.call, ranks(), rank());
       next.call.varying = &next.varying->counts();
@@ -57,18 +58,11 @@ Status Communicator::queue(Queued next, std::span<Stream* const> streams, std::s
       if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
     }
     queue_.push_back(std::move(next));
-    // From here on it will be completed.
+    // From here on nothing can fail.
+    if (stream != nullptr) queue_.back().before = stream->append(made);
+    *completion = std::move(made);
     pending_.fetch_add(1, std::memory_order_acq_rel);
     queue_changed_.notify_all();
-    for (Stream* const stream : streams) {
-      std::shared_ptr<Completion>& before = queue_.back().before;
-      std::shared_ptr<Completion> last = stream->append(*completion);
-      if (before == nullptr) {
-        before = std::move(last);
-      } else if (last != nullptr) {
-        before = Completion::both(before, last);
-      }
-    }
     return Status();
   });
   return status.is_ok() ? status : fail(what, std::move(status));

@@ -101,7 +101,8 @@ void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms) {
   question.sequence = history_.sequence();
   question.patience_ms = patience_ms;
   question.waited_ms = waited_ms;
-  if (waited_ms > 0) question.what = history_.summary().calls.back().text;
+  if (waited_ms > 0 && transfer_ != nullptr) question.what = describe(*transfer_);
+  if (waited_ms > 0 && transfer_ == nullptr) question.what = history_.summary().calls.back().text;
   log::debug(fmt::format("rank {} asks who has not called operation {}", membership_.rank, question.sequence));
   tree_.ask(std::move(question));
 }
@@ -179,7 +180,7 @@ void Stalls::tell_a_person(const Answer& answer) {
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
   const std::string absent = describe_absence(answer, membership_.peers);
   log::warn(answer.question.what + " has waited " + waited +
-            (absent.empty() ? " for data, though every rank has called it" : ": " + absent));
+            (absent.empty() ? " for data, though every rank has called what it has" : ": " + absent));
 }
 
 }  // namespace tutti::internal

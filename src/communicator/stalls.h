@@ -14,6 +14,7 @@
 #include "bootstrap/control_tree.h"
 #include "communicator/call_history.h"
 #include "communicator/membership.h"
+#include "communicator/transfers.h"
 
 namespace tutti::internal {
 
@@ -49,6 +50,12 @@ class Stalls final : public StallWatch {
   // The same where a silent rank is among them, else empty: what it tells has reached only a part of the tree.
   std::string silent();
   void answered(const Answer& answer) TUTTI_EXCLUDES(mutex_);
+  // The wait that begins is for a send or receive, which is in no history; null: for a collective again.
+  void set_transfer(const Transfer* transfer) {
+    transfer_ = transfer;
+    next_notice_ms_ = notice_ms_;
+    asked_ns_ = last_waited_ms_ = 0;
+  }
 
  private:
   // The answer may come before it returns.
@@ -62,6 +69,7 @@ class Stalls final : public StallWatch {
   const std::int64_t patience_ms_;  // of what is asked before the deadline
   const std::int64_t notice_ms_;
   // Of the wait at work.
+  const Transfer* transfer_ = nullptr;
   std::uint32_t sequence_ = 0;
   std::int64_t last_waited_ms_ = 0;
   std::int64_t next_notice_ms_ = 0;

@@ -1,9 +1,11 @@
 // Sends, receives and groups through the public interface: seeded random programs against a naive model.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "catch_compat.h"
@@ -263,6 +265,65 @@ TEST_CASE("a group over the communicators of one thread", "[threads]") {
       REQUIRE(neighbour[r][0] == round);
     }
   }
+  for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+// Before any collective: a wait that is told of has no call in the history to name.
+TEST_CASE("a receive waits for a send that comes late", "[threads]") {
+  for (const bool in_group : {false, true}) {
+    std::vector<tuttiComm_t> comms(2);
+    REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
+    std::uint32_t received = 0;
+    tuttiResult_t result = tuttiInternalError;
+    std::thread receiver([&] {
+      if (in_group) (void)tuttiGroupStart();
+      result = tuttiRecv(&received, 1, tuttiUint32, 1, comms[0], nullptr);
+      if (in_group) result = tuttiGroupEnd();
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const std::uint32_t sent = 7;
+    CHECK(tuttiSend(&sent, 1, tuttiUint32, 0, comms[1], nullptr) == tuttiSuccess);
+    receiver.join();
+    CHECK(result == tuttiSuccess);
+    CHECK(received == 7);
+    for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  }
+}
+
+// What the communicators of a group have in one stream comes behind what was there, side by side.
+TEST_CASE("the communicators of a group share a stream", "[threads]") {
+  std::vector<tuttiComm_t> comms(3);
+  REQUIRE(tuttiCommInitAll(comms.data(), 3, nullptr) == tuttiSuccess);
+  tuttiStream_t stream = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  std::vector<Values> data(3, Values(1000, 1));
+  for (int round = 0; round < 5; ++round) {
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    for (std::size_t r = 0; r < 3; ++r) {
+      // The last round waits in tuttiGroupEnd for one of them.
+      void* const where = round == 4 && r == 1 ? nullptr : stream;
+      REQUIRE(tuttiAllReduce(data[r].data(), data[r].data(), 1000, tuttiUint32, tuttiSum, comms[r], where) ==
+              tuttiSuccess);
+    }
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+  }
+  CHECK(tuttiStreamSynchronize(stream) == tuttiSuccess);
+  CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+  for (const Values& v : data) CHECK(v == Values(1000, 243));
+  for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("a group with a finalized communicator starts nothing", "[threads]") {
+  std::vector<tuttiComm_t> comms(2);
+  for (tuttiComm_t& comm : comms) REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+  REQUIRE(tuttiCommFinalize(comms[1]) == tuttiSuccess);
+  const std::uint32_t sent = 7;
+  std::uint32_t received = 0;
+  REQUIRE(tuttiGroupStart() == tuttiSuccess);
+  for (tuttiComm_t comm : comms)
+    CHECK(tuttiAllReduce(&sent, &received, 1, tuttiUint32, tuttiSum, comm, nullptr) == tuttiSuccess);
+  CHECK(tuttiGroupEnd() == tuttiInvalidUsage);
+  CHECK(received == 0);
   for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
