@@ -60,6 +60,15 @@ break_loop() {
   "$@"
 }
 
+# where_is RANK: in what its threads wait, in the kernel or out of it.
+where_is() {
+  local task
+  for task in "/proc/$(<"$case_folder/job/ready.$1")/task"/*; do
+    echo "rank $1, thread ${task##*/}: $(grep State "$task/status"), in $(cat "$task/wchan")"
+    cat "$task/stack"
+  done
+}
+
 # expect_outcome SECONDS PATTERN RANK...: each of these ranks ends within so many seconds of its last operation that
 # succeeded, and reports "CODE TEXT" that matches the extended regular expression. 2 is tuttiSystemError, 6
 # tuttiRemoteError, 8 tuttiTimeout.
@@ -67,7 +76,10 @@ expect_outcome() {
   local seconds=$1 pattern=$2 rank code ms text files=()
   shift 2
   rank_files outcome "$@"
-  wait_for_files $((seconds + 10)) "${files[@]}"
+  if ! wait_for_files $((seconds + 10)) "${files[@]}"; then
+    for rank in "$@"; do [[ -e $case_folder/job/outcome.$rank ]] || where_is "$rank"; done
+    return 1
+  fi
   for rank in "$@"; do
     read -r code ms text <"$case_folder/job/outcome.$rank"
     note "rank $rank: $code after $ms ms: $text"
