@@ -142,7 +142,8 @@ TEST_CASE("operators of the program's own through C++") {
     tutti::Operator moved = std::move(count);
     std::vector<int> values(100, rank + 1);
     tutti::Stream stream;
-    comm.reduce(std::vector<int>(values), std::span(values), 0, moved, &stream);
+    const std::vector<int> given = values;
+    comm.reduce(std::span(given), std::span(values), 0, moved, &stream);
     stream.synchronize();
     if (rank == 0 && (values[99] != 6 || calls == 0)) return "commutative";
     moved = tutti::Operator::pre_multiplied_sum(comm, rank - 0.5);
