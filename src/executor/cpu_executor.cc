@@ -98,8 +98,13 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
 
 Status CpuExecutor::run_in_order(const Operation& op) {
   if (op.table != nullptr) [[unlikely]]
-    return run_in_order(op, schedule::TableLayout(op.table->places));
+    return run_table_in_order(op);
   return run_in_order(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes));
+}
+
+// Apart: ranks that take turns fetch the code of short operations anew each time.
+[[gnu::noinline]] Status CpuExecutor::run_table_in_order(const Operation& op) {
+  return run_in_order(op, schedule::TableLayout(op.table->places));
 }
 
 template <class AnyLayout>

@@ -108,6 +108,7 @@ class CpuExecutor final : private Waiting {
 
   // -- in order (cpu_executor.cc)
   Status run_in_order(const Operation& op);
+  Status run_table_in_order(const Operation& op);
   template <class AnyLayout>
   [[gnu::always_inline]] Status run_in_order(const Operation& op, const AnyLayout& layout);
   // Both end, without an error, after less than all of the step's bytes if they have to wait for long.
