@@ -163,7 +163,6 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, tuttiRedOp_t o
 }
 
 }  // namespace
-
 }  // namespace tutti::internal::api
 
 using tutti::internal::Call;

@@ -23,6 +23,15 @@ constexpr std::int64_t kRootCauseMs = 200;
 // Some lost packets longer than a network takes to deliver.
 constexpr std::int64_t kDeliverMs = 2000;
 
+// For messages; short where there is no memory for more.
+std::string describe(std::span<const Transfer> transfers) noexcept {
+  try {
+    return describe(transfers.front()) + (transfers.size() > 1 ? " and others of its group" : "");
+  } catch (const std::bad_alloc&) {
+    return transfers.front().sends ? "send" : "recv";  // fits the string itself
+  }
+}
+
 // While it lives a thread is inside execute().
 class Busy {
  public:
@@ -277,15 +286,14 @@ Status Communicator::execute(std::span<const Transfer> transfers) {
     auto operation = transfers_->bind(transfers, history_->sequence(), *plans_);
     status = operation.is_ok() ? executor_->run(**operation) : operation.status();
     if (!status.is_ok()) [[unlikely]]
-      status = await_root_cause(describe(transfers.front()), (*history_).sequence(), std::move(status));
+      status = await_root_cause(describe(transfers), history_->sequence(), std::move(status));
   } catch (...) {
     status = Status::of_exception();
   }
   if (stalls_ != nullptr) stalls_->set_transfer(nullptr);
   if (status.is_ok()) [[likely]]
     return status;
-  const char* const more = transfers.size() > 1 ? " and others of its group" : "";
-  return fail(describe(transfers.front()) + more, std::move(status));
+  return fail(describe(transfers), std::move(status));
 }
 
 // Every one of them takes place, or fails, so that the ranks' histories stay alike.
