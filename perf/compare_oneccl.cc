@@ -43,7 +43,8 @@ int perform(void* state, const compare_call* call) {
       case kCompareBarrier: ccl::barrier(comm); return 0;
       case kCompareScatter: ccl::scatter(call->send, call->recv, call->count, type, 0, comm).wait(); return 0;
       case kCompareAllToAll: ccl::alltoall(call->send, call->recv, call->count, type, comm).wait(); return 0;
-      default: return -1;  // oneCCL has no gather and no scans
+      default:
+        return -1;  // oneCCL has no gather and no scans; blocks of different counts and transfers are not measured
     }
   } catch (const std::exception& error) {
     fprintf(stderr, "oneccl: %s\n", error.what());

@@ -65,12 +65,13 @@ def print_ratios(columns, sizes, ours):
     print("  " + f"{'geomean':>8}" + "".join(f"{format_number(geometric_mean(values)):>16}" for values in collected))
 
 
-def print_yardstick(columns):
+def print_yardstick(collective, columns):
     stick = next((column for column in columns if column.title == "yardstick"), None)
     bound_us = median_us(stick, YARDSTICK_BYTES) if stick else None
     if bound_us is None:
         return
-    print(f"#\n# hand-written {YARDSTICK_BYTES}-byte exchange: {bound_us:.3f} us; of that, at {YARDSTICK_BYTES} B, take")
+    what = "ping-pong, one way" if collective == "ping_pong" else "exchange"
+    print(f"#\n# hand-written {YARDSTICK_BYTES}-byte {what}: {bound_us:.3f} us; of that, at {YARDSTICK_BYTES} B, take")
     for column in columns:
         time_us = median_us(column, YARDSTICK_BYTES)
         if column is not stick and time_us is not None:
@@ -97,12 +98,14 @@ def describe(options, columns, sizes):
             if not times_us:
                 continue
             best = best_peer(columns, size)
+            moved = column.library.moved[size]
             results.append({
                 "library": column.title, "version": column.library.version, "memory": column.memory,
                 "collective": options.collective, "bytes": size, "datatype": "float", "op": "sum",
                 "ranks": options.ranks, "transport": options.transport,
                 "time_us": {"min": min(times_us), "median": statistics.median(times_us), "max": max(times_us)},
                 "rounds_us": times_us,
+                **({"skew": options.skew, "busbw_gbs": moved / statistics.median(times_us) / 1e3} if options.skew else {}),
                 "times_as_fast_as_best_peer": None if best is None else ratio(column, best, size),
             })
     return {
@@ -121,7 +124,7 @@ def report(options, columns, sizes):
     for column in columns:
         if column.title.startswith("tutti"):
             print_ratios(columns, sizes, column)
-    print_yardstick(columns)
+    print_yardstick(options.collective, columns)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as output:
             json.dump(describe(options, columns, sizes), output, indent=1)

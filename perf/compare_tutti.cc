@@ -17,6 +17,8 @@ constexpr int kIdWaitMs = 30'000;
 
 struct TuttiState {
   tuttiComm_t comm = nullptr;
+  int rank = 0;
+  int ranks = 1;
 };
 
 int checked(tuttiResult_t result, const char* what, tuttiComm_t comm) {
@@ -28,8 +30,49 @@ int checked(tuttiResult_t result, const char* what, tuttiComm_t comm) {
   return -1;
 }
 
+tuttiResult_t exchange(const TuttiState& state, const compare_call& call) {
+  const int next = (state.rank + 1) % state.ranks;
+  const int before = (state.rank + state.ranks - 1) % state.ranks;
+  tuttiResult_t result = tuttiGroupStart();
+  if (result != tuttiSuccess) return result;
+  result = tuttiSend(call.send, call.count, tuttiFloat32, next, state.comm, nullptr);
+  if (result == tuttiSuccess) {
+    result = tuttiRecv(call.recv, call.count, tuttiFloat32, before, state.comm, nullptr);
+  }
+  const tuttiResult_t ended = tuttiGroupEnd();
+  return result != tuttiSuccess ? result : ended;
+}
+
+tuttiResult_t ping_pong(const TuttiState& state, const compare_call& call) {
+  const int peer = 1 - state.rank;
+  const auto send = [&] { return tuttiSend(call.send, call.count, tuttiFloat32, peer, state.comm, nullptr); };
+  const auto receive = [&] { return tuttiRecv(call.recv, call.count, tuttiFloat32, peer, state.comm, nullptr); };
+  const tuttiResult_t result = state.rank == 0 ? send() : receive();
+  if (result != tuttiSuccess) return result;
+  return state.rank == 0 ? receive() : send();
+}
+
+// Blocks of different counts.
+tuttiResult_t perform_varying(const TuttiState& state, const compare_call& call) {
+  tuttiComm_t comm = state.comm;
+  const float* send = call.send;
+  float* recv = call.recv;
+  const size_t* counts = call.counts;
+  const size_t own = counts[state.rank];
+  switch (call.collective) {
+    case kCompareAllGatherV: return tuttiAllGatherV(send, own, recv, counts, nullptr, tuttiFloat32, comm, nullptr);
+    case kCompareReduceScatterV: return tuttiReduceScatterV(send, recv, counts, tuttiFloat32, tuttiSum, comm, nullptr);
+    case kCompareGatherV: return tuttiGatherV(send, own, recv, counts, nullptr, tuttiFloat32, 0, comm, nullptr);
+    case kCompareScatterV: return tuttiScatterV(send, counts, nullptr, recv, own, tuttiFloat32, 0, comm, nullptr);
+    case kCompareAllToAllV:
+      return tuttiAlltoAllV(send, counts, nullptr, recv, counts, nullptr, tuttiFloat32, comm, nullptr);
+    default: return tuttiInvalidUsage;
+  }
+}
+
 int perform(void* state, const compare_call* call) {
-  tuttiComm_t comm = static_cast<TuttiState*>(state)->comm;
+  const TuttiState& tutti = *static_cast<TuttiState*>(state);
+  tuttiComm_t comm = tutti.comm;
   const float* send = call->send;
   float* recv = call->recv;
   const size_t count = call->count;
@@ -48,7 +91,9 @@ int perform(void* state, const compare_call* call) {
     case kCompareAllToAll: result = tuttiAlltoAll(send, recv, count, tuttiFloat32, comm, nullptr); break;
     case kCompareScan: result = tuttiScan(send, recv, count, tuttiFloat32, tuttiSum, comm, nullptr); break;
     case kCompareExscan: result = tuttiExscan(send, recv, count, tuttiFloat32, tuttiSum, comm, nullptr); break;
-    case kCompareCollectives: return -1;
+    case kCompareSendRecv: result = exchange(tutti, *call); break;
+    case kComparePingPong: result = ping_pong(tutti, *call); break;
+    default: result = perform_varying(tutti, *call); break;
   }
   return result == tuttiSuccess ? 0 : checked(result, "the operation", comm);
 }
@@ -98,6 +143,8 @@ int serve(const char* socket_path, int rank, int size, const std::string& id_pat
     return 1;
   }
   TuttiState state;
+  state.rank = rank;
+  state.ranks = size;
   if (checked(tuttiCommInitRank(&state.comm, size, id, rank), "tuttiCommInitRank", nullptr) != 0) return 1;
   int version_code = 0;
   if (checked(tuttiGetVersion(&version_code), "tuttiGetVersion", nullptr) != 0) return 1;

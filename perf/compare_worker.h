@@ -6,13 +6,14 @@
  * that are not being measured leave the cores alone. Commands and answers are lines:
  *
  *   worker:      hello RANK SIZE NAME VERSION
- *   controller:  run COLLECTIVE BYTES WARMUP ITERATIONS MEMORY
- *   worker:      time NANOSECONDS | unsupported | wrong INDEX GOT EXPECTED | error TEXT
+ *   controller:  run COLLECTIVE BYTES WARMUP ITERATIONS MEMORY SKEW
+ *   worker:      time NANOSECONDS MOVED | unsupported | wrong INDEX GOT EXPECTED | error TEXT
  *   controller:  quit
  *
  * BYTES is the larger of a rank's buffers, as in nccl-tests; the data are floats, the operator is sum,
- * the root is 0. NANOSECONDS is the mean of one operation on this rank. Results are checked after the
- * clock has stopped. */
+ * the root is 0. SKEW is that of blocks with counts of their own (skew.h). NANOSECONDS is the mean of one operation on
+ * this rank, of a ping-pong one way. MOVED is how many bytes this rank has to send or to receive, whichever is more,
+ * where blocks have counts of their own, else 0. Results are checked after the clock has stopped. */
 #ifndef PERF_COMPARE_WORKER_H_
 #define PERF_COMPARE_WORKER_H_
 
@@ -24,6 +25,8 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "skew.h"
 
 enum compare_collective {
   kCompareAllReduce,
@@ -37,15 +40,27 @@ enum compare_collective {
   kCompareAllToAll,
   kCompareScan,
   kCompareExscan,
+  kCompareAllGatherV,
+  kCompareReduceScatterV,
+  kCompareGatherV,
+  kCompareScatterV,
+  kCompareAllToAllV,
+  kCompareSendRecv, /* each rank sends to the next one while it receives from the one before */
+  kComparePingPong, /* of two ranks, the first sends and then receives, the other receives and then sends */
   kCompareCollectives
 };
+
+enum { kCompareMaxRanks = 1024 };
 
 /* One operation, bound to its buffers. */
 struct compare_call {
   enum compare_collective collective;
   const float* send; /* broadcast and in-place libraries: equal to recv */
   float* recv;
-  size_t count; /* elements as the collective counts them: of one rank's block where there are blocks */
+  size_t count; /* elements as the collective counts them: of one rank's block (the mean one) where there are blocks */
+  /* Where there are blocks, those of this rank's vector, one behind the other: elements, and where they begin. */
+  const size_t* counts;
+  const size_t* begins;
 };
 
 /* What a library provides. Functions return 0, or a negative number for "this library cannot". */
@@ -83,9 +98,10 @@ static void compare_free(void* state, const char* kind, float* memory) {
 }
 
 static int compare_collective_from(const char* name) {
-  static const char* const kNames[kCompareCollectives] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                                          "reduce",     "barrier",        "gather",     "scatter",
-                                                          "alltoall",   "scan",           "exscan"};
+  static const char* const kNames[kCompareCollectives] = {
+      "all_reduce",       "reduce_scatter", "all_gather", "broadcast",  "reduce",   "barrier",
+      "gather",           "scatter",        "alltoall",   "scan",       "exscan",   "all_gather_v",
+      "reduce_scatter_v", "gather_v",       "scatter_v",  "alltoall_v", "sendrecv", "ping_pong"};
   int i;
   for (i = 0; i < kCompareCollectives; ++i) {
     if (strcmp(name, kNames[i]) == 0) return i;
@@ -103,17 +119,79 @@ static float compare_sum(int ranks, size_t index) {
   return (float)(ranks * (int)(index % 13) + ranks * (ranks + 1) / 2); /* NOLINT: ranks * (ranks + 1) is even */
 }
 
+/* Whether blocks have counts of their own. */
+static int compare_varies(enum compare_collective collective) {
+  return collective >= kCompareAllGatherV && collective <= kCompareAllToAllV;
+}
+
+/* Whether the collective's vector has a block for each rank: then `count` is a block's. */
+static int compare_has_blocks(enum compare_collective collective) {
+  switch (collective) {
+    case kCompareReduceScatter:
+    case kCompareAllGather:
+    case kCompareGather:
+    case kCompareScatter:
+    case kCompareAllToAll: return 1;
+    default: return compare_varies(collective);
+  }
+}
+
+/* In an all-to-all with counts of their own, block j of rank r is as large as block (r + j) mod ranks otherwise is, so
+ * that ranks send each other as much. `first`: which block is the first; counts[0 .. ranks-1] are in sum all elements.
+ */
+static void compare_lay_blocks(const struct compare_library* library, const struct compare_call* call, double skew,
+                               int first, size_t* counts, size_t* begins) {
+  size_t even[kCompareMaxRanks];
+  size_t begin = 0;
+  int block;
+  skewed_counts(skew, library->size, call->count * (size_t)library->size, even);
+  for (block = 0; block < library->size; ++block) {
+    counts[block] = even[(first + block) % library->size];
+    begins[block] = begin;
+    begin += counts[block];
+  }
+}
+
+/* Where in the vector of rank `from` the block begins that this rank gets in an all-to-all. Blocks are symmetric: as
+ * many elements as this rank sends there. */
+static size_t compare_sent_from(const struct compare_library* library, const struct compare_call* call, int from) {
+  size_t begin = 0;
+  int block;
+  if (call->collective == kCompareAllToAll) return (size_t)library->rank * call->count;
+  for (block = 0; block < library->rank; ++block) {
+    /* Block `block` of rank `from` is as large as block (from + block - rank) of this one. */
+    begin += call->counts[(from + block - library->rank + library->size) % library->size];
+  }
+  return begin;
+}
+
+/* Of an element of a vector of blocks. */
+static float compare_expected_of_block(const struct compare_library* library, const struct compare_call* call,
+                                       size_t i) {
+  const int permutes = call->collective == kCompareAllToAll || call->collective == kCompareAllToAllV;
+  int from = library->size - 1;
+  while (from > 0 && call->begins[from] > i) --from;
+  i -= call->begins[from];
+  return compare_value(from, permutes ? compare_sent_from(library, call, from) + i : i);
+}
+
 static float compare_expected(const struct compare_library* library, const struct compare_call* call, size_t i) {
-  const size_t own = (size_t)library->rank * call->count; /* where this rank's block begins in a vector of blocks */
   switch (call->collective) {
     case kCompareAllGather:
-    case kCompareGather: return compare_value((int)(i / call->count), i % call->count);
-    case kCompareAllToAll: return compare_value((int)(i / call->count), own + i % call->count);
+    case kCompareAllGatherV:
+    case kCompareGather:
+    case kCompareGatherV:
+    case kCompareAllToAll:
+    case kCompareAllToAllV: return compare_expected_of_block(library, call, i);
     case kCompareBroadcast: return compare_value(0, i);
-    case kCompareScatter: return compare_value(0, own + i);
-    case kCompareReduceScatter: return compare_sum(library->size, own + i);
+    case kCompareScatter:
+    case kCompareScatterV: return compare_value(0, call->begins[library->rank] + i);
+    case kCompareReduceScatter:
+    case kCompareReduceScatterV: return compare_sum(library->size, call->begins[library->rank] + i);
     case kCompareScan: return compare_sum(library->rank + 1, i);
     case kCompareExscan: return compare_sum(library->rank, i);
+    case kCompareSendRecv:
+    case kComparePingPong: return compare_value((library->rank + library->size - 1) % library->size, i);
     default: return compare_sum(library->size, i);
   }
 }
@@ -125,23 +203,25 @@ static size_t compare_received(const struct compare_library* library, const stru
     case kCompareBarrier: return 0;
     case kCompareReduce: return library->rank == 0 ? call->count : 0;
     case kCompareExscan: return library->rank != 0 ? call->count : 0;
-    case kCompareGather: return library->rank == 0 ? vector : 0;
+    case kCompareGather:
+    case kCompareGatherV: return library->rank == 0 ? vector : 0;
     case kCompareAllGather:
-    case kCompareAllToAll: return vector;
+    case kCompareAllGatherV:
+    case kCompareAllToAll:
+    case kCompareAllToAllV: return vector;
+    case kCompareReduceScatterV:
+    case kCompareScatterV: return call->counts[library->rank];
     default: return call->count;
   }
 }
 
-/* Whether the collective's vector has a block for each rank: then `count` is a block's. */
-static int compare_has_blocks(enum compare_collective collective) {
-  switch (collective) {
-    case kCompareReduceScatter:
-    case kCompareAllGather:
-    case kCompareGather:
-    case kCompareScatter:
-    case kCompareAllToAll: return 1;
-    default: return 0;
-  }
+/* Of blocks with counts of their own: what this rank has to send or to receive, in bytes. */
+static size_t compare_moved(const struct compare_library* library, const struct compare_call* call) {
+  const int rooted = call->collective == kCompareGatherV || call->collective == kCompareScatterV;
+  size_t own;
+  if (!compare_varies(call->collective)) return 0;
+  own = call->counts[library->rank];
+  return (rooted && library->rank != 0 ? own : call->count * (size_t)library->size - own) * sizeof(float);
 }
 
 static void compare_answer(int fd, const char* text) {
@@ -162,7 +242,7 @@ static void compare_check_and_answer(int fd, const struct compare_library* libra
       return;
     }
   }
-  snprintf(answer, sizeof answer, "time %.3f\n", ns_per_call);
+  snprintf(answer, sizeof answer, "time %.3f %zu\n", ns_per_call, compare_moved(library, call));
   compare_answer(fd, answer);
 }
 
@@ -189,7 +269,7 @@ static void compare_time(int fd, const struct compare_library* library, const st
     }
   }
   ns = (double)(compare_now_ns() - begin_ns) / (double)iterations;
-  compare_check_and_answer(fd, library, call, ns);
+  compare_check_and_answer(fd, library, call, call->collective == kComparePingPong ? ns / 2 : ns);
 }
 
 /* The buffers of the last run, kept: fresh pages in every run would be timed as page faults. */
@@ -220,15 +300,19 @@ static void compare_run(int fd, const struct compare_library* library, struct co
   size_t i;
   long warmup;
   long iterations;
+  double skew;
   struct compare_call call;
   int collective;
   size_t elements;
-  if (sscanf(arguments, "%31s %zu %ld %ld %15s", name, &bytes, &warmup, &iterations, kind) != 5 || iterations < 1) {
+  size_t counts[kCompareMaxRanks];
+  size_t begins[kCompareMaxRanks];
+  if (sscanf(arguments, "%31s %zu %ld %ld %15s %lf", name, &bytes, &warmup, &iterations, kind, &skew) != 6 ||
+      iterations < 1 || !(skew >= 1 && skew <= library->size)) {
     compare_answer(fd, "error unreadable command\n");
     return;
   }
   collective = compare_collective_from(name);
-  if (collective < 0) {
+  if (collective < 0 || library->size > kCompareMaxRanks) {
     compare_answer(fd, "unsupported\n");
     return;
   }
@@ -241,7 +325,14 @@ static void compare_run(int fd, const struct compare_library* library, struct co
   call.recv = buffers->recv;
   elements = bytes / sizeof(float);
   call.count = elements;
-  if (compare_has_blocks(call.collective)) call.count /= (size_t)library->size;
+  call.counts = counts;
+  call.begins = begins;
+  if (compare_has_blocks(call.collective)) {
+    const int permutes = call.collective == kCompareAllToAllV;
+    call.count /= (size_t)library->size;
+    compare_lay_blocks(library, &call, compare_varies(call.collective) ? skew : 1, permutes ? library->rank : 0, counts,
+                       begins);
+  }
   for (i = 0; i < elements; ++i) buffers->send[i] = compare_value(library->rank, i);
   for (i = 0; i < elements; ++i) {
     buffers->recv[i] = call.collective == kCompareBroadcast && library->rank == 0 ? compare_value(0, i) : -1.0F;

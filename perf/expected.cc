@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "numbers.h"
+#include "skew.h"
 
 namespace tutti::internal::perf {
 namespace {
@@ -63,7 +65,7 @@ std::uint64_t complex_factor_bits(const Problem& problem, int rank, std::size_t 
 // Of part `part` of the element.
 std::uint64_t value_bits(const Problem& problem, int rank, std::size_t index, std::size_t part = 0) {
   if (is_complex(problem.datatype)) {
-    if (reduces(problem.collective) && problem.op == ReduceOp::kProd)
+    if (problem.subject.reduces() && problem.op == ReduceOp::kProd)
       return complex_factor_bits(problem, rank, index, part);
     index = 2 * index + part;
   }
@@ -72,11 +74,11 @@ std::uint64_t value_bits(const Problem& problem, int rank, std::size_t index, st
   const int width = static_cast<int>(8 * size_of(type));
   const std::uint64_t narrowed = width == 64 ? bits : bits & ((std::uint64_t{1} << width) - 1);
   if (!is_float(type)) {
-    const bool logical = reduces(problem.collective) && (type == DataType::kBool || is_logical(problem.op));
+    const bool logical = problem.subject.reduces() && (type == DataType::kBool || is_logical(problem.op));
     return logical && (mix(bits) & 1) != 0 ? 0 : narrowed;
   }
   const FloatFormat format = float_format(type);
-  const bool reducing = reduces(problem.collective);
+  const bool reducing = problem.subject.reduces();
   if (reducing && (problem.op == ReduceOp::kSum || problem.op == ReduceOp::kAvg)) {
     return encode(type, summand(problem, rank, index, std::int64_t{1} << format.significand_bits()));
   }
@@ -201,7 +203,7 @@ bool part_is_right(const Problem& problem, const std::byte* got, const std::byte
   const double got_value = decode(type, got_bits);
   const double wanted_value = decode(type, wanted_bits);
   if (got_value == wanted_value) return true;  // zeros of either sign
-  if (!reduces(problem.collective) || problem.op != ReduceOp::kAvg) return false;
+  if (!problem.subject.reduces() || problem.op != ReduceOp::kAvg) return false;
   const FloatFormat format = float_format(type);
   const double ulp = std::ldexp(std::fabs(wanted_value), -format.mantissa_bits);
   const double smallest = std::ldexp(1.0, format.min_exponent() - format.mantissa_bits);
@@ -233,16 +235,36 @@ std::size_t count_different(const Problem& problem, std::span<const std::byte> g
 
 }  // namespace
 
-std::size_t Problem::send_elements() const {
-  return has_data(collective) ? count * blocks_in(info_of(collective).input, collective, ranks) : 0;
+std::vector<std::size_t> Problem::blocks(int rank) const {
+  if (!subject.has_data()) return {0};
+  if (!subject.has_blocks()) return {count};
+  std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), count);
+  if (!subject.varies()) return counts;
+  skewed_counts(skew, ranks, vector_elements(), counts.data());
+  if (subject == Collective::kAllToAllV) std::rotate(counts.begin(), counts.begin() + rank, counts.end());
+  return counts;
 }
 
-std::size_t Problem::recv_elements() const {
-  return has_data(collective) ? count * blocks_in(info_of(collective).output, collective, ranks) : 0;
+std::size_t Problem::elements_before(int rank, int block) const {
+  const std::vector<std::size_t> counts = blocks(rank);
+  return std::accumulate(counts.begin(), counts.begin() + block, std::size_t{0});
+}
+
+std::size_t Problem::vector_elements() const {
+  if (!subject.has_data()) return 0;
+  return subject.has_blocks() ? count * static_cast<std::size_t>(ranks) : count;
+}
+
+std::size_t Problem::send_elements(int rank) const {
+  return subject.gives_own_block() ? blocks(rank)[static_cast<std::size_t>(rank)] : vector_elements();
+}
+
+std::size_t Problem::recv_elements(int rank) const {
+  return subject.gets_own_block() ? blocks(rank)[static_cast<std::size_t>(rank)] : vector_elements();
 }
 
 void fill_send(const Problem& problem, int rank, std::span<std::byte> send) {
-  const Table period = sent_table(problem, rank, 0, problem.send_elements());
+  const Table period = sent_table(problem, rank, 0, problem.send_elements(rank));
   while (!send.empty()) {
     const std::size_t length = std::min(send.size(), period.size());
     std::memcpy(send.data(), period.data(), length);
@@ -255,29 +277,33 @@ std::size_t count_changed(const Problem& problem, int rank, std::size_t first, s
 }
 
 std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::byte> recv) {
-  const Origin origin = info_of(problem.collective).origin;
-  const std::size_t count = problem.count;
-  // Of a vector of blocks, before this rank's.
-  const std::size_t before = static_cast<std::size_t>(rank) * count;
-  const std::size_t first = gets_own_block(problem.collective) ? before : 0;
+  const std::size_t elements = problem.recv_elements(rank);
+  if (problem.subject.transfers() != nullptr) {
+    const int from = (rank + problem.ranks - 1) % problem.ranks;
+    return count_different(problem, recv, sent_table(problem, from, 0, elements));
+  }
+  const Origin origin = info_of(*problem.subject.collective()).origin;
+  const std::size_t first = problem.subject.gets_own_block() ? problem.elements_before(rank, rank) : 0;
   switch (origin) {
-    case Origin::kRoot: return count_different(problem, recv, sent_table(problem, problem.root, first, count));
+    case Origin::kRoot: return count_different(problem, recv, sent_table(problem, problem.root, first, elements));
     case Origin::kOwner:
     case Origin::kPeer: {
-      const std::size_t block = count * size_of(problem.datatype);
       std::size_t wrong = 0;
-      for (int from = 0; from < problem.ranks; ++from) {
-        const std::span<const std::byte> part = recv.subspan(static_cast<std::size_t>(from) * block, block);
-        const Table sent = sent_table(problem, from, origin == Origin::kPeer ? before : 0, count);
-        wrong += count_different(problem, part, sent);
+      int from = 0;
+      for (const std::size_t block : problem.blocks(rank)) {
+        const std::size_t bytes = block * size_of(problem.datatype);
+        // Of the vector that an all-to-all takes, the part for this rank.
+        const std::size_t begin = origin == Origin::kPeer ? problem.elements_before(from, rank) : 0;
+        wrong += count_different(problem, recv.first(bytes), sent_table(problem, from++, begin, block));
+        recv = recv.subspan(bytes);
       }
       return wrong;
     }
-    case Origin::kPrefix: return count_different(problem, recv, reduced_table(problem, rank + 1, 0, count));
-    case Origin::kPrefixBefore: return count_different(problem, recv, reduced_table(problem, rank, 0, count));
+    case Origin::kPrefix: return count_different(problem, recv, reduced_table(problem, rank + 1, 0, elements));
+    case Origin::kPrefixBefore: return count_different(problem, recv, reduced_table(problem, rank, 0, elements));
     case Origin::kAllCombined: break;
   }
-  return count_different(problem, recv, reduced_table(problem, problem.ranks, first, count));
+  return count_different(problem, recv, reduced_table(problem, problem.ranks, first, elements));
 }
 
 }  // namespace tutti::internal::perf

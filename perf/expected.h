@@ -8,7 +8,7 @@
 //             allows, a varying window of the ranks sends them and the others send zeros
 //   prod      signed powers of two from a window of the ranks (exponents stay in range), one of them
 //             times 1.5, and 1 or -1 from the others
-//   max, min, and collectives that only move data: random finite numbers
+//   max, min, and what only moves data: random finite numbers
 // The parts of a complex number are such floats; factors are real or imaginary. Integers and booleans are often 0 where
 // a logical operator combines them. So every element must be right to the last bit, except for avg of floats, where the
 // division may differ in the last place.
@@ -17,8 +17,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/types.h"
+#include "subject.h"
 
 namespace tutti::internal::perf {
 
@@ -28,26 +30,36 @@ inline constexpr std::size_t kPeriodOfMany = 4'093;
 inline constexpr int kMany = 16;
 
 struct Problem {
-  Collective collective = Collective::kAllReduce;
+  Subject subject = Collective::kAllReduce;
   DataType datatype = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int ranks = 1;
   int root = 0;
-  std::size_t count = 0;  // elements as the API counts them
+  std::size_t count = 0;  // elements as the API counts them; where blocks have counts of their own, their mean
+  double skew = 0;        // of the blocks, where they have counts of their own: see skew.h
   std::uint64_t seed = 0;
 
-  [[nodiscard]] std::size_t send_elements() const;
-  [[nodiscard]] std::size_t recv_elements() const;
-  [[nodiscard]] std::size_t send_bytes() const { return send_elements() * size_of(datatype); }
-  [[nodiscard]] std::size_t recv_bytes() const { return recv_elements() * size_of(datatype); }
+  // The elements of each block of the vector as `rank` has it, or of the vector where it is not made of blocks. In an
+  // all-to-all with counts of their own, block j of rank r is as large as block (r + j) mod ranks otherwise is: so are
+  // all vectors, and those that two ranks exchange.
+  [[nodiscard]] std::vector<std::size_t> blocks(int rank) const;
+  // Of that vector, before this block.
+  [[nodiscard]] std::size_t elements_before(int rank, int block) const;
+  [[nodiscard]] std::size_t vector_elements() const;
+  [[nodiscard]] std::size_t send_elements(int rank) const;
+  [[nodiscard]] std::size_t recv_elements(int rank) const;
+  // The larger of a rank's two buffers, which is the same on all of them but where only the root has it.
+  [[nodiscard]] std::size_t vector_bytes() const { return vector_elements() * size_of(datatype); }
+  [[nodiscard]] std::size_t send_bytes(int rank) const { return send_elements(rank) * size_of(datatype); }
+  [[nodiscard]] std::size_t recv_bytes(int rank) const { return recv_elements(rank) * size_of(datatype); }
   // Whether recvbuff has a meaning on `rank`.
-  [[nodiscard]] bool receives(int rank) const { return has_any(info_of(collective).output, rank, root); }
+  [[nodiscard]] bool receives(int rank) const { return subject.receives(rank, root); }
 };
 
-// What `rank` sends. REQUIRES: send.size() == problem.send_bytes().
+// What `rank` sends. REQUIRES: send.size() == problem.send_bytes(rank).
 void fill_send(const Problem& problem, int rank, std::span<std::byte> send);
 
-// Elements of `recv` that differ from what `rank` must receive. REQUIRES: recv.size() == recv_bytes(),
+// Elements of `recv` that differ from what `rank` must receive. REQUIRES: recv.size() == recv_bytes(rank),
 // problem.receives(rank).
 std::size_t count_wrong(const Problem& problem, int rank, std::span<const std::byte> recv);
 

@@ -54,7 +54,9 @@ Result<std::int64_t> choose_iterations(const Options& options, const Operation& 
   return static_cast<std::int64_t>(std::clamp<double>(wanted, kMinIterations, kMaxIterations));
 }
 
-Timing summarize(std::vector<double> batches_ns, std::int64_t iterations) {
+// `batches_ns`: of one call, which makes `in_turn` transfers one after the other.
+Timing summarize(std::vector<double> batches_ns, int in_turn, std::int64_t iterations) {
+  for (double& batch_ns : batches_ns) batch_ns /= in_turn;
   std::sort(batches_ns.begin(), batches_ns.end());
   const std::size_t n = batches_ns.size();
   const double median_ns = (batches_ns[(n - 1) / 2] + batches_ns[n / 2]) / 2;
@@ -84,7 +86,7 @@ Result<Timing> time_operation(const Options& options, const Operation& operation
     batches_ns.push_back(call_ns.value());
   }
   if (Status status = max_over_ranks(rank, batches_ns); !status.is_ok()) return status;
-  return summarize(std::move(batches_ns), total);
+  return summarize(std::move(batches_ns), options.subject.in_turn(), total);
 }
 
 Result<std::int64_t> verify_all(const Options& options, Problem& problem, const Operation& operation, const Rank& rank,
@@ -93,7 +95,7 @@ Result<std::int64_t> verify_all(const Options& options, Problem& problem, const 
   std::int64_t errors = 0;
   for (int check = 0; check < options.checks; ++check) {
     ++problem.seed;
-    const Result<std::int64_t> found = !has_data(problem.collective) ? verify_barrier(rank) : operation.verify();
+    const Result<std::int64_t> found = !problem.subject.has_data() ? verify_barrier(rank) : operation.verify();
     if (!found.is_ok()) return found.status();
     if (found.value() < 0) return std::int64_t{-1};
     errors += found.value();
@@ -106,10 +108,22 @@ Result<std::int64_t> verify_all(const Options& options, Problem& problem, const 
 
 }  // namespace
 
-double bus_factor(Collective collective, int ranks) {
+double bus_factor(Subject subject, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
-  if (has_blocks(collective)) return others;
-  return reduces(collective) && alike_everywhere(collective) ? 2 * others : 1;
+  if (subject.has_blocks()) return others;
+  return subject.reduces() && subject.alike_everywhere() ? 2 * others : 1;
+}
+
+double bus_factor(const Problem& problem) {
+  const double elements = static_cast<double>(problem.vector_elements());
+  if (!problem.subject.varies() || elements == 0) return bus_factor(problem.subject, problem.ranks);
+  // Its own block a rank has already; it sends or receives all others, of a rooted collective only the root.
+  std::size_t least = problem.vector_elements();
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    if (problem.subject.has_root() && rank != problem.root) continue;
+    least = std::min(least, problem.blocks(rank)[static_cast<std::size_t>(rank)]);
+  }
+  return (elements - static_cast<double>(least)) / elements;
 }
 
 Result<Measurement> measure(const Options& options, const Problem& problem, const Rank& rank, const Buffers& buffers,

@@ -9,7 +9,8 @@
 
 namespace tutti::internal::perf {
 
-// One operation, in microseconds, over batches of iterations; of each batch the slowest rank counts.
+// One operation (of a ping-pong: one way), in microseconds, over batches of iterations; of each batch the slowest rank
+// counts.
 struct Timing {
   double min_us = 0;
   double median_us = 0;
@@ -24,7 +25,9 @@ struct Measurement {
 
 // Bus bandwidth in units of algorithm bandwidth, as in nccl-tests (doc/PERFORMANCE.md): the share of the
 // data that every link must carry.
-double bus_factor(Collective collective, int ranks);
+double bus_factor(Subject subject, int ranks);
+// The same; where blocks have counts of their own, by what the busiest rank must send or receive.
+double bus_factor(const Problem& problem);
 
 // Verifies, warms up and times. Collective: every rank gets the same result, except that `*own_errors`
 // grows by what this rank found wrong by itself.

@@ -97,24 +97,53 @@ Operation::Operation(const Problem& problem, const Rank& rank, const Buffers& bu
     : problem_(problem),
       rank_(rank),
       buffers_(buffers),
+      blocks_(problem.blocks(rank.rank)),
       in_place_(in_place),
       send_(in_place ? buffers.recv.data() : buffers.send.data()),
       recv_(buffers.recv.data()) {
   if (!in_place) return;
-  const std::size_t own = static_cast<std::size_t>(rank.rank) * problem.count * size_of(problem.datatype);
-  if (gives_own_block(problem.collective)) send_ += own;
-  if (gets_own_block(problem.collective)) recv_ += own;
+  if (!problem.subject.has_blocks()) return;
+  const std::size_t own = problem.elements_before(rank.rank, rank.rank) * size_of(problem.datatype);
+  if (problem.subject.gives_own_block()) send_ += own;
+  if (problem.subject.gets_own_block()) recv_ += own;
 }
 
 std::size_t Operation::recv_span_bytes() const {
-  return in_place_ ? std::max(problem_.send_bytes(), problem_.recv_bytes()) : problem_.recv_bytes();
+  return in_place_ ? std::max(problem_.send_bytes(rank_.rank), problem_.recv_bytes(rank_.rank))
+                   : problem_.recv_bytes(rank_.rank);
 }
 
 tuttiResult_t Operation::call() const {
+  const Collective* const collective = problem_.subject.collective();
+  return collective != nullptr ? call_collective(*collective) : call_transfers(*problem_.subject.transfers());
+}
+
+tuttiResult_t Operation::call_transfers(Transfers transfers) const {
+  const tuttiDataType_t type = api(problem_.datatype);
+  const std::size_t count = problem_.count;
+  const int ranks = problem_.ranks;
+  const int next = (rank_.rank + 1) % ranks;
+  const int before = (rank_.rank + ranks - 1) % ranks;
+  const auto send = [&] { return tuttiSend(send_, count, type, next, rank_.comm, rank_.stream); };
+  const auto receive = [&] { return tuttiRecv(recv_, count, type, before, rank_.comm, rank_.stream); };
+  const bool receives_first = transfers == Transfers::kPingPong && rank_.rank != 0;
+  const bool grouped = transfers == Transfers::kSendRecv;
+  tuttiResult_t result = grouped ? tuttiGroupStart() : tuttiSuccess;
+  if (result != tuttiSuccess) return result;
+  result = receives_first ? receive() : send();
+  if (result == tuttiSuccess) result = receives_first ? send() : receive();
+  // Also of a call that was refused: the group is this thread's.
+  const tuttiResult_t ended = grouped ? tuttiGroupEnd() : tuttiSuccess;
+  return result != tuttiSuccess ? result : ended;
+}
+
+tuttiResult_t Operation::call_collective(Collective collective) const {
   const Problem& p = problem_;
   const tuttiDataType_t type = api(p.datatype);
   const tuttiComm_t comm = rank_.comm;
-  switch (p.collective) {
+  const std::size_t* const counts = blocks_.data();
+  const std::size_t own = p.subject.varies() ? blocks_[static_cast<std::size_t>(rank_.rank)] : 0;
+  switch (collective) {
     case Collective::kAllReduce: return tuttiAllReduce(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
     case Collective::kReduceScatter:
       return tuttiReduceScatter(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
@@ -127,31 +156,35 @@ tuttiResult_t Operation::call() const {
     case Collective::kAllToAll: return tuttiAlltoAll(send_, recv_, p.count, type, comm, rank_.stream);
     case Collective::kScan: return tuttiScan(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
     case Collective::kExscan: return tuttiExscan(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
-    case Collective::kAllGatherV:
+    case Collective::kAllGatherV: return tuttiAllGatherV(send_, own, recv_, counts, nullptr, type, comm, rank_.stream);
     case Collective::kReduceScatterV:
+      return tuttiReduceScatterV(send_, recv_, counts, type, api(p.op), comm, rank_.stream);
     case Collective::kAllToAllV:
+      return tuttiAlltoAllV(send_, counts, nullptr, recv_, counts, nullptr, type, comm, rank_.stream);
     case Collective::kGatherV:
-    case Collective::kScatterV: break;
+      return tuttiGatherV(send_, own, recv_, counts, nullptr, type, p.root, comm, rank_.stream);
+    case Collective::kScatterV:
+      return tuttiScatterV(send_, counts, nullptr, recv_, own, type, p.root, comm, rank_.stream);
   }
   return tuttiInvalidArgument;
 }
 
 void Operation::clear() const {
-  buffers_.send.reset(problem_.send_bytes(), std::byte{0});
+  buffers_.send.reset(problem_.send_bytes(rank_.rank), std::byte{0});
   buffers_.recv.reset(recv_span_bytes(), std::byte{0});
 }
 
 void Operation::prepare() const {
-  buffers_.send.reset(problem_.send_bytes(), kPoison);
+  buffers_.send.reset(problem_.send_bytes(rank_.rank), kPoison);
   buffers_.recv.reset(recv_span_bytes(), kPoison);
-  fill_send(problem_, rank_.rank, {send_, problem_.send_bytes()});
+  fill_send(problem_, rank_.rank, {send_, problem_.send_bytes(rank_.rank)});
 }
 
 std::size_t Operation::count_touched(const std::byte* begin, const std::byte* end) const {
   // In place, of the input what lies there.
   const std::byte* const first = in_place_ ? std::clamp<const std::byte*>(send_, begin, end) : end;
   const std::byte* const last =
-      in_place_ ? std::clamp<const std::byte*>(send_ + problem_.send_bytes(), first, end) : end;
+      in_place_ ? std::clamp<const std::byte*>(send_ + problem_.send_bytes(rank_.rank), first, end) : end;
   std::size_t touched = 0;
   if (!all_equal(begin, static_cast<std::size_t>(first - begin), kPoison)) ++touched;
   if (!all_equal(last, static_cast<std::size_t>(end - last), kPoison)) ++touched;
@@ -163,13 +196,13 @@ std::size_t Operation::count_touched(const std::byte* begin, const std::byte* en
 std::int64_t Operation::count_errors() const {
   const std::byte* const begin = buffers_.recv.data();
   const std::byte* const end = begin + recv_span_bytes();
-  const std::size_t received = problem_.receives(rank_.rank) ? problem_.recv_bytes() : 0;
+  const std::size_t received = problem_.receives(rank_.rank) ? problem_.recv_bytes(rank_.rank) : 0;
   std::size_t errors = buffers_.recv.broken_guards(recv_span_bytes());
   if (received > 0) errors += count_wrong(problem_, rank_.rank, {recv_, received});
   errors += count_touched(begin, recv_) + count_touched(recv_ + received, end);
   if (!in_place_) {
-    errors += count_changed(problem_, rank_.rank, 0, {send_, problem_.send_bytes()});
-    errors += buffers_.send.broken_guards(problem_.send_bytes());
+    errors += count_changed(problem_, rank_.rank, 0, {send_, problem_.send_bytes(rank_.rank)});
+    errors += buffers_.send.broken_guards(problem_.send_bytes(rank_.rank));
   }
   return static_cast<std::int64_t>(errors);
 }

@@ -1,4 +1,4 @@
-// One collective call on this rank, its buffers, and whether it did what it should.
+// One collective call on this rank, or its transfers, its buffers, and whether it did what it should.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "expected.h"
@@ -59,7 +60,7 @@ class Operation {
  public:
   Operation(const Problem& problem, const Rank& rank, const Buffers& buffers, bool in_place);
 
-  // The call; on the rank's stream it is only queued.
+  // The call, or the transfers; on the rank's stream they are only queued.
   [[nodiscard]] tuttiResult_t call() const;
   // Makes the call once on fresh data; the number of wrong elements and overwritten bytes on this rank.
   Result<std::int64_t> verify() const;
@@ -67,6 +68,8 @@ class Operation {
   void clear() const;
 
  private:
+  [[nodiscard]] tuttiResult_t call_collective(Collective collective) const;
+  [[nodiscard]] tuttiResult_t call_transfers(Transfers transfers) const;
   void prepare() const;
   [[nodiscard]] std::int64_t count_errors() const;
   // What from `begin` to `end` in the receive buffer is not as prepare() has left it, and the call must leave alone.
@@ -76,6 +79,7 @@ class Operation {
   const Problem& problem_;
   const Rank& rank_;
   const Buffers& buffers_;
+  std::vector<std::size_t> blocks_;  // of this rank's vector
   bool in_place_;
   std::byte* send_;
   std::byte* recv_;

@@ -32,6 +32,7 @@ struct Words {
   std::string memory = "malloc";
   std::string devices = "1";
   int blocking = 1;
+  bool ping_pong = false;
 };
 
 // "8", "4K", "64M", "1G" in bytes (powers of 1024), or nothing.
@@ -150,15 +151,17 @@ void interpret(const Words& words, bool max_given, Options& options) {
   if (options.cycles == 0 && !(options.json_path.empty() && options.plot_path.empty())) {
     throw CLI::ValidationError("--run_cycles", "0 never ends, and --json and --plot are written at the end");
   }
+  if (words.ping_pong) options.subject = Transfers::kPingPong;
+  if (options.skew != 0) options.subject = *varying_form(*options.subject.collective());
   options.blocking = words.blocking == 1;
   options.memory = words.memory == "tutti" ? Memory::kTutti : Memory::kMalloc;
   options.datatypes = named_or_all<DataType>("--datatype", canonical_datatype(words.datatype), kDataTypes);
   options.ops = named_or_all<ReduceOp>("--op", lower(words.op), kReduceOps);
   if (const DataType type = options.datatypes.front(); options.datatypes.size() == 1 && options.ops.size() == 1 &&
-                                                       !is_defined(options.collective, type, options.ops.front())) {
+                                                       !is_defined(options.subject, type, options.ops.front())) {
     throw CLI::ValidationError("--op",
                                fmt::format("{} is not defined for {} of datatype {}", name_of(options.ops.front()),
-                                           name_of(options.collective), name_of(type)));
+                                           options.subject.name(), name_of(type)));
   }
   options.all_roots = words.root == "all";
   if (!options.all_roots) {
@@ -167,11 +170,12 @@ void interpret(const Words& words, bool max_given, Options& options) {
     if (error != std::errc() || stop != end || options.root < 0) {
       throw CLI::ValidationError("--root", fmt::format("'{}' is neither a rank nor all", words.root));
     }
-    if (options.local_ranks() > 0 && options.root >= options.local_ranks()) {
-      throw CLI::ValidationError("--root", "there is no rank " + words.root);
-    }
   }
-  options.sizes_bytes = !has_data(options.collective) ? std::vector<std::size_t>{0} : sizes_from(words, max_given);
+  if (options.local_ranks() > 0) {
+    if (const Status s = check_ranks(options, options.local_ranks()); !s.is_ok())
+      throw CLI::ParseError(s.message(), kUsageStatus);
+  }
+  options.sizes_bytes = !options.subject.has_data() ? std::vector<std::size_t>{0} : sizes_from(words, max_given);
   if (const std::string suffix = lower(std::filesystem::path(options.plot_path).extension().string());
       !options.plot_path.empty() && suffix != ".svg" && suffix != ".png" && suffix != ".pdf") {
     throw CLI::ValidationError("--plot", "'" + options.plot_path + "' ends in none of .svg, .png and .pdf");
@@ -179,6 +183,10 @@ void interpret(const Words& words, bool max_given, Options& options) {
   if (!options.plot_path.empty() && options.sizes_bytes.back() == 0) {
     throw CLI::ValidationError("--plot", "has nothing to draw: no size has any bytes");
   }
+}
+
+std::string described(Subject subject) {
+  return subject.transfers() != nullptr ? "sends and receives" : subject.name();
 }
 
 const char* const kFooter =
@@ -189,17 +197,29 @@ const char* const kFooter =
 
 }  // namespace
 
-std::variant<Options, int> parse_options(Collective collective, int argc, char** argv) {
+Status check_ranks(const Options& options, int ranks) {
+  if (options.root >= ranks) return Status::invalid_usage(fmt::format("--root: there is no rank {}", options.root));
+  if (options.subject == Transfers::kPingPong && ranks != 2) {
+    return Status::invalid_usage(fmt::format("--ping-pong is between 2 ranks, and there are {}", ranks));
+  }
+  if (options.subject.varies() && !(options.skew <= ranks)) {
+    return Status::invalid_usage(fmt::format("--skew: of {} blocks the largest is at most {} times the mean, not {}",
+                                             ranks, ranks, options.skew));
+  }
+  return Status::ok();
+}
+
+std::variant<Options, int> parse_options(Subject subject, int argc, char** argv) {
   Options options;
-  options.collective = collective;
+  options.subject = subject;
   Words words;
-  CLI::App app(fmt::format("Times {} and checks its results.", name_of(collective)),
-               fmt::format("{}_perf", name_of(collective)));
+  CLI::App app(fmt::format("Times {} and checks the results.", described(subject)),
+               fmt::format("{}_perf", subject.name()));
   app.footer(kFooter);
   app.get_formatter()->column_width(30);
   app.set_version_flag("--version", [&app] { return app.get_name() + ", tutti " + library_version(); });
   words.max_bytes = "64M";
-  if (has_data(collective)) {
+  if (subject.has_data()) {
     add_size_flags(app, words);
     app.add_option("-d,--datatype", words.datatype,
                    "int8, uint8, int16, uint16, int32, uint32, int64, uint64, half, float (default), double, "
@@ -207,16 +227,30 @@ std::variant<Options, int> parse_options(Collective collective, int argc, char**
     app.add_option("--plot", options.plot_path,
                    "Draw time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)");
   }
-  if (reduces(collective)) {
-    const char* const average = combines_prefixes(collective) ? "" : " avg,";
+  if (subject.reduces()) {
+    const char* const average = subject.combines_prefixes() ? "" : " avg,";
     app.add_option("-o,--op", words.op,
                    fmt::format("sum (default), prod, max, min,{} band, bor, bxor, land, lor, lxor, or all", average));
   }
-  if (has_root(collective)) app.add_option("-r,--root", words.root, "Root rank (default 0), or all");
+  if (subject.has_root()) app.add_option("-r,--root", words.root, "Root rank (default 0), or all");
+  if (subject == Transfers::kSendRecv) {
+    app.add_flag(
+        "--ping-pong", words.ping_pong,
+        "Of 2 ranks: rank 0 sends, rank 1 receives and then sends it something back; the time is that of one "
+        "way, half of both. Without it each rank sends to the next and receives from the one before, in one group");
+  }
+  const Collective* const collective = subject.collective();
+  if (collective != nullptr && varying_form(*collective)) {
+    app.add_option(
+           "--skew", options.skew,
+           "Blocks with counts of their own, by the call that has them: counts grow linearly with the rank, to "
+           "this many times the mean on the last one (1: all equal; from about 2 on, the first ranks have none)")
+        ->check(CLI::Range(1.0, 4096.0));
+  }
   add_flags(app, words, options);
   try {
     app.parse(argc, argv);
-    interpret(words, has_data(collective) && app.count("--maxbytes") > 0, options);
+    interpret(words, subject.has_data() && app.count("--maxbytes") > 0, options);
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) != 0) return kUsageStatus;
     const Status printed = flush_standard_output();

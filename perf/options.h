@@ -6,19 +6,22 @@
 #include <variant>
 #include <vector>
 
+#include "base/status.h"
 #include "base/types.h"
+#include "subject.h"
 
 namespace tutti::internal::perf {
 
 enum class Memory { kMalloc, kTutti };
 
 struct Options {
-  Collective collective = Collective::kAllReduce;
+  Subject subject = Collective::kAllReduce;
   std::vector<std::size_t> sizes_bytes;  // ascending, at least one; {0} for the barrier
   std::vector<DataType> datatypes;
   std::vector<ReduceOp> ops;
   bool all_roots = false;
   int root = 0;
+  double skew = 0;     // of blocks with counts of their own; 0: all are equal
   int processes = 0;   // 0: not given
   int threads = 0;     // 0: not given
   int iterations = 0;  // 0: as many as fit a fixed time
@@ -38,13 +41,16 @@ struct Options {
 };
 
 // Whether the collective, where it combines elements, does so with `op` of this datatype.
-constexpr bool is_defined(Collective collective, DataType datatype, ReduceOp op) {
-  if (!reduces(collective)) return true;
-  return supports(datatype, op) && !(combines_prefixes(collective) && op == ReduceOp::kAvg);
+constexpr bool is_defined(Subject subject, DataType datatype, ReduceOp op) {
+  if (!subject.reduces()) return true;
+  return supports(datatype, op) && !(subject.combines_prefixes() && op == ReduceOp::kAvg);
 }
+
+// Whether a job of so many ranks can do what the options say: not ok, with the flag and its values, if it cannot.
+Status check_ranks(const Options& options, int ranks);
 
 // The options, or the exit status after --help or --version (0; 1 if they could not be printed) or a usage
 // error (2), which has been told.
-std::variant<Options, int> parse_options(Collective collective, int argc, char** argv);
+std::variant<Options, int> parse_options(Subject subject, int argc, char** argv);
 
 }  // namespace tutti::internal::perf

@@ -26,13 +26,14 @@ constexpr int kUsageStatus = 2;
 Problem problem_of(const Options& options, const Rank& rank, std::size_t bytes, DataType datatype, ReduceOp op,
                    int root) {
   Problem problem;
-  problem.collective = options.collective;
+  problem.subject = options.subject;
   problem.datatype = datatype;
   problem.op = op;
   problem.ranks = rank.ranks;
   problem.root = root;
+  problem.skew = options.skew;
   problem.count = bytes / size_of(datatype);
-  problem.count /= blocks_of(problem.collective, rank.ranks);
+  if (problem.subject.has_blocks()) problem.count /= static_cast<std::size_t>(rank.ranks);
   problem.seed = bytes;
   return problem;
 }
@@ -40,14 +41,14 @@ Problem problem_of(const Options& options, const Rank& rank, std::size_t bytes, 
 // All problems of one cycle in nccl-tests' order: sizes vary fastest.
 std::vector<Problem> problems_of(const Options& options, const Rank& rank) {
   const std::vector<ReduceOp> one_op{options.ops.front()};
-  const std::vector<ReduceOp>& ops = reduces(options.collective) ? options.ops : one_op;
-  const bool all_roots = options.all_roots && has_root(options.collective);
+  const std::vector<ReduceOp>& ops = options.subject.reduces() ? options.ops : one_op;
+  const bool all_roots = options.all_roots && options.subject.has_root();
   const int first_root = all_roots ? 0 : options.root;
   const int last_root = all_roots ? rank.ranks - 1 : options.root;
   std::vector<Problem> problems;
   for (const DataType datatype : options.datatypes) {
     for (const ReduceOp op : ops) {
-      if (!is_defined(options.collective, datatype, op)) continue;
+      if (!is_defined(options.subject, datatype, op)) continue;
       for (int root = first_root; root <= last_root; ++root) {
         for (const std::size_t bytes : options.sizes_bytes) {
           problems.push_back(problem_of(options, rank, bytes, datatype, op, root));
@@ -82,7 +83,10 @@ class Run {
     Result<std::vector<std::string>> lines = describe_ranks(rank_);
     if (!lines.is_ok()) return lines.status();
     if (rank_.rank == 0) report_.emplace(options_, std::move(lines).value());
-    if (options_.root >= rank_.ranks) return Status::invalid_usage(fmt::format("there is no rank {}", options_.root));
+    if (Status status = check_ranks(options_, rank_.ranks); !status.is_ok()) {
+      refused_ = true;
+      return status;
+    }
     if (Status status = begin_report(); !status.is_ok() || refused_) return status;
     const std::vector<Problem> problems = problems_of(options_, rank_);
     Result<Buffers> buffers = make_buffers(problems);
@@ -113,7 +117,7 @@ class Run {
 
   Result<Buffers> make_buffers(const std::vector<Problem>& problems) const {
     std::size_t bytes = 0;
-    for (const Problem& problem : problems) bytes = std::max({bytes, problem.send_bytes(), problem.recv_bytes()});
+    for (const Problem& problem : problems) bytes = std::max(bytes, problem.vector_bytes());
     Result<Buffer> send = Buffer::make(options_.memory, bytes);
     if (!send.is_ok()) return send.status();
     Result<Buffer> recv = Buffer::make(options_.memory, bytes);
@@ -130,13 +134,16 @@ class Run {
   // What serves the problem: "ALGORITHM over TRANSPORTS", taken apart.
   Status explain(const Problem& problem, Row* row) const {
     std::array<char, 128> text{};
-    const std::size_t bytes = std::max(problem.send_bytes(), problem.recv_bytes());
-    const tuttiResult_t result = tuttiCommExplain(rank_.comm, static_cast<tuttiCollective_t>(problem.collective), bytes,
-                                                  text.data(), text.size());
-    if (Status status = to_status(result, "tuttiCommExplain", rank_.comm); !status.is_ok()) return status;
+    // Of transfers no algorithm; the transports are those of the communicator.
+    const Collective* const collective = problem.subject.collective();
+    const auto asked = static_cast<tuttiCollective_t>(collective != nullptr ? *collective : Collective::kAllToAll);
+    const tuttiResult_t result = tuttiCommExplain(rank_.comm, asked, problem.vector_bytes(), text.data(), text.size());
+    Status status = to_status(result, "tuttiCommExplain", rank_.comm);
+    // A forced algorithm that does not serve the collective asked for has no say in transfers.
+    if (!status.is_ok() && collective != nullptr) return status;
     const std::string plan = text.data();
     const std::size_t over = plan.find(" over ");
-    row->algorithm = plan.substr(0, over);
+    row->algorithm = collective != nullptr ? plan.substr(0, over) : "none";
     row->transport = over == std::string::npos ? "" : plan.substr(over + 6);
     return Status::ok();
   }
@@ -149,7 +156,7 @@ class Run {
     Result<Measurement> out_of_place = measure_mode(problem, buffers, false);
     if (!out_of_place.is_ok()) return out_of_place.status();
     row.out_of_place = *out_of_place;
-    if (has_data(problem.collective)) {
+    if (problem.subject.has_in_place()) {
       Result<Measurement> in_place = measure_mode(problem, buffers, true);
       if (!in_place.is_ok()) return in_place.status();
       row.in_place = *in_place;
@@ -190,8 +197,8 @@ int rank_main(const Options& options, tuttiComm_t comm) {
 
 }  // namespace
 
-int run_program(Collective collective, int argc, char** argv) {
-  const std::variant<Options, int> parsed = parse_options(collective, argc, argv);
+int run_program(Subject subject, int argc, char** argv) {
+  const std::variant<Options, int> parsed = parse_options(subject, argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const Options& options = std::get<Options>(parsed);
   return run_ranks(options, [&options](tuttiComm_t comm) { return rank_main(options, comm); });

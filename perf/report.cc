@@ -40,12 +40,12 @@ std::string time_text(double us) {
 
 nlohmann::json to_json(const Row& row, const Measurement& measurement, bool in_place) {
   const Problem& p = row.problem;
-  nlohmann::json entry = {{"collective", name_of(p.collective)},
-                          {"bytes", row.bytes()},
+  nlohmann::json entry = {{"collective", p.subject.name()},
+                          {"bytes", row.problem.vector_bytes()},
                           {"count", p.count},
                           {"datatype", name_of(p.datatype)},
-                          {"op", reduces(p.collective) ? name_of(p.op) : "none"},
-                          {"root", has_root(p.collective) ? p.root : -1},
+                          {"op", p.subject.reduces() ? name_of(p.op) : "none"},
+                          {"root", p.subject.has_root() ? p.root : -1},
                           {"ranks", p.ranks},
                           {"in_place", in_place},
                           {"iterations", measurement.timing.iterations},
@@ -58,6 +58,7 @@ nlohmann::json to_json(const Row& row, const Measurement& measurement, bool in_p
                           {"errors", nullptr},
                           {"algorithm", row.algorithm},
                           {"transport", row.transport}};
+  if (p.subject.varies()) entry["skew"] = p.skew;
   if (measurement.errors >= 0) entry["errors"] = measurement.errors;
   return entry;
 }
@@ -88,24 +89,20 @@ std::string library_version() {
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
-std::size_t Row::bytes() const {
-  return std::max(problem.send_bytes(), problem.recv_bytes());
-}
-
 double Row::algbw_gbs(const Measurement& measurement) const {
   const double us = measurement.timing.median_us;
-  return us > 0 ? static_cast<double>(bytes()) / us / 1e3 : 0;
+  return us > 0 ? static_cast<double>(problem.vector_bytes()) / us / 1e3 : 0;
 }
 
 double Row::busbw_gbs(const Measurement& measurement) const {
-  return algbw_gbs(measurement) * bus_factor(problem.collective, problem.ranks);
+  return algbw_gbs(measurement) * bus_factor(problem);
 }
 
 Report::Report(const Options& options, std::vector<std::string> rank_lines)
     : options_(options), rank_lines_(std::move(rank_lines)), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Status Report::begin() {
-  if (!options_.plot_path.empty() && bus_factor(options_.collective, static_cast<int>(rank_lines_.size())) <= 0) {
+  if (!options_.plot_path.empty() && bus_factor(options_.subject, static_cast<int>(rank_lines_.size())) <= 0) {
     return Status::invalid_usage("--plot has nothing to draw: a rank alone has no bus bandwidth");
   }
   if (Status status = open_if_named(options_.json_path, &json_); !status.is_ok()) return status;
@@ -118,7 +115,8 @@ Status Report::begin() {
 
 Status Report::print_header() const {
   const std::string iterations = options_.iterations == 0 ? "chosen by time" : std::to_string(options_.iterations);
-  std::printf("# tutti %s, %s\n", library_version().c_str(), name_of(options_.collective));
+  const std::string skew = options_.subject.varies() ? fmt::format(", skew {}", options_.skew) : "";
+  std::printf("# tutti %s, %s%s\n", library_version().c_str(), options_.subject.name(), skew.c_str());
   std::printf("# ranks: %zu, sizes: %zu to %zu bytes, warmup iters: %d, iters: %s, checks: %d, memory: %s, %s\n",
               rank_lines_.size(), options_.sizes_bytes.front(), options_.sizes_bytes.back(), options_.warmup_iterations,
               iterations.c_str(), options_.checks, options_.memory == Memory::kTutti ? "tutti" : "malloc",
@@ -149,8 +147,9 @@ void Report::clear_progress() const {
 Status Report::add(const Row& row) {
   clear_progress();
   const Problem& p = row.problem;
-  std::printf("%12zu  %12zu  %8s  %6s  %6d", row.bytes(), p.count, !has_data(p.collective) ? "-" : name_of(p.datatype),
-              reduces(p.collective) ? name_of(p.op) : "none", has_root(p.collective) ? p.root : -1);
+  std::printf("%12zu  %12zu  %8s  %6s  %6d", row.problem.vector_bytes(), p.count,
+              !p.subject.has_data() ? "-" : name_of(p.datatype), p.subject.reduces() ? name_of(p.op) : "none",
+              p.subject.has_root() ? p.root : -1);
   print_half(row, row.out_of_place);
   print_half(row, row.in_place);
   std::printf("\n");

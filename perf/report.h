@@ -18,12 +18,10 @@ std::string library_version();
 struct Row {
   Problem problem;
   Measurement out_of_place;
-  std::optional<Measurement> in_place;  // the barrier has none
+  std::optional<Measurement> in_place;  // the barrier has none, nor have transfers
   std::string algorithm;
   std::string transport;
 
-  // The size column: the larger of a rank's two buffers.
-  [[nodiscard]] std::size_t bytes() const;
   [[nodiscard]] double algbw_gbs(const Measurement& measurement) const;  // 10^9 bytes per second
   [[nodiscard]] double busbw_gbs(const Measurement& measurement) const;
 };

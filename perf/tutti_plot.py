@@ -23,6 +23,8 @@ BUS_FACTORS = {
     "alltoall": lambda n: (n - 1) / n,
     "scan": lambda n: 1 if n > 1 else 0,
     "exscan": lambda n: 1 if n > 1 else 0,
+    "sendrecv": lambda n: 1 if n > 1 else 0,
+    "ping_pong": lambda n: 1 if n > 1 else 0,
 }
 
 
@@ -64,6 +66,8 @@ def name_of(entry):
         words.append(entry["op"])
     if entry["root"] >= 0:
         words.append(f"root {entry['root']}")
+    if "skew" in entry:
+        words.append(f"skew {entry['skew']:g}")
     if entry["in_place"]:
         words.append("in place")
     return " ".join(words)
@@ -75,7 +79,9 @@ def lines_of(entries):
     for entry in entries:
         size, ranks, time_us = entry["bytes"], entry["ranks"], entry["time_us"]["median"]
         if size > 0 and time_us > 0:
-            bus_gbs = size / time_us / 1e3 * BUS_FACTORS[entry["collective"]](ranks)
+            bus_gbs = entry.get("busbw_gbs", None)
+            if bus_gbs is None:
+                bus_gbs = size / time_us / 1e3 * BUS_FACTORS[entry["collective"]](ranks)
             points.setdefault(name_of(entry), []).append((size, time_us, bus_gbs))
     return {name: tuple(zip(*sorted(values))) for name, values in points.items()}
 

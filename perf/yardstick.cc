@@ -51,12 +51,22 @@ class Exchange {
  public:
   Exchange(Page& page, int rank) : mine_(page.lines[rank]), theirs_(page.lines[1 - rank]) {}
 
+  // One way and back: `first` sends before it receives. False as of sum().
+  [[nodiscard]] bool pass(bool first, const float* input, float* output) {
+    const uint64_t sequence = ++sequence_;
+    if (first) write(sequence, input);
+    const Line& in = theirs_[sequence & 1];
+    if (!wait(in, sequence)) return false;
+    output[0] = in.payload[0];
+    output[1] = in.payload[1];
+    if (!first) write(sequence, input);
+    return true;
+  }
+
   // output[i] = input[i] + the peer's input[i]. False if the peer does not come within the deadline.
   [[nodiscard]] bool sum(const float* input, float* output) {
     const uint64_t sequence = ++sequence_;
-    Line& out = mine_[sequence & 1];
-    out.payload = {input[0], input[1]};
-    out.sequence.store(sequence, std::memory_order_release);
+    write(sequence, input);
     const Line& in = theirs_[sequence & 1];
     if (!wait(in, sequence)) return false;
     output[0] = input[0] + in.payload[0];
@@ -65,6 +75,11 @@ class Exchange {
   }
 
  private:
+  void write(uint64_t sequence, const float* input) {
+    Line& out = mine_[sequence & 1];
+    out.payload = {input[0], input[1]};
+    out.sequence.store(sequence, std::memory_order_release);
+  }
   static bool wait(const Line& line, uint64_t sequence) {
     int64_t deadline_ns = 0;
     for (int64_t spin = 1; line.sequence.load(std::memory_order_acquire) != sequence; ++spin) {
@@ -83,11 +98,21 @@ class Exchange {
 };
 
 int prepare(void*, const compare_call* call) {
-  return call->collective == kCompareAllReduce && call->count * sizeof(float) == kPayloadBytes ? 0 : -1;
+  const bool known = call->collective == kCompareAllReduce || call->collective == kComparePingPong;
+  return known && call->count * sizeof(float) == kPayloadBytes ? 0 : -1;
 }
 
+// A rank and its end.
+struct Side {
+  Exchange& exchange;
+  int rank;
+};
+
 int perform(void* state, const compare_call* call) {
-  return static_cast<Exchange*>(state)->sum(call->send, call->recv) ? 0 : -1;
+  const Side& side = *static_cast<Side*>(state);
+  const bool done = call->collective == kComparePingPong ? side.exchange.pass(side.rank == 0, call->send, call->recv)
+                                                         : side.exchange.sum(call->send, call->recv);
+  return done ? 0 : -1;
 }
 
 int serve(const char* socket_path, Exchange& exchange, int rank) {
@@ -96,7 +121,8 @@ int serve(const char* socket_path, Exchange& exchange, int rank) {
   library.version = "1";
   library.rank = rank;
   library.size = 2;
-  library.state = &exchange;
+  Side side{exchange, rank};
+  library.state = &side;
   library.allocate = compare_malloc;
   library.release = compare_free;
   library.prepare = prepare;

@@ -94,6 +94,10 @@ expect 2 'python3-matplotlib' env PYTHONPATH="$folder/without" "$all_reduce" -p 
 expect 2 'python3-matplotlib' env PYTHONPATH="$folder/without" "$compare" --plot plot.svg
 expect 2 'starting python3.*python3-matplotlib' env PATH=/nonexistent "$all_reduce" -t 2 "${small[@]}" --plot plot.svg
 expect 2 'a barrier has no size' "$compare" --collective barrier --plot plot.svg
+expect 2 'ping_pong is between 2 ranks' "$compare" --collective ping_pong -r 3
+expect 2 'all_reduce has no blocks' "$compare" --skew 1
+expect 2 'largest is 1 to 2 times the mean' "$compare" --collective gather --skew 2.5
+expect 2 'not a number' "$compare" --collective gather --skew x
 expect 1 'cannot write /dev/full: No space' "$all_reduce" -t 1 "${small[@]}" -J /dev/full
 expect 0 '"results"' "$all_reduce" -t 1 "${small[@]}" -J /dev/stdout
 

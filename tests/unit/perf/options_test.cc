@@ -8,15 +8,15 @@
 namespace tutti::internal::perf {
 namespace {
 
-std::variant<Options, int> parse(Collective collective, std::vector<std::string> words) {
+std::variant<Options, int> parse(Subject subject, std::vector<std::string> words) {
   words.insert(words.begin(), "program");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
-  return parse_options(collective, static_cast<int>(argv.size()), argv.data());
+  return parse_options(subject, static_cast<int>(argv.size()), argv.data());
 }
 
-Options accepted(Collective collective, const std::vector<std::string>& words) {
-  const auto result = parse(collective, words);
+Options accepted(Subject subject, const std::vector<std::string>& words) {
+  const auto result = parse(subject, words);
   std::string line;
   for (const std::string& word : words) line += word + " ";
   INFO(line);
@@ -30,7 +30,7 @@ using Sizes = std::vector<std::size_t>;
 
 TEST_CASE("without arguments: nccl-tests' defaults") {
   const Options options = accepted(Collective::kAllReduce, {});
-  CHECK(options.collective == Collective::kAllReduce);
+  CHECK(options.subject == Collective::kAllReduce);
   CHECK(options.sizes_bytes.front() == 8);
   CHECK(options.sizes_bytes.back() == std::size_t{64} << 20);
   CHECK(options.sizes_bytes.size() == 24);
@@ -130,7 +130,49 @@ TEST_CASE("unknown flags and unreadable values end with status 2") {
   CHECK(std::get<int>(parse(Collective::kBarrier, {"-b", "8"})) == 2);
 }
 
+TEST_CASE("a ping-pong is between two ranks") {
+  CHECK(accepted(Transfers::kSendRecv, {"-p", "3"}).subject == Transfers::kSendRecv);
+  CHECK(accepted(Transfers::kSendRecv, {"-p", "2", "--ping-pong"}).subject == Transfers::kPingPong);
+  // How many a launcher starts, the job says.
+  const Options launched = accepted(Transfers::kSendRecv, {"--ping-pong"});
+  CHECK(check_ranks(launched, 2).is_ok());
+  CHECK(check_ranks(launched, 3).code() == Code::kInvalidUsage);
+  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-t", "3", "--ping-pong"})) == 2);
+  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-t", "1", "--ping-pong"})) == 2);
+  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-o", "sum"})) == 2);
+  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-r", "0"})) == 2);
+  CHECK(std::get<int>(parse(Collective::kAllReduce, {"-p", "2", "--ping-pong"})) == 2);
+}
+
+TEST_CASE("a skew makes counts that vary") {
+  const std::pair<Collective, Collective> forms[] = {{Collective::kAllGather, Collective::kAllGatherV},
+                                                     {Collective::kReduceScatter, Collective::kReduceScatterV},
+                                                     {Collective::kAllToAll, Collective::kAllToAllV},
+                                                     {Collective::kGather, Collective::kGatherV},
+                                                     {Collective::kScatter, Collective::kScatterV}};
+  for (const auto& [uniform, varying] : forms) {
+    INFO(name_of(uniform));
+    CHECK(accepted(uniform, {"-p", "4"}).subject == uniform);
+    CHECK(accepted(uniform, {"-p", "4", "--skew", "1"}).subject == varying);
+    const Options options = accepted(uniform, {"-p", "4", "--skew", "4"});
+    CHECK(options.subject == varying);
+    CHECK(options.skew == 4);
+    for (const char* bad : {"0", "0.9", "4.1", "-1", "x", "nan"}) {
+      CHECK(std::get<int>(parse(uniform, {"-p", "4", "--skew", bad})) == 2);
+    }
+    // How many ranks a launcher starts, the job says.
+    CHECK(check_ranks(accepted(uniform, {"--skew", "2.5"}), 3).is_ok());
+    CHECK(check_ranks(accepted(uniform, {"--skew", "2.5"}), 2).code() == Code::kInvalidUsage);
+  }
+  for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce,
+                                      Collective::kBarrier, Collective::kScan, Collective::kExscan}) {
+    CHECK(std::get<int>(parse(collective, {"-p", "4", "--skew", "2"})) == 2);
+  }
+  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-p", "4", "--skew", "2"})) == 2);
+}
+
 TEST_CASE("help ends with status 0") {
+  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"--help"})) == 0);
   CHECK(std::get<int>(parse(Collective::kAllReduce, {"--help"})) == 0);
 }
 

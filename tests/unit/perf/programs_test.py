@@ -15,6 +15,7 @@ REDUCING = {'all_reduce', 'reduce_scatter', 'reduce', 'scan', 'exscan'}
 PREFIXES = {'scan', 'exscan'}
 ROOTED = {'broadcast', 'reduce', 'gather', 'scatter'}
 BLOCKS = {'reduce_scatter', 'all_gather', 'gather', 'scatter', 'alltoall'}
+TRANSFERS = {'sendrecv'}
 RECEIVED_BY_SOME = {'reduce', 'gather', 'exscan'}
 BUS_FACTORS = {'all_reduce': 2 * (RANKS - 1) / RANKS, **{name: (RANKS - 1) / RANKS for name in BLOCKS}}
 
@@ -41,6 +42,8 @@ def require(condition, what, shown):
 def check_right(name, program):
     sizes = ['-b', '4', '-e', '4K', '-f', '8']
     runs = [['-t', str(RANKS), *sizes], ['-p', str(RANKS), *sizes, '-m', 'tutti', '-z', '0']]
+    if name in TRANSFERS:
+        runs += [['-t', '1', *sizes], *(['-p', '2', *sizes, '--ping-pong', '-z', queued] for queued in '01')]
     if name in ROOTED:
         runs.append(['-t', str(RANKS), '-b', '1K', '-e', '1K', '-r', 'all'])
     for arguments in runs:
@@ -48,8 +51,10 @@ def check_right(name, program):
         what = f'{name} {" ".join(arguments)}'
         require(status == 0, f'{what}: exit status {status}', text)
         require(all(entry['errors'] == 0 for entry in results), f'{what}: errors', results)
-        require({entry['in_place'] for entry in results} == {False, True}, f'{what}: modes', results)
-        require({entry['collective'] for entry in results} == {name}, f'{what}: collective', results)
+        modes = {False} if name in TRANSFERS else {False, True}
+        require({entry['in_place'] for entry in results} == modes, f'{what}: modes', results)
+        named = 'ping_pong' if '--ping-pong' in arguments else name
+        require({entry['collective'] for entry in results} == {named}, f'{what}: collective', results)
         roots = {entry['root'] for entry in results}
         wanted = {-1} if name not in ROOTED else set(range(RANKS)) if '-r' in arguments else {0}
         require(roots == wanted, f'{what}: roots', roots)
@@ -58,6 +63,24 @@ def check_right(name, program):
             require(entry['bytes'] == entry['count'] * blocks * 4, f'{what}: size and count', entry)
             factor = BUS_FACTORS.get(name, 1)
             require(abs(entry['busbw_gbs'] - factor * entry['algbw_gbs']) <= 1e-9, f'{what}: bus bandwidth', entry)
+
+
+def check_skewed(name, program):
+    """Counts that differ between the ranks, as perf/skew.h has them: of three blocks 2, 4, 6 where the mean is 4."""
+    sizes = ['-b', '48', '-e', '24K', '-f', '8']
+    for skew, share in (('1', 2 / 3), ('1.5', 5 / 6), ('3', 1)):
+        for arguments in (['-t', str(RANKS)], ['-p', str(RANKS), '-z', '0', '-m', 'tutti']):
+            status, text, results = run(program, *arguments, *sizes, '--skew', skew)
+            what = f'{name} {" ".join(arguments)} --skew {skew}'
+            require(status == 0 and len(results) == 8, f'{what}: exit status {status}', text)
+            for entry in results:
+                require(entry['collective'] == f'{name}_v' and entry['skew'] == float(skew), f'{what}: collective', entry)
+                require(entry['errors'] == 0, f'{what}: errors', entry)
+                require(entry['bytes'] == entry['count'] * RANKS * 4, f'{what}: size and count', entry)
+                require(abs(entry['busbw_gbs'] - share * entry['algbw_gbs']) <= 1e-9, f'{what}: bus bandwidth', entry)
+    if name in ROOTED:
+        status, text, _ = run(program, '-t', str(RANKS), *sizes, '--skew', '1.5', '-r', 'all')
+        require(status == 0, f'{name} --skew 1.5 -r all: exit status {status}', text)
 
 
 def check_operators(name, program):
@@ -75,32 +98,53 @@ def check_operators(name, program):
                 done.stdout + done.stderr)
 
 
-def check_spoiled(name, program):
+def check_spoiled(name, program, *arguments, ranks=RANKS):
     kinds = ['result', 'beside'] + (['ignored'] if name in RECEIVED_BY_SOME else [])
     for kind in kinds:
-        status, text, results = run(program, '-p', str(RANKS), '-b', '48', '-e', '1200', '-f', '25', spoil=kind)
+        status, text, results = run(program, '-p', str(ranks), '-b', '48', '-e', '1200', '-f', '25', *arguments,
+                                    spoil=kind)
         require(status == 1 and 'FAILED' in text, f'{name}, spoiled {kind}: exit status {status}', text)
         # Out of place and in place, of every size.
-        require(len(results) == 4 and all(entry['errors'] > 0 for entry in results), f'{name}, spoiled {kind}: unseen',
-                results)
+        entries = 2 if name in TRANSFERS else 4
+        require(len(results) == entries and all(entry['errors'] > 0 for entry in results),
+                f'{name}, spoiled {kind}: unseen', results)
 
 
-def check_compare(name):
-    command = [COMPARE, '--build', BUILD, '--libraries', 'tutti', '--collective', name, '-r', str(RANKS), '--rounds', '1',
-               '--sizes', '1200']
+def run_compare(name, *arguments, spoil=None, ranks=RANKS):
+    command = [COMPARE, '--build', BUILD, '--libraries', 'tutti', '--collective', name, '-r', str(ranks), '--rounds', '1',
+               '--sizes', '1200', *arguments]
+    done = subprocess.run(command, env=environment(spoil), timeout=LONG_S, capture_output=True, text=True, check=False)
+    return done.returncode, f'{" ".join(command)}, spoiled {spoil}: {done.stdout}{done.stderr}'
+
+
+def check_compare(name, *arguments, ranks=RANKS):
     for spoil, wanted, said in ((None, 0, '# tutti: '), ('result', 1, "answered 'wrong ")):
         if spoil and name == 'barrier':
             continue
-        done = subprocess.run(command, env=environment(spoil), timeout=LONG_S, capture_output=True, text=True, check=False)
-        require(done.returncode == wanted and said in done.stdout + done.stderr,
-                f'compare {name}, spoiled {spoil}: exit status {done.returncode}', done.stdout + done.stderr)
+        status, text = run_compare(name, *arguments, spoil=spoil, ranks=ranks)
+        require(status == wanted and said in text, f'exit status {status}', text)
+
+
+def check_compare_skewed(name):
+    """Of three blocks 50, 100 and 150 elements, as the perf programs have them."""
+    check_compare(name, '--skew', '1.5')
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'results.json')
+        status, text = run_compare(name, '--skew', '1.5', '-J', path)
+        require(status == 0, f'exit status {status}', text)
+        with open(path, encoding='utf-8') as written:
+            entry, = json.load(written)['results']
+    require(entry['collective'] == f'{name}_v' and entry['skew'] == 1.5, 'which collective', entry)
+    wanted_gbs = 5 / 6 * 1200 / entry['time_us']['median'] / 1e3
+    require(abs(entry['busbw_gbs'] - wanted_gbs) <= 1e-9, 'bus bandwidth', entry)
 
 
 def check_plot():
     sys.path.insert(0, os.path.dirname(COMPARE))
     import tutti_plot
     factors = {name: factor(RANKS) for name, factor in tutti_plot.BUS_FACTORS.items()}
-    wanted = {name: BUS_FACTORS.get(name, 1) for name in REDUCING | ROOTED | BLOCKS}
+    names = REDUCING | ROOTED | BLOCKS | TRANSFERS | {'ping_pong'}
+    wanted = {name: BUS_FACTORS.get(name, 1) for name in names}
     require(factors == wanted, 'tutti_plot has other bus factors', factors)
 
 
@@ -115,9 +159,16 @@ def main():
             continue  # has no data; command_line_test.sh runs it
         check_right(name, program)
         check_spoiled(name, program)
+        if name in BLOCKS:
+            check_skewed(name, program)
+            check_compare_skewed(name)
+            check_spoiled(name, program, '--skew', '1.5')
+        if name in TRANSFERS:
+            check_spoiled(name, program, '--ping-pong', ranks=2)
+            check_compare('ping_pong', ranks=2)
         if name in REDUCING:
             check_operators(name, program)
-    require(REDUCING | ROOTED | BLOCKS | {'barrier'} == names, 'the programs are not those that this test knows', names)
+    require(REDUCING | ROOTED | BLOCKS | TRANSFERS | {'barrier'} == names, 'the programs are not those that this test knows', names)
 
 
 if __name__ == '__main__':
