@@ -23,13 +23,8 @@ struct Options {
 
 // The algorithms of the collective, for the message that says that one is unknown.
 std::string known(Collective collective) {
-  std::string text;
-  for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
-    if (entry.collective != collective) continue;
-    if (!text.empty()) text += ", ";
-    text += entry.name;
-  }
-  return text;
+  return algorithms::known_names(
+      [&](const algorithms::AlgorithmEntry& entry) { return entry.collective == collective; });
 }
 
 Status print_schedule(const Options& options) {
@@ -61,7 +56,7 @@ int run_schedule(const Options& options) {
 Run add_schedule(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("schedule", "Print the steps of one rank");
-  command->add_option("algorithm", options->algorithm, "Name of the algorithm (ring, binomial, ...)")->required();
+  command->add_option("algorithm", options->algorithm, "Name of the algorithm (ring, k_nomial:4, ...)")->required();
   command->add_option("-n,--ranks", options->ranks, "Number of ranks")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
@@ -77,6 +72,7 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   footer +=
       "The hierarchical ones need --hosts. Times: a for a message, o for each further one that is sent meanwhile,\n"
       "b for a byte, g for combining a byte; B bytes, n ranks, p the largest power of two up to n.\n"
+      "k_nomial:K is a tree of radix K.\n"
       "Exit status: 0 success, 1 a failure, 2 invalid arguments.";
   command->footer(footer);
   *chosen = command;

@@ -67,13 +67,21 @@ Result<std::vector<const AlgorithmEntry*>> choose(const Options& options) {
   Result<Collective> collective = Collective::kAllReduce;
   if (!options.collective.empty()) collective = parse_collective(options.collective);
   if (!collective.is_ok()) return collective.status();
+  const auto wanted = [&](Collective c) { return options.collective.empty() || c == collective.value(); };
   std::vector<const AlgorithmEntry*> entries;
-  for (const AlgorithmEntry& entry : algorithms::catalog()) {
-    if (!options.collective.empty() && entry.collective != collective.value()) continue;
-    if (options.algorithm.empty() || options.algorithm == entry.name) entries.push_back(&entry);
+  if (options.algorithm.empty()) {
+    for (const AlgorithmEntry& entry : algorithms::catalog()) {
+      if (wanted(entry.collective)) entries.push_back(&entry);
+    }
+    return entries;
   }
-  if (entries.empty()) return Status::invalid_argument(fmt::format("no algorithm \"{}\"", options.algorithm));
-  return entries;
+  for (const CollectiveInfo& info : kCollectiveTable) {
+    const AlgorithmEntry* entry = algorithms::find(info.collective, options.algorithm);
+    if (entry != nullptr && wanted(info.collective)) entries.push_back(entry);
+  }
+  if (!entries.empty()) return entries;
+  const std::string names = algorithms::known_names([&](const AlgorithmEntry& e) { return wanted(e.collective); });
+  return Status::invalid_argument(fmt::format("no algorithm \"{}\"; there are {}", options.algorithm, names));
 }
 
 int run_verify(const Options& options) {
@@ -121,7 +129,7 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
                    "Prove every number of ranks up to this one; beyond 64 with three roots only, and slowly")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, binomial, ...)");
+  command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, k_nomial:4, ...)");
   command->add_option("--collective", options->collective, "Only this collective: " + all_collectives());
   command->footer("Exit status: 0 all algorithms proven, 1 a proof failed, 2 invalid arguments.");
   *chosen = command;

@@ -3,9 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <string>
+#include <charconv>
+#include <map>
+#include <set>
+#include <utility>
 
-#include "algorithms/binomial.h"
 #include "algorithms/bruck.h"
 #include "algorithms/chain.h"
 #include "algorithms/costs.h"
@@ -13,9 +15,12 @@
 #include "algorithms/double_tree.h"
 #include "algorithms/doubling.h"
 #include "algorithms/halving.h"
+#include "algorithms/k_nomial.h"
 #include "algorithms/ordered.h"
+#include "algorithms/pairwise.h"
 #include "algorithms/prefix.h"
 #include "algorithms/ring.h"
+#include "base/mutex.h"
 
 namespace tutti::internal::algorithms {
 namespace {
@@ -114,8 +119,8 @@ void of_all(Builder& b, const World&) {
 void recursive_doubling(Builder& b, const World&) {
   doubling_all_reduce(b, everyone(b), all(b), kYes);
 }
-void binomial_both(Builder& b, const World&) {
-  binomial_all_reduce(b, everyone(b), all(b), kYes);
+void k_nomial_both(Builder& b, const World&, int radix) {
+  k_nomial_all_reduce(b, everyone(b), all(b), radix, kYes);
 }
 void direct_once(Builder& b, const World&) {
   direct_all_reduce(b, everyone(b), all(b), kYes);
@@ -123,6 +128,70 @@ void direct_once(Builder& b, const World&) {
 void leaders_doubling(Builder& b, const World& w) {
   hierarchical_doubling_all_reduce(b, w.hosts, all(b), kYes);
 }
+
+// With a radix: name and radix agree.
+constexpr AlgorithmEntry of_radix(AlgorithmEntry entry, const char* name, int radix) {
+  entry.name = name;
+  entry.radix = radix;
+  return entry;
+}
+
+constexpr AlgorithmEntry kTreeAllReduce{"k_nomial:2",
+                                        kAllReduce,
+                                        always,
+                                        shape<kAllReduce, one>,
+                                        k_nomial_both,
+                                        costs::k_nomial_all_reduce,
+                                        "c (2 a + B (2b+g)), c children of the root",
+                                        always,
+                                        2};
+constexpr AlgorithmEntry kTreeBroadcast{
+    "k_nomial:2",
+    kBroadcast,
+    always,
+    shape<kBroadcast, one>,
+    [](Builder& b, const World&, int radix) { k_nomial_broadcast(b, everyone(b), root(b), all(b), radix); },
+    costs::k_nomial_broadcast,
+    "c (a + B b), c children of the root",
+    nullptr,
+    2};
+constexpr AlgorithmEntry kTreeReduce{
+    "k_nomial:2",
+    kReduce,
+    always,
+    shape<kReduce, one>,
+    [](Builder& b, const World&, int radix) { k_nomial_reduce(b, everyone(b), root(b), all(b), radix, kYes); },
+    costs::k_nomial_reduce,
+    "c (a + B (b+g)), c children of the root",
+    nullptr,
+    2};
+constexpr AlgorithmEntry kTreeBarrier{"k_nomial:2",
+                                      kBarrier,
+                                      always,
+                                      shape<kBarrier, one>,
+                                      k_nomial_both,
+                                      costs::k_nomial_all_reduce,
+                                      "2 c a, c children of the root",
+                                      nullptr,
+                                      2};
+constexpr AlgorithmEntry kTreeGather{"k_nomial:2",
+                                     kGather,
+                                     always,
+                                     shape<kGather, per_rank>,
+                                     [](Builder& b, const World&, int radix) { k_nomial_gather(b, radix); },
+                                     costs::k_nomial_gather,
+                                     "c a + (n-1)/n B (b+g), c children of the root",
+                                     nullptr,
+                                     2};
+constexpr AlgorithmEntry kTreeScatter{"k_nomial:2",
+                                      kScatter,
+                                      always,
+                                      shape<kScatter, per_rank>,
+                                      [](Builder& b, const World&, int radix) { k_nomial_scatter(b, radix); },
+                                      costs::k_nomial_gather,
+                                      "c a + (n-1)/n B (b+g), c children of the root",
+                                      nullptr,
+                                      2};
 
 const AlgorithmEntry kCatalog[] = {
     {"direct", kAllReduce, always, shape<kAllReduce, one>, direct_once, costs::direct_all_reduce,
@@ -138,8 +207,9 @@ const AlgorithmEntry kCatalog[] = {
     {"ring", kAllReduce, always, shape<kAllReduce, per_rank>,
      [](Builder& b, const World&) { ring_all_reduce(b, everyone(b), all(b), kYes); }, costs::ring_all_reduce,
      "2 (n-1) a + 2 (n-1)/n B b + B/n (g + (n-2) f)"},
-    {"binomial", kAllReduce, always, shape<kAllReduce, one>, binomial_both, costs::binomial_all_reduce,
-     "log2(n) (2 a + B (2b+g))", always},
+    kTreeAllReduce,
+    of_radix(kTreeAllReduce, "k_nomial:4", 4),
+    of_radix(kTreeAllReduce, "k_nomial:8", 8),
     {"double_tree", kAllReduce, always, shape<kAllReduce, two>,
      [](Builder& b, const World&) { double_tree_all_reduce(b, everyone(b), all(b), kYes); },
      costs::double_tree_all_reduce, "about 4 log2(n) (a + P b) + B (2b+g), P bytes of a piece"},
@@ -175,6 +245,9 @@ const AlgorithmEntry kCatalog[] = {
     {"bruck", kAllGather, always, shape<kAllGather, per_rank>,
      [](Builder& b, const World&) { bruck_all_gather(b, everyone(b), all(b)); }, costs::bruck_all_gather,
      "ceil(log2 n) a + (n-1)/n B b"},
+    {"recursive_doubling", kAllGather, always, shape<kAllGather, per_rank>,
+     [](Builder& b, const World&) { doubling_all_gather(b, everyone(b), all(b)); }, costs::doubling_all_gather,
+     "log2(p) a + (p-1)/p B b + [n != p] (2 a + B b + B/n b)"},
     {"ring", kAllGather, always, shape<kAllGather, per_rank>,
      [](Builder& b, const World&) { ring_all_gather(b, everyone(b), blocks(b)); }, costs::ring_all_gather,
      "(n-1) a + (n-1)/n B b"},
@@ -185,9 +258,9 @@ const AlgorithmEntry kCatalog[] = {
     {"direct", kBroadcast, always, shape<kBroadcast, one>,
      [](Builder& b, const World&) { direct_broadcast(b, everyone(b), root(b), all(b)); }, costs::direct_broadcast,
      "a + (n-2) o + (n-1) B b"},
-    {"binomial", kBroadcast, always, shape<kBroadcast, one>,
-     [](Builder& b, const World&) { binomial_broadcast(b, everyone(b), root(b), all(b)); }, costs::binomial_broadcast,
-     "ceil(log2 n) (a + B b)"},
+    kTreeBroadcast,
+    of_radix(kTreeBroadcast, "k_nomial:4", 4),
+    of_radix(kTreeBroadcast, "k_nomial:8", 8),
     {"chain", kBroadcast, always, shape<kBroadcast, one>,
      [](Builder& b, const World&) { chain_broadcast(b, everyone(b), root(b), all(b)); }, costs::chain_broadcast,
      "(n-1) (a + P b) + (B-P) b, P bytes of a piece"},
@@ -204,9 +277,9 @@ const AlgorithmEntry kCatalog[] = {
     {"direct", kReduce, always, shape<kReduce, one>,
      [](Builder& b, const World&) { direct_reduce(b, everyone(b), root(b), all(b), kYes); }, costs::direct_reduce,
      "a + (n-2) o + (n-1) B (b+g)"},
-    {"binomial", kReduce, always, shape<kReduce, one>,
-     [](Builder& b, const World&) { binomial_reduce(b, everyone(b), root(b), all(b), kYes); }, costs::binomial_reduce,
-     "ceil(log2 n) (a + B (b+g))"},
+    kTreeReduce,
+    of_radix(kTreeReduce, "k_nomial:4", 4),
+    of_radix(kTreeReduce, "k_nomial:8", 8),
     {"chain", kReduce, always, shape<kReduce, one>,
      [](Builder& b, const World&) { chain_reduce(b, everyone(b), root(b), all(b), kYes); }, costs::chain_reduce,
      "(n-1) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece"},
@@ -221,7 +294,7 @@ const AlgorithmEntry kCatalog[] = {
      costs::hierarchical_chain_reduce, "chain inside hosts + chain between hosts"},
     {"ordered_binomial", kReduce, always, shape<kReduce, one>,
      [](Builder& b, const World&) { ordered_binomial_reduce(b, everyone(b), root(b), all(b), kYes); },
-     costs::binomial_reduce, "ceil(log2 n) (a + B (b+g))", always},
+     costs::ordered_binomial_reduce, "ceil(log2 n) (a + B (b+g))", always},
     {"ordered_chains", kReduce, always, shape<kReduce, one>,
      [](Builder& b, const World&) { ordered_chains_reduce(b, everyone(b), root(b), all(b), kYes); },
      costs::ordered_chains_reduce, "(n-1) (a + P (b+g)) + (2B-P) (b+g), P bytes of a piece", always},
@@ -230,24 +303,30 @@ const AlgorithmEntry kCatalog[] = {
     {"direct", kBarrier, always, shape<kBarrier, one>, direct_once, costs::direct_all_reduce, "a + (n-2) o"},
     {"recursive_doubling", kBarrier, always, shape<kBarrier, one>, recursive_doubling, costs::doubling_all_reduce,
      "log2(p) a + [n != p] 2 a"},
-    {"binomial", kBarrier, always, shape<kBarrier, one>, binomial_both, costs::binomial_all_reduce, "2 ceil(log2 n) a"},
+    kTreeBarrier,
+    of_radix(kTreeBarrier, "k_nomial:4", 4),
+    of_radix(kTreeBarrier, "k_nomial:8", 8),
     {"hierarchical_doubling", kBarrier, some_hosts, shape<kBarrier, one>, leaders_doubling,
      costs::hierarchical_doubling_all_reduce, "binomial reduce + recursive doubling + binomial broadcast"},
 
     {"direct", kGather, always, shape<kGather, per_rank>, of_all<direct_gather>, costs::direct_gather,
      "a + (n-2) o + (n-1)/n B b"},
-    {"binomial", kGather, always, shape<kGather, per_rank>, of_all<binomial_gather>, costs::binomial_gather,
-     "ceil(log2 n) a + (n-1)/n B (b+g)"},
+    kTreeGather,
+    of_radix(kTreeGather, "k_nomial:4", 4),
+    of_radix(kTreeGather, "k_nomial:8", 8),
 
     {"direct", kScatter, always, shape<kScatter, per_rank>, of_all<direct_scatter>, costs::direct_gather,
      "a + (n-2) o + (n-1)/n B b"},
-    {"binomial", kScatter, always, shape<kScatter, per_rank>, of_all<binomial_scatter>, costs::binomial_gather,
-     "ceil(log2 n) a + (n-1)/n B (b+g)"},
+    kTreeScatter,
+    of_radix(kTreeScatter, "k_nomial:4", 4),
+    of_radix(kTreeScatter, "k_nomial:8", 8),
 
     {"direct", kAllToAll, always, shape<kAllToAll, per_rank>, of_all<direct_all_to_all>, costs::direct_all_to_all,
      "a + (n-2) o + (n-1)/n B b"},
     {"bruck", kAllToAll, always, shape<kAllToAll, per_rank>, of_all<bruck_all_to_all>, costs::bruck_all_to_all,
      "ceil(log2 n) (a + B/2 (b+g))"},
+    {"pairwise", kAllToAll, always, shape<kAllToAll, per_rank>, of_all<pairwise_all_to_all>, costs::pairwise_all_to_all,
+     "(n-1) (a + B/n b)"},
 
     {"recursive_doubling", kScan, always, shape<kScan, one>, of_all<doubling_scan>, costs::doubling_scan,
      "ceil(log2 n) (a + B (b+g))", always},
@@ -259,8 +338,8 @@ const AlgorithmEntry kCatalog[] = {
     {"chain", kExscan, always, shape<kExscan, one>, of_all<chain_exscan>, costs::chain_exscan,
      "(n-1) (a + P (b+2g)) + (B-P) (b+2g), P bytes of a piece", always},
 
-    // Where blocks have counts of their own: schedules whose every step moves one block, which is one chunk; and one
-    // for each collective whose ranks do not know each other's counts, so that nobody chooses by them.
+    // Where blocks have counts of their own: schedules whose every step moves one block, which is one chunk. Ranks that
+    // do not know each other's counts choose as for a vector of one byte for each rank.
     {"direct", kAllGatherV, always, shape<kAllGatherV, per_rank>,
      [](Builder& b, const World&) { direct_all_gather(b, everyone(b), blocks(b)); }, costs::direct_all_gather,
      "a + (n-2) o + (n-1)/n B b"},
@@ -280,6 +359,8 @@ const AlgorithmEntry kCatalog[] = {
 
     {"direct", kAllToAllV, always, shape<kAllToAllV, per_rank>, of_all<direct_all_to_all>, costs::direct_all_to_all,
      "a + (n-2) o + (n-1)/n B b"},
+    {"pairwise", kAllToAllV, always, shape<kAllToAllV, per_rank>, of_all<pairwise_all_to_all>,
+     costs::pairwise_all_to_all, "(n-1) (a + B/n b)"},
 
     {"direct", kGatherV, always, shape<kGatherV, per_rank>, of_all<direct_gather>, costs::direct_gather,
      "a + (n-2) o + (n-1)/n B b"},
@@ -287,6 +368,46 @@ const AlgorithmEntry kCatalog[] = {
     {"direct", kScatterV, always, shape<kScatterV, per_rank>, of_all<direct_scatter>, costs::direct_gather,
      "a + (n-2) o + (n-1)/n B b"},
 };
+
+// What stands before the colon.
+std::string_view stem_of(std::string_view name) {
+  return name.substr(0, name.find(':'));
+}
+
+// What stands behind it, written as the catalog writes it; 0 if that is not a radix.
+int radix_of(std::string_view name) {
+  const std::string_view digits = name.substr(std::min(name.size(), stem_of(name).size() + 1));
+  int radix = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), radix);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size() && digits.front() != '0';
+  return is_number && radix >= kLeastRadix && radix <= kMostRadix ? radix : 0;
+}
+
+const AlgorithmEntry* find_listed(Collective collective, std::string_view name) {
+  const auto at = std::find_if(std::begin(kCatalog), std::end(kCatalog),
+                               [&](const AlgorithmEntry& e) { return e.collective == collective && e.name == name; });
+  return at == std::end(kCatalog) ? nullptr : at;
+}
+
+// Entries that the catalog does not list and somebody has asked for. Never freed: plans point to them.
+class Unlisted {
+ public:
+  const AlgorithmEntry* entry(const AlgorithmEntry& family, std::string_view name, int radix) TUTTI_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    const auto [at, is_new] = entries_.try_emplace(std::pair(family.collective, std::string(name)), family);
+    if (is_new) at->second = of_radix(family, at->first.second.c_str(), radix);
+    return &at->second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::pair<Collective, std::string>, AlgorithmEntry> entries_ TUTTI_GUARDED_BY(mutex_);
+};
+
+const AlgorithmEntry* unlisted(const AlgorithmEntry& family, std::string_view name, int radix) {
+  static auto* const all = new Unlisted();
+  return all->entry(family, name, radix);
+}
 
 Status check_world(const World& world) {
   if (world.ranks < 1) return Status::invalid_argument("the number of ranks must be at least 1");
@@ -314,9 +435,37 @@ std::span<const AlgorithmEntry> catalog() {
 }
 
 const AlgorithmEntry* find(Collective collective, std::string_view name) {
-  const auto at = std::find_if(std::begin(kCatalog), std::end(kCatalog),
-                               [&](const AlgorithmEntry& e) { return e.collective == collective && e.name == name; });
-  return at == std::end(kCatalog) ? nullptr : at;
+  if (const AlgorithmEntry* listed = find_listed(collective, name); listed != nullptr) return listed;
+  const int radix = radix_of(name);
+  if (radix == 0) return nullptr;
+  const auto family = std::find_if(std::begin(kCatalog), std::end(kCatalog), [&](const AlgorithmEntry& e) {
+    return e.collective == collective && e.radix != 0 && stem_of(e.name) == stem_of(name);
+  });
+  return family == std::end(kCatalog) ? nullptr : unlisted(*family, name, radix);
+}
+
+bool is_listed(const AlgorithmEntry& entry) {
+  return find_listed(entry.collective, entry.name) != nullptr;
+}
+
+bool takes_radix(std::string_view name) {
+  return std::any_of(std::begin(kCatalog), std::end(kCatalog),
+                     [&](const AlgorithmEntry& e) { return e.radix != 0 && stem_of(e.name) == name; });
+}
+
+std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which) {
+  std::string text;
+  std::set<std::string_view> seen;
+  std::set<std::string_view> stems;
+  for (const AlgorithmEntry& e : kCatalog) {
+    if (!which(e) || !seen.insert(e.name).second) continue;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", e.name);
+    if (e.radix != 0) stems.insert(stem_of(e.name));
+  }
+  for (const std::string_view stem : stems) {
+    text += fmt::format("; {}:K for any K from {} to {}", stem, kLeastRadix, kMostRadix);
+  }
+  return text;
 }
 
 Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const World& world, int rank, int root_rank) {
@@ -330,7 +479,7 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
   if (!entry.supports(world))
     return Status::invalid_argument(what + " does not support this division of the ranks into hosts");
   Builder builder(entry.shape(world, root_rank), rank);
-  entry.generate(builder, world);
+  entry.generate(builder, world, entry.radix);
   Result<schedule::Schedule> schedule = builder.finish();
   if (!schedule.is_ok()) return schedule.status().with_context(what);
   return schedule;

@@ -2,8 +2,11 @@
 // command line read. A new algorithm is one pure file and one line in catalog.cc.
 #pragma once
 
+#include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "algorithms/hierarchical.h"
 #include "base/link_costs.h"
@@ -29,22 +32,51 @@ struct Costs {
   double forward_gamma_us_per_byte = 0;
 };
 
+// A function of an entry, with the entry's radix as a last argument or without.
+template <class Signature>
+class EntryFunction;
+template <class R, class... Args>
+class EntryFunction<R(Args...)> {
+ public:
+  template <class F>
+  requires std::is_convertible_v<F, R (*)(Args...)> || std::is_convertible_v<F, R (*)(Args..., int)>
+  constexpr EntryFunction(F f) {
+    if constexpr (std::is_convertible_v<F, R (*)(Args...)>) {
+      plain_ = f;
+    } else {
+      of_radix_ = f;
+    }
+  }
+  R operator()(Args... args, int radix) const {
+    return plain_ != nullptr ? plain_(args...) : of_radix_(args..., radix);
+  }
+
+ private:
+  R (*plain_)(Args...) = nullptr;
+  R (*of_radix_)(Args..., int) = nullptr;
+};
+
 struct AlgorithmEntry {
-  const char* name;
+  const char* name;  // with the radix, if it has one: "ring", "k_nomial:4"
   Collective collective;
   bool (*supports)(const World&);
   // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
   schedule::Shape (*shape)(const World&, int root);
   // Writes the steps of builder.rank(). REQUIRES: the builder has that shape.
-  void (*generate)(Builder&, const World&);
-  // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
-  double (*cost_us)(const World&, double bytes, const Costs&);
-  // Of cost_us on one host, n > 1: B bytes, n ranks, p the largest power of two <= n; a = alpha, b = beta,
+  EntryFunction<void(Builder&, const World&)> generate;
+  EntryFunction<double(const World&, double bytes, const Costs&)> cost;
+  // Of cost_us() on one host, n > 1: B bytes, n ranks, p the largest power of two <= n; a = alpha, b = beta,
   // g = gamma, f = forward_gamma, o = message.
   const char* formula;
   // Whether it combines in the order of ranks, whatever the root, so that the operator need not commute. Null: nowhere.
   // It may do so elsewhere too (two ranks are always in order).
   bool (*keeps_order)(const World&) = nullptr;
+  int radix = 0;  // of the tree; 0: it has none
+
+  // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
+  [[nodiscard]] double cost_us(const World& world, double bytes, const Costs& costs) const {
+    return cost(world, bytes, costs, radix);
+  }
 };
 
 inline schedule::Order order_of(const AlgorithmEntry& entry, const World& world) {
@@ -52,10 +84,19 @@ inline schedule::Order order_of(const AlgorithmEntry& entry, const World& world)
   return keeps ? schedule::Order::kRanks : schedule::Order::kAny;
 }
 
-// Static; entries of one collective stand together. Any thread.
+// Static; entries of one collective stand together. Of algorithms with a radix, those that selection considers and the
+// tests prove. Any thread.
 std::span<const AlgorithmEntry> catalog();
-// nullptr if there is none.
+// nullptr if there is none. Of an algorithm with a radix also what the catalog does not list, kLeastRadix to
+// kMostRadix; the same pointer each time, for ever. Any thread.
 const AlgorithmEntry* find(Collective collective, std::string_view name);
+// Whether it is in the catalog.
+[[nodiscard]] bool is_listed(const AlgorithmEntry& entry);
+// Whether `name` is that of an algorithm with a radix, without that: "k_nomial".
+[[nodiscard]] bool takes_radix(std::string_view name);
+// The names that find() knows, for the message that says that one is unknown: "direct, k_nomial:2, k_nomial:4
+// (k_nomial:K for any K from 2 to 1048576), chain". Of the entries for which `which` holds, each name once.
+[[nodiscard]] std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which);
 
 // The schedule of `rank`. kInvalidArgument if the world is malformed, the algorithm does not serve it, or
 // rank or root is outside it; kInternalError if the generator is defective.

@@ -15,17 +15,19 @@ namespace tutti::internal::algorithms::costs {
 
 // All: microseconds for a vector of `bytes`, all blocks together.
 using Cost = double(const World&, double bytes, const Costs&);
+using RadixCost = double(const World&, double bytes, const Costs&, int radix);
 
 Cost ring_reduce_scatter, ring_all_gather, ring_all_reduce;
-Cost doubling_all_reduce, bruck_all_gather;
+Cost doubling_all_reduce, doubling_all_gather, bruck_all_gather;
 Cost halving_doubling_all_reduce, halving_reduce_scatter;
-Cost binomial_broadcast, binomial_reduce, binomial_all_reduce;
+RadixCost k_nomial_broadcast, k_nomial_reduce, k_nomial_all_reduce, k_nomial_gather;
+Cost ordered_binomial_reduce;
 Cost chain_broadcast, chain_reduce, ordered_chains_reduce;
 Cost double_tree_broadcast, double_tree_reduce, double_tree_all_reduce;
 Cost direct_all_reduce, direct_two_phase_all_reduce, direct_reduce_scatter, direct_all_gather;
 Cost direct_broadcast, direct_reduce;
-Cost direct_gather, direct_all_to_all;
-Cost binomial_gather, bruck_all_to_all;
+Cost direct_gather, direct_all_to_all, pairwise_all_to_all;
+Cost bruck_all_to_all;
 Cost doubling_scan, chain_scan, doubling_exscan, chain_exscan;
 Cost hierarchical_all_reduce, hierarchical_doubling_all_reduce;
 Cost hierarchical_broadcast, hierarchical_reduce, hierarchical_chain_broadcast, hierarchical_chain_reduce;

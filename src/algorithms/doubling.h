@@ -24,7 +24,7 @@ void doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes com
 
 // Member i starts with part i of g.size(); all end with all. Any group size: in round k member i gets from
 // i + 2^k the parts which that one has gathered so far. Chunks have numbers, so nothing is rotated at the
-// end; parts that wrap around are two messages. REQUIRES: c.count is a multiple of g.size().
+// end, nor padded; parts that wrap around are two messages. REQUIRES: c.count is a multiple of g.size().
 void bruck_all_gather(Builder& b, const Group& g, ChunkRange c);
 
 }  // namespace tutti::internal::algorithms

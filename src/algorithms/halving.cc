@@ -14,6 +14,16 @@ struct Cuts {
   }
 };
 
+// One part for each member: folded member v keeps those of the members for which it stands.
+Cuts cuts_by_member(const Group& g, const Fold& fold, ChunkRange c) {
+  Cuts cuts;
+  const std::uint32_t share = c.count / static_cast<std::uint32_t>(g.size());
+  for (int v = 0; v <= fold.size(); ++v) {
+    cuts.at.push_back(c.first + static_cast<std::uint32_t>(fold.member(v)) * share);
+  }
+  return cuts;
+}
+
 // REQUIRES: this member has a folded index.
 void halve(Builder& b, const Fold& fold, const Cuts& cuts, Completes completes) {
   const int v = fold.index();
@@ -63,14 +73,24 @@ void halving_reduce_scatter(Builder& b, const Group& g, ChunkRange c, Completes 
     b.recv(fold.partner(), part(g.index()));
     return;
   }
-  Cuts cuts;
-  const std::uint32_t share = c.count / static_cast<std::uint32_t>(g.size());
-  for (int v = 0; v <= fold.size(); ++v) {
-    cuts.at.push_back(c.first + static_cast<std::uint32_t>(fold.member(v)) * share);
-  }
+  const Cuts cuts = cuts_by_member(g, fold, c);
   if (fold.takes_in()) b.recv_reduce(fold.partner(), c);
   halve(b, fold, cuts, completes);
   if (fold.takes_in()) b.send(fold.partner(), part(g.index() + 1));
+}
+
+void doubling_all_gather(Builder& b, const Group& g, ChunkRange c) {
+  const Fold fold(g);
+  const auto part = [&](int i) { return c.part(static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(g.size())); };
+  if (fold.gives_away()) {
+    b.send(fold.partner(), part(g.index()));
+    b.recv(fold.partner(), c);
+    return;
+  }
+  b.copy_to_output(part(g.index()));
+  if (fold.takes_in()) b.recv(fold.partner(), part(g.index() + 1));
+  double_up(b, fold, cuts_by_member(g, fold, c));
+  if (fold.takes_in()) b.send(fold.partner(), c);
 }
 
 }  // namespace tutti::internal::algorithms

@@ -1,13 +1,14 @@
 // Recursive halving and doubling. Halving: members at distance p/2, p/4, ..., 1 exchange the half of the
 // vector that the other side keeps, and combine; each ends with its part. Doubling runs it backwards to
-// gather. Few rounds and few bytes: for medium and large vectors. Any n by folding (fold.h).
+// gather. Few rounds and few bytes: for medium and large vectors. Any n by folding (fold.h), and nothing is padded:
+// where members stand for two, so do their parts.
 //
 // Rabenseifner: Optimization of collective reduction operations, ICCS 2004, section 3 (all-reduce);
-// Thakur, Rabenseifner, Gropp 2005, section 4.3 (reduce-scatter).
+// Thakur, Rabenseifner, Gropp 2005, sections 4.1 (all-gather) and 4.3 (reduce-scatter).
 //
-// Cost for B bytes in all, n a power of two: reduce-scatter log2(n) alpha + (n-1)/n B (beta + gamma);
-// all-reduce 2 log2(n) alpha + (n-1)/n B (2 beta + gamma). Otherwise with p for n, and alpha + B beta +
-// B gamma for the fold and alpha + B beta (reduce-scatter: alpha + B/n beta) for the way back.
+// Cost for B bytes in all, n a power of two: reduce-scatter log2(n) alpha + (n-1)/n B (beta + gamma); all-gather the
+// same without gamma; all-reduce their sum. Otherwise with p for n, and alpha + B beta + B gamma for the fold and
+// alpha + B beta (reduce-scatter: alpha + B/n beta) for the way back; all-gather alpha + B/n beta for the fold.
 #pragma once
 
 #include "algorithms/group.h"
@@ -18,5 +19,8 @@ namespace tutti::internal::algorithms {
 void halving_doubling_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
 // Member i ends with the reduction of part i of g.size(). REQUIRES: c.count is a multiple of g.size().
 void halving_reduce_scatter(Builder& b, const Group& g, ChunkRange c, Completes completes);
+// Member i starts with part i of g.size(); all end with all. What a member has lies in one piece, so that every round
+// is one message each way. REQUIRES: c.count is a multiple of g.size().
+void doubling_all_gather(Builder& b, const Group& g, ChunkRange c);
 
 }  // namespace tutti::internal::algorithms

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "algorithms/binomial.h"
 #include "algorithms/chain.h"
 #include "algorithms/direct.h"
 #include "algorithms/doubling.h"
+#include "algorithms/k_nomial.h"
 #include "algorithms/ring.h"
 
 namespace tutti::internal::algorithms {
@@ -65,6 +65,18 @@ std::vector<Part> one_part_each(const Part& blocks) {
   return parts;
 }
 
+constexpr int kBinomial = 2;  // radix
+
+void tree_broadcast(Builder& b, const Group& g, Tree tree, int root, ChunkRange c) {
+  if (tree == Tree::kChain) return chain_broadcast(b, g, root, c);
+  k_nomial_broadcast(b, g, root, c, kBinomial);
+}
+
+void tree_reduce(Builder& b, const Group& g, Tree tree, int root, ChunkRange c, Completes completes) {
+  if (tree == Tree::kChain) return chain_reduce(b, g, root, c, completes);
+  k_nomial_reduce(b, g, root, c, kBinomial, completes);
+}
+
 }  // namespace
 
 bool equal_hosts(const Hosts& hosts) {
@@ -95,9 +107,9 @@ void hierarchical_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Compl
 void hierarchical_doubling_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
   const HostPosition position = find_position(hosts, b.rank());
   const Group host = inside(hosts, position, b.rank());
-  binomial_reduce(b, host, 0, c, Completes::kNo);
+  tree_reduce(b, host, Tree::kBinomial, 0, c, Completes::kNo);
   if (position.local_rank == 0) doubling_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
-  binomial_broadcast(b, host, 0, c);
+  tree_broadcast(b, host, Tree::kBinomial, 0, c);
 }
 
 void hierarchical_broadcast(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c) {
@@ -105,12 +117,11 @@ void hierarchical_broadcast(Builder& b, const Hosts& hosts, Tree tree, int root,
   const Group host = inside(hosts, position, b.rank());
   const std::vector<int> heads = leaders(hosts, root);
   const int head = heads[position.host];
-  const auto broadcast = tree == Tree::kChain ? chain_broadcast : binomial_broadcast;
   if (b.rank() == head) {
     const Group between(heads, b.rank());
-    broadcast(b, between, between.index_of(root), c);
+    tree_broadcast(b, between, tree, between.index_of(root), c);
   }
-  broadcast(b, host, host.index_of(head), c);
+  tree_broadcast(b, host, tree, host.index_of(head), c);
 }
 
 void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c, Completes completes) {
@@ -118,11 +129,10 @@ void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, Ch
   const Group host = inside(hosts, position, b.rank());
   const std::vector<int> heads = leaders(hosts, root);
   const int head = heads[position.host];
-  const auto reduce = tree == Tree::kChain ? chain_reduce : binomial_reduce;
-  reduce(b, host, host.index_of(head), c, Completes::kNo);
+  tree_reduce(b, host, tree, host.index_of(head), c, Completes::kNo);
   if (b.rank() == head) {
     const Group between(heads, b.rank());
-    reduce(b, between, between.index_of(root), c, completes);
+    tree_reduce(b, between, tree, between.index_of(root), c, completes);
   }
 }
 

@@ -7,8 +7,9 @@
 // combines its part with those of i - 1, i - 2, ..., 0 and then of i + 1, i + 2, ..., n - 1. Two phases: direct, then
 // all members send each other their parts.
 //
-// Cost for B bytes in all: as binomial.h, direct.h (reduce-scatter; all-reduce in two phases); the chains as chain.h,
-// but that a root in the middle takes the vector twice: (n-1) (alpha + P (beta + gamma)) + (2B-P) (beta + gamma).
+// Cost for B bytes in all: as k_nomial.h with k = 2, direct.h (reduce-scatter; all-reduce in two phases); the chains as
+// chain.h, but that a root in the middle takes the vector twice: (n-1) (alpha + P (beta + gamma)) + (2B-P) (beta +
+// gamma).
 #pragma once
 
 #include "algorithms/group.h"

@@ -161,7 +161,7 @@ bool proven_by_tests(const AlgorithmEntry& entry, const World& world, int root) 
   const auto contains = [](const auto& all, const auto& one) {
     return std::find(all.begin(), all.end(), one) != all.end();
   };
-  if (!contains(ranks_to_prove(entry), world.ranks)) return false;
+  if (!is_listed(entry) || !contains(ranks_to_prove(entry), world.ranks)) return false;
   if (!contains(roots_to_prove(entry, world), has_root(entry.collective) ? root : 0)) return false;
   if (serves_one_host(entry)) return true;
   const std::vector<World> worlds = worlds_to_prove(entry, world.ranks);

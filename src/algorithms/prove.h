@@ -34,8 +34,9 @@ std::vector<int> roots_to_prove(const AlgorithmEntry& entry, const World& world)
 // an algorithm of few steps, fewer where steps grow with ranks^2 or where there are hosts to divide.
 std::vector<int> ranks_to_prove(const AlgorithmEntry& entry);
 
-// Whether the test suite proves exactly this: it goes through ranks_to_prove, with worlds_to_prove and
-// roots_to_prove of each. Which hosts there are does not matter to an algorithm that serves a single one.
+// Whether the test suite proves exactly this: of each entry that the catalog lists it goes through ranks_to_prove, with
+// worlds_to_prove and roots_to_prove of each. Which hosts there are does not matter to an algorithm that serves a
+// single one.
 [[nodiscard]] bool proven_by_tests(const AlgorithmEntry& entry, const World& world, int root);
 
 }  // namespace tutti::internal::algorithms

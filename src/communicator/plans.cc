@@ -96,7 +96,9 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
   const std::string what =
       fmt::format("the schedule of {} {} for {} ranks", name_of(entry.collective), entry.name, world_.ranks);
   const std::string instead =
-      fmt::format("; the tests have proven it for up to {} ranks", algorithms::ranks_to_prove(entry).back());
+      algorithms::is_listed(entry)
+          ? fmt::format("; the tests have proven it for up to {} ranks", algorithms::ranks_to_prove(entry).back())
+          : "; the tests have proven it for other radices";
   const algorithms::ProofCost cost = algorithms::cost_to_prove(entry, world_, root);
   if (cost.ms > kProofMs || cost.mib > kProofMib) {
     log::info(fmt::format("{} is not proven in this job: it would take about {} ms and {} MiB{}", what,

@@ -185,6 +185,7 @@ std::size_t CpuExecutor::ready_limit(std::uint32_t index, const StepState& state
     if (passed == other.size) continue;
     const std::size_t begin = d.later_in_target ? state.begin.target : state.begin.source;
     const std::size_t frontier = (d.earlier_in_target ? other.begin.target : other.begin.source) + passed;
+    if (d.whole) return 0;
     limit = std::min(limit, frontier > begin ? frontier - begin : 0);
   }
   return limit;

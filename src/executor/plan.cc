@@ -80,9 +80,11 @@ void find_dependences(Plan* plan) {
   for (const Step& s : schedule.steps) {
     plan->first_dependence.push_back(static_cast<std::uint32_t>(plan->dependences.size()));
     for (const std::uint32_t d : schedule.dependencies_of(s)) {
+      const std::size_t before = plan->dependences.size();
       schedule::for_conflicts(schedule.shape, s, schedule.steps[d], [&](const schedule::Conflict& c) {
         plan->dependences.push_back({d, c.later.in_target, c.earlier.in_target, c.in_place_only});
       });
+      if (plan->dependences.size() == before) plan->dependences.push_back({d, false, false, false, true});
     }
   }
   plan->first_dependence.push_back(static_cast<std::uint32_t>(plan->dependences.size()));

@@ -63,12 +63,13 @@ struct InOrderStep {
   std::uint32_t index = 0;              // of the step in the schedule, of a fused reduction's receive
 };
 
-// What a step waits for: bytes of another that lie where its own do.
+// What a step waits for: bytes of another that lie where its own do, or all of the other.
 struct Dependence {
   std::uint32_t step = 0;        // the other
   bool later_in_target = false;  // the bytes are those of this step's target, else of its source
   bool earlier_in_target = false;
   bool in_place_only = false;  // only where input and output are one memory
+  bool whole = false;          // the two share no memory: it waits until the other is done
 };
 
 struct Plan {

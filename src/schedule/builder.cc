@@ -130,6 +130,8 @@ void Builder::add(const Step& step) {
   } else {
     touch(index, step);
   }
+  if (next_waits_ && index > 0) depend(index, std::int64_t{index} - 1);
+  next_waits_ = false;
   std::sort(pending_.begin(), pending_.end());
   pending_.erase(std::unique(pending_.begin(), pending_.end()), pending_.end());
   if (pending_.size() > std::numeric_limits<std::uint16_t>::max()) return fail("too many dependencies of one step");

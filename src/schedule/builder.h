@@ -79,6 +79,10 @@ class Builder {
   // target = source (op) operand; the operand has the target's chunk numbers.
   void reduce(At source, Buffer operand, At target, std::uint32_t chunks);
 
+  // The next step begins only when the last one is done, though they share no memory: rounds, in which a rank talks to
+  // one peer at a time.
+  void wait_for_last() { next_waits_ = true; }
+
   // No slices, on any rank: the steps of some rank span blocks, perhaps not those of this one.
   void run_whole() { schedule_.sliceable = false; }
 
@@ -151,6 +155,7 @@ class Builder {
   std::unordered_map<std::uint32_t, Where> where_;  // of those whose value has moved
   std::unordered_map<std::uint64_t, Cell> cells_;   // of those that a step touches
   std::vector<std::uint32_t> pending_;              // dependencies of the step that is being added
+  bool next_waits_ = false;                         // for the last step, whatever that touches
   Status status_;
 };
 

@@ -146,7 +146,8 @@ struct Shape {
 
 // The steps before which a step may not touch a byte. A dependency is a step index; it is satisfied
 // byte by byte: where both steps touch the same chunk of the same memory, and one of them writes it, the dependent may
-// work on those bytes of it that the other has finished with (for a send: that the transport no longer reads).
+// work on those bytes of it that the other has finished with (for a send: that the transport no longer reads). Where
+// the two share no memory it is of order alone: the dependent begins when the other is done.
 struct Schedule {
   Shape shape;
   std::int32_t rank = 0;

@@ -107,20 +107,23 @@ class Flow {
     bool operator==(const Value&) const = default;
   };
   // A conflict of a step and a dependency, chunk by chunk: the step's k-th waits for the (k + offset)-th of the
-  // other's, if that has so many.
+  // other's, if that has so many. Without a conflict it waits for all of them.
   struct Wait {
     std::uint32_t on = 0;
     std::uint32_t offset = 0;  // wraps
     std::uint32_t count = 0;
+    bool whole = false;
   };
 
   void expand(const Schedule& s) {
     for (const Step& step : s.steps) {
       first_wait_.push_back(waits_.size());
       for (const std::uint32_t d : s.dependencies_of(step)) {
+        const std::size_t before = waits_.size();
         for_conflicts(shape_, step, s.steps[d], [&](const Conflict& c) {
           waits_.push_back({d, c.later.range.first - c.earlier.range.first, c.earlier.range.count});
         });
+        if (waits_.size() == before) waits_.push_back({d, 0, s.steps[d].chunks, true});
       }
     }
     if (&s == &schedules_.back()) first_wait_.push_back(waits_.size());
@@ -142,7 +145,7 @@ class Flow {
     const std::size_t s = base_[rank] + i;
     const std::uint32_t k = progress_[s];
     for (std::size_t w = first_wait_[s]; w < first_wait_[s + 1]; ++w) {
-      const std::uint32_t other = k + waits_[w].offset;
+      const std::uint32_t other = waits_[w].whole ? waits_[w].count - 1 : k + waits_[w].offset;
       if (other < waits_[w].count && other >= progress(rank, waits_[w].on)) return waits_[w].on;
     }
     return kNothing;

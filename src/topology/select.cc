@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <vector>
 
 namespace tutti::internal::topology {
 namespace {
@@ -16,46 +17,58 @@ bool keeps(const AlgorithmEntry& entry, const algorithms::World& world, Order or
   return order == Order::kAny || algorithms::order_of(entry, world) == order;
 }
 
-// All, or those that combine in the order of these ranks.
-std::string names_of(Collective collective, const algorithms::World* ordered = nullptr) {
-  std::string names;
-  for (const AlgorithmEntry& e : algorithms::catalog()) {
-    const bool named = ordered == nullptr || (e.supports(*ordered) && keeps(e, *ordered, Order::kRanks));
-    if (e.collective == collective && named) names += std::string(names.empty() ? "" : ", ") + e.name;
-  }
-  return names;
-}
-
-bool any_has(const std::string& name) {
-  const auto all = algorithms::catalog();
-  return std::any_of(all.begin(), all.end(), [&](const AlgorithmEntry& e) { return name == e.name; });
-}
-
 Status unusable(const std::string& forced, const std::string& why) {
   return Status::invalid_usage(
       fmt::format("TUTTI_ALGORITHM=\"{}\" (or the configuration's algorithm): {}", forced, why));
+}
+
+// A word of TUTTI_ALGORITHM: NAME or COLLECTIVE:NAME, where NAME may have a radix behind a colon of its own.
+struct Word {
+  std::string text;
+  std::string collective;  // empty: wherever it exists
+  std::string name;
+};
+
+std::vector<Word> words_of(const std::string& forced) {
+  std::vector<Word> words;
+  std::istringstream stream(forced);
+  for (std::string word; std::getline(stream, word, ',');) {
+    const auto colon = word.find(':');
+    const std::string first = word.substr(0, colon);
+    if (colon == std::string::npos || algorithms::takes_radix(first)) {
+      words.push_back({word, "", word});
+    } else {
+      words.push_back({word, first, word.substr(colon + 1)});
+    }
+  }
+  return words;
+}
+
+bool exists(Collective collective, const std::string& name) {
+  return algorithms::find(collective, name) != nullptr;
 }
 
 // The forced entry, null if none is forced for this collective.
 Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
                                            const std::string& forced, Order order) {
   if (Status s = check_forced(forced); !s.is_ok()) return s;
-  std::istringstream words(forced);
-  for (std::string word; std::getline(words, word, ',');) {
-    const auto colon = word.find(':');
-    const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
-    if (colon != std::string::npos && word.substr(0, colon) != name_of(collective)) continue;
-    const AlgorithmEntry* entry = algorithms::find(collective, name);
+  for (const Word& word : words_of(forced)) {
+    if (!word.collective.empty() && word.collective != name_of(collective)) continue;
+    const AlgorithmEntry* entry = algorithms::find(collective, word.name);
     const bool serves = entry != nullptr && entry->supports(world);
     if (serves && keeps(*entry, world, order)) return entry;
-    if (colon == std::string::npos) continue;
+    if (word.collective.empty()) continue;
     if (serves) {
+      const std::string names = algorithms::known_names([&](const AlgorithmEntry& e) {
+        return e.collective == collective && e.supports(world) && keeps(e, world, Order::kRanks);
+      });
       return unusable(forced,
                       fmt::format("algorithm \"{}\" does not combine in the order of ranks, as an operator that "
                                   "does not commute needs; there are {}",
-                                  word, names_of(collective, &world)));
+                                  word.text, names));
     }
-    return unusable(forced, fmt::format("algorithm \"{}\" does not serve {} ranks on these hosts", word, world.ranks));
+    return unusable(forced,
+                    fmt::format("algorithm \"{}\" does not serve {} ranks on these hosts", word.text, world.ranks));
   }
   return static_cast<const AlgorithmEntry*>(nullptr);
 }
@@ -72,23 +85,18 @@ Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts
 }
 
 Status check_forced(const std::string& forced) {
-  const auto all = algorithms::catalog();
-  std::istringstream words(forced);
-  for (std::string word; std::getline(words, word, ',');) {
-    const auto colon = word.find(':');
-    const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
-    if (!any_has(name)) return unusable(forced, fmt::format("algorithm \"{}\" does not exist", name));
-    if (colon == std::string::npos) continue;
-    const auto of = std::find_if(all.begin(), all.end(), [&](const AlgorithmEntry& e) {
-      return word.substr(0, colon) == name_of(e.collective);
+  for (const Word& word : words_of(forced)) {
+    const auto known = std::find_if(kCollectiveTable.begin(), kCollectiveTable.end(), [&](const CollectiveInfo& c) {
+      return word.collective.empty() ? exists(c.collective, word.name) : word.collective == c.name;
     });
-    if (of == all.end()) {
-      return unusable(forced, fmt::format("collective \"{}\" does not exist", word.substr(0, colon)));
+    const bool found = known != kCollectiveTable.end();
+    if (!found && !word.collective.empty()) {
+      return unusable(forced, fmt::format("collective \"{}\" does not exist", word.collective));
     }
-    if (algorithms::find(of->collective, name) == nullptr) {
-      return unusable(forced,
-                      fmt::format("algorithm \"{}\" does not exist; there are {}", word, names_of(of->collective)));
-    }
+    if (found && exists(known->collective, word.name)) continue;
+    const std::string names = algorithms::known_names(
+        [&](const AlgorithmEntry& e) { return word.collective.empty() || e.collective == known->collective; });
+    return unusable(forced, fmt::format("algorithm \"{}\" does not exist; there are {}", word.text, names));
   }
   return {};
 }

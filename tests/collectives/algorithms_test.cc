@@ -67,7 +67,7 @@ TEST_CASE("forced algorithms over small sockets", "[.small]") {
 }
 
 TEST_CASE("an algorithm or a collective that does not exist is refused by name", "[shm]") {
-  for (const std::string unknown : {"all_reduce:no_such_thing", "no_such_thing", "no_such_thing:ring"}) {
+  for (const std::string unknown : {"all_reduce:no_such_thing", "no_such_thing", "no_such_thing:ring", "k_nomial:1"}) {
     ::setenv("TUTTI_ALGORITHM", unknown.c_str(), 1);
     tuttiComm_t comm = nullptr;
     CHECK(tuttiCommInitAll(&comm, 1, nullptr) == tuttiInvalidUsage);

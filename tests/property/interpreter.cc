@@ -62,12 +62,15 @@ class Machine {
     const std::uint32_t k = done_[at.rank][at.step];
     bool waits = false;
     for (const std::uint32_t d : schedules_[at.rank].dependencies_of(s)) {
+      bool shares_memory = false;
       for_conflicts(schedules_[0].shape, s, step({at.rank, d}), [&](const Conflict& c) {
         const std::uint32_t mine = c.later.range.first + k;
         const ChunkRange theirs = c.earlier.range;
         const bool meets = mine >= theirs.first && mine < theirs.first + theirs.count;
         waits |= meets && done_[at.rank][d] <= mine - theirs.first && (in_place_ || !c.in_place_only);
+        shares_memory = true;
       });
+      waits |= !shares_memory && !complete({at.rank, d});
     }
     return !waits;
   }

@@ -33,6 +33,22 @@ TEST_CASE("every algorithm is correct: every number of ranks up to 64, some to 1
   }
 }
 
+// The catalog lists three radices; communicators prove the others themselves.
+TEST_CASE("trees of other radices are correct as well") {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce,
+                                      Collective::kGather, Collective::kScatter, Collective::kBarrier}) {
+    for (const char* name : {"k_nomial:3", "k_nomial:5", "k_nomial:7", "k_nomial:16", "k_nomial:1048576"}) {
+      const AlgorithmEntry& entry = *find(collective, name);
+      for (const int ranks : {1, 2, 3, 4, 5, 8, 9, 10, 24, 25, 26, 27, 28, 49, 64, 257}) {
+        for (const int root : {0, ranks / 2, ranks - 1}) {
+          const Result<schedule::Proof> proof = prove(entry, World{ranks, {}}, has_root(collective) ? root : 0);
+          if (!proof.is_ok()) FAIL(proof.status().message());
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a proof can be ended wherever it is, and is asked often enough whether it should") {
   for (const char* name : {"ring", "double_tree", "direct", "hierarchical"}) {
     const AlgorithmEntry& entry = *find(Collective::kAllReduce, name);
@@ -78,7 +94,7 @@ TEST_CASE("what a proof costs is known beforehand") {
 
 TEST_CASE("what is not among the proven is known as such") {
   const AlgorithmEntry& ring = *find(Collective::kAllReduce, "ring");
-  const AlgorithmEntry& tree = *find(Collective::kBroadcast, "binomial");
+  const AlgorithmEntry& tree = *find(Collective::kBroadcast, "k_nomial:2");
   const AlgorithmEntry& hosts = *find(Collective::kAllReduce, "hierarchical");
   for (int n = 1; n <= kProvenRanks; ++n) {
     CHECK(proven_by_tests(ring, World{n, {}}, 0));
@@ -90,6 +106,7 @@ TEST_CASE("what is not among the proven is known as such") {
   CHECK_FALSE(proven_by_tests(ring, World{1025, {}}, 0));
   CHECK(proven_by_tests(tree, World{1021, {}}, 1020));
   CHECK_FALSE(proven_by_tests(tree, World{1021, {}}, 3));
+  CHECK_FALSE(proven_by_tests(*find(Collective::kBroadcast, "k_nomial:3"), World{4, {}}, 0));
   CHECK(proven_by_tests(ring, World{4, {{0, 3}, {1, 2}}}, 0));
   CHECK(proven_by_tests(hosts, World{4, {{0, 2}, {1, 3}}}, 0));
   CHECK_FALSE(proven_by_tests(hosts, World{6, {{0, 1, 5}, {2, 3, 4}}}, 0));

@@ -119,6 +119,17 @@ TEST_CASE("one algorithm has one plan for each root, and all sizes share it") {
   CHECK(f.make(Collective::kBroadcast, 2, 8) != small);
 }
 
+TEST_CASE("trees of two radices are two plans, listed in the catalog or not") {
+  const Fixture listed(4, "broadcast:k_nomial:2");
+  const Fixture asked(4, "broadcast:k_nomial:3");
+  const executor::Plan* two = listed.make(Collective::kBroadcast, 1, 8);
+  const executor::Plan* three = asked.make(Collective::kBroadcast, 1, 8);
+  CHECK(three->algorithm == "k_nomial:3");
+  CHECK(asked.plans->describe(Collective::kBroadcast, 8).value().find("k_nomial:3 over ") == 0);
+  CHECK(two->identity.hash != three->identity.hash);
+  CHECK(asked.make(Collective::kBroadcast, 1, 1000) == three);
+}
+
 TEST_CASE("links are made once for all plans, to the peers that a plan names") {
   const Fixture f(4, "ring");
   f.make(Collective::kAllReduce, 0, 100);

@@ -67,8 +67,8 @@ TEST_CASE("doubling and halving take log2 rounds") {
 TEST_CASE("trees and direct algorithms send what their degree says") {
   for (int n = 2; n <= 40; ++n) {
     const auto others = static_cast<std::size_t>(n - 1);
-    CHECK(most_sent(Collective::kBroadcast, "binomial", n).messages == static_cast<std::size_t>(ceil_log2(n)));
-    CHECK(most_sent(Collective::kReduce, "binomial", n).messages == 1);
+    CHECK(most_sent(Collective::kBroadcast, "k_nomial:2", n).messages == static_cast<std::size_t>(ceil_log2(n)));
+    CHECK(most_sent(Collective::kReduce, "k_nomial:2", n).messages == 1);
     CHECK(most_sent(Collective::kBroadcast, "chain", n).messages == 1);
     CHECK(most_sent(Collective::kReduce, "chain", n).messages == 1);
     CHECK(most_sent(Collective::kBroadcast, "direct", n).messages == others);
@@ -80,6 +80,61 @@ TEST_CASE("trees and direct algorithms send what their degree says") {
   }
 }
 
+TEST_CASE("trees of a radix have as many children in a round as it says, and are direct from n on") {
+  const auto messages = [](const char* name, int n) { return most_sent(Collective::kBroadcast, name, n).messages; };
+  CHECK(messages("k_nomial:4", 16) == 6);
+  CHECK(messages("k_nomial:8", 64) == 14);
+  CHECK(messages("k_nomial:3", 27) == 6);
+  CHECK(messages("k_nomial:3", 10) == 5);  // 1, 2; 3, 6; 9
+  CHECK(messages("k_nomial:64", 64) == 63);
+  for (const Collective c : {Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter}) {
+    for (const int n : {2, 5, 9, 64}) {
+      for (int r = 0; r < n; ++r) {
+        const auto tree = make_schedule(*find(c, "k_nomial:1000"), World{n, {}}, r, n / 2);
+        const auto direct = make_schedule(*find(c, "direct"), World{n, {}}, r, n / 2);
+        REQUIRE((tree.is_ok() && direct.is_ok()));
+        CHECK(tree.value().steps.size() == direct.value().steps.size());
+        for (std::size_t i = 0; i < tree.value().steps.size(); ++i) {
+          CHECK(tree.value().steps[i].kind == direct.value().steps[i].kind);
+          CHECK(tree.value().steps[i].peer == direct.value().steps[i].peer);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("an entry is found for any radix, and is the same each time") {
+  const AlgorithmEntry* const seven = find(Collective::kReduce, "k_nomial:7");
+  REQUIRE(seven != nullptr);
+  CHECK((seven->radix == 7 && seven->name == std::string("k_nomial:7") && seven->collective == Collective::kReduce));
+  CHECK(find(Collective::kReduce, "k_nomial:7") == seven);
+  CHECK(find(Collective::kBroadcast, "k_nomial:7") != seven);
+  CHECK((is_listed(*find(Collective::kReduce, "k_nomial:4")) && !is_listed(*seven)));
+  CHECK(find(Collective::kReduce, "k_nomial:1048576") != nullptr);
+  for (const char* name : {"k_nomial", "k_nomial:", "k_nomial:1", "k_nomial:0", "k_nomial:-2", "k_nomial:04",
+                           "k_nomial:4 ", "k_nomial:+4", "k_nomial:x", "k_nomial:4:4", "k_nomial:1048577", "ring:4"}) {
+    INFO(name);
+    CHECK(find(Collective::kReduce, name) == nullptr);
+  }
+  CHECK(find(Collective::kScan, "k_nomial:4") == nullptr);
+  for (const AlgorithmEntry& entry : catalog()) {
+    INFO(entry.name);
+    const std::string name = entry.name;
+    CHECK((entry.radix == 0 ? name.find(':') == std::string::npos : name == "k_nomial:" + std::to_string(entry.radix)));
+  }
+}
+
+TEST_CASE("exchanges with one partner at a time send one message for each") {
+  for (int n = 1; n <= 40; ++n) {
+    const auto others = static_cast<std::size_t>(n - 1);
+    CHECK(most_sent(Collective::kAllToAll, "pairwise", n).messages == others);
+    const auto rounds = static_cast<std::size_t>(ceil_log2(power_of_two_below(n)));
+    const Sent doubling = most_sent(Collective::kAllGather, "recursive_doubling", n);
+    CHECK(doubling.messages == rounds + (power_of_two_below(n) == n ? 0 : 1));
+    if (power_of_two_below(n) == n) CHECK(doubling.chunks == others);
+  }
+}
+
 TEST_CASE("the model knows the trade between rounds and bytes") {
   const World w{16, {}};
   const Costs links = kSomeLinks;
@@ -88,7 +143,7 @@ TEST_CASE("the model knows the trade between rounds and bytes") {
   };
   CHECK(cost("recursive_doubling", 8) < cost("ring", 8));
   CHECK(cost("ring", 64e6) < cost("recursive_doubling", 64e6));
-  CHECK(cost("ring", 64e6) < cost("binomial", 64e6));
+  CHECK(cost("ring", 64e6) < cost("k_nomial:2", 64e6));
   for (const AlgorithmEntry& entry : catalog()) {
     World world{16, {}};
     if (!entry.supports(world)) world.hosts = {{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}};

@@ -37,6 +37,43 @@ TEST_CASE("a read waits for the last writer, a write for the readers") {
   CHECK(s.scratch_chunks == 0);
 }
 
+// An all-to-all of two chunks a block in rounds, in which a rank sends first or receives first.
+std::vector<Schedule> in_rounds(bool receives_first) {
+  std::vector<Schedule> schedules;
+  for (std::int32_t r = 0; r < 3; ++r) {
+    Builder b({Collective::kAllToAll, 3, 0, 6, 3}, r);
+    const auto at = [](Buffer buffer, std::int32_t rank) {
+      return Builder::At{buffer, static_cast<std::uint32_t>(rank) * 2};
+    };
+    b.wait_for_last();  // there is none
+    b.copy(at(Buffer::kInput, r), at(Buffer::kOutput, r), 2);
+    for (std::int32_t k = 1; k < 3; ++k) {
+      const std::int32_t to = (r + k) % 3;
+      const std::int32_t from = (r + 3 - k) % 3;
+      if (receives_first) b.recv_into(from, at(Buffer::kOutput, from), 2);
+      b.wait_for_last();
+      b.send_from(to, at(Buffer::kInput, to), 2);
+      if (!receives_first) b.recv_into(from, at(Buffer::kOutput, from), 2);
+    }
+    schedules.push_back(b.finish().value());
+  }
+  return schedules;
+}
+
+TEST_CASE("a step can wait for all of the last one, though they share no memory") {
+  const std::vector<Schedule> schedules = in_rounds(false);
+  REQUIRE(schedules[0].steps.size() == 5);
+  CHECK(after(schedules[0], 0).empty());
+  CHECK(after(schedules[0], 1) == Steps{0});
+  CHECK(after(schedules[0], 2).empty());
+  CHECK(after(schedules[0], 3) == Steps{2});
+  CHECK(after(schedules[0], 4).empty());
+  CHECK(verify(schedules).is_ok());
+  const Status stuck = verify(in_rounds(true)).status();
+  INFO(stuck.message());
+  CHECK(stuck.message().find("deadlock: waits for ever for step 1") != std::string::npos);
+}
+
 TEST_CASE("steps of one receiving lane need no dependencies, those of two lanes do") {
   Builder b(all_reduce(3, 1), 0);
   b.recv_reduce(1, {0, 1});

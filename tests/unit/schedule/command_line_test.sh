@@ -44,9 +44,13 @@ if [ "$(sed -n 's/\(.*chunk .* \)input -> .*/\1/p' "$out" | awk '{ print length 
   cat "$out"
   failed=1
 fi
-expect 0 'gather, rank 0 of 3.*root 2' schedule binomial -n 3 --collective gather --root 2
+expect 0 'gather, rank 0 of 3.*root 2' schedule k_nomial:2 -n 3 --collective gather --root 2
 expect 0 'reduce  *chunk 1 -> 0  *scratch, input -> scratch  *after 1$' schedule recursive_doubling -n 5 -r 1 \
   --collective exscan
+expect 0 '^k_nomial:5; time ' schedule k_nomial:5 -n 9 --collective broadcast
+expect 0 '^scatter *k_nomial:5 *6 ' verify --max-ranks 3 --algorithm k_nomial:5
+expect 2 'k_nomial:2, .*k_nomial:K for any K from 2' verify --algorithm k_nomial
+expect 2 'k_nomial:2, .*k_nomial:K for any K from 2' schedule k_nomial:1 --collective reduce
 expect 2 'subcommand'
 expect 2 'nonsense' --nonsense
 expect 2 'nonsense' verify --nonsense

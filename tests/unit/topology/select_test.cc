@@ -122,14 +122,42 @@ TEST_CASE("where the operator does not commute, only algorithms are chosen that 
   const auto forced = [&](const char* text) {
     return topology::select(Collective::kAllReduce, eight, 1000, costs, text, Order::kRanks);
   };
-  REQUIRE(forced("all_reduce:binomial").is_ok());
-  CHECK((*forced("all_reduce:binomial"))->name == std::string("binomial"));
+  REQUIRE(forced("all_reduce:k_nomial:2").is_ok());
+  CHECK((*forced("all_reduce:k_nomial:2"))->name == std::string("k_nomial:2"));
   REQUIRE(forced("ring").is_ok());  // of an algorithm that the collective cannot use
   CHECK((*forced("ring"))->name != std::string("ring"));
   const Status refused = forced("all_reduce:ring").status();
   CHECK(refused.code() == Code::kInvalidUsage);
-  CHECK(refused.message().find("does not combine in the order of ranks, as an operator that does not commute needs; "
-                               "there are direct, recursive_doubling, binomial, ordered_two_phase") !=
+  CHECK(refused.message().find(
+            "does not combine in the order of ranks, as an operator that does not commute needs; "
+            "there are direct, recursive_doubling, k_nomial:2, k_nomial:4, k_nomial:8, ordered_two_phase; "
+            "k_nomial:K for any K from 2 to 1048576") != std::string::npos);
+}
+
+TEST_CASE("trees are forced by name and radix") {
+  const algorithms::Costs costs = topology::combine_costs(transport::shm::costs(1), transport::tcp::costs(1), 1);
+  const auto forced = [&](Collective collective, const char* text) {
+    return topology::select(collective, world_of({8}), 1000, costs, text);
+  };
+  for (const char* text : {"broadcast:k_nomial:5", "k_nomial:5", "ring,k_nomial:5", "reduce:chain,k_nomial:5"}) {
+    auto chosen = forced(Collective::kBroadcast, text);
+    INFO(text << ": " << chosen.status().message());
+    REQUIRE(chosen.is_ok());
+    CHECK((*chosen)->name == std::string("k_nomial:5"));
+  }
+  REQUIRE(forced(Collective::kReduce, "reduce:chain,k_nomial:5").is_ok());
+  CHECK((*forced(Collective::kReduce, "reduce:chain,k_nomial:5"))->name == std::string("chain"));
+  REQUIRE(forced(Collective::kScan, "k_nomial:5").is_ok());  // which has no such algorithm
+  for (const char* text : {"broadcast:k_nomial", "broadcast:k_nomial:1", "broadcast:k_nomial:x", "k_nomial:1",
+                           "k_nomial", "k_nomial:4:4", "binomial", "scan:k_nomial:4"}) {
+    const Status refused = topology::check_forced(text);
+    INFO(text << ": " << refused.message());
+    CHECK(refused.code() == Code::kInvalidUsage);
+    const bool lists = refused.message().find(text[0] == 's' ? "there are recursive_doubling, chain"
+                                                             : "k_nomial:8, ") != std::string::npos;
+    CHECK(lists);
+  }
+  CHECK(topology::check_forced("no_such:ring").message().find("collective \"no_such\" does not exist") !=
         std::string::npos);
 }
 
