@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <ctime>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -16,20 +17,24 @@ constexpr int kRanks = 150;
 
 struct Job {
   Job() : comms(kRanks), results(kRanks) { REQUIRE(tuttiCommInitAll(comms.data(), kRanks, nullptr) == tuttiSuccess); }
-  // Every rank runs its first operation, and `meanwhile` runs once all have begun. Returns the processor time of all.
+  // Every rank runs its first operation, all at once, and `meanwhile` runs once all have begun. Returns the processor
+  // time of all that.
   template <class Meanwhile>
   double run(Meanwhile meanwhile) {
-    const std::clock_t before = std::clock();
     std::atomic<int> begun{0};
+    std::latch start(kRanks + 1);
     std::vector<std::thread> threads;
     threads.reserve(comms.size());
     for (std::size_t rank = 0; rank < comms.size(); ++rank) {
       threads.emplace_back([&, rank] {
         float value = 1;
+        start.arrive_and_wait();
         ++begun;
         results[rank] = tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiSum, comms[rank], nullptr);
       });
     }
+    const std::clock_t before = std::clock();
+    start.arrive_and_wait();
     while (begun != kRanks) std::this_thread::yield();
     meanwhile();
     for (std::thread& thread : threads) thread.join();
