@@ -197,7 +197,7 @@ typedef struct {
   const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp"; rank 0's holds */
   const char *interface;   /* TUTTI_INTERFACE: "eth", "=eth0", "^lo" */
   const char *port_range;  /* TUTTI_PORT_RANGE: "4000-4099" */
-  const char *algorithm;   /* TUTTI_ALGORITHM: "ring", "all_reduce:ring,broadcast:chain"; rank 0's holds */
+  const char *algorithm;   /* TUTTI_ALGORITHM: "ring", "all_reduce:ring,reduce:k_nomial:4"; rank 0's holds */
   const char *affinity;    /* TUTTI_AFFINITY: "move" or "keep" */
   const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's holds */
   const char *verbs;       /* TUTTI_VERBS: "device=mlx5_0,mtu=4096" */
@@ -377,6 +377,18 @@ TUTTI_EXPORT tuttiResult_t tuttiScatterV(const void *sendbuff, const size_t *sen
                                          void *recvbuff, size_t recvcount, tuttiDataType_t datatype, int root,
                                          tuttiComm_t comm, void *stream);
 
+/* ---- Datatypes --------------------------------------------------------------------------------
+ * Datatypes of the program's own, such as its structures, for every call that takes one: what is moved is bytes, and what
+ * is combined is combined by an operator of tuttiRedOpCreate. Each is one communicator's: another's, or one that is
+ * destroyed, is tuttiInvalidArgument. The ranks must agree in each operation about the bytes of an element, while the
+ * numbers of the handles may differ. Any thread may make and destroy them, also beside operations. */
+
+/* *datatype = one whose elements have `element_bytes` bytes, 1 to 4096, and are never cut: an operator's function sees
+ * them whole, aligned in any way, and is told *datatype. */
+TUTTI_EXPORT tuttiResult_t tuttiTypeCreate(tuttiDataType_t *datatype, size_t element_bytes, tuttiComm_t comm);
+/* Operations that are queued or under way keep it. */
+TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_t comm);
+
 /* ---- Operators --------------------------------------------------------------------------------
  * Operators of the program's own, for tuttiAllReduce, tuttiReduce, tuttiReduceScatter, tuttiReduceScatterV, tuttiScan
  * and tuttiExscan. Each is one communicator's: another's, or one that is destroyed, is tuttiInvalidArgument. Every rank
@@ -392,7 +404,7 @@ TUTTI_EXPORT tuttiResult_t tuttiScatterV(const void *sendbuff, const size_t *sen
 typedef void (*tuttiRedOpFunction_t)(const void *in, void *inout, size_t count, tuttiDataType_t datatype,
                                      void *context);
 
-/* *op = an operator that calls `function` with `context`, for all datatypes. commutative 0: the values of the ranks are
+/* *op = an operator that calls `function` with `context`, for all datatypes, the program's too. commutative 0: the values of the ranks are
  * combined in their order, a0 op a1 op ..., with brackets anywhere; else in any order. In which order, and with which
  * brackets, depends on the size and the number of ranks, and is the same in every run. One rank's value is returned as it
  * is. What `context` points to is the caller's, and stays until the operations with it are complete. */

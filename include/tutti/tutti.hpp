@@ -19,7 +19,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -52,10 +54,11 @@ inline void check(tuttiResult_t result, tuttiComm_t comm = nullptr) {
 }
 
 // Which tuttiDataType_t a C++ type is. 16- and 8-bit floats have no type of their own in C++20: say what
-// your type is by specializing DataTypeOf for it.
+// your type is by specializing DataTypeOf for it. Other types are opaque (Communicator::data_type).
+template <class T, class = void>
+struct DataTypeOf {};
 template <class T>
-struct DataTypeOf {
-  static_assert(std::is_integral_v<T> && sizeof(T) <= 8, "tutti has no datatype for this type");
+struct DataTypeOf<T, std::enable_if_t<std::is_integral_v<T> && sizeof(T) <= 8>> {
   static constexpr bool kSigned = std::is_signed_v<T>;
   static constexpr tuttiDataType_t value = sizeof(T) == 1   ? (kSigned ? tuttiInt8 : tuttiUint8)
                                            : sizeof(T) == 2 ? (kSigned ? tuttiInt16 : tuttiUint16)
@@ -89,6 +92,10 @@ struct DataTypeOf<std::byte> {
 };
 template <class T>
 inline constexpr tuttiDataType_t data_type_of = DataTypeOf<std::remove_cv_t<T>>::value;
+template <class T, class = void>
+inline constexpr bool has_data_type = false;
+template <class T>
+inline constexpr bool has_data_type<T, std::void_t<decltype(DataTypeOf<std::remove_cv_t<T>>::value)>> = true;
 
 // tuttiGetUniqueId.
 inline tuttiUniqueId make_unique_id() {
@@ -130,6 +137,23 @@ inline tuttiResult_t destroy_and_tell(tuttiComm_t comm) noexcept {
   if (result == tuttiMismatch) std::fprintf(stderr, "tutti: %s\n", tuttiGetLastError(nullptr));
   return result;
 }
+
+// A communicator's datatypes that are made here, by the bytes of an element. They are freed with it. Any thread.
+class OpaqueTypes {
+ public:
+  tuttiDataType_t type_of(std::size_t element_bytes, tuttiComm_t comm) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = types_.find(element_bytes);
+    if (known != types_.end()) return known->second;
+    tuttiDataType_t made = tuttiUint8;
+    check(tuttiTypeCreate(&made, element_bytes, comm), comm);
+    return types_.emplace(element_bytes, made).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::size_t, tuttiDataType_t> types_;
+};
 
 // tuttiSuccess: true; tuttiInProgress: false; else throws.
 inline bool completed(tuttiResult_t result) {
@@ -250,8 +274,8 @@ class Operator {
   explicit Operator(tuttiComm_t comm) noexcept : comm_(comm) {}
   template <class T, class F>
   static void call(const void* in, void* inout, std::size_t count, tuttiDataType_t datatype, void* context) {
-    if (datatype != data_type_of<T>) throw Error(tuttiInvalidArgument, "the operator is for another datatype");
-    const F& function = *static_cast<const F*>(context);
+    const auto& [function, expected] = *static_cast<const std::pair<const F, tuttiDataType_t>*>(context);
+    if (datatype != expected) throw Error(tuttiInvalidArgument, "the operator is for another datatype");
     for (std::size_t i = 0; i < count; ++i) {
       T earlier;
       T later;
@@ -323,100 +347,112 @@ class Communicator {
   // afterwards is refused with tuttiInvalidArgument.
   void abort() { check(tuttiCommAbort(get())); }
   [[nodiscard]] tuttiComm_t get() const noexcept { return comm_.get(); }
+  // T's in the C API. A T that has none of its own there, such as a structure, gets one when it is first used: it is
+  // moved as bytes, and combined by an Operator::of<T>. Any thread.
+  template <class T>
+  [[nodiscard]] tuttiDataType_t data_type() const {
+    static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
+    if constexpr (has_data_type<T>) {
+      return data_type_of<T>;
+    } else {
+      require(opaque_ != nullptr, "there is no communicator");
+      return opaque_->type_of(sizeof(T), get());
+    }
+  }
 
   // recv[i] = op over ranks of send[i].
   template <class T>
   void all_reduce(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
-    check(tuttiAllReduce(send, recv, count, data_type_of<T>, op, get(), raw(stream)), get());
+    check(tuttiAllReduce(send, recv, count, data_type<T>(), op, get(), raw(stream)), get());
   }
   // recv[i] = root's send[i]; send is ignored on the other ranks.
   template <class T>
   void broadcast(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
-    check(tuttiBroadcast(send, recv, count, data_type_of<T>, root, get(), raw(stream)), get());
+    check(tuttiBroadcast(send, recv, count, data_type<T>(), root, get(), raw(stream)), get());
   }
   // On root: recv[i] = op over ranks of send[i]; recv is ignored on the other ranks.
   template <class T>
   void reduce(const T* send, T* recv, std::size_t count, int root, tuttiRedOp_t op = tuttiSum,
               Stream* stream = nullptr) {
-    check(tuttiReduce(send, recv, count, data_type_of<T>, op, root, get(), raw(stream)), get());
+    check(tuttiReduce(send, recv, count, data_type<T>(), op, root, get(), raw(stream)), get());
   }
   // recv[r * send_count + i] = rank r's send[i].
   template <class T>
   void all_gather(const T* send, T* recv, std::size_t send_count, Stream* stream = nullptr) {
-    check(tuttiAllGather(send, recv, send_count, data_type_of<T>, get(), raw(stream)), get());
+    check(tuttiAllGather(send, recv, send_count, data_type<T>(), get(), raw(stream)), get());
   }
   // recv[i] = op over ranks of send[rank * recv_count + i].
   template <class T>
   void reduce_scatter(const T* send, T* recv, std::size_t recv_count, tuttiRedOp_t op = tuttiSum,
                       Stream* stream = nullptr) {
-    check(tuttiReduceScatter(send, recv, recv_count, data_type_of<T>, op, get(), raw(stream)), get());
+    check(tuttiReduceScatter(send, recv, recv_count, data_type<T>(), op, get(), raw(stream)), get());
   }
   // On root: recv[r * count + i] = rank r's send[i]; recv is ignored on the other ranks.
   template <class T>
   void gather(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
-    check(tuttiGather(send, recv, count, data_type_of<T>, root, get(), raw(stream)), get());
+    check(tuttiGather(send, recv, count, data_type<T>(), root, get(), raw(stream)), get());
   }
   // recv[i] = root's send[rank * count + i]; send is ignored on the other ranks.
   template <class T>
   void scatter(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
-    check(tuttiScatter(send, recv, count, data_type_of<T>, root, get(), raw(stream)), get());
+    check(tuttiScatter(send, recv, count, data_type<T>(), root, get(), raw(stream)), get());
   }
   // recv[r * count + i] = rank r's send[rank * count + i].
   template <class T>
   void all_to_all(const T* send, T* recv, std::size_t count, Stream* stream = nullptr) {
-    check(tuttiAlltoAll(send, recv, count, data_type_of<T>, get(), raw(stream)), get());
+    check(tuttiAlltoAll(send, recv, count, data_type<T>(), get(), raw(stream)), get());
   }
   // recv[i] = op over ranks 0 .. rank of send[i].
   template <class T>
   void scan(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
-    check(tuttiScan(send, recv, count, data_type_of<T>, op, get(), raw(stream)), get());
+    check(tuttiScan(send, recv, count, data_type<T>(), op, get(), raw(stream)), get());
   }
   // recv[i] = op over ranks 0 .. rank - 1 of send[i]; recv is ignored on rank 0.
   template <class T>
   void exscan(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
-    check(tuttiExscan(send, recv, count, data_type_of<T>, op, get(), raw(stream)), get());
+    check(tuttiExscan(send, recv, count, data_type<T>(), op, get(), raw(stream)), get());
   }
   // Blocks of different counts (tutti.h): one entry for each rank, in elements; displacements may be null.
   template <class T>
   void all_gather_v(const T* send, std::size_t send_count, T* recv, const std::size_t* recv_counts,
                     const std::size_t* recv_displacements, Stream* stream = nullptr) {
-    check(tuttiAllGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type_of<T>, get(), raw(stream)),
+    check(tuttiAllGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type<T>(), get(), raw(stream)),
           get());
   }
   template <class T>
   void reduce_scatter_v(const T* send, T* recv, const std::size_t* recv_counts, tuttiRedOp_t op = tuttiSum,
                         Stream* stream = nullptr) {
-    check(tuttiReduceScatterV(send, recv, recv_counts, data_type_of<T>, op, get(), raw(stream)), get());
+    check(tuttiReduceScatterV(send, recv, recv_counts, data_type<T>(), op, get(), raw(stream)), get());
   }
   template <class T>
   void all_to_all_v(const T* send, const std::size_t* send_counts, const std::size_t* send_displacements, T* recv,
                     const std::size_t* recv_counts, const std::size_t* recv_displacements, Stream* stream = nullptr) {
-    check(tuttiAlltoAllV(send, send_counts, send_displacements, recv, recv_counts, recv_displacements, data_type_of<T>,
+    check(tuttiAlltoAllV(send, send_counts, send_displacements, recv, recv_counts, recv_displacements, data_type<T>(),
                          get(), raw(stream)),
           get());
   }
   template <class T>
   void gather_v(const T* send, std::size_t send_count, T* recv, const std::size_t* recv_counts,
                 const std::size_t* recv_displacements, int root, Stream* stream = nullptr) {
-    check(tuttiGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type_of<T>, root, get(),
-                       raw(stream)),
-          get());
+    check(
+        tuttiGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type<T>(), root, get(), raw(stream)),
+        get());
   }
   template <class T>
   void scatter_v(const T* send, const std::size_t* send_counts, const std::size_t* send_displacements, T* recv,
                  std::size_t recv_count, int root, Stream* stream = nullptr) {
-    check(tuttiScatterV(send, send_counts, send_displacements, recv, recv_count, data_type_of<T>, root, get(),
+    check(tuttiScatterV(send, send_counts, send_displacements, recv, recv_count, data_type<T>(), root, get(),
                         raw(stream)),
           get());
   }
   // send[i], i < count, to rank `peer`; recv[i] from it.
   template <class T>
   void send(const T* send, std::size_t count, int peer, Stream* stream = nullptr) {
-    check(tuttiSend(send, count, data_type_of<T>, peer, get(), raw(stream)), get());
+    check(tuttiSend(send, count, data_type<T>(), peer, get(), raw(stream)), get());
   }
   template <class T>
   void recv(T* recv, std::size_t count, int peer, Stream* stream = nullptr) {
-    check(tuttiRecv(recv, count, data_type_of<T>, peer, get(), raw(stream)), get());
+    check(tuttiRecv(recv, count, data_type<T>(), peer, get(), raw(stream)), get());
   }
   void barrier(Stream* stream = nullptr) { check(tuttiBarrier(get(), raw(stream)), get()); }
 
@@ -497,14 +533,16 @@ class Communicator {
     if (!condition) throw Error(tuttiInvalidArgument, what);
   }
   detail::Owner<tuttiComm_t, detail::destroy_and_tell> comm_;
+  std::shared_ptr<detail::OpaqueTypes> opaque_ = std::make_shared<detail::OpaqueTypes>();
 };
 
 template <class T, class F>
 Operator Operator::of(const Communicator& comm, F function, bool commutative) {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
   Operator made(comm.get());
-  auto kept = std::make_shared<const F>(std::move(function));
-  void* const context = const_cast<F*>(kept.get());
+  using Kept = std::pair<const F, tuttiDataType_t>;
+  auto kept = std::make_shared<Kept>(std::move(function), comm.data_type<T>());
+  void* const context = kept.get();
   check(tuttiRedOpCreate(&made.op_, &Operator::call<T, F>, context, commutative ? 1 : 0, comm.get()), comm.get());
   made.function_ = std::move(kept);
   return made;

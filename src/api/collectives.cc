@@ -14,9 +14,7 @@ namespace tutti::internal::api {
 namespace {
 
 Status check_types(const Call& call) {
-  if (size_of(call.type) == 0) {
-    return Status::invalid_argument("datatype is not a tuttiDataType_t");
-  }
+  if (Status s = check_elements(call.type, call.opaque, call.count); !s.is_ok()) return s;
   if (call.custom == nullptr && static_cast<unsigned>(call.op) >= kReduceOps) {
     return Status::invalid_argument("operator is not a tuttiRedOp_t");
   }
@@ -24,9 +22,10 @@ Status check_types(const Call& call) {
     return Status::invalid_argument(fmt::format("the operator was made for datatype {}, the call has {}",
                                                 name_of(call.custom->type), name_of(call.type)));
   }
-  if (!supports(call.type, call.op)) {
-    return Status::invalid_argument(
-        fmt::format("operator {} is not defined for datatype {}", name_of(call.op), name_of(call.type)));
+  if (combines(call.collective) && !supports(call.type, call.op)) {
+    return Status::invalid_argument(fmt::format("operator {} is not defined for datatype {}{}", name_of(call.op),
+                                                name_of(call.type, call.opaque),
+                                                call.type == DataType::kOpaque ? ": tuttiRedOpCreate makes one" : ""));
   }
   if (call.op == ReduceOp::kAvg && combines_prefixes(call.collective)) {
     return Status::invalid_argument(
@@ -76,10 +75,10 @@ bool plainly_valid(const Call& call) {
 Status check_buffers(const Call& call, int ranks, int rank) {
   std::size_t block = 0;
   std::size_t whole = 0;
-  if (__builtin_mul_overflow(call.count, size_of(call.type), &block) ||
+  if (__builtin_mul_overflow(call.count, element_bytes_of(call), &block) ||
       __builtin_mul_overflow(block, static_cast<std::size_t>(ranks), &whole) || whole > SIZE_MAX / 2) {
-    return Status::invalid_argument(
-        fmt::format("count {} of {} overflows the address space", call.count, name_of(call.type)));
+    return Status::invalid_argument(fmt::format("count {} of {} for {} ranks overflows the address space", call.count,
+                                                name_of(call.type, call.opaque), ranks));
   }
   const Extents e = extents(call, block, ranks, rank);
   if (e.send != 0 && call.send == nullptr) return Status::invalid_argument("sendbuff is NULL");
@@ -111,12 +110,12 @@ Status enqueue(const Call& call, Communicator& comm, void* stream) {
 
 // `op` as the program has given it. The communicator keeps what it is for.
 Status name_operator(Call* call, Communicator& comm, tuttiRedOp_t op) {
-  return static_cast<int>(op) >= Operators::kFirst ? comm.set_operator(call, static_cast<int>(op)) : Status();
+  return is_made(static_cast<int>(op)) ? comm.set_operator(call, static_cast<int>(op)) : Status();
 }
 
 // The same for a call that other threads' operations may come before.
 Status name_operator(Call* call, Communicator& comm, tuttiRedOp_t op, std::shared_ptr<const CustomOperator>* custom) {
-  if (static_cast<int>(op) < Operators::kFirst) return {};
+  if (!is_made(static_cast<int>(op))) return {};
   auto found = comm.operators().find(static_cast<int>(op));
   if (!found.is_ok()) return found.status();
   *custom = std::move(*found);
@@ -125,16 +124,24 @@ Status name_operator(Call* call, Communicator& comm, tuttiRedOp_t op, std::share
   return {};
 }
 
-[[gnu::noinline]] Status name_and_check(Call* call, Communicator& comm, tuttiRedOp_t op) {
-  Status status = name_operator(call, comm, op);
+// What a call names by numbers.
+struct Named {
+  tuttiDataType_t datatype = tuttiUint8;
+  tuttiRedOp_t op = tuttiSum;
+};
+
+[[gnu::noinline]] Status name_and_check(Call* call, Communicator& comm, Named named) {
+  Status status = name_datatype(call, comm, named.datatype);
+  if (status.is_ok()) status = name_operator(call, comm, named.op);
   return status.is_ok() ? check(*call, comm) : status;
 }
 
 // Into the thread's group.
-tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, tuttiRedOp_t op) {
+tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, Named named) {
   return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Group::Member* member) {
     Call& kept = member->call.emplace(call);
-    if (Status s = name_operator(&kept, c, op, &member->custom); !s.is_ok()) return s;
+    if (Status s = name_datatype(&kept, c, named.datatype); !s.is_ok()) return s;
+    if (Status s = name_operator(&kept, c, named.op, &member->custom); !s.is_ok()) return s;
     if (Status s = check(kept, c); !s.is_ok()) return s;
     if (call.varying == nullptr) return Status();
     member->counts = std::make_shared<VaryingCopy>(call, c.ranks(), c.rank());
@@ -143,15 +150,15 @@ tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* 
   });
 }
 
-// What every collective does: enters the communicator, checks the call, and runs or queues it. `op`: if it names one.
-tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, tuttiRedOp_t op = tuttiSum) noexcept try {
+// What every collective does: enters the communicator, checks the call, and runs or queues it.
+tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
   if (Group* const group = current_group(); group != nullptr) [[unlikely]]
-    return submit_to(group, call, comm, stream, op);
+    return submit_to(group, call, comm, stream, named);
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of(call.collective)), comm);
   Communicator& c = *operating;
-  Status status = plainly_valid(call) ? Status() : name_and_check(&call, c, op);
+  Status status = plainly_valid(call) ? Status() : name_and_check(&call, c, named);
   if (status.is_ok()) [[likely]] {
     status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
     if (status.is_ok()) [[likely]]
@@ -176,30 +183,32 @@ using tutti::internal::api::type_of;
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kAllReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream, op);
+  return submit({Collective::kAllReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream,
+                {datatype, op});
 }
 
 tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                              tuttiComm_t comm, void* stream) {
   return submit({Collective::kBroadcast, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm,
-                stream);
+                stream, {datatype});
 }
 
 tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           int root, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), root}, comm, stream, op);
+  return submit({Collective::kReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), root}, comm, stream,
+                {datatype, op});
 }
 
 tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t datatype,
                              tuttiComm_t comm, void* stream) {
   return submit({Collective::kAllGather, sendbuff, recvbuff, sendcount, type_of(datatype), ReduceOp::kSum, 0}, comm,
-                stream);
+                stream, {datatype});
 }
 
 tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t datatype,
                                  tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
   return submit({Collective::kReduceScatter, sendbuff, recvbuff, recvcount, type_of(datatype), op_of(op), 0}, comm,
-                stream, op);
+                stream, {datatype, op});
 }
 
 tuttiResult_t tuttiBcast(void* buff, size_t count, tuttiDataType_t datatype, int root, tuttiComm_t comm, void* stream) {
@@ -208,29 +217,32 @@ tuttiResult_t tuttiBcast(void* buff, size_t count, tuttiDataType_t datatype, int
 
 tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                           tuttiComm_t comm, void* stream) {
-  return submit({Collective::kGather, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm,
-                stream);
+  return submit({Collective::kGather, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm, stream,
+                {datatype});
 }
 
 tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                            tuttiComm_t comm, void* stream) {
   return submit({Collective::kScatter, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm,
-                stream);
+                stream, {datatype});
 }
 
 tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                             tuttiComm_t comm, void* stream) {
-  return submit({Collective::kAllToAll, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, 0}, comm, stream);
+  return submit({Collective::kAllToAll, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, 0}, comm, stream,
+                {datatype});
 }
 
 tuttiResult_t tuttiScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                         tuttiComm_t comm, void* stream) {
-  return submit({Collective::kScan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream, op);
+  return submit({Collective::kScan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream,
+                {datatype, op});
 }
 
 tuttiResult_t tuttiExscan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           tuttiComm_t comm, void* stream) {
-  return submit({Collective::kExscan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream, op);
+  return submit({Collective::kExscan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream,
+                {datatype, op});
 }
 
 tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
@@ -238,14 +250,14 @@ tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recv
   const VaryingCounts varying{{}, {recvcounts, rdispls}};
   return submit(
       {Collective::kAllGatherV, sendbuff, recvbuff, sendcount, type_of(datatype), ReduceOp::kSum, 0, &varying}, comm,
-      stream);
+      stream, {datatype});
 }
 
 tuttiResult_t tuttiReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
                                   tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
   const VaryingCounts varying{{recvcounts, nullptr}, {}};
   return submit({Collective::kReduceScatterV, sendbuff, recvbuff, 0, type_of(datatype), op_of(op), 0, &varying}, comm,
-                stream, op);
+                stream, {datatype, op});
 }
 
 tuttiResult_t tuttiAlltoAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
@@ -253,7 +265,7 @@ tuttiResult_t tuttiAlltoAllV(const void* sendbuff, const size_t* sendcounts, con
                              tuttiComm_t comm, void* stream) {
   const VaryingCounts varying{{sendcounts, sdispls}, {recvcounts, rdispls}};
   return submit({Collective::kAllToAllV, sendbuff, recvbuff, 0, type_of(datatype), ReduceOp::kSum, 0, &varying}, comm,
-                stream);
+                stream, {datatype});
 }
 
 tuttiResult_t tuttiGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
@@ -261,7 +273,7 @@ tuttiResult_t tuttiGatherV(const void* sendbuff, size_t sendcount, void* recvbuf
   const VaryingCounts varying{{}, {recvcounts, rdispls}};
   return submit(
       {Collective::kGatherV, sendbuff, recvbuff, sendcount, type_of(datatype), ReduceOp::kSum, root, &varying}, comm,
-      stream);
+      stream, {datatype});
 }
 
 tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
@@ -269,9 +281,9 @@ tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, cons
   const VaryingCounts varying{{sendcounts, sdispls}, {}};
   return submit(
       {Collective::kScatterV, sendbuff, recvbuff, recvcount, type_of(datatype), ReduceOp::kSum, root, &varying}, comm,
-      stream);
+      stream, {datatype});
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, void* stream) {
-  return submit({Collective::kBarrier, nullptr, nullptr, 1, DataType::kUint8, ReduceOp::kMax, 0}, comm, stream);
+  return submit({Collective::kBarrier, nullptr, nullptr, 1, DataType::kUint8, ReduceOp::kMax, 0}, comm, stream, {});
 }

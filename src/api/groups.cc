@@ -17,13 +17,9 @@ namespace tutti::internal::api {
 namespace {
 
 Status check(const Transfer& t, const Communicator& comm) {
-  if (size_of(t.type) == 0) return Status::invalid_argument("datatype is not a tuttiDataType_t");
+  if (Status s = check_elements(t.type, t.opaque, t.count); !s.is_ok()) return s;
   if (t.peer < 0 || t.peer >= comm.ranks()) {
     return Status::invalid_argument(fmt::format("peer {} is not a rank of {}", t.peer, comm.ranks()));
-  }
-  if (t.count > SIZE_MAX / 2 / size_of(t.type)) {
-    return Status::invalid_argument(
-        fmt::format("count {} of {} overflows the address space", t.count, name_of(t.type)));
   }
   if (t.count != 0 && t.buffer == nullptr) {
     return Status::invalid_argument(t.sends ? "sendbuff is NULL" : "recvbuff is NULL");
@@ -72,18 +68,23 @@ Status enqueue(const Transfer& transfer, Communicator& comm, void* stream) {
   return status;
 }
 
-tuttiResult_t submit(const Transfer& transfer, tuttiComm_t comm, void* stream) noexcept try {
+Status name_and_check(Transfer* transfer, Communicator& comm, tuttiDataType_t datatype) {
+  Status status = name_datatype(transfer, comm, datatype);
+  return status.is_ok() ? check(*transfer, comm) : status;
+}
+
+tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiDataType_t datatype) noexcept try {
   if (Group* const group = current_group(); group != nullptr) [[unlikely]] {
     return defer(group, comm, stream, name_of_call(transfer), [&](Communicator& c, Group::Member* member) {
       member->transfer = transfer;
-      return check(transfer, c);
+      return name_and_check(&member->transfer, c, datatype);
     });
   }
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of_call(transfer)), comm);
   Communicator& c = *operating;
-  Status status = check(transfer, c);
+  Status status = name_and_check(&transfer, c, datatype);
   if (status.is_ok() && transfer.peer == c.rank()) status = check_own({&transfer, 1}, c.rank());
   if (status.is_ok()) [[likely]] {
     status = stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
@@ -198,13 +199,14 @@ using tutti::internal::api::type_of;
 
 tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                         void* stream) {
-  return tutti::internal::api::submit(Transfer{true, const_cast<void*>(sendbuff), count, type_of(datatype), peer}, comm,
-                                      stream);
+  return tutti::internal::api::submit(Transfer{true, const_cast<void*>(sendbuff), count, type_of(datatype), peer, {}},
+                                      comm, stream, datatype);
 }
 
 tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                         void* stream) {
-  return tutti::internal::api::submit(Transfer{false, recvbuff, count, type_of(datatype), peer}, comm, stream);
+  return tutti::internal::api::submit(Transfer{false, recvbuff, count, type_of(datatype), peer, {}}, comm, stream,
+                                      datatype);
 }
 
 tuttiResult_t tuttiGroupStart() {

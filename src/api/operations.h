@@ -1,6 +1,9 @@
 // What the entry points of operations share.
 #pragma once
 
+#include <fmt/core.h>
+
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,6 +21,29 @@ inline tuttiResult_t report_of(const Status& status, Communicator* comm, const c
     return report(status);
   }
   return report(status.with_context(name), comm);
+}
+
+// What the call's opaque datatype is. `call`: a Call or a Transfer.
+template <class AnyCall>
+Status name_datatype(AnyCall* call, Communicator& comm, tuttiDataType_t datatype) {
+  if (call->type != DataType::kOpaque) [[likely]]
+    return {};
+  auto found = comm.datatypes().find(static_cast<int>(datatype));
+  if (!found.is_ok()) return found.status();
+  call->opaque = {static_cast<int>(datatype), **found};
+  return {};
+}
+
+// Whether there is such a type, and `count` elements of it could lie in memory.
+inline Status check_elements(DataType type, const Opaque& opaque, std::size_t count) {
+  const std::size_t bytes = size_of(type, opaque);
+  if (bytes == 0) return Status::invalid_argument("datatype is not a tuttiDataType_t");
+  std::size_t all = 0;
+  const bool fits = !__builtin_mul_overflow(count, bytes, &all) && all <= SIZE_MAX / 2;
+  if (fits && (type != DataType::kOpaque || count <= kMostOpaqueCount)) [[likely]]
+    return {};
+  return Status::invalid_argument(
+      fmt::format("count {} of {} overflows the address space", count, name_of(type, opaque)));
 }
 
 // Adds to the thread's group what fill(communicator, &member) makes and checks.

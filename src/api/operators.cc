@@ -1,4 +1,4 @@
-// Operators that the program makes.
+// Operators and datatypes that the program makes.
 #include "communicator/operators.h"
 
 #include <fmt/core.h>
@@ -15,8 +15,8 @@ namespace {
 class UserFunction final : public reduction::UserOperator {
  public:
   UserFunction(tuttiRedOpFunction_t function, void* context) : function_(function), context_(context) {}
-  void apply(const std::byte* in, std::byte* inout, std::size_t count, DataType type) const override {
-    function_(in, inout, count, static_cast<tuttiDataType_t>(public_value(type)), context_);
+  void apply(const std::byte* in, std::byte* inout, std::size_t count, int datatype) const override {
+    function_(in, inout, count, static_cast<tuttiDataType_t>(datatype), context_);
   }
 
  private:
@@ -26,7 +26,9 @@ class UserFunction final : public reduction::UserOperator {
 
 Status check_sum(const void* scalar, tuttiDataType_t datatype, tuttiScalarResidence_t residence) {
   const DataType type = type_of(datatype);
-  if (size_of(type) == 0) return Status::invalid_argument("datatype is not a tuttiDataType_t");
+  if (size_of(type) == 0 && type != DataType::kOpaque) {
+    return Status::invalid_argument("datatype is not a tuttiDataType_t");
+  }
   if (!supports(type, ReduceOp::kPreMulSum)) {
     return Status::invalid_argument(fmt::format("a pre-multiplied sum is not defined for datatype {}", name_of(type)));
   }
@@ -54,7 +56,9 @@ tuttiResult_t create(const char* name, tuttiRedOp_t* op, tuttiComm_t comm, Make 
 }  // namespace
 }  // namespace tutti::internal::api
 
+using tutti::internal::Communicator;
 using tutti::internal::CustomOperator;
+using tutti::internal::kMostElementBytes;
 using tutti::internal::ReduceOp;
 using tutti::internal::Result;
 using tutti::internal::Status;
@@ -88,10 +92,30 @@ tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t* op, tuttiRedOpFunction_t function, 
 }
 
 tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
-  return api::look(comm, [&](tutti::internal::Communicator* c) {
-    const Status status = static_cast<int>(op) < tutti::internal::Operators::kFirst
-                              ? Status::invalid_argument("a built-in operator cannot be destroyed")
-                              : c->operators().remove(static_cast<int>(op));
+  return api::look(comm, [&](Communicator* c) {
+    const Status status = c->operators().remove(static_cast<int>(op));
     return status.is_ok() ? tuttiSuccess : api::report(status.with_context("operator"), c);
+  });
+}
+
+tuttiResult_t tuttiTypeCreate(tuttiDataType_t* datatype, size_t element_bytes, tuttiComm_t comm) {
+  return api::look(comm, [&](Communicator* c) {
+    const auto refused = [&](const Status& status) { return api::report(status.with_context("datatype"), c); };
+    if (datatype == nullptr) return refused(Status::invalid_argument("datatype is NULL"));
+    if (element_bytes == 0 || element_bytes > kMostElementBytes) {
+      return refused(Status::invalid_argument(
+          fmt::format("an element has 1 to {} bytes, and not {}", kMostElementBytes, element_bytes)));
+    }
+    auto handle = c->datatypes().add(std::make_shared<const std::uint32_t>(static_cast<std::uint32_t>(element_bytes)));
+    if (!handle.is_ok()) return refused(handle.status());
+    *datatype = static_cast<tuttiDataType_t>(*handle);
+    return tuttiSuccess;
+  });
+}
+
+tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_t comm) {
+  return api::look(comm, [&](Communicator* c) {
+    const Status status = c->datatypes().remove(static_cast<int>(datatype));
+    return status.is_ok() ? tuttiSuccess : api::report(status.with_context("datatype"), c);
   });
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/types.h"
+#include "communicator/made_table.h"
 #include "tutti/tutti.h"
 
 namespace tutti::internal::api {
@@ -14,7 +15,9 @@ constexpr std::uint8_t from_public(unsigned value, unsigned nccl_values, unsigne
   const unsigned own = value - kPublicOwn;  // wraps to a large one below
   return static_cast<std::uint8_t>(own < values - nccl_values ? own + nccl_values : UINT8_MAX);
 }
+// What the program has made is opaque.
 constexpr DataType type_of(tuttiDataType_t type) {
+  if (is_made(static_cast<int>(type))) return DataType::kOpaque;
   return static_cast<DataType>(from_public(static_cast<unsigned>(type), kNcclDataTypes, kDataTypes));
 }
 constexpr ReduceOp op_of(tuttiRedOp_t op) {

@@ -172,11 +172,8 @@ Status check_varying(const Call& call, int ranks, int rank) {
   const bool sends = has_any(info.input, rank, call.root);
   const bool receives = has_any(info.output, rank, call.root);
   const auto check = [&](Holds holds, const BlockCounts& counts, const char* name) {
-    return holds == Holds::kOwnBlock ? Status() : check_counts(counts, ranks, size_of(call.type), name);
+    return holds == Holds::kOwnBlock ? Status() : check_counts(counts, ranks, element_bytes_of(call), name);
   };
-  if (call.count > SIZE_MAX / 2 / size_of(call.type)) {
-    return Status::invalid_argument(fmt::format("count {} overflows the address space", call.count));
-  }
   if (sends) {
     if (Status s = check(info.input, v.send, combines(call.collective) ? "recv" : "send"); !s.is_ok()) return s;
   }
@@ -185,8 +182,8 @@ Status check_varying(const Call& call, int ranks, int rank) {
   }
   if (Status s = check_own_count(call, v, rank); !s.is_ok()) return s;
   const std::size_t own = combines(call.collective) ? count_of_rank(v.send, rank) : call.count;
-  const Blocks send(call.send, v.send, own, size_of(call.type), ranks);
-  const Blocks recv(call.recv, v.recv, own, size_of(call.type), ranks);
+  const Blocks send(call.send, v.send, own, element_bytes_of(call), ranks);
+  const Blocks recv(call.recv, v.recv, own, element_bytes_of(call), ranks);
   const auto is_missing = [](const void* base, const Blocks& b) { return base == nullptr && !b.hull().empty(); };
   if (sends && is_missing(call.send, send)) return Status::invalid_argument("sendbuff is NULL");
   if (receives && is_missing(call.recv, recv)) return Status::invalid_argument("recvbuff is NULL");

@@ -6,7 +6,7 @@
 
 namespace tutti::internal::api {
 
-// REQUIRES: the datatype, the operator and the root have been checked.
+// REQUIRES: the datatype, the count, the operator and the root have been checked.
 Status check_varying(const Call& call, int ranks, int rank);
 
 }  // namespace tutti::internal::api

@@ -1,5 +1,7 @@
 #include "base/types.h"
 
+#include <fmt/core.h>
+
 namespace tutti::internal {
 
 const char* name_of(DataType type) {
@@ -21,8 +23,13 @@ const char* name_of(DataType type) {
     case DataType::kComplex64: return "complex64";
     case DataType::kComplex128: return "complex128";
     case DataType::kBool: return "bool";
+    case DataType::kOpaque: return "opaque";
   }
   return "unknown";
+}
+
+std::string name_of(DataType type, const Opaque& opaque) {
+  return type == DataType::kOpaque ? fmt::format("opaque of {} bytes", opaque.bytes) : name_of(type);
 }
 
 const char* name_of(ReduceOp op) {

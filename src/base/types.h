@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/collectives.h"
 
@@ -26,8 +27,19 @@ enum class DataType : std::uint8_t {
   kComplex64 = 14,   // two float32: real part, imaginary part
   kComplex128 = 15,  // two float64
   kBool = 16,        // a byte: any value but 0 is true; results are 0 or 1
+  kOpaque = 17,      // made by the program (Opaque)
 };
+// The built-in ones.
 inline constexpr int kDataTypes = 17;
+
+// What an element of DataType::kOpaque is.
+struct Opaque {
+  std::int32_t handle = 0;  // the program's name for it, which may differ between ranks
+  std::uint32_t bytes = 0;  // of an element, 1 to kMostElementBytes
+};
+inline constexpr std::size_t kMostElementBytes = 4096;
+// Elements of a call: more cannot lie in memory.
+inline constexpr std::uint64_t kMostOpaqueCount = (std::uint64_t{1} << 48) - 1;
 
 enum class ReduceOp : std::uint8_t {
   kSum = 0,
@@ -65,7 +77,7 @@ constexpr int public_value(ReduceOp op) {
   return value < kNcclReduceOps ? value : kPublicOwn + value - kNcclReduceOps;
 }
 
-// Bytes of one element; 0 for a value outside the enumeration.
+// Bytes of one element; 0 for an opaque one, and for a value outside the enumeration.
 constexpr std::size_t size_of(DataType type) {
   switch (type) {
     case DataType::kInt8:
@@ -85,8 +97,12 @@ constexpr std::size_t size_of(DataType type) {
     case DataType::kFloat64:
     case DataType::kComplex64: return 8;
     case DataType::kComplex128: return 16;
+    case DataType::kOpaque: break;
   }
   return 0;
+}
+constexpr std::size_t size_of(DataType type, const Opaque& opaque) {
+  return type == DataType::kOpaque ? opaque.bytes : size_of(type);
 }
 
 constexpr bool is_complex(DataType type) {
@@ -99,9 +115,10 @@ constexpr bool is_logical(ReduceOp op) {
   return op >= ReduceOp::kLand && op <= ReduceOp::kLxor;
 }
 // Whether the operator means something for elements of this type: complex numbers have no order, floats no bits, and
-// truth values no average. Of booleans sum, max, bor and lor are the same, as are prod, min and the two ands.
-// REQUIRES: values of the enumerations.
+// truth values no average; only functions of the program's combine what is opaque. Of booleans sum, max, bor and lor
+// are the same, as are prod, min and the two ands. REQUIRES: values of the enumerations.
 constexpr bool supports(DataType type, ReduceOp op) {
+  if (type == DataType::kOpaque) return op == ReduceOp::kUser || op == ReduceOp::kUserOrdered;
   if (!is_built_in(op)) return op != ReduceOp::kPreMulSum || type != DataType::kBool;
   if (is_complex(type)) return op == ReduceOp::kSum || op == ReduceOp::kProd || op == ReduceOp::kAvg;
   if (is_float(type)) return op <= ReduceOp::kAvg;
@@ -112,5 +129,7 @@ constexpr bool supports(DataType type, ReduceOp op) {
 // enumeration.
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
+// "opaque of 12 bytes", else as above.
+std::string name_of(DataType type, const Opaque& opaque);
 
 }  // namespace tutti::internal

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,7 +25,12 @@ struct Call {
   int root = 0;
   const VaryingCounts* varying = nullptr;  // of blocks with counts of their own; `count` is then that of the own block
   const CustomOperator* custom = nullptr;  // what `op` is, if it is not built in
+  Opaque opaque{};                         // what `type` is, if it is not built in
 };
+
+inline std::size_t element_bytes_of(const Call& call) {
+  return size_of(call.type, call.opaque);
+}
 
 using KernelTable = std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes>;
 
@@ -57,7 +63,7 @@ inline transport::Source bind_buffer(const void* base, std::size_t bytes, std::s
 // Scratch is cut as the vector's blocks are.
 inline std::size_t scratch_bytes(const Call& call, const executor::Plan& plan) {
   const std::size_t parts = plan.schedule.shape.chunks_per_block();
-  return (plan.schedule.scratch_chunks + parts - 1) / parts * call.count * size_of(call.type);
+  return (plan.schedule.scratch_chunks + parts - 1) / parts * call.count * element_bytes_of(call);
 }
 
 inline std::size_t scratch_bytes(const VaryingBlocks& blocks, const executor::Plan& plan) {
@@ -86,6 +92,13 @@ inline const reduction::Kernels* kernels_of(const Call& call, const Setting& set
 inline const reduction::UserOperator* user_of(const Call& call) {
   return call.custom != nullptr ? call.custom->user.get() : nullptr;
 }
+inline int datatype_of(const Call& call) {
+  return call.type == DataType::kOpaque ? call.opaque.handle : public_value(call.type);
+}
+// What the executor must not cut: what is only moved is bytes.
+inline std::size_t uncut_bytes_of(const Call& call) {
+  return call.type == DataType::kOpaque && !combines(call.collective) ? 1 : element_bytes_of(call);
+}
 inline std::size_t divisor_of(const Call& call, const Setting& setting) {
   return combines(call.collective) && call.op == ReduceOp::kAvg ? setting.ranks : 0;
 }
@@ -94,8 +107,8 @@ inline std::size_t divisor_of(const Call& call, const Setting& setting) {
 inline executor::Operation bind_call(const Call& call, const executor::Plan& plan,
                                      const transport::Fingerprint& fingerprint, std::size_t bytes,
                                      const Setting& setting) {
-  const std::size_t element_bytes = size_of(call.type);
-  const std::size_t block_bytes = call.count * element_bytes;
+  const std::size_t element_bytes = uncut_bytes_of(call);
+  const std::size_t block_bytes = call.count * element_bytes_of(call);
   const std::size_t own_block = setting.rank * block_bytes;
   const bool gathers = gives_own_block(call.collective);
   const bool scatters = gets_own_block(call.collective);
@@ -107,14 +120,15 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
                       bind_buffer(call.recv, scatters ? block_bytes : bytes, scatters ? own_block : 0),
                       plan.schedule.scratch_chunks > 0 ? bind_buffer(setting.scratch, scratch_bytes(call, plan), 0)
                                                        : transport::Source{}},
-          .block_elements = call.count,
+          .block_elements = element_bytes == 1 ? block_bytes : call.count,
           .element_bytes = element_bytes,
           .kernels = kernels_of(call, setting),
           .divisor = divisor_of(call, setting),
           .bytes = bytes,
           .table = nullptr,
           .user = user_of(call),
-          .type = call.type};
+          .datatype = datatype_of(call),
+          .divides = !std::has_single_bit(element_bytes)};
 }
 
 // The same of a call whose blocks have counts of their own, and lie as `blocks` say, which outlive the operation.
@@ -122,8 +136,8 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
                                      const transport::Fingerprint& fingerprint, VaryingBlocks& blocks,
                                      const Setting& setting) {
   using schedule::Buffer;
-  const std::size_t element_bytes = size_of(call.type);
-  if (!counts_are_common(call.collective)) blocks.tell_counts(fingerprint, element_bytes);
+  const std::size_t element_bytes = uncut_bytes_of(call);
+  if (!counts_are_common(call.collective)) blocks.tell_counts(fingerprint, call);
   const auto bind = [&](const void* base, Buffer buffer, bool holds_own_block) {
     const schedule::ByteRange& own = blocks.own(buffer);
     return holds_own_block ? bind_buffer(base, own.size, own.begin) : bind_buffer(base, blocks.extent(buffer), 0);
@@ -140,7 +154,8 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .bytes = blocks.bytes(),
           .table = &blocks.table(),
           .user = user_of(call),
-          .type = call.type};
+          .datatype = datatype_of(call),
+          .divides = !std::has_single_bit(element_bytes)};
 }
 
 // The last call of few bytes as it was bound. Programs repeat themselves: where only the buffers and the number of the

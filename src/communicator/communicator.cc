@@ -259,7 +259,8 @@ Status Communicator::execute(const Call& call) {
     return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
   }
   const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
-  const transport::Fingerprint fingerprint = history_->begin(call.collective, call.type, call.op, call.root, count);
+  const transport::Fingerprint fingerprint =
+      history_->begin(call.collective, call.type, call.op, call.root, executor::told(call.opaque, count));
   Status status;
   try {
     status = run_call(call, fingerprint);

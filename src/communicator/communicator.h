@@ -56,7 +56,9 @@ class Communicator {
   [[nodiscard]] int rank() const { return membership_.rank; }
   [[nodiscard]] int ranks() const { return membership_.ranks(); }
 
-  [[nodiscard]] Operators& operators() { return operators_; }
+  // Any thread.
+  [[nodiscard]] MadeTable<CustomOperator>& operators() { return operators_; }
+  [[nodiscard]] MadeTable<std::uint32_t>& datatypes() { return datatypes_; }  // bytes of an element
   // Makes `handle` the call's operator, which stays until the operation is complete. By the thread that then runs or
   // queues the call. kInvalidArgument for what is none of operators().
   Status set_operator(Call* call, int handle);
@@ -161,7 +163,8 @@ class Communicator {
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<executor::CpuExecutor> executor_;
 
-  Operators operators_;
+  MadeTable<CustomOperator> operators_{"operator"};
+  MadeTable<std::uint32_t> datatypes_{"datatype"};
   std::shared_ptr<const CustomOperator> named_operator_;  // by the last call that has named one
   LastBound last_bound_;
   VaryingBlocks varying_blocks_;

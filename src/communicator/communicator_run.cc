@@ -14,7 +14,7 @@ using memory::RegionRegistry;
 // A call that differs from the one before it, or moves much.
 Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
   if (call.varying != nullptr) return run_varying(call, fingerprint);
-  const std::size_t bytes = call.count * size_of(call.type) * blocks_of(call.collective, ranks());
+  const std::size_t bytes = call.count * element_bytes_of(call) * blocks_of(call.collective, ranks());
   Call bound = call;
   if (!has_data(call.collective)) {
     // One byte of all-reduce: nobody has the result before everybody has contributed.
@@ -29,8 +29,8 @@ Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint
     return s;
   const executor::Operation operation =
       bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
-  const bool keeps =
-      bytes < kLookUpBytes && !executor::is_check(fingerprint) && !needs_copy(call) && call.custom == nullptr;
+  const bool keeps = bytes < kLookUpBytes && !executor::is_check(fingerprint) && !needs_copy(call) &&
+                     call.custom == nullptr && call.type != DataType::kOpaque;
   return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation);
 }
 

@@ -23,13 +23,13 @@ constexpr std::size_t kLeastReadBytes = std::size_t{320} << 10;
 constexpr std::size_t kMostReadBytes = std::size_t{1536} << 10;
 
 std::size_t bytes_of(const Transfer& t) {
-  return t.count * size_of(t.type);
+  return t.count * size_of(t.type, t.opaque);
 }
 
 }  // namespace
 
 std::string describe(const Transfer& t) {
-  return fmt::format("{}(count {}, {}, {} rank {})", t.sends ? "send" : "recv", t.count, name_of(t.type),
+  return fmt::format("{}(count {}, {}, {} rank {})", t.sends ? "send" : "recv", t.count, name_of(t.type, t.opaque),
                      t.sends ? "to" : "from", t.peer);
 }
 
@@ -42,7 +42,7 @@ Status check_own(std::span<const Transfer> transfers, int rank) {
   for (std::size_t i = 0; i < both; ++i) {
     const Transfer& from = *pending[0][i];
     const Transfer& to = *pending[1][i];
-    if (from.count == to.count && from.type == to.type) continue;
+    if (from.count == to.count && from.type == to.type && from.opaque.bytes == to.opaque.bytes) continue;
     return Status::invalid_usage(
         fmt::format("rank {} to itself: {} does not fit {}", rank, describe(from), describe(to)));
   }
@@ -134,7 +134,7 @@ void Transfers::add(const Transfer& t) {
   std::uint32_t& number = (t.sends ? sent_ : received_)[static_cast<std::size_t>(t.peer)];
   side.places.push_back({address, bytes});
   side.sources.push_back(bind_buffer(t.buffer, bytes, address));
-  side.fingerprints.push_back(executor::fingerprint_of_transfer(++number, t.type, t.count));
+  side.fingerprints.push_back(executor::fingerprint_of_transfer(++number, t.type, executor::told(t.opaque, t.count)));
   operation_.bytes += bytes;
   table_.largest = std::max(table_.largest, bytes);
 }

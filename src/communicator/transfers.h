@@ -22,7 +22,8 @@ struct Transfer {
   void* buffer = nullptr;  // only read by a send
   std::size_t count = 0;
   DataType type = DataType::kUint8;
-  int peer = 0;  // may be the rank itself
+  int peer = 0;     // may be the rank itself
+  Opaque opaque{};  // what `type` is, if it is not built in
 };
 
 // "send(count 4, float, to rank 3)".

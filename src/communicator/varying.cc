@@ -81,7 +81,7 @@ void VaryingBlocks::lay_out(const Call& call, int ranks, int rank) {
   bytes_ = 0;
   extent_ = {};
   table_ = {};
-  const std::size_t element_bytes = size_of(call.type);
+  const std::size_t element_bytes = element_bytes_of(call);
   const VaryingCounts counts = known_counts(call, rank);
   if (counts.send.counts != nullptr) fill(Buffer::kInput, counts.send, element_bytes);
   if (counts.recv.counts != nullptr) fill(Buffer::kOutput, counts.recv, element_bytes);
@@ -97,14 +97,15 @@ void VaryingBlocks::lay_out(const Call& call, int ranks, int rank) {
   use(Buffer::kScratch, Buffer::kInput);
 }
 
-void VaryingBlocks::tell_counts(const transport::Fingerprint& fingerprint, std::size_t element_bytes) {
+void VaryingBlocks::tell_counts(const transport::Fingerprint& fingerprint, const Call& call) {
+  const std::size_t element_bytes = element_bytes_of(call);
   for (const Buffer buffer : {Buffer::kInput, Buffer::kOutput}) {
     const auto b = static_cast<std::size_t>(buffer);
     const ByteRange* const places = table_.places[b];
     std::vector<transport::Fingerprint>& fingerprints = fingerprints_[b];
     fingerprints.assign(ranks_, fingerprint);
     for (std::size_t r = 0; r < ranks_; ++r) {
-      executor::set_count(&fingerprints[r], places[r].size / element_bytes);
+      executor::set_count(&fingerprints[r], executor::told(call.opaque, places[r].size / element_bytes));
     }
     table_.fingerprints[b] = fingerprints.data();
   }

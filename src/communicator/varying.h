@@ -61,8 +61,8 @@ class VaryingBlocks {
   [[nodiscard]] const schedule::ByteRange& own(schedule::Buffer buffer) const {
     return table_.places[static_cast<std::size_t>(buffer)][rank_];
   }
-  // Gives each pair of ranks the count that the two have to agree on. `fingerprint`: the operation's.
-  void tell_counts(const transport::Fingerprint& fingerprint, std::size_t element_bytes);
+  // Gives each pair of ranks the count that the two have to agree on. `fingerprint`: that of the operation.
+  void tell_counts(const transport::Fingerprint& fingerprint, const Call& call);
   [[nodiscard]] const executor::ChunkTable& table() const { return table_; }
 
  private:

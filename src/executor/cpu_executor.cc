@@ -153,10 +153,14 @@ Status CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std
 
 Status CpuExecutor::run_large(const Operation& op) {
   const Plan& plan = *op.plan;
-  // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units.
+  // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units, each a line if
+  // elements are no longer, and never longer than the longest element.
   const std::uint32_t parts = plan.schedule.shape.chunks_per_block();
   const std::size_t block_bytes = op.table != nullptr ? op.table->largest : op.block_elements * op.element_bytes;
-  const std::size_t chunk_bytes = parts == 1 ? block_bytes : block_bytes / parts + 128;
+  const std::size_t chunk_bytes =
+      parts == 1
+          ? block_bytes
+          : block_bytes / parts + 2 * (op.divides ? kMostElementBytes : std::max<std::size_t>(64, op.element_bytes));
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
   waiter_.begin(*this, step_bytes, op.fingerprint.sequence);
@@ -216,7 +220,7 @@ void CpuExecutor::combine_by_user(const Operation& op, const Step& s, std::byte*
                                   const std::byte* received, std::size_t bytes) {
   const std::byte* const earlier = s.reversed ? received : local;
   const std::byte* const later = s.reversed ? local : received;
-  reduction::combine(*op.user, op.type, op.element_bytes, target, earlier, later, bytes);
+  reduction::combine(*op.user, op.datatype, op.element_bytes, target, earlier, later, bytes);
 }
 
 void CpuExecutor::run_local(const Operation& op, const Step& s, const Offsets& at, std::size_t bytes, bool streaming) {

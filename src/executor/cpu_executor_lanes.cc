@@ -26,7 +26,8 @@ std::uint32_t CpuExecutor::count_slices(const Operation& op) {
   if (!plan.schedule.sliceable || plan.slice_chunk_bytes == 0) return 1;
   // A slice of a chunk depends on that chunk alone: ranks that count differently have only empty ones besides.
   if (op.table != nullptr) {
-    return static_cast<std::uint32_t>((op.table->largest + plan.slice_chunk_bytes - 1) / plan.slice_chunk_bytes);
+    const std::size_t slice = op.whole_piece(plan.slice_chunk_bytes);
+    return static_cast<std::uint32_t>((op.table->largest + slice - 1) / slice);
   }
   const std::size_t slice_bytes = plan.slice_chunk_bytes * plan.schedule.shape.chunks_per_block();
   return static_cast<std::uint32_t>((op.block_elements * op.element_bytes + slice_bytes - 1) / slice_bytes);
@@ -38,10 +39,11 @@ void CpuExecutor::prepare(const Operation& op) {
   at_ = nullptr;
   status_ = {};
   slices_ = std::max<std::uint32_t>(1, count_slices(op));
-  const std::size_t lines = kLine / op.element_bytes * plan.schedule.shape.chunks_per_block();
+  const std::size_t lines =
+      schedule::Layout::elements_of_lines(op.element_bytes) * plan.schedule.shape.chunks_per_block();
   slice_elements_ = (op.block_elements + slices_ - 1) / slices_;
   if (slices_ > 1) slice_elements_ = (slice_elements_ + lines - 1) / lines * lines;
-  if (op.table != nullptr) slice_elements_ = slices_ > 1 ? op.whole(plan.slice_chunk_bytes) : SIZE_MAX;
+  if (op.table != nullptr) slice_elements_ = slices_ > 1 ? op.whole_piece(plan.slice_chunk_bytes) : SIZE_MAX;
   open_slices_ = 0;
   states_.resize(std::max(states_.size(), std::size_t{kWindow} * plan.schedule.steps.size()));
   lanes_left_.assign(kWindow, 0);
@@ -183,9 +185,9 @@ std::size_t CpuExecutor::ready_limit(std::uint32_t index, const StepState& state
     const StepState& other = slice[d.step];
     const std::size_t passed = plan.schedule.steps[d.step].kind == StepKind::kSend ? other.released : other.done;
     if (passed == other.size) continue;
+    if (d.whole) return 0;
     const std::size_t begin = d.later_in_target ? state.begin.target : state.begin.source;
     const std::size_t frontier = (d.earlier_in_target ? other.begin.target : other.begin.source) + passed;
-    if (d.whole) return 0;
     limit = std::min(limit, frontier > begin ? frontier - begin : 0);
   }
   return limit;
@@ -216,6 +218,8 @@ bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state
       !would_send_zcopy(out.traits(), source, limit - state.done)) {
     return false;
   }
+  // A message that is cut for its length alone would cut elements that do not divide it.
+  if (op_->divides) limit = std::min(limit, op_->whole(state.done + transport::kWholeMessageBytes));
   const std::size_t n =
       out.push(fingerprint_of(*op_, step), source, state.begin.source + state.done, limit - state.done);
   state.done += n;
@@ -244,7 +248,7 @@ void CpuExecutor::release_sends(std::uint32_t index) {
 }
 
 bool CpuExecutor::local_some(const Step& step, StepState& state, std::size_t limit) {
-  const std::size_t n = std::min(limit - state.done, tuning_.piece_bytes);
+  const std::size_t n = std::min(limit - state.done, op_->whole_piece(tuning_.piece_bytes));
   run_local(*op_, step, state.begin.after(state.done), n, streaming_ && step.target == Buffer::kOutput);
   state.done += n;
   return true;
@@ -273,7 +277,7 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   if (view.fingerprint != fingerprint) [[unlikely]] {
     return fail(mismatch(*op_, step, view.fingerprint));
   }
-  const std::size_t n = op_->whole(std::min({view.size, wanted, tuning_.piece_bytes}));
+  const std::size_t n = op_->whole(std::min({view.size, wanted, op_->whole_piece(tuning_.piece_bytes)}));
   if (n == 0) return false;
   if (op_->plan->fused_reduce[index].reduce != kNone && fused_reduce_some(lane, index, state, view, n)) return true;
   if (direct_put_some(lane, index, state, view, n)) return true;
@@ -355,8 +359,9 @@ void CpuExecutor::direct_put_in_blocks(const Step& step, const Offsets& begin, s
                                        const std::byte* received) const {
   const auto write = streaming_ ? &reduction::copy_streaming : &reduction::copy;
   alignas(kLine) std::byte block[kDirectPutBlockBytes];
-  for (std::size_t i = 0; i < room.size(); i += kDirectPutBlockBytes) {
-    const std::size_t size = std::min(kDirectPutBlockBytes, room.size() - i);
+  const std::size_t most = op_->whole(kDirectPutBlockBytes);
+  for (std::size_t i = 0; i < room.size(); i += most) {
+    const std::size_t size = std::min(most, room.size() - i);
     const Offsets at = begin.after(i);
     const std::byte* value = received + i;
     if (step.kind == StepKind::kRecvReduce) {
@@ -381,12 +386,13 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   if (c.slice != current_slice_ || out_lane.steps[c.position] != forward.send || send.done != state.done) return false;
   transport::SendLane& out = out_lane.link->send();
   const Step& step = op_->plan->schedule.steps[index];
-  const std::span<std::byte> room = out.reserve(n);
+  std::span<std::byte> room = out.reserve(n);
   if (room.empty()) {
     // Rather wait for a slot than go through memory; but never for ever: when nothing at all moves,
     // the value is stored, which needs no slot.
     return !waiter_.stalled();
   }
+  while (op_->whole(room.size()) == 0) room = out.reserve(n);  // which grows
   n = op_->whole(std::min(n, room.size()));
   const Offsets at = state.begin.after(state.done);
   if (step.kind == StepKind::kRecvReduce) {

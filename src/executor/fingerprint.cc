@@ -12,6 +12,18 @@ std::string slices(std::size_t slice_chunk_bytes, bool sliceable) {
   return fmt::format("in slices of {} bytes", slice_chunk_bytes);
 }
 
+struct Elements {
+  std::uint64_t count = 0;
+  std::string name;
+};
+
+Elements elements_of(const transport::Fingerprint& fingerprint) {
+  const auto type = static_cast<DataType>(fingerprint.call >> 5 & 127);
+  const std::uint64_t count = count_of(fingerprint);
+  if (type != DataType::kOpaque) return {count, name_of(type)};
+  return {count & kMostOpaqueCount, name_of(type, {0, static_cast<std::uint32_t>(count >> kOpaqueShift)})};
+}
+
 // FNV-1a, 64 bits (Fowler, Noll, Vo).
 constexpr std::uint64_t kFnvBasis = 14695981039346656037u;
 constexpr std::uint64_t kFnvPrime = 1099511628211u;
@@ -38,19 +50,21 @@ bool same_call(const transport::Fingerprint& a, const transport::Fingerprint& b)
 std::string describe(const transport::Fingerprint& fingerprint) {
   if (is_check(fingerprint)) return fmt::format("the check before operation {}", fingerprint.sequence);
   if (is_transfer(fingerprint)) {
-    return fmt::format("send and receive {} of the pair (count {}, {})", fingerprint.sequence, count_of(fingerprint),
-                       name_of(static_cast<DataType>(fingerprint.call >> 5 & 127)));
+    const Elements elements = elements_of(fingerprint);
+    return fmt::format("send and receive {} of the pair (count {}, {})", fingerprint.sequence, elements.count,
+                       elements.name);
   }
   const auto collective = static_cast<Collective>(fingerprint.call & kCollectiveMask);
   if (!has_data(collective)) return fmt::format("operation {}, {}", fingerprint.sequence, name_of(collective));
   // Of counts that all ranks know it has a hash; else the count of one block, once that is known.
   const bool hashed = varies(collective) && counts_are_common(collective);
-  const bool unsaid = varies(collective) && !hashed && count_of(fingerprint) == 0;
-  const std::string count = hashed   ? fmt::format("counts with hash {:x}, ", count_of(fingerprint))
+  const Elements elements = elements_of(fingerprint);
+  const bool unsaid = varies(collective) && !hashed && elements.count == 0;
+  const std::string count = hashed   ? fmt::format("counts with hash {:x}, ", elements.count)
                             : unsaid ? std::string()
-                                     : fmt::format("count {}, ", count_of(fingerprint));
-  std::string text = fmt::format("operation {}, {}({}{}", fingerprint.sequence, name_of(collective), count,
-                                 name_of(static_cast<DataType>(fingerprint.call >> 5 & 127)));
+                                     : fmt::format("count {}, ", elements.count);
+  std::string text =
+      fmt::format("operation {}, {}({}{}", fingerprint.sequence, name_of(collective), count, elements.name);
   if (reduces(collective)) text += fmt::format(", {}", name_of(static_cast<ReduceOp>(fingerprint.call >> 12 & 31)));
   if (has_root(collective)) text += fmt::format(", root {}", without_history(fingerprint).root);
   return text + ")";

@@ -62,6 +62,16 @@ constexpr void set_count(transport::Fingerprint* fingerprint, std::uint64_t coun
   fingerprint->count_high = static_cast<std::uint32_t>(count >> 32);
 }
 
+// A count of opaque elements says how long these are, too. REQUIRES: it is at most kMostOpaqueCount, or a hash, of
+// which as many bits are kept.
+inline constexpr unsigned kOpaqueShift = 48;
+static_assert(kMostOpaqueCount >> kOpaqueShift == 0 && kMostElementBytes >> (64 - kOpaqueShift) == 0);
+constexpr std::uint64_t told(const Opaque& opaque, std::uint64_t count) {
+  if (opaque.bytes == 0) [[likely]]
+    return count;
+  return std::uint64_t{opaque.bytes} << kOpaqueShift | (count & kMostOpaqueCount);
+}
+
 // "operation 3, all_reduce(count 4, float, sum)".
 std::string describe(const transport::Fingerprint& fingerprint);
 

@@ -8,6 +8,7 @@
 // Threads: bound and run by the one thread that runs the communicator's operations.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -38,19 +39,27 @@ struct Operation {
   const Plan* plan = nullptr;
   transport::Source buffers[schedule::kBuffers];  // by schedule::Buffer; scratch may be null if unused
   std::size_t block_elements = 0;                 // elements of one block (of the whole vector if one block)
-  std::size_t element_bytes = 1;                  // a power of two
+  std::size_t element_bytes = 1;                  // what is never cut
   const reduction::Kernels* kernels = nullptr;    // null where nothing is reduced, or by `user`
   std::size_t divisor = 0;                        // of an average; 0: none
   std::size_t bytes = 0;                          // of the whole vector
   bool is_read = false;                           // peers had better read what they receive where it lies
   const ChunkTable* table = nullptr;              // null: block_elements says where chunks lie
   const reduction::UserOperator* user = nullptr;  // what combines instead of kernels
-  DataType type = DataType::kUint8;               // as `user` is told
+  int datatype = 0;                               // as `user` is told
+  bool divides = false;                           // element_bytes is no power of two; only where `user` combines
 
   [[nodiscard]] bool combines() const { return kernels != nullptr || user != nullptr; }
 
-  // The whole elements among `size` bytes, in bytes and in number. No division: these are on every path.
-  [[nodiscard]] std::size_t whole(std::size_t size) const { return size & ~(element_bytes - 1); }
+  // The whole elements among `size` bytes, in bytes and in number. These are on every path, and seldom divide.
+  [[nodiscard]] std::size_t whole(std::size_t size) const {
+    if (divides) [[unlikely]]
+      return size - size % element_bytes;
+    return size & ~(element_bytes - 1);
+  }
+  // At least one.
+  [[nodiscard]] std::size_t whole_piece(std::size_t size) const { return whole(std::max(size, element_bytes)); }
+  // REQUIRES: kernels combine.
   [[nodiscard]] std::size_t elements(std::size_t size) const {
     return size >> static_cast<unsigned>(std::countr_zero(element_bytes));
   }

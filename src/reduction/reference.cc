@@ -66,6 +66,7 @@ void with_type(DataType type, F&& f) {
     case DataType::kComplex64: return f.template operator()<DataType::kComplex64>();
     case DataType::kComplex128: return f.template operator()<DataType::kComplex128>();
     case DataType::kBool: return f.template operator()<DataType::kBool>();
+    case DataType::kOpaque: return;  // has no kernels
   }
 }
 

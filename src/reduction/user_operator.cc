@@ -3,22 +3,30 @@
 #include <algorithm>
 #include <cstring>
 
-namespace tutti::internal::reduction {
+#include "base/types.h"
 
-void combine(const UserOperator& op, DataType type, std::size_t element_bytes, std::byte* target,
+namespace tutti::internal::reduction {
+namespace {
+
+constexpr std::size_t kCopyBytes = 16 * 1024;
+static_assert(kCopyBytes >= kMostElementBytes);
+
+}  // namespace
+
+void combine(const UserOperator& op, int datatype, std::size_t element_bytes, std::byte* target,
              const std::byte* earlier, const std::byte* later, std::size_t bytes) {
   // The function writes where the later operand is.
   if (target != earlier) {
     if (target != later) std::memcpy(target, later, bytes);
-    return op.apply(earlier, target, bytes / element_bytes, type);
+    return op.apply(earlier, target, bytes / element_bytes, datatype);
   }
-  alignas(64) std::byte copy[kMostElementBytes];
+  alignas(64) std::byte copy[kCopyBytes];
   const std::size_t most = sizeof copy / element_bytes * element_bytes;
   for (std::size_t at = 0; at < bytes; at += most) {
     const std::size_t size = std::min(most, bytes - at);
     std::memcpy(copy, earlier + at, size);
     std::memcpy(target + at, later + at, size);
-    op.apply(copy, target + at, size / element_bytes, type);
+    op.apply(copy, target + at, size / element_bytes, datatype);
   }
 }
 

@@ -3,8 +3,6 @@
 
 #include <cstddef>
 
-#include "base/types.h"
-
 namespace tutti::internal::reduction {
 
 class UserOperator {
@@ -13,14 +11,14 @@ class UserOperator {
   UserOperator(const UserOperator&) = delete;
   UserOperator& operator=(const UserOperator&) = delete;
   virtual ~UserOperator() = default;
-  // inout[i] = in[i] op inout[i], i < count elements, aligned in any way; the two do not overlap. May throw.
-  virtual void apply(const std::byte* in, std::byte* inout, std::size_t count, DataType type) const = 0;
+  // inout[i] = in[i] op inout[i], i < count elements of `datatype`, as the program calls it, aligned in any way; the
+  // two do not overlap. May throw.
+  virtual void apply(const std::byte* in, std::byte* inout, std::size_t count, int datatype) const = 0;
 };
 
 // target[i] = earlier[i] op later[i]. target may equal one of the two exactly; other overlap is not allowed.
 // `bytes`: whole elements, of element_bytes each, at most kMostElementBytes.
-inline constexpr std::size_t kMostElementBytes = 16 * 1024;
-void combine(const UserOperator& op, DataType type, std::size_t element_bytes, std::byte* target,
+void combine(const UserOperator& op, int datatype, std::size_t element_bytes, std::byte* target,
              const std::byte* earlier, const std::byte* later, std::size_t bytes);
 
 }  // namespace tutti::internal::reduction

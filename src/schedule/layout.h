@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,7 +25,8 @@ struct ByteRange {
 
 // A slice [begin, begin + extent) of the elements of every block, each cut into `parts` nearly equal
 // chunks. Cuts fall on multiples of 64 bytes of the slice where chunks are large enough for that to
-// cost no balance; the rule depends on the sizes alone, so all ranks cut alike.
+// cost no balance (of elements that do not fill lines evenly, on multiples of both), never within an element; the rule
+// depends on the sizes alone, so all ranks cut alike.
 class Layout {
  public:
   Layout() = default;
@@ -61,12 +63,18 @@ class Layout {
     return {from, begin(last) + size(last) - from};
   }
 
+  // The least number of elements that fill lines of 64 bytes; one where an element is longer than a line.
+  static constexpr std::size_t elements_of_lines(std::size_t element_bytes) {
+    constexpr unsigned kLineBits = 6;
+    const auto bits = static_cast<unsigned>(std::countr_zero(element_bytes));
+    return element_bytes >> kLineBits != 0 ? 1 : std::size_t{1} << (kLineBits - bits);
+  }
+
  private:
   static std::size_t cut_unit(std::size_t elements, std::uint32_t parts, std::size_t element_bytes) {
-    constexpr std::size_t kAlign = 64;
-    // Rounding to lines moves a cut by under 64 bytes: at most 1/16 of a chunk of 1 KiB.
-    const bool large = elements * element_bytes >= std::size_t{1024} * parts;
-    return large ? kAlign / element_bytes : 1;
+    const std::size_t unit = elements_of_lines(element_bytes);
+    // Rounding to units moves a cut by less than one: at most 1/16 of a chunk of 16.
+    return elements >= 16 * unit * parts ? unit : 1;
   }
   // Offset in bytes of cut i of [0, parts], from the start of the slice.
   [[nodiscard]] std::size_t cut(std::uint32_t i) const {

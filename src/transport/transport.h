@@ -49,8 +49,12 @@ struct Fingerprint {
 };
 static_assert(sizeof(Fingerprint) == 20 && alignof(Fingerprint) == 4);
 
-// What every lane holds at the least, so that an element which a piece has cut in two becomes whole.
+// What every lane takes at the least though the peer consumes nothing.
 inline constexpr std::size_t kLeastRoomBytes = 64;
+// What push() has taken in one call, up to this many bytes, is one message: peek() shows so much of it, in the end, as
+// the receiver has not consumed, or kLeastViewBytes if that is less. So an element is never cut for good.
+inline constexpr std::size_t kWholeMessageBytes = 32 * 1024;
+inline constexpr std::size_t kLeastViewBytes = 4096;
 
 // What a lane can do, for the executor.
 struct LaneTraits {
@@ -78,8 +82,8 @@ class SendLane {
   virtual std::size_t push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) = 0;
 
   // Writing into the slot itself: room for up to n bytes in the outgoing slot, empty if the lane is full at present
-  // or has no slots. Nothing is sent before commit(m), m <= the room's size; a second reserve() before
-  // that returns the same room.
+  // or has no slots. Nothing is sent before commit(m), m <= the room's size; a second reserve() before that returns the
+  // same room, or a longer one if that was shorter than n and kLeastViewBytes.
   virtual std::span<std::byte> reserve(std::size_t n) = 0;
   virtual void commit(const Fingerprint& fingerprint, std::size_t n) = 0;
 

@@ -71,8 +71,10 @@ class SimSend final : public PlainSendLane {
     if (slot_.empty()) {
       const std::size_t allowed = room();
       if (allowed == 0) return {};
-      // Whole cache lines, so that the room holds whole elements.
+      // Whole cache lines, so that the room holds whole elements of most types.
       slot_.assign(std::min(n, (allowed + 63) / 64 * 64), std::byte{0xee});
+    } else if (slot_.size() < std::min(n, kLeastViewBytes)) {
+      slot_.resize(std::min(n, 2 * slot_.size()), std::byte{0xee});
     }
     return {slot_.data(), std::min(n, slot_.size())};
   }

@@ -29,7 +29,8 @@ struct Options {
 // calls on the lane; not from time or from other lanes.
 //
 // Rules that hold even here: a short view grows when peek() is called again without consume(), over
-// every piece of its operation that has been taken; room from reserve() is n bytes or a multiple of 64.
+// every piece of its operation that has been taken; room from reserve() is n bytes or a multiple
+// of 64, and grows when reserve() is called again.
 //
 // Threads: any thread may call any member. The links follow the transport's rule.
 class Network {

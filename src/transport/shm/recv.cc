@@ -78,7 +78,7 @@ RecvLane::View ShmRecvLane::peek_in_peer(const SlotHeader& h) {
   }
   const std::size_t left = size_ - offset_;
   // An element that the end of what has been read would cut in two becomes whole.
-  if (bounce_end_ < offset_ + std::min(left, kLeastRoomBytes)) {
+  if (bounce_end_ < offset_ + std::min(left, kLeastViewBytes)) {
     if (bounce_ == nullptr) bounce_ = std::make_unique_for_overwrite<std::byte[]>(kBounceBytes);
     bounce_begin_ = bounce_end_ = offset_;
     const std::size_t n = std::min(left, kBounceBytes);

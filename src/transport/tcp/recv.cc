@@ -19,7 +19,7 @@ namespace {
 // Read at a time into the staging memory, which a reduction then reads from the cache.
 constexpr std::size_t kReadBytes = 128 * 1024;
 // A shorter view than this, cut by the end of a read, may cut an element: ask the kernel for more.
-constexpr std::size_t kShortViewBytes = 64;
+constexpr std::size_t kShortViewBytes = kLeastViewBytes;
 // What may lie before a read: a short view or part of a header.
 constexpr std::size_t kStagingBytes = kReadBytes + kShortViewBytes;
 // From here on a copy costs more than a system call: read into user memory.

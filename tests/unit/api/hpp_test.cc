@@ -1,4 +1,5 @@
 // The C++ layer: types, owners, exceptions, and each collective once, between threads.
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <span>
@@ -156,6 +157,46 @@ TEST_CASE("operators of the program's own through C++") {
     count = std::move(moved);
     comm.all_reduce(std::span(ones), tuttiMax);
     return thrown([&] { comm.all_reduce(std::span(ones), stale); }) == tuttiInvalidArgument ? "" : "stale";
+  });
+  CHECK(wrong == "");
+}
+
+// Twelve bytes, for which the C API has no datatype.
+struct Extremes {
+  float least;
+  float most;
+  std::int32_t where;
+};
+
+TEST_CASE("structures through C++") {
+  static_assert(!tutti::has_data_type<Extremes> && tutti::has_data_type<Affine> && tutti::has_data_type<const int>);
+  const std::string wrong = on_ranks(3, [](Communicator& comm) -> std::string {
+    const int rank = comm.rank();
+    const auto wider = tutti::Operator::of<Extremes>(comm, [](const Extremes& a, const Extremes& b) {
+      return Extremes{std::min(a.least, b.least), std::max(a.most, b.most), a.most < b.most ? b.where : a.where};
+    });
+    const auto at = [](int r, int i) {
+      const auto x = static_cast<float>(i);
+      return Extremes{-x - static_cast<float>(r), r == 1 ? x + 10 : x, r};
+    };
+    std::vector<Extremes> mine;
+    for (int i = 0; i < 10'000; ++i) mine.push_back(at(rank, i));
+    std::vector<Extremes> all(30'000);
+    comm.all_gather(std::span<const Extremes>(mine), std::span(all));
+    for (int i = 0; i < 30'000; ++i) {
+      if (all[static_cast<std::size_t>(i)].least != at(i / 10'000, i % 10'000).least) return "all-gather";
+    }
+    comm.all_reduce(std::span(mine), wider);
+    for (int i = 0; i < 10'000; ++i) {
+      const Extremes& e = mine[static_cast<std::size_t>(i)];
+      if (e.least != at(2, i).least || e.most != at(1, i).most || e.where != 1) return "all-reduce";
+    }
+    if (thrown([&] { comm.all_reduce(std::span(mine)); }) != tuttiInvalidArgument) return "a sum of structures";
+    Communicator moved = std::move(comm);
+    moved.broadcast(std::span(mine), 0);
+    const bool refused = thrown([&] { comm.broadcast(std::span(mine), 0); }) == tuttiInvalidArgument;
+    comm = std::move(moved);
+    return refused ? "" : "a communicator that was moved from";
   });
   CHECK(wrong == "");
 }

@@ -23,6 +23,8 @@ struct Factory {
   std::function<Pair(std::uint64_t seed)> make;
   // False for a transport that does not see when the peer's link is destroyed.
   bool reports_close = true;
+  // To how many bytes reserve() grows at the least.
+  std::size_t room_bytes = kLeastViewBytes;
 };
 
 // Runs inside a TEST_CASE; makes the sections.

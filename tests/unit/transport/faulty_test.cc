@@ -74,7 +74,7 @@ TEST_CASE("short pieces only slow a transport down") {
   const Faults shorter{.longest_piece_bytes = 64};
   conformance::check({"shorter",
                       [=](std::uint64_t seed) { return make_pair(seed, {.slots = Slots::kAlways}, shorter, shorter); },
-                      true});
+                      true, shorter.longest_piece_bytes});
 }
 
 TEST_CASE("a cut comes after the byte it was set to") {

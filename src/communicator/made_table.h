@@ -1,0 +1,63 @@
+// What the program makes for one communicator and names by a number: operators, datatypes.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/mutex.h"
+#include "base/status.h"
+
+namespace tutti::internal {
+
+// Above all that is built in. No two things that a process makes ever have the same one.
+inline constexpr int kFirstMade = 1000;
+constexpr bool is_made(int handle) {
+  return handle >= kFirstMade;
+}
+// kInvalidUsage when the process has used them up. Any thread.
+Result<int> next_made();
+
+// Of things that do not change once made. Any thread.
+template <class T>
+class MadeTable {
+ public:
+  // `noun`: what they are, for errors.
+  explicit MadeTable(const char* noun) : noun_(noun) {}
+
+  Result<int> add(std::shared_ptr<const T> made) {
+    Result<int> handle = next_made();
+    if (!handle.is_ok()) return handle;
+    const MutexLock lock(mutex_);
+    made_.emplace(*handle, std::move(made));
+    return handle;
+  }
+  // kInvalidArgument for what is not here.
+  Result<std::shared_ptr<const T>> find(int handle) const {
+    const MutexLock lock(mutex_);
+    const auto at = made_.find(handle);
+    if (at == made_.end()) return none(handle);
+    return at->second;
+  }
+  // Operations under way keep it.
+  Status remove(int handle) {
+    if (!is_made(handle)) return Status::invalid_argument(fmt::format("a built-in {} cannot be destroyed", noun_));
+    const MutexLock lock(mutex_);
+    return made_.erase(handle) == 1 ? Status() : none(handle);
+  }
+
+ private:
+  [[nodiscard]] Status none(int handle) const {
+    return Status::invalid_argument(fmt::format(
+        "{} {} is none of this communicator's: it was made for another one, was never made, or is destroyed", noun_,
+        handle));
+  }
+
+  const char* const noun_;
+  mutable Mutex mutex_;
+  std::map<int, std::shared_ptr<const T>> made_ TUTTI_GUARDED_BY(mutex_);
+};
+
+}  // namespace tutti::internal
