@@ -2,47 +2,45 @@
  *
  * Names, argument order and numeric values follow NCCL's where NCCL has the function.
  *
- * Ranks. A communicator has nranks ranks, numbered from 0; each belongs to one process, or to one
- * thread of a process. All ranks call the same collectives in the same order with matching arguments.
+ * Ranks. A communicator has nranks ranks, numbered from 0; each belongs to one process, or to one thread of a process.
+ * All ranks call the same collectives in the same order with matching arguments.
  *
- * Threads. Any thread may make any call at any time. Collectives and tuttiCommFinalize serve one thread
- * at a time per communicator; while one is inside, another gets tuttiInvalidUsage. All other calls may be
- * made beside them. Destroy and abort wait until no other thread uses what they free. A thread must not be
- * cancelled (pthread_cancel) inside a call; tuttiCommAbort ends one.
+ * Threads. Any thread may make any call at any time. Collectives and tuttiCommFinalize serve one thread at a time per
+ * communicator; while one is inside, another gets tuttiInvalidUsage. All other calls may be made beside them. Destroy
+ * and abort wait until no other thread uses what they free. A thread must not be cancelled (pthread_cancel) inside a
+ * call; tuttiCommAbort ends one.
  *
- * Handles are no pointers. One that was never made, or stands for what has been destroyed or aborted
- * meanwhile, is tuttiInvalidArgument for ever: no handle of a process is given out twice.
+ * Handles are no pointers. One that was never made, or stands for what has been destroyed or aborted meanwhile, is
+ * tuttiInvalidArgument for ever: no handle of a process is given out twice.
  *
- * Buffers and streams. `stream` NULL: the call returns when the operation is complete. A stream from
- * tuttiStreamCreate: the call queues the operation and returns; operations of one communicator run in
- * the order in which they were queued, beside the caller's computation; buffers must stay valid and
- * untouched until the stream (or an event recorded after the operation) has completed.
+ * Buffers and streams. `stream` NULL: the call returns when the operation is complete. A stream from tuttiStreamCreate:
+ * the call queues the operation and returns; operations of one communicator run in the order in which they were queued,
+ * beside the caller's computation; buffers must stay valid and untouched until the stream (or an event recorded after
+ * the operation) has completed.
  *
- * Fork. A forked child has none of its parent's communicators, streams and events: they are
- * tuttiInvalidUsage there, harm nobody at its exit, and it makes its own. Memory from tuttiMemAlloc is
- * shared between both: each sees what the other writes, and tuttiMemFree frees it for its caller alone.
- * Until the child ends or calls exec, its copies of the parent's connections keep the parent's peers from
- * noticing the parent's death by them.
+ * Fork. A forked child has none of its parent's communicators, streams and events: they are tuttiInvalidUsage there,
+ * harm nobody at its exit, and it makes its own. Memory from tuttiMemAlloc is shared between both: each sees what the
+ * other writes, and tuttiMemFree frees it for its caller alone. Until the child ends or calls exec, its copies of the
+ * parent's connections keep the parent's peers from noticing the parent's death by them.
  *
  * In place. all-reduce, broadcast, reduce, all-to-all, scan and exscan: sendbuff == recvbuff. reduce-scatter, and
- * scatter on the root: recvbuff == sendbuff + rank * recvcount elements. all-gather, and gather on the root: sendbuff ==
- * recvbuff + rank * sendcount elements. Any other overlap is tuttiInvalidArgument.
+ * scatter on the root: recvbuff == sendbuff + rank * recvcount elements. all-gather, and gather on the root: sendbuff
+ * == recvbuff + rank * sendcount elements. Any other overlap is tuttiInvalidArgument.
  *
- * Errors. Every function returns a tuttiResult_t. tuttiGetLastError has the text of the last error. A
- * call that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing.
- * After any other error the communicator is failed: every later operation returns the same error, and
- * it can only be destroyed or aborted. No call waits for ever: a peer that dies ends every wait with
- * tuttiRemoteError within a second (where no rank has destroyed its communicator before), and the
- * communicator's timeout ends the rest with tuttiTimeout.
+ * Errors. Every function returns a tuttiResult_t. tuttiGetLastError has the text of the last error. A call that is
+ * refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing. After any other error the
+ * communicator is failed: every later operation returns the same error, and it can only be destroyed or aborted. No
+ * call waits for ever: a peer that dies ends every wait with tuttiRemoteError within a second (where no rank has
+ * destroyed its communicator before), and the communicator's timeout ends the rest with tuttiTimeout.
  *
- * Buffers after an error. They are the caller's again when the call (or the stream) has returned it: peers have
- * stopped reading and writing them, and they may be freed. A peer that is another thread of this process is waited
- * for until it has finished the piece, of at most 256 KiB, that it is copying or combining. A peer process reads
- * and writes memory of tuttiMemAlloc through a mapping of its own; if it has been stopped in the middle of a piece
- * the call returns after a second, and when it goes on it may still write the rest of that piece to a receive
- * buffer there, until its own operation fails. Other memory it reads by a system call, and after such a stop may read
- * once more what is there by then, for nobody. An operation never succeeds with bytes that it has read from memory
- * of a peer whose operation had failed before.
+ * Buffers after an error. They are the caller's again when the call (or the stream) has returned it: peers have stopped
+ * reading and writing them, and they may be freed. A peer that is another thread of this process is waited for until it
+ * has finished the piece, of at most 256 KiB, that it is copying or combining. A peer process reads and writes memory
+ * of tuttiMemAlloc through a mapping of its own; if it has been stopped in the middle of a piece the call returns after
+ * a second, and when it goes on it may still write the rest of that piece to a receive buffer there, until its own
+ * operation fails. Other memory it reads by a system call, and after such a stop may read once more what is there by
+ * then, for nobody. An operation never succeeds with bytes that it has read from memory of a peer whose operation had
+ * failed before.
  */
 #ifndef TUTTI_H_
 #define TUTTI_H_
@@ -420,11 +418,11 @@ TUTTI_EXPORT tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *sca
 TUTTI_EXPORT tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- Sends, receives and groups ---------------------------------------------------------------
- * As NCCL's. The k-th send of a rank to another is the k-th receive there from the rank, of the same count and datatype:
- * tuttiMismatch if they differ, but that 0 is found out as above. A send is complete when its buffer may be used again, which may be long before the
- * receive is, or not before it has begun: ranks that send to each other do it in a group. The first transfer between two
- * ranks connects them, if no collective has: both have to come to it, and no data of a group moves before all of its
- * ranks are connected. */
+ * As NCCL's. The k-th send of a rank to another is the k-th receive there from the rank, of the same count and
+ * datatype: tuttiMismatch if they differ, but that 0 is found out as above. A send is complete when its buffer may be
+ * used again, which may be long before the receive is, or not before it has begun: ranks that send to each other do it
+ * in a group. The first transfer between two ranks connects them, if no collective has: both come to it, and no data of
+ * a group moves before all of its ranks are connected. */
 
 /* sendbuff[i], i < count, to rank `peer` of the communicator. */
 TUTTI_EXPORT tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t datatype, int peer,
@@ -433,10 +431,12 @@ TUTTI_EXPORT tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDa
 TUTTI_EXPORT tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t datatype, int peer,
                                      tuttiComm_t comm, void *stream);
 /* Collectives, sends and receives that the thread calls from here on, on any communicators, are checked but not
- * started: tuttiGroupEnd starts all of them. Sends and receives of a group need not wait for each other, in whatever
- * order they were called; a rank may send to itself if it receives that in the same group. Of one communicator, the
- * collectives of a group run in their order, before its sends and receives. Communicators do not wait for each other.
- * Groups may be nested: the outermost tuttiGroupEnd counts. Buffers are not read or written before. */
+ * started: tuttiGroupEnd starts all of them. Groups may be nested: the outermost tuttiGroupEnd counts. Sends and
+ * receives of a group need not wait for each other, in whatever order they were called; a rank may send to itself if it
+ * receives that in the same group. Of one communicator, collectives run before sends and receives, in their order but
+ * for small ones of one kind, which run together, with the same results: none may write what another reads or writes
+ * (tuttiInvalidArgument, and nothing is started), and all ranks have to group them alike (tuttiMismatch). Communicators
+ * do not wait for each other. */
 TUTTI_EXPORT tuttiResult_t tuttiGroupStart(void);
 /* Returns when all that was called without a stream is complete; what was called with streams is queued, and behind it
  * in each of the streams that the group names for a communicator comes all of what that communicator has in the group.

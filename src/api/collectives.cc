@@ -138,14 +138,18 @@ struct Named {
 
 // Into the thread's group.
 tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, Named named) {
-  return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Group::Member* member) {
-    Call& kept = member->call.emplace(call);
+  return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Batch* batch) {
+    Call& kept = batch->calls.emplace_back(call);
+    if (plainly_valid(call)) [[likely]]
+      return Status();
+    std::shared_ptr<const CustomOperator> custom;
     if (Status s = name_datatype(&kept, c, named.datatype); !s.is_ok()) return s;
-    if (Status s = name_operator(&kept, c, named.op, &member->custom); !s.is_ok()) return s;
+    if (Status s = name_operator(&kept, c, named.op, &custom); !s.is_ok()) return s;
+    if (custom != nullptr) batch->operators.push_back(std::move(custom));
     if (Status s = check(kept, c); !s.is_ok()) return s;
     if (call.varying == nullptr) return Status();
-    member->counts = std::make_shared<VaryingCopy>(call, c.ranks(), c.rank());
-    kept.varying = &member->counts->counts();
+    batch->counts.push_back(std::make_shared<VaryingCopy>(call, c.ranks(), c.rank()));
+    kept.varying = &batch->counts.back()->counts();
     return Status();
   });
 }

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -75,9 +74,8 @@ Status name_and_check(Transfer* transfer, Communicator& comm, tuttiDataType_t da
 
 tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiDataType_t datatype) noexcept try {
   if (Group* const group = current_group(); group != nullptr) [[unlikely]] {
-    return defer(group, comm, stream, name_of_call(transfer), [&](Communicator& c, Group::Member* member) {
-      member->transfer = transfer;
-      return name_and_check(&member->transfer, c, datatype);
+    return defer(group, comm, stream, name_of_call(transfer), [&](Communicator& c, Batch* batch) {
+      return name_and_check(&batch->transfers.emplace_back(transfer), c, datatype);
     });
   }
   const Operating operating(number_of(comm));
@@ -96,38 +94,7 @@ tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiD
   return report(Status::of_exception());
 }
 
-// What a group has for one communicator.
-struct Part {
-  std::uint64_t comm = 0;
-  std::shared_ptr<Batch> batch = std::make_shared<Batch>();
-  std::vector<std::shared_ptr<Stream>> streams;  // each once
-  bool waits = false;                            // some of it was called without a stream
-  std::shared_ptr<Completion> completion;
-};
-
-// By communicator, in the order of their first calls.
-std::vector<Part> sort_by_communicator(const Group& group) {
-  std::vector<Part> parts;
-  std::map<std::uint64_t, std::size_t> index;
-  for (const Group::Member& m : group.members()) {
-    const auto [it, added] = index.try_emplace(m.comm, parts.size());
-    if (added) parts.push_back({m.comm, std::make_shared<Batch>(), {}, false, nullptr});
-    Part& part = parts[it->second];
-    if (m.call.has_value()) {
-      part.batch->calls.push_back(*m.call);
-      if (m.counts != nullptr) part.batch->counts.push_back(m.counts);
-      if (m.custom != nullptr) part.batch->operators.push_back(m.custom);
-    } else {
-      part.batch->transfers.push_back(m.transfer);
-    }
-    if (m.stream == nullptr) {
-      part.waits = true;
-    } else if (std::find(part.streams.begin(), part.streams.end(), m.stream) == part.streams.end()) {
-      part.streams.push_back(m.stream);
-    }
-  }
-  return parts;
-}
+using Part = Group::Part;
 
 // That nothing of it will be refused, as far as can be known.
 Status check(const std::vector<Part>& parts) {
@@ -136,6 +103,7 @@ Status check(const std::vector<Part>& parts) {
     if (!looking.status().is_ok()) return looking.status();
     if (looking->is_finalized()) return Status::invalid_usage("the communicator is finalized");
     if (Status s = check_own(part.batch->transfers, looking->rank()); !s.is_ok()) return s;
+    if (Status s = check_apart(part.batch->calls, looking->rank(), looking->ranks()); !s.is_ok()) return s;
   }
   return {};
 }
@@ -165,7 +133,7 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
 
 // Communicators do not wait for each other, not where they share a stream either: each has a thread of its own for what
 // is queued.
-Status run(std::vector<Part> parts) {
+Status run(std::vector<Part>& parts) {
   if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());
   std::vector<StreamTail> tails;
   for (const Part& part : parts) {
@@ -190,6 +158,16 @@ Status run(std::vector<Part> parts) {
 }
 
 }  // namespace
+
+Group::Part& Group::part_of(std::uint64_t comm) {
+  if (!parts_.empty() && parts_[last_].comm == comm) [[likely]]
+    return parts_[last_];
+  const auto [it, added] = index_.try_emplace(comm, parts_.size());
+  if (added) parts_.emplace_back(comm);
+  last_ = it->second;
+  return parts_[last_];
+}
+
 }  // namespace tutti::internal::api
 
 using tutti::internal::Status;
@@ -229,8 +207,8 @@ tuttiResult_t tuttiGroupEnd() {
     const std::unique_ptr<Group> whole(std::exchange(this_thread()->group, nullptr));
     Status status = whole->refused();
     if (!status.is_ok()) return report(status.with_context("nothing of the group was started"));
-    std::vector<Part> parts = sort_by_communicator(*whole);
-    if (status = check(parts); !status.is_ok()) return report(status.with_context("nothing of the group was started"));
-    return report(run(std::move(parts)));
+    if (status = check(whole->parts()); !status.is_ok())
+      return report(status.with_context("nothing of the group was started"));
+    return report(run(whole->parts()));
   });
 }

@@ -1,9 +1,10 @@
 // What is called between tuttiGroupStart and tuttiGroupEnd: checked at once, started together at the end.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "api/thread_record.h"
@@ -17,30 +18,33 @@ namespace tutti::internal::api {
 // Of one thread.
 class Group {
  public:
-  struct Member {
-    std::uint64_t comm = 0;
-    std::optional<Call> call;  // else the transfer
-    Transfer transfer;
-    // What the call refers to, if it does.
-    std::shared_ptr<const VaryingCopy> counts;
-    std::shared_ptr<const CustomOperator> custom;
-    std::shared_ptr<Stream> stream;  // null: the group returns when it is complete
+  // What the group has for one communicator.
+  struct Part {
+    explicit Part(std::uint64_t of) : comm(of) {}
+    std::uint64_t comm;
+    std::shared_ptr<Batch> batch = std::make_shared<Batch>();
+    std::vector<std::shared_ptr<Stream>> streams;  // each once
+    bool waits = false;                            // some of it was called without a stream
+    std::shared_ptr<Completion> completion;        // of what is queued
   };
 
   void start() { ++depth_; }
   // Whether the group is whole.
   bool end() { return --depth_ == 0; }
-  void add(Member member) { members_.push_back(std::move(member)); }
+  // Valid until the next call. Communicators come in the order of their first calls.
+  Part& part_of(std::uint64_t comm);
   // An argument that was refused: then nothing of the group is started.
   void refuse(const Status& status) {
     if (refused_.is_ok()) refused_ = status;
   }
   [[nodiscard]] const Status& refused() const { return refused_; }
-  [[nodiscard]] const std::vector<Member>& members() const { return members_; }
+  [[nodiscard]] std::vector<Part>& parts() { return parts_; }
 
  private:
   int depth_ = 0;
-  std::vector<Member> members_;
+  std::vector<Part> parts_;
+  std::size_t last_ = 0;                        // the part that was asked for last
+  std::map<std::uint64_t, std::size_t> index_;  // of the parts, by communicator
   Status refused_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -46,21 +47,24 @@ inline Status check_elements(DataType type, const Opaque& opaque, std::size_t co
       fmt::format("count {} of {} overflows the address space", count, name_of(type, opaque)));
 }
 
-// Adds to the thread's group what fill(communicator, &member) makes and checks.
-template <class Fill>
-tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* name, Fill&& fill) {
+// Adds to the thread's group what add(communicator, &batch) makes and checks. Nothing of a group that has refused
+// anything is ever read.
+template <class Add>
+tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* name, Add&& add) {
   const Looking looking(number_of(comm));
   Status status = guarded([&] {
-    Group::Member member;
-    member.comm = number_of(comm);
-    Status checked = looking.status().is_ok() ? fill(*looking.get(), &member) : looking.status();
-    if (checked.is_ok() && stream != nullptr) {
-      auto found = streams().find(number_of(stream));
-      if (found.is_ok()) member.stream = *found;
-      checked = found.status();
+    if (!looking.status().is_ok()) return looking.status();
+    Group::Part& part = group->part_of(number_of(comm));
+    if (Status s = add(*looking.get(), part.batch.get()); !s.is_ok()) return s;
+    if (stream == nullptr) {
+      part.waits = true;
+      return Status();
     }
-    if (checked.is_ok()) group->add(std::move(member));
-    return checked;
+    auto found = streams().find(number_of(stream));
+    if (!found.is_ok()) return found.status();
+    if (std::find(part.streams.begin(), part.streams.end(), *found) == part.streams.end())
+      part.streams.push_back(std::move(*found));
+    return Status();
   });
   if (status.is_ok()) return tuttiSuccess;
   status = status.with_context(name);

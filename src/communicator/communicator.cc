@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "base/log.h"
@@ -252,49 +253,67 @@ Status Communicator::run(const Call& call) {
   return run_behind(Queued(call));
 }
 
-// Numbers the operation and runs it; what it fails with fails the communicator.
-Status Communicator::execute(const Call& call) {
-  const Busy busy(busy_);
-  if (failure_->failed() || finalized_) [[unlikely]] {
-    return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
-  }
-  const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
-  const transport::Fingerprint fingerprint =
-      history_->begin(call.collective, call.type, call.op, call.root, executor::told(call.opaque, count));
+// `name` says for messages what `run` does, the `sequence`th operation; what it fails with fails the communicator.
+template <class Name, class Run>
+Status Communicator::attempt(std::uint32_t sequence, Name name, Run run) {
   Status status;
   try {
-    status = run_call(call, fingerprint);
+    status = run();
     if (!status.is_ok()) [[unlikely]]
-      status = await_root_cause(describe(call, fingerprint), fingerprint.sequence, std::move(status));
+      status = await_root_cause(name(), sequence, std::move(status));
   } catch (...) {
     status = Status::of_exception();
   }
   if (status.is_ok()) [[likely]]
     return status;
-  return fail(describe(call, fingerprint), std::move(status));
+  return fail(name(), std::move(status));
+}
+
+// Numbers the operation and runs it.
+Status Communicator::execute(const Call& call) {
+  const Busy busy(busy_);
+  if (failure_->failed() || finalized_) [[unlikely]]
+    return refuse();
+  const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
+  const transport::Fingerprint fingerprint =
+      history_->begin(call.collective, call.type, call.op, call.root, executor::told(call.opaque, count));
+  return attempt(
+      fingerprint.sequence, [&] { return describe(call, fingerprint); }, [&] { return run_call(call, fingerprint); });
+}
+
+// Each has its number and its place in the history; what the first one has travels with the data.
+Status Communicator::execute(const Coalesced& coalesced) {
+  const Busy busy(busy_);
+  if (failure_->failed() || finalized_) [[unlikely]]
+    return refuse();
+  const Call& first = coalesced.calls().front();
+  std::optional<transport::Fingerprint> fingerprint;
+  for (const Call& call : coalesced.calls()) {
+    const transport::Fingerprint own =
+        history_->begin(call.collective, call.type, call.op, call.root, executor::told(call.opaque, call.count));
+    history_->set_plan(coalesced.plan().identity);
+    if (!fingerprint) fingerprint = own;
+  }
+  return attempt(
+      fingerprint->sequence, [&] { return describe(first, *fingerprint); },
+      [&] { return run_coalesced(coalesced, *fingerprint); });
 }
 
 // None of them is in the history, which ranks have in common.
 Status Communicator::execute(std::span<const Transfer> transfers) {
   const Busy busy(busy_);
-  if (failure_->failed() || finalized_) [[unlikely]] {
-    return finalized_ ? Status::invalid_usage("the communicator is finalized") : refuse();
-  }
+  if (failure_->failed() || finalized_) [[unlikely]]
+    return refuse();
   if (transfers.empty()) return {};
   if (stalls_ != nullptr) stalls_->set_transfer(&transfers.front());
-  Status status;
-  try {
-    auto operation = transfers_->bind(transfers, history_->sequence(), *plans_);
-    status = operation.is_ok() ? executor_->run(**operation) : operation.status();
-    if (!status.is_ok()) [[unlikely]]
-      status = await_root_cause(describe(transfers), history_->sequence(), std::move(status));
-  } catch (...) {
-    status = Status::of_exception();
-  }
+  Status status = attempt(
+      history_->sequence(), [&] { return describe(transfers); },
+      [&] {
+        auto operation = transfers_->bind(transfers, history_->sequence(), *plans_);
+        return operation.is_ok() ? executor_->run(**operation) : operation.status();
+      });
   if (stalls_ != nullptr) stalls_->set_transfer(nullptr);
-  if (status.is_ok()) [[likely]]
-    return status;
-  return fail(describe(transfers), std::move(status));
+  return status;
 }
 
 // Every one of them takes place, or fails, so that the ranks' histories stay alike.
@@ -303,7 +322,12 @@ Status Communicator::execute(const Batch& batch) {
   const auto note = [&](Status status) {
     if (first.is_ok()) first = std::move(status);
   };
-  for (const Call& call : batch.calls) note(execute(call));
+  for (std::span<const Call> rest(batch.calls); !rest.empty();) {
+    const Coalesced together(membership_.strict ? rest.first(1) : rest, *plans_, rank(), ranks());
+    const std::size_t n = together.calls().size();
+    note(n == 1 ? execute(rest.front()) : execute(together));
+    rest = rest.subspan(n);
+  }
   note(execute(std::span<const Transfer>(batch.transfers)));
   return first;
 }
@@ -339,8 +363,9 @@ Status Communicator::fail(const std::string& what, Status status) {
   return result;
 }
 
-// Of an operation on a communicator that has failed.
+// Of an operation on a communicator that has failed or ended.
 Status Communicator::refuse() {
+  if (finalized_) return Status::invalid_usage("the communicator is finalized");
   Status status = failure_->status();
   note_failure(status);
   return status;

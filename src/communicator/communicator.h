@@ -22,6 +22,7 @@
 #include "bootstrap/process_rank.h"
 #include "communicator/call.h"
 #include "communicator/call_history.h"
+#include "communicator/coalesced.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
 #include "communicator/operators.h"
@@ -123,12 +124,16 @@ class Communicator {
   Status execute(const Call& call);
   Status execute(std::span<const Transfer> transfers);
   Status execute(const Batch& batch);
+  Status execute(const Coalesced& coalesced);
+  template <class Name, class Run>
+  Status attempt(std::uint32_t sequence, Name name, Run run);
   Status check_beforehand(std::uint32_t sequence);
   Status explain(Status status) const;
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
   Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint);
+  Status run_coalesced(const Coalesced& coalesced, const transport::Fingerprint& fingerprint);
   Status run_varying(const Call& call, const transport::Fingerprint& fingerprint);
   Result<const executor::Plan*> plan_for(const Call& call, std::size_t bytes,
                                          const transport::Fingerprint& fingerprint);
@@ -144,7 +149,7 @@ class Communicator {
   // Of the operation `what`, the `sequence`th.
   Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status) const;
   Status wait_behind(Completion* before) const;
-  Status grow_scratch(std::size_t bytes);
+  Status reserve_scratch(std::size_t bytes);
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
   void run_queue();

@@ -34,6 +34,20 @@ Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint
   return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation);
 }
 
+Status Communicator::run_coalesced(const Coalesced& coalesced, const transport::Fingerprint& fingerprint) {
+  const executor::Plan& plan = coalesced.plan();
+  constexpr std::size_t kLineMask = 63;
+  const std::size_t before = (scratch_bytes(coalesced.one(nullptr), plan) + kLineMask) & ~kLineMask;
+  if (Status s = reserve_scratch(before + coalesced.packed_bytes()); !s.is_ok()) return s;
+  std::byte* const memory = static_cast<std::byte*>(scratch_) + before;
+  coalesced.pack(memory);
+  Status status =
+      executor_->run(bind_call(coalesced.one(memory), plan, executor::with_plan(fingerprint, coalesced.identity()),
+                               coalesced.bytes(), setting()));
+  if (status.is_ok()) coalesced.unpack(memory);
+  return status;
+}
+
 Status Communicator::run_varying(const Call& call, const transport::Fingerprint& fingerprint) {
   VaryingBlocks& blocks = varying_blocks_;
   blocks.lay_out(call, ranks(), rank());
@@ -70,10 +84,7 @@ Result<const executor::Plan*> Communicator::plan_for(const Call& call, std::size
 // and then reads it.
 Status Communicator::prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes) {
   const bool copies = needs_copy(*call);
-  const std::size_t wanted = bytes + (copies ? input_bytes : 0);
-  if (wanted > scratch_bytes_) [[unlikely]] {
-    if (Status s = grow_scratch(wanted); !s.is_ok()) return s;
-  }
+  if (Status s = reserve_scratch(bytes + (copies ? input_bytes : 0)); !s.is_ok()) return s;
   if (copies) [[unlikely]] {
     std::byte* const copy = static_cast<std::byte*>(scratch_) + bytes;
     copy_input(*call, copy, input_bytes);
@@ -84,7 +95,9 @@ Status Communicator::prepare_scratch(Call* call, std::size_t bytes, std::size_t 
 
 // Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost
 // nothing, and what is forwarded in flight never touches them.
-Status Communicator::grow_scratch(std::size_t bytes) {
+Status Communicator::reserve_scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) [[likely]]
+    return {};
   last_bound_.forget();
   if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
   scratch_ = nullptr;

@@ -79,10 +79,10 @@ Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const Pla
         "ranks called different operations before this one: {}, {}the same after other calls", mine, other));
   }
   if (same_call(ours, theirs)) {
-    return Status::mismatch(
-        fmt::format("ranks run one operation in different ways, as happens if they are of different builds: {} {}, "
-                    "{}it by another algorithm or slicing",
-                    mine, plan.text, other));
+    return Status::mismatch(fmt::format(
+        "ranks run one operation in different ways, as happens if they are of different builds or group their "
+        "calls differently: {} {}, {}it by another algorithm or slicing, or together with others",
+        mine, plan.text, other));
   }
   return Status::mismatch(fmt::format("ranks called different operations: {}, {}{}", mine, other, describe(theirs)));
 }

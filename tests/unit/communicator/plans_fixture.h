@@ -1,0 +1,88 @@
+// Plans of one rank, without its peers.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catch_compat.h"
+#include "communicator/plans.h"
+#include "transport/shm/costs.h"
+#include "transport/tcp/costs.h"
+
+namespace tutti::internal::test {
+
+// Counts what is asked for, and fails on demand.
+class CountingLinks final : public LinkMaker {
+ public:
+  explicit CountingLinks(std::unique_ptr<LinkMaker> inner) : inner_(std::move(inner)) {}
+  Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
+                                                             Deadline deadline) override {
+    asked.insert(asked.end(), peers.begin(), peers.end());
+    if (!refusal.is_ok()) return refusal;
+    return inner_->make(peers, failure, deadline);
+  }
+  void watch_stalls(StallWatch*) override {}
+
+  std::vector<int> asked;
+  Status refusal;
+
+ private:
+  std::unique_ptr<LinkMaker> inner_;
+};
+
+// Ranks that are threads of one process, forced to `algorithm`; by default on one machine.
+inline Membership threads(const std::vector<int>& machines, const std::string& algorithm) {
+  std::vector<PeerInfo> peers;
+  for (const int machine : machines) {
+    PeerInfo p;
+    p.rank = static_cast<int>(peers.size());
+    p.boot.fill(static_cast<std::uint8_t>(machine));
+    RankSettings settings;
+    settings.algorithm = algorithm;
+    settings.cpus.set();
+    p.settings = settings.pack();
+    peers.push_back(p);
+  }
+  auto made = make_membership(0, std::move(peers), parse_transports("shm,tcp").value());
+  REQUIRE(made.is_ok());
+  return std::move(made).value();
+}
+
+inline algorithms::Costs costs() {
+  return topology::combine_costs(transport::shm::costs(1), transport::tcp::costs(1), 1);
+}
+
+// Rank 0's plans of a job of threads, of which the others never come: links between threads wait for nobody.
+struct Fixture {
+  explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000)
+      : membership(threads(std::vector<int>(static_cast<std::size_t>(ranks), 1), algorithm)) {
+    // Where links to more ranks are asked for they are refused.
+    auto made = ThreadRanks::create(std::min(ranks, 64), membership.transports);
+    REQUIRE(made.is_ok());
+    thread_ranks = *made;
+    auto waits = executor::Waiter::create(thread_ranks->wakeup_fd(0), failure, false, 1000);
+    REQUIRE(waits.is_ok());
+    waiter = std::move(*waits);
+    links = std::make_unique<CountingLinks>(make_thread_links(thread_ranks, membership));
+    plans =
+        std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms, costs());
+  }
+  const executor::Plan* make(Collective collective, int root, std::size_t bytes) const {
+    auto made = plans->make(collective, root, bytes, &history);
+    INFO(made.status().message());
+    REQUIRE(made.is_ok());
+    return *made;
+  }
+
+  Membership membership;
+  FailureState failure;
+  std::shared_ptr<ThreadRanks> thread_ranks;
+  std::unique_ptr<executor::Waiter> waiter;
+  std::unique_ptr<CountingLinks> links;
+  mutable CallHistory history;
+  std::unique_ptr<Plans> plans;
+};
+
+}  // namespace tutti::internal::test
