@@ -97,20 +97,29 @@ tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiD
 using Part = Group::Part;
 
 // That nothing of it will be refused, as far as can be known.
-Status check(const std::vector<Part>& parts) {
+Status check(const Part& part, const Communicator& comm) {
+  if (comm.is_finalized()) return Status::invalid_usage("the communicator is finalized");
+  if (Status s = check_own(part.batch->transfers, comm.rank()); !s.is_ok()) return s;
+  return check_apart(part.batch->calls, comm.rank(), comm.ranks());
+}
+
+Status check(std::span<const Part> parts) {
   for (const Part& part : parts) {
     const Looking looking(part.comm);
-    if (!looking.status().is_ok()) return looking.status();
-    if (looking->is_finalized()) return Status::invalid_usage("the communicator is finalized");
-    if (Status s = check_own(part.batch->transfers, looking->rank()); !s.is_ok()) return s;
-    if (Status s = check_apart(part.batch->calls, looking->rank(), looking->ranks()); !s.is_ok()) return s;
+    Status status = looking.status().is_ok() ? check(part, *looking.get()) : looking.status();
+    if (!status.is_ok()) return status;
   }
   return {};
 }
 
+Status not_started(Status status) {
+  return std::move(status).with_context("nothing of the group was started");
+}
+
 Status run_alone(const Part& part) {
   const Operating operating(part.comm);
-  if (!operating.status().is_ok()) return operating.status();
+  if (!operating.status().is_ok()) return not_started(operating.status());
+  if (Status s = check(part, *operating); !s.is_ok()) return not_started(std::move(s));
   Status status = operating->run(part.batch);
   if (!status.is_ok()) operating->set_told();
   return status;
@@ -133,8 +142,9 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
 
 // Communicators do not wait for each other, not where they share a stream either: each has a thread of its own for what
 // is queued.
-Status run(std::vector<Part>& parts) {
+Status run(std::span<Part> parts) {
   if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());
+  if (Status s = check(parts); !s.is_ok()) return not_started(std::move(s));
   std::vector<StreamTail> tails;
   for (const Part& part : parts) {
     for (const auto& stream : part.streams) {
@@ -159,13 +169,32 @@ Status run(std::vector<Part>& parts) {
 
 }  // namespace
 
-Group::Part& Group::part_of(std::uint64_t comm) {
-  if (!parts_.empty() && parts_[last_].comm == comm) [[likely]]
-    return parts_[last_];
-  const auto [it, added] = index_.try_emplace(comm, parts_.size());
-  if (added) parts_.emplace_back(comm);
-  last_ = it->second;
-  return parts_[last_];
+Group::Part& Group::find_or_add(std::uint64_t comm) {
+  if (used_ == 1) index_.try_emplace(parts_[0].comm, 0);
+  if (const auto known = index_.find(comm); known != index_.end()) return parts_[last_ = known->second];
+  if (used_ == parts_.size()) parts_.emplace_back();
+  Part& part = parts_[used_];
+  part.comm = comm;
+  if (part.batch == nullptr) part.batch = std::make_shared<Batch>();
+  if (used_ > 0) index_.try_emplace(comm, used_);
+  return parts_[last_ = used_++];
+}
+
+void Group::clear() {
+  constexpr std::size_t kMostKept = 256;
+  parts_.resize(std::min(used_, std::size_t{4}));
+  for (Part& part : parts_) {
+    const Batch& batch = *part.batch;
+    const bool keeps = part.batch.use_count() == 1 && std::max(batch.calls.size(), batch.transfers.size()) <= kMostKept;
+    std::shared_ptr<Batch> kept = keeps ? std::move(part.batch) : nullptr;
+    if (keeps) kept->clear();
+    part = {};
+    part.batch = std::move(kept);
+  }
+  used_ = last_ = 0;
+  index_.clear();
+  depth_ = 0;
+  refused_ = {};
 }
 
 }  // namespace tutti::internal::api
@@ -192,7 +221,9 @@ tuttiResult_t tuttiGroupStart() {
   return entry([&] {
     ThreadRecord* const record = this_thread();
     if (record == nullptr) return report(Status(tutti::internal::Code::kSystemError, "no memory for a group"));
-    if (record->group == nullptr) record->group = new Group;
+    if (record->group == nullptr) {
+      record->group = record->spare != nullptr ? std::exchange(record->spare, nullptr) : new Group;
+    }
     record->group->start();
     return tuttiSuccess;
   });
@@ -204,11 +235,10 @@ tuttiResult_t tuttiGroupEnd() {
     Group* const group = current_group();
     if (group == nullptr) return report(Status::invalid_usage("tuttiGroupEnd without tuttiGroupStart"));
     if (!group->end()) return tuttiSuccess;
-    const std::unique_ptr<Group> whole(std::exchange(this_thread()->group, nullptr));
-    Status status = whole->refused();
-    if (!status.is_ok()) return report(status.with_context("nothing of the group was started"));
-    if (status = check(whole->parts()); !status.is_ok())
-      return report(status.with_context("nothing of the group was started"));
-    return report(run(whole->parts()));
+    std::unique_ptr<Group> whole(std::exchange(this_thread()->group, nullptr));
+    Status status = whole->refused().is_ok() ? run(whole->parts()) : not_started(whole->refused());
+    whole->clear();
+    delete std::exchange(this_thread()->spare, whole.release());  // of a group inside an operator's function
+    return report(status);
   });
 }

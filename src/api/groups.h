@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "api/thread_record.h"
@@ -15,14 +16,13 @@
 
 namespace tutti::internal::api {
 
-// Of one thread.
+// Of one thread. Keeps its memory from group to group.
 class Group {
  public:
   // What the group has for one communicator.
   struct Part {
-    explicit Part(std::uint64_t of) : comm(of) {}
-    std::uint64_t comm;
-    std::shared_ptr<Batch> batch = std::make_shared<Batch>();
+    std::uint64_t comm = 0;
+    std::shared_ptr<Batch> batch;
     std::vector<std::shared_ptr<Stream>> streams;  // each once
     bool waits = false;                            // some of it was called without a stream
     std::shared_ptr<Completion> completion;        // of what is queued
@@ -32,19 +32,26 @@ class Group {
   // Whether the group is whole.
   bool end() { return --depth_ == 0; }
   // Valid until the next call. Communicators come in the order of their first calls.
-  Part& part_of(std::uint64_t comm);
+  Part& part_of(std::uint64_t comm) {
+    return used_ != 0 && parts_[last_].comm == comm ? parts_[last_] : find_or_add(comm);
+  }
   // An argument that was refused: then nothing of the group is started.
   void refuse(const Status& status) {
     if (refused_.is_ok()) refused_ = status;
   }
   [[nodiscard]] const Status& refused() const { return refused_; }
-  [[nodiscard]] std::vector<Part>& parts() { return parts_; }
+  [[nodiscard]] std::span<Part> parts() { return std::span(parts_).first(used_); }
+  // Nothing is in it then; what is queued is not concerned.
+  void clear();
 
  private:
+  Part& find_or_add(std::uint64_t comm);
+
   int depth_ = 0;
-  std::vector<Part> parts_;
+  std::vector<Part> parts_;  // those from used_ on are empty
+  std::size_t used_ = 0;
   std::size_t last_ = 0;                        // the part that was asked for last
-  std::map<std::uint64_t, std::size_t> index_;  // of the parts, by communicator
+  std::map<std::uint64_t, std::size_t> index_;  // of all parts by communicator, where there are several
   Status refused_;
 };
 

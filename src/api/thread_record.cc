@@ -17,6 +17,7 @@ constinit std::atomic<ThreadRecord*> first{nullptr};
 void release(void* record) {
   auto* const mine = static_cast<ThreadRecord*>(record);
   delete std::exchange(mine->group, nullptr);  // one that was never ended
+  delete std::exchange(mine->spare, nullptr);
   mine->last_error = {};
   mine->told = {};
   // Should a later destructor of this thread call the library, it gets another record.

@@ -18,6 +18,7 @@ struct alignas(64) ThreadRecord {
   ThreadRecord* next = nullptr;  // constant once the record is in the list
   // Of this thread alone.
   Group* group = nullptr;  // between tuttiGroupStart and tuttiGroupEnd
+  Group* spare = nullptr;  // an empty one, whose memory the next group uses
   Status last_error;
   Status told;  // keeps the text alive that tuttiGetLastError returned last
 };

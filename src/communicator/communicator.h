@@ -42,6 +42,13 @@ struct Batch {
   // What calls refer to.
   std::vector<std::shared_ptr<const VaryingCopy>> counts;
   std::vector<std::shared_ptr<const CustomOperator>> operators;
+
+  void clear() {
+    calls.clear();
+    transfers.clear();
+    counts.clear();
+    operators.clear();
+  }
 };
 
 class Communicator {
