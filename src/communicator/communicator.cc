@@ -54,6 +54,11 @@ std::string describe(const Call& call, const transport::Fingerprint& fingerprint
   }
 }
 
+// Whether there is nothing to move, on any rank.
+bool is_empty(const Call& call) {
+  return call.count == 0 && call.varying == nullptr && has_data(call.collective);
+}
+
 bool any_meets(const Transports& transports, ChannelKind kind) {
   return std::any_of(transports.begin(), transports.end(), [&](const auto& transport) {
     const auto meeting = transport->meeting();
@@ -277,6 +282,8 @@ Status Communicator::execute(const Call& call) {
   const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
   const transport::Fingerprint fingerprint =
       history_->begin(call.collective, call.type, call.op, call.root, executor::told(call.opaque, count));
+  if (is_empty(call) && !membership_.strict) [[unlikely]]
+    return {};
   return attempt(
       fingerprint.sequence, [&] { return describe(call, fingerprint); }, [&] { return run_call(call, fingerprint); });
 }
