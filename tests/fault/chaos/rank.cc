@@ -4,23 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
 namespace tutti::internal::test::chaos {
 namespace {
 
 constexpr int kProbes = 2;  // calls of a failed communicator
-constexpr int kKeepUs = 3000;
-constexpr int kRubbish = 0x77;
-
-void sleep_us(int us) {
-  std::this_thread::sleep_for(std::chrono::microseconds(us));
-}
 
 std::size_t whole_bytes(const Spec& spec, int ranks) {
   return spec.count * size_of(spec.type) * blocks_of(spec.collective, ranks);
@@ -182,6 +174,7 @@ void RankRun::perform(int k) {
   const int c = step.comm;
   if (step.pause_us > 0) sleep_us(step.pause_us);
   if (step.synchronize) return synchronize(step.stream);
+  if (!step.moves.empty()) return perform_group(k);
   if (states_[c] == State::kFailed || states_[c] == State::kFinalized) return probe_failed(k, c);
   if (states_[c] != State::kGood) return;
   if (const Mishap* m = mishap_at(MishapKind::kDiffer, k)) strike(*m);
@@ -226,7 +219,7 @@ void RankRun::queue(int k, int c, const Spec& spec) {
     spare.pop_back();
   }
   const auto s = static_cast<std::size_t>(round_.steps[static_cast<std::size_t>(k)].stream);
-  std::unique_ptr<Pending> queued(new Pending{c, k, spec, std::move(buffers), Trial(spec, rank_, round_.ranks)});
+  std::unique_ptr<Pending> queued(new Pending{c, k, spec, std::move(buffers), Trial(spec, rank_, round_.ranks), {}});
   queued->trial.prepare(&queued->buffers->send, &queued->buffers->recv);
   const tuttiResult_t result =
       in_library("queueing", [&] { return queued->trial.issue(handles_[c].comm, streams_[s]); });
@@ -259,29 +252,35 @@ void RankRun::settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult
   bool explained = result == tuttiSuccess;
   for (const auto& p : *pending) {
     if (result == tuttiSuccess) {
-      if (const std::string wrong = p->trial.check(); !wrong.empty()) {
+      if (const std::string wrong = p->side ? p->side->check() : p->trial.check(); !wrong.empty()) {
         note_wrong(mine_, "data", "queued step " + std::to_string(p->step) + ": " + wrong);
       }
+      if (p->side) continue;
       spare_[p->spec.registered ? 1 : 0].push_back(std::move(p->buffers));
       continue;
     }
     const int c = p->comm;
     if (states_[c] == State::kGood) {
-      tuttiResult_t error = tuttiSuccess;
       std::string why = text;
-      if (handles_[c].aborted) {
-        error = tuttiAborted;
-      } else if (in_library("tuttiCommGetAsyncError",
-                            [&] { return tuttiCommGetAsyncError(handles_[c].comm, &error); }) == tuttiSuccess) {
-        why = tuttiGetLastError(handles_[c].comm);
-      }
+      const tuttiResult_t error = error_of(c, &why);
       if (error != tuttiSuccess) failed(c, p->step, error, why);
     }
     explained = explained || states_[c] != State::kGood;
-    reclaim(std::move(p->buffers), p->spec);
+    p->side ? reclaim(std::move(p->side)) : reclaim(std::move(p->buffers), p->spec);
   }
   if (!explained) note_wrong(mine_, "stream", "an error of a stream without a failed communicator: " + text);
   pending->clear();
+}
+
+// What has failed the communicator, or tuttiSuccess; *text stays where there is nothing better.
+tuttiResult_t RankRun::error_of(int c, std::string* text) {
+  if (handles_[c].aborted) return tuttiAborted;
+  tuttiResult_t error = tuttiSuccess;
+  const tuttiResult_t asked =
+      in_library("tuttiCommGetAsyncError", [&] { return tuttiCommGetAsyncError(handles_[c].comm, &error); });
+  if (asked != tuttiSuccess) return handles_[c].aborted ? tuttiAborted : tuttiSuccess;
+  if (error != tuttiSuccess) *text = tuttiGetLastError(handles_[c].comm);
+  return error;
 }
 
 void RankRun::failed(int c, int step, tuttiResult_t code, const std::string& text) {
@@ -312,9 +311,9 @@ void RankRun::reclaim(std::unique_ptr<Buffers> buffers, const Spec& spec) {
   if (bytes == 0 || spec.collective == Collective::kBarrier || !kept_by_all) return;
   std::byte* at = buffers->recv.get(bytes, spec.registered);
   if (at == nullptr) return;
-  std::memset(at, kRubbish, bytes);
+  std::memset(at, static_cast<int>(kRubbish), bytes);
   sleep_us(kKeepUs);
-  if (!std::all_of(at, at + bytes, [](std::byte b) { return b == static_cast<std::byte>(kRubbish); })) {
+  if (!std::all_of(at, at + bytes, [](std::byte b) { return b == kRubbish; })) {
     note_wrong(mine_, "buffer", "somebody wrote into the output of an operation that had failed: " + spec.text());
   }
 }

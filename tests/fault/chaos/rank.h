@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,6 +20,14 @@ struct Handle {
 };
 
 using Handles = Handle[kMaxComms];
+
+// How long the buffers of an operation that has failed are looked at, and what they are filled with meanwhile.
+inline constexpr int kKeepUs = 3000;
+inline constexpr std::byte kRubbish{0x77};
+
+inline void sleep_us(int us) {
+  std::this_thread::sleep_for(std::chrono::microseconds(us));
+}
 
 // What is wrong, once per rank.
 void note_wrong(RankBoard& board, const char* kind, const std::string& text);
@@ -57,7 +67,9 @@ class RankRun {
     Spec spec;
     std::unique_ptr<Buffers> buffers;
     Trial trial;
+    std::unique_ptr<Side> side = nullptr;  // of a group's; then there are no spec, buffers and trial
   };
+  using Sides = std::vector<std::unique_ptr<Side>>;
 
   [[nodiscard]] const Mishap* mishap_at(MishapKind kind, int step) const;
   void strike(const Mishap& mishap);
@@ -69,12 +81,19 @@ class RankRun {
   [[nodiscard]] Spec spec_at(int k) const;
   void block(int k, int c, const Spec& spec);
   void queue(int k, int c, const Spec& spec);
+  void perform_group(int k);
+  bool try_group(int k);
+  Sides make_sides(int k);
+  tuttiResult_t issue_group(int k, const Sides& sides, tuttiResult_t* refused);
+  void settle_group(int k, Sides sides, tuttiResult_t result, const tuttiResult_t* refused);
+  tuttiResult_t error_of(int c, std::string* text);
   void synchronize(int s);
   void settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult_t result, const std::string& text);
   void probe_failed(int k, int c);
   void check_met(int k, int c, const Spec& spec);
   void failed(int c, int step, tuttiResult_t code, const std::string& text);
   void reclaim(std::unique_ptr<Buffers> buffers, const Spec& spec);
+  void reclaim(std::unique_ptr<Side> side);
   void finish();
   void destroy(int c);
 
@@ -94,6 +113,7 @@ class RankRun {
   std::unique_ptr<Buffers> blocking_[2];  // malloc, registered
   std::vector<std::unique_ptr<Buffers>> spare_[2];
   std::vector<tuttiStream_t> streams_;
+  std::string group_text_;                                      // of the last group's error
   std::vector<std::vector<std::unique_ptr<Pending>>> pending_;  // by stream
 };
 

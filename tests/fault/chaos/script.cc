@@ -24,7 +24,7 @@ bool is_defined(const Spec& s) {
 
 Spec draw_spec(Random& random, int ranks, double least_bytes, double most_bytes) {
   Spec s;
-  s.collective = static_cast<Collective>(random.below(kUniformCollectives));
+  s.collective = static_cast<Collective>(random.below(kCollectives));
   s.type = static_cast<DataType>(random.below(kDataTypes));
   do s.op = static_cast<ReduceOp>(random.below(kReduceOps));
   while (!is_defined(s));
@@ -57,7 +57,7 @@ Spec draw_odd(Random& random, const Spec& spec, int ranks) {
       [[fallthrough]];
     default:
       odd.collective = static_cast<Collective>(
-          (static_cast<int>(spec.collective) + random.between(1, kUniformCollectives - 1)) % kUniformCollectives);
+          (static_cast<int>(spec.collective) + random.between(1, kCollectives - 1)) % kCollectives);
       odd.root = tutti::internal::has_root(odd.collective) ? random.below(ranks) : 0;
       if (!is_defined(odd)) odd.op = ReduceOp::kSum;
   }
@@ -81,6 +81,21 @@ void draw_hosting(Random& random, const Allowed& allowed, Round* round) {
   }
 }
 
+// Sends and receives, and any collectives with blocks of different counts and operators and datatypes of the program's.
+std::vector<Move> draw_group(Random& random, const Round& round, double least_bytes, double most_bytes) {
+  std::mt19937 drawn(static_cast<std::uint32_t>(random.next()));
+  std::vector<Move> moves;
+  for (int left = random.between(1, 6); left > 0; --left) {
+    Move m = draw_move(drawn, random.chance(60), round.ranks, draw_bytes(random, least_bytes, most_bytes));
+    m.comm = random.below(round.comms);
+    moves.push_back(m);
+    // As small ones of one kind may run together, and as many messages of one pair follow one another.
+    for (int again = random.chance(25) ? random.between(1, 4) : 0; again > 0; --again)
+      moves.push_back(draw_another(drawn, m, round.ranks, 2000));
+  }
+  return moves;
+}
+
 void draw_steps(Random& random, Round* round) {
   const double most_bytes = round->tiny_buffers ? 256.0 * 1024 : 2048.0 * 1024;
   // Where all are long, mishaps meet peers that read and write each other's memory.
@@ -92,6 +107,7 @@ void draw_steps(Random& random, Round* round) {
     step.comm = random.below(round->comms);
     step.pause_us = random.chance(10) ? random.below(5000) : 0;
     step.spec = draw_spec(random, round->ranks, least_bytes, most_bytes);
+    if (random.chance(35)) step.moves = draw_group(random, *round, least_bytes, most_bytes);
     if (round->streams > 0 && random.chance(50)) {
       step.stream = random.below(round->streams);
       int& in_stream = queued[static_cast<std::size_t>(step.stream)];
@@ -133,7 +149,8 @@ Mishap draw_mishap(Random& random, const Round& round, MishapKind kind) {
   if (kind == MishapKind::kFewFiles) m.files = random.below(24);
   if (kind == MishapKind::kDiffer) {
     m.step = random.below(steps);
-    while (round.steps[static_cast<std::size_t>(m.step)].synchronize) m.step = (m.step + 1) % steps;
+    const auto calls_none = [&](const Step& s) { return s.synchronize || !s.moves.empty(); };
+    while (calls_none(round.steps[static_cast<std::size_t>(m.step)])) m.step = (m.step + 1) % steps;
     m.odd = draw_odd(random, round.steps[static_cast<std::size_t>(m.step)].spec, round.ranks);
   }
   return m;
@@ -243,6 +260,11 @@ std::string text_of(const Round& round) {
     if (step.pause_us > 0) s += "pause " + std::to_string(step.pause_us) + " us, ";
     if (step.synchronize) {
       s += "synchronize stream " + std::to_string(step.stream);
+      continue;
+    }
+    if (!step.moves.empty()) {
+      s += "group" + (step.stream >= 0 ? " in stream " + std::to_string(step.stream) : std::string());
+      for (const Move& m : step.moves) s += "\n    " + m.text();
       continue;
     }
     s += "comm " + std::to_string(step.comm) + (step.stream >= 0 ? " stream " + std::to_string(step.stream) : "") +

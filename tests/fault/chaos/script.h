@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/moves.h"
 #include "collectives/trial.h"
 
 namespace tutti::internal::test::chaos {
@@ -64,6 +65,7 @@ struct Step {
   bool synchronize = false;  // of the stream, instead of an operation
   int pause_us = 0;          // before
   Spec spec;
+  std::vector<Move> moves;  // if there are any: a group of these instead, of any communicators
 };
 
 struct Round {
