@@ -1,14 +1,20 @@
 # shellcheck shell=bash disable=SC2154,SC2317
-# A part of guest_cases.sh, in one guest with rxe0, rxe1 and siw0: all collectives over verbs, between processes.
+# A part of guest_cases.sh, in one guest with rxe0, rxe1 and siw0: all collectives over verbs, between processes, and
+# random programs with sends, receives and groups.
 
 # over_devices OPTIONS BYTES RANKS DEVICE...: all collectives up to BYTES with TUTTI_VERBS=OPTIONS; each soft-RoCE
 # DEVICE must have sent a good part of it.
-over_devices() {
-  local options=$1 bytes=$2 ranks=$3 device
-  shift 3
+over_devices() { verbs_job check "$@"; }
+# programs_over OPTIONS BYTES RANKS DEVICE...: the same of random programs.
+programs_over() { verbs_job programs "$@"; }
+
+# verbs_job WHAT OPTIONS BYTES RANKS DEVICE...
+verbs_job() {
+  local what=$1 options=$2 bytes=$3 ranks=$4 device
+  shift 4
   local before=()
   for device in "$@"; do before+=("$(sent_packets "$device")"); done
-  TUTTI_TRANSPORTS=verbs TUTTI_VERBS=$options all_ranks "$ranks" "$rank_program" check "$bytes"
+  TUTTI_TRANSPORTS=verbs TUTTI_VERBS=$options all_ranks "$ranks" "$rank_program" "$what" "$bytes"
   for device in "$@"; do
     note "$device sent $(($(sent_packets "$device") - before[0])) packets"
     (($(sent_packets "$device") - before[0] > 100 * ranks)) || { echo "$device was not used"; return 1; }
@@ -31,3 +37,10 @@ for ranks in 2 4; do
 done
 run_case '2 ranks that name ports of two fabrics' 60 over_devices device=rxe0+siw0,rails=2 300000 2 rxe0
 run_case '4 ranks over what is chosen' 60 over_devices '' 300000 4
+for ranks in 2 3; do
+  run_case "programs of $ranks ranks over rxe0" 100 programs_over device=rxe0 100000 "$ranks" rxe0
+done
+run_case 'programs of 4 ranks over two rails' 100 programs_over device=rxe0+rxe1,rails=2 100000 4 rxe0 rxe1
+run_case 'programs of 3 ranks over rxe0, no memory kept registered' 100 \
+  programs_over device=rxe0,cache=off 100000 3 rxe0
+run_case 'programs of 3 ranks over siw0' 100 programs_over device=siw0 100000 3

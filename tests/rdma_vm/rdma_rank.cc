@@ -1,5 +1,7 @@
-// One rank of a job in a guest. Usage: rdma_rank check|loop BYTES RANK RANKS FOLDER
+// One rank of a job in a guest. Usage: rdma_rank check|programs|loop BYTES RANK RANKS FOLDER
 // check: every collective up to about BYTES, compared with what must come out.
+// programs: random programs over three communicators, of collectives with blocks of equal and of different counts, of
+//   sends and receives, in groups and alone, with datatypes and operators of the program's own, up to about BYTES.
 // loop: all-reduces of BYTES until one fails, which the job's script sees to. Writes FOLDER/ready.RANK when some are
 //   done, and FOLDER/outcome.RANK at the end: the error's code, the milliseconds since the last operation that
 //   succeeded, and the text.
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/programs.h"
 #include "collectives/rendezvous.h"
 #include "collectives/specs.h"
 
@@ -22,6 +25,8 @@ namespace {
 
 using namespace tutti::internal::test;  // NOLINT: this program is a test
 
+constexpr std::uint32_t kPrograms = 40;
+constexpr std::uint32_t kLongPrograms = 4;
 constexpr int kRoundsBeforeReady = 3;
 constexpr std::int64_t kLoopMs = 60'000;  // nothing has failed by then
 
@@ -42,6 +47,16 @@ int check(const Job& job) {
   Runner runner(job.comm, job.rank, job.ranks);
   std::string wrong = runner.run_all(every_root(job.ranks));
   if (wrong.empty()) wrong = runner.run_all(every_size(job.ranks, job.bytes));
+  if (!wrong.empty()) return complain(job, wrong);
+  return tuttiCommDestroy(job.comm) == tuttiSuccess ? 0 : complain(job, "destroy");
+}
+
+int programs(const Job& job) {
+  std::vector<Seat> seats;
+  std::string wrong = make_seats(job.comm, job.rank, job.ranks, 3, &seats);
+  if (wrong.empty()) wrong = run_programs(seats, job.ranks, {kPrograms, 6, 4000});
+  if (wrong.empty()) wrong = run_programs(seats, job.ranks, {kLongPrograms, 6, job.bytes});
+  if (wrong.empty()) wrong = leave_seats(seats);
   if (!wrong.empty()) return complain(job, wrong);
   return tuttiCommDestroy(job.comm) == tuttiSuccess ? 0 : complain(job, "destroy");
 }
@@ -99,5 +114,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   if (std::strcmp(argv[1], "check") == 0) return check(job);
+  if (std::strcmp(argv[1], "programs") == 0) return programs(job);
   return std::strcmp(argv[1], "loop") == 0 ? loop(job) : 2;
 }
