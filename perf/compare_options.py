@@ -3,6 +3,7 @@
 import argparse
 import os
 
+REDUCING = {"all_reduce", "reduce_scatter", "reduce", "scan", "exscan"}
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "barrier", "gather", "scatter",
                "alltoall", "scan", "exscan"]
 TRANSFERS = ["sendrecv", "ping_pong"]

@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 
+from compare_options import REDUCING
 from tutti_plot import draw, format_size
 
 YARDSTICK_BYTES = 8
@@ -101,7 +102,7 @@ def describe(options, columns, sizes):
             moved = column.library.moved[size]
             results.append({
                 "library": column.title, "version": column.library.version, "memory": column.memory,
-                "collective": options.collective, "bytes": size, "datatype": "float", "op": "sum",
+                "collective": options.collective, "bytes": size, "datatype": "float", "op": "sum" if options.collective in REDUCING else "none",
                 "ranks": options.ranks, "transport": options.transport,
                 "time_us": {"min": min(times_us), "median": statistics.median(times_us), "max": max(times_us)},
                 "rounds_us": times_us,

@@ -67,8 +67,8 @@ typedef struct tuttiComm *tuttiComm_t;
 typedef struct tuttiStream *tuttiStream_t;
 typedef struct tuttiEvent *tuttiEvent_t;
 
-/* Every enumeration is 32 bits wide, whatever names later versions add; its last name is there for that alone and is
- * no value to pass. A value that the library does not know is refused. Results: NCCL's, and tutti's own from 1000. */
+/* Every enumeration is 32 bits wide, whatever names later versions add; its last name is there for that alone and is no
+ * value to pass. A value that the library does not know is refused. Results: NCCL's, and tutti's own from 1000. */
 typedef enum {
   tuttiSuccess = 0,
   tuttiUnhandledCudaError = 1,
@@ -108,18 +108,16 @@ typedef enum {
   tuttiComplex64 = 102,  /* two float32: real part, imaginary part (C's float _Complex) */
   tuttiComplex128 = 103, /* two float64 */
   tuttiBool = 104,       /* one byte: any value but 0 is true; what is combined is 0 or 1 */
-  tuttiDataTypeMax = 0x7fffffff
+  tuttiDataTypeMax = 0x7fffffff /* from 1000 on: of tuttiTypeCreate */
 } tuttiDataType_t;
 
-/* 16- and 8-bit floats are combined in float32 and rounded once per combination. Integer sums and
- * products wrap. tuttiAvg is the sum divided by the number of ranks, once, after the last addition;
- * for integers the (wrapped) sum is divided with truncation towards zero, as in NCCL.
- * If a rank contributes NaN the result is NaN, of max and min too; +0 is above -0. Every NaN that a reduction of
- * two or more ranks gives is the same: all bits set, which is a quiet one. Payloads are lost. So all ranks of an
- * all-reduce get the same bits, whatever the data.
- * Complex numbers have sum, prod and avg (prod by the plain formula, without C's Annex G for infinities); of booleans
- * sum and max are lor, prod and min are land, and there is no avg. An operator that the datatype does not have is
- * tuttiInvalidArgument. */
+/* 16- and 8-bit floats are combined in float32 and rounded once per combination. Integer sums and products wrap.
+ * tuttiAvg is the sum divided by the number of ranks, once, after the last addition; for integers the (wrapped) sum is
+ * divided with truncation towards zero, as in NCCL. If a rank contributes NaN the result is NaN, of max and min too; +0
+ * is above -0. Every NaN that a reduction of two or more ranks gives is the same: all bits set, which is a quiet one.
+ * Payloads are lost. So all ranks of an all-reduce get the same bits, whatever the data. Complex numbers have sum, prod
+ * and avg (prod by the plain formula, without C's Annex G for infinities); of booleans sum and max are lor, prod and
+ * min are land, and there is no avg. An operator that the datatype does not have is tuttiInvalidArgument. */
 typedef enum {
   tuttiSum = 0,
   tuttiProd = 1,
@@ -224,53 +222,53 @@ TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------- */
 
-/* Makes the id of a new communicator and starts listening for its ranks in this process, which must
- * live until they have all joined (usually it is rank 0's). One id makes one communicator. The call takes no
- * configuration: interface, port range, init timeout and wait notice are the environment's. tuttiInvalidUsage for a
- * variable that cannot be read, tuttiSystemError where no port can be had. Does not wait for other ranks. */
+/* Makes the id of a new communicator and starts listening for its ranks in this process, which must live until they
+ * have all joined (usually it is rank 0's). One id makes one communicator. The call takes no configuration: interface,
+ * port range, init timeout and wait notice are the environment's. tuttiInvalidUsage for a variable that cannot be read,
+ * tuttiSystemError where no port can be had. Does not wait for other ranks. */
 TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 
-/* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all have joined, or
- * fails after the init timeout. 0 <= rank < nranks. *comm is written on success alone, and is the caller's until
- * tuttiCommDestroy or tuttiCommAbort.
- * Errors of this and the other ways to make communicators: tuttiInvalidArgument, tuttiInvalidUsage (a variable that
- * cannot be read, no launcher, too many communicators), tuttiTimeout, whose text names the ranks that have not joined,
- * tuttiRemoteError for a rank that died or failed meanwhile, tuttiSystemError. Ranks that do not agree about the job
- * (its size, who is which rank) get tuttiInvalidUsage, which names them. */
+/* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all have joined, or fails after the
+ * init timeout. 0 <= rank < nranks. *comm is written on success alone, and is the caller's until tuttiCommDestroy or
+ * tuttiCommAbort. Errors of this and the other ways to make communicators: tuttiInvalidArgument, tuttiInvalidUsage (a
+ * variable that cannot be read, no launcher, too many communicators), tuttiTimeout, whose text names the ranks that
+ * have not joined, tuttiRemoteError for a rank that died or failed meanwhile, tuttiSystemError. Ranks that do not agree
+ * about the job (its size, who is which rank) get tuttiInvalidUsage, which names them. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
 /* The same with settings; config may be NULL, and is the caller's again when the call returns. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                                    const tuttiConfig_t *config);
-/* Joins the job that the launcher describes in the environment: torchrun, Open MPI's mpirun, MPICH's
- * mpiexec (Hydra), srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage
- * if there is none. Collective. config as above. */
+/* Joins the job that the launcher describes in the environment: torchrun, Open MPI's mpirun, MPICH's mpiexec (Hydra),
+ * srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage if there is none. Collective.
+ * config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
-/* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i,
- * to be used by a thread of its own. devlist must be NULL or hold only -1 (host memory), ndev times. All of them are
- * made or none; comms is written on success alone. */
+/* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i, to be used by
+ * a thread of its own. devlist must be NULL or hold only -1 (host memory), ndev times. All of them are made or none;
+ * comms is written on success alone. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
 /* The same with settings, for all ranks; config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist,
                                                   const tuttiConfig_t *config);
 
-/* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until
- * all other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where
- * one thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as
+/* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until all
+ * other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where one
+ * thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as
  * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
  * have called different things, or one more than another, also where those calls exchanged no data; a rank that has
  * waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error. An operation that
  * needs data of a rank which has left without calling it, or after calling something else instead, already fails by
- * itself, with tuttiMismatch; a receive from it with tuttiRemoteError. Operations that follow are tuttiInvalidUsage; queries, tuttiCommAbort and
- * tuttiCommDestroy may follow, and a second tuttiCommFinalize does nothing and is tuttiSuccess. */
+ * itself, with tuttiMismatch; a receive from it with tuttiRemoteError. Operations that follow are tuttiInvalidUsage;
+ * queries, tuttiCommAbort and tuttiCommDestroy may follow, and a second tuttiCommFinalize does nothing and is
+ * tuttiSuccess. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
-/* Waits for an operation that another thread is in, finalizes if that was not done, and frees the
- * communicator, whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as
- * above, unless a collective, tuttiCommFinalize, or a stream or event with an operation of this communicator has
- * returned it before; that a communicator has failed otherwise is no error of this call. NULL is allowed. */
+/* Waits for an operation that another thread is in, finalizes if that was not done, and frees the communicator,
+ * whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as above, unless a
+ * collective, tuttiCommFinalize, or a stream or event with an operation of this communicator has returned it before;
+ * that a communicator has failed otherwise is no error of this call. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
-/* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the
- * communicator. May be called while another thread is inside an operation, finalize or destroy, which
- * returns soon, the first two with tuttiAborted; what that thread calls afterwards is refused. */
+/* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the communicator. May be called
+ * while another thread is inside an operation, finalize or destroy, which returns soon, the first two with
+ * tuttiAborted; what that thread calls afterwards is refused. */
 TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
@@ -281,25 +279,24 @@ TUTTI_EXPORT tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 /* *device = the CUDA device the communicator is bound to, or -1 for host memory. As tuttiCommCount. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
 
-/* Which algorithm and transports serve a collective on a vector of `bytes` bytes (where it has a block for each rank: of
- * all blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp".
- * Writes at most `size` bytes to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument
- * if it does not fit, where nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage
- * if a forced algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank;
- * so are the transports, unless RDMA connects only some of the hosts, where each rank names those that it uses itself.
- * With an operator that does not commute another algorithm may serve, one that keeps the order of ranks.
- * Any thread. */
+/* Which algorithm and transports serve a collective on a vector of `bytes` bytes (where it has a block for each rank:
+ * of all blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp". Writes at most `size` bytes
+ * to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument if it does not fit, where
+ * nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage if a forced algorithm does
+ * not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank; so are the transports,
+ * unless RDMA connects only some of the hosts, where each rank names those that it uses itself. With an operator that
+ * does not commute another algorithm may serve, one that keeps the order of ranks. Any thread. */
 TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,
                                             size_t size);
 
 /* ---- Collectives ------------------------------------------------------------------------------
- * Counts are in elements of `datatype` and may be 0. Buffers are host memory, aligned in any way, and the caller's:
- * the library reads send buffers and writes receive buffers, both until the operation is complete and not after (see
+ * Counts are in elements of `datatype` and may be 0. Buffers are host memory, aligned in any way, and the caller's: the
+ * library reads send buffers and writes receive buffers, both until the operation is complete and not after (see
  * "Buffers after an error"). They may be NULL only where the count is 0 or where the rank's buffer is said to be
- * ignored. `stream` is NULL or a tuttiStream_t; one thread at a time for each communicator.
- * Errors: see above. tuttiInvalidArgument and tuttiInvalidUsage refuse the call; tuttiRemoteError, tuttiTimeout,
- * tuttiAborted, tuttiMismatch, tuttiSystemError and tuttiInternalError have failed the communicator. Those of a queued
- * operation are returned by its stream and by events. */
+ * ignored. `stream` is NULL or a tuttiStream_t; one thread at a time for each communicator. Errors: see above.
+ * tuttiInvalidArgument and tuttiInvalidUsage refuse the call; tuttiRemoteError, tuttiTimeout, tuttiAborted,
+ * tuttiMismatch, tuttiSystemError and tuttiInternalError have failed the communicator. Those of a queued operation are
+ * returned by its stream and by events. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, bitwise the same on every rank. */
 TUTTI_EXPORT tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
@@ -340,14 +337,14 @@ TUTTI_EXPORT tuttiResult_t tuttiExscan(const void *sendbuff, void *recvbuff, siz
 /* Completes on a rank after every rank has called it. */
 TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
 
-/* The same with blocks of different counts, as MPI's "v" functions. An array of counts or displacements has an entry for
- * each rank, in elements; where displacements are NULL, blocks lie one behind the other. Arrays are read before the call
- * returns. Counts may be 0, on any rank. A count that two ranks name must be the same: tuttiMismatch if it is not. Where
- * one of two that exchange data says 0, nothing is exchanged that could tell: at the earliest the next operation between
- * them finds out, and a rank that waits gets tuttiTimeout or, of a rank that leaves, tuttiRemoteError.
- * Blocks that are received must not overlap, nor meet what is sent but in place: tuttiInvalidArgument. In place, this
- * rank's own block lies where the blocks have it; tuttiAlltoAllV has sendbuff == recvbuff and equal counts and
- * displacements, and copies the data once more. */
+/* The same with blocks of different counts, as MPI's "v" functions. An array of counts or displacements has an entry
+ * for each rank, in elements; where displacements are NULL, blocks lie one behind the other. Arrays are read before the
+ * call returns. Counts may be 0, on any rank. A count that two ranks name must be the same: tuttiMismatch if it is not.
+ * Where one of two that exchange data says 0, nothing is exchanged that could tell: at the earliest the next operation
+ * between them finds out, and a rank that waits gets tuttiTimeout or, of a rank that leaves, tuttiRemoteError. Blocks
+ * that are received must not overlap, nor meet what is sent but in place: tuttiInvalidArgument. In place, this rank's
+ * own block lies where the blocks have it; tuttiAlltoAllV has sendbuff == recvbuff and equal counts and displacements,
+ * and copies the data once more. */
 
 /* recvbuff[rdispls[r] + i] = rank r's sendbuff[i], i < recvcounts[r]. sendcount == recvcounts[rank]; recvcounts is the
  * same on all ranks, rdispls need not be. */
@@ -364,8 +361,8 @@ TUTTI_EXPORT tuttiResult_t tuttiReduceScatterV(const void *sendbuff, void *recvb
 TUTTI_EXPORT tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t *sendcounts, const size_t *sdispls,
                                           void *recvbuff, const size_t *recvcounts, const size_t *rdispls,
                                           tuttiDataType_t datatype, tuttiComm_t comm, void *stream);
-/* On root: recvbuff[rdispls[r] + i] = rank r's sendbuff[i], i < recvcounts[r], which is rank r's sendcount. recvbuff and
- * the arrays are ignored elsewhere. */
+/* On root: recvbuff[rdispls[r] + i] = rank r's sendbuff[i], i < recvcounts[r], which is rank r's sendcount. recvbuff
+ * and the arrays are ignored elsewhere. */
 TUTTI_EXPORT tuttiResult_t tuttiGatherV(const void *sendbuff, size_t sendcount, void *recvbuff,
                                         const size_t *recvcounts, const size_t *rdispls, tuttiDataType_t datatype,
                                         int root, tuttiComm_t comm, void *stream);
@@ -376,15 +373,16 @@ TUTTI_EXPORT tuttiResult_t tuttiScatterV(const void *sendbuff, const size_t *sen
                                          tuttiComm_t comm, void *stream);
 
 /* ---- Datatypes --------------------------------------------------------------------------------
- * Datatypes of the program's own, such as its structures, for every call that takes one: what is moved is bytes, and what
- * is combined is combined by an operator of tuttiRedOpCreate. Each is one communicator's: another's, or one that is
- * destroyed, is tuttiInvalidArgument. The ranks must agree in each operation about the bytes of an element, while the
- * numbers of the handles may differ. Any thread may make and destroy them, also beside operations. */
+ * Datatypes of the program's own, such as its structures, for every call that takes one: what is moved is bytes, and
+ * what is combined is combined by an operator of tuttiRedOpCreate. Each is one communicator's: another's, or one that
+ * is destroyed, is tuttiInvalidArgument. The ranks must agree in each operation about the bytes of an element, while
+ * the numbers of the handles may differ. Any thread may make and destroy them, also beside operations. */
 
 /* *datatype = one whose elements have `element_bytes` bytes, 1 to 4096, and are never cut: an operator's function sees
  * them whole, aligned in any way, and is told *datatype. */
 TUTTI_EXPORT tuttiResult_t tuttiTypeCreate(tuttiDataType_t *datatype, size_t element_bytes, tuttiComm_t comm);
-/* Operations that are queued or under way keep it. */
+/* Operations that are queued or under way keep it. The communicator's end frees all that are left. A built-in datatype
+ * is tuttiInvalidArgument. */
 TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_t comm);
 
 /* ---- Operators --------------------------------------------------------------------------------
@@ -392,29 +390,30 @@ TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_
  * and tuttiExscan. Each is one communicator's: another's, or one that is destroyed, is tuttiInvalidArgument. Every rank
  * makes its own; the ranks must agree in each operation about the kind of operator (pre-multiplied sum, a function that
  * commutes, one that does not), while the numbers of the handles may differ. A process can make two thousand million of
- * them. Any thread may make and destroy them, also beside operations. */
+ * them and of datatypes. Any thread may make and destroy them, also beside operations. */
 
 /* in and inout have `count` elements of `datatype` each: inout[i] = in[i] op inout[i], for i < count. `in` holds the
- * operand of the lower ranks. The function is called with pieces of the vectors, cut between any two elements, which may
- * be aligned in any way whatever the caller's buffers are; in the thread of a blocking call, or for a stream in one of
- * the library's, with a stack of 2 MiB. It must be associative, touch nothing else of these vectors, and make no call of
- * this library. A C++ exception that it throws fails the communicator. */
+ * operand of the lower ranks. The function is called with pieces of the vectors, cut between any two elements, which
+ * may be aligned in any way whatever the caller's buffers are; in the thread of a blocking call, or for a stream in one
+ * of the library's, with a stack of 2 MiB. It must be associative, touch nothing else of these vectors, and make no
+ * call of this library. A C++ exception that it throws fails the communicator. */
 typedef void (*tuttiRedOpFunction_t)(const void *in, void *inout, size_t count, tuttiDataType_t datatype,
                                      void *context);
 
-/* *op = an operator that calls `function` with `context`, for all datatypes, the program's too. commutative 0: the values of the ranks are
- * combined in their order, a0 op a1 op ..., with brackets anywhere; else in any order. In which order, and with which
- * brackets, depends on the size and the number of ranks, and is the same in every run. One rank's value is returned as it
- * is. What `context` points to is the caller's, and stays until the operations with it are complete. */
+/* *op = an operator that calls `function` with `context`, for all datatypes, the program's too. commutative 0: the
+ * values of the ranks are combined in their order, a0 op a1 op ..., with brackets anywhere; else in any order. In which
+ * order, and with which brackets, depends on the size and the number of ranks, and is the same in every run. One rank's
+ * value is returned as it is. What `context` points to is the caller's, and stays until the operations with it are
+ * complete. */
 TUTTI_EXPORT tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t *op, tuttiRedOpFunction_t function, void *context,
                                             int commutative, tuttiComm_t comm);
 /* *op = the sum over ranks of this rank's *scalar times its elements. *scalar is one element of `datatype`, which the
- * calls with it must have too: any but tuttiBool. The product is rounded to the datatype, as tuttiProd rounds it, before
- * it is added. tuttiScalarDevice: the scalar stays until the operations are complete. */
+ * calls with it must have too: any but tuttiBool. The product is rounded to the datatype, as tuttiProd rounds it,
+ * before it is added. tuttiScalarDevice: the scalar stays until the operations are complete. */
 TUTTI_EXPORT tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t datatype,
                                                      tuttiScalarResidence_t residence, tuttiComm_t comm);
-/* Frees the operator; what is queued with it goes on. The communicator's end frees all that are left. A built-in operator
- * is tuttiInvalidArgument. */
+/* Frees the operator; what is queued with it goes on. The communicator's end frees all that are left. A built-in
+ * operator is tuttiInvalidArgument. */
 TUTTI_EXPORT tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- Sends, receives and groups ---------------------------------------------------------------
@@ -435,8 +434,8 @@ TUTTI_EXPORT tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType
  * receives of a group need not wait for each other, in whatever order they were called; a rank may send to itself if it
  * receives that in the same group. Of one communicator, collectives run before sends and receives, in their order but
  * for small ones of one kind, which run together, with the same results: none may write what another reads or writes
- * (tuttiInvalidArgument, and nothing is started), and all ranks have to group them alike (tuttiMismatch). Communicators
- * do not wait for each other. */
+ * (tuttiInvalidArgument, and nothing is started; calls with blocks of different counts are not looked at), and all
+ * ranks have to group them alike (tuttiMismatch). Communicators do not wait for each other. */
 TUTTI_EXPORT tuttiResult_t tuttiGroupStart(void);
 /* Returns when all that was called without a stream is complete; what was called with streams is queued, and behind it
  * in each of the streams that the group names for a communicator comes all of what that communicator has in the group.
@@ -480,9 +479,9 @@ TUTTI_EXPORT tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
  * waiting for that. `stream` must not be NULL. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
 /* What is queued on the stream from now on waits for all that the event stands for now, and so does the stream as a
- * whole (tuttiStreamSynchronize, tuttiStreamQuery, events recorded on it). If that fails, its error is the stream's too,
- * and an operation behind it fails as behind a failed operation of its own stream. No effect if the event was never
- * recorded. `stream` must not be NULL. Does not block. */
+ * whole (tuttiStreamSynchronize, tuttiStreamQuery, events recorded on it). If that fails, its error is the stream's
+ * too, and an operation behind it fails as behind a failed operation of its own stream. No effect if the event was
+ * never recorded. `stream` must not be NULL. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);
 /* tuttiSuccess if all that the event stands for is complete, tuttiInProgress if not, or the first error among it: every
  * time until the event is recorded anew, unlike that of a stream. Does not block. */

@@ -94,8 +94,8 @@ const AlgorithmEntry* find(Collective collective, std::string_view name);
 [[nodiscard]] bool is_listed(const AlgorithmEntry& entry);
 // Whether `name` is that of an algorithm with a radix, without that: "k_nomial".
 [[nodiscard]] bool takes_radix(std::string_view name);
-// The names that find() knows, for the message that says that one is unknown: "direct, k_nomial:2, k_nomial:4
-// (k_nomial:K for any K from 2 to 1048576), chain". Of the entries for which `which` holds, each name once.
+// The names that find() knows, for the message that says that one is unknown: "direct, k_nomial:2, chain; k_nomial:K
+// for any K from 2 to 1048576". Of the entries for which `which` holds, each name once.
 [[nodiscard]] std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which);
 
 // The schedule of `rank`. kInvalidArgument if the world is malformed, the algorithm does not serve it, or

@@ -121,7 +121,7 @@ double doubling_all_gather(const World& w, double bytes, const Costs& k) {
   const int p = power_of_two_below(l.n);
   // Measured where all hosts have one rank; and of two ranks all algorithms are pairs.
   const bool has_others = l.n > 2 && w.hosts.size() == static_cast<std::size_t>(w.ranks);
-  const double alpha = l.alpha - (has_others ? l.link.in_pairs_us : 0);
+  const double alpha = l.alpha - (has_others ? l.link.paired_round_saves_us : 0);
   const double fold = p == l.n ? 0 : 2 * alpha + (bytes + bytes / l.n) * l.shared_beta;
   return ceil_log2(p) * alpha + (p - 1.0) / p * bytes * l.shared_beta + fold;
 }

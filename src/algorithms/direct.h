@@ -1,6 +1,6 @@
 // Direct: whoever needs a value gets it from its owner, without detours. One round each, n - 1 messages
-// per member; everybody starts with another peer, so that nobody is overrun. For few members; any n, and
-// nothing is padded. All messages are sent at once: pairwise.h has the all-to-all in rounds.
+// per member; everybody starts with another peer, so that nobody is overrun. For few members. All
+// messages are sent at once: pairwise.h has the all-to-all in rounds.
 //
 // Chan, Heimlich, Purkayastha, van de Geijn: Collective communication: theory, practice, and experience,
 // Concurrency Comput. 19 (2007), section 5 (cost of direct exchanges as lower bounds).

@@ -1,6 +1,6 @@
 // Recursive halving and doubling. Halving: members at distance p/2, p/4, ..., 1 exchange the half of the
 // vector that the other side keeps, and combine; each ends with its part. Doubling runs it backwards to
-// gather. Few rounds and few bytes: for medium and large vectors. Any n by folding (fold.h), and nothing is padded:
+// gather. Few rounds and few bytes: for medium and large vectors. Any n by folding (fold.h):
 // where members stand for two, so do their parts.
 //
 // Rabenseifner: Optimization of collective reduction operations, ICCS 2004, section 3 (all-reduce);

@@ -1,7 +1,7 @@
 // Ring: every member talks to its two neighbours only. In each of n - 1 rounds a part moves one place to
 // the right and gathers one contribution (reduce-scatter) or is kept (all-gather). Moves the least bytes
-// that any algorithm can, and no link carries more than another; many rounds, so for large vectors. Any n, and nothing
-// is padded: there is a part for each member.
+// that any algorithm can, and no link carries more than another; many rounds, so for large vectors. Any n:
+// there is a part for each member.
 //
 // Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
 // Distrib. Comput. 69 (2009), section 3.

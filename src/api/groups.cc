@@ -185,7 +185,10 @@ void Group::clear() {
   parts_.resize(std::min(used_, std::size_t{4}));
   for (Part& part : parts_) {
     const Batch& batch = *part.batch;
-    const bool keeps = part.batch.use_count() == 1 && std::max(batch.calls.size(), batch.transfers.size()) <= kMostKept;
+    // Of a batch that was queued only its completion says that nobody has it any more.
+    const bool over = part.completion == nullptr || part.waits;
+    const bool keeps =
+        over && part.batch.use_count() == 1 && std::max(batch.calls.size(), batch.transfers.size()) <= kMostKept;
     std::shared_ptr<Batch> kept = keeps ? std::move(part.batch) : nullptr;
     if (keeps) kept->clear();
     part = {};
@@ -238,7 +241,8 @@ tuttiResult_t tuttiGroupEnd() {
     std::unique_ptr<Group> whole(std::exchange(this_thread()->group, nullptr));
     Status status = whole->refused().is_ok() ? run(whole->parts()) : not_started(whole->refused());
     whole->clear();
-    delete std::exchange(this_thread()->spare, whole.release());  // of a group inside an operator's function
+    delete std::exchange(this_thread()->spare,
+                         whole.release());  // there is one if a function that a group ran has made groups, too
     return report(status);
   });
 }

@@ -12,9 +12,8 @@ struct LinkCosts {
   double message_us = 0;
   double incast = 1;       // how many times as much a byte costs where several ranks send to one at once
   double piece_bytes = 0;  // what a pipeline forwards at a time, at most
-  // What a round costs less in which ranks exchange in pairs than one whose message each sends to another peer than it
-  // receives from: where that was measured.
-  double in_pairs_us = 0;
+  // How much less a round costs if each rank receives from the peer to which it sends: where that was measured.
+  double paired_round_saves_us = 0;
 };
 
 }  // namespace tutti::internal

@@ -128,7 +128,7 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .table = nullptr,
           .user = user_of(call),
           .datatype = datatype_of(call),
-          .divides = !std::has_single_bit(element_bytes)};
+          .odd_elements = !std::has_single_bit(element_bytes)};
 }
 
 // The same of a call whose blocks have counts of their own, and lie as `blocks` say, which outlive the operation.
@@ -155,7 +155,7 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .table = &blocks.table(),
           .user = user_of(call),
           .datatype = datatype_of(call),
-          .divides = !std::has_single_bit(element_bytes)};
+          .odd_elements = !std::has_single_bit(element_bytes)};
 }
 
 // The last call of few bytes as it was bound. Programs repeat themselves: where only the buffers and the number of the

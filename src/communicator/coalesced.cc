@@ -174,11 +174,11 @@ Status check_apart(std::span<const Call> calls, int rank, int ranks) {
     if (other != nullptr) {
       const Use& writer = use.writes ? use : *other;
       const Use& user = use.writes ? *other : use;
-      return Status::invalid_argument(
-          fmt::format("{} and {}, collectives {} and {} of the group, may run together, but the one writes memory that "
-                      "the other uses",
-                      name_of(calls[writer.call].collective), name_of(calls[user.call].collective), writer.call + 1,
-                      user.call + 1));
+      return Status::invalid_argument(fmt::format(
+          "{} and {}, collectives {} and {} of the communicator in this group, may run together, but the one "
+          "writes memory that the other uses",
+          name_of(calls[writer.call].collective), name_of(calls[user.call].collective), writer.call + 1,
+          user.call + 1));
     }
     any.add(use);
     if (use.writes) written.add(use);

@@ -59,6 +59,14 @@ bool is_empty(const Call& call) {
   return call.count == 0 && call.varying == nullptr && has_data(call.collective);
 }
 
+std::string describe(const Coalesced& coalesced, const transport::Fingerprint& first) noexcept {
+  try {
+    return executor::describe(first) + " and others of its group";
+  } catch (const std::bad_alloc&) {
+    return name_of(coalesced.calls().front().collective);  // fits the string itself
+  }
+}
+
 bool any_meets(const Transports& transports, ChannelKind kind) {
   return std::any_of(transports.begin(), transports.end(), [&](const auto& transport) {
     const auto meeting = transport->meeting();
@@ -280,8 +288,8 @@ Status Communicator::execute(const Call& call) {
   if (failure_->failed() || finalized_) [[unlikely]]
     return refuse();
   const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
-  const transport::Fingerprint fingerprint =
-      history_->begin(call.collective, call.type, call.op, call.root, executor::told(call.opaque, count));
+  const transport::Fingerprint fingerprint = history_->begin(call.collective, call.type, call.op, call.root,
+                                                             executor::count_with_element_bytes(call.opaque, count));
   if (is_empty(call) && !membership_.strict) [[unlikely]]
     return {};
   return attempt(
@@ -293,17 +301,19 @@ Status Communicator::execute(const Coalesced& coalesced) {
   const Busy busy(busy_);
   if (failure_->failed() || finalized_) [[unlikely]]
     return refuse();
-  const Call& first = coalesced.calls().front();
   std::optional<transport::Fingerprint> fingerprint;
   for (const Call& call : coalesced.calls()) {
-    const transport::Fingerprint own =
-        history_->begin(call.collective, call.type, call.op, call.root, executor::told(call.opaque, call.count));
+    const transport::Fingerprint own = history_->begin(call.collective, call.type, call.op, call.root,
+                                                       executor::count_with_element_bytes(call.opaque, call.count));
     history_->set_plan(coalesced.plan().identity);
     if (!fingerprint) fingerprint = own;
   }
   return attempt(
-      fingerprint->sequence, [&] { return describe(first, *fingerprint); },
-      [&] { return run_coalesced(coalesced, *fingerprint); });
+      fingerprint->sequence, [&] { return describe(coalesced, *fingerprint); },
+      [&] {
+        Status differs = membership_.strict ? check_beforehand(fingerprint->sequence) : Status();
+        return differs.is_ok() ? run_coalesced(coalesced, *fingerprint) : differs;
+      });
 }
 
 // None of them is in the history, which ranks have in common.
@@ -330,7 +340,7 @@ Status Communicator::execute(const Batch& batch) {
     if (first.is_ok()) first = std::move(status);
   };
   for (std::span<const Call> rest(batch.calls); !rest.empty();) {
-    const Coalesced together(membership_.strict ? rest.first(1) : rest, *plans_, rank(), ranks());
+    const Coalesced together(rest, *plans_, rank(), ranks());
     const std::size_t n = together.calls().size();
     note(n == 1 ? execute(rest.front()) : execute(together));
     rest = rest.subspan(n);

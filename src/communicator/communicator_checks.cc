@@ -38,7 +38,8 @@ Status Communicator::check_beforehand(std::uint32_t sequence) {
   if (Status s = bind_and_run(check, fingerprint); !s.is_ok()) return s;
   if (most == own) return {};
   return explain(Status::mismatch(
-      fmt::format("ranks called different operations: {} of rank {} meets ranks that call something else",
+      fmt::format("ranks called different operations: {} of rank {} meets ranks that call something else, "
+                  "or group their calls differently",
                   executor::describe(fingerprint), rank())));
 }
 

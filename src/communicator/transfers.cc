@@ -134,7 +134,8 @@ void Transfers::add(const Transfer& t) {
   std::uint32_t& number = (t.sends ? sent_ : received_)[static_cast<std::size_t>(t.peer)];
   side.places.push_back({address, bytes});
   side.sources.push_back(bind_buffer(t.buffer, bytes, address));
-  side.fingerprints.push_back(executor::fingerprint_of_transfer(++number, t.type, executor::told(t.opaque, t.count)));
+  side.fingerprints.push_back(
+      executor::fingerprint_of_transfer(++number, t.type, executor::count_with_element_bytes(t.opaque, t.count)));
   operation_.bytes += bytes;
   table_.largest = std::max(table_.largest, bytes);
 }

@@ -105,7 +105,8 @@ void VaryingBlocks::tell_counts(const transport::Fingerprint& fingerprint, const
     std::vector<transport::Fingerprint>& fingerprints = fingerprints_[b];
     fingerprints.assign(ranks_, fingerprint);
     for (std::size_t r = 0; r < ranks_; ++r) {
-      executor::set_count(&fingerprints[r], executor::told(call.opaque, places[r].size / element_bytes));
+      executor::set_count(&fingerprints[r],
+                          executor::count_with_element_bytes(call.opaque, places[r].size / element_bytes));
     }
     table_.fingerprints[b] = fingerprints.data();
   }

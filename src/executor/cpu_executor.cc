@@ -158,9 +158,9 @@ Status CpuExecutor::run_large(const Operation& op) {
   const std::uint32_t parts = plan.schedule.shape.chunks_per_block();
   const std::size_t block_bytes = op.table != nullptr ? op.table->largest : op.block_elements * op.element_bytes;
   const std::size_t chunk_bytes =
-      parts == 1
-          ? block_bytes
-          : block_bytes / parts + 2 * (op.divides ? kMostElementBytes : std::max<std::size_t>(64, op.element_bytes));
+      parts == 1 ? block_bytes
+                 : block_bytes / parts +
+                       2 * (op.odd_elements ? kMostElementBytes : std::max<std::size_t>(64, op.element_bytes));
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
   waiter_.begin(*this, step_bytes, op.fingerprint.sequence);

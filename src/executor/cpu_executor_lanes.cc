@@ -219,7 +219,7 @@ bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state
     return false;
   }
   // A message that is cut for its length alone would cut elements that do not divide it.
-  if (op_->divides) limit = std::min(limit, op_->whole(state.done + transport::kWholeMessageBytes));
+  if (op_->odd_elements) limit = std::min(limit, op_->whole(state.done + transport::kWholeMessageBytes));
   const std::size_t n =
       out.push(fingerprint_of(*op_, step), source, state.begin.source + state.done, limit - state.done);
   state.done += n;

@@ -66,7 +66,7 @@ constexpr void set_count(transport::Fingerprint* fingerprint, std::uint64_t coun
 // which as many bits are kept.
 inline constexpr unsigned kOpaqueShift = 48;
 static_assert(kMostOpaqueCount >> kOpaqueShift == 0 && kMostElementBytes >> (64 - kOpaqueShift) == 0);
-constexpr std::uint64_t told(const Opaque& opaque, std::uint64_t count) {
+constexpr std::uint64_t count_with_element_bytes(const Opaque& opaque, std::uint64_t count) {
   if (opaque.bytes == 0) [[likely]]
     return count;
   return std::uint64_t{opaque.bytes} << kOpaqueShift | (count & kMostOpaqueCount);

@@ -47,13 +47,13 @@ struct Operation {
   const ChunkTable* table = nullptr;              // null: block_elements says where chunks lie
   const reduction::UserOperator* user = nullptr;  // what combines instead of kernels
   int datatype = 0;                               // as `user` is told
-  bool divides = false;                           // element_bytes is no power of two; only where `user` combines
+  bool odd_elements = false;                      // element_bytes is no power of two; only where `user` combines
 
   [[nodiscard]] bool combines() const { return kernels != nullptr || user != nullptr; }
 
   // The whole elements among `size` bytes, in bytes and in number. These are on every path, and seldom divide.
   [[nodiscard]] std::size_t whole(std::size_t size) const {
-    if (divides) [[unlikely]]
+    if (odd_elements) [[unlikely]]
       return size - size % element_bytes;
     return size & ~(element_bytes - 1);
   }

@@ -80,7 +80,7 @@ class Builder {
   void reduce(At source, Buffer operand, At target, std::uint32_t chunks);
 
   // The next step begins only when the last one is done, though they share no memory: rounds, in which a rank talks to
-  // one peer at a time.
+  // one peer at a time. REQUIRES: they share none, in place neither; else it waits for what they share.
   void wait_for_last() { next_waits_ = true; }
 
   // No slices, on any rank: the steps of some rank span blocks, perhaps not those of this one.

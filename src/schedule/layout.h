@@ -25,8 +25,8 @@ struct ByteRange {
 
 // A slice [begin, begin + extent) of the elements of every block, each cut into `parts` nearly equal
 // chunks. Cuts fall on multiples of 64 bytes of the slice where chunks are large enough for that to
-// cost no balance (of elements that do not fill lines evenly, on multiples of both), never within an element; the rule
-// depends on the sizes alone, so all ranks cut alike.
+// cost no balance (of elements that do not fill lines evenly, on multiples of both; of longer ones, between any two),
+// never within an element, and nothing is padded; the rule depends on the sizes alone, so all ranks cut alike.
 class Layout {
  public:
   Layout() = default;

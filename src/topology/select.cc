@@ -103,13 +103,12 @@ Status check_forced(const std::string& forced) {
 
 Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,
                                      const Costs& costs, const std::string& forced, Order order) {
-  const Collective of = collective == Collective::kBarrier ? Collective::kAllReduce : collective;
-  auto chosen = forced_entry(of, world, forced, order);
+  auto chosen = forced_entry(collective, world, forced, order);
   if (!chosen.is_ok() || *chosen != nullptr) return chosen;
   const AlgorithmEntry* best = nullptr;
   double best_us = 0;
   for (const AlgorithmEntry& e : algorithms::catalog()) {
-    if (e.collective != of || !e.supports(world) || !keeps(e, world, order)) continue;
+    if (e.collective != collective || !e.supports(world) || !keeps(e, world, order)) continue;
     const double us = e.cost_us(world, static_cast<double>(bytes), costs);
     if (best != nullptr && us >= best_us) continue;
     best = &e;

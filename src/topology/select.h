@@ -20,7 +20,7 @@ algorithms::Costs combine_costs(const LinkCosts& within_host, const LinkCosts& b
 // COLLECTIVE:NAME, where a NAME may be of a radix that the catalog does not list. kInvalidUsage if that names what does
 // not exist or does not serve this world. `order`: in which the algorithm must combine. Where that is the ranks', a
 // NAME without COLLECTIVE counts only if the algorithm keeps it. bytes: of the whole vector, all blocks together.
-// Barriers are selected among the all-reduces.
+//
 Result<const algorithms::AlgorithmEntry*> select(Collective collective, const algorithms::World& world,
                                                  std::size_t bytes, const algorithms::Costs& costs,
                                                  const std::string& forced,

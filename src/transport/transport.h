@@ -26,6 +26,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/types.h"
 #include "memory/source.h"
 
 namespace tutti::internal::transport {
@@ -51,10 +52,11 @@ static_assert(sizeof(Fingerprint) == 20 && alignof(Fingerprint) == 4);
 
 // What every lane takes at the least though the peer consumes nothing.
 inline constexpr std::size_t kLeastRoomBytes = 64;
-// What push() has taken in one call, up to this many bytes, is one message: peek() shows so much of it, in the end, as
-// the receiver has not consumed, or kLeastViewBytes if that is less. So an element is never cut for good.
+// What is pushed in one call, up to this many bytes, is one message, also where several calls are needed until all of
+// it is taken: peek() shows so much of it, in the end, as the receiver has not consumed, or kLeastViewBytes if that is
+// less. So an element is never cut for good.
 inline constexpr std::size_t kWholeMessageBytes = 32 * 1024;
-inline constexpr std::size_t kLeastViewBytes = 4096;
+inline constexpr std::size_t kLeastViewBytes = kMostElementBytes;
 
 // What a lane can do, for the executor.
 struct LaneTraits {
@@ -83,7 +85,8 @@ class SendLane {
 
   // Writing into the slot itself: room for up to n bytes in the outgoing slot, empty if the lane is full at present
   // or has no slots. Nothing is sent before commit(m), m <= the room's size; a second reserve() before that returns the
-  // same room, or a longer one if that was shorter than n and kLeastViewBytes.
+  // same room, or a longer one if that was shorter than both n and kLeastViewBytes: so it has that length after some
+  // calls.
   virtual std::span<std::byte> reserve(std::size_t n) = 0;
   virtual void commit(const Fingerprint& fingerprint, std::size_t n) = 0;
 

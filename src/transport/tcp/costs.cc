@@ -13,7 +13,7 @@ LinkCosts costs(double ranks_per_cpu) {
   // Ranks that take turns, over TCP within a machine: all-gathers by recursive doubling take 0.6 to 0.7 times as long
   // as Bruck's with 4, 8 and 16 ranks to 16 KiB, 0.75 to 0.9 at 64 and 128 KiB, and as long beyond; with 6, 9, 12 and
   // 20 ranks 0.5 to 0.7 times as long at 1 KiB, 0.5 to 0.93 at 64 KiB.
-  if (ranks_per_cpu > 1) costs.in_pairs_us = 6.0;
+  if (ranks_per_cpu > 1) costs.paired_round_saves_us = 6.0;
   return costs;
 }
 

@@ -148,6 +148,8 @@ TEST_CASE("trees are forced by name and radix") {
   REQUIRE(forced(Collective::kReduce, "reduce:chain,k_nomial:5").is_ok());
   CHECK((*forced(Collective::kReduce, "reduce:chain,k_nomial:5"))->name == std::string("chain"));
   REQUIRE(forced(Collective::kScan, "k_nomial:5").is_ok());  // which has no such algorithm
+  REQUIRE(forced(Collective::kBarrier, "all_reduce:direct,barrier:k_nomial:4").is_ok());
+  CHECK((*forced(Collective::kBarrier, "all_reduce:direct,barrier:k_nomial:4"))->name == std::string("k_nomial:4"));
   for (const char* text : {"broadcast:k_nomial", "broadcast:k_nomial:1", "broadcast:k_nomial:x", "k_nomial:1",
                            "k_nomial", "k_nomial:4:4", "binomial", "scan:k_nomial:4"}) {
     const Status refused = topology::check_forced(text);
