@@ -37,18 +37,18 @@ class ThreadSegments final : public ThreadNetwork {
   Result<std::unique_ptr<transport::Link>> link(const Membership& membership, int to,
                                                 std::span<const transport::WakeupFd> wakeup_fds) override {
     const int from = membership.rank;
-    auto segment = segment_of(std::minmax(from, to));
-    if (!segment.is_ok()) return segment.status();
     const auto wakeup_fd = [&](int rank) -> const transport::WakeupFd& {
       return wakeup_fds[static_cast<std::size_t>(rank)];
     };
-    return shm::make_private_link(std::move(*segment), from > to ? 0 : 1, wakeup_fd(to).fd(),
-                                  {to, !membership.oversubscribed, &wakeup_fd(from), nullptr, slots_ahead(membership)});
+    const shm::LinkOptions options{to, !membership.oversubscribed, &wakeup_fd(from), nullptr, slots_ahead(membership)};
+    auto segment = segment_of(std::minmax(from, to), shm::turns_of(options));
+    if (!segment.is_ok()) return segment.status();
+    return shm::make_private_link(std::move(*segment), from > to ? 0 : 1, wakeup_fd(to).fd(), options);
   }
 
  private:
   // The first of the two makes it; the second takes it out.
-  Result<std::shared_ptr<shm::Segment>> segment_of(const std::pair<int, int>& pair) {
+  Result<std::shared_ptr<shm::Segment>> segment_of(const std::pair<int, int>& pair, shm::Turns turns) {
     const MutexLock lock(mutex_);
     auto& waiting = waiting_[pair];
     if (waiting != nullptr) {
@@ -56,7 +56,7 @@ class ThreadSegments final : public ThreadNetwork {
       waiting_.erase(pair);
       return segment;
     }
-    auto made = shm::Segment::create_private();
+    auto made = shm::Segment::create_private(turns);
     if (made.is_ok()) waiting = *made;
     return made;
   }

@@ -31,17 +31,23 @@ inline constexpr std::size_t kCrossMemoryBytes = 48 * 1024;
 
 // What both constructors need. The wakeup fd outlives the link.
 struct LinkOptions {
-  int peer = -1;                          // for messages
-  bool own_processor = true;              // ranks of this machine do not share processors: see demote_line()
+  int peer = -1;  // for messages
+  // Ranks of this machine do not share processors: see demote_line(). Both sides must say the same in make_link():
+  // the segment that it makes follows (turns_of()). A link uses the header lines that its segment has.
+  bool own_processor = true;
   const WakeupFd* wakeup_fd = nullptr;    // this rank's
   const FailureState* failure = nullptr;  // ends make_link() at once; null: only the deadline does
   // How many slots this side fills with long messages before the peer consumes: from 2 to kSlots.
   std::uint32_t slots_ahead = kSlots;
 };
+inline Turns turns_of(const LinkOptions& options) {
+  return options.own_processor ? Turns::kNone : Turns::kTaken;
+}
 
 // Between processes: exchanges the segment and the wakeup fds over `socket`, an authenticated, connected,
 // non-blocking Unix socket. The two sides differ in `dialled`. The socket stays in use for announcing
-// regions. `same_process`: the peer is another thread of this process.
+// regions. `same_process`: the peer is another thread of this process. kRemoteError on both sides if they differ in
+// what must be the same.
 Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
                                         Deadline deadline);
 

@@ -17,14 +17,19 @@ namespace {
 // First message in each direction: says what the one descriptor is that comes with it.
 struct FdHeader {
   std::uint32_t magic;
-  std::uint32_t what;  // kSegmentFd or kDoorbellFd
+  std::uint32_t what;  // kSegmentFd or kWakeupFd
+  Turns turns;         // on which the layout of the segment depends
 };
-constexpr std::uint32_t kMagic = 0x74736d33;  // "tsm3"
+constexpr std::uint32_t kMagic = 0x74736d34;  // "tsm4"
 constexpr std::uint32_t kSegmentFd = 1;
 constexpr std::uint32_t kWakeupFd = 2;
 
-Status send_fd(int socket, std::uint32_t what, int fd) {
-  const FdHeader g{kMagic, what};
+const char* name_of(Turns turns) {
+  return turns == Turns::kNone ? "processors of their own" : "turns on processors";
+}
+
+Status send_fd(int socket, std::uint32_t what, int fd, const LinkOptions& options) {
+  const FdHeader g{kMagic, what, turns_of(options)};
   if (!send_with_fd(socket, &g, sizeof g, fd))
     return Status::remote("sending a descriptor to the peer failed: its Unix socket is closed or full");
   return {};
@@ -37,7 +42,11 @@ Result<UniqueFd> receive_fd(int socket, std::uint32_t what, const LinkOptions& o
     FdHeader g{};
     UniqueFd fd;
     const ssize_t n = receive_with_fd(socket, &g, sizeof g, &fd);
-    if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) return fd;
+    if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) {
+      if (g.turns == turns_of(options)) return fd;
+      return Status::remote(fmt::format("the two sides do not agree on how ranks share processors: {} there, {} here",
+                                        name_of(g.turns), name_of(turns_of(options))));
+    }
     if (n >= 0) return Status::remote("the peer closed the Unix socket, or sent an unexpected message over it");
     if (errno != EAGAIN && errno != EWOULDBLOCK) return Status::system("receiving shared memory", errno);
     Status s = wait.poll(socket, POLLIN, options.peer, "waiting for the peer's shared memory");
@@ -50,23 +59,25 @@ Result<UniqueFd> receive_fd(int socket, std::uint32_t what, const LinkOptions& o
 Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
                                         Deadline deadline) {
   const std::string context = fmt::format("shared memory with rank {}", options.peer);
-  if (Status s = send_fd(socket.get(), kWakeupFd, options.wakeup_fd->fd()); !s.is_ok()) {
+  if (Status s = send_fd(socket.get(), kWakeupFd, options.wakeup_fd->fd(), options); !s.is_ok()) {
     return s.with_context(context);
   }
   std::shared_ptr<Segment> segment;
   if (dialled) {
     UniqueFd memory_fd;
-    auto created = Segment::create_shared(&memory_fd);
+    auto created = Segment::create_shared(&memory_fd, turns_of(options));
     if (!created.is_ok()) return created.status().with_context(context);
     segment = std::move(*created);
-    if (Status s = send_fd(socket.get(), kSegmentFd, memory_fd.get()); !s.is_ok()) return s.with_context(context);
+    if (Status s = send_fd(socket.get(), kSegmentFd, memory_fd.get(), options); !s.is_ok()) {
+      return s.with_context(context);
+    }
   }
   auto wakeup_fd = receive_fd(socket.get(), kWakeupFd, options, deadline);
   if (!wakeup_fd.is_ok()) return wakeup_fd.status().with_context(context);
   if (!dialled) {
     auto memory_fd = receive_fd(socket.get(), kSegmentFd, options, deadline);
     if (!memory_fd.is_ok()) return memory_fd.status().with_context(context);
-    auto mapped = Segment::map(*memory_fd);
+    auto mapped = Segment::map(*memory_fd, turns_of(options));
     if (!mapped.is_ok()) return mapped.status().with_context(context);
     segment = std::move(*mapped);
   }

@@ -50,8 +50,8 @@ struct LinkState {
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
   PeerRegions* regions = nullptr;      // null between threads
   std::uint32_t published = 0;         // messages in our lane
-  std::uint32_t acknowledged = 0;      // slots of our lane that the peer has consumed, as last seen
-  std::uint32_t received = 0;          // slots of the peer's lane that we have consumed
+  std::uint32_t acknowledged = 0;      // messages of our lane that the peer has consumed, as last seen
+  std::uint32_t received = 0;          // messages of the peer's lane that we have consumed
   std::uint32_t epochs = 0;            // of Epoch, those that are open
   bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet

@@ -16,7 +16,11 @@ constexpr std::size_t kBounceBytes = 32 * 1024;
 
 }  // namespace
 
-ShmRecvLane::ShmRecvLane(LinkState* link) : link_(link), slots_(link->memory->lane[1 - link->side]) {
+ShmRecvLane::ShmRecvLane(LinkState* link)
+    : link_(link),
+      slots_(link->memory->lane[1 - link->side]),
+      headers_(link->segment->headers(1 - link->side)),
+      next_header_(&headers_[link->received]) {
   traits_ = shm_traits();
   traits_.takes_advertisements = true;
 }
@@ -42,7 +46,7 @@ void ShmRecvLane::advertise(std::uint64_t position, const Source& target, std::s
 }
 
 RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
-  const SlotHeader& h = slots_[link_->received % kSlots].header;
+  const SlotHeader& h = *next_header_;
   if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return {};
   if (size_ == 0) {
     open(h);
@@ -67,6 +71,7 @@ inline void ShmRecvLane::pass(std::size_t n) {
   offset_ = 0;
   size_ = 0;
   ++link_->received;
+  next_header_ = &headers_[link_->received];
   link_->memory->consumed[link_->side].value.store(link_->received, std::memory_order_release);
   link_->wake_peer();
 }
@@ -89,7 +94,7 @@ RecvLane::View ShmRecvLane::peek_in_peer(const SlotHeader& h) {
 }
 
 std::size_t ShmRecvLane::pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) {
-  const SlotHeader& h = slots_[link_->received % kSlots].header;
+  const SlotHeader& h = *next_header_;
   if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return 0;
   if (size_ == 0) {
     open(h);
@@ -126,7 +131,7 @@ void ShmRecvLane::begin_operation(bool exchanges) {
 
 bool ShmRecvLane::activity() {
   const std::uint32_t next = link_->received + 1;
-  if (slots_[link_->received % kSlots].header.sequence.load(std::memory_order_acquire) != next) return false;
+  if (next_header_->sequence.load(std::memory_order_acquire) != next) return false;
   return std::exchange(activity_message_, next) != next;
 }
 

@@ -51,6 +51,8 @@ class ShmRecvLane final : public RecvLane {
 
   LinkState* link_;
   Slot* slots_;
+  HeaderRing headers_;
+  const SlotHeader* next_header_;       // of the next message
   const std::byte* data_ = nullptr;     // of the message that is open
   std::size_t size_ = 0;                // of that message; 0: none is open
   std::size_t offset_ = 0;              // consumed of it

@@ -13,11 +13,9 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-Result<SegmentMemory*> map_bytes(int fd, int flags) {
-  void* p = ::mmap(nullptr, sizeof(SegmentMemory), PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (p == MAP_FAILED) return Status::system("mapping a shared-memory segment", errno);
-  return static_cast<SegmentMemory*>(p);
-}
+// Of AheadLines in the memory, if it has them.
+constexpr std::size_t kAheadOffset =
+    (sizeof(SegmentMemory) + alignof(AheadLines) - 1) / alignof(AheadLines) * alignof(AheadLines);
 
 }  // namespace
 
@@ -26,35 +24,47 @@ bool cannot_shrink(const UniqueFd& fd) {
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
+std::size_t Segment::bytes(Turns turns) {
+  return turns == Turns::kNone ? sizeof(SegmentMemory) : kAheadOffset + sizeof(AheadLines);
+}
+
 Segment::~Segment() {
-  ::munmap(memory_, sizeof(SegmentMemory));
+  ::munmap(memory_, bytes(turns_));
 }
 
-Result<std::shared_ptr<Segment>> Segment::create_private() {
-  auto memory = map_bytes(-1, MAP_PRIVATE | MAP_ANONYMOUS);
-  if (!memory.is_ok()) return memory.status();
-  return std::shared_ptr<Segment>(new Segment(*memory));
+Result<std::shared_ptr<Segment>> Segment::map_bytes(int fd, int flags, Turns turns) {
+  void* p = ::mmap(nullptr, bytes(turns), PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (p == MAP_FAILED) return Status::system("mapping a shared-memory segment", errno);
+  return std::shared_ptr<Segment>(new Segment(static_cast<SegmentMemory*>(p), turns));
 }
 
-Result<std::shared_ptr<Segment>> Segment::create_shared(UniqueFd* fd) {
-  auto made = make_memfd("tutti-lane", sizeof(SegmentMemory));
+Result<std::shared_ptr<Segment>> Segment::create_private(Turns turns) {
+  return map_bytes(-1, MAP_PRIVATE | MAP_ANONYMOUS, turns);
+}
+
+Result<std::shared_ptr<Segment>> Segment::create_shared(UniqueFd* fd, Turns turns) {
+  auto made = make_memfd("tutti-lane", bytes(turns));
   if (!made.is_ok()) return made.status();
   *fd = std::move(*made);
-  return map(*fd);
+  return map(*fd, turns);
 }
 
-Result<std::shared_ptr<Segment>> Segment::map(const UniqueFd& fd) {
+Result<std::shared_ptr<Segment>> Segment::map(const UniqueFd& fd, Turns turns) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return Status::system("inspecting a shared-memory segment", errno);
-  if (static_cast<std::size_t>(info.st_size) != sizeof(SegmentMemory)) {
+  if (static_cast<std::size_t>(info.st_size) != bytes(turns)) {
     return Status::remote(
         fmt::format("the peer's shared-memory segment has {} bytes, expected {}: do both sides run the same version?",
-                    info.st_size, sizeof(SegmentMemory)));
+                    info.st_size, bytes(turns)));
   }
   if (!cannot_shrink(fd)) return Status::remote("protocol error: the peer's shared-memory segment is not sealed");
-  auto memory = map_bytes(fd.get(), MAP_SHARED);
-  if (!memory.is_ok()) return memory.status();
-  return std::shared_ptr<Segment>(new Segment(*memory));
+  return map_bytes(fd.get(), MAP_SHARED, turns);
+}
+
+HeaderRing Segment::headers(int side) const {
+  if (turns_ == Turns::kNone) return {&memory_->lane[side][0].header, kSlots, sizeof(Slot)};
+  auto* const ahead = reinterpret_cast<AheadLines*>(reinterpret_cast<std::byte*>(memory_) + kAheadOffset);
+  return {ahead->lane[side], kLinesAhead, sizeof(SlotHeader)};
 }
 
 }  // namespace tutti::internal::transport::shm

@@ -4,9 +4,16 @@
 //
 // A lane is a ring of kSlots slots. A slot is one header line followed by its payload. Payloads of up
 // to kInlineBytes travel in the header line itself, so that a small message is one cache line.
+//
+// Where ranks take turns on processors, the header lines of a lane are a ring of their own, of kLinesAhead lines: so
+// many messages that fit their lines a sender may be ahead of its receiver, which would else need a turn for every
+// kSlots of them. All messages go through that one ring, which keeps them in order; message m (from 0) has header line
+// m % kLinesAhead. One that does not fit its line waits until fewer than kSlots messages are under way, as in a lane
+// without such a ring, and so has slot m % kSlots for itself.
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +26,7 @@ namespace tutti::internal::transport::shm {
 
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::uint32_t kSlots = 8;
+inline constexpr std::uint32_t kLinesAhead = 64;
 inline constexpr std::size_t kSlotBytes = 32 * 1024;
 // From this size on a message is long: a sender that must not run far ahead then fills few slots.
 inline constexpr std::size_t kLongBytes = 16 * 1024;
@@ -51,7 +59,7 @@ struct alignas(kCacheLine) SlotHeader {
   // receiver (acquire).
   std::atomic<std::uint32_t> sequence;
   std::uint32_t length_and_payload;  // length in the low 29 bits, Payload above; never 0 bytes
-  // How many slots of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
+  // How many messages of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
   std::uint32_t acknowledged;
   Fingerprint fingerprint;
   std::byte inline_bytes[kInlineBytes];
@@ -99,17 +107,44 @@ struct alignas(kCacheLine) IdentityLine {
 static_assert(sizeof(IdentityLine) == kCacheLine);
 
 // Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state. Each word has one
-// writer; the other side reads it at any time, but for slots, which it reads between `sequence` and `consumed`.
+// writer; the other side reads it at any time, but for messages, which it reads between `sequence` and `consumed`.
 struct SegmentMemory {
   Line sleeping[2];   // side s sleeps, or is about to: ring its wakeup fd. Written by side s, rarely.
   Line in_epoch[2];   // side s is inside an epoch, that is, may touch memory of the other. Written by side s.
   Line revoked[2];    // side s has revoked its zero-copy sends and advertisements. Written by side s, once.
   Line announced[2];  // messages about regions that side s has written to the socket. Written by side s.
-  Line consumed[2];   // slots of the lane that side s receives which it is done with. Written by side s.
+  Line consumed[2];   // messages of the lane that side s receives which it is done with. Written by side s.
   AdvertisementLine advertisements[2][kAdvertisements];  // [s]: of memory of side s. Written by side s.
   Slot lane[2][kSlots];                                  // lane[s] carries what side s sends
   Line reads[2];             // side s can read memory of the other's process. Written by side s, once.
   IdentityLine identity[2];  // [s]: of side s's process. Written by side s, once.
+};
+// Behind SegmentMemory where ranks take turns; a page for each lane. As SegmentMemory::lane.
+struct alignas(4096) AheadLines {
+  SlotHeader lane[2][kLinesAhead];
+};
+static_assert(kLinesAhead % kSlots == 0 && std::has_single_bit(kLinesAhead) && std::has_single_bit(kSlots),
+              "the numbers of messages, of which lines and slots follow, pass 2^32");
+
+// Whether ranks take turns on processors: both sides of a link must say the same.
+enum class Turns : std::uint32_t { kNone = 0, kTaken = 1 };
+
+// The header lines of one lane, wherever they are.
+class HeaderRing {
+ public:
+  // `lines` is a power of two, so that the numbers of messages may pass 2^32.
+  HeaderRing(SlotHeader* first, std::uint32_t lines, std::size_t stride)
+      : first_(reinterpret_cast<std::byte*>(first)), stride_(stride), mask_(lines - 1) {}
+  // Of message `number`, from 0, modulo 2^32.
+  [[nodiscard]] SlotHeader& operator[](std::uint32_t number) const {
+    return *reinterpret_cast<SlotHeader*>(first_ + (number & mask_) * stride_);
+  }
+  [[nodiscard]] std::uint32_t lines() const { return mask_ + 1; }
+
+ private:
+  std::byte* first_;
+  std::size_t stride_;
+  std::uint32_t mask_;
 };
 
 // Whether the memory behind `fd` is sealed against shrinking, which would kill a process that has it mapped (SIGBUS).
@@ -123,17 +158,24 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   // Anonymous memory for two threads of this process.
-  static Result<std::shared_ptr<Segment>> create_private();
+  static Result<std::shared_ptr<Segment>> create_private(Turns turns = Turns::kNone);
   // A memfd for two processes; *fd is to be passed to the peer.
-  static Result<std::shared_ptr<Segment>> create_shared(UniqueFd* fd);
+  static Result<std::shared_ptr<Segment>> create_shared(UniqueFd* fd, Turns turns = Turns::kNone);
   // Maps what the peer has created. kRemoteError if it has the wrong size.
-  static Result<std::shared_ptr<Segment>> map(const UniqueFd& fd);
+  static Result<std::shared_ptr<Segment>> map(const UniqueFd& fd, Turns turns = Turns::kNone);
 
   [[nodiscard]] SegmentMemory& memory() const { return *memory_; }
+  [[nodiscard]] Turns turns() const { return turns_; }
+  // Of the lane that carries what `side` sends.
+  [[nodiscard]] HeaderRing headers(int side) const;
+  // Of the memory.
+  static std::size_t bytes(Turns turns);
 
  private:
-  explicit Segment(SegmentMemory* memory) : memory_(memory) {}
-  SegmentMemory* memory_;
+  Segment(SegmentMemory* memory, Turns turns) : memory_(memory), turns_(turns) {}
+  static Result<std::shared_ptr<Segment>> map_bytes(int fd, int flags, Turns turns);
+  SegmentMemory* const memory_;
+  const Turns turns_;
 };
 
 }  // namespace tutti::internal::transport::shm

@@ -60,7 +60,11 @@ constexpr std::size_t kOwnBytes = 512;
 
 }  // namespace
 
-ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->lane[link->side]) {
+ShmSendLane::ShmSendLane(LinkState* link)
+    : link_(link),
+      slots_(link->memory->lane[link->side]),
+      headers_(link->segment->headers(link->side)),
+      next_header_(&headers_[link->published]) {
   traits_ = shm_traits();
   if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
   if (link->regions != nullptr) traits_.zcopy_bytes = kZcopyBytes;
@@ -69,10 +73,10 @@ ShmSendLane::ShmSendLane(LinkState* link) : link_(link), slots_(link->memory->la
 std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (n > kInlineBytes) [[unlikely]]
     return push_long(fingerprint, source, offset, n);
-  if (!has_room()) return 0;
-  copy_inline(slots_[link_->published % kSlots].header.inline_bytes, source.base + offset, n);
+  if (!has_room(headers_.lines())) return 0;
+  copy_inline(next_header_->inline_bytes, source.base + offset, n);
   publish(fingerprint, n, Payload::kInline);
-  if (link_->demotes) own_line(&slots_[link_->published % kSlots].header);
+  if (link_->demotes) own_line(next_header_);
   return n;
 }
 
@@ -91,19 +95,18 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   }
   publish(fingerprint, size, Payload::kSlot);
   if (link_->demotes && size >= kOwnBytes && size <= kDemoteBytes) {
-    const Slot& next = slots_[link_->published % kSlots];
-    own_line(&next.header);
-    for (std::size_t i = 0; i < size; i += kCacheLine) own_line(next.payload + i);
+    own_line(next_header_);
+    const std::byte* const next = slots_[link_->published % kSlots].payload;
+    for (std::size_t i = 0; i < size; i += kCacheLine) own_line(next + i);
   }
   return size;
 }
 
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
   if (!has_room_for(n)) return {};
-  Slot& slot = slots_[link_->published % kSlots];
   reserved_ = n <= kInlineBytes ? Payload::kInline : Payload::kSlot;
-  if (reserved_ == Payload::kInline) return {slot.header.inline_bytes, n};
-  return {slot.payload, std::min(n, kSlotBytes)};
+  if (reserved_ == Payload::kInline) return {next_header_->inline_bytes, n};
+  return {slots_[link_->published % kSlots].payload, std::min(n, kSlotBytes)};
 }
 
 void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
@@ -135,11 +138,11 @@ bool ShmSendLane::activity() {
 }
 
 // Inline: part of every message, as publish() is.
-inline bool ShmSendLane::has_room(std::uint32_t slots) {
-  if (link_->published - link_->acknowledged < slots) [[likely]]
+inline bool ShmSendLane::has_room(std::uint32_t messages) {
+  if (link_->published - link_->acknowledged < messages) [[likely]]
     return true;
   link_->read_acknowledged();
-  return link_->published - link_->acknowledged < slots;
+  return link_->published - link_->acknowledged < messages;
 }
 
 bool ShmSendLane::can_send_zcopy(const Source& source) const {
@@ -172,7 +175,7 @@ std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
   if (payload == Payload::kCrossMemory || link_->same_process)
     descriptor = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
-  std::memcpy(slots_[link_->published % kSlots].header.inline_bytes, &descriptor, sizeof descriptor);
+  std::memcpy(next_header_->inline_bytes, &descriptor, sizeof descriptor);
   // Before a slot is used again, so that a zero-copy send which went through it is not counted twice.
   retire();
   ++zcopies_;
@@ -237,12 +240,13 @@ void ShmSendLane::retire() {
 }
 
 inline void ShmSendLane::publish(const Fingerprint& fingerprint, std::size_t n, Payload payload) {
-  SlotHeader& h = slots_[link_->published % kSlots].header;
+  SlotHeader& h = *next_header_;
   h.length_and_payload = static_cast<std::uint32_t>(n) | static_cast<std::uint32_t>(payload) << kLengthBits;
   h.acknowledged = link_->received;
   h.fingerprint = fingerprint;
   h.sequence.store(++link_->published, std::memory_order_release);
   if (link_->demotes) demote_line(&h);
+  next_header_ = &headers_[link_->published];
   taken_ += n;
   link_->wake_peer();
 }

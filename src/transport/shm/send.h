@@ -31,9 +31,12 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool activity();
 
  private:
-  [[nodiscard]] bool has_room(std::uint32_t slots = kSlots);
+  // Whether fewer than so many messages are under way. Those that do not fit their header lines ask for kSlots at the
+  // most: so each has its slot for itself, and is_zcopy_ a place for each.
+  [[nodiscard]] bool has_room(std::uint32_t messages = kSlots);
   [[nodiscard]] bool has_room_for(std::size_t bytes) {
-    return has_room(bytes < kLongBytes ? kSlots : link_->slots_ahead);
+    if (bytes >= kLongBytes) return has_room(link_->slots_ahead);
+    return has_room(bytes <= kInlineBytes ? headers_.lines() : kSlots);
   }
   [[nodiscard]] bool can_send_zcopy(const Source& source) const;
   [[nodiscard]] bool can_be_read(const Source& source);
@@ -56,6 +59,8 @@ class ShmSendLane final : public PlainSendLane {
 
   LinkState* link_;
   Slot* slots_;
+  HeaderRing headers_;
+  SlotHeader* next_header_;              // of the next message
   std::uint32_t activity_consumed_ = 0;  // what activity() has reported
   std::uint32_t retired_ = 0;            // messages looked at by retire(); meaningful while zcopies_ > 0
   std::uint32_t zcopies_ = 0;            // outstanding

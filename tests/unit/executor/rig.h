@@ -94,6 +94,8 @@ class Rig {
   std::int64_t timeout_ms = 60'000;
   // Which ranks share a host, for algorithms that ask.
   algorithms::World world;
+  // Of links through shared memory (LinkOptions).
+  bool own_processors = true;
 
  private:
   explicit Rig(int ranks) : world{ranks, {}}, ranks_(ranks) {
@@ -142,9 +144,12 @@ class Rig {
     if (sim_) return sim_->link(from, to);
     const std::lock_guard lock(mutex_);
     auto& segment = segments_[std::minmax(from, to)];
-    if (segment == nullptr) segment = transport::shm::Segment::create_private().value();
+    const transport::shm::LinkOptions options{to, own_processors, &wakeup_fds_[static_cast<std::size_t>(from)]};
+    if (segment == nullptr) {
+      segment = transport::shm::Segment::create_private(transport::shm::turns_of(options)).value();
+    }
     return transport::shm::make_private_link(segment, from > to ? 0 : 1, wakeup_fds_[static_cast<std::size_t>(to)].fd(),
-                                             {to, true, &wakeup_fds_[static_cast<std::size_t>(from)]});
+                                             options);
   }
 
   void leave() {

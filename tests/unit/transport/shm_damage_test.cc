@@ -28,15 +28,15 @@ constexpr std::size_t kRegionBytes = 64 * 1024;
 
 // A link as between processes, whose other side is the test.
 struct Victim {
-  Victim() : Victim(conformance::connected(conformance::Family::kUnix, 1)) {}
+  explicit Victim(Turns turns) : Victim(conformance::connected(conformance::Family::kUnix, 1), turns) {}
   template <class Sockets>
-  explicit Victim(Sockets sockets) {
+  Victim(Sockets sockets, Turns turns) {
     UniqueFd fd;
-    segment = Segment::create_shared(&fd).value();
+    segment = Segment::create_shared(&fd, turns).value();
     peer = std::make_unique<PeerRegions>(std::move(sockets.second[0]), &memory().announced[1].value,
                                          &memory().announced[0].value);
     link = make_shared_link(segment, 0, UniqueFd(::dup(wakeup_fd.fd())), std::move(sockets.first[0]), false,
-                            {kPeer, true, &wakeup_fd});
+                            {kPeer, turns == Turns::kNone, &wakeup_fd});
     region_address = memory::RegionRegistry::instance().allocate(kRegionBytes).value();
     region = memory::RegionRegistry::instance().find(region_address, kRegionBytes).region;
   }
@@ -49,7 +49,7 @@ struct Victim {
   // The first message of the peer.
   void send(std::uint32_t length, Payload payload, const ZcopyDescriptor& descriptor = {},
             std::uint32_t acknowledged = 0) const {
-    SlotHeader& h = memory().lane[1][0].header;
+    SlotHeader& h = segment->headers(1)[0];
     h.length_and_payload = length | static_cast<std::uint32_t>(payload) << kLengthBits;
     h.acknowledged = acknowledged;
     std::memcpy(h.inline_bytes, &descriptor, sizeof descriptor);
@@ -118,7 +118,7 @@ class NoMoreDescriptors {
 }  // namespace
 
 TEST_CASE("a message that is longer than its place is an error") {
-  const Victim v;
+  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   SECTION("in the header line") {
     v.send(kInlineBytes + 1, Payload::kInline);
   }
@@ -143,7 +143,7 @@ TEST_CASE("a message that is longer than its place is an error") {
 }
 
 TEST_CASE("what fits is no error") {
-  const Victim v;
+  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   SECTION("in the header line") {
     v.send(kInlineBytes, Payload::kInline);
     CHECK(v.link->recv().peek(SIZE_MAX).size == kInlineBytes);
@@ -161,7 +161,7 @@ TEST_CASE("what fits is no error") {
 }
 
 TEST_CASE("a zero-copy descriptor outside the sender's memory is an error") {
-  const Victim v;
+  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   REQUIRE(v.peer->announce(v.region));
   const std::array<ZcopyDescriptor, 4> descriptors{
       ZcopyDescriptor{v.region, kRegionBytes - 99, 100}, ZcopyDescriptor{v.region, kRegionBytes + 1, 100},
@@ -172,14 +172,14 @@ TEST_CASE("a zero-copy descriptor outside the sender's memory is an error") {
 }
 
 TEST_CASE("a direct put without an advertisement is an error") {
-  const Victim v;
+  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   v.send(100, Payload::kDirectPut);
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
 }
 
 TEST_CASE("whoever has consumed more than was sent is wrong") {
-  const Victim v;
+  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   SECTION("as told beside a message") {
     v.send(8, Payload::kInline, {}, 1);
     (void)v.link->recv().peek(SIZE_MAX);
@@ -187,7 +187,7 @@ TEST_CASE("whoever has consumed more than was sent is wrong") {
   SECTION("as told by itself") {
     v.memory().consumed[1].value = 0x7fffffff;
     const std::vector<std::byte> bytes(8);
-    for (std::uint32_t i = 0; i <= kSlots; ++i) {
+    for (std::uint32_t i = 0; i <= kLinesAhead; ++i) {
       (void)v.link->send().push({}, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size());
     }
   }
@@ -195,7 +195,7 @@ TEST_CASE("whoever has consumed more than was sent is wrong") {
 }
 
 TEST_CASE("an advertisement outside the memory of the receiver is an error") {
-  const Victim v;
+  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   REQUIRE(v.peer->announce(v.region));
   const std::array<ZcopyDescriptor, 3> descriptors{ZcopyDescriptor{v.region, kRegionBytes - 99, 100},
                                                    ZcopyDescriptor{v.region, UINT64_MAX - 10, 100},
@@ -206,7 +206,7 @@ TEST_CASE("an advertisement outside the memory of the receiver is an error") {
 }
 
 TEST_CASE("advertisements with any numbers end the search for one") {
-  const Victim v;
+  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   REQUIRE(v.peer->announce(v.region));
   const ZcopyDescriptor descriptor{v.region, 0, 100};
   SECTION("that do not belong to their lines") {

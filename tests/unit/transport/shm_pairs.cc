@@ -17,27 +17,29 @@ struct WakeupFds {
 
 }  // namespace
 
-Pair threads_pair() {
+Pair threads_pair(bool own_processor) {
   auto wakeup_fds = std::make_shared<WakeupFds>();
-  auto segment = shm::Segment::create_private().value();
+  const shm::LinkOptions options_a{1, own_processor, &wakeup_fds->wakeup_fd_a};
+  const shm::LinkOptions options_b{0, own_processor, &wakeup_fds->wakeup_fd_b};
+  auto segment = shm::Segment::create_private(shm::turns_of(options_a)).value();
   Pair pair;
-  pair.a = shm::make_private_link(segment, 0, wakeup_fds->wakeup_fd_b.fd(), {1, true, &wakeup_fds->wakeup_fd_a});
-  pair.b = shm::make_private_link(segment, 1, wakeup_fds->wakeup_fd_a.fd(), {0, true, &wakeup_fds->wakeup_fd_b});
+  pair.a = shm::make_private_link(segment, 0, wakeup_fds->wakeup_fd_b.fd(), options_a);
+  pair.b = shm::make_private_link(segment, 1, wakeup_fds->wakeup_fd_a.fd(), options_b);
   pair.wake_a = wakeup_fds->wakeup_fd_a.fd();
   pair.owner = wakeup_fds;
   return pair;
 }
 
-Pair processes_pair() {
+Pair processes_pair(bool own_processor) {
   auto wakeup_fds = std::make_shared<WakeupFds>();
   auto [sockets_a, sockets_b] = connected(Family::kUnix, 1);
   Pair pair;
   std::thread other([&, socket = std::move(sockets_b[0])]() mutable {
-    auto link = shm::make_link(std::move(socket), false, false, {0, true, &wakeup_fds->wakeup_fd_b},
+    auto link = shm::make_link(std::move(socket), false, false, {0, own_processor, &wakeup_fds->wakeup_fd_b},
                                Deadline::after_ms(60'000));
     if (link.is_ok()) pair.b = std::move(*link);
   });
-  auto link = shm::make_link(std::move(sockets_a[0]), true, false, {1, true, &wakeup_fds->wakeup_fd_a},
+  auto link = shm::make_link(std::move(sockets_a[0]), true, false, {1, own_processor, &wakeup_fds->wakeup_fd_a},
                              Deadline::after_ms(60'000));
   other.join();
   REQUIRE(link.is_ok());

@@ -226,6 +226,12 @@ TEST_CASE("shared memory is a transport: threads") {
 TEST_CASE("shared memory is a transport: processes") {
   conformance::check({"shm/processes", [](std::uint64_t) { return processes_pair(); }, true});
 }
+TEST_CASE("shared memory is a transport: threads that take turns") {
+  conformance::check({"shm/threads/turns", [](std::uint64_t) { return threads_pair(false); }, false});
+}
+TEST_CASE("shared memory is a transport: processes that take turns") {
+  conformance::check({"shm/processes/turns", [](std::uint64_t) { return processes_pair(false); }, true});
+}
 
 TEST_CASE("a zero-copy send is revoked") {
   check_revoking(threads_pair());

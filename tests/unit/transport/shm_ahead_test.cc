@@ -1,0 +1,238 @@
+// Shared memory where ranks take turns on processors: how far a sender may be ahead of a receiver that does not run,
+// and that all messages stay in order, whatever they carry and however many have gone before.
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch_compat.h"
+#include "shm_pairs.h"
+#include "socket_pairs.h"
+#include "transport/shm/link.h"
+#include "transport/shm/link_state.h"
+#include "transport/shm/recv.h"
+#include "transport/shm/send.h"
+
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
+using namespace tutti::internal::transport::shm;
+
+namespace {
+
+constexpr Fingerprint kFingerprint{1, 2, 3};
+
+// Message `number`, told by every byte of it.
+std::vector<std::byte> message(std::uint32_t number, std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(number * 37 + i * 11);
+  return bytes;
+}
+
+bool push(SendLane& lane, const std::vector<std::byte>& bytes) {
+  const std::size_t n = lane.push(kFingerprint, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size());
+  REQUIRE((n == 0 || n == bytes.size()));
+  return n != 0;
+}
+
+bool write_in_place(SendLane& lane, const std::vector<std::byte>& bytes) {
+  const std::span<std::byte> room = lane.reserve(bytes.size());
+  if (room.empty()) return false;
+  REQUIRE(room.size() == bytes.size());
+  std::memcpy(room.data(), bytes.data(), bytes.size());
+  lane.commit(kFingerprint, bytes.size());
+  return true;
+}
+
+void check_next(RecvLane& lane, const std::vector<std::byte>& bytes) {
+  const RecvLane::View view = lane.peek(bytes.size());
+  REQUIRE(view.size == bytes.size());
+  REQUIRE(std::memcmp(view.data, bytes.data(), bytes.size()) == 0);
+  REQUIRE(view.fingerprint == kFingerprint);
+  REQUIRE(lane.consume(view.size));
+}
+
+conformance::Pair some_pair(bool own_processor) {
+  return GENERATE(true, false) ? conformance::threads_pair(own_processor) : conformance::processes_pair(own_processor);
+}
+
+// Both ends of a link between threads, which have exchanged `before` messages in each direction.
+struct Lanes {
+  Lanes(Turns turns, std::uint32_t before)
+      : segment(Segment::create_private(turns).value()), ends{state(0, before), state(1, before)} {
+    for (auto& line : segment->memory().consumed) line.value = before;
+  }
+  LinkState state(int side, std::uint32_t before) const {
+    LinkState s;
+    s.segment = segment;
+    s.memory = &segment->memory();
+    s.side = side;
+    s.peer = 1 - side;
+    s.peer_wakeup_fd = wakeup_fd.fd();
+    s.same_process = true;
+    s.published = s.acknowledged = s.received = before;
+    return s;
+  }
+  WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
+  std::shared_ptr<Segment> segment;
+  std::array<LinkState, 2> ends;
+  ShmSendLane send{&ends[0]};
+  ShmRecvLane recv{&ends[1]};
+};
+
+}  // namespace
+
+TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run where ranks take turns") {
+  const bool own_processor = GENERATE(false, true);
+  const std::size_t size = GENERATE(1U, 8U, 32U);
+  const bool in_place = GENERATE(false, true);
+  const conformance::Pair pair = some_pair(own_processor);
+  const auto send = [&](std::uint32_t number) {
+    const std::vector<std::byte> bytes = message(number, size);
+    return in_place ? write_in_place(pair.a->send(), bytes) : push(pair.a->send(), bytes);
+  };
+  std::uint32_t sent = 0;
+  while (sent < 1000 && send(sent)) ++sent;
+  REQUIRE(sent == (own_processor ? 8 : 64));
+  CHECK(pair.a->send().taken() == sent * size);
+  // One more for each that is consumed, over and over.
+  std::uint32_t received = 0;
+  for (; received < 200; ++received) {
+    check_next(pair.b->recv(), message(received, size));
+    REQUIRE(send(sent++));
+    REQUIRE_FALSE(send(sent));
+  }
+  for (; received < sent; ++received) check_next(pair.b->recv(), message(received, size));
+  CHECK(pair.b->recv().peek(1).size == 0);
+  CHECK(pair.b->recv().consumed() == sent * size);
+  CHECK(pair.a->send().completed() == sent * size);
+}
+
+TEST_CASE("what does not fit a header line waits until its slot is free") {
+  const conformance::Pair pair = some_pair(false);
+  const auto long_message = [](std::uint32_t number) { return message(number, 5000); };
+  std::uint32_t sent = 0;
+  for (; sent < 4; ++sent) REQUIRE(push(pair.a->send(), long_message(sent)));
+  for (; sent < 64; ++sent) REQUIRE(push(pair.a->send(), message(sent, 8)));
+  REQUIRE_FALSE(push(pair.a->send(), message(sent, 8)));
+  std::uint32_t received = 0;
+  for (; received < 64; ++received) {
+    const bool room = sent - received < 8;
+    REQUIRE(push(pair.a->send(), long_message(sent)) == room);
+    if (room) ++sent;
+    // Nothing has been written over the slots of the long ones.
+    check_next(pair.b->recv(), received < 4 ? long_message(received) : message(received, 8));
+  }
+  REQUIRE(sent == 64 + 7);
+  for (; received < sent; ++received) check_next(pair.b->recv(), long_message(received));
+  CHECK(pair.b->recv().peek(1).size == 0);
+}
+
+TEST_CASE("messages of all lengths stay in order where ranks take turns") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO("seed " << seed);
+    const conformance::Pair pair =
+        seed % 2 == 0 ? conformance::threads_pair(false) : conformance::processes_pair(false);
+    std::mt19937_64 random(seed);
+    std::vector<std::vector<std::byte>> script;
+    for (std::uint32_t i = 0; i < 3000; ++i) {
+      const std::size_t longest = random() % 8 == 0 ? 15'000 : 32;
+      script.push_back(message(i, 1 + random() % longest));
+    }
+    std::size_t sent = 0;
+    std::size_t received = 0;
+    while (received < script.size()) {
+      for (std::uint64_t burst = random() % 100; burst > 0 && sent < script.size(); --burst) {
+        const bool taken =
+            random() % 2 == 0 ? push(pair.a->send(), script[sent]) : write_in_place(pair.a->send(), script[sent]);
+        if (!taken) break;
+        ++sent;
+      }
+      for (std::uint64_t burst = random() % 100; burst > 0 && received < sent; --burst, ++received) {
+        check_next(pair.b->recv(), script[received]);
+      }
+    }
+    CHECK(pair.b->recv().peek(1).size == 0);
+  }
+}
+
+TEST_CASE("a zero-copy send is done when its message has been consumed, however many short ones follow") {
+  const conformance::Pair pair = conformance::threads_pair(false);
+  const std::vector<std::byte> big = message(0, kZcopyBytes);
+  std::uint64_t begin = 0;
+  for (int round = 0; round < 20; ++round) {
+    INFO("round " << round);
+    for (int i = 0; i < round % 7; ++i) REQUIRE(push(pair.a->send(), message(1, 8)));
+    begin = pair.a->send().taken();
+    REQUIRE(push(pair.a->send(), big));
+    int behind = 0;
+    while (push(pair.a->send(), message(2, 8))) ++behind;
+    REQUIRE(behind == 63 - round % 7);
+    REQUIRE(pair.a->send().completed() == begin);
+    for (int i = 0; i < round % 7; ++i) check_next(pair.b->recv(), message(1, 8));
+    const RecvLane::View view = pair.b->recv().peek(big.size());
+    REQUIRE(view.data == big.data());
+    REQUIRE(pair.a->send().completed() == begin);
+    check_next(pair.b->recv(), big);
+    REQUIRE(pair.a->send().completed() == pair.a->send().taken());
+    for (int i = 0; i < behind; ++i) check_next(pair.b->recv(), message(2, 8));
+  }
+}
+
+TEST_CASE("no line is taken for new when the numbers of messages pass 2^32") {
+  const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
+  const std::size_t size = GENERATE(8U, 5000U);
+  const std::uint32_t ahead = GENERATE(1U, 7U);
+  Lanes lanes(turns, UINT32_MAX - 299);
+  for (std::uint32_t sent = 0; sent < 600; sent += ahead) {
+    // Short ones now and then, so that no length has a place of its own.
+    const auto of = [&](std::uint32_t number) { return message(number, number % 5 == 0 ? 16 : size); };
+    REQUIRE(lanes.recv.peek(1).size == 0);
+    REQUIRE_FALSE(lanes.recv.activity());
+    for (std::uint32_t i = 0; i < ahead; ++i) REQUIRE(push(lanes.send, of(sent + i)));
+    REQUIRE(lanes.recv.activity());
+    for (std::uint32_t i = 0; i < ahead; ++i) check_next(lanes.recv, of(sent + i));
+  }
+  CHECK(lanes.recv.status().is_ok());
+  CHECK(lanes.send.status().is_ok());
+}
+
+TEST_CASE("a sender is as far ahead where the numbers of messages pass 2^32") {
+  Lanes lanes(Turns::kTaken, UINT32_MAX - 20);
+  std::uint32_t sent = 0;
+  while (push(lanes.send, message(sent, 8))) ++sent;
+  CHECK(sent == 64);
+  for (std::uint32_t i = 0; i < sent; ++i) check_next(lanes.recv, message(i, 8));
+  CHECK(lanes.recv.peek(1).size == 0);
+}
+
+TEST_CASE("two sides that differ in whether ranks take turns refuse each other") {
+  const bool dialler_has_own = GENERATE(true, false);
+  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
+  auto [dialled, accepted] = conformance::connected(conformance::Family::kUnix, 1);
+  const auto meet = [&](UniqueFd socket, bool dials) {
+    return make_link(std::move(socket), dials, false, {7, dials == dialler_has_own, &wakeup_fd},
+                     Deadline::after_ms(60'000))
+        .status();
+  };
+  Status other;
+  std::thread acceptor([&, socket = std::move(accepted[0])]() mutable { other = meet(std::move(socket), false); });
+  const Status status = meet(std::move(dialled[0]), true);
+  acceptor.join();
+  for (const Status& s : {status, other}) {
+    INFO(s.message());
+    CHECK(s.code() == Code::kRemoteError);
+    CHECK(s.message().find("rank 7") != std::string::npos);
+    CHECK(s.message().find("do not agree on how ranks share processors") != std::string::npos);
+  }
+}
+
+TEST_CASE("a segment without the header lines that it should have is refused, and one with more") {
+  const Turns made = GENERATE(Turns::kNone, Turns::kTaken);
+  const Turns expected = made == Turns::kNone ? Turns::kTaken : Turns::kNone;
+  UniqueFd fd;
+  REQUIRE(Segment::create_shared(&fd, made).is_ok());
+  const Status status = Segment::map(fd, expected).status();
+  CHECK(status.code() == Code::kRemoteError);
+  CHECK(status.message().find(std::to_string(Segment::bytes(expected))) != std::string::npos);
+}
