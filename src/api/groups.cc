@@ -37,11 +37,9 @@ class StreamTail {
   [[nodiscard]] const std::shared_ptr<Stream>& stream() const { return stream_; }
   [[nodiscard]] const std::shared_ptr<Completion>& before() const { return before_; }
   void add(const std::shared_ptr<Completion>& completion) { after_ = both(after_, completion); }
-  // The stream ends with what was added. What another thread has queued in it meanwhile is not lost.
+  // The stream ends with what was added.
   void attach() {
-    if (after_ == nullptr) return;
-    std::shared_ptr<Completion> last = stream_->append(after_);
-    if (last != before_ && last != nullptr) stream_->wait_for(last);
+    if (after_ != nullptr) stream_->append_behind(before_, after_);
   }
   static std::shared_ptr<Completion> both(const std::shared_ptr<Completion>& a, const std::shared_ptr<Completion>& b) {
     if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
@@ -59,12 +57,7 @@ Status enqueue(const Transfer& transfer, Communicator& comm, void* stream) {
   if (!found.is_ok()) return found.status();
   auto batch = std::make_shared<Batch>();
   batch->transfers.push_back(transfer);
-  StreamTail tail(*found);
-  std::shared_ptr<Completion> completion;
-  Status status = comm.enqueue(std::move(batch), tail.before(), &completion);
-  if (completion != nullptr) tail.add(completion);
-  tail.attach();
-  return status;
+  return comm.enqueue(std::move(batch), **found);
 }
 
 Status name_and_check(Transfer* transfer, Communicator& comm, tuttiDataType_t datatype) {
@@ -85,7 +78,9 @@ tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiD
   Status status = name_and_check(&transfer, c, datatype);
   if (status.is_ok() && transfer.peer == c.rank()) status = check_own({&transfer, 1}, c.rank());
   if (status.is_ok()) [[likely]] {
-    status = stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
+    status = run_or_fail(c, name_of_call(transfer), [&] {
+      return stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
+    });
     if (status.is_ok()) [[likely]]
       return tuttiSuccess;
   }
@@ -137,6 +132,7 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
   for_own([&](const StreamTail& tail) { before = StreamTail::both(before, tail.before()); });
   Status status = operating->enqueue(part->batch, std::move(before), &part->completion);
   if (part->completion != nullptr) for_own([&](StreamTail& tail) { tail.add(part->completion); });
+  if (!status.is_ok()) operating->set_told();
   return status;
 }
 
@@ -165,6 +161,29 @@ Status run(std::span<Part> parts) {
     }
   }
   return first;
+}
+
+// Of a group that could not be begun, or not to its end, for want of memory: its peers wait for it. Returns when
+// nothing of it runs any more.
+void give_up(std::span<const Part> parts, const Status& status) noexcept {
+  for (const Part& part : parts) {
+    const Looking looking(part.comm);
+    if (looking.status().is_ok()) static_cast<void>(guarded([&] { return looking->fail("group", status); }));
+  }
+  for (const Part& part : parts) {
+    if (part.completion != nullptr) static_cast<void>(guarded([&] { return part.completion->wait(); }));
+  }
+}
+
+Status run_or_give_up(Group& group) {
+  bool gives_up = true;
+  Status status = guarded([&] {
+    Status result = group.refused().is_ok() ? run(group.parts()) : not_started(group.refused());
+    gives_up = !group.refused().is_ok() && !is_refusal(group.refused());
+    return result;
+  });
+  if (gives_up) give_up(group.parts(), status);
+  return status;
 }
 
 }  // namespace
@@ -223,7 +242,7 @@ tuttiResult_t tuttiGroupStart() {
   using namespace tutti::internal::api;  // NOLINT: this is the C face of that namespace
   return entry([&] {
     ThreadRecord* const record = this_thread();
-    if (record == nullptr) return report(Status(tutti::internal::Code::kSystemError, "no memory for a group"));
+    if (record == nullptr) return report(Status::out_of_memory());
     if (record->group == nullptr) {
       record->group = record->spare != nullptr ? std::exchange(record->spare, nullptr) : new Group;
     }
@@ -239,7 +258,7 @@ tuttiResult_t tuttiGroupEnd() {
     if (group == nullptr) return report(Status::invalid_usage("tuttiGroupEnd without tuttiGroupStart"));
     if (!group->end()) return tuttiSuccess;
     std::unique_ptr<Group> whole(std::exchange(this_thread()->group, nullptr));
-    Status status = whole->refused().is_ok() ? run(whole->parts()) : not_started(whole->refused());
+    Status status = run_or_give_up(*whole);
     whole->clear();
     delete std::exchange(this_thread()->spare,
                          whole.release());  // there is one if a function that a group ran has made groups, too

@@ -14,10 +14,27 @@
 
 namespace tutti::internal::api {
 
+// Whether a call was refused, and nothing has changed.
+inline bool is_refusal(const Status& status) {
+  return status.code() == Code::kInvalidArgument || status.code() == Code::kInvalidUsage;
+}
+
+// What `run` cannot begin for want of memory fails the communicator, whose peers wait for it.
+template <class Run>
+Status run_or_fail(Communicator& comm, const char* name, Run run) {
+  bool fails = true;
+  Status status = guarded([&] {
+    Status result = run();
+    fails = false;
+    return result;
+  });
+  return fails ? comm.fail(name, std::move(status)) : status;
+}
+
 // The result of an operation that was not a success. What an operation itself fails with names it, and is the
 // communicator's last error already.
 inline tuttiResult_t report_of(const Status& status, Communicator* comm, const char* name) {
-  if (status.code() != Code::kInvalidArgument && status.code() != Code::kInvalidUsage) {
+  if (!is_refusal(status)) {
     comm->set_told();
     return report(status);
   }
@@ -67,6 +84,7 @@ tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* na
     return Status();
   });
   if (status.is_ok()) return tuttiSuccess;
+  if (!is_refusal(status) && looking.status().is_ok()) status = looking->fail(name, std::move(status));
   status = status.with_context(name);
   group->refuse(status);
   return report(status, looking.status().is_ok() ? looking.get() : nullptr);

@@ -39,9 +39,8 @@ Status CallLedger::add(int rank, const std::vector<CallRecord>& calls, bool* is_
     if (call.plan.empty() || known->call.plan == call.plan) continue;
     if (!known->call.plan.empty()) {
       return Status::mismatch(fmt::format(
-          "ranks run one operation in different ways, as happens if they are of different builds or group their calls "
-          "differently: {} {}, {}it {}",
-          both, known->call.plan, other, call.plan));
+          "ranks run one operation in different ways, as happens if they are of different builds: {} {}, {}it {}", both,
+          known->call.plan, other, call.plan));
     }
     *is_new = true;
     *known = {call, rank};

@@ -36,7 +36,9 @@ const executor::Plan* plan_of(const Call& call, const Plans& plans, int ranks) {
 
 // Whether the call writes nothing on this rank, since all is there already: others may read it meanwhile.
 bool stays_in_place(const Call& call, int rank) {
-  return info_of(call.collective).origin == Origin::kRoot && rank == call.root && call.send == call.recv;
+  if (info_of(call.collective).origin != Origin::kRoot || rank != call.root) return false;
+  const std::size_t own = gets_own_block(call.collective) ? static_cast<std::size_t>(rank) * block_bytes(call) : 0;
+  return call.recv == static_cast<const std::byte*>(call.send) + own;
 }
 
 // Of a buffer of blocks of `one_bytes`: each call's begins behind those of the calls before.
@@ -71,10 +73,13 @@ Coalesced::Coalesced(std::span<const Call> calls, const Plans& plans, int rank, 
   block_bytes_ = count_ * element_bytes_of(kind());
 }
 
-std::uint32_t Coalesced::identity() const {
-  std::uint64_t hash = plan_->identity.hash;
-  for (const Call& call : calls_) hash = (hash ^ call.count) * 0x9e3779b97f4a7c15u;
-  return static_cast<std::uint32_t>((hash >> 32) % executor::kPlanMask) + 1;
+std::uint64_t Coalesced::hash_of_counts() const {
+  std::uint64_t hash = calls_.size();
+  for (const Call& call : calls_) {
+    hash = (hash ^ call.count) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
+  }
+  return hash;
 }
 
 Call Coalesced::one(std::byte* memory) const {

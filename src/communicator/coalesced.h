@@ -28,8 +28,8 @@ class Coalesced {
   [[nodiscard]] std::span<const Call> calls() const { return calls_; }
   // REQUIRES (and below): there are several.
   [[nodiscard]] const executor::Plan& plan() const { return *plan_; }
-  // In place of the plan's in the fingerprint, so that ranks which group differently find out.
-  [[nodiscard]] std::uint32_t identity() const;
+  // In place of the first call's count in the fingerprint, so that ranks which group differently find out.
+  [[nodiscard]] std::uint64_t hash_of_counts() const;
   // Of the whole vector.
   [[nodiscard]] std::size_t bytes() const { return block_bytes_ * blocks_of(kind().collective, ranks_); }
   // Of memory for both buffers.

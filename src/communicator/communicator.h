@@ -79,6 +79,8 @@ class Communicator {
   // as a whole; null if it is not queued.
   Status enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                  std::shared_ptr<Completion>* completion);
+  // The same, behind all that is in the stream.
+  Status enqueue(std::shared_ptr<const Batch> batch, Stream& stream);
   [[nodiscard]] bool is_finalized() const { return finalized_; }
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
   Status run(const Call& call);
@@ -91,6 +93,9 @@ class Communicator {
   // Fails every operation, here and on the peers. Waits for none.
   void abort();
 
+  // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
+  // noted alone. Any thread.
+  Status fail(const std::string& what, Status status);
   // Ok, or what has failed the communicator.
   [[nodiscard]] Status async_error() const { return failure_->status(); }
   // Of a call that was refused: the communicator is as it was.
@@ -148,7 +153,6 @@ class Communicator {
   [[nodiscard]] Setting setting() const {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
   }
-  Status fail(const std::string& what, Status status);
   Status fail_behind(const Queued& next, const Status& before);
   Status refuse();
   void note_failure(const Status& status);

@@ -26,8 +26,7 @@ Status Communicator::run_behind(Queued next) {
 
 Status Communicator::enqueue(const Call& call, Stream& stream) {
   if (shares_process_) process_rank_.touch();
-  if (finalized_) return Status::invalid_usage("the communicator is finalized");
-  if (failure_->failed()) return refuse();
+  if (finalized_ || failure_->failed()) return refuse();
   std::shared_ptr<Completion> completion;
   return queue(Queued(call), &stream, &completion);
 }
@@ -35,11 +34,17 @@ Status Communicator::enqueue(const Call& call, Stream& stream) {
 Status Communicator::enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                              std::shared_ptr<Completion>* completion) {
   if (shares_process_) process_rank_.touch();
-  if (finalized_) return Status::invalid_usage("the communicator is finalized");
-  if (failure_->failed()) return refuse();
+  if (finalized_ || failure_->failed()) return refuse();
   Queued next(std::move(batch));
   next.before = std::move(before);
   return queue(std::move(next), nullptr, completion);
+}
+
+Status Communicator::enqueue(std::shared_ptr<const Batch> batch, Stream& stream) {
+  if (shares_process_) process_rank_.touch();
+  if (finalized_ || failure_->failed()) return refuse();
+  std::shared_ptr<Completion> completion;
+  return queue(Queued(std::move(batch)), &stream, &completion);
 }
 
 // A call that cannot be queued fails the communicator: the peers have queued theirs.

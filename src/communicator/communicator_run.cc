@@ -41,9 +41,12 @@ Status Communicator::run_coalesced(const Coalesced& coalesced, const transport::
   if (Status s = reserve_scratch(before + coalesced.packed_bytes()); !s.is_ok()) return s;
   std::byte* const memory = static_cast<std::byte*>(scratch_) + before;
   coalesced.pack(memory);
-  Status status =
-      executor_->run(bind_call(coalesced.one(memory), plan, executor::with_plan(fingerprint, coalesced.identity()),
-                               coalesced.bytes(), setting()));
+  const std::uint64_t count =
+      executor::count_with_element_bytes(coalesced.calls().front().opaque, coalesced.hash_of_counts());
+  Status status = executor_->run(
+      bind_call(coalesced.one(memory), plan,
+                executor::with_plan(executor::fingerprint_of_group(fingerprint, count), plan.identity.hash),
+                coalesced.bytes(), setting()));
   if (status.is_ok()) coalesced.unpack(memory);
   return status;
 }

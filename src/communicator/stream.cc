@@ -85,6 +85,11 @@ std::shared_ptr<Completion> Stream::append(const std::shared_ptr<Completion>& co
   return before;
 }
 
+void Stream::append_behind(const std::shared_ptr<Completion>& before, const std::shared_ptr<Completion>& group) {
+  const MutexLock lock(mutex_);
+  last_ = last_ == nullptr || last_ == before ? group : Completion::both(last_, group);
+}
+
 void Stream::wait_for(const std::shared_ptr<Completion>& other) {
   const MutexLock lock(mutex_);
   last_ = last_ == nullptr ? other : Completion::both(last_, other);

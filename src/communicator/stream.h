@@ -53,6 +53,9 @@ class Stream {
  public:
   // Adds an operation; returns the one before it (null if none), which it must wait for.
   std::shared_ptr<Completion> append(const std::shared_ptr<Completion>& completion);
+  // Adds a group that waits for `before`, which was the last one; what has come behind that meanwhile stays in the
+  // stream beside it. `before` may be null.
+  void append_behind(const std::shared_ptr<Completion>& before, const std::shared_ptr<Completion>& group);
   // What is appended from now on waits for `other` as well, and so does who waits for the stream. Not null.
   void wait_for(const std::shared_ptr<Completion>& other);
   // Waits for all; returns and clears the first error.

@@ -18,7 +18,7 @@ struct Elements {
 };
 
 Elements elements_of(const transport::Fingerprint& fingerprint) {
-  const auto type = static_cast<DataType>(fingerprint.call >> 5 & 127);
+  const auto type = static_cast<DataType>(fingerprint.call >> 5 & 63);
   const std::uint64_t count = count_of(fingerprint);
   if (type != DataType::kOpaque) return {count, name_of(type)};
   return {count & kMostOpaqueCount, name_of(type, {0, static_cast<std::uint32_t>(count >> kOpaqueShift)})};
@@ -57,7 +57,7 @@ std::string describe(const transport::Fingerprint& fingerprint) {
   const auto collective = static_cast<Collective>(fingerprint.call & kCollectiveMask);
   if (!has_data(collective)) return fmt::format("operation {}, {}", fingerprint.sequence, name_of(collective));
   // Of counts that all ranks know it has a hash; else the count of one block, once that is known.
-  const bool hashed = varies(collective) && counts_are_common(collective);
+  const bool hashed = is_group(fingerprint) || (varies(collective) && counts_are_common(collective));
   const Elements elements = elements_of(fingerprint);
   const bool unsaid = varies(collective) && !hashed && elements.count == 0;
   const std::string count = hashed   ? fmt::format("counts with hash {:x}, ", elements.count)
@@ -67,7 +67,7 @@ std::string describe(const transport::Fingerprint& fingerprint) {
       fmt::format("operation {}, {}({}{}", fingerprint.sequence, name_of(collective), count, elements.name);
   if (reduces(collective)) text += fmt::format(", {}", name_of(static_cast<ReduceOp>(fingerprint.call >> 12 & 31)));
   if (has_root(collective)) text += fmt::format(", root {}", without_history(fingerprint).root);
-  return text + ")";
+  return text + (is_group(fingerprint) ? ") and others of its group" : ")");
 }
 
 Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const PlanIdentity& plan, std::int32_t peer,
@@ -80,11 +80,13 @@ Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const Pla
   }
   if (same_call(ours, theirs)) {
     return Status::mismatch(fmt::format(
-        "ranks run one operation in different ways, as happens if they are of different builds or group their "
-        "calls differently: {} {}, {}it by another algorithm or slicing, or together with others",
+        "ranks run one operation in different ways, as happens if they are of different builds: {} {}, {}it by another "
+        "algorithm or slicing",
         mine, plan.text, other));
   }
-  return Status::mismatch(fmt::format("ranks called different operations: {}, {}{}", mine, other, describe(theirs)));
+  const char* const or_grouped = is_group(ours) || is_group(theirs) ? ", or group their calls differently" : "";
+  return Status::mismatch(
+      fmt::format("ranks called different operations{}: {}, {}{}", or_grouped, mine, other, describe(theirs)));
 }
 
 }  // namespace tutti::internal::executor

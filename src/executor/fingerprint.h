@@ -75,6 +75,18 @@ constexpr std::uint64_t count_with_element_bytes(const Opaque& opaque, std::uint
 // "operation 3, all_reduce(count 4, float, sum)".
 std::string describe(const transport::Fingerprint& fingerprint);
 
+// Of calls that run together, the first of which has `fingerprint`: a hash of their counts in place of its count.
+inline constexpr std::uint32_t kGroup = 1u << 11;  // beside the datatype
+static_assert(kDataTypes < 64);
+constexpr transport::Fingerprint fingerprint_of_group(transport::Fingerprint fingerprint, std::uint64_t counts) {
+  fingerprint.call |= kGroup;
+  set_count(&fingerprint, counts);
+  return fingerprint;
+}
+constexpr bool is_group(const transport::Fingerprint& fingerprint) {
+  return (fingerprint.call & kGroup) != 0;
+}
+
 // Of the check before operation `sequence`, where every call is checked (TUTTI_CHECK=strict): the same on all ranks,
 // whatever they are about to call.
 inline constexpr std::uint32_t kCollectiveMask = 31;

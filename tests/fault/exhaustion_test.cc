@@ -122,7 +122,8 @@ struct Met {
 
 class Rank {
  public:
-  Rank(tuttiComm_t comm, int ranks) : comm_(comm), ranks_(static_cast<float>(ranks)), values_(kCount, 1) {}
+  Rank(tuttiComm_t comm, int rank, int ranks)
+      : comm_(comm), rank_(rank), ranks_(static_cast<float>(ranks)), values_(kCount, 1) {}
 
   Met run() {
     all_reduce(4, nullptr);
@@ -134,8 +135,8 @@ class Rank {
       if (in_library([&] { return tuttiStreamDestroy(stream); }) != tuttiSuccess) met_.wrong = "an error was left";
     }
     const tuttiResult_t destroyed = in_library([&] { return tuttiCommDestroy(comm_); });
-    // A rank that calls less than the others, having no stream, may be told so.
-    const bool told = stream == nullptr && destroyed == tuttiMismatch;
+    // A rank that calls less than the others, having no stream or group, may be told so.
+    const bool told = (stream == nullptr || left_out_) && destroyed == tuttiMismatch;
     if (destroyed != tuttiSuccess && !told) met_.wrong = "destroy failed";
     return met_;
   }
@@ -143,6 +144,10 @@ class Rank {
  private:
   void go_on(tuttiStream_t stream) {
     for (int i = 0; i < 3; ++i) all_reduce(100, stream);
+    group(stream);
+    if (!left_out_) group(nullptr);
+    if (left_out_) return static_cast<void>(in_library([&] { return tuttiStreamSynchronize(stream); }));
+    pass_on(stream);
     tuttiEvent_t event = nullptr;
     if (in_library([&] { return tuttiEventCreate(&event); }) == tuttiSuccess) {
       (void)in_library([&] { return tuttiEventRecord(event, stream); });
@@ -153,6 +158,30 @@ class Rank {
     take(in_library(
         [&] { return tuttiBroadcast(values_.data(), values_.data(), 10, tuttiFloat32, 1, comm_, nullptr); }));
     take(in_library([&] { return tuttiBarrier(comm_, nullptr); }));
+  }
+
+  // Small collectives, and round the ring. A rank that cannot begin the group has told nobody, and leaves.
+  void group(tuttiStream_t stream) {
+    const tuttiResult_t begun = in_library([] { return tuttiGroupStart(); });
+    if (begun != tuttiSuccess) {
+      left_out_ = true;
+      return take(begun);
+    }
+    float* const v = values_.data();
+    for (std::size_t i = 0; i < 3; ++i) {
+      (void)in_library([&] { return tuttiAllReduce(v + i, v + i, 1, tuttiFloat32, tuttiSum, comm_, stream); });
+    }
+    const int next = (rank_ + 1) % ranks();
+    const int before = (rank_ + ranks() - 1) % ranks();
+    (void)in_library([&] { return tuttiSend(v + 10, 5, tuttiFloat32, next, comm_, stream); });
+    (void)in_library([&] { return tuttiRecv(v + 20, 5, tuttiFloat32, before, comm_, stream); });
+    take(in_library([] { return tuttiGroupEnd(); }));
+  }
+  // One message of rank 0 to rank 1, queued alone.
+  void pass_on(tuttiStream_t stream) {
+    float* const v = values_.data();
+    if (rank_ == 0) take(in_library([&] { return tuttiSend(v, 4, tuttiFloat32, 1, comm_, stream); }));
+    if (rank_ == 1) take(in_library([&] { return tuttiRecv(v, 4, tuttiFloat32, 0, comm_, stream); }));
   }
 
   void all_reduce(std::size_t count, tuttiStream_t stream) {
@@ -178,8 +207,12 @@ class Rank {
     }
   }
 
+  [[nodiscard]] int ranks() const { return static_cast<int>(ranks_); }
+
   tuttiComm_t comm_;
+  int rank_;
   float ranks_;
+  bool left_out_ = false;
   std::vector<float> values_;
   Met met_;
 };
@@ -223,7 +256,7 @@ std::string job_by_init_all(std::size_t ranks, const char* cause) {
   met[0].text = tuttiGetLastError(nullptr);
   if (far_off.passed()) return "a rank was waited for that could not come";
   if (met[0].error != tuttiSuccess) return judge(met, cause);
-  on_own_threads(ranks, [&](std::size_t r) { met[r] = Rank(comms[r], n).run(); });
+  on_own_threads(ranks, [&](std::size_t r) { met[r] = Rank(comms[r], static_cast<int>(r), n).run(); });
   return judge(met, cause);
 }
 
@@ -240,7 +273,7 @@ std::string job_by_init_rank(std::size_t ranks, const char* cause) {
     tuttiComm_t comm = nullptr;
     const tuttiResult_t result = in_library([&] { return tuttiCommInitRank(&comm, n, id, static_cast<int>(r)); });
     if (result == tuttiSuccess) {
-      met[r] = Rank(comm, n).run();
+      met[r] = Rank(comm, static_cast<int>(r), n).run();
     } else {
       joined = false;
     }

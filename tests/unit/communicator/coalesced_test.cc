@@ -36,8 +36,11 @@ TEST_CASE("calls run together once their plan has been made") {
   CHECK(all.calls().size() == 5);
   CHECK(&all.plan() == plan);
   CHECK(all.bytes() == 40);
-  CHECK(all.identity() != plan->identity.hash);
-  CHECK(all.identity() != Coalesced(std::span(calls).first(4), *f.plans, 0, kRanks).identity());
+  CHECK(all.hash_of_counts() != Coalesced(std::span(calls).first(4), *f.plans, 0, kRanks).hash_of_counts());
+  std::vector<Call> others = calls;
+  others[2].count = 1;
+  others[3].count = 3;
+  CHECK(all.hash_of_counts() != Coalesced(others, *f.plans, 0, kRanks).hash_of_counts());
   CHECK(together(f, {calls[0]}) == 1);
 }
 
@@ -102,4 +105,22 @@ TEST_CASE("in every block of the one call are those of the calls, one behind the
   both.unpack(memory.data());
   CHECK(std::memcmp(first_out.data(), "xyz", 3) == 0);
   CHECK(std::memcmp(second_out.data(), "XYZ!?.", 6) == 0);
+}
+
+TEST_CASE("a root that scatters or broadcasts in place writes nothing there") {
+  std::array<float, 6> values{};
+  for (const auto& [collective, recv] :
+       {std::pair{Collective::kScatter, values.data() + 2}, std::pair{Collective::kBroadcast, values.data()}}) {
+    Call rooted = call_of(collective, 2);
+    rooted.root = 1;
+    rooted.send = values.data();
+    rooted.recv = recv;
+    Call reader = call_of(Collective::kAllGather, 2);
+    std::array<float, 6> all{};
+    reader.send = recv;
+    reader.recv = all.data();
+    const std::array<Call, 2> both{rooted, reader};
+    CHECK(check_apart(both, 1, kRanks).is_ok());
+    CHECK_FALSE(check_apart(both, 2, kRanks).is_ok());
+  }
 }

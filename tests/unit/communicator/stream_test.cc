@@ -85,3 +85,19 @@ TEST_CASE("an error does not unhook what was queued while it was waited for") {
   CHECK(stream.query().code() == Code::kInProgress);
   CHECK(stream.last() == later);
 }
+
+TEST_CASE("a group keeps in the stream what has come while it was begun") {
+  Stream stream;
+  const auto before = queued(&stream);
+  const auto meanwhile = queued(&stream);
+  const auto group = std::make_shared<Completion>();
+  stream.append_behind(before, group);
+  group->complete({});
+  CHECK(stream.query().code() == Code::kInProgress);
+  meanwhile->complete({});
+  CHECK(stream.query().is_ok());
+  const auto next = std::make_shared<Completion>();
+  stream.append_behind(stream.last(), next);
+  CHECK(stream.last() == next);
+  next->complete({});
+}
