@@ -197,13 +197,14 @@ typedef struct {
   const char *affinity;    /* TUTTI_AFFINITY: "move" or "keep" */
   const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's holds */
   const char *verbs;       /* TUTTI_VERBS: "device=mlx5_0,mtu=4096" */
+  const char *cross_memory; /* TUTTI_CROSS_MEMORY: "auto", "always" or "never" */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                                   \
   {                                                                                                                \
     sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,                      \
         TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, (const char *)0, (const char *)0,  \
-        (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0                        \
+        (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0       \
   }
 
 /* ---- Library ---------------------------------------------------------------------------------- */

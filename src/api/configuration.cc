@@ -15,7 +15,7 @@ namespace {
 constexpr unsigned kMagic = 0x74757474;
 constexpr unsigned kFirstVersion = 100;  // 0.1.0: no caller was compiled with an earlier one
 // Of the struct of the first version. None was smaller; none will be larger than the most.
-constexpr std::size_t kLeastBytes = offsetof(tuttiConfig_t, verbs) + sizeof(const char*);
+constexpr std::size_t kLeastBytes = offsetof(tuttiConfig_t, cross_memory) + sizeof(const char*);
 constexpr std::size_t kMostBytes = 4096;
 // A field that a later version puts where this one has padding would hold whatever an older caller has there.
 static_assert(sizeof(tuttiConfig_t) == kLeastBytes);
@@ -71,7 +71,8 @@ constexpr Text kTexts[] = {{"TUTTI_TRANSPORTS", "config.transports", &tuttiConfi
                            {"TUTTI_ALGORITHM", "config.algorithm", &tuttiConfig_t::algorithm, check_algorithm},
                            {"TUTTI_AFFINITY", "config.affinity", &tuttiConfig_t::affinity, nullptr},
                            {"TUTTI_CHECK", "config.check", &tuttiConfig_t::check, nullptr},
-                           {"TUTTI_VERBS", "config.verbs", &tuttiConfig_t::verbs, check_verbs}};
+                           {"TUTTI_VERBS", "config.verbs", &tuttiConfig_t::verbs, check_verbs},
+                           {"TUTTI_CROSS_MEMORY", "config.cross_memory", &tuttiConfig_t::cross_memory, nullptr}};
 
 Status apply(const tuttiConfig_t& c, Settings* settings) {
   for (const Number& n : kNumbers) {

@@ -21,11 +21,11 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
 // All that tutti, its programs and its scripts read.
 constexpr std::string_view kPrefix = "TUTTI_";
-constexpr std::array<std::string_view, 16> kNames = {
-    "TUTTI_TRANSPORTS", "TUTTI_INTERFACE",  "TUTTI_PORT_RANGE",     "TUTTI_TCP_STREAMS",
-    "TUTTI_VERBS",      "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM",      "TUTTI_INIT_TIMEOUT_MS",
-    "TUTTI_LOG",        "TUTTI_RANK",       "TUTTI_WORLD_SIZE",     "TUTTI_ROOT",
-    "TUTTI_SECRET",     "TUTTI_AFFINITY",   "TUTTI_WAIT_NOTICE_MS", "TUTTI_CHECK"};
+constexpr std::array<std::string_view, 17> kNames = {
+    "TUTTI_TRANSPORTS", "TUTTI_INTERFACE",   "TUTTI_PORT_RANGE",      "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
+    "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM",   "TUTTI_INIT_TIMEOUT_MS", "TUTTI_LOG",         "TUTTI_RANK",
+    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",        "TUTTI_SECRET",          "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
+    "TUTTI_CHECK",      "TUTTI_CROSS_MEMORY"};
 constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 
@@ -71,6 +71,14 @@ Status read_choice(const Value& value, std::string_view yes, std::string_view no
   return {};
 }
 
+Status read_cross_memory(const Value& value, Settings* s) {
+  constexpr std::array<std::string_view, 3> kWords = {"auto", "always", "never"};  // by CrossMemory
+  const auto* const word = std::find(kWords.begin(), kWords.end(), value.text);
+  if (word == kWords.end()) return value.unreadable("auto, always or never");
+  s->cross_memory = static_cast<CrossMemory>(word - kWords.begin());
+  return {};
+}
+
 Status read_port_range(const Value& value, Settings* s) {
   const auto dash = value.text.find('-');
   const auto low = parse_integer(value.text.substr(0, dash), 1, 65535);
@@ -103,7 +111,7 @@ Status read_ms(const Value& value, Settings* s) {
   return read_integer(value, kLow, kMaxMs, wanted, &(s->*Field));
 }
 
-constexpr std::array<SettingEntry, 11> kSettings = {{
+constexpr std::array<SettingEntry, 12> kSettings = {{
     {"TUTTI_TRANSPORTS", take_text<&Settings::transports>, reset_field<&Settings::transports>},
     {"TUTTI_INTERFACE", take_text<&Settings::interface>, reset_field<&Settings::interface>},
     {"TUTTI_ALGORITHM", take_text<&Settings::algorithm>, reset_field<&Settings::algorithm>},
@@ -117,6 +125,7 @@ constexpr std::array<SettingEntry, 11> kSettings = {{
      }},
     {"TUTTI_AFFINITY", [](const Value& v, Settings* s) { return read_choice(v, "move", "keep", &s->moves); },
      reset_field<&Settings::moves>},
+    {"TUTTI_CROSS_MEMORY", read_cross_memory, reset_field<&Settings::cross_memory>},
     {"TUTTI_TCP_STREAMS",
      [](const Value& v, Settings* s) { return read_integer(v, 1, 16, "a number from 1 to 16", &s->tcp_streams); },
      reset_field<&Settings::tcp_streams>},

@@ -16,6 +16,9 @@ namespace tutti::internal {
 // RDMA where both sides of a pair have it. Any other list that names it asks for it: a rank that cannot use it warns.
 inline constexpr const char* kDefaultTransports = "shm,verbs,tcp";
 
+// Whether a rank reads the memory of other processes of its machine.
+enum class CrossMemory : std::uint8_t { kAuto, kAlways, kNever };
+
 struct Settings {
   std::string transports = kDefaultTransports;  // TUTTI_TRANSPORTS: allowed transports, in any order
   std::string interface;  // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
@@ -28,7 +31,8 @@ struct Settings {
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
   bool moves = true;    // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
   bool strict = false;  // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
-  std::string verbs;    // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
+  CrossMemory cross_memory = CrossMemory::kAuto;  // TUTTI_CROSS_MEMORY: "auto" (where it is fast), "always", "never"
+  std::string verbs;  // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable. The first

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "memory/process_reads.h"
 #include "net/frame.h"
 
 namespace tutti::internal {
@@ -108,6 +109,7 @@ int preferred_processor_of(const std::vector<PeerInfo>& peers, const std::vector
 std::string RankSettings::pack() const {
   net::Packer packer;
   packer.text(bytes_of(cpus)).number(level2_bytes).text(algorithm).number(static_cast<std::uint8_t>(strict));
+  packer.number(static_cast<std::uint8_t>(reads_processes));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
   for (const auto& [name, told] : by_transport) packer.text(name).text(told);
   return packer.bytes();
@@ -120,6 +122,7 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   settings.level2_bytes = unpacker.number<std::uint64_t>();
   settings.algorithm = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
+  settings.reads_processes = unpacker.number<std::uint8_t>() != 0;
   const auto count = unpacker.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < count && unpacker.ok(); ++i) {
     std::string name = unpacker.text();
@@ -135,6 +138,8 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   RankSettings told;
   told.cpus = topology::allowed_processors();
   told.level2_bytes = topology::this_machine().level2_share_bytes(told.cpus);
+  told.reads_processes = settings.cross_memory == CrossMemory::kAlways ||
+                         (settings.cross_memory == CrossMemory::kAuto && memory::reads_of_processes_pay());
   told.algorithm = settings.algorithm;
   told.strict = settings.strict;
   info->settings = told.pack();
@@ -171,6 +176,8 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
     m.level2_bytes =
         std::min<std::size_t>(m.level2_bytes, one.level2_bytes != 0 ? one.level2_bytes : kUsualLevel2Bytes);
   }
+  m.reads_processes =
+      std::all_of(told.begin(), told.end(), [](const RankSettings& one) { return one.reads_processes; });
   m.algorithm = first.algorithm;
   m.strict = first.strict;
   m.resolve();

@@ -26,6 +26,7 @@ struct RankSettings {
   topology::ProcessorSet cpus;  // that it may use
   // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
   std::uint64_t level2_bytes = 0;
+  bool reads_processes = false;  // by TUTTI_CROSS_MEMORY and, if that leaves it open, memory::reads_of_processes_pay()
   // Of these rank 0's hold.
   std::string algorithm;
   bool strict = false;
@@ -47,6 +48,7 @@ struct Membership {
   std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it keeps to that
   double ranks_per_cpu = 1;                      // ranks per processor on the machine with most; the same on every rank
   std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
+  bool reads_processes = false;                  // all ranks want to read the memory of processes
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   bool strict = false;                           // every call is compared on all ranks, by rank 0's TUTTI_CHECK
   std::vector<int> host_of;                      // by rank: its index in hosts

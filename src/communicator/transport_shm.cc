@@ -22,7 +22,7 @@ constexpr std::size_t kSliceBytes = 64 * 1024;
 // better few. Two ranks, all-gather: 0.85 of the time with slices of 64 KiB, from 1 to 16 MiB; all-to-all: 0.6 to 0.8
 // from 128 KiB to 1 MiB.
 bool read_each_other(const Membership& membership) {
-  return !membership.oversubscribed && membership.ranks() > 1 &&
+  return !membership.oversubscribed && membership.reads_processes && membership.ranks() > 1 &&
          membership.peers[0].process != membership.peers[1].process;
 }
 
@@ -92,9 +92,10 @@ class ShmTransport final : public PlainTransport {
     const Membership& m = owner.membership;
     const bool same_process =
         m.peers[static_cast<std::size_t>(channel.peer)].process == m.peers[static_cast<std::size_t>(m.rank)].process;
-    return shm::make_link(std::move(channel.sockets[0]), channel.dialled, same_process,
-                          {channel.peer, !m.oversubscribed, &owner.wakeup_fd, &owner.failure, slots_ahead(m)},
-                          deadline);
+    return shm::make_link(
+        std::move(channel.sockets[0]), channel.dialled, same_process,
+        {channel.peer, !m.oversubscribed, &owner.wakeup_fd, &owner.failure, slots_ahead(m), m.reads_processes},
+        deadline);
   }
   Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int) const override {
     return std::unique_ptr<ThreadNetwork>(std::make_unique<ThreadSegments>());

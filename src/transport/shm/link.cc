@@ -22,7 +22,7 @@ class ShmLink final : public PlainLink {
           bool same_process, std::unique_ptr<PeerRegions> regions, const LinkOptions& options)
       : regions_(std::move(regions)),
         owned_wakeup_fd_(std::move(peer_wakeup_fd)),
-        cross_memory_(same_process || !options.own_processor
+        cross_memory_(same_process || !options.own_processor || !options.reads
                           ? nullptr
                           : std::make_unique<CrossMemory>(&segment->memory(), side, regions_->socket(), options.peer)),
         state_(make_state(std::move(segment), side,

@@ -39,6 +39,7 @@ struct LinkOptions {
   const FailureState* failure = nullptr;  // ends make_link() at once; null: only the deadline does
   // How many slots this side fills with long messages before the peer consumes: from 2 to kSlots.
   std::uint32_t slots_ahead = kSlots;
+  bool reads = true;  // the peer's memory, if that is another process with a processor of its own
 };
 inline Turns turns_of(const LinkOptions& options) {
   return options.own_processor ? Turns::kNone : Turns::kTaken;

@@ -151,6 +151,7 @@ TEST_CASE("every field has the domain of its variable") {
        "config.algorithm"},
       {&tuttiConfig_t::affinity, {"maybe", "MOVE"}, {"", "move", "keep"}, "config.affinity"},
       {&tuttiConfig_t::check, {"maybe", "on"}, {"", "strict", "off"}, "config.check"},
+      {&tuttiConfig_t::cross_memory, {"maybe", "Auto"}, {"", "auto", "always", "never"}, "config.cross_memory"},
       {&tuttiConfig_t::verbs, {"maybe", "mtu=3"}, {"", "mtu=4096"}, "config.verbs"}};
   for (const auto& t : texts) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;

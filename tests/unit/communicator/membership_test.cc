@@ -154,6 +154,22 @@ TEST_CASE("all ranks fill the same number of slots, by the smallest cache of all
   CHECK(slots({2 * kMib, 2 * kMib}) == 8);
 }
 
+TEST_CASE("ranks read each other's memory where all find that fast") {
+  const auto reading = [&](const std::vector<bool>& fast) {
+    std::vector<PeerInfo> peers = book(std::vector<Place>(fast.size(), Place{1, 1, 7, "ff"}));
+    for (PeerInfo& p : peers) {
+      auto settings = RankSettings::unpack(p.settings);
+      REQUIRE(settings.is_ok());
+      settings->reads_processes = fast[static_cast<std::size_t>(p.rank)];
+      p.settings = settings->pack();
+    }
+    return member(1, peers).reads_processes;
+  };
+  CHECK(reading({true, true, true}));
+  CHECK_FALSE(reading({true, true, false}));
+  CHECK_FALSE(reading({false, true, true}));
+}
+
 TEST_CASE("the algorithm of rank 0 holds for all") {
   CHECK(member(1, book({{1, 1, 7, "1"}, {1, 2, 7, "1"}}, "ring")).algorithm == "ring");
 }
@@ -163,6 +179,7 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   settings.cpus.set(0).set(77).set(topology::kMaxProcessors - 1);
   settings.algorithm = "all_reduce:ring\nalgorithm=chain";
   settings.strict = true;
+  settings.reads_processes = true;
   settings.level2_bytes = std::uint64_t{3} << 33;
   settings.by_transport = {{"verbs", std::string("no device\n= none\0,", 18)}, {"", "nothing"}};
   const std::string bytes = settings.pack();
@@ -171,6 +188,7 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   CHECK(read->cpus == settings.cpus);
   CHECK(read->algorithm == settings.algorithm);
   CHECK(read->strict);
+  CHECK(read->reads_processes);
   CHECK(read->level2_bytes == settings.level2_bytes);
   CHECK(read->by_transport == settings.by_transport);
   CHECK(read->pack() == bytes);
