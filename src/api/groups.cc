@@ -164,15 +164,19 @@ Status run(std::span<Part> parts) {
 }
 
 // Of a group that could not be begun, or not to its end, for want of memory: its peers wait for it. Returns when
-// nothing of it runs any more.
-void give_up(std::span<const Part> parts, const Status& status) noexcept {
+// nothing of it runs any more, with what has failed the first communicator, which may be older than `status`.
+Status give_up(std::span<const Part> parts, const Status& status) noexcept {
+  Status first;
   for (const Part& part : parts) {
     const Looking looking(part.comm);
-    if (looking.status().is_ok()) static_cast<void>(guarded([&] { return looking->fail("group", status); }));
+    if (!looking.status().is_ok()) continue;
+    static_cast<void>(guarded([&] { return looking->fail("group", status); }));
+    if (first.is_ok()) first = looking->async_error();
   }
   for (const Part& part : parts) {
     if (part.completion != nullptr) static_cast<void>(guarded([&] { return part.completion->wait(); }));
   }
+  return first.is_ok() ? status : first;
 }
 
 Status run_or_give_up(Group& group) {
@@ -182,8 +186,7 @@ Status run_or_give_up(Group& group) {
     gives_up = !group.refused().is_ok() && !is_refusal(group.refused());
     return result;
   });
-  if (gives_up) give_up(group.parts(), status);
-  return status;
+  return gives_up ? give_up(group.parts(), status) : status;
 }
 
 }  // namespace

@@ -165,7 +165,9 @@ class Rank {
     const tuttiResult_t begun = in_library([] { return tuttiGroupStart(); });
     if (begun != tuttiSuccess) {
       left_out_ = true;
-      return take(begun);
+      // This is no operation of a communicator, and has no other error to repeat.
+      if (met_.error == tuttiSuccess) take(begun);
+      return;
     }
     float* const v = values_.data();
     for (std::size_t i = 0; i < 3; ++i) {
