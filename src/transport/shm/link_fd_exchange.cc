@@ -2,6 +2,7 @@
 // dialled also the memory.
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <cerrno>
 #include <string>
@@ -28,11 +29,25 @@ const char* name_of(Turns turns) {
   return turns == Turns::kNone ? "processors of their own" : "turns on processors";
 }
 
+Status check_turns(const FdHeader& peers, const LinkOptions& options) {
+  if (peers.turns == turns_of(options)) return {};
+  return Status::remote(fmt::format("the two sides do not agree on how ranks share processors: {} there, {} here",
+                                    name_of(peers.turns), name_of(turns_of(options))));
+}
+
+// A peer that refuses what it has read closes, and may have done so before all was sent to it. Why it refused, its
+// own first message says, which it had sent before.
+Status why_closed(int socket, const LinkOptions& options) {
+  FdHeader g{};
+  if (recv(socket, &g, sizeof g, MSG_PEEK | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof g) && g.magic == kMagic) {
+    if (Status s = check_turns(g, options); !s.is_ok()) return s;
+  }
+  return Status::remote("sending a descriptor to the peer failed: its Unix socket is closed or full");
+}
+
 Status send_fd(int socket, std::uint32_t what, int fd, const LinkOptions& options) {
   const FdHeader g{kMagic, what, turns_of(options)};
-  if (!send_with_fd(socket, &g, sizeof g, fd))
-    return Status::remote("sending a descriptor to the peer failed: its Unix socket is closed or full");
-  return {};
+  return send_with_fd(socket, &g, sizeof g, fd) ? Status() : why_closed(socket, options);
 }
 
 Result<UniqueFd> receive_fd(int socket, std::uint32_t what, const LinkOptions& options, Deadline deadline) {
@@ -43,9 +58,8 @@ Result<UniqueFd> receive_fd(int socket, std::uint32_t what, const LinkOptions& o
     UniqueFd fd;
     const ssize_t n = receive_with_fd(socket, &g, sizeof g, &fd);
     if (n == static_cast<ssize_t>(sizeof g) && g.magic == kMagic && g.what == what && fd.valid()) {
-      if (g.turns == turns_of(options)) return fd;
-      return Status::remote(fmt::format("the two sides do not agree on how ranks share processors: {} there, {} here",
-                                        name_of(g.turns), name_of(turns_of(options))));
+      if (Status s = check_turns(g, options); !s.is_ok()) return s;
+      return fd;
     }
     if (n >= 0) return Status::remote("the peer closed the Unix socket, or sent an unexpected message over it");
     if (errno != EAGAIN && errno != EWOULDBLOCK) return Status::system("receiving shared memory", errno);

@@ -1,14 +1,18 @@
 // Shared memory where ranks take turns on processors: how far a sender may be ahead of a receiver that does not run,
 // and that all messages stay in order, whatever they carry and however many have gone before.
+#include <poll.h>
+
 #include <cstring>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "catch_compat.h"
 #include "shm_pairs.h"
 #include "socket_pairs.h"
+#include "transport/shm/fd_message.h"
 #include "transport/shm/link.h"
 #include "transport/shm/link_state.h"
 #include "transport/shm/recv.h"
@@ -225,6 +229,42 @@ TEST_CASE("two sides that differ in whether ranks take turns refuse each other")
     CHECK(s.message().find("rank 7") != std::string::npos);
     CHECK(s.message().find("do not agree on how ranks share processors") != std::string::npos);
   }
+}
+
+// What a side says first, and its descriptor; it is left alone then.
+std::pair<std::vector<std::byte>, UniqueFd> first_message(bool own_processor) {
+  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
+  auto [dialled, accepted] = conformance::connected(conformance::Family::kUnix, 1);
+  std::thread side([&, socket = std::move(dialled[0])]() mutable {
+    CHECK(make_link(std::move(socket), false, false, {7, own_processor, &wakeup_fd}, Deadline::after_ms(60'000))
+              .status()
+              .code() == Code::kRemoteError);
+  });
+  std::vector<std::byte> said(256);
+  UniqueFd fd;
+  pollfd readable{accepted[0].get(), POLLIN, 0};
+  const bool spoke = poll(&readable, 1, 60'000) == 1;
+  const ssize_t n = spoke ? receive_with_fd(accepted[0].get(), said.data(), said.size(), &fd) : -1;
+  accepted[0].reset();
+  side.join();
+  REQUIRE(n > 0);
+  said.resize(static_cast<std::size_t>(n));
+  return {said, std::move(fd)};
+}
+
+TEST_CASE("a side to which the other closes before it has sent anything says why") {
+  const bool own = GENERATE(true, false);
+  const bool dials = GENERATE(true, false);
+  const auto [said, fd] = first_message(!own);
+  auto [dialled, accepted] = conformance::connected(conformance::Family::kUnix, 1);
+  REQUIRE(send_with_fd(accepted[0].get(), said.data(), said.size(), fd.get()));
+  accepted[0].reset();
+  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
+  const Status status =
+      make_link(std::move(dialled[0]), dials, false, {7, own, &wakeup_fd}, Deadline::after_ms(60'000)).status();
+  INFO(status.message());
+  CHECK(status.code() == Code::kRemoteError);
+  CHECK(status.message().find("do not agree on how ranks share processors") != std::string::npos);
 }
 
 TEST_CASE("a segment without the header lines that it should have is refused, and one with more") {
