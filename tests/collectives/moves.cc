@@ -5,36 +5,13 @@
 #include <cstring>
 #include <utility>
 
+#include "elements.h"
+
 namespace tutti::internal::test {
 namespace {
 
 constexpr std::byte kUntouched{0xa5};
 constexpr std::size_t kGuardBytes = 16;
-
-unsigned number(std::byte b) {
-  return static_cast<unsigned>(b);
-}
-std::byte low(unsigned value) {
-  return static_cast<std::byte>(value & 255);
-}
-
-// An element is a map x -> a x + b of vectors: a its first byte, b the others. One map after another is associative,
-// but does not commute.
-void compose(const std::byte* earlier, const std::byte* later, std::byte* result, std::size_t size) {
-  const unsigned a = number(later[0]);
-  const unsigned first = number(earlier[0]) * a;
-  for (std::size_t i = 1; i < size; ++i) result[i] = low(number(earlier[i]) * a + number(later[i]));
-  result[0] = low(first);
-}
-// An element is one integer, its lowest byte first: what the library's sum does with unsigned ones.
-void add(const std::byte* x, const std::byte* y, std::byte* sum, std::size_t size) {
-  unsigned carry = 0;
-  for (std::size_t i = 0; i < size; ++i) {
-    carry += number(x[i]) + number(y[i]);
-    sum[i] = low(carry);
-    carry >>= 8;
-  }
-}
 
 // The bytes of what `rank` gives.
 void fill(std::byte* target, std::uint32_t move, int rank, std::size_t first, std::size_t bytes) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "elements.h"
 #include "sanitizers.h"
 #include "suites.h"
 
@@ -20,30 +21,6 @@ using Bytes = std::vector<std::byte>;
 constexpr std::array<std::size_t, 11> kElementBytes = {1, 3, 12, 24, 63, 64, 65, 100, 1000, 4095, 4096};
 constexpr std::byte kUntouched{0xa5};
 
-std::uint8_t number(std::byte b) {
-  return static_cast<std::uint8_t>(b);
-}
-std::byte low(unsigned value) {
-  return static_cast<std::byte>(value & 255);
-}
-
-// An element is a map x -> a x + b of vectors: a its first byte, b the others. Maps after one another: associative, but
-// does not commute; each byte of the result needs the first of both.
-void compose(const std::byte* earlier, const std::byte* later, std::byte* result, std::size_t size) {
-  const unsigned a = number(later[0]);
-  const unsigned first = number(earlier[0]) * a;
-  for (std::size_t i = 1; i < size; ++i) result[i] = low(number(earlier[i]) * a + number(later[i]));
-  result[0] = low(first);
-}
-// An element is one long integer, its lowest byte first.
-void add(const std::byte* x, const std::byte* y, std::byte* sum, std::size_t size) {
-  unsigned carry = 0;
-  for (std::size_t i = 0; i < size; ++i) {
-    carry += number(x[i]) + unsigned{number(y[i])};
-    sum[i] = low(carry);
-    carry >>= 8;
-  }
-}
 using Combine = void (*)(const std::byte*, const std::byte*, std::byte*, std::size_t);
 
 struct Context {
@@ -313,17 +290,6 @@ TEST_CASE("elements of any size between processes", "[processes]") {
   for (const int ranks : {2, 3, 5}) require_all(run_processes, ranks, "shm", kLong / static_cast<unsigned>(ranks));
   require_all(run_processes, 3, "tcp", kLong / 3);
 }
-
-namespace {
-
-void check_refused(tuttiResult_t result, tuttiComm_t comm, const char* text) {
-  const std::string found = tuttiGetLastError(comm);
-  INFO(found);
-  CHECK(result == tuttiInvalidArgument);
-  CHECK(found.find(text) != std::string::npos);
-}
-
-}  // namespace
 
 TEST_CASE("datatypes that were made badly, or not for this communicator, are refused", "[threads]") {
   std::array<tuttiComm_t, 2> comms{};

@@ -325,14 +325,6 @@ tuttiRedOp_t make(tuttiComm_t comm, bool commutes, tuttiRedOpFunction_t function
   return op;
 }
 
-// Whether the call was refused for its arguments, with this in the text, which the communicator has too.
-void check_refused(tuttiResult_t result, tuttiComm_t comm, const char* text) {
-  const std::string found = tuttiGetLastError(comm);
-  INFO(found);
-  CHECK(result == tuttiInvalidArgument);
-  CHECK(found.find(text) != std::string::npos);
-}
-
 }  // namespace
 
 TEST_CASE("operators that were made badly, or not for this communicator, are refused", "[refused]") {

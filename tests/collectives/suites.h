@@ -10,6 +10,14 @@
 
 namespace tutti::internal::test {
 
+// That the call was refused for its arguments, with this in the text, which the communicator has too.
+inline void check_refused(tuttiResult_t result, tuttiComm_t comm, const char* text) {
+  const std::string found = tuttiGetLastError(comm);
+  INFO(found);
+  CHECK(result == tuttiInvalidArgument);
+  CHECK(found.find(text) != std::string::npos);
+}
+
 using RunJob = std::vector<Outcome> (*)(int ranks, const std::string& transports, const Body& body);
 
 inline void require_all(RunJob run, int ranks, const std::string& transports, const std::vector<Spec>& specs) {
