@@ -135,8 +135,8 @@ void CommTable::close(CommSlot* slot, State state) {
 }
 
 // Every wait in an operation looks at the failure state at least every 50 ms.
-void CommTable::wait_for_operations(std::uint64_t handle) {
-  while (any_thread_operates(handle)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+void CommTable::wait_for_users(std::uint64_t handle) {
+  while (any_thread_uses(handle)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
@@ -145,7 +145,7 @@ Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
   if (slot == nullptr || slot->handle != handle || slot->state != State::kOpen) return refusal(handle);
   close(slot, State::kDestroying);
   lock.unlock();
-  wait_for_operations(handle);
+  wait_for_users(handle);
   const bool told = slot->communicator->told();
   *finalized = guarded([&] { return slot->communicator->finalize(); });
   if (told && finalized->code() == Code::kMismatch) *finalized = {};
@@ -165,7 +165,7 @@ Status CommTable::abort(std::uint64_t handle) {
   ++slot->looks;
   lock.unlock();
   static_cast<void>(guarded([&] { return slot->communicator->abort(), Status(); }));
-  if (!destroying) wait_for_operations(handle);
+  if (!destroying) wait_for_users(handle);
   lock.lock();
   if (--slot->looks == 0) changed_.notify_all();
   if (destroying) {

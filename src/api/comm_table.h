@@ -7,7 +7,9 @@
 // thread is kept out of by its first look it enters through the table's lock; a communicator that often changes threads
 // always takes that way.
 //
-// Queries and abort go through the lock at any time. A thread that frees waits until no thread is left inside.
+// Queries and abort are let in at any time, abort through the lock. A thread that queries says so in its record, too,
+// and then looks whether the communicator is open; if not, it goes through the lock. A thread that frees waits until no
+// thread is left inside.
 #pragma once
 
 #include <sys/types.h>
@@ -92,7 +94,7 @@ class CommTable final : public ForkAware {
   static void close(CommSlot* slot, CommSlot::State state) TUTTI_REQUIRES(comm_table_mutex);
   void free(CommSlot* slot) TUTTI_REQUIRES(comm_table_mutex);
   void free_unseen(CommSlot* slot) TUTTI_REQUIRES(comm_table_mutex);
-  static void wait_for_operations(std::uint64_t handle) TUTTI_EXCLUDES(comm_table_mutex);
+  static void wait_for_users(std::uint64_t handle) TUTTI_EXCLUDES(comm_table_mutex);
   void before_fork() override TUTTI_ACQUIRE(comm_table_mutex) { comm_table_mutex.lock(); }
   void after_fork_in_parent() override TUTTI_RELEASE(comm_table_mutex) { comm_table_mutex.unlock(); }
   void after_fork_in_child() override TUTTI_RELEASE(comm_table_mutex);
@@ -147,18 +149,36 @@ class Operating {
 // While it lives the communicator is not freed. Any number of threads, beside an operation.
 class Looking {
  public:
-  explicit Looking(std::uint64_t handle) : status_(CommTable::instance().look(handle, &slot_)) {}
+  explicit Looking(std::uint64_t handle) : record_(this_thread()), slot_(CommTable::find(handle)) {
+    if (record_ != nullptr && slot_ != nullptr && record_->looking.load(std::memory_order_relaxed) == 0 &&
+        slot_->open.load(std::memory_order_relaxed) == handle) [[likely]] {
+      record_->looking.store(handle, std::memory_order_release);
+      asymmetric_fence_light();
+      if (slot_->open.load(std::memory_order_acquire) == handle) [[likely]]
+        return;
+      record_->looking.store(0, std::memory_order_release);
+    }
+    counted_ = true;
+    slot_ = nullptr;
+    status_ = CommTable::instance().look(handle, &slot_);
+  }
   Looking(const Looking&) = delete;
   Looking& operator=(const Looking&) = delete;
   ~Looking() {
-    if (slot_ != nullptr) CommTable::instance().end_look(slot_);
+    if (!counted_) [[likely]] {
+      record_->looking.store(0, std::memory_order_release);
+    } else if (slot_ != nullptr) {
+      CommTable::instance().end_look(slot_);
+    }
   }
   [[nodiscard]] const Status& status() const { return status_; }
   Communicator* operator->() const { return slot_->communicator; }
   Communicator* get() const { return slot_->communicator; }
 
  private:
-  CommSlot* slot_ = nullptr;
+  ThreadRecord* const record_;
+  CommSlot* slot_;
+  bool counted_ = false;  // by the table, through the lock
   Status status_;
 };
 

@@ -81,16 +81,19 @@ ThreadRecord* detail::make_record_of_thread() noexcept {
   return record;
 }
 
-bool any_thread_operates(std::uint64_t handle) noexcept {
+bool any_thread_uses(std::uint64_t handle) noexcept {
   for (const ThreadRecord* r = first.load(); r != nullptr; r = r->next) {
     if (r->operating.load(std::memory_order_acquire) == handle) return true;
+    if (r->looking.load(std::memory_order_acquire) == handle) return true;
   }
   return false;
 }
 
 void forget_other_threads() noexcept {
   for (ThreadRecord* r = first.load(); r != nullptr; r = r->next) {
-    if (r != detail::record_of_thread) r->operating.store(0, std::memory_order_relaxed);
+    if (r == detail::record_of_thread) continue;
+    r->operating.store(0, std::memory_order_relaxed);
+    r->looking.store(0, std::memory_order_relaxed);
   }
 }
 

@@ -14,6 +14,8 @@ class Group;
 struct alignas(64) ThreadRecord {
   // The communicator handle whose operation the thread is in; 0: none. Written by the thread itself.
   std::atomic<std::uint64_t> operating{0};
+  // The one that it looks at meanwhile or besides (see Looking). Written by the thread itself.
+  std::atomic<std::uint64_t> looking{0};
   std::atomic<bool> taken{true};
   ThreadRecord* next = nullptr;  // constant once the record is in the list
   // Of this thread alone.
@@ -36,9 +38,9 @@ inline ThreadRecord* this_thread() noexcept {
   return record != nullptr ? record : detail::make_record_of_thread();
 }
 
-// Whether any thread is inside an operation of the communicator. After an asymmetric_fence_heavy() that follows the
-// change which keeps others from entering, this is final once it is false.
-[[nodiscard]] bool any_thread_operates(std::uint64_t handle) noexcept;
+// Whether any thread is inside an operation of the communicator, or looks at it without the lock. After an
+// asymmetric_fence_heavy() that follows the change which keeps others from entering, this is final once it is false.
+[[nodiscard]] bool any_thread_uses(std::uint64_t handle) noexcept;
 
 // In a forked child, of whose threads only the calling one is left.
 void forget_other_threads() noexcept;

@@ -26,6 +26,15 @@ std::size_t bytes_of(const Transfer& t) {
   return t.count * size_of(t.type, t.opaque);
 }
 
+// In Bound::sides, and the schedule's buffer.
+std::size_t side_of(const Transfer& t) {
+  return static_cast<std::size_t>(t.sends ? Buffer::kInput : Buffer::kOutput);
+}
+
+std::uint32_t key_of(const Transfer& t) {
+  return static_cast<std::uint32_t>(t.peer) << 1 | (t.sends ? 1u : 0u);
+}
+
 }  // namespace
 
 std::string describe(const Transfer& t) {
@@ -52,10 +61,15 @@ Status check_own(std::span<const Transfer> transfers, int rank) {
                                            describe(*pending[sends ? 0 : 1][both]), sends ? "receive" : "send"));
 }
 
-void Transfers::Side::clear() {
-  places.clear();
-  sources.clear();
-  fingerprints.clear();
+void Transfers::Side::resize(std::size_t chunks) {
+  places.resize(chunks);
+  sources.resize(chunks);
+  fingerprints.resize(chunks);
+}
+
+bool Transfers::Bound::is_of(std::span<const Transfer> transfers) const {
+  return operation.plan != nullptr && std::equal(transfers.begin(), transfers.end(), key.begin(), key.end(),
+                                                 [](const Transfer& t, std::uint32_t k) { return key_of(t) == k; });
 }
 
 Transfers::Transfers(int rank, int ranks)
@@ -102,65 +116,83 @@ schedule::Schedule Transfers::write(std::span<const Transfer> transfers) const {
   return schedule;
 }
 
-Result<const executor::Plan*> Transfers::plan_for(std::span<const Transfer> transfers, Plans& plans) {
-  key_.clear();
-  for (const Transfer& t : transfers) key_.push_back(static_cast<std::uint32_t>(t.peer) << 1 | (t.sends ? 1u : 0u));
-  if (key_ == last_key_ && last_plan_ != nullptr) [[likely]]
-    return last_plan_;
-  last_plan_ = nullptr;
-  const auto found = plans_.find(key_);
-  if (found == plans_.end()) {
-    if (plans_.size() == kMostPlans) plans_.clear();
-    auto made = plans.plan_transfers(write(transfers));
-    if (!made.is_ok()) return made.status();
-    const auto& lanes = (*made)->lanes;
-    const bool many = std::any_of(lanes.begin(), lanes.end(), [](const executor::Lane& lane) {
-      return lane.link != nullptr && lane.steps.size() > kMostInOrder;
-    });
-    if (many) (*made)->in_order_bytes = (*made)->in_order_region_bytes = (*made)->small_bytes = 0;
-    last_plan_ = plans_.emplace(key_, std::move(*made)).first->second.get();
-  } else {
-    last_plan_ = found->second.get();
+Result<const executor::Plan*> Transfers::plan_for(const Key& key, std::span<const Transfer> transfers, Plans& plans) {
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+  if (plans_.size() == kMostPlans) {
+    for (Bound& bound : bound_) bound.operation.plan = nullptr;
+    plans_.clear();
   }
-  last_key_ = key_;
-  return last_plan_;
+  auto made = plans.plan_transfers(write(transfers));
+  if (!made.is_ok()) return made.status();
+  const auto& lanes = (*made)->lanes;
+  const bool many = std::any_of(lanes.begin(), lanes.end(), [](const executor::Lane& lane) {
+    return lane.link != nullptr && lane.steps.size() > kMostInOrder;
+  });
+  if (many) (*made)->in_order_bytes = (*made)->in_order_region_bytes = (*made)->small_bytes = 0;
+  return plans_.emplace(key, std::move(*made)).first->second.get();
+}
+
+// Room for the chunks, and all that does not depend on their memory.
+Status Transfers::prepare(Bound* bound, std::span<const Transfer> transfers, Plans& plans) {
+  bound->operation = {};
+  bound->key.clear();
+  std::array<std::size_t, 2> chunks{};
+  for (const Transfer& t : transfers) {
+    bound->key.push_back(key_of(t));
+    ++chunks[side_of(t)];
+  }
+  for (std::size_t i = 0; i < chunks.size(); ++i) bound->sides[i].resize(chunks[i]);
+  for (const Buffer buffer : {Buffer::kInput, Buffer::kOutput}) {
+    const auto b = static_cast<std::size_t>(buffer);
+    bound->table.places[b] = bound->sides[b].places.data();
+    bound->table.sources[b] = bound->sides[b].sources.data();
+    bound->table.fingerprints[b] = bound->sides[b].fingerprints.data();
+  }
+  bound->operation.table = &bound->table;
+  auto plan = plan_for(bound->key, transfers, plans);
+  if (!plan.is_ok()) return plan.status();
+  bound->operation.plan = *plan;
+  return {};
 }
 
 // Buffers lie anywhere: they are addressed from 0.
-void Transfers::add(const Transfer& t) {
-  Side& side = sides_[t.sends ? 0 : 1];
-  const std::size_t bytes = bytes_of(t);
-  const auto address = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(t.buffer));
-  std::uint32_t& number = (t.sends ? sent_ : received_)[static_cast<std::size_t>(t.peer)];
-  side.places.push_back({address, bytes});
-  side.sources.push_back(bind_buffer(t.buffer, bytes, address));
-  side.fingerprints.push_back(
-      executor::fingerprint_of_transfer(++number, t.type, executor::count_with_element_bytes(t.opaque, t.count)));
-  operation_.bytes += bytes;
-  table_.largest = std::max(table_.largest, bytes);
+void Transfers::fill(Bound* bound, std::span<const Transfer> transfers) {
+  std::array<std::size_t, 2> chunks{};
+  std::array<std::uint64_t, 2> regions{};
+  std::size_t largest = 0;
+  std::size_t all = 0;
+  for (const Transfer& t : transfers) {
+    const std::size_t s = side_of(t);
+    const std::size_t chunk = chunks[s]++;
+    Side& side = bound->sides[s];
+    const std::size_t bytes = bytes_of(t);
+    const auto address = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(t.buffer));
+    std::uint32_t& number = (t.sends ? sent_ : received_)[static_cast<std::size_t>(t.peer)];
+    side.places[chunk] = {address, bytes};
+    side.sources[chunk] = bind_buffer(t.buffer, bytes, address);
+    side.fingerprints[chunk] =
+        executor::fingerprint_of_transfer(++number, t.type, executor::count_with_element_bytes(t.opaque, t.count));
+    // A region anywhere counts: what lies in one may go by zero copy.
+    regions[s] |= side.sources[chunk].region;
+    largest = std::max(largest, bytes);
+    all += bytes;
+  }
+  executor::Operation& operation = bound->operation;
+  for (std::size_t s = 0; s < regions.size(); ++s) operation.buffers[s].region = regions[s];
+  operation.bytes = all;
+  operation.is_read = largest >= kLeastReadBytes && largest <= kMostReadBytes;
+  bound->table.largest = largest;
 }
 
 Result<const executor::Operation*> Transfers::bind(std::span<const Transfer> transfers, std::uint32_t sequence,
                                                    Plans& plans) {
-  auto plan = plan_for(transfers, plans);
-  if (!plan.is_ok()) return plan.status();
-  for (Side& side : sides_) side.clear();
-  operation_ = {};
-  table_ = {};
-  operation_.fingerprint = executor::fingerprint_of_transfer(sequence, DataType::kUint8, 0);
-  operation_.plan = *plan;
-  for (const Transfer& t : transfers) add(t);
-  operation_.is_read = table_.largest >= kLeastReadBytes && table_.largest <= kMostReadBytes;
-  for (const Buffer buffer : {Buffer::kInput, Buffer::kOutput}) {
-    const auto b = static_cast<std::size_t>(buffer);
-    table_.places[b] = sides_[b].places.data();
-    table_.sources[b] = sides_[b].sources.data();
-    table_.fingerprints[b] = sides_[b].fingerprints.data();
-    // A region anywhere counts: what lies in one may go by zero copy.
-    for (const transport::Source& s : sides_[b].sources) operation_.buffers[b].region |= s.region;
+  Bound& bound = bound_[side_of(transfers.front())];
+  if (!bound.is_of(transfers)) [[unlikely]] {
+    if (Status s = prepare(&bound, transfers, plans); !s.is_ok()) return s;
   }
-  operation_.table = &table_;
-  return &operation_;
+  fill(&bound, transfers);
+  bound.operation.fingerprint = executor::fingerprint_of_transfer(sequence, DataType::kUint8, 0);
+  return &bound.operation;
 }
 
 }  // namespace tutti::internal

@@ -47,7 +47,7 @@ class Transfers {
   Result<const executor::Operation*> bind(std::span<const Transfer> transfers, std::uint32_t sequence, Plans& plans);
 
  private:
-  // A transfer, but for what its memory is.
+  // Transfers, but for what their memory is.
   using Key = std::vector<std::uint32_t>;
   static constexpr std::size_t kMostPlans = 64;
   // Chunks of one direction.
@@ -55,25 +55,29 @@ class Transfers {
     std::vector<schedule::ByteRange> places;
     std::vector<transport::Source> sources;
     std::vector<transport::Fingerprint> fingerprints;
-    void clear();
+    void resize(std::size_t chunks);
+  };
+  // Bound for transfers of one key. Programs repeat themselves: then only what each transfer has of its own is new.
+  struct Bound {
+    Key key;
+    std::array<Side, 2> sides;  // of sends, which read; of receives
+    executor::ChunkTable table;
+    executor::Operation operation;  // without a plan: of nothing
+    [[nodiscard]] bool is_of(std::span<const Transfer> transfers) const;
   };
 
-  Result<const executor::Plan*> plan_for(std::span<const Transfer> transfers, Plans& plans);
+  Result<const executor::Plan*> plan_for(const Key& key, std::span<const Transfer> transfers, Plans& plans);
   [[nodiscard]] schedule::Schedule write(std::span<const Transfer> transfers) const;
-  void add(const Transfer& transfer);
+  Status prepare(Bound* bound, std::span<const Transfer> transfers, Plans& plans);
+  void fill(Bound* bound, std::span<const Transfer> transfers);
 
   const int rank_;
   const int ranks_;
   // By peer: how many have been called.
   std::vector<std::uint32_t> sent_;
   std::vector<std::uint32_t> received_;
-  Key key_;
-  Key last_key_;  // of last_plan_
-  const executor::Plan* last_plan_ = nullptr;
   std::map<Key, std::unique_ptr<executor::Plan>> plans_;
-  std::array<Side, 2> sides_;  // of sends, which read; of receives
-  executor::ChunkTable table_;
-  executor::Operation operation_;
+  std::array<Bound, 2> bound_;  // by whether the first one receives: who sends and receives in turn has both
 };
 
 }  // namespace tutti::internal
