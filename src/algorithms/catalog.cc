@@ -89,6 +89,14 @@ Shape shape(const World& w, int root_rank) {
   return s;
 }
 
+template <Collective collective>
+Shape in_pieces(const World& w, int root_rank, int pieces) {
+  Shape s = shape<collective, one>(w, root_rank);
+  s.chunks = static_cast<std::uint32_t>(pieces);
+  return s;
+}
+constexpr Parameter kOnePiece{1, 2, kMostPieces};
+
 std::vector<Part> blocks(const Builder& b) {
   return equal_parts(all(b), b.shape().ranks);
 }
@@ -129,12 +137,13 @@ void leaders_doubling(Builder& b, const World& w) {
   hierarchical_doubling_all_reduce(b, w.hosts, all(b), kYes);
 }
 
-// With a radix: name and radix agree.
-constexpr AlgorithmEntry of_radix(AlgorithmEntry entry, const char* name, int radix) {
+// Name and value agree.
+constexpr AlgorithmEntry with_parameter(AlgorithmEntry entry, const char* name, int value) {
   entry.name = name;
-  entry.radix = radix;
+  entry.parameter.value = value;
   return entry;
 }
+constexpr Parameter kBinary{2, kLeastRadix, kMostRadix};
 
 constexpr AlgorithmEntry kTreeAllReduce{"k_nomial:2",
                                         kAllReduce,
@@ -144,7 +153,7 @@ constexpr AlgorithmEntry kTreeAllReduce{"k_nomial:2",
                                         costs::k_nomial_all_reduce,
                                         "c (2 a + B (2b+g)), c children of the root",
                                         always,
-                                        2};
+                                        kBinary};
 constexpr AlgorithmEntry kTreeBroadcast{
     "k_nomial:2",
     kBroadcast,
@@ -154,7 +163,7 @@ constexpr AlgorithmEntry kTreeBroadcast{
     costs::k_nomial_broadcast,
     "c (a + B b), c children of the root",
     nullptr,
-    2};
+    kBinary};
 constexpr AlgorithmEntry kTreeReduce{
     "k_nomial:2",
     kReduce,
@@ -164,7 +173,7 @@ constexpr AlgorithmEntry kTreeReduce{
     costs::k_nomial_reduce,
     "c (a + B (b+g)), c children of the root",
     nullptr,
-    2};
+    kBinary};
 constexpr AlgorithmEntry kTreeBarrier{"k_nomial:2",
                                       kBarrier,
                                       always,
@@ -173,7 +182,7 @@ constexpr AlgorithmEntry kTreeBarrier{"k_nomial:2",
                                       costs::k_nomial_all_reduce,
                                       "2 c a, c children of the root",
                                       nullptr,
-                                      2};
+                                      kBinary};
 constexpr AlgorithmEntry kTreeGather{"k_nomial:2",
                                      kGather,
                                      always,
@@ -182,7 +191,7 @@ constexpr AlgorithmEntry kTreeGather{"k_nomial:2",
                                      costs::k_nomial_gather,
                                      "c a + (n-1)/n B (b+g), c children of the root",
                                      nullptr,
-                                     2};
+                                     kBinary};
 constexpr AlgorithmEntry kTreeScatter{"k_nomial:2",
                                       kScatter,
                                       always,
@@ -191,7 +200,7 @@ constexpr AlgorithmEntry kTreeScatter{"k_nomial:2",
                                       costs::k_nomial_gather,
                                       "c a + (n-1)/n B (b+g), c children of the root",
                                       nullptr,
-                                      2};
+                                      kBinary};
 
 const AlgorithmEntry kCatalog[] = {
     {"direct", kAllReduce, always, shape<kAllReduce, one>, direct_once, costs::direct_all_reduce,
@@ -208,8 +217,8 @@ const AlgorithmEntry kCatalog[] = {
      [](Builder& b, const World&) { ring_all_reduce(b, everyone(b), all(b), kYes); }, costs::ring_all_reduce,
      "2 (n-1) a + 2 (n-1)/n B b + B/n (g + (n-2) f)"},
     kTreeAllReduce,
-    of_radix(kTreeAllReduce, "k_nomial:4", 4),
-    of_radix(kTreeAllReduce, "k_nomial:8", 8),
+    with_parameter(kTreeAllReduce, "k_nomial:4", 4),
+    with_parameter(kTreeAllReduce, "k_nomial:8", 8),
     {"double_tree", kAllReduce, always, shape<kAllReduce, two>,
      [](Builder& b, const World&) { double_tree_all_reduce(b, everyone(b), all(b), kYes); },
      costs::double_tree_all_reduce, "about 4 log2(n) (a + P b) + B (2b+g), P bytes of a piece"},
@@ -259,11 +268,11 @@ const AlgorithmEntry kCatalog[] = {
      [](Builder& b, const World&) { direct_broadcast(b, everyone(b), root(b), all(b)); }, costs::direct_broadcast,
      "a + (n-2) o + (n-1) B b"},
     kTreeBroadcast,
-    of_radix(kTreeBroadcast, "k_nomial:4", 4),
-    of_radix(kTreeBroadcast, "k_nomial:8", 8),
-    {"chain", kBroadcast, always, shape<kBroadcast, one>,
-     [](Builder& b, const World&) { chain_broadcast(b, everyone(b), root(b), all(b)); }, costs::chain_broadcast,
-     "(n-1) (a + P b) + (B-P) b, P bytes of a piece"},
+    with_parameter(kTreeBroadcast, "k_nomial:4", 4),
+    with_parameter(kTreeBroadcast, "k_nomial:8", 8),
+    {"chain", kBroadcast, always, in_pieces<kBroadcast>,
+     [](Builder& b, const World&, int pieces) { chain_broadcast(b, everyone(b), root(b), all(b), pieces); },
+     costs::chain_broadcast, "(n-1) (a + P b) + (B-P) b, P bytes of a piece", nullptr, kOnePiece},
     {"double_tree", kBroadcast, always, shape<kBroadcast, two>,
      [](Builder& b, const World&) { double_tree_broadcast(b, everyone(b), root(b), all(b)); },
      costs::double_tree_broadcast, "about 2 log2(n) (a + P b) + (B-P) b, P bytes of a piece"},
@@ -278,11 +287,11 @@ const AlgorithmEntry kCatalog[] = {
      [](Builder& b, const World&) { direct_reduce(b, everyone(b), root(b), all(b), kYes); }, costs::direct_reduce,
      "a + (n-2) o + (n-1) B (b+g)"},
     kTreeReduce,
-    of_radix(kTreeReduce, "k_nomial:4", 4),
-    of_radix(kTreeReduce, "k_nomial:8", 8),
-    {"chain", kReduce, always, shape<kReduce, one>,
-     [](Builder& b, const World&) { chain_reduce(b, everyone(b), root(b), all(b), kYes); }, costs::chain_reduce,
-     "(n-1) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece"},
+    with_parameter(kTreeReduce, "k_nomial:4", 4),
+    with_parameter(kTreeReduce, "k_nomial:8", 8),
+    {"chain", kReduce, always, in_pieces<kReduce>,
+     [](Builder& b, const World&, int pieces) { chain_reduce(b, everyone(b), root(b), all(b), pieces, kYes); },
+     costs::chain_reduce, "(n-1) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece", nullptr, kOnePiece},
     {"double_tree", kReduce, always, shape<kReduce, two>,
      [](Builder& b, const World&) { double_tree_reduce(b, everyone(b), root(b), all(b), kYes); },
      costs::double_tree_reduce, "about 2 log2(n) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece"},
@@ -304,22 +313,22 @@ const AlgorithmEntry kCatalog[] = {
     {"recursive_doubling", kBarrier, always, shape<kBarrier, one>, recursive_doubling, costs::doubling_all_reduce,
      "log2(p) a + [n != p] 2 a"},
     kTreeBarrier,
-    of_radix(kTreeBarrier, "k_nomial:4", 4),
-    of_radix(kTreeBarrier, "k_nomial:8", 8),
+    with_parameter(kTreeBarrier, "k_nomial:4", 4),
+    with_parameter(kTreeBarrier, "k_nomial:8", 8),
     {"hierarchical_doubling", kBarrier, some_hosts, shape<kBarrier, one>, leaders_doubling,
      costs::hierarchical_doubling_all_reduce, "binomial reduce + recursive doubling + binomial broadcast"},
 
     {"direct", kGather, always, shape<kGather, per_rank>, of_all<direct_gather>, costs::direct_gather,
      "a + (n-2) o + (n-1)/n B b"},
     kTreeGather,
-    of_radix(kTreeGather, "k_nomial:4", 4),
-    of_radix(kTreeGather, "k_nomial:8", 8),
+    with_parameter(kTreeGather, "k_nomial:4", 4),
+    with_parameter(kTreeGather, "k_nomial:8", 8),
 
     {"direct", kScatter, always, shape<kScatter, per_rank>, of_all<direct_scatter>, costs::direct_gather,
      "a + (n-2) o + (n-1)/n B b"},
     kTreeScatter,
-    of_radix(kTreeScatter, "k_nomial:4", 4),
-    of_radix(kTreeScatter, "k_nomial:8", 8),
+    with_parameter(kTreeScatter, "k_nomial:4", 4),
+    with_parameter(kTreeScatter, "k_nomial:8", 8),
 
     {"direct", kAllToAll, always, shape<kAllToAll, per_rank>, of_all<direct_all_to_all>, costs::direct_all_to_all,
      "a + (n-2) o + (n-1)/n B b"},
@@ -330,13 +339,13 @@ const AlgorithmEntry kCatalog[] = {
 
     {"recursive_doubling", kScan, always, shape<kScan, one>, of_all<doubling_scan>, costs::doubling_scan,
      "ceil(log2 n) (a + B (b+g))", always},
-    {"chain", kScan, always, shape<kScan, one>, of_all<chain_scan>, costs::chain_scan,
-     "(n-1) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece", always},
+    {"chain", kScan, always, in_pieces<kScan>, of_all<chain_scan>, costs::chain_scan,
+     "(n-1) (a + P (b+g)) + (B-P) (b+g), P bytes of a piece", always, kOnePiece},
 
     {"recursive_doubling", kExscan, always, shape<kExscan, one>, of_all<doubling_exscan>, costs::doubling_exscan,
      "ceil(log2 n) (a + B (b+2g))", always},
-    {"chain", kExscan, always, shape<kExscan, one>, of_all<chain_exscan>, costs::chain_exscan,
-     "(n-1) (a + P (b+2g)) + (B-P) (b+2g), P bytes of a piece", always},
+    {"chain", kExscan, always, in_pieces<kExscan>, of_all<chain_exscan>, costs::chain_exscan,
+     "(n-1) (a + P (b+2g)) + (B-P) (b+2g), P bytes of a piece", always, kOnePiece},
 
     // Where blocks have counts of their own: schedules whose every step moves one block, which is one chunk. Ranks that
     // do not know each other's counts choose as for a vector of one byte for each rank.
@@ -374,13 +383,13 @@ std::string_view stem_of(std::string_view name) {
   return name.substr(0, name.find(':'));
 }
 
-// What stands behind it, written as the catalog writes it; 0 if that is not a radix.
-int radix_of(std::string_view name) {
+// What stands behind it, written as the catalog writes it; 0 if that is none.
+int value_of(std::string_view name) {
   const std::string_view digits = name.substr(std::min(name.size(), stem_of(name).size() + 1));
-  int radix = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), radix);
+  int value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   const bool is_number = error == std::errc() && end == digits.data() + digits.size() && digits.front() != '0';
-  return is_number && radix >= kLeastRadix && radix <= kMostRadix ? radix : 0;
+  return is_number ? value : 0;
 }
 
 const AlgorithmEntry* find_listed(Collective collective, std::string_view name) {
@@ -392,10 +401,10 @@ const AlgorithmEntry* find_listed(Collective collective, std::string_view name) 
 // Entries that the catalog does not list and somebody has asked for. Never freed: plans point to them.
 class Unlisted {
  public:
-  const AlgorithmEntry* entry(const AlgorithmEntry& family, std::string_view name, int radix) TUTTI_EXCLUDES(mutex_) {
+  const AlgorithmEntry* entry(const AlgorithmEntry& family, std::string_view name, int value) TUTTI_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     const auto [at, is_new] = entries_.try_emplace(std::pair(family.collective, std::string(name)), family);
-    if (is_new) at->second = of_radix(family, at->first.second.c_str(), radix);
+    if (is_new) at->second = with_parameter(family, at->first.second.c_str(), value);
     return &at->second;
   }
 
@@ -404,9 +413,9 @@ class Unlisted {
   std::map<std::pair<Collective, std::string>, AlgorithmEntry> entries_ TUTTI_GUARDED_BY(mutex_);
 };
 
-const AlgorithmEntry* unlisted(const AlgorithmEntry& family, std::string_view name, int radix) {
+const AlgorithmEntry* unlisted(const AlgorithmEntry& family, std::string_view name, int value) {
   static auto* const all = new Unlisted();
-  return all->entry(family, name, radix);
+  return all->entry(family, name, value);
 }
 
 Status check_world(const World& world) {
@@ -436,34 +445,34 @@ std::span<const AlgorithmEntry> catalog() {
 
 const AlgorithmEntry* find(Collective collective, std::string_view name) {
   if (const AlgorithmEntry* listed = find_listed(collective, name); listed != nullptr) return listed;
-  const int radix = radix_of(name);
-  if (radix == 0) return nullptr;
+  const int value = value_of(name);
   const auto family = std::find_if(std::begin(kCatalog), std::end(kCatalog), [&](const AlgorithmEntry& e) {
-    return e.collective == collective && e.radix != 0 && stem_of(e.name) == stem_of(name);
+    return e.collective == collective && e.parameter.value != 0 && stem_of(e.name) == stem_of(name) &&
+           value >= e.parameter.least && value <= e.parameter.most;
   });
-  return family == std::end(kCatalog) ? nullptr : unlisted(*family, name, radix);
+  return family == std::end(kCatalog) ? nullptr : unlisted(*family, name, value);
 }
 
 bool is_listed(const AlgorithmEntry& entry) {
   return find_listed(entry.collective, entry.name) != nullptr;
 }
 
-bool takes_radix(std::string_view name) {
+bool takes_parameter(std::string_view name) {
   return std::any_of(std::begin(kCatalog), std::end(kCatalog),
-                     [&](const AlgorithmEntry& e) { return e.radix != 0 && stem_of(e.name) == name; });
+                     [&](const AlgorithmEntry& e) { return e.parameter.value != 0 && stem_of(e.name) == name; });
 }
 
 std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which) {
   std::string text;
   std::set<std::string_view> seen;
-  std::set<std::string_view> stems;
+  std::map<std::string_view, Parameter> families;
   for (const AlgorithmEntry& e : kCatalog) {
     if (!which(e) || !seen.insert(e.name).second) continue;
     text += fmt::format("{}{}", text.empty() ? "" : ", ", e.name);
-    if (e.radix != 0) stems.insert(stem_of(e.name));
+    if (e.parameter.value != 0) families.try_emplace(stem_of(e.name), e.parameter);
   }
-  for (const std::string_view stem : stems) {
-    text += fmt::format("; {}:K for any K from {} to {}", stem, kLeastRadix, kMostRadix);
+  for (const auto& [stem, parameter] : families) {
+    text += fmt::format("; {}:K for any K from {} to {}", stem, parameter.least, parameter.most);
   }
   return text;
 }
@@ -479,7 +488,7 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
   if (!entry.supports(world))
     return Status::invalid_argument(what + " does not support this division of the ranks into hosts");
   Builder builder(entry.shape(world, root_rank), rank);
-  entry.generate(builder, world, entry.radix);
+  entry.generate(builder, world, entry.parameter.value);
   Result<schedule::Schedule> schedule = builder.finish();
   if (!schedule.is_ok()) return schedule.status().with_context(what);
   return schedule;

@@ -32,7 +32,14 @@ struct Costs {
   double forward_gamma_us_per_byte = 0;
 };
 
-// A function of an entry, with the entry's radix as a last argument or without.
+// What an algorithm leaves open: a tree its radix, a chain in how many pieces it is cut. It stands behind the name.
+struct Parameter {
+  int value = 0;  // 0: the algorithm has none
+  int least = 0;  // that may be asked for
+  int most = 0;
+};
+
+// A function of an entry, with the parameter's value as a last argument or without.
 template <class Signature>
 class EntryFunction;
 template <class R, class... Args>
@@ -44,24 +51,23 @@ class EntryFunction<R(Args...)> {
     if constexpr (std::is_convertible_v<F, R (*)(Args...)>) {
       plain_ = f;
     } else {
-      of_radix_ = f;
+      with_parameter_ = f;
     }
   }
-  R operator()(Args... args, int radix) const {
-    return plain_ != nullptr ? plain_(args...) : of_radix_(args..., radix);
+  R operator()(Args... args, int parameter) const {
+    return plain_ != nullptr ? plain_(args...) : with_parameter_(args..., parameter);
   }
 
  private:
   R (*plain_)(Args...) = nullptr;
-  R (*of_radix_)(Args..., int) = nullptr;
+  R (*with_parameter_)(Args..., int) = nullptr;
 };
 
 struct AlgorithmEntry {
-  const char* name;  // with the radix, if it has one: "ring", "k_nomial:4"
+  const char* name;  // with the parameter, if it has one: "ring", "k_nomial:4"; a chain of one piece is "chain"
   Collective collective;
   bool (*supports)(const World&);
-  // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
-  schedule::Shape (*shape)(const World&, int root);
+  EntryFunction<schedule::Shape(const World&, int root)> cut;  // see shape()
   // Writes the steps of builder.rank(). REQUIRES: the builder has that shape.
   EntryFunction<void(Builder&, const World&)> generate;
   EntryFunction<double(const World&, double bytes, const Costs&)> cost;
@@ -71,11 +77,13 @@ struct AlgorithmEntry {
   // Whether it combines in the order of ranks, whatever the root, so that the operator need not commute. Null: nowhere.
   // It may do so elsewhere too (two ranks are always in order).
   bool (*keeps_order)(const World&) = nullptr;
-  int radix = 0;  // of the tree; 0: it has none
+  Parameter parameter{};
 
+  // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
+  [[nodiscard]] schedule::Shape shape(const World& world, int root) const { return cut(world, root, parameter.value); }
   // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
   [[nodiscard]] double cost_us(const World& world, double bytes, const Costs& costs) const {
-    return cost(world, bytes, costs, radix);
+    return cost(world, bytes, costs, parameter.value);
   }
 };
 
@@ -84,18 +92,19 @@ inline schedule::Order order_of(const AlgorithmEntry& entry, const World& world)
   return keeps ? schedule::Order::kRanks : schedule::Order::kAny;
 }
 
-// Static; entries of one collective stand together. Of algorithms with a radix, those that selection considers and the
-// tests prove. Any thread.
+// Static; entries of one collective stand together. Of algorithms with a parameter, those that selection considers and
+// the tests prove. Any thread.
 std::span<const AlgorithmEntry> catalog();
-// nullptr if there is none. Of an algorithm with a radix also what the catalog does not list, kLeastRadix to
-// kMostRadix; the same pointer each time, for ever. Any thread.
+// nullptr if there is none. Of an algorithm with a parameter also what the catalog does not list, as its range allows;
+// the same pointer each time, for ever. Any thread.
 const AlgorithmEntry* find(Collective collective, std::string_view name);
 // Whether it is in the catalog.
 [[nodiscard]] bool is_listed(const AlgorithmEntry& entry);
-// Whether `name` is that of an algorithm with a radix, without that: "k_nomial".
-[[nodiscard]] bool takes_radix(std::string_view name);
-// The names that find() knows, for the message that says that one is unknown: "direct, k_nomial:2, chain; k_nomial:K
-// for any K from 2 to 1048576". Of the entries for which `which` holds, each name once.
+// Whether `name` is that of an algorithm with a parameter, without that: "k_nomial".
+[[nodiscard]] bool takes_parameter(std::string_view name);
+// The names that find() knows, for the message that says that one is unknown: "direct, k_nomial:2, chain; chain:K for
+// any K from 2 to 1024; k_nomial:K for any K from 2 to 1048576". Of the entries for which `which` holds, each name
+// once.
 [[nodiscard]] std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which);
 
 // The schedule of `rank`. kInvalidArgument if the world is malformed, the algorithm does not serve it, or

@@ -71,14 +71,14 @@ double k_nomial(const Level& l, double bytes, double gamma, int radix) {
 double binomial(const Level& l, double bytes, double gamma) {
   return k_nomial(l, bytes, gamma, 2);
 }
-// `depth` links one after the other, each carrying the vector once, piece by piece.
-double pipeline(const Level& l, double depth, double bytes, double gamma) {
+// `depth` links one after the other, each carrying the vector once, piece by piece, and in `pieces` at least.
+double pipeline(const Level& l, double depth, double bytes, double gamma, int pieces = 1) {
   if (l.n == 1) return 0;
-  const double piece = std::min(bytes, l.link.piece_bytes);
-  return depth * (l.alpha + piece * (l.beta + gamma)) + (bytes - piece) * (l.beta + gamma);
+  const double piece = std::min(bytes / pieces, l.link.piece_bytes);
+  return depth * (l.alpha + piece * (l.beta + gamma)) + (bytes - piece) * (l.beta + gamma) + (pieces - 1) * l.message;
 }
-double chain(const Level& l, double bytes, double gamma) {
-  return pipeline(l, l.others(), bytes, gamma);
+double chain(const Level& l, double bytes, double gamma, int pieces = 1) {
+  return pipeline(l, l.others(), bytes, gamma, pieces);
 }
 double double_tree(const Level& l, double bytes, double gamma) {
   // Each of the two trees carries half of the vector, and an inner member serves two children.
@@ -156,11 +156,11 @@ double ordered_binomial_reduce(const World& w, double bytes, const Costs& k) {
   return k_nomial_reduce(w, bytes, k, 2);
 }
 
-double chain_broadcast(const World& w, double bytes, const Costs& k) {
-  return chain(flat(w, k), bytes, 0);
+double chain_broadcast(const World& w, double bytes, const Costs& k, int pieces) {
+  return chain(flat(w, k), bytes, 0, pieces);
 }
-double chain_reduce(const World& w, double bytes, const Costs& k) {
-  return chain(flat(w, k), bytes, k.gamma_us_per_byte);
+double chain_reduce(const World& w, double bytes, const Costs& k, int pieces) {
+  return chain(flat(w, k), bytes, k.gamma_us_per_byte, pieces);
 }
 
 double ordered_chains_reduce(const World& w, double bytes, const Costs& k) {
@@ -223,15 +223,15 @@ double doubling_scan(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
   return l.rounds() * (l.alpha + bytes * (l.shared_beta + l.gamma));
 }
-double chain_scan(const World& w, double bytes, const Costs& k) {
-  return chain(flat(w, k), bytes, k.gamma_us_per_byte);
+double chain_scan(const World& w, double bytes, const Costs& k, int pieces) {
+  return chain(flat(w, k), bytes, k.gamma_us_per_byte, pieces);
 }
 double doubling_exscan(const World& w, double bytes, const Costs& k) {
   const Level l = flat(w, k);
   return l.rounds() * (l.alpha + bytes * (l.shared_beta + 2 * l.gamma));
 }
-double chain_exscan(const World& w, double bytes, const Costs& k) {
-  return chain(flat(w, k), bytes, 2 * k.gamma_us_per_byte);
+double chain_exscan(const World& w, double bytes, const Costs& k, int pieces) {
+  return chain(flat(w, k), bytes, 2 * k.gamma_us_per_byte, pieces);
 }
 
 double hierarchical_all_reduce(const World& w, double bytes, const Costs& k) {

@@ -15,20 +15,22 @@ namespace tutti::internal::algorithms::costs {
 
 // All: microseconds for a vector of `bytes`, all blocks together.
 using Cost = double(const World&, double bytes, const Costs&);
-using RadixCost = double(const World&, double bytes, const Costs&, int radix);
+// With the parameter of the algorithm.
+using ParameterCost = double(const World&, double bytes, const Costs&, int parameter);
 
 Cost ring_reduce_scatter, ring_all_gather, ring_all_reduce;
 Cost doubling_all_reduce, doubling_all_gather, bruck_all_gather;
 Cost halving_doubling_all_reduce, halving_reduce_scatter;
-RadixCost k_nomial_broadcast, k_nomial_reduce, k_nomial_all_reduce, k_nomial_gather;
+ParameterCost k_nomial_broadcast, k_nomial_reduce, k_nomial_all_reduce, k_nomial_gather;
 Cost ordered_binomial_reduce;
-Cost chain_broadcast, chain_reduce, ordered_chains_reduce;
+ParameterCost chain_broadcast, chain_reduce, chain_scan, chain_exscan;
+Cost ordered_chains_reduce;
 Cost double_tree_broadcast, double_tree_reduce, double_tree_all_reduce;
 Cost direct_all_reduce, direct_two_phase_all_reduce, direct_reduce_scatter, direct_all_gather;
 Cost direct_broadcast, direct_reduce;
 Cost direct_gather, direct_all_to_all, pairwise_all_to_all;
 Cost bruck_all_to_all;
-Cost doubling_scan, chain_scan, doubling_exscan, chain_exscan;
+Cost doubling_scan, doubling_exscan;
 Cost hierarchical_all_reduce, hierarchical_doubling_all_reduce;
 Cost hierarchical_broadcast, hierarchical_reduce, hierarchical_chain_broadcast, hierarchical_chain_reduce;
 Cost hierarchical_reduce_scatter, hierarchical_all_gather;

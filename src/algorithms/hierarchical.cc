@@ -73,7 +73,7 @@ void tree_broadcast(Builder& b, const Group& g, Tree tree, int root, ChunkRange 
 }
 
 void tree_reduce(Builder& b, const Group& g, Tree tree, int root, ChunkRange c, Completes completes) {
-  if (tree == Tree::kChain) return chain_reduce(b, g, root, c, completes);
+  if (tree == Tree::kChain) return chain_reduce(b, g, root, c, 1, completes);
   k_nomial_reduce(b, g, root, c, kBinomial, completes);
 }
 
@@ -99,7 +99,7 @@ void hierarchical_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Compl
     direct_all_gather(b, host, parts);
     return;
   }
-  chain_reduce(b, host, 0, c, Completes::kNo);
+  chain_reduce(b, host, 0, c, 1, Completes::kNo);
   if (position.local_rank == 0) ring_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
   chain_broadcast(b, host, 0, c);
 }

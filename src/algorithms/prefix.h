@@ -15,7 +15,7 @@
 
 namespace tutti::internal::algorithms {
 
-// Of all ranks, the whole vector.
+// Of all ranks, the whole vector. A chain forwards it chunk by chunk.
 void doubling_scan(Builder& b);
 void chain_scan(Builder& b);
 void doubling_exscan(Builder& b);

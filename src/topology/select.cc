@@ -22,7 +22,7 @@ Status unusable(const std::string& forced, const std::string& why) {
       fmt::format("TUTTI_ALGORITHM=\"{}\" (or the configuration's algorithm): {}", forced, why));
 }
 
-// A word of TUTTI_ALGORITHM: NAME or COLLECTIVE:NAME, where NAME may have a radix behind a colon of its own.
+// A word of TUTTI_ALGORITHM: NAME or COLLECTIVE:NAME, where NAME may have a parameter behind a colon of its own.
 struct Word {
   std::string text;
   std::string collective;  // empty: wherever it exists
@@ -31,11 +31,12 @@ struct Word {
 
 std::vector<Word> words_of(const std::string& forced) {
   std::vector<Word> words;
-  std::istringstream stream(forced);
+  // Behind a last comma, too, there is a word, if an empty one.
+  std::istringstream stream(forced.ends_with(',') ? forced + ',' : forced);
   for (std::string word; std::getline(stream, word, ',');) {
     const auto colon = word.find(':');
     const std::string first = word.substr(0, colon);
-    if (colon == std::string::npos || algorithms::takes_radix(first)) {
+    if (colon == std::string::npos || algorithms::takes_parameter(first)) {
       words.push_back({word, "", word});
     } else {
       words.push_back({word, first, word.substr(colon + 1)});

@@ -17,9 +17,9 @@ namespace tutti::internal::topology {
 algorithms::Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts, double ranks_per_cpu);
 
 // `forced`: TUTTI_ALGORITHM, a comma-separated list of NAME (where a collective has it) and
-// COLLECTIVE:NAME, where a NAME may be of a radix that the catalog does not list. kInvalidUsage if that names what does
-// not exist or does not serve this world. `order`: in which the algorithm must combine. Where that is the ranks', a
-// NAME without COLLECTIVE counts only if the algorithm keeps it. bytes: of the whole vector, all blocks together.
+// COLLECTIVE:NAME, where a NAME may have a parameter that the catalog does not list. kInvalidUsage if that names what
+// does not exist or does not serve this world. `order`: in which the algorithm must combine. Where that is the ranks',
+// a NAME without COLLECTIVE counts only if the algorithm keeps it. bytes: of the whole vector, all blocks together.
 //
 Result<const algorithms::AlgorithmEntry*> select(Collective collective, const algorithms::World& world,
                                                  std::size_t bytes, const algorithms::Costs& costs,

@@ -34,9 +34,18 @@ std::vector<Spec> doublings_of(Collective collective, int ranks) {
   return specs;
 }
 
+// What the catalog lists, and some of what it does not.
+std::vector<algorithms::AlgorithmEntry> all_entries() {
+  std::vector<algorithms::AlgorithmEntry> entries(algorithms::catalog().begin(), algorithms::catalog().end());
+  for (const Collective c : {Collective::kBroadcast, Collective::kReduce, Collective::kScan, Collective::kExscan}) {
+    entries.push_back(*algorithms::find(c, "chain:3"));
+  }
+  return entries;
+}
+
 template <class SpecsOf>
 void force_all(const std::string& transports, int ranks, SpecsOf specs_of) {
-  for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
+  for (const algorithms::AlgorithmEntry& entry : all_entries()) {
     if (!entry.supports(world_of(ranks, transports == "shm"))) continue;
     const std::string forced = std::string(name_of(entry.collective)) + ":" + entry.name;
     ::setenv("TUTTI_ALGORITHM", forced.c_str(), 1);
@@ -67,7 +76,8 @@ TEST_CASE("forced algorithms over small sockets", "[.small]") {
 }
 
 TEST_CASE("an algorithm or a collective that does not exist is refused by name", "[shm]") {
-  for (const std::string unknown : {"all_reduce:no_such_thing", "no_such_thing", "no_such_thing:ring", "k_nomial:1"}) {
+  for (const std::string unknown :
+       {"all_reduce:no_such_thing", "no_such_thing", "no_such_thing:ring", "k_nomial:1", "chain:1", "ring,"}) {
     ::setenv("TUTTI_ALGORITHM", unknown.c_str(), 1);
     tuttiComm_t comm = nullptr;
     CHECK(tuttiCommInitAll(&comm, 1, nullptr) == tuttiInvalidUsage);

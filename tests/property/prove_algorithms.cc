@@ -49,6 +49,21 @@ TEST_CASE("trees of other radices are correct as well") {
   }
 }
 
+TEST_CASE("chains of several pieces are correct as well") {
+  for (const Collective collective :
+       {Collective::kBroadcast, Collective::kReduce, Collective::kScan, Collective::kExscan}) {
+    for (const char* name : {"chain:2", "chain:3", "chain:8", "chain:1024"}) {
+      const AlgorithmEntry& entry = *find(collective, name);
+      for (const int ranks : {1, 2, 3, 4, 5, 8, 9, 33}) {
+        for (const int root : {0, ranks / 2, ranks - 1}) {
+          const Result<schedule::Proof> proof = prove(entry, World{ranks, {}}, has_root(collective) ? root : 0);
+          if (!proof.is_ok()) FAIL(proof.status().message());
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a proof can be ended wherever it is, and is asked often enough whether it should") {
   for (const char* name : {"ring", "double_tree", "direct", "hierarchical"}) {
     const AlgorithmEntry& entry = *find(Collective::kAllReduce, name);

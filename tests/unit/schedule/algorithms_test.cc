@@ -103,10 +103,34 @@ TEST_CASE("trees of a radix have as many children in a round as it says, and are
   }
 }
 
+TEST_CASE("a chain sends as many messages as it has pieces, each as soon as it has come") {
+  for (const int pieces : {2, 3, 1024}) {
+    const AlgorithmEntry& entry = *find(Collective::kBroadcast, "chain:" + std::to_string(pieces));
+    const auto made = make_schedule(entry, World{3, {}}, 1, 0);
+    REQUIRE(made.is_ok());
+    const std::vector<schedule::Step>& steps = made.value().steps;
+    REQUIRE(steps.size() == 2 * static_cast<std::size_t>(pieces));
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      CHECK(steps[i].kind == (i % 2 == 0 ? schedule::StepKind::kRecv : schedule::StepKind::kSend));
+      CHECK((steps[i].chunks == 1 && steps[i].target_chunk == i / 2));
+    }
+    // Of large vectors each further piece costs a message; of short ones they go on sooner.
+    const Costs costs{{1, 0.001, 0.5, 1, 32768}, {}, 0, 0};
+    const AlgorithmEntry& one = *find(Collective::kBroadcast, "chain");
+    CHECK(entry.cost_us(World{3, {}}, 1 << 20, costs) > one.cost_us(World{3, {}}, 1 << 20, costs));
+    if (pieces < 4) CHECK(entry.cost_us(World{3, {}}, 16384, costs) < one.cost_us(World{3, {}}, 16384, costs));
+  }
+  for (const char* name : {"chain:0", "chain:1", "chain:1025", "chain:", "chain:2:2"}) {
+    CHECK(find(Collective::kBroadcast, name) == nullptr);
+  }
+  CHECK(find(Collective::kAllReduce, "chain:2") == nullptr);
+}
+
 TEST_CASE("an entry is found for any radix, and is the same each time") {
   const AlgorithmEntry* const seven = find(Collective::kReduce, "k_nomial:7");
   REQUIRE(seven != nullptr);
-  CHECK((seven->radix == 7 && seven->name == std::string("k_nomial:7") && seven->collective == Collective::kReduce));
+  CHECK((seven->parameter.value == 7 && seven->name == std::string("k_nomial:7") &&
+         seven->collective == Collective::kReduce));
   CHECK(find(Collective::kReduce, "k_nomial:7") == seven);
   CHECK(find(Collective::kBroadcast, "k_nomial:7") != seven);
   CHECK((is_listed(*find(Collective::kReduce, "k_nomial:4")) && !is_listed(*seven)));
@@ -120,7 +144,8 @@ TEST_CASE("an entry is found for any radix, and is the same each time") {
   for (const AlgorithmEntry& entry : catalog()) {
     INFO(entry.name);
     const std::string name = entry.name;
-    CHECK((entry.radix == 0 ? name.find(':') == std::string::npos : name == "k_nomial:" + std::to_string(entry.radix)));
+    const int value = entry.parameter.value;
+    CHECK((value <= 1 ? name.find(':') == std::string::npos : name == "k_nomial:" + std::to_string(value)));
   }
 }
 

@@ -134,7 +134,7 @@ TEST_CASE("where the operator does not commute, only algorithms are chosen that 
             "k_nomial:K for any K from 2 to 1048576") != std::string::npos);
 }
 
-TEST_CASE("trees are forced by name and radix") {
+TEST_CASE("trees and chains are forced by name and parameter") {
   const algorithms::Costs costs = topology::combine_costs(transport::shm::costs(1), transport::tcp::costs(1), 1);
   const auto forced = [&](Collective collective, const char* text) {
     return topology::select(collective, world_of({8}), 1000, costs, text);
@@ -150,6 +150,13 @@ TEST_CASE("trees are forced by name and radix") {
   REQUIRE(forced(Collective::kScan, "k_nomial:5").is_ok());  // which has no such algorithm
   REQUIRE(forced(Collective::kBarrier, "all_reduce:direct,barrier:k_nomial:4").is_ok());
   CHECK((*forced(Collective::kBarrier, "all_reduce:direct,barrier:k_nomial:4"))->name == std::string("k_nomial:4"));
+  REQUIRE(forced(Collective::kReduce, "chain:4").is_ok());
+  CHECK((*forced(Collective::kReduce, "chain:4"))->name == std::string("chain:4"));
+  CHECK((*forced(Collective::kReduce, "reduce:chain:9,chain:4"))->name == std::string("chain:9"));
+  for (const char* text : {"ring,", ",", ",ring", "ring,,chain"}) {
+    INFO(text);
+    CHECK(topology::check_forced(text).code() == Code::kInvalidUsage);
+  }
   for (const char* text : {"broadcast:k_nomial", "broadcast:k_nomial:1", "broadcast:k_nomial:x", "k_nomial:1",
                            "k_nomial", "k_nomial:4:4", "binomial", "scan:k_nomial:4"}) {
     const Status refused = topology::check_forced(text);
