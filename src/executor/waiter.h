@@ -11,7 +11,7 @@
 // Threads: used by the one thread that runs operations. FailureState may be written by others.
 #pragma once
 
-#include <immintrin.h>
+#include <emmintrin.h>
 
 #include <cstddef>
 #include <cstdint>
