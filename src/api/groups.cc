@@ -95,6 +95,9 @@ using Part = Group::Part;
 Status check(const Part& part, const Communicator& comm) {
   if (comm.is_finalized()) return Status::invalid_usage("the communicator is finalized");
   if (Status s = check_own(part.batch->transfers, comm.rank()); !s.is_ok()) return s;
+  for (const Call& call : part.batch->calls) {
+    if (Status s = comm.check_forced(call); !s.is_ok()) return s.with_context(name_of(call.collective));
+  }
   return check_apart(part.batch->calls, comm.rank(), comm.ranks());
 }
 

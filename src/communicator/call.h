@@ -32,6 +32,11 @@ inline std::size_t element_bytes_of(const Call& call) {
   return size_of(call.type, call.opaque);
 }
 
+// In which operands must be combined.
+inline schedule::Order order_of(const Call& call) {
+  return call.op == ReduceOp::kUserOrdered ? schedule::Order::kRanks : schedule::Order::kAny;
+}
+
 using KernelTable = std::array<std::array<const reduction::Kernels*, kReduceOps>, kDataTypes>;
 
 // Where a call runs.

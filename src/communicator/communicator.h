@@ -70,6 +70,10 @@ class Communicator {
   // Makes `handle` the call's operator, which stays until the operation is complete. By the thread that then runs or
   // queues the call. kInvalidArgument for what is none of operators().
   Status set_operator(Call* call, int handle);
+  // Whether an algorithm is forced that cannot run the call.
+  [[nodiscard]] Status check_forced(const Call& call) const {
+    return plans_->check_forced(call.collective, order_of(call));
+  }
 
   // Runs the transfers together and returns when they are complete on this rank. REQUIRES: check_own() is ok.
   Status run(std::span<const Transfer> transfers);

@@ -71,7 +71,7 @@ Result<const executor::Plan*> Communicator::plan_for(const Call& call, std::size
                                                      const transport::Fingerprint& fingerprint) {
   // The check before a call is no part of the history.
   const bool check = executor::is_check(fingerprint);
-  const schedule::Order order = call.op == ReduceOp::kUserOrdered ? schedule::Order::kRanks : schedule::Order::kAny;
+  const schedule::Order order = order_of(call);
   const executor::Plan* plan = plans_->find(call.collective, call.root, bytes, order);
   if (plan == nullptr) [[unlikely]] {
     auto made = plans_->make(call.collective, call.root, bytes, check ? nullptr : history_.get(), order);

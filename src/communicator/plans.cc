@@ -98,7 +98,7 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
   const std::string instead =
       algorithms::is_listed(entry)
           ? fmt::format("; the tests have proven it for up to {} ranks", algorithms::ranks_to_prove(entry).back())
-          : "; the tests have proven it for other radices";
+          : "; the tests have proven it with other parameters";
   const algorithms::ProofCost cost = algorithms::cost_to_prove(entry, world_, root);
   if (cost.ms > kProofMs || cost.mib > kProofMib) {
     log::info(fmt::format("{} is not proven in this job: it would take about {} ms and {} MiB{}", what,
@@ -147,6 +147,11 @@ Result<const executor::Plan*> Plans::make(Collective collective, int root, std::
   if (row == nullptr) row = std::make_unique<Row>();
   (*row)[static_cast<std::size_t>(std::bit_width(bytes))] = plan.get();
   return plan.get();
+}
+
+Status Plans::check_forced(Collective collective, schedule::Order order) const {
+  if (membership_.algorithm.empty()) return {};
+  return topology::select(collective, world_, 0, costs_, membership_.algorithm, order).status();
 }
 
 Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule schedule) {

@@ -37,6 +37,9 @@ class Plans {
   // `history`, if any, is told how the operation will be run before anybody is waited for.
   Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history,
                                      schedule::Order order = schedule::Order::kAny);
+  // Whether make() would refuse such calls, since the algorithm that is forced for them does not serve these ranks or
+  // does not keep the order.
+  [[nodiscard]] Status check_forced(Collective collective, schedule::Order order) const;
   // Of sends and receives, which only the ranks that take part plan.
   Result<std::unique_ptr<executor::Plan>> plan_transfers(schedule::Schedule schedule);
   // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or

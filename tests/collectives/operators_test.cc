@@ -413,6 +413,13 @@ TEST_CASE("an algorithm in another order is refused where the order of ranks mat
     const std::string text = tuttiGetLastError(comm);
     if (result != tuttiInvalidUsage) return Outcome{"another result: " + text};
     if (text.find("does not combine in the order of ranks") == std::string::npos) return Outcome{text};
+    // Of a group it keeps all from being started.
+    std::uint64_t other = 1;
+    static_cast<void>(tuttiGroupStart());
+    static_cast<void>(tuttiAllReduce(&other, &other, 1, tuttiUint64, tuttiSum, comm, nullptr));
+    static_cast<void>(tuttiAllReduce(&value, &value, 1, tuttiUint64, make(comm, false), comm, nullptr));
+    if (tuttiGroupEnd() != tuttiInvalidUsage) return Outcome{"the group was not refused"};
+    if (other != 1) return Outcome{"a part of the group has run"};
     return Outcome{run_case(comm, rank, ranks, {.count = 1000, .commutes = true})};
   });
   ::unsetenv("TUTTI_ALGORITHM");
