@@ -71,7 +71,8 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   }
   footer +=
       "The hierarchical ones need --hosts. Times: a for a message, o for each further one that is sent meanwhile,\n"
-      "b for a byte, g for combining a byte; B bytes, n ranks, p the largest power of two up to n.\n"
+      "b for a byte, g for combining a byte, f the same where it is sent on at once; B bytes, n ranks, p the largest\n"
+      "power of two up to n.\n"
       "k_nomial:K is a tree of radix K, chain:K a chain of K pieces.\n"
       "Exit status: 0 success, 1 a failure, 2 invalid arguments.";
   command->footer(footer);

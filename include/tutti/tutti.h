@@ -255,7 +255,7 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  * other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where one
  * thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as
  * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
- * have called different things, or one more than another, also where those calls exchanged no data; a rank that has
+ * have called different collectives, or one more than another, also where those exchanged no data; a rank that has
  * waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error. An operation that
  * needs data of a rank which has left without calling it, or after calling something else instead, already fails by
  * itself, with tuttiMismatch; a receive from it with tuttiRemoteError. Operations that follow are tuttiInvalidUsage;
@@ -263,9 +263,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  * tuttiSuccess. */
 TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Waits for an operation that another thread is in, finalizes if that was not done, and frees the communicator,
- * whatever it returns. tuttiCommAbort from another thread ends the waiting. tuttiMismatch as above, unless a
- * collective, tuttiCommFinalize, or a stream or event with an operation of this communicator has returned it before;
- * that a communicator has failed otherwise is no error of this call. NULL is allowed. */
+ * whatever it returns but tuttiInvalidUsage: the calling thread has calls of it in a group that it has not ended.
+ * tuttiCommAbort ends the waiting. tuttiMismatch as above, unless a collective, tuttiCommFinalize, or a stream or event
+ * with an operation of it has returned it before; another failure is no error of this call. NULL is allowed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the communicator. May be called
  * while another thread is inside an operation, finalize or destroy, which returns soon, the first two with
@@ -433,10 +433,10 @@ TUTTI_EXPORT tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType
 /* Collectives, sends and receives that the thread calls from here on, on any communicators, are checked but not
  * started: tuttiGroupEnd starts all of them. Groups may be nested: the outermost tuttiGroupEnd counts. Sends and
  * receives of a group need not wait for each other, in whatever order they were called; a rank may send to itself if it
- * receives that in the same group. Of one communicator, collectives run before sends and receives, in their order but
- * for small ones of one kind, which run together, with the same results: none may write what another reads or writes
- * (tuttiInvalidArgument, and nothing is started; calls with blocks of different counts are not looked at), and all
- * ranks have to group them alike (tuttiMismatch). Communicators do not wait for each other. */
+ * receives that in the same group. No call may write what another one of the group reads or writes: of collectives that
+ * is tuttiInvalidArgument, and nothing is started; blocks of different counts, sends and receives are not looked at. Of
+ * one communicator, collectives run before sends and receives, in order but for small ones of one kind, which run
+ * together, with the same results; all ranks group them alike (tuttiMismatch). Communicators wait for no other. */
 TUTTI_EXPORT tuttiResult_t tuttiGroupStart(void);
 /* Returns when all that was called without a stream is complete; what was called with streams is queued, and behind it
  * in each of the streams that the group names for a communicator comes all of what that communicator has in the group.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/configuration.h"
+#include "api/groups.h"
 #include "api/handles.h"
 #include "communicator/join.h"
 #include "communicator/peer_memory.h"
@@ -206,6 +207,8 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   return entry([&] {
     if (comm == nullptr) return tuttiSuccess;
+    if (const Status open = check_no_group(number_of(comm)); !open.is_ok())
+      return report_refused(open.with_context("tuttiCommDestroy"), comm);
     Status finalized;
     const Status destroyed = tutti::internal::api::CommTable::instance().destroy(number_of(comm), &finalized);
     if (!destroyed.is_ok()) return report(destroyed.with_context("tuttiCommDestroy"));

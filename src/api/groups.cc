@@ -182,6 +182,14 @@ Status give_up(std::span<const Part> parts, const Status& status) noexcept {
   return first.is_ok() ? status : first;
 }
 
+// That nothing of the group was started: each of its communicators was refused something.
+void tell(std::span<const Part> parts, const Status& refused) noexcept {
+  for (const Part& part : parts) {
+    const Looking looking(part.comm);
+    if (looking.status().is_ok()) looking->set_last_error(refused);
+  }
+}
+
 Status run_or_give_up(Group& group) {
   bool gives_up = true;
   Status status = guarded([&] {
@@ -189,7 +197,9 @@ Status run_or_give_up(Group& group) {
     gives_up = !group.refused().is_ok() && !is_refusal(group.refused());
     return result;
   });
-  return gives_up ? give_up(group.parts(), status) : status;
+  if (gives_up) return give_up(group.parts(), status);
+  if (is_refusal(status)) tell(group.parts(), status);
+  return status;
 }
 
 }  // namespace
@@ -203,6 +213,23 @@ Group::Part& Group::find_or_add(std::uint64_t comm) {
   if (part.batch == nullptr) part.batch = std::make_shared<Batch>();
   if (used_ > 0) index_.try_emplace(comm, used_);
   return parts_[last_ = used_++];
+}
+
+std::size_t Group::calls_of(std::uint64_t comm) const {
+  std::size_t calls = 0;
+  for (const Part& part : std::span(parts_).first(used_)) {
+    if (part.comm == comm) calls += part.batch->calls.size() + part.batch->transfers.size();
+  }
+  return calls;
+}
+
+Status check_no_group(std::uint64_t comm) {
+  const Group* const group = current_group();
+  const std::size_t calls = group == nullptr ? 0 : group->calls_of(comm);
+  if (calls == 0) return {};
+  return Status::invalid_usage(
+      fmt::format("{} of this communicator in a group of this thread that was not ended: tuttiGroupEnd is missing",
+                  calls == 1 ? "there is a call" : fmt::format("there are {} calls", calls)));
 }
 
 void Group::clear() {

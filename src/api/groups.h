@@ -35,6 +35,8 @@ class Group {
   Part& part_of(std::uint64_t comm) {
     return used_ != 0 && parts_[last_].comm == comm ? parts_[last_] : find_or_add(comm);
   }
+  // How many calls of the communicator are in it.
+  [[nodiscard]] std::size_t calls_of(std::uint64_t comm) const;
   // An argument that was refused: then nothing of the group is started.
   void refuse(const Status& status) {
     if (refused_.is_ok()) refused_ = status;
@@ -54,6 +56,9 @@ class Group {
   std::map<std::uint64_t, std::size_t> index_;  // of all parts by communicator, where there are several
   Status refused_;
 };
+
+// Refuses to end a communicator of which the calling thread's group, which it has not ended, has calls.
+[[nodiscard]] Status check_no_group(std::uint64_t comm);
 
 // The calling thread's, or null.
 inline Group* current_group() noexcept {

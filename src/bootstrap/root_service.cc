@@ -120,8 +120,9 @@ void RootService::run(int stop_fd) {
       fail(why.with_context("the job's root service (in the process of rank 0, or of the maker of the unique id)"));
     }
     if (!placed_ && failure_.is_ok() && deadline_.passed()) {
-      fail(Status::timeout(fmt::format("timed out while waiting for all ranks to join: {} of {} have not joined",
-                                       list_ranks(missing()), ranks_)));
+      const std::vector<int> absent = missing();
+      fail(Status::timeout(fmt::format("timed out while waiting for all ranks to join: {} of {} {} not joined",
+                                       list_ranks(absent), ranks_, absent.size() == 1 ? "has" : "have")));
     }
     if (may_tell() && next_notice_.passed()) tell_a_person();
   }

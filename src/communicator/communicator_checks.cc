@@ -13,8 +13,10 @@
 namespace tutti::internal {
 namespace {
 
-// For the tree to find out what differs; it takes microseconds per level.
-constexpr std::int64_t kExplainMs = 1000;
+// For the tree to find out what differs; it takes microseconds per level. Where it finds nothing, as of counts that
+// ranks need not know alike, the peers must hear of the mismatch before they give up on this rank, whose links have
+// ended: 700 ms later.
+constexpr std::int64_t kExplainMs = 400;
 // For the others to come to finalize as well.
 constexpr std::int64_t kPartingMs = 1000;
 // Communicators that are finalized in different orders on different ranks wait for each other in vain. Each time in

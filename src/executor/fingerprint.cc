@@ -72,6 +72,14 @@ std::string describe(const transport::Fingerprint& fingerprint) {
 
 Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const PlanIdentity& plan, std::int32_t peer,
                 const transport::Fingerprint& theirs) {
+  if (is_transfer(ours) && is_transfer(theirs)) {
+    const Elements sent = elements_of(theirs);
+    const Elements received = elements_of(ours);
+    return Status::mismatch(fmt::format(
+        "ranks called different operations: rank {} sends rank {} {} x {} (its send {} there), rank {} receives "
+        "{} x {} (its receive {} from there)",
+        peer, rank, sent.count, sent.name, theirs.sequence, rank, received.count, received.name, ours.sequence));
+  }
   const std::string mine = fmt::format("rank {} runs {}", rank, describe(ours));
   const std::string other = fmt::format("rank {} runs ", peer);
   if (same_call(ours, theirs) && without_plan(ours) != without_plan(theirs)) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -25,7 +26,7 @@ Status unusable(const std::string& forced, const std::string& why) {
 // A word of TUTTI_ALGORITHM: NAME or COLLECTIVE:NAME, where NAME may have a parameter behind a colon of its own.
 struct Word {
   std::string text;
-  std::string collective;  // empty: wherever it exists
+  std::optional<std::string> collective;  // none: wherever it exists
   std::string name;
 };
 
@@ -37,7 +38,7 @@ std::vector<Word> words_of(const std::string& forced) {
     const auto colon = word.find(':');
     const std::string first = word.substr(0, colon);
     if (colon == std::string::npos || algorithms::takes_parameter(first)) {
-      words.push_back({word, "", word});
+      words.push_back({word, std::nullopt, word});
     } else {
       words.push_back({word, first, word.substr(colon + 1)});
     }
@@ -54,11 +55,11 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
                                            const std::string& forced, Order order) {
   if (Status s = check_forced(forced); !s.is_ok()) return s;
   for (const Word& word : words_of(forced)) {
-    if (!word.collective.empty() && word.collective != name_of(collective)) continue;
+    if (word.collective && *word.collective != name_of(collective)) continue;
     const AlgorithmEntry* entry = algorithms::find(collective, word.name);
     const bool serves = entry != nullptr && entry->supports(world);
     if (serves && keeps(*entry, world, order)) return entry;
-    if (word.collective.empty()) continue;
+    if (!word.collective) continue;
     if (serves) {
       const std::string names = algorithms::known_names([&](const AlgorithmEntry& e) {
         return e.collective == collective && e.supports(world) && keeps(e, world, Order::kRanks);
@@ -88,15 +89,15 @@ Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts
 Status check_forced(const std::string& forced) {
   for (const Word& word : words_of(forced)) {
     const auto known = std::find_if(kCollectiveTable.begin(), kCollectiveTable.end(), [&](const CollectiveInfo& c) {
-      return word.collective.empty() ? exists(c.collective, word.name) : word.collective == c.name;
+      return word.collective ? *word.collective == c.name : exists(c.collective, word.name);
     });
     const bool found = known != kCollectiveTable.end();
-    if (!found && !word.collective.empty()) {
-      return unusable(forced, fmt::format("collective \"{}\" does not exist", word.collective));
+    if (!found && word.collective) {
+      return unusable(forced, fmt::format("collective \"{}\" does not exist", *word.collective));
     }
     if (found && exists(known->collective, word.name)) continue;
     const std::string names = algorithms::known_names(
-        [&](const AlgorithmEntry& e) { return word.collective.empty() || e.collective == known->collective; });
+        [&](const AlgorithmEntry& e) { return !word.collective || e.collective == known->collective; });
     return unusable(forced, fmt::format("algorithm \"{}\" does not exist; there are {}", word.text, names));
   }
   return {};

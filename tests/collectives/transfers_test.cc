@@ -1,11 +1,13 @@
 // Sends, receives and groups through the public interface: seeded random programs against a naive model.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "catch_compat.h"
@@ -350,6 +352,18 @@ TEST_CASE("what is refused starts nothing of its group", "[threads]") {
     expect(tuttiSend(v.data(), 2, tuttiUint32, rank, comm, nullptr), tuttiSuccess, &outcome);
     expect(tuttiRecv(v.data(), 1, tuttiUint32, rank, comm, nullptr), tuttiSuccess, &outcome);
     expect(tuttiGroupEnd(), tuttiInvalidUsage, &outcome);
+    // Also to who asks the communicator.
+    if (std::string(tuttiGetLastError(comm)).find("to itself") == std::string::npos) {
+      outcome.wrong += std::string("told ") + tuttiGetLastError(comm);
+    }
+    expect(tuttiGroupStart(), tuttiSuccess, &outcome);
+    expect(tuttiRecv(v.data(), 1, tuttiUint32, other, comm, nullptr), tuttiSuccess, &outcome);
+    expect(tuttiCommDestroy(comm), tuttiInvalidUsage, &outcome);
+    if (std::string(tuttiGetLastError(comm)).find("tuttiGroupEnd is missing") == std::string::npos) {
+      outcome.wrong += std::string("told ") + tuttiGetLastError(comm);
+    }
+    expect(tuttiRecv(v.data(), 1, tuttiUint32, -1, comm, nullptr), tuttiInvalidArgument, &outcome);
+    expect(tuttiGroupEnd(), tuttiInvalidArgument, &outcome);
     expect(tuttiBarrier(comm, nullptr), tuttiSuccess, &outcome);
     return outcome;
   });
@@ -357,17 +371,34 @@ TEST_CASE("what is refused starts nothing of its group", "[threads]") {
 }
 
 TEST_CASE("sends and receives that do not fit are told so", "[threads]") {
-  for (const bool collective : {false, true}) {
-    const auto outcomes = run_threads(2, "shm", [&](tuttiComm_t comm, int rank, int) {
+  enum class Fault { kCount, kCollective, kBlock };
+  for (const auto& [fault, transport] :
+       {std::pair{Fault::kCount, "shm"}, {Fault::kCollective, "shm"}, {Fault::kBlock, "shm"}, {Fault::kBlock, "tcp"}}) {
+    const auto outcomes = run_threads(2, transport, [&, fault = fault](tuttiComm_t comm, int rank, int) {
       Values v(10);
+      Values to(10);
       tuttiResult_t result = tuttiSuccess;
-      if (rank == 0) result = tuttiSend(v.data(), 3, tuttiUint32, 1, comm, nullptr);
-      if (rank == 1 && !collective) result = tuttiRecv(v.data(), 4, tuttiUint32, 0, comm, nullptr);
+      if (fault == Fault::kBlock) {
+        // Which no rank can know but the one that waits for the block.
+        const std::array<std::size_t, 2> sent{4, rank == 0 ? std::size_t{0} : 4};
+        const std::array<std::size_t, 2> received{4, 4};
+        result = tuttiAlltoAllV(v.data(), sent.data(), nullptr, to.data(), received.data(), nullptr, tuttiUint32, comm,
+                                nullptr);
+      } else {
+        if (rank == 0) result = tuttiSend(v.data(), 3, tuttiUint32, 1, comm, nullptr);
+        if (rank == 1 && fault == Fault::kCount) result = tuttiRecv(v.data(), 4, tuttiUint32, 0, comm, nullptr);
+      }
       // A rank that is done with the first may hear of it at the second.
       for (int i = 0; i < 3 && result == tuttiSuccess; ++i) result = tuttiBarrier(comm, nullptr);
-      return result == tuttiMismatch ? Outcome{} : Outcome{"result " + std::to_string(result), 0};
+      if (result != tuttiMismatch) return Outcome{"result " + std::to_string(result), 0};
+      const std::string text = tuttiGetLastError(comm);
+      const char* const told = fault == Fault::kCount
+                                   ? "rank 0 sends rank 1 3 x uint32 (its send 1 there), rank 1 receives "
+                                     "4 x uint32 (its receive 1 from there)"
+                                   : "rank 1 runs ";
+      return text.find(told) != std::string::npos ? Outcome{} : Outcome{text, 0};
     });
-    INFO((collective ? "a collective" : "another count"));
+    INFO(transport << ", fault " << static_cast<int>(fault));
     CHECK(wrong_of(outcomes) == "");
   }
 }

@@ -153,7 +153,7 @@ TEST_CASE("trees and chains are forced by name and parameter") {
   REQUIRE(forced(Collective::kReduce, "chain:4").is_ok());
   CHECK((*forced(Collective::kReduce, "chain:4"))->name == std::string("chain:4"));
   CHECK((*forced(Collective::kReduce, "reduce:chain:9,chain:4"))->name == std::string("chain:9"));
-  for (const char* text : {"ring,", ",", ",ring", "ring,,chain"}) {
+  for (const char* text : {"ring,", ",", ",ring", "ring,,chain", ":ring", ":chain:4"}) {
     INFO(text);
     CHECK(topology::check_forced(text).code() == Code::kInvalidUsage);
   }
