@@ -36,6 +36,7 @@ enum class IdState : int { kMissing = 0, kReady = 1, kFailed = 2 };
 struct SharedPage {
   std::atomic<IdState> state{IdState::kMissing};
   tuttiUniqueId id{};
+  std::atomic<bool> broken_pipe{false};  // who reads the output has gone
 };
 
 int fail(const Status& status) {
@@ -97,11 +98,35 @@ int exit_status_of(pid_t child, int wait_status) {
   return kFailureStatus;
 }
 
+// Who reads the output goes when he has enough, as `head` does: that is not worth a word. So a rank that meets it waits
+// for the parent to end all of them at once, before any misses another.
+SharedPage* page_of_child = nullptr;
+extern "C" void wait_for_the_end(int) {
+  page_of_child->broken_pipe.store(true);
+  for (;;) pause();
+}
+void watch_output(SharedPage* page) {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
+  page_of_child = page;
+  signal(SIGPIPE, wait_for_the_end);
+}
+
+// Ends as one process would.
+[[noreturn]] void end_by_broken_pipe(const std::vector<pid_t>& children) {
+  for (const pid_t child : children) kill(child, SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  signal(SIGPIPE, SIG_DFL);
+  raise(SIGPIPE);
+  std::exit(kFailureStatus);  // where the signal is blocked
+}
+
 // Waits for all children. After the first failure the others get a while to end by themselves.
-int collect(std::vector<pid_t> children) {
+int collect(std::vector<pid_t> children, const SharedPage& page) {
   int worst = 0;
   std::int64_t kill_at_ns = 0;
   while (!children.empty()) {
+    if (page.broken_pipe.load()) end_by_broken_pipe(children);
     const std::size_t before = children.size();
     std::erase_if(children, [&](pid_t child) {
       int wait_status = 0;
@@ -130,19 +155,20 @@ int run_processes(const Options& options, const RankMain& rank_main) {
     if (child < 0) {
       fail(Status::system("fork", errno));
       for (const pid_t started : children) kill(started, SIGKILL);
-      collect(children);
+      collect(children, *page);
       return kFailureStatus;
     }
     if (child == 0) {
       // The parent may have died between fork and prctl.
       if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(kFailureStatus);
+      watch_output(page);
       const int status = run_child(process, options, *page, rank_main);
       std::fflush(nullptr);
       std::exit(status);
     }
     children.push_back(child);
   }
-  const int status = collect(std::move(children));
+  const int status = collect(std::move(children), *page);
   munmap(memory, sizeof(SharedPage));
   return status;
 }

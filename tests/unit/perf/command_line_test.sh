@@ -59,6 +59,13 @@ for command in --version --help 'verify --max-ranks 2' 'schedule ring' topo 'top
   refuses_full "$tutti" $command
 done
 
+# Who reads the output may go when he has enough: not a word about that, from no rank.
+for ranks in -p -t; do
+  { "$all_reduce" "$ranks" 2 -b 8 -e 64K -n 20 2>err && echo 0 >status || echo $? >status; } | head -n 1 >out
+  # 0 where all was written before it went.
+  [[ $(cat status) =~ ^(0|141)$ && ! -s err ]] || complain "$ranks 2 | head: exit status $(cat status): $(cat err)"
+done
+
 # Files are refused before anything is measured, and what others hold is kept.
 for flag in -J --plot; do
   expect 1 'cannot write missing/file.svg: ' "$all_reduce" -p 2 "${small[@]}" "$flag" missing/file.svg
