@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "algorithms/catalog.h"
+#include "base/collectives.h"
 #include "base/config.h"
 
 namespace tutti::internal::tools {
@@ -47,6 +49,22 @@ Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
     return Status::invalid_argument(fmt::format("--hosts: the sizes {} must add up to {}", sizes, ranks));
   }
   return hosts;
+}
+
+std::string known_algorithms(std::optional<Collective> collective) {
+  return algorithms::known_names(
+      [&](const algorithms::AlgorithmEntry& entry) { return !collective || entry.collective == *collective; });
+}
+
+Status no_algorithm(const std::string& name, std::optional<Collective> collective) {
+  std::string others;
+  for (const CollectiveInfo& info : kCollectiveTable) {
+    if (algorithms::find(info.collective, name) == nullptr) continue;
+    others += fmt::format("{}{}", others.empty() ? "" : ", ", info.name);
+  }
+  return Status::invalid_argument(fmt::format(
+      "no algorithm \"{}\"{}; there are {}{}", name, collective ? fmt::format(" for {}", name_of(*collective)) : "",
+      known_algorithms(collective), others.empty() ? "" : fmt::format("; with --collective it is one of {}", others)));
 }
 
 }  // namespace tutti::internal::tools

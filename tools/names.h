@@ -1,6 +1,7 @@
 // Reading collectives and hosts from the command line.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ namespace tutti::internal::tools {
 std::string all_collectives();
 // Also with underscores: "all_reduce" is "allreduce".
 Result<Collective> parse_collective(const std::string& name);
+// The algorithms of the collective, or of all where there is none.
+std::string known_algorithms(std::optional<Collective> collective);
+// That there is no such algorithm, which there are, and which other collectives have one of this name.
+Status no_algorithm(const std::string& name, std::optional<Collective> collective);
 // Sizes of hosts "4,4" as ranks in order; empty for an empty text. The sum must be `ranks`.
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks);
 

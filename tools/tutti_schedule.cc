@@ -21,20 +21,11 @@ struct Options {
   int root = 0;
 };
 
-// The algorithms of the collective, for the message that says that one is unknown.
-std::string known(Collective collective) {
-  return algorithms::known_names(
-      [&](const algorithms::AlgorithmEntry& entry) { return entry.collective == collective; });
-}
-
 Status print_schedule(const Options& options) {
   const Result<Collective> collective = parse_collective(options.collective);
   if (!collective.is_ok()) return collective.status();
   const algorithms::AlgorithmEntry* entry = algorithms::find(collective.value(), options.algorithm);
-  if (entry == nullptr) {
-    return Status::invalid_argument(fmt::format("no algorithm \"{}\" for {}; there are {}", options.algorithm,
-                                                name_of(collective.value()), known(collective.value())));
-  }
+  if (entry == nullptr) return no_algorithm(options.algorithm, collective.value());
   Result<algorithms::Hosts> hosts = parse_hosts(options.hosts, options.ranks);
   if (!hosts.is_ok()) return hosts.status();
   const algorithms::World world{options.ranks, std::move(hosts).value()};
@@ -67,7 +58,7 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   std::string footer = "Algorithms:\n";
   for (int c = 0; c < kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
-    footer += fmt::format("  {}: {}\n", name_of(collective), known(collective));
+    footer += fmt::format("  {}: {}\n", name_of(collective), known_algorithms(collective));
   }
   footer +=
       "The hierarchical ones need --hosts. Times: a for a message, o for each further one that is sent meanwhile,\n"

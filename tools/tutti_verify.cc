@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,8 +81,7 @@ Result<std::vector<const AlgorithmEntry*>> choose(const Options& options) {
     if (entry != nullptr && wanted(info.collective)) entries.push_back(entry);
   }
   if (!entries.empty()) return entries;
-  const std::string names = algorithms::known_names([&](const AlgorithmEntry& e) { return wanted(e.collective); });
-  return Status::invalid_argument(fmt::format("no algorithm \"{}\"; there are {}", options.algorithm, names));
+  return no_algorithm(options.algorithm, options.collective.empty() ? std::nullopt : std::optional(collective.value()));
 }
 
 int run_verify(const Options& options) {

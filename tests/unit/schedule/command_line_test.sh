@@ -49,6 +49,8 @@ expect 0 'reduce  *chunk 1 -> 0  *scratch, input -> scratch  *after 1$' schedule
   --collective exscan
 expect 0 '^k_nomial:5; time ' schedule k_nomial:5 -n 9 --collective broadcast
 expect 0 '^scatter *k_nomial:5 *6 ' verify --max-ranks 3 --algorithm k_nomial:5
+expect 2 'no algorithm "bruck" for all_reduce; .*; with --collective it is one of all_gather, alltoall' schedule bruck
+expect 2 'no algorithm "ring" for scan; there are recursive_doubling, chain' verify --algorithm ring --collective scan
 expect 2 'k_nomial:2, .*k_nomial:K for any K from 2' verify --algorithm k_nomial
 expect 2 'k_nomial:2, .*k_nomial:K for any K from 2' schedule k_nomial:1 --collective reduce
 expect 2 'subcommand'
