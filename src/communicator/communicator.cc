@@ -327,7 +327,9 @@ Status Communicator::execute(std::span<const Transfer> transfers) {
       history_->sequence(), [&] { return describe(transfers); },
       [&] {
         auto operation = transfers_->bind(transfers, history_->sequence(), *plans_);
-        return operation.is_ok() ? executor_->run(**operation) : operation.status();
+        Status done = operation.is_ok() ? executor_->run(**operation) : operation.status();
+        return done.code() != Code::kTimeout ? done
+                                             : done.with_context("a peer has not called what matches, or is late");
       });
   if (stalls_ != nullptr) stalls_->set_transfer(nullptr);
   return status;
