@@ -480,13 +480,13 @@ std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which)
 Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const World& world, int rank, int root_rank) {
   Status status = check_world(world);
   if (!status.is_ok()) return status;
-  const auto inside = [&](int r) { return r >= 0 && r < world.ranks; };
-  if (!inside(rank) || !inside(root_rank)) {
-    return Status::invalid_argument(fmt::format("rank {} or root {} is not below {}", rank, root_rank, world.ranks));
+  for (const auto& [of, r] : {std::pair("rank", rank), std::pair("root", root_rank)}) {
+    if (r < 0 || r >= world.ranks)
+      return Status::invalid_argument(fmt::format("{} {} is not from 0 to {}", of, r, world.ranks - 1));
   }
   const std::string what = fmt::format("{} {}", name_of(entry.collective), entry.name);
   if (!entry.supports(world))
-    return Status::invalid_argument(what + " does not support this division of the ranks into hosts");
+    return Status::invalid_argument(what + " does not serve ranks that are divided so into hosts");
   Builder builder(entry.shape(world, root_rank), rank);
   entry.generate(builder, world, entry.parameter.value);
   Result<schedule::Schedule> schedule = builder.finish();

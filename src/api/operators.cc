@@ -66,7 +66,7 @@ namespace api = tutti::internal::api;
 
 tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDataType_t datatype,
                                         tuttiScalarResidence_t residence, tuttiComm_t comm) {
-  return api::create("pre-multiplied sum", op, comm, [&]() -> Result<std::shared_ptr<CustomOperator>> {
+  return api::create("tuttiRedOpCreatePreMulSum", op, comm, [&]() -> Result<std::shared_ptr<CustomOperator>> {
     if (Status s = api::check_sum(scalar, datatype, residence); !s.is_ok()) return s;
     auto made = std::make_shared<CustomOperator>();
     made->kind = ReduceOp::kPreMulSum;
@@ -82,7 +82,7 @@ tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDat
 
 tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t* op, tuttiRedOpFunction_t function, void* context, int commutative,
                                tuttiComm_t comm) {
-  return api::create("operator", op, comm, [&]() -> Result<std::shared_ptr<CustomOperator>> {
+  return api::create("tuttiRedOpCreate", op, comm, [&]() -> Result<std::shared_ptr<CustomOperator>> {
     if (function == nullptr) return Status::invalid_argument("function is NULL");
     auto made = std::make_shared<CustomOperator>();
     made->kind = commutative != 0 ? ReduceOp::kUser : ReduceOp::kUserOrdered;
@@ -94,13 +94,13 @@ tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t* op, tuttiRedOpFunction_t function, 
 tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
   return api::look(comm, [&](Communicator* c) {
     const Status status = c->operators().remove(static_cast<int>(op));
-    return status.is_ok() ? tuttiSuccess : api::report(status.with_context("operator"), c);
+    return status.is_ok() ? tuttiSuccess : api::report(status.with_context("tuttiRedOpDestroy"), c);
   });
 }
 
 tuttiResult_t tuttiTypeCreate(tuttiDataType_t* datatype, size_t element_bytes, tuttiComm_t comm) {
   return api::look(comm, [&](Communicator* c) {
-    const auto refused = [&](const Status& status) { return api::report(status.with_context("datatype"), c); };
+    const auto refused = [&](const Status& status) { return api::report(status.with_context("tuttiTypeCreate"), c); };
     if (datatype == nullptr) return refused(Status::invalid_argument("datatype is NULL"));
     if (element_bytes == 0 || element_bytes > kMostElementBytes) {
       return refused(Status::invalid_argument(
@@ -116,6 +116,6 @@ tuttiResult_t tuttiTypeCreate(tuttiDataType_t* datatype, size_t element_bytes, t
 tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_t comm) {
   return api::look(comm, [&](Communicator* c) {
     const Status status = c->datatypes().remove(static_cast<int>(datatype));
-    return status.is_ok() ? tuttiSuccess : api::report(status.with_context("datatype"), c);
+    return status.is_ok() ? tuttiSuccess : api::report(status.with_context("tuttiTypeDestroy"), c);
   });
 }

@@ -50,9 +50,8 @@ DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) 
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
   if (!std::exchange(all.told, true)) {
     log::debug(
-        fmt::format("the hard limit of open files ({}) leaves less room than the program's own {} and the {} that "
-                    "communicators may need",
-                    limit_text(limit.rlim_max), limit_text(all.own), needed));
+        fmt::format("communicators may need {} descriptors beyond the program's own limit of {}; the hard limit is {}",
+                    needed, limit_text(all.own), limit_text(limit.rlim_max)));
   }
 }
 

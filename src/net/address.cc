@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "base/config.h"
 #include "base/unique_fd.h"
@@ -189,8 +190,10 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   std::vector<Address> outside;
   std::vector<Address> loopback;
+  std::set<std::string> names;  // of those that there are
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || !is_ip(entry->ifa_addr->sa_family) || (entry->ifa_flags & IFF_UP) == 0) continue;
+    names.insert(entry->ifa_name);
     if (!interface_matches(filter, entry->ifa_name)) continue;
     const bool v4 = entry->ifa_addr->sa_family == AF_INET;
     const Address address(entry->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
@@ -204,8 +207,12 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
   const bool asked = !filter.empty() && filter[0] != '^';
   if (outside.empty() || asked) outside.insert(outside.end(), loopback.begin(), loopback.end());
   if (outside.empty()) {
-    return Status::invalid_usage(filter.empty() ? "this host has no interface with an IPv4 or IPv6 address"
-                                                : "no interface with an address passes TUTTI_INTERFACE=" + filter);
+    if (filter.empty() || names.empty())
+      return Status::invalid_usage("this host has no interface with an IPv4 or IPv6 address");
+    std::string there;
+    for (const std::string& name : names) there += (there.empty() ? "" : ", ") + name;
+    return Status::invalid_usage(
+        fmt::format("no interface with an address passes TUTTI_INTERFACE={}; there are {}", filter, there));
   }
   return outside;
 }
