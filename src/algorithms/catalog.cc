@@ -486,7 +486,7 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
   }
   const std::string what = fmt::format("{} {}", name_of(entry.collective), entry.name);
   if (!entry.supports(world))
-    return Status::invalid_argument(what + " does not serve ranks that are divided so into hosts");
+    return Status::invalid_argument(what + " does not support this division of the ranks into hosts");
   Builder builder(entry.shape(world, root_rank), rank);
   entry.generate(builder, world, entry.parameter.value);
   Result<schedule::Schedule> schedule = builder.finish();

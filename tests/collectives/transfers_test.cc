@@ -392,10 +392,9 @@ TEST_CASE("sends and receives that do not fit are told so", "[threads]") {
       for (int i = 0; i < 3 && result == tuttiSuccess; ++i) result = tuttiBarrier(comm, nullptr);
       if (result != tuttiMismatch) return Outcome{"result " + std::to_string(result), 0};
       const std::string text = tuttiGetLastError(comm);
-      const char* const told = fault == Fault::kCount
-                                   ? "rank 0 sends rank 1 3 x uint32 (its send 1 there), rank 1 receives "
-                                     "4 x uint32 (its receive 1 from there)"
-                                   : "rank 1 runs ";
+      const char* const told = fault == Fault::kCount ? "rank 0 runs send 1 to rank 1 (count 3, uint32), "
+                                                        "rank 1 runs recv 1 from rank 0 (count 4, uint32)"
+                                                      : "rank 1 runs ";
       return text.find(told) != std::string::npos ? Outcome{} : Outcome{text, 0};
     });
     INFO(transport << ", fault " << static_cast<int>(fault));
