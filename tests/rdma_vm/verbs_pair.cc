@@ -32,8 +32,11 @@ LinkPair connect_links() {
   std::thread other([&] { b = connect(1, **right, **left); });
   auto a = connect(0, **left, **right);
   other.join();
-  check(a.status());
-  check(b.status());
+  for (const auto* side : {&a, &b}) {
+    if (!side->is_ok()) {
+      throw std::runtime_error("side 0: " + a.status().message() + "; side 1: " + b.status().message());
+    }
+  }
   return {std::move(*a), std::move(*b)};
 }
 

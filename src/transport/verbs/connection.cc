@@ -241,6 +241,7 @@ void Connection::handle(const ibv_wc& completion) {
     return;
   }
   if (id.kind == WorkId::kReceive) {
+    heard_[id.pair] = true;
     const std::uint32_t word = pair.received(completion, id.index);
     handle_immediate(word);
     check_posted(pair.post_receives(false), "receiving");
@@ -273,7 +274,7 @@ void Connection::handle_immediate(std::uint32_t word) {
           inbox_->advertisements[advertisements_end_ % kAdvertisementLines];
       ++advertisements_end_;
       break;
-    case ImmediateKind::kCredit: ++credits_heard_; break;
+    case ImmediateKind::kCredit: break;
   }
 }
 

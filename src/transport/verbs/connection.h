@@ -12,6 +12,7 @@
 // Threads: as the link (transport.h); setting up by the thread that makes the link.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -79,8 +80,11 @@ class Connection {
   [[nodiscard]] Inbox& inbox() { return *inbox_; }
   // What lives as long as the link: `owner` of the devices and options, `connection` that owns queue pairs or is null.
   Status keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_ptr<void> connection);
-  // Credits heard so far: tells a side that must not speak first that the other has spoken.
-  [[nodiscard]] std::uint32_t credits_heard() const { return credits_heard_; }
+  // Whether the peer has spoken on every queue pair: before that, a side that must not speak first says nothing.
+  [[nodiscard]] bool has_heard_all_pairs() const {
+    return std::all_of(heard_.begin(), heard_.begin() + static_cast<std::ptrdiff_t>(pairs_.size()),
+                       [](bool heard) { return heard; });
+  }
   // Tells the peer on every queue pair that nothing has been consumed yet: the first message on it.
   void send_first_credits();
 
@@ -176,7 +180,7 @@ class Connection {
   std::uint32_t own_advertisements_ = 0;
   std::array<bool, kAdvertisementLines> advertisement_in_flight_{};
 
-  std::uint32_t credits_heard_ = 0;
+  std::array<bool, kMaxPairs> heard_{};  // by queue pair
   std::uint32_t events_ = 0;
   std::uint32_t events_seen_ = 0;
   bool peer_left_ = false;

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/first_use.h"
+#include "base/log.h"
 #include "base/symbol.h"
 #include "net/address.h"
 #include "net/auth.h"
@@ -25,6 +26,8 @@ namespace {
 constexpr const char* kName = "librdmacm.so.1";
 constexpr int kResolveMs = 5000;
 constexpr int kBacklog = 64;
+constexpr int kMostFirstCredits = 3;  // see kReceives
+constexpr int kAnswerMs = 200;
 
 struct ManagerLibrary {
   decltype(&::rdma_get_devices) get_devices = nullptr;
@@ -104,6 +107,7 @@ class ConnectionManager final : public ManagedPairs {
  private:
   Status connect_one(Connection& connection, std::size_t pair, const Port& to, const ConnectionInfo& peer,
                      const Exchange& exchange);
+  static Status speak_first(Connection& connection, const Exchange& exchange);
   Status accept_all(Connection& connection, const Exchange& exchange);
   // True if it was the peer who asked.
   Result<bool> accept_one(Connection& connection, rdma_cm_event* event);
@@ -263,7 +267,10 @@ Result<bool> ConnectionManager::accept_one(Connection& connection, rdma_cm_event
 Status ConnectionManager::accept_all(Connection& connection, const Exchange& exchange) {
   for (std::size_t established = 0; established < connection.pairs().size();) {
     auto event = next_event(exchange);
-    if (!event.is_ok()) return event.status();
+    if (!event.is_ok()) {
+      return event.status().with_context(
+          fmt::format("{} of {} queue pairs are connected", established, connection.pairs().size()));
+    }
     const rdma_cm_event_type type = (*event)->event;
     Status status;
     if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -287,6 +294,21 @@ Status ConnectionManager::accept_all(Connection& connection, const Exchange& exc
   return {};
 }
 
+// Soft-iWARP (Linux 6.1) may leave what comes while its accepting side makes a queue pair ready where it is until more
+// comes. So the credits are said again while the peer, which meets this rank when it has heard them, has not come; as
+// often as it has receives for them.
+Status ConnectionManager::speak_first(Connection& connection, const Exchange& exchange) {
+  connection.send_first_credits();
+  for (int said = 1; said < kMostFirstCredits; ++said) {
+    auto answered = exchange.hears_within(kAnswerMs);
+    if (!answered.is_ok()) return answered.status();
+    if (*answered) break;
+    log::debug("the peer has not answered this rank's first credits over RDMA: they are sent again");
+    connection.send_first_credits();
+  }
+  return connection.status();
+}
+
 // iWARP lets the connecting side speak first (RFC 5044, 7.1.2): the other waits for its first credits.
 Status ConnectionManager::connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports,
                                   const ConnectionInfo& peer, const Exchange& exchange) {
@@ -295,17 +317,16 @@ Status ConnectionManager::connect(Connection& connection, bool lower, const std:
       const Port& to = peer_ports[connection.rail_of(pair)];
       if (Status s = connect_one(connection, pair, to, peer, exchange); !s.is_ok()) return s;
     }
-    connection.send_first_credits();
-    return connection.status();
+    return speak_first(connection, exchange);
   }
   if (Status s = accept_all(connection, exchange); !s.is_ok()) return s;
   // Nobody else is to come.
   for (rdma_cm_id* id : listeners_) (void)library_.destroy_id(id);
   listeners_.clear();
-  while (connection.credits_heard() < connection.pairs().size()) {
+  while (!connection.has_heard_all_pairs()) {
     connection.poll();
     if (!connection.status().is_ok()) return connection.status();
-    if (Status s = exchange.pause(-1, 0); !s.is_ok()) return s;
+    if (Status s = exchange.pause(-1, 0); !s.is_ok()) return s.with_context("waiting for its first credits");
   }
   return {};
 }

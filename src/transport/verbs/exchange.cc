@@ -18,6 +18,16 @@ Status Exchange::pause(int fd, short events) const {
   return wait_.poll(fd, events, peer_, fmt::format("timed out while setting up RDMA with rank {}", peer_));
 }
 
+Result<bool> Exchange::hears_within(int ms) const {
+  const Deadline end = Deadline::after_ms(ms);
+  while (!end.passed()) {
+    pollfd readable{socket_, POLLIN, 0};
+    if (::poll(&readable, 1, 0) > 0) return true;
+    if (Status s = pause(-1, 0); !s.is_ok()) return s;
+  }
+  return false;
+}
+
 Status Exchange::send(const void* data, std::size_t bytes) const {
   const auto* at = static_cast<const std::byte*>(data);
   while (bytes > 0) {

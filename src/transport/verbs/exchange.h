@@ -46,6 +46,8 @@ class Exchange {
   Result<ConnectionInfo> swap(const ConnectionInfo& own) const;
   // Returns when the peer has come to its `step`-th meeting as well.
   Status meet(std::uint8_t step) const;
+  // Whether the peer has sent something here within `ms`.
+  Result<bool> hears_within(int ms) const;
   // Waits a little for `fd` (-1: none), and says when time is up or the communicator has failed.
   Status pause(int fd, short events) const;
 
