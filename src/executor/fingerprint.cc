@@ -76,9 +76,8 @@ Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const Pla
     const Elements sent = elements_of(theirs);
     const Elements received = elements_of(ours);
     return Status::mismatch(fmt::format(
-        "ranks called different operations: rank {} runs send {} to rank {} (count {}, {}), rank {} runs recv {} from "
-        "rank "
-        "{} (count {}, {})",
+        "ranks called different operations: rank {} runs send {} to rank {} (count {}, {}), "
+        "rank {} runs recv {} from rank {} (count {}, {})",
         peer, theirs.sequence, rank, sent.count, sent.name, rank, ours.sequence, peer, received.count, received.name));
   }
   const std::string mine = fmt::format("rank {} runs {}", rank, describe(ours));
