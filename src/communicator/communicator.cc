@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "memory/region.h"
+#include "topology/detect.h"
 #include "topology/select.h"
 
 namespace tutti::internal {
@@ -132,7 +133,8 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
                                          {m.preferred_processor, m.preferred_processor_step_bytes});
   if (!waiter.is_ok()) return waiter.status();
   waiter_ = std::move(*waiter);
-  executor_ = std::make_unique<executor::CpuExecutor>(*waiter_);
+  const std::size_t cached = topology::this_machine().last_level_share_bytes(m.machine.cpus, m.machine.ranks);
+  executor_ = std::make_unique<executor::CpuExecutor>(*waiter_, executor::CpuTuning::of_cache(cached));
   for (int type = 0; type < kDataTypes; ++type) {
     for (int op = 0; op < kReduceOps; ++op) {
       kernels_[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)] =

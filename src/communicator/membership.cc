@@ -66,17 +66,16 @@ Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers
   return all;
 }
 
-// Ranks per processor on the machine of `of`. `told`: by rank, as `peers`.
-double machine_ranks_per_cpu(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
-                             const PeerInfo& of) {
-  ProcessorSet cpus;
-  std::size_t ranks = 0;
+// On the machine of `of`. `told`: by rank, as `peers`.
+MachineShare machine_share(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
+                           const PeerInfo& of) {
+  MachineShare share;
   for (const PeerInfo& p : peers) {
     if (p.rank != of.rank && !p.same_machine(of)) continue;
-    cpus |= told[static_cast<std::size_t>(p.rank)].cpus;
-    ++ranks;
+    share.cpus |= told[static_cast<std::size_t>(p.rank)].cpus;
+    ++share.ranks;
   }
-  return static_cast<double>(ranks) / static_cast<double>(std::max<std::size_t>(1, cpus.count()));
+  return share;
 }
 
 // Of the longest messages of all ranks that take turns on a processor. Beyond, the turns of one operation are so many
@@ -160,16 +159,16 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   for (std::size_t h = 0; h < m.hosts.size(); ++h) {
     for (const int r : m.hosts[h]) m.host_of[static_cast<std::size_t>(r)] = static_cast<int>(h);
   }
-  m.oversubscribed = machine_ranks_per_cpu(m.peers, told, m.peers[static_cast<std::size_t>(rank)]) > 1;
+  const PeerInfo& self = m.peers[static_cast<std::size_t>(rank)];
+  m.machine = machine_share(m.peers, told, self);
+  m.oversubscribed = m.machine.ranks_per_cpu() > 1;
   if (m.oversubscribed) {
-    const PeerInfo& self = m.peers[static_cast<std::size_t>(rank)];
     m.preferred_processor = preferred_processor_of(m.peers, told, self);
-    m.preferred_processor_step_bytes =
-        static_cast<std::size_t>(kPreferredProcessorBytes / machine_ranks_per_cpu(m.peers, told, self));
+    m.preferred_processor_step_bytes = static_cast<std::size_t>(kPreferredProcessorBytes / m.machine.ranks_per_cpu());
   }
   for (const std::vector<int>& host : m.hosts) {
-    m.ranks_per_cpu =
-        std::max(m.ranks_per_cpu, machine_ranks_per_cpu(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]));
+    m.ranks_per_cpu = std::max(
+        m.ranks_per_cpu, machine_share(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]).ranks_per_cpu());
   }
   m.level2_bytes = SIZE_MAX;
   for (const RankSettings& one : told) {

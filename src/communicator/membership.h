@@ -2,6 +2,7 @@
 // follows from that for selection and waiting. Every rank derives the same from the same address book.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,10 +40,21 @@ struct RankSettings {
 // Of a machine that does not tell.
 inline constexpr std::size_t kUsualLevel2Bytes = 2 * 1024 * 1024;
 
+// The ranks of one machine.
+struct MachineShare {
+  std::size_t ranks = 0;
+  topology::ProcessorSet cpus;  // that they may use, all together
+
+  [[nodiscard]] double ranks_per_cpu() const {
+    return static_cast<double>(ranks) / static_cast<double>(std::max<std::size_t>(1, cpus.count()));
+  }
+};
+
 struct Membership {
   int rank = 0;
   std::vector<PeerInfo> peers;          // by rank
   std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
+  MachineShare machine;                 // this rank's
   bool oversubscribed = false;          // more ranks on this machine than processors they may use
   int preferred_processor = -1;         // where oversubscribed, the processor on which this rank takes turns; -1: any
   std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it keeps to that

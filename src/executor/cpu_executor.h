@@ -6,6 +6,8 @@
 //    flight stays in the cache; at most kWindow slices are open at a time.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -16,15 +18,24 @@
 
 namespace tutti::internal::executor {
 
-// Sizes that trade one kind of memory traffic for another, as measured on two cores with 2 MiB of
-// level-2 cache each. Tests set them low.
+// Sizes that trade one kind of memory traffic for another, as measured on two cores. Tests set them low.
 struct CpuTuning {
+  // For a rank that has so much of a last-level cache; 0: unknown.
+  static CpuTuning of_cache(std::size_t last_level_bytes) {
+    CpuTuning tuning;
+    if (last_level_bytes != 0) tuning.streaming_bytes = std::max(last_level_bytes / 2, kLeastStreamingBytes);
+    return tuning;
+  }
+
   // How much a receiving or local step handles at a time: in and out together stay well inside a level-2 cache.
   std::size_t piece_bytes = 64 * 1024;
-  // Where the vector is larger than this, outputs are written past the cache, except in place. Two ranks, time with
-  // over time without: 1.2 at 2 to 8 MiB, 1.15 at 16 MiB, 0.87 at 32 MiB; with direct puts 1.08, 1.08 and 0.8; in
-  // place 1.3 at 32 and 64 MiB.
-  std::size_t streaming_bytes = 16 * 1024 * 1024;
+  // From this size of the vector on, outputs are written past the cache, except in place: half of what a rank has of
+  // the last-level cache. Two ranks that share 32 MiB, time with over time without: 1.1 at 1 and 2 MiB, 1.0 at 4 MiB,
+  // 0.5 (broadcast) to 0.85 (reduce) at 8 MiB, 0.5 (all-gather) to 0.8 (reduce-scatter) at 16 MiB. With a larger cache:
+  // 1.15 at 16 MiB, 0.87 at 32 MiB; in place 1.3 at 32 and 64 MiB.
+  std::size_t streaming_bytes = 32 * 1024 * 1024;
+  // Below, whatever the cache: four ranks that take turns took up to 1.2 times as long at 1 MiB.
+  static constexpr std::size_t kLeastStreamingBytes = 4 * 1024 * 1024;
   // From this size of the vector on, results are put directly into the buffers that the peer advertises. Two ranks,
   // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
   // processors: no difference that could be measured.

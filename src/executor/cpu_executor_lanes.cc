@@ -62,7 +62,7 @@ void CpuExecutor::prepare(const Operation& op) {
       !apart && op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
   // In place what is written was read before, so its lines are in the cache: a store past it would first drive them
   // out.
-  streaming_ = op.bytes > tuning_.streaming_bytes && !in_place_;
+  streaming_ = op.bytes >= tuning_.streaming_bytes && !in_place_;
   direct_puts_ = op.bytes >= tuning_.direct_put_bytes;
   combines_ = op.combines();
 }

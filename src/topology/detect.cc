@@ -127,6 +127,20 @@ std::size_t Machine::level2_share_bytes(const ProcessorSet& of) const {
   return least;
 }
 
+std::size_t Machine::last_level_share_bytes(const ProcessorSet& of, std::size_t users) const {
+  int last = 0;
+  std::size_t all = 0;
+  std::size_t largest = 0;
+  for (const Cache& cache : caches) {
+    if (cache.level < last || cache.bytes == 0 || (cache.processors & of).none()) continue;
+    if (cache.level > last) all = largest = 0;
+    last = cache.level;
+    all += cache.bytes;
+    largest = std::max(largest, cache.bytes);
+  }
+  return std::min(largest, all / std::max<std::size_t>(1, users));
+}
+
 std::vector<int> Machine::far_nodes(const ProcessorSet& of) const {
   std::vector<int> numbers;
   for (const NumaNode& node : numa_nodes) {

@@ -39,6 +39,9 @@ struct Machine {
   // The smallest share of a level-2 cache that one of `processors` has, where all that share the cache use it alike.
   // 0: not told.
   [[nodiscard]] std::size_t level2_share_bytes(const ProcessorSet& processors) const;
+  // What each of `users` has of the last-level caches of `processors` where they are spread evenly, at most one whole
+  // cache. 0: not told.
+  [[nodiscard]] std::size_t last_level_share_bytes(const ProcessorSet& processors, std::size_t users) const;
   // Numbers of the NUMA nodes that have processors, but none of `processors`.
   [[nodiscard]] std::vector<int> far_nodes(const ProcessorSet& processors) const;
 };

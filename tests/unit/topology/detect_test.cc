@@ -119,6 +119,19 @@ TEST_CASE("the least share counts, of the caches of processors that may be used"
   CHECK(m.level2_share_bytes(range(7, 9)) == 0);
 }
 
+TEST_CASE("the last-level caches are shared by those that use them, of which none has more than one") {
+  Machine m;
+  m.caches = {{3, 3200, range(0, 3)}, {2, 100, range(0, 0)}, {3, 3200, range(4, 7)}, {2, 500, range(8, 8)}};
+  CHECK(m.last_level_share_bytes(range(0, 3), 1) == 3200);
+  CHECK(m.last_level_share_bytes(range(0, 1), 2) == 1600);
+  CHECK(m.last_level_share_bytes(range(0, 7), 1) == 3200);
+  CHECK(m.last_level_share_bytes(range(2, 5), 2) == 3200);
+  CHECK(m.last_level_share_bytes(range(0, 7), 8) == 800);
+  CHECK(m.last_level_share_bytes(range(8, 9), 2) == 250);
+  CHECK(m.last_level_share_bytes(range(9, 9), 2) == 0);
+  CHECK(m.last_level_share_bytes(range(0, 7), 0) == 3200);
+}
+
 TEST_CASE("nodes without processors are near") {
   Machine m;
   m.numa_nodes = {{0, range(0, 3), 1}, {1, ProcessorSet(), 1}, {4, range(4, 7), 1}};
