@@ -37,7 +37,7 @@ struct LinkOptions {
   bool own_processor = true;
   const WakeupFd* wakeup_fd = nullptr;    // this rank's
   const FailureState* failure = nullptr;  // ends make_link() at once; null: only the deadline does
-  // How many slots this side fills with long messages before the peer consumes: from 2 to kSlots.
+  // How many slots this side fills with long messages before the peer consumes: from 2 to all.
   std::uint32_t slots_ahead = kSlots;
   bool reads = true;  // the peer's memory, if that is another process with a processor of its own
 };

@@ -18,8 +18,9 @@ constexpr std::size_t kBounceBytes = 32 * 1024;
 
 ShmRecvLane::ShmRecvLane(LinkState* link)
     : link_(link),
-      slots_(link->memory->lane[1 - link->side]),
       headers_(link->segment->headers(1 - link->side)),
+      slots_(link->segment->slots(1 - link->side)),
+      shorts_(link->segment->shorts(1 - link->side)),
       next_header_(&headers_[link->received]) {
   traits_ = shm_traits();
   traits_.takes_advertisements = true;
@@ -146,7 +147,8 @@ inline void ShmRecvLane::open(const SlotHeader& h) {
 }
 
 const std::byte* ShmRecvLane::open_elsewhere(const SlotHeader& h, Payload payload) {
-  if (payload == Payload::kSlot) return check(slots_[link_->received % kSlots].payload, kSlotBytes);
+  if (payload == Payload::kSlot) return check(&slots_[link_->received], kSlotBytes);
+  if (payload == Payload::kShort) return check(&shorts_[link_->received], link_->segment->short_bytes());
   if (payload == Payload::kZcopy) return open_zcopy(h);
   return payload == Payload::kCrossMemory ? open_cross_memory(h) : open_direct_put();
 }

@@ -50,8 +50,9 @@ class ShmRecvLane final : public RecvLane {
   void fail(const Status& status);
 
   LinkState* link_;
-  Slot* slots_;
   HeaderRing headers_;
+  PayloadRing slots_;
+  PayloadRing shorts_;
   const SlotHeader* next_header_;       // of the next message
   const std::byte* data_ = nullptr;     // of the message that is open
   std::size_t size_ = 0;                // of that message; 0: none is open

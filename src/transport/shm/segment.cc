@@ -13,9 +13,9 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// Of AheadLines in the memory, if it has them.
+// Of AheadRooms in the memory, if it has them.
 constexpr std::size_t kAheadOffset =
-    (sizeof(SegmentMemory) + alignof(AheadLines) - 1) / alignof(AheadLines) * alignof(AheadLines);
+    (sizeof(SegmentMemory) + alignof(AheadRooms) - 1) / alignof(AheadRooms) * alignof(AheadRooms);
 
 }  // namespace
 
@@ -25,7 +25,7 @@ bool cannot_shrink(const UniqueFd& fd) {
 }
 
 std::size_t Segment::bytes(Turns turns) {
-  return turns == Turns::kNone ? sizeof(SegmentMemory) : kAheadOffset + sizeof(AheadLines);
+  return turns == Turns::kNone ? sizeof(SegmentMemory) : kAheadOffset + sizeof(AheadRooms);
 }
 
 Segment::~Segment() {
@@ -61,10 +61,22 @@ Result<std::shared_ptr<Segment>> Segment::map(const UniqueFd& fd, Turns turns) {
   return map_bytes(fd.get(), MAP_SHARED, turns);
 }
 
+AheadRooms& Segment::ahead() const {
+  return *reinterpret_cast<AheadRooms*>(reinterpret_cast<std::byte*>(memory_) + kAheadOffset);
+}
+
 HeaderRing Segment::headers(int side) const {
   if (turns_ == Turns::kNone) return {&memory_->lane[side][0].header, kSlots, sizeof(Slot)};
-  auto* const ahead = reinterpret_cast<AheadLines*>(reinterpret_cast<std::byte*>(memory_) + kAheadOffset);
-  return {ahead->lane[side], kLinesAhead, sizeof(SlotHeader)};
+  return {ahead().headers[side], kLinesAhead, sizeof(SlotHeader)};
+}
+
+PayloadRing Segment::slots(int side) const {
+  return {memory_->lane[side][0].payload, turns_ == Turns::kNone ? kSlots : kSlotsInTurns, sizeof(Slot)};
+}
+
+PayloadRing Segment::shorts(int side) const {
+  if (turns_ == Turns::kNone) return slots(side);
+  return {ahead().shorts[side][0], kLinesAhead, kShortBytes};
 }
 
 }  // namespace tutti::internal::transport::shm

@@ -62,8 +62,11 @@ constexpr std::size_t kOwnBytes = 512;
 
 ShmSendLane::ShmSendLane(LinkState* link)
     : link_(link),
-      slots_(link->memory->lane[link->side]),
       headers_(link->segment->headers(link->side)),
+      slots_(link->segment->slots(link->side)),
+      shorts_(link->segment->shorts(link->side)),
+      slots_ahead_(std::min(link->slots_ahead, slots_.rooms())),
+      short_bytes_(link->segment->short_bytes()),
       next_header_(&headers_[link->published]) {
   traits_ = shm_traits();
   if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
@@ -73,7 +76,7 @@ ShmSendLane::ShmSendLane(LinkState* link)
 std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (n > kInlineBytes) [[unlikely]]
     return push_long(fingerprint, source, offset, n);
-  if (!has_room(headers_.lines())) return 0;
+  if (!has_room(headers_.rooms())) return 0;
   copy_inline(next_header_->inline_bytes, source.base + offset, n);
   publish(fingerprint, n, Payload::kInline);
   if (link_->demotes) own_line(next_header_);
@@ -87,16 +90,17 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   if (n >= traits_.zcopy_any_bytes && can_be_read(source))
     return send_zcopy(fingerprint, source, offset, n, Payload::kCrossMemory);
   if (!has_room_for(n)) return 0;
-  Slot& slot = slots_[link_->published % kSlots];
+  const Payload kind = kind_of(n);
+  std::byte* const room = payload(kind);
   const std::size_t size = std::min(n, kSlotBytes);
-  std::memcpy(slot.payload, source.base + offset, size);
+  std::memcpy(room, source.base + offset, size);
   if (link_->demotes && size <= kDemoteBytes) {
-    for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(slot.payload + i);
+    for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(room + i);
   }
-  publish(fingerprint, size, Payload::kSlot);
+  publish(fingerprint, size, kind);
   if (link_->demotes && size >= kOwnBytes && size <= kDemoteBytes) {
     own_line(next_header_);
-    const std::byte* const next = slots_[link_->published % kSlots].payload;
+    const std::byte* const next = payload(kind);
     for (std::size_t i = 0; i < size; i += kCacheLine) own_line(next + i);
   }
   return size;
@@ -104,9 +108,9 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
 
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
   if (!has_room_for(n)) return {};
-  reserved_ = n <= kInlineBytes ? Payload::kInline : Payload::kSlot;
+  reserved_ = n <= kInlineBytes ? Payload::kInline : kind_of(n);
   if (reserved_ == Payload::kInline) return {next_header_->inline_bytes, n};
-  return {slots_[link_->published % kSlots].payload, std::min(n, kSlotBytes)};
+  return {payload(reserved_), std::min(n, kSlotBytes)};
 }
 
 void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
@@ -116,7 +120,7 @@ void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
 }
 
 std::span<std::byte> ShmSendLane::reserve_remote(std::size_t n) {
-  if (!has_room() || !find_advertisement() || !link_->begin_epoch(Epoch::kWriting)) return {};
+  if (!has_room(slots_.rooms()) || !find_advertisement() || !link_->begin_epoch(Epoch::kWriting)) return {};
   reserved_ = Payload::kDirectPut;
   const std::uint64_t used = taken_ - advertisement_.position;
   return {advertised_ + used, std::min<std::size_t>(n, advertisement_.bytes - used)};
@@ -170,7 +174,7 @@ bool ShmSendLane::can_be_read(const Source& source) {
 
 std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset,
                                     std::size_t n, Payload payload) {
-  if (!has_room()) return 0;
+  if (!has_room(slots_.rooms())) return 0;
   const std::size_t size = std::min(n, kMostZcopyBytes);
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
   if (payload == Payload::kCrossMemory || link_->same_process)

@@ -3,6 +3,7 @@
 // Threads: as the link (transport.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,12 +32,19 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool activity();
 
  private:
-  // Whether fewer than so many messages are under way. Those that do not fit their header lines ask for kSlots at the
-  // most: so each has its slot for itself, and is_zcopy_ a place for each.
-  [[nodiscard]] bool has_room(std::uint32_t messages = kSlots);
+  // Whether fewer than so many messages are under way. One that has neither a line nor a short room asks for as many as
+  // there are slots at the most: so each has its slot for itself, and is_zcopy_ a place for each.
+  [[nodiscard]] bool has_room(std::uint32_t messages);
   [[nodiscard]] bool has_room_for(std::size_t bytes) {
-    if (bytes >= kLongBytes) return has_room(link_->slots_ahead);
-    return has_room(bytes <= kInlineBytes ? headers_.lines() : kSlots);
+    if (bytes >= kLongBytes) return has_room(slots_ahead_);
+    return has_room(bytes <= std::max(kInlineBytes, short_bytes_) ? headers_.rooms() : slots_.rooms());
+  }
+  // The payload of the next message, of more than kInlineBytes.
+  [[nodiscard]] std::byte* payload(Payload kind) {
+    return kind == Payload::kShort ? &shorts_[link_->published] : &slots_[link_->published];
+  }
+  [[nodiscard]] Payload kind_of(std::size_t bytes) const {
+    return bytes <= short_bytes_ ? Payload::kShort : Payload::kSlot;
   }
   [[nodiscard]] bool can_send_zcopy(const Source& source) const;
   [[nodiscard]] bool can_be_read(const Source& source);
@@ -58,8 +66,11 @@ class ShmSendLane final : public PlainSendLane {
   void publish(const Fingerprint& fingerprint, std::size_t n, Payload payload);
 
   LinkState* link_;
-  Slot* slots_;
   HeaderRing headers_;
+  PayloadRing slots_;
+  PayloadRing shorts_;
+  std::uint32_t slots_ahead_;            // for long messages, at most all
+  std::size_t short_bytes_;              // see Segment
   SlotHeader* next_header_;              // of the next message
   std::uint32_t activity_consumed_ = 0;  // what activity() has reported
   std::uint32_t retired_ = 0;            // messages looked at by retire(); meaningful while zcopies_ > 0

@@ -2,6 +2,7 @@
 // and that all messages stay in order, whatever they carry and however many have gone before.
 #include <poll.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 #include <string>
@@ -88,7 +89,7 @@ struct Lanes {
 
 TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run where ranks take turns") {
   const bool own_processor = GENERATE(false, true);
-  const std::size_t size = GENERATE(1U, 8U, 32U);
+  const std::size_t size = GENERATE(1U, 8U, 32U, 33U, std::size_t{kShortBytes});
   const bool in_place = GENERATE(false, true);
   const conformance::Pair pair = some_pair(own_processor);
   const auto send = [&](std::uint32_t number) {
@@ -97,7 +98,7 @@ TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run w
   };
   std::uint32_t sent = 0;
   while (sent < 1000 && send(sent)) ++sent;
-  REQUIRE(sent == (own_processor ? 8 : 64));
+  REQUIRE(sent == (own_processor ? kSlots : kLinesAhead));
   CHECK(pair.a->send().taken() == sent * size);
   // One more for each that is consumed, over and over.
   std::uint32_t received = 0;
@@ -112,7 +113,7 @@ TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run w
   CHECK(pair.a->send().completed() == sent * size);
 }
 
-TEST_CASE("what does not fit a header line waits until its slot is free") {
+TEST_CASE("what has no short room waits until its slot is free") {
   const conformance::Pair pair = some_pair(false);
   const auto long_message = [](std::uint32_t number) { return message(number, 5000); };
   std::uint32_t sent = 0;
@@ -121,13 +122,13 @@ TEST_CASE("what does not fit a header line waits until its slot is free") {
   REQUIRE_FALSE(push(pair.a->send(), message(sent, 8)));
   std::uint32_t received = 0;
   for (; received < 64; ++received) {
-    const bool room = sent - received < 8;
+    const bool room = sent - received < kSlotsInTurns;
     REQUIRE(push(pair.a->send(), long_message(sent)) == room);
     if (room) ++sent;
     // Nothing has been written over the slots of the long ones.
     check_next(pair.b->recv(), received < 4 ? long_message(received) : message(received, 8));
   }
-  REQUIRE(sent == 64 + 7);
+  REQUIRE(sent == 64 + kSlotsInTurns - 1);
   for (; received < sent; ++received) check_next(pair.b->recv(), long_message(received));
   CHECK(pair.b->recv().peek(1).size == 0);
 }
@@ -140,7 +141,7 @@ TEST_CASE("messages of all lengths stay in order where ranks take turns") {
     std::mt19937_64 random(seed);
     std::vector<std::vector<std::byte>> script;
     for (std::uint32_t i = 0; i < 3000; ++i) {
-      const std::size_t longest = random() % 8 == 0 ? 15'000 : 32;
+      const std::size_t longest = std::array<std::size_t, 4>{32, 32, kShortBytes, 15'000}[random() % 4];
       script.push_back(message(i, 1 + random() % longest));
     }
     std::size_t sent = 0;
@@ -185,8 +186,8 @@ TEST_CASE("a zero-copy send is done when its message has been consumed, however 
 
 TEST_CASE("no line is taken for new when the numbers of messages pass 2^32") {
   const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
-  const std::size_t size = GENERATE(8U, 5000U);
-  const std::uint32_t ahead = GENERATE(1U, 7U);
+  const std::size_t size = GENERATE(8U, 500U, 5000U);
+  const std::uint32_t ahead = GENERATE(1U, 7U, kSlotsInTurns);
   Lanes lanes(turns, UINT32_MAX - 299);
   for (std::uint32_t sent = 0; sent < 600; sent += ahead) {
     // Short ones now and then, so that no length has a place of its own.
@@ -204,9 +205,10 @@ TEST_CASE("no line is taken for new when the numbers of messages pass 2^32") {
 TEST_CASE("a sender is as far ahead where the numbers of messages pass 2^32") {
   Lanes lanes(Turns::kTaken, UINT32_MAX - 20);
   std::uint32_t sent = 0;
-  while (push(lanes.send, message(sent, 8))) ++sent;
+  const std::size_t size = GENERATE(8U, 500U);
+  while (push(lanes.send, message(sent, size))) ++sent;
   CHECK(sent == 64);
-  for (std::uint32_t i = 0; i < sent; ++i) check_next(lanes.recv, message(i, 8));
+  for (std::uint32_t i = 0; i < sent; ++i) check_next(lanes.recv, message(i, size));
   CHECK(lanes.recv.peek(1).size == 0);
 }
 

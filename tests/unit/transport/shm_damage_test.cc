@@ -125,6 +125,9 @@ TEST_CASE("a message that is longer than its place is an error") {
   SECTION("in the slot") {
     v.send(kSlotBytes + 1, Payload::kSlot);
   }
+  SECTION("in the short room") {
+    v.send(kShortBytes + 1, Payload::kShort);
+  }
   SECTION("of no bytes") {
     v.send(0, Payload::kSlot);
   }
@@ -158,6 +161,17 @@ TEST_CASE("what fits is no error") {
     CHECK(v.link->recv().peek(SIZE_MAX).size == 4096);
   }
   CHECK(v.link->recv().status().is_ok());
+}
+
+TEST_CASE("there are short rooms only where ranks take turns") {
+  const Victim turns(Turns::kTaken);
+  turns.send(kShortBytes, Payload::kShort);
+  CHECK(turns.link->recv().peek(SIZE_MAX).size == kShortBytes);
+  CHECK(turns.link->recv().status().is_ok());
+  const Victim none(Turns::kNone);
+  none.send(1, Payload::kShort);
+  CHECK(none.link->recv().peek(SIZE_MAX).size == 0);
+  none.check_failed();
 }
 
 TEST_CASE("a zero-copy descriptor outside the sender's memory is an error") {
