@@ -7,6 +7,7 @@ REDUCING = {"all_reduce", "reduce_scatter", "reduce", "scan", "exscan"}
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "barrier", "gather", "scatter",
                "alltoall", "scan", "exscan"]
 TRANSFERS = ["sendrecv", "ping_pong"]
+ELEMENT_BYTES = 4  # of a float
 VARYING = {"all_gather", "reduce_scatter", "gather", "scatter", "alltoall"}  # that have a form with varying counts
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -81,11 +82,12 @@ def parse_arguments(arguments, description):
 
 
 def sizes_of(options):
+    """Those to measure, and those that leave a rank no element: calls that move nothing for it are not timed."""
     if options.collective == "barrier":
-        return [0]
-    if options.sizes:
-        return options.sizes
-    sizes = [options.minbytes]
-    while sizes[-1] * options.stepfactor <= options.maxbytes:
+        return [0], []
+    sizes = options.sizes or [options.minbytes]
+    while not options.sizes and sizes[-1] * options.stepfactor <= options.maxbytes:
         sizes.append(sizes[-1] * options.stepfactor)
-    return sizes
+    blocks = options.ranks if options.collective.removesuffix("_v") in VARYING else 1
+    least = blocks * ELEMENT_BYTES
+    return [size for size in sizes if size >= least], [size for size in sizes if size < least]

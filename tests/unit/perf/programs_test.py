@@ -139,6 +139,15 @@ def check_compare_skewed(name):
     require(abs(entry['busbw_gbs'] - wanted_gbs) <= 1e-9, 'bus bandwidth', entry)
 
 
+def check_compare_leaves_out_empty(name):
+    """Of two floats one of three ranks has none."""
+    status, text = run_compare(name, '--sizes', '8,12')
+    require(status == 0 and 'leaves ranks without an element: 8\n' in text, f'exit status {status}', text)
+    require('\n        12 ' in text and '\n         8 ' not in text, 'which sizes were timed', text)
+    status, text = run_compare(name, '--sizes', '8')
+    require(status == 1 and 'nothing to compare' in text, f'exit status {status}', text)
+
+
 def check_plot():
     sys.path.insert(0, os.path.dirname(COMPARE))
     import tutti_plot
@@ -162,6 +171,7 @@ def main():
         if name in BLOCKS:
             check_skewed(name, program)
             check_compare_skewed(name)
+            check_compare_leaves_out_empty(name)
             check_spoiled(name, program, '--skew', '1.5')
         if name in TRANSFERS:
             check_spoiled(name, program, '--ping-pong', ranks=2)
