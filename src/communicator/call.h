@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/copy.h"
 #include "base/types.h"
 #include "communicator/operators.h"
 #include "communicator/varying.h"
@@ -83,7 +84,7 @@ inline bool needs_copy(const Call& call) {
 // Makes that copy. `bytes`: of the whole vector.
 inline void copy_input(const Call& call, std::byte* target, std::size_t bytes) {
   const auto* const source = static_cast<const std::byte*>(call.send);
-  if (call.op != ReduceOp::kPreMulSum) return reduction::copy(target, source, bytes);
+  if (call.op != ReduceOp::kPreMulSum) return copy_bytes(target, source, bytes);
   reduction::scale(call.type, target, source, call.custom->factor(), bytes / size_of(call.type));
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 namespace tutti::internal::executor {
@@ -232,7 +231,7 @@ void CpuExecutor::run_local(const Operation& op, const Step& s, const Offsets& a
     if (streaming) {
       reduction::copy_streaming(target, source, bytes);
     } else {
-      std::memcpy(target, source, bytes);
+      copy_bytes(target, source, bytes);
     }
   }
 }

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
+#include "base/copy.h"
 #include "executor/operation.h"
 #include "executor/waiter.h"
 
@@ -29,12 +29,13 @@ struct CpuTuning {
 
   // How much a receiving or local step handles at a time: in and out together stay well inside a level-2 cache.
   std::size_t piece_bytes = 64 * 1024;
-  // From this size of the vector on, outputs are written past the cache, except in place: half of what a rank has of
-  // the last-level cache. Two ranks that share 32 MiB, time with over time without: 1.1 at 1 and 2 MiB, 1.0 at 4 MiB,
-  // 0.5 (broadcast) to 0.85 (reduce) at 8 MiB, 0.5 (all-gather) to 0.8 (reduce-scatter) at 16 MiB. With a larger cache:
-  // 1.15 at 16 MiB, 0.87 at 32 MiB; in place 1.3 at 32 and 64 MiB.
+  // From this size of the vector on, outputs are written past the cache, except in place. of_cache() takes half of what
+  // a rank has of the last-level cache, of which the communicator's other ranks here have as much; ranks may differ, as
+  // this is about their own stores alone. Two ranks that share 32 MiB, time with over time without: 1.1 at 1 and 2
+  // MiB, 1.0 at 4 MiB, 0.5 (broadcast) to 0.85 (reduce) at 8 MiB, 0.5 (all-gather) to 0.8 (reduce-scatter) at 16 MiB.
+  // With a larger cache: 1.15 at 16 MiB, 0.87 at 32 MiB; in place 1.3 at 32 and 64 MiB.
   std::size_t streaming_bytes = 32 * 1024 * 1024;
-  // Below, whatever the cache: four ranks that take turns took up to 1.2 times as long at 1 MiB.
+  // At least, however small the cache: four ranks that take turns took up to 1.2 times as long at 1 MiB.
   static constexpr std::size_t kLeastStreamingBytes = 4 * 1024 * 1024;
   // From this size of the vector on, results are put directly into the buffers that the peer advertises. Two ranks,
   // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
@@ -204,7 +205,7 @@ class CpuExecutor final : private Waiting {
     } else if (streaming) {
       reduction::copy_streaming(target, received, bytes);
     } else {
-      std::memcpy(target, received, bytes);
+      copy_bytes(target, received, bytes);
     }
   }
   static void run_local(const Operation& op, const schedule::Step& s, const Offsets& at, std::size_t bytes,

@@ -1,6 +1,5 @@
 // Large messages: every lane at its own step, byte by byte as dependencies allow. See cpu_executor.h.
 #include <algorithm>
-#include <cstring>
 
 #include "executor/cpu_executor.h"
 
@@ -357,7 +356,7 @@ bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepSta
 // The same where the value is not made and written in one pass: through the level-1 cache.
 void CpuExecutor::direct_put_in_blocks(const Step& step, const Offsets& begin, std::span<std::byte> room,
                                        const std::byte* received) const {
-  const auto write = streaming_ ? &reduction::copy_streaming : &reduction::copy;
+  const auto write = streaming_ ? &reduction::copy_streaming : &copy_bytes;
   alignas(kLine) std::byte block[kDirectPutBlockBytes];
   const std::size_t most = op_->whole(kDirectPutBlockBytes);
   for (std::size_t i = 0; i < room.size(); i += most) {
@@ -398,14 +397,14 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   if (step.kind == StepKind::kRecvReduce) {
     combine(*op_, step, room.data(), source_at(*op_, step, at), view.data, n, false);
   } else {
-    std::memcpy(room.data(), view.data, n);
+    copy_bytes(room.data(), view.data, n);
   }
   if (!forward.only) {
     std::byte* target = target_at(*op_, step, at);
     if (streaming_ && step.target == Buffer::kOutput) {
       reduction::copy_streaming(target, room.data(), n);
     } else {
-      std::memcpy(target, room.data(), n);
+      copy_bytes(target, room.data(), n);
     }
   }
   // Not before it is certain that the bytes are what was sent.

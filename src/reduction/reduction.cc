@@ -56,10 +56,6 @@ const Kernels& kernels(DataType type, ReduceOp op) {
   return chosen().table.at(type, op);
 }
 
-void copy(std::byte* target, const std::byte* source, std::size_t bytes) {
-  if (bytes != 0) std::memcpy(target, source, bytes);
-}
-
 void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes) {
   if (bytes != 0) chosen().table.copy_streaming(target, source, bytes);
 }

@@ -52,9 +52,7 @@ struct Kernels {
 // The reference lives for ever. A table look-up. Of what supports() denies all pointers are null.
 const Kernels& kernels(DataType type, ReduceOp op);
 
-// memcpy (measured: no slower than loops of 256- or 512-bit vectors for pieces of 4 to 256 KiB), and memcpy
-// with non-temporal stores (orders its stores before it returns; short copies get ordinary stores).
-void copy(std::byte* target, const std::byte* source, std::size_t bytes);
+// copy_bytes() with non-temporal stores: orders its stores before it returns; short copies get ordinary stores.
 void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes);
 
 // target[i] = factor * source[i], i < count elements; `factor` is one element, and the product as kProd has it. target

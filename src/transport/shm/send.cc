@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/copy.h"
 #include "transport/shm/link.h"
 
 namespace tutti::internal::transport::shm {
@@ -93,7 +94,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   const Payload kind = kind_of(n);
   std::byte* const room = payload(kind);
   const std::size_t size = std::min(n, kSlotBytes);
-  std::memcpy(room, source.base + offset, size);
+  copy_bytes(room, source.base + offset, size);
   if (link_->demotes && size <= kDemoteBytes) {
     for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(room + i);
   }

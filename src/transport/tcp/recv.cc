@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/clock.h"
+#include "base/copy.h"
 #include "transport/end_watch.h"
 
 namespace tutti::internal::transport::tcp {
@@ -107,7 +108,7 @@ std::size_t TcpRecv::drain_staged(std::byte* destination, std::size_t n) {
   if (stream.staged() == 0 && wanted < kDirectBytes) fill(stream, kReadBytes);
   const std::size_t size = std::min(stream.staged(), wanted);
   if (size == 0) return 0;
-  std::memcpy(destination, stream.staging.get() + stream.begin, size);
+  copy_bytes(destination, stream.staging.get() + stream.begin, size);
   (void)consume(size);
   return size;
 }

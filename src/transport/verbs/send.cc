@@ -1,7 +1,8 @@
 #include "transport/verbs/send.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "base/copy.h"
 
 namespace tutti::internal::transport::verbs {
 
@@ -16,7 +17,7 @@ std::size_t VerbsSend::push(const Fingerprint& fingerprint, const Source& source
         std::min<std::uint64_t>(std::min(n, longest), advertisement->position + advertisement->bytes - taken_));
   }
   const std::byte* const bytes = source.base + offset;
-  if (keys == nullptr) std::memcpy(connection_.staging(), bytes, size);
+  if (keys == nullptr) copy_bytes(connection_.staging(), bytes, size);
   forget_slot();
   connection_.send(fingerprint, {bytes, keys}, size, advertisement);
   sent(size, keys != nullptr);

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/config.h"
+#include "base/copy.h"
 #include "base/failure.h"
 #include "base/first_use.h"
 #include "base/fork.h"
@@ -342,3 +343,29 @@ TEST_CASE("sizes of datatypes") {
 }
 
 }  // namespace tutti::internal::test
+
+TEST_CASE("bytes are copied wherever source and target lie") {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kLongest = 3 * kPage + 5;
+  std::vector<std::byte> from(kLongest + 2 * kPage);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
+  std::vector<std::byte> to(from.size());
+  // The source just before and just behind the target, modulo a page, and anywhere.
+  for (const std::size_t apart : {0U, 1U, 2U, 16U, 31U, 32U, 33U, 2000U, 4064U, 4065U, 4095U}) {
+    for (const std::size_t at : {0U, 1U, 63U}) {
+      for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{2047}, std::size_t{2048},
+                                      std::size_t{2049}, std::size_t{4096}, std::size_t{4097}, kLongest}) {
+        INFO(apart << " apart, at " << at << ", " << bytes << " bytes");
+        std::byte* const target = to.data() + (reinterpret_cast<std::uintptr_t>(from.data()) + at + apart -
+                                               reinterpret_cast<std::uintptr_t>(to.data())) %
+                                                  kPage;
+        std::fill(to.begin(), to.end(), std::byte{0xa5});
+        tutti::internal::copy_bytes(target, from.data() + at, bytes);
+        REQUIRE(std::memcmp(target, from.data() + at, bytes) == 0);
+        REQUIRE(std::count(to.data(), target, std::byte{0xa5}) == target - to.data());
+        REQUIRE(target[bytes] == std::byte{0xa5});
+      }
+    }
+  }
+  tutti::internal::copy_bytes(nullptr, nullptr, 0);
+}

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/copy.h"
 #include "catch_compat.h"
 #include "reduction/element.h"
 #include "reduction/reduction.h"
@@ -369,14 +370,14 @@ TEST_CASE("finish equals the reference on every SIMD target") {
 TEST_CASE("copies") {
   const auto data = sample(DataType::kUint8, 1 << 16, 6);
   std::vector<std::byte> memory((1 << 16) + 256);
-  std::vector<CopyStreaming> copies = {&copy, &copy_streaming};
+  std::vector<CopyStreaming> copies = {&copy_bytes, &copy_streaming};
   for (const std::int64_t target : runnable_targets()) copies.push_back(make_table(target).copy_streaming);
-  for (const CopyStreaming copy_bytes : copies) {
+  for (const CopyStreaming copy : copies) {
     std::string failure;
     for (std::size_t i = 0; i < 1500; ++i) {
       const std::size_t bytes = i < 1400 ? i : 32768 - 64 + i % 100, from = i * 7 % 64, to = 64 + i % 64;
       std::fill(memory.begin(), memory.begin() + static_cast<std::ptrdiff_t>(to + bytes + 64), kGuard);
-      copy_bytes(memory.data() + to, data.data() + from, bytes);
+      copy(memory.data() + to, data.data() + from, bytes);
       if (std::memcmp(memory.data() + to, data.data() + from, bytes) != 0 || memory[to - 1] != kGuard ||
           memory[to + bytes] != kGuard) {
         failure = std::to_string(bytes) + " bytes to " + std::to_string(to);
