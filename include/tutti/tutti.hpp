@@ -131,10 +131,12 @@ class Owner {
   Handle handle_ = nullptr;
 };
 
-// A destructor cannot throw what its caller should know: that ranks have called different things.
+// A destructor cannot throw what its caller should know: that ranks have called different things, or that a group of
+// this thread still has calls of the communicator, which then stays.
 inline tuttiResult_t destroy_and_tell(tuttiComm_t comm) noexcept {
   const tuttiResult_t result = tuttiCommDestroy(comm);
-  if (result == tuttiMismatch) std::fprintf(stderr, "tutti: %s\n", tuttiGetLastError(nullptr));
+  if (result == tuttiMismatch || result == tuttiInvalidUsage)
+    std::fprintf(stderr, "tutti: %s\n", tuttiGetLastError(nullptr));
   return result;
 }
 

@@ -58,8 +58,8 @@ bool overlap_allowed(const Call& call, std::size_t block, int rank) {
   return send == recv;
 }
 
-// The common case of check(): types that exist, no element count near overflow, both buffers there, equal in size and
-// either equal or apart.
+// The common case of check(), of an all-reduce: types that exist, no element count near overflow, both buffers there,
+// equal in size and either equal or apart.
 bool plainly_valid(const Call& call) {
   constexpr std::size_t kSmallCount = std::size_t{1} << 32;
   if (call.collective != Collective::kAllReduce || call.count > kSmallCount) return false;

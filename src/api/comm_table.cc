@@ -134,7 +134,8 @@ void CommTable::close(CommSlot* slot, State state) {
   asymmetric_fence_heavy();
 }
 
-// Every wait in an operation looks at the failure state at least every 50 ms.
+// Of operations, and of threads that look. Where the communicator has been aborted that is soon: every wait in an
+// operation looks at the failure state at least every 50 ms.
 void CommTable::wait_for_users(std::uint64_t handle) {
   while (any_thread_uses(handle)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -176,7 +177,8 @@ Status CommTable::abort(std::uint64_t handle) {
   return {};
 }
 
-// Once no thread looks at the communicator any more, which ends without the lock.
+// Once no thread looks at the communicator any more. It ends without the lock, since that may take long, and nobody
+// finds it: its state is kFreeing.
 void CommTable::free_unseen(CommSlot* slot) {
   while (slot->looks != 0) changed_.wait(comm_table_mutex);
   comm_table_mutex.unlock();

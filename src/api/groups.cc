@@ -96,6 +96,7 @@ Status check(const Part& part, const Communicator& comm) {
   if (comm.is_finalized()) return Status::invalid_usage("the communicator is finalized");
   if (Status s = check_own(part.batch->transfers, comm.rank()); !s.is_ok()) return s;
   for (const Call& call : part.batch->calls) {
+    if (is_empty(call)) continue;
     if (Status s = comm.check_forced(call); !s.is_ok()) return s.with_context(name_of(call.collective));
   }
   return check_apart(part.batch->calls, comm.rank(), comm.ranks());
@@ -135,15 +136,18 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
   for_own([&](const StreamTail& tail) { before = StreamTail::both(before, tail.before()); });
   Status status = operating->enqueue(part->batch, std::move(before), &part->completion);
   if (part->completion != nullptr) for_own([&](StreamTail& tail) { tail.add(part->completion); });
+  if (is_refusal(status)) operating->set_last_error(status);
   if (!status.is_ok()) operating->set_told();
   return status;
 }
 
 // Communicators do not wait for each other, not where they share a stream either: each has a thread of its own for what
 // is queued.
-Status run(std::span<Part> parts) {
+// *started: whether that was tried of any part.
+Status run(std::span<Part> parts, bool* started) {
   if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());
   if (Status s = check(parts); !s.is_ok()) return not_started(std::move(s));
+  *started = true;
   std::vector<StreamTail> tails;
   for (const Part& part : parts) {
     for (const auto& stream : part.streams) {
@@ -192,13 +196,14 @@ void tell(std::span<const Part> parts, const Status& refused) noexcept {
 
 Status run_or_give_up(Group& group) {
   bool gives_up = true;
+  bool started = false;
   Status status = guarded([&] {
-    Status result = group.refused().is_ok() ? run(group.parts()) : not_started(group.refused());
+    Status result = group.refused().is_ok() ? run(group.parts(), &started) : not_started(group.refused());
     gives_up = !group.refused().is_ok() && !is_refusal(group.refused());
     return result;
   });
   if (gives_up) return give_up(group.parts(), status);
-  if (is_refusal(status)) tell(group.parts(), status);
+  if (!started && is_refusal(status)) tell(group.parts(), status);
   return status;
 }
 
@@ -225,7 +230,9 @@ std::size_t Group::calls_of(std::uint64_t comm) const {
 
 Status check_no_group(std::uint64_t comm) {
   const Group* const group = current_group();
-  const std::size_t calls = group == nullptr ? 0 : group->calls_of(comm);
+  // Of one that was refused nothing is started.
+  const bool runs = group != nullptr && group->refused().is_ok();
+  const std::size_t calls = runs ? group->calls_of(comm) : 0;
   if (calls == 0) return {};
   return Status::invalid_usage(
       fmt::format("{} of this communicator in a group of this thread that was not ended: tuttiGroupEnd is missing",

@@ -64,8 +64,8 @@ inline Status check_elements(DataType type, const Opaque& opaque, std::size_t co
       fmt::format("count {} of {} overflows the address space", count, name_of(type, opaque)));
 }
 
-// Adds to the thread's group what add(communicator, &batch) makes and checks. Nothing of a group that has refused
-// anything is ever read.
+// Adds to the thread's group what add(communicator, &batch) makes and checks. Of a group that has refused
+// anything no call is ever read, only which communicators it names.
 template <class Add>
 tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* name, Add&& add) {
   const Looking looking(number_of(comm));

@@ -76,6 +76,11 @@ inline std::size_t scratch_bytes(const VaryingBlocks& blocks, const executor::Pl
   return plan.schedule.scratch_chunks > 0 ? blocks.extent(schedule::Buffer::kInput) : 0;
 }
 
+// Whether there is nothing to move, on any rank.
+inline bool is_empty(const Call& call) {
+  return call.count == 0 && call.varying == nullptr && has_data(call.collective);
+}
+
 // Whether the call is in place and its schedules are not made for that: then its input is copied first. So is what has
 // to be multiplied before it is added.
 inline bool needs_copy(const Call& call) {

@@ -19,9 +19,6 @@ namespace {
 
 using memory::RegionRegistry;
 
-// A peer's connection closes just before or after the control tree tells why: for so long the tree's
-// word is waited for, which names the rank at fault rather than the one next to it.
-constexpr std::int64_t kRootCauseMs = 200;
 // Some lost packets longer than a network takes to deliver.
 constexpr std::int64_t kDeliverMs = 2000;
 
@@ -53,11 +50,6 @@ std::string describe(const Call& call, const transport::Fingerprint& fingerprint
   } catch (const std::bad_alloc&) {
     return name_of(call.collective);  // fits the string itself
   }
-}
-
-// Whether there is nothing to move, on any rank.
-bool is_empty(const Call& call) {
-  return call.count == 0 && call.varying == nullptr && has_data(call.collective);
 }
 
 std::string describe(const Coalesced& coalesced, const transport::Fingerprint& first) noexcept {
@@ -330,8 +322,9 @@ Status Communicator::execute(std::span<const Transfer> transfers) {
       [&] {
         auto operation = transfers_->bind(transfers, history_->sequence(), *plans_);
         Status done = operation.is_ok() ? executor_->run(**operation) : operation.status();
-        return done.code() != Code::kTimeout ? done
-                                             : done.with_context("a peer has not called what matches, or is late");
+        return done.code() != Code::kTimeout
+                   ? done
+                   : done.with_context("a peer has not called what matches, or is late, or cannot be reached");
       });
   if (stalls_ != nullptr) stalls_->set_transfer(nullptr);
   return status;

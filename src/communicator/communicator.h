@@ -127,6 +127,10 @@ class Communicator {
     std::shared_ptr<Completion> before;  // in its stream
   };
 
+  // A peer's connection closes just before or after the control tree tells why: for so long the tree's word is waited
+  // for, which names the rank at fault rather than the one next to it.
+  static constexpr std::int64_t kRootCauseMs = 200;
+
   Communicator() = default;
   Status set_up(const Settings& settings, const Secret& secret, Deadline deadline);
   // Tells all others what the transports need to be told, and hears it from them.

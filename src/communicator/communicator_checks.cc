@@ -9,14 +9,16 @@
 #include <thread>
 
 #include "communicator/communicator.h"
+#include "transport/end_watch.h"
 
 namespace tutti::internal {
 namespace {
 
 // For the tree to find out what differs; it takes microseconds per level. Where it finds nothing, as of counts that
 // ranks need not know alike, the peers must hear of the mismatch before they give up on this rank, whose links have
-// ended: 700 ms later.
+// ended: after the grace, and what they then wait for the root cause.
 constexpr std::int64_t kExplainMs = 400;
+constexpr std::int64_t kToldMs = 100;  // for them to hear it
 // For the others to come to finalize as well.
 constexpr std::int64_t kPartingMs = 1000;
 // Communicators that are finalized in different orders on different ranks wait for each other in vain. Each time in
@@ -47,6 +49,7 @@ Status Communicator::check_beforehand(std::uint32_t sequence) {
 
 // Gives the control tree time to tell what differs.
 Status Communicator::explain(Status status) const {
+  static_assert(kExplainMs + kToldMs < transport::kEndedGraceNs / 1'000'000 + kRootCauseMs);
   if (tree_ == nullptr) return status;
   tree_->compare_calls();
   const Deadline deadline = Deadline::after_ms(kExplainMs);

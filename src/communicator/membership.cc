@@ -67,15 +67,15 @@ Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers
 }
 
 // On the machine of `of`. `told`: by rank, as `peers`.
-MachineShare machine_share(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
+MachineRanks machine_ranks(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
                            const PeerInfo& of) {
-  MachineShare share;
+  MachineRanks here;
   for (const PeerInfo& p : peers) {
     if (p.rank != of.rank && !p.same_machine(of)) continue;
-    share.cpus |= told[static_cast<std::size_t>(p.rank)].cpus;
-    ++share.ranks;
+    here.cpus |= told[static_cast<std::size_t>(p.rank)].cpus;
+    ++here.ranks;
   }
-  return share;
+  return here;
 }
 
 // Of the longest messages of all ranks that take turns on a processor. Beyond, the turns of one operation are so many
@@ -160,7 +160,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
     for (const int r : m.hosts[h]) m.host_of[static_cast<std::size_t>(r)] = static_cast<int>(h);
   }
   const PeerInfo& self = m.peers[static_cast<std::size_t>(rank)];
-  m.machine = machine_share(m.peers, told, self);
+  m.machine = machine_ranks(m.peers, told, self);
   m.oversubscribed = m.machine.ranks_per_cpu() > 1;
   if (m.oversubscribed) {
     m.preferred_processor = preferred_processor_of(m.peers, told, self);
@@ -168,7 +168,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   }
   for (const std::vector<int>& host : m.hosts) {
     m.ranks_per_cpu = std::max(
-        m.ranks_per_cpu, machine_share(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]).ranks_per_cpu());
+        m.ranks_per_cpu, machine_ranks(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]).ranks_per_cpu());
   }
   m.level2_bytes = SIZE_MAX;
   for (const RankSettings& one : told) {

@@ -41,7 +41,7 @@ struct RankSettings {
 inline constexpr std::size_t kUsualLevel2Bytes = 2 * 1024 * 1024;
 
 // The ranks of one machine.
-struct MachineShare {
+struct MachineRanks {
   std::size_t ranks = 0;
   topology::ProcessorSet cpus;  // that they may use, all together
 
@@ -54,7 +54,7 @@ struct Membership {
   int rank = 0;
   std::vector<PeerInfo> peers;          // by rank
   std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
-  MachineShare machine;                 // this rank's
+  MachineRanks machine;                 // this rank's
   bool oversubscribed = false;          // more ranks on this machine than processors they may use
   int preferred_processor = -1;         // where oversubscribed, the processor on which this rank takes turns; -1: any
   std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it keeps to that

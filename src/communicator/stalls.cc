@@ -180,7 +180,9 @@ void Stalls::tell_a_person(const Answer& answer) {
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
   const std::string absent = describe_absence(answer, membership_.peers);
   log::warn(answer.question.what + " has waited " + waited +
-            (absent.empty() ? ", though every rank has called the collectives that it has" : ": " + absent));
+            (absent.empty() ? ", though no rank is missing from a collective: perhaps its peer has not called the send "
+                              "or receive that matches"
+                            : ": " + absent));
 }
 
 }  // namespace tutti::internal

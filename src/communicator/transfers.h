@@ -40,6 +40,9 @@ Status check_own(std::span<const Transfer> transfers, int rank);
 class Transfers {
  public:
   Transfers(int rank, int ranks);
+  // What is bound points into itself.
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
 
   // The operation that does all of `transfers`, in any order but for those of one peer in one direction. Stays until
   // the next call. Connects to peers that are not connected yet.
@@ -62,7 +65,7 @@ class Transfers {
     Key key;
     std::array<Side, 2> sides;  // of sends, which read; of receives
     executor::ChunkTable table;
-    executor::Operation operation;  // without a plan: of nothing
+    executor::Operation operation;  // of `table`; its plan is null while nothing is bound
     [[nodiscard]] bool is_of(std::span<const Transfer> transfers) const;
   };
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace shm = transport::shm;
 
-// Two slots; or half of those that a link may fill.
+// At most two slots, or half of those that a link may fill.
 constexpr std::size_t kSliceBytes = 64 * 1024;
 
 // Whether ranks are processes that may read each other's memory (kCrossMemoryBytes): each read is a system call, so
@@ -108,10 +108,10 @@ class ShmTransport final : public PlainTransport {
 }  // namespace
 
 std::uint32_t slots_ahead(const Membership& membership) {
-  if (membership.ranks_per_cpu <= 1) return shm::kSlots;
-  std::size_t host_ranks = 1;
-  for (const std::vector<int>& host : membership.hosts) host_ranks = std::max(host_ranks, host.size());
-  const double links = membership.ranks_per_cpu * static_cast<double>(host_ranks - 1);
+  const double ranks_per_cpu = membership.machine.ranks_per_cpu();
+  if (ranks_per_cpu <= 1) return shm::kSlots;
+  const auto host = static_cast<std::size_t>(membership.host_of[static_cast<std::size_t>(membership.rank)]);
+  const double links = ranks_per_cpu * static_cast<double>(membership.hosts[host].size() - 1);
   const double fit = kCachedPart * static_cast<double>(membership.level2_bytes) / (2 * links * shm::kSlotBytes);
   // One slot at a time would mean a turn for each; and what cannot fit anyway had better save turns.
   return fit < 2 ? shm::kSlotsInTurns : std::min(shm::kSlotsInTurns, static_cast<std::uint32_t>(fit));

@@ -370,6 +370,17 @@ TEST_CASE("what is refused starts nothing of its group", "[threads]") {
   CHECK(wrong_of(outcomes) == "");
 }
 
+TEST_CASE("a communicator can be destroyed although a group has refused a call of it", "[threads]") {
+  tuttiComm_t comm = nullptr;
+  REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+  std::uint32_t value = 7;
+  REQUIRE(tuttiGroupStart() == tuttiSuccess);
+  CHECK(tuttiSend(&value, 1, tuttiUint32, 0, comm, nullptr) == tuttiSuccess);
+  CHECK(tuttiSend(&value, 1, tuttiUint32, 3, comm, nullptr) == tuttiInvalidArgument);
+  CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  CHECK(tuttiGroupEnd() == tuttiInvalidArgument);
+}
+
 TEST_CASE("sends and receives that do not fit are told so", "[threads]") {
   enum class Fault { kCount, kCollective, kBlock };
   for (const auto& [fault, transport] :

@@ -33,7 +33,7 @@ inline constexpr std::size_t kCrossMemoryBytes = 48 * 1024;
 struct LinkOptions {
   int peer = -1;  // for messages
   // Ranks of this machine do not share processors: see demote_line(). Both sides must say the same in make_link():
-  // the segment that it makes follows (turns_of()). A link uses the header lines that its segment has.
+  // the segment that it makes follows (turns_of()). make_shared_link() and make_private_link() go by their segment.
   bool own_processor = true;
   const WakeupFd* wakeup_fd = nullptr;    // this rank's
   const FailureState* failure = nullptr;  // ends make_link() at once; null: only the deadline does

@@ -21,7 +21,7 @@ struct FdHeader {
   std::uint32_t what;  // kSegmentFd or kWakeupFd
   Turns turns;         // on which the layout of the segment depends
 };
-constexpr std::uint32_t kMagic = 0x74736d34;  // "tsm4"
+constexpr std::uint32_t kMagic = 0x74736d35;  // "tsm5"
 constexpr std::uint32_t kSegmentFd = 1;
 constexpr std::uint32_t kWakeupFd = 2;
 

@@ -32,8 +32,8 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool activity();
 
  private:
-  // Whether fewer than so many messages are under way. One that has neither a line nor a short room asks for as many as
-  // there are slots at the most: so each has its slot for itself, and is_zcopy_ a place for each.
+  // Whether fewer than so many messages are under way. One whose payload lies neither in its line nor in a short room
+  // asks for as many as there are slots at the most: so each has its slot for itself, and is_zcopy_ a place for each.
   [[nodiscard]] bool has_room(std::uint32_t messages);
   [[nodiscard]] bool has_room_for(std::size_t bytes) {
     if (bytes >= kLongBytes) return has_room(slots_ahead_);
