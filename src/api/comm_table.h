@@ -146,7 +146,8 @@ class Operating {
   Status status_;
 };
 
-// While it lives the communicator is not freed. Any number of threads, beside an operation.
+// While it lives the communicator is not freed. Any number of threads, beside an operation. A second one of a thread,
+// in the life of the first, takes the lock: the thread's record has room for one.
 class Looking {
  public:
   explicit Looking(std::uint64_t handle) : record_(this_thread()), slot_(CommTable::find(handle)) {

@@ -82,7 +82,7 @@ Transfers::Transfers(int rank, int ranks)
 // none waits for anything.
 schedule::Schedule Transfers::write(std::span<const Transfer> transfers) const {
   schedule::Schedule schedule;
-  schedule.shape.collective = Collective::kAllToAll;
+  schedule.shape.collective = Collective::kAllToAll;  // which they are most like: blocks that are only moved
   schedule.shape.ranks = ranks_;
   schedule.shape.chunks = schedule.shape.blocks = static_cast<std::uint32_t>(transfers.size());
   schedule.rank = rank_;
@@ -118,6 +118,7 @@ schedule::Schedule Transfers::write(std::span<const Transfer> transfers) const {
 
 Result<const executor::Plan*> Transfers::plan_for(const Key& key, std::span<const Transfer> transfers, Plans& plans) {
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+  // Who has so many groups hardly repeats one of them: none is worth keeping for longer.
   if (plans_.size() == kMostPlans) {
     for (Bound& bound : bound_) bound.operation.plan = nullptr;
     plans_.clear();
@@ -191,6 +192,7 @@ Result<const executor::Operation*> Transfers::bind(std::span<const Transfer> tra
     if (Status s = prepare(&bound, transfers, plans); !s.is_ok()) return s;
   }
   fill(&bound, transfers);
+  // Chunks have fingerprints of their own; of this one only the number is used, by who waits.
   bound.operation.fingerprint = executor::fingerprint_of_transfer(sequence, DataType::kUint8, 0);
   return &bound.operation;
 }
