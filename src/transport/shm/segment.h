@@ -28,8 +28,9 @@ namespace tutti::internal::transport::shm {
 inline constexpr std::size_t kCacheLine = 64;
 // A sender writes a slot sooner if the receiver has lost it from its level-2 cache since it read it, so a lane is
 // larger than half of a common one. Two ranks with 512 KiB each, against 8 slots: sends and receives of 16 KiB 0.75 of
-// the time, of 1 MiB 0.85; all-reduce of 16 and 128 KiB 0.8 and 0.85, scan 0.6, broadcast of 128 KiB 0.7; the same
-// below 1 KiB and from 16 MiB on. 16 slots have a third of that; 64, for which the memory grows, no more.
+// the time, ping-pong of 1 MiB 0.85, all-reduce of 16 and 128 KiB 0.8 and 0.9, scan of these 0.7 and 0.8, broadcast of
+// 128 KiB 0.9; up to 1 KiB the same within 5 %, from 16 MiB on the same. 16 slots have a third of that; 64, for which
+// the memory grows, no more.
 inline constexpr std::uint32_t kSlots = 32;
 // Ranks that take turns share caches, in which fewer slots stay. Four and eight ranks on two processors with 512 KiB
 // each take up to 2.4 times as long with 32, between 128 KiB and 1 MiB.
