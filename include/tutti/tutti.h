@@ -433,10 +433,10 @@ TUTTI_EXPORT tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType
 /* Collectives, sends and receives that the thread calls from here on, on any communicators, are checked but not
  * started: tuttiGroupEnd starts all of them. Groups may be nested: the outermost tuttiGroupEnd counts. Sends and
  * receives of a group need not wait for each other, in whatever order they were called; a rank may send to itself if it
- * receives that in the same group. No call may write what another one of the group reads or writes: of collectives of one
+ * receives that in the same group. No call may write what another one of the group reads or writes: of collectives of a
  * communicator that is tuttiInvalidArgument, and nothing is started; blocks of different counts, sends and receives are
  * not looked at. Of one communicator, collectives run before sends and receives, in order but for small ones of one
- * kind, run together with the same results; all ranks group them alike (tuttiMismatch). None waits for another's. */
+ * kind, run together with the same results; all ranks group alike (tuttiMismatch). Communicators wait for no other. */
 TUTTI_EXPORT tuttiResult_t tuttiGroupStart(void);
 /* Returns when all that was called without a stream is complete; what was called with streams is queued, and behind it
  * in each of the streams that the group names for a communicator comes all of what that communicator has in the group.
