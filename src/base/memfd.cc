@@ -2,37 +2,22 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
-#include <ctime>
+
+#include "base/held_signal.h"
 
 namespace tutti::internal {
 namespace {
 
-// ftruncate(2) without the signal that the kernel sends the calling thread where RLIMIT_FSIZE is lower. Returns an
-// error number, or 0.
+// An error number, or 0.
 int set_size(int fd, std::size_t bytes) {
-  sigset_t limit;
-  sigset_t before;
-  sigset_t pending;
-  sigemptyset(&limit);
-  sigaddset(&limit, SIGXFSZ);
-  ::pthread_sigmask(SIG_BLOCK, &limit, &before);
-  sigemptyset(&pending);
-  ::sigpending(&pending);
-  const int error = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  if (error == EFBIG && sigismember(&pending, SIGXFSZ) == 0) {
-    const timespec at_once{};
-    while (::sigtimedwait(&limit, nullptr, &at_once) < 0 && errno == EINTR) {
-    }
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error;
+  const HeldSignal over_the_limit(SIGXFSZ);  // RLIMIT_FSIZE
+  return ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
 }
 
 Status too_big(std::size_t bytes) {

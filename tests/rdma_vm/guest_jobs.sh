@@ -60,9 +60,14 @@ break_loop() {
   "$@"
 }
 
-# where_is RANK: in what its threads wait, in the kernel or out of it.
+# where_is RANK: in what its threads wait, in the kernel or out of it; or how it has ended.
 where_is() {
-  local task
+  local task status=0
+  if ! kill -0 "${job_pids[$1]}" 2>/dev/null; then
+    wait "${job_pids[$1]}" || status=$?
+    echo "rank $1 has ended without an outcome: exit status $status"
+    return
+  fi
   for task in "/proc/$(<"$case_folder/job/ready.$1")/task"/*; do
     echo "rank $1, thread ${task##*/}: $(grep State "$task/status"), in $(cat "$task/wchan")"
     cat "$task/stack"

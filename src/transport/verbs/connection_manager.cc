@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <string>
 
 #include "base/first_use.h"
+#include "base/held_signal.h"
 #include "base/log.h"
 #include "base/symbol.h"
 #include "net/address.h"
@@ -136,6 +138,7 @@ Status ConnectionManager::open() {
 }
 
 ConnectionManager::~ConnectionManager() {
+  const HeldSignal peer_gone(SIGPIPE);  // of soft-iWARP, which sends messages of its own, as in connect()
   for (rdma_cm_id* id : ids_) {
     if (id->qp != nullptr) {
       (void)library_.disconnect(id);
@@ -312,6 +315,7 @@ Status ConnectionManager::speak_first(Connection& connection, const Exchange& ex
 // iWARP lets the connecting side speak first (RFC 5044, 7.1.2): the other waits for its first credits.
 Status ConnectionManager::connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports,
                                   const ConnectionInfo& peer, const Exchange& exchange) {
+  const HeldSignal peer_gone(SIGPIPE);
   if (!lower) {
     for (std::size_t pair = 0; pair < connection.pairs().size(); ++pair) {
       const Port& to = peer_ports[connection.rail_of(pair)];

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
+#include "base/held_signal.h"
 #include "net/auth.h"
 
 namespace tutti::internal::transport::verbs {
@@ -228,8 +230,15 @@ int QueuePair::post(const Write* first, const Write& last, std::uint32_t word, W
   // An error completion has the id of its own request.
   for (std::size_t i = 0; i + 1 < count; ++i)
     requests[i].wr_id = WorkId{WorkId::kPlain, attachment_.index, 0, posted_}.pack();
+  return post(requests.data());
+}
+
+int QueuePair::post(ibv_send_wr* requests) {
   ibv_send_wr* bad = nullptr;
-  return ibv_post_send(pair_, requests.data(), &bad);
+  if (!device().port().soft_iwarp) [[likely]]
+    return ibv_post_send(pair_, requests, &bad);
+  const HeldSignal peer_gone(SIGPIPE);
+  return ibv_post_send(pair_, requests, &bad);
 }
 
 int QueuePair::post_marker(std::uint64_t address, std::uint32_t rkey) {
@@ -250,8 +259,7 @@ int QueuePair::post_marker(std::uint64_t address, std::uint32_t rkey) {
   request.wr.rdma.rkey = rkey;
   request.wr_id = WorkId{WorkId::kPlain, attachment_.index, 0, ++posted_}.pack();
   signalled_ = marked_ = posted_;
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(pair_, &request, &bad);
+  return post(&request);
 }
 
 std::uint32_t QueuePair::received(const ibv_wc& completion, std::uint16_t receive) {

@@ -136,6 +136,8 @@ class QueuePair {
  private:
   friend struct QueuePairFault;  // of tests
   static constexpr std::uint32_t kSignalEvery = 16;
+  // As ibv_post_send.
+  int post(ibv_send_wr* requests);
   Status move_to_ready(const Endpoint& peer);
   [[nodiscard]] Result<std::uint16_t> pkey_index() const;
   [[nodiscard]] Device& device() const { return completions_->device(); }

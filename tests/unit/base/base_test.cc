@@ -21,6 +21,7 @@
 #include "base/failure.h"
 #include "base/first_use.h"
 #include "base/fork.h"
+#include "base/held_signal.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "base/types.h"
@@ -279,6 +280,37 @@ TEST_CASE("shared memory over the limit of file sizes is an error that names it,
   sigset_t pending;
   REQUIRE(::sigpending(&pending) == 0);
   CHECK(sigismember(&pending, SIGXFSZ) == 0);
+}
+
+TEST_CASE("a signal that is held back neither ends the process nor stays, unless it was pending before") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  ::close(ends[0]);
+  const auto pipe_pending = [] {
+    sigset_t pending;
+    return ::sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+  };
+  const auto write_to_nobody = [&] {
+    const HeldSignal broken(SIGPIPE);
+    return ::write(ends[1], "x", 1) < 0 ? errno : 0;
+  };
+  CHECK(write_to_nobody() == EPIPE);  // and the process is still there, with SIGPIPE as it was
+  CHECK_FALSE(pipe_pending());
+  sigset_t one;
+  sigset_t before;
+  sigemptyset(&one);
+  sigaddset(&one, SIGPIPE);
+  REQUIRE(::pthread_sigmask(SIG_BLOCK, &one, &before) == 0);
+  CHECK(sigismember(&before, SIGPIPE) == 0);
+  CHECK(write_to_nobody() == EPIPE);
+  CHECK_FALSE(pipe_pending());
+  REQUIRE(::pthread_kill(::pthread_self(), SIGPIPE) == 0);
+  CHECK(write_to_nobody() == EPIPE);
+  CHECK(pipe_pending());
+  const timespec at_once{};
+  CHECK(::sigtimedwait(&one, nullptr, &at_once) == SIGPIPE);
+  REQUIRE(::pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+  ::close(ends[1]);
 }
 
 TEST_CASE("what the table says of each collective") {

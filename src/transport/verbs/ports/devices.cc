@@ -16,6 +16,8 @@
 namespace tutti::internal::transport::verbs {
 namespace {
 
+constexpr std::uint32_t kSoftIwarpVendor = 0x626d74;  // what Linux's siw driver calls itself
+
 // What the search needs everywhere.
 struct Search {
   const Library& library;
@@ -198,6 +200,7 @@ void find_on_device(const Search& search, ibv_device* device, std::vector<Findin
     findings->push_back(std::move(found));
     return;
   }
+  found.port.soft_iwarp = attributes.vendor_id == kSoftIwarpVendor;
   const auto table = gid_table(search, context.get(), attributes.phys_port_cnt);
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     findings->push_back(find_port(search, context.get(), table, static_cast<std::uint8_t>(number), found));

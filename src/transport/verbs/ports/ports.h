@@ -33,10 +33,11 @@ struct Port {
   // Ports with the same text can reach each other for sure: "10.0.0.0/24", "fd00::/64", "ib fe80000000000000".
   std::string subnet;
   std::uint16_t lid = 0;
-  int mtu_bytes = 1024;  // active MTU
-  double gbits = 0;      // rate of the port, 10^9 bits a second
-  int numa_node = -1;    // of the device; -1: unknown
-  bool near = true;      // the rank may run on a processor of that node, or it is unknown
+  int mtu_bytes = 1024;     // active MTU
+  double gbits = 0;         // rate of the port, 10^9 bits a second
+  int numa_node = -1;       // of the device; -1: unknown
+  bool near = true;         // the rank may run on a processor of that node, or it is unknown
+  bool soft_iwarp = false;  // posts are sends on a socket, in the kernel, which may raise SIGPIPE
 };
 
 // For the address book.
