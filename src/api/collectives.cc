@@ -58,18 +58,31 @@ bool overlap_allowed(const Call& call, std::size_t block, int rank) {
   return send == recv;
 }
 
-// The common case of check(), of an all-reduce: types that exist, no element count near overflow, both buffers there,
-// equal in size and either equal or apart.
-bool plainly_valid(const Call& call) {
-  constexpr std::size_t kSmallCount = std::size_t{1} << 32;
-  if (call.collective != Collective::kAllReduce || call.count > kSmallCount) return false;
-  // Types and operators that all go together.
-  if (static_cast<unsigned>(call.type) >= kNcclDataTypes || static_cast<unsigned>(call.op) >= kNcclReduceOps)
-    return false;
+// Of a call with plain elements: whether both buffers are there, and either one vector or as far apart as `bytes`.
+bool one_or_apart(const Call& call, std::size_t bytes) {
   const auto send = reinterpret_cast<std::uintptr_t>(call.send);
   const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
   const std::size_t distance = send > recv ? send - recv : recv - send;
-  return send != 0 && recv != 0 && (distance == 0 || distance >= call.count * size_of(call.type));
+  return send != 0 && recv != 0 && (distance == 0 || distance >= bytes);
+}
+
+// plainly_valid() of what is no all-reduce: buffers are apart, however much of them the call uses.
+[[gnu::noinline]] bool other_plainly_valid(const Call& call, int ranks) {
+  if (!has_data(call.collective)) return true;
+  if (call.varying != nullptr || static_cast<unsigned>(call.root) >= static_cast<unsigned>(ranks)) return false;
+  if (call.op == ReduceOp::kAvg && combines_prefixes(call.collective)) return false;
+  const std::size_t block = call.count * size_of(call.type);
+  if (!has_blocks(call.collective)) return one_or_apart(call, block);
+  return call.send != call.recv && one_or_apart(call, block * static_cast<std::size_t>(ranks));
+}
+
+// The common case of check(): types and operators that all go together, a root that there is, no element count near
+// overflow, and buffers that do not overlap or are one.
+inline bool plainly_valid(const Call& call, int ranks) {
+  if (!has_plain_elements(call.type, call.count) || static_cast<unsigned>(call.op) >= kNcclReduceOps) return false;
+  if (call.collective == Collective::kAllReduce) [[likely]]
+    return one_or_apart(call, call.count * size_of(call.type));
+  return other_plainly_valid(call, ranks);
 }
 
 Status check_buffers(const Call& call, int ranks, int rank) {
@@ -140,7 +153,7 @@ struct Named {
 tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, Named named) {
   return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Batch* batch) {
     Call& kept = batch->calls.emplace_back(call);
-    if (plainly_valid(call)) [[likely]]
+    if (plainly_valid(call, c.ranks())) [[likely]]
       return Status();
     std::shared_ptr<const CustomOperator> custom;
     if (Status s = name_datatype(&kept, c, named.datatype); !s.is_ok()) return s;
@@ -162,7 +175,7 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of(call.collective)), comm);
   Communicator& c = *operating;
-  Status status = plainly_valid(call) ? Status() : name_and_check(&call, c, named);
+  Status status = plainly_valid(call, c.ranks()) ? Status() : name_and_check(&call, c, named);
   if (status.is_ok()) [[likely]] {
     status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
     if (status.is_ok()) [[likely]]

@@ -52,12 +52,15 @@ class StreamTail {
   std::shared_ptr<Completion> after_;
 };
 
-Status enqueue(const Transfer& transfer, Communicator& comm, void* stream) {
+[[gnu::noinline]] Status enqueue(const Transfer& transfer, Communicator& comm, void* stream) {
   auto found = streams().find(number_of(stream));
-  if (!found.is_ok()) return found.status();
-  auto batch = std::make_shared<Batch>();
-  batch->transfers.push_back(transfer);
-  return comm.enqueue(std::move(batch), **found);
+  return found.is_ok() ? comm.enqueue(transfer, **found) : found.status();
+}
+
+// The common case of check(): to or from another rank.
+bool plainly_valid(const Transfer& t, const Communicator& comm) {
+  return has_plain_elements(t.type, t.count) && t.buffer != nullptr && t.peer != comm.rank() &&
+         static_cast<unsigned>(t.peer) < static_cast<unsigned>(comm.ranks());
 }
 
 Status name_and_check(Transfer* transfer, Communicator& comm, tuttiDataType_t datatype) {
@@ -65,22 +68,26 @@ Status name_and_check(Transfer* transfer, Communicator& comm, tuttiDataType_t da
   return status.is_ok() ? check(*transfer, comm) : status;
 }
 
+// The same of a transfer that is not in a group, and so has nothing that would belong to it on this rank.
+[[gnu::noinline]] Status name_and_check_alone(Transfer* transfer, Communicator& comm, tuttiDataType_t datatype) {
+  Status status = name_and_check(transfer, comm, datatype);
+  return status.is_ok() ? check_own({transfer, 1}, comm.rank()) : status;
+}
+
 tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiDataType_t datatype) noexcept try {
   if (Group* const group = current_group(); group != nullptr) [[unlikely]] {
     return defer(group, comm, stream, name_of_call(transfer), [&](Communicator& c, Batch* batch) {
-      return name_and_check(&batch->transfers.emplace_back(transfer), c, datatype);
+      Transfer& kept = batch->transfers.emplace_back(transfer);
+      return plainly_valid(transfer, c) ? Status() : name_and_check(&kept, c, datatype);
     });
   }
   const Operating operating(number_of(comm));
   if (!operating.status().is_ok()) [[unlikely]]
     return report_refused(operating.status().with_context(name_of_call(transfer)), comm);
   Communicator& c = *operating;
-  Status status = name_and_check(&transfer, c, datatype);
-  if (status.is_ok() && transfer.peer == c.rank()) status = check_own({&transfer, 1}, c.rank());
+  Status status = plainly_valid(transfer, c) ? Status() : name_and_check_alone(&transfer, c, datatype);
   if (status.is_ok()) [[likely]] {
-    status = run_or_fail(c, name_of_call(transfer), [&] {
-      return stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
-    });
+    status = stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
     if (status.is_ok()) [[likely]]
       return tuttiSuccess;
   }
@@ -248,10 +255,15 @@ void Group::clear() {
     const bool over = part.completion == nullptr || part.waits;
     const bool keeps =
         over && part.batch.use_count() == 1 && std::max(batch.calls.size(), batch.transfers.size()) <= kMostKept;
-    std::shared_ptr<Batch> kept = keeps ? std::move(part.batch) : nullptr;
-    if (keeps) kept->clear();
-    part = {};
-    part.batch = std::move(kept);
+    part.comm = 0;
+    if (keeps) {
+      part.batch->clear();
+    } else {
+      part.batch = nullptr;
+    }
+    part.streams.clear();
+    part.waits = false;
+    part.completion = nullptr;
   }
   used_ = last_ = 0;
   index_.clear();

@@ -19,18 +19,6 @@ inline bool is_refusal(const Status& status) {
   return status.code() == Code::kInvalidArgument || status.code() == Code::kInvalidUsage;
 }
 
-// What `run` cannot begin for want of memory fails the communicator, whose peers wait for it.
-template <class Run>
-Status run_or_fail(Communicator& comm, const char* name, Run run) {
-  bool fails = true;
-  Status status = guarded([&] {
-    Status result = run();
-    fails = false;
-    return result;
-  });
-  return fails ? comm.fail(name, std::move(status)) : status;
-}
-
 // The result of an operation that was not a success. What an operation itself fails with names it, and is the
 // communicator's last error already.
 inline tuttiResult_t report_of(const Status& status, Communicator* comm, const char* name) {
@@ -50,6 +38,13 @@ Status name_datatype(AnyCall* call, Communicator& comm, tuttiDataType_t datatype
   if (!found.is_ok()) return found.status();
   call->opaque = {static_cast<int>(datatype), **found};
   return {};
+}
+
+// The common case of check_elements(): a type that NCCL has too, and no count near overflow, not of all ranks together
+// either.
+inline bool has_plain_elements(DataType type, std::size_t count) {
+  constexpr std::size_t kSmallCount = std::size_t{1} << 29;  // of 8 bytes and 2^31 ranks
+  return static_cast<unsigned>(type) < kNcclDataTypes && count < kSmallCount;
 }
 
 // Whether there is such a type, and `count` elements of it could lie in memory.

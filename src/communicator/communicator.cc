@@ -317,14 +317,16 @@ Status Communicator::execute(std::span<const Transfer> transfers) {
     return refuse();
   if (transfers.empty()) return {};
   if (stalls_ != nullptr) stalls_->set_transfer(&transfers.front());
+  const std::uint32_t number = history_->sequence();
   Status status = attempt(
-      history_->sequence(), [&] { return describe(transfers); },
+      number, [&] { return describe(transfers); },
       [&] {
-        auto operation = transfers_->bind(transfers, history_->sequence(), *plans_);
-        Status done = operation.is_ok() ? executor_->run(**operation) : operation.status();
-        return done.code() != Code::kTimeout
-                   ? done
-                   : done.with_context("a peer has not called what matches, or is late, or cannot be reached");
+        const executor::Operation* const again =
+            transfers.size() == 1 ? transfers_->repeat(transfers.front()) : nullptr;
+        Status done = again != nullptr ? executor_->run(*again, number) : bind_and_run(transfers, number);
+        if (done.code() != Code::kTimeout) [[likely]]
+          return done;
+        return done.with_context("a peer has not called what matches, or is late, or cannot be reached");
       });
   if (stalls_ != nullptr) stalls_->set_transfer(nullptr);
   return status;
@@ -352,7 +354,7 @@ Status Communicator::run_call(const Call& call, const transport::Fingerprint& fi
   }
   if (const executor::Operation* again = last_bound_.repeat(call, fingerprint); again != nullptr) [[likely]] {
     history_->set_plan(again->plan->identity);
-    return executor_->run(*again);
+    return executor_->run(*again, fingerprint.sequence);
   }
   return bind_and_run(call, fingerprint);
 }

@@ -83,8 +83,8 @@ class Communicator {
   // as a whole; null if it is not queued.
   Status enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr<Completion> before,
                  std::shared_ptr<Completion>* completion);
-  // The same, behind all that is in the stream.
-  Status enqueue(std::shared_ptr<const Batch> batch, Stream& stream);
+  // The transfer behind all that is in the stream.
+  Status enqueue(const Transfer& transfer, Stream& stream);
   [[nodiscard]] bool is_finalized() const { return finalized_; }
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
   Status run(const Call& call);
@@ -141,6 +141,8 @@ class Communicator {
   Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
   Status run_behind(Queued next);
+  Status run_copy_behind(std::span<const Transfer> transfers);
+  Status copy(std::span<const Transfer> transfers, std::shared_ptr<const Batch>* batch);
   Status execute(const Call& call);
   Status execute(std::span<const Transfer> transfers);
   Status execute(const Batch& batch);
@@ -153,6 +155,7 @@ class Communicator {
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
   Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint);
+  Status bind_and_run(std::span<const Transfer> transfers, std::uint32_t number);
   Status run_coalesced(const Coalesced& coalesced, const transport::Fingerprint& fingerprint);
   Status run_varying(const Call& call, const transport::Fingerprint& fingerprint);
   Result<const executor::Plan*> plan_for(const Call& call, std::size_t bytes,

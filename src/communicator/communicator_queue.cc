@@ -7,9 +7,24 @@ Status Communicator::run(std::span<const Transfer> transfers) {
   if (shares_process_) process_rank_.touch();
   if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
     return execute(transfers);
-  auto batch = std::make_shared<Batch>();
-  batch->transfers.assign(transfers.begin(), transfers.end());
-  return run_behind(Queued(std::move(batch)));
+  return run_copy_behind(transfers);
+}
+
+[[gnu::noinline]] Status Communicator::run_copy_behind(std::span<const Transfer> transfers) {
+  std::shared_ptr<const Batch> batch;
+  Status status = copy(transfers, &batch);
+  return status.is_ok() ? run_behind(Queued(std::move(batch))) : status;
+}
+
+// What cannot be queued for want of memory fails the communicator: the peers wait for it.
+Status Communicator::copy(std::span<const Transfer> transfers, std::shared_ptr<const Batch>* batch) {
+  Status status = guarded([&] {
+    auto made = std::make_shared<Batch>();
+    made->transfers.assign(transfers.begin(), transfers.end());
+    *batch = std::move(made);
+    return Status();
+  });
+  return status.is_ok() ? status : fail(transfers.front().sends ? "send" : "recv", std::move(status));
 }
 
 Status Communicator::run(std::shared_ptr<const Batch> batch) {
@@ -40,9 +55,11 @@ Status Communicator::enqueue(std::shared_ptr<const Batch> batch, std::shared_ptr
   return queue(std::move(next), nullptr, completion);
 }
 
-Status Communicator::enqueue(std::shared_ptr<const Batch> batch, Stream& stream) {
+Status Communicator::enqueue(const Transfer& transfer, Stream& stream) {
   if (shares_process_) process_rank_.touch();
   if (finalized_ || failure_->failed()) return refuse();
+  std::shared_ptr<const Batch> batch;
+  if (Status s = copy({&transfer, 1}, &batch); !s.is_ok()) return s;
   std::shared_ptr<Completion> completion;
   return queue(Queued(std::move(batch)), &stream, &completion);
 }

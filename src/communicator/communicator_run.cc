@@ -31,7 +31,13 @@ Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint
       bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
   const bool keeps = bytes < kLookUpBytes && !executor::is_check(fingerprint) && !needs_copy(call) &&
                      call.custom == nullptr && call.type != DataType::kOpaque;
-  return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation);
+  return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation, fingerprint.sequence);
+}
+
+// `number`: of the collectives so far.
+Status Communicator::bind_and_run(std::span<const Transfer> transfers, std::uint32_t number) {
+  auto operation = transfers_->bind(transfers, *plans_);
+  return operation.is_ok() ? executor_->run(**operation, number) : operation.status();
 }
 
 Status Communicator::run_coalesced(const Coalesced& coalesced, const transport::Fingerprint& fingerprint) {
@@ -46,7 +52,8 @@ Status Communicator::run_coalesced(const Coalesced& coalesced, const transport::
   Status status = executor_->run(
       bind_call(coalesced.one(memory), plan,
                 executor::with_plan(executor::fingerprint_of_group(fingerprint, count), plan.identity.hash),
-                coalesced.bytes(), setting()));
+                coalesced.bytes(), setting()),
+      fingerprint.sequence);
   if (status.is_ok()) coalesced.unpack(memory);
   return status;
 }
@@ -63,7 +70,8 @@ Status Communicator::run_varying(const Call& call, const transport::Fingerprint&
   const std::size_t copied = blocks.extent(schedule::Buffer::kInput);
   if (Status s = prepare_scratch(&bound, scratch_bytes(blocks, **plan), copied); !s.is_ok()) return s;
   return executor_->run(
-      bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), blocks, setting()));
+      bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), blocks, setting()),
+      fingerprint.sequence);
 }
 
 // Of a vector of so many bytes, all blocks together.

@@ -26,9 +26,14 @@ std::size_t bytes_of(const Transfer& t) {
   return t.count * size_of(t.type, t.opaque);
 }
 
-// In Bound::sides, and the schedule's buffer.
-std::size_t side_of(const Transfer& t) {
-  return static_cast<std::size_t>(t.sends ? Buffer::kInput : Buffer::kOutput);
+bool is_read(std::size_t bytes) {
+  return bytes >= kLeastReadBytes && bytes <= kMostReadBytes;
+}
+
+// The next number of the pair in this direction, and what it moves.
+transport::Fingerprint next_fingerprint(std::vector<std::uint32_t>* numbers, const Transfer& t) {
+  const std::uint32_t number = ++(*numbers)[static_cast<std::size_t>(t.peer)];
+  return executor::fingerprint_of_transfer(number, t.type, executor::count_with_element_bytes(t.opaque, t.count));
 }
 
 std::uint32_t key_of(const Transfer& t) {
@@ -72,11 +77,9 @@ bool Transfers::Bound::is_of(std::span<const Transfer> transfers) const {
                                                  [](const Transfer& t, std::uint32_t k) { return key_of(t) == k; });
 }
 
-Transfers::Transfers(int rank, int ranks)
-    : rank_(rank),
-      ranks_(ranks),
-      sent_(static_cast<std::size_t>(ranks), 0),
-      received_(static_cast<std::size_t>(ranks), 0) {}
+Transfers::Transfers(int rank, int ranks) : rank_(rank), ranks_(ranks) {
+  for (Direction& direction : directions_) direction.numbers.resize(static_cast<std::size_t>(ranks));
+}
 
 // Chunk i of the input is what the i-th send reads, chunk i of the output what the i-th receive writes. Sends first:
 // none waits for anything.
@@ -168,11 +171,9 @@ void Transfers::fill(Bound* bound, std::span<const Transfer> transfers) {
     Side& side = bound->sides[s];
     const std::size_t bytes = bytes_of(t);
     const auto address = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(t.buffer));
-    std::uint32_t& number = (t.sends ? sent_ : received_)[static_cast<std::size_t>(t.peer)];
     side.places[chunk] = {address, bytes};
     side.sources[chunk] = bind_buffer(t.buffer, bytes, address);
-    side.fingerprints[chunk] =
-        executor::fingerprint_of_transfer(++number, t.type, executor::count_with_element_bytes(t.opaque, t.count));
+    side.fingerprints[chunk] = next_fingerprint(&direction_of(t).numbers, t);
     // A region anywhere counts: what lies in one may go by zero copy.
     regions[s] |= side.sources[chunk].region;
     largest = std::max(largest, bytes);
@@ -181,19 +182,37 @@ void Transfers::fill(Bound* bound, std::span<const Transfer> transfers) {
   executor::Operation& operation = bound->operation;
   for (std::size_t s = 0; s < regions.size(); ++s) operation.buffers[s].region = regions[s];
   operation.bytes = all;
-  operation.is_read = largest >= kLeastReadBytes && largest <= kMostReadBytes;
+  operation.is_read = is_read(largest);
   bound->table.largest = largest;
 }
 
-Result<const executor::Operation*> Transfers::bind(std::span<const Transfer> transfers, std::uint32_t sequence,
-                                                   Plans& plans) {
+// What does not change from one to the next is set when the operation is first used.
+const executor::Operation* Transfers::fill(Direction* direction, const Alone& alone, const Transfer& t) {
+  executor::Operation& operation = direction->operation;
+  const std::size_t bytes = bytes_of(t);
+  operation.fingerprint = next_fingerprint(&direction->numbers, t);
+  operation.plan = alone.plan.get();
+  operation.buffers[side_of(t)] = bind_buffer(t.buffer, bytes, 0);
+  operation.block_elements = operation.bytes = bytes;
+  operation.is_read = is_read(bytes);
+  return &operation;
+}
+
+Result<const executor::Operation*> Transfers::bind(std::span<const Transfer> transfers, Plans& plans) {
+  if (transfers.size() == 1) {
+    const Transfer& only = transfers.front();
+    auto made = plans.plan_transfers(write(transfers));
+    if (!made.is_ok()) return made.status();
+    Direction& direction = direction_of(only);
+    Alone& alone = direction.of(only.peer);
+    alone = {only.peer, std::move(*made)};
+    return fill(&direction, alone, only);
+  }
   Bound& bound = bound_[side_of(transfers.front())];
   if (!bound.is_of(transfers)) [[unlikely]] {
     if (Status s = prepare(&bound, transfers, plans); !s.is_ok()) return s;
   }
   fill(&bound, transfers);
-  // Chunks have fingerprints of their own; of this one only the number is used, by who waits.
-  bound.operation.fingerprint = executor::fingerprint_of_transfer(sequence, DataType::kUint8, 0);
   return &bound.operation;
 }
 

@@ -45,9 +45,16 @@ class Transfers {
   Transfers& operator=(const Transfers&) = delete;
 
   // The operation that does all of `transfers`, in any order but for those of one peer in one direction. Stays until
-  // the next call. Connects to peers that are not connected yet.
-  // `sequence`: of the collective before, for reports. REQUIRES: check_own() is ok.
-  Result<const executor::Operation*> bind(std::span<const Transfer> transfers, std::uint32_t sequence, Plans& plans);
+  // the next call. Connects to peers that are not connected yet. REQUIRES: check_own() is ok.
+  Result<const executor::Operation*> bind(std::span<const Transfer> transfers, Plans& plans);
+  // Of one transfer, if one to or from its peer was bound before and is kept; else null, and bind() is to be called.
+  [[nodiscard]] const executor::Operation* repeat(const Transfer& transfer) {
+    Direction& direction = direction_of(transfer);
+    const Alone& alone = direction.of(transfer.peer);
+    if (alone.peer != transfer.peer) [[unlikely]]
+      return nullptr;
+    return fill(&direction, alone, transfer);
+  }
 
  private:
   // Transfers, but for what their memory is.
@@ -68,6 +75,25 @@ class Transfers {
     executor::Operation operation;  // of `table`; its plan is null while nothing is bound
     [[nodiscard]] bool is_of(std::span<const Transfer> transfers) const;
   };
+  // One transfer needs no table: it is a vector of one block, which one step sends or receives.
+  struct Alone {
+    int peer = -1;
+    std::unique_ptr<executor::Plan> plan;
+  };
+  // What is sent, or what is received.
+  struct Direction {
+    std::vector<std::uint32_t> numbers;  // by peer: how many have been called
+    executor::Operation operation;       // the last one alone
+    std::array<Alone, 64> alone;         // by peer modulo their number
+    Alone& of(int peer) { return alone[static_cast<std::size_t>(peer) % std::tuple_size_v<decltype(alone)>]; }
+  };
+
+  // In directions_ and Bound::sides, and the schedule's buffer.
+  static constexpr std::size_t side_of(const Transfer& t) {
+    return static_cast<std::size_t>(t.sends ? schedule::Buffer::kInput : schedule::Buffer::kOutput);
+  }
+  Direction& direction_of(const Transfer& t) { return directions_[side_of(t)]; }
+  static const executor::Operation* fill(Direction* direction, const Alone& alone, const Transfer& transfer);
 
   Result<const executor::Plan*> plan_for(const Key& key, std::span<const Transfer> transfers, Plans& plans);
   [[nodiscard]] schedule::Schedule write(std::span<const Transfer> transfers) const;
@@ -76,9 +102,7 @@ class Transfers {
 
   const int rank_;
   const int ranks_;
-  // By peer: how many have been called.
-  std::vector<std::uint32_t> sent_;
-  std::vector<std::uint32_t> received_;
+  std::array<Direction, 2> directions_;  // by side
   std::map<Key, std::unique_ptr<executor::Plan>> plans_;
   std::array<Bound, 2> bound_;  // by whether the first one receives: who sends and receives in turn has both
 };

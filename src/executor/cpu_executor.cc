@@ -19,16 +19,16 @@ constexpr std::chrono::milliseconds kQuiesceSleep{1};
 
 }  // namespace
 
-Status CpuExecutor::run(const Operation& op) {
+Status CpuExecutor::run(const Operation& op, std::uint32_t number) {
   const Plan& plan = *op.plan;
   Status status;
   // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
   try {
     if (op.bytes <= plan.small_bytes) [[likely]] {
-      waiter_.begin(*this, op.bytes, op.fingerprint.sequence);
+      waiter_.begin(*this, op.bytes, number);
       status = run_in_order(op);
     } else {
-      status = run_large(op);
+      status = run_large(op, number);
     }
   } catch (...) {
     status = Status::of_exception();
@@ -150,7 +150,7 @@ Status CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std
 
 // -- Which way, and both ways.
 
-Status CpuExecutor::run_large(const Operation& op) {
+Status CpuExecutor::run_large(const Operation& op, std::uint32_t number) {
   const Plan& plan = *op.plan;
   // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units, each a line if
   // elements are no longer, and never longer than the longest element.
@@ -162,7 +162,7 @@ Status CpuExecutor::run_large(const Operation& op) {
                        2 * (op.odd_elements ? kMostElementBytes : std::max<std::size_t>(64, op.element_bytes));
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
-  waiter_.begin(*this, step_bytes, op.fingerprint.sequence);
+  waiter_.begin(*this, step_bytes, number);
   const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
   // Below the first bound nothing goes by zero copy, not even from buffers in regions.
   const bool sends_no_zcopy = step_bytes <= plan.in_order_region_bytes && !sliced;

@@ -292,6 +292,30 @@ TEST_CASE("a receive waits for a send that comes late", "[threads]") {
   }
 }
 
+// The communicator keeps what it has bound for some peers only, and of those by number.
+TEST_CASE("one after another with peers whose numbers are alike in their last six bits", "[threads]") {
+  constexpr int kRanks = 66;
+  std::vector<tuttiComm_t> comms(kRanks);
+  REQUIRE(tuttiCommInitAll(comms.data(), kRanks, nullptr) == tuttiSuccess);
+  for (std::uint32_t round = 0; round < 10; ++round) {
+    for (const int peer : {1, 65, 2, 65, 65, 1}) {
+      const auto other = static_cast<std::size_t>(peer);
+      const auto sent = static_cast<std::uint32_t>(peer) << 16 | round;
+      const std::array<std::uint32_t, 3> returned{sent, round, 1};
+      std::uint32_t received = 0;
+      std::array<std::uint32_t, 3> back{};
+      // Short enough not to wait for the receiver, which is this thread.
+      REQUIRE(tuttiSend(&sent, 1, tuttiUint32, peer, comms[0], nullptr) == tuttiSuccess);
+      REQUIRE(tuttiRecv(&received, 1, tuttiUint32, 0, comms[other], nullptr) == tuttiSuccess);
+      REQUIRE(tuttiSend(returned.data(), returned.size(), tuttiUint32, 0, comms[other], nullptr) == tuttiSuccess);
+      REQUIRE(tuttiRecv(back.data(), back.size(), tuttiUint32, peer, comms[0], nullptr) == tuttiSuccess);
+      REQUIRE(received == sent);
+      REQUIRE(back == returned);
+    }
+  }
+  for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
 // What the communicators of a group have in one stream comes behind what was there, side by side.
 TEST_CASE("the communicators of a group share a stream", "[threads]") {
   std::vector<tuttiComm_t> comms(3);

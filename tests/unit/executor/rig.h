@@ -132,7 +132,7 @@ class Rig {
     Status status;
     for (int i = 0; i < repeats && status.is_ok(); ++i) {
       op.fingerprint.sequence += 1;
-      status = cpu.run(op);
+      status = cpu.run(op, op.fingerprint.sequence);
     }
     // A peer may still ring this rank's wakeup fd or read its memory until all are through.
     leave();
