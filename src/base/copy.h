@@ -26,4 +26,8 @@ inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t b
   if (bytes != 0) std::memcpy(target, source, bytes);
 }
 
+// copy_bytes() with non-temporal stores, which go past the caches: orders its stores before it returns; what is no
+// whole line is stored as usual.
+void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes);
+
 }  // namespace tutti::internal

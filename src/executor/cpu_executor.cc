@@ -229,7 +229,7 @@ void CpuExecutor::run_local(const Operation& op, const Step& s, const Offsets& a
     combine(op, s, target, source, operand_at(op, s, at), bytes, false);
   } else if (target != source) {
     if (streaming) {
-      reduction::copy_streaming(target, source, bytes);
+      copy_streaming(target, source, bytes);
     } else {
       copy_bytes(target, source, bytes);
     }

@@ -152,6 +152,8 @@ class CpuExecutor final : private Waiting {
   bool receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit);
   bool forward_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                     std::size_t n, bool* moved);
+  void stream_forward(const schedule::Step& step, const Offsets& at, std::span<std::byte> room,
+                      const std::byte* received, bool stores) const;
   [[nodiscard]] bool forwards_in_slots(std::uint32_t index, std::size_t bytes) const;
   bool fused_reduce_some(const Lane& lane, std::uint32_t index, StepState& state, const transport::RecvLane::View& view,
                          std::size_t n);
@@ -204,7 +206,7 @@ class CpuExecutor final : private Waiting {
     } else if (target == received) {
       return;  // a direct put: the sender has written it there
     } else if (streaming) {
-      reduction::copy_streaming(target, received, bytes);
+      copy_streaming(target, received, bytes);
     } else {
       copy_bytes(target, received, bytes);
     }

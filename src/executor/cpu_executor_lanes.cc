@@ -356,7 +356,7 @@ bool CpuExecutor::direct_put_some(const Lane& lane, std::uint32_t index, StepSta
 // The same where the value is not made and written in one pass: through the level-1 cache.
 void CpuExecutor::direct_put_in_blocks(const Step& step, const Offsets& begin, std::span<std::byte> room,
                                        const std::byte* received) const {
-  const auto write = streaming_ ? &reduction::copy_streaming : &copy_bytes;
+  const auto write = streaming_ ? &copy_streaming : &copy_bytes;
   alignas(kLine) std::byte block[kDirectPutBlockBytes];
   const std::size_t most = op_->whole(kDirectPutBlockBytes);
   for (std::size_t i = 0; i < room.size(); i += most) {
@@ -394,17 +394,21 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   while (op_->whole(room.size()) == 0) room = out.reserve(n);  // which grows
   n = op_->whole(std::min(n, room.size()));
   const Offsets at = state.begin.after(state.done);
-  if (step.kind == StepKind::kRecvReduce) {
-    combine(*op_, step, room.data(), source_at(*op_, step, at), view.data, n, false);
+  if (n >= out.traits().streamed_bytes) {
+    stream_forward(step, at, room.first(n), view.data, !forward.only);
   } else {
-    copy_bytes(room.data(), view.data, n);
-  }
-  if (!forward.only) {
-    std::byte* target = target_at(*op_, step, at);
-    if (streaming_ && step.target == Buffer::kOutput) {
-      reduction::copy_streaming(target, room.data(), n);
+    if (step.kind == StepKind::kRecvReduce) {
+      combine(*op_, step, room.data(), source_at(*op_, step, at), view.data, n, false);
     } else {
-      copy_bytes(target, room.data(), n);
+      copy_bytes(room.data(), view.data, n);
+    }
+    if (!forward.only) {
+      std::byte* target = target_at(*op_, step, at);
+      if (streaming_ && step.target == Buffer::kOutput) {
+        copy_streaming(target, room.data(), n);
+      } else {
+        copy_bytes(target, room.data(), n);
+      }
     }
   }
   // Not before it is certain that the bytes are what was sent.
@@ -414,6 +418,23 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   state.done += n;
   *moved = true;
   return true;
+}
+
+// The part of forward_some() that moves the bytes, where `room` is best written past the cache: the value is made in
+// the target, if that is to have it.
+void CpuExecutor::stream_forward(const Step& step, const Offsets& at, std::span<std::byte> room,
+                                 const std::byte* received, bool stores) const {
+  std::byte* const target = target_at(*op_, step, at);
+  const std::byte* value = received;
+  if (step.kind == StepKind::kRecvReduce) {
+    std::byte* const made = stores ? target : room.data();
+    combine(*op_, step, made, source_at(*op_, step, at), received, room.size(), !stores && op_->divisor == 0);
+    if (!stores) return;
+    value = target;
+  } else if (stores) {
+    (streaming_ && step.target == Buffer::kOutput ? &copy_streaming : &copy_bytes)(target, received, room.size());
+  }
+  copy_streaming(room.data(), value, room.size());
 }
 
 bool CpuExecutor::fail(Status status) {

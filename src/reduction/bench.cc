@@ -1,5 +1,5 @@
 // Micro-benchmark of the kernels: nanoseconds for tiny counts, GB/s (bytes read and written) for pieces in
-// the caches and in memory. Not built by default: `ninja src/reduction/reduction_bench`. Only ratios within
+// the caches and in memory. Only ratios within
 // one run mean anything. Optional argument: the name of a SIMD target instead of the best.
 #include <algorithm>
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/copy.h"
 #include "reduction/reduction.h"
 #include "reduction/targets.h"
 
@@ -62,15 +63,15 @@ void bench_types(const Table& table) {
   }
 }
 
-void bench_copies(const Table& table) {
+void bench_copies() {
   std::printf("\n%-10s %10s %10s   GB/s read and written\n", "bytes", "copy", "streaming");
   for (const std::size_t bytes : {std::size_t{64}, std::size_t{1024}, std::size_t{4096}, std::size_t{32768},
                                   std::size_t{1} << 20, std::size_t{1} << 25}) {
     Buffers m(bytes);
-    const auto rate_of = [&](CopyStreaming f) {
+    const auto rate_of = [&](auto f) {
       return 2 * static_cast<double>(bytes) / median_ns([&] { f(m.target.data(), m.a.data(), bytes); });
     };
-    std::printf("%-10zu %10.1f %10.1f\n", bytes, rate_of(&copy), rate_of(table.copy_streaming));
+    std::printf("%-10zu %10.1f %10.1f\n", bytes, rate_of(&copy_bytes), rate_of(&copy_streaming));
   }
 }
 
@@ -100,7 +101,7 @@ int main(int argc, char** argv) {
   const Table table = make_table(target);
   std::printf("%s\n", target_name(target));
   bench_types(table);
-  bench_copies(table);
+  bench_copies();
   bench_large(table);
   return 0;
 }

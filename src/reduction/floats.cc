@@ -38,37 +38,6 @@ void finish(std::byte* target, std::size_t count, std::size_t divisor) {
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR
-void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes) {
-  constexpr std::size_t kLineBytes = 64, kVectorBytes = HWY_LANES(std::uint8_t);
-  constexpr std::size_t kVectorsPerBlock = 4, kBlockBytes = kVectorsPerBlock * kVectorBytes;
-  const std::size_t head = (std::size_t{0} - reinterpret_cast<std::uintptr_t>(target)) % kLineBytes;
-  if (bytes < head + kBlockBytes) {
-    std::memcpy(target, source, bytes);
-    return;
-  }
-  std::memcpy(target, source, head);
-  const hn::ScalableTag<std::uint8_t> d;
-  std::size_t done = head;
-  for (; done + kBlockBytes <= bytes; done += kBlockBytes) {
-    const auto* from = reinterpret_cast<const std::uint8_t*>(source + done);
-    auto* to = reinterpret_cast<std::uint8_t*>(target + done);
-    const auto v0 = hn::LoadU(d, from), v1 = hn::LoadU(d, from + kVectorBytes);
-    const auto v2 = hn::LoadU(d, from + 2 * kVectorBytes), v3 = hn::LoadU(d, from + 3 * kVectorBytes);
-    hn::Stream(v0, d, to);
-    hn::Stream(v1, d, to + kVectorBytes);
-    hn::Stream(v2, d, to + 2 * kVectorBytes);
-    hn::Stream(v3, d, to + 3 * kVectorBytes);
-  }
-  hwy::FlushStream();
-  std::memcpy(target + done, source + done, bytes - done);
-}
-#else
-void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes) {
-  std::memcpy(target, source, bytes);
-}
-#endif
-
 template <DataType type>
 void fill_type(Table& table) {
   put<type, ReduceOp::kSum, FloatOperation<type, ReduceOp::kSum>>(table);
@@ -82,7 +51,6 @@ void fill_type(Table& table) {
 void fill_floats(Table& table) {
   fill_type<DataType::kFloat32>(table);
   fill_type<DataType::kFloat64>(table);
-  table.copy_streaming = &copy_streaming;
 }
 
 }  // namespace tutti::internal::reduction::HWY_NAMESPACE

@@ -56,10 +56,6 @@ const Kernels& kernels(DataType type, ReduceOp op) {
   return chosen().table.at(type, op);
 }
 
-void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes) {
-  if (bytes != 0) chosen().table.copy_streaming(target, source, bytes);
-}
-
 void scale(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t count) {
   const std::size_t size = size_of(type);
   alignas(64) std::byte factors[4096];

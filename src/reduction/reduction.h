@@ -52,9 +52,6 @@ struct Kernels {
 // The reference lives for ever. A table look-up. Of what supports() denies all pointers are null.
 const Kernels& kernels(DataType type, ReduceOp op);
 
-// copy_bytes() with non-temporal stores: orders its stores before it returns; short copies get ordinary stores.
-void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes);
-
 // target[i] = factor * source[i], i < count elements; `factor` is one element, and the product as kProd has it. target
 // may equal source. REQUIRES: supports(type, kProd).
 void scale(DataType type, std::byte* target, const std::byte* source, const void* factor, std::size_t count);

@@ -12,11 +12,8 @@
 
 namespace tutti::internal::reduction {
 
-using CopyStreaming = void (*)(std::byte* target, const std::byte* source, std::size_t bytes);
-
 struct Table {
   std::array<std::array<Kernels, kReduceOps>, kDataTypes> kernels{};
-  CopyStreaming copy_streaming = nullptr;
 
   Kernels& at(DataType type, ReduceOp op) {
     return kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];

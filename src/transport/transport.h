@@ -69,6 +69,8 @@ struct LaneTraits {
   // completed()). For sources in a region, and for any source. SIZE_MAX: never.
   std::size_t zcopy_bytes = SIZE_MAX;
   std::size_t zcopy_any_bytes = SIZE_MAX;
+  // From this size on a reserved slot is best written past the cache, and not read. May change with each message.
+  std::size_t streamed_bytes = SIZE_MAX;
   std::size_t piece_bytes = 0;  // preferred piece; an empty lane usually takes a message of up to this size whole
 };
 

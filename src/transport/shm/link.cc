@@ -81,6 +81,7 @@ class ShmLink final : public PlainLink {
     s.peer_wakeup_fd = wakeup_fd;
     s.same_process = same_process;
     s.demotes = s.segment->turns() == Turns::kNone;
+    s.far = options.far;
     s.slots_ahead = options.slots_ahead;
     s.regions = regions;
     if (regions != nullptr) s.peer_end = EndWatch(regions->socket());

@@ -47,10 +47,12 @@ struct LinkState {
   int peer_wakeup_fd = -1;
   bool same_process = false;
   bool demotes = false;                // small payloads, to the shared cache
+  bool far = false;                    // see LinkOptions
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
   PeerRegions* regions = nullptr;      // null between threads
   std::uint32_t published = 0;         // messages in our lane
   std::uint32_t acknowledged = 0;      // messages of our lane that the peer has consumed, as last seen
+  std::uint32_t consumed_seen = 0;     // the same as last read from the peer's counter, not from its messages
   std::uint32_t received = 0;          // messages of the peer's lane that we have consumed
   std::uint32_t epochs = 0;            // of Epoch, those that are open
   bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
@@ -139,7 +141,11 @@ struct LinkState {
       fail_protocol("it says that it has consumed messages that were not sent");
     }
   }
-  void read_acknowledged() { see_acknowledged(memory->consumed[1 - side].value.load(std::memory_order_acquire)); }
+  void read_acknowledged() { see_consumed(memory->consumed[1 - side].value.load(std::memory_order_acquire)); }
+  void see_consumed(std::uint32_t count) {
+    consumed_seen = count;
+    see_acknowledged(count);
+  }
 };
 
 }  // namespace tutti::internal::transport::shm

@@ -68,8 +68,10 @@ ShmSendLane::ShmSendLane(LinkState* link)
       shorts_(link->segment->shorts(link->side)),
       slots_ahead_(std::min(link->slots_ahead, slots_.rooms())),
       short_bytes_(link->segment->short_bytes()),
-      next_header_(&headers_[link->published]) {
+      next_header_(&headers_[link->published]),
+      distance_(link->far) {
   traits_ = shm_traits();
+  if (link->far) traits_.streamed_bytes = Distance::kLeastBytes;
   if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
   if (link->regions != nullptr) traits_.zcopy_bytes = kZcopyBytes;
 }
@@ -94,7 +96,8 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   const Payload kind = kind_of(n);
   std::byte* const room = payload(kind);
   const std::size_t size = std::min(n, kSlotBytes);
-  copy_bytes(room, source.base + offset, size);
+  const auto copy = writes_past_cache(size) ? &copy_streaming : &copy_bytes;
+  copy(room, source.base + offset, size);
   if (link_->demotes && size <= kDemoteBytes) {
     for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(room + i);
   }
@@ -107,10 +110,21 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   return size;
 }
 
+// Where the peer may run on this very processor it is near.
+bool ShmSendLane::writes_past_cache(std::size_t bytes) {
+  if (bytes < Distance::kLeastBytes || !link_->demotes) return false;
+  if (distance_.is_due()) {
+    link_->see_consumed(distance_.load(link_->memory->consumed[1 - link_->side].value, link_->consumed_seen));
+    traits_.streamed_bytes = distance_.far() ? Distance::kLeastBytes : SIZE_MAX;
+  }
+  return distance_.far();
+}
+
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
   if (!has_room_for(n)) return {};
   reserved_ = n <= kInlineBytes ? Payload::kInline : kind_of(n);
   if (reserved_ == Payload::kInline) return {next_header_->inline_bytes, n};
+  static_cast<void>(writes_past_cache(n));  // the caller asks traits()
   return {payload(reserved_), std::min(n, kSlotBytes)};
 }
 
@@ -139,6 +153,7 @@ std::uint64_t ShmSendLane::completed() {
 
 bool ShmSendLane::activity() {
   const std::uint32_t consumed = link_->memory->consumed[1 - link_->side].value.load(std::memory_order_acquire);
+  link_->consumed_seen = consumed;
   return std::exchange(activity_consumed_, consumed) != consumed;
 }
 

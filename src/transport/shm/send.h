@@ -10,6 +10,7 @@
 #include <span>
 
 #include "transport/plain.h"
+#include "transport/shm/distance.h"
 #include "transport/shm/link_state.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
@@ -46,6 +47,8 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] Payload kind_of(std::size_t bytes) const {
     return bytes <= short_bytes_ ? Payload::kShort : Payload::kSlot;
   }
+  // Whether a payload of so many bytes is best written past the cache; looks after traits_.streamed_bytes.
+  [[nodiscard]] bool writes_past_cache(std::size_t bytes);
   [[nodiscard]] bool can_send_zcopy(const Source& source) const;
   [[nodiscard]] bool can_be_read(const Source& source);
   std::size_t send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,
@@ -88,6 +91,7 @@ class ShmSendLane final : public PlainSendLane {
   };
   std::array<Checked, 2> checked_;  // buffers of this operation, by can_be_read()
   std::uint32_t checks_ = 0;
+  Distance distance_;
 };
 
 }  // namespace tutti::internal::transport::shm

@@ -14,7 +14,7 @@ std::vector<int> rank_counts(std::vector<int> all, std::vector<int> fewer) {
 constexpr std::uint64_t kSeeds = kThreadSanitizer ? 1 : 2;
 
 void check_all(int ranks, const std::vector<std::size_t>& counts, bool simulated, bool zcopy, std::uint64_t seed,
-               bool own_processors = true) {
+               bool own_processors = true, bool far = false) {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     if (!entry.supports({ranks, {}})) continue;
     for (const std::size_t count : counts) {
@@ -22,6 +22,7 @@ void check_all(int ranks, const std::vector<std::size_t>& counts, bool simulated
         if (in_place && !input_is_output(entry.collective)) continue;
         Rig rig(ranks, simulated, seed + count, zcopy);
         rig.own_processors = own_processors;
+        rig.far = far;
         const int root = has_root(entry.collective) ? static_cast<int>(count + seed) % ranks : 0;
         check({&entry, ranks, root, count_for(entry, ranks, count), 4096, in_place}, rig);
       }
@@ -35,6 +36,11 @@ TEST_CASE("every algorithm computes its collective over shared memory between th
   for (const int ranks : rank_counts({1, 2, 3, 4, 5, 8}, {1, 2, 5, 8})) {
     check_all(ranks, {1, 7, 1000, 40'000}, false, false, 1);
   }
+}
+
+TEST_CASE("every algorithm computes its collective over shared memory to processors that are far") {
+  for (const int ranks : rank_counts({2, 3, 5, 8}, {2, 5}))
+    check_all(ranks, {1000, 40'000}, false, false, 3, true, true);
 }
 
 TEST_CASE("every algorithm computes its collective over shared memory where ranks take turns") {

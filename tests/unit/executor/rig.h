@@ -96,6 +96,7 @@ class Rig {
   algorithms::World world;
   // Of links through shared memory (LinkOptions).
   bool own_processors = true;
+  bool far = false;
 
  private:
   explicit Rig(int ranks) : world{ranks, {}}, ranks_(ranks) {
@@ -144,7 +145,8 @@ class Rig {
     if (sim_) return sim_->link(from, to);
     const std::lock_guard lock(mutex_);
     auto& segment = segments_[std::minmax(from, to)];
-    const transport::shm::LinkOptions options{to, own_processors, &wakeup_fds_[static_cast<std::size_t>(from)]};
+    transport::shm::LinkOptions options{to, own_processors, &wakeup_fds_[static_cast<std::size_t>(from)]};
+    options.far = far;
     if (segment == nullptr) {
       segment = transport::shm::Segment::create_private(transport::shm::turns_of(options)).value();
     }

@@ -370,9 +370,7 @@ TEST_CASE("finish equals the reference on every SIMD target") {
 TEST_CASE("copies") {
   const auto data = sample(DataType::kUint8, 1 << 16, 6);
   std::vector<std::byte> memory((1 << 16) + 256);
-  std::vector<CopyStreaming> copies = {&copy_bytes, &copy_streaming};
-  for (const std::int64_t target : runnable_targets()) copies.push_back(make_table(target).copy_streaming);
-  for (const CopyStreaming copy : copies) {
+  for (const auto copy : {&copy_bytes, &copy_streaming}) {
     std::string failure;
     for (std::size_t i = 0; i < 1500; ++i) {
       const std::size_t bytes = i < 1400 ? i : 32768 - 64 + i % 100, from = i * 7 % 64, to = 64 + i % 64;

@@ -5,9 +5,9 @@
 
 namespace tutti::internal::transport::conformance {
 
-// As between two threads of one process. `own_processor`: as in LinkOptions.
-Pair threads_pair(bool own_processor = true);
+// As between two threads of one process. `own_processor`, `far`: as in LinkOptions.
+Pair threads_pair(bool own_processor = true, bool far = false);
 // What two processes would have, in one: zero-copy sends go through regions and their descriptors.
-Pair processes_pair(bool own_processor = true);
+Pair processes_pair(bool own_processor = true, bool far = false);
 
 }  // namespace tutti::internal::transport::conformance

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "memory/region.h"
 #include "shm_pairs.h"
 #include "sim/faulty.h"
+#include "transport/shm/distance.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
@@ -231,6 +233,34 @@ TEST_CASE("shared memory is a transport: threads that take turns") {
 }
 TEST_CASE("shared memory is a transport: processes that take turns") {
   conformance::check({"shm/processes/turns", [](std::uint64_t) { return processes_pair(false); }, true});
+}
+
+TEST_CASE("shared memory is a transport: processors that are far") {
+  conformance::check({"shm/threads/far", [](std::uint64_t) { return threads_pair(true, true); }, false});
+  conformance::check({"shm/processes/far", [](std::uint64_t) { return processes_pair(true, true); }, true});
+}
+TEST_CASE("whether a processor is far follows from how long its lines take") {
+  shm::Distance distance(false);
+  const auto note = [&](int times, std::int64_t ns) {
+    for (int i = 0; i < times; ++i) distance.note(ns);
+    return distance.far();
+  };
+  CHECK_FALSE(note(3, 140));
+  CHECK_FALSE(note(20, 100'000));  // somebody else's turn says nothing
+  CHECK(note(1, 140));
+  CHECK(note(7, 45));  // ranks that have moved together are believed as slowly
+  CHECK_FALSE(note(1, 45));
+  CHECK_FALSE(note(50, 45));
+  CHECK(note(8, 140));
+  CHECK(shm::Distance(true).far());
+}
+TEST_CASE("the time that a line took counts where the peer has written it since") {
+  shm::Distance distance(true);
+  std::atomic<std::uint32_t> word{7};
+  for (int i = 0; i < 100; ++i) CHECK(distance.load(word, 7) == 7);  // from this processor's own cache
+  CHECK(distance.far());
+  for (int i = 0; i < 100; ++i) CHECK(distance.load(word, 6) == 7);
+  CHECK_FALSE(distance.far());
 }
 
 TEST_CASE("a zero-copy send is revoked") {
