@@ -66,7 +66,8 @@ bool one_or_apart(const Call& call, std::size_t bytes) {
   return send != 0 && recv != 0 && (distance == 0 || distance >= bytes);
 }
 
-// plainly_valid() of what is no all-reduce: buffers are apart, however much of them the call uses.
+// plainly_valid() of what is no all-reduce. Where there are blocks, buffers are apart, however much of them the call
+// uses.
 [[gnu::noinline]] bool other_plainly_valid(const Call& call, int ranks) {
   if (!has_data(call.collective)) return true;
   if (call.varying != nullptr || static_cast<unsigned>(call.root) >= static_cast<unsigned>(ranks)) return false;

@@ -255,6 +255,7 @@ void Group::clear() {
     const bool over = part.completion == nullptr || part.waits;
     const bool keeps =
         over && part.batch.use_count() == 1 && std::max(batch.calls.size(), batch.transfers.size()) <= kMostKept;
+    // Not as a whole: the memory of its members serves the next group.
     part.comm = 0;
     if (keeps) {
       part.batch->clear();

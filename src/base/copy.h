@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 namespace tutti::internal {
 
@@ -29,5 +30,7 @@ inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t b
 // copy_bytes() with non-temporal stores, which go past the caches: orders its stores before it returns; what is no
 // whole line is stored as usual.
 void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes);
+// All ways that copy_streaming() may take on this processor; for tests.
+std::vector<void (*)(std::byte* target, const std::byte* source, std::size_t bytes)> streaming_copies();
 
 }  // namespace tutti::internal

@@ -13,7 +13,7 @@ class HeldSignal {
   explicit HeldSignal(int signal);
   HeldSignal(const HeldSignal&) = delete;
   HeldSignal& operator=(const HeldSignal&) = delete;
-  // Takes the signal away if it has come since; one that was pending before stays so.
+  // Takes the signal away if it has come since, from whomever; one that was pending before stays so.
   ~HeldSignal();
 
  private:

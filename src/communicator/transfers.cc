@@ -78,7 +78,10 @@ bool Transfers::Bound::is_of(std::span<const Transfer> transfers) const {
 }
 
 Transfers::Transfers(int rank, int ranks) : rank_(rank), ranks_(ranks) {
-  for (Direction& direction : directions_) direction.numbers.resize(static_cast<std::size_t>(ranks));
+  for (Direction& direction : directions_) {
+    direction.numbers.resize(static_cast<std::size_t>(ranks));
+    direction.plans.resize(static_cast<std::size_t>(ranks));
+  }
 }
 
 // Chunk i of the input is what the i-th send reads, chunk i of the output what the i-th receive writes. Sends first:
@@ -186,12 +189,12 @@ void Transfers::fill(Bound* bound, std::span<const Transfer> transfers) {
   bound->table.largest = largest;
 }
 
-// What does not change from one to the next is set when the operation is first used.
-const executor::Operation* Transfers::fill(Direction* direction, const Alone& alone, const Transfer& t) {
+// All that one transfer has of its own; the rest of the operation is as it was made.
+const executor::Operation* Transfers::bind_alone(Direction* direction, const executor::Plan& plan, const Transfer& t) {
   executor::Operation& operation = direction->operation;
   const std::size_t bytes = bytes_of(t);
   operation.fingerprint = next_fingerprint(&direction->numbers, t);
-  operation.plan = alone.plan.get();
+  operation.plan = &plan;
   operation.buffers[side_of(t)] = bind_buffer(t.buffer, bytes, 0);
   operation.block_elements = operation.bytes = bytes;
   operation.is_read = is_read(bytes);
@@ -204,9 +207,9 @@ Result<const executor::Operation*> Transfers::bind(std::span<const Transfer> tra
     auto made = plans.plan_transfers(write(transfers));
     if (!made.is_ok()) return made.status();
     Direction& direction = direction_of(only);
-    Alone& alone = direction.of(only.peer);
-    alone = {only.peer, std::move(*made)};
-    return fill(&direction, alone, only);
+    auto& plan = direction.plans[static_cast<std::size_t>(only.peer)];
+    plan = std::move(*made);
+    return bind_alone(&direction, *plan, only);
   }
   Bound& bound = bound_[side_of(transfers.front())];
   if (!bound.is_of(transfers)) [[unlikely]] {

@@ -45,15 +45,15 @@ class Transfers {
   Transfers& operator=(const Transfers&) = delete;
 
   // The operation that does all of `transfers`, in any order but for those of one peer in one direction. Stays until
-  // the next call. Connects to peers that are not connected yet. REQUIRES: check_own() is ok.
+  // the next call here. Connects to peers that are not connected yet. REQUIRES: check_own() is ok.
   Result<const executor::Operation*> bind(std::span<const Transfer> transfers, Plans& plans);
-  // Of one transfer, if one to or from its peer was bound before and is kept; else null, and bind() is to be called.
+  // The same of one transfer, if one to or from its peer was bound alone before; else null, and bind() is to be called.
   [[nodiscard]] const executor::Operation* repeat(const Transfer& transfer) {
     Direction& direction = direction_of(transfer);
-    const Alone& alone = direction.of(transfer.peer);
-    if (alone.peer != transfer.peer) [[unlikely]]
+    const executor::Plan* const plan = direction.plans[static_cast<std::size_t>(transfer.peer)].get();
+    if (plan == nullptr) [[unlikely]]
       return nullptr;
-    return fill(&direction, alone, transfer);
+    return bind_alone(&direction, *plan, transfer);
   }
 
  private:
@@ -75,17 +75,12 @@ class Transfers {
     executor::Operation operation;  // of `table`; its plan is null while nothing is bound
     [[nodiscard]] bool is_of(std::span<const Transfer> transfers) const;
   };
-  // One transfer needs no table: it is a vector of one block, which one step sends or receives.
-  struct Alone {
-    int peer = -1;
-    std::unique_ptr<executor::Plan> plan;
-  };
-  // What is sent, or what is received.
+  // What is sent, or what is received. One transfer alone needs no table: it is a vector of one block, which one step
+  // sends or receives.
   struct Direction {
-    std::vector<std::uint32_t> numbers;  // by peer: how many have been called
-    executor::Operation operation;       // the last one alone
-    std::array<Alone, 64> alone;         // by peer modulo their number
-    Alone& of(int peer) { return alone[static_cast<std::size_t>(peer) % std::tuple_size_v<decltype(alone)>]; }
+    std::vector<std::uint32_t> numbers;                  // by peer: how many have been called
+    std::vector<std::unique_ptr<executor::Plan>> plans;  // by peer: of one alone; null if there has been none
+    executor::Operation operation;                       // the last one alone
   };
 
   // In directions_ and Bound::sides, and the schedule's buffer.
@@ -93,7 +88,8 @@ class Transfers {
     return static_cast<std::size_t>(t.sends ? schedule::Buffer::kInput : schedule::Buffer::kOutput);
   }
   Direction& direction_of(const Transfer& t) { return directions_[side_of(t)]; }
-  static const executor::Operation* fill(Direction* direction, const Alone& alone, const Transfer& transfer);
+  static const executor::Operation* bind_alone(Direction* direction, const executor::Plan& plan,
+                                               const Transfer& transfer);
 
   Result<const executor::Plan*> plan_for(const Key& key, std::span<const Transfer> transfers, Plans& plans);
   [[nodiscard]] schedule::Schedule write(std::span<const Transfer> transfers) const;

@@ -49,8 +49,8 @@ class CpuExecutor final : private Waiting {
   // `waiter` outlives it.
   explicit CpuExecutor(Waiter& waiter, const CpuTuning& tuning = {}) : waiter_(waiter), tuning_(tuning) {}
   // Returns when this rank's part is complete and its buffers are free. After an error the links hold
-  // half-finished streams: the communicator is failed. number: of the communicator's operations that this rank has
-  // begun, modulo 2^32, by which a peer that leaves is known to be missed.
+  // half-finished streams: the communicator is failed. number: of the collectives that this rank has begun,
+  // modulo 2^32, by which a peer that leaves is known to be missed.
   Status run(const Operation& operation, std::uint32_t number);
   // Whether run() has failed with a kMismatch that does not say what the peer calls differently.
   [[nodiscard]] bool unexplained() const { return unexplained_; }

@@ -56,7 +56,7 @@ void CpuExecutor::prepare(const Operation& op) {
       cursors_[i].opened = lane.link->recv().consumed();
     }
   }
-  const bool apart = op.table != nullptr && op.table->sources[0] != nullptr;
+  const bool apart = op.table != nullptr && (op.table->sources[0] != nullptr || op.table->sources[1] != nullptr);
   in_place_ =
       !apart && op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
   // In place what is written was read before, so its lines are in the cache: a store past it would first drive them
@@ -420,8 +420,8 @@ bool CpuExecutor::forward_some(const Lane& lane, std::uint32_t index, StepState&
   return true;
 }
 
-// The part of forward_some() that moves the bytes, where `room` is best written past the cache: the value is made in
-// the target, if that is to have it.
+// The part of forward_some() that moves the bytes, where `room` is best written past the cache: a value that is
+// combined is made in the target, if that is to have it, and not past the cache, since it is read there at once.
 void CpuExecutor::stream_forward(const Step& step, const Offsets& at, std::span<std::byte> room,
                                  const std::byte* received, bool stores) const {
   std::byte* const target = target_at(*op_, step, at);

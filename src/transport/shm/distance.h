@@ -4,8 +4,8 @@
 // of a line which the peer has written since this side looked at it last.
 //
 // Two ranks that exchange, bare rings of 32 slots, time with stores past the cache over time with ordinary ones: 0.6 at
-// 4 KiB, 0.45 at 16 KiB, 0.42 at 64 KiB, 0.44 at 256 KiB where such a load takes some 230 ns, and 1.4 to 1.9 where it
-// takes 30 to 60.
+// 4 KiB, 0.45 at 16 KiB, 0.42 at 64 KiB, 0.44 at 256 KiB where such a load takes 120 to 170 ns beyond one from the own
+// cache, and 1.4 to 1.9 where it takes 40 to 60.
 //
 // Threads: of the sending lane.
 #pragma once

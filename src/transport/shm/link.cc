@@ -80,7 +80,7 @@ class ShmLink final : public PlainLink {
     s.peer = options.peer;
     s.peer_wakeup_fd = wakeup_fd;
     s.same_process = same_process;
-    s.demotes = s.segment->turns() == Turns::kNone;
+    s.own_processors = s.segment->turns() == Turns::kNone;
     s.far = options.far;
     s.slots_ahead = options.slots_ahead;
     s.regions = regions;

@@ -40,7 +40,7 @@ struct LinkOptions {
   // How many slots this side fills with long messages before the peer consumes: from 2 to all.
   std::uint32_t slots_ahead = kSlots;
   bool reads = true;  // the peer's memory, if that is another process with a processor of its own
-  bool far = false;   // whether the peer's processor is taken to be far until that is measured (distance.h)
+  bool far = false;   // the peer's processor, until it is measured (distance.h); tests say so
 };
 inline Turns turns_of(const LinkOptions& options) {
   return options.own_processor ? Turns::kNone : Turns::kTaken;

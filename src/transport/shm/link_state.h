@@ -46,7 +46,7 @@ struct LinkState {
   int peer = -1;
   int peer_wakeup_fd = -1;
   bool same_process = false;
-  bool demotes = false;                // small payloads, to the shared cache
+  bool own_processors = false;         // neither side takes turns on a processor with other ranks
   bool far = false;                    // see LinkOptions
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
   PeerRegions* regions = nullptr;      // null between threads

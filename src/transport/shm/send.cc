@@ -1,11 +1,14 @@
 #include "transport/shm/send.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "base/copy.h"
+#include "base/log.h"
 #include "transport/shm/link.h"
 
 namespace tutti::internal::transport::shm {
@@ -71,7 +74,7 @@ ShmSendLane::ShmSendLane(LinkState* link)
       next_header_(&headers_[link->published]),
       distance_(link->far) {
   traits_ = shm_traits();
-  if (link->far) traits_.streamed_bytes = Distance::kLeastBytes;
+  if (link->far && link->own_processors) traits_.streamed_bytes = Distance::kLeastBytes;
   if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
   if (link->regions != nullptr) traits_.zcopy_bytes = kZcopyBytes;
 }
@@ -82,7 +85,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   if (!has_room(headers_.rooms())) return 0;
   copy_inline(next_header_->inline_bytes, source.base + offset, n);
   publish(fingerprint, n, Payload::kInline);
-  if (link_->demotes) own_line(next_header_);
+  if (link_->own_processors) own_line(next_header_);
   return n;
 }
 
@@ -96,13 +99,14 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   const Payload kind = kind_of(n);
   std::byte* const room = payload(kind);
   const std::size_t size = std::min(n, kSlotBytes);
-  const auto copy = writes_past_cache(size) ? &copy_streaming : &copy_bytes;
+  measure_distance(size);
+  const auto copy = size >= traits_.streamed_bytes ? &copy_streaming : &copy_bytes;
   copy(room, source.base + offset, size);
-  if (link_->demotes && size <= kDemoteBytes) {
+  if (link_->own_processors && size <= kDemoteBytes) {
     for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(room + i);
   }
   publish(fingerprint, size, kind);
-  if (link_->demotes && size >= kOwnBytes && size <= kDemoteBytes) {
+  if (link_->own_processors && size >= kOwnBytes && size <= kDemoteBytes) {
     own_line(next_header_);
     const std::byte* const next = payload(kind);
     for (std::size_t i = 0; i < size; i += kCacheLine) own_line(next + i);
@@ -110,21 +114,22 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   return size;
 }
 
-// Where the peer may run on this very processor it is near.
-bool ShmSendLane::writes_past_cache(std::size_t bytes) {
-  if (bytes < Distance::kLeastBytes || !link_->demotes) return false;
-  if (distance_.is_due()) {
-    link_->see_consumed(distance_.load(link_->memory->consumed[1 - link_->side].value, link_->consumed_seen));
-    traits_.streamed_bytes = distance_.far() ? Distance::kLeastBytes : SIZE_MAX;
-  }
-  return distance_.far();
+// Where ranks take turns on processors no peer is far.
+void ShmSendLane::measure_distance(std::size_t bytes) {
+  if (bytes < Distance::kLeastBytes || !link_->own_processors || !distance_.is_due()) return;
+  const bool was_far = distance_.far();
+  link_->see_consumed(distance_.load(link_->memory->consumed[1 - link_->side].value, link_->consumed_seen));
+  if (distance_.far() == was_far) return;
+  traits_.streamed_bytes = was_far ? SIZE_MAX : Distance::kLeastBytes;
+  log::debug(fmt::format("shared memory: rank {} now runs {} a cache with this rank", link_->peer,
+                         was_far ? "sharing" : "without"));
 }
 
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
   if (!has_room_for(n)) return {};
   reserved_ = n <= kInlineBytes ? Payload::kInline : kind_of(n);
   if (reserved_ == Payload::kInline) return {next_header_->inline_bytes, n};
-  static_cast<void>(writes_past_cache(n));  // the caller asks traits()
+  measure_distance(n);
   return {payload(reserved_), std::min(n, kSlotBytes)};
 }
 
@@ -265,7 +270,7 @@ inline void ShmSendLane::publish(const Fingerprint& fingerprint, std::size_t n, 
   h.acknowledged = link_->received;
   h.fingerprint = fingerprint;
   h.sequence.store(++link_->published, std::memory_order_release);
-  if (link_->demotes) demote_line(&h);
+  if (link_->own_processors) demote_line(&h);
   next_header_ = &headers_[link_->published];
   taken_ += n;
   link_->wake_peer();

@@ -47,8 +47,8 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] Payload kind_of(std::size_t bytes) const {
     return bytes <= short_bytes_ ? Payload::kShort : Payload::kSlot;
   }
-  // Whether a payload of so many bytes is best written past the cache; looks after traits_.streamed_bytes.
-  [[nodiscard]] bool writes_past_cache(std::size_t bytes);
+  // Before a payload of so many bytes: now and then sets traits_.streamed_bytes.
+  void measure_distance(std::size_t bytes);
   [[nodiscard]] bool can_send_zcopy(const Source& source) const;
   [[nodiscard]] bool can_be_read(const Source& source);
   std::size_t send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,

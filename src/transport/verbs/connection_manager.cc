@@ -138,7 +138,7 @@ Status ConnectionManager::open() {
 }
 
 ConnectionManager::~ConnectionManager() {
-  const HeldSignal peer_gone(SIGPIPE);  // of soft-iWARP, which sends messages of its own, as in connect()
+  const HeldSignal peer_gone(SIGPIPE);  // soft-iWARP sends messages of its own
   for (rdma_cm_id* id : ids_) {
     if (id->qp != nullptr) {
       (void)library_.disconnect(id);
@@ -315,7 +315,7 @@ Status ConnectionManager::speak_first(Connection& connection, const Exchange& ex
 // iWARP lets the connecting side speak first (RFC 5044, 7.1.2): the other waits for its first credits.
 Status ConnectionManager::connect(Connection& connection, bool lower, const std::vector<Port>& peer_ports,
                                   const ConnectionInfo& peer, const Exchange& exchange) {
-  const HeldSignal peer_gone(SIGPIPE);
+  const HeldSignal peer_gone(SIGPIPE);  // soft-iWARP sends messages of its own
   if (!lower) {
     for (std::size_t pair = 0; pair < connection.pairs().size(); ++pair) {
       const Port& to = peer_ports[connection.rail_of(pair)];

@@ -370,7 +370,10 @@ TEST_CASE("finish equals the reference on every SIMD target") {
 TEST_CASE("copies") {
   const auto data = sample(DataType::kUint8, 1 << 16, 6);
   std::vector<std::byte> memory((1 << 16) + 256);
-  for (const auto copy : {&copy_bytes, &copy_streaming}) {
+  auto copies = streaming_copies();
+  copies.push_back(&copy_bytes);
+  copies.push_back(&copy_streaming);
+  for (const auto copy : copies) {
     std::string failure;
     for (std::size_t i = 0; i < 1500; ++i) {
       const std::size_t bytes = i < 1400 ? i : 32768 - 64 + i % 100, from = i * 7 % 64, to = 64 + i % 64;
