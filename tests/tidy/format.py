@@ -11,7 +11,8 @@ ROOT = pathlib.Path(sys.argv[1]).resolve()
 VERSION = "14."
 # What is set by hand, and why.
 BY_HAND = {
-    "include/tutti/tutti.h": "tables of constants and declarations stand in columns with their comments",
+    **{f"include/tutti/{part}.h": "C as C programs write it: the star beside the name, constants in columns"
+       for part in ("collectives", "communicator", "config", "memory", "operators", "streams", "types")},
     "include/tutti/tutti_mpi.h": "C in the style of MPI's own headers: the star beside the name",
     "src/schedule/schedule.h": "the predicates of a step are a table, one a line",
 }

@@ -1,0 +1,99 @@
+/* Part of tutti/tutti.h: version and errors, and how communicators are made, asked and ended. */
+#ifndef TUTTI_COMMUNICATOR_H_
+#define TUTTI_COMMUNICATOR_H_
+
+#include "tutti/config.h"
+#include "tutti/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Library ---------------------------------------------------------------------------------- */
+
+/* *version = major * 10000 + minor * 100 + patch of the library that is loaded, which may be newer than this header
+ * (TUTTI_VERSION_CODE). tuttiInvalidArgument if version is NULL. */
+TUTTI_EXPORT tuttiResult_t tuttiGetVersion(int *version);
+/* A short constant text for a result, "unknown result code" for a value that is none; never NULL. The library's. */
+TUTTI_EXPORT const char *tuttiGetErrorString(tuttiResult_t result);
+/* The full text of the last error of `comm`, whichever thread met it: what has failed the communicator, once it has
+ * failed, else the last call that was refused. With comm NULL or no communicator any more, of the last error that a
+ * call of the calling thread has returned; tuttiInProgress is none, and a call that succeeds leaves the text as it is.
+ * Never NULL; empty if there was none. The library's, valid until the calling thread's next call of this function or
+ * its end. Any thread, also beside an operation; does not block. */
+TUTTI_EXPORT const char *tuttiGetLastError(tuttiComm_t comm);
+
+/* ---- Communicators ---------------------------------------------------------------------------- */
+
+/* Makes the id of a new communicator and starts listening for its ranks in this process, which must live until they
+ * have all joined (usually it is rank 0's). One id makes one communicator. The call takes no configuration: interface,
+ * port range, init timeout and wait notice are the environment's. tuttiInvalidUsage for a variable that cannot be read,
+ * tuttiSystemError where no port can be had. Does not wait for other ranks. */
+TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
+
+/* Joins the communicator of `id` as `rank` of `nranks`. Collective: returns when all have joined, or fails after the
+ * init timeout. 0 <= rank < nranks. *comm is written on success alone, and is the caller's until tuttiCommDestroy or
+ * tuttiCommAbort. Errors of this and the other ways to make communicators: tuttiInvalidArgument, tuttiInvalidUsage (a
+ * variable that cannot be read, no launcher, too many communicators), tuttiTimeout, whose text names the ranks that
+ * have not joined, tuttiRemoteError for a rank that died or failed meanwhile, tuttiSystemError. Ranks that do not agree
+ * about the job (its size, who is which rank) get tuttiInvalidUsage, which names them. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
+/* The same with settings; config may be NULL, and is the caller's again when the call returns. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
+                                                   const tuttiConfig_t *config);
+/* Joins the job that the launcher describes in the environment: torchrun, Open MPI's mpirun, MPICH's mpiexec (Hydra),
+ * srun, or TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT=host:port. tuttiInvalidUsage if there is none. Collective.
+ * config as above. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
+/* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i, to be used by
+ * a thread of its own. devlist must be NULL or hold only -1 (host memory), ndev times. All of them are made or none;
+ * comms is written on success alone. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
+/* The same with settings, for all ranks; config as above. */
+TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist,
+                                                  const tuttiConfig_t *config);
+
+/* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until all
+ * other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where one
+ * thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as
+ * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks
+ * have called different collectives, or one more than another, also where those exchanged no data; a rank that has
+ * waited in vain may have returned tuttiSuccess, but the ranks that leave after it get the error. An operation that
+ * needs data of a rank which has left without calling it, or after calling something else instead, already fails by
+ * itself, with tuttiMismatch; a receive from it with tuttiRemoteError. Operations that follow are tuttiInvalidUsage;
+ * queries, tuttiCommAbort and tuttiCommDestroy may follow, and a second tuttiCommFinalize does nothing and is
+ * tuttiSuccess. */
+TUTTI_EXPORT tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
+/* Waits for an operation that another thread is in, finalizes if that was not done, and frees the communicator,
+ * whatever it returns but tuttiInvalidUsage: the calling thread has calls of it in a group that it has not ended.
+ * tuttiCommAbort ends the waiting. tuttiMismatch as above, unless a collective, tuttiCommFinalize, or a stream or event
+ * with an operation of it has returned it before; another failure is no error of this call. NULL is allowed. */
+TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
+/* Ends all operations at once, here and on the peers (they get tuttiAborted), and frees the communicator. May be called
+ * while another thread is inside an operation, finalize or destroy, which returns soon, the first two with
+ * tuttiAborted; what that thread calls afterwards is refused. */
+TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
+/* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. */
+TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
+/* *count = the number of ranks. Does not block, also of a communicator that has failed. */
+TUTTI_EXPORT tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);
+/* *rank = this rank's number, from 0 to count - 1. As tuttiCommCount. */
+TUTTI_EXPORT tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
+/* *device = the CUDA device the communicator is bound to, or -1 for host memory. As tuttiCommCount. */
+TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
+
+/* Which algorithm and transports serve a collective on a vector of `bytes` bytes (where it has a block for each rank:
+ * of all blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp". Writes at most `size` bytes
+ * to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument if it does not fit, where
+ * nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage if a forced algorithm does
+ * not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank; so are the transports,
+ * unless RDMA connects only some of the hosts, where each rank names those that it uses itself. With an operator that
+ * does not commute another algorithm may serve, one that keeps the order of ranks. Any thread. */
+TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,
+                                            size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TUTTI_COMMUNICATOR_H_ */

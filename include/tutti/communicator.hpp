@@ -1,0 +1,319 @@
+// Part of tutti/tutti.hpp: communicators and what they do.
+//
+// Each collective has a form with pointer and count. With C++20 it also has one with std::span, which
+// checks that the two spans fit each other before any byte moves.
+#ifndef TUTTI_COMMUNICATOR_HPP_
+#define TUTTI_COMMUNICATOR_HPP_
+
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tutti/collectives.h"
+#include "tutti/communicator.h"
+#include "tutti/error.hpp"
+#include "tutti/operators.h"
+#include "tutti/stream.hpp"
+#include "tutti/types.hpp"
+
+#if defined(__has_include)
+#if __has_include(<span>) && __cplusplus >= 202002L
+#include <span>
+#define TUTTI_HAS_SPAN 1
+#endif
+#endif
+
+namespace tutti {
+
+// tuttiGetUniqueId.
+inline tuttiUniqueId make_unique_id() {
+  tuttiUniqueId id;
+  check(tuttiGetUniqueId(&id));
+  return id;
+}
+
+namespace detail {
+
+// A destructor cannot throw what its caller should know: that ranks have called different things, or that a group of
+// this thread still has calls of the communicator, which then stays.
+inline tuttiResult_t destroy_and_tell(tuttiComm_t comm) noexcept {
+  const tuttiResult_t result = tuttiCommDestroy(comm);
+  if (result == tuttiMismatch || result == tuttiInvalidUsage)
+    std::fprintf(stderr, "tutti: %s\n", tuttiGetLastError(nullptr));
+  return result;
+}
+
+// A communicator's datatypes that are made here, by the bytes of an element. They are freed with it. Any thread.
+class OpaqueTypes {
+ public:
+  tuttiDataType_t type_of(std::size_t element_bytes, tuttiComm_t comm) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = types_.find(element_bytes);
+    if (known != types_.end()) return known->second;
+    tuttiDataType_t made = tuttiUint8;
+    check(tuttiTypeCreate(&made, element_bytes, comm), comm);
+    return types_.emplace(element_bytes, made).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::size_t, tuttiDataType_t> types_;
+};
+
+}  // namespace detail
+
+// One rank's communicator. The destructor finalizes it; if it then turns out that ranks have called different things,
+// which no call has said yet, it writes that to standard error: call finalize() to have it thrown.
+//
+// Collectives: with `stream` null they return when the operation is complete; with a stream they queue it.
+class Communicator {
+ public:
+  Communicator() = default;
+  // Takes over a communicator of the C API.
+  explicit Communicator(tuttiComm_t comm) noexcept : comm_(comm) {}
+  // Joins the job of `id`. Collective.
+  Communicator(int ranks, const tuttiUniqueId& id, int rank, const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t comm = nullptr;
+    check(tuttiCommInitRankConfig(&comm, ranks, id, rank, config));
+    comm_.reset(comm);
+  }
+  // Joins the job that the launcher describes in the environment. Collective.
+  static Communicator from_environment(const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t comm = nullptr;
+    check(tuttiCommInitEnv(&comm, config));
+    return Communicator(comm);
+  }
+  // All communicators of a job whose ranks are threads of this process: element i is rank i's.
+  static std::vector<Communicator> in_process(int ranks, const tuttiConfig_t* config = nullptr) {
+    std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks > 0 ? ranks : 0));
+    check(tuttiCommInitAllConfig(comms.data(), ranks, nullptr, config));
+    return {comms.begin(), comms.end()};
+  }
+
+  [[nodiscard]] int rank() const {
+    int rank = 0;
+    check(tuttiCommUserRank(get(), &rank));
+    return rank;
+  }
+  [[nodiscard]] int size() const {
+    int count = 0;
+    check(tuttiCommCount(get(), &count));
+    return count;
+  }
+  // tuttiSuccess, or the error that has failed the communicator. Any thread.
+  [[nodiscard]] tuttiResult_t async_error() const {
+    tuttiResult_t error = tuttiSuccess;
+    check(tuttiCommGetAsyncError(get(), &error));
+    return error;
+  }
+  // Which algorithm and transports serve a collective on a vector of `bytes` bytes: "ring over shm".
+  [[nodiscard]] std::string explain(tuttiCollective_t collective, std::size_t bytes) const {
+    char text[128];
+    check(tuttiCommExplain(get(), collective, bytes, text, sizeof text), get());
+    return text;
+  }
+  // Waits for what is queued and tells the peers that this rank leaves.
+  void finalize() { check(tuttiCommFinalize(get()), get()); }
+  // Ends all operations here and on the peers. Any thread, while others use the communicator: what they call
+  // afterwards is refused with tuttiInvalidArgument.
+  void abort() { check(tuttiCommAbort(get())); }
+  [[nodiscard]] tuttiComm_t get() const noexcept { return comm_.get(); }
+  // T's in the C API. A T that has none of its own there, such as a structure, gets one when it is first used: it is
+  // moved as bytes, and combined by an Operator::of<T>. Any thread.
+  template <class T>
+  [[nodiscard]] tuttiDataType_t data_type() const {
+    static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
+    if constexpr (has_data_type<T>) {
+      return data_type_of<T>;
+    } else {
+      require(opaque_ != nullptr, "there is no communicator");
+      return opaque_->type_of(sizeof(T), get());
+    }
+  }
+
+  // recv[i] = op over ranks of send[i].
+  template <class T>
+  void all_reduce(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    check(tuttiAllReduce(send, recv, count, data_type<T>(), op, get(), raw(stream)), get());
+  }
+  // recv[i] = root's send[i]; send is ignored on the other ranks.
+  template <class T>
+  void broadcast(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
+    check(tuttiBroadcast(send, recv, count, data_type<T>(), root, get(), raw(stream)), get());
+  }
+  // On root: recv[i] = op over ranks of send[i]; recv is ignored on the other ranks.
+  template <class T>
+  void reduce(const T* send, T* recv, std::size_t count, int root, tuttiRedOp_t op = tuttiSum,
+              Stream* stream = nullptr) {
+    check(tuttiReduce(send, recv, count, data_type<T>(), op, root, get(), raw(stream)), get());
+  }
+  // recv[r * send_count + i] = rank r's send[i].
+  template <class T>
+  void all_gather(const T* send, T* recv, std::size_t send_count, Stream* stream = nullptr) {
+    check(tuttiAllGather(send, recv, send_count, data_type<T>(), get(), raw(stream)), get());
+  }
+  // recv[i] = op over ranks of send[rank * recv_count + i].
+  template <class T>
+  void reduce_scatter(const T* send, T* recv, std::size_t recv_count, tuttiRedOp_t op = tuttiSum,
+                      Stream* stream = nullptr) {
+    check(tuttiReduceScatter(send, recv, recv_count, data_type<T>(), op, get(), raw(stream)), get());
+  }
+  // On root: recv[r * count + i] = rank r's send[i]; recv is ignored on the other ranks.
+  template <class T>
+  void gather(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
+    check(tuttiGather(send, recv, count, data_type<T>(), root, get(), raw(stream)), get());
+  }
+  // recv[i] = root's send[rank * count + i]; send is ignored on the other ranks.
+  template <class T>
+  void scatter(const T* send, T* recv, std::size_t count, int root, Stream* stream = nullptr) {
+    check(tuttiScatter(send, recv, count, data_type<T>(), root, get(), raw(stream)), get());
+  }
+  // recv[r * count + i] = rank r's send[rank * count + i].
+  template <class T>
+  void all_to_all(const T* send, T* recv, std::size_t count, Stream* stream = nullptr) {
+    check(tuttiAlltoAll(send, recv, count, data_type<T>(), get(), raw(stream)), get());
+  }
+  // recv[i] = op over ranks 0 .. rank of send[i].
+  template <class T>
+  void scan(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    check(tuttiScan(send, recv, count, data_type<T>(), op, get(), raw(stream)), get());
+  }
+  // recv[i] = op over ranks 0 .. rank - 1 of send[i]; recv is ignored on rank 0.
+  template <class T>
+  void exscan(const T* send, T* recv, std::size_t count, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    check(tuttiExscan(send, recv, count, data_type<T>(), op, get(), raw(stream)), get());
+  }
+  // Blocks of different counts (tutti.h): one entry for each rank, in elements; displacements may be null.
+  template <class T>
+  void all_gather_v(const T* send, std::size_t send_count, T* recv, const std::size_t* recv_counts,
+                    const std::size_t* recv_displacements, Stream* stream = nullptr) {
+    check(tuttiAllGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type<T>(), get(), raw(stream)),
+          get());
+  }
+  template <class T>
+  void reduce_scatter_v(const T* send, T* recv, const std::size_t* recv_counts, tuttiRedOp_t op = tuttiSum,
+                        Stream* stream = nullptr) {
+    check(tuttiReduceScatterV(send, recv, recv_counts, data_type<T>(), op, get(), raw(stream)), get());
+  }
+  template <class T>
+  void all_to_all_v(const T* send, const std::size_t* send_counts, const std::size_t* send_displacements, T* recv,
+                    const std::size_t* recv_counts, const std::size_t* recv_displacements, Stream* stream = nullptr) {
+    check(tuttiAlltoAllV(send, send_counts, send_displacements, recv, recv_counts, recv_displacements, data_type<T>(),
+                         get(), raw(stream)),
+          get());
+  }
+  template <class T>
+  void gather_v(const T* send, std::size_t send_count, T* recv, const std::size_t* recv_counts,
+                const std::size_t* recv_displacements, int root, Stream* stream = nullptr) {
+    check(
+        tuttiGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type<T>(), root, get(), raw(stream)),
+        get());
+  }
+  template <class T>
+  void scatter_v(const T* send, const std::size_t* send_counts, const std::size_t* send_displacements, T* recv,
+                 std::size_t recv_count, int root, Stream* stream = nullptr) {
+    check(tuttiScatterV(send, send_counts, send_displacements, recv, recv_count, data_type<T>(), root, get(),
+                        raw(stream)),
+          get());
+  }
+  // send[i], i < count, to rank `peer`; recv[i] from it.
+  template <class T>
+  void send(const T* send, std::size_t count, int peer, Stream* stream = nullptr) {
+    check(tuttiSend(send, count, data_type<T>(), peer, get(), raw(stream)), get());
+  }
+  template <class T>
+  void recv(T* recv, std::size_t count, int peer, Stream* stream = nullptr) {
+    check(tuttiRecv(recv, count, data_type<T>(), peer, get(), raw(stream)), get());
+  }
+  void barrier(Stream* stream = nullptr) { check(tuttiBarrier(get(), raw(stream)), get()); }
+
+#ifdef TUTTI_HAS_SPAN
+  // The same over spans; T comes from `recv` or, in place, from `data`. tuttiInvalidArgument if they do
+  // not fit each other.
+  template <class T>
+  void all_reduce(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
+                  Stream* stream = nullptr) {
+    require(send.size() == recv.size(), "all_reduce: the spans differ in size");
+    all_reduce(send.data(), recv.data(), recv.size(), op, stream);
+  }
+  template <class T>
+  void all_reduce(std::span<T> data, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    all_reduce(static_cast<const T*>(data.data()), data.data(), data.size(), op, stream);
+  }
+  template <class T>
+  void broadcast(std::span<T> data, int root, Stream* stream = nullptr) {
+    broadcast(static_cast<const T*>(data.data()), data.data(), data.size(), root, stream);
+  }
+  template <class T>
+  void reduce(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, tuttiRedOp_t op = tuttiSum,
+              Stream* stream = nullptr) {
+    require(rank() != root || send.size() == recv.size(), "reduce: the spans differ in size on the root");
+    reduce(send.data(), recv.data(), send.size(), root, op, stream);
+  }
+  template <class T>
+  void all_gather(std::span<const std::type_identity_t<T>> send, std::span<T> recv, Stream* stream = nullptr) {
+    require(send.size() * static_cast<std::size_t>(size()) == recv.size(),
+            "all_gather: recv must hold all ranks' send");
+    all_gather(send.data(), recv.data(), send.size(), stream);
+  }
+  template <class T>
+  void reduce_scatter(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
+                      Stream* stream = nullptr) {
+    require(recv.size() * static_cast<std::size_t>(size()) == send.size(),
+            "reduce_scatter: send must hold a block of recv's size for every rank");
+    reduce_scatter(send.data(), recv.data(), recv.size(), op, stream);
+  }
+  template <class T>
+  void gather(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, Stream* stream = nullptr) {
+    require(rank() != root || send.size() * static_cast<std::size_t>(size()) == recv.size(),
+            "gather: recv must hold all ranks' send on the root");
+    gather(send.data(), recv.data(), send.size(), root, stream);
+  }
+  template <class T>
+  void scatter(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, Stream* stream = nullptr) {
+    require(rank() != root || recv.size() * static_cast<std::size_t>(size()) == send.size(),
+            "scatter: send must hold a block of recv's size for every rank on the root");
+    scatter(send.data(), recv.data(), recv.size(), root, stream);
+  }
+  template <class T>
+  void all_to_all(std::span<const std::type_identity_t<T>> send, std::span<T> recv, Stream* stream = nullptr) {
+    const std::size_t count = recv.size() / static_cast<std::size_t>(size());
+    require(send.size() == recv.size() && count * static_cast<std::size_t>(size()) == recv.size(),
+            "all_to_all: the spans must hold equal blocks for every rank");
+    all_to_all(send.data(), recv.data(), count, stream);
+  }
+  template <class T>
+  void scan(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
+            Stream* stream = nullptr) {
+    require(send.size() == recv.size(), "scan: the spans differ in size");
+    scan(send.data(), recv.data(), recv.size(), op, stream);
+  }
+  template <class T>
+  void exscan(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
+              Stream* stream = nullptr) {
+    require(rank() == 0 || send.size() == recv.size(), "exscan: the spans differ in size");
+    exscan(send.data(), recv.data(), send.size(), op, stream);
+  }
+#endif
+
+ private:
+  static void* raw(Stream* stream) {
+    return stream == nullptr ? nullptr : stream->get();
+  }
+  static void require(bool condition, const char* what) {
+    if (!condition) throw Error(tuttiInvalidArgument, what);
+  }
+  detail::Owner<tuttiComm_t, detail::destroy_and_tell> comm_;
+  std::shared_ptr<detail::OpaqueTypes> opaque_ = std::make_shared<detail::OpaqueTypes>();
+};
+
+}  // namespace tutti
+
+#undef TUTTI_HAS_SPAN
+
+#endif  // TUTTI_COMMUNICATOR_HPP_

@@ -1,0 +1,45 @@
+/* Part of tutti/tutti.h: the settings of a communicator. */
+#ifndef TUTTI_CONFIG_H_
+#define TUTTI_CONFIG_H_
+
+#include "tutti/types.h"
+
+/* What an int of tuttiConfig_t holds where the caller leaves it unset (INT_MIN, as NCCL_CONFIG_UNDEF_INT). */
+#define TUTTI_CONFIG_UNDEF_INT (-2147483647 - 1)
+
+/* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER, which leaves all unset: TUTTI_CONFIG_UNDEF_INT for
+ * a number, NULL for a text. What is unset is left to the environment variable that is named beside the field, and to
+ * the default where there is none either. What is set wins over the variable; an empty text is the default. Values are
+ * those of the variables (README.md); one that cannot be read is tuttiInvalidArgument and named. (A variable that
+ * cannot be read is tuttiInvalidUsage, whether it would have been used or not.) Whether there is such an interface is
+ * found out when addresses are needed. Texts are copied before the call returns.
+ *
+ * Later versions add fields at the end, where all bits zero (0, NULL) mean unset. A caller that was compiled with a
+ * later version than the library's may leave them so; if it sets one, the call is refused with tuttiInvalidArgument
+ * rather than the setting ignored. So is a caller of a later major version. */
+typedef struct {
+  size_t size;             /* sizeof(tuttiConfig_t) as the caller was compiled */
+  unsigned int magic;      /* 0x74757474 */
+  unsigned int version;    /* TUTTI_VERSION_CODE as the caller was compiled */
+  int timeout_ms;          /* TUTTI_TIMEOUT_MS: longest wait without progress in an operation, 1 or more */
+  int init_timeout_ms;     /* TUTTI_INIT_TIMEOUT_MS: of the whole initialisation, 1 or more */
+  int wait_notice_ms;      /* TUTTI_WAIT_NOTICE_MS: after so long a wait is logged; 0: never */
+  int tcp_streams;         /* TUTTI_TCP_STREAMS: sockets per pair of ranks, 1 to 16 */
+  const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp"; rank 0's holds */
+  const char *interface;   /* TUTTI_INTERFACE: "eth", "=eth0", "^lo" */
+  const char *port_range;  /* TUTTI_PORT_RANGE: "4000-4099" */
+  const char *algorithm;   /* TUTTI_ALGORITHM: "ring", "all_reduce:ring,reduce:k_nomial:4"; rank 0's holds */
+  const char *affinity;    /* TUTTI_AFFINITY: "move" or "keep" */
+  const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's holds */
+  const char *verbs;       /* TUTTI_VERBS: "device=mlx5_0,mtu=4096" */
+  const char *cross_memory; /* TUTTI_CROSS_MEMORY: "auto", "always" or "never" */
+} tuttiConfig_t;
+
+#define TUTTI_CONFIG_INITIALIZER                                                                                   \
+  {                                                                                                                \
+    sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,                      \
+        TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, (const char *)0, (const char *)0,  \
+        (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0       \
+  }
+
+#endif /* TUTTI_CONFIG_H_ */

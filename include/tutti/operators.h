@@ -1,0 +1,59 @@
+/* Part of tutti/tutti.h: datatypes and operators of the program's own. */
+#ifndef TUTTI_OPERATORS_H_
+#define TUTTI_OPERATORS_H_
+
+#include "tutti/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Datatypes --------------------------------------------------------------------------------
+ * Datatypes of the program's own, such as its structures, for every call that takes one: what is moved is bytes, and
+ * what is combined is combined by an operator of tuttiRedOpCreate. Each is one communicator's: another's, or one that
+ * is destroyed, is tuttiInvalidArgument. The ranks must agree in each operation about the bytes of an element, while
+ * the numbers of the handles may differ. Any thread may make and destroy them, also beside operations. */
+
+/* *datatype = one whose elements have `element_bytes` bytes, 1 to 4096, and are never cut: an operator's function sees
+ * them whole, aligned in any way, and is told *datatype. */
+TUTTI_EXPORT tuttiResult_t tuttiTypeCreate(tuttiDataType_t *datatype, size_t element_bytes, tuttiComm_t comm);
+/* Operations that are queued or under way keep it. The communicator's end frees all that are left. A built-in datatype
+ * is tuttiInvalidArgument. */
+TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_t comm);
+
+/* ---- Operators --------------------------------------------------------------------------------
+ * Operators of the program's own, for tuttiAllReduce, tuttiReduce, tuttiReduceScatter, tuttiReduceScatterV, tuttiScan
+ * and tuttiExscan. Each is one communicator's: another's, or one that is destroyed, is tuttiInvalidArgument. Every rank
+ * makes its own; the ranks must agree in each operation about the kind of operator (pre-multiplied sum, a function that
+ * commutes, one that does not), while the numbers of the handles may differ. A process can make two thousand million of
+ * them and of datatypes. Any thread may make and destroy them, also beside operations. */
+
+/* in and inout have `count` elements of `datatype` each: inout[i] = in[i] op inout[i], for i < count. `in` holds the
+ * operand of the lower ranks. The function is called with pieces of the vectors, cut between any two elements, which
+ * may be aligned in any way whatever the caller's buffers are; in the thread of a blocking call, or for a stream in one
+ * of the library's, with a stack of 2 MiB. It must be associative, touch nothing else of these vectors, and make no
+ * call of this library. A C++ exception that it throws fails the communicator. */
+typedef void (*tuttiRedOpFunction_t)(const void *in, void *inout, size_t count, tuttiDataType_t datatype,
+                                     void *context);
+
+/* *op = an operator that calls `function` with `context`, for all datatypes, the program's too. commutative 0: the
+ * values of the ranks are combined in their order, a0 op a1 op ..., with brackets anywhere; else in any order. In which
+ * order, and with which brackets, depends on the size and the number of ranks, and is the same in every run. One rank's
+ * value is returned as it is. What `context` points to is the caller's, and stays until the operations with it are
+ * complete. */
+TUTTI_EXPORT tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t *op, tuttiRedOpFunction_t function, void *context,
+                                            int commutative, tuttiComm_t comm);
+/* *op = the sum over ranks of this rank's *scalar times its elements. *scalar is one element of `datatype`, which the
+ * calls with it must have too: any but tuttiBool. The product is rounded to the datatype, as tuttiProd rounds it,
+ * before it is added. tuttiScalarDevice: the scalar stays until the operations are complete. */
+TUTTI_EXPORT tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t datatype,
+                                                     tuttiScalarResidence_t residence, tuttiComm_t comm);
+/* Frees the operator; what is queued with it goes on. The communicator's end frees all that are left. A built-in
+ * operator is tuttiInvalidArgument. */
+TUTTI_EXPORT tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TUTTI_OPERATORS_H_ */

@@ -1,0 +1,57 @@
+// Part of tutti/tutti.hpp: streams and events.
+#ifndef TUTTI_STREAM_HPP_
+#define TUTTI_STREAM_HPP_
+
+#include "tutti/error.hpp"
+#include "tutti/streams.h"
+
+namespace tutti {
+
+class Event;
+
+// A queue of operations. The destructor waits for them and drops their errors: call synchronize() first
+// to hear of them.
+class Stream {
+ public:
+  Stream() {
+    tuttiStream_t stream = nullptr;
+    check(tuttiStreamCreate(&stream));
+    stream_.reset(stream);
+  }
+  // Waits for all that was queued; throws the first error among it since the last call.
+  void synchronize() { check(tuttiStreamSynchronize(stream_.get())); }
+  [[nodiscard]] bool query() const { return detail::completed(tuttiStreamQuery(stream_.get())); }
+  // What is queued from now on waits for what the event stands for.
+  void wait(const Event& event);
+  [[nodiscard]] tuttiStream_t get() const noexcept { return stream_.get(); }
+
+ private:
+  detail::Owner<tuttiStream_t, tuttiStreamDestroy> stream_;
+};
+
+// A mark in a stream: what was queued there when it was recorded last. Complete if it was never recorded.
+class Event {
+ public:
+  Event() {
+    tuttiEvent_t event = nullptr;
+    check(tuttiEventCreate(&event));
+    event_.reset(event);
+  }
+  // May be called again, with any stream.
+  void record(const Stream& stream) { check(tuttiEventRecord(event_.get(), stream.get())); }
+  // Waits; throws the first error among it.
+  void synchronize() { check(tuttiEventSynchronize(event_.get())); }
+  [[nodiscard]] bool query() const { return detail::completed(tuttiEventQuery(event_.get())); }
+  [[nodiscard]] tuttiEvent_t get() const noexcept { return event_.get(); }
+
+ private:
+  detail::Owner<tuttiEvent_t, tuttiEventDestroy> event_;
+};
+
+inline void Stream::wait(const Event& event) {
+  check(tuttiStreamWaitEvent(stream_.get(), event.get()));
+}
+
+}  // namespace tutti
+
+#endif  // TUTTI_STREAM_HPP_

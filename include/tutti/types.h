@@ -1,0 +1,125 @@
+/* Part of tutti/tutti.h: version, handles, results, datatypes, operators, collectives, the unique id. */
+#ifndef TUTTI_TYPES_H_
+#define TUTTI_TYPES_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TUTTI_MAJOR 0
+#define TUTTI_MINOR 1
+#define TUTTI_PATCH 0
+#define TUTTI_VERSION_CODE (TUTTI_MAJOR * 10000 + TUTTI_MINOR * 100 + TUTTI_PATCH)
+
+#if defined(__GNUC__)
+#define TUTTI_EXPORT __attribute__((visibility("default")))
+#else
+#define TUTTI_EXPORT
+#endif
+
+typedef struct tuttiComm *tuttiComm_t;
+typedef struct tuttiStream *tuttiStream_t;
+typedef struct tuttiEvent *tuttiEvent_t;
+
+/* Every enumeration is 32 bits wide, whatever names later versions add; its last name is there for that alone and is no
+ * value to pass. A value that the library does not know is refused. Results: NCCL's, and tutti's own from 1000. */
+typedef enum {
+  tuttiSuccess = 0,
+  tuttiUnhandledCudaError = 1,
+  tuttiSystemError = 2,     /* a system call failed, and the text has errno's; or memory ran out */
+  tuttiInternalError = 3,   /* a defect in tutti */
+  tuttiInvalidArgument = 4, /* an argument is outside its domain */
+  tuttiInvalidUsage = 5,    /* the arguments are fine, the call is not (wrong state, wrong environment) */
+  tuttiRemoteError = 6,     /* a peer died, left, or failed; the text names the rank */
+  tuttiInProgress = 7,      /* not complete yet */
+  tuttiTimeout = 8,         /* the communicator's timeout passed; the text names the ranks that were waited for */
+  tuttiAborted = 1000,      /* tuttiCommAbort was called, here or on a peer */
+  tuttiMismatch = 1001,     /* ranks called different operations; the text names both sides */
+  tuttiResultMax = 0x7fffffff
+} tuttiResult_t;
+
+typedef enum {
+  tuttiInt8 = 0,
+  tuttiChar = 0,
+  tuttiUint8 = 1,
+  tuttiInt32 = 2,
+  tuttiInt = 2,
+  tuttiUint32 = 3,
+  tuttiInt64 = 4,
+  tuttiUint64 = 5,
+  tuttiFloat16 = 6,
+  tuttiHalf = 6,
+  tuttiFloat32 = 7,
+  tuttiFloat = 7,
+  tuttiFloat64 = 8,
+  tuttiDouble = 8,
+  tuttiBfloat16 = 9,
+  tuttiFloat8e4m3 = 10, /* OCP FP8 E4M3: no infinity, saturates at 448 */
+  tuttiFloat8e5m2 = 11, /* OCP FP8 E5M2; overflow saturates at 57344 */
+  tuttiNumTypes = 12,   /* as ncclNumTypes: of those above */
+  tuttiInt16 = 100,
+  tuttiUint16 = 101,
+  tuttiComplex64 = 102,  /* two float32: real part, imaginary part (C's float _Complex) */
+  tuttiComplex128 = 103, /* two float64 */
+  tuttiBool = 104,       /* one byte: any value but 0 is true; what is combined is 0 or 1 */
+  tuttiDataTypeMax = 0x7fffffff /* from 1000 on: of tuttiTypeCreate */
+} tuttiDataType_t;
+
+/* 16- and 8-bit floats are combined in float32 and rounded once per combination. Integer sums and products wrap.
+ * tuttiAvg is the sum divided by the number of ranks, once, after the last addition; for integers the (wrapped) sum is
+ * divided with truncation towards zero, as in NCCL. If a rank contributes NaN the result is NaN, of max and min too; +0
+ * is above -0. Every NaN that a reduction of two or more ranks gives is the same: all bits set, which is a quiet one.
+ * Payloads are lost. So all ranks of an all-reduce get the same bits, whatever the data. Complex numbers have sum, prod
+ * and avg (prod by the plain formula, without C's Annex G for infinities); of booleans sum and max are lor, prod and
+ * min are land, and there is no avg. An operator that the datatype does not have is tuttiInvalidArgument. */
+typedef enum {
+  tuttiSum = 0,
+  tuttiProd = 1,
+  tuttiMax = 2,
+  tuttiMin = 3,
+  tuttiAvg = 4,
+  tuttiNumOps = 5, /* as ncclNumOps: of those above */
+  tuttiBand = 100, /* bit by bit: and, or, exclusive or; of integers and booleans */
+  tuttiBor = 101,
+  tuttiBxor = 102,
+  tuttiLand = 103, /* logical: whether the elements are not 0; gives 0 or 1; of integers and booleans */
+  tuttiLor = 104,
+  tuttiLxor = 105,
+  tuttiRedOpMax = 0x7fffffff
+} tuttiRedOp_t; /* values from 1000 on are operators that the program has made: see operators.h */
+
+/* Where the scalar of a pre-multiplied sum lies. */
+typedef enum {
+  tuttiScalarDevice = 0,        /* host memory of the caller's, read when an operation runs */
+  tuttiScalarHostImmediate = 1, /* host memory that is read when the operator is made */
+  tuttiScalarResidenceMax = 0x7fffffff
+} tuttiScalarResidence_t;
+
+/* The collectives, where a call asks about one. Numbers up to 30 are kept for those to come. */
+typedef enum {
+  tuttiCollectiveAllReduce = 0,
+  tuttiCollectiveReduceScatter = 1,
+  tuttiCollectiveAllGather = 2,
+  tuttiCollectiveBroadcast = 3,
+  tuttiCollectiveReduce = 4,
+  tuttiCollectiveBarrier = 5,
+  tuttiCollectiveGather = 6,
+  tuttiCollectiveScatter = 7,
+  tuttiCollectiveAlltoAll = 8,
+  tuttiCollectiveScan = 9,
+  tuttiCollectiveExscan = 10,
+  tuttiCollectiveAllGatherV = 11,
+  tuttiCollectiveReduceScatterV = 12,
+  tuttiCollectiveAlltoAllV = 13,
+  tuttiCollectiveGatherV = 14,
+  tuttiCollectiveScatterV = 15,
+  tuttiCollectiveMax = 0x7fffffff
+} tuttiCollective_t;
+
+#define TUTTI_UNIQUE_ID_BYTES 128
+/* Opaque bytes; copy them to the other ranks by any means. They hold the job's secret: any process that has them can
+ * join. */
+typedef struct {
+  char internal[TUTTI_UNIQUE_ID_BYTES];
+} tuttiUniqueId;
+
+#endif /* TUTTI_TYPES_H_ */
