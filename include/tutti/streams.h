@@ -14,27 +14,28 @@ extern "C" {
  * tuttiInvalidArgument for what is no stream or event, tuttiInvalidUsage for those of the process that this one was
  * forked from; other errors are those of the operations that are waited for. */
 
-/* Makes a stream: a queue of operations that run in order. It may carry operations of several communicators. The
- * caller's until tuttiStreamDestroy. */
+/* Makes a stream: a queue of operations that run in order, each when the one before it has ended. It may carry
+ * operations of several communicators. One that fails is an error of its communicator and of the stream, and what other
+ * communicators have behind it runs. The caller's until tuttiStreamDestroy. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
-/* Waits for all that was queued before the call; returns the first error among it since the last call. How long is
- * bounded by the timeouts of the operations' communicators. */
+/* Waits for all that was queued before the call; returns the first error of what was queued since the last call that
+ * found all complete, this one or tuttiStreamQuery: also if later operations have succeeded, and no error twice. How
+ * long is bounded by the timeouts of the operations' communicators. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
-/* tuttiSuccess if all that was queued is complete, tuttiInProgress if not, or the first error. Does not block. */
+/* tuttiInProgress if what was queued is not complete, else as tuttiStreamSynchronize. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
 /* Waits for what was queued, and returns what tuttiStreamSynchronize would; frees the stream in any case. NULL is
  * allowed. Events that were recorded on the stream stay. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 /* Makes an event, a mark in a stream. One that was never recorded is complete. The caller's until tuttiEventDestroy. */
 TUTTI_EXPORT tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
-/* The event stands for all that is queued on the stream now, and no longer for what it was recorded for before: an
- * event may be recorded any number of times, on any stream. A thread that waits for what it stood for before goes on
- * waiting for that. `stream` must not be NULL. Does not block. */
+/* The event stands for all that is queued on the stream now, with the errors that the stream has not been asked for, and
+ * no longer for what it was recorded for before: an event may be recorded any number of times, on any stream. A thread
+ * that waits for what it stood for before goes on waiting for that. `stream` must not be NULL. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
 /* What is queued on the stream from now on waits for all that the event stands for now, and so does the stream as a
- * whole (tuttiStreamSynchronize, tuttiStreamQuery, events recorded on it). If that fails, its error is the stream's
- * too, and an operation behind it fails as behind a failed operation of its own stream. No effect if the event was
- * never recorded. `stream` must not be NULL. Does not block. */
+ * whole (tuttiStreamSynchronize, tuttiStreamQuery, events recorded on it). An error of the event is one of the stream,
+ * too. No effect if the event was never recorded, or on this stream. `stream` must not be NULL. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);
 /* tuttiSuccess if all that the event stands for is complete, tuttiInProgress if not, or the first error among it: every
  * time until the event is recorded anew, unlike that of a stream. Does not block. */

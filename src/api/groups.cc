@@ -36,10 +36,10 @@ class StreamTail {
   explicit StreamTail(std::shared_ptr<Stream> stream) : stream_(std::move(stream)), before_(stream_->last()) {}
   [[nodiscard]] const std::shared_ptr<Stream>& stream() const { return stream_; }
   [[nodiscard]] const std::shared_ptr<Completion>& before() const { return before_; }
-  void add(const std::shared_ptr<Completion>& completion) { after_ = both(after_, completion); }
+  void add(const std::shared_ptr<Completion>& completion) { after_.push_back(completion); }
   // The stream ends with what was added.
-  void attach() {
-    if (after_ != nullptr) stream_->append_behind(before_, after_);
+  void attach() const {
+    for (const auto& completion : after_) stream_->append_behind(before_, completion);
   }
   static std::shared_ptr<Completion> both(const std::shared_ptr<Completion>& a, const std::shared_ptr<Completion>& b) {
     if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
@@ -49,7 +49,7 @@ class StreamTail {
  private:
   std::shared_ptr<Stream> stream_;
   std::shared_ptr<Completion> before_;
-  std::shared_ptr<Completion> after_;
+  std::vector<std::shared_ptr<Completion>> after_;
 };
 
 [[gnu::noinline]] Status enqueue(const Transfer& transfer, Communicator& comm, void* stream) {
@@ -170,7 +170,7 @@ Status run(std::span<Part> parts, bool* started) {
   for (StreamTail& tail : tails) tail.attach();
   for (const Part& part : parts) {
     if (part.waits && part.completion != nullptr) {
-      (void)part.completion->wait();
+      (void)part.completion->wait_until_ended();
       note(part.completion->tell());
     }
   }
@@ -188,7 +188,7 @@ Status give_up(std::span<const Part> parts, const Status& status) noexcept {
     if (first.is_ok()) first = looking->async_error();
   }
   for (const Part& part : parts) {
-    if (part.completion != nullptr) static_cast<void>(guarded([&] { return part.completion->wait(); }));
+    if (part.completion != nullptr) static_cast<void>(guarded([&] { return part.completion->wait_until_ended(); }));
   }
   return first.is_ok() ? status : first;
 }

@@ -13,22 +13,22 @@
 
 namespace tutti::internal::api {
 
-// What was last in a stream when the event was recorded last; null: nothing was queued, or it was never recorded.
-// Any thread.
+// What was in a stream when the event was recorded last. Any thread.
 class Event {
  public:
-  void record(std::shared_ptr<Completion> last) {
+  void record(Mark mark) {
     const MutexLock lock(mutex_);
-    completion_.swap(last);  // what it stood for before is freed without the lock
+    std::swap(mark_, mark);  // what it stood for before is freed without the lock
   }
-  [[nodiscard]] std::shared_ptr<Completion> recorded() const {
+  // Nothing, which is done, if it was never recorded.
+  [[nodiscard]] Mark recorded() const {
     const MutexLock lock(mutex_);
-    return completion_;
+    return mark_;
   }
 
  private:
   mutable Mutex mutex_;
-  std::shared_ptr<Completion> completion_ TUTTI_GUARDED_BY(mutex_);
+  Mark mark_ TUTTI_GUARDED_BY(mutex_);
 };
 
 inline HandleTable<Stream, HandleKind::kStream>& streams() {

@@ -2,7 +2,7 @@
 #include "api/handles.h"
 
 using namespace tutti::internal::api;  // NOLINT: this file is the C face of that namespace
-using tutti::internal::Completion;
+using tutti::internal::Mark;
 using tutti::internal::Status;
 using tutti::internal::Stream;
 
@@ -58,7 +58,7 @@ tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream) {
     if (!found.is_ok()) return report(found.status());
     auto queue = streams().find(number_of(stream));
     if (!queue.is_ok()) return report(queue.status());
-    (*found)->record((*queue)->last());
+    (*found)->record((*queue)->mark());
     return tuttiSuccess;
   });
 }
@@ -69,7 +69,7 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event) {
     if (!queue.is_ok()) return report(queue.status());
     auto found = events().find(number_of(event));
     if (!found.is_ok()) return report(found.status());
-    if (const std::shared_ptr<Completion> recorded = (*found)->recorded()) (*queue)->wait_for(recorded);
+    (*queue)->wait_for((*found)->recorded());
     return tuttiSuccess;
   });
 }
@@ -78,10 +78,8 @@ tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
   return entry([&] {
     auto found = events().find(number_of(event));
     if (!found.is_ok()) return report(found.status());
-    const std::shared_ptr<Completion> completion = (*found)->recorded();
-    if (completion == nullptr) return tuttiSuccess;
-    if (!completion->done()) return tuttiInProgress;
-    return report(completion->tell());
+    const Mark mark = (*found)->recorded();
+    return mark.done() ? report(mark.tell()) : tuttiInProgress;
   });
 }
 
@@ -89,10 +87,9 @@ tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event) {
   return entry([&] {
     auto found = events().find(number_of(event));
     if (!found.is_ok()) return report(found.status());
-    const std::shared_ptr<Completion> completion = (*found)->recorded();
-    if (completion == nullptr) return tuttiSuccess;
-    static_cast<void>(completion->wait());
-    return report(completion->tell());
+    const Mark mark = (*found)->recorded();
+    if (mark.end != nullptr) mark.end->wait_until_done();
+    return report(mark.tell());
   });
 }
 

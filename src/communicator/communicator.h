@@ -164,13 +164,12 @@ class Communicator {
   [[nodiscard]] Setting setting() const {
     return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
   }
-  Status fail_behind(const Queued& next, const Status& before);
   Status refuse();
   void note_failure(const Status& status);
   void tell_peers(const Status& status);
   // Of the operation `what`, the `sequence`th.
   Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status) const;
-  Status wait_behind(Completion* before) const;
+  void wait_behind(const Completion& before) const;
   Status reserve_scratch(std::size_t bytes);
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);

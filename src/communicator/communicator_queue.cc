@@ -36,7 +36,7 @@ Status Communicator::run(std::shared_ptr<const Batch> batch) {
 Status Communicator::run_behind(Queued next) {
   std::shared_ptr<Completion> completion;
   if (Status s = queue(std::move(next), nullptr, &completion); !s.is_ok()) return s;
-  return completion->wait();
+  return completion->wait_until_ended();
 }
 
 Status Communicator::enqueue(const Call& call, Stream& stream) {
@@ -66,9 +66,11 @@ Status Communicator::enqueue(const Transfer& transfer, Stream& stream) {
 
 // A call that cannot be queued fails the communicator: the peers have queued theirs.
 Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion) {
+  std::shared_ptr<Completion> made;
   const char* const what = next.batch != nullptr ? "group" : name_of(next.call.collective);
   Status status = guarded([&] {
-    auto made = std::make_shared<Completion>(failure_);
+    made = std::make_shared<Completion>(failure_);
+    made->follow(next.before);
     next.completion = made;
     if (next.call.varying != nullptr) {
       next.varying = std::make_unique<VaryingCopy>(next.call, ranks(), rank());
@@ -79,15 +81,18 @@ Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completi
     if (!progress_.running()) {
       if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
     }
+    if (stream != nullptr) next.before = stream->append(made);
     queue_.push_back(std::move(next));
     // From here on nothing can fail.
-    if (stream != nullptr) queue_.back().before = stream->append(made);
-    *completion = std::move(made);
+    *completion = made;
     pending_.fetch_add(1, std::memory_order_acq_rel);
     queue_changed_.notify_all();
     return Status();
   });
-  return status.is_ok() ? status : fail(what, std::move(status));
+  if (status.is_ok()) return status;
+  status = fail(what, std::move(status));
+  if (made != nullptr) made->complete(status);  // it may be in the stream
+  return status;
 }
 
 // The progress thread: runs queued calls in order until the communicator is destroyed.
@@ -99,14 +104,8 @@ void Communicator::run_queue() {
     Queued next = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    Status status = next.before != nullptr ? wait_behind(next.before.get()) : Status::ok();
-    // An operation that cannot take place, because the one before it in its stream failed on another
-    // communicator, fails its own: the peers must not wait for it.
-    if (!status.is_ok() && !failure_->failed()) {
-      status = fail_behind(next, status);
-    } else {
-      status = next.batch != nullptr ? execute(*next.batch) : execute(next.call);
-    }
+    if (next.before != nullptr) wait_behind(*next.before);
+    Status status = next.batch != nullptr ? execute(*next.batch) : execute(next.call);
     // Before the waiter is woken, so that it may run its next call by itself.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     next.completion->complete(std::move(status));
@@ -115,18 +114,11 @@ void Communicator::run_queue() {
   }
 }
 
-// The operation before in the same stream may be another communicator's, which may wait for long.
-Status Communicator::wait_behind(Completion* before) const {
-  while (!before->wait_for_ms(kFailureCheckMs)) {
-    if (failure_->failed()) return failure_->status();
+// The operation before in the same stream may be another communicator's, which may wait for long. How it ends is no
+// matter of this communicator, whose own failure ends the waiting.
+void Communicator::wait_behind(const Completion& before) const {
+  while (!before.wait_for_ms(kFailureCheckMs) && !failure_->failed()) {
   }
-  return before->status();
-}
-
-Status Communicator::fail_behind(const Queued& next, const Status& before) {
-  next.completion->failed_behind(next.before);
-  return fail(next.batch != nullptr ? "group" : name_of(next.call.collective),
-              before.with_context("the operation before it in its stream failed"));
 }
 
 }  // namespace tutti::internal

@@ -141,9 +141,8 @@ class Judge {
       find("code", "an error of a kind that nobody has caused: " + what);
       return;
     }
-    // An operation behind a failed one in its stream fails its own communicator.
     // Who waits in vain for a rank that waits in vain in another communicator comes to its own deadline.
-    if (round_.streams == 0 && code != tuttiTimeout && !comms_.contains(-1) && !comms_.contains(c)) {
+    if (code != tuttiTimeout && !comms_.contains(-1) && !comms_.contains(c)) {
       find("spread", "a communicator has failed to which nothing happened: " + what);
     }
     if (harmed) return;

@@ -247,7 +247,8 @@ void RankRun::synchronize(int s) {
   settle(&pending, result, result == tuttiSuccess ? "" : tuttiGetLastError(nullptr));
 }
 
-// After the stream's synchronization: all of it is complete, or a communicator of an operation in it has failed.
+// After the stream's synchronization: all of it is complete, or a communicator of an operation in it has failed. That
+// is no matter of the others, whose operations are complete as well.
 void RankRun::settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult_t result, const std::string& text) {
   bool explained = result == tuttiSuccess;
   for (const auto& p : *pending) {
@@ -264,6 +265,11 @@ void RankRun::settle(std::vector<std::unique_ptr<Pending>>* pending, tuttiResult
       std::string why = text;
       const tuttiResult_t error = error_of(c, &why);
       if (error != tuttiSuccess) failed(c, p->step, error, why);
+    }
+    if (states_[c] == State::kGood && !p->side) {
+      if (const std::string wrong = p->trial.check(); !wrong.empty()) {
+        note_wrong(mine_, "data", "step " + std::to_string(p->step) + ", queued beside a failure: " + wrong);
+      }
     }
     explained = explained || states_[c] != State::kGood;
     p->side ? reclaim(std::move(p->side)) : reclaim(std::move(p->buffers), p->spec);

@@ -2,6 +2,7 @@
 #include "communicator/stream.h"
 
 #include <thread>
+#include <vector>
 
 #include "catch_compat.h"
 #include "unit/bootstrap/ranks.h"
@@ -51,11 +52,12 @@ TEST_CASE("a completion is waited for, with its status") {
   CHECK_FALSE(completion.wait_for_ms(1));
   CHECK(completion.status().is_ok());
   std::thread other([&] { completion.complete(Status::timeout("late")); });
-  CHECK(completion.wait().code() == Code::kTimeout);
+  CHECK(completion.wait_until_ended().code() == Code::kTimeout);
   other.join();
   CHECK(completion.done());
   CHECK(completion.wait_for_ms(0));
-  CHECK(completion.wait().message() == "late");
+  completion.wait_until_done();
+  CHECK(completion.status().message() == "late");
 }
 
 TEST_CASE("an error is told once, and what is queued afterwards begins anew") {
@@ -75,8 +77,8 @@ TEST_CASE("an error does not unhook what was queued while it was waited for") {
   const auto failing = queued(&stream);
   Status told;
   std::thread waiter([&] { told = stream.synchronize(); });
-  // This test, the stream and the waiter hold it.
-  const bool waits = tutti::internal::test::eventually([&] { return failing.use_count() == 3; });
+  // This test, the stream, its record and the waiter hold it.
+  const bool waits = tutti::internal::test::eventually([&] { return failing.use_count() == 4; });
   const auto later = queued(&stream);
   failing->complete(Status::timeout("late"));
   waiter.join();
@@ -86,12 +88,132 @@ TEST_CASE("an error does not unhook what was queued while it was waited for") {
   CHECK(stream.last() == later);
 }
 
+TEST_CASE("the first error since the last call is returned, also if later operations succeed") {
+  const bool by_query = GENERATE(true, false);
+  const auto ask = [&](Stream& stream) { return by_query ? stream.query() : stream.synchronize(); };
+  Stream stream;
+  queued(&stream)->complete({});
+  queued(&stream)->complete(Status::remote("first"));
+  queued(&stream)->complete(Status::timeout("second"));
+  queued(&stream)->complete({});
+  CHECK(ask(stream).message() == "first");
+  CHECK(ask(stream).is_ok());
+  queued(&stream)->complete({});
+  CHECK(ask(stream).is_ok());
+  queued(&stream)->complete(Status::timeout("third"));
+  CHECK(ask(stream).message() == "third");
+}
+
+TEST_CASE("an error behind what is asked for is kept for the next call") {
+  Stream stream;
+  const auto first = queued(&stream);
+  Status told;
+  std::thread waiter([&] { told = stream.synchronize(); });
+  // This test, the stream, its record and the waiter hold it.
+  const bool waits = tutti::internal::test::eventually([&] { return first.use_count() == 4; });
+  const auto second = queued(&stream);
+  // Both have ended before the waiter sees it.
+  second->complete(Status::timeout("second"));
+  CHECK_FALSE(second->done());
+  first->complete(Status::remote("first"));
+  waiter.join();
+  REQUIRE(waits);
+  CHECK(told.message() == "first");
+  CHECK(stream.query().message() == "second");
+  CHECK(stream.query().is_ok());
+}
+
+TEST_CASE("a stream is complete when all in it has ended, in whatever order") {
+  Stream stream;
+  const auto slow = queued(&stream);
+  std::vector<std::shared_ptr<Completion>> early;
+  for (int i = 0; i < 100'000; ++i) early.push_back(queued(&stream));
+  for (std::size_t i = early.size(); i-- > 0;) early[i]->complete(i % 2 == 0 ? Status() : Status::aborted("early"));
+  CHECK(early.back()->status().is_ok() == (early.size() % 2 == 1));
+  CHECK_FALSE(early.back()->done());
+  CHECK_FALSE(early.back()->wait_for_ms(1));
+  CHECK(stream.query().code() == Code::kInProgress);
+  std::thread ends([&] { slow->complete(Status::remote("slow")); });
+  CHECK(stream.synchronize().message() == "slow");
+  ends.join();
+  CHECK(early.back()->done());
+}
+
+TEST_CASE("an event keeps the first error of what it stands for") {
+  Stream stream;
+  queued(&stream)->complete(Status::remote("told"));
+  CHECK(stream.query().message() == "told");
+  queued(&stream)->complete({});
+  const auto clean = stream.mark();
+  queued(&stream)->complete(Status::timeout("late"));
+  const auto failed = stream.mark();
+  queued(&stream)->complete(Status::remote("behind"));
+  const auto all = stream.mark();
+  CHECK(stream.query().message() == "late");
+  const auto after = stream.mark();
+  for (int times = 0; times < 2; ++times) {
+    CHECK(clean.tell().is_ok());
+    CHECK(failed.tell().message() == "late");
+    CHECK(all.tell().message() == "late");
+    CHECK(after.tell().is_ok());
+  }
+}
+
+TEST_CASE("what an event has failed with is an error of the stream that waits for it") {
+  Stream one;
+  Stream other;
+  const auto before = queued(&other);
+  const auto waited_for = queued(&one);
+  other.wait_for(one.mark());
+  one.wait_for(one.mark());    // in front of what comes in any case
+  other.wait_for(one.mark());  // the same once more
+  const auto behind = queued(&other);
+  before->complete({});
+  behind->complete({});
+  CHECK(other.query().code() == Code::kInProgress);
+  waited_for->complete(Status::remote("of the other"));
+  CHECK(one.query().message() == "of the other");
+  CHECK(one.query().is_ok());
+  CHECK(other.query().message() == "of the other");
+  CHECK(other.query().is_ok());
+  // Each waits for the other's latest, again and again.
+  const auto first = queued(&one);
+  for (int i = 0; i < 1000; ++i) {
+    other.wait_for(one.mark());
+    one.wait_for(other.mark());
+  }
+  first->complete(Status::timeout("once"));
+  CHECK(one.query().message() == "once");
+  CHECK(other.query().message() == "once");
+  for (Stream* const stream : {&one, &other}) CHECK(stream->synchronize().is_ok());
+}
+
+TEST_CASE("the program is told of the errors that are returned to it alone") {
+  const auto first = std::make_shared<FailureState>();
+  const auto second = std::make_shared<FailureState>();
+  const auto third = std::make_shared<FailureState>();
+  Stream stream;
+  for (const auto& failure : {first, second, third}) {
+    const auto completion = std::make_shared<Completion>(failure);
+    static_cast<void>(stream.append(completion));
+    if (failure != first) completion->complete(Status::mismatch("differs"));
+    if (failure == first) completion->complete({});
+  }
+  const auto event = stream.mark();
+  CHECK_FALSE(second->told());
+  CHECK(event.tell().code() == Code::kMismatch);
+  CHECK(second->told());
+  CHECK_FALSE(first->told());
+  CHECK_FALSE(third->told());
+}
+
 TEST_CASE("a group keeps in the stream what has come while it was begun") {
   Stream stream;
   const auto before = queued(&stream);
   const auto meanwhile = queued(&stream);
   const auto group = std::make_shared<Completion>();
   stream.append_behind(before, group);
+  before->complete({});
   group->complete({});
   CHECK(stream.query().code() == Code::kInProgress);
   meanwhile->complete({});
@@ -99,5 +221,11 @@ TEST_CASE("a group keeps in the stream what has come while it was begun") {
   const auto next = std::make_shared<Completion>();
   stream.append_behind(stream.last(), next);
   CHECK(stream.last() == next);
+  // Its other part, that of another communicator: neither waits for the other.
+  const auto part = std::make_shared<Completion>();
+  stream.append_behind(nullptr, part);
+  part->complete(Status::remote("rank 3 died"));
+  CHECK(stream.query().code() == Code::kInProgress);
   next->complete({});
+  CHECK(stream.query().code() == Code::kRemoteError);
 }
