@@ -2,6 +2,10 @@
 #ifndef TUTTI_STREAM_HPP_
 #define TUTTI_STREAM_HPP_
 
+#include <functional>
+#include <memory>
+#include <utility>
+
 #include "tutti/error.hpp"
 #include "tutti/streams.h"
 
@@ -23,9 +27,20 @@ class Stream {
   [[nodiscard]] bool query() const { return detail::completed(tuttiStreamQuery(stream_.get())); }
   // What is queued from now on waits for what the event stands for.
   void wait(const Event& event);
+  // Calls function() once, behind all that was queued (tuttiLaunchHostFunc), and frees it in the same thread.
+  void launch(std::function<void()> function) {
+    auto kept = std::make_unique<std::function<void()>>(std::move(function));
+    check(tuttiLaunchHostFunc(stream_.get(), &Stream::call, kept.get()));
+    (void)kept.release();  // call() has it, or has freed it already
+  }
   [[nodiscard]] tuttiStream_t get() const noexcept { return stream_.get(); }
 
  private:
+  static void call(void* function) {
+    const std::unique_ptr<std::function<void()>> kept(static_cast<std::function<void()>*>(function));
+    (*kept)();
+  }
+
   detail::Owner<tuttiStream_t, tuttiStreamDestroy> stream_;
 };
 

@@ -27,10 +27,28 @@ TUTTI_EXPORT tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
 /* Waits for what was queued, and returns what tuttiStreamSynchronize would; frees the stream in any case. NULL is
  * allowed. Events that were recorded on the stream stay. */
 TUTTI_EXPORT tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
+/* A function of the program's in a stream, with the `data` of its launch. */
+typedef void (*tuttiHostFn_t)(void *data);
+/* As cudaLaunchHostFunc: function(data) is called once, when all that was queued on the stream has ended, and what is
+ * queued there afterwards waits for its return. (CUDA does not call it after an error. Here it is called after errors,
+ * too, so that what it frees or signals is not lost: it may ask tuttiCommGetAsyncError.) Any number of streams share
+ * one thread of the library, made for the first function, with a stack of 2 MiB: functions run one at a time, each when
+ * its turn in its stream has come. So one must not wait, by means of its own, for another that has not run yet.
+ *
+ * A function may ask (tuttiStreamQuery, tuttiEventQuery, tuttiCommGetAsyncError, ...), queue, record and abort. Calls
+ * that would wait for what is queued are tuttiInvalidUsage in it, tuttiCommFinalize and tuttiCommDestroy always, which
+ * then change nothing. A C++ exception that it throws is an error of the stream, tuttiInternalError or
+ * tuttiSystemError. It must not end its thread, nor jump out of the call.
+ *
+ * Between tuttiGroupStart and tuttiGroupEnd it is queued at once, before what the group has for the stream. Functions
+ * that wait when the process exits are not called, and tuttiSystemError to who still waits for them; exit waits for the
+ * one that is running, a second at most. A forked child calls none of its parent's. `stream` and `function` must not be
+ * NULL. If the call fails the function is not called. Does not block. */
+TUTTI_EXPORT tuttiResult_t tuttiLaunchHostFunc(tuttiStream_t stream, tuttiHostFn_t function, void *data);
 /* Makes an event, a mark in a stream. One that was never recorded is complete. The caller's until tuttiEventDestroy. */
 TUTTI_EXPORT tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
-/* The event stands for all that is queued on the stream now, with the errors that the stream has not been asked for, and
- * no longer for what it was recorded for before: an event may be recorded any number of times, on any stream. A thread
+/* The event stands for all that is queued on the stream now, with the errors that the stream has not been asked for,
+ * and no longer for what it was recorded for before: an event may be recorded any number of times, on any stream. A thread
  * that waits for what it stood for before goes on waiting for that. `stream` must not be NULL. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
 /* What is queued on the stream from now on waits for all that the event stands for now, and so does the stream as a

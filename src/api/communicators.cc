@@ -11,6 +11,7 @@
 #include "api/configuration.h"
 #include "api/groups.h"
 #include "api/handles.h"
+#include "communicator/host_functions.h"
 #include "communicator/join.h"
 #include "communicator/peer_memory.h"
 
@@ -119,6 +120,7 @@ using namespace tutti::internal::api;  // NOLINT: this file is the C face of tha
 using tutti::internal::Collective;
 using tutti::internal::Communicator;
 using tutti::internal::guarded;
+using tutti::internal::HostFunctions;
 using tutti::internal::Status;
 
 tuttiResult_t tuttiGetVersion(int* version) {
@@ -196,6 +198,7 @@ tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t* comms, int ndev, const int* de
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
   return entry([&] {
+    if (HostFunctions::runs_here()) return report_refused(HostFunctions::waits_here(), comm);
     const Operating operating(number_of(comm));
     if (!operating.status().is_ok()) return report_refused(operating.status(), comm);
     const Status finalized = operating->finalize();
@@ -207,6 +210,7 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   return entry([&] {
     if (comm == nullptr) return tuttiSuccess;
+    if (HostFunctions::runs_here()) return report_refused(HostFunctions::waits_here(), comm);
     if (const Status open = check_no_group(number_of(comm)); !open.is_ok())
       return report_refused(open.with_context("tuttiCommDestroy"), comm);
     Status finalized;

@@ -11,6 +11,7 @@
 #include "api/handles.h"
 #include "api/operations.h"
 #include "api/public_types.h"
+#include "communicator/host_functions.h"
 
 namespace tutti::internal::api {
 namespace {
@@ -154,6 +155,8 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
 Status run(std::span<Part> parts, bool* started) {
   if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());
   if (Status s = check(parts); !s.is_ok()) return not_started(std::move(s));
+  if (HostFunctions::runs_here() && std::any_of(parts.begin(), parts.end(), [](const Part& p) { return p.waits; }))
+    return not_started(HostFunctions::waits_here());
   *started = true;
   std::vector<StreamTail> tails;
   for (const Part& part : parts) {

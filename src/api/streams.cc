@@ -1,7 +1,9 @@
 // Streams and events of the C API.
 #include "api/handles.h"
+#include "communicator/host_functions.h"
 
 using namespace tutti::internal::api;  // NOLINT: this file is the C face of that namespace
+using tutti::internal::HostFunctions;
 using tutti::internal::Mark;
 using tutti::internal::Status;
 using tutti::internal::Stream;
@@ -20,10 +22,17 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
   });
 }
 
+// Of a thread that must not wait.
+static Status check_wait(const Mark& mark) {
+  return !HostFunctions::runs_here() || mark.done() ? Status() : HostFunctions::waits_here();
+}
+
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
   return entry([&] {
     auto found = streams().find(number_of(stream));
-    return report(found.is_ok() ? (*found)->synchronize() : found.status());
+    if (!found.is_ok()) return report(found.status());
+    if (const Status s = check_wait((*found)->mark()); !s.is_ok()) return report(s);
+    return report((*found)->synchronize());
   });
 }
 
@@ -37,8 +46,19 @@ tuttiResult_t tuttiStreamQuery(tuttiStream_t stream) {
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
   return entry([&] {
     if (stream == nullptr) return tuttiSuccess;
+    auto found = streams().find(number_of(stream));
+    if (!found.is_ok()) return report(found.status());
+    if (const Status s = check_wait((*found)->mark()); !s.is_ok()) return report(s);
     auto taken = streams().take(number_of(stream));
     return report(taken.is_ok() ? (*taken)->synchronize() : taken.status());
+  });
+}
+
+tuttiResult_t tuttiLaunchHostFunc(tuttiStream_t stream, tuttiHostFn_t function, void* data) {
+  return entry([&] {
+    if (function == nullptr) return report(Status::invalid_argument("function is NULL"));
+    auto found = streams().find(number_of(stream));
+    return report(found.is_ok() ? HostFunctions::instance().launch(**found, function, data) : found.status());
   });
 }
 
@@ -88,6 +108,7 @@ tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event) {
     auto found = events().find(number_of(event));
     if (!found.is_ok()) return report(found.status());
     const Mark mark = (*found)->recorded();
+    if (const Status s = check_wait(mark); !s.is_ok()) return report(s);
     if (mark.end != nullptr) mark.end->wait_until_done();
     return report(mark.tell());
   });

@@ -1,5 +1,6 @@
 // What is queued: behind other operations of the communicator, in streams, by groups.
 #include "communicator/communicator.h"
+#include "communicator/host_functions.h"
 
 namespace tutti::internal {
 
@@ -34,6 +35,7 @@ Status Communicator::run(std::shared_ptr<const Batch> batch) {
 }
 
 Status Communicator::run_behind(Queued next) {
+  if (HostFunctions::runs_here()) return HostFunctions::waits_here();
   std::shared_ptr<Completion> completion;
   if (Status s = queue(std::move(next), nullptr, &completion); !s.is_ok()) return s;
   return completion->wait_until_ended();

@@ -1,6 +1,7 @@
 #include "communicator/completion.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::internal {
 
@@ -33,11 +34,51 @@ void Completion::complete(Status status) {
   // Of many that end early, each then refers to what they all wait for, not to the one before it.
   std::shared_ptr<Completion> owner = before;
   const Completion* const next = before == nullptr ? nullptr : next_to_end(before.get(), &owner);
-  const MutexLock lock(mutex_);
-  if (next != nullptr) before_ = std::move(owner);
-  status_ = std::move(status);
-  ended_ = true;
-  changed_.notify_all();
+  std::unique_ptr<Continuation> behind;
+  {
+    const MutexLock lock(mutex_);
+    if (next != nullptr) before_ = std::move(owner);
+    status_ = std::move(status);
+    ended_ = true;
+    behind = std::move(behind_);
+    changed_.notify_all();
+  }
+  while (behind != nullptr) {
+    std::unique_ptr<Continuation> rest = std::move(behind->next);
+    advance(std::exchange(behind, std::move(rest)));
+  }
+}
+
+void Completion::then(std::shared_ptr<Completion> one, std::unique_ptr<Continuation> what) noexcept {
+  what->after_ = std::move(one);
+  advance(std::move(what));
+}
+
+void Completion::advance(std::unique_ptr<Continuation> what) noexcept {
+  for (;;) {
+    std::shared_ptr<Completion> owner = what->after_;
+    const Completion* next = next_to_end(owner.get(), &owner);
+    // Of several together, one after the other.
+    while (next != nullptr && !next->parts_.empty()) {
+      const Completion* left = nullptr;
+      for (const auto& part : next->parts_) {
+        std::shared_ptr<Completion> owner_of_left = part;
+        left = next_to_end(part.get(), &owner_of_left);
+        if (left == nullptr) continue;
+        owner = std::move(owner_of_left);
+        break;
+      }
+      next = left;
+    }
+    if (next == nullptr) break;
+    const MutexLock lock(next->mutex_);
+    if (next->ended_) continue;
+    what->next = std::move(next->behind_);
+    next->behind_ = std::move(what);
+    return;
+  }
+  Continuation* const one = what.get();
+  one->run(std::move(what));
 }
 
 // `*owner` keeps what is returned, unless that is `one`. A loop, since many may have ended before what they follow.

@@ -173,6 +173,63 @@ TEST_CASE("a child is refused what it has inherited, and makes its own") {
         }) == "");
 }
 
+namespace {
+
+// What exit() finds: a function that is running, others that wait, and a handler that waits for them.
+std::string exit_with_functions() {
+  static tuttiStream_t stream = nullptr;
+  static std::atomic<bool> running{false};
+  static int calls = 0;
+  if (tuttiStreamCreate(&stream) != tuttiSuccess) return "no stream";
+  (void)std::atexit([] {
+    // The functions that wait are not called; the one that was running has come to its end.
+    const bool dropped = tuttiStreamDestroy(stream) == tuttiSystemError && calls == 1;
+    ::_exit(dropped ? 0 : 3);
+  });
+  const auto function = [](void*) {
+    running = true;
+    sleep_ms(100);
+    ++calls;
+  };
+  for (int i = 0; i < 1000; ++i) {
+    if (tuttiLaunchHostFunc(stream, function, nullptr) != tuttiSuccess) return "not launched";
+  }
+  while (!running) sleep_ms(1);
+  std::exit(4);
+}
+
+}  // namespace
+
+// Before this process launches any: handlers are called in the reverse order of their registration.
+TEST_CASE("a process exits with functions that wait in streams") {
+  CHECK(in_child(exit_with_functions) == "");
+}
+
+TEST_CASE("a child calls its own functions in streams, and none of its parent's") {
+  static std::atomic<bool> open{false};
+  static std::atomic<int> calls{0};
+  tuttiStream_t stream = nullptr;
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  const auto waits = [](void*) {
+    while (!open) sleep_ms(1);
+    ++calls;
+  };
+  for (int i = 0; i < 10; ++i) REQUIRE(tuttiLaunchHostFunc(stream, waits, nullptr) == tuttiSuccess);
+  CHECK(in_child([&] {
+          open = true;
+          tuttiStream_t own = nullptr;
+          if (tuttiLaunchHostFunc(stream, waits, nullptr) != tuttiInvalidUsage) return std::string("a stream is kept");
+          if (tuttiStreamCreate(&own) != tuttiSuccess) return std::string("no stream");
+          if (tuttiLaunchHostFunc(own, waits, nullptr) != tuttiSuccess) return std::string("not launched");
+          if (tuttiStreamDestroy(own) != tuttiSuccess || calls != 1) return std::string("not called");
+          return std::string();
+        }) == "");
+  CHECK(calls == 0);
+  open = true;
+  CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+  CHECK(calls == 10);
+}
+
 TEST_CASE("a child can start while other threads of its parent are in every part of the library") {
   std::array<tuttiComm_t, 2> comms{};
   REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
@@ -187,6 +244,8 @@ TEST_CASE("a child can start while other threads of its parent are in every part
         tuttiEvent_t event = nullptr;
         (void)tuttiStreamCreate(&stream);
         (void)tuttiEventCreate(&event);
+        (void)tuttiLaunchHostFunc(
+            stream, [](void*) {}, nullptr);
         (void)tuttiEventRecord(event, stream);
         (void)tuttiEventDestroy(event);
         (void)tuttiStreamDestroy(stream);

@@ -177,6 +177,9 @@ TEST_CASE("handles that are none are refused") {
   require_refused(tuttiCommDestroy(comm), "communicator");
   REQUIRE(tuttiCommDestroy(nullptr) == tuttiSuccess);
   require_refused(tuttiStreamSynchronize(stream), "stream");
+  const tuttiHostFn_t function = [](void*) {};
+  require_refused(tuttiLaunchHostFunc(stream, function, nullptr), "stream");
+  require_refused(tuttiLaunchHostFunc(nullptr, function, nullptr), "stream");
   require_refused(tuttiStreamQuery(nullptr), "stream");
   require_refused(tuttiStreamDestroy(stream), "stream");
   REQUIRE(tuttiStreamDestroy(nullptr) == tuttiSuccess);
@@ -191,6 +194,7 @@ TEST_CASE("handles that are none are refused") {
   require_refused(tuttiStreamWaitEvent(waits, event), "event");
   require_refused(tuttiStreamWaitEvent(waits, nullptr), "event");
   REQUIRE(tuttiStreamWaitEvent(waits, made) == tuttiSuccess);  // never recorded
+  require_refused(tuttiLaunchHostFunc(waits, nullptr, nullptr), "function");
   REQUIRE(tuttiStreamQuery(waits) == tuttiSuccess);
   REQUIRE(tuttiStreamDestroy(waits) == tuttiSuccess);
   require_refused(tuttiEventDestroy(event), "event");

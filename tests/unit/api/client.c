@@ -45,10 +45,15 @@ static void with_config(void) {
   expect(tuttiCommAbort(comm) == tuttiSuccess, "abort");
 }
 
+static void count(void* calls) {
+  ++*(int*)calls;
+}
+
 static void memory_and_streams(tuttiComm_t comm) {
   void* memory = NULL;
   tuttiStream_t stream = NULL;
   tuttiEvent_t event = NULL;
+  int calls = 0;
   expect(tuttiMemAlloc(&memory, 4096) == tuttiSuccess && memory != NULL, "memory");
   expect(tuttiStreamCreate(&stream) == tuttiSuccess, "stream");
   memset(memory, 1, 4096);
@@ -58,7 +63,9 @@ static void memory_and_streams(tuttiComm_t comm) {
   expect(tuttiEventSynchronize(event) == tuttiSuccess, "event synchronize");
   expect(((const char*)memory)[4095] == 1, "queued result");
   expect(tuttiEventDestroy(event) == tuttiSuccess, "event destroy");
+  expect(tuttiLaunchHostFunc(stream, count, &calls) == tuttiSuccess, "host function");
   expect(tuttiStreamDestroy(stream) == tuttiSuccess, "stream destroy");
+  expect(calls == 1, "host function called");
   expect(tuttiMemFree(memory) == tuttiSuccess, "memory free");
 }
 
