@@ -6,9 +6,9 @@
 // each rank's PeerInfo is gathered and handed to all. Every connection begins with a mutual proof of
 // knowledge of the secret (net/auth.h): a stranger gets nothing and stops nothing.
 //
-// The tree's connections stay open for the life of the communicator, watched by one sleeping thread
-// (ControlTree). They carry failure notices and leave notices, and their breaking is how a death is seen:
-// each part into which a dead rank splits the tree has a neighbour of it, which tells the others.
+// The tree's connections stay open for the life of the communicator and of those that are split from it, watched by
+// one sleeping thread (SocketTree). They carry failure notices and leave notices, and their breaking is how a death is
+// seen: each part into which a dead rank splits the tree has a neighbour of it, which tells the others.
 //
 // Threads: any; join() blocks its caller, one per rank.
 #pragma once

@@ -51,109 +51,151 @@ void take(net::Unpacker* unpacker, std::vector<CallRecord>* records) {
   }
 }
 
-}  // namespace
-
-std::string pack_notice(const Notice& notice) {
+net::Packer begin(Kind kind, CommId comm) {
   net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kNotice)).number(static_cast<std::int32_t>(notice.code));
-  packer.number(notice.origin).number(notice.failed).text(notice.text);
-  return packer.bytes();
+  packer.number(static_cast<std::uint8_t>(kind)).number(comm);
+  return packer;
 }
 
-std::string pack_leave_notice(const LeaveNotice& leave_notice) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kLeaveNotice)).number(leave_notice.rank);
-  packer.number(leave_notice.calls.operations).number(leave_notice.calls.hash);
+bool take_rank(net::Unpacker* unpacker, int ranks, int* rank) {
+  *rank = unpacker->number<std::int32_t>();
+  return *rank >= 0 && *rank < ranks;
+}
+
+}  // namespace
+
+std::string pack_bye() {
+  return begin(Kind::kBye, 0).bytes();
+}
+
+std::string pack_death(const Death& death) {
+  return begin(Kind::kDeath, 0).number(death.rank).text(death.host).number(death.pid).bytes();
+}
+
+// A bit for each rank, since every member says this to all ranks.
+std::string pack_members(CommId comm, const Members& members) {
+  std::string bits;
+  for (const int rank : members.ranks) {
+    const auto at = static_cast<std::size_t>(rank);
+    bits.resize(at / 8 + 1);
+    bits[at / 8] = static_cast<char>(static_cast<unsigned char>(bits[at / 8]) | 1U << at % 8);
+  }
+  return begin(Kind::kMembers, comm).number(members.from).text(bits).bytes();
+}
+
+std::string pack_part(CommId comm, const Part& part) {
+  return begin(Kind::kPart, comm).number(part.round).number(part.rank).text(part.bytes).bytes();
+}
+
+std::string pack_notice(CommId comm, const Notice& notice) {
+  return begin(Kind::kNotice, comm).number(static_cast<std::int32_t>(notice.code)).text(notice.text).bytes();
+}
+
+std::string pack_leave_notice(CommId comm, const LeaveNotice& leave_notice) {
+  net::Packer packer = begin(Kind::kLeaveNotice, comm);
+  packer.number(leave_notice.rank).number(leave_notice.calls.operations).number(leave_notice.calls.hash);
   put(&packer, leave_notice.calls.calls);
   return packer.bytes();
 }
 
-std::string pack_parts(Kind kind, const Parts& parts) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(kind)).number(static_cast<std::uint32_t>(parts.size()));
-  for (const auto& [rank, bytes] : parts) packer.number(rank).text(bytes);
-  return packer.bytes();
+std::string pack_compare(CommId comm) {
+  return begin(Kind::kCompare, comm).bytes();
 }
 
-std::string pack_calls(const Calls& calls) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kCalls)).number(calls.rank);
+std::string pack_calls(CommId comm, const Calls& calls) {
+  net::Packer packer = begin(Kind::kCalls, comm);
+  packer.number(static_cast<std::uint8_t>(calls.down)).number(calls.rank);
   put(&packer, calls.records);
   return packer.bytes();
 }
 
-std::string pack_compare() {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kCompare));
-  return packer.bytes();
-}
-
-std::string pack_inquiry(Kind kind, const Inquiry& inquiry) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(kind)).number(inquiry.token);
+std::string pack_inquiry(CommId comm, Kind kind, const Inquiry& inquiry) {
+  net::Packer packer = begin(kind, comm);
+  packer.number(inquiry.token);
   put(&packer, inquiry.question);
   return packer.bytes();
 }
 
-std::string pack_here(std::uint32_t token) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kHere)).number(token);
-  return packer.bytes();
+std::string pack_here(CommId comm, std::uint32_t token) {
+  return begin(Kind::kHere, comm).number(token).bytes();
 }
 
-std::string pack_absence(const Absence& absence) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kAbsent));
+std::string pack_absence(CommId comm, const Absence& absence) {
+  net::Packer packer = begin(Kind::kAbsent, comm);
   put(&packer, absence);
   return packer.bytes();
 }
 
-std::string pack_answer(const Answer& answer) {
-  net::Packer packer;
-  packer.number(static_cast<std::uint8_t>(Kind::kAnswer));
+std::string pack_answer(CommId comm, const Answer& answer) {
+  net::Packer packer = begin(Kind::kAnswer, comm);
   put(&packer, answer.question);
   packer.number(static_cast<std::uint32_t>(answer.absent.size()));
   for (const Absence& absence : answer.absent) put(&packer, absence);
   return packer.bytes();
 }
 
-bool unpack_notice(net::Unpacker* unpacker, Notice* notice) {
-  notice->code = code_of(unpacker->number<std::int32_t>());
-  notice->origin = unpacker->number<std::int32_t>();
-  notice->failed = unpacker->number<std::int32_t>();
-  notice->text = unpacker->text();
-  return unpacker->complete() && notice->code != Code::kSuccess;
+bool unpack_header(net::Unpacker* unpacker, Header* header) {
+  const auto kind = unpacker->number<std::uint8_t>();
+  header->kind = static_cast<Kind>(kind);
+  header->comm = unpacker->number<CommId>();
+  return unpacker->ok() && kind >= static_cast<std::uint8_t>(Kind::kBye) &&
+         kind <= static_cast<std::uint8_t>(Kind::kAnswer);
 }
 
-bool unpack_parts(net::Unpacker* unpacker, int ranks, Parts* parts) {
-  const auto count = unpacker->number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && unpacker->ok(); ++i) {
-    const auto rank = unpacker->number<std::int32_t>();
-    if (rank < 0 || rank >= ranks) return false;
-    (*parts)[rank] = unpacker->text();
+bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death) {
+  const bool sensible = take_rank(unpacker, ranks, &death->rank);
+  death->host = unpacker->text();
+  death->pid = unpacker->number<std::int32_t>();
+  return sensible && unpacker->complete();
+}
+
+bool unpack_members(net::Unpacker* unpacker, int ranks, Members* members) {
+  if (!take_rank(unpacker, ranks, &members->from)) return false;
+  const std::string bits = unpacker->text();
+  for (std::size_t at = 0; at < bits.size() * 8; ++at) {
+    if ((static_cast<unsigned char>(bits[at / 8]) >> at % 8 & 1U) == 0) continue;
+    if (at >= static_cast<std::size_t>(ranks)) return false;
+    members->ranks.push_back(static_cast<int>(at));
   }
   return unpacker->complete();
 }
 
-bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls) {
-  calls->rank = unpacker->number<std::int32_t>();
-  if (calls->rank < 0 || calls->rank >= ranks) return false;
-  take(unpacker, &calls->records);
-  return unpacker->complete();
+bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part) {
+  part->round = unpacker->number<std::uint32_t>();
+  const bool sensible = take_rank(unpacker, ranks, &part->rank);
+  part->bytes = unpacker->text();
+  return sensible && unpacker->complete();
+}
+
+bool unpack_notice(net::Unpacker* unpacker, Notice* notice) {
+  notice->code = code_of(unpacker->number<std::int32_t>());
+  notice->text = unpacker->text();
+  return unpacker->complete() && notice->code != Code::kSuccess;
 }
 
 bool unpack_leave_notice(net::Unpacker* unpacker, int ranks, LeaveNotice* leave_notice) {
-  leave_notice->rank = unpacker->number<std::int32_t>();
-  if (leave_notice->rank < 0 || leave_notice->rank >= ranks) return false;
+  if (!take_rank(unpacker, ranks, &leave_notice->rank)) return false;
   leave_notice->calls.operations = unpacker->number<std::uint32_t>();
   leave_notice->calls.hash = unpacker->number<std::uint64_t>();
   take(unpacker, &leave_notice->calls.calls);
   return unpacker->complete();
 }
 
+bool unpack_calls(net::Unpacker* unpacker, int ranks, Calls* calls) {
+  calls->down = unpacker->number<std::uint8_t>() != 0;
+  if (!take_rank(unpacker, ranks, &calls->rank)) return false;
+  take(unpacker, &calls->records);
+  return unpacker->complete();
+}
+
 bool unpack_inquiry(net::Unpacker* unpacker, Inquiry* inquiry) {
   inquiry->token = unpacker->number<std::uint32_t>();
   return take(unpacker, &inquiry->question) && unpacker->complete();
+}
+
+bool unpack_here(net::Unpacker* unpacker, std::uint32_t* token) {
+  *token = unpacker->number<std::uint32_t>();
+  return unpacker->complete();
 }
 
 bool unpack_absence(net::Unpacker* unpacker, int ranks, Absence* absence) {

@@ -4,12 +4,11 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <cstdint>
 #include <string>
 #include <utility>
 
 #include "base/unique_fd.h"
-#include "bootstrap/control_messages.h"
 #include "net/frame.h"
 
 namespace tutti::internal {
@@ -18,7 +17,8 @@ namespace tutti::internal {
 struct TreeNeighbour {
   int rank = -1;
   bool is_parent = false;
-  std::string who;  // "rank 3 (host a, pid 77)"
+  std::string host;
+  std::int32_t pid = 0;
   UniqueFd socket;
 };
 
@@ -28,17 +28,22 @@ inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 30;
 
 struct Neighbour {
   explicit Neighbour(TreeNeighbour from)
-      : rank(from.rank), is_parent(from.is_parent), who(std::move(from.who)), socket(std::move(from.socket)) {}
+      : rank(from.rank),
+        is_parent(from.is_parent),
+        host(std::move(from.host)),
+        pid(from.pid),
+        socket(std::move(from.socket)) {}
   int rank;
   bool is_parent;
-  std::string who;
+  std::string host;
+  std::int32_t pid;
   UniqueFd socket;  // invalid once gone
   net::FrameReader reader{kMaxFrameBytes};
   net::FrameWriter writer;
-  std::deque<Parts> inbox;  // gathers from a child, alls from the parent
-  bool sent_leave_notice = false;
-  bool write_armed = false;
-  bool owes_receipt = false;  // of this rank's last inquiry
+  bool said_bye = false;
+  bool ended = false;  // nothing more can be read; what that means is not judged yet
+  bool polled = false;
+  std::size_t entry = 0;
 };
 
 }  // namespace control

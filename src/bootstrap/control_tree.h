@@ -1,5 +1,5 @@
-// The control tree of a job: how its ranks stay in touch from init to finalize, whatever carries it. Over sockets:
-// socket_tree.h; between threads of one process: in_process.h.
+// The control tree of a communicator: how its ranks stay in touch from init to finalize, whatever carries it. Over
+// sockets: control_comm.h and socket_tree.h; between threads of one process: in_process.h.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ class ControlTree {
   virtual ~ControlTree() = default;
   // Collective, during initialisation only: every rank's bytes, by rank.
   virtual Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) = 0;
-  // Starts the watching thread. Before: initialisation; after: only the calls below.
+  // The end of the initialisation: from now on `failure` is told what happens. After: only the calls below and split().
   virtual Status watch(std::shared_ptr<FailureState> failure, Witness witness) = 0;
   // Tells all ranks that this one has failed with `status` (they fail with the same code and a text
   // that names this rank). Any thread; returns without waiting for the peers.
@@ -87,7 +87,16 @@ class ControlTree {
   // different things, or one more than the other, whoever hears of the other fails all with kMismatch and a text
   // that names both. After watch(), before leave(). Returns whether all have said so.
   virtual bool finish(std::int64_t wait_ms) = 0;
-  // Tells all ranks that this one leaves for good, and stops the watching thread. Bounded: < 1 s.
+  // The control tree of another communicator of some of these ranks, over the same connections and by the same thread,
+  // which live as long as any of the two. members[i] is the rank in this tree's numbering that is rank i of the new
+  // one, whose numbering all its calls, texts and answers have. This rank is among them. May be null for a single
+  // member, as in Job. `id`: the same on all members and used for no other communicator of the job; not 0.
+  //
+  // Returns at once; members may call it at different times. Before this tree leaves; any thread. The one's failure is
+  // not the other's; a rank that dies fails all that it is a member of and has not left.
+  virtual Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members) = 0;
+  // Tells all ranks that this one leaves for good. The last tree of a job to leave in a process ends the connections
+  // and the thread. Bounded: < 1 s.
   virtual void leave() = 0;
 };
 

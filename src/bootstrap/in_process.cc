@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/mutex.h"
 #include "bootstrap/call_comparison.h"
@@ -41,6 +43,12 @@ struct InProcessControl {
   std::vector<int> departed TUTTI_GUARDED_BY(mutex);
   std::size_t parted TUTTI_GUARDED_BY(mutex) = 0;
   CallLedger ledger TUTTI_GUARDED_BY(mutex);
+  // Of new communicators, by their ids, until all of their ranks have come, or those that had are gone.
+  struct Child {
+    std::weak_ptr<InProcessControl> control;
+    std::size_t came = 0;
+  };
+  std::map<std::uint64_t, Child> children TUTTI_GUARDED_BY(mutex);
 };
 
 class InProcessTree final : public ControlTree {
@@ -61,6 +69,7 @@ class InProcessTree final : public ControlTree {
   void ask(Question question) override;
   Status compare_with_departed() override;
   void compare_calls() override;
+  Result<std::unique_ptr<ControlTree>> split(std::uint64_t id, std::vector<int> members) override;
   bool finish(std::int64_t wait_ms) override;
   void leave() override;
 
@@ -173,6 +182,25 @@ void InProcessTree::compare_calls() {
     const Status known = control_->ledger.add(static_cast<int>(r), summary.calls, &is_new);
     if (!known.is_ok()) return tell_mismatch(known);
   }
+}
+
+// The first that comes makes what all of them share.
+Result<std::unique_ptr<ControlTree>> InProcessTree::split(std::uint64_t id, std::vector<int> members) {
+  const auto self = std::find(members.begin(), members.end(), rank_);
+  std::shared_ptr<InProcessControl> control;
+  {
+    const MutexLock lock(control_->mutex);
+    std::erase_if(control_->children, [](const auto& child) { return child.second.control.expired(); });
+    InProcessControl::Child& child = control_->children[id];
+    control = child.control.lock();
+    if (control == nullptr) {
+      control = std::make_shared<InProcessControl>(static_cast<int>(members.size()));
+      child.control = control;
+    }
+    if (++child.came == members.size()) control_->children.erase(id);
+  }
+  return std::unique_ptr<ControlTree>(
+      std::make_unique<InProcessTree>(static_cast<int>(self - members.begin()), std::move(control)));
 }
 
 bool InProcessTree::finish(std::int64_t wait_ms) {

@@ -284,10 +284,10 @@ void RootService::place_everyone() {
     if (client.rank > 0) {
       const Registration& parent = registrations_[tree_parent(client.rank)];
       placement.parent_addresses = parent.addresses;
-      placement.parent_who = parent.who();
+      placement.parent = {parent.host, parent.pid};
     }
     for (const int child : tree_children(client.rank, ranks_)) {
-      placement.children_who.push_back(registrations_[child].who());
+      placement.children.push_back({registrations_[child].host, registrations_[child].pid});
     }
     answer(&client, placement);
   }
@@ -382,8 +382,8 @@ std::string Placement::serialize() const {
   packer.text(transports);
   packer.number(static_cast<std::uint8_t>(parent_addresses.size()));
   for (const std::string& address : parent_addresses) packer.text(address);
-  packer.text(parent_who).number(static_cast<std::uint8_t>(children_who.size()));
-  for (const std::string& who : children_who) packer.text(who);
+  packer.text(parent.host).number(parent.pid).number(static_cast<std::uint8_t>(children.size()));
+  for (const RankPlace& child : children) packer.text(child.host).number(child.pid);
   return packer.bytes();
 }
 
@@ -398,9 +398,14 @@ Result<Placement> Placement::parse(const std::string& bytes) {
   result.transports = unpacker.text();
   const auto addresses = unpacker.number<std::uint8_t>();
   for (std::size_t i = 0; i < addresses && i < kMaxAddresses; ++i) result.parent_addresses.push_back(unpacker.text());
-  result.parent_who = unpacker.text();
+  result.parent.host = unpacker.text();
+  result.parent.pid = unpacker.number<std::int32_t>();
   const auto children = unpacker.number<std::uint8_t>();
-  for (std::size_t i = 0; i < children && i < kTreeArity; ++i) result.children_who.push_back(unpacker.text());
+  for (std::size_t i = 0; i < children && i < kTreeArity; ++i) {
+    RankPlace& child = result.children.emplace_back();
+    child.host = unpacker.text();
+    child.pid = unpacker.number<std::int32_t>();
+  }
   if (!unpacker.complete()) return Status::remote("protocol error: the root service's answer cannot be read");
   return result;
 }

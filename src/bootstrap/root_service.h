@@ -44,6 +44,12 @@ struct Registration {
   static Result<Registration> parse(const std::string& bytes);
 };
 
+// Where a rank runs, for messages.
+struct RankPlace {
+  std::string host;
+  std::int32_t pid = 0;
+};
+
 // What the root answers. With a failure only `status` counts; one may also follow a placement.
 struct Placement {
   Status status;
@@ -51,8 +57,8 @@ struct Placement {
   std::string nonce;       // of this job: see session_secret()
   std::string transports;  // rank 0's TUTTI_TRANSPORTS, which hold for all: a rank must know them before it listens
   std::vector<std::string> parent_addresses;
-  std::string parent_who;                 // empty for rank 0
-  std::vector<std::string> children_who;  // in the order of tree_children()
+  RankPlace parent;                 // none for rank 0
+  std::vector<RankPlace> children;  // in the order of tree_children()
   [[nodiscard]] std::string serialize() const;
   static Result<Placement> parse(const std::string& bytes);
 };

@@ -1,10 +1,15 @@
 #include "bootstrap/socket_tree.h"
 
+#include <fmt/core.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
 #include <utility>
 
-#include "net/socket.h"
+#include "bootstrap/control_comm.h"
 
 namespace tutti::internal {
 namespace control {
@@ -15,69 +20,43 @@ SocketTree::SocketTree(int rank, int ranks, std::vector<TreeNeighbour> neighbour
     net::set_keep_alive(neighbour.socket.get());
     neighbours_.emplace_back(std::move(neighbour));
   }
+  // For the thread's own descriptor there is room without further memory.
+  set_.add(-1, 0);
+  set_.clear(0);
 }
 
+// Its communicators hold it, so all are dismissed, and the thread ends with the last of them.
 SocketTree::~SocketTree() {
-  if (owner_ == ::getpid()) {
-    stop();
-  } else {
-    thread_.forget();
-  }
+  if (is_forked()) thread_.forget();
 }
 
-// ---- From other threads -------------------------------------------------------------------------
-
-void SocketTree::announce_failure(const Status& status) {
-  if (owner_ != ::getpid() || status.is_ok()) return;
-  if (!watching_) {
-    if (!left_) attempt([&] { broadcast_failure(status); });
-    return;
-  }
-  const MutexLock lock(mutex_);
-  // Perhaps another thread has sent its leave notice meanwhile: nobody listens any more.
-  if (leaving_ || stopping_) return;
-  if (announcement_.is_ok()) announcement_ = status;
-  signal();
+bool SocketTree::is_forked() const {
+  return owner_ != ::getpid();
 }
 
-void SocketTree::report_calls(std::vector<CallRecord> calls) {
-  if (owner_ != ::getpid() || !watching_) return;
-  const MutexLock lock(mutex_);
-  if (leaving_ || stopping_) return;
-  reports_.push_back(std::move(calls));
-  signal();
-}
-
-void SocketTree::ask(Question question) {
-  if (owner_ != ::getpid() || !watching_) return;
-  const MutexLock lock(mutex_);
-  if (leaving_ || stopping_) return;
-  questions_.push_back(std::move(question));
-  signal();
-}
-
-void SocketTree::leave() {
-  if (owner_ != ::getpid()) return;
-  if (!thread_.running()) {
-    if (!left_) attempt([this] { depart(); });
-    return;
-  }
+Status SocketTree::start() {
+  wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_.valid()) return Status::system("eventfd", errno);
   {
     const MutexLock lock(mutex_);
-    leaving_ = true;
+    ended_ = false;
   }
   signal();
-  thread_.join();
+  Status started = thread_.start([this] { run(); });
+  if (started.is_ok()) return started;
+  const MutexLock lock(mutex_);
+  ended_ = true;
+  return started;
 }
 
-void SocketTree::stop() {
-  if (!thread_.running()) return;
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
+Status SocketTree::enlist(ControlComm* comm) {
+  const MutexLock lock(mutex_);
+  if (closed_) return Status::invalid_usage("a communicator that has ended cannot be split");
+  if (!ids_.insert(comm->id()).second) {
+    return Status::internal(fmt::format("two communicators of the job have the id {}", comm->id()));
   }
-  signal();
-  thread_.join();
+  arriving_.emplace(comm->id(), comm);
+  return {};
 }
 
 void SocketTree::signal() {
@@ -86,10 +65,76 @@ void SocketTree::signal() {
   if (::write(wake_.get(), &one, sizeof one) < 0) return;
 }
 
+void SocketTree::await_dismissal(CommId id) {
+  const MutexLock lock(mutex_);
+  while (!ended_ && ids_.contains(id)) changed_.wait(mutex_);
+}
+
+bool SocketTree::has_ended() const {
+  const MutexLock lock(mutex_);
+  return ended_;
+}
+
+// ---- For communicators --------------------------------------------------------------------------
+
+Neighbour* SocketTree::parent() {
+  const auto found = std::find_if(neighbours_.begin(), neighbours_.end(), [](const Neighbour& neighbour) {
+    return neighbour.is_parent && neighbour.socket.valid();
+  });
+  return found == neighbours_.end() ? nullptr : &*found;
+}
+
+void SocketTree::send(const std::string& frame, Neighbour* to) {
+  if (to->socket.valid()) to->writer.queue(frame);
+}
+
+void SocketTree::flood(const std::string& frame, const Neighbour* except) {
+  for (Neighbour& neighbour : neighbours_) {
+    if (&neighbour != except) send(frame, &neighbour);
+  }
+}
+
+void SocketTree::flush() {
+  for (Neighbour& neighbour : neighbours_) flush(&neighbour);
+}
+
+// A broken connection is left for reading to discover, since a last message may still be in it.
+void SocketTree::flush(Neighbour* neighbour) {
+  if (!neighbour->socket.valid() || neighbour->writer.empty()) return;
+  const Status sent = neighbour->writer.flush(neighbour->socket.get());
+  if (!sent.is_ok()) neighbour->writer = net::FrameWriter();
+}
+
+bool SocketTree::all_sent() const {
+  return std::all_of(neighbours_.begin(), neighbours_.end(),
+                     [](const Neighbour& neighbour) { return !neighbour.socket.valid() || neighbour.writer.empty(); });
+}
+
+// Upwards to the next member, which keeps them. Members with none above them are met from the side: every rank that is
+// none passes the calls down its other branches, too.
+void SocketTree::pass_on_calls(CommId comm, Calls calls, const Neighbour* from) {
+  const bool is_member = find(comm) != nullptr;
+  if (!calls.down) {
+    if (Neighbour* const up = parent(); up != nullptr) send(pack_calls(comm, calls), up);
+  }
+  if (is_member) return;
+  calls.down = true;
+  const std::string frame = pack_calls(comm, calls);
+  for (Neighbour& neighbour : neighbours_) {
+    if (!neighbour.is_parent && &neighbour != from) send(frame, &neighbour);
+  }
+}
+
 }  // namespace control
 
-std::unique_ptr<ControlTree> make_socket_tree(int rank, int ranks, std::vector<TreeNeighbour> neighbours) {
-  return std::make_unique<control::SocketTree>(rank, ranks, std::move(neighbours));
+Result<std::unique_ptr<ControlTree>> make_socket_tree(int rank, int ranks, std::vector<TreeNeighbour> neighbours) {
+  auto tree = std::make_shared<control::SocketTree>(rank, ranks, std::move(neighbours));
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  auto comm = std::make_unique<control::ControlComm>(tree, 0, std::move(all));
+  if (Status s = comm->enlist(); !s.is_ok()) return s;
+  if (Status s = tree->start(); !s.is_ok()) return s;
+  return std::unique_ptr<ControlTree>(std::move(comm));
 }
 
 }  // namespace tutti::internal

@@ -1,162 +1,166 @@
-// The ControlTree over sockets. See control_tree.h for what it promises.
+// The control tree of a job over sockets, as one rank sees it: the connections to its neighbours and the thread that
+// watches them, for all communicators that this rank has of the job. See control_tree.h for what it promises, and
+// control_comm.h for what is each communicator's own.
 //
-// Messages, each a frame: gather (a subtree's bytes, upwards), all (everybody's bytes, downwards),
-// notice (a failure), leave notice (a rank calls nothing more, and what it has called), calls (of a rank that waits for
-// long or is asked, upwards), compare (all ranks are to tell their calls), and those by which ranks find out who has
-// not arrived (socket_tree_inquiry.cc). Notices, leave notices and compares are forwarded to every neighbour but the
-// one they came from; a tree has no cycles, so each reaches every rank once.
+// Every frame names its communicator, and most are for all ranks: a rank passes them on to every neighbour but the one
+// they came from, whether it is a member or not; a tree has no cycles, so each reaches every rank once, and whatever
+// one rank says because of what it has heard of another is heard after that everywhere. A rank keeps nothing of a
+// communicator that it is no member of, but for the time of an inquiry.
+//
+// A member says first which ranks the others are (kMembers). So a rank that has not made its own part of a communicator
+// yet knows whether it will, and keeps what it hears of it until then: no more than ranks can say before all have come.
 //
 // A rank that has left splits the tree, and its parts hear no more of each other. Ranks leave when a job ends, all of
 // them within a short time, so no other paths are kept; a failure then passes along the data links
 // (transport/end_watch.h).
 //
-// In six files: socket_tree.cc (making, what other threads ask of it), _receive (what comes from the neighbours),
-// _exchange (initialisation), _watch (the watching thread), _inquiry (who has not arrived?) and _parting (leave
-// notices, and what ranks have called).
+// In four files: socket_tree.cc (making, what communicators ask of it), _watch (the thread), _receive (what comes from
+// the neighbours), _inquiry (who has not arrived?).
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/service_thread.h"
+#include "base/status.h"
 #include "base/unique_fd.h"
-#include "bootstrap/call_ledger.h"
 #include "bootstrap/control_messages.h"
 #include "bootstrap/control_neighbour.h"
 #include "bootstrap/control_tree.h"
+#include "net/socket.h"
 
 namespace tutti::internal {
 namespace control {
 
-// Used by one thread at a time: the initialising one, then the watching one. Only the command queue is
-// shared.
-class SocketTree final : public ControlTree {
+class ControlComm;
+
+class SocketTree {
  public:
   SocketTree(int rank, int ranks, std::vector<TreeNeighbour> neighbours);
-  ~SocketTree() override;
-  Result<std::vector<std::string>> all_gather(const std::string& mine, Deadline deadline) override;
-  Status watch(std::shared_ptr<FailureState> failure, Witness witness) override;
-  void announce_failure(const Status& status) override;
-  void report_calls(std::vector<CallRecord> calls) override;
-  void ask(Question question) override;
-  Status compare_with_departed() override TUTTI_EXCLUDES(mutex_);
-  void compare_calls() override;
-  bool finish(std::int64_t wait_ms) override;
-  void leave() override;
-  // Before any gather, when a neighbour is gone: what the neighbours have said last, the end of one being the last of
-  // all, and the failure that is known then. The other neighbours are told.
-  Status hear_last(const Status& otherwise);
+  SocketTree(const SocketTree&) = delete;
+  SocketTree& operator=(const SocketTree&) = delete;
+  ~SocketTree();
+
+  // ---- Any thread
+  // Begins to watch. REQUIRES: the job's first communicator is enlisted.
+  Status start();
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int ranks() const { return ranks_; }
+  // In a child of the process, which must not speak for it.
+  [[nodiscard]] bool is_forked() const;
+  // From now on the thread knows it. It stays until it is dismissed.
+  Status enlist(ControlComm* comm);
+  // There are commands for the thread.
+  void signal();
+  // Waits until the thread knows it no more. REQUIRES: it has been told to leave or to end.
+  void await_dismissal(CommId id);
+  // The thread has ended, or has never been started.
+  [[nodiscard]] bool has_ended() const;
+
+  // ---- The tree's thread, for its communicators
+  // To every neighbour but one. Leaves with flush(), or at the end of the thread's round.
+  void flood(const std::string& frame, const Neighbour* except);
+  void flush();
+  // What a rank has called, to the nearest members above, or where there are none, to the nearest of all.
+  void pass_on_calls(CommId comm, Calls calls, const Neighbour* from);
+  [[nodiscard]] Neighbour* parent();
+  void inquire(CommId comm, const Question& question);
 
  private:
-  // What this rank knows of the question that is being answered.
+  // What this rank knows of the question that is being answered in a communicator.
   struct Round {
-    enum class Phase { kIdle, kAsked, kProbing };
-    Phase phase = Phase::kIdle;
+    enum class Phase { kAsked, kProbing };
+    Phase phase = Phase::kAsked;
     std::uint32_t token = 0;  // of this rank's last inquiry
     Question question;
     std::int64_t due_ns = 0;  // who has given no receipt then is silent; 0: that is judged
     std::int64_t end_ns = 0;  // the answer is given, or waited for no longer
+    std::set<int> owing;      // the neighbours that owe a receipt
     std::vector<Absence> absent;
   };
+  // What is kept for a communicator that this rank is to become a member of.
+  struct Early {
+    std::size_t members = 0;
+    std::vector<std::string> frames;
+  };
 
-  void read_from(Neighbour* from);
-  void handle(Neighbour* from, const std::string& frame);
-  void lost(Neighbour* neighbour);
-  void on_notice(const Notice& notice, Neighbour* from);
-  void on_leave_notice(const LeaveNotice& leave_notice, Neighbour* from);
-  void judge(int rank, const CallSummary& calls);
-  void judge_departed();
-  [[nodiscard]] std::map<int, CallSummary> departed() const TUTTI_EXCLUDES(mutex_);
-  void send_leave_notice();
-  void tell_who_waits() TUTTI_EXCLUDES(mutex_);
-  bool look_again(Deadline deadline) TUTTI_REQUIRES(mutex_);
-  void ask_for_calls(const Neighbour* from);
-  [[nodiscard]] CallSummary own_calls() const;
-  void on_calls(const Calls& calls);
-  void hear_inquiry(Kind kind, const Inquiry& inquiry, Neighbour* from);
-  void hear_receipt(std::uint32_t token, Neighbour* from);
-  void hear_absence(const Absence& absence);
-  void hear_answer(const Answer& answer);
-  void inquire(const Question& question);
-  void probe(const Question& question);
-  void begin(Round::Phase phase, const Question& question);
-  void send_inquiry(Kind kind, Neighbour* to);
-  void advance_round();
-  void judge_silence();
-  [[nodiscard]] int round_wait_ms() const;
-  [[nodiscard]] Whereabouts whereabouts() const;
-  Neighbour* parent();
-  void pass_on_kept();
-  void flood(const std::string& frame, const Neighbour* except);
-  void flush(Neighbour* neighbour);
-  Status pump(const std::function<bool()>& finished, Deadline deadline);
-  Status exchange(Parts* parts, Deadline deadline);
-  Status too_late(const std::vector<int>& waited_for);
-
+  void run();
   void attempt(const std::function<void()>& speak) noexcept;
   void watch_once();
-  void arm(Neighbour* neighbour);
+  void read_ready();
   void handle_commands();
-  void broadcast_failure(const Status& failure);
+  ControlComm* next_arriving() TUTTI_EXCLUDES(mutex_);
+  void welcome(ControlComm* comm);
+  void dismiss(ControlComm* comm);
+  bool close() TUTTI_EXCLUDES(mutex_);
+  void dismiss_all() TUTTI_EXCLUDES(mutex_);
   void depart();
-  void stop();
-  void signal();
+  void read_from(Neighbour* from);
+  void handle(Neighbour* from, const std::string& frame);
+  bool hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from);
+  bool hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
+  bool hear_calls(CommId comm, net::Unpacker* unpacker, const Neighbour* from);
+  bool hear_inquiry(const Header& header, net::Unpacker* unpacker, Neighbour* from);
+  void on_damage(const Neighbour& from, CommId comm);
+  bool keep_early(const Header& header, net::Unpacker* unpacker, const std::string& frame);
+  void on_ended(Neighbour* neighbour);
+  void on_death(const Death& death, const Neighbour* from);
+  [[nodiscard]] ControlComm* find(CommId comm) const;
+  void send(const std::string& frame, Neighbour* to);
+  void flush(Neighbour* neighbour);
   [[nodiscard]] bool all_sent() const;
+  void on_inquiry(CommId comm, Kind kind, const Inquiry& inquiry, Neighbour* from);
+  void on_receipt(CommId comm, std::uint32_t token, const Neighbour* from);
+  void on_absence(CommId comm, const Absence& absence);
+  void on_answer(CommId comm, const Answer& answer);
+  void probe(CommId comm, const Question& question);
+  Round* begin(CommId comm, Round::Phase phase, const Question& question);
+  void send_inquiry(CommId comm, Round* round, Kind kind, Neighbour* to);
+  void judge_silence(CommId comm);
+  void advance_rounds();
+  void wake_for_rounds(net::PollSet* set) const;
 
   const int rank_;
   const int ranks_;
-  const pid_t owner_;  // a forked child must not speak for this process
-  std::vector<Neighbour> neighbours_;
-  std::shared_ptr<FailureState> failure_;  // null while initialising
-  Status early_failure_;
-  std::vector<int> early_departed_;
-  // While this rank gathers it keeps what it hears from ranks that are through with that: their leave notices and,
-  // behind all parts, their failures. To ranks below, which have not all parts yet, it would look like an init that
-  // fails.
-  bool gathering_ = false;
-  std::vector<std::pair<Notice, Neighbour*>> notices_;
-  std::vector<std::pair<LeaveNotice, Neighbour*>> leave_notices_;  // not yet passed on, and from where
-  bool parted_ = false;                                            // this rank has sent its leave notice
-  CallSummary own_parting_;                                        // with this
-  bool asked_for_calls_ = false;
-  Witness witness_;
-  bool any_notice_ = false;
-  std::set<int> known_dead_;
-  CallLedger ledger_;  // of this rank and those below it
-  Round round_;
-  bool left_ = false;
-  bool ending_ = false;  // the watching thread is to end
+  const pid_t owner_;
 
-  UniqueFd epoll_;
+  // The thread's own.
+  std::list<Neighbour> neighbours_;
+  std::map<CommId, ControlComm*> comms_;
+  std::map<CommId, Early> early_;
+  std::deque<CommId> left_;  // the last communicators that this rank has left
+  std::map<CommId, Round> rounds_;
+  std::uint32_t token_ = 0;
+  std::map<int, Death> dead_;  // by rank
+  Status broken_;              // why this rank can speak to nobody any more
+  bool departing_ = false;
+  bool ending_ = false;  // the thread is to end
+  net::PollSet set_;
+
   UniqueFd wake_;
-  ServiceThread thread_;
-  bool watching_ = false;  // the thread has been started; constant from then on
   mutable Mutex mutex_;
-  std::map<int, CallSummary> departed_ TUTTI_GUARDED_BY(mutex_);  // what ranks that have left have called, by rank
-  Status announcement_ TUTTI_GUARDED_BY(mutex_);                  // the first
-  std::vector<std::vector<CallRecord>> reports_ TUTTI_GUARDED_BY(mutex_);
-  std::vector<Question> questions_ TUTTI_GUARDED_BY(mutex_);
-  bool comparing_ TUTTI_GUARDED_BY(mutex_) = false;
-  bool finishing_ TUTTI_GUARDED_BY(mutex_) = false;
-  bool compared_ TUTTI_GUARDED_BY(mutex_) = false;    // own calls with those of all who have left
-  bool all_parted_ TUTTI_GUARDED_BY(mutex_) = false;  // all ranks have sent their leave notices
-  ConditionVariable parting_changed_;
-  bool leaving_ TUTTI_GUARDED_BY(mutex_) = false;
-  bool stopping_ TUTTI_GUARDED_BY(mutex_) = false;
+  ConditionVariable changed_;
+  std::map<CommId, ControlComm*> arriving_ TUTTI_GUARDED_BY(mutex_);
+  std::set<CommId> ids_ TUTTI_GUARDED_BY(mutex_);  // of all that are enlisted
+  bool closed_ TUTTI_GUARDED_BY(mutex_) = false;   // nothing can be enlisted any more
+  bool ended_ TUTTI_GUARDED_BY(mutex_) = true;
+  ServiceThread thread_;
 };
 
 }  // namespace control
 
+// The control tree of the job's first communicator.
 // REQUIRES: at most one parent; none for rank 0; tree_children() as the other neighbours.
-std::unique_ptr<ControlTree> make_socket_tree(int rank, int ranks, std::vector<TreeNeighbour> neighbours);
+Result<std::unique_ptr<ControlTree>> make_socket_tree(int rank, int ranks, std::vector<TreeNeighbour> neighbours);
 
 }  // namespace tutti::internal

@@ -8,12 +8,15 @@
 // A question is given a receipt as well. Whose parent gives none answers those below it by itself: the parent is
 // silent. Ranks whose parent has left or died do as rank 0 does.
 //
-// One question at a time: who asks while another's is being answered gets that answer.
+// One question of a communicator at a time: who asks while another's is being answered gets that answer. All ranks of
+// the job take part, since those that are no members are between those that are; of these, though, it is not said that
+// they are absent, only of members.
 #include <algorithm>
 #include <climits>
 #include <utility>
 
 #include "base/clock.h"
+#include "bootstrap/control_comm.h"
 #include "bootstrap/socket_tree.h"
 
 namespace tutti::internal::control {
@@ -22,122 +25,108 @@ namespace {
 constexpr std::int64_t kMs = 1'000'000;
 // An answer that has not come so long after it should have will not come: something has died on its way.
 constexpr std::int64_t kForgetMs = 1000;
+constexpr std::size_t kMaxRounds = 1024;  // that ranks which are no members follow at a time
 
 }  // namespace
 
-Neighbour* SocketTree::parent() {
-  const auto found = std::find_if(neighbours_.begin(), neighbours_.end(), [](const Neighbour& neighbour) {
-    return neighbour.is_parent && neighbour.socket.valid();
-  });
-  return found == neighbours_.end() ? nullptr : &*found;
-}
-
-// Before watch() this rank is in no operation.
-Whereabouts SocketTree::whereabouts() const {
-  return witness_.where ? witness_.where() : Whereabouts{};
-}
-
-void SocketTree::begin(Round::Phase phase, const Question& question) {
+// Null: there are too many.
+SocketTree::Round* SocketTree::begin(CommId comm, Round::Phase phase, const Question& question) {
+  if (rounds_.size() >= kMaxRounds && find(comm) == nullptr && !rounds_.contains(comm)) return nullptr;
   const std::int64_t now = now_ns();
-  round_.phase = phase;
-  ++round_.token;
-  round_.question = question;
-  round_.due_ns = now + question.patience_ms * kMs;
+  Round* const round = &(rounds_[comm] = {phase, ++token_, question, now + question.patience_ms * kMs, 0, {}, {}});
   const bool answers = phase == Round::Phase::kProbing && parent() == nullptr;
   const std::int64_t reports_ms = inquiry_ms(question.patience_ms) - question.patience_ms;
-  round_.end_ns = round_.due_ns + (reports_ms + (answers ? 0 : kForgetMs)) * kMs;
-  round_.absent.clear();
-  for (Neighbour& neighbour : neighbours_) neighbour.owes_receipt = false;
+  round->end_ns = round->due_ns + (reports_ms + (answers ? 0 : kForgetMs)) * kMs;
+  return round;
 }
 
-void SocketTree::send_inquiry(Kind kind, Neighbour* to) {
-  to->owes_receipt = true;
-  to->writer.queue(pack_inquiry(kind, {round_.token, round_.question}));
-  flush(to);
+void SocketTree::send_inquiry(CommId comm, Round* round, Kind kind, Neighbour* to) {
+  round->owing.insert(to->rank);
+  send(pack_inquiry(comm, kind, {round->token, round->question}), to);
 }
 
 // On behalf of this rank or one below it.
-void SocketTree::inquire(const Question& question) {
-  if (round_.phase != Round::Phase::kIdle || any_notice_) return;
+void SocketTree::inquire(CommId comm, const Question& question) {
+  if (rounds_.contains(comm)) return;
   Neighbour* const up = parent();
-  if (up == nullptr) return probe(question);
-  begin(Round::Phase::kAsked, question);
-  send_inquiry(Kind::kAsk, up);
+  if (up == nullptr) return probe(comm, question);
+  if (Round* const round = begin(comm, Round::Phase::kAsked, question)) send_inquiry(comm, round, Kind::kAsk, up);
 }
 
-void SocketTree::probe(const Question& question) {
-  begin(Round::Phase::kProbing, question);
+void SocketTree::probe(CommId comm, const Question& question) {
+  Round* const round = begin(comm, Round::Phase::kProbing, question);
   for (Neighbour& neighbour : neighbours_) {
-    if (!neighbour.is_parent && neighbour.socket.valid()) send_inquiry(Kind::kProbe, &neighbour);
+    const bool below = !neighbour.is_parent && neighbour.socket.valid();
+    if (below && round != nullptr) send_inquiry(comm, round, Kind::kProbe, &neighbour);
   }
 }
 
-void SocketTree::hear_inquiry(Kind kind, const Inquiry& inquiry, Neighbour* from) {
-  from->writer.queue(pack_here(inquiry.token));
-  flush(from);
-  if (kind == Kind::kAsk) return inquire(inquiry.question);
-  probe(inquiry.question);
+void SocketTree::on_inquiry(CommId comm, Kind kind, const Inquiry& inquiry, Neighbour* from) {
+  send(pack_here(comm, inquiry.token), from);
+  if (kind == Kind::kAsk) return inquire(comm, inquiry.question);
+  probe(comm, inquiry.question);
 }
 
-void SocketTree::hear_receipt(std::uint32_t token, Neighbour* from) {
-  if (token == round_.token) from->owes_receipt = false;
+void SocketTree::on_receipt(CommId comm, std::uint32_t token, const Neighbour* from) {
+  const auto round = rounds_.find(comm);
+  if (round != rounds_.end() && round->second.token == token) round->second.owing.erase(from->rank);
 }
 
-void SocketTree::hear_absence(const Absence& absence) {
+void SocketTree::on_absence(CommId comm, const Absence& absence) {
+  const auto round = rounds_.find(comm);
   if (Neighbour* const up = parent(); up != nullptr) {
-    up->writer.queue(pack_absence(absence));
-    flush(up);
-  } else if (round_.phase == Round::Phase::kProbing) {
-    round_.absent.push_back(absence);
+    send(pack_absence(comm, absence), up);
+  } else if (round != rounds_.end() && round->second.phase == Round::Phase::kProbing) {
+    round->second.absent.push_back(absence);
   }
 }
 
-void SocketTree::hear_answer(const Answer& answer) {
-  round_.phase = Round::Phase::kIdle;
-  if (witness_.answered) witness_.answered(answer);
-  const std::string frame = pack_answer(answer);
+void SocketTree::on_answer(CommId comm, const Answer& answer) {
+  rounds_.erase(comm);
+  if (ControlComm* const member = find(comm)) member->answered(answer);
+  const std::string frame = pack_answer(comm, answer);
   for (Neighbour& neighbour : neighbours_) {
-    if (neighbour.is_parent || !neighbour.socket.valid()) continue;
-    neighbour.writer.queue(frame);
-    flush(&neighbour);
+    if (!neighbour.is_parent) send(frame, &neighbour);
   }
 }
 
 // The patience is over.
-void SocketTree::judge_silence() {
-  round_.due_ns = 0;
-  for (const Neighbour& neighbour : neighbours_) {
-    if (!neighbour.owes_receipt || !neighbour.socket.valid()) continue;
-    const Absence silent{neighbour.rank, true};
-    if (round_.phase == Round::Phase::kAsked) return hear_answer({round_.question, {silent}});
-    hear_absence(silent);
+void SocketTree::judge_silence(CommId comm) {
+  Round& round = rounds_.at(comm);
+  round.due_ns = 0;
+  const Question question = round.question;
+  for (const int rank : std::exchange(round.owing, {})) {
+    const Absence silent{rank, true};
+    if (round.phase == Round::Phase::kAsked) return on_answer(comm, {question, {silent}});
+    on_absence(comm, silent);
   }
-  const Whereabouts now = whereabouts();
   // A rank that has sent its leave notice is not missed.
-  if (round_.phase == Round::Phase::kProbing && !parted_ && is_before(now.sequence, round_.question.sequence)) {
-    hear_absence({rank_, false, now.sequence, now.inside});
-  }
+  const ControlComm* const member = find(comm);
+  if (round.phase != Round::Phase::kProbing || member == nullptr || member->has_parted()) return;
+  const Whereabouts now = member->whereabouts();
+  if (is_before(now.sequence, question.sequence)) on_absence(comm, {rank_, false, now.sequence, now.inside});
 }
 
-void SocketTree::advance_round() {
-  if (round_.phase == Round::Phase::kIdle) return;
+void SocketTree::advance_rounds() {
+  std::vector<CommId> comms;
+  for (const auto& [comm, round] : rounds_) comms.push_back(comm);
   const std::int64_t now = now_ns();
-  if (round_.due_ns != 0 && now >= round_.due_ns) judge_silence();
-  if (round_.phase == Round::Phase::kIdle || now < round_.end_ns) return;
-  if (round_.phase == Round::Phase::kAsked || parent() != nullptr) {
-    round_.phase = Round::Phase::kIdle;
-    return;
+  for (const CommId comm : comms) {
+    if (rounds_.at(comm).due_ns != 0 && now >= rounds_.at(comm).due_ns) judge_silence(comm);
+    const auto at = rounds_.find(comm);
+    if (at == rounds_.end() || now < at->second.end_ns) continue;
+    const Round round = std::move(at->second);
+    rounds_.erase(at);
+    if (round.phase == Round::Phase::kProbing && parent() == nullptr) on_answer(comm, {round.question, round.absent});
   }
-  std::sort(round_.absent.begin(), round_.absent.end(),
-            [](const Absence& a, const Absence& b) { return a.rank < b.rank; });
-  hear_answer({round_.question, std::move(round_.absent)});
 }
 
-// For epoll_wait: -1 while nobody asks.
-int SocketTree::round_wait_ms() const {
-  if (round_.phase == Round::Phase::kIdle) return -1;
-  const std::int64_t next = round_.due_ns != 0 ? round_.due_ns : round_.end_ns;
-  return static_cast<int>(std::clamp<std::int64_t>((next - now_ns() + kMs - 1) / kMs, 0, INT_MAX));
+void SocketTree::wake_for_rounds(net::PollSet* set) const {
+  const std::int64_t now = now_ns();
+  for (const auto& [comm, round] : rounds_) {
+    const std::int64_t next = round.due_ns != 0 ? round.due_ns : round.end_ns;
+    set->wake_at(Deadline::after_ms(next <= now ? 0 : (next - now + kMs - 1) / kMs));
+  }
 }
 
 }  // namespace tutti::internal::control

@@ -1,122 +1,144 @@
-// What comes to a rank of the control tree from its neighbours, and what it tells them of that.
+// What comes to a rank of the control tree from its neighbours: what it passes on, and to which of its communicators it
+// gives it.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "bootstrap/control_comm.h"
+#include "bootstrap/rank_list.h"
 #include "bootstrap/socket_tree.h"
 #include "net/frame.h"
 
 namespace tutti::internal::control {
+namespace {
+
+// Before all have come a rank can introduce itself, give its part to the first all-gather, fail, and leave.
+constexpr std::size_t kEarlyFramesEach = 4;
+
+}  // namespace
 
 void SocketTree::read_from(Neighbour* from) {
-  while (from->socket.valid()) {
+  while (from->socket.valid() && !from->ended) {
     Result<net::FrameReader::Progress> progress = from->reader.read(from->socket.get());
     if (progress.is_ok() && *progress == net::FrameReader::Progress::kBlocked) return;
-    if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return lost(from);
-    handle(from, from->reader.take());
+    if (progress.is_ok() && *progress == net::FrameReader::Progress::kFrame) {
+      handle(from, from->reader.take());
+    } else {
+      from->ended = true;
+    }
   }
 }
 
 void SocketTree::handle(Neighbour* from, const std::string& frame) {
   if (frame.empty()) return;  // the parent's welcome, which this rank has not waited for: it tells of a failure
   net::Unpacker unpacker(frame);
-  const auto kind = static_cast<Kind>(unpacker.number<std::uint8_t>());
-  if (kind == Kind::kGather || kind == Kind::kAll) {
-    Parts parts;
-    if ((kind == Kind::kAll) == from->is_parent && unpack_parts(&unpacker, ranks_, &parts)) {
-      from->inbox.push_back(std::move(parts));
-      return;
-    }
-  } else if (kind == Kind::kNotice) {
-    Notice notice;
-    if (unpack_notice(&unpacker, &notice)) return on_notice(notice, from);
-  } else if (kind == Kind::kCalls) {
-    Calls calls;
-    if (!from->is_parent && unpack_calls(&unpacker, ranks_, &calls)) return on_calls(calls);
-  } else if (kind == Kind::kAsk || kind == Kind::kProbe) {
-    Inquiry inquiry;
-    const bool sensible = (kind == Kind::kProbe) == from->is_parent;
-    if (sensible && unpack_inquiry(&unpacker, &inquiry)) return hear_inquiry(kind, inquiry, from);
-  } else if (kind == Kind::kHere) {
-    const auto token = unpacker.number<std::uint32_t>();
-    if (unpacker.complete()) return hear_receipt(token, from);
-  } else if (kind == Kind::kAbsent) {
-    Absence absence;
-    if (!from->is_parent && unpack_absence(&unpacker, ranks_, &absence)) return hear_absence(absence);
-  } else if (kind == Kind::kAnswer) {
-    Answer answer;
-    if (from->is_parent && unpack_answer(&unpacker, ranks_, &answer)) return hear_answer(answer);
-  } else if (kind == Kind::kLeaveNotice) {
-    LeaveNotice leave_notice;
-    if (unpack_leave_notice(&unpacker, ranks_, &leave_notice)) return on_leave_notice(leave_notice, from);
-  } else if (kind == Kind::kCompare) {
-    if (unpacker.complete()) return ask_for_calls(from);
-  }
-  on_notice({Code::kInternalError, rank_, -1, from->who + " sent a damaged control message"}, nullptr);
+  Header header;
+  if (unpack_header(&unpacker, &header) && hear(header, &unpacker, frame, from)) return;
+  on_damage(*from, header.comm);
 }
 
-// The connection has ended. After a leave notice that is as it should be.
-void SocketTree::lost(Neighbour* neighbour) {
-  if (!neighbour->socket.valid()) return;
+bool SocketTree::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
+  if (header.kind == Kind::kBye) {
+    from->said_bye = true;
+    return unpacker->complete();
+  }
+  if (header.kind == Kind::kDeath) {
+    Death death;
+    if (!unpack_death(unpacker, ranks_, &death)) return false;
+    on_death(death, from);
+    return true;
+  }
+  if (header.kind < Kind::kCalls) return hear_for_all(header, unpacker, frame, from);
+  if (header.kind == Kind::kCalls) return hear_calls(header.comm, unpacker, from);
+  return hear_inquiry(header, unpacker, from);
+}
+
+// Failures and what follows from them a member passes on itself, once.
+bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame,
+                              const Neighbour* from) {
+  ControlComm* const comm = find(header.comm);
+  const bool by_member = comm != nullptr && (header.kind == Kind::kNotice || header.kind == Kind::kCompare);
+  if (!by_member) flood(frame, from);
+  return comm != nullptr ? comm->hear(header.kind, unpacker, frame, from) : keep_early(header, unpacker, frame);
+}
+
+bool SocketTree::keep_early(const Header& header, net::Unpacker* unpacker, const std::string& frame) {
+  if (header.kind == Kind::kMembers) {
+    Members members;
+    if (!unpack_members(unpacker, ranks_, &members)) return false;
+    if (!std::binary_search(members.ranks.begin(), members.ranks.end(), rank_)) return true;
+    if (std::find(left_.begin(), left_.end(), header.comm) != left_.end()) return true;
+    early_[header.comm].members = members.ranks.size();
+  }
+  const auto kept = early_.find(header.comm);
+  if (kept == early_.end()) return true;
+  if (kept->second.frames.size() >= kept->second.members * kEarlyFramesEach) return false;
+  kept->second.frames.push_back(frame);
+  return true;
+}
+
+bool SocketTree::hear_calls(CommId comm, net::Unpacker* unpacker, const Neighbour* from) {
+  Calls calls;
+  if (!unpack_calls(unpacker, ranks_, &calls)) return false;
+  ControlComm* const member = find(comm);
+  member != nullptr ? member->hear_calls(calls, from) : pass_on_calls(comm, std::move(calls), from);
+  return true;
+}
+
+bool SocketTree::hear_inquiry(const Header& header, net::Unpacker* unpacker, Neighbour* from) {
+  Inquiry inquiry;
+  Absence absence;
+  Answer answer;
+  std::uint32_t token = 0;
+  const bool from_below = !from->is_parent;
+  if (header.kind == Kind::kAsk || header.kind == Kind::kProbe) {
+    if ((header.kind == Kind::kAsk) != from_below || !unpack_inquiry(unpacker, &inquiry)) return false;
+    on_inquiry(header.comm, header.kind, inquiry, from);
+  } else if (header.kind == Kind::kHere) {
+    if (!unpack_here(unpacker, &token)) return false;
+    on_receipt(header.comm, token, from);
+  } else if (header.kind == Kind::kAbsent) {
+    if (!from_below || !unpack_absence(unpacker, ranks_, &absence)) return false;
+    on_absence(header.comm, absence);
+  } else {
+    if (from_below || !unpack_answer(unpacker, ranks_, &answer)) return false;
+    on_answer(header.comm, answer);
+  }
+  return true;
+}
+
+ControlComm* SocketTree::find(CommId comm) const {
+  const auto found = comms_.find(comm);
+  return found == comms_.end() ? nullptr : found->second;
+}
+
+// Of a communicator that this rank does not have, all that it has are as good as any to tell of it.
+void SocketTree::on_damage(const Neighbour& from, CommId comm) {
+  ControlComm* const member = find(comm);
+  for (const auto& [id, each] : comms_) {
+    if (member != nullptr && each != member) continue;
+    const std::string who = describe_rank(each->rank_of(from.rank), from.host, from.pid);
+    each->fail({Code::kInternalError, who + " sent a damaged control message"});
+  }
+}
+
+// The connection has ended. If the neighbour has said so before, that is as it should be.
+void SocketTree::on_ended(Neighbour* neighbour) {
+  if (!neighbour->ended || !neighbour->socket.valid()) return;
   neighbour->socket.reset();
-  if (neighbour->sent_leave_notice || left_) return;
-  on_notice({Code::kRemoteError, rank_, neighbour->rank, neighbour->who + " died: connection lost"}, neighbour);
+  neighbour->writer = net::FrameWriter();
+  for (auto& [comm, round] : rounds_) round.owing.erase(neighbour->rank);
+  if (neighbour->said_bye || departing_) return;
+  on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
 }
 
-// After the first notice only further deaths are told.
-void SocketTree::on_notice(const Notice& notice, Neighbour* from) {
-  if (gathering_ && from != nullptr && from->is_parent && !from->inbox.empty()) {
-    notices_.emplace_back(notice, from);
-    return;
-  }
-  const bool new_death = notice.failed >= 0 && known_dead_.insert(notice.failed).second;
-  if (any_notice_ && !new_death) return;
-  any_notice_ = true;
-  // First the others: who learns of the failure here may end this process.
-  flood(pack_notice(notice), from);
-  if (failure_) {
-    failure_->fail(Status(notice.code, notice.text));
-  } else if (early_failure_.is_ok()) {
-    early_failure_ = Status(notice.code, notice.text);
-  }
-}
-
-// Upwards only as far as it is new, so that a thousand ranks that wait for one cost one message each.
-void SocketTree::on_calls(const Calls& calls) {
-  bool is_new = false;
-  const Status known = ledger_.add(calls.rank, calls.records, &is_new);
-  if (!known.is_ok()) return on_notice({known.code(), rank_, -1, known.message()}, nullptr);
-  for (Neighbour& neighbour : neighbours_) {
-    if (!is_new || !neighbour.is_parent || !neighbour.socket.valid()) continue;
-    neighbour.writer.queue(pack_calls(calls));
-    flush(&neighbour);
-  }
-}
-
-void SocketTree::pass_on_kept() {
-  if (gathering_) return;
-  for (const auto& [notice, from] : std::exchange(notices_, {})) on_notice(notice, from);
-  for (const auto& [leave_notice, from] : std::exchange(leave_notices_, {}))
-    flood(pack_leave_notice(leave_notice), from);
-}
-
-void SocketTree::flood(const std::string& frame, const Neighbour* except) {
-  for (Neighbour& neighbour : neighbours_) {
-    if (&neighbour == except || !neighbour.socket.valid()) continue;
-    neighbour.writer.queue(frame);
-    flush(&neighbour);
-  }
-}
-
-// A broken connection is left for reading to discover, since a last message may still be in it.
-void SocketTree::flush(Neighbour* neighbour) {
-  const Status sent = neighbour->writer.flush(neighbour->socket.get());
-  if (!sent.is_ok()) neighbour->writer = net::FrameWriter();
-  if (epoll_.valid()) arm(neighbour);
-}
-
-bool SocketTree::all_sent() const {
-  return std::all_of(neighbours_.begin(), neighbours_.end(),
-                     [](const Neighbour& neighbour) { return !neighbour.socket.valid() || neighbour.writer.empty(); });
+// First the others: who learns of a death here may end this process.
+void SocketTree::on_death(const Death& death, const Neighbour* from) {
+  if (!dead_.emplace(death.rank, death).second) return;
+  flood(pack_death(death), from);
+  flush();
+  for (const auto& [id, comm] : comms_) comm->hear_death(death);
 }
 
 }  // namespace tutti::internal::control

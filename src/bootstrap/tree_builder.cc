@@ -18,6 +18,8 @@
 namespace tutti::internal {
 namespace {
 
+constexpr std::int64_t kLastWordMs = 1000;  // it is there already: microseconds
+
 // The connection to the root service between the placement and the moment at which this rank's part of the tree
 // stands. Over it the root hears of this rank's end, and this rank of the others'.
 class RootLine {
@@ -93,6 +95,7 @@ class TreeBuilder {
   Status meet_parent(const net::PollSet& set);
   void prepare(net::PollSet* set);
   Status process(const net::PollSet& set);
+  void keep_parent();
   Status place(net::Authenticated connection);
   [[nodiscard]] Status shortage() const;
   [[nodiscard]] Status timed_out() const;
@@ -115,9 +118,9 @@ class TreeBuilder {
 };
 
 Status TreeBuilder::begin(UniqueFd listener) {
-  if (placement_.children_who.size() != children_.size()) {
+  if (placement_.children.size() != children_.size()) {
     return Status::remote(fmt::format("protocol error: the root service names {} children of this rank, which has {}",
-                                      placement_.children_who.size(), children_.size()));
+                                      placement_.children.size(), children_.size()));
   }
   if (listener.valid()) acceptor_.add_listener(std::move(listener), false);
   return member_.rank > 0 ? dial_parent() : Status();
@@ -165,7 +168,8 @@ Status TreeBuilder::process(const net::PollSet& set) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (set.ready(entries_[i]) == 0) continue;
     neighbour_gone_ = true;
-    return Status::remote(neighbours_[i].who + " is gone");
+    const TreeNeighbour& gone = neighbours_[i];
+    return Status::remote(describe_rank(gone.rank, gone.host, gone.pid) + " is gone");
   }
   acceptor_.process(set);
   for (net::Authenticated& connection : acceptor_.take()) {
@@ -186,7 +190,7 @@ Status TreeBuilder::meet_parent(const net::PollSet& set) {
   Result<net::FrameReader::Progress> progress = welcome_.read(parent_.get());
   if (progress.is_ok() && *progress == net::FrameReader::Progress::kBlocked) return {};
   if (progress.is_ok() && *progress == net::FrameReader::Progress::kFrame) {
-    neighbours_.push_back({tree_parent(member_.rank), true, placement_.parent_who, std::move(parent_)});
+    keep_parent();
     return {};
   }
   // If the parent is no more, the root will say so.
@@ -196,10 +200,13 @@ Status TreeBuilder::meet_parent(const net::PollSet& set) {
 }
 
 std::vector<TreeNeighbour> TreeBuilder::neighbours() {
-  if (parent_.valid()) {
-    neighbours_.push_back({tree_parent(member_.rank), true, placement_.parent_who, std::move(parent_)});
-  }
+  if (parent_.valid()) keep_parent();
   return std::move(neighbours_);
+}
+
+void TreeBuilder::keep_parent() {
+  const RankPlace& place = placement_.parent;
+  neighbours_.push_back({tree_parent(member_.rank), true, place.host, place.pid, std::move(parent_)});
 }
 
 std::vector<int> TreeBuilder::missing_children() const {
@@ -223,7 +230,8 @@ Status TreeBuilder::place(net::Authenticated connection) {
   // An end that has come meanwhile is seen when the neighbours are polled.
   static_cast<void>(welcome.flush(connection.socket.get()).is_ok());
   const auto index = static_cast<std::size_t>(at - children_.begin());
-  neighbours_.push_back({*at, false, placement_.children_who[index], std::move(connection.socket)});
+  const RankPlace& place = placement_.children[index];
+  neighbours_.push_back({*at, false, place.host, place.pid, std::move(connection.socket)});
   return {};
 }
 
@@ -238,11 +246,18 @@ Status TreeBuilder::timed_out() const {
   std::string text = "timed out while connecting the control tree:";
   const bool no_parent = dial_ || parent_.valid();
   if (no_parent) {
-    text += fmt::format(" no connection to {} ({})", placement_.parent_who, dial_ ? dial_->trouble() : "no answer");
+    const std::string parent = describe_rank(tree_parent(member_.rank), placement_.parent.host, placement_.parent.pid);
+    text += fmt::format(" no connection to {} ({})", parent, dial_ ? dial_->trouble() : "no answer");
   }
   const std::vector<int> missing = missing_children();
   if (!missing.empty()) text += fmt::format("{} no connection from {}", no_parent ? ";" : "", list_ranks(missing));
   return Status::timeout(text);
+}
+
+// When a neighbour is gone: what the neighbours have said last, the end of one being the last of all.
+Status hear_last(ControlTree* tree, const Status& otherwise) {
+  const Status heard = tree->all_gather("", Deadline::after_ms(kLastWordMs)).status();
+  return heard.is_ok() || heard.code() == Code::kTimeout ? otherwise : heard;
 }
 
 }  // namespace
@@ -256,13 +271,15 @@ Status connect_tree(const Member& member, const Secret& secret, const Placement&
   }
   TreeBuilder builder(member, secret, placement);
   Status s = builder.build(std::move(listener), &line);
-  auto tree = std::make_unique<control::SocketTree>(member.rank, member.ranks, builder.neighbours());
-  if (s.is_ok()) {
-    job->tree = std::move(tree);
-  } else {
-    if (builder.neighbour_gone()) s = tree->hear_last(s);
-    tree->announce_failure(as_told_to_peers(s));
-    tree->leave();
+  Result<std::unique_ptr<ControlTree>> tree = make_socket_tree(member.rank, member.ranks, builder.neighbours());
+  if (s.is_ok() && tree.is_ok()) {
+    job->tree = std::move(tree).value();
+  } else if (tree.is_ok()) {
+    if (builder.neighbour_gone()) s = hear_last(tree->get(), s);
+    (*tree)->announce_failure(as_told_to_peers(s));
+    (*tree)->leave();
+  } else if (s.is_ok()) {
+    s = tree.status();
   }
   line.report(s);
   return s;

@@ -403,9 +403,10 @@ TEST_CASE("an error that has no name here is a defect of who sent it") {
   Placement placement;
   placement.status = Status(static_cast<Code>(-7), "whatever");
   CHECK(Placement::parse(placement.serialize())->status.code() == Code::kInternalError);
-  const std::string frame = control::pack_notice({static_cast<Code>(99), 0, -1, "whatever"});
+  const std::string frame = control::pack_notice(0, {static_cast<Code>(99), "whatever"});
   net::Unpacker unpacker(frame);
-  (void)unpacker.number<std::uint8_t>();
+  control::Header header;
+  REQUIRE(control::unpack_header(&unpacker, &header));
   control::Notice notice;
   REQUIRE(control::unpack_notice(&unpacker, &notice));
   CHECK(notice.code == Code::kInternalError);

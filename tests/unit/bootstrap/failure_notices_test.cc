@@ -255,6 +255,10 @@ int kind_of(const Result<std::string>& frame) {
   return frame.is_ok() && !frame.value().empty() ? frame.value()[0] : 0;
 }
 
+void send(const Ends& ends, const std::string& frame) {
+  REQUIRE(net::send_frame(ends.ours.get(), frame, soon()).is_ok());
+}
+
 }  // namespace
 
 TEST_CASE("a failure behind the end of a gather ends no initialisation, here or below") {
@@ -263,27 +267,33 @@ TEST_CASE("a failure behind the end of a gather ends no initialisation, here or 
   Ends up = socket_pair();
   Ends down = socket_pair();
   std::vector<TreeNeighbour> neighbours;
-  neighbours.push_back({0, true, "rank 0 (host a, pid 1)", std::move(up.trees)});
-  neighbours.push_back({5, false, "rank 5 (host a, pid 6)", std::move(down.trees)});
-  const auto tree = make_socket_tree(1, kRanks, std::move(neighbours));
-  // All is there before rank 1 looks: the rank above is through, and has failed in its first operation or died.
-  control::Parts all;
-  for (int rank = 0; rank < kRanks; ++rank) all[rank] = "x";
-  REQUIRE(net::send_frame(down.ours.get(), control::pack_parts(control::Kind::kGather, {{5, "x"}}), soon()).is_ok());
-  REQUIRE(net::send_frame(up.ours.get(), control::pack_parts(control::Kind::kAll, all), soon()).is_ok());
+  neighbours.push_back({0, true, "a", 1, std::move(up.trees)});
+  neighbours.push_back({5, false, "a", 6, std::move(down.trees)});
+  auto made = make_socket_tree(1, kRanks, std::move(neighbours));
+  REQUIRE(made.is_ok());
+  const std::unique_ptr<ControlTree> tree = std::move(made).value();
+  Result<std::vector<std::string>> gathered = Status::internal("not yet");
+  std::thread gathers([&] { gathered = tree->all_gather("x", soon()); });
+  // Rank 0 has all parts, and what it says last comes in one go with those that rank 1 has not.
+  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kPart));
+  send(down, control::pack_part(0, {0, 5, "x"}));
+  for (const int rank : {2, 3, 4, 0}) send(up, control::pack_part(0, {0, rank, "x"}));
   if (dies) {
     REQUIRE(::shutdown(up.ours.get(), SHUT_WR) == 0);
   } else {
-    const control::Notice notice{Code::kMismatch, 0, -1, "rank 0: the calls differ"};
-    REQUIRE(net::send_frame(up.ours.get(), control::pack_notice(notice), soon()).is_ok());
+    send(up, control::pack_notice(0, {Code::kMismatch, "rank 0: the calls differ"}));
   }
-  const auto gathered = tree->all_gather("x", soon());
+  gathers.join();
   INFO(gathered.status().message());
   REQUIRE(gathered.is_ok());
-  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kAll));
+  // Below, all parts come before it.
+  for (int part = 0; part < kRanks - 1; ++part) {
+    CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kPart));
+  }
+  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) ==
+        static_cast<int>(dies ? control::Kind::kDeath : control::Kind::kNotice));
   auto failure = std::make_shared<FailureState>();
   REQUIRE(tree->watch(failure, {}).is_ok());
-  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kNotice));
   REQUIRE(eventually([&] { return failure->failed(); }));
   CHECK(failure->status().code() == (dies ? Code::kRemoteError : Code::kMismatch));
   CHECK(contains(failure->status().message(), dies ? "rank 0 (host a, pid 1) died" : "rank 0: the calls differ"));

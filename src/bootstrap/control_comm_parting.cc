@@ -1,0 +1,130 @@
+// Ranks that leave a communicator: what they say of their calls, and whether all have called the same.
+#include <utility>
+
+#include "base/clock.h"
+#include "bootstrap/call_comparison.h"
+#include "bootstrap/control_comm.h"
+#include "bootstrap/socket_tree.h"
+
+namespace tutti::internal::control {
+namespace {
+
+// How often a rank that waits for the others' leave notices looks whether it still should.
+constexpr std::int64_t kLookMs = 20;
+// The tree's thread answers in microseconds, unless the machine is very busy.
+constexpr std::int64_t kCompareMs = 1000;
+
+}  // namespace
+
+CallSummary ControlComm::own_calls() const {
+  const auto watching = this->watching();
+  return watching != nullptr && watching->witness.calls ? watching->witness.calls() : CallSummary();
+}
+
+bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice) {
+  const int rank = rank_of(leave_notice.rank);
+  if (rank < 0) return false;
+  std::shared_ptr<const Watching> watching;
+  {
+    const MutexLock lock(mutex_);
+    if (!departed_.emplace(rank, leave_notice.calls).second) return true;
+    watching = watching_;
+    changed_.notify_all();
+  }
+  // Who sees that it has left may compare.
+  if (watching != nullptr) watching->failure->set_departed({rank, leave_notice.calls.operations});
+  judge(rank, leave_notice.calls);
+  tell_who_waits();
+  return true;
+}
+
+std::map<int, CallSummary> ControlComm::departed() const {
+  const MutexLock lock(mutex_);
+  return departed_;
+}
+
+// A rank that has not sent its own may still call what the other has called.
+void ControlComm::judge(int rank, const CallSummary& calls) {
+  const auto watching = this->watching();
+  if (watching == nullptr || watching->failure->failed()) return;
+  const Status judged =
+      parted_ ? difference(rank_, own_parting_, rank, calls) : contradiction(rank_, own_calls(), rank, calls);
+  if (!judged.is_ok()) fail({judged.code(), judged.message()});
+}
+
+void ControlComm::judge_departed() {
+  for (const auto& [rank, calls] : departed()) judge(rank, calls);
+}
+
+Status ControlComm::compare_with_departed() {
+  if (tree_->is_forked() || watching() == nullptr) return {};
+  for (const auto& [rank, calls] : departed()) {
+    if (Status s = contradiction(rank_, own_calls(), rank, calls); !s.is_ok()) return s;
+  }
+  return {};
+}
+
+// Once: this rank calls nothing more.
+void ControlComm::send_leave_notice() {
+  if (std::exchange(parted_, true)) return;
+  own_parting_ = own_calls();
+  tree_->flood(pack_leave_notice(id_, {tree_->rank(), own_parting_}), nullptr);
+  judge_departed();
+  tell_who_waits();
+}
+
+void ControlComm::tell_who_waits() {
+  const MutexLock lock(mutex_);
+  compared_ = parted_;
+  all_parted_ = parted_ && departed_.size() + 1 == members_.size();
+  changed_.notify_all();
+}
+
+// Waits for something to change; false if nothing is waited for any longer.
+bool ControlComm::look_again(Deadline deadline) {
+  if (watching_->failure->failed() || deadline.passed()) return false;
+  changed_.wait_until(mutex_, Deadline::after_ms(kLookMs));
+  return true;
+}
+
+bool ControlComm::finish(std::int64_t wait_ms) {
+  if (tree_->is_forked()) return false;
+  const MutexLock lock(mutex_);
+  if (mute() || watching_ == nullptr) return false;
+  commands_.finishing = true;
+  tree_->signal();
+  const Deadline compared = Deadline::after_ms(kCompareMs);
+  while (!compared_ && look_again(compared)) {
+  }
+  const Deadline all_parted = Deadline::after_ms(wait_ms);
+  while (!all_parted_ && look_again(all_parted)) {
+  }
+  return all_parted_;
+}
+
+// ---- Comparing while nobody leaves --------------------------------------------------------------
+
+// Upwards only as far as they are new, so that a thousand ranks that wait for one cost one message each.
+void ControlComm::hear_calls(Calls calls, const Neighbour* from) {
+  bool is_new = false;
+  const Status known = ledger_.add(rank_of(calls.rank), calls.records, &is_new);
+  if (!known.is_ok()) return fail({known.code(), known.message()});
+  if (is_new && !calls.down) tree_->pass_on_calls(id_, std::move(calls), from);
+}
+
+void ControlComm::report_own(std::vector<CallRecord> calls) {
+  hear_calls({false, tree_->rank(), std::move(calls)}, nullptr);
+}
+
+// Once in the life of a communicator: who asks knows that ranks differ, and no operation succeeds after that.
+void ControlComm::on_compare(const std::string& frame, const Neighbour* from) {
+  if (std::exchange(asked_for_calls_, true)) return;
+  tree_->flood(frame, from);
+  report_own(own_calls().calls);
+  // A rank that has left cannot be asked, but has told.
+  for (const auto& [rank, summary] : departed()) {
+    hear_calls({false, members_[static_cast<std::size_t>(rank)], summary.calls}, nullptr);
+  }
+}
+
+}  // namespace tutti::internal::control

@@ -1,0 +1,125 @@
+// What a communicator hears over the control tree.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bootstrap/control_comm.h"
+#include "bootstrap/rank_list.h"
+#include "bootstrap/socket_tree.h"
+
+namespace tutti::internal::control {
+namespace {
+
+// No rank gives its part to a round before all have given theirs to the last one.
+constexpr std::uint32_t kRoundsAhead = 1;
+
+}  // namespace
+
+std::shared_ptr<const ControlComm::Watching> ControlComm::watching() const {
+  const MutexLock lock(mutex_);
+  return watching_;
+}
+
+bool ControlComm::hear(Kind kind, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from) {
+  const int ranks = tree_->ranks();
+  if (kind == Kind::kMembers) {
+    Members members;
+    return unpack_members(unpacker, ranks, &members) && on_members(members);
+  }
+  if (kind == Kind::kPart) {
+    Part part;
+    return unpack_part(unpacker, ranks, &part) && on_part(std::move(part));
+  }
+  if (kind == Kind::kNotice) {
+    Notice notice;
+    if (!unpack_notice(unpacker, &notice)) return false;
+    on_notice(notice, frame, from);
+    return true;
+  }
+  if (kind == Kind::kLeaveNotice) {
+    LeaveNotice leave_notice;
+    return unpack_leave_notice(unpacker, ranks, &leave_notice) && on_leave_notice(leave_notice);
+  }
+  if (kind != Kind::kCompare || !unpacker->complete()) return false;
+  on_compare(frame, from);
+  return true;
+}
+
+bool ControlComm::on_members(const Members& members) {
+  if (rank_of(members.from) < 0) return false;
+  const bool same =
+      members.ranks.size() == members_.size() &&
+      std::all_of(members.ranks.begin(), members.ranks.end(), [&](int rank) { return rank_of(rank) >= 0; });
+  if (!same)
+    fail({Code::kMismatch, fmt::format("rank {} has split off a communicator of other ranks", rank_of(members.from))});
+  return true;
+}
+
+bool ControlComm::on_part(Part part) {
+  const int rank = rank_of(part.rank);
+  const MutexLock lock(mutex_);
+  if (rank < 0 || is_before(next_round_ + kRoundsAhead, part.round + 1)) return false;
+  if (is_before(part.round, next_round_) && !parts_.contains(part.round)) return true;  // known long since
+  parts_[part.round].emplace(rank, std::move(part.bytes));
+  changed_.notify_all();
+  return true;
+}
+
+// After the first failure of a communicator nothing is told any more.
+void ControlComm::on_notice(const Notice& notice, const std::string& frame, const Neighbour* from) {
+  if (std::exchange(any_notice_, true)) return;
+  // First the others: who learns of the failure here may end this process.
+  tree_->flood(frame, from);
+  tree_->flush();
+  fail_here(Status(notice.code, notice.text));
+}
+
+void ControlComm::fail(const Notice& notice) {
+  on_notice(notice, pack_notice(id_, notice), nullptr);
+}
+
+// The other ranks only: this one knows.
+void ControlComm::tell_failure(const Notice& notice) {
+  if (std::exchange(any_notice_, true)) return;
+  tree_->flood(pack_notice(id_, notice), nullptr);
+}
+
+void ControlComm::fail_here(const Status& status) noexcept {
+  std::shared_ptr<const Watching> watching;
+  {
+    const MutexLock lock(mutex_);
+    if (failure_.is_ok()) failure_ = status;
+    watching = watching_;
+    changed_.notify_all();
+  }
+  if (watching != nullptr) watching->failure->fail(status);
+}
+
+// All ranks are told of the death itself.
+void ControlComm::hear_death(const Death& death) {
+  const int rank = rank_of(death.rank);
+  if (rank < 0 || departed().contains(rank)) return;
+  if (std::exchange(any_notice_, true)) return;
+  fail_here(Status::remote(describe_rank(rank, death.host, death.pid) + " died: connection lost"));
+}
+
+Whereabouts ControlComm::whereabouts() const {
+  const auto watching = this->watching();
+  return watching != nullptr && watching->witness.where ? watching->witness.where() : Whereabouts{};
+}
+
+// In the answer's own numbering only members count.
+void ControlComm::answered(const Answer& answer) {
+  const auto watching = this->watching();
+  if (watching == nullptr || !watching->witness.answered) return;
+  Answer own{answer.question, {}};
+  for (Absence absence : answer.absent) {
+    absence.rank = rank_of(absence.rank);
+    if (absence.rank >= 0) own.absent.push_back(absence);
+  }
+  std::sort(own.absent.begin(), own.absent.end(), [](const Absence& a, const Absence& b) { return a.rank < b.rank; });
+  watching->witness.answered(own);
+}
+
+}  // namespace tutti::internal::control
