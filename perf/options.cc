@@ -121,7 +121,7 @@ void add_size_flags(CLI::App& app, Words& words) {
 void add_flags(CLI::App& app, Words& words, Options& options) {
   const int many = 1'000'000'000;
   app.add_option("-n,--iters", options.iterations,
-                 "Timed iterations; 0 (default): as many as take about 0.1 s, at least 20")
+                 "Timed iterations; 0 (default): as many as take about 0.1 s, from 20 to 20,000")
       ->check(CLI::Range(0, many));
   app.add_option("-w,--warmup_iters", options.warmup_iterations, "Untimed iterations first (default 5)")
       ->check(CLI::Range(0, many));

@@ -128,4 +128,14 @@ class [[nodiscard]] Result {
   std::optional<T> value_;
 };
 
+// Runs `body`, which returns a Result. What it throws is its Status.
+template <class Body>
+auto guarded_result(Body&& body) noexcept -> decltype(body()) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (...) {
+    return Status::of_exception();
+  }
+}
+
 }  // namespace tutti::internal

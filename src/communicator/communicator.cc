@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <optional>
 #include <thread>
 
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
+#include "communicator/descriptions.h"
+#include "communicator/queue_task.h"
 #include "memory/region.h"
 #include "topology/detect.h"
 #include "topology/select.h"
@@ -22,15 +23,6 @@ using memory::RegionRegistry;
 // Some lost packets longer than a network takes to deliver.
 constexpr std::int64_t kDeliverMs = 2000;
 
-// For messages; short where there is no memory for more.
-std::string describe(std::span<const Transfer> transfers) noexcept {
-  try {
-    return describe(transfers.front()) + (transfers.size() > 1 ? " and others of its group" : "");
-  } catch (const std::bad_alloc&) {
-    return transfers.front().sends ? "send" : "recv";  // fits the string itself
-  }
-}
-
 // While it lives a thread is inside execute().
 class Busy {
  public:
@@ -42,23 +34,6 @@ class Busy {
  private:
   std::atomic<bool>& flag_;
 };
-
-// For messages; short where there is no memory for more.
-std::string describe(const Call& call, const transport::Fingerprint& fingerprint) noexcept {
-  try {
-    return executor::describe(fingerprint);
-  } catch (const std::bad_alloc&) {
-    return name_of(call.collective);  // fits the string itself
-  }
-}
-
-std::string describe(const Coalesced& coalesced, const transport::Fingerprint& first) noexcept {
-  try {
-    return executor::describe(first) + " and others of its group";
-  } catch (const std::bad_alloc&) {
-    return name_of(coalesced.calls().front().collective);  // fits the string itself
-  }
-}
 
 bool any_meets(const Transports& transports, ChannelKind kind) {
   return std::any_of(transports.begin(), transports.end(), [&](const auto& transport) {
@@ -236,10 +211,8 @@ Status Communicator::tell_transports(const Settings& settings, PeerInfo* self, D
 Communicator::~Communicator() {
   {
     const MutexLock lock(mutex_);
-    stopping_ = true;
+    while (queue_runs_) queue_changed_.wait(mutex_);
   }
-  queue_changed_.notify_all();
-  progress_.join();
   if (!finalized_) deliver();
   if (tree_ != nullptr) tree_->leave();
   // Links first: they refer to the wakeup fd and the membership.
@@ -281,9 +254,7 @@ Status Communicator::execute(const Call& call) {
   const Busy busy(busy_);
   if (failure_->failed() || finalized_) [[unlikely]]
     return refuse();
-  const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
-  const transport::Fingerprint fingerprint = history_->begin(call.collective, call.type, call.op, call.root,
-                                                             executor::count_with_element_bytes(call.opaque, count));
+  const transport::Fingerprint fingerprint = begin(call);
   if (is_empty(call) && !membership_.strict) [[unlikely]]
     return {};
   return attempt(
@@ -291,22 +262,26 @@ Status Communicator::execute(const Call& call) {
 }
 
 // Each has its number and its place in the history; what the first one has travels with the data.
+transport::Fingerprint Communicator::begin(const Coalesced& coalesced) {
+  std::optional<transport::Fingerprint> first;
+  for (const Call& call : coalesced.calls()) {
+    const transport::Fingerprint own = begin(call);
+    history_->set_plan(coalesced.plan().identity);
+    if (!first) first = own;
+  }
+  return *first;
+}
+
 Status Communicator::execute(const Coalesced& coalesced) {
   const Busy busy(busy_);
   if (failure_->failed() || finalized_) [[unlikely]]
     return refuse();
-  std::optional<transport::Fingerprint> fingerprint;
-  for (const Call& call : coalesced.calls()) {
-    const transport::Fingerprint own = history_->begin(call.collective, call.type, call.op, call.root,
-                                                       executor::count_with_element_bytes(call.opaque, call.count));
-    history_->set_plan(coalesced.plan().identity);
-    if (!fingerprint) fingerprint = own;
-  }
+  const transport::Fingerprint fingerprint = begin(coalesced);
   return attempt(
-      fingerprint->sequence, [&] { return describe(coalesced, *fingerprint); },
+      fingerprint.sequence, [&] { return describe(coalesced, fingerprint); },
       [&] {
-        Status differs = membership_.strict ? check_beforehand(fingerprint->sequence) : Status();
-        return differs.is_ok() ? run_coalesced(coalesced, *fingerprint) : differs;
+        Status differs = membership_.strict ? check_beforehand(fingerprint.sequence) : Status();
+        return differs.is_ok() ? run_coalesced(coalesced, fingerprint) : differs;
       });
 }
 
@@ -323,28 +298,25 @@ Status Communicator::execute(std::span<const Transfer> transfers) {
       [&] {
         const executor::Operation* const again =
             transfers.size() == 1 ? transfers_->repeat(transfers.front()) : nullptr;
-        Status done = again != nullptr ? executor_->run(*again, number) : bind_and_run(transfers, number);
-        if (done.code() != Code::kTimeout) [[likely]]
-          return done;
-        return done.with_context("a peer has not called what matches, or is late, or cannot be reached");
+        return Transfers::explain(again != nullptr ? executor_->run(*again, number) : bind_and_run(transfers, number));
       });
   if (stalls_ != nullptr) stalls_->set_transfer(nullptr);
   return status;
 }
 
 // Every one of them takes place, or fails, so that the ranks' histories stay alike.
-Status Communicator::execute(const Batch& batch) {
+Status Communicator::execute(std::span<const Call> calls, std::span<const Transfer> transfers) {
   Status first;
   const auto note = [&](Status status) {
     if (first.is_ok()) first = std::move(status);
   };
-  for (std::span<const Call> rest(batch.calls); !rest.empty();) {
+  for (std::span<const Call> rest = calls; !rest.empty();) {
     const Coalesced together(rest, *plans_, rank(), ranks());
     const std::size_t n = together.calls().size();
     note(n == 1 ? execute(rest.front()) : execute(together));
     rest = rest.subspan(n);
   }
-  note(execute(std::span<const Transfer>(batch.transfers)));
+  note(execute(transfers));
   return first;
 }
 

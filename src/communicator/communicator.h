@@ -1,6 +1,7 @@
 // One rank's place in a job: composes bootstrap, membership, links, plans, executor and failure state.
 //
-// Ownership: the communicator owns its links, plans, waiter, executor, control tree and progress thread.
+// Ownership: the communicator owns its links, plans, waiter, executor, and control tree; the
+// progress engine is the process's.
 // Threads: run(), enqueue() and finalize() by one thread at a time, all else by any. Nobody may be inside when it is
 // destroyed: api/comm_table.h sees to both.
 #pragma once
@@ -15,7 +16,6 @@
 #include "base/config.h"
 #include "base/failure.h"
 #include "base/mutex.h"
-#include "base/service_thread.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "bootstrap/job.h"
@@ -31,6 +31,7 @@
 #include "communicator/stream.h"
 #include "communicator/transfers.h"
 #include "executor/cpu_executor.h"
+#include "executor/engine.h"
 #include "executor/waiter.h"
 
 namespace tutti::internal {
@@ -116,7 +117,9 @@ class Communicator {
   }
 
  private:
+  class QueueTask;
   struct Queued {
+    Queued() = default;
     explicit Queued(const Call& one) : call(one) {}
     explicit Queued(std::shared_ptr<const Batch> all) : batch(std::move(all)) {}
     std::shared_ptr<const Batch> batch;  // null: the call
@@ -145,19 +148,39 @@ class Communicator {
   Status copy(std::span<const Transfer> transfers, std::shared_ptr<const Batch>* batch);
   Status execute(const Call& call);
   Status execute(std::span<const Transfer> transfers);
-  Status execute(const Batch& batch);
+  // What a batch has.
+  Status execute(std::span<const Call> calls, std::span<const Transfer> transfers);
   Status execute(const Coalesced& coalesced);
   template <class Name, class Run>
   Status attempt(std::uint32_t sequence, Name name, Run run);
+  // Numbers the operation.
+  transport::Fingerprint begin(const Call& call) {
+    const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
+    return history_->begin(call.collective, call.type, call.op, call.root,
+                           executor::count_with_element_bytes(call.opaque, count));
+  }
+  // Numbers all of them: the first one's.
+  transport::Fingerprint begin(const Coalesced& coalesced);
   Status check_beforehand(std::uint32_t sequence);
   Status explain(Status status) const;
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
+  // What the executor is to run; null: nothing. It stays until the next one is bound. Makes plans, which may wait for
+  // peers and for a proof, unless is_planned().
+  Result<const executor::Operation*> bind(const Call& call, const transport::Fingerprint& fingerprint);
+  Result<const executor::Operation*> bind_varying(const Call& call, const transport::Fingerprint& fingerprint);
+  // *memory: of the packed buffers.
+  Result<const executor::Operation*> bind(const Coalesced& coalesced, const transport::Fingerprint& fingerprint,
+                                          std::byte** memory);
+  [[nodiscard]] bool is_planned(const Call& call);
+  [[nodiscard]] std::size_t planned_bytes(const Call& call) const;
+  [[nodiscard]] std::size_t vector_bytes(const Call& call) const {
+    return call.count * element_bytes_of(call) * blocks_of(call.collective, ranks());
+  }
   Status bind_and_run(const Call& call, const transport::Fingerprint& fingerprint);
   Status bind_and_run(std::span<const Transfer> transfers, std::uint32_t number);
   Status run_coalesced(const Coalesced& coalesced, const transport::Fingerprint& fingerprint);
-  Status run_varying(const Call& call, const transport::Fingerprint& fingerprint);
   Result<const executor::Plan*> plan_for(const Call& call, std::size_t bytes,
                                          const transport::Fingerprint& fingerprint);
   Status prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes);
@@ -169,11 +192,9 @@ class Communicator {
   void tell_peers(const Status& status);
   // Of the operation `what`, the `sequence`th.
   Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status) const;
-  void wait_behind(const Completion& before) const;
   Status reserve_scratch(std::size_t bytes);
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
-  void run_queue();
 
   // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
   std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
@@ -193,6 +214,7 @@ class Communicator {
   MadeTable<std::uint32_t> datatypes_{"datatype"};
   std::shared_ptr<const CustomOperator> named_operator_;  // by the last call that has named one
   LastBound last_bound_;
+  executor::Operation bound_;  // what is not kept there
   VaryingBlocks varying_blocks_;
   std::unique_ptr<Transfers> transfers_;
   KernelTable kernels_{};
@@ -210,11 +232,12 @@ class Communicator {
   mutable Mutex mutex_;
   ConditionVariable queue_changed_;
   std::deque<Queued> queue_ TUTTI_GUARDED_BY(mutex_);
-  bool stopping_ TUTTI_GUARDED_BY(mutex_) = false;
-  Status last_error_ TUTTI_GUARDED_BY(mutex_);    // of what was refused
-  Status failure_text_ TUTTI_GUARDED_BY(mutex_);  // the failure, with the operation that met it
-  ServiceThread progress_ TUTTI_GUARDED_BY(mutex_);
-  std::atomic<std::size_t> pending_{0};  // queued and not complete
+  std::shared_ptr<executor::Engine> engine_ TUTTI_GUARDED_BY(mutex_);  // from the first operation that is queued
+  std::unique_ptr<QueueTask> queue_task_ TUTTI_GUARDED_BY(mutex_);     // the same
+  bool queue_runs_ TUTTI_GUARDED_BY(mutex_) = false;                   // the engine has queue_task_
+  Status last_error_ TUTTI_GUARDED_BY(mutex_);                         // of what was refused
+  Status failure_text_ TUTTI_GUARDED_BY(mutex_);                       // the failure, with the operation that met it
+  std::atomic<std::size_t> pending_{0};                                // queued and not complete
 };
 
 }  // namespace tutti::internal

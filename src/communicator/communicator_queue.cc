@@ -1,6 +1,7 @@
 // What is queued: behind other operations of the communicator, in streams, by groups.
 #include "communicator/communicator.h"
 #include "communicator/host_functions.h"
+#include "communicator/queue_task.h"
 
 namespace tutti::internal {
 
@@ -30,7 +31,7 @@ Status Communicator::copy(std::span<const Transfer> transfers, std::shared_ptr<c
 
 Status Communicator::run(std::shared_ptr<const Batch> batch) {
   if (shares_process_) process_rank_.touch();
-  if (pending_.load(std::memory_order_acquire) == 0) return execute(*batch);
+  if (pending_.load(std::memory_order_acquire) == 0) return execute(batch->calls, batch->transfers);
   return run_behind(Queued(std::move(batch)));
 }
 
@@ -80,47 +81,24 @@ Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completi
     }
     if (next.call.custom != nullptr) next.custom = named_operator_;
     const MutexLock lock(mutex_);
-    if (!progress_.running()) {
-      if (Status s = progress_.start([this] { run_queue(); }, kWorkStackBytes); !s.is_ok()) return s;
+    if (engine_ == nullptr) {
+      auto engine = executor::Engine::get();
+      if (!engine.is_ok()) return engine.status();
+      queue_task_ = std::make_unique<QueueTask>(*this, **engine);
+      engine_ = std::move(*engine);
     }
     if (stream != nullptr) next.before = stream->append(made);
     queue_.push_back(std::move(next));
     // From here on nothing can fail.
     *completion = made;
     pending_.fetch_add(1, std::memory_order_acq_rel);
-    queue_changed_.notify_all();
+    if (!std::exchange(queue_runs_, true)) engine_->submit(queue_task_.get());
     return Status();
   });
   if (status.is_ok()) return status;
   status = fail(what, std::move(status));
   if (made != nullptr) made->complete(status);  // it may be in the stream
   return status;
-}
-
-// The progress thread: runs queued calls in order until the communicator is destroyed.
-void Communicator::run_queue() {
-  MutexLock lock(mutex_);
-  for (;;) {
-    while (!stopping_ && queue_.empty()) queue_changed_.wait(mutex_);
-    if (queue_.empty()) return;
-    Queued next = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    if (next.before != nullptr) wait_behind(*next.before);
-    Status status = next.batch != nullptr ? execute(*next.batch) : execute(next.call);
-    // Before the waiter is woken, so that it may run its next call by itself.
-    pending_.fetch_sub(1, std::memory_order_acq_rel);
-    next.completion->complete(std::move(status));
-    lock.lock();
-    queue_changed_.notify_all();  // who finalizes
-  }
-}
-
-// The operation before in the same stream may be another communicator's, which may wait for long. How it ends is no
-// matter of this communicator, whose own failure ends the waiting.
-void Communicator::wait_behind(const Completion& before) const {
-  while (!before.wait_for_ms(kFailureCheckMs) && !failure_->failed()) {
-  }
 }
 
 }  // namespace tutti::internal

@@ -13,25 +13,30 @@ using memory::RegionRegistry;
 
 // A call that differs from the one before it, or moves much.
 Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint& fingerprint) {
-  if (call.varying != nullptr) return run_varying(call, fingerprint);
-  const std::size_t bytes = call.count * element_bytes_of(call) * blocks_of(call.collective, ranks());
+  auto operation = bind(call, fingerprint);
+  if (!operation.is_ok()) return operation.status();
+  return *operation == nullptr ? Status() : executor_->run(**operation, fingerprint.sequence);
+}
+
+Result<const executor::Operation*> Communicator::bind(const Call& call, const transport::Fingerprint& fingerprint) {
+  if (call.varying != nullptr) return bind_varying(call, fingerprint);
+  const std::size_t bytes = vector_bytes(call);
   Call bound = call;
   if (!has_data(call.collective)) {
     // One byte of all-reduce: nobody has the result before everybody has contributed.
     bound.send = bound.recv = &barrier_token_;
   } else if (bytes == 0) {
-    return {};
+    return nullptr;
   }
   auto plan = plan_for(call, bytes, fingerprint);
   if (!plan.is_ok()) [[unlikely]]
     return plan.status();
   if (Status s = prepare_scratch(&bound, scratch_bytes(bound, **plan), bytes); !s.is_ok()) [[unlikely]]
     return s;
-  const executor::Operation operation =
-      bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
+  bound_ = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
   const bool keeps = bytes < kLookUpBytes && !executor::is_check(fingerprint) && !needs_copy(call) &&
                      call.custom == nullptr && call.type != DataType::kOpaque;
-  return executor_->run(keeps ? last_bound_.keep(call, fingerprint, operation) : operation, fingerprint.sequence);
+  return keeps ? &last_bound_.keep(call, fingerprint, bound_) : &bound_;
 }
 
 // `number`: of the collectives so far.
@@ -40,38 +45,58 @@ Status Communicator::bind_and_run(std::span<const Transfer> transfers, std::uint
   return operation.is_ok() ? executor_->run(**operation, number) : operation.status();
 }
 
-Status Communicator::run_coalesced(const Coalesced& coalesced, const transport::Fingerprint& fingerprint) {
+Result<const executor::Operation*> Communicator::bind(const Coalesced& coalesced,
+                                                      const transport::Fingerprint& fingerprint, std::byte** memory) {
   const executor::Plan& plan = coalesced.plan();
   constexpr std::size_t kLineMask = 63;
   const std::size_t before = (scratch_bytes(coalesced.one(nullptr), plan) + kLineMask) & ~kLineMask;
   if (Status s = reserve_scratch(before + coalesced.packed_bytes()); !s.is_ok()) return s;
-  std::byte* const memory = static_cast<std::byte*>(scratch_) + before;
-  coalesced.pack(memory);
+  *memory = static_cast<std::byte*>(scratch_) + before;
+  coalesced.pack(*memory);
   const std::uint64_t count =
       executor::count_with_element_bytes(coalesced.calls().front().opaque, coalesced.hash_of_counts());
-  Status status = executor_->run(
-      bind_call(coalesced.one(memory), plan,
-                executor::with_plan(executor::fingerprint_of_group(fingerprint, count), plan.identity.hash),
-                coalesced.bytes(), setting()),
-      fingerprint.sequence);
+  bound_ = bind_call(coalesced.one(*memory), plan,
+                     executor::with_plan(executor::fingerprint_of_group(fingerprint, count), plan.identity.hash),
+                     coalesced.bytes(), setting());
+  return &bound_;
+}
+
+Status Communicator::run_coalesced(const Coalesced& coalesced, const transport::Fingerprint& fingerprint) {
+  std::byte* memory = nullptr;
+  auto operation = bind(coalesced, fingerprint, &memory);
+  if (!operation.is_ok()) return operation.status();
+  Status status = executor_->run(**operation, fingerprint.sequence);
   if (status.is_ok()) coalesced.unpack(memory);
   return status;
 }
 
-Status Communicator::run_varying(const Call& call, const transport::Fingerprint& fingerprint) {
+Result<const executor::Operation*> Communicator::bind_varying(const Call& call,
+                                                              const transport::Fingerprint& fingerprint) {
   VaryingBlocks& blocks = varying_blocks_;
   blocks.lay_out(call, ranks(), rank());
-  // Where ranks do not know each other's counts they must not choose by them, nor leave out a call of no elements.
-  const bool common = counts_are_common(call.collective);
-  if (common && blocks.bytes() == 0) return {};
-  auto plan = plan_for(call, common ? blocks.bytes() : static_cast<std::size_t>(ranks()), fingerprint);
+  if (counts_are_common(call.collective) && blocks.bytes() == 0) return nullptr;
+  auto plan = plan_for(call, planned_bytes(call), fingerprint);
   if (!plan.is_ok()) return plan.status();
   Call bound = call;
   const std::size_t copied = blocks.extent(schedule::Buffer::kInput);
   if (Status s = prepare_scratch(&bound, scratch_bytes(blocks, **plan), copied); !s.is_ok()) return s;
-  return executor_->run(
-      bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), blocks, setting()),
-      fingerprint.sequence);
+  bound_ = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), blocks, setting());
+  return &bound_;
+}
+
+// By which the plan is selected. REQUIRES: the blocks of a call that has varying ones are laid out.
+std::size_t Communicator::planned_bytes(const Call& call) const {
+  if (call.varying == nullptr) return vector_bytes(call);
+  // Where ranks do not know each other's counts they must not choose by them, nor leave out a call of no elements.
+  return counts_are_common(call.collective) ? varying_blocks_.bytes() : static_cast<std::size_t>(ranks());
+}
+
+bool Communicator::is_planned(const Call& call) {
+  if (membership_.strict && ranks() > 1) return false;
+  if (call.varying != nullptr) varying_blocks_.lay_out(call, ranks(), rank());
+  const std::size_t bytes = planned_bytes(call);
+  if (has_data(call.collective) && bytes == 0) return true;
+  return plans_->find(call.collective, call.root, bytes, order_of(call)) != nullptr;
 }
 
 // Of a vector of so many bytes, all blocks together.

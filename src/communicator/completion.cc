@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "executor/engine.h"
+
 namespace tutti::internal {
 
 std::shared_ptr<Completion> Completion::both(const std::shared_ptr<Completion>& a,
@@ -47,6 +49,7 @@ void Completion::complete(Status status) {
     std::unique_ptr<Continuation> rest = std::move(behind->next);
     advance(std::exchange(behind, std::move(rest)));
   }
+  executor::Engine::wake_current();  // whose tasks may wait for this
 }
 
 void Completion::then(std::shared_ptr<Completion> one, std::unique_ptr<Continuation> what) noexcept {
@@ -100,9 +103,14 @@ const Completion* Completion::next_to_end(const Completion* one, std::shared_ptr
   }
 }
 
+// What is done follows nothing any more: of a long chain each is looked through once.
 bool Completion::done() const {
   std::shared_ptr<Completion> owner;
-  return next_to_end(this, &owner) == nullptr;
+  if (next_to_end(this, &owner) != nullptr) return false;
+  std::shared_ptr<Completion> before;  // freed without the lock
+  const MutexLock lock(mutex_);
+  before = std::move(before_);
+  return true;
 }
 
 void Completion::wait_until_done() const {

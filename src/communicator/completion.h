@@ -74,7 +74,7 @@ class Completion {
   std::vector<std::shared_ptr<Completion>> parts_;  // constant; of several together, none of which has parts
   mutable Mutex mutex_;
   mutable ConditionVariable changed_;
-  std::shared_ptr<Completion> before_ TUTTI_GUARDED_BY(mutex_);  // what it follows, unless that is done
+  mutable std::shared_ptr<Completion> before_ TUTTI_GUARDED_BY(mutex_);  // what it follows, unless that is done
   bool ended_ TUTTI_GUARDED_BY(mutex_) = false;
   Status status_ TUTTI_GUARDED_BY(mutex_);
   mutable std::unique_ptr<Continuation> behind_ TUTTI_GUARDED_BY(mutex_);  // a list: those that wait for the end

@@ -40,6 +40,8 @@ class Plans {
   // Whether make() would refuse such calls, since the algorithm that is forced for them does not serve these ranks or
   // does not keep the order.
   [[nodiscard]] Status check_forced(Collective collective, schedule::Order order) const;
+  // Whether there is a link to the peer, or it is the rank itself.
+  [[nodiscard]] bool is_connected(int peer) const { return peer == membership_.rank || links_.count(peer) != 0; }
   // Of sends and receives, which only the ranks that take part plan.
   Result<std::unique_ptr<executor::Plan>> plan_transfers(schedule::Schedule schedule);
   // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or

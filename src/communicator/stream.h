@@ -1,6 +1,6 @@
-// A stream is an order among operations, possibly of several communicators; each communicator's progress thread runs
-// its own operations in the order in which they were queued, and waits for the operation before in the same stream if
-// that belongs to another communicator. An error is that of its own operation: what is queued behind it runs.
+// A stream is an order among operations, possibly of several communicators; the progress engine runs each
+// communicator's operations in the order in which they were queued, each behind the operation before in the same stream
+// if that belongs to another communicator. An error is that of its own operation: what is queued behind it runs.
 #pragma once
 
 #include <cstdint>

@@ -55,6 +55,12 @@ class Transfers {
       return nullptr;
     return bind_alone(&direction, *plan, transfer);
   }
+  // The result of such an operation: of a timeout, with what may be the reason.
+  static Status explain(Status status) {
+    if (status.code() != Code::kTimeout) [[likely]]
+      return status;
+    return status.with_context("a peer has not called what matches, or is late, or cannot be reached");
+  }
 
  private:
   // Transfers, but for what their memory is.

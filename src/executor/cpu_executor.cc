@@ -20,22 +20,49 @@ constexpr std::chrono::milliseconds kQuiesceSleep{1};
 }  // namespace
 
 Status CpuExecutor::run(const Operation& op, std::uint32_t number) {
-  const Plan& plan = *op.plan;
   Status status;
   // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
   try {
-    if (op.bytes <= plan.small_bytes) [[likely]] {
-      waiter_.begin(*this, op.bytes, number);
-      status = run_in_order(op);
-    } else {
-      status = run_large(op, number);
-    }
+    status = begin<Waits::kYes>(op, number);
+    if (under_way_ && status.is_ok()) [[unlikely]]
+      status = run_by_lanes();
   } catch (...) {
     status = Status::of_exception();
   }
   if (!status.is_ok()) [[unlikely]]
-    reclaim_buffers(plan);
+    reclaim_buffers(*op.plan);
   return status;
+}
+
+template <CpuExecutor::Waits waits>
+inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number) {
+  under_way_ = false;
+  if (op.bytes <= op.plan->small_bytes) [[likely]] {
+    waiter_.begin(*this, op.bytes, number);
+    return run_in_order<waits>(op);
+  }
+  return begin_large<waits>(op, number);
+}
+
+Result<Progress> CpuExecutor::start(const Operation& op, std::uint32_t number) {
+  Status status = begin<Waits::kNo>(op, number);
+  if (!status.is_ok()) return status;
+  return under_way_ ? Progress::kMoved : Progress::kDone;
+}
+
+Result<Progress> CpuExecutor::advance(std::int64_t now_ns) {
+  const bool moved = move_lanes();
+  if (!status_.is_ok()) return status_;
+  if (moved) {
+    waiter_.progress();
+    return Progress::kMoved;
+  }
+  if (finished()) {
+    under_way_ = false;
+    return Progress::kDone;
+  }
+  if (Status s = waiter_.look(now_ns); !s.is_ok()) return s;
+  return Progress::kIdle;
 }
 
 // -- In order.
@@ -44,13 +71,14 @@ Status CpuExecutor::run(const Operation& op, std::uint32_t number) {
 // not take: so a rank that has waited for long goes on by lanes, from where it stands. When nothing at all moves, all
 // ranks therefore run by lanes, which needs no room anywhere.
 
+template <CpuExecutor::Waits waits>
 inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, const Offsets& at, std::size_t bytes,
                                     std::size_t* sent) {
   transport::SendLane& lane = *s.send;
   const transport::Source& source = source_of(op, s.step.source, s.step.source_chunk);
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
   std::size_t done = lane.push(fingerprint, source, at.source, bytes);
-  while (done < bytes && !waiter_.stalled()) {
+  while (waits == Waits::kYes && done < bytes && !waiter_.stalled()) {
     at_ = &s;
     if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
       return status;
@@ -62,6 +90,7 @@ inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, c
   return {};
 }
 
+template <CpuExecutor::Waits waits>
 inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s, const Offsets& at, std::size_t bytes,
                                        std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
@@ -75,7 +104,7 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
       // Less than an element of this call may be all that another call sends.
       if (view.size > 0 && view.fingerprint != fingerprint) [[unlikely]]
         return mismatch(op, s.step, view.fingerprint);
-      if (waiter_.waits_long()) [[unlikely]]
+      if (waits == Waits::kNo || waiter_.waits_long()) [[unlikely]]
         break;
       at_ = &s;
       if (Status status = waiter_.idle(); !status.is_ok()) [[unlikely]]
@@ -95,18 +124,20 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
   return {};
 }
 
+template <CpuExecutor::Waits waits>
 Status CpuExecutor::run_in_order(const Operation& op) {
   if (op.table != nullptr) [[unlikely]]
-    return run_table_in_order(op);
-  return run_in_order(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes));
+    return run_table_in_order<waits>(op);
+  return run_in_order<waits>(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes));
 }
 
 // Apart: ranks that take turns fetch the code of short operations anew each time.
+template <CpuExecutor::Waits waits>
 [[gnu::noinline]] Status CpuExecutor::run_table_in_order(const Operation& op) {
-  return run_in_order(op, schedule::TableLayout(op.table->places));
+  return run_in_order<waits>(op, schedule::TableLayout(op.table->places));
 }
 
-template <class AnyLayout>
+template <CpuExecutor::Waits waits, class AnyLayout>
 inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& layout) {
   for (const InOrderStep& s : op.plan->in_order) {
     const auto [at, size] = locate(layout, s.step);
@@ -116,19 +147,22 @@ inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& la
       continue;
     }
     std::size_t done = 0;
-    Status status = s.send != nullptr ? send_all(op, s, at, size, &done) : receive_all(op, s, at, size, &done);
+    Status status =
+        s.send != nullptr ? send_all<waits>(op, s, at, size, &done) : receive_all<waits>(op, s, at, size, &done);
     if (!status.is_ok()) [[unlikely]]
       return status;
-    if (done < size) [[unlikely]]
-      return go_on_by_lanes(op, s.index, done);
+    if (done < size) [[unlikely]] {
+      go_on_by_lanes(op, s.index, done);
+      return {};
+    }
   }
   return {};
 }
 
-// Takes the operation over into the state that run_by_lanes() would have here: all steps before `index` are done, and
-// of that step `done` bytes. Messages are too short for zero copy, and no buffers were advertised: nothing of what
-// lanes add is open.
-Status CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done) {
+// Takes the operation over into the state that it would have here had it run by lanes: all steps before `index` are
+// done, and of that step `done` bytes. Messages are too short for zero copy, and no buffers were advertised: nothing of
+// what lanes add is open.
+void CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done) {
   prepare(op);
   direct_puts_ = false;
   open_slice(0);
@@ -145,12 +179,12 @@ Status CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std
     // Where its stream was when the operation began.
     for (const std::uint32_t step : lane.steps) cursors_[i].released -= state_of(0, step).done;
   }
-  return move_lanes();
 }
 
 // -- Which way, and both ways.
 
-Status CpuExecutor::run_large(const Operation& op, std::uint32_t number) {
+template <CpuExecutor::Waits waits>
+Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   const Plan& plan = *op.plan;
   // An upper bound of any step's bytes: a chunk exceeds an equal share by less than two cut units, each a line if
   // elements are no longer, and never longer than the longest element.
@@ -175,7 +209,9 @@ Status CpuExecutor::run_large(const Operation& op, std::uint32_t number) {
       if (step_bytes >= link->send().traits().zcopy_any_bytes) in_order = false;
     }
   }
-  return in_order ? run_in_order(op) : run_by_lanes(op);
+  if (in_order) return run_in_order<waits>(op);
+  prepare(op);
+  return {};
 }
 
 // After an error the caller may free what peers are still reading and writing: run() must not return before they have

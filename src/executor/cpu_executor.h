@@ -43,7 +43,12 @@ struct CpuTuning {
   std::size_t direct_put_bytes = 32 * 1024;
 };
 
-// One per communicator. run() is called by one thread at a time, which moves and combines the bytes.
+// How far an operation has come that is driven bit by bit.
+enum class Progress { kIdle, kMoved, kDone };
+
+// One per communicator, for one operation at a time. Used by one thread at a time, which moves and combines the bytes:
+// run() drives the operation to its end and waits; or start(), and advance() until it is done, which never wait, by
+// whoever drives several operations.
 class CpuExecutor final : private Waiting {
  public:
   // `waiter` outlives it.
@@ -52,6 +57,14 @@ class CpuExecutor final : private Waiting {
   // half-finished streams: the communicator is failed. number: of the collectives that this rank has begun,
   // modulo 2^32, by which a peer that leaves is known to be missed.
   Status run(const Operation& operation, std::uint32_t number);
+
+  // The same without waiting: the operation, which outlives its run, has begun, and kDone says that it is complete.
+  // After an error of either of the two the operation is over, but for reclaim(), which comes before its buffers go
+  // back to the caller.
+  Result<Progress> start(const Operation& operation, std::uint32_t number);
+  Result<Progress> advance(std::int64_t now_ns);
+  // Returns when no peer touches the failed operation's buffers any more, which may take as long as peers do not run.
+  void reclaim(const Operation& operation) { reclaim_buffers(*operation.plan); }
   // Whether run() has failed with a kMismatch that does not say what the peer calls differently.
   [[nodiscard]] bool unexplained() const { return unexplained_; }
 
@@ -116,27 +129,36 @@ class CpuExecutor final : private Waiting {
   };
 
   void list(std::vector<Waiting::For>* lanes) const override;
-  Status run_large(const Operation& op, std::uint32_t number);
+  // Whether an operation that cannot move waits, or leaves that to who drives it.
+  enum class Waits : bool { kNo, kYes };
+  template <Waits waits>
+  [[gnu::always_inline]] Status begin(const Operation& op, std::uint32_t number);
+  template <Waits waits>
+  Status begin_large(const Operation& op, std::uint32_t number);
   static void reclaim_buffers(const Plan& plan);
 
-  // -- in order (cpu_executor.cc)
+  // -- in order (cpu_executor.cc). What is under way afterwards goes on by lanes.
+  template <Waits waits>
   Status run_in_order(const Operation& op);
+  template <Waits waits>
   Status run_table_in_order(const Operation& op);
-  template <class AnyLayout>
+  template <Waits waits, class AnyLayout>
   [[gnu::always_inline]] Status run_in_order(const Operation& op, const AnyLayout& layout);
-  // Both end, without an error, after less than all of the step's bytes if they have to wait for long.
+  // Both end, without an error, after less than all of the step's bytes if they have to wait for long, or at all.
+  template <Waits waits>
   [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                          std::size_t bytes, std::size_t* sent);
+  template <Waits waits>
   [[gnu::always_inline]] Status receive_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                             std::size_t bytes, std::size_t* received);
-  Status go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done);
+  void go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done);
 
   // -- by lanes (cpu_executor_lanes.cc)
-  Status run_by_lanes(const Operation& op);
   // In how many slices every rank runs the operation.
   [[nodiscard]] static std::uint32_t count_slices(const Operation& op);
   void prepare(const Operation& op);
-  Status move_lanes();
+  Status run_by_lanes();
+  bool move_lanes();
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);
   template <class AnyLayout>
@@ -146,7 +168,7 @@ class CpuExecutor final : private Waiting {
   void leave_slice(std::uint32_t slice) { --lanes_left_[slice % kWindow]; }
   [[nodiscard]] bool finished() const;
   // Moves what can move. Returns whether anything did; an error in status_.
-  bool advance(std::uint32_t lane);
+  bool advance_lane(std::uint32_t lane);
   bool work(std::uint32_t lane, std::uint32_t index, StepState& state);
   bool send_some(const Lane& lane, const schedule::Step& step, StepState& state, std::size_t limit);
   bool receive_some(const Lane& lane, std::uint32_t index, StepState& state, std::size_t limit);
@@ -220,7 +242,8 @@ class CpuExecutor final : private Waiting {
 
   const InOrderStep* at_ = nullptr;  // run_in_order(): the step that waits; null when running by lanes
 
-  // State of one run_by_lanes().
+  // State of an operation that runs by lanes.
+  bool under_way_ = false;
   const Operation* op_ = nullptr;
   std::vector<StepState> states_;          // kWindow x steps
   std::vector<Cursor> cursors_;            // per lane

@@ -36,6 +36,7 @@ void CpuExecutor::prepare(const Operation& op) {
   const Plan& plan = *op.plan;
   op_ = &op;
   at_ = nullptr;
+  under_way_ = true;
   status_ = {};
   slices_ = std::max<std::uint32_t>(1, count_slices(op));
   const std::size_t lines =
@@ -128,16 +129,17 @@ bool CpuExecutor::finished() const {
   return true;
 }
 
-Status CpuExecutor::run_by_lanes(const Operation& op) {
-  prepare(op);
-  return move_lanes();
+// One look at every lane. Whether anything has moved; an error in status_.
+bool CpuExecutor::move_lanes() {
+  const auto lanes = static_cast<std::uint32_t>(op_->plan->lanes.size());
+  bool moved = false;
+  for (std::uint32_t lane = 0; lane < lanes; ++lane) moved |= advance_lane(lane);
+  return moved;
 }
 
-Status CpuExecutor::move_lanes() {
-  const auto lanes = static_cast<std::uint32_t>(op_->plan->lanes.size());
+Status CpuExecutor::run_by_lanes() {
   for (;;) {
-    bool moved = false;
-    for (std::uint32_t lane = 0; lane < lanes; ++lane) moved |= advance(lane);
+    const bool moved = move_lanes();
     if (!status_.is_ok()) [[unlikely]]
       return status_;
     if (moved) {
@@ -150,7 +152,7 @@ Status CpuExecutor::move_lanes() {
   }
 }
 
-bool CpuExecutor::advance(std::uint32_t index) {
+bool CpuExecutor::advance_lane(std::uint32_t index) {
   const Lane& lane = op_->plan->lanes[index];
   Cursor& c = cursors_[index];
   bool moved = false;

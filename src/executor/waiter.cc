@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "base/asymmetric_fence.h"
 
@@ -18,7 +19,6 @@ namespace {
 // A rank that leaves has completed its last operation, so what it sent is on its way: this long after
 // the leave notice, nothing more comes.
 constexpr std::int64_t kDepartedGraceNs = 200'000'000;
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::uint32_t kYieldsPerLook = 32;
 // The first look costs more than the first yields, after which what was waited for is usually there: where ranks
 // share processors every message is waited for.
@@ -64,7 +64,10 @@ Status Waiter::add_link(transport::Link& link) {
 Status Waiter::look_for_trouble(std::int64_t now) {
   lanes_.clear();
   waiting_->list(&lanes_);
-  if (now > deadline_ns_) return timed_out();
+  if (now > deadline_ns_) {
+    overdue_ = true;
+    return bare_timeout();
+  }
   const Waiting::For* departed = nullptr;
   for (const Waiting::For& lane : lanes_) {
     // What has arrived can still be taken, whatever has happened to the peer since.
@@ -95,10 +98,14 @@ Status Waiter::look_for_departure(std::int64_t now) const {
   return Status::remote(fmt::format("rank {} has left the communicator", left.rank));
 }
 
+Status Waiter::bare_timeout() const {
+  return Status::timeout(fmt::format("no progress for {} ms", timeout_ns_ / kMs));
+}
+
 // Whom the lanes wait for is but the next rank, which may wait for others itself: it is named only where nothing
 // better is known.
-Status Waiter::timed_out() const {
-  std::string text = fmt::format("no progress for {} ms", timeout_ns_ / kMs);
+Status Waiter::timed_out() {
+  std::string text = bare_timeout().message();
   if (stalls_ != nullptr) {
     const std::string missing = stalls_->missing();
     if (failure_.failed()) return failure_.status();
@@ -131,15 +138,38 @@ Status Waiter::idle_slowly() {
   if (yields % kYieldsPerLook == kYieldsBeforeLook || sleeps_ > 0) {
     const std::int64_t now = now_ns();
     if (yields == kYieldsBeforeLook) begin_looking(now);
-    if (Status s = look_for_trouble(now); !s.is_ok()) return s;
+    if (Status s = look_for_trouble(now); !s.is_ok()) return explain(std::move(s));
     if (sleeps_ > 0 || now - yielding_since_ns_ > kYieldNs) {
-      if (stalls_ != nullptr) stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs);
+      tell_of_stall(now);
       sleep(now);
       return {};
     }
   }
   yield();
   return {};
+}
+
+Status Waiter::look(std::int64_t now_ns) {
+  if (failure_.failed()) [[unlikely]]
+    return failure_.status();
+  // As many looks as idle() has before the first yield tell that a peer that runs would have moved something.
+  if (idle_count_ <= spins_) ++idle_count_;
+  if (idle_count_ <= spins_) return {};
+  if (idle_count_ == spins_ + 1) {
+    ++idle_count_;
+    begin_looking(now_ns);
+    next_look_ns_ = now_ns + kLookNs;
+  }
+  if (now_ns < next_look_ns_) return {};
+  idle_count_ = spins_ + kLooking;
+  next_look_ns_ = now_ns + kLookNs;
+  if (Status s = look_for_trouble(now_ns); !s.is_ok()) return s;
+  if (now_ns - yielding_since_ns_ > kYieldNs) tell_of_stall(now_ns);
+  return {};
+}
+
+Status Waiter::explain(Status status) {
+  return std::exchange(overdue_, false) ? timed_out() : status;
 }
 
 void Waiter::begin_looking(std::int64_t now) {
@@ -192,37 +222,53 @@ void Waiter::spin(bool spins) {
   idle_count_ = spins_ + yields;
 }
 
+bool Waiter::arm() {
+  lanes_.clear();
+  waiting_->list(&lanes_);
+  const bool quiet =
+      std::all_of(lanes_.begin(), lanes_.end(), [](const Waiting::For& lane) { return lane.link->arm(); });
+  // What a rank has sent before it left is still coming, however long this rank has had no processor to look at it.
+  if (!quiet) departed_since_ns_ = 0;
+  return quiet;
+}
+
+void Waiter::disarm() {
+  take_events(0);
+  disarm_lanes();
+}
+
+void Waiter::disarm_lanes() {
+  for (const Waiting::For& lane : lanes_) lane.link->disarm();
+  wakeup_fd_.clear();
+}
+
+void Waiter::take_events(int timeout_ms) {
+  std::array<epoll_event, 8> events{};
+  const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  for (int i = 0; i < ready; ++i) {
+    auto* const link = static_cast<transport::Link*>(events[static_cast<std::size_t>(i)].data.ptr);
+    if (link != nullptr) link->disarm();
+  }
+}
+
 void Waiter::sleep(std::int64_t now) {
-  const auto armed = [&] {
-    return std::all_of(lanes_.begin(), lanes_.end(), [](const Waiting::For& lane) { return lane.link->arm(); });
-  };
   // Twice: the first publishes that this rank sleeps, the fence makes every peer see that before it
   // next acts, the second sees what peers did in between.
-  bool quiet = armed();
+  bool quiet = arm();
   if (quiet) {
     asymmetric_fence_heavy();
-    quiet = armed();
+    quiet = arm();
   }
   if (quiet) {
     const int longest = asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
-    const std::int64_t left_ms = (deadline_ns_ - now) / 1'000'000 + 1;
-    std::array<epoll_event, 8> events{};
-    const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                   static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
-    // Also of links that are not waited for: they must not end the next sleep again.
-    for (int i = 0; i < ready; ++i) {
-      auto* const link = static_cast<transport::Link*>(events[static_cast<std::size_t>(i)].data.ptr);
-      if (link != nullptr) link->disarm();
-    }
+    const std::int64_t left_ms = (deadline_ns_ - now) / kMs + 1;
+    take_events(static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
   }
-  for (const Waiting::For& lane : lanes_) lane.link->disarm();
+  disarm_lanes();
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
   // rank, or a transport is never quiet, others are let pass.
   if (!quiet && (sleeps_ == 0 || disturbed_)) ::sched_yield();
   disturbed_ = !quiet;
-  // What a rank has sent before it left is still coming, however long this rank has had no processor to look at it.
-  if (!quiet) departed_since_ns_ = 0;
-  wakeup_fd_.clear();
   // Look at once for trouble and sleep again if nothing has come.
   idle_count_ = spins_ + kLooking - 1;
 }

@@ -93,6 +93,20 @@ class Waiter {
     }
     return idle_slowly();
   }
+
+  // -- For who drives several operations at a time, and waits for all of them together.
+  // Nothing could move. Looks for trouble now and then, and does not wait: a kTimeout says no more than that;
+  // explain() does.
+  Status look(std::int64_t now_ns);
+  // The timeout that look() has returned, with what is known of the ranks that have not arrived. Waits a little.
+  [[nodiscard]] Status explain(Status status);
+  // Before the driver sleeps: from now on what a peer does makes fd() readable. False if something has happened
+  // already. To be called twice, with a fence between (transport/wakeup_fd.h).
+  [[nodiscard]] bool arm();
+  // After the sleep.
+  void disarm();
+  [[nodiscard]] int fd() const { return epoll_.get(); }
+
   // Whether it yields from the start.
   [[nodiscard]] bool takes_turns() const { return spins_ == 0; }
   // Whether nothing has moved for longer than a peer that is running needs to move something.
@@ -105,7 +119,9 @@ class Waiter {
   static constexpr std::uint32_t kHotSpins = 256;
   static constexpr std::uint32_t kSpins = 500;
   static constexpr std::uint32_t kLongYields = 64;
-  static constexpr std::int64_t kYieldNs = 2'000'000;
+  static constexpr std::int64_t kMs = 1'000'000;
+  static constexpr std::int64_t kYieldNs = 2 * kMs;
+  static constexpr std::int64_t kLookNs = kMs;  // of look()
   static constexpr int kMaxSleepMs = kFailureCheckMs;
 
   Waiter(const transport::WakeupFd& wakeup_fd, const FailureState& failure, bool oversubscribed,
@@ -128,9 +144,16 @@ class Waiter {
   // How often the calling thread has lost or given its processor.
   static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
+  void tell_of_stall(std::int64_t now) {
+    if (stalls_ != nullptr) stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs);
+  }
+  // Forgets what has happened, also on links that are not waited for: they must not end the next sleep again.
+  void take_events(int timeout_ms);
+  void disarm_lanes();
   [[nodiscard]] Status look_for_departure(std::int64_t now) const;
   void sleep(std::int64_t now);
-  [[nodiscard]] Status timed_out() const;
+  [[nodiscard]] Status timed_out();
+  [[nodiscard]] Status bare_timeout() const;
 
   const transport::WakeupFd& wakeup_fd_;
   const FailureState& failure_;
@@ -151,8 +174,10 @@ class Waiter {
   std::int64_t deadline_ns_ = 0;  // of the operation; 0: not waited yet
   std::int64_t yielding_since_ns_ = 0;
   std::int64_t departed_since_ns_ = 0;
-  std::uint32_t sleeps_ = 0;  // waits that are to sleep where they would yield
-  bool disturbed_ = false;    // the last sleep of the wait did not come about
+  std::int64_t next_look_ns_ = 0;  // of look()
+  bool overdue_ = false;           // the deadline has passed, and that has not been explained
+  std::uint32_t sleeps_ = 0;       // waits that are to sleep where they would yield
+  bool disturbed_ = false;         // the last sleep of the wait did not come about
   std::int64_t went_back_ns_ = 0;
   TurnTaking turn_taking_{&processor_switches};
 };

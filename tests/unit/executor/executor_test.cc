@@ -14,7 +14,7 @@ std::vector<int> rank_counts(std::vector<int> all, std::vector<int> fewer) {
 constexpr std::uint64_t kSeeds = kThreadSanitizer ? 1 : 2;
 
 void check_all(int ranks, const std::vector<std::size_t>& counts, bool simulated, bool zcopy, std::uint64_t seed,
-               bool own_processors = true, bool far = false) {
+               bool own_processors = true, bool far = false, Rig::Drive drive = Rig::Drive::kThreads) {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     if (!entry.supports({ranks, {}})) continue;
     for (const std::size_t count : counts) {
@@ -23,6 +23,7 @@ void check_all(int ranks, const std::vector<std::size_t>& counts, bool simulated
         Rig rig(ranks, simulated, seed + count, zcopy);
         rig.own_processors = own_processors;
         rig.far = far;
+        rig.drive = drive;
         const int root = has_root(entry.collective) ? static_cast<int>(count + seed) % ranks : 0;
         check({&entry, ranks, root, count_for(entry, ranks, count), 4096, in_place}, rig);
       }
@@ -45,6 +46,28 @@ TEST_CASE("every algorithm computes its collective over shared memory to process
 
 TEST_CASE("every algorithm computes its collective over shared memory where ranks take turns") {
   for (const int ranks : rank_counts({2, 3, 4, 8}, {3, 4})) check_all(ranks, {1, 7, 40'000}, false, false, 1, false);
+}
+
+TEST_CASE("every algorithm computes its collective where one thread drives all ranks") {
+  for (const int ranks : rank_counts({1, 2, 3, 4, 5, 8}, {1, 2, 5})) {
+    for (const bool own_processors : {true, false}) {
+      check_all(ranks, {1, 7, 1000, 40'000}, false, false, 1, own_processors, false, Rig::Drive::kOneThread);
+    }
+  }
+}
+
+TEST_CASE("every algorithm computes its collective where one thread drives some ranks, and others wait") {
+  for (const int ranks : rank_counts({2, 3, 4, 5}, {2, 3})) {
+    check_all(ranks, {1, 7, 40'000}, false, false, 1, true, false, Rig::Drive::kBoth);
+  }
+}
+
+TEST_CASE("one thread drives all ranks over an unkind network") {
+  for (const bool zcopy : {false, true}) {
+    for (const int ranks : rank_counts({2, 3, 4, 7}, {3})) {
+      check_all(ranks, {1, 5, 3000, 20'000}, true, zcopy, 31, true, false, Rig::Drive::kOneThread);
+    }
+  }
 }
 
 TEST_CASE("every algorithm computes its collective over an unkind network") {
@@ -102,20 +125,28 @@ TEST_CASE("ranks with different slices or algorithms get an error, not wrong dat
   const algorithms::AlgorithmEntry* ring = algorithms::find(Collective::kAllReduce, "ring");
   const algorithms::AlgorithmEntry* doubling = algorithms::find(Collective::kAllReduce, "recursive_doubling");
   REQUIRE((ring != nullptr && doubling != nullptr));
-  for (const std::size_t count : {std::size_t{9}, std::size_t{300'001}}) {
-    const Case c{ring, 2, 0, count, 65'536, false};
-    INFO("count " << count);
-    const Status slices = run_differently(c, [](Rig* rig) { rig->other_slice_chunk_bytes[1] = 131'072; });
-    INFO(slices.message());
-    CHECK(slices.code() == Code::kMismatch);
-    CHECK(contains(slices, " runs operation 2, all_reduce(count "));
-    CHECK(contains(slices, ", int32, sum) by ring, 2 chunks, in slices of "));
-    CHECK(contains(slices, " runs it by another algorithm or slicing"));
-    const Status algorithms = run_differently(c, [&](Rig* rig) { rig->other_algorithm[0] = doubling; });
-    INFO(algorithms.message());
-    CHECK(algorithms.code() == Code::kMismatch);
-    CHECK(contains(algorithms, " in slices of 65536 bytes, rank "));
-    CHECK(contains(algorithms, " runs it by another algorithm or slicing"));
+  for (const Rig::Drive drive : {Rig::Drive::kThreads, Rig::Drive::kOneThread, Rig::Drive::kBoth}) {
+    for (const std::size_t count : {std::size_t{9}, std::size_t{300'001}}) {
+      const Case c{ring, 2, 0, count, 65'536, false};
+      INFO("count " << count);
+      const Status slices = run_differently(c, [&](Rig* rig) {
+        rig->drive = drive;
+        rig->other_slice_chunk_bytes[1] = 131'072;
+      });
+      INFO(slices.message());
+      CHECK(slices.code() == Code::kMismatch);
+      CHECK(contains(slices, " runs operation 2, all_reduce(count "));
+      CHECK(contains(slices, ", int32, sum) by ring, 2 chunks, in slices of "));
+      CHECK(contains(slices, " runs it by another algorithm or slicing"));
+      const Status algorithms = run_differently(c, [&](Rig* rig) {
+        rig->drive = drive;
+        rig->other_algorithm[0] = doubling;
+      });
+      INFO(algorithms.message());
+      CHECK(algorithms.code() == Code::kMismatch);
+      CHECK(contains(algorithms, " in slices of 65536 bytes, rank "));
+      CHECK(contains(algorithms, " runs it by another algorithm or slicing"));
+    }
   }
 }
 

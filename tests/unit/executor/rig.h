@@ -1,7 +1,11 @@
-// Runs one schedule of the catalog on real bytes: n threads, each with its own executor, over links of
-// a chosen kind. No communicator, so plans and layouts can be set by hand.
+// Runs one schedule of the catalog on real bytes: n ranks, each with its own executor, over links of a chosen kind.
+// Each in a thread of its own that waits, or several in one thread that drives them all. No communicator, so plans and
+// layouts can be set by hand.
 #pragma once
 
+#include <poll.h>
+
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -9,11 +13,13 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "algorithms/catalog.h"
+#include "base/asymmetric_fence.h"
 #include "base/failure.h"
 #include "executor/cpu_executor.h"
 #include "sim/network.h"
@@ -65,12 +71,15 @@ class Rig {
                    int repeats = 1) {
     results.assign(static_cast<std::size_t>(ranks_), {});
     std::vector<std::thread> threads;
+    std::vector<int> driven;
     for (int r = 0; r < ranks_; ++r) {
-      threads.emplace_back([&, r] {
-        const auto i = static_cast<std::size_t>(r);
-        results[i] = run_rank(parts[i], setup, r, repeats);
-      });
+      if (drive == Drive::kOneThread || (drive == Drive::kBoth && r % 2 == 0)) {
+        driven.push_back(r);
+        continue;
+      }
+      threads.emplace_back([&, r] { results[index(r)] = run_rank(parts[index(r)], setup, r, repeats); });
     }
+    if (!driven.empty()) threads.emplace_back([&] { drive_ranks(driven, parts, setup, repeats); });
     for (std::thread& t : threads) t.join();
     Status first;
     for (const Status& s : results) {
@@ -79,6 +88,9 @@ class Rig {
     return first;
   }
 
+  // Who runs the ranks: a thread for each; one for all; one for the ranks of even numbers, and one for each other.
+  enum class Drive { kThreads, kOneThread, kBoth };
+  Drive drive = Drive::kThreads;
   // What single ranks do otherwise than run() is told.
   std::map<int, const algorithms::AlgorithmEntry*> other_algorithm;
   std::map<int, std::size_t> other_slice_chunk_bytes;
@@ -106,38 +118,113 @@ class Rig {
     sim_ = std::make_unique<transport::sim::Network>(seed, ranks_, options);
   }
 
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+  // All that a rank has of its own.
+  struct Rank {
+    FailureState failure;
+    std::unique_ptr<executor::Waiter> waiter;
+    std::map<int, std::unique_ptr<transport::Link>> links;
+    std::unique_ptr<executor::Plan> plan;
+    std::unique_ptr<executor::CpuExecutor> cpu;
+    executor::Operation op;
+    int rounds = 0;  // still to do
+  };
+
+  std::unique_ptr<Rank> make_rank(const Part& part, const std::function<void(int, executor::Operation*)>& setup,
+                                  int rank) {
+    auto made = std::make_unique<Rank>();
+    made->waiter =
+        std::move(executor::Waiter::create(wakeup_fds_[index(rank)], made->failure, true, timeout_ms).value());
+    const auto link_to = [&](int peer) {
+      auto& link = made->links[peer];
+      if (link == nullptr) {
+        link = make_link(rank, peer);
+        (void)made->waiter->add_link(*link);
+      }
+      return link.get();
+    };
+    made->plan = executor::make_plan(part.algorithm, part.schedule, link_to, part.slice_chunk_bytes);
+    made->cpu = std::make_unique<executor::CpuExecutor>(*made->waiter, tuning);
+    made->op.plan = made->plan.get();
+    setup(rank, &made->op);
+    made->op.fingerprint = executor::with_plan(made->op.fingerprint, made->plan->identity.hash);
+    if (rank == odd_rank) made->op.fingerprint.count_low += 1;
+    return made;
+  }
+
   Status run_rank(const Part& part, const std::function<void(int, executor::Operation*)>& setup, int rank,
                   int repeats) {
-    FailureState failure;
-    auto waiter = executor::Waiter::create(wakeup_fds_[static_cast<std::size_t>(rank)], failure, true, timeout_ms);
-    if (!waiter.is_ok()) return waiter.status();
-    std::map<int, std::unique_ptr<transport::Link>> links;
-    const auto plan = executor::make_plan(
-        part.algorithm, part.schedule,
-        [&](int peer) {
-          auto& link = links[peer];
-          if (link == nullptr) {
-            link = make_link(rank, peer);
-            (void)(*waiter)->add_link(*link);
-          }
-          return link.get();
-        },
-        part.slice_chunk_bytes);
-    executor::CpuExecutor cpu(**waiter, tuning);
-    executor::Operation op;
-    op.plan = plan.get();
-    setup(rank, &op);
-    op.fingerprint = executor::with_plan(op.fingerprint, plan->identity.hash);
-    if (rank == odd_rank) op.fingerprint.count_low += 1;
+    const std::unique_ptr<Rank> own = make_rank(part, setup, rank);
     if (rank == late_rank) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     Status status;
     for (int i = 0; i < repeats && status.is_ok(); ++i) {
-      op.fingerprint.sequence += 1;
-      status = cpu.run(op, op.fingerprint.sequence);
+      own->op.fingerprint.sequence += 1;
+      status = own->cpu->run(own->op, own->op.fingerprint.sequence);
     }
     // A peer may still ring this rank's wakeup fd or read its memory until all are through.
-    leave();
+    leave(1);
     return status;
+  }
+
+  // In a different order each time. Where nothing moves the thread sleeps until something comes.
+  void drive_ranks(const std::vector<int>& ranks, const std::vector<Part>& parts,
+                   const std::function<void(int, executor::Operation*)>& setup, int repeats) {
+    std::vector<std::unique_ptr<Rank>> all;
+    for (const int r : ranks) all.push_back(make_rank(parts[index(r)], setup, r));
+    std::vector<std::size_t> order(all.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<bool> begun(all.size(), false);
+    std::mt19937 random(static_cast<unsigned>(repeats));
+    std::vector<std::thread> reclaiming;
+    int idle = 0;
+    for (std::size_t left = all.size(); left > 0;) {
+      std::shuffle(order.begin(), order.end(), random);
+      bool moved = false;
+      for (const std::size_t i : order) {
+        Rank& rank = *all[i];
+        if (rank.rounds == repeats) continue;
+        auto progress = step(&rank, begun[i]);
+        begun[i] = progress.is_ok() && *progress != executor::Progress::kDone;
+        moved = moved || !progress.is_ok() || *progress != executor::Progress::kIdle;
+        if (!progress.is_ok()) {
+          results[index(ranks[i])] = rank.waiter->explain(progress.status());
+          // Waits for the others, which this thread drives.
+          reclaiming.emplace_back([&rank] { rank.cpu->reclaim(rank.op); });
+          rank.rounds = repeats;
+        } else if (*progress == executor::Progress::kDone) {
+          ++rank.rounds;
+        }
+        if (rank.rounds == repeats) --left;
+      }
+      idle = moved ? 0 : idle + 1;
+      if (idle > 500) sleep_until_something_comes(all, repeats);
+    }
+    for (std::thread& t : reclaiming) t.join();
+    leave(static_cast<int>(ranks.size()));
+  }
+
+  static Result<executor::Progress> step(Rank* rank, bool begun) {
+    if (begun) return rank->cpu->advance(now_ns());
+    rank->op.fingerprint.sequence += 1;
+    return rank->cpu->start(rank->op, rank->op.fingerprint.sequence);
+  }
+
+  static void sleep_until_something_comes(const std::vector<std::unique_ptr<Rank>>& all, int repeats) {
+    std::vector<pollfd> set;
+    bool quiet = true;
+    for (const bool again : {false, true}) {
+      if (again) asymmetric_fence_heavy();
+      for (const auto& rank : all) {
+        if (rank->rounds == repeats) continue;
+        quiet = rank->waiter->arm() && quiet;
+        if (!again) set.push_back({rank->waiter->fd(), POLLIN, 0});
+      }
+    }
+    if (quiet) (void)::poll(set.data(), set.size(), 50);
+    for (const auto& rank : all) {
+      if (rank->rounds != repeats) rank->waiter->disarm();
+    }
   }
 
   std::unique_ptr<transport::Link> make_link(int from, int to) {
@@ -154,9 +241,9 @@ class Rig {
                                              options);
   }
 
-  void leave() {
+  void leave(int ranks) {
     std::unique_lock lock(mutex_);
-    ++left_;
+    left_ += ranks;
     changed_.notify_all();
     changed_.wait(lock, [&] { return left_ >= ranks_; });
   }

@@ -245,13 +245,18 @@ TEST_CASE("whether a processor is far follows from how long its lines take") {
     for (int i = 0; i < times; ++i) distance.note(ns);
     return distance.far();
   };
-  CHECK_FALSE(note(3, 140));
+  CHECK_FALSE(note(7, 140));
   CHECK_FALSE(note(20, 100'000));  // somebody else's turn says nothing
+  CHECK_FALSE(note(20, 97));       // nor does what is neither the one nor the other
   CHECK(note(1, 140));
-  CHECK(note(7, 45));  // ranks that have moved together are believed as slowly
+  CHECK(note(15, 45));  // ranks that have moved together are believed as slowly
   CHECK_FALSE(note(1, 45));
   CHECK_FALSE(note(50, 45));
-  CHECK(note(8, 140));
+  CHECK(note(16, 140));
+  for (int i = 0; i < 1000; ++i) {
+    CHECK(note(3, 45));  // mixed measurements change no mind
+    CHECK(note(3, 140));
+  }
   CHECK(shm::Distance(true).far());
 }
 TEST_CASE("the time that a line took counts where the peer has written it since") {

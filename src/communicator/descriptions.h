@@ -1,0 +1,18 @@
+// What messages say of the operation that they are about. Short where there is no memory for more.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "communicator/call.h"
+#include "communicator/coalesced.h"
+#include "communicator/transfers.h"
+
+namespace tutti::internal {
+
+std::string describe(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
+// `first`: that of the first of its calls.
+std::string describe(const Coalesced& coalesced, const transport::Fingerprint& first) noexcept;
+std::string describe(std::span<const Transfer> transfers) noexcept;
+
+}  // namespace tutti::internal

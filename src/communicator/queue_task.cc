@@ -1,0 +1,196 @@
+#include "communicator/queue_task.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "communicator/descriptions.h"
+
+namespace tutti::internal {
+
+using executor::Progress;
+
+Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
+  switch (state_) {
+    case State::kNext: return take_next() ? Progress::kMoved : Progress::kDone;
+    case State::kBehind:
+      // How that ends is no matter of this communicator, whose own failure ends the waiting.
+      if (!item_.before->done() && !comm_.failure_->failed()) return Progress::kIdle;
+      state_ = State::kBegin;
+      break;
+    case State::kBegin: begin_next(); break;
+    case State::kMoving: {
+      auto progress = guarded_result([&] { return comm_.executor_->advance(now_ns); });
+      if (progress.is_ok() && *progress == Progress::kIdle) return Progress::kIdle;
+      go_on(progress);
+      break;
+    }
+    case State::kAway:
+      if (!back_.load(std::memory_order_acquire)) return Progress::kIdle;
+      away_.join();
+      end_operation();
+      break;
+  }
+  return Progress::kMoved;
+}
+
+bool Communicator::QueueTask::arm() {
+  switch (state_) {
+    case State::kMoving: return comm_.waiter_->arm();
+    case State::kBehind: return !item_.before->done();
+    case State::kAway: return !back_.load(std::memory_order_acquire);
+    default: return false;
+  }
+}
+
+void Communicator::QueueTask::disarm() {
+  if (state_ == State::kMoving) comm_.waiter_->disarm();
+}
+
+bool Communicator::QueueTask::release() {
+  const MutexLock lock(comm_.mutex_);
+  if (!comm_.queue_.empty()) return true;
+  comm_.queue_runs_ = false;
+  comm_.queue_changed_.notify_all();  // who destroys the communicator
+  return false;
+}
+
+bool Communicator::QueueTask::take_next() {
+  const MutexLock lock(comm_.mutex_);
+  if (comm_.queue_.empty()) return false;
+  item_ = std::move(comm_.queue_.front());
+  comm_.queue_.pop_front();
+  calls_ = item_.batch != nullptr ? std::span<const Call>(item_.batch->calls) : std::span<const Call>(&item_.call, 1);
+  transfers_ = item_.batch != nullptr ? std::span<const Transfer>(item_.batch->transfers) : transfers_.first(0);
+  first_ = {};
+  state_ = item_.before != nullptr ? State::kBehind : State::kBegin;
+  return true;
+}
+
+// Every part of the item takes place, or fails, so that the ranks' histories stay alike.
+void Communicator::QueueTask::begin_next() {
+  if (calls_.empty() && transfers_.empty()) return end_item();
+  if (comm_.failure_->failed() || comm_.finalized_) {
+    note(comm_.refuse());
+    return end_item();
+  }
+  if (!calls_.empty()) {
+    together_.emplace(calls_, *comm_.plans_, comm_.rank(), comm_.ranks());
+    const std::size_t n = together_->calls().size();
+    // For want of memory: then the operation fails there.
+    auto planned = guarded_result([&]() -> Result<bool> { return comm_.is_planned(calls_.front()); });
+    if (n == 1 ? !planned.is_ok() || !*planned : comm_.membership_.strict) return leave_engine([this] { run_rest(); });
+    const Call& first = calls_.front();
+    calls_ = calls_.subspan(n);
+    return n == 1 ? begin_call(first) : begin_together();
+  }
+  const bool connected = std::all_of(transfers_.begin(), transfers_.end(),
+                                     [&](const Transfer& t) { return comm_.plans_->is_connected(t.peer); });
+  if (!connected) return leave_engine([this] { run_rest(); });
+  begin_transfers();
+}
+
+void Communicator::QueueTask::begin_call(const Call& call) {
+  together_.reset();
+  call_ = &call;
+  comm_.busy_.store(true, std::memory_order_relaxed);
+  fingerprint_ = comm_.begin(call);
+  if (is_empty(call)) return end_operation();
+  start(guarded_result([&]() -> Result<const executor::Operation*> {
+          const executor::Operation* const again = comm_.last_bound_.repeat(call, fingerprint_);
+          if (again == nullptr) return comm_.bind(call, fingerprint_);
+          comm_.history_->set_plan(again->plan->identity);
+          return again;
+        }),
+        fingerprint_.sequence);
+}
+
+void Communicator::QueueTask::begin_together() {
+  comm_.busy_.store(true, std::memory_order_relaxed);
+  fingerprint_ = comm_.begin(*together_);
+  start(guarded_result([&] { return comm_.bind(*together_, fingerprint_, &memory_); }), fingerprint_.sequence);
+}
+
+void Communicator::QueueTask::begin_transfers() {
+  comm_.busy_.store(true, std::memory_order_relaxed);
+  moving_ = std::exchange(transfers_, {});
+  if (comm_.stalls_ != nullptr) comm_.stalls_->set_transfer(&moving_.front());
+  start(guarded_result([&]() -> Result<const executor::Operation*> {
+          const executor::Operation* const again =
+              moving_.size() == 1 ? comm_.transfers_->repeat(moving_.front()) : nullptr;
+          if (again != nullptr) return again;
+          return comm_.transfers_->bind(moving_, *comm_.plans_);
+        }),
+        comm_.history_->sequence());
+}
+
+void Communicator::QueueTask::start(Result<const executor::Operation*> operation, std::uint32_t number) {
+  number_ = number;
+  operation_ = operation.is_ok() ? *operation : nullptr;
+  if (!operation.is_ok()) return go_on(operation.status());
+  if (operation_ == nullptr) return end_operation();
+  state_ = State::kMoving;
+  go_on(guarded_result([&] { return comm_.executor_->start(*operation_, number); }));
+}
+
+void Communicator::QueueTask::go_on(Result<Progress> progress) {
+  if (!progress.is_ok()) {
+    leave_engine([this, status = progress.status()] { find_cause(status); });
+  } else if (*progress == Progress::kDone) {
+    if (together_) together_->unpack(memory_);
+    end_operation();
+  }
+}
+
+void Communicator::QueueTask::end_operation() {
+  if (!moving_.empty() && comm_.stalls_ != nullptr) comm_.stalls_->set_transfer(nullptr);
+  call_ = nullptr;
+  together_.reset();
+  moving_ = {};
+  comm_.busy_.store(false, std::memory_order_relaxed);
+  state_ = State::kBegin;
+}
+
+void Communicator::QueueTask::end_item() {
+  const std::shared_ptr<Completion> completion = std::move(item_.completion);
+  item_ = {};
+  state_ = State::kNext;
+  // Before the waiter is woken, so that it may run its next call by itself.
+  comm_.pending_.fetch_sub(1, std::memory_order_acq_rel);
+  completion->complete(std::move(first_));
+  const MutexLock lock(comm_.mutex_);
+  comm_.queue_changed_.notify_all();  // who finalizes
+}
+
+// Where no thread is to be had the others wait.
+template <class Work>
+void Communicator::QueueTask::leave_engine(Work work) {
+  back_.store(false, std::memory_order_relaxed);
+  state_ = State::kAway;
+  const auto body = [this, work] {
+    work();
+    back_.store(true, std::memory_order_release);
+    engine_.wake();
+  };
+  const Status started = guarded([&] { return away_.start(body, kWorkStackBytes); });
+  if (!started.is_ok()) body();
+}
+
+void Communicator::QueueTask::run_rest() {
+  together_.reset();
+  note(comm_.execute(std::exchange(calls_, {}), std::exchange(transfers_, {})));
+}
+
+void Communicator::QueueTask::find_cause(Status status) {
+  status = guarded([&] { return comm_.waiter_->explain(status); });
+  if (operation_ != nullptr) comm_.executor_->reclaim(*operation_);
+  if (!moving_.empty()) status = Transfers::explain(std::move(status));
+  const std::string what = describe_current();
+  note(comm_.fail(what, guarded([&] { return comm_.await_root_cause(what, number_, std::move(status)); })));
+}
+
+std::string Communicator::QueueTask::describe_current() const noexcept {
+  if (call_ != nullptr) return describe(*call_, fingerprint_);
+  return together_ ? describe(*together_, fingerprint_) : describe(moving_);
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,82 @@
+// The queue of one communicator, as the progress engine drives it: its operations one after the other, each behind the
+// one before in its stream.
+//
+// What would wait leaves the engine's thread for one of its own, which ends with it: an operation whose links are not
+// made or whose schedule is not proven yet, one that is checked beforehand (TUTTI_CHECK=strict), and one that has
+// failed, until it is known why.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <span>
+
+#include "base/service_thread.h"
+#include "communicator/coalesced.h"
+#include "communicator/communicator.h"
+
+namespace tutti::internal {
+
+// Threads: the engine's, and the one that it starts, while that runs.
+class Communicator::QueueTask final : public executor::Task {
+ public:
+  // Both outlive it.
+  QueueTask(Communicator& comm, executor::Engine& engine) : comm_(comm), engine_(engine) {}
+
+  executor::Progress advance(std::int64_t now_ns) override;
+  bool arm() override;
+  void disarm() override;
+  [[nodiscard]] int fd() const override { return state_ == State::kMoving ? comm_.waiter_->fd() : -1; }
+  [[nodiscard]] bool takes_turns() const override { return state_ == State::kMoving && comm_.waiter_->takes_turns(); }
+  bool release() override;
+
+ private:
+  enum class State {
+    kNext,    // no item: takes the first of the queue
+    kBehind,  // waits for what is before it in its stream
+    kBegin,   // begins what comes next of the item
+    kMoving,  // the executor has an operation of it
+    kAway,    // a thread of its own has it
+  };
+
+  bool take_next();
+  void begin_next();
+  void begin_call(const Call& call);
+  void begin_together();
+  void begin_transfers();
+  void start(Result<const executor::Operation*> operation, std::uint32_t number);
+  void go_on(Result<executor::Progress> progress);
+  void end_operation();
+  void end_item();
+  void note(Status status) {
+    if (first_.is_ok()) first_ = std::move(status);
+  }
+  // Goes on in a thread of its own.
+  template <class Work>
+  void leave_engine(Work work);
+  // There: all of the item that has not begun; why the operation at work has failed, by `status`.
+  void run_rest();
+  void find_cause(Status status);
+  [[nodiscard]] std::string describe_current() const noexcept;
+
+  Communicator& comm_;
+  executor::Engine& engine_;
+  State state_ = State::kNext;
+  Queued item_;
+  // Of the item: what has not begun, and the first error.
+  std::span<const Call> calls_;
+  std::span<const Transfer> transfers_;
+  Status first_;
+  // The operation at work: one of the three.
+  const Call* call_ = nullptr;
+  std::optional<Coalesced> together_;
+  std::span<const Transfer> moving_;
+  std::byte* memory_ = nullptr;  // of together_
+  transport::Fingerprint fingerprint_;
+  std::uint32_t number_ = 0;
+  const executor::Operation* operation_ = nullptr;
+
+  ServiceThread away_;
+  std::atomic<bool> back_{false};  // away_ has done its work
+};
+
+}  // namespace tutti::internal

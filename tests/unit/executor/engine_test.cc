@@ -1,0 +1,204 @@
+// The progress engine, with tasks of the test's own: who is driven, what wakes the thread, when it ends.
+#include "executor/engine.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "catch_compat.h"
+#include "sanitizers.h"
+#include "transport/wakeup_fd.h"
+
+namespace tutti::internal::executor {
+namespace {
+
+// Waits for what `ready` says, and is woken by ring() as by a peer.
+class Waits final : public Task {
+ public:
+  explicit Waits(std::function<bool()> ready) : ready_(std::move(ready)) {}
+
+  Progress advance(std::int64_t) override {
+    passes.fetch_add(1);
+    return ready_() ? Progress::kDone : Progress::kIdle;
+  }
+  bool arm() override { return !ready_(); }
+  void disarm() override { wakeup_fd_.clear(); }
+  [[nodiscard]] int fd() const override { return wakeup_fd_.fd(); }
+  [[nodiscard]] bool takes_turns() const override { return false; }
+  bool release() override {
+    if (again.exchange(false)) return true;
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+    return false;
+  }
+
+  void ring() const { transport::ring(wakeup_fd_.fd()); }
+  void await_release() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return released_; });
+    released_ = false;
+  }
+  std::atomic<int> passes{0};
+  std::atomic<bool> again{false};
+
+ private:
+  std::function<bool()> ready_;
+  transport::WakeupFd wakeup_fd_ = std::move(transport::WakeupFd::create().value());
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool released_ = false;
+};
+
+std::shared_ptr<Engine> engine() {
+  return Engine::get().value();
+}
+
+int threads() {
+  return std::stoi([] {
+    char text[4096] = {};
+    FILE* const file = std::fopen("/proc/self/status", "r");
+    const std::size_t n = std::fread(text, 1, sizeof text - 1, file);
+    std::fclose(file);
+    const std::string all(text, n);
+    return all.substr(all.find("Threads:") + 8);
+  }());
+}
+
+TEST_CASE("one thread drives all tasks, and ends with who keeps the engine") {
+  const int before = threads();
+  {
+    const std::shared_ptr<Engine> first = engine();
+    const std::shared_ptr<Engine> second = engine();
+    CHECK(first == second);
+    CHECK(threads() == before + 1);
+    std::atomic<int> turn{0};
+    // Each can go on when the one behind it has: no order of one after the other would do.
+    Waits a([&] { return turn >= 2; });
+    Waits b([&] { return turn >= 1 && (turn = 2) == 2; });
+    Waits c([&] { return (turn = std::max(turn.load(), 1)) >= 1; });
+    first->submit(&a);
+    first->submit(&b);
+    second->submit(&c);
+    for (Waits* each : {&a, &b, &c}) each->await_release();
+    CHECK(turn == 2);
+  }
+  CHECK(threads() == before);
+}
+
+TEST_CASE("a task that has more to do when it is released goes on") {
+  const std::shared_ptr<Engine> keeps = engine();
+  Waits task([] { return true; });
+  task.again = true;
+  keeps->submit(&task);
+  task.await_release();
+  CHECK(task.passes >= 2);
+}
+
+TEST_CASE("the engine sleeps while nothing happens, and what happens wakes it") {
+  const std::shared_ptr<Engine> keeps = engine();
+  std::atomic<bool> ready{false};
+  Waits task([&] { return ready.load(); });
+  keeps->submit(&task);
+  // Long enough for it to fall asleep, however loaded the machine is.
+  int passes = -1;
+  for (int i = 0; i < 200 && passes != task.passes; ++i) {
+    passes = task.passes;
+    ::usleep(20'000);
+  }
+  INFO(task.passes << " passes");
+  SECTION("a peer") {
+    ready = true;
+    task.ring();
+  }
+  SECTION("another thread") {
+    ready = true;
+    Engine::wake_current();
+  }
+  task.await_release();
+}
+
+TEST_CASE("no submission and no wake-up is lost") {
+  const std::shared_ptr<Engine> keeps = engine();
+  constexpr int kRounds = test::kThreadSanitizer ? 2000 : 20'000;
+  constexpr int kThreads = 3;
+  std::vector<std::thread> submitters;
+  std::atomic<int> done{0};
+  for (int t = 0; t < kThreads; ++t) {
+    submitters.emplace_back([&, t] {
+      std::atomic<bool> ready{false};
+      Waits task([&] { return ready.load(); });
+      for (int i = 0; i < kRounds; ++i) {
+        ready = i % 3 == t;
+        keeps->submit(&task);
+        if (!ready) {
+          for (int spin = i % 500; spin > 0; --spin) std::atomic_signal_fence(std::memory_order_seq_cst);
+          ready = true;
+          keeps->wake();
+        }
+        task.await_release();
+      }
+      ++done;
+    });
+  }
+  for (std::thread& t : submitters) t.join();
+  CHECK(done == kThreads);
+}
+
+TEST_CASE("the engine may use the processors of all threads, not those of its maker alone") {
+  cpu_set_t usual;
+  REQUIRE(::sched_getaffinity(0, sizeof usual, &usual) == 0);
+  cpu_set_t seen;
+  CPU_ZERO(&seen);
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int p = 0; p < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++p) {
+      if (CPU_ISSET(p, &usual)) CPU_SET(p, &one);
+    }
+    REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+    const std::shared_ptr<Engine> keeps = engine();
+    Waits task([&] { return ::sched_getaffinity(0, sizeof seen, &seen) == 0; });
+    keeps->submit(&task);
+    task.await_release();
+  }).join();
+  CHECK(CPU_EQUAL(&seen, &usual));
+}
+
+TEST_CASE("a forked child has an engine of its own") {
+  const std::shared_ptr<Engine> keeps = engine();
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(30);
+    {
+      const std::shared_ptr<Engine> own = engine();
+      if (own == keeps) ::_exit(1);
+      Waits task([] { return true; });
+      own->submit(&task);
+      task.await_release();
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  Waits task([] { return true; });
+  keeps->submit(&task);
+  task.await_release();
+}
+
+}  // namespace
+}  // namespace tutti::internal::executor
