@@ -56,8 +56,8 @@ class Distance {
   static constexpr std::int64_t kNearNs = 85;
   static constexpr std::int64_t kFarNs = 110;
   static constexpr std::int64_t kDisturbedNs = 2000;  // by an interrupt, or another's turn
-  // So many more of the one kind than of the other are believed, and twice as many to believe otherwise. With 4, and one
-  // limit, a lane changed its mind up to 280 times a second where measurements were mixed.
+  // So many more of the one kind than of the other are believed, and twice as many to believe otherwise. With 4, and
+  // one limit, a lane changed its mind up to 280 times a second where measurements were mixed.
   static constexpr int kEnough = 8;
 
   // The second: the nanoseconds that it took.
