@@ -1,0 +1,179 @@
+// Many communicators of one process, whose queued operations one progress engine drives.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "suites.h"
+
+namespace tutti::internal::test {
+namespace {
+
+std::string name(tuttiResult_t result) {
+  return result == tuttiSuccess ? "" : std::string(tuttiGetErrorString(result)) + ": " + tuttiGetLastError(nullptr);
+}
+
+// More communicators of the same ranks, each with a stream.
+class Family {
+ public:
+  Family(tuttiComm_t parent, int rank, int ranks, std::size_t size) {
+    members_.resize(size);
+    for (Member& member : members_) {
+      tuttiUniqueId id{};
+      if (rank == 0) note(tuttiGetUniqueId(&id));
+      note(tuttiBroadcast(&id, &id, sizeof id, tuttiUint8, 0, parent, nullptr));
+      if (wrong.empty()) note(tuttiCommInitRank(&member.comm, ranks, id, rank));
+      note(tuttiStreamCreate(&member.stream));
+    }
+  }
+  Family(const Family&) = delete;
+  Family& operator=(const Family&) = delete;
+  ~Family() {
+    for (const Member& member : members_) {
+      (void)tuttiStreamDestroy(member.stream);
+      (void)tuttiCommDestroy(member.comm);
+    }
+  }
+  struct Member {
+    tuttiComm_t comm = nullptr;
+    tuttiStream_t stream = nullptr;
+  };
+  [[nodiscard]] const Member& operator[](std::size_t i) const { return members_[i]; }
+  [[nodiscard]] std::size_t size() const { return members_.size(); }
+  void note(tuttiResult_t result) {
+    if (wrong.empty()) wrong = name(result);
+  }
+  std::string wrong;
+
+ private:
+  std::vector<Member> members_;
+};
+
+std::vector<std::size_t> shuffled(std::size_t n, std::mt19937* random) {
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), *random);
+  return order;
+}
+
+// Each rank queues on the communicators in an order of its own, and waits in another one.
+std::string in_own_orders(tuttiComm_t parent, int rank, int ranks) {
+  constexpr std::size_t kComms = 5;
+  constexpr std::size_t kRounds = 30;
+  constexpr std::array<std::size_t, 4> kCounts{1, 100, 5000, 70'000};
+  Family family(parent, rank, ranks, kComms);
+  std::mt19937 own(static_cast<unsigned>(rank) + 1);
+  std::array<std::vector<std::uint64_t>, kComms> data;
+  const auto sum = static_cast<std::uint64_t>(ranks * (ranks + 1) / 2);
+  for (std::size_t round = 0; round < kRounds && family.wrong.empty(); ++round) {
+    for (const std::size_t c : shuffled(kComms, &own)) {
+      data[c].assign(kCounts[(round + c) % kCounts.size()], static_cast<std::uint64_t>(rank + 1));
+      for (std::size_t i = 0; i <= (round + c) % 3; ++i) {
+        family.note(tuttiAllReduce(data[c].data(), data[c].data(), data[c].size(), tuttiUint64,
+                                   i == 0 ? tuttiSum : tuttiMax, family[c].comm, family[c].stream));
+      }
+    }
+    for (const std::size_t c : shuffled(kComms, &own)) {
+      family.note(tuttiStreamSynchronize(family[c].stream));
+      const auto is_wrong = [&](std::uint64_t v) { return v != sum; };
+      if (family.wrong.empty() && std::any_of(data[c].begin(), data[c].end(), is_wrong))
+        family.wrong = "a wrong sum in round " + std::to_string(round) + " of communicator " + std::to_string(c);
+    }
+  }
+  return family.wrong;
+}
+
+// How often of ten times a short operation was complete while a long one of another communicator went on.
+std::string beside_a_long_one(tuttiComm_t parent, int rank, int ranks, std::uint64_t* overtaken) {
+  Family family(parent, rank, ranks, 2);
+  std::vector<float> much(std::size_t{4} << 20, 1);
+  float little = 1;
+  const auto all_reduce = [&](float* v, std::size_t n, std::size_t c) {
+    family.note(tuttiAllReduce(v, v, n, tuttiFloat32, tuttiMax, family[c].comm, family[c].stream));
+  };
+  // Which makes the connections.
+  all_reduce(much.data(), much.size(), 0);
+  all_reduce(&little, 1, 1);
+  for (std::size_t c : {0, 1}) family.note(tuttiStreamSynchronize(family[c].stream));
+  for (int times = 0; times < 10 && family.wrong.empty(); ++times) {
+    for (int i = 0; i < 4; ++i) all_reduce(much.data(), much.size(), 0);
+    all_reduce(&little, 1, 1);
+    family.note(tuttiStreamSynchronize(family[1].stream));
+    *overtaken += tuttiStreamQuery(family[0].stream) == tuttiInProgress ? 1 : 0;
+    family.note(tuttiStreamSynchronize(family[0].stream));
+  }
+  return family.wrong;
+}
+
+int threads() {
+  std::FILE* const file = std::fopen("/proc/self/status", "r");
+  char line[256];
+  int count = -1;
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::strncmp(line, "Threads:", 8) == 0) count = std::atoi(line + 8);
+  }
+  std::fclose(file);
+  return count;
+}
+
+std::string by_one_thread(tuttiComm_t parent, int rank, int ranks) {
+  Family family(parent, rank, ranks, 8);
+  const int before = threads();
+  std::array<std::int32_t, 8> values{};
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t c = 0; c < family.size(); ++c) {
+      family.note(tuttiAllReduce(&values[c], &values[c], 1, tuttiInt32, tuttiSum, family[c].comm, family[c].stream));
+    }
+    for (std::size_t c = 0; c < family.size(); ++c) family.note(tuttiStreamSynchronize(family[c].stream));
+    if (threads() != before + 1)
+      return std::to_string(threads() - before) + " more threads than before anything was queued";
+  }
+  return family.wrong;
+}
+
+void check_own_orders(RunJob run) {
+  for (const char* transports : {"shm", "tcp"}) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      INFO(transports << " " << ranks);
+      REQUIRE(wrong_of(run(ranks, transports, [](tuttiComm_t comm, int rank, int n) {
+                return Outcome{in_own_orders(comm, rank, n)};
+              })) == "");
+    }
+  }
+}
+
+void check_beside_a_long_one(RunJob run) {
+  const auto outcomes = run(2, "shm", [](tuttiComm_t comm, int rank, int n) {
+    Outcome outcome;
+    outcome.wrong = beside_a_long_one(comm, rank, n, &outcome.digest);
+    return outcome;
+  });
+  REQUIRE(wrong_of(outcomes) == "");
+  for (const Outcome& outcome : outcomes) CHECK(outcome.digest >= 5);
+}
+
+}  // namespace
+
+TEST_CASE("threads use communicators in orders of their own", "[threads]") {
+  check_own_orders(run_threads);
+}
+TEST_CASE("processes use communicators in orders of their own", "[processes]") {
+  check_own_orders(run_processes);
+}
+TEST_CASE("a long operation of another communicator of threads holds up no short one", "[threads]") {
+  check_beside_a_long_one(run_threads);
+}
+TEST_CASE("a long operation of another communicator holds up no short one", "[processes]") {
+  check_beside_a_long_one(run_processes);
+}
+TEST_CASE("one thread drives the queued operations of all communicators", "[processes]") {
+  REQUIRE(wrong_of(run_processes(2, "shm", [](tuttiComm_t comm, int rank, int n) {
+            return Outcome{by_one_thread(comm, rank, n)};
+          })) == "");
+}
+
+}  // namespace tutti::internal::test
