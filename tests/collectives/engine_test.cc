@@ -3,11 +3,13 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "sanitizers.h"
 #include "suites.h"
 
 namespace tutti::internal::test {
@@ -17,26 +19,23 @@ std::string name(tuttiResult_t result) {
   return result == tuttiSuccess ? "" : std::string(tuttiGetErrorString(result)) + ": " + tuttiGetLastError(nullptr);
 }
 
-// More communicators of the same ranks, each with a stream.
+// This rank's of several jobs.
+using Comms = std::vector<tuttiComm_t>;
+
+// The same ranks in more communicators, each with a stream.
 class Family {
  public:
-  Family(tuttiComm_t parent, int rank, int ranks, std::size_t size) {
-    members_.resize(size);
-    for (Member& member : members_) {
-      tuttiUniqueId id{};
-      if (rank == 0) note(tuttiGetUniqueId(&id));
-      note(tuttiBroadcast(&id, &id, sizeof id, tuttiUint8, 0, parent, nullptr));
-      if (wrong.empty()) note(tuttiCommInitRank(&member.comm, ranks, id, rank));
-      note(tuttiStreamCreate(&member.stream));
+  explicit Family(const Comms& comms) : members_(comms.size()) {
+    for (std::size_t i = 0; i < comms.size(); ++i) {
+      members_[i].comm = comms[i];
+      note(tuttiStreamCreate(&members_[i].stream));
     }
   }
   Family(const Family&) = delete;
   Family& operator=(const Family&) = delete;
   ~Family() {
-    for (const Member& member : members_) {
-      (void)tuttiStreamDestroy(member.stream);
-      (void)tuttiCommDestroy(member.comm);
-    }
+    for (const Member& member : members_) (void)tuttiStreamDestroy(member.stream);
+    for (const Member& member : members_) (void)tuttiCommDestroy(member.comm);
   }
   struct Member {
     tuttiComm_t comm = nullptr;
@@ -53,6 +52,42 @@ class Family {
   std::vector<Member> members_;
 };
 
+using FamilyBody = std::function<Outcome(Family& family, int rank, int ranks)>;
+using RunFamily = std::vector<Outcome> (*)(int ranks, const std::string& transports, std::size_t comms,
+                                           const FamilyBody& body);
+
+std::vector<Outcome> run_family_of_processes(int ranks, const std::string& transports, std::size_t comms,
+                                             const FamilyBody& body) {
+  return run_processes(ranks, transports, [&](tuttiComm_t parent, int rank, int n) {
+    Comms own(comms);
+    for (tuttiComm_t& comm : own) {
+      tuttiUniqueId id{};
+      tuttiResult_t result = rank == 0 ? tuttiGetUniqueId(&id) : tuttiSuccess;
+      if (result == tuttiSuccess) result = tuttiBroadcast(&id, &id, sizeof id, tuttiUint8, 0, parent, nullptr);
+      if (result == tuttiSuccess) result = tuttiCommInitRank(&comm, n, id, rank);
+      if (result != tuttiSuccess) return Outcome{name(result)};
+    }
+    Family family(own);
+    return body(family, rank, n);
+  });
+}
+
+std::vector<Outcome> run_family_of_threads(int ranks, const std::string& transports, std::size_t comms,
+                                           const FamilyBody& body) {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.transports = transports.c_str();
+  std::vector<Comms> by_rank(static_cast<std::size_t>(ranks), Comms(comms));
+  for (std::size_t c = 0; c < comms; ++c) {
+    Comms job(static_cast<std::size_t>(ranks));
+    REQUIRE(tuttiCommInitAllConfig(job.data(), ranks, nullptr, &config) == tuttiSuccess);
+    for (std::size_t r = 0; r < job.size(); ++r) by_rank[r][c] = job[r];
+  }
+  return run_threads(ranks, transports, [&](tuttiComm_t, int rank, int n) {
+    Family family(by_rank[static_cast<std::size_t>(rank)]);
+    return body(family, rank, n);
+  });
+}
+
 std::vector<std::size_t> shuffled(std::size_t n, std::mt19937* random) {
   std::vector<std::size_t> order(n);
   std::iota(order.begin(), order.end(), 0);
@@ -61,11 +96,10 @@ std::vector<std::size_t> shuffled(std::size_t n, std::mt19937* random) {
 }
 
 // Each rank queues on the communicators in an order of its own, and waits in another one.
-std::string in_own_orders(tuttiComm_t parent, int rank, int ranks) {
-  constexpr std::size_t kComms = 5;
-  constexpr std::size_t kRounds = 30;
+constexpr std::size_t kComms = 5;
+std::string in_own_orders(Family& family, int rank, int ranks) {
+  constexpr std::size_t kRounds = kThreadSanitizer ? 10 : 30;
   constexpr std::array<std::size_t, 4> kCounts{1, 100, 5000, 70'000};
-  Family family(parent, rank, ranks, kComms);
   std::mt19937 own(static_cast<unsigned>(rank) + 1);
   std::array<std::vector<std::uint64_t>, kComms> data;
   const auto sum = static_cast<std::uint64_t>(ranks * (ranks + 1) / 2);
@@ -88,8 +122,7 @@ std::string in_own_orders(tuttiComm_t parent, int rank, int ranks) {
 }
 
 // How often of ten times a short operation was complete while a long one of another communicator went on.
-std::string beside_a_long_one(tuttiComm_t parent, int rank, int ranks, std::uint64_t* overtaken) {
-  Family family(parent, rank, ranks, 2);
+std::string beside_a_long_one(Family& family, std::uint64_t* overtaken) {
   std::vector<float> much(std::size_t{4} << 20, 1);
   float little = 1;
   const auto all_reduce = [&](float* v, std::size_t n, std::size_t c) {
@@ -120,8 +153,7 @@ int threads() {
   return count;
 }
 
-std::string by_one_thread(tuttiComm_t parent, int rank, int ranks) {
-  Family family(parent, rank, ranks, 8);
+std::string by_one_thread(Family& family) {
   const int before = threads();
   std::array<std::int32_t, 8> values{};
   for (int round = 0; round < 3; ++round) {
@@ -135,21 +167,21 @@ std::string by_one_thread(tuttiComm_t parent, int rank, int ranks) {
   return family.wrong;
 }
 
-void check_own_orders(RunJob run) {
+void check_own_orders(RunFamily run) {
   for (const char* transports : {"shm", "tcp"}) {
     for (const int ranks : {1, 2, 3, 4}) {
       INFO(transports << " " << ranks);
-      REQUIRE(wrong_of(run(ranks, transports, [](tuttiComm_t comm, int rank, int n) {
-                return Outcome{in_own_orders(comm, rank, n)};
+      REQUIRE(wrong_of(run(ranks, transports, kComms, [](Family& family, int rank, int n) {
+                return Outcome{in_own_orders(family, rank, n)};
               })) == "");
     }
   }
 }
 
-void check_beside_a_long_one(RunJob run) {
-  const auto outcomes = run(2, "shm", [](tuttiComm_t comm, int rank, int n) {
+void check_beside_a_long_one(RunFamily run) {
+  const auto outcomes = run(2, "shm", 2, [](Family& family, int, int) {
     Outcome outcome;
-    outcome.wrong = beside_a_long_one(comm, rank, n, &outcome.digest);
+    outcome.wrong = beside_a_long_one(family, &outcome.digest);
     return outcome;
   });
   REQUIRE(wrong_of(outcomes) == "");
@@ -159,21 +191,21 @@ void check_beside_a_long_one(RunJob run) {
 }  // namespace
 
 TEST_CASE("threads use communicators in orders of their own", "[threads]") {
-  check_own_orders(run_threads);
+  check_own_orders(run_family_of_threads);
 }
 TEST_CASE("processes use communicators in orders of their own", "[processes]") {
-  check_own_orders(run_processes);
+  check_own_orders(run_family_of_processes);
 }
 TEST_CASE("a long operation of another communicator of threads holds up no short one", "[threads]") {
-  check_beside_a_long_one(run_threads);
+  check_beside_a_long_one(run_family_of_threads);
 }
 TEST_CASE("a long operation of another communicator holds up no short one", "[processes]") {
-  check_beside_a_long_one(run_processes);
+  check_beside_a_long_one(run_family_of_processes);
 }
 TEST_CASE("one thread drives the queued operations of all communicators", "[processes]") {
-  REQUIRE(wrong_of(run_processes(2, "shm", [](tuttiComm_t comm, int rank, int n) {
-            return Outcome{by_one_thread(comm, rank, n)};
-          })) == "");
+  const auto outcomes =
+      run_family_of_processes(2, "shm", 8, [](Family& family, int, int) { return Outcome{by_one_thread(family)}; });
+  REQUIRE(wrong_of(outcomes) == "");
 }
 
 }  // namespace tutti::internal::test

@@ -77,6 +77,7 @@ int threads() {
 }
 
 TEST_CASE("one thread drives all tasks, and ends with who keeps the engine") {
+  std::thread([] {}).join();  // with the first, a sanitizer may start one of its own
   const int before = threads();
   {
     const std::shared_ptr<Engine> first = engine();
@@ -176,6 +177,8 @@ TEST_CASE("the engine may use the processors of all threads, not those of its ma
   CHECK(CPU_EQUAL(&seen, &usual));
 }
 
+// ThreadSanitizer lets no child of a process with threads start one.
+#ifndef __SANITIZE_THREAD__
 TEST_CASE("a forked child has an engine of its own") {
   const std::shared_ptr<Engine> keeps = engine();
   const pid_t child = ::fork();
@@ -199,6 +202,7 @@ TEST_CASE("a forked child has an engine of its own") {
   keeps->submit(&task);
   task.await_release();
 }
+#endif
 
 }  // namespace
 }  // namespace tutti::internal::executor
