@@ -73,6 +73,19 @@ TUTTI_EXPORT tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
  * while another thread is inside an operation, finalize or destroy, which returns soon, the first two with
  * tuttiAborted; what that thread calls afterwards is refused. */
 TUTTI_EXPORT tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
+/* As ncclCommGetUniqueId: *id = a new unique id, as of tuttiGetUniqueId, for a communicator with other ranks, such as
+ * ones that come later. Interface, port range, init timeout and wait notice are those of `comm`, which is concerned in
+ * no other way, and may have failed. One rank calls it, whose process has to live until all ranks of the new
+ * communicator have joined, and passes the id on. id is written on success alone. Any thread; waits for no rank. */
+TUTTI_EXPORT tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId *id);
+/* The only value of tuttiCommRevoke's flags yet. */
+#define TUTTI_REVOKE_DEFAULT 0
+/* As ncclCommRevoke: ends all operations of the communicator, under way and queued, here and on the peers, which get
+ * tuttiAborted with a text that says which rank has revoked it; so does every later one. Frees nothing: queries,
+ * tuttiCommDestroy and tuttiCommAbort may follow. A communicator that has failed already keeps its error. Any thread,
+ * any number of times, also while others are inside an operation, finalize or destroy. Does not wait for peers. flags
+ * must be TUTTI_REVOKE_DEFAULT. */
+TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
 /* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
 /* *count = the number of ranks. Does not block, also of a communicator that has failed. */

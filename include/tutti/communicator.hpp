@@ -111,6 +111,12 @@ class Communicator {
     check(tuttiCommGetAsyncError(get(), &error));
     return error;
   }
+  // Of another communicator, for ranks that come later: one rank calls it and passes it on.
+  [[nodiscard]] tuttiUniqueId make_unique_id() const {
+    tuttiUniqueId id;
+    check(tuttiCommGetUniqueId(get(), &id), get());
+    return id;
+  }
   // Which algorithm and transports serve a collective on a vector of `bytes` bytes: "ring over shm".
   [[nodiscard]] std::string explain(tuttiCollective_t collective, std::size_t bytes) const {
     char text[128];
@@ -122,6 +128,8 @@ class Communicator {
   // Ends all operations here and on the peers. Any thread, while others use the communicator: what they call
   // afterwards is refused with tuttiInvalidArgument.
   void abort() { check(tuttiCommAbort(get())); }
+  // The same, but that the communicator stays: what others call on it afterwards gets tuttiAborted. Any thread.
+  void revoke() { check(tuttiCommRevoke(get(), TUTTI_REVOKE_DEFAULT)); }
   [[nodiscard]] tuttiComm_t get() const noexcept { return comm_.get(); }
   // T's in the C API. A T that has none of its own there, such as a structure, gets one when it is first used: it is
   // moved as bytes, and combined by an Operator::of<T>. Any thread.

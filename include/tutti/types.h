@@ -32,7 +32,7 @@ typedef enum {
   tuttiRemoteError = 6,     /* a peer died, left, or failed; the text names the rank */
   tuttiInProgress = 7,      /* not complete yet */
   tuttiTimeout = 8,         /* the communicator's timeout passed; the text names the ranks that were waited for */
-  tuttiAborted = 1000,      /* tuttiCommAbort was called, here or on a peer */
+  tuttiAborted = 1000,      /* tuttiCommAbort or tuttiCommRevoke was called, here or on a peer */
   tuttiMismatch = 1001,     /* ranks called different operations; the text names both sides */
   tuttiResultMax = 0x7fffffff
 } tuttiResult_t;

@@ -99,6 +99,12 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiCon
   return status;
 }
 
+Status create_id(const Settings& settings, tuttiUniqueId* id) {
+  auto bytes = create_unique_id(settings);
+  if (bytes.is_ok()) std::memcpy(id->internal, bytes->data(), bytes->size());
+  return bytes.status();
+}
+
 }  // namespace
 
 tuttiResult_t report(const Status& status, Communicator* comm) noexcept {
@@ -167,10 +173,14 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* id) {
     if (id == nullptr) return report(Status::invalid_argument("id is NULL"));
     auto settings = tutti::internal::checked_settings();
     if (!settings.is_ok()) return report(settings.status());
-    auto bytes = tutti::internal::create_unique_id(*settings);
-    if (!bytes.is_ok()) return report(bytes.status());
-    std::memcpy(id->internal, bytes->data(), bytes->size());
-    return tuttiSuccess;
+    return report(create_id(*settings, id));
+  });
+}
+
+tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
+  return look(comm, [&](Communicator* c) {
+    if (id == nullptr) return report(Status::invalid_argument("id is NULL"), c);
+    return report(create_id(c->settings(), id).with_context("tuttiCommGetUniqueId"), c);
   });
 }
 
@@ -223,6 +233,16 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
   return entry([&] { return report(tutti::internal::api::CommTable::instance().abort(number_of(comm))); });
+}
+
+tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
+  return look(comm, [&](Communicator* c) {
+    if (flags != TUTTI_REVOKE_DEFAULT) {
+      return report(Status::invalid_argument(fmt::format("tuttiCommRevoke: flags is {}, and must be 0", flags)), c);
+    }
+    c->revoke();
+    return tuttiSuccess;
+  });
 }
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* error) {

@@ -68,6 +68,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
   comm->descriptors_ = std::move(job.descriptors);
   comm->thread_ranks_ = std::move(thread_ranks);
   comm->membership_.rank = job.rank;
+  comm->settings_ = settings;
   const Status s = guarded([&] { return comm->set_up(settings, job.secret, deadline); });
   if (s.is_ok()) return comm;
   // Leaving alone would not tell the others why, and those who still gather would wait.
@@ -79,6 +80,8 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   const std::string name = fmt::format("rank {}", rank());
   aborted_there_ = Status::aborted("aborted the communicator");
   aborted_here_ = Status::aborted(name + " aborted the communicator");
+  revoked_there_ = Status::aborted("revoked the communicator");
+  revoked_here_ = Status::aborted(name + " revoked the communicator");
   const transport::WakeupFd* wakeup_fd = nullptr;
   if (thread_ranks_ != nullptr) {
     wakeup_fd = &thread_ranks_->wakeup_fd(rank());
@@ -408,8 +411,8 @@ void Communicator::deliver() const {
   if (plans_ != nullptr) plans_->deliver(Deadline::after_ms(kDeliverMs));
 }
 
-void Communicator::abort() {
-  if (failure_->fail(aborted_here_)) tell_peers(aborted_there_);
+void Communicator::end_all(const Status& here, const Status& there) {
+  if (failure_->fail(here)) tell_peers(there);
 }
 
 void Communicator::set_last_error(const Status& status) {

@@ -64,6 +64,8 @@ class Communicator {
 
   [[nodiscard]] int rank() const { return membership_.rank; }
   [[nodiscard]] int ranks() const { return membership_.ranks(); }
+  // Those it was made with.
+  [[nodiscard]] const Settings& settings() const { return settings_; }
 
   // Any thread.
   [[nodiscard]] MadeTable<CustomOperator>& operators() { return operators_; }
@@ -95,8 +97,9 @@ class Communicator {
   // Waits for what is queued, then tells the peers that this rank leaves, and waits a short time until they do so
   // too. kMismatch if the ranks have called different things. Later operations are refused.
   Status finalize();
-  // Fails every operation, here and on the peers. Waits for none.
-  void abort();
+  // Fails every operation, here and on the peers. Waits for none. Nothing if the communicator has failed already.
+  void abort() { end_all(aborted_here_, aborted_there_); }
+  void revoke() { end_all(revoked_here_, revoked_there_); }
 
   // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
   // noted alone. Any thread.
@@ -190,6 +193,7 @@ class Communicator {
   Status refuse();
   void note_failure(const Status& status);
   void tell_peers(const Status& status);
+  void end_all(const Status& here, const Status& there);
   // Of the operation `what`, the `sequence`th.
   Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status) const;
   Status reserve_scratch(std::size_t bytes);
@@ -202,6 +206,7 @@ class Communicator {
   DescriptorReservation descriptors_;  // for as long as links may be made
   std::shared_ptr<ThreadRanks> thread_ranks_;
   std::unique_ptr<transport::WakeupFd> own_wakeup_fd_;  // unless thread_ranks_ has it
+  Settings settings_;
   Membership membership_;
   std::unique_ptr<LinkMaker> link_maker_;
   std::shared_ptr<CallHistory> history_ = std::make_shared<CallHistory>();
@@ -221,9 +226,11 @@ class Communicator {
   void* scratch_ = nullptr;  // of the region registry
   std::size_t scratch_bytes_ = 0;
   std::byte barrier_token_{};
-  // What abort() says, made beforehand: it must work without memory.
+  // What abort() and revoke() say, made beforehand: they must work without memory.
   Status aborted_here_;
   Status aborted_there_;
+  Status revoked_here_;
+  Status revoked_there_;
   std::atomic<bool> finalized_ = false;
   std::atomic<bool> busy_{false};  // a thread is inside execute(): what other ranks ask
   ProcessRank process_rank_;

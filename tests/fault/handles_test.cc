@@ -61,6 +61,7 @@ void require_stale(tuttiComm_t comm) {
   CHECK(tuttiCommGetAsyncError(comm, &error) == tuttiInvalidArgument);
   CHECK(tuttiCommExplain(comm, tuttiCollectiveAllReduce, 8, text, sizeof text) == tuttiInvalidArgument);
   CHECK(tuttiCommFinalize(comm) == tuttiInvalidArgument);
+  CHECK(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT) == tuttiInvalidArgument);
   CHECK(tuttiCommAbort(comm) == tuttiInvalidArgument);
   CHECK(tuttiCommDestroy(comm) == tuttiInvalidArgument);
   CHECK(contains(tuttiGetLastError(comm), "communicator"));

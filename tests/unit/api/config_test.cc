@@ -227,6 +227,53 @@ TEST_CASE("interface and ports are the configuration's") {
   for (const tuttiComm_t each : comms) CHECK(tuttiCommAbort(each) == tuttiSuccess);
 }
 
+TEST_CASE("a unique id of a communicator has its settings, for its ranks and others") {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.port_range = "38000-38999";
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiSuccess);
+  tuttiUniqueId id{};
+  CHECK(tuttiCommGetUniqueId(comms[0], nullptr) == tuttiInvalidArgument);
+  CHECK(tuttiCommGetUniqueId(nullptr, &id) == tuttiInvalidArgument);
+  {
+    const Variable ports("TUTTI_PORT_RANGE", "none");
+    CHECK(tuttiGetUniqueId(&id) == tuttiInvalidUsage);
+    REQUIRE(tuttiCommGetUniqueId(comms[1], &id) == tuttiSuccess);
+  }
+  // The port stands behind "TUid", version and number of addresses.
+  std::array<unsigned char, 2> port{};
+  std::memcpy(port.data(), id.internal + 6, port.size());
+  const int number = port[0] + 256 * port[1];
+  CHECK((38000 <= number && number <= 38999));
+  constexpr int kRanks = 3;
+  std::array<std::int32_t, kRanks> sums{20, 1, 21};
+  std::array<tuttiResult_t, kRanks> results{};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::int32_t& sum = sums[static_cast<std::size_t>(rank)];
+      tuttiResult_t& result = results[static_cast<std::size_t>(rank)];
+      tuttiComm_t joined = nullptr;
+      result = tuttiCommInitRank(&joined, kRanks, id, rank);
+      if (result == tuttiSuccess) result = tuttiAllReduce(&sum, &sum, 1, tuttiInt32, tuttiSum, joined, nullptr);
+      if (result == tuttiSuccess) result = tuttiCommDestroy(joined);
+      // The old one still serves its ranks.
+      if (result == tuttiSuccess && rank < 2) {
+        result = tuttiAllReduce(&sum, &sum, 1, tuttiInt32, tuttiSum, comms[static_cast<std::size_t>(rank)], nullptr);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const tuttiResult_t result : results) CHECK(result == tuttiSuccess);
+  CHECK(sums == std::array<std::int32_t, kRanks>{84, 84, 42});
+  // Of one that has failed, too, and a new one each time.
+  REQUIRE(tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
+  tuttiUniqueId another{};
+  REQUIRE(tuttiCommGetUniqueId(comms[0], &another) == tuttiSuccess);
+  CHECK(std::memcmp(id.internal, another.internal, sizeof id.internal) != 0);
+  for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
 TEST_CASE("texts may be overwritten when the call has returned") {
   std::array<char, 64> algorithm{"all_reduce:ring"};
   std::array<char, 64> transports{"shm"};

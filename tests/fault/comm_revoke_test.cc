@@ -1,0 +1,166 @@
+// tuttiCommRevoke: every operation ends on all ranks, and the communicator stays until it is destroyed.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <random>
+
+#include "faults.h"
+#include "sanitizers.h"
+
+namespace tutti::internal::test {
+namespace {
+
+tuttiResult_t all_reduce(tuttiComm_t comm, void* stream = nullptr) {
+  // What is queued may end after its thread. A rank that waits for a peer writes nothing of it.
+  static std::array<std::int32_t, 2> queued{};
+  std::array<std::int32_t, 2> own{};
+  std::int32_t* const value = stream == nullptr ? own.data() : queued.data();
+  return tuttiAllReduce(value, value + 1, 1, tuttiInt32, tuttiSum, comm, stream);
+}
+
+// What is asked of a communicator that `rank` has revoked, and that all its ranks still have.
+std::string wrong_of_revoked(tuttiComm_t comm, int rank) {
+  const std::string who = "rank " + std::to_string(rank);
+  tuttiResult_t error = tuttiSuccess;
+  int number = -1;
+  if (tuttiCommGetAsyncError(comm, &error) != tuttiSuccess || error != tuttiAborted) return "no error is told";
+  for (int times = 0; times < 2; ++times) {
+    const tuttiResult_t result = all_reduce(comm);
+    const std::string text = tuttiGetLastError(comm);
+    if (result != tuttiAborted) return "an operation afterwards: " + describe(result, comm);
+    if (!contains(text, who) || !contains(text, "revoked the communicator")) return "it does not say who: " + text;
+    if (text != tuttiGetLastError(nullptr)) return std::string("the thread is told ") + tuttiGetLastError(nullptr);
+    // Again, by whoever likes.
+    if (tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT) != tuttiSuccess) return "not again";
+  }
+  if (tuttiCommCount(comm, &number) != tuttiSuccess || number < 2) return "it does not count";
+  return {};
+}
+
+// The last rank revokes while the others are inside an all-reduce that waits for it.
+Outcome revoke_while_waiting(tuttiComm_t comm, int rank, int ranks) {
+  if (const tuttiResult_t result = all_reduce(comm); result != tuttiSuccess) return Outcome{describe(result, comm)};
+  const int revokes = ranks - 1;
+  if (rank == revokes) {
+    sleep_ms(50);
+    const std::int64_t begin = now_ns();
+    if (tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT) != tuttiSuccess) return Outcome{describe(tuttiSuccess, comm)};
+    if (now_ns() - begin > kNoticeMs * 1'000'000) return Outcome{"it took long"};
+  } else {
+    const std::int64_t begin = now_ns();
+    const tuttiResult_t result = all_reduce(comm);
+    if (result != tuttiAborted) return Outcome{"the operation under way: " + describe(result, comm)};
+    if (now_ns() - begin > kNoticeMs * 1'000'000) return Outcome{"the error came late"};
+  }
+  return Outcome{wrong_of_revoked(comm, revokes)};
+}
+
+std::array<tuttiComm_t, 2> make_pair_of_ranks() {
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
+  return comms;
+}
+
+}  // namespace
+
+TEST_CASE("revoking ends the operations of all ranks, threads", "[threads]") {
+  for (const int ranks : {2, 4}) {
+    for (const char* transports : {"shm", "tcp"}) {
+      CHECK(wrong_of(run_threads(ranks, transports, revoke_while_waiting)) == "");
+    }
+  }
+}
+
+TEST_CASE("revoking ends the operations of all ranks, processes", "[processes]") {
+  for (const int ranks : {2, 4}) {
+    for (const char* transports : {"shm", "tcp"}) {
+      CHECK(wrong_of(run_processes(ranks, transports, revoke_while_waiting)) == "");
+    }
+  }
+}
+
+TEST_CASE("a communicator is revoked by a valid call alone, and keeps the error that it has", "[threads]") {
+  const auto comms = make_pair_of_ranks();
+  for (const int flags : {1, -1, 0x40000000}) {
+    CHECK(tuttiCommRevoke(comms[0], flags) == tuttiInvalidArgument);
+    CHECK(contains(tuttiGetLastError(comms[0]), "flags"));
+  }
+  CHECK(tuttiCommRevoke(nullptr, TUTTI_REVOKE_DEFAULT) == tuttiInvalidArgument);
+  tuttiResult_t error = tuttiInternalError;
+  CHECK(tuttiCommGetAsyncError(comms[0], &error) == tuttiSuccess);
+  CHECK(error == tuttiSuccess);
+  CHECK(tuttiCommAbort(comms[1]) == tuttiSuccess);
+  CHECK(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT) == tuttiInvalidArgument);
+  CHECK(all_reduce(comms[0]) == tuttiAborted);
+  CHECK(tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
+  CHECK(contains(tuttiGetLastError(comms[0]), "aborted the communicator"));
+  CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
+}
+
+TEST_CASE("revoking ends what is queued, and a finalize and a destroy that wait for it", "[threads]") {
+  for (const bool destroys : {true, false}) {
+    const auto comms = make_pair_of_ranks();
+    const auto other = make_pair_of_ranks();
+    tuttiStream_t stream = nullptr;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    for (int i = 0; i < 3; ++i) REQUIRE(all_reduce(comms[0], stream) == tuttiSuccess);  // rank 1 does not come
+    REQUIRE(all_reduce(other[0], stream) == tuttiSuccess);
+    tuttiResult_t waited = tuttiInternalError;
+    std::thread waits([&] { waited = destroys ? tuttiCommDestroy(comms[0]) : tuttiCommFinalize(comms[0]); });
+    sleep_ms(30);
+    CHECK(tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
+    waits.join();
+    CHECK(waited == (destroys ? tuttiSuccess : tuttiAborted));
+    // It is no matter of the other one.
+    CHECK(all_reduce(other[1]) == tuttiSuccess);
+    CHECK(tuttiStreamDestroy(stream) == tuttiAborted);
+    if (!destroys) CHECK(tuttiCommDestroy(comms[0]) == tuttiSuccess);
+    CHECK(all_reduce(comms[1]) == tuttiAborted);
+    CHECK(tuttiCommDestroy(comms[1]) == tuttiSuccess);
+    for (const tuttiComm_t comm : other) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  }
+}
+
+TEST_CASE("many threads revoke beside operations, queries, destroy and abort", "[threads]") {
+  std::mt19937 random(11);
+  for (int round = 0; round < (kThreadSanitizer ? 40 : 200); ++round) {
+    const auto comms = make_pair_of_ranks();
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    const auto expect = [&](tuttiResult_t result, std::initializer_list<tuttiResult_t> allowed) {
+      if (std::find(allowed.begin(), allowed.end(), result) == allowed.end()) ++wrong;
+    };
+    for (const tuttiComm_t comm : comms) {
+      threads.emplace_back([&, comm] {
+        tuttiResult_t last = tuttiSuccess;
+        while (last == tuttiSuccess) last = all_reduce(comm);
+        expect(last, {tuttiAborted, tuttiInvalidArgument});
+      });
+    }
+    const auto delay = std::chrono::microseconds(random() % 1000);
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i, delay] {
+        std::this_thread::sleep_for(delay);
+        const tuttiComm_t comm = comms[static_cast<std::size_t>(i % 2)];
+        for (int times = 0; times < 3; ++times) {
+          expect(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), {tuttiSuccess, tuttiInvalidArgument});
+          tuttiResult_t error = tuttiSuccess;
+          expect(tuttiCommGetAsyncError(comm, &error), {tuttiSuccess, tuttiInvalidArgument});
+        }
+      });
+    }
+    // One of the two is destroyed, the other aborted, while that goes on.
+    threads.emplace_back([&, delay] {
+      std::this_thread::sleep_for(delay);
+      if (tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT) != tuttiSuccess) ++wrong;
+      expect(tuttiCommDestroy(comms[0]), {tuttiSuccess});
+      expect(tuttiCommAbort(comms[1]), {tuttiSuccess});
+    });
+    for (std::thread& t : threads) t.join();
+    REQUIRE(wrong == 0);
+    for (const tuttiComm_t comm : comms) CHECK(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT) == tuttiInvalidArgument);
+  }
+}
+
+}  // namespace tutti::internal::test
