@@ -91,6 +91,7 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
     own_wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*own));
     wakeup_fd = own_wakeup_fd_.get();
   }
+  moves_ = settings.moves;
   if (Status s = set_up_links(settings, secret, deadline); !s.is_ok()) return s;
   const Membership& m = membership_;
   const PeerInfo& self = m.peers[static_cast<std::size_t>(rank())];

@@ -235,6 +235,7 @@ class Communicator {
   std::atomic<bool> busy_{false};  // a thread is inside execute(): what other ranks ask
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
+  bool moves_ = true;            // TUTTI_AFFINITY
 
   mutable Mutex mutex_;
   ConditionVariable queue_changed_;

@@ -61,12 +61,12 @@ void use_processors_of_process() {
 
 }  // namespace
 
-Result<std::shared_ptr<Engine>> Engine::get() {
+Result<std::shared_ptr<Engine>> Engine::get(bool moves) {
   Registry& registry = Registry::instance();
   const MutexLock lock(registry.mutex);
   if (std::shared_ptr<Engine> running = registry.current.lock(); running != nullptr) return running;
   const std::shared_ptr<Engine> engine(new Engine);
-  if (Status s = engine->start(); !s.is_ok()) return s;
+  if (Status s = engine->start(moves); !s.is_ok()) return s;
   registry.current = engine;
   return engine;
 }
@@ -81,7 +81,7 @@ void Engine::wake_current() {
   if (engine != nullptr) engine->wake();
 }
 
-Status Engine::start() {
+Status Engine::start(bool moves) {
   auto wakeup_fd = transport::WakeupFd::create();
   if (!wakeup_fd.is_ok()) return wakeup_fd.status();
   wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*wakeup_fd));
@@ -91,7 +91,11 @@ Status Engine::start() {
   event.events = EPOLLIN;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wakeup_fd_->fd(), &event) != 0)
     return Status::system("epoll_ctl", errno);
-  return thread_.start([this] { run(); }, kWorkStackBytes);
+  const auto body = [this, moves] {
+    if (moves) use_processors_of_process();
+    run();
+  };
+  return thread_.start(body, kWorkStackBytes);
 }
 
 Engine::~Engine() {
@@ -120,7 +124,6 @@ void Engine::wake() {
 }
 
 void Engine::run() {
-  use_processors_of_process();
   for (;;) {
     if (woken_.load(std::memory_order_relaxed)) {
       woken_.store(false);

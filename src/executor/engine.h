@@ -48,8 +48,9 @@ class Task {
 
 class Engine {
  public:
-  // The process's, whose thread runs.
-  static Result<std::shared_ptr<Engine>> get();
+  // The process's, whose thread runs. `moves`: if it is made now, its thread may use the processors of all threads of
+  // the process; else those of the calling thread alone.
+  static Result<std::shared_ptr<Engine>> get(bool moves = true);
   // Wakes the process's, if there is one: something has happened that a task may wait for.
   static void wake_current();
   ~Engine();
@@ -70,7 +71,7 @@ class Engine {
   static constexpr int kMaxSleepMs = 50;
 
   Engine() = default;
-  Status start();
+  Status start(bool moves);
   void run();
   bool take_new() TUTTI_EXCLUDES(mutex_);
   bool advance_all();
