@@ -87,9 +87,8 @@ Result<UniqueFd> finish_dial(net::Dial* dial, const char* what, RootKind kind, D
   }
 }
 
-// Tells the root who we are, or why we cannot take part.
-Status register_with(int root, const Member& member, const std::vector<net::Address>& listening,
-                     const Status& trouble) {
+// What the root is told: who we are, or why we cannot take part.
+Registration registration_of(const Member& member, const std::vector<net::Address>& listening, const Status& trouble) {
   Registration registration;
   registration.rank = member.rank;
   registration.ranks = member.ranks;
@@ -100,7 +99,7 @@ Status register_with(int root, const Member& member, const std::vector<net::Addr
   registration.transports = member.settings.transports;
   if (const auto process = process_token(); process.is_ok()) registration.process = process.value();
   for (const net::Address& address : listening) registration.addresses.push_back(address.text());
-  return net::send_frame(root, registration.serialize(), member.deadline).with_context(kRoot);
+  return registration;
 }
 
 // Waits for our place in the tree.
@@ -117,9 +116,9 @@ Result<Placement> await_placement(int root, const Member& member) {
   return placement;
 }
 
-// Where the children connect; invalid for a rank without any.
+// Where the children connect, and ranks that have lost their parents; invalid if no rank comes after this one.
 Status open_listener(const Member& member, UniqueFd* listener, std::vector<net::Address>* listening) {
-  if (tree_children(member.rank, member.ranks).empty()) return {};
+  if (member.rank + 1 == member.ranks) return {};
   Result<UniqueFd> opened = net::listen_tcp(member.settings.port_low, member.settings.port_high);
   if (!opened.is_ok()) return opened.status();
   Result<std::vector<net::Address>> addresses = addresses_with_port_of(opened->get(), member.settings);
@@ -142,7 +141,9 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, R
   UniqueFd listener;
   std::vector<net::Address> listening;
   const Status trouble = open_listener(member, &listener, &listening);
-  const Status registered = register_with(connection->get(), member, listening, trouble);
+  const Registration registration = registration_of(member, listening, trouble);
+  const Status registered =
+      net::send_frame(connection->get(), registration.serialize(), member.deadline).with_context(kRoot);
   if (!trouble.is_ok()) return trouble;
   if (!registered.is_ok()) return registered;
   Result<Placement> placement = await_placement(connection->get(), member);
@@ -153,7 +154,8 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, R
   Result<Secret> session = session_secret(secret, placement->nonce);
   if (!session.is_ok()) return session.status();
   job.secret = *session;
-  Status s = connect_tree(member, *session, *placement, std::move(listener), std::move(connection).value(), &job);
+  Status s = connect_tree(member, *session, registration, *placement, std::move(listener),
+                          std::move(connection).value(), &job);
   if (!s.is_ok()) return s;
   return job;
 }

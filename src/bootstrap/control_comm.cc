@@ -10,6 +10,12 @@
 #include "bootstrap/socket_tree.h"
 
 namespace tutti::internal::control {
+namespace {
+
+// No rank gives its part to a round before all have given theirs to the last one.
+constexpr std::size_t kPartsInUse = 2;
+
+}  // namespace
 
 ControlComm::ControlComm(std::shared_ptr<SocketTree> tree, CommId id, std::vector<int> members)
     : tree_(std::move(tree)), id_(id), members_(std::move(members)) {
@@ -204,7 +210,10 @@ void ControlComm::handle_commands() {
     commands_.leaving = commands.leaving;
     commands_.ending = commands.ending;
   }
-  for (const Part& part : commands.parts) tree_->flood(pack_part(id_, part), nullptr);
+  for (const Part& part : commands.parts) {
+    tree_->flood(own_parts_.emplace_back(pack_part(id_, part)), nullptr);
+    if (own_parts_.size() > kPartsInUse) own_parts_.pop_front();
+  }
   if (!commands.announcement.is_ok()) {
     const Status& cause = commands.announcement;
     tell_failure({cause.code(), fmt::format("rank {}: {}", rank_, cause.message())});

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -64,6 +65,11 @@ class ControlComm final : public ControlTree {
   void fail_here(const Status& status) noexcept;
   void answered(const Answer& answer);
   [[nodiscard]] Whereabouts whereabouts() const;
+  // What may have been lost on the way.
+  void say_again();
+  [[nodiscard]] std::string leave_notice() const;
+  // All members have said that they call nothing more.
+  [[nodiscard]] bool is_over() const TUTTI_EXCLUDES(mutex_);
   // Nobody misses this rank here: it has sent its leave notice.
   [[nodiscard]] bool has_parted() const { return parted_; }
   [[nodiscard]] int rank_of(int job_rank) const;  // -1: no member
@@ -94,7 +100,7 @@ class ControlComm final : public ControlTree {
   bool on_members(const Members& members);
   bool on_part(Part part);
   void on_notice(const Notice& notice, const std::string& frame, const Neighbour* from);
-  bool on_leave_notice(const LeaveNotice& leave_notice);
+  bool on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from);
   void on_compare(const std::string& frame, const Neighbour* from);
   void send_leave_notice();
   void report_own(std::vector<CallRecord> calls);
@@ -113,9 +119,11 @@ class ControlComm final : public ControlTree {
   bool enlisted_ = false;  // constant after enlist()
 
   // The tree's thread's own.
-  bool any_notice_ = false;  // all members have been told of a failure, or will be
-  bool parted_ = false;      // this rank has sent its leave notice
-  CallSummary own_parting_;  // with this
+  bool any_notice_ = false;            // all members have been told of a failure, or will be
+  std::string notice_;                 // by this frame, unless it was a death
+  std::deque<std::string> own_parts_;  // the last frames of this rank's parts, which others may still need
+  bool parted_ = false;                // this rank has sent its leave notice
+  CallSummary own_parting_;            // with this
   bool asked_for_calls_ = false;
   CallLedger ledger_;  // of this rank and those below it
 

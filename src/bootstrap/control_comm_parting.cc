@@ -21,7 +21,7 @@ CallSummary ControlComm::own_calls() const {
   return watching != nullptr && watching->witness.calls ? watching->witness.calls() : CallSummary();
 }
 
-bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice) {
+bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from) {
   const int rank = rank_of(leave_notice.rank);
   if (rank < 0) return false;
   std::shared_ptr<const Watching> watching;
@@ -31,6 +31,7 @@ bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice) {
     watching = watching_;
     changed_.notify_all();
   }
+  tree_->flood(frame, from);
   // Who sees that it has left may compare.
   if (watching != nullptr) watching->failure->set_departed({rank, leave_notice.calls.operations});
   judge(rank, leave_notice.calls);
@@ -68,9 +69,18 @@ Status ControlComm::compare_with_departed() {
 void ControlComm::send_leave_notice() {
   if (std::exchange(parted_, true)) return;
   own_parting_ = own_calls();
-  tree_->flood(pack_leave_notice(id_, {tree_->rank(), own_parting_}), nullptr);
+  tree_->flood(leave_notice(), nullptr);
   judge_departed();
   tell_who_waits();
+}
+
+std::string ControlComm::leave_notice() const {
+  return pack_leave_notice(id_, {tree_->rank(), own_parting_});
+}
+
+bool ControlComm::is_over() const {
+  const MutexLock lock(mutex_);
+  return all_parted_;
 }
 
 void ControlComm::tell_who_waits() {

@@ -39,7 +39,7 @@ bool ControlComm::hear(Kind kind, net::Unpacker* unpacker, const std::string& fr
   }
   if (kind == Kind::kLeaveNotice) {
     LeaveNotice leave_notice;
-    return unpack_leave_notice(unpacker, ranks, &leave_notice) && on_leave_notice(leave_notice);
+    return unpack_leave_notice(unpacker, ranks, &leave_notice) && on_leave_notice(leave_notice, frame, from);
   }
   if (kind != Kind::kCompare || !unpacker->complete()) return false;
   on_compare(frame, from);
@@ -70,6 +70,7 @@ bool ControlComm::on_part(Part part) {
 void ControlComm::on_notice(const Notice& notice, const std::string& frame, const Neighbour* from) {
   if (std::exchange(any_notice_, true)) return;
   // First the others: who learns of the failure here may end this process.
+  notice_ = frame;
   tree_->flood(frame, from);
   tree_->flush();
   fail_here(Status(notice.code, notice.text));
@@ -82,7 +83,24 @@ void ControlComm::fail(const Notice& notice) {
 // The other ranks only: this one knows.
 void ControlComm::tell_failure(const Notice& notice) {
   if (std::exchange(any_notice_, true)) return;
-  tree_->flood(pack_notice(id_, notice), nullptr);
+  notice_ = pack_notice(id_, notice);
+  tree_->flood(notice_, nullptr);
+}
+
+// In the order in which it was said first. Ranks that are gone cannot say it themselves.
+void ControlComm::say_again() {
+  introduce();
+  for (const std::string& part : own_parts_) tree_->flood(part, nullptr);
+  if (!notice_.empty()) tree_->flood(notice_, nullptr);
+  if (asked_for_calls_) {
+    tree_->flood(pack_compare(id_), nullptr);
+    tree_->pass_on_calls(id_, {false, tree_->rank(), own_calls().calls}, nullptr);
+  }
+  for (const auto& [rank, calls] : departed()) {
+    const int job_rank = members_[static_cast<std::size_t>(rank)];
+    if (!tree_->is_there(job_rank)) tree_->flood(pack_leave_notice(id_, {job_rank, calls}), nullptr);
+  }
+  if (parted_) tree_->flood(leave_notice(), nullptr);
 }
 
 void ControlComm::fail_here(const Status& status) noexcept {

@@ -4,6 +4,7 @@ namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kMaxPatienceMs = 60'000;
+constexpr std::size_t kMaxAddresses = 16;
 
 void put(net::Packer* packer, const Question& question) {
   packer->number(question.sequence).number(question.patience_ms).number(question.waited_ms).text(question.what);
@@ -64,12 +65,24 @@ bool take_rank(net::Unpacker* unpacker, int ranks, int* rank) {
 
 }  // namespace
 
-std::string pack_bye() {
-  return begin(Kind::kBye, 0).bytes();
+std::string pack_bye(int rank) {
+  return begin(Kind::kBye, 0).number(rank).bytes();
 }
 
 std::string pack_death(const Death& death) {
   return begin(Kind::kDeath, 0).number(death.rank).text(death.host).number(death.pid).bytes();
+}
+
+std::string pack_contact(const Contact& contact) {
+  net::Packer packer = begin(Kind::kContact, 0);
+  packer.number(contact.rank).text(contact.host).number(contact.pid);
+  packer.number(static_cast<std::uint8_t>(contact.addresses.size()));
+  for (const std::string& address : contact.addresses) packer.text(address);
+  return packer.bytes();
+}
+
+std::string pack_attachment(const Attachment& attachment) {
+  return begin(Kind::kAttachment, 0).number(attachment.rank).number(attachment.parent).number(attachment.count).bytes();
 }
 
 // A bit for each rank, since every member says this to all ranks.
@@ -140,6 +153,26 @@ bool unpack_header(net::Unpacker* unpacker, Header* header) {
   header->comm = unpacker->number<CommId>();
   return unpacker->ok() && kind >= static_cast<std::uint8_t>(Kind::kBye) &&
          kind <= static_cast<std::uint8_t>(Kind::kAnswer);
+}
+
+bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank) {
+  return take_rank(unpacker, ranks, rank) && unpacker->complete();
+}
+
+bool unpack_contact(net::Unpacker* unpacker, int ranks, Contact* contact) {
+  const bool sensible = take_rank(unpacker, ranks, &contact->rank);
+  contact->host = unpacker->text();
+  contact->pid = unpacker->number<std::int32_t>();
+  const auto count = unpacker->number<std::uint8_t>();
+  for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) contact->addresses.push_back(unpacker->text());
+  return sensible && unpacker->complete();
+}
+
+bool unpack_attachment(net::Unpacker* unpacker, int ranks, Attachment* attachment) {
+  const bool sensible =
+      take_rank(unpacker, ranks, &attachment->rank) && take_rank(unpacker, ranks, &attachment->parent);
+  attachment->count = unpacker->number<std::uint32_t>();
+  return sensible && unpacker->complete() && attachment->parent < attachment->rank;
 }
 
 bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death) {

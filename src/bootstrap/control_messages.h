@@ -16,22 +16,24 @@ namespace tutti::internal::control {
 
 enum class Kind : std::uint8_t {
   // Of the job.
-  kBye = 1,    // over one connection: the rank at its other end leaves for good
-  kDeath = 2,  // to all: a rank has died
+  kBye = 1,         // a rank leaves for good
+  kDeath = 2,       // a rank has died
+  kContact = 3,     // where a rank runs, and where it listens
+  kAttachment = 4,  // a rank has another parent
   // Of one communicator, which the frame names, to all ranks of the job.
-  kMembers = 3,  // a rank has made its part of the communicator: before all else that it says there
-  kPart = 4,     // what a rank gives to an all-gather
-  kNotice = 5,   // the communicator has failed
-  kLeaveNotice = 6,
-  kCompare = 7,  // all members are to tell what they have called
+  kMembers = 5,  // a rank has made its part of the communicator: before all else that it says there
+  kPart = 6,     // what a rank gives to an all-gather
+  kNotice = 7,   // the communicator has failed
+  kLeaveNotice = 8,
+  kCompare = 9,  // all members are to tell what they have called
   // Likewise, to the nearest members.
-  kCalls = 8,
+  kCalls = 10,
   // Which ranks have not arrived? (socket_tree_inquiry.cc)
-  kAsk = 9,      // up: somebody wants to know
-  kProbe = 10,   // down: are you there?
-  kHere = 11,    // the receipt of either
-  kAbsent = 12,  // up: a rank that has not arrived
-  kAnswer = 13,  // down
+  kAsk = 11,     // up: somebody wants to know
+  kProbe = 12,   // down: are you there?
+  kHere = 13,    // the receipt of either
+  kAbsent = 14,  // up: a rank that has not arrived
+  kAnswer = 15,  // down
 };
 
 // Of a communicator. The job's first one, of all its ranks, has 0.
@@ -46,6 +48,19 @@ struct Death {
   int rank = -1;
   std::string host;
   std::int32_t pid = 0;
+};
+
+struct Contact {
+  int rank = -1;
+  std::string host;
+  std::int32_t pid = 0;
+  std::vector<std::string> addresses;  // of its tree listener
+};
+
+struct Attachment {
+  int rank = -1;
+  int parent = -1;
+  std::uint32_t count = 0;  // how many the rank has had after its first
 };
 
 struct Notice {
@@ -83,8 +98,10 @@ struct LeaveNotice {
   CallSummary calls;
 };
 
-std::string pack_bye();
+std::string pack_bye(int rank);
 std::string pack_death(const Death& death);
+std::string pack_contact(const Contact& contact);
+std::string pack_attachment(const Attachment& attachment);
 std::string pack_members(CommId comm, const Members& members);
 std::string pack_part(CommId comm, const Part& part);
 std::string pack_notice(CommId comm, const Notice& notice);
@@ -98,7 +115,10 @@ std::string pack_answer(CommId comm, const Answer& answer);
 
 // Takes the header off a frame; the functions below take the rest. False if it is damaged. `ranks`: of the job.
 bool unpack_header(net::Unpacker* unpacker, Header* header);
+bool unpack_bye(net::Unpacker* unpacker, int ranks, int* rank);
 bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death);
+bool unpack_contact(net::Unpacker* unpacker, int ranks, Contact* contact);
+bool unpack_attachment(net::Unpacker* unpacker, int ranks, Attachment* attachment);
 bool unpack_members(net::Unpacker* unpacker, int ranks, Members* members);
 bool unpack_part(net::Unpacker* unpacker, int ranks, Part* part);
 bool unpack_notice(net::Unpacker* unpacker, Notice* notice);

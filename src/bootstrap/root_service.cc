@@ -60,6 +60,7 @@ class RootService {
     std::size_t entry = 0;
     bool polled = false;
     bool registered = false;
+    bool done = false;  // it has said its last word
     bool told_failure = false;
   };
   [[nodiscard]] bool finished() const;
@@ -158,7 +159,7 @@ bool RootService::finished() const {
   if (!failure_.is_ok()) {
     const bool all_sent =
         std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.writer.empty(); });
-    return all_sent && static_cast<int>(registrations_.size()) >= ranks_;
+    return all_sent && ranks_ > 0 && static_cast<int>(registrations_.size()) >= ranks_;
   }
   return placed_ && std::none_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.registered; });
 }
@@ -196,12 +197,17 @@ void RootService::hear(Client* client, const std::string& report) {
   Result<Report> heard = Report::parse(report);
   if (!heard.is_ok()) return;
   client->registered = false;
+  client->done = true;
   if (heard->status.is_ok() || !failure_.is_ok()) return;
   fail(Status(heard->status.code(), fmt::format("rank {}: {}", client->rank, heard->status.message())));
 }
 
+// Whoever has got as far as to prove that it is of this job is missed, also if it has said nothing yet.
 void RootService::lost(const Client& client) {
-  if (!client.registered || !failure_.is_ok()) return;
+  if (client.done || !failure_.is_ok()) return;
+  if (!client.registered) {
+    return fail(Status::remote(list_ranks({client.rank}) + " left or died before it had said where it runs"));
+  }
   fail(Status::remote(registrations_[client.rank].who() + " left or died while " +
                       (placed_ ? "the ranks were being connected" : "the other ranks were joining")));
 }
@@ -210,6 +216,7 @@ void RootService::enroll(Client* client, Registration registration) {
   client->registered = true;
   const auto known = registrations_.find(client->rank);
   if (!failure_.is_ok()) {
+    if (ranks_ == 0) ranks_ = registration.ranks;
     registrations_.emplace(client->rank, std::move(registration));
     Placement refusal;
     refusal.status = failure_;
@@ -238,6 +245,7 @@ void RootService::enroll(Client* client, Registration registration) {
   registrations_.emplace(client->rank, std::move(registration));
   if (!trouble.empty()) {
     client->registered = false;  // it knows
+    client->done = true;
     return fail(Status::remote(who + ": " + trouble));
   }
   if (ranks != ranks_) {

@@ -14,9 +14,14 @@
 namespace tutti::internal {
 namespace control {
 
-SocketTree::SocketTree(int rank, int ranks, std::vector<TreeNeighbour> neighbours)
-    : rank_(rank), ranks_(ranks), owner_(::getpid()) {
-  for (TreeNeighbour& neighbour : neighbours) {
+SocketTree::SocketTree(TreeSeed seed)
+    : rank_(seed.rank),
+      ranks_(seed.ranks),
+      owner_(::getpid()),
+      secret_(seed.secret),
+      acceptor_(std::move(seed.acceptor)) {
+  contacts_[rank_] = {rank_, std::move(seed.host), seed.pid, std::move(seed.addresses)};
+  for (TreeNeighbour& neighbour : seed.neighbours) {
     net::set_keep_alive(neighbour.socket.get());
     neighbours_.emplace_back(std::move(neighbour));
   }
@@ -42,7 +47,7 @@ Status SocketTree::start() {
     ended_ = false;
   }
   signal();
-  Status started = thread_.start([this] { run(); });
+  Status started = guarded([&] { return thread_.start([this] { run(); }); });
   if (started.is_ok()) return started;
   const MutexLock lock(mutex_);
   ended_ = true;
@@ -127,9 +132,9 @@ void SocketTree::pass_on_calls(CommId comm, Calls calls, const Neighbour* from) 
 
 }  // namespace control
 
-Result<std::unique_ptr<ControlTree>> make_socket_tree(int rank, int ranks, std::vector<TreeNeighbour> neighbours) {
-  auto tree = std::make_shared<control::SocketTree>(rank, ranks, std::move(neighbours));
-  std::vector<int> all(static_cast<std::size_t>(ranks));
+Result<std::unique_ptr<ControlTree>> make_socket_tree(TreeSeed seed) {
+  std::vector<int> all(static_cast<std::size_t>(seed.ranks));
+  auto tree = std::make_shared<control::SocketTree>(std::move(seed));
   std::iota(all.begin(), all.end(), 0);
   auto comm = std::make_unique<control::ControlComm>(tree, 0, std::move(all));
   if (Status s = comm->enlist(); !s.is_ok()) return s;

@@ -10,12 +10,18 @@
 // A member says first which ranks the others are (kMembers). So a rank that has not made its own part of a communicator
 // yet knows whether it will, and keeps what it hears of it until then: no more than ranks can say before all have come.
 //
-// A rank that has left splits the tree, and its parts hear no more of each other. Ranks leave when a job ends, all of
-// them within a short time, so no other paths are kept; a failure then passes along the data links
-// (transport/end_watch.h).
+// When a rank dies, or leaves for good, those below it look for another parent: the next ancestor, else one that comes
+// before them, the lowest first. So every rank listens, and knows from the beginning where the others do (kContact).
+// A parent always has a lower number than its child: whoever follows parents meets no rank twice, so there are no
+// cycles, whoever has died and whatever ranks know of that. A rank with nobody before it is the root. All are told of
+// the new place (kAttachment), and then each member says again what it has said last in each communicator, and what it
+// knows of its failure and of ranks that are gone: that may have been lost on the way. Members that know it already do
+// not pass it on. A rank that finds
+// no place in kSearchMs fails its communicators and those below it. A rank that is to look for one and of which nothing
+// is heard has died as well, in the moment when nobody was next to it.
 //
-// In four files: socket_tree.cc (making, what communicators ask of it), _watch (the thread), _receive (what comes from
-// the neighbours), _inquiry (who has not arrived?).
+// In five files: socket_tree.cc (making, what communicators ask of it), _watch (the thread), _receive (what comes from
+// the neighbours), _healing (new parents), _inquiry (who has not arrived?).
 #pragma once
 
 #include <sys/types.h>
@@ -26,6 +32,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,16 +44,32 @@
 #include "bootstrap/control_messages.h"
 #include "bootstrap/control_neighbour.h"
 #include "bootstrap/control_tree.h"
+#include "bootstrap/unique_id.h"
+#include "net/acceptor.h"
+#include "net/dial.h"
 #include "net/socket.h"
 
 namespace tutti::internal {
+
+// What a rank's part of the tree is made of.
+struct TreeSeed {
+  int rank = 0;
+  int ranks = 1;
+  std::vector<TreeNeighbour> neighbours;
+  Secret secret{};                        // of the job's connections
+  std::string host;                       // where this rank runs, for messages,
+  std::int32_t pid = 0;                   // likewise,
+  std::vector<std::string> addresses;     // and where its acceptor listens
+  std::optional<net::Acceptor> acceptor;  // of ranks that look for a parent
+};
+
 namespace control {
 
 class ControlComm;
 
 class SocketTree {
  public:
-  SocketTree(int rank, int ranks, std::vector<TreeNeighbour> neighbours);
+  explicit SocketTree(TreeSeed seed);
   SocketTree(const SocketTree&) = delete;
   SocketTree& operator=(const SocketTree&) = delete;
   ~SocketTree();
@@ -75,6 +98,8 @@ class SocketTree {
   void pass_on_calls(CommId comm, Calls calls, const Neighbour* from);
   [[nodiscard]] Neighbour* parent();
   void inquire(CommId comm, const Question& question);
+  // Neither dead nor gone for good.
+  [[nodiscard]] bool is_there(int rank) const;
 
  private:
   // What this rank knows of the question that is being answered in a communicator.
@@ -93,6 +118,20 @@ class SocketTree {
     std::size_t members = 0;
     std::vector<std::string> frames;
   };
+  // For a new parent: the ranks that may be are asked one after the other.
+  struct Search {
+    std::int64_t begin_ns = 0;
+    std::int64_t end_ns = 0;
+    std::vector<int> left;  // to be asked, the last first
+    int asked = -1;
+    std::int64_t asked_ns = 0;
+    std::unique_ptr<net::Dial> dial;
+    UniqueFd socket;  // connected, but not yet welcome
+    net::FrameReader welcome{0};
+    std::size_t entry = 0;
+    bool polled = false;
+    std::string trouble;
+  };
 
   void run();
   void attempt(const std::function<void()>& speak) noexcept;
@@ -108,12 +147,35 @@ class SocketTree {
   void read_from(Neighbour* from);
   void handle(Neighbour* from, const std::string& frame);
   bool hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from);
+  bool hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::string& frame, Neighbour* from);
   bool hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
   bool hear_calls(CommId comm, net::Unpacker* unpacker, const Neighbour* from);
   bool hear_inquiry(const Header& header, net::Unpacker* unpacker, Neighbour* from);
   void on_damage(const Neighbour& from, CommId comm);
   bool keep_early(const Header& header, net::Unpacker* unpacker, const std::string& frame);
   void on_ended(Neighbour* neighbour);
+  void on_bye(int rank, const std::string& frame, Neighbour* from);
+  void on_contact(Contact contact);
+  void on_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from);
+  void on_own_death();
+  [[nodiscard]] int parent_of(int rank) const;
+  [[nodiscard]] bool needs_parent() const;
+  [[nodiscard]] std::vector<int> candidates() const;
+  void look_for_parent();
+  void prepare_search(net::PollSet* set);
+  void advance_search();
+  void ask_next();
+  void attach();
+  void give_up();
+  void take_in();
+  void tell_state(Neighbour* to);
+  void await_children_of(int gone);
+  void await_again(int rank);
+  void judge_awaited();
+  void wake_for_awaited(net::PollSet* set) const;
+  void say_again();
+  void keep_farewell(std::string frame);
+  bool may_go(const ControlComm& comm);
   void on_death(const Death& death, const Neighbour* from);
   [[nodiscard]] ControlComm* find(CommId comm) const;
   void send(const std::string& frame, Neighbour* to);
@@ -133,6 +195,7 @@ class SocketTree {
   const int rank_;
   const int ranks_;
   const pid_t owner_;
+  const Secret secret_;
 
   // The thread's own.
   std::list<Neighbour> neighbours_;
@@ -141,8 +204,18 @@ class SocketTree {
   std::deque<CommId> left_;  // the last communicators that this rank has left
   std::map<CommId, Round> rounds_;
   std::uint32_t token_ = 0;
-  std::map<int, Death> dead_;  // by rank
-  Status broken_;              // why this rank can speak to nobody any more
+  std::map<int, Contact> contacts_;  // by rank, as all that follow
+  std::map<int, Death> dead_;
+  std::set<int> gone_;                     // for good
+  std::map<int, Attachment> attachments_;  // of ranks that have another parent than at first
+  std::map<int, std::int64_t> awaited_;    // whose parent is gone, and until when
+  std::uint32_t attached_ = 0;             // how often this rank has got another parent
+  std::optional<Search> search_;
+  std::optional<net::Acceptor> acceptor_;
+  std::deque<std::string> farewells_;  // leave notices of communicators that this rank has left
+  bool say_again_ = false;             // what may have been lost
+  std::int64_t go_by_ns_ = 0;          // who leaves waits no longer for a new parent; 0: nobody leaves
+  Status broken_;                      // why this rank can speak to nobody any more
   bool departing_ = false;
   bool ending_ = false;  // the thread is to end
   net::PollSet set_;
@@ -161,6 +234,6 @@ class SocketTree {
 
 // The control tree of the job's first communicator.
 // REQUIRES: at most one parent; none for rank 0; tree_children() as the other neighbours.
-Result<std::unique_ptr<ControlTree>> make_socket_tree(int rank, int ranks, std::vector<TreeNeighbour> neighbours);
+Result<std::unique_ptr<ControlTree>> make_socket_tree(TreeSeed seed);
 
 }  // namespace tutti::internal

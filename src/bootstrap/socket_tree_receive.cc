@@ -13,8 +13,9 @@
 namespace tutti::internal::control {
 namespace {
 
-// Before all have come a rank can introduce itself, give its part to the first all-gather, fail, and leave.
-constexpr std::size_t kEarlyFramesEach = 4;
+// Before all have come a rank can introduce itself, give its part to the first all-gather, fail, and leave, and say all
+// that again.
+constexpr std::size_t kEarlyFramesEach = 16;
 
 }  // namespace
 
@@ -39,26 +40,40 @@ void SocketTree::handle(Neighbour* from, const std::string& frame) {
 }
 
 bool SocketTree::hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
-  if (header.kind == Kind::kBye) {
-    from->said_bye = true;
-    return unpacker->complete();
-  }
-  if (header.kind == Kind::kDeath) {
-    Death death;
-    if (!unpack_death(unpacker, ranks_, &death)) return false;
-    on_death(death, from);
-    return true;
-  }
+  if (header.kind < Kind::kMembers) return hear_of_ranks(header.kind, unpacker, frame, from);
   if (header.kind < Kind::kCalls) return hear_for_all(header, unpacker, frame, from);
   if (header.kind == Kind::kCalls) return hear_calls(header.comm, unpacker, from);
   return hear_inquiry(header, unpacker, from);
 }
 
-// Failures and what follows from them a member passes on itself, once.
+bool SocketTree::hear_of_ranks(Kind kind, net::Unpacker* unpacker, const std::string& frame, Neighbour* from) {
+  int rank = -1;
+  Death death;
+  Contact contact;
+  Attachment attachment;
+  if (kind == Kind::kBye) {
+    if (!unpack_bye(unpacker, ranks_, &rank)) return false;
+    on_bye(rank, frame, from);
+  } else if (kind == Kind::kDeath) {
+    if (!unpack_death(unpacker, ranks_, &death)) return false;
+    on_death(death, from);
+  } else if (kind == Kind::kContact) {
+    if (!unpack_contact(unpacker, ranks_, &contact)) return false;
+    flood(frame, from);
+    on_contact(std::move(contact));
+  } else {
+    if (!unpack_attachment(unpacker, ranks_, &attachment)) return false;
+    on_attachment(attachment, frame, from);
+  }
+  return true;
+}
+
+// What may be said again by all who know it a member passes on itself, once.
 bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, const std::string& frame,
                               const Neighbour* from) {
   ControlComm* const comm = find(header.comm);
-  const bool by_member = comm != nullptr && (header.kind == Kind::kNotice || header.kind == Kind::kCompare);
+  const bool once = header.kind == Kind::kNotice || header.kind == Kind::kLeaveNotice || header.kind == Kind::kCompare;
+  const bool by_member = comm != nullptr && once;
   if (!by_member) flood(frame, from);
   return comm != nullptr ? comm->hear(header.kind, unpacker, frame, from) : keep_early(header, unpacker, frame);
 }
@@ -73,8 +88,7 @@ bool SocketTree::keep_early(const Header& header, net::Unpacker* unpacker, const
   }
   const auto kept = early_.find(header.comm);
   if (kept == early_.end()) return true;
-  if (kept->second.frames.size() >= kept->second.members * kEarlyFramesEach) return false;
-  kept->second.frames.push_back(frame);
+  if (kept->second.frames.size() < kept->second.members * kEarlyFramesEach) kept->second.frames.push_back(frame);
   return true;
 }
 
@@ -129,16 +143,29 @@ void SocketTree::on_ended(Neighbour* neighbour) {
   neighbour->socket.reset();
   neighbour->writer = net::FrameWriter();
   for (auto& [comm, round] : rounds_) round.owing.erase(neighbour->rank);
-  if (neighbour->said_bye || departing_) return;
-  on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
+  if (!neighbour->said_bye && !departing_) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
+  if (neighbour->is_parent) look_for_parent();
 }
 
 // First the others: who learns of a death here may end this process.
 void SocketTree::on_death(const Death& death, const Neighbour* from) {
+  if (death.rank == rank_) return on_own_death();
   if (!dead_.emplace(death.rank, death).second) return;
   flood(pack_death(death), from);
   flush();
   for (const auto& [id, comm] : comms_) comm->hear_death(death);
+  for (Neighbour& neighbour : neighbours_) {
+    if (neighbour.rank == death.rank && neighbour.socket.valid()) neighbour.ended = true;
+  }
+  await_children_of(death.rank);
+}
+
+// The others have given this rank up: its connections broke, or it was silent for too long.
+void SocketTree::on_own_death() {
+  broken_ = Status::remote("the other ranks have lost the connection to this one and gone on without it");
+  search_.reset();
+  for (const auto& [id, comm] : comms_) comm->fail_here(broken_);
+  for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
 }
 
 }  // namespace tutti::internal::control

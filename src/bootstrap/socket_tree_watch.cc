@@ -12,6 +12,7 @@ namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kFlushMs = 500;  // for the leave notice to leave
+constexpr std::int64_t kLookMs = 5;     // how often is looked whether who leaves may go
 constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their side: normally microseconds
 constexpr std::size_t kLeft = 1024;     // communicators that this rank has left and of which others may still speak
 
@@ -19,7 +20,10 @@ constexpr std::size_t kLeft = 1024;     // communicators that this rank has left
 
 // The job's first communicator is there before anything is heard: nothing is kept for it.
 void SocketTree::run() {
-  attempt([this] { handle_commands(); });
+  attempt([this] {
+    flood(pack_contact(contacts_.at(rank_)), nullptr);
+    handle_commands();
+  });
   while (!ending_) attempt([this] { watch_once(); });
   dismiss_all();
 }
@@ -30,6 +34,9 @@ void SocketTree::attempt(const std::function<void()>& speak) noexcept {
   if (s.is_ok()) return;
   broken_ = s;
   rounds_.clear();
+  search_.reset();
+  acceptor_.reset();
+  awaited_.clear();
   for (const auto& [id, comm] : comms_) comm->fail_here(s);
   for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
   signal();  // whoever wants to leave may have asked for that already
@@ -43,16 +50,25 @@ void SocketTree::watch_once() {
     const int events = neighbour.writer.empty() ? POLLIN : POLLIN | POLLOUT;
     if (neighbour.polled) neighbour.entry = set_.add(neighbour.socket.get(), static_cast<short>(events));
   }
+  if (acceptor_) acceptor_->prepare(&set_);
+  prepare_search(&set_);
   wake_for_rounds(&set_);
+  wake_for_awaited(&set_);
+  if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLookMs));
   if (const Status s = set_.wait(); !s.is_ok()) {
     ending_ = true;
     for (const auto& [id, comm] : comms_) comm->fail_here(s.with_context("the control connections cannot be watched"));
     return;
   }
   read_ready();
-  if (set_.ready(wake) != 0) handle_commands();
+  take_in();
+  advance_search();
+  judge_awaited();
+  say_again();
+  if (set_.ready(wake) != 0 || go_by_ns_ != 0) handle_commands();
   advance_rounds();
   flush();
+  if (!ending_) neighbours_.remove_if([](const Neighbour& neighbour) { return !neighbour.socket.valid(); });
 }
 
 // Whoever has something to say goes before whoever is gone: it may be why.
@@ -67,14 +83,25 @@ void SocketTree::read_ready() {
 // Does what other threads have asked for: without memory, or when broken, no more than to let go who leaves.
 void SocketTree::handle_commands() {
   std::uint64_t count = 0;
-  if (::read(wake_.get(), &count, sizeof count) < 0) return;  // nobody has asked
+  static_cast<void>(::read(wake_.get(), &count, sizeof count) < 0);  // fails if nobody has asked
   while (ControlComm* const comm = next_arriving()) welcome(comm);
+  bool waiting = false;
   for (auto at = comms_.begin(); at != comms_.end();) {
     ControlComm* const comm = at->second;
     ++at;
     if (broken_.is_ok()) comm->handle_commands();
-    if (comm->wants_to_go()) dismiss(comm);
+    if (!comm->wants_to_go()) continue;
+    waiting = !may_go(*comm) || waiting;
+    if (may_go(*comm)) dismiss(comm);
   }
+  if (!waiting) go_by_ns_ = 0;
+}
+
+// While there is nobody above to hear its leave notice, a rank stays, but not for long.
+bool SocketTree::may_go(const ControlComm& comm) {
+  if (!search_ || comm.is_over() || !comm.has_parted()) return true;
+  if (go_by_ns_ == 0) go_by_ns_ = now_ns() + kFlushMs * 1'000'000;
+  return now_ns() >= go_by_ns_;
 }
 
 ControlComm* SocketTree::next_arriving() {
@@ -87,6 +114,7 @@ ControlComm* SocketTree::next_arriving() {
 void SocketTree::welcome(ControlComm* comm) {
   if (!broken_.is_ok()) return comm->fail_here(broken_);
   comm->introduce();
+  if (parent() == nullptr) look_for_parent();
   for (const auto& [rank, death] : dead_) comm->hear_death(death);
   const auto kept = early_.find(comm->id());
   if (kept == early_.end()) return;
@@ -104,7 +132,11 @@ void SocketTree::dismiss(ControlComm* comm) {
   const CommId id = comm->id();
   const bool has_left = comm->has_parted() && broken_.is_ok();
   // Without memory for this, a little may be kept in vain of what comes late.
-  static_cast<void>(guarded([&] { return left_.push_back(id), Status(); }).is_ok());
+  static_cast<void>(guarded([&] {
+                      left_.push_back(id);
+                      if (has_left) keep_farewell(comm->leave_notice());
+                      return Status();
+                    }).is_ok());
   if (left_.size() > kLeft) left_.pop_front();
   comms_.erase(id);
   if (comms_.empty() && close()) {
@@ -126,6 +158,7 @@ bool SocketTree::close() {
 
 void SocketTree::dismiss_all() {
   for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
+  acceptor_.reset();
   const MutexLock lock(mutex_);
   closed_ = true;
   ended_ = true;
@@ -136,7 +169,9 @@ void SocketTree::dismiss_all() {
 // may overtake the leave notice on its way.
 void SocketTree::depart() {
   departing_ = true;
-  flood(pack_bye(), nullptr);
+  search_.reset();
+  acceptor_.reset();
+  flood(pack_bye(rank_), nullptr);
   const Deadline flushed = Deadline::after_ms(kFlushMs);
   const Deadline closed = Deadline::after_ms(kLingerMs);
   for (;;) {

@@ -88,6 +88,8 @@ class TreeBuilder {
   [[nodiscard]] bool neighbour_gone() const { return neighbour_gone_; }
   // Those that are connected; after a failure also a parent that has not welcomed this rank, but may know it.
   std::vector<TreeNeighbour> neighbours();
+  // After all else.
+  net::Acceptor acceptor() { return std::move(acceptor_); }
 
  private:
   Status begin(UniqueFd listener);
@@ -262,8 +264,8 @@ Status hear_last(ControlTree* tree, const Status& otherwise) {
 
 }  // namespace
 
-Status connect_tree(const Member& member, const Secret& secret, const Placement& placement, UniqueFd listener,
-                    UniqueFd root, Job* job) {
+Status connect_tree(const Member& member, const Secret& secret, const Registration& registration,
+                    const Placement& placement, UniqueFd listener, UniqueFd root, Job* job) {
   RootLine line(std::move(root), placement.root_who);
   if (member.ranks == 1) {
     line.report({});
@@ -271,7 +273,9 @@ Status connect_tree(const Member& member, const Secret& secret, const Placement&
   }
   TreeBuilder builder(member, secret, placement);
   Status s = builder.build(std::move(listener), &line);
-  Result<std::unique_ptr<ControlTree>> tree = make_socket_tree(member.rank, member.ranks, builder.neighbours());
+  TreeSeed seed{member.rank,       member.ranks,     builder.neighbours(),   secret,
+                registration.host, registration.pid, registration.addresses, builder.acceptor()};
+  Result<std::unique_ptr<ControlTree>> tree = make_socket_tree(std::move(seed));
   if (s.is_ok() && tree.is_ok()) {
     job->tree = std::move(tree).value();
   } else if (tree.is_ok()) {

@@ -23,9 +23,10 @@ struct Member {
 };
 
 // Makes job->tree (nothing for a single rank), or tells those that it has met, and the root, why it has not.
-// `listener`: where the children connect. `root`: the connection over which the placement has come; it is kept until
+// `listener`: where the children connect, and later ranks that have lost their parents; `registration` says at which
+// addresses. `root`: the connection over which the placement has come; it is kept until
 // this rank's part stands.
-Status connect_tree(const Member& member, const Secret& secret, const Placement& placement, UniqueFd listener,
-                    UniqueFd root, Job* job);
+Status connect_tree(const Member& member, const Secret& secret, const Registration& registration,
+                    const Placement& placement, UniqueFd listener, UniqueFd root, Job* job);
 
 }  // namespace tutti::internal

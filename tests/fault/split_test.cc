@@ -1,5 +1,5 @@
-// A rank that fails in the last operation of one that has left, and without which the others no longer hear of it
-// over the control tree.
+// A rank that fails in the last operation of one that has left, which leaves a gap in the control tree for a while: all
+// that wait hear of it, over the tree or link by link.
 #include <unistd.h>
 
 #include <atomic>
@@ -54,7 +54,7 @@ std::vector<Outcome> broadcast_down_a_chain(const std::string& transports, std::
 
 }  // namespace
 
-TEST_CASE("a failure reaches everybody who waits, whom the control tree no longer reaches") {
+TEST_CASE("a failure reaches everybody who waits, also beside a gap in the control tree") {
   const Timeout timeout(60'000);
   ::setenv("TUTTI_ALGORITHM", "chain", 1);
   for (const char* transports : {"shm", "tcp"}) {

@@ -266,15 +266,18 @@ TEST_CASE("a failure behind the end of a gather ends no initialisation, here or 
   const bool dies = GENERATE(true, false);
   Ends up = socket_pair();
   Ends down = socket_pair();
-  std::vector<TreeNeighbour> neighbours;
-  neighbours.push_back({0, true, "a", 1, std::move(up.trees)});
-  neighbours.push_back({5, false, "a", 6, std::move(down.trees)});
-  auto made = make_socket_tree(1, kRanks, std::move(neighbours));
+  TreeSeed seed;
+  seed.rank = 1;
+  seed.ranks = kRanks;
+  seed.neighbours.push_back({0, true, "a", 1, std::move(up.trees)});
+  seed.neighbours.push_back({5, false, "a", 6, std::move(down.trees)});
+  auto made = make_socket_tree(std::move(seed));
   REQUIRE(made.is_ok());
   const std::unique_ptr<ControlTree> tree = std::move(made).value();
   Result<std::vector<std::string>> gathered = Status::internal("not yet");
   std::thread gathers([&] { gathered = tree->all_gather("x", soon()); });
   // Rank 0 has all parts, and what it says last comes in one go with those that rank 1 has not.
+  CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kContact));
   CHECK(kind_of(net::recv_frame(up.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kPart));
   send(down, control::pack_part(0, {0, 5, "x"}));
   for (const int rank : {2, 3, 4, 0}) send(up, control::pack_part(0, {0, rank, "x"}));
@@ -287,6 +290,7 @@ TEST_CASE("a failure behind the end of a gather ends no initialisation, here or 
   INFO(gathered.status().message());
   REQUIRE(gathered.is_ok());
   // Below, all parts come before it.
+  CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kContact));
   for (int part = 0; part < kRanks - 1; ++part) {
     CHECK(kind_of(net::recv_frame(down.ours.get(), 1 << 16, soon())) == static_cast<int>(control::Kind::kPart));
   }

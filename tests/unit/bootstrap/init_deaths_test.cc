@@ -23,6 +23,7 @@ constexpr std::int64_t kSoonMs = 20'000;   // a second, on a machine that other 
 
 // Where the victim dies.
 enum class Stage {
+  kConnected,    // the root has its connection, and not a word of it
   kRegistered,   // the root knows it, other ranks are still to come
   kDirectPut,    // it knows its place, and has no connection
   kToParent,     // it has its parent, and has told nobody that it needs no more
@@ -66,6 +67,10 @@ UniqueFd connect_to(std::vector<net::Address> addresses, const Secret& secret, c
 [[noreturn]] void die_while_joining(const UniqueIdBytes& id, int rank, int ranks, Stage stage) {
   const RootContact contact = decode_unique_id(id).value();
   const UniqueFd root = connect_to(contact.addresses, contact.secret, {net::Purpose::kRoot, rank, 0, 1}, -1);
+  if (stage == Stage::kConnected) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    die();
+  }
   Registration registration;
   registration.rank = rank;
   registration.ranks = ranks;
@@ -135,7 +140,8 @@ Survivors run_survivors(const UniqueIdBytes& id, int victim, int ranks, std::int
 }
 
 // `or_root`: the victim's process runs the root, and may take it away before all have their places.
-void check_survivors(const Survivors& survivors, int victim, bool or_root) {
+// `named`: where it ran is known, and said.
+void check_survivors(const Survivors& survivors, int victim, bool or_root, bool named = true) {
   CHECK(survivors.in_time);
   for (std::size_t rank = 0; rank < survivors.statuses.size(); ++rank) {
     if (static_cast<int>(rank) == victim) continue;
@@ -143,7 +149,7 @@ void check_survivors(const Survivors& survivors, int victim, bool or_root) {
     INFO("rank " << rank << ": " << code_name(status.code()) << ": " << status.message());
     CHECK(status.code() == Code::kRemoteError);
     if (or_root && contains(status.message(), "the root service (in the process of rank 0, or")) continue;
-    CHECK(contains(status.message(), "rank " + std::to_string(victim) + " (host "));
+    CHECK(contains(status.message(), "rank " + std::to_string(victim) + (named ? " (host " : " ")));
     CHECK(contains(status.message(), "died"));
     // Nobody else is suspected.
     for (std::size_t other = 0; other < survivors.statuses.size(); ++other) {
@@ -158,16 +164,16 @@ void one_dies(int victim, int ranks, Stage stage) {
   Result<UniqueIdBytes> id = create_unique_id(loopback());
   REQUIRE(id.is_ok());
   Child child([&]() -> int { die_at(*id, victim, ranks, stage); });
-  const Survivors survivors = run_survivors(*id, victim, ranks, stage == Stage::kRegistered ? 1000 : 0);
+  const Survivors survivors = run_survivors(*id, victim, ranks, stage <= Stage::kRegistered ? 1000 : 0);
   CHECK(child.wait() == -1);  // by the signal, where it should
-  check_survivors(survivors, victim, false);
+  check_survivors(survivors, victim, false, stage != Stage::kConnected);
 }
 
 }  // namespace
 
 TEST_CASE("a rank that dies during the initialisation is named by all others", "[fork]") {
-  const Stage stage = GENERATE(Stage::kRegistered, Stage::kDirectPut, Stage::kToParent, Stage::kInTree,
-                               Stage::kFirstGather, Stage::kSecondGather);
+  const Stage stage = GENERATE(Stage::kConnected, Stage::kRegistered, Stage::kDirectPut, Stage::kToParent,
+                               Stage::kInTree, Stage::kFirstGather, Stage::kSecondGather);
   one_dies(0, 2, stage);
   one_dies(1, 2, stage);
   one_dies(0, 3, stage);

@@ -150,7 +150,7 @@ TEST_CASE("what a rank calls after another has left is compared with what that h
     CHECK(contains(differs, "rank " + std::to_string(r) + " runs call 0 as 3"));
     CHECK(ranks.status(r).is_ok());
   }
-  // Rank 0 has split the tree of sockets: nobody else need report.
+  // What rank 0 has called is known: nobody else need report.
   ranks.tree(4).report_calls(called(3).calls);
   REQUIRE(eventually([&] { return !ranks.status(4).is_ok(); }));
   CHECK(contains(ranks.status(4), "rank 0 runs call 7 as 3"));
