@@ -149,8 +149,8 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
   return status;
 }
 
-// Communicators do not wait for each other, not where they share a stream either: each has a thread of its own for what
-// is queued.
+// Communicators do not wait for each other, not where they share a stream either: the progress engine drives what each
+// has queued.
 // *started: whether that was tried of any part.
 Status run(std::span<Part> parts, bool* started) {
   if (parts.size() == 1 && parts.front().streams.empty()) return run_alone(parts.front());

@@ -19,7 +19,10 @@ Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
       break;
     case State::kBegin: begin_next(); break;
     case State::kMoving: {
-      auto progress = guarded_result([&] { return comm_.executor_->advance(now_ns); });
+      auto progress = guarded_result([&]() -> Result<Progress> {
+        if (!trouble_.is_ok()) return std::exchange(trouble_, {});
+        return comm_.executor_->advance(now_ns);
+      });
       if (progress.is_ok() && *progress == Progress::kIdle) return Progress::kIdle;
       go_on(progress);
       break;
@@ -29,13 +32,21 @@ Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
       away_.join();
       end_operation();
       break;
+    case State::kFailed:
+      if (operation_ != nullptr && !executor::CpuExecutor::reclaimed(*operation_)) return Progress::kIdle;
+      end_operation();
+      break;
   }
   return Progress::kMoved;
 }
 
 bool Communicator::QueueTask::arm() {
   switch (state_) {
-    case State::kMoving: return comm_.waiter_->arm();
+    case State::kMoving: {
+      auto quiet = guarded_result([&]() -> Result<bool> { return comm_.waiter_->arm(); });
+      if (!quiet.is_ok()) trouble_ = quiet.status();
+      return quiet.is_ok() && *quiet;
+    }
     case State::kBehind: return !item_.before->done();
     case State::kAway: return !back_.load(std::memory_order_acquire);
     default: return false;
@@ -43,7 +54,9 @@ bool Communicator::QueueTask::arm() {
 }
 
 void Communicator::QueueTask::disarm() {
-  if (state_ == State::kMoving) comm_.waiter_->disarm();
+  if (state_ != State::kMoving) return;
+  Status status = guarded([&] { return comm_.waiter_->disarm(), Status(); });
+  if (!status.is_ok()) trouble_ = std::move(status);
 }
 
 bool Communicator::QueueTask::release() {
@@ -76,17 +89,25 @@ void Communicator::QueueTask::begin_next() {
   if (!calls_.empty()) {
     together_.emplace(calls_, *comm_.plans_, comm_.rank(), comm_.ranks());
     const std::size_t n = together_->calls().size();
-    // For want of memory: then the operation fails there.
-    auto planned = guarded_result([&]() -> Result<bool> { return comm_.is_planned(calls_.front()); });
-    if (n == 1 ? !planned.is_ok() || !*planned : comm_.membership_.strict) return leave_engine([this] { run_rest(); });
+    if (!stays(calls_.first(n))) return run_away();
     const Call& first = calls_.front();
     calls_ = calls_.subspan(n);
     return n == 1 ? begin_call(first) : begin_together();
   }
   const bool connected = std::all_of(transfers_.begin(), transfers_.end(),
                                      [&](const Transfer& t) { return comm_.plans_->is_connected(t.peer); });
-  if (!connected) return leave_engine([this] { run_rest(); });
+  if (!connected) return run_away();
   begin_transfers();
+}
+
+// Whether the engine can run them: one call, or some that are coalesced.
+bool Communicator::QueueTask::stays(std::span<const Call> calls) {
+  const Call& first = calls.front();
+  if (calls.size() > 1) return !comm_.membership_.strict;
+  if (first.custom != nullptr && first.custom->user) return false;
+  // For want of memory: then the operation fails there.
+  auto planned = guarded_result([&]() -> Result<bool> { return comm_.is_planned(first); });
+  return planned.is_ok() && *planned && (!needs_copy(first) || comm_.planned_bytes(first) <= kMostCopiedBytes);
 }
 
 void Communicator::QueueTask::begin_call(const Call& call) {
@@ -134,7 +155,7 @@ void Communicator::QueueTask::start(Result<const executor::Operation*> operation
 
 void Communicator::QueueTask::go_on(Result<Progress> progress) {
   if (!progress.is_ok()) {
-    leave_engine([this, status = progress.status()] { find_cause(status); });
+    fail_operation(progress.status());
   } else if (*progress == Progress::kDone) {
     if (together_) together_->unpack(memory_);
     end_operation();
@@ -161,18 +182,34 @@ void Communicator::QueueTask::end_item() {
   comm_.queue_changed_.notify_all();  // who finalizes
 }
 
-// Where no thread is to be had the others wait.
 template <class Work>
-void Communicator::QueueTask::leave_engine(Work work) {
+Status Communicator::QueueTask::leave_engine(Work work) {
   back_.store(false, std::memory_order_relaxed);
   state_ = State::kAway;
-  const auto body = [this, work] {
-    work();
-    back_.store(true, std::memory_order_release);
-    engine_.wake();
-  };
-  const Status started = guarded([&] { return away_.start(body, kWorkStackBytes); });
-  if (!started.is_ok()) body();
+  return guarded([&] {
+    return away_.start(
+        [this, work] {
+          work();
+          back_.store(true, std::memory_order_release);
+          engine_.wake();
+        },
+        kWorkStackBytes);
+  });
+}
+
+void Communicator::QueueTask::run_away() {
+  Status none = leave_engine([this] { run_rest(); });
+  if (none.is_ok()) return;
+  operation_ = nullptr;
+  note(comm_.fail(item_.batch != nullptr ? "group" : name_of(item_.call.collective), std::move(none)));
+  state_ = State::kFailed;
+}
+
+void Communicator::QueueTask::fail_operation(Status status) {
+  if (leave_engine([this, status] { find_cause(status); }).is_ok()) return;
+  if (operation_ != nullptr) executor::CpuExecutor::revoke(*operation_);
+  note(comm_.fail(describe_current(), std::move(status)));
+  state_ = State::kFailed;
 }
 
 void Communicator::QueueTask::run_rest() {
@@ -182,7 +219,7 @@ void Communicator::QueueTask::run_rest() {
 
 void Communicator::QueueTask::find_cause(Status status) {
   status = guarded([&] { return comm_.waiter_->explain(status); });
-  if (operation_ != nullptr) comm_.executor_->reclaim(*operation_);
+  if (operation_ != nullptr) executor::CpuExecutor::reclaim(*operation_);
   if (!moving_.empty()) status = Transfers::explain(std::move(status));
   const std::string what = describe_current();
   note(comm_.fail(what, guarded([&] { return comm_.await_root_cause(what, number_, std::move(status)); })));

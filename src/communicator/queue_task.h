@@ -36,6 +36,7 @@ class Communicator::QueueTask final : public executor::Task {
     kBegin,   // begins what comes next of the item
     kMoving,  // the executor has an operation of it
     kAway,    // a thread of its own has it
+    kFailed,  // there is none to find out why: waits until its buffers are reclaimed
   };
 
   bool take_next();
@@ -50,13 +51,19 @@ class Communicator::QueueTask final : public executor::Task {
   void note(Status status) {
     if (first_.is_ok()) first_ = std::move(status);
   }
-  // Goes on in a thread of its own.
+  // Goes on in a thread of its own. What says why there is none.
   template <class Work>
-  void leave_engine(Work work);
+  Status leave_engine(Work work);
+  [[nodiscard]] bool stays(std::span<const Call> calls);
+  void run_away();
+  void fail_operation(Status status);
   // There: all of the item that has not begun; why the operation at work has failed, by `status`.
   void run_rest();
   void find_cause(Status status);
   [[nodiscard]] std::string describe_current() const noexcept;
+
+  // Longer inputs are copied elsewhere.
+  static constexpr std::size_t kMostCopiedBytes = std::size_t{1} << 20;
 
   Communicator& comm_;
   executor::Engine& engine_;
@@ -74,6 +81,7 @@ class Communicator::QueueTask final : public executor::Task {
   transport::Fingerprint fingerprint_;
   std::uint32_t number_ = 0;
   const executor::Operation* operation_ = nullptr;
+  Status trouble_;  // met while the engine went to sleep
 
   ServiceThread away_;
   std::atomic<bool> back_{false};  // away_ has done its work

@@ -30,7 +30,7 @@ Status CpuExecutor::run(const Operation& op, std::uint32_t number) {
     status = Status::of_exception();
   }
   if (!status.is_ok()) [[unlikely]]
-    reclaim_buffers(*op.plan);
+    reclaim(op);
   return status;
 }
 
@@ -217,16 +217,22 @@ Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
 // After an error the caller may free what peers are still reading and writing: run() must not return before they have
 // ended their epochs. revoke() comes first on all links, and ends this rank's own epochs with it, so that ranks which
 // have failed do not wait for each other.
-void CpuExecutor::reclaim_buffers(const Plan& plan) {
-  for (transport::Link* link : plan.links) link->revoke();
-  int yields = 0;
-  for (transport::Link* link : plan.links) {
-    while (!link->revoked()) {
-      if (++yields < kQuiesceYields) {
-        ::sched_yield();
-      } else {
-        std::this_thread::sleep_for(kQuiesceSleep);
-      }
+void CpuExecutor::revoke(const Operation& op) {
+  for (transport::Link* link : op.plan->links) link->revoke();
+}
+
+bool CpuExecutor::reclaimed(const Operation& op) {
+  return std::all_of(op.plan->links.begin(), op.plan->links.end(),
+                     [](transport::Link* link) { return link->revoked(); });
+}
+
+void CpuExecutor::reclaim(const Operation& op) {
+  revoke(op);
+  for (int yields = 0; !reclaimed(op);) {
+    if (++yields < kQuiesceYields) {
+      ::sched_yield();
+    } else {
+      std::this_thread::sleep_for(kQuiesceSleep);
     }
   }
 }

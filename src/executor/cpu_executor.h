@@ -63,8 +63,10 @@ class CpuExecutor final : private Waiting {
   // back to the caller.
   Result<Progress> start(const Operation& operation, std::uint32_t number);
   Result<Progress> advance(std::int64_t now_ns);
-  // Returns when no peer touches the failed operation's buffers any more, which may take as long as peers do not run.
-  void reclaim(const Operation& operation) { reclaim_buffers(*operation.plan); }
+  static void revoke(const Operation& operation);
+  // No peer touches the failed operation's buffers any more, which may take as long as peers do not run.
+  static bool reclaimed(const Operation& operation);
+  static void reclaim(const Operation& operation);
   // Whether run() has failed with a kMismatch that does not say what the peer calls differently.
   [[nodiscard]] bool unexplained() const { return unexplained_; }
 
@@ -135,7 +137,6 @@ class CpuExecutor final : private Waiting {
   [[gnu::always_inline]] Status begin(const Operation& op, std::uint32_t number);
   template <Waits waits>
   Status begin_large(const Operation& op, std::uint32_t number);
-  static void reclaim_buffers(const Plan& plan);
 
   // -- in order (cpu_executor.cc). What is under way afterwards goes on by lanes.
   template <Waits waits>

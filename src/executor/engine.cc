@@ -126,7 +126,7 @@ void Engine::wake() {
 void Engine::run() {
   for (;;) {
     if (woken_.load(std::memory_order_relaxed)) {
-      woken_.store(false);
+      (void)woken_.exchange(false);
       if (!take_new()) return;
     }
     if (advance_all()) {

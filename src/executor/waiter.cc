@@ -223,6 +223,12 @@ void Waiter::spin(bool spins) {
 }
 
 bool Waiter::arm() {
+  // Not before the operation counts as stalled, and its deadline has begun: what moves only then moves at the next
+  // look.
+  if (idle_count_ <= spins_) {
+    idle_count_ = spins_;
+    return false;
+  }
   lanes_.clear();
   waiting_->list(&lanes_);
   const bool quiet =

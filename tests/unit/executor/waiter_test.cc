@@ -186,6 +186,23 @@ void check_few_yields(bool oversubscribed, std::int64_t slice_ns) {
   CHECK(yields <= kWaits / 10);
 }
 
+TEST_CASE("who drives an operation does not sleep before the operation counts as stalled") {
+  const auto wakeup_fd = transport::WakeupFd::create();
+  REQUIRE(wakeup_fd.is_ok());
+  const FailureState failure;
+  const auto waiter = make_waiter(wakeup_fd.value(), failure);
+  const NothingComes nothing;
+  waiter->begin(nothing);
+  for (int i = 0; i < 3; ++i) REQUIRE(waiter->look(now_ns()).is_ok());
+  CHECK_FALSE(waiter->stalled());
+  CHECK_FALSE(waiter->arm());
+  REQUIRE(waiter->look(now_ns()).is_ok());
+  CHECK(waiter->stalled());
+  CHECK(waiter->arm());
+  waiter->progress();
+  CHECK_FALSE(waiter->arm());
+}
+
 TEST_CASE("a rank beside a program that does not yield sleeps instead of yielding") {
   check_few_yields(false, 2 * TurnTaking::kTurnNs);
   check_few_yields(true, 3'000'000);
