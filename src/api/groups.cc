@@ -128,7 +128,7 @@ Status run_alone(const Part& part) {
   if (!operating.status().is_ok()) return not_started(operating.status());
   if (Status s = check(part, *operating); !s.is_ok()) return not_started(std::move(s));
   Status status = operating->run(part.batch);
-  if (!status.is_ok()) operating->set_told();
+  if (!status.is_ok() && !is_refusal(status)) operating->set_told();
   return status;
 }
 
@@ -145,7 +145,7 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
   Status status = operating->enqueue(part->batch, std::move(before), &part->completion);
   if (part->completion != nullptr) for_own([&](StreamTail& tail) { tail.add(part->completion); });
   if (is_refusal(status)) operating->set_last_error(status);
-  if (!status.is_ok()) operating->set_told();
+  if (!status.is_ok() && !is_refusal(status)) operating->set_told();
   return status;
 }
 

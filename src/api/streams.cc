@@ -31,8 +31,10 @@ tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
   return entry([&] {
     auto found = streams().find(number_of(stream));
     if (!found.is_ok()) return report(found.status());
-    if (const Status s = check_wait((*found)->mark()); !s.is_ok()) return report(s);
-    return report((*found)->synchronize());
+    if (!HostFunctions::runs_here()) return report((*found)->synchronize());
+    // What another thread queues meanwhile must not be waited for either.
+    const Status now = (*found)->query();
+    return report(now.code() == tutti::internal::Code::kInProgress ? HostFunctions::waits_here() : now);
   });
 }
 

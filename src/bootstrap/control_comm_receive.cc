@@ -87,7 +87,8 @@ void ControlComm::tell_failure(const Notice& notice) {
   tree_->flood(notice_, nullptr);
 }
 
-// In the order in which it was said first. Ranks that are gone cannot say it themselves.
+// In the order in which it was said first; what other ranks have said as well, which may be gone, or not heard where a
+// member that knows it does not pass it on.
 void ControlComm::say_again() {
   introduce();
   for (const std::string& part : own_parts_) tree_->flood(part, nullptr);
@@ -98,7 +99,7 @@ void ControlComm::say_again() {
   }
   for (const auto& [rank, calls] : departed()) {
     const int job_rank = members_[static_cast<std::size_t>(rank)];
-    if (!tree_->is_there(job_rank)) tree_->flood(pack_leave_notice(id_, {job_rank, calls}), nullptr);
+    tree_->flood(pack_leave_notice(id_, {job_rank, calls}), nullptr);
   }
   if (parted_) tree_->flood(leave_notice(), nullptr);
 }

@@ -41,7 +41,8 @@ struct Neighbour {
   net::FrameReader reader{kMaxFrameBytes};
   net::FrameWriter writer;
   bool said_bye = false;
-  bool ended = false;  // nothing more can be read; what that means is not judged yet
+  bool confirmed = true;  // of a rank that looks for a parent: it has taken this one
+  bool ended = false;     // nothing more can be read; what that means is not judged yet
   bool polled = false;
   std::size_t entry = 0;
 };

@@ -16,9 +16,10 @@
 // cycles, whoever has died and whatever ranks know of that. A rank with nobody before it is the root. All are told of
 // the new place (kAttachment), and then each member says again what it has said last in each communicator, and what it
 // knows of its failure and of ranks that are gone: that may have been lost on the way. Members that know it already do
-// not pass it on. A rank that finds
-// no place in kSearchMs fails its communicators and those below it. A rank that is to look for one and of which nothing
-// is heard has died as well, in the moment when nobody was next to it.
+// not pass it on. Ranks before it of which none answers a rank in kSearchMs have died, and it goes on without them; but
+// if it cannot ask, for want of descriptors or memory, it fails its communicators and is no part of the tree any more.
+// A rank that is to look for a parent and of which nothing is heard has died as well, in the moment when nobody was
+// next to it.
 //
 // In five files: socket_tree.cc (making, what communicators ask of it), _watch (the thread), _receive (what comes from
 // the neighbours), _healing (new parents), _inquiry (who has not arrived?).
@@ -66,6 +67,21 @@ struct TreeSeed {
 namespace control {
 
 class ControlComm;
+
+// For a new parent: the ranks that may be are asked one after the other.
+struct Search {
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::vector<int> left;  // to be asked, the last first
+  int asked = -1;
+  std::int64_t asked_ns = 0;
+  std::unique_ptr<net::Dial> dial;
+  UniqueFd socket;  // connected, but not yet welcome
+  net::FrameReader welcome{0};
+  std::size_t entry = 0;
+  bool polled = false;
+  Status shortage;  // why this rank itself could not dial last
+};
 
 class SocketTree {
  public:
@@ -118,21 +134,6 @@ class SocketTree {
     std::size_t members = 0;
     std::vector<std::string> frames;
   };
-  // For a new parent: the ranks that may be are asked one after the other.
-  struct Search {
-    std::int64_t begin_ns = 0;
-    std::int64_t end_ns = 0;
-    std::vector<int> left;  // to be asked, the last first
-    int asked = -1;
-    std::int64_t asked_ns = 0;
-    std::unique_ptr<net::Dial> dial;
-    UniqueFd socket;  // connected, but not yet welcome
-    net::FrameReader welcome{0};
-    std::size_t entry = 0;
-    bool polled = false;
-    std::string trouble;
-  };
-
   void run();
   void attempt(const std::function<void()>& speak) noexcept;
   void watch_once();
@@ -158,6 +159,7 @@ class SocketTree {
   void on_contact(Contact contact);
   void on_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from);
   void on_own_death();
+  void stand_aside(const Status& why);
   [[nodiscard]] int parent_of(int rank) const;
   [[nodiscard]] bool needs_parent() const;
   [[nodiscard]] std::vector<int> candidates() const;
@@ -186,6 +188,7 @@ class SocketTree {
   void on_absence(CommId comm, const Absence& absence);
   void on_answer(CommId comm, const Answer& answer);
   void probe(CommId comm, const Question& question);
+  void inquire_again();
   Round* begin(CommId comm, Round::Phase phase, const Question& question);
   void send_inquiry(CommId comm, Round* round, Kind kind, Neighbour* to);
   void judge_silence(CommId comm);

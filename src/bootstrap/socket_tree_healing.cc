@@ -82,8 +82,10 @@ void SocketTree::advance_search() {
     if (search.dial->done()) {
       search.socket = search.dial->take();
       search.dial.reset();
+      search.asked_ns = now_ns();  // the other side may have much to do
+      search.shortage = {};
     } else if (search.dial->unreachable() || now_ns() >= search.asked_ns + kCandidateMs * kMs) {
-      search.trouble = search.dial->trouble();
+      if (search.dial->lacks()) search.shortage = Status(Code::kSystemError, search.dial->trouble());
       search.dial.reset();
     }
   } else if (search.polled && set_.ready(search.entry) != 0) {
@@ -101,7 +103,10 @@ void SocketTree::ask_next() {
   Search& search = *search_;
   if (search.left.empty()) {
     search.left = candidates();
-    if (search.left.empty() || !needs_parent()) return search_.reset();
+    if (search.left.empty() || !needs_parent()) {
+      search_.reset();
+      return inquire_again();
+    }
     if (now_ns() >= search.end_ns) return give_up();
     std::reverse(search.left.begin(), search.left.end());
     if (search.asked >= 0) search.begin_ns = now_ns() + kPauseMs * kMs;  // all have been asked once more
@@ -119,14 +124,20 @@ void SocketTree::ask_next() {
   if (!targets.empty()) search.dial = std::make_unique<net::Dial>(targets, secret_, claim, search.asked);
 }
 
-// What the communicators of this rank and those below it hear is no longer what the others say.
+// None of those before this rank answers: they have died. If it is this rank that cannot ask, what its communicators
+// hear is no longer what the others say.
 void SocketTree::give_up() {
-  const Status lost =
-      Status::remote(fmt::format("rank {} has lost its place in the control tree: its parent is gone, and none of the "
-                                 "ranks before it answers ({})",
-                                 rank_, search_->trouble));
+  const Search given_up = std::move(*search_);
   search_.reset();
-  for (const auto& [id, comm] : comms_) comm->fail({lost.code(), lost.message()});
+  if (given_up.shortage.is_ok()) {
+    for (const int rank : candidates()) {
+      const Contact& contact = contacts_.at(rank);
+      on_death({rank, contact.host, contact.pid}, nullptr);
+    }
+    return;
+  }
+  stand_aside(given_up.shortage.with_context(
+      "this rank has lost its place in the control tree: its parent is gone, and another cannot be asked"));
 }
 
 // Under the rank that has welcomed this one. All are told, and so whoever hears of it says again what may have been
@@ -144,6 +155,7 @@ void SocketTree::attach() {
   attachments_[rank_] = attachment;
   flood(pack_attachment(attachment), nullptr);
   say_again_ = true;
+  inquire_again();
 }
 
 // Who is not there any more, and who has another parent than at first.
@@ -167,6 +179,7 @@ void SocketTree::take_in() {
     net::set_keep_alive(connection.socket.get());
     neighbours_.emplace_back(
         TreeNeighbour{rank, false, contact->second.host, contact->second.pid, std::move(connection.socket)});
+    neighbours_.back().confirmed = false;
     send("", &neighbours_.back());
     tell_state(&neighbours_.back());
     if (parent() == nullptr) look_for_parent();

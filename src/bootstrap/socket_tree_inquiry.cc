@@ -6,7 +6,7 @@
 // tree, and ranks below a silent one are not blamed.
 //
 // A question is given a receipt as well. Whose parent gives none answers those below it by itself: the parent is
-// silent. Ranks whose parent has left or died do as rank 0 does.
+// silent. Ranks whose parent has left or died ask again where they have found another, or do as rank 0 does.
 //
 // One question of a communicator at a time: who asks while another's is being answered gets that answer. All ranks of
 // the job take part, since those that are no members are between those that are; of these, though, it is not said that
@@ -49,8 +49,9 @@ void SocketTree::send_inquiry(CommId comm, Round* round, Kind kind, Neighbour* t
 void SocketTree::inquire(CommId comm, const Question& question) {
   if (rounds_.contains(comm)) return;
   Neighbour* const up = parent();
-  if (up == nullptr) return probe(comm, question);
-  if (Round* const round = begin(comm, Round::Phase::kAsked, question)) send_inquiry(comm, round, Kind::kAsk, up);
+  if (up == nullptr && !search_) return probe(comm, question);
+  Round* const round = begin(comm, Round::Phase::kAsked, question);
+  if (round != nullptr && up != nullptr) send_inquiry(comm, round, Kind::kAsk, up);
 }
 
 void SocketTree::probe(CommId comm, const Question& question) {
@@ -58,6 +59,18 @@ void SocketTree::probe(CommId comm, const Question& question) {
   for (Neighbour& neighbour : neighbours_) {
     const bool below = !neighbour.is_parent && neighbour.socket.valid();
     if (below && round != nullptr) send_inquiry(comm, round, Kind::kProbe, &neighbour);
+  }
+}
+
+// What this rank had asked the parent that is gone.
+void SocketTree::inquire_again() {
+  std::vector<std::pair<CommId, Question>> asked;
+  for (const auto& [comm, round] : rounds_) {
+    if (round.phase == Round::Phase::kAsked) asked.emplace_back(comm, round.question);
+  }
+  for (const auto& [comm, question] : asked) {
+    rounds_.erase(comm);
+    inquire(comm, question);
   }
 }
 
@@ -96,6 +109,7 @@ void SocketTree::judge_silence(CommId comm) {
   round.due_ns = 0;
   const Question question = round.question;
   for (const int rank : std::exchange(round.owing, {})) {
+    if (!is_there(rank)) continue;  // it has left or died meanwhile
     const Absence silent{rank, true};
     if (round.phase == Round::Phase::kAsked) return on_answer(comm, {question, {silent}});
     on_absence(comm, silent);

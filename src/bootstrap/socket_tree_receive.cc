@@ -32,6 +32,7 @@ void SocketTree::read_from(Neighbour* from) {
 }
 
 void SocketTree::handle(Neighbour* from, const std::string& frame) {
+  from->confirmed = true;
   if (frame.empty()) return;  // the parent's welcome, which this rank has not waited for: it tells of a failure
   net::Unpacker unpacker(frame);
   Header header;
@@ -143,7 +144,9 @@ void SocketTree::on_ended(Neighbour* neighbour) {
   neighbour->socket.reset();
   neighbour->writer = net::FrameWriter();
   for (auto& [comm, round] : rounds_) round.owing.erase(neighbour->rank);
-  if (!neighbour->said_bye && !departing_) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
+  // One that has not taken this rank for its parent may have found another by now. If it has died, it is missed.
+  const bool was_here = neighbour->confirmed && !neighbour->said_bye;
+  if (was_here && !departing_) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
   if (neighbour->is_parent) look_for_parent();
 }
 
@@ -162,8 +165,15 @@ void SocketTree::on_death(const Death& death, const Neighbour* from) {
 
 // The others have given this rank up: its connections broke, or it was silent for too long.
 void SocketTree::on_own_death() {
-  broken_ = Status::remote("the other ranks have lost the connection to this one and gone on without it");
+  stand_aside(Status::remote("the other ranks have lost the connection to this one and gone on without it"));
+}
+
+// No part of the tree any more: those below look for another parent.
+void SocketTree::stand_aside(const Status& why) {
+  broken_ = why;
   search_.reset();
+  acceptor_.reset();
+  awaited_.clear();
   for (const auto& [id, comm] : comms_) comm->fail_here(broken_);
   for (Neighbour& neighbour : neighbours_) neighbour.socket.reset();
 }

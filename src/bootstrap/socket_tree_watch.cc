@@ -64,6 +64,7 @@ void SocketTree::watch_once() {
   take_in();
   advance_search();
   judge_awaited();
+  for (Neighbour& neighbour : neighbours_) on_ended(&neighbour);
   say_again();
   if (set_.ready(wake) != 0 || go_by_ns_ != 0) handle_commands();
   advance_rounds();

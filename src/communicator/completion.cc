@@ -11,12 +11,15 @@ std::shared_ptr<Completion> Completion::both(const std::shared_ptr<Completion>& 
                                              const std::shared_ptr<Completion>& b) {
   auto together = std::make_shared<Completion>();
   auto& parts = together->parts_;
+  std::size_t of_a = 0;  // which are different ones
   const auto add = [&](const std::shared_ptr<Completion>& part) {
-    if (!part->done() && std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+    const auto end = parts.begin() + static_cast<std::ptrdiff_t>(of_a);
+    if (!part->done() && std::find(parts.begin(), end, part) == end) parts.push_back(part);
   };
   for (const auto& each : {a, b}) {
     if (each->parts_.empty()) add(each);
     for (const auto& part : each->parts_) add(part);
+    of_a = parts.size();
   }
   if (parts.empty()) return a;
   return parts.size() == 1 ? parts.front() : together;

@@ -278,8 +278,13 @@ bool CpuExecutor::receive_some(const Lane& lane, std::uint32_t index, StepState&
   if (view.fingerprint != fingerprint) [[unlikely]] {
     return fail(mismatch(*op_, step, view.fingerprint));
   }
-  const std::size_t n = op_->whole(std::min({view.size, wanted, op_->whole_piece(tuning_.piece_bytes)}));
-  if (n == 0) return false;
+  std::size_t n = 0;
+  // A lane that has cut an element shows more of it when it is asked again, if more is there.
+  for (std::size_t shown = 0; n == 0; shown = view.size, view = in.peek(wanted)) {
+    if (view.size <= shown) return false;
+    n = op_->whole(std::min({view.size, wanted, op_->whole_piece(tuning_.piece_bytes)}));
+    if (n != 0) break;
+  }
   if (op_->plan->fused_reduce[index].reduce != kNone && fused_reduce_some(lane, index, state, view, n)) return true;
   if (direct_put_some(lane, index, state, view, n)) return true;
   bool moved = false;

@@ -153,15 +153,13 @@ Status Waiter::look(std::int64_t now_ns) {
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
   // As many looks as idle() has before the first yield tell that a peer that runs would have moved something.
-  if (idle_count_ <= spins_) ++idle_count_;
+  if (idle_count_ < spins_ + kYieldsBeforeLook) ++idle_count_;
   if (idle_count_ <= spins_) return {};
   if (idle_count_ == spins_ + 1) {
-    ++idle_count_;
     begin_looking(now_ns);
     next_look_ns_ = now_ns + kLookNs;
   }
   if (now_ns < next_look_ns_) return {};
-  idle_count_ = spins_ + kLooking;
   next_look_ns_ = now_ns + kLookNs;
   if (Status s = look_for_trouble(now_ns); !s.is_ok()) return s;
   if (now_ns - yielding_since_ns_ > kYieldNs) tell_of_stall(now_ns);
@@ -224,9 +222,9 @@ void Waiter::spin(bool spins) {
 
 bool Waiter::arm() {
   // Not before the operation counts as stalled, and its deadline has begun: what moves only then moves at the next
-  // look.
-  if (idle_count_ <= spins_) {
-    idle_count_ = spins_;
+  // look. Nor before some more looks, since a lane may show more with each.
+  if (idle_count_ < spins_ + kYieldsBeforeLook) {
+    idle_count_ = std::max(idle_count_, spins_);
     return false;
   }
   lanes_.clear();

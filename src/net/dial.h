@@ -51,6 +51,8 @@ class Dial {
   // Not ok if no descriptor or memory for a connection has been had for kShortageMs: trying on is pointless. Until
   // then Acceptors of this process give up strangers (net/shortage.h).
   [[nodiscard]] const Status& shortage() const { return shortage_.lasting(); }
+  // The last attempt has failed for such a lack.
+  [[nodiscard]] bool lacks() const { return shortage_.now(); }
   // Per address what went wrong last, for messages.
   [[nodiscard]] std::string trouble() const;
 

@@ -198,6 +198,8 @@ TEST_CASE("who drives an operation does not sleep before the operation counts as
   CHECK_FALSE(waiter->arm());
   REQUIRE(waiter->look(now_ns()).is_ok());
   CHECK(waiter->stalled());
+  CHECK_FALSE(waiter->arm());  // a lane may show more at the next look
+  for (int i = 0; i < 8; ++i) REQUIRE(waiter->look(now_ns()).is_ok());
   CHECK(waiter->arm());
   waiter->progress();
   CHECK_FALSE(waiter->arm());
