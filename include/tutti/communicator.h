@@ -53,6 +53,29 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const 
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist,
                                                   const tuttiConfig_t *config);
 
+/* A color of tuttiCommSplit: no communicator. */
+#define TUTTI_SPLIT_NOCOLOR (-1)
+
+/* Makes communicators of the ranks of `comm`, as ncclCommSplit: the ranks with the same color >= 0 make one, in which
+ * they are ordered by key, and of equal keys by their ranks in `comm`. With TUTTI_SPLIT_NOCOLOR a rank takes part and
+ * gets *newcomm = NULL. Collective: an operation of `comm`, behind what is queued there. No rank joins anew: a new
+ * communicator uses the sockets that its ranks listen on and the connections by which they notice failures, and starts
+ * no thread; links of its own are made when operations first need them. `comm` and what is split of it are
+ * communicators as any other: each can be split, and they are finalized, destroyed and aborted in any order; one that
+ * fails leaves the others as they are, but a rank that dies fails all that it is in.
+ *
+ * config NULL: the settings of `comm`, with what rank 0 of `comm` decides; else these, changed by what config sets. Of
+ * the settings that rank 0 decides, those of the new communicator's rank 0 hold. A new communicator cannot have a
+ * transport that `comm` has not, nor another interface, port range or RDMA setting (tuttiInvalidArgument).
+ *
+ * *newcomm is written on success alone, and is the caller's as any communicator. All ranks make theirs or none does:
+ * if a rank is refused for its arguments, or for a group that its thread has not ended, it gets tuttiInvalidArgument or
+ * tuttiInvalidUsage, and all others get tuttiInvalidUsage, which names that rank and why; if one cannot make its
+ * communicator it gets the cause (tuttiSystemError), and the others get tuttiRemoteError. `comm` goes on in either
+ * case. Errors of `comm` are those of its operations: tuttiMismatch if a rank calls something else. */
+TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
+                                          const tuttiConfig_t *config);
+
 /* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until all
  * other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where one
  * thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as

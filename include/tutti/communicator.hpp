@@ -94,6 +94,12 @@ class Communicator {
     check(tuttiCommInitAllConfig(comms.data(), ranks, nullptr, config));
     return {comms.begin(), comms.end()};
   }
+  // Of the ranks with the same color >= 0, ordered by key; empty (get() is null) with TUTTI_SPLIT_NOCOLOR. Collective.
+  [[nodiscard]] Communicator split(int color, int key, const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t comm = nullptr;
+    check(tuttiCommSplit(get(), color, key, &comm, config), get());
+    return Communicator(comm);
+  }
 
   [[nodiscard]] int rank() const {
     int rank = 0;

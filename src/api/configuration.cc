@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "communicator/join.h"
 
@@ -93,10 +94,14 @@ Status apply(const tuttiConfig_t& c, Settings* settings) {
 Result<Settings> settings_from(const tuttiConfig_t* config) {
   auto settings = checked_settings();
   if (!settings.is_ok() || config == nullptr) return settings;
+  return changed_settings(std::move(*settings), config);
+}
+
+Result<Settings> changed_settings(Settings settings, const tuttiConfig_t* config) {
   if (Status s = check_form(config); !s.is_ok()) return s;
   tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
   std::memcpy(&known, config, std::min(config->size, sizeof known));
-  if (Status s = apply(known, &*settings); !s.is_ok()) return s.with_code(Code::kInvalidArgument);
+  if (Status s = apply(known, &settings); !s.is_ok()) return s.with_code(Code::kInvalidArgument);
   return settings;
 }
 

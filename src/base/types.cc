@@ -48,6 +48,7 @@ const char* name_of(ReduceOp op) {
     case ReduceOp::kPreMulSum: return "pre-multiplied sum";
     case ReduceOp::kUser: return "user function";
     case ReduceOp::kUserOrdered: return "non-commutative user function";
+    case ReduceOp::kSplit: return "split";
   }
   return "unknown";
 }

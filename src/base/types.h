@@ -57,6 +57,8 @@ enum class ReduceOp : std::uint8_t {
   kPreMulSum = 11,    // the sum of what each rank has multiplied by a number of its own
   kUser = 12,         // a function of the program's that commutes
   kUserOrdered = 13,  // one that does not: the operand of the lower ranks comes first
+  // None: of the all-gathers by which ranks split a communicator, which no call of the program's equals.
+  kSplit = 31,
 };
 // The built-in ones.
 inline constexpr int kReduceOps = 11;

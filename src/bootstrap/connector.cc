@@ -1,7 +1,6 @@
 #include "bootstrap/connector.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -9,9 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "base/hex.h"
+#include "bootstrap/listeners.h"
 #include "bootstrap/rank_list.h"
-#include "net/acceptor.h"
 #include "net/address.h"
 #include "net/connect_wait.h"
 #include "net/dial.h"
@@ -24,31 +22,34 @@ constexpr std::int64_t kGoneMs = 2000;  // ranks listen for as long as they are 
 // A rank that has left may have connected before, and its leave notice overtake what proves that.
 constexpr std::int64_t kDepartedGraceMs = 200;
 constexpr int kStreamsToOtherMachines = 2;
-constexpr std::size_t kMaxTcpAddresses = 8;
-
-Result<std::string> random_name() {
-  std::uint8_t bytes[12];
-  if (Status s = net::random_bytes(bytes, sizeof bytes); !s.is_ok()) return s;
-  return "tutti-" + to_hex(bytes);
-}
+constexpr std::size_t kMostStreams = 16;
+// Connections of a rank that are kept: of an attempt that broke off, and of the one after it.
+constexpr std::size_t kMostKept = 2 * kMostStreams;
 
 class SocketConnector final : public Connector {
  public:
-  SocketConnector(const Settings& settings, bool allow_unix, bool allow_tcp, int rank, const Secret& secret)
+  // `job_ranks`: of each rank its number in the communicator that joined.
+  SocketConnector(const Settings& settings, bool allow_unix, bool allow_tcp, std::uint64_t communicator, int rank,
+                  std::vector<int> job_ranks, const Secret& secret, std::shared_ptr<Listeners> listeners)
       : settings_(settings),
         allow_unix_(allow_unix),
         allow_tcp_(allow_tcp),
+        communicator_(communicator),
         rank_(rank),
-        owner_(::getpid()),
+        job_ranks_(std::move(job_ranks)),
         secret_(secret),
-        acceptor_(secret, net::Claim{net::Purpose::kLink, rank, 0, 1}) {}
-  ~SocketConnector() override;
-  Status open(PeerInfo* info);
-  Status listen_on_path(PeerInfo* info) override;
+        listeners_(std::move(listeners)) {
+    listeners_->subscribe(communicator_, std::max<std::size_t>(1, job_ranks_.size()) * kMostKept);
+  }
+  ~SocketConnector() override { listeners_->unsubscribe(communicator_); }
+  Status listen_on_path(PeerInfo* info) override { return listeners_->listen_on_path(info); }
   void set_peers(std::vector<PeerInfo> peers, std::vector<Meeting> meetings) override {
     peers_ = std::move(peers);
     meetings_ = std::move(meetings);
+    listeners_->subscribe(communicator_, peers_.size() * kMostKept);
   }
+  [[nodiscard]] std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
+                                                 const Settings& settings) const override;
   void watch_stalls(StallWatch* watch) override { stalls_ = watch; }
   Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
                                        Deadline deadline) override;
@@ -66,8 +67,6 @@ class SocketConnector final : public Connector {
     std::vector<UniqueFd> sockets;  // by index; those still to come are invalid
   };
 
-  Status open_unix(PeerInfo* info);
-  Status open_tcp(PeerInfo* info);
   Status check(const std::vector<int>& peers) const;
   Status begin(int peer, std::vector<Dialling>* dialling) const;
   Status begin_tcp(Dialling* dialling) const;
@@ -75,81 +74,54 @@ class SocketConnector final : public Connector {
   Status advance(const net::PollSet& set, std::vector<Dialling>* dialling) const;
   void collect();
   [[nodiscard]] bool complete(int peer) const;
-  Status step(std::vector<Dialling>* dialling, Deadline deadline);
+  Status step(Listeners::Visit* visit, std::vector<Dialling>* dialling, Deadline deadline) const;
   [[nodiscard]] std::vector<int> missing(const std::vector<int>& peers, const std::vector<Dialling>& dialling) const;
   // Inlined, GCC 12 warns of a grace that is not set.
-  [[gnu::noinline]] Status hopeless(const std::vector<int>& waited_for, const FailureState& failure,
-                                    std::optional<Deadline>* grace) const;
+  [[gnu::noinline]] Status hopeless(const std::vector<int>& waited_for, const Status& shortage,
+                                    const FailureState& failure, std::optional<Deadline>* grace) const;
   Status timed_out(const std::vector<int>& waited_for, const std::vector<Dialling>& dialling,
                    const FailureState& failure) const;
   std::vector<Channel> hand_over(const std::vector<int>& peers, std::vector<Dialling>* dialling);
   [[nodiscard]] const PeerInfo& info_of(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] const Meeting& meeting_with(int peer) const { return meetings_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] std::string who(int peer) const;
+  [[nodiscard]] int job_rank_of(int rank) const {
+    return job_ranks_.empty() ? rank : job_ranks_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] int rank_of(int job_rank) const;
+  // Of one connection of `count` to a peer that this side dials.
+  [[nodiscard]] std::unique_ptr<net::Dial> dial(const std::vector<net::Address>& targets, int peer, int index,
+                                                int count) const;
 
   const Settings settings_;
   const bool allow_unix_;
   const bool allow_tcp_;
+  const std::uint64_t communicator_;
   const int rank_;
-  const pid_t owner_;
+  const std::vector<int> job_ranks_;  // empty: the same
   const Secret secret_;
-  net::Acceptor acceptor_;
+  const std::shared_ptr<Listeners> listeners_;
   std::vector<PeerInfo> peers_;
   std::vector<Meeting> meetings_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
-  std::string path_;
   StallWatch* stalls_ = nullptr;
 };
 
-SocketConnector::~SocketConnector() {
-  if (!path_.empty() && owner_ == ::getpid()) ::unlink(path_.c_str());
+// Of a rank of the job; -1: it is none of this communicator.
+int SocketConnector::rank_of(int job_rank) const {
+  if (job_ranks_.empty()) return job_rank;
+  const auto at = std::find(job_ranks_.begin(), job_ranks_.end(), job_rank);
+  return at == job_ranks_.end() ? -1 : static_cast<int>(at - job_ranks_.begin());
 }
 
-Status SocketConnector::open(PeerInfo* info) {
-  if (allow_unix_) {
-    if (Status s = open_unix(info); !s.is_ok()) return s;
-  }
-  return allow_tcp_ ? open_tcp(info) : Status();
-}
-
-Status SocketConnector::open_unix(PeerInfo* info) {
-  Result<std::string> name = random_name();
-  if (!name.is_ok()) return name.status();
-  Result<UniqueFd> listener = net::listen_unix(net::Address::unix_abstract(*name));
-  if (!listener.is_ok()) return listener.status();
-  acceptor_.add_listener(std::move(listener).value(), true);
-  info->unix_address = *name;
-  return {};
-}
-
-Status SocketConnector::open_tcp(PeerInfo* info) {
-  Result<UniqueFd> listener = net::listen_tcp(settings_.port_low, settings_.port_high);
-  if (!listener.is_ok()) return listener.status();
-  Result<net::Address> bound = net::local_address(listener->get());
-  if (!bound.is_ok()) return bound.status();
-  Result<std::vector<net::Address>> addresses = net::interface_addresses(settings_.interface);
-  if (!addresses.is_ok()) return addresses.status();
-  for (const net::Address& address : *addresses) {
-    if (info->tcp_addresses.size() == kMaxTcpAddresses) break;
-    info->tcp_addresses.push_back(address.with_port(bound->port()).text());
-  }
-  acceptor_.add_listener(std::move(listener).value(), false);
-  return {};
-}
-
-Status SocketConnector::listen_on_path(PeerInfo* info) {
-  if (!path_.empty()) return {};
-  Result<std::string> name = random_name();
-  if (!name.is_ok()) return name.status();
-  const std::string path = environment_variable("TMPDIR").value_or("/tmp") + "/" + *name;
-  Result<net::Address> address = net::Address::unix_path(path);
-  if (!address.is_ok()) return address.status();
-  Result<UniqueFd> listener = net::listen_unix(*address);
-  if (!listener.is_ok()) return listener.status();
-  path_ = path;
-  acceptor_.add_listener(std::move(listener).value(), true);
-  info->unix_path = path;
-  return {};
+std::unique_ptr<Connector> SocketConnector::split(std::uint64_t communicator, const std::vector<int>& members,
+                                                  const Settings& settings) const {
+  std::vector<int> job_ranks;
+  for (const int member : members) job_ranks.push_back(job_rank_of(member));
+  const auto self = std::find(members.begin(), members.end(), rank_);
+  return std::make_unique<SocketConnector>(settings, allow_unix_, allow_tcp_, communicator,
+                                           static_cast<int>(self - members.begin()), std::move(job_ranks), secret_,
+                                           listeners_);
 }
 
 std::string SocketConnector::who(int peer) const {
@@ -193,9 +165,8 @@ Result<bool> SocketConnector::begin_unix(Dialling* dialling) const {
     if (address.is_ok()) targets.push_back(*address);
   }
   if (targets.empty()) return false;
-  const net::Claim claim{net::Purpose::kLink, rank_, 0, 1};
   dialling->kind = ChannelKind::kUnix;
-  dialling->dials.push_back(std::make_unique<net::Dial>(std::move(targets), secret_, claim, dialling->peer, true));
+  dialling->dials.push_back(dial(targets, dialling->peer, 0, 1));
   dialling->sockets.resize(1);
   return true;
 }
@@ -220,12 +191,15 @@ Status SocketConnector::begin_tcp(Dialling* dialling) const {
   dialling->dials.clear();
   dialling->sockets.clear();
   dialling->sockets.resize(static_cast<std::size_t>(streams));
-  for (int i = 0; i < streams; ++i) {
-    const net::Claim claim{net::Purpose::kLink, rank_, static_cast<std::uint16_t>(i),
-                           static_cast<std::uint16_t>(streams)};
-    dialling->dials.push_back(std::make_unique<net::Dial>(targets, secret_, claim, dialling->peer, true));
-  }
+  for (int i = 0; i < streams; ++i) dialling->dials.push_back(dial(targets, dialling->peer, i, streams));
   return {};
+}
+
+std::unique_ptr<net::Dial> SocketConnector::dial(const std::vector<net::Address>& targets, int peer, int index,
+                                                 int count) const {
+  const net::Claim claim{net::Purpose::kLink, job_rank_of(rank_), static_cast<std::uint16_t>(index),
+                         static_cast<std::uint16_t>(count), communicator_};
+  return std::make_unique<net::Dial>(targets, secret_, claim, job_rank_of(peer), true);
 }
 
 Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* dialling) const {
@@ -253,12 +227,13 @@ Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* 
   return {};
 }
 
-// Sorts in what the acceptor has proven.
+// Sorts in what has come.
 void SocketConnector::collect() {
-  for (net::Authenticated& connection : acceptor_.take()) {
+  for (net::Authenticated& connection : listeners_->take(communicator_)) {
     const net::Claim& peer = connection.peer;
-    if (peer.rank <= rank_) continue;  // those are dialled from here
-    Arrived& arrived = arrived_[peer.rank];
+    const int rank = rank_of(peer.rank);
+    if (rank <= rank_ || peer.count > kMostStreams) continue;  // lower ones are dialled from here
+    Arrived& arrived = arrived_[rank];
     const ChannelKind kind = connection.is_unix ? ChannelKind::kUnix : ChannelKind::kTcp;
     if (arrived.kind != kind || arrived.sockets.size() != peer.count) {
       arrived = Arrived{};
@@ -294,19 +269,18 @@ std::vector<int> SocketConnector::missing(const std::vector<int>& peers, const s
 }
 
 // One round of waiting, of at most kFailureCheckMs.
-Status SocketConnector::step(std::vector<Dialling>* dialling, Deadline deadline) {
+Status SocketConnector::step(Listeners::Visit* visit, std::vector<Dialling>* dialling, Deadline deadline) const {
   net::PollSet set;
   set.clear(kFailureCheckMs);
   set.wake_at(deadline);
-  acceptor_.prepare(&set);
+  visit->prepare(&set);
   for (Dialling& entry : *dialling) {
     for (std::unique_ptr<net::Dial>& dial : entry.dials) {
       if (dial) dial->prepare(&set);
     }
   }
   if (Status s = set.wait(); !s.is_ok()) return s;
-  acceptor_.process(set);
-  collect();
+  visit->process(set);
   return advance(set, dialling);
 }
 
@@ -332,10 +306,10 @@ int departed_of(const std::vector<int>& peers, const FailureState& failure) {
 }
 
 // Why those that are waited for will not come. A rank that has left has until *grace.
-Status SocketConnector::hopeless(const std::vector<int>& waited_for, const FailureState& failure,
-                                 std::optional<Deadline>* grace) const {
-  if (waited_for.back() > rank_ && !acceptor_.shortage().is_ok()) {
-    return acceptor_.shortage().with_context("connecting to " + list_ranks(waited_for));
+Status SocketConnector::hopeless(const std::vector<int>& waited_for, const Status& shortage,
+                                 const FailureState& failure, std::optional<Deadline>* grace) const {
+  if (waited_for.back() > rank_ && !shortage.is_ok()) {
+    return shortage.with_context("connecting to " + list_ranks(waited_for));
   }
   const int left = departed_of(waited_for, failure);
   if (left < 0) {
@@ -358,13 +332,16 @@ Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& pe
     if (peer > rank_) continue;
     if (Status s = begin(peer, &dialling); !s.is_ok()) return s;
   }
+  Listeners::Visit visit(*listeners_, communicator_);
   for (;;) {
+    collect();
     const std::vector<int> waited_for = missing(peers, dialling);
     if (waited_for.empty()) return hand_over(peers, &dialling);
-    Status s = wait.go_on([&] { return hopeless(waited_for, failure, &grace); },
+    Status s = wait.go_on([&] { return hopeless(waited_for, visit.shortage(), failure, &grace); },
                           [&] { return timed_out(waited_for, dialling, failure); });
     if (!s.is_ok()) return s;
-    if (s = step(&dialling, grace && grace->at_ns() < deadline.at_ns() ? *grace : deadline); !s.is_ok()) return s;
+    s = step(&visit, &dialling, grace && grace->at_ns() < deadline.at_ns() ? *grace : deadline);
+    if (!s.is_ok()) return s;
   }
 }
 
@@ -400,9 +377,10 @@ std::vector<Channel> SocketConnector::hand_over(const std::vector<int>& peers, s
 
 Result<std::unique_ptr<Connector>> Connector::listen(const Settings& settings, bool allow_unix, bool allow_tcp,
                                                      int rank, const Secret& secret, PeerInfo* info) {
-  auto connector = std::make_unique<SocketConnector>(settings, allow_unix, allow_tcp, rank, secret);
-  if (Status s = connector->open(info); !s.is_ok()) return s;
-  return std::unique_ptr<Connector>(std::move(connector));
+  auto listeners = std::make_shared<Listeners>(secret, rank);
+  if (Status s = listeners->open(settings, allow_unix, allow_tcp, info); !s.is_ok()) return s;
+  return std::unique_ptr<Connector>(std::make_unique<SocketConnector>(
+      settings, allow_unix, allow_tcp, 0, rank, std::vector<int>(), secret, std::move(listeners)));
 }
 
 }  // namespace tutti::internal

@@ -5,8 +5,11 @@
 // The dialler decides the kind: a Unix socket if the ranks are to meet by one and it can be reached, else TCP, all
 // streams at once. The acceptor takes what comes.
 //
-// Threads: listen(), set_peers() and watch_stalls() by the thread that joins; then connect() by the one thread that
-// runs the communicator's operations.
+// Each communicator has a connector; those of one rank that come from each other by splits share their listeners
+// (listeners.h). In claims a rank has its number in the communicator that joined, whatever its number in this one.
+//
+// Threads: listen(), set_peers() and watch_stalls() by the thread that joins; then connect() and split() by the one
+// thread that runs the communicator's operations. Several connectors may be in connect() at the same time.
 #pragma once
 
 #include <memory>
@@ -44,17 +47,22 @@ struct Channel {
 class Connector {
  public:
   // Listens: abstract Unix socket and/or TCP as `allow_unix`, `allow_tcp` say, on addresses and
-  // ports as the settings say. Fills the address fields of *info.
+  // ports as the settings say. Fills the address fields of *info. Of the communicator 0.
   static Result<std::unique_ptr<Connector>> listen(const Settings& settings, bool allow_unix, bool allow_tcp, int rank,
                                                    const Secret& secret, PeerInfo* info);
   virtual ~Connector() = default;
   // Also listens on a Unix socket by path, for peers of this machine in other network namespaces.
-  // Fills info->unix_path. The file is removed with the Connector.
+  // Fills info->unix_path. The file is removed with the last Connector that shares the listeners.
   virtual Status listen_on_path(PeerInfo* info) = 0;
   // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
   virtual void set_peers(std::vector<PeerInfo> peers, std::vector<Meeting> meetings) = 0;
   // Told while connect() waits. Outlives the connector.
   virtual void watch_stalls(StallWatch* watch) = 0;
+
+  // That of the new communicator `communicator`, another number than those of all others of the job. `members`: the
+  // rank here of each of its ranks, this one among them. From here on connections for it are kept. Outlives this one.
+  [[nodiscard]] virtual std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
+                                                         const Settings& settings) const = 0;
 
   // Connects to all of `peers` (none of which may have been connected before), working on all of them
   // at once. Fails with kTimeout naming the missing ranks, or as soon as `failure` has failed.

@@ -69,39 +69,47 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
   comm->thread_ranks_ = std::move(thread_ranks);
   comm->membership_.rank = job.rank;
   comm->settings_ = settings;
-  const Status s = guarded([&] { return comm->set_up(settings, job.secret, deadline); });
+  comm->secret_ = job.secret;
+  const Status s = guarded([&] {
+    comm->family_ = std::make_shared<Family>(job.rank);
+    return comm->set_up(deadline);
+  });
   if (s.is_ok()) return comm;
   // Leaving alone would not tell the others why, and those who still gather would wait.
   comm->tell_peers(s);
   return s;
 }
 
-Status Communicator::set_up(const Settings& settings, const Secret& secret, Deadline deadline) {
-  const std::string name = fmt::format("rank {}", rank());
+Status Communicator::set_up(Deadline deadline) {
+  if (Status s = prepare(); !s.is_ok()) return s;
+  if (Status s = set_up_links(deadline); !s.is_ok()) return s;
+  settings_.algorithm = membership_.algorithm;
+  settings_.strict = membership_.strict;
+  return complete();
+}
+
+Status Communicator::prepare() {
   aborted_there_ = Status::aborted("aborted the communicator");
-  aborted_here_ = Status::aborted(name + " aborted the communicator");
+  aborted_here_ = Status::aborted(fmt::format("rank {} aborted the communicator", rank()));
   revoked_there_ = Status::aborted("revoked the communicator");
-  revoked_here_ = Status::aborted(name + " revoked the communicator");
-  const transport::WakeupFd* wakeup_fd = nullptr;
-  if (thread_ranks_ != nullptr) {
-    wakeup_fd = &thread_ranks_->wakeup_fd(rank());
-  } else {
-    auto own = transport::WakeupFd::create();
-    if (!own.is_ok()) return own.status();
-    own_wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*own));
-    wakeup_fd = own_wakeup_fd_.get();
-  }
-  moves_ = settings.moves;
-  if (Status s = set_up_links(settings, secret, deadline); !s.is_ok()) return s;
+  revoked_here_ = Status::aborted(fmt::format("rank {} revoked the communicator", rank()));
+  if (thread_ranks_ != nullptr) return {};
+  auto own = transport::WakeupFd::create();
+  if (!own.is_ok()) return own.status();
+  own_wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*own));
+  return {};
+}
+
+Status Communicator::complete() {
   const Membership& m = membership_;
   const PeerInfo& self = m.peers[static_cast<std::size_t>(rank())];
   shares_process_ = std::count_if(m.peers.begin(), m.peers.end(),
                                   [&](const PeerInfo& peer) { return peer.process == self.process; }) > 1;
-  process_rank_.enter(secret);
+  process_rank_.enter(secret_);
   // Ranks that are made together are made by threads that end then.
   if (thread_ranks_ == nullptr) process_rank_.touch();
-  auto waiter = executor::Waiter::create(*wakeup_fd, *failure_, m.oversubscribed, settings.timeout_ms, settings.moves,
-                                         {m.preferred_processor, m.preferred_processor_step_bytes});
+  auto waiter = executor::Waiter::create(wakeup_fd(), *failure_, m.oversubscribed, settings_.timeout_ms,
+                                         settings_.moves, {m.preferred_processor, m.preferred_processor_step_bytes});
   if (!waiter.is_ok()) return waiter.status();
   waiter_ = std::move(*waiter);
   const std::size_t cached = topology::this_machine().last_level_share_bytes(m.machine.cpus, m.machine.ranks);
@@ -116,18 +124,18 @@ Status Communicator::set_up(const Settings& settings, const Secret& secret, Dead
   const algorithms::Costs costs =
       topology::combine_costs(costs_of(m.within_hosts), costs_of(m.between_hosts), m.ranks_per_cpu);
   transfers_ = std::make_unique<Transfers>(rank(), ranks());
-  plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings.timeout_ms, costs);
+  plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings_.timeout_ms, costs);
   if (tree_ != nullptr) {
-    if (Status s = watch_peers(settings); !s.is_ok()) return s;
+    if (Status s = watch_peers(); !s.is_ok()) return s;
   }
-  log::info(fmt::format("{} of {} on {} host(s){}", name, m.ranks(), m.hosts.size(),
+  log::info(fmt::format("rank {} of {} on {} host(s){}", rank(), m.ranks(), m.hosts.size(),
                         m.oversubscribed ? ", more ranks than processors" : ""));
   return {};
 }
 
-Status Communicator::watch_peers(const Settings& settings) {
-  stalls_ =
-      std::make_unique<Stalls>(*tree_, membership_, *failure_, *history_, settings.timeout_ms, settings.wait_notice_ms);
+Status Communicator::watch_peers() {
+  stalls_ = std::make_unique<Stalls>(*tree_, membership_, *failure_, *history_, settings_.timeout_ms,
+                                     settings_.wait_notice_ms);
   waiter_->watch_stalls(stalls_.get());
   if (link_maker_ != nullptr) link_maker_->watch_stalls(stalls_.get());
   const auto where = [this] { return Whereabouts{history_->sequence(), busy_.load(std::memory_order_relaxed)}; };
@@ -149,8 +157,8 @@ Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadl
   return peers;
 }
 
-Status Communicator::set_up_links(const Settings& settings, const Secret& secret, Deadline deadline) {
-  auto transports = parse_transports(settings.transports);
+Status Communicator::set_up_links(Deadline deadline) {
+  auto transports = parse_transports(settings_.transports);
   if (!transports.is_ok()) return transports.status().with_context("rank 0");
   const bool in_process = thread_ranks_ != nullptr && thread_ranks_->network() != nullptr;
   if (const auto& first = transports->front(); !first->meeting() && !in_process && tree_ != nullptr) {
@@ -158,51 +166,55 @@ Status Communicator::set_up_links(const Settings& settings, const Secret& secret
         fmt::format("the transport {} serves only ranks that are threads of one process", first->name()));
   }
   const int rank = membership_.rank;
-  auto described = describe_self(rank, settings);
+  auto described = describe_self(rank, settings_);
   if (!described.is_ok()) return described.status();
   PeerInfo& self = *described;
-  std::unique_ptr<Connector> connector;
   if (tree_ != nullptr && !in_process) {
-    auto listening = Connector::listen(settings, any_meets(*transports, ChannelKind::kUnix),
-                                       any_meets(*transports, ChannelKind::kTcp), rank, secret, &self);
+    auto listening = Connector::listen(settings_, any_meets(*transports, ChannelKind::kUnix),
+                                       any_meets(*transports, ChannelKind::kTcp), rank, secret_, &self);
     if (!listening.is_ok()) return listening.status();
-    connector = std::move(*listening);
+    connector_ = std::move(*listening);
   }
   auto peers = exchange(self, deadline);
   if (!peers.is_ok()) return peers.status();
-  if (connector != nullptr && thread_ranks_ != nullptr) {
-    descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings);
+  if (connector_ != nullptr && thread_ranks_ != nullptr) {
+    descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings_);
   }
   // All ranks have the same transports and see the same book, so all take part in the second exchange or none does.
-  if (connector != nullptr && any_meets_across_namespaces(*transports) && is_split(*peers)) {
-    if (Status s = connector->listen_on_path(&self); !s.is_ok()) return s;
+  if (connector_ != nullptr && any_meets_across_namespaces(*transports) && is_split(*peers)) {
+    if (Status s = connector_->listen_on_path(&self); !s.is_ok()) return s;
     peers = exchange(self, deadline);
     if (!peers.is_ok()) return peers.status();
   }
   auto membership = make_membership(rank, std::move(*peers), std::move(*transports));
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(*membership);
-  if (in_process) {
-    link_maker_ = make_thread_links(thread_ranks_, membership_);
-  } else if (connector != nullptr) {
-    if (Status s = tell_transports(settings, &self, deadline); !s.is_ok()) return s;
-    std::vector<Meeting> meetings;
-    for (int other = 0; other < membership_.ranks(); ++other) {
-      const Transport* const transport = membership_.connecting(rank, other);
-      meetings.push_back(transport != nullptr ? transport->meeting().value_or(Meeting()) : Meeting());
-    }
-    connector->set_peers(membership_.peers, std::move(meetings));
-    link_maker_ = make_connected_links(std::move(connector), membership_,
-                                       thread_ranks_ != nullptr ? thread_ranks_->wakeup_fd(rank) : *own_wakeup_fd_);
+  if (connector_ != nullptr) {
+    if (Status s = tell_transports(&self, deadline); !s.is_ok()) return s;
   }
+  make_link_maker();
   return {};
 }
 
-Status Communicator::tell_transports(const Settings& settings, PeerInfo* self, Deadline deadline) {
+void Communicator::make_link_maker() {
+  if (thread_ranks_ != nullptr && thread_ranks_->network() != nullptr) {
+    link_maker_ = make_thread_links(thread_ranks_, membership_);
+  } else if (connector_ != nullptr) {
+    std::vector<Meeting> meetings;
+    for (int other = 0; other < ranks(); ++other) {
+      const Transport* const transport = membership_.connecting(rank(), other);
+      meetings.push_back(transport != nullptr ? transport->meeting().value_or(Meeting()) : Meeting());
+    }
+    connector_->set_peers(membership_.peers, std::move(meetings));
+    link_maker_ = make_connected_links(*connector_, membership_, wakeup_fd());
+  }
+}
+
+Status Communicator::tell_transports(PeerInfo* self, Deadline deadline) {
   auto own = RankSettings::unpack(self->settings);
   if (!own.is_ok()) return own.status();
   for (const auto& transport : membership_.transports) {
-    auto told = transport->tell(settings, membership_);
+    auto told = transport->tell(settings_, membership_);
     if (!told.is_ok()) return told.status();
     if (told->has_value()) own->by_transport.emplace(transport->name(), std::move(**told));
   }
@@ -224,6 +236,7 @@ Communicator::~Communicator() {
   transfers_.reset();
   plans_.reset();
   link_maker_.reset();
+  connector_.reset();
   waiter_.reset();
   tree_.reset();
   if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);

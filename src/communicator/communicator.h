@@ -27,6 +27,7 @@
 #include "communicator/membership.h"
 #include "communicator/operators.h"
 #include "communicator/plans.h"
+#include "communicator/split.h"
 #include "communicator/stalls.h"
 #include "communicator/stream.h"
 #include "communicator/transfers.h"
@@ -64,7 +65,7 @@ class Communicator {
 
   [[nodiscard]] int rank() const { return membership_.rank; }
   [[nodiscard]] int ranks() const { return membership_.ranks(); }
-  // Those it was made with.
+  // Those it was made with, and of those that rank 0 decides rank 0's.
   [[nodiscard]] const Settings& settings() const { return settings_; }
 
   // Any thread.
@@ -93,6 +94,14 @@ class Communicator {
   Status run(const Call& call);
   // Queues the call behind all that was queued before.
   Status enqueue(const Call& call, Stream& stream);
+
+  // Collective, behind all that is queued here: the ranks that name one color >= 0 make a communicator, ordered by
+  // their keys and then by their ranks here. Null for a rank that names kNoColor. All of them are made or none: what
+  // one rank refuses, or cannot make, is an error on every rank, and this communicator goes on. It and those that are
+  // made of it fail and end apart from each other, but for a rank that dies.
+  Result<std::unique_ptr<Communicator>> split(const SplitWish& wish);
+  // Whether a communicator that is split off may have these settings: it uses what this one has opened.
+  [[nodiscard]] Status check_split(const Settings& settings) const;
 
   // Waits for what is queued, then tells the peers that this rank leaves, and waits a short time until they do so
   // too. kMismatch if the ranks have called different things. Later operations are refused.
@@ -138,13 +147,35 @@ class Communicator {
   static constexpr std::int64_t kRootCauseMs = 200;
 
   Communicator() = default;
-  Status set_up(const Settings& settings, const Secret& secret, Deadline deadline);
+  Status set_up(Deadline deadline);
+  // What needs to know of no peer.
+  Status prepare();
+  // The rest, once the membership and the maker of links are there.
+  Status complete();
   // Tells all others what the transports need to be told, and hears it from them.
-  Status tell_transports(const Settings& settings, PeerInfo* self, Deadline deadline);
+  Status tell_transports(PeerInfo* self, Deadline deadline);
+  [[nodiscard]] const transport::WakeupFd& wakeup_fd() const {
+    return thread_ranks_ != nullptr ? thread_ranks_->wakeup_fd(rank()) : *own_wakeup_fd_;
+  }
   // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
-  Status watch_peers(const Settings& settings);
-  Status set_up_links(const Settings& settings, const Secret& secret, Deadline deadline);
+  Status watch_peers();
+  Status set_up_links(Deadline deadline);
+  // Through connector_, if there is one.
+  void make_link_maker();
+  // One of the exchanges of a split: `count` elements of each rank, by rank.
+  Status exchange_of_split(const void* own, void* all, std::size_t count, DataType type);
+  Result<std::unique_ptr<Communicator>> split_unguarded(const SplitWish& wish);
+  // By rank. `bytes`: of each text, as all ranks know.
+  Result<std::vector<std::string>> exchange_texts(const std::string& own, std::span<const std::uint32_t> bytes);
+  [[nodiscard]] std::string pack_settings(const Settings& settings) const;
+  Result<std::unique_ptr<Communicator>> make_child(const SplitGroup& group);
+  Status set_up_from(const Communicator& parent, const SplitGroup& group);
+  // *transports: the parent's on entry; on return those that hold.
+  Result<Membership> membership_from(const Communicator& parent, const SplitGroup& group,
+                                     std::string* transports) const;
+  // Whether all ranks have `own` ok; an error that names one that has not.
+  Status agree(Status own);
   Result<std::vector<PeerInfo>> exchange(const PeerInfo& mine, Deadline deadline);
   Status run_behind(Queued next);
   Status run_copy_behind(std::span<const Transfer> transfers);
@@ -200,14 +231,17 @@ class Communicator {
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
 
+  Settings settings_;
+  Secret secret_{};
+  std::shared_ptr<Family> family_;
   // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
   std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
   std::unique_ptr<ControlTree> tree_;
   DescriptorReservation descriptors_;  // for as long as links may be made
   std::shared_ptr<ThreadRanks> thread_ranks_;
   std::unique_ptr<transport::WakeupFd> own_wakeup_fd_;  // unless thread_ranks_ has it
-  Settings settings_;
   Membership membership_;
+  std::unique_ptr<Connector> connector_;  // null for threads that need none
   std::unique_ptr<LinkMaker> link_maker_;
   std::shared_ptr<CallHistory> history_ = std::make_shared<CallHistory>();
   std::unique_ptr<Stalls> stalls_;  // null for a single rank
@@ -235,7 +269,6 @@ class Communicator {
   std::atomic<bool> busy_{false};  // a thread is inside execute(): what other ranks ask
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
-  bool moves_ = true;            // TUTTI_AFFINITY
 
   mutable Mutex mutex_;
   ConditionVariable queue_changed_;

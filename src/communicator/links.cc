@@ -16,13 +16,12 @@ namespace {
 
 class ConnectedLinks final : public LinkMaker {
  public:
-  ConnectedLinks(std::unique_ptr<Connector> connector, const Membership& membership,
-                 const transport::WakeupFd& wakeup_fd)
-      : connector_(std::move(connector)), membership_(membership), wakeup_fd_(wakeup_fd) {}
+  ConnectedLinks(Connector& connector, const Membership& membership, const transport::WakeupFd& wakeup_fd)
+      : connector_(connector), membership_(membership), wakeup_fd_(wakeup_fd) {}
 
   Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
                                                              Deadline deadline) override {
-    auto channels = connector_->connect(peers, failure, deadline);
+    auto channels = connector_.connect(peers, failure, deadline);
     if (!channels.is_ok()) return channels.status();
     std::map<int, Channel> by_peer;
     for (Channel& c : *channels) {
@@ -46,7 +45,7 @@ class ConnectedLinks final : public LinkMaker {
   }
   void watch_stalls(StallWatch* watch) override {
     stalls_ = watch;
-    connector_->watch_stalls(watch);
+    connector_.watch_stalls(watch);
   }
 
  private:
@@ -92,7 +91,7 @@ class ConnectedLinks final : public LinkMaker {
                     channel.kind == ChannelKind::kTcp ? "TCP" : "a Unix socket", names));
   }
 
-  std::unique_ptr<Connector> connector_;
+  Connector& connector_;
   const Membership& membership_;
   const transport::WakeupFd& wakeup_fd_;
   StallWatch* stalls_ = nullptr;
@@ -137,9 +136,25 @@ Result<std::shared_ptr<ThreadRanks>> ThreadRanks::create(int ranks, const Transp
   return thread_ranks;
 }
 
-std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
+Result<std::shared_ptr<ThreadRanks>> ThreadRanks::split(std::uint64_t communicator, int ranks,
+                                                        const Transports& transports) {
+  const MutexLock lock(mutex_);
+  std::erase_if(children_, [](const auto& child) { return child.second.ranks.expired(); });
+  std::shared_ptr<ThreadRanks> made;
+  if (const auto at = children_.find(communicator); at != children_.end()) made = at->second.ranks.lock();
+  if (made == nullptr) {
+    auto created = create(ranks, transports);
+    if (!created.is_ok()) return created;
+    made = std::move(*created);
+    children_[communicator].ranks = made;
+  }
+  if (++children_[communicator].came == ranks) children_.erase(communicator);
+  return made;
+}
+
+std::unique_ptr<LinkMaker> make_connected_links(Connector& connector, const Membership& membership,
                                                 const transport::WakeupFd& wakeup_fd) {
-  return std::make_unique<ConnectedLinks>(std::move(connector), membership, wakeup_fd);
+  return std::make_unique<ConnectedLinks>(connector, membership, wakeup_fd);
 }
 
 std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadRanks> thread_ranks, const Membership& membership) {

@@ -2,12 +2,15 @@
 // makes them decides the transport.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/failure.h"
+#include "base/mutex.h"
 #include "bootstrap/connector.h"
 #include "communicator/membership.h"
 #include "communicator/transports.h"
@@ -27,9 +30,8 @@ class LinkMaker {
   virtual void watch_stalls(StallWatch* watch) = 0;
 };
 
-// Through the Connector, each link by the transport that connects its ranks. The wakeup fd outlives the maker and its
-// links.
-std::unique_ptr<LinkMaker> make_connected_links(std::unique_ptr<Connector> connector, const Membership& membership,
+// Through the Connector, each link by the transport that connects its ranks. All outlive the maker and its links.
+std::unique_ptr<LinkMaker> make_connected_links(Connector& connector, const Membership& membership,
                                                 const transport::WakeupFd& wakeup_fd);
 
 // What ranks that are threads of one process share. Kept alive by every one of them, so a late ring of
@@ -38,6 +40,10 @@ class ThreadRanks {
  public:
   // Connected by the first of the transports that has something for threads, if any has.
   static Result<std::shared_ptr<ThreadRanks>> create(int ranks, const Transports& transports);
+  // What the `ranks` ranks of the new communicator `communicator` share, which are some of these: each of them calls
+  // this once, and the first makes it. `transports`: that communicator's. Any thread.
+  Result<std::shared_ptr<ThreadRanks>> split(std::uint64_t communicator, int ranks, const Transports& transports)
+      TUTTI_EXCLUDES(mutex_);
 
   [[nodiscard]] const transport::WakeupFd& wakeup_fd(int rank) const {
     return wakeup_fds_[static_cast<std::size_t>(rank)];
@@ -48,9 +54,16 @@ class ThreadRanks {
   [[nodiscard]] std::span<const transport::WakeupFd> wakeup_fds() const { return wakeup_fds_; }
 
  private:
+  // Of a new communicator, until all of its ranks have come, or those that had are gone.
+  struct Child {
+    std::weak_ptr<ThreadRanks> ranks;
+    int came = 0;
+  };
   ThreadRanks() = default;
   std::vector<transport::WakeupFd> wakeup_fds_;
   std::unique_ptr<ThreadNetwork> network_;
+  Mutex mutex_;
+  std::map<std::uint64_t, Child> children_ TUTTI_GUARDED_BY(mutex_);
 };
 // REQUIRES: they have a network.
 std::unique_ptr<LinkMaker> make_thread_links(std::shared_ptr<ThreadRanks> thread_ranks, const Membership& membership);

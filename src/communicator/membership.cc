@@ -131,14 +131,18 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   return settings;
 }
 
+bool reads_processes(const Settings& settings) {
+  return settings.cross_memory == CrossMemory::kAlways ||
+         (settings.cross_memory == CrossMemory::kAuto && memory::reads_of_processes_pay());
+}
+
 Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   auto info = PeerInfo::local(rank);
   if (!info.is_ok()) return info;
   RankSettings told;
   told.cpus = topology::allowed_processors();
   told.level2_bytes = topology::this_machine().level2_share_bytes(told.cpus);
-  told.reads_processes = settings.cross_memory == CrossMemory::kAlways ||
-                         (settings.cross_memory == CrossMemory::kAuto && memory::reads_of_processes_pay());
+  told.reads_processes = reads_processes(settings);
   told.algorithm = settings.algorithm;
   told.strict = settings.strict;
   info->settings = told.pack();

@@ -19,6 +19,9 @@
 
 namespace tutti::internal {
 
+// Whether this rank wants to read the memory of other processes: by TUTTI_CROSS_MEMORY and, if that leaves it open,
+// memory::reads_of_processes_pay().
+bool reads_processes(const Settings& settings);
 // This rank's PeerInfo but for its addresses.
 Result<PeerInfo> describe_self(int rank, const Settings& settings);
 
@@ -27,7 +30,7 @@ struct RankSettings {
   topology::ProcessorSet cpus;  // that it may use
   // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
   std::uint64_t level2_bytes = 0;
-  bool reads_processes = false;  // by TUTTI_CROSS_MEMORY and, if that leaves it open, memory::reads_of_processes_pay()
+  bool reads_processes = false;
   // Of these rank 0's hold.
   std::string algorithm;
   bool strict = false;

@@ -45,6 +45,12 @@ class VerbsTransport final : public PlainTransport {
   [[nodiscard]] std::size_t slice_bytes(const Membership&, Collective) const override { return kSliceBytes; }
   Result<std::optional<std::string>> tell(const Settings& settings, const Membership& membership) override;
   Status hear(const std::vector<std::string>& told, const Membership& membership) override;
+  // Devices are opened anew, as communicators run in different threads. Whoever asked for RDMA has been warned.
+  void inherit(const Transport& parent) override {
+    const auto& context = static_cast<const VerbsTransport&>(parent).context_;
+    if (context != nullptr) context_ = context->duplicate();
+    asked_ = false;
+  }
   [[nodiscard]] bool connects(const Membership& membership, int a, int b) const override {
     return !told_.empty() && !membership.same_host(a, b) &&
            trouble_between(membership, std::min(a, b), std::max(a, b)).empty();
@@ -61,7 +67,7 @@ class VerbsTransport final : public PlainTransport {
   [[nodiscard]] const RdmaTold& told(int rank) const { return told_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] verbs::LocalPosition position(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
 
-  const bool asked_;
+  bool asked_;
   std::shared_ptr<verbs::RdmaContext> context_;  // null: this rank has none
   std::vector<RdmaTold> told_;                   // by rank; empty until all have
   std::vector<verbs::LocalPosition> positions_;  // by rank

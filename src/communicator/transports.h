@@ -70,6 +70,9 @@ class Transport {
   virtual Result<std::optional<std::string>> tell(const Settings& settings, const Membership& membership) = 0;
   // What all have told, by rank, if they have.
   virtual Status hear(const std::vector<std::string>& told, const Membership& membership) = 0;
+  // Instead of tell(), for a communicator of some of the ranks of `parent`'s: opens what tell() has opened there. What
+  // these ranks told there it then hears. REQUIRES: the two have one name.
+  virtual void inherit(const Transport& parent) = 0;
   // Whether it can connect ranks a and b, once all have told. Of several transports that can, the first of the registry
   // does. The same on every rank, and for (b, a).
   [[nodiscard]] virtual bool connects(const Membership& membership, int a, int b) const = 0;
@@ -94,6 +97,7 @@ class PlainTransport : public Transport {
     return std::optional<std::string>();
   }
   Status hear(const std::vector<std::string>&, const Membership&) override { return {}; }
+  void inherit(const Transport&) override {}
   [[nodiscard]] bool waits_for_peer() const override { return false; }
   Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int) const override {
     return std::unique_ptr<ThreadNetwork>();

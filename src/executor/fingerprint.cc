@@ -55,6 +55,8 @@ std::string describe(const transport::Fingerprint& fingerprint) {
                        elements.name);
   }
   const auto collective = static_cast<Collective>(fingerprint.call & kCollectiveMask);
+  const auto op = static_cast<ReduceOp>(fingerprint.call >> 12 & 31);
+  if (op == ReduceOp::kSplit) return fmt::format("operation {}, split", fingerprint.sequence);
   if (!has_data(collective)) return fmt::format("operation {}, {}", fingerprint.sequence, name_of(collective));
   // Of counts that all ranks know it has a hash; else the count of one block, once that is known.
   const bool hashed = is_group(fingerprint) || (varies(collective) && counts_are_common(collective));
@@ -65,7 +67,7 @@ std::string describe(const transport::Fingerprint& fingerprint) {
                                      : fmt::format("count {}, ", elements.count);
   std::string text =
       fmt::format("operation {}, {}({}{}", fingerprint.sequence, name_of(collective), count, elements.name);
-  if (reduces(collective)) text += fmt::format(", {}", name_of(static_cast<ReduceOp>(fingerprint.call >> 12 & 31)));
+  if (reduces(collective)) text += fmt::format(", {}", name_of(op));
   if (has_root(collective)) text += fmt::format(", root {}", without_history(fingerprint).root);
   return text + (is_group(fingerprint) ? ") and others of its group" : ")");
 }

@@ -59,9 +59,9 @@ struct AtExit {
 [[maybe_unused]] const AtExit at_exit;
 
 constexpr std::string_view kMagic = "tutti\r\n";
-constexpr std::uint8_t kProtocolVersion = 3;
+constexpr std::uint8_t kProtocolVersion = 4;
 constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
-constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2;
+constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2 + 8;
 constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kHelloBytes = kGreetingBytes + kClaimBytes + kNonceBytes;
 constexpr std::size_t kMacBytes = sizeof(Mac);
@@ -73,6 +73,7 @@ Result<std::string> make_hello(const Claim& claim) {
   Packer packer;
   packer.raw(kMagic.data(), kMagic.size()).number(kProtocolVersion);
   packer.number(static_cast<std::uint8_t>(claim.purpose)).number(claim.rank).number(claim.index).number(claim.count);
+  packer.number(claim.communicator);
   packer.raw(nonce.data(), nonce.size());
   return packer.bytes();
 }
@@ -214,6 +215,7 @@ Status Handshake::read_claim() {
   peer_.rank = unpacker.number<std::int32_t>();
   peer_.index = unpacker.number<std::uint16_t>();
   peer_.count = unpacker.number<std::uint16_t>();
+  peer_.communicator = unpacker.number<std::uint64_t>();
   if (peer_.purpose != mine_.purpose)
     return Status::invalid_usage("protocol error: the other end opened this connection for another purpose");
   if (peer_.count == 0 || peer_.index >= peer_.count) {

@@ -1,10 +1,10 @@
 // Authentication: mutual challenge and response over a fresh connection.
 //
 // Both sides hold the job's secret. The dialler sends its claim (purpose, rank, which of how many
-// streams) and a nonce; the acceptor answers with its own claim, a nonce, and an HMAC-SHA256 (RFC 2104,
-// FIPS 180-4) under the secret over its role and everything said so far; the dialler answers with an
-// HMAC over the other role and the same. A process without the secret can produce neither, cannot replay
-// (fresh nonces) and cannot reflect (the role is in the HMAC).
+// streams, of which communicator) and a nonce; the acceptor answers with its own claim, a nonce, and an HMAC-SHA256
+// (RFC 2104, FIPS 180-4) under the secret over its role and everything said so far; the dialler answers with an HMAC
+// over the other role and the same. A process without the secret can produce neither, cannot replay (fresh nonces) and
+// cannot reflect (the role is in the HMAC).
 //
 // Handshake is a state machine for poll loops with many connections: it never waits. Limits of time
 // and of number are its users' (Acceptor, Dial).
@@ -36,6 +36,7 @@ struct Claim {
   std::int32_t rank = -1;
   std::uint16_t index = 0;  // of `count` connections between the two
   std::uint16_t count = 1;
+  std::uint64_t communicator = 0;  // of the job, that the connection is for; an acceptor serves all of them and says 0
 };
 
 class Handshake {

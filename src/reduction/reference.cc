@@ -31,7 +31,8 @@ void combine_type(ReduceOp op, std::byte* target, const std::byte* a, const std:
     case ReduceOp::kLxor: return combine_all<type, ReduceOp::kLxor>(target, a, b, count);
     case ReduceOp::kPreMulSum:
     case ReduceOp::kUser:
-    case ReduceOp::kUserOrdered: return;  // no kernels
+    case ReduceOp::kUserOrdered:
+    case ReduceOp::kSplit: return;  // no kernels
   }
 }
 

@@ -39,6 +39,9 @@ class OpenRdmaContext final : public RdmaContext,
   }
 
   Status probe();
+  [[nodiscard]] std::shared_ptr<RdmaContext> duplicate() const override {
+    return std::make_shared<OpenRdmaContext>(options_, ports_);
+  }
   [[nodiscard]] const std::vector<Port>& ports() const override { return ports_; }
   Result<std::unique_ptr<Link>> connect(UniqueFd socket, bool lower, const PeerPorts& peer, Deadline deadline) override;
 

@@ -37,6 +37,10 @@ class RdmaContext {
   // is too low or the device cannot be opened. `far_nodes`: see find_ports(). Any thread.
   static Result<std::shared_ptr<RdmaContext>> open(const Options& options, const std::vector<int>& far_nodes);
 
+  // Another one for the same ports, for another communicator of this rank; devices are opened when links need them. Any
+  // thread.
+  [[nodiscard]] virtual std::shared_ptr<RdmaContext> duplicate() const = 0;
+
   // What peers must know, for the address book.
   [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;
   // Makes the link to a peer that makes the same, over `socket`, an authenticated connection with no byte in

@@ -69,6 +69,20 @@ struct tutti::DataTypeOf<Half> {
   static constexpr tuttiDataType_t value = tuttiFloat16;
 };
 
+TEST_CASE("a communicator is split") {
+  CHECK(on_ranks(3, [](Communicator& comm) -> std::string {
+          Communicator pair = comm.split(comm.rank() == 1 ? TUTTI_SPLIT_NOCOLOR : 4, -comm.rank());
+          if (comm.rank() == 1) return pair.get() == nullptr ? "" : "a communicator without a color";
+          if (pair.size() != 2 || pair.rank() != (comm.rank() == 2 ? 0 : 1)) return "another order";
+          int sum = comm.rank();
+          pair.all_reduce(&sum, &sum, 1);
+          return sum == 2 ? "" : "a wrong sum";
+        }) == "");
+  CHECK(on_ranks(2, [](Communicator& comm) -> std::string {
+          return thrown([&] { (void)comm.split(-3, 0); }) == tuttiInvalidArgument ? "" : "no error";
+        }) == "");
+}
+
 TEST_CASE("every collective through C++") {
   const std::string wrong = on_ranks(3, [](Communicator& comm) -> std::string {
     const int rank = comm.rank();

@@ -4,9 +4,11 @@
 
 #include <atomic>
 
+#include "bootstrap/listeners.h"
 #include "catch_compat.h"
 #include "net/address.h"
 #include "net/auth.h"
+#include "net/dial.h"
 #include "net/socket.h"
 #include "ranks.h"
 #include "receive_all.h"
@@ -130,6 +132,112 @@ TEST_CASE("every rank connects to every other by each kind") {
   SECTION("as many TCP streams as the transport wants, whatever the settings say") {
     check_all_pairs(3, {.streams = 4, .meeting = {ChannelKind::kTcp, 1, false}}, ChannelKind::kTcp, 1);
   }
+}
+
+namespace {
+
+// Of a communicator of all ranks in reverse order.
+std::unique_ptr<Connector> reversed(const std::vector<std::unique_ptr<Rank>>& ranks, int me, std::uint64_t id,
+                                    const Meeting& meeting) {
+  Settings settings;
+  settings.interface = "lo";
+  std::vector<int> members;
+  std::vector<PeerInfo> book;
+  for (auto r = static_cast<int>(ranks.size()); r-- > 0;) {
+    members.push_back(r);
+    book.push_back(ranks[static_cast<std::size_t>(r)]->info);
+    book.back().rank = static_cast<int>(members.size()) - 1;
+  }
+  auto made = ranks[static_cast<std::size_t>(me)]->connector->split(id, members, settings);
+  made->set_peers(book, std::vector<Meeting>(book.size(), meeting));
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("connectors that share their listeners connect at the same time") {
+  constexpr int kRanks = 4;
+  constexpr std::size_t kChildren = 5;
+  for (const ChannelKind kind : {ChannelKind::kUnix, ChannelKind::kTcp}) {
+    auto ranks = make_ranks(kRanks, {});
+    std::vector<std::vector<std::unique_ptr<Connector>>> children(kRanks);
+    for (int me = 0; me < kRanks; ++me) {
+      for (std::uint64_t id = 1; id <= kChildren; ++id) {
+        children[static_cast<std::size_t>(me)].push_back(reversed(ranks, me, id, {kind, 0, false}));
+      }
+    }
+    std::atomic<int> good = 0;
+    on_threads(kRanks * static_cast<int>(kChildren), [&](int thread) {
+      const int me = thread % kRanks;
+      const int rank = kRanks - 1 - me;
+      auto& child = children[static_cast<std::size_t>(me)][static_cast<std::size_t>(thread / kRanks)];
+      auto channels = child->connect(all_but(rank, kRanks), ranks[static_cast<std::size_t>(me)]->failure,
+                                     Deadline::after_ms(kLongMs));
+      if (!channels.is_ok()) return;
+      for (const Channel& channel : channels.value()) {
+        if (channel.kind != kind || channel.dialled != (channel.peer < rank) || !speaks_to_peer(channel, rank)) return;
+      }
+      ++good;
+    });
+    CHECK(good == kRanks * static_cast<int>(kChildren));
+  }
+}
+
+TEST_CASE("what comes for another communicator is kept for it") {
+  auto ranks = make_ranks(2, {});
+  std::atomic<int> good = 0;
+  on_threads(2, [&](int me) {
+    const Meeting meeting{ChannelKind::kUnix, 0, false};
+    std::vector<std::unique_ptr<Connector>> children;
+    for (std::uint64_t id = 1; id <= 2; ++id) children.push_back(reversed(ranks, me, id, meeting));
+    const int peer = me;  // as they are reversed
+    const FailureState& failure = ranks[static_cast<std::size_t>(me)]->failure;
+    // One dials for the second first, while the other waits for the first.
+    for (const int at : {me == 0 ? 1 : 0, me == 0 ? 0 : 1}) {
+      auto channels = children[static_cast<std::size_t>(at)]->connect({peer}, failure, Deadline::after_ms(kLongMs));
+      if (!channels.is_ok()) return;
+      if (me == 1 && at == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      children[static_cast<std::size_t>(at)].reset();
+    }
+    ++good;
+  });
+  CHECK(good == 2);
+}
+
+TEST_CASE("of what comes for a communicator no more is kept than is allowed, and nothing for none") {
+  Settings settings;
+  settings.interface = "lo";
+  PeerInfo info = PeerInfo::local(0).value();
+  Listeners listeners(some_secret(), 0);
+  REQUIRE(listeners.open(settings, false, true, &info).is_ok());
+  listeners.subscribe(5, 2);
+  const net::Address address = net::parse_address(info.tcp_addresses.front()).value();
+  std::vector<std::unique_ptr<net::Dial>> dials;
+  for (const std::uint64_t communicator : {5, 6, 5, 5}) {
+    const auto number = static_cast<std::uint16_t>(dials.size());
+    const net::Claim claim{net::Purpose::kLink, 1, number, 4, communicator};
+    dials.push_back(std::make_unique<net::Dial>(std::vector<net::Address>{address}, some_secret(), claim, 0, true));
+    const Deadline deadline = Deadline::after_ms(kLongMs);
+    Listeners::Visit visit(listeners, 5);
+    // A while longer than the dialler needs: the acceptor reads its last word.
+    for (int rounds = 0; rounds < 20 && !deadline.passed(); rounds += dials.back()->done() ? 1 : 0) {
+      net::PollSet set;
+      set.clear(10);
+      visit.prepare(&set);
+      if (!dials.back()->done()) dials.back()->prepare(&set);
+      REQUIRE(set.wait().is_ok());
+      visit.process(set);
+      if (!dials.back()->done()) dials.back()->process(set);
+    }
+    REQUIRE(dials.back()->done());
+  }
+  const auto kept = listeners.take(5);
+  REQUIRE(kept.size() == 2);
+  CHECK(kept[0].peer.index == 2);
+  CHECK(kept[1].peer.index == 3);
+  char byte = 0;
+  const UniqueFd refused = dials[1]->take();
+  CHECK(::recv(refused.get(), &byte, 1, MSG_DONTWAIT) == 0);
 }
 
 TEST_CASE("an unreachable unix socket gives way to TCP") {

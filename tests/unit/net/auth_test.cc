@@ -64,11 +64,14 @@ TEST_CASE("HMAC-SHA256 agrees with RFC 4231, test case 2") {
 }
 
 TEST_CASE("two that share the secret recognise each other's claims") {
-  const Outcome outcome = meet(secret_of(1), secret_of(1), {Purpose::kLink, 7, 2, 3}, {Purpose::kLink, 4, 0, 1}, 4);
+  constexpr std::uint64_t kCommunicator = 0x8123'4567'89ab'cdef;
+  const Claim claim{Purpose::kLink, 7, 2, 3, kCommunicator};
+  const Outcome outcome = meet(secret_of(1), secret_of(1), claim, {Purpose::kLink, 4, 0, 1}, 4);
   REQUIRE(outcome.both_done);
   CHECK(outcome.seen_by_acceptor.rank == 7);
   CHECK(outcome.seen_by_acceptor.index == 2);
   CHECK(outcome.seen_by_acceptor.count == 3);
+  CHECK(outcome.seen_by_acceptor.communicator == kCommunicator);
 }
 
 TEST_CASE("another secret, rank or purpose is refused") {
@@ -95,6 +98,22 @@ TEST_CASE("an acceptor cannot be answered with its own words, nor by garbage") {
     REQUIRE(::send(sockets.dialler.get(), reply + got - 32, 32, MSG_NOSIGNAL) == 32);
     Result<bool> done = acceptor.advance(sockets.acceptor.get());
     CHECK(done.status().message().find("secret") != std::string::npos);
+  }
+  SECTION("a claim that was changed on its way") {
+    constexpr std::ptrdiff_t kNonceBytes = 32;
+    Handshake dialler(Handshake::Role::kDialler, secret_of(1), {Purpose::kLink, 7, 0, 1, 5}, 4);
+    REQUIRE(dialler.advance(sockets.dialler.get()).is_ok());
+    char hello[256];
+    const ssize_t got = ::recv(sockets.acceptor.get(), hello, sizeof hello, 0);
+    REQUIRE(got > kNonceBytes);
+    hello[got - kNonceBytes - 8] ^= 1;  // the communicator's lowest byte
+    Sockets changed = make_sockets();
+    REQUIRE(::send(changed.dialler.get(), hello, static_cast<std::size_t>(got), MSG_NOSIGNAL) == got);
+    REQUIRE(acceptor.advance(changed.acceptor.get()).is_ok());
+    char reply[256];
+    const ssize_t answered = ::recv(changed.dialler.get(), reply, sizeof reply, 0);
+    REQUIRE(::send(sockets.acceptor.get(), reply, static_cast<std::size_t>(answered), MSG_NOSIGNAL) == answered);
+    CHECK(dialler.advance(sockets.dialler.get()).status().message().find("secret") != std::string::npos);
   }
   SECTION("the first wrong byte is enough") {
     REQUIRE(::send(sockets.dialler.get(), "G", 1, MSG_NOSIGNAL) == 1);

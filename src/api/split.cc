@@ -1,0 +1,75 @@
+// Communicators that are made of others.
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "api/configuration.h"
+#include "api/groups.h"
+#include "api/handles.h"
+
+namespace tutti::internal::api {
+namespace {
+
+// What this rank asks for. *settings: of the wish, where it has any.
+SplitWish wish_of(const Communicator& comm, int color, int key, const tuttiComm_t* newcomm, const tuttiConfig_t* config,
+                  std::optional<Settings>* settings) {
+  SplitWish wish{color, key, nullptr, {}};
+  wish.refused = guarded([&] {
+    if (current_group() != nullptr) return Status::invalid_usage("a group of this thread is not ended");
+    if (newcomm == nullptr) return Status::invalid_argument("newcomm is NULL");
+    if (color < 0 && color != TUTTI_SPLIT_NOCOLOR) {
+      return Status::invalid_argument(fmt::format("color is {}: neither 0 or more nor TUTTI_SPLIT_NOCOLOR", color));
+    }
+    if (config == nullptr) return Status();
+    auto changed = changed_settings(comm.settings(), config);
+    if (!changed.is_ok()) return changed.status();
+    *settings = std::move(*changed);
+    wish.settings = &**settings;
+    return comm.check_split(**settings);
+  });
+  return wish;
+}
+
+// Takes part in any case, so that nobody waits for this rank.
+Status split(Communicator& comm, int color, int key, tuttiComm_t* newcomm, const tuttiConfig_t* config) {
+  CommTable& table = CommTable::instance();
+  std::optional<Settings> settings;
+  SplitWish wish = wish_of(comm, color, key, newcomm, config, &settings);
+  std::uint64_t handle = 0;
+  if (wish.refused.is_ok()) {
+    wish.refused = guarded([&] {
+      auto reserved = table.reserve();
+      if (reserved.is_ok()) handle = *reserved;
+      return reserved.status();
+    });
+  }
+  auto made = comm.split(wish);
+  const bool joins = made.is_ok() && *made != nullptr;
+  if (joins) {
+    table.open(handle, std::move(*made));
+  } else if (handle != 0) {
+    table.cancel(handle);
+  }
+  if (made.is_ok()) *newcomm = joins ? reinterpret_cast<tuttiComm_t>(handle) : nullptr;
+  return made.status();
+}
+
+}  // namespace
+}  // namespace tutti::internal::api
+
+using namespace tutti::internal::api;  // NOLINT: this file is the C face of that namespace
+
+tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm, const tuttiConfig_t* config) {
+  return entry([&] {
+    const Operating operating(number_of(comm));
+    if (!operating.status().is_ok()) return report_refused(operating.status().with_context("tuttiCommSplit"), comm);
+    const tutti::internal::Status status = split(*operating, color, key, newcomm, config);
+    if (status.is_ok()) return tuttiSuccess;
+    // What has failed `comm` names the operation already.
+    if (operating->async_error().is_ok()) return report(status.with_context("tuttiCommSplit"), &*operating);
+    operating->set_told();
+    return report(status);
+  });
+}

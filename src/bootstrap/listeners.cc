@@ -1,0 +1,165 @@
+#include "bootstrap/listeners.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/hex.h"
+#include "base/log.h"
+#include "net/address.h"
+#include "net/auth.h"
+#include "net/socket.h"
+
+namespace tutti::internal {
+namespace {
+
+constexpr std::size_t kMaxTcpAddresses = 8;
+// Between two looks of a thread for which there was no descriptor to wake it by.
+constexpr int kBlindMs = 5;
+
+Result<std::string> random_name() {
+  std::uint8_t bytes[12];
+  if (Status s = net::random_bytes(bytes, sizeof bytes); !s.is_ok()) return s;
+  return "tutti-" + to_hex(bytes);
+}
+
+void ring(int bell) {
+  const std::uint64_t one = 1;
+  if (bell < 0) return;
+  [[maybe_unused]] const ssize_t written = ::write(bell, &one, sizeof one);
+}
+
+}  // namespace
+
+Listeners::Listeners(const Secret& secret, int rank)
+    : owner_(::getpid()), acceptor_(secret, net::Claim{net::Purpose::kLink, rank, 0, 1}) {}
+
+Listeners::~Listeners() {
+  if (!path_.empty() && owner_ == ::getpid()) ::unlink(path_.c_str());
+}
+
+Status Listeners::open(const Settings& settings, bool allow_unix, bool allow_tcp, PeerInfo* info) {
+  if (allow_unix) {
+    if (Status s = open_unix(info); !s.is_ok()) return s;
+  }
+  return allow_tcp ? open_tcp(settings, info) : Status();
+}
+
+Status Listeners::open_unix(PeerInfo* info) {
+  Result<std::string> name = random_name();
+  if (!name.is_ok()) return name.status();
+  Result<UniqueFd> listener = net::listen_unix(net::Address::unix_abstract(*name));
+  if (!listener.is_ok()) return listener.status();
+  acceptor_.add_listener(std::move(listener).value(), true);
+  info->unix_address = *name;
+  return {};
+}
+
+Status Listeners::open_tcp(const Settings& settings, PeerInfo* info) {
+  Result<UniqueFd> listener = net::listen_tcp(settings.port_low, settings.port_high);
+  if (!listener.is_ok()) return listener.status();
+  Result<net::Address> bound = net::local_address(listener->get());
+  if (!bound.is_ok()) return bound.status();
+  Result<std::vector<net::Address>> addresses = net::interface_addresses(settings.interface);
+  if (!addresses.is_ok()) return addresses.status();
+  for (const net::Address& address : *addresses) {
+    if (info->tcp_addresses.size() == kMaxTcpAddresses) break;
+    info->tcp_addresses.push_back(address.with_port(bound->port()).text());
+  }
+  acceptor_.add_listener(std::move(listener).value(), false);
+  return {};
+}
+
+Status Listeners::listen_on_path(PeerInfo* info) {
+  if (!path_.empty()) return {};
+  Result<std::string> name = random_name();
+  if (!name.is_ok()) return name.status();
+  const std::string path = environment_variable("TMPDIR").value_or("/tmp") + "/" + *name;
+  Result<net::Address> address = net::Address::unix_path(path);
+  if (!address.is_ok()) return address.status();
+  Result<UniqueFd> listener = net::listen_unix(*address);
+  if (!listener.is_ok()) return listener.status();
+  path_ = path;
+  acceptor_.add_listener(std::move(listener).value(), true);
+  info->unix_path = path;
+  return {};
+}
+
+void Listeners::subscribe(std::uint64_t communicator, std::size_t most) {
+  const MutexLock lock(mutex_);
+  mailboxes_[communicator].most = most;
+}
+
+void Listeners::unsubscribe(std::uint64_t communicator) {
+  const MutexLock lock(mutex_);
+  mailboxes_.erase(communicator);
+}
+
+std::deque<net::Authenticated> Listeners::take(std::uint64_t communicator) {
+  const MutexLock lock(mutex_);
+  return std::exchange(mailboxes_.at(communicator).kept, {});
+}
+
+void Listeners::deliver(std::vector<net::Authenticated> connections) {
+  if (connections.empty()) return;
+  const MutexLock lock(mutex_);
+  for (net::Authenticated& connection : connections) {
+    const auto at = mailboxes_.find(connection.peer.communicator);
+    if (at == mailboxes_.end()) {
+      log::debug("closed a connection for a communicator that this rank has left");
+      continue;
+    }
+    Mailbox& box = at->second;
+    if (box.kept.size() >= box.most) box.kept.pop_front();
+    box.kept.push_back(std::move(connection));
+    ring(box.bell);
+  }
+}
+
+void Listeners::Visit::prepare(net::PollSet* set) {
+  polled_ = false;
+  if (!attends_) {
+    const MutexLock lock(listeners_.mutex_);
+    attends_ = !std::exchange(listeners_.attended_, true);
+    Mailbox& box = listeners_.mailboxes_.at(communicator_);
+    if (attends_) {
+      box.bell = -1;
+    } else if (!box.kept.empty()) {
+      set->wake_at(Deadline::after_ms(0));
+    } else {
+      if (!bell_.valid()) bell_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      box.bell = bell_.get();
+    }
+  }
+  if (attends_) {
+    listeners_.acceptor_.prepare(set);
+  } else if (bell_.valid()) {
+    entry_ = set->add(bell_.get(), POLLIN);
+    polled_ = true;
+  } else {
+    set->wake_at(Deadline::after_ms(kBlindMs));
+  }
+}
+
+void Listeners::Visit::process(const net::PollSet& set) {
+  if (attends_) {
+    listeners_.acceptor_.process(set);
+    shortage_ = listeners_.acceptor_.shortage();
+    listeners_.deliver(listeners_.acceptor_.take());
+  } else if (polled_ && set.ready(entry_) != 0) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(bell_.get(), &count, sizeof count);
+  }
+}
+
+Listeners::Visit::~Visit() {
+  const MutexLock lock(listeners_.mutex_);
+  listeners_.mailboxes_.at(communicator_).bell = -1;
+  if (!attends_) return;
+  listeners_.attended_ = false;
+  for (const auto& [communicator, box] : listeners_.mailboxes_) ring(box.bell);
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,91 @@
+// Where one rank of a job listens, for all of its communicators: one set of sockets, however many communicators are
+// made of the first by splits.
+//
+// Whoever waits for connections accepts for all: one thread at a time looks at the sockets, and puts what has proven
+// itself into the mailbox of the communicator that it claims to be for. The others are woken when something comes for
+// them, or when that thread leaves.
+//
+// Threads: open() and listen_on_path() by the thread that joins, before all else; subscribe(), take() and unsubscribe()
+// any; a Visit belongs to one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+#include "bootstrap/peer_info.h"
+#include "bootstrap/unique_id.h"
+#include "net/acceptor.h"
+
+namespace tutti::internal {
+
+class Listeners {
+ public:
+  // `rank`: in the communicator that joined.
+  Listeners(const Secret& secret, int rank);
+  Listeners(const Listeners&) = delete;
+  Listeners& operator=(const Listeners&) = delete;
+  ~Listeners();
+
+  // Fills the address fields of *info.
+  Status open(const Settings& settings, bool allow_unix, bool allow_tcp, PeerInfo* info);
+  // Also by a path. Fills info->unix_path. The file is removed in the end.
+  Status listen_on_path(PeerInfo* info);
+
+  // From here on connections for the communicator are kept, `most` at a time: then the oldest is given up. What is for
+  // none that has subscribed is closed.
+  void subscribe(std::uint64_t communicator, std::size_t most) TUTTI_EXCLUDES(mutex_);
+  void unsubscribe(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
+  // What has come for it since the last call.
+  std::deque<net::Authenticated> take(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
+
+  // While it lives a thread waits for connections of its communicator, which has subscribed. In a poll loop, after
+  // take(): prepare(set), set.wait(), process(set).
+  class Visit {
+   public:
+    Visit(Listeners& listeners, std::uint64_t communicator) : listeners_(listeners), communicator_(communicator) {}
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+    ~Visit();
+    void prepare(net::PollSet* set);
+    void process(const net::PollSet& set);
+    // Acceptor::shortage(), where this thread has met it.
+    [[nodiscard]] const Status& shortage() const { return shortage_; }
+
+   private:
+    Listeners& listeners_;
+    const std::uint64_t communicator_;
+    bool attends_ = false;  // this thread looks at the sockets, until it leaves
+    UniqueFd bell_;         // else what wakes it
+    std::size_t entry_ = 0;
+    bool polled_ = false;
+    Status shortage_;
+  };
+
+ private:
+  struct Mailbox {
+    std::size_t most = 0;
+    std::deque<net::Authenticated> kept;
+    int bell = -1;  // of the thread that waits, if another looks at the sockets
+  };
+  Status open_unix(PeerInfo* info);
+  Status open_tcp(const Settings& settings, PeerInfo* info);
+  void deliver(std::vector<net::Authenticated> connections) TUTTI_EXCLUDES(mutex_);
+
+  const pid_t owner_;
+  std::string path_;
+  net::Acceptor acceptor_;  // of the thread that attends
+  Mutex mutex_;
+  bool attended_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::map<std::uint64_t, Mailbox> mailboxes_ TUTTI_GUARDED_BY(mutex_);
+};
+
+}  // namespace tutti::internal

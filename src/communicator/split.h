@@ -1,0 +1,65 @@
+// How ranks split a communicator: what each of them asks for, which groups come of that, and how the new communicators
+// are numbered.
+//
+// Threads: Family::next_id() any; the rest are values and pure functions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "base/config.h"
+#include "base/status.h"
+
+namespace tutti::internal {
+
+// The color of a rank that takes part and belongs to no group.
+inline constexpr std::int32_t kNoColor = -1;
+
+// What one rank asks for.
+struct SplitWish {
+  std::int32_t color = kNoColor;
+  std::int32_t key = 0;
+  const Settings* settings = nullptr;  // null: those of the communicator that is split
+  Status refused;                      // not ok: this rank takes part only to tell all that it does not go on
+};
+
+// The same as it is exchanged.
+struct SplitRequest {
+  std::int32_t color = kNoColor;
+  std::int32_t key = 0;
+  std::uint64_t id = 0;          // of the new communicator, if this rank is its rank 0
+  std::int32_t refused = 0;      // a Code
+  std::uint32_t text_bytes = 0;  // of what it says besides: its settings, or why it refuses
+};
+static_assert(sizeof(SplitRequest) == 24 && std::is_trivially_copyable_v<SplitRequest>);
+
+// The ranks that name `color`, by their keys, and of equal keys by rank.
+std::vector<int> members_of(std::span<const SplitRequest> requests, std::int32_t color);
+
+// A communicator to be, as one of its ranks knows it.
+struct SplitGroup {
+  std::uint64_t id = 0;
+  std::vector<int> members;        // ranks of the communicator that is split, by rank of the new one
+  std::vector<std::string> texts;  // by rank of the new one: the settings of those that have given some; or none at all
+  Settings settings;               // this rank's
+};
+
+// What the communicators of one rank have in common that come from one by splits.
+class Family {
+ public:
+  // `rank`: in the first of them.
+  explicit Family(int rank) : rank_(static_cast<std::uint64_t>(rank)) {}
+  // Drawn by no other rank of the job, nor a second time: a rank's numbers begin with its rank in the first
+  // communicator, which has 20 bits, and are counted behind it, in 44. The first communicator is 0.
+  std::uint64_t next_id() { return rank_ << 44 | (drawn_.fetch_add(1, std::memory_order_relaxed) + 1); }
+
+ private:
+  const std::uint64_t rank_;
+  std::atomic<std::uint64_t> drawn_{0};
+};
+
+}  // namespace tutti::internal
