@@ -73,7 +73,7 @@ Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completi
   const char* const what = next.batch != nullptr ? "group" : name_of(next.call.collective);
   Status status = guarded([&] {
     made = std::make_shared<Completion>(failure_);
-    made->follow(next.before);
+    Completion::follow(made, next.before);
     next.completion = made;
     if (next.call.varying != nullptr) {
       next.varying = std::make_unique<VaryingCopy>(next.call, ranks(), rank());

@@ -72,7 +72,7 @@ Status HostFunctions::launch(Stream& stream, Function function, void* data) {
   if (before == nullptr) {
     add_ready(std::move(item));
   } else {
-    Completion::then(std::move(before), std::move(item));
+    Completion::then(*before, std::move(item));
   }
   return {};
 }

@@ -9,7 +9,7 @@ std::shared_ptr<Completion> Stream::append(const std::shared_ptr<Completion>& co
   const MutexLock lock(streams_mutex);
   record_->add(completion);
   std::shared_ptr<Completion> before = std::exchange(last_, completion);
-  completion->follow(before);
+  Completion::follow(completion, before);
   return before;
 }
 

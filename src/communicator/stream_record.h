@@ -62,11 +62,22 @@ class StreamRecord {
   std::uint64_t add(Item item) TUTTI_REQUIRES(streams_mutex);
   // Keeps of what is done up to this place only its errors.
   void collect(std::uint64_t through) TUTTI_REQUIRES(streams_mutex);
+  // Whether there is something to be collected up to this place.
+  [[nodiscard]] bool has_done(std::uint64_t through) const TUTTI_REQUIRES(streams_mutex) {
+    return !items_.empty() && items_.front().place <= through && items_.front().done();
+  }
+  // first(), of what is collected.
+  [[nodiscard]] Error find(std::uint64_t after, std::uint64_t through) const TUTTI_REQUIRES(streams_mutex);
+  // Of the first item.
+  void collect_one() TUTTI_REQUIRES(streams_mutex);
 
   std::uint64_t last_ TUTTI_GUARDED_BY(streams_mutex) = 0;
   std::uint64_t expected_ TUTTI_GUARDED_BY(streams_mutex) = 0;
-  std::deque<Item> items_ TUTTI_GUARDED_BY(streams_mutex);  // what was not done when that was looked at last
-  std::deque<Error> errors_ TUTTI_GUARDED_BY(streams_mutex);
+  std::deque<Item> items_ TUTTI_GUARDED_BY(streams_mutex);    // what was not done when that was looked at last
+  std::deque<Error> errors_ TUTTI_GUARDED_BY(streams_mutex);  // in the order of their places
+  // While this is collected for an event in another record: that one, and up to which place.
+  StreamRecord* asking_ TUTTI_GUARDED_BY(streams_mutex) = nullptr;
+  std::uint64_t asked_through_ TUTTI_GUARDED_BY(streams_mutex) = 0;
 };
 
 }  // namespace tutti::internal

@@ -122,6 +122,47 @@ TEST_CASE("revoking ends what is queued, and a finalize and a destroy that wait 
   }
 }
 
+TEST_CASE("what a long chain of waits is behind ends by a revoke while another is slow", "[threads]") {
+  constexpr int kWaits = 100'000;
+  const bool aborts = GENERATE(true, false);
+  auto revoked = make_pair_of_ranks();
+  const auto slow = make_pair_of_ranks();
+  std::array<tuttiStream_t, 2> streams{};
+  std::array<tuttiEvent_t, 2> events{};
+  for (tuttiStream_t& stream : streams) REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  for (tuttiEvent_t& event : events) REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+  const std::int64_t begin_ns = now_ns();
+  REQUIRE(all_reduce(slow[0], streams[0]) == tuttiSuccess);  // rank 1 comes late
+  int refused = 0;
+  for (std::size_t i = 0; i < kWaits; ++i) {
+    const std::size_t other = 1 - i % 2;
+    refused += tuttiEventRecord(events[i % 2], streams[i % 2]) != tuttiSuccess;
+    refused += tuttiStreamWaitEvent(streams[other], events[i % 2]) != tuttiSuccess;
+    if (i % 100 == 0) refused += all_reduce(revoked[0], streams[other]) != tuttiSuccess;
+  }
+  CHECK(refused == 0);
+  if (aborts) {
+    CHECK(tuttiCommAbort(revoked[0]) == tuttiSuccess);
+    revoked[0] = nullptr;
+  } else {
+    CHECK(tuttiCommRevoke(revoked[1], TUTTI_REVOKE_DEFAULT) == tuttiSuccess);
+    CHECK(tuttiCommFinalize(revoked[0]) == tuttiAborted);  // waits for what was queued
+  }
+  for (const tuttiStream_t stream : streams) CHECK(tuttiStreamQuery(stream) == tuttiInProgress);
+  CHECK(tuttiEventDestroy(events[0]) == tuttiSuccess);
+  CHECK(all_reduce(slow[1]) == tuttiSuccess);
+  CHECK(tuttiEventSynchronize(events[1]) == tuttiAborted);
+  CHECK(tuttiStreamSynchronize(streams[0]) == tuttiAborted);
+  CHECK(tuttiStreamSynchronize(streams[0]) == tuttiSuccess);
+  CHECK(now_ns() - begin_ns < (kThreadSanitizer ? 60 : 20) * std::int64_t{1'000'000'000});
+  CHECK(tuttiStreamDestroy(streams[0]) == tuttiSuccess);
+  CHECK(tuttiStreamDestroy(streams[1]) == tuttiAborted);
+  CHECK(tuttiEventDestroy(events[1]) == tuttiSuccess);
+  for (const tuttiComm_t comm : {revoked[0], revoked[1], slow[0], slow[1]}) {
+    if (comm != nullptr) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  }
+}
+
 TEST_CASE("many threads revoke beside operations, queries, destroy and abort", "[threads]") {
   std::mt19937 random(11);
   for (int round = 0; round < (kThreadSanitizer ? 40 : 200); ++round) {

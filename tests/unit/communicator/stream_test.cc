@@ -1,9 +1,14 @@
 // The order and the errors of a stream, without any communicator.
 #include "communicator/stream.h"
 
+#include <pthread.h>
+
+#include <array>
+#include <functional>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "catch_compat.h"
 #include "unit/bootstrap/ranks.h"
 
@@ -16,6 +21,55 @@ std::shared_ptr<Completion> queued(Stream* stream) {
   static_cast<void>(stream->append(completion));
   return completion;
 }
+
+// What recursed through a chain of so many would not fit the stack on which these tests run.
+constexpr std::size_t kLong = 100'000;
+constexpr std::size_t kSmallStackBytes = std::size_t{256} << 10;
+// What looked through the chain for each of its links would take hours.
+constexpr std::int64_t kLongMs = 20'000;
+
+void on_small_stack(std::function<void()> body) {
+  const std::int64_t begin_ns = now_ns();
+  pthread_attr_t attributes;
+  pthread_t thread;
+  ::pthread_attr_init(&attributes);
+  REQUIRE(::pthread_attr_setstacksize(&attributes, kSmallStackBytes) == 0);
+  const auto run = [](void* what) -> void* { return (*static_cast<std::function<void()>*>(what))(), nullptr; };
+  REQUIRE(::pthread_create(&thread, &attributes, run, &body) == 0);
+  ::pthread_attr_destroy(&attributes);
+  ::pthread_join(thread, nullptr);
+  CHECK(now_ns() - begin_ns < kLongMs * 1'000'000);
+}
+
+// Two streams that wait for each other's events in turn, behind an operation that has not ended, with another
+// operation behind every tenth wait.
+struct Chain {
+  explicit Chain(std::size_t waits) : slow(queued(&streams[0])) {
+    for (std::size_t i = 0; i < waits; ++i) {
+      streams[1 - i % 2].wait_for(streams[i % 2].mark());
+      if (i % 10 == 0) operations.push_back(queued(&streams[1 - i % 2]));
+      // Who asks in between finds no end.
+      if (i % 1000 == 0 && !streams[i % 2].query().is_ok()) ++asked;
+    }
+  }
+  void end_operations(std::size_t begin, std::size_t end, const Status& status) const {
+    for (std::size_t i = begin; i < end; ++i) operations[i]->complete(status);
+  }
+
+  std::array<Stream, 2> streams;
+  std::shared_ptr<Completion> slow;
+  std::vector<std::shared_ptr<Completion>> operations;
+  std::size_t asked = 0;
+};
+
+class Counts final : public Continuation {
+ public:
+  explicit Counts(int* count) : count_(count) {}
+  void run(std::unique_ptr<Continuation> /*self*/) noexcept override { ++*count_; }
+
+ private:
+  int* const count_;
+};
 
 }  // namespace
 
@@ -228,4 +282,64 @@ TEST_CASE("a group keeps in the stream what has come while it was begun") {
   CHECK(stream.query().code() == Code::kInProgress);
   next->complete({});
   CHECK(stream.query().code() == Code::kRemoteError);
+}
+
+TEST_CASE("a long chain of waits ends in one go, whatever in it has ended before") {
+  // The order in which the parts of the chain end, of which the last one that has not ended holds all up.
+  const bool slow_first = GENERATE(true, false);
+  on_small_stack([&] {
+    Chain chain(kLong);
+    CHECK(chain.asked == kLong / 1000);
+    const auto middle = chain.streams[0].mark();
+    int behind = 0;
+    Completion::then(*chain.streams[1].last(), std::make_unique<Counts>(&behind));
+    const std::size_t half = chain.operations.size() / 2;
+    if (slow_first) chain.slow->complete({});
+    // As a revoke ends what one communicator has queued.
+    chain.end_operations(half, chain.operations.size(), Status::aborted("revoked"));
+    for (Stream& stream : chain.streams) CHECK(stream.query().code() == Code::kInProgress);
+    CHECK_FALSE(middle.done());
+    CHECK_FALSE(middle.end->wait_for_ms(1));
+    CHECK(behind == 0);
+    chain.end_operations(0, half, {});
+    CHECK(middle.done() == slow_first);
+    if (!slow_first) chain.slow->complete({});
+    CHECK(behind == 1);
+    CHECK(middle.done());
+    CHECK(middle.end->wait_for_ms(0));
+    CHECK(middle.tell().message() == "revoked");
+    for (Stream& stream : chain.streams) CHECK(stream.synchronize().message() == "revoked");
+    for (Stream& stream : chain.streams) CHECK(stream.synchronize().is_ok());
+  });
+}
+
+TEST_CASE("a long chain of waits is freed while it waits, and when nothing will end it") {
+  const bool ends = GENERATE(true, false);
+  on_small_stack([&] {
+    std::shared_ptr<Completion> slow;
+    int behind = 0;
+    {
+      Chain chain(kLong);
+      slow = std::move(chain.slow);
+      Completion::then(*chain.streams[1].last(), std::make_unique<Counts>(&behind));
+      if (ends) chain.end_operations(0, chain.operations.size(), {});
+    }
+    CHECK(behind == 0);
+    if (ends) slow->complete({});
+    slow.reset();
+    CHECK(behind == (ends ? 1 : 0));
+  });
+}
+
+TEST_CASE("a long row of streams, each of which waits for the one before") {
+  on_small_stack([] {
+    std::vector<Stream> streams(kLong);
+    const auto slow = queued(&streams[0]);
+    for (std::size_t i = 1; i < streams.size(); ++i) streams[i].wait_for(streams[i - 1].mark());
+    CHECK(streams.back().query().code() == Code::kInProgress);
+    slow->complete(Status::timeout("late"));
+    CHECK(streams.back().query().message() == "late");
+    CHECK(streams[kLong / 2].synchronize().message() == "late");
+    CHECK(streams.back().query().is_ok());
+  });
 }
