@@ -359,11 +359,7 @@ Status Communicator::fail(const std::string& what, Status status) {
     return cause.code() == Code::kMismatch ? cause : cause.with_context(what);  // a mismatch names the calls itself
   };
   Status result = named(status);
-  if (failure_->fail(result)) {
-    tell_peers(result);
-  } else {
-    result = named(failure_->status());
-  }
+  if (!end_all(result, result)) result = named(failure_->status());
   note_failure(result);
   return result;
 }
@@ -415,6 +411,11 @@ Status Communicator::finalize() {
   }
   finalized_ = true;
   deliver();
+  {
+    // Another thread may have ended what was queued, and be about to tell the peers: they hear that first, and judge no
+    // calls of a communicator that has failed.
+    const MutexLock told(telling_mutex_);
+  }
   if (const Status s = guarded([&] { return part(), Status(); }); !s.is_ok()) set_last_error(s);
   if (tree_ != nullptr) tree_->leave();
   return failure_->status();
@@ -425,8 +426,11 @@ void Communicator::deliver() const {
   if (plans_ != nullptr) plans_->deliver(Deadline::after_ms(kDeliverMs));
 }
 
-void Communicator::end_all(const Status& here, const Status& there) {
-  if (failure_->fail(here)) tell_peers(there);
+bool Communicator::end_all(const Status& here, const Status& there) {
+  const MutexLock lock(telling_mutex_);
+  const bool first = failure_->fail(here);
+  if (first) tell_peers(there);
+  return first;
 }
 
 void Communicator::set_last_error(const Status& status) {

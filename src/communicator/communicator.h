@@ -107,8 +107,8 @@ class Communicator {
   // too. kMismatch if the ranks have called different things. Later operations are refused.
   Status finalize();
   // Fails every operation, here and on the peers. Waits for none. Nothing if the communicator has failed already.
-  void abort() { end_all(aborted_here_, aborted_there_); }
-  void revoke() { end_all(revoked_here_, revoked_there_); }
+  void abort() { (void)end_all(aborted_here_, aborted_there_); }
+  void revoke() { (void)end_all(revoked_here_, revoked_there_); }
 
   // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
   // noted alone. Any thread.
@@ -224,7 +224,8 @@ class Communicator {
   Status refuse();
   void note_failure(const Status& status);
   void tell_peers(const Status& status);
-  void end_all(const Status& here, const Status& there);
+  // Whether it was this that has failed the communicator.
+  bool end_all(const Status& here, const Status& there) TUTTI_EXCLUDES(telling_mutex_);
   // Of the operation `what`, the `sequence`th.
   Status await_root_cause(const std::string& what, std::uint32_t sequence, Status status) const;
   Status reserve_scratch(std::size_t bytes);
@@ -270,6 +271,7 @@ class Communicator {
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
 
+  Mutex telling_mutex_;  // while a failure begins here, until the peers will be told of it
   mutable Mutex mutex_;
   ConditionVariable queue_changed_;
   std::deque<Queued> queue_ TUTTI_GUARDED_BY(mutex_);

@@ -62,6 +62,19 @@ std::array<tuttiComm_t, 2> make_pair_of_ranks() {
   return comms;
 }
 
+// Over sockets, as ranks that are processes.
+std::array<tuttiComm_t, 2> join_pair_of_ranks() {
+  std::array<tuttiComm_t, 2> comms{};
+  tuttiUniqueId id;
+  REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+  tuttiResult_t joined = tuttiInternalError;
+  std::thread rank_1([&] { joined = tuttiCommInitRank(&comms[1], 2, id, 1); });
+  CHECK(tuttiCommInitRank(&comms[0], 2, id, 0) == tuttiSuccess);
+  rank_1.join();
+  REQUIRE(joined == tuttiSuccess);
+  return comms;
+}
+
 }  // namespace
 
 TEST_CASE("revoking ends the operations of all ranks, threads", "[threads]") {
@@ -160,6 +173,31 @@ TEST_CASE("what a long chain of waits is behind ends by a revoke while another i
   CHECK(tuttiEventDestroy(events[1]) == tuttiSuccess);
   for (const tuttiComm_t comm : {revoked[0], revoked[1], slow[0], slow[1]}) {
     if (comm != nullptr) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+  }
+}
+
+TEST_CASE("others hear of a revoke or an abort although the rank is being destroyed", "[threads]") {
+  const bool joins = GENERATE(true, false);
+  const bool aborts = GENERATE(true, false);
+  const int rounds = (joins ? 100 : 2000) / (kThreadSanitizer ? 10 : 1);
+  for (int round = 0; round < rounds; ++round) {
+    const auto comms = joins ? join_pair_of_ranks() : make_pair_of_ranks();
+    tuttiStream_t stream = nullptr;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    REQUIRE(all_reduce(comms[0], stream) == tuttiSuccess);  // rank 1 comes when this one has gone
+    // Waits for what is queued, and leaves when that has failed.
+    tuttiResult_t destroyed = tuttiInternalError;
+    std::thread destroys([&] { destroyed = tuttiCommDestroy(comms[0]); });
+    std::this_thread::sleep_for(std::chrono::microseconds(50 + round % 200));
+    const tuttiResult_t ended = aborts ? tuttiCommAbort(comms[0]) : tuttiCommRevoke(comms[0], TUTTI_REVOKE_DEFAULT);
+    destroys.join();
+    CHECK(ended == tuttiSuccess);
+    CHECK((destroyed == tuttiSuccess || (aborts && destroyed == tuttiInvalidArgument)));
+    const tuttiResult_t result = all_reduce(comms[1]);
+    INFO("round " << round << ": " << describe(result, comms[1]));
+    CHECK(tuttiStreamDestroy(stream) == tuttiAborted);
+    CHECK(tuttiCommDestroy(comms[1]) == tuttiSuccess);
+    REQUIRE(result == tuttiAborted);
   }
 }
 
