@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +60,8 @@ class ControlComm final : public ControlTree {
   bool hear(Kind kind, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);
   void hear_calls(Calls calls, const Neighbour* from);
   void hear_death(const Death& death);
+  // A rank has left the job, and with it all communicators.
+  void hear_bye(int job_rank);
   // The communicator fails, here and everywhere.
   void fail(const Notice& notice);
   // It fails here; nobody can be told.
@@ -68,6 +71,8 @@ class ControlComm final : public ControlTree {
   // What may have been lost on the way.
   void say_again();
   [[nodiscard]] std::string leave_notice() const;
+  // Of all that have left as far as this rank knows, itself included.
+  [[nodiscard]] std::vector<std::string> leave_notices() const;
   // All members have said that they call nothing more.
   [[nodiscard]] bool is_over() const TUTTI_EXCLUDES(mutex_);
   // Nobody misses this rank here: it has sent its leave notice.
@@ -122,6 +127,7 @@ class ControlComm final : public ControlTree {
   bool any_notice_ = false;            // all members have been told of a failure, or will be
   std::string notice_;                 // by this frame, unless it was a death
   std::deque<std::string> own_parts_;  // the last frames of this rank's parts, which others may still need
+  std::set<int> introduced_;           // ranks that have made their parts, of a communicator that has been split off
   bool parted_ = false;                // this rank has sent its leave notice
   CallSummary own_parting_;            // with this
   bool asked_for_calls_ = false;

@@ -23,7 +23,7 @@ CallSummary ControlComm::own_calls() const {
 
 bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from) {
   const int rank = rank_of(leave_notice.rank);
-  if (rank < 0) return false;
+  if (rank < 0) return any_notice_;
   std::shared_ptr<const Watching> watching;
   {
     const MutexLock lock(mutex_);
@@ -78,6 +78,15 @@ std::string ControlComm::leave_notice() const {
   return pack_leave_notice(id_, {tree_->rank(), own_parting_});
 }
 
+std::vector<std::string> ControlComm::leave_notices() const {
+  std::vector<std::string> result;
+  for (const auto& [rank, calls] : departed()) {
+    result.push_back(pack_leave_notice(id_, {members_[static_cast<std::size_t>(rank)], calls}));
+  }
+  if (parted_) result.push_back(leave_notice());
+  return result;
+}
+
 bool ControlComm::is_over() const {
   const MutexLock lock(mutex_);
   return all_parted_;
@@ -116,6 +125,7 @@ bool ControlComm::finish(std::int64_t wait_ms) {
 
 // Upwards only as far as they are new, so that a thousand ranks that wait for one cost one message each.
 void ControlComm::hear_calls(Calls calls, const Neighbour* from) {
+  if (rank_of(calls.rank) < 0) return;  // of another communicator with the same id: all are told so
   bool is_new = false;
   const Status known = ledger_.add(rank_of(calls.rank), calls.records, &is_new);
   if (!known.is_ok()) return fail({known.code(), known.message()});

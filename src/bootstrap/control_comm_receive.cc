@@ -47,19 +47,22 @@ bool ControlComm::hear(Kind kind, net::Unpacker* unpacker, const std::string& fr
 }
 
 bool ControlComm::on_members(const Members& members) {
-  if (rank_of(members.from) < 0) return false;
+  const int from = rank_of(members.from);
   const bool same =
       members.ranks.size() == members_.size() &&
       std::all_of(members.ranks.begin(), members.ranks.end(), [&](int rank) { return rank_of(rank) >= 0; });
-  if (!same)
-    fail({Code::kMismatch, fmt::format("rank {} has split off a communicator of other ranks", rank_of(members.from))});
+  if (from >= 0) introduced_.insert(from);
+  if (from >= 0 && same) return true;
+  const std::string who = from >= 0 ? fmt::format("rank {}", from) : "a rank that is not among these";
+  fail({Code::kMismatch, who + " has split off a communicator of other ranks, with the same id"});
   return true;
 }
 
 bool ControlComm::on_part(Part part) {
   const int rank = rank_of(part.rank);
   const MutexLock lock(mutex_);
-  if (rank < 0 || is_before(next_round_ + kRoundsAhead, part.round + 1)) return false;
+  if (rank < 0) return any_notice_;  // of another communicator with the same id: all are told so
+  if (is_before(next_round_ + kRoundsAhead, part.round + 1)) return false;
   if (is_before(part.round, next_round_) && !parts_.contains(part.round)) return true;  // known long since
   parts_[part.round].emplace(rank, std::move(part.bytes));
   changed_.notify_all();
@@ -97,11 +100,7 @@ void ControlComm::say_again() {
     tree_->flood(pack_compare(id_), nullptr);
     tree_->pass_on_calls(id_, {false, tree_->rank(), own_calls().calls}, nullptr);
   }
-  for (const auto& [rank, calls] : departed()) {
-    const int job_rank = members_[static_cast<std::size_t>(rank)];
-    tree_->flood(pack_leave_notice(id_, {job_rank, calls}), nullptr);
-  }
-  if (parted_) tree_->flood(leave_notice(), nullptr);
+  for (const std::string& leave_notice : leave_notices()) tree_->flood(leave_notice, nullptr);
 }
 
 void ControlComm::fail_here(const Status& status) noexcept {
@@ -121,6 +120,13 @@ void ControlComm::hear_death(const Death& death) {
   if (rank < 0 || departed().contains(rank)) return;
   if (std::exchange(any_notice_, true)) return;
   fail_here(Status::remote(describe_rank(rank, death.host, death.pid) + " died: connection lost"));
+}
+
+// One that has not made its part yet will not.
+void ControlComm::hear_bye(int job_rank) {
+  const int rank = rank_of(job_rank);
+  if (id_ == 0 || rank < 0 || introduced_.contains(rank) || departed().contains(rank)) return;
+  fail({Code::kRemoteError, list_ranks({rank}) + " left before it had made its part of this communicator"});
 }
 
 Whereabouts ControlComm::whereabouts() const {

@@ -185,6 +185,7 @@ bool unpack_death(net::Unpacker* unpacker, int ranks, Death* death) {
 bool unpack_members(net::Unpacker* unpacker, int ranks, Members* members) {
   if (!take_rank(unpacker, ranks, &members->from)) return false;
   const std::string bits = unpacker->text();
+  if (bits.size() > (static_cast<std::size_t>(ranks) + 7) / 8) return false;
   for (std::size_t at = 0; at < bits.size() * 8; ++at) {
     if ((static_cast<unsigned char>(bits[at / 8]) >> at % 8 & 1U) == 0) continue;
     if (at >= static_cast<std::size_t>(ranks)) return false;

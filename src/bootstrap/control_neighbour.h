@@ -41,6 +41,8 @@ struct Neighbour {
   net::FrameReader reader{kMaxFrameBytes};
   net::FrameWriter writer;
   bool said_bye = false;
+  bool parting = false;   // it leaves: nothing more is said to it, but what it passes on is still heard
+  bool shut = false;      // this side of the connection
   bool confirmed = true;  // of a rank that looks for a parent: it has taken this one
   bool ended = false;     // nothing more can be read; what that means is not judged yet
   bool polled = false;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,13 +85,13 @@ bool SocketTree::has_ended() const {
 
 Neighbour* SocketTree::parent() {
   const auto found = std::find_if(neighbours_.begin(), neighbours_.end(), [](const Neighbour& neighbour) {
-    return neighbour.is_parent && neighbour.socket.valid();
+    return neighbour.is_parent && neighbour.socket.valid() && !neighbour.parting;
   });
   return found == neighbours_.end() ? nullptr : &*found;
 }
 
 void SocketTree::send(const std::string& frame, Neighbour* to) {
-  if (to->socket.valid()) to->writer.queue(frame);
+  if (to->socket.valid() && !to->parting) to->writer.queue(frame);
 }
 
 void SocketTree::flood(const std::string& frame, const Neighbour* except) {
@@ -105,9 +106,15 @@ void SocketTree::flush() {
 
 // A broken connection is left for reading to discover, since a last message may still be in it.
 void SocketTree::flush(Neighbour* neighbour) {
-  if (!neighbour->socket.valid() || neighbour->writer.empty()) return;
-  const Status sent = neighbour->writer.flush(neighbour->socket.get());
-  if (!sent.is_ok()) neighbour->writer = net::FrameWriter();
+  if (!neighbour->socket.valid()) return;
+  if (!neighbour->writer.empty() && !neighbour->writer.flush(neighbour->socket.get()).is_ok()) {
+    neighbour->writer = net::FrameWriter();
+  }
+  if (neighbour->parting && neighbour->writer.empty()) end_side(neighbour);
+}
+
+void SocketTree::end_side(Neighbour* neighbour) {
+  if (!std::exchange(neighbour->shut, true)) ::shutdown(neighbour->socket.get(), SHUT_WR);
 }
 
 bool SocketTree::all_sent() const {

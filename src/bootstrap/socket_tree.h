@@ -5,10 +5,12 @@
 // Every frame names its communicator, and most are for all ranks: a rank passes them on to every neighbour but the one
 // they came from, whether it is a member or not; a tree has no cycles, so each reaches every rank once, and whatever
 // one rank says because of what it has heard of another is heard after that everywhere. A rank keeps nothing of a
-// communicator that it is no member of, but for the time of an inquiry.
+// communicator that it is no member of, but for the time of an inquiry, and the last notices that it has passed on:
+// whom it meets later may not have heard them, and who said them may be gone.
 //
 // A member says first which ranks the others are (kMembers). So a rank that has not made its own part of a communicator
-// yet knows whether it will, and keeps what it hears of it until then: no more than ranks can say before all have come.
+// yet knows whether it will, and keeps what it hears of it until then: no more than ranks can say before all have come,
+// and of no more than 1024 communicators. One of which something has been lost fails when this rank makes its part.
 //
 // When a rank dies, or leaves for good, those below it look for another parent: the next ancestor, else one that comes
 // before them, the lowest first. So every rank listens, and knows from the beginning where the others do (kContact).
@@ -18,8 +20,12 @@
 // knows of its failure and of ranks that are gone: that may have been lost on the way. Members that know it already do
 // not pass it on. Ranks before it of which none answers a rank in kSearchMs have died, and it goes on without them; but
 // if it cannot ask, for want of descriptors or memory, it fails its communicators and is no part of the tree any more.
-// A rank that is to look for a parent and of which nothing is heard has died as well, in the moment when nobody was
-// next to it.
+// A rank that is to look for a parent, or is below one, and of which nothing is heard has died as well, in the moment
+// when nobody was next to it.
+//
+// Who leaves says so (kBye) and goes on passing frames from each neighbour to the others until it has heard their ends.
+// A neighbour that stays ends its side at once, and looks for another parent; one that leaves as well does so when all
+// others of its own have ended theirs. So what ranks say that leave at the same time gets to one that stays.
 //
 // In five files: socket_tree.cc (making, what communicators ask of it), _watch (the thread), _receive (what comes from
 // the neighbours), _healing (new parents), _inquiry (who has not arrived?).
@@ -36,6 +42,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "base/mutex.h"
@@ -68,19 +76,28 @@ namespace control {
 
 class ControlComm;
 
-// For a new parent: the ranks that may be are asked one after the other.
-struct Search {
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-  std::vector<int> left;  // to be asked, the last first
-  int asked = -1;
-  std::int64_t asked_ns = 0;
+// A rank that is asked whether it becomes the parent.
+struct Candidate {
+  int rank = -1;
+  std::int64_t since_ns = 0;
   std::unique_ptr<net::Dial> dial;
   UniqueFd socket;  // connected, but not yet welcome
   net::FrameReader welcome{0};
   std::size_t entry = 0;
   bool polled = false;
-  Status shortage;  // why this rank itself could not dial last
+};
+
+// For a new parent. The next candidate is asked when the last has failed or has been silent for a while, and the first
+// that answers it is; those on a host where one was silent are asked last.
+struct Search {
+  std::int64_t begin_ns = 0;  // not before
+  std::int64_t end_ns = 0;    // nobody is asked any more
+  std::int64_t next_ns = 0;   // then the next one, though others may still answer
+  bool asked_any = false;
+  std::vector<int> left;  // to be asked, in this order
+  std::list<Candidate> asked;
+  std::set<std::string> silent;  // hosts
+  Status shortage;               // why this rank itself could not dial last
 };
 
 class SocketTree {
@@ -131,8 +148,11 @@ class SocketTree {
   };
   // What is kept for a communicator that this rank is to become a member of.
   struct Early {
+    std::uint64_t number = 0;  // the oldest has the lowest
     std::size_t members = 0;
-    std::vector<std::string> frames;
+    std::deque<std::string> frames;
+    std::unordered_set<std::string_view> known;  // the same
+    bool lost = false;                           // there have been more
   };
   void run();
   void attempt(const std::function<void()>& speak) noexcept;
@@ -145,6 +165,8 @@ class SocketTree {
   bool close() TUTTI_EXCLUDES(mutex_);
   void dismiss_all() TUTTI_EXCLUDES(mutex_);
   void depart();
+  void end_sides();
+  static void end_side(Neighbour* neighbour);
   void read_from(Neighbour* from);
   void handle(Neighbour* from, const std::string& frame);
   bool hear(const Header& header, net::Unpacker* unpacker, const std::string& frame, Neighbour* from);
@@ -154,8 +176,13 @@ class SocketTree {
   bool hear_inquiry(const Header& header, net::Unpacker* unpacker, Neighbour* from);
   void on_damage(const Neighbour& from, CommId comm);
   bool keep_early(const Header& header, net::Unpacker* unpacker, const std::string& frame);
+  void make_room_for_early();
+  void replay_early(ControlComm* comm);
+  bool keep_passed(const std::string& frame);
   void on_ended(Neighbour* neighbour);
   void on_bye(int rank, const std::string& frame, Neighbour* from);
+  void part_from(Neighbour* neighbour);
+  void forget_owing(int rank);
   void on_contact(Contact contact);
   void on_attachment(const Attachment& attachment, const std::string& frame, const Neighbour* from);
   void on_own_death();
@@ -166,18 +193,23 @@ class SocketTree {
   void look_for_parent();
   void prepare_search(net::PollSet* set);
   void advance_search();
-  void ask_next();
-  void attach();
+  bool advance(Candidate* candidate);
+  bool fill_search();
+  void ask_more();
+  void ask(int rank);
+  void attach(Candidate candidate);
   void give_up();
   void take_in();
   void tell_state(Neighbour* to);
-  void await_children_of(int gone);
+  [[nodiscard]] std::vector<int> below(int rank, bool past_lost) const;
+  void await_those_below(int gone);
   void await_again(int rank);
   void judge_awaited();
   void wake_for_awaited(net::PollSet* set) const;
   void say_again();
   void keep_farewell(std::string frame);
   bool may_go(const ControlComm& comm);
+  [[nodiscard]] bool is_heard(const ControlComm& comm) const;
   void on_death(const Death& death, const Neighbour* from);
   [[nodiscard]] ControlComm* find(CommId comm) const;
   void send(const std::string& frame, Neighbour* to);
@@ -204,7 +236,12 @@ class SocketTree {
   std::list<Neighbour> neighbours_;
   std::map<CommId, ControlComm*> comms_;
   std::map<CommId, Early> early_;
-  std::deque<CommId> left_;  // the last communicators that this rank has left
+  std::uint64_t earlies_ = 0;       // how many there have been
+  std::deque<CommId> forgotten_;    // the last that were too many
+  std::deque<CommId> left_;         // the last communicators that this rank has left
+  std::deque<std::string> passed_;  // the last notices of others' communicators
+  std::size_t passed_bytes_ = 0;
+  bool unheard_ = false;  // some of them have come while this rank was looking for a parent
   std::map<CommId, Round> rounds_;
   std::uint32_t token_ = 0;
   std::map<int, Contact> contacts_;  // by rank, as all that follow

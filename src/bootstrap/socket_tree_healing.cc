@@ -17,7 +17,8 @@ namespace {
 constexpr std::int64_t kMs = 1'000'000;
 // Where a job ends, all leave at once, and none needs a new parent any more.
 constexpr std::int64_t kPauseMs = 10;
-constexpr std::int64_t kCandidateMs = 500;  // for one rank to answer, before the next is asked
+constexpr std::int64_t kCandidateMs = 500;  // for one rank to answer
+constexpr std::int64_t kNextMs = 20;        // before the next is asked as well: some 250 silent hosts can be passed by
 constexpr std::int64_t kSearchMs = 5000;    // then this rank has no place any more
 constexpr std::int64_t kAwaitMs = 8000;     // for another to say that it has found one; then it has died as well
 constexpr std::size_t kFarewells = 64;      // of communicators that this rank has left
@@ -49,8 +50,9 @@ std::vector<int> SocketTree::candidates() const {
 
 // A rank that knows all its communicators to be over, and has nobody below it, needs no parent.
 bool SocketTree::needs_parent() const {
-  const bool has_children = std::any_of(neighbours_.begin(), neighbours_.end(),
-                                        [](const Neighbour& n) { return !n.is_parent && n.socket.valid(); });
+  const bool has_children = std::any_of(neighbours_.begin(), neighbours_.end(), [](const Neighbour& n) {
+    return !n.is_parent && n.socket.valid() && !n.parting;
+  });
   return has_children ||
          std::any_of(comms_.begin(), comms_.end(), [](const auto& entry) { return !entry.second->is_over(); });
 }
@@ -64,64 +66,100 @@ void SocketTree::look_for_parent() {
 
 void SocketTree::prepare_search(net::PollSet* set) {
   if (!search_) return;
-  Search& search = *search_;
   const std::int64_t now = now_ns();
-  search.polled = search.socket.valid();
-  if (search.polled) search.entry = set->add(search.socket.get(), POLLIN);
-  if (search.dial) search.dial->prepare(set);
-  const bool under_way = search.polled || search.dial != nullptr;
-  const std::int64_t next_ns = under_way ? search.asked_ns + kCandidateMs * kMs : search.begin_ns;
-  set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, next_ns - now + kMs - 1) / kMs));
+  const auto wake_at = [&](std::int64_t at_ns) {
+    set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, at_ns - now + kMs - 1) / kMs));
+  };
+  for (Candidate& candidate : search_->asked) {
+    candidate.polled = candidate.socket.valid();
+    if (candidate.polled) candidate.entry = set->add(candidate.socket.get(), POLLIN);
+    if (candidate.dial) candidate.dial->prepare(set);
+    wake_at(candidate.since_ns + kCandidateMs * kMs);
+  }
+  const bool may_ask = search_->asked.empty() || (!search_->left.empty() && now < search_->end_ns);
+  if (may_ask) wake_at(std::max(search_->begin_ns, search_->asked.empty() ? 0 : search_->next_ns));
 }
 
 void SocketTree::advance_search() {
   if (!search_ || now_ns() < search_->begin_ns) return;
-  Search& search = *search_;
-  if (search.dial) {
-    search.dial->process(set_);
-    if (search.dial->done()) {
-      search.socket = search.dial->take();
-      search.dial.reset();
-      search.asked_ns = now_ns();  // the other side may have much to do
-      search.shortage = {};
-    } else if (search.dial->unreachable() || now_ns() >= search.asked_ns + kCandidateMs * kMs) {
-      if (search.dial->lacks()) search.shortage = Status(Code::kSystemError, search.dial->trouble());
-      search.dial.reset();
+  std::list<Candidate>& asked = search_->asked;
+  for (auto at = asked.begin(); at != asked.end();) {
+    Candidate& candidate = *at;
+    const bool polled = candidate.polled && set_.ready(candidate.entry) != 0;
+    if (polled) {
+      Result<net::FrameReader::Progress> progress = candidate.welcome.read(candidate.socket.get());
+      if (progress.is_ok() && *progress == net::FrameReader::Progress::kFrame) return attach(std::move(candidate));
+      if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) candidate.socket.reset();
     }
-  } else if (search.polled && set_.ready(search.entry) != 0) {
-    Result<net::FrameReader::Progress> progress = search.welcome.read(search.socket.get());
-    if (progress.is_ok() && *progress == net::FrameReader::Progress::kFrame) return attach();
-    if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) search.socket.reset();
-  } else if (search.socket.valid() && now_ns() >= search.asked_ns + kCandidateMs * kMs) {
-    search.socket.reset();
+    at = advance(&candidate) ? std::next(at) : asked.erase(at);
   }
-  if (!search.dial && !search.socket.valid()) ask_next();
+  ask_more();
 }
 
-// With nobody before it, this rank is the root.
-void SocketTree::ask_next() {
-  Search& search = *search_;
-  if (search.left.empty()) {
-    search.left = candidates();
-    if (search.left.empty() || !needs_parent()) {
-      search_.reset();
-      return inquire_again();
+// False if the candidate is asked no longer.
+bool SocketTree::advance(Candidate* candidate) {
+  const bool late = now_ns() >= candidate->since_ns + kCandidateMs * kMs;
+  if (candidate->dial) {
+    candidate->dial->process(set_);
+    if (candidate->dial->done()) {
+      candidate->socket = candidate->dial->take();
+      candidate->dial.reset();
+      candidate->since_ns = now_ns();  // the other side may have much to do
+      search_->shortage = {};
+      return true;
     }
-    if (now_ns() >= search.end_ns) return give_up();
-    std::reverse(search.left.begin(), search.left.end());
-    if (search.asked >= 0) search.begin_ns = now_ns() + kPauseMs * kMs;  // all have been asked once more
+    const bool failed = candidate->dial->unreachable();
+    if (!failed && !late) return true;
+    if (candidate->dial->lacks()) search_->shortage = Status(Code::kSystemError, candidate->dial->trouble());
+    if (!failed) search_->silent.insert(contacts_.at(candidate->rank).host);
+    return false;
   }
-  search.asked = search.left.back();
-  search.left.pop_back();
-  search.asked_ns = now_ns();
-  search.welcome = net::FrameReader(0);
-  if (!is_there(search.asked)) return;
+  if (candidate->socket.valid() && late) search_->silent.insert(contacts_.at(candidate->rank).host);
+  return candidate->socket.valid() && !late;
+}
+
+// All once more. False if there is nobody to be asked: with nobody before it, this rank is the root.
+bool SocketTree::fill_search() {
+  search_->left = candidates();
+  if (!search_->left.empty() && needs_parent()) return true;
+  search_.reset();
+  unheard_ = false;
+  inquire_again();
+  return false;
+}
+
+void SocketTree::ask_more() {
+  Search& search = *search_;
+  for (;;) {
+    const std::int64_t now = now_ns();
+    if (!search.asked.empty() && (now < search.next_ns || now >= search.end_ns || search.left.empty())) return;
+    if (now >= search.end_ns) return give_up();
+    if (search.left.empty() && std::exchange(search.asked_any, false)) {
+      search.begin_ns = now + kPauseMs * kMs;  // all have been asked
+      return;
+    }
+    if (search.left.empty() && !fill_search()) return;
+    const auto next = std::find_if(search.left.begin(), search.left.end(),
+                                   [&](int rank) { return !search.silent.contains(contacts_.at(rank).host); });
+    const auto at = next == search.left.end() ? search.left.begin() : next;
+    const int rank = *at;
+    search.left.erase(at);
+    search.asked_any = true;
+    if (is_there(rank)) ask(rank);
+  }
+}
+
+void SocketTree::ask(int rank) {
   std::vector<net::Address> targets;
-  for (const std::string& text : contacts_.at(search.asked).addresses) {
+  for (const std::string& text : contacts_.at(rank).addresses) {
     if (Result<net::Address> address = net::parse_address(text); address.is_ok()) targets.push_back(*address);
   }
-  const net::Claim claim{net::Purpose::kTree, rank_, 0, 1};
-  if (!targets.empty()) search.dial = std::make_unique<net::Dial>(targets, secret_, claim, search.asked);
+  if (targets.empty()) return;
+  Candidate& candidate = search_->asked.emplace_back();
+  candidate.rank = rank;
+  candidate.since_ns = now_ns();
+  candidate.dial = std::make_unique<net::Dial>(targets, secret_, net::Claim{net::Purpose::kTree, rank_, 0, 1}, rank);
+  search_->next_ns = candidate.since_ns + kNextMs * kMs;
 }
 
 // None of those before this rank answers: they have died. If it is this rank that cannot ask, what its communicators
@@ -142,14 +180,15 @@ void SocketTree::give_up() {
 
 // Under the rank that has welcomed this one. All are told, and so whoever hears of it says again what may have been
 // lost with the last parent.
-void SocketTree::attach() {
-  const Contact& contact = contacts_.at(search_->asked);
-  net::set_keep_alive(search_->socket.get());
+void SocketTree::attach(Candidate candidate) {
+  const Contact& contact = contacts_.at(candidate.rank);
+  net::set_keep_alive(candidate.socket.get());
   for (Neighbour& neighbour : neighbours_) {
-    if (neighbour.is_parent) neighbour.socket.reset();
+    if (neighbour.is_parent && !neighbour.parting) neighbour.socket.reset();
   }
-  neighbours_.emplace_back(TreeNeighbour{contact.rank, true, contact.host, contact.pid, std::move(search_->socket)});
+  neighbours_.emplace_back(TreeNeighbour{contact.rank, true, contact.host, contact.pid, std::move(candidate.socket)});
   search_.reset();
+  unheard_ = false;
   tell_state(&neighbours_.back());
   const Attachment attachment{rank_, contact.rank, ++attached_};
   attachments_[rank_] = attachment;
@@ -158,8 +197,13 @@ void SocketTree::attach() {
   inquire_again();
 }
 
-// Who is not there any more, and who has another parent than at first.
+// What one that could not hear it may have missed; that a rank has left a communicator before that it has died.
 void SocketTree::tell_state(Neighbour* to) {
+  for (const std::string& frame : passed_) send(frame, to);
+  for (const std::string& farewell : farewells_) send(farewell, to);
+  for (const auto& [id, comm] : comms_) {
+    for (const std::string& leave_notice : comm->leave_notices()) send(leave_notice, to);
+  }
   for (const auto& [rank, death] : dead_) send(pack_death(death), to);
   for (const int rank : gone_) send(pack_bye(rank), to);
   for (const auto& [rank, attachment] : attachments_) send(pack_attachment(attachment), to);
@@ -176,6 +220,7 @@ void SocketTree::take_in() {
     for (Neighbour& neighbour : neighbours_) {
       if (neighbour.rank == rank) neighbour.socket.reset();  // which it has given up
     }
+    forget_owing(rank);
     net::set_keep_alive(connection.socket.get());
     neighbours_.emplace_back(
         TreeNeighbour{rank, false, contact->second.host, contact->second.pid, std::move(connection.socket)});
@@ -196,44 +241,78 @@ void SocketTree::on_attachment(const Attachment& attachment, const std::string& 
   if (known != attachments_.end() && known->second.count >= attachment.count) return;
   attachments_[attachment.rank] = attachment;
   awaited_.erase(attachment.rank);
+  for (const int rank : below(attachment.rank, false)) awaited_.erase(rank);
+  if (attachment.parent != rank_) forget_owing(attachment.rank);
   flood(frame, from);
   say_again_ = true;
-  if (!is_there(attachment.parent)) await_again(attachment.rank);
+  if (!is_there(attachment.parent)) await_those_below(attachment.parent);
 }
 
 // It has left for good.
 void SocketTree::on_bye(int rank, const std::string& frame, Neighbour* from) {
-  if (from->rank == rank) from->said_bye = true;
+  if (from->rank == rank) {
+    from->said_bye = true;
+    if (!departing_) part_from(from);
+  }
   if (!gone_.insert(rank).second) return;
   flood(frame, from);
-  await_children_of(rank);
+  for (const auto& [id, comm] : comms_) comm->hear_bye(rank);
+  await_those_below(rank);
+}
+
+void SocketTree::part_from(Neighbour* neighbour) {
+  neighbour->parting = true;
+  forget_owing(neighbour->rank);
+  if (neighbour->is_parent) look_for_parent();
+}
+
+void SocketTree::forget_owing(int rank) {
+  for (auto& [comm, round] : rounds_) round.owing.erase(rank);
+}
+
+// As far as this rank knows. past_lost: also those that are below one that is not there any more. Those below this rank
+// are its neighbours' matter.
+std::vector<int> SocketTree::below(int rank, bool past_lost) const {
+  std::vector<int> result = {rank};
+  for (std::size_t at = 0; at < result.size(); ++at) {
+    const int parent = result[at];
+    if (parent == rank_ || (at > 0 && !past_lost && !is_there(parent))) continue;
+    for (const int child : tree_children(parent, ranks_)) {
+      if (parent_of(child) == parent) result.push_back(child);
+    }
+    for (const auto& [moved, attachment] : attachments_) {
+      const bool at_first = moved > 0 && tree_parent(moved) == parent;
+      if (attachment.parent == parent && !at_first) result.push_back(moved);
+    }
+  }
+  result.erase(result.begin());
+  return result;
 }
 
 // Whoever was below a rank that is gone is to say where it is now. One that had no other neighbour may have died
-// unseen.
-void SocketTree::await_children_of(int gone) {
+// unseen, together with those below it: so these are awaited at the same time, until one above them is heard of.
+void SocketTree::await_those_below(int gone) {
   awaited_.erase(gone);
-  for (const int child : tree_children(gone, ranks_)) {
-    if (parent_of(child) == gone) await_again(child);
-  }
-  for (const auto& [rank, attachment] : attachments_) {
-    if (attachment.parent == gone) await_again(rank);
-  }
+  if (departing_) return;
+  for (const int rank : below(gone, true)) await_again(rank);
 }
 
 void SocketTree::await_again(int rank) {
-  if (rank != rank_ && is_there(rank) && !departing_) awaited_[rank] = now_ns() + kAwaitMs * kMs;
+  if (rank != rank_ && is_there(rank)) awaited_[rank] = now_ns() + kAwaitMs * kMs;
 }
 
 // Only a rank that has its own place can tell that another has none. The lowest of all never looks for one.
 void SocketTree::judge_awaited() {
-  if (search_) return;
+  if (search_ || awaited_.empty()) return;
+  const auto root =
+      std::find_if(contacts_.begin(), contacts_.end(), [&](const auto& entry) { return is_there(entry.first); });
+  if (root != contacts_.end() && awaited_.erase(root->first) != 0) {
+    for (const int rank : below(root->first, false)) awaited_.erase(rank);
+  }
   const std::int64_t now = now_ns();
   std::vector<int> lost;
   for (const auto& [rank, until_ns] : awaited_) {
-    const bool may_be_root = std::none_of(contacts_.begin(), contacts_.lower_bound(rank),
-                                          [&](const auto& entry) { return is_there(entry.first); });
-    if (now >= until_ns && !may_be_root) lost.push_back(rank);
+    if (now >= until_ns) lost.push_back(rank);
   }
   std::erase_if(awaited_, [&](const auto& entry) { return now >= entry.second; });
   for (const int rank : lost) {

@@ -16,6 +16,11 @@ namespace {
 // Before all have come a rank can introduce itself, give its part to the first all-gather, fail, and leave, and say all
 // that again.
 constexpr std::size_t kEarlyFramesEach = 16;
+constexpr std::size_t kMaxEarly = 1024;      // communicators of which something is kept
+constexpr std::size_t kMaxForgotten = 1024;  // of those that were too many
+// Of notices that have been passed on.
+constexpr std::size_t kMaxPassed = 1024;
+constexpr std::size_t kMaxPassedBytes = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -75,7 +80,8 @@ bool SocketTree::hear_for_all(const Header& header, net::Unpacker* unpacker, con
   ControlComm* const comm = find(header.comm);
   const bool once = header.kind == Kind::kNotice || header.kind == Kind::kLeaveNotice || header.kind == Kind::kCompare;
   const bool by_member = comm != nullptr && once;
-  if (!by_member) flood(frame, from);
+  const bool known = comm == nullptr && once && !keep_passed(frame);
+  if (!by_member && !known) flood(frame, from);
   return comm != nullptr ? comm->hear(header.kind, unpacker, frame, from) : keep_early(header, unpacker, frame);
 }
 
@@ -85,11 +91,60 @@ bool SocketTree::keep_early(const Header& header, net::Unpacker* unpacker, const
     if (!unpack_members(unpacker, ranks_, &members)) return false;
     if (!std::binary_search(members.ranks.begin(), members.ranks.end(), rank_)) return true;
     if (std::find(left_.begin(), left_.end(), header.comm) != left_.end()) return true;
-    early_[header.comm].members = members.ranks.size();
+    if (std::find(forgotten_.begin(), forgotten_.end(), header.comm) != forgotten_.end()) return true;
+    if (!early_.contains(header.comm)) make_room_for_early();
+    const auto [at, is_new] = early_.try_emplace(header.comm);
+    if (is_new) at->second.number = ++earlies_;
+    at->second.members = std::max(at->second.members, members.ranks.size());
   }
   const auto kept = early_.find(header.comm);
-  if (kept == early_.end()) return true;
-  if (kept->second.frames.size() < kept->second.members * kEarlyFramesEach) kept->second.frames.push_back(frame);
+  if (kept == early_.end() || kept->second.known.contains(frame)) return true;
+  Early& early = kept->second;
+  early.lost = early.lost || early.frames.size() >= early.members * kEarlyFramesEach;
+  if (!early.lost) early.known.insert(early.frames.emplace_back(frame));
+  return true;
+}
+
+// The oldest gives way: most likely this rank has failed to make its part.
+void SocketTree::make_room_for_early() {
+  if (early_.size() < kMaxEarly) return;
+  const auto oldest = std::min_element(early_.begin(), early_.end(),
+                                       [](const auto& a, const auto& b) { return a.second.number < b.second.number; });
+  forgotten_.push_back(oldest->first);
+  if (forgotten_.size() > kMaxForgotten) forgotten_.pop_front();
+  early_.erase(oldest);
+}
+
+// To the communicator, which is there now.
+void SocketTree::replay_early(ControlComm* comm) {
+  const bool forgotten = std::find(forgotten_.begin(), forgotten_.end(), comm->id()) != forgotten_.end();
+  const auto kept = early_.find(comm->id());
+  if (forgotten || (kept != early_.end() && kept->second.lost)) {
+    comm->fail({Code::kInvalidUsage,
+                fmt::format("rank {} has been told of more than {} before it made its part of this communicator",
+                            comm->rank_of(rank_),
+                            forgotten ? fmt::format("{} communicators", kMaxEarly) : std::string("it keeps"))});
+  }
+  if (kept == early_.end()) return;
+  const Early early = std::move(kept->second);
+  early_.erase(kept);
+  for (const std::string& frame : early.frames) {
+    net::Unpacker unpacker(frame);
+    Header header;
+    if (unpack_header(&unpacker, &header)) (void)comm->hear(header.kind, &unpacker, frame, nullptr);
+  }
+}
+
+// False if it has been passed on before.
+bool SocketTree::keep_passed(const std::string& frame) {
+  if (std::find(passed_.rbegin(), passed_.rend(), frame) != passed_.rend()) return false;
+  passed_.push_back(frame);
+  passed_bytes_ += frame.size();
+  unheard_ = unheard_ || search_.has_value();
+  while (passed_.size() > kMaxPassed || passed_bytes_ > kMaxPassedBytes) {
+    passed_bytes_ -= passed_.front().size();
+    passed_.pop_front();
+  }
   return true;
 }
 
@@ -133,7 +188,9 @@ void SocketTree::on_damage(const Neighbour& from, CommId comm) {
   ControlComm* const member = find(comm);
   for (const auto& [id, each] : comms_) {
     if (member != nullptr && each != member) continue;
-    const std::string who = describe_rank(each->rank_of(from.rank), from.host, from.pid);
+    const int rank = each->rank_of(from.rank);
+    const std::string who = rank >= 0 ? describe_rank(rank, from.host, from.pid)
+                                      : fmt::format("another rank of the job (host {}, pid {})", from.host, from.pid);
     each->fail({Code::kInternalError, who + " sent a damaged control message"});
   }
 }
@@ -143,11 +200,11 @@ void SocketTree::on_ended(Neighbour* neighbour) {
   if (!neighbour->ended || !neighbour->socket.valid()) return;
   neighbour->socket.reset();
   neighbour->writer = net::FrameWriter();
-  for (auto& [comm, round] : rounds_) round.owing.erase(neighbour->rank);
+  forget_owing(neighbour->rank);
   // One that has not taken this rank for its parent may have found another by now. If it has died, it is missed.
   const bool was_here = neighbour->confirmed && !neighbour->said_bye;
   if (was_here && !departing_) on_death({neighbour->rank, neighbour->host, neighbour->pid}, neighbour);
-  if (neighbour->is_parent) look_for_parent();
+  if (neighbour->is_parent && !neighbour->parting) look_for_parent();
 }
 
 // First the others: who learns of a death here may end this process.
@@ -160,7 +217,7 @@ void SocketTree::on_death(const Death& death, const Neighbour* from) {
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.rank == death.rank && neighbour.socket.valid()) neighbour.ended = true;
   }
-  await_children_of(death.rank);
+  await_those_below(death.rank);
 }
 
 // The others have given this rank up: its connections broke, or it was silent for too long.

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <utility>
 
@@ -11,10 +12,12 @@
 namespace tutti::internal::control {
 namespace {
 
-constexpr std::int64_t kFlushMs = 500;  // for the leave notice to leave
-constexpr std::int64_t kLookMs = 5;     // how often is looked whether who leaves may go
-constexpr std::int64_t kLingerMs = 50;  // for the neighbours to close their side: normally microseconds
-constexpr std::size_t kLeft = 1024;     // communicators that this rank has left and of which others may still speak
+constexpr std::int64_t kGoMs = 400;      // for somebody to be there who hears the leave notice
+constexpr std::int64_t kFlushMs = 400;   // for it to leave
+constexpr std::int64_t kLingerMs = 200;  // for the neighbours to end their sides, where it has: normally microseconds
+constexpr std::int64_t kLookMs = 5;      // how often is looked whether who leaves may go
+constexpr std::size_t kLeft = 1024;      // communicators that this rank has left and of which others may still speak
+static_assert(kGoMs + kFlushMs < 1000 && kLingerMs <= kFlushMs, "leave() takes less than a second");
 
 }  // namespace
 
@@ -98,11 +101,19 @@ void SocketTree::handle_commands() {
   if (!waiting) go_by_ns_ = 0;
 }
 
-// While there is nobody above to hear its leave notice, a rank stays, but not for long.
+// While there is nobody to hear its leave notice, a rank stays, but not for long.
 bool SocketTree::may_go(const ControlComm& comm) {
-  if (!search_ || comm.is_over() || !comm.has_parted()) return true;
-  if (go_by_ns_ == 0) go_by_ns_ = now_ns() + kFlushMs * 1'000'000;
+  if (!comm.has_parted() || is_heard(comm)) return true;
+  if (go_by_ns_ == 0) go_by_ns_ = now_ns() + kGoMs * 1'000'000;
   return now_ns() >= go_by_ns_;
+}
+
+// A rank that has become the root may have nobody below it yet.
+bool SocketTree::is_heard(const ControlComm& comm) const {
+  if (comm.is_over() && !unheard_) return true;
+  if (search_) return false;
+  return awaited_.empty() || std::any_of(neighbours_.begin(), neighbours_.end(),
+                                         [](const Neighbour& n) { return n.socket.valid() && !n.parting; });
 }
 
 ControlComm* SocketTree::next_arriving() {
@@ -116,16 +127,9 @@ void SocketTree::welcome(ControlComm* comm) {
   if (!broken_.is_ok()) return comm->fail_here(broken_);
   comm->introduce();
   if (parent() == nullptr) look_for_parent();
+  replay_early(comm);
   for (const auto& [rank, death] : dead_) comm->hear_death(death);
-  const auto kept = early_.find(comm->id());
-  if (kept == early_.end()) return;
-  const Early early = std::move(kept->second);
-  early_.erase(kept);
-  for (const std::string& frame : early.frames) {
-    net::Unpacker unpacker(frame);
-    Header header;
-    if (unpack_header(&unpacker, &header)) (void)comm->hear(header.kind, &unpacker, frame, nullptr);
-  }
+  for (const int rank : gone_) comm->hear_bye(rank);
 }
 
 // The last one takes the tree with it.
@@ -166,8 +170,9 @@ void SocketTree::dismiss_all() {
   changed_.notify_all();
 }
 
-// The peers' answers are read to the end before the sockets close: closing a socket with unread bytes resets it, which
-// may overtake the leave notice on its way.
+// What comes until the neighbours have ended their sides is passed on: one may leave as well, and not have heard yet
+// that this rank does. Besides, closing a socket with unread bytes resets it, which may overtake the leave notice on
+// its way.
 void SocketTree::depart() {
   departing_ = true;
   search_.reset();
@@ -177,19 +182,29 @@ void SocketTree::depart() {
   const Deadline closed = Deadline::after_ms(kLingerMs);
   for (;;) {
     flush();
+    end_sides();
     bool open = false;
-    set_.clear(static_cast<int>(kLingerMs));
+    set_.clear(static_cast<int>(kFlushMs));
     for (Neighbour& neighbour : neighbours_) {
-      if (!neighbour.socket.valid()) continue;
-      if (neighbour.writer.empty()) ::shutdown(neighbour.socket.get(), SHUT_WR);
-      set_.add(neighbour.socket.get(), static_cast<short>(neighbour.writer.empty() ? POLLIN : POLLIN | POLLOUT));
+      const int events = (neighbour.ended ? 0 : POLLIN) | (neighbour.writer.empty() ? 0 : POLLOUT);
+      if (!neighbour.socket.valid() || events == 0) continue;
+      set_.add(neighbour.socket.get(), static_cast<short>(events));
       open = true;
     }
     const Deadline& until = all_sent() ? closed : flushed;
     set_.wake_at(until);
     if (!open || until.passed() || !set_.wait().is_ok()) return;
     for (Neighbour& neighbour : neighbours_) read_from(&neighbour);
-    for (Neighbour& neighbour : neighbours_) on_ended(&neighbour);
+  }
+}
+
+// Towards a neighbour, when all the others have ended theirs: nothing more will have to be passed on to it.
+void SocketTree::end_sides() {
+  for (Neighbour& neighbour : neighbours_) {
+    const bool last = std::all_of(neighbours_.begin(), neighbours_.end(), [&](const Neighbour& other) {
+      return &other == &neighbour || !other.socket.valid() || other.ended;
+    });
+    if (last && neighbour.socket.valid() && neighbour.writer.empty()) end_side(&neighbour);
   }
 }
 

@@ -1,6 +1,7 @@
 // A peer that has ended its side of a link. The communicator knows better why, as it hears of that over the control
-// tree; but ranks that have left may have split the tree. So after a while a lane reports it: each rank that fails ends
-// its own links, and so every rank that waits for a dead one fails, rank by rank, whatever has become of the tree.
+// tree; but the tree may have a gap just then, or this rank no place in it any more. So after a while a lane reports
+// it: each rank that fails ends its own links, and so every rank that waits for a dead one fails, rank by rank,
+// whatever has become of the tree.
 //
 // Threads: as the lane that has it.
 #pragma once
@@ -31,8 +32,7 @@ class EndWatch {
     return now - since_ns_ > kEndedGraceNs;
   }
 
-  // As things are now.
-  // Without grace.
+  // As things are now, without grace.
   [[nodiscard]] bool hung_up_now() const { return fd_ >= 0 && hung_up(fd_); }
   [[nodiscard]] static bool hung_up(int fd) {
     pollfd p{fd, POLLRDHUP, 0};

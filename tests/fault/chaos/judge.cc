@@ -41,8 +41,9 @@ void add_expected(const Mishap& m, const Round& round, std::set<int>* codes) {
       if (m.then_kill) codes->insert(tuttiRemoteError);
       return;
     case MishapKind::kAbort: codes->insert(tuttiAborted); return;
-    // A rank that has left splits the control tree, whose parts learn of each other's failures by the deadline. Whoever
-    // needed nothing from it finds that it has called less when it finalizes itself.
+    // Whoever needs something from a rank that has left fails or, if it waits for one that
+    // waits for it in another communicator, at the deadline. Whoever needed nothing from it finds that it has called
+    // less when it finalizes itself.
     case MishapKind::kLeave: codes->insert({tuttiRemoteError, tuttiTimeout, tuttiMismatch}); return;
     case MishapKind::kAbsent: codes->insert(tuttiTimeout); return;
     case MishapKind::kDiffer:

@@ -1,11 +1,13 @@
 // Ranks that die or leave while others go on: the others find new neighbours in the tree, and hear of each other as
 // before.
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -59,7 +61,8 @@ struct Rank {
 // Ranks that are processes, to be killed one after the other, and threads that survive them. Survivors have a
 // communicator of all but the first victims; so a death of these does not fail it.
 struct Mortals {
-  Mortals(int count, std::vector<int> first_victims, std::vector<int> last_victims)
+  // `outsiders`: survivors that are no members of that communicator either.
+  Mortals(int count, std::vector<int> first_victims, std::vector<int> last_victims, std::vector<int> outsiders = {})
       : ranks(count),
         first(std::move(first_victims)),
         last(std::move(last_victims)),
@@ -67,7 +70,7 @@ struct Mortals {
     Result<UniqueIdBytes> id = create_unique_id(loopback());
     REQUIRE(id.is_ok());
     for (int rank = 0; rank < ranks; ++rank) {
-      if (!is_in(first, rank)) members.push_back(rank);
+      if (!is_in(first, rank) && !is_in(outsiders, rank)) members.push_back(rank);
     }
     for (const int rank : first) first_children.push_back(start(*id, rank));
     for (const int rank : last) last_children.push_back(start(*id, rank));
@@ -76,7 +79,7 @@ struct Mortals {
       if (!survives(rank)) return;
       Rank& self = survivors[static_cast<std::size_t>(rank)];
       Status s = self.join_job(*id, rank, ranks);
-      if (s.is_ok()) s = self.split_off(7, members);
+      if (s.is_ok() && is_in(members, rank)) s = self.split_off(7, members);
       statuses[static_cast<std::size_t>(rank)] = s;
     });
     for (const Status& status : statuses) {
@@ -94,6 +97,9 @@ struct Mortals {
       Rank self;
       if (!self.join_job(id, rank, ranks).is_ok()) return 1;
       if (!is_in(first, rank) && !self.split_off(7, members).is_ok()) return 2;
+      if (!eventually([&] { return shared->parts.load() == rank; }, 2 * kLongMs)) return 3;
+      self.part->leave();
+      shared->parted = rank;
       ::sleep(120);
       return 0;
     });
@@ -102,6 +108,12 @@ struct Mortals {
   [[nodiscard]] std::string name_of(int rank) const {
     return "rank " + std::to_string(std::find(members.begin(), members.end(), rank) - members.begin()) + " ";
   }
+  // Has a victim of the last leave the communicator of the survivors.
+  void have_leave(int rank) const {
+    shared->parts = rank;
+    REQUIRE(eventually([&] { return shared->parted.load() == rank; }));
+  }
+  Rank& survivor(int rank) { return survivors[static_cast<std::size_t>(rank)]; }
   void expect_heard(int victim) {
     const Deadline deadline = Deadline::after_ms(kHeardMs);
     for (const int rank : members) {
@@ -114,6 +126,14 @@ struct Mortals {
     }
   }
 
+  // Between the processes.
+  struct Shared {
+    std::atomic<int> parts{-1};
+    std::atomic<int> parted{-1};
+  };
+  std::shared_ptr<Shared> shared{
+      new (::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared(),
+      [](Shared* at) { ::munmap(at, sizeof(Shared)); }};
   int ranks;
   std::vector<int> first;
   std::vector<int> last;
@@ -261,4 +281,115 @@ TEST_CASE("a rank that dies together with its only neighbour is missed", "[fork]
     REQUIRE(eventually([&] { return self.part_failure->failed(); }));
     CHECK(contains(self.part_failure->status(), job.name_of(7) + "(host "));
   }
+}
+
+TEST_CASE("deaths that nobody sees, one below the other, are missed at the same time", "[fork]") {
+  Mortals job(22, {1, 5}, {21});  // rank 21 is below rank 5, which is below rank 1
+  for (const auto& child : job.first_children) child->kill(SIGSTOP);
+  job.last_children[0]->kill(SIGKILL);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  job.first_children[1]->kill(SIGKILL);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  job.first_children[0]->kill(SIGKILL);
+  const Deadline deadline = Deadline::after_ms(11'000);
+  for (const int rank : job.members) {
+    if (!job.survives(rank)) continue;
+    INFO("rank " << rank);
+    REQUIRE(eventually([&] { return job.survivor(rank).part_failure->failed(); }, deadline.left_ms(20'000) + 1));
+    CHECK(contains(job.survivor(rank).part_failure->status(), job.name_of(21) + "(host "));
+  }
+}
+
+TEST_CASE("ranks that leave at the same moment, one below the other, are heard of by all") {
+  const unsigned seed = GENERATE(range(0U, 40U));
+  std::mt19937 random(seed);
+  const int ranks = 4 + static_cast<int>(random() % 20);
+  std::vector<Rank> all(static_cast<std::size_t>(ranks));
+  Result<UniqueIdBytes> id = create_unique_id(loopback());
+  REQUIRE(id.is_ok());
+  std::vector<Status> statuses(all.size());
+  on_threads(ranks, [&](int rank) {
+    statuses[static_cast<std::size_t>(rank)] = all[static_cast<std::size_t>(rank)].join_job(*id, rank, ranks);
+  });
+  for (const Status& status : statuses) REQUIRE(status.message() == "");
+  // A rank and those above it, or the first ones.
+  std::set<int> leaving;
+  if (seed % 3 == 0) {
+    leaving = {0, 1};
+  } else {
+    for (int rank = 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1)); rank > 0;) {
+      leaving.insert(rank);
+      rank = tree_parent(rank);
+    }
+    if (seed % 3 == 1) leaving.insert(0);
+  }
+  std::vector<unsigned> pauses_us;
+  for (int rank = 0; rank < ranks; ++rank)
+    pauses_us.push_back(static_cast<unsigned>(random() % (random() % 3 == 0 ? 12'000 : 200)));
+  on_threads(ranks, [&](int rank) {
+    if (!leaving.contains(rank)) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(pauses_us[static_cast<std::size_t>(rank)]));
+    const std::int64_t begin_ns = now_ns();
+    all[static_cast<std::size_t>(rank)].whole->leave();
+    if (now_ns() - begin_ns > 1'500'000'000) statuses[static_cast<std::size_t>(rank)] = Status::internal("too long");
+  });
+  INFO("seed " << seed << ", " << ranks << " ranks, " << leaving.size() << " leave, " << *leaving.rbegin()
+               << " the last");
+  for (const Status& status : statuses) CHECK(status.message() == "");
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (leaving.contains(rank)) continue;
+    for (const int other : leaving) {
+      INFO("rank " << rank << " is to hear that " << other << " has left");
+      REQUIRE(eventually([&] { return all[static_cast<std::size_t>(rank)].failure->departed(other); }, 2000));
+    }
+    CHECK_FALSE(all[static_cast<std::size_t>(rank)].failure->failed());
+  }
+}
+
+TEST_CASE("a rank that is no member keeps what members below it have said before they left", "[fork]") {
+  // Rank 21 is below rank 5, which is below rank 1. What it says is lost with rank 1, but for what rank 5 keeps.
+  Mortals job(26, {1}, {}, {5, 22, 23, 24});
+  job.first_children[0]->kill(SIGSTOP);
+  job.survivor(21).part->announce_failure(Status::aborted("enough"));
+  job.survivor(21).part->leave();
+  job.survivor(21).whole->leave();
+  REQUIRE(eventually([&] { return job.survivor(22).failure->departed(21); }));
+  job.first_children[0]->kill(SIGKILL);
+  for (const int rank : job.members) {
+    if (rank == 21) continue;
+    INFO("rank " << rank);
+    REQUIRE(eventually([&] { return job.survivor(rank).part_failure->failed(); }, 2000));
+    CHECK(job.survivor(rank).part_failure->status().message() == "rank 19: enough");
+  }
+}
+
+TEST_CASE("a rank that has left a communicator before it died does not fail it, whatever was lost", "[fork]") {
+  const bool outside = GENERATE(false, true);  // the rank that tells of both is no member itself
+  Mortals job(26, {1}, {21}, outside ? std::vector<int>{5, 22, 23, 24} : std::vector<int>{});
+  job.first_children[0]->kill(SIGSTOP);
+  job.have_leave(21);
+  job.last_children[0]->kill(SIGKILL);
+  REQUIRE(eventually([&] { return job.survivor(22).failure->failed(); }));
+  job.first_children[0]->kill(SIGKILL);
+  const int left = outside ? 19 : 20;
+  for (const int rank : job.members) {
+    if (!job.survives(rank)) continue;
+    INFO("rank " << rank);
+    REQUIRE(eventually([&] { return job.survivor(rank).part_failure->departed(left); }, 2000));
+    REQUIRE(eventually([&] { return job.survivor(rank).failure->failed(); }, 2000));
+    CHECK(job.survivor(rank).part_failure->status().message() == "");
+  }
+}
+
+TEST_CASE("ranks that are silent do not keep one from finding another parent", "[fork]") {
+  // Rank 21 is below rank 5. Of the others before it the first that answers is rank 12.
+  std::vector<int> silent(12);
+  std::iota(silent.begin(), silent.end(), 0);
+  Mortals job(22, silent, {});
+  for (const auto& child : job.first_children) child->kill(SIGSTOP);
+  job.first_children[5]->kill(SIGKILL);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  job.survivor(21).part->announce_failure(Status::aborted("enough"));
+  REQUIRE(eventually([&] { return job.survivor(12).part_failure->failed(); }, 2000));
+  CHECK(job.survivor(12).part_failure->status().message() == "rank 9: enough");
 }

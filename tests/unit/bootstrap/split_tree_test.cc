@@ -357,3 +357,97 @@ TEST_CASE("a split of wrong members is refused") {
   CHECK(tree.split(75, {2, 1}).status().code() == Code::kInvalidUsage);
   CHECK_FALSE(job.part(2).failure->failed());
 }
+
+TEST_CASE("a split with a member that is gone already fails") {
+  const int gone = GENERATE(0, 2, 6);
+  SplitJob job(3);
+  job.part(gone).tree->leave();
+  job.job(gone).tree->leave();
+  std::vector<int> members = {gone, 20, 1, 12};
+  std::vector<Status> statuses(kRanks);
+  const std::int64_t begin_ns = now_ns();
+  on_threads(kRanks, [&](int rank) {
+    if (rank == gone || std::find(members.begin(), members.end(), rank) == members.end()) return;
+    auto tree = job.job(rank).tree->split(60, members);
+    statuses[static_cast<std::size_t>(rank)] = tree.status();
+    if (!tree.is_ok()) return;
+    statuses[static_cast<std::size_t>(rank)] = (*tree)->all_gather("x", Deadline::after_ms(kLongMs)).status();
+    (*tree)->leave();
+  });
+  CHECK(now_ns() - begin_ns < 5'000'000'000);
+  for (const int rank : {20, 1, 12}) {
+    const Status& status = statuses[static_cast<std::size_t>(rank)];
+    INFO("rank " << rank << ": " << status.message());
+    CHECK(status.code() == Code::kRemoteError);
+    CHECK(contains(status, "rank 0 left before it had made its part of this communicator"));
+    CHECK_FALSE(job.job(rank).failure->failed());
+  }
+}
+
+TEST_CASE("ranks that split off different communicators under one id are told so") {
+  const int first = GENERATE(0, 1, 2, 3);  // who comes first
+  const bool overlap = GENERATE(true, false);
+  SplitJob job(3);
+  const std::vector<int> ranks = overlap ? std::vector<int>{7, 8, 9} : std::vector<int>{7, 8, 9, 10};
+  std::vector<Status> statuses(kRanks);
+  on_threads(kRanks, [&](int rank) {
+    const auto at = std::find(ranks.begin(), ranks.end(), rank);
+    if (at == ranks.end()) return;
+    const std::vector<int> members = overlap ? (rank == 9 ? std::vector<int>{8, 9} : std::vector<int>{7, 8})
+                                             : (rank >= 9 ? std::vector<int>{9, 10} : std::vector<int>{7, 8});
+    if (at - ranks.begin() != first) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    auto tree = job.job(rank).tree->split(60, members);
+    statuses[static_cast<std::size_t>(rank)] = tree.status();
+    if (!tree.is_ok()) return;
+    Status s = (*tree)->all_gather("x", Deadline::after_ms(2000)).status();
+    auto failure = std::make_shared<FailureState>();
+    if (s.is_ok()) s = (*tree)->watch(failure, {});
+    if (s.is_ok() && eventually([&] { return failure->failed(); }, 2000)) s = failure->status();
+    statuses[static_cast<std::size_t>(rank)] = s;
+    (*tree)->leave();
+  });
+  for (const int rank : ranks) {
+    const Status& status = statuses[static_cast<std::size_t>(rank)];
+    INFO("rank " << rank << ": " << status.message());
+    CHECK(status.code() == Code::kMismatch);
+    CHECK(contains(status, "has split off"));
+    CHECK_FALSE(job.job(rank).failure->failed());
+  }
+}
+
+TEST_CASE("what is kept of communicators that a rank has not made yet is bounded") {
+  SplitJob job(3);
+  const std::vector<int> members = {3, 17};
+  constexpr std::uint64_t kMany = 1500;
+  std::vector<std::unique_ptr<ControlTree>> ahead;
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    auto tree = job.job(3).tree->split(5000 + i, members);
+    REQUIRE(tree.status().message() == "");
+    ahead.push_back(std::move(tree).value());
+  }
+  std::vector<Status> statuses(2);
+  const auto gather = [&](std::uint64_t i) {
+    on_threads(2, [&](int which) {
+      std::unique_ptr<ControlTree> made;
+      if (which == 1) made = std::move(job.job(17).tree->split(5000 + i, members)).value();
+      ControlTree& tree = which == 0 ? *ahead[i] : *made;
+      Status& status = statuses[static_cast<std::size_t>(which)];
+      status = tree.all_gather("x", Deadline::after_ms(kLongMs)).status();
+      const auto failure = std::make_shared<FailureState>();
+      if (status.is_ok()) status = tree.watch(failure, {});
+      if (status.is_ok()) status = failure->status();
+      tree.leave();
+    });
+  };
+  gather(kMany - 1);  // behind all: so all have been heard of
+  for (const Status& status : statuses) CHECK(status.message() == "");
+  gather(0);
+  for (const Status& status : statuses) {
+    CHECK(status.code() == Code::kInvalidUsage);
+    CHECK(contains(status, "rank 1 has been told of more than"));
+  }
+  gather(kMany - 2);
+  for (const Status& status : statuses) CHECK(status.message() == "");
+  CHECK_FALSE(job.job(3).failure->failed());
+  CHECK_FALSE(job.job(17).failure->failed());
+}
