@@ -93,10 +93,10 @@ Status Communicator::prepare() {
   aborted_here_ = Status::aborted(fmt::format("rank {} aborted the communicator", rank()));
   revoked_there_ = Status::aborted("revoked the communicator");
   revoked_here_ = Status::aborted(fmt::format("rank {} revoked the communicator", rank()));
-  if (thread_ranks_ != nullptr) return {};
+  if (thread_ranks_ != nullptr || own_wakeup_fd_) return {};
   auto own = transport::WakeupFd::create();
   if (!own.is_ok()) return own.status();
-  own_wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*own));
+  own_wakeup_fd_ = std::move(*own);
   return {};
 }
 
@@ -108,10 +108,9 @@ Status Communicator::complete() {
   process_rank_.enter(secret_);
   // Ranks that are made together are made by threads that end then.
   if (thread_ranks_ == nullptr) process_rank_.touch();
-  auto waiter = executor::Waiter::create(wakeup_fd(), *failure_, m.oversubscribed, settings_.timeout_ms,
-                                         settings_.moves, {m.preferred_processor, m.preferred_processor_step_bytes});
-  if (!waiter.is_ok()) return waiter.status();
-  waiter_ = std::move(*waiter);
+  waiter_ = std::make_unique<executor::Waiter>(
+      wakeup_fd(), *failure_, m.oversubscribed, settings_.timeout_ms, settings_.moves,
+      executor::PreferredProcessor{m.preferred_processor, m.preferred_processor_step_bytes});
   const std::size_t cached = topology::this_machine().last_level_share_bytes(m.machine.cpus, m.machine.ranks);
   executor_ = std::make_unique<executor::CpuExecutor>(*waiter_, executor::CpuTuning::of_cache(cached));
   for (int type = 0; type < kDataTypes; ++type) {

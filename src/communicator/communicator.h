@@ -10,6 +10,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -240,7 +241,7 @@ class Communicator {
   std::unique_ptr<ControlTree> tree_;
   DescriptorReservation descriptors_;  // for as long as links may be made
   std::shared_ptr<ThreadRanks> thread_ranks_;
-  std::unique_ptr<transport::WakeupFd> own_wakeup_fd_;  // unless thread_ranks_ has it
+  std::optional<transport::WakeupFd> own_wakeup_fd_;  // unless thread_ranks_ has it; of the family
   Membership membership_;
   std::unique_ptr<Connector> connector_;  // null for threads that need none
   std::unique_ptr<LinkMaker> link_maker_;

@@ -202,6 +202,7 @@ Status Communicator::set_up_from(const Communicator& parent, const SplitGroup& g
   const auto self = std::find(group.members.begin(), group.members.end(), parent.rank());
   membership_.rank = static_cast<int>(self - group.members.begin());
   family_ = parent.family_;
+  own_wakeup_fd_ = parent.own_wakeup_fd_;
   settings_ = group.settings;
   std::string id(sizeof group.id, '\0');
   std::memcpy(id.data(), &group.id, sizeof group.id);
@@ -223,7 +224,7 @@ Status Communicator::set_up_from(const Communicator& parent, const SplitGroup& g
   settings_.algorithm = membership_.algorithm;
   settings_.strict = membership_.strict;
   if (parent.thread_ranks_ != nullptr) {
-    auto thread_ranks = parent.thread_ranks_->split(group.id, n, membership_.transports);
+    auto thread_ranks = parent.thread_ranks_->split(group.id, group.members, membership_.transports);
     if (!thread_ranks.is_ok()) return thread_ranks.status();
     thread_ranks_ = std::move(*thread_ranks);
   }

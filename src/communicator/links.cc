@@ -121,14 +121,21 @@ class ThreadLinks final : public LinkMaker {
 }  // namespace
 
 Result<std::shared_ptr<ThreadRanks>> ThreadRanks::create(int ranks, const Transports& transports) {
-  std::shared_ptr<ThreadRanks> thread_ranks(new ThreadRanks);
+  std::vector<transport::WakeupFd> wakeup_fds;
   for (int r = 0; r < ranks; ++r) {
     auto wakeup_fd = transport::WakeupFd::create();
     if (!wakeup_fd.is_ok()) return wakeup_fd.status();
-    thread_ranks->wakeup_fds_.push_back(std::move(*wakeup_fd));
+    wakeup_fds.push_back(std::move(*wakeup_fd));
   }
+  return connect(std::move(wakeup_fds), transports);
+}
+
+Result<std::shared_ptr<ThreadRanks>> ThreadRanks::connect(std::vector<transport::WakeupFd> wakeup_fds,
+                                                          const Transports& transports) {
+  std::shared_ptr<ThreadRanks> thread_ranks(new ThreadRanks);
+  thread_ranks->wakeup_fds_ = std::move(wakeup_fds);
   for (const auto& transport : transports) {
-    auto network = transport->make_thread_network(ranks);
+    auto network = transport->make_thread_network(static_cast<int>(thread_ranks->wakeup_fds_.size()));
     if (!network.is_ok()) return network.status();
     thread_ranks->network_ = std::move(*network);
     if (thread_ranks->network_ != nullptr) break;
@@ -136,19 +143,21 @@ Result<std::shared_ptr<ThreadRanks>> ThreadRanks::create(int ranks, const Transp
   return thread_ranks;
 }
 
-Result<std::shared_ptr<ThreadRanks>> ThreadRanks::split(std::uint64_t communicator, int ranks,
+Result<std::shared_ptr<ThreadRanks>> ThreadRanks::split(std::uint64_t communicator, const std::vector<int>& members,
                                                         const Transports& transports) {
   const MutexLock lock(mutex_);
   std::erase_if(children_, [](const auto& child) { return child.second.ranks.expired(); });
   std::shared_ptr<ThreadRanks> made;
   if (const auto at = children_.find(communicator); at != children_.end()) made = at->second.ranks.lock();
   if (made == nullptr) {
-    auto created = create(ranks, transports);
+    std::vector<transport::WakeupFd> own;
+    for (const int member : members) own.push_back(wakeup_fd(member));
+    auto created = connect(std::move(own), transports);
     if (!created.is_ok()) return created;
     made = std::move(*created);
     children_[communicator].ranks = made;
   }
-  if (++children_[communicator].came == ranks) children_.erase(communicator);
+  if (++children_[communicator].came == static_cast<int>(members.size())) children_.erase(communicator);
   return made;
 }
 

@@ -40,10 +40,10 @@ class ThreadRanks {
  public:
   // Connected by the first of the transports that has something for threads, if any has.
   static Result<std::shared_ptr<ThreadRanks>> create(int ranks, const Transports& transports);
-  // What the `ranks` ranks of the new communicator `communicator` share, which are some of these: each of them calls
-  // this once, and the first makes it. `transports`: that communicator's. Any thread.
-  Result<std::shared_ptr<ThreadRanks>> split(std::uint64_t communicator, int ranks, const Transports& transports)
-      TUTTI_EXCLUDES(mutex_);
+  // What the ranks of the new communicator `communicator` share, which are `members` of these: each of them calls this
+  // once, and the first makes it. `transports`: that communicator's. Any thread.
+  Result<std::shared_ptr<ThreadRanks>> split(std::uint64_t communicator, const std::vector<int>& members,
+                                             const Transports& transports) TUTTI_EXCLUDES(mutex_);
 
   [[nodiscard]] const transport::WakeupFd& wakeup_fd(int rank) const {
     return wakeup_fds_[static_cast<std::size_t>(rank)];
@@ -60,6 +60,8 @@ class ThreadRanks {
     int came = 0;
   };
   ThreadRanks() = default;
+  static Result<std::shared_ptr<ThreadRanks>> connect(std::vector<transport::WakeupFd> wakeup_fds,
+                                                      const Transports& transports);
   std::vector<transport::WakeupFd> wakeup_fds_;
   std::unique_ptr<ThreadNetwork> network_;
   Mutex mutex_;

@@ -87,10 +87,7 @@ Status Engine::start(bool moves) {
   wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*wakeup_fd));
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid()) return Status::system("epoll_create1", errno);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wakeup_fd_->fd(), &event) != 0)
-    return Status::system("epoll_ctl", errno);
+  if (Status s = wakeup_fd_->add_to(epoll_); !s.is_ok()) return s;
   const auto body = [this, moves] {
     if (moves) use_processors_of_process();
     run();
@@ -170,12 +167,20 @@ bool Engine::advance_all() {
 // Whether `fd` can wake the thread from now on, instead of what could before for this task.
 bool Engine::watch(Task* task, int fd) {
   if (task->watched_ == fd) return true;
-  if (task->watched_ >= 0) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, task->watched_, nullptr);
+  const int before = std::exchange(task->watched_, -1);
+  if (before >= 0 && !is_watched(before)) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, before, nullptr);
   epoll_event event{};
-  event.events = EPOLLIN;
-  const bool added = fd >= 0 && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  event.events = EPOLLIN | EPOLLET;
+  const bool added = fd >= 0 && (is_watched(fd) || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
   task->watched_ = added ? fd : -1;
   return added || fd < 0;
+}
+
+bool Engine::is_watched(int fd) const {
+  for (const Task* task = tasks_; task != nullptr; task = task->next_) {
+    if (task->watched_ == fd) return true;
+  }
+  return false;
 }
 
 // Nothing could move.
@@ -221,7 +226,6 @@ void Engine::sleep() {
     ::sched_yield();
   }
   sleeping_.store(false);
-  wakeup_fd_->clear();
   for (Task* task = tasks_; task != nullptr; task = task->next_) task->disarm();
 }
 

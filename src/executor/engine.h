@@ -30,7 +30,8 @@ class Task {
   // if something has happened already. May be called twice before disarm(), which comes after the sleep.
   virtual bool arm() = 0;
   virtual void disarm() = 0;
-  // -1: only Engine::wake() tells of what the task waits for at present.
+  // The engine has it edge-triggered, so nobody need drain it, and tasks may share it. -1: only Engine::wake() tells of
+  // what the task waits for at present.
   [[nodiscard]] virtual int fd() const = 0;
   // Whether ranks share processors, so that spinning keeps from them what they need to get on.
   [[nodiscard]] virtual bool takes_turns() const = 0;
@@ -76,6 +77,7 @@ class Engine {
   bool take_new() TUTTI_EXCLUDES(mutex_);
   bool advance_all();
   bool watch(Task* task, int fd);
+  [[nodiscard]] bool is_watched(int fd) const;
   void rest();
   bool arm_all();
   void sleep();

@@ -37,21 +37,15 @@ constexpr std::int64_t kAwayNs = 1'000'000'000;
 
 }  // namespace
 
-Result<std::unique_ptr<Waiter>> Waiter::create(const transport::WakeupFd& wakeup_fd, const FailureState& failure,
-                                               bool oversubscribed, std::int64_t timeout_ms, bool moves,
-                                               PreferredProcessor preferred) {
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return Status::system("epoll_create1", errno);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wakeup_fd.fd(), &event) != 0) return Status::system("epoll_ctl", errno);
-  return std::unique_ptr<Waiter>(
-      new Waiter(wakeup_fd, failure, oversubscribed, timeout_ms, moves, preferred, std::move(epoll)));
-}
-
 Status Waiter::add_link(transport::Link& link) {
   links_.push_back(&link);
   if (link.wait_fd() < 0) return {};
+  if (!epoll_.valid()) {
+    UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll.valid()) return Status::system("epoll_create1", errno);
+    if (Status s = wakeup_fd_.add_to(epoll); !s.is_ok()) return s;
+    epoll_ = std::move(epoll);
+  }
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = &link;
@@ -237,21 +231,24 @@ bool Waiter::arm() {
 }
 
 void Waiter::disarm() {
-  take_events(0);
+  if (epoll_.valid()) take_events(0);
   disarm_lanes();
 }
 
 void Waiter::disarm_lanes() {
   for (const Waiting::For& lane : lanes_) lane.link->disarm();
-  wakeup_fd_.clear();
 }
 
 void Waiter::take_events(int timeout_ms) {
   std::array<epoll_event, 8> events{};
-  const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
-  for (int i = 0; i < ready; ++i) {
-    auto* const link = static_cast<transport::Link*>(events[static_cast<std::size_t>(i)].data.ptr);
-    if (link != nullptr) link->disarm();
+  const auto most = static_cast<int>(events.size());
+  int ready = most;
+  for (std::size_t seen = 0; ready == most && seen <= links_.size(); seen += events.size()) {
+    ready = ::epoll_wait(epoll_.get(), events.data(), most, seen == 0 ? timeout_ms : 0);
+    for (int i = 0; i < ready; ++i) {
+      auto* const link = static_cast<transport::Link*>(events[static_cast<std::size_t>(i)].data.ptr);
+      if (link != nullptr) link->disarm();
+    }
   }
 }
 
@@ -266,7 +263,13 @@ void Waiter::sleep(std::int64_t now) {
   if (quiet) {
     const int longest = asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
     const std::int64_t left_ms = (deadline_ns_ - now) / kMs + 1;
-    take_events(static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest)));
+    const auto ms = static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest));
+    if (epoll_.valid()) {
+      take_events(ms);
+    } else {
+      const transport::SleepingPlace place(wakeup_fd_);
+      place.sleep(ms);
+    }
   }
   disarm_lanes();
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this

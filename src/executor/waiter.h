@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -56,10 +57,19 @@ class Waiter {
   static constexpr std::int64_t kPreferredIntervalNs = 2'000'000;
 
   // oversubscribed: the communicator has more ranks than processors on this machine. moves: see affinity.h. preferred:
-  // to which an oversubscribed rank goes back, -1: none. wakeup_fd and failure outlive the waiter.
-  static Result<std::unique_ptr<Waiter>> create(const transport::WakeupFd& wakeup_fd, const FailureState& failure,
-                                                bool oversubscribed, std::int64_t timeout_ms, bool moves = true,
-                                                PreferredProcessor preferred = {});
+  // to which an oversubscribed rank goes back, -1: none. failure outlives the waiter.
+  Waiter(transport::WakeupFd wakeup_fd, const FailureState& failure, bool oversubscribed, std::int64_t timeout_ms,
+         bool moves = true, PreferredProcessor preferred = {})
+      : wakeup_fd_(std::move(wakeup_fd)),
+        failure_(failure),
+        oversubscribed_(oversubscribed),
+        timeout_ns_(timeout_ms * 1'000'000),
+        affinity_(moves),
+        preferred_(oversubscribed && moves ? preferred : PreferredProcessor()) {
+    spin(!oversubscribed);
+  }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
 
   // A link that operations may wait for.
   Status add_link(transport::Link& link);
@@ -105,7 +115,8 @@ class Waiter {
   [[nodiscard]] bool arm();
   // After the sleep.
   void disarm();
-  [[nodiscard]] int fd() const { return epoll_.get(); }
+  // Of an epoll set that is edge-triggered there.
+  [[nodiscard]] int fd() const { return epoll_.valid() ? epoll_.get() : wakeup_fd_.fd(); }
 
   // Whether it yields from the start.
   [[nodiscard]] bool takes_turns() const { return spins_ == 0; }
@@ -124,17 +135,6 @@ class Waiter {
   static constexpr std::int64_t kLookNs = kMs;  // of look()
   static constexpr int kMaxSleepMs = kFailureCheckMs;
 
-  Waiter(const transport::WakeupFd& wakeup_fd, const FailureState& failure, bool oversubscribed,
-         std::int64_t timeout_ms, bool moves, PreferredProcessor preferred, UniqueFd epoll)
-      : wakeup_fd_(wakeup_fd),
-        failure_(failure),
-        oversubscribed_(oversubscribed),
-        timeout_ns_(timeout_ms * 1'000'000),
-        affinity_(moves),
-        preferred_(oversubscribed && moves ? preferred : PreferredProcessor()),
-        epoll_(std::move(epoll)) {
-    spin(!oversubscribed);
-  }
   Status idle_slowly();
   // The first look of a wait.
   void begin_looking(std::int64_t now);
@@ -155,7 +155,7 @@ class Waiter {
   [[nodiscard]] Status timed_out();
   [[nodiscard]] Status bare_timeout() const;
 
-  const transport::WakeupFd& wakeup_fd_;
+  const transport::WakeupFd wakeup_fd_;
   const FailureState& failure_;
   const bool oversubscribed_;
   std::uint32_t spins_ = 0;  // looks before the first yield
@@ -165,7 +165,7 @@ class Waiter {
   const PreferredProcessor preferred_;
   std::size_t step_bytes_ = 0;
   std::uint32_t number_ = 0;
-  UniqueFd epoll_;
+  UniqueFd epoll_;  // of the wakeup fd and the links that have a descriptor; made with the first of these
   std::vector<transport::Link*> links_;
   const Waiting* waiting_ = nullptr;
   StallWatch* stalls_ = nullptr;

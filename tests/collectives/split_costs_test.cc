@@ -121,14 +121,14 @@ void check_costs(RunJob run, const std::string& transports, int ranks_of_process
         static_cast<long long>(idle.rss_kib), static_cast<long long>(used.rss_kib));
     std::fflush(stdout);
     const auto many = static_cast<std::int64_t>(kMany);
-    if (std::abs(idle.descriptors - before.descriptors - 2 * many * ranks_of_process) > kRedialled)
-      return Outcome{"descriptors of an idle one"};
+    if (std::abs(idle.descriptors - before.descriptors) > kRedialled) return Outcome{"descriptors of an idle one"};
     if (used.threads != before.threads || idle.threads != before.threads) return Outcome{"there are threads more"};
     if (std::abs(after.descriptors - before.descriptors) > kRedialled) return Outcome{"descriptors are left open"};
-    // One link: over shared memory a Unix socket and the peer's wakeup fd, over TCP a socket and an epoll; none between
-    // threads that share memory. And for each rank at most its scratch buffer, for each pair of threads its slots.
-    const bool connects = ranks_of_process == 1 || transports == "tcp";
-    const std::int64_t links = (connects ? 2 : 0) * many * ranks_of_process;
+    // One link: over shared memory a Unix socket and the peer's wakeup fd, over TCP a socket and an epoll set, and one
+    // for the rank; none between threads that share memory. And for each rank at most its scratch buffer, for each pair
+    // of threads its slots.
+    const std::int64_t of_link = transports == "tcp" ? 3 : ranks_of_process == 1 ? 2 : 0;
+    const std::int64_t links = of_link * many * ranks_of_process;
     const std::int64_t more = used.descriptors - idle.descriptors;
     if (more < links || more > links + many * ranks_of_process) return Outcome{"descriptors of links"};
     return Outcome{};

@@ -62,9 +62,7 @@ struct Fixture {
     auto made = ThreadRanks::create(std::min(ranks, 64), membership.transports);
     REQUIRE(made.is_ok());
     thread_ranks = *made;
-    auto waits = executor::Waiter::create(thread_ranks->wakeup_fd(0), failure, false, 1000);
-    REQUIRE(waits.is_ok());
-    waiter = std::move(*waits);
+    waiter = std::make_unique<executor::Waiter>(thread_ranks->wakeup_fd(0), failure, false, 1000);
     links = std::make_unique<CountingLinks>(make_thread_links(thread_ranks, membership));
     plans =
         std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms, costs());

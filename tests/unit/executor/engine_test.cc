@@ -33,7 +33,7 @@ class Waits final : public Task {
     return ready_() ? Progress::kDone : Progress::kIdle;
   }
   bool arm() override { return !ready_(); }
-  void disarm() override { wakeup_fd_.clear(); }
+  void disarm() override {}
   [[nodiscard]] int fd() const override { return wakeup_fd_.fd(); }
   [[nodiscard]] bool takes_turns() const override { return false; }
   bool release() override {

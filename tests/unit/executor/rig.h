@@ -3,9 +3,10 @@
 // layouts can be set by hand.
 #pragma once
 
-#include <poll.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "algorithms/catalog.h"
 #include "base/asymmetric_fence.h"
 #include "base/failure.h"
+#include "base/unique_fd.h"
 #include "executor/cpu_executor.h"
 #include "sim/network.h"
 #include "transport/shm/link.h"
@@ -134,8 +137,7 @@ class Rig {
   std::unique_ptr<Rank> make_rank(const Part& part, const std::function<void(int, executor::Operation*)>& setup,
                                   int rank) {
     auto made = std::make_unique<Rank>();
-    made->waiter =
-        std::move(executor::Waiter::create(wakeup_fds_[index(rank)], made->failure, true, timeout_ms).value());
+    made->waiter = std::make_unique<executor::Waiter>(wakeup_fds_[index(rank)], made->failure, true, timeout_ms);
     const auto link_to = [&](int peer) {
       auto& link = made->links[peer];
       if (link == nullptr) {
@@ -210,18 +212,20 @@ class Rig {
     return rank->cpu->start(rank->op, rank->op.fingerprint.sequence);
   }
 
-  static void sleep_until_something_comes(const std::vector<std::unique_ptr<Rank>>& all, int repeats) {
-    std::vector<pollfd> set;
+  void sleep_until_something_comes(const std::vector<std::unique_ptr<Rank>>& all, int repeats) {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
     bool quiet = true;
     for (const bool again : {false, true}) {
       if (again) asymmetric_fence_heavy();
       for (const auto& rank : all) {
         if (rank->rounds == repeats) continue;
         quiet = rank->waiter->arm() && quiet;
-        if (!again) set.push_back({rank->waiter->fd(), POLLIN, 0});
+        const int added = again ? 0 : ::epoll_ctl(sleep_.get(), EPOLL_CTL_ADD, rank->waiter->fd(), &event);
+        if (added != 0 && errno != EEXIST) throw std::runtime_error("epoll_ctl");
       }
     }
-    if (quiet) (void)::poll(set.data(), set.size(), 50);
+    if (quiet) (void)::epoll_wait(sleep_.get(), &event, 1, 50);
     for (const auto& rank : all) {
       if (rank->rounds != repeats) rank->waiter->disarm();
     }
@@ -250,6 +254,7 @@ class Rig {
 
   int ranks_;
   std::vector<transport::WakeupFd> wakeup_fds_;
+  const UniqueFd sleep_{::epoll_create1(EPOLL_CLOEXEC)};  // of the thread that drives all ranks
   std::unique_ptr<transport::sim::Network> sim_;
   LinkFactory factory_;
   std::mutex mutex_;

@@ -140,7 +140,7 @@ void wait_once(Waiter& waiter, const Waiting& waiting, const transport::WakeupFd
 
 std::unique_ptr<Waiter> make_waiter(const transport::WakeupFd& wakeup_fd, const FailureState& failure,
                                     bool oversubscribed = false) {
-  return std::move(Waiter::create(wakeup_fd, failure, oversubscribed, 60'000).value());
+  return std::make_unique<Waiter>(wakeup_fd, failure, oversubscribed, 60'000);
 }
 
 // Every sleep begins with this.
@@ -323,8 +323,8 @@ int waits_ended_at(int place, int elsewhere, int preferred, std::size_t step_byt
   const FailureState failure;
   const NothingComes waiting;
   const Affinity affinity(true);
-  const auto waiter =
-      std::move(Waiter::create(wakeup_fd.value(), failure, true, 60'000, true, {preferred, 512 * 1024}).value());
+  const auto waiter = std::make_unique<Waiter>(wakeup_fd.value(), failure, true, 60'000, true,
+                                               PreferredProcessor{preferred, 512 * 1024});
   int there = 0;
   yield_ns = kAlone;
   for (int i = 0; i < 50; ++i) {
