@@ -19,10 +19,14 @@
  * beside the caller's computation; buffers must stay valid and untouched until the stream (or an event recorded after
  * the operation) has completed.
  *
- * Fork. A forked child has none of its parent's communicators, streams and events: they are tuttiInvalidUsage there,
- * harm nobody at its exit, and it makes its own. Memory from tuttiMemAlloc is shared between both: each sees what the
- * other writes, and tuttiMemFree frees it for its caller alone. Until the child ends or calls exec, its copies of the
- * parent's connections keep the parent's peers from noticing the parent's death by them.
+ * Fork. A process may fork at any time, whatever its threads and its queued operations are at. The child has none of
+ * its parent's communicators, streams and events: they are tuttiInvalidUsage there, it writes nothing to their
+ * connections and memory, and it makes its own. It may end as it likes, by exit too, whose handlers and destructors
+ * may make any call. One that is forked in a function of tuttiLaunchHostFunc ends as by exit(0) when it returns from
+ * that; one that is forked in the function of an operator must not return from it. Memory from tuttiMemAlloc is shared
+ * between both: each sees what the other writes, and tuttiMemFree frees it for its caller alone. Until the child ends
+ * or calls exec, its copies of the parent's connections keep the parent's peers from noticing the parent's death by
+ * them.
  *
  * In place. all-reduce, broadcast, reduce, all-to-all, scan and exscan: sendbuff == recvbuff. reduce-scatter, and
  * scatter on the root: recvbuff == sendbuff + rank * recvcount elements. all-gather, and gather on the root: sendbuff

@@ -99,8 +99,14 @@ void HostFunctions::run() {
     while (!ended_ && ready_ == nullptr) changed_.wait(mutex_);
     if (ended_) break;
     const std::unique_ptr<Item> item = take_ready();
+    const unsigned forks = forks_;
     lock.unlock();
-    item->completion()->complete(item->call());
+    Status result = item->call();
+    lock.lock();
+    // A child that was forked in the function: there this is no thread of the library's, and ends.
+    if (forks != forks_) return;
+    lock.unlock();
+    item->completion()->complete(std::move(result));
     lock.lock();
   }
   over_ = true;
@@ -140,6 +146,7 @@ void HostFunctions::after_fork_in_child() {
   static_cast<void>(ready_.release());
   thread_.forget();
   over_ = dropping_ = false;
+  ++forks_;
   new (&changed_) ConditionVariable;  // threads that are not here may have waited
   mutex_.unlock();                    // which this thread has locked
 }

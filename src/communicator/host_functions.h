@@ -53,6 +53,7 @@ class HostFunctions final : public ForkAware {
   bool ended_ TUTTI_GUARDED_BY(mutex_) = false;     // the process exits
   bool over_ TUTTI_GUARDED_BY(mutex_) = false;      // the thread takes nothing more
   bool dropping_ TUTTI_GUARDED_BY(mutex_) = false;  // a thread is in drop_ready()
+  unsigned forks_ TUTTI_GUARDED_BY(mutex_) = 0;     // of which this process has come
 };
 
 }  // namespace tutti::internal
