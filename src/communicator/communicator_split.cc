@@ -268,8 +268,7 @@ Result<Membership> Communicator::membership_from(const Communicator& parent, con
       transport->inherit(*before);
     }
   }
-  const SplitFrom from{parent.membership_, group.members};
-  return make_membership(rank(), std::move(peers), std::move(*allowed), &from);
+  return make_membership(rank(), std::move(peers), std::move(*allowed));
 }
 
 }  // namespace tutti::internal

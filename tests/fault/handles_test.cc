@@ -1,34 +1,15 @@
 // Handles from any thread at any moment: while others abort, destroy and make what they stand for, every call is
 // either served or refused, and what is gone is never touched. Run with MALLOC_PERTURB_ and under the sanitizers.
+#include "handles.h"
+
 #include <array>
 #include <atomic>
-#include <cstdint>
 #include <ctime>
 #include <random>
 #include <set>
 
-#include "faults.h"
-#include "sanitizers.h"
-
 namespace tutti::internal::test {
 namespace {
-
-constexpr int kRounds = kThreadSanitizer ? 40 : 150;
-constexpr int kSteps = kThreadSanitizer ? 2000 : 20000;
-
-std::array<tuttiComm_t, 2> make_pair_of_ranks() {
-  std::array<tuttiComm_t, 2> comms{};
-  REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
-  return comms;
-}
-
-tuttiResult_t all_reduce(tuttiComm_t comm, tuttiStream_t stream = nullptr) {
-  // What is queued may end after its thread. One at a time: a single rank's own value is not written.
-  static std::int32_t queued = 0;
-  std::int32_t own = 0;
-  std::int32_t* const value = stream == nullptr ? &own : &queued;
-  return tuttiAllReduce(value, value, 1, tuttiInt32, tuttiSum, comm, stream);
-}
 
 // Waits until another thread has the communicator for itself. That thread calls again should this one be in its way.
 bool wait_until_taken(tuttiComm_t comm) {
@@ -46,25 +27,6 @@ tuttiResult_t until_served(Call call) {
   tuttiResult_t result = tuttiInvalidUsage;
   while (result == tuttiInvalidUsage) result = call();
   return result;
-}
-
-// Every call that takes a communicator is refused.
-void require_stale(tuttiComm_t comm) {
-  int number = 0;
-  char text[64];
-  tuttiResult_t error = tuttiSuccess;
-  CHECK(all_reduce(comm) == tuttiInvalidArgument);
-  CHECK(tuttiBarrier(comm, nullptr) == tuttiInvalidArgument);
-  CHECK(tuttiCommCount(comm, &number) == tuttiInvalidArgument);
-  CHECK(tuttiCommUserRank(comm, &number) == tuttiInvalidArgument);
-  CHECK(tuttiCommCuDevice(comm, &number) == tuttiInvalidArgument);
-  CHECK(tuttiCommGetAsyncError(comm, &error) == tuttiInvalidArgument);
-  CHECK(tuttiCommExplain(comm, tuttiCollectiveAllReduce, 8, text, sizeof text) == tuttiInvalidArgument);
-  CHECK(tuttiCommFinalize(comm) == tuttiInvalidArgument);
-  CHECK(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT) == tuttiInvalidArgument);
-  CHECK(tuttiCommAbort(comm) == tuttiInvalidArgument);
-  CHECK(tuttiCommDestroy(comm) == tuttiInvalidArgument);
-  CHECK(contains(tuttiGetLastError(comm), "communicator"));
 }
 
 // Loops until refused, as a program that does not know of its watchdog.
@@ -296,102 +258,6 @@ TEST_CASE("streams and events are destroyed while others use them") {
     CHECK(destroyed == tuttiSuccess);
     for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
   }
-}
-
-namespace {
-
-// Handles that all threads of the test share. Who takes one out of its place may still be overtaken by others that
-// have read it before: that is what is tested.
-struct Shared {
-  std::array<std::atomic<tuttiComm_t>, 3> comms{};
-  std::array<std::atomic<tuttiStream_t>, 3> streams{};
-  std::array<std::atomic<tuttiEvent_t>, 3> events{};
-};
-
-tuttiResult_t use_comm(std::atomic<tuttiComm_t>& place, tuttiStream_t stream, unsigned action) {
-  const tuttiComm_t comm = place;
-  int number = 0;
-  char text[64];
-  tuttiResult_t error = tuttiSuccess;
-  switch (action) {
-    case 0: return tuttiCommDestroy(comm);
-    case 1: return tuttiCommAbort(comm);
-    case 2: return tuttiCommFinalize(comm);
-    case 3: return tuttiCommCount(comm, &number);
-    case 4: return tuttiCommUserRank(comm, &number);
-    case 5: return tuttiCommExplain(comm, tuttiCollectiveBroadcast, 64, text, sizeof text);
-    case 6: return tuttiCommGetAsyncError(comm, &error);
-    case 7: return tuttiGetLastError(comm) != nullptr ? tuttiSuccess : tuttiInternalError;
-    case 8:
-    case 9: return all_reduce(comm, stream);
-    default: return all_reduce(comm);
-  }
-}
-
-tuttiResult_t use_stream(std::atomic<tuttiStream_t>& place, std::atomic<tuttiEvent_t>& event, unsigned action) {
-  const tuttiStream_t stream = place;
-  tuttiEvent_t made = nullptr;
-  tuttiResult_t result = tuttiSuccess;
-  switch (action) {
-    case 0: return tuttiStreamDestroy(stream);
-    case 1: return tuttiStreamSynchronize(stream);
-    case 2: return tuttiStreamQuery(stream);
-    case 3: return tuttiEventQuery(event);
-    case 4: return event.load() == nullptr ? tuttiSuccess : tuttiEventSynchronize(event);
-    case 5: return tuttiEventDestroy(event);
-    case 6: return event.load() == nullptr ? tuttiSuccess : tuttiEventRecord(event, stream);
-    case 7: return event.load() == nullptr ? tuttiSuccess : tuttiStreamWaitEvent(stream, event);
-    default:
-      result = tuttiEventCreate(&made);
-      if (result == tuttiSuccess) (void)tuttiEventDestroy(event.exchange(made));
-      return result;
-  }
-}
-
-// What any of these calls may return, whatever the others do.
-void collect(Shared* shared, unsigned seed, std::set<int>* results) {
-  std::mt19937 generator(seed);
-  const auto random = [&] { return static_cast<unsigned>(generator()); };
-  for (int i = 0; i < kSteps; ++i) {
-    const std::size_t place = random() % 3;
-    const unsigned what = random() % 100;
-    if (what < 4) {
-      tuttiComm_t made = nullptr;
-      results->insert(tuttiCommInitAll(&made, 1, nullptr));
-      results->insert(tuttiCommDestroy(shared->comms[place].exchange(made)));
-    } else if (what < 8) {
-      tuttiStream_t made = nullptr;
-      results->insert(tuttiStreamCreate(&made));
-      results->insert(tuttiStreamDestroy(shared->streams[place].exchange(made)));
-    } else if (what < 70) {
-      results->insert(use_comm(shared->comms[place], shared->streams[random() % 3], random() % 16));
-    } else {
-      results->insert(use_stream(shared->streams[place], shared->events[random() % 3], random() % 10));
-    }
-  }
-}
-
-}  // namespace
-
-TEST_CASE("every call on every kind of handle beside all others") {
-  Shared shared;
-  std::array<std::set<int>, 6> results;
-  std::vector<std::thread> threads;
-  for (std::size_t t = 0; t < results.size(); ++t) {
-    threads.emplace_back([&, t] { collect(&shared, static_cast<unsigned>(t) + 1, &results[t]); });
-  }
-  for (std::thread& t : threads) t.join();
-  std::set<int> all;
-  for (const auto& some : results) all.insert(some.begin(), some.end());
-  for (const int result : all) {
-    INFO(tuttiGetErrorString(static_cast<tuttiResult_t>(result)));
-    CHECK((result == tuttiSuccess || result == tuttiInvalidArgument || result == tuttiInvalidUsage ||
-           result == tuttiAborted || result == tuttiInProgress));
-  }
-  CHECK(all.contains(tuttiInvalidArgument));
-  for (auto& event : shared.events) (void)tuttiEventDestroy(event);
-  for (auto& stream : shared.streams) (void)tuttiStreamDestroy(stream);
-  for (auto& comm : shared.comms) (void)tuttiCommDestroy(comm);
 }
 
 TEST_CASE("tables grow while others look up") {
