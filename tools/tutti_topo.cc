@@ -1,6 +1,7 @@
 // tutti topo: what this machine has to communicate with, and what of it would be used.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "base/config.h"
 #include "command.h"
 #include "facts.h"
+#include "topology/cpu_quota.h"
 #include "topology/detect.h"
 #include "transport/verbs/ports/devices.h"
 
@@ -75,10 +77,21 @@ std::string gid_text(const std::array<std::uint8_t, 16>& gid) {
   return text;
 }
 
+// In processors; none: no control group limits their time.
+std::optional<double> processor_limit() {
+  std::optional<double> least;
+  for (const topology::CpuQuota& quota : topology::cpu_quotas()) {
+    const double processors = quota.millicpus / 1000.0;
+    least = least ? std::min(*least, processors) : processors;
+  }
+  return least;
+}
+
 void print_machine(const Facts& facts, const topology::Machine& machine) {
   const topology::ProcessorSet allowed = topology::allowed_processors();
   std::printf("machine\n  %s, %s\n  processors: %zu, of which this process may use %zu (%s)\n", facts.host.c_str(),
               facts.kernel.c_str(), machine.processors.count(), allowed.count(), range_text(allowed).c_str());
+  if (const auto limit = processor_limit()) std::printf("  control groups leave it the time of %.2f\n", *limit);
   for (const topology::NumaNode& node : machine.numa_nodes) {
     std::printf("  NUMA node %d: processors %s, %.1f GiB\n", node.number, range_text(node.processors).c_str(),
                 static_cast<double>(node.memory_bytes) / (1 << 30));
@@ -131,6 +144,7 @@ json known(bool is_known, const json& value) {
 
 json machine_json(const Facts& facts, const topology::Machine& machine) {
   json nodes = json::array();
+  const std::optional<double> limit = processor_limit();
   for (const topology::NumaNode& node : machine.numa_nodes) {
     nodes.push_back(
         {{"node", node.number}, {"processors", range_text(node.processors)}, {"memory_bytes", node.memory_bytes}});
@@ -139,6 +153,7 @@ json machine_json(const Facts& facts, const topology::Machine& machine) {
           {"kernel", facts.kernel},
           {"processors", machine.processors.count()},
           {"allowed_processors", range_text(topology::allowed_processors())},
+          {"processor_limit", known(limit.has_value(), limit.value_or(0))},
           {"numa_nodes", nodes}};
 }
 

@@ -127,8 +127,8 @@ Status Communicator::complete() {
   if (tree_ != nullptr) {
     if (Status s = watch_peers(); !s.is_ok()) return s;
   }
-  log::info(fmt::format("rank {} of {} on {} host(s){}", rank(), m.ranks(), m.hosts.size(),
-                        m.oversubscribed ? ", more ranks than processors" : ""));
+  log::info(fmt::format("rank {} of {} on {} host(s){}{}", rank(), m.ranks(), m.hosts.size(),
+                        m.oversubscribed ? ", more ranks than processors" : "", m.machine.lack_of_time()));
   return {};
 }
 

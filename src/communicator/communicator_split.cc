@@ -268,7 +268,8 @@ Result<Membership> Communicator::membership_from(const Communicator& parent, con
       transport->inherit(*before);
     }
   }
-  return make_membership(rank(), std::move(peers), std::move(*allowed));
+  const SplitFrom from{parent.membership_, group.members};
+  return make_membership(rank(), std::move(peers), std::move(*allowed), &from);
 }
 
 }  // namespace tutti::internal

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -66,18 +67,6 @@ Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers
   return all;
 }
 
-// On the machine of `of`. `told`: by rank, as `peers`.
-MachineRanks machine_ranks(const std::vector<PeerInfo>& peers, const std::vector<RankSettings>& told,
-                           const PeerInfo& of) {
-  MachineRanks here;
-  for (const PeerInfo& p : peers) {
-    if (p.rank != of.rank && !p.same_machine(of)) continue;
-    here.cpus |= told[static_cast<std::size_t>(p.rank)].cpus;
-    ++here.ranks;
-  }
-  return here;
-}
-
 // Of the longest messages of all ranks that take turns on a processor. Beyond, the turns of one operation are so many
 // that it averages over where the scheduler puts the ranks, and a move costs more than it helps. All-reduce on two
 // processors, time with preferred processors over time without: eight ranks 0.75 at 512 KiB, 0.8 to 0.95 at 2 MiB, 0.95
@@ -103,11 +92,17 @@ int preferred_processor_of(const std::vector<PeerInfo>& peers, const std::vector
   return static_cast<int>(cpu);
 }
 
+// Of a load as it is told.
+constexpr double kLoadUnits = 1 << 20;
+
 }  // namespace
 
 std::string RankSettings::pack() const {
   net::Packer packer;
-  packer.text(bytes_of(cpus)).number(level2_bytes).text(algorithm).number(static_cast<std::uint8_t>(strict));
+  packer.text(bytes_of(cpus)).number(static_cast<std::uint32_t>(quotas.size()));
+  for (const topology::CpuQuota& quota : quotas) packer.number(quota.group).number(quota.millicpus);
+  packer.number(static_cast<std::uint64_t>(known_load * kLoadUnits));
+  packer.number(level2_bytes).text(algorithm).number(static_cast<std::uint8_t>(strict));
   packer.number(static_cast<std::uint8_t>(reads_processes));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
   for (const auto& [name, told] : by_transport) packer.text(name).text(told);
@@ -118,6 +113,14 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   net::Unpacker unpacker(bytes);
   RankSettings settings;
   settings.cpus = mask_of(unpacker.text());
+  const auto quotas = unpacker.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < quotas && unpacker.ok(); ++i) {
+    topology::CpuQuota quota;
+    quota.group = unpacker.number<std::uint64_t>();
+    quota.millicpus = std::max(1U, unpacker.number<std::uint32_t>());
+    settings.quotas.push_back(quota);
+  }
+  settings.known_load = static_cast<double>(unpacker.number<std::uint64_t>()) / kLoadUnits;
   settings.level2_bytes = unpacker.number<std::uint64_t>();
   settings.algorithm = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
@@ -141,6 +144,8 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   if (!info.is_ok()) return info;
   RankSettings told;
   told.cpus = topology::allowed_processors();
+  told.quotas = topology::cpu_quotas();
+  told.known_load = known_load();
   told.level2_bytes = topology::this_machine().level2_share_bytes(told.cpus);
   told.reads_processes = reads_processes(settings);
   told.algorithm = settings.algorithm;
@@ -149,7 +154,39 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   return info;
 }
 
-Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports) {
+// A rank that has a preferred processor keeps to it in all communicators that come from one by splits. Beside ranks
+// that are not of this job, an even share of its own is none of the processors.
+void Membership::count_ranks(const std::vector<RankSettings>& told, const SplitFrom* from) {
+  const auto self = static_cast<std::size_t>(rank);
+  Machines own = find_machines(peers, told);
+  if (from == nullptr) {
+    job = std::make_shared<Machines>(own);
+    job_ranks.resize(peers.size());
+    std::iota(job_ranks.begin(), job_ranks.end(), std::size_t{0});
+    announced = announce_load(own.all[own.of[self]].own_ranks_per_cpu());
+  } else {
+    job = from->parent.job;
+    announced = from->parent.announced;
+    for (const int member : from->members) {
+      job_ranks.push_back(from->parent.job_ranks[static_cast<std::size_t>(member)]);
+    }
+  }
+  const auto in_job = [&](std::size_t r) -> const MachineRanks& { return job->all[job->of[job_ranks[r]]]; };
+  for (std::size_t r = 0; r < peers.size(); ++r) {
+    MachineRanks& here = own.all[own.of[r]];
+    here.known = here.own_ranks_per_cpu() > 1 ? in_job(r).ranks_per_cpu() : 0;
+    ranks_per_cpu = std::max(ranks_per_cpu, here.ranks_per_cpu());
+  }
+  machine = own.all[own.of[self]];
+  oversubscribed = machine.ranks_per_cpu() > 1;
+  if (!oversubscribed || in_job(self).known > in_job(self).own_ranks_per_cpu()) return;
+  preferred_processor =
+      from == nullptr ? preferred_processor_of(peers, told, peers[self]) : from->parent.preferred_processor;
+  preferred_processor_step_bytes = static_cast<std::size_t>(kPreferredProcessorBytes / machine.ranks_per_cpu());
+}
+
+Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
+                                   const SplitFrom* from) {
   Membership m;
   m.rank = rank;
   m.peers = std::move(peers);
@@ -163,17 +200,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   for (std::size_t h = 0; h < m.hosts.size(); ++h) {
     for (const int r : m.hosts[h]) m.host_of[static_cast<std::size_t>(r)] = static_cast<int>(h);
   }
-  const PeerInfo& self = m.peers[static_cast<std::size_t>(rank)];
-  m.machine = machine_ranks(m.peers, told, self);
-  m.oversubscribed = m.machine.ranks_per_cpu() > 1;
-  if (m.oversubscribed) {
-    m.preferred_processor = preferred_processor_of(m.peers, told, self);
-    m.preferred_processor_step_bytes = static_cast<std::size_t>(kPreferredProcessorBytes / m.machine.ranks_per_cpu());
-  }
-  for (const std::vector<int>& host : m.hosts) {
-    m.ranks_per_cpu = std::max(
-        m.ranks_per_cpu, machine_ranks(m.peers, told, m.peers[static_cast<std::size_t>(host[0])]).ranks_per_cpu());
-  }
+  m.count_ranks(told, from);
   m.level2_bytes = SIZE_MAX;
   for (const RankSettings& one : told) {
     m.level2_bytes =

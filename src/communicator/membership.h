@@ -2,11 +2,11 @@
 // follows from that for selection and waiting. Every rank derives the same from the same address book.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
+#include "communicator/machine_load.h"
 #include "communicator/transports.h"
 #include "topology/detect.h"
 
@@ -27,7 +28,9 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings);
 
 // What a rank tells the others of its machine and its settings: PeerInfo::settings, packed.
 struct RankSettings {
-  topology::ProcessorSet cpus;  // that it may use
+  topology::ProcessorSet cpus;             // that it may use
+  std::vector<topology::CpuQuota> quotas;  // of the control groups that it is in
+  double known_load = 0;                   // known_load(), when it joined
   // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
   std::uint64_t level2_bytes = 0;
   bool reads_processes = false;
@@ -43,23 +46,25 @@ struct RankSettings {
 // Of a machine that does not tell.
 inline constexpr std::size_t kUsualLevel2Bytes = 2 * 1024 * 1024;
 
-// The ranks of one machine.
-struct MachineRanks {
-  std::size_t ranks = 0;
-  topology::ProcessorSet cpus;  // that they may use, all together
-
-  [[nodiscard]] double ranks_per_cpu() const {
-    return static_cast<double>(ranks) / static_cast<double>(std::max<std::size_t>(1, cpus.count()));
-  }
+struct Membership;
+// Of a communicator that comes from another by a split.
+struct SplitFrom {
+  const Membership& parent;
+  const std::vector<int>& members;  // ranks of the parent, by rank
 };
 
 struct Membership {
   int rank = 0;
   std::vector<PeerInfo> peers;          // by rank
   std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
-  MachineRanks machine;                 // this rank's
-  bool oversubscribed = false;          // more ranks on this machine than processors they may use
-  int preferred_processor = -1;         // where oversubscribed, the processor on which this rank takes turns; -1: any
+  // Of the communicator that joined, from which this one has come by splits; which of its ranks those here are, by
+  // rank; and the load of this rank's machine, as announce_load().
+  std::shared_ptr<const Machines> job;
+  std::vector<std::size_t> job_ranks;
+  std::shared_ptr<const double> announced;
+  MachineRanks machine;          // this rank's
+  bool oversubscribed = false;   // more ranks of this communicator on this machine than processors they may use
+  int preferred_processor = -1;  // where oversubscribed, the processor on which this rank takes turns; -1: any
   std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it keeps to that
   double ranks_per_cpu = 1;                      // ranks per processor on the machine with most; the same on every rank
   std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
@@ -85,12 +90,15 @@ struct Membership {
   Status hear(std::vector<PeerInfo> book);
 
  private:
-  friend Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports);
+  friend Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
+                                            const SplitFrom* from);
+  void count_ranks(const std::vector<RankSettings>& told, const SplitFrom* from);
   // Which transports connect the hosts, by what has been told so far.
   void resolve();
 };
 
 // `transports`: by rank 0's setting. REQUIRES: peers[i].rank == i.
-Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports);
+Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
+                                   const SplitFrom* from = nullptr);
 
 }  // namespace tutti::internal

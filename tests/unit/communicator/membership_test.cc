@@ -2,6 +2,7 @@
 #include "communicator/membership.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "catch_compat.h"
@@ -50,6 +51,31 @@ Membership member(int rank, std::vector<PeerInfo> peers, const std::string& tran
   auto made = make_membership(rank, std::move(peers), parse_transports(transports).value());
   REQUIRE(made.is_ok());
   return std::move(made).value();
+}
+
+// That of a rank in the communicator of some of its parent's.
+Membership member_of_split(int rank, const Membership& parent, const std::vector<int>& members) {
+  std::vector<PeerInfo> peers;
+  for (const int member : members) {
+    peers.push_back(parent.peers[static_cast<std::size_t>(member)]);
+    peers.back().rank = static_cast<std::int32_t>(peers.size()) - 1;
+  }
+  const SplitFrom from{parent, members};
+  auto made = make_membership(rank, std::move(peers), parse_transports("shm,tcp").value(), &from);
+  REQUIRE(made.is_ok());
+  return std::move(made).value();
+}
+
+using Quotas = std::vector<topology::CpuQuota>;
+
+std::vector<PeerInfo> with_quotas(std::vector<PeerInfo> peers, const std::vector<Quotas>& quotas) {
+  for (PeerInfo& p : peers) {
+    auto settings = RankSettings::unpack(p.settings);
+    REQUIRE(settings.is_ok());
+    settings->quotas = quotas[static_cast<std::size_t>(p.rank)];
+    p.settings = settings->pack();
+  }
+  return peers;
 }
 
 }  // namespace
@@ -104,6 +130,114 @@ TEST_CASE("load counts the ranks on the processors that they may use") {
   CHECK(member(0, book(places)).oversubscribed);
   CHECK_FALSE(member(2, book(places)).oversubscribed);
   for (const int rank : {0, 2}) CHECK(member(rank, book(places)).ranks_per_cpu == 1.5);
+}
+
+TEST_CASE("all know the control group that has least time for its ranks") {
+  const Place eight{1, 1, 7, "ff"};
+  const Quotas two_of_eight = {{1, 2000}};
+  const auto group_of = [](const std::vector<Place>& places, const std::vector<Quotas>& quotas, int rank = 0) {
+    const Membership m = member(rank, with_quotas(book(places), quotas));
+    // They have processors of their own all the same.
+    CHECK_FALSE(m.oversubscribed);
+    return std::pair(m.machine.group_ranks, m.machine.group_millicpus);
+  };
+  using Group = std::pair<std::size_t, std::uint32_t>;
+  const std::vector<Place> four(4, eight);
+  CHECK(group_of(four, std::vector<Quotas>(4)) == Group{0, 0});
+  for (const int rank : {0, 3}) CHECK(group_of(four, std::vector<Quotas>(4, two_of_eight), rank) == Group{4, 2000});
+  CHECK(group_of(four, {{}, two_of_eight, {{2, 500}}, {{3, 1500}}}) == Group{1, 500});
+  // Groups within a group.
+  const Quotas first = {{1, 2000}, {3, 2500}};
+  const Quotas second = {{2, 2000}, {3, 2500}};
+  CHECK(group_of(four, {first, first, second, second}) == Group{4, 2500});
+  // Groups of two machines may have the same number.
+  const std::vector<Place> machines = {eight, {2, 2, 7, "ff"}, {2, 3, 7, "ff"}};
+  CHECK(group_of(machines, std::vector<Quotas>(3, two_of_eight), 0) == Group{1, 2000});
+  CHECK(group_of(machines, std::vector<Quotas>(3, two_of_eight), 1) == Group{2, 2000});
+}
+
+TEST_CASE("ranks of a split that cannot all run at once count all of the job that share their processors") {
+  const Place two{1, 1, 7, "3"};
+  const std::vector<Place> places(9, two);
+  for (const std::vector<int>& members : {std::vector<int>{0, 1, 2}, {8, 6, 2}, {7, 3, 4, 5}}) {
+    for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
+      const Membership whole = member(members[static_cast<std::size_t>(rank)], book(places));
+      const Membership part = member_of_split(rank, whole, members);
+      CHECK(part.oversubscribed);
+      CHECK(part.ranks_per_cpu == 4.5);
+      CHECK(part.machine.ranks_per_cpu() == 4.5);
+      CHECK(part.machine.ranks == members.size());
+      CHECK(part.preferred_processor == whole.preferred_processor);
+      CHECK(part.preferred_processor_step_bytes == whole.preferred_processor_step_bytes);
+      // And so does a split of the split.
+      const Membership again = member_of_split(0, part, {rank, (rank + 1) % 3, (rank + 2) % 3});
+      CHECK(again.ranks_per_cpu == 4.5);
+      // Those that can all run at once are alone.
+      const Membership pair = member_of_split(0, part, {rank, (rank + 1) % 3});
+      CHECK_FALSE(pair.oversubscribed);
+      CHECK(pair.ranks_per_cpu == 1);
+      CHECK(pair.preferred_processor == -1);
+    }
+  }
+  // Each keeps its processor.
+  const std::vector<Place> eight(8, two);
+  std::vector<int> preferred;
+  for (const int rank : {5, 2, 7, 0}) {
+    const Membership whole = member(rank, book(eight));
+    preferred.push_back(member_of_split(0, whole, {rank, 1, 3, 6}).preferred_processor);
+  }
+  CHECK(preferred == std::vector<int>{1, 0, 1, 0});
+  // What counts is where the members are.
+  const std::vector<Place> machines = {two, {2, 2, 7, "3"}, two, two, two, {2, 3, 7, "3"}, {2, 3, 7, "3"}, two};
+  const std::vector<int> spread = {1, 7, 3, 0};
+  const Membership here = member_of_split(1, member(7, book(machines)), spread);
+  CHECK(here.oversubscribed);
+  CHECK(here.ranks_per_cpu == 2.5);
+  const Membership there = member_of_split(0, member(1, book(machines)), spread);
+  CHECK_FALSE(there.oversubscribed);
+  CHECK(there.machine.ranks_per_cpu() == 0.5);
+  CHECK(there.ranks_per_cpu == 2.5);
+}
+
+TEST_CASE("another communicator of a process knows of those that it is in already") {
+  const Place two{1, 1, 7, "3"};
+  CHECK(known_load() == 0);
+  // Of so many ranks, of which the second tells what it knows.
+  const auto made_beside = [&](std::size_t ranks, double known) {
+    std::vector<PeerInfo> peers = book(std::vector<Place>(ranks, two));
+    auto settings = RankSettings::unpack(peers[1].settings);
+    REQUIRE(settings.is_ok());
+    settings->known_load = known;
+    peers[1].settings = settings->pack();
+    return peers;
+  };
+  {
+    const Membership whole = member(1, book(std::vector<Place>(10, two)));
+    CHECK(known_load() == 5);
+    const Membership less = member(0, book({two, two, two}));
+    CHECK(known_load() == 5);
+    for (const int rank : {0, 1}) {
+      const Membership four = member(rank, made_beside(4, known_load()));
+      CHECK(four.oversubscribed);
+      CHECK(four.ranks_per_cpu == 5);
+      CHECK(four.preferred_processor == -1);
+      const Membership pair = member(rank, made_beside(2, known_load()));
+      CHECK_FALSE(pair.oversubscribed);
+      CHECK(pair.ranks_per_cpu == 1);
+    }
+    auto self = describe_self(0, Settings());
+    REQUIRE(self.is_ok());
+    CHECK(RankSettings::unpack(self->settings)->known_load == 5);
+  }
+  CHECK(known_load() == 0);
+  // What is known by others' telling is not told on.
+  std::optional<Membership> whole = member(0, made_beside(4, 7));
+  CHECK(whole->ranks_per_cpu == 7);
+  CHECK(known_load() == 2);
+  // A communicator that is split off keeps the load of the one that it comes from.
+  const Membership part = member_of_split(0, *whole, {0, 2});
+  whole.reset();
+  CHECK(known_load() == 2);
 }
 
 TEST_CASE("ranks that take turns are shared out evenly over the processors that all of them may use") {
@@ -181,6 +315,8 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   settings.strict = true;
   settings.reads_processes = true;
   settings.level2_bytes = std::uint64_t{3} << 33;
+  settings.quotas = {{std::uint64_t{5} << 50, 1}, {7, 2500}};
+  settings.known_load = 3.25;
   settings.by_transport = {{"verbs", std::string("no device\n= none\0,", 18)}, {"", "nothing"}};
   const std::string bytes = settings.pack();
   auto read = RankSettings::unpack(bytes);
@@ -190,6 +326,8 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   CHECK(read->strict);
   CHECK(read->reads_processes);
   CHECK(read->level2_bytes == settings.level2_bytes);
+  CHECK(read->quotas == settings.quotas);
+  CHECK(read->known_load == settings.known_load);
   CHECK(read->by_transport == settings.by_transport);
   CHECK(read->pack() == bytes);
   for (std::size_t size = 0; size < bytes.size(); ++size) {
