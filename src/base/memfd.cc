@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,18 +30,34 @@ Status too_big(std::size_t bytes) {
                         EFBIG);
 }
 
+Status size(const UniqueFd& fd, std::size_t bytes) {
+  const int error = set_size(fd.get(), bytes);
+  if (error == 0) return {};
+  return error == EFBIG ? too_big(bytes) : Status::system("sizing shared memory", error);
+}
+
+Result<UniqueFd> make(const char* name, std::size_t bytes, int seals) {
+  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return Status::system("memfd_create", errno);
+  if (Status s = size(fd, bytes); !s.is_ok()) return s;
+  if (::fcntl(fd.get(), F_ADD_SEALS, seals | F_SEAL_SEAL) != 0) return Status::system("sealing shared memory", errno);
+  return fd;
+}
+
 }  // namespace
 
 Result<UniqueFd> make_memfd(const char* name, std::size_t bytes) {
-  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return Status::system("memfd_create", errno);
-  if (const int error = set_size(fd.get(), bytes); error != 0) {
-    return error == EFBIG ? too_big(bytes) : Status::system("sizing shared memory", error);
-  }
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return Status::system("sealing shared memory", errno);
-  }
-  return fd;
+  return make(name, bytes, F_SEAL_SHRINK | F_SEAL_GROW);
+}
+
+Result<UniqueFd> make_growing_memfd(const char* name) {
+  return make(name, 0, F_SEAL_SHRINK);
+}
+
+Status grow_memfd(const UniqueFd& fd, std::size_t bytes) {
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return Status::system("inspecting shared memory", errno);
+  return static_cast<std::size_t>(info.st_size) >= bytes ? Status() : size(fd, bytes);
 }
 
 }  // namespace tutti::internal

@@ -13,4 +13,8 @@ namespace tutti::internal {
 // low; a size over RLIMIT_FSIZE is one, not the signal SIGXFSZ. Any thread.
 Result<UniqueFd> make_memfd(const char* name, std::size_t bytes);
 
+// Empty, and sealed against shrinking alone; and what makes it as large as that at least.
+Result<UniqueFd> make_growing_memfd(const char* name);
+Status grow_memfd(const UniqueFd& fd, std::size_t bytes);
+
 }  // namespace tutti::internal

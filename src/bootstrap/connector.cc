@@ -43,16 +43,20 @@ class SocketConnector final : public Connector {
   }
   ~SocketConnector() override { listeners_->unsubscribe(communicator_); }
   Status listen_on_path(PeerInfo* info) override { return listeners_->listen_on_path(info); }
-  void set_peers(std::vector<PeerInfo> peers, std::vector<Meeting> meetings) override {
+  void set_peers(Book peers, std::vector<Meeting> meetings) override {
     peers_ = std::move(peers);
     meetings_ = std::move(meetings);
-    listeners_->subscribe(communicator_, peers_.size() * kMostKept);
+    listeners_->subscribe(communicator_, peers_->size() * kMostKept);
   }
   [[nodiscard]] std::unique_ptr<Connector> split(std::uint64_t communicator, const std::vector<int>& members,
                                                  const Settings& settings) const override;
   void watch_stalls(StallWatch* watch) override { stalls_ = watch; }
   Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
                                        Deadline deadline) override;
+  Status connect_shared(const std::vector<int>& peers, const Take& take, const FailureState& failure,
+                        Deadline deadline) const override;
+  [[nodiscard]] int job_rank(int peer) const override { return job_rank_of(peer); }
+  [[nodiscard]] std::uint64_t communicator() const override { return communicator_; }
 
  private:
   // One peer that this side dials.
@@ -66,23 +70,34 @@ class SocketConnector final : public Connector {
     ChannelKind kind = ChannelKind::kTcp;
     std::vector<UniqueFd> sockets;  // by index; those still to come are invalid
   };
+  // One call.
+  struct Attempt {
+    bool shared = false;
+    std::vector<int> peers;  // that are not connected yet
+    std::vector<Dialling> dialling;
+    std::map<int, Arrived>* arrived = nullptr;  // by rank
+  };
 
+  Status run(Attempt* attempt, const Take& take, const FailureState& failure, Deadline deadline) const;
   Status check(const std::vector<int>& peers) const;
-  Status begin(int peer, std::vector<Dialling>* dialling) const;
-  Status begin_tcp(Dialling* dialling) const;
-  Result<bool> begin_unix(Dialling* dialling) const;
-  Status advance(const net::PollSet& set, std::vector<Dialling>* dialling) const;
-  void collect();
-  [[nodiscard]] bool complete(int peer) const;
-  Status step(Listeners::Visit* visit, std::vector<Dialling>* dialling, Deadline deadline) const;
-  [[nodiscard]] std::vector<int> missing(const std::vector<int>& peers, const std::vector<Dialling>& dialling) const;
+  Status begin(int peer, Attempt* attempt) const;
+  Status begin_tcp(Dialling* dialling, bool shared) const;
+  Result<bool> begin_unix(Dialling* dialling, bool shared) const;
+  Status advance(const net::PollSet& set, Attempt* attempt) const;
+  void collect(const Attempt& attempt) const;
+  void sort_in(net::Authenticated connection, const Attempt& attempt) const;
+  [[nodiscard]] std::vector<std::uint64_t> mailboxes(const Attempt& attempt) const;
+  Status step(Listeners::Visit* visit, Attempt* attempt, Deadline deadline) const;
+  [[nodiscard]] static bool complete(int peer, const Attempt& attempt);
   // Inlined, GCC 12 warns of a grace that is not set.
   [[gnu::noinline]] Status hopeless(const std::vector<int>& waited_for, const Status& shortage,
                                     const FailureState& failure, std::optional<Deadline>* grace) const;
-  Status timed_out(const std::vector<int>& waited_for, const std::vector<Dialling>& dialling,
-                   const FailureState& failure) const;
-  std::vector<Channel> hand_over(const std::vector<int>& peers, std::vector<Dialling>* dialling);
-  [[nodiscard]] const PeerInfo& info_of(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
+  Status timed_out(const Attempt& attempt, const FailureState& failure) const;
+  Channel hand_over(int peer, Attempt* attempt) const;
+  // Of each two ranks the one that has the higher number in the communicator that joined, so that it is the same one
+  // for all communicators.
+  [[nodiscard]] bool dials(int peer) const { return job_rank_of(peer) < job_rank_of(rank_); }
+  [[nodiscard]] const PeerInfo& info_of(int peer) const { return (*peers_)[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] const Meeting& meeting_with(int peer) const { return meetings_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] std::string who(int peer) const;
   [[nodiscard]] int job_rank_of(int rank) const {
@@ -91,7 +106,7 @@ class SocketConnector final : public Connector {
   [[nodiscard]] int rank_of(int job_rank) const;
   // Of one connection of `count` to a peer that this side dials.
   [[nodiscard]] std::unique_ptr<net::Dial> dial(const std::vector<net::Address>& targets, int peer, int index,
-                                                int count) const;
+                                                int count, bool shared) const;
 
   const Settings settings_;
   const bool allow_unix_;
@@ -101,7 +116,7 @@ class SocketConnector final : public Connector {
   const std::vector<int> job_ranks_;  // empty: the same
   const Secret secret_;
   const std::shared_ptr<Listeners> listeners_;
-  std::vector<PeerInfo> peers_;
+  Book peers_ = std::make_shared<const std::vector<PeerInfo>>();
   std::vector<Meeting> meetings_;
   std::map<int, Arrived> arrived_;  // by rank; also early ones, for a later connect()
   StallWatch* stalls_ = nullptr;
@@ -132,27 +147,27 @@ std::string SocketConnector::who(int peer) const {
 Status SocketConnector::check(const std::vector<int>& peers) const {
   std::set<int> seen;
   for (const int peer : peers) {
-    if (peer < 0 || peer >= static_cast<int>(peers_.size()) || peer == rank_ || !seen.insert(peer).second) {
+    if (peer < 0 || peer >= static_cast<int>(peers_->size()) || peer == rank_ || !seen.insert(peer).second) {
       return Status::internal(fmt::format("connect() to rank {}, which is this rank, no rank or named twice", peer));
     }
   }
   return {};
 }
 
-Status SocketConnector::begin(int peer, std::vector<Dialling>* dialling) const {
+Status SocketConnector::begin(int peer, Attempt* attempt) const {
   Dialling entry;
   entry.peer = peer;
-  Result<bool> by_unix = begin_unix(&entry);
+  Result<bool> by_unix = begin_unix(&entry, attempt->shared);
   if (!by_unix.is_ok()) return by_unix.status();
   if (!*by_unix) {
-    if (Status s = begin_tcp(&entry); !s.is_ok()) return s;
+    if (Status s = begin_tcp(&entry, attempt->shared); !s.is_ok()) return s;
   }
-  dialling->push_back(std::move(entry));
+  attempt->dialling.push_back(std::move(entry));
   return {};
 }
 
 // False if the peer is not to be reached through a Unix socket.
-Result<bool> SocketConnector::begin_unix(Dialling* dialling) const {
+Result<bool> SocketConnector::begin_unix(Dialling* dialling, bool shared) const {
   const PeerInfo& mine = info_of(rank_);
   const PeerInfo& peer = info_of(dialling->peer);
   const bool wanted = meeting_with(dialling->peer).kind == ChannelKind::kUnix;
@@ -166,12 +181,12 @@ Result<bool> SocketConnector::begin_unix(Dialling* dialling) const {
   }
   if (targets.empty()) return false;
   dialling->kind = ChannelKind::kUnix;
-  dialling->dials.push_back(dial(targets, dialling->peer, 0, 1));
+  dialling->dials.push_back(dial(targets, dialling->peer, 0, 1, shared));
   dialling->sockets.resize(1);
   return true;
 }
 
-Status SocketConnector::begin_tcp(Dialling* dialling) const {
+Status SocketConnector::begin_tcp(Dialling* dialling, bool shared) const {
   const PeerInfo& peer = info_of(dialling->peer);
   if (!allow_tcp_ || peer.tcp_addresses.empty()) {
     return Status::remote(fmt::format("no allowed transport reaches {} (TUTTI_TRANSPORTS={})", who(dialling->peer),
@@ -191,19 +206,20 @@ Status SocketConnector::begin_tcp(Dialling* dialling) const {
   dialling->dials.clear();
   dialling->sockets.clear();
   dialling->sockets.resize(static_cast<std::size_t>(streams));
-  for (int i = 0; i < streams; ++i) dialling->dials.push_back(dial(targets, dialling->peer, i, streams));
+  for (int i = 0; i < streams; ++i) dialling->dials.push_back(dial(targets, dialling->peer, i, streams, shared));
   return {};
 }
 
 std::unique_ptr<net::Dial> SocketConnector::dial(const std::vector<net::Address>& targets, int peer, int index,
-                                                 int count) const {
-  const net::Claim claim{net::Purpose::kLink, job_rank_of(rank_), static_cast<std::uint16_t>(index),
-                         static_cast<std::uint16_t>(count), communicator_};
+                                                 int count, bool shared) const {
+  const int own = job_rank_of(rank_);
+  const net::Claim claim{net::Purpose::kLink, own, static_cast<std::uint16_t>(index), static_cast<std::uint16_t>(count),
+                         shared ? Listeners::shared_by(own) : communicator_};
   return std::make_unique<net::Dial>(targets, secret_, claim, job_rank_of(peer), true);
 }
 
-Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* dialling) const {
-  for (Dialling& entry : *dialling) {
+Status SocketConnector::advance(const net::PollSet& set, Attempt* attempt) const {
+  for (Dialling& entry : attempt->dialling) {
     for (std::size_t i = 0; i < entry.dials.size(); ++i) {
       std::unique_ptr<net::Dial>& dial = entry.dials[i];
       if (!dial) continue;
@@ -219,7 +235,7 @@ Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* 
       } else if (entry.kind == ChannelKind::kUnix && dial->unreachable()) {
         // The socket is out of reach (another container, a strict file system): the network remains.
         const std::string why = dial->trouble();
-        if (Status s = begin_tcp(&entry); !s.is_ok()) return s.with_context("unix socket " + why);
+        if (Status s = begin_tcp(&entry, attempt->shared); !s.is_ok()) return s.with_context("unix socket " + why);
         break;
       }
     }
@@ -227,75 +243,77 @@ Status SocketConnector::advance(const net::PollSet& set, std::vector<Dialling>* 
   return {};
 }
 
-// Sorts in what has come.
-void SocketConnector::collect() {
-  for (net::Authenticated& connection : listeners_->take(communicator_)) {
-    const net::Claim& peer = connection.peer;
-    const int rank = rank_of(peer.rank);
-    if (rank <= rank_ || peer.count > kMostStreams) continue;  // lower ones are dialled from here
-    Arrived& arrived = arrived_[rank];
-    const ChannelKind kind = connection.is_unix ? ChannelKind::kUnix : ChannelKind::kTcp;
-    if (arrived.kind != kind || arrived.sockets.size() != peer.count) {
-      arrived = Arrived{};
-      arrived.kind = kind;
-      arrived.sockets.resize(peer.count);
-    }
-    if (!connection.is_unix) {
-      net::set_keep_alive(connection.socket.get());
-      net::set_unpaced_if_local(connection.socket.get());
-    }
-    arrived.sockets[peer.index] = std::move(connection.socket);
+std::vector<std::uint64_t> SocketConnector::mailboxes(const Attempt& attempt) const {
+  if (!attempt.shared) return {communicator_};
+  std::vector<std::uint64_t> result;
+  for (const int peer : attempt.peers) {
+    if (!dials(peer)) result.push_back(Listeners::shared_by(job_rank_of(peer)));
+  }
+  return result;
+}
+
+void SocketConnector::collect(const Attempt& attempt) const {
+  for (const std::uint64_t mailbox : mailboxes(attempt)) {
+    for (net::Authenticated& connection : listeners_->take(mailbox)) sort_in(std::move(connection), attempt);
   }
 }
 
-bool SocketConnector::complete(int peer) const {
-  const auto at = arrived_.find(peer);
-  if (at == arrived_.end()) return false;
+void SocketConnector::sort_in(net::Authenticated connection, const Attempt& attempt) const {
+  const net::Claim& peer = connection.peer;
+  const int rank = rank_of(peer.rank);
+  if (rank < 0 || rank == rank_ || dials(rank) || peer.count > kMostStreams) return;
+  Arrived& arrived = (*attempt.arrived)[rank];
+  const ChannelKind kind = connection.is_unix ? ChannelKind::kUnix : ChannelKind::kTcp;
+  if (arrived.kind != kind || arrived.sockets.size() != peer.count) {
+    arrived = Arrived{};
+    arrived.kind = kind;
+    arrived.sockets.resize(peer.count);
+  }
+  if (!connection.is_unix) {
+    net::set_keep_alive(connection.socket.get());
+    net::set_unpaced_if_local(connection.socket.get());
+  }
+  arrived.sockets[peer.index] = std::move(connection.socket);
+}
+
+bool SocketConnector::complete(int peer, const Attempt& attempt) {
+  for (const Dialling& entry : attempt.dialling) {
+    const auto pending = [](const std::unique_ptr<net::Dial>& dial) { return dial != nullptr; };
+    if (entry.peer == peer) return std::none_of(entry.dials.begin(), entry.dials.end(), pending);
+  }
+  const auto at = attempt.arrived->find(peer);
+  if (at == attempt.arrived->end()) return false;
   const std::vector<UniqueFd>& sockets = at->second.sockets;
   return std::all_of(sockets.begin(), sockets.end(), [](const UniqueFd& fd) { return fd.valid(); });
 }
 
-std::vector<int> SocketConnector::missing(const std::vector<int>& peers, const std::vector<Dialling>& dialling) const {
-  std::vector<int> result;
-  for (const int peer : peers) {
-    if (peer > rank_ && !complete(peer)) result.push_back(peer);
-  }
-  for (const Dialling& entry : dialling) {
-    const auto pending = [](const std::unique_ptr<net::Dial>& dial) { return dial != nullptr; };
-    if (std::any_of(entry.dials.begin(), entry.dials.end(), pending)) result.push_back(entry.peer);
-  }
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
 // One round of waiting, of at most kFailureCheckMs.
-Status SocketConnector::step(Listeners::Visit* visit, std::vector<Dialling>* dialling, Deadline deadline) const {
+Status SocketConnector::step(Listeners::Visit* visit, Attempt* attempt, Deadline deadline) const {
   net::PollSet set;
   set.clear(kFailureCheckMs);
   set.wake_at(deadline);
   visit->prepare(&set);
-  for (Dialling& entry : *dialling) {
+  for (Dialling& entry : attempt->dialling) {
     for (std::unique_ptr<net::Dial>& dial : entry.dials) {
       if (dial) dial->prepare(&set);
     }
   }
   if (Status s = set.wait(); !s.is_ok()) return s;
   visit->process(set);
-  return advance(set, dialling);
+  return advance(set, attempt);
 }
 
-Status SocketConnector::timed_out(const std::vector<int>& waited_for, const std::vector<Dialling>& dialling,
-                                  const FailureState& failure) const {
+Status SocketConnector::timed_out(const Attempt& attempt, const FailureState& failure) const {
   const std::string missing = stalls_ != nullptr ? stalls_->missing() : "";
   if (failure.failed()) return failure.status();
   if (!missing.empty()) return Status::timeout("timed out while making connections: " + missing);
   std::string trouble;
-  for (const Dialling& entry : dialling) {
+  for (const Dialling& entry : attempt.dialling) {
     for (const std::unique_ptr<net::Dial>& dial : entry.dials) {
       if (dial && trouble.empty()) trouble = fmt::format(" (rank {}: {})", entry.peer, dial->trouble());
     }
   }
-  return Status::timeout("timed out while connecting to " + list_ranks(waited_for) + trouble);
+  return Status::timeout("timed out while connecting to " + list_ranks(attempt.peers) + trouble);
 }
 
 // -1: none of them.
@@ -308,7 +326,8 @@ int departed_of(const std::vector<int>& peers, const FailureState& failure) {
 // Why those that are waited for will not come. A rank that has left has until *grace.
 Status SocketConnector::hopeless(const std::vector<int>& waited_for, const Status& shortage,
                                  const FailureState& failure, std::optional<Deadline>* grace) const {
-  if (waited_for.back() > rank_ && !shortage.is_ok()) {
+  const auto accepts = [this](int peer) { return !dials(peer); };
+  if (!shortage.is_ok() && std::any_of(waited_for.begin(), waited_for.end(), accepts)) {
     return shortage.with_context("connecting to " + list_ranks(waited_for));
   }
   const int left = departed_of(waited_for, failure);
@@ -325,52 +344,77 @@ Status SocketConnector::hopeless(const std::vector<int>& waited_for, const Statu
 Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& peers, const FailureState& failure,
                                                       Deadline deadline) {
   if (Status s = check(peers); !s.is_ok()) return s;
+  std::vector<Channel> channels;
+  Attempt attempt{false, peers, {}, &arrived_};
+  const auto take = [&](Channel channel) {
+    channels.push_back(std::move(channel));
+    return Status();
+  };
+  if (Status s = run(&attempt, take, failure, deadline); !s.is_ok()) return s;
+  const auto place = [&](const Channel& c) { return std::find(peers.begin(), peers.end(), c.peer); };
+  std::sort(channels.begin(), channels.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  return channels;
+}
+
+Status SocketConnector::connect_shared(const std::vector<int>& peers, const Take& take, const FailureState& failure,
+                                       Deadline deadline) const {
+  if (Status s = check(peers); !s.is_ok()) return s;
+  std::map<int, Arrived> arrived;
+  Attempt attempt{true, peers, {}, &arrived};
+  return run(&attempt, take, failure, deadline);
+}
+
+Status SocketConnector::run(Attempt* attempt, const Take& take, const FailureState& failure, Deadline deadline) const {
   const net::ConnectWait wait(&failure, deadline, stalls_);
   std::optional<Deadline> grace;
-  std::vector<Dialling> dialling;
-  for (const int peer : peers) {
-    if (peer > rank_) continue;
-    if (Status s = begin(peer, &dialling); !s.is_ok()) return s;
+  for (const int peer : attempt->peers) {
+    if (!dials(peer)) continue;
+    if (Status s = begin(peer, attempt); !s.is_ok()) return s;
   }
-  Listeners::Visit visit(*listeners_, communicator_);
+  Listeners::Visit visit(*listeners_, mailboxes(*attempt));
   for (;;) {
-    collect();
-    const std::vector<int> waited_for = missing(peers, dialling);
-    if (waited_for.empty()) return hand_over(peers, &dialling);
-    Status s = wait.go_on([&] { return hopeless(waited_for, visit.shortage(), failure, &grace); },
-                          [&] { return timed_out(waited_for, dialling, failure); });
+    collect(*attempt);
+    std::vector<int> waited_for;
+    for (const int peer : attempt->peers) {
+      if (!complete(peer, *attempt)) {
+        waited_for.push_back(peer);
+      } else if (Status s = take(hand_over(peer, attempt)); !s.is_ok()) {
+        return s;
+      }
+    }
+    attempt->peers = std::move(waited_for);
+    if (attempt->peers.empty()) return {};
+    Status s = wait.go_on([&] { return hopeless(attempt->peers, visit.shortage(), failure, &grace); },
+                          [&] { return timed_out(*attempt, failure); });
     if (!s.is_ok()) return s;
-    s = step(&visit, &dialling, grace && grace->at_ns() < deadline.at_ns() ? *grace : deadline);
+    s = step(&visit, attempt, grace && grace->at_ns() < deadline.at_ns() ? *grace : deadline);
     if (!s.is_ok()) return s;
   }
 }
 
-std::vector<Channel> SocketConnector::hand_over(const std::vector<int>& peers, std::vector<Dialling>* dialling) {
-  std::vector<Channel> channels;
-  for (const int peer : peers) {
-    Channel channel;
-    channel.peer = peer;
-    channel.dialled = peer < rank_;
-    if (channel.dialled) {
-      const auto at =
-          std::find_if(dialling->begin(), dialling->end(), [&](const Dialling& d) { return d.peer == peer; });
-      channel.kind = at->kind;
-      channel.sockets = std::move(at->sockets);
-      for (const UniqueFd& socket : channel.sockets) {
-        if (channel.kind == ChannelKind::kTcp) {
-          net::set_keep_alive(socket.get());
-          net::set_unpaced_if_local(socket.get());
-        }
-      }
-    } else {
-      Arrived& arrived = arrived_[peer];
-      channel.kind = arrived.kind;
-      channel.sockets = std::move(arrived.sockets);
-      arrived_.erase(peer);
-    }
-    channels.push_back(std::move(channel));
+Channel SocketConnector::hand_over(int peer, Attempt* attempt) const {
+  Channel channel;
+  channel.peer = peer;
+  channel.dialled = dials(peer);
+  if (!channel.dialled) {
+    Arrived& arrived = attempt->arrived->at(peer);
+    channel.kind = arrived.kind;
+    channel.sockets = std::move(arrived.sockets);
+    attempt->arrived->erase(peer);
+    return channel;
   }
-  return channels;
+  const auto at = std::find_if(attempt->dialling.begin(), attempt->dialling.end(),
+                               [&](const Dialling& d) { return d.peer == peer; });
+  channel.kind = at->kind;
+  channel.sockets = std::move(at->sockets);
+  attempt->dialling.erase(at);
+  for (const UniqueFd& socket : channel.sockets) {
+    if (channel.kind == ChannelKind::kTcp) {
+      net::set_keep_alive(socket.get());
+      net::set_unpaced_if_local(socket.get());
+    }
+  }
+  return channel;
 }
 
 }  // namespace

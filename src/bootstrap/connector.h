@@ -1,6 +1,7 @@
 // Opens authenticated connections between this rank and its peers, on demand, both ways through the
 // same call: ranks that are to share a link both call connect() for each other (a schedule in which i
-// sends to j is one in which j receives from i). The higher rank dials, the lower one accepts.
+// sends to j is one in which j receives from i). The rank that has the higher number in the communicator that joined
+// dials, the other accepts.
 //
 // The dialler decides the kind: a Unix socket if the ranks are to meet by one and it can be reached, else TCP, all
 // streams at once. The acceptor takes what comes.
@@ -12,6 +13,7 @@
 // thread that runs the communicator's operations. Several connectors may be in connect() at the same time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -55,7 +57,8 @@ class Connector {
   // Fills info->unix_path. The file is removed with the last Connector that shares the listeners.
   virtual Status listen_on_path(PeerInfo* info) = 0;
   // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
-  virtual void set_peers(std::vector<PeerInfo> peers, std::vector<Meeting> meetings) = 0;
+  using Book = std::shared_ptr<const std::vector<PeerInfo>>;
+  virtual void set_peers(Book peers, std::vector<Meeting> meetings) = 0;
   // Told while connect() waits. Outlives the connector.
   virtual void watch_stalls(StallWatch* watch) = 0;
 
@@ -68,6 +71,16 @@ class Connector {
   // at once. Fails with kTimeout naming the missing ranks, or as soon as `failure` has failed.
   virtual Result<std::vector<Channel>> connect(const std::vector<int>& peers, const FailureState& failure,
                                                Deadline deadline) = 0;
+
+  // The same for connections that all communicators of a family use: both ranks call it, for whichever communicator.
+  // Each is handed to `take` as soon as it is there, since others may wait for it. Several threads may be in it, on
+  // behalf of several communicators, for different peers.
+  using Take = std::function<Status(Channel)>;
+  virtual Status connect_shared(const std::vector<int>& peers, const Take& take, const FailureState& failure,
+                                Deadline deadline) const = 0;
+  // The peer's number in the communicator that joined, and this communicator's.
+  [[nodiscard]] virtual int job_rank(int peer) const = 0;
+  [[nodiscard]] virtual std::uint64_t communicator() const = 0;
 };
 
 }  // namespace tutti::internal

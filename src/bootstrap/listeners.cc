@@ -16,6 +16,9 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::size_t kMaxTcpAddresses = 8;
+// Connections of one rank that all communicators use, while nobody has taken them: one, and what an attempt before it
+// has left.
+constexpr std::size_t kMostShared = 2;
 // Between two looks of a thread for which there was no descriptor to wake it by.
 constexpr int kBlindMs = 5;
 
@@ -92,6 +95,12 @@ void Listeners::subscribe(std::uint64_t communicator, std::size_t most) {
   mailboxes_[communicator].most = most;
 }
 
+Listeners::Mailbox& Listeners::mailbox(std::uint64_t communicator) {
+  Mailbox& box = mailboxes_[communicator];
+  if (box.most == 0) box.most = kMostShared;
+  return box;
+}
+
 void Listeners::unsubscribe(std::uint64_t communicator) {
   const MutexLock lock(mutex_);
   mailboxes_.erase(communicator);
@@ -99,19 +108,19 @@ void Listeners::unsubscribe(std::uint64_t communicator) {
 
 std::deque<net::Authenticated> Listeners::take(std::uint64_t communicator) {
   const MutexLock lock(mutex_);
-  return std::exchange(mailboxes_.at(communicator).kept, {});
+  return std::exchange(mailbox(communicator).kept, {});
 }
 
 void Listeners::deliver(std::vector<net::Authenticated> connections) {
   if (connections.empty()) return;
   const MutexLock lock(mutex_);
   for (net::Authenticated& connection : connections) {
-    const auto at = mailboxes_.find(connection.peer.communicator);
-    if (at == mailboxes_.end()) {
+    const std::uint64_t communicator = connection.peer.communicator;
+    if (communicator != shared_by(connection.peer.rank) && !mailboxes_.contains(communicator)) {
       log::debug("closed a connection for a communicator that this rank has left");
       continue;
     }
-    Mailbox& box = at->second;
+    Mailbox& box = mailbox(communicator);
     if (box.kept.size() >= box.most) box.kept.pop_front();
     box.kept.push_back(std::move(connection));
     ring(box.bell);
@@ -123,14 +132,11 @@ void Listeners::Visit::prepare(net::PollSet* set) {
   if (!attends_) {
     const MutexLock lock(listeners_.mutex_);
     attends_ = !std::exchange(listeners_.attended_, true);
-    Mailbox& box = listeners_.mailboxes_.at(communicator_);
-    if (attends_) {
-      box.bell = -1;
-    } else if (!box.kept.empty()) {
-      set->wake_at(Deadline::after_ms(0));
-    } else {
-      if (!bell_.valid()) bell_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-      box.bell = bell_.get();
+    if (!attends_ && !bell_.valid()) bell_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    for (const std::uint64_t communicator : communicators_) {
+      Mailbox& box = listeners_.mailbox(communicator);
+      box.bell = attends_ ? -1 : bell_.get();
+      if (!attends_ && !box.kept.empty()) set->wake_at(Deadline::after_ms(0));
     }
   }
   if (attends_) {
@@ -156,7 +162,7 @@ void Listeners::Visit::process(const net::PollSet& set) {
 
 Listeners::Visit::~Visit() {
   const MutexLock lock(listeners_.mutex_);
-  listeners_.mailboxes_.at(communicator_).bell = -1;
+  for (const std::uint64_t communicator : communicators_) listeners_.mailbox(communicator).bell = -1;
   if (!attends_) return;
   listeners_.attended_ = false;
   for (const auto& [communicator, box] : listeners_.mailboxes_) ring(box.bell);

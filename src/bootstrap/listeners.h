@@ -16,6 +16,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/config.h"
@@ -40,6 +41,13 @@ class Listeners {
   // Also by a path. Fills info->unix_path. The file is removed in the end.
   Status listen_on_path(PeerInfo* info);
 
+  // What connections claim to be for that all communicators of a family use (Connector::connect_shared), by who dials:
+  // its rank in the communicator that joined. No communicator has such a number. They are always kept.
+  static std::uint64_t shared_by(int dialler) {
+    return static_cast<std::uint64_t>(dialler) << kCountBits | ((std::uint64_t{1} << kCountBits) - 1);
+  }
+  static constexpr int kCountBits = 44;  // of a communicator's number: see Family::next_id()
+
   // From here on connections for the communicator are kept, `most` at a time: then the oldest is given up. What is for
   // none that has subscribed is closed.
   void subscribe(std::uint64_t communicator, std::size_t most) TUTTI_EXCLUDES(mutex_);
@@ -47,11 +55,12 @@ class Listeners {
   // What has come for it since the last call.
   std::deque<net::Authenticated> take(std::uint64_t communicator) TUTTI_EXCLUDES(mutex_);
 
-  // While it lives a thread waits for connections of its communicator, which has subscribed. In a poll loop, after
-  // take(): prepare(set), set.wait(), process(set).
+  // While it lives a thread waits for connections of these communicators, for which there are mailboxes. In a poll
+  // loop, after take(): prepare(set), set.wait(), process(set).
   class Visit {
    public:
-    Visit(Listeners& listeners, std::uint64_t communicator) : listeners_(listeners), communicator_(communicator) {}
+    Visit(Listeners& listeners, std::vector<std::uint64_t> communicators)
+        : listeners_(listeners), communicators_(std::move(communicators)) {}
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
     ~Visit();
@@ -62,7 +71,7 @@ class Listeners {
 
    private:
     Listeners& listeners_;
-    const std::uint64_t communicator_;
+    const std::vector<std::uint64_t> communicators_;
     bool attends_ = false;  // this thread looks at the sockets, until it leaves
     UniqueFd bell_;         // else what wakes it
     std::size_t entry_ = 0;
@@ -76,6 +85,7 @@ class Listeners {
     std::deque<net::Authenticated> kept;
     int bell = -1;  // of the thread that waits, if another looks at the sockets
   };
+  Mailbox& mailbox(std::uint64_t communicator) TUTTI_REQUIRES(mutex_);
   Status open_unix(PeerInfo* info);
   Status open_tcp(const Settings& settings, PeerInfo* info);
   void deliver(std::vector<net::Authenticated> connections) TUTTI_EXCLUDES(mutex_);

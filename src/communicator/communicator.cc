@@ -204,7 +204,8 @@ void Communicator::make_link_maker() {
       const Transport* const transport = membership_.connecting(rank(), other);
       meetings.push_back(transport != nullptr ? transport->meeting().value_or(Meeting()) : Meeting());
     }
-    connector_->set_peers(membership_.peers, std::move(meetings));
+    // Of the membership, which outlives the connector.
+    connector_->set_peers(Connector::Book(std::shared_ptr<void>(), &membership_.peers), std::move(meetings));
     link_maker_ = make_connected_links(*connector_, membership_, wakeup_fd());
   }
 }
@@ -238,7 +239,6 @@ Communicator::~Communicator() {
   connector_.reset();
   waiter_.reset();
   tree_.reset();
-  if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
 }
 
 Status Communicator::run(const Call& call) {

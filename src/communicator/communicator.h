@@ -28,6 +28,7 @@
 #include "communicator/membership.h"
 #include "communicator/operators.h"
 #include "communicator/plans.h"
+#include "communicator/scratch.h"
 #include "communicator/split.h"
 #include "communicator/stalls.h"
 #include "communicator/stream.h"
@@ -220,7 +221,7 @@ class Communicator {
                                          const transport::Fingerprint& fingerprint);
   Status prepare_scratch(Call* call, std::size_t bytes, std::size_t input_bytes);
   [[nodiscard]] Setting setting() const {
-    return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_};
+    return {static_cast<std::size_t>(rank()), static_cast<std::size_t>(ranks()), kernels_, scratch_.memory()};
   }
   Status refuse();
   void note_failure(const Status& status);
@@ -259,8 +260,7 @@ class Communicator {
   VaryingBlocks varying_blocks_;
   std::unique_ptr<Transfers> transfers_;
   KernelTable kernels_{};
-  void* scratch_ = nullptr;  // of the region registry
-  std::size_t scratch_bytes_ = 0;
+  Scratch scratch_;
   std::byte barrier_token_{};
   // What abort() and revoke() say, made beforehand: they must work without memory.
   Status aborted_here_;

@@ -51,7 +51,7 @@ Result<const executor::Operation*> Communicator::bind(const Coalesced& coalesced
   constexpr std::size_t kLineMask = 63;
   const std::size_t before = (scratch_bytes(coalesced.one(nullptr), plan) + kLineMask) & ~kLineMask;
   if (Status s = reserve_scratch(before + coalesced.packed_bytes()); !s.is_ok()) return s;
-  *memory = static_cast<std::byte*>(scratch_) + before;
+  *memory = scratch_.memory() + before;
   coalesced.pack(*memory);
   const std::uint64_t count =
       executor::count_with_element_bytes(coalesced.calls().front().opaque, coalesced.hash_of_counts());
@@ -122,28 +122,18 @@ Status Communicator::prepare_scratch(Call* call, std::size_t bytes, std::size_t 
   const bool copies = needs_copy(*call);
   if (Status s = reserve_scratch(bytes + (copies ? input_bytes : 0)); !s.is_ok()) return s;
   if (copies) [[unlikely]] {
-    std::byte* const copy = static_cast<std::byte*>(scratch_) + bytes;
+    std::byte* const copy = scratch_.memory() + bytes;
     copy_input(*call, copy, input_bytes);
     call->send = copy;
   }
   return {};
 }
 
-// Grows in powers of two and never shrinks, so a steady program stops allocating. Untouched pages cost
-// nothing, and what is forwarded in flight never touches them.
 Status Communicator::reserve_scratch(std::size_t bytes) {
-  if (bytes <= scratch_bytes_) [[likely]]
+  if (bytes <= scratch_.bytes()) [[likely]]
     return {};
   last_bound_.forget();
-  if (scratch_ != nullptr) (void)RegionRegistry::instance().free(scratch_);
-  scratch_ = nullptr;
-  scratch_bytes_ = 0;
-  const std::size_t grown = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
-  auto memory = RegionRegistry::instance().allocate(grown);
-  if (!memory.is_ok()) return memory.status();
-  scratch_ = *memory;
-  scratch_bytes_ = grown;
-  return {};
+  return scratch_.grow(bytes);
 }
 
 }  // namespace tutti::internal

@@ -230,7 +230,12 @@ Status Communicator::set_up_from(const Communicator& parent, const SplitGroup& g
   }
   if (Status s = prepare(); !s.is_ok()) return s;
   if (parent.connector_ != nullptr && n > 1) {
-    descriptors_ = reserve_descriptors(n, settings_);
+    const auto apart = [&](const PeerInfo& peer) {
+      Transport* const transport = membership_.connecting(rank(), peer.rank);
+      return peer.rank != rank() && (transport == nullptr || transport->shared_connections() == nullptr);
+    };
+    const auto more = std::count_if(membership_.peers.begin(), membership_.peers.end(), apart);
+    if (more > 0) descriptors_ = reserve_descriptors(static_cast<int>(more) + 1, settings_);
     connector_ = parent.connector_->split(group.id, group.members, settings_);
     if (Status s = membership_.hear(membership_.peers); !s.is_ok()) return s;
   }

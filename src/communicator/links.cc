@@ -2,45 +2,86 @@
 
 #include <fmt/core.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "bootstrap/rank_list.h"
 #include "net/connect_wait.h"
 
 namespace tutti::internal {
 namespace {
+
+constexpr int kYields = 32;
+constexpr int kLookMs = 5;
+
+// Of ranks that are waited for, whether one has left and will not come. What it did before it left may still show.
+class Departures {
+ public:
+  Departures(const Membership& membership, const FailureState& failure) : membership_(membership), failure_(failure) {}
+  Status look(const std::vector<int>& waited_for) {
+    const auto left = std::find_if(waited_for.begin(), waited_for.end(),
+                                   [&](int peer) { return failure_.any_departed() && failure_.departed(peer); });
+    if (left == waited_for.end()) {
+      grace_.reset();
+    } else if (!grace_) {
+      grace_ = Deadline::after_ms(kDepartedGraceMs);
+    } else if (grace_->passed()) {
+      const PeerInfo& info = membership_.peers[static_cast<std::size_t>(*left)];
+      return Status::remote(describe_rank(*left, info.hostname, info.pid) +
+                            " has left the job and cannot be connected to");
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::int64_t kDepartedGraceMs = 200;
+  const Membership& membership_;
+  const FailureState& failure_;
+  std::optional<Deadline> grace_;
+};
 
 class ConnectedLinks final : public LinkMaker {
  public:
   ConnectedLinks(Connector& connector, const Membership& membership, const transport::WakeupFd& wakeup_fd)
       : connector_(connector), membership_(membership), wakeup_fd_(wakeup_fd) {}
 
+  ~ConnectedLinks() override {
+    for (const auto& transport : membership_.transports) {
+      if (SharedConnections* const shared = transport->shared_connections(); shared != nullptr) {
+        (void)guarded([&] { return shared->forget(connector_.communicator()), Status(); });
+      }
+    }
+  }
+
   Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
                                                              Deadline deadline) override {
-    auto channels = connector_.connect(peers, failure, deadline);
-    if (!channels.is_ok()) return channels.status();
-    std::map<int, Channel> by_peer;
-    for (Channel& c : *channels) {
-      const int peer = c.peer;
-      by_peer.emplace(peer, std::move(c));
+    std::vector<int> own;     // peers that need a connection of this communicator's
+    std::vector<int> shared;  // peers with whom there is one for all communicators
+    for (const int peer : peers) (shared_with(peer) != nullptr ? shared : own).push_back(peer);
+    if (Status s = share_connections(shared, failure, deadline); !s.is_ok()) return s;
+    for (auto at = shared.begin(); at != shared.end();) {
+      const bool out_of_reach = state_with(*at) == SharedConnections::State::kOutOfReach;
+      if (out_of_reach) own.push_back(*at);
+      at = out_of_reach ? shared.erase(at) : at + 1;
     }
+    std::map<int, std::unique_ptr<transport::Link>> made;
+    std::map<int, std::unique_ptr<BegunLink>> begun;
+    for (const int peer : shared) {
+      auto link = shared_with(peer)->begin_link(connector_.job_rank(peer), connector_.communicator(), peer,
+                                                {membership_, wakeup_fd_, failure});
+      if (!link.is_ok()) return link.status();
+      begun.emplace(peer, std::move(*link));
+    }
+    if (Status s = connect(own, failure, deadline, &made); !s.is_ok()) return s;
+    if (Status s = finish(std::move(begun), failure, deadline, &made); !s.is_ok()) return s;
     std::vector<std::unique_ptr<transport::Link>> links;
-    for (const int peer : peers) {
-      Channel& channel = by_peer.at(peer);
-      // A Unix socket that cannot be reached is replaced by TCP, and so may be the transport.
-      Transport* const transport = membership_.connecting(membership_.rank, peer, channel.kind);
-      if (transport == nullptr) return unconnected(channel);
-      if (transport->waits_for_peer()) {
-        if (Status s = meet(channel, failure, deadline); !s.is_ok()) return s;
-      }
-      auto link = transport->make_link(std::move(channel), {membership_, wakeup_fd_, failure}, deadline);
-      if (!link.is_ok()) return explain(link.status(), failure);
-      links.push_back(std::move(*link));
-    }
+    for (const int peer : peers) links.push_back(std::move(made.at(peer)));
     return links;
   }
   void watch_stalls(StallWatch* watch) override {
@@ -49,6 +90,109 @@ class ConnectedLinks final : public LinkMaker {
   }
 
  private:
+  using Links = std::map<int, std::unique_ptr<transport::Link>>;  // by peer
+
+  [[nodiscard]] SharedConnections* shared_with(int peer) const {
+    Transport* const transport = membership_.connecting(membership_.rank, peer);
+    return transport == nullptr ? nullptr : transport->shared_connections();
+  }
+  [[nodiscard]] SharedConnections::State state_with(int peer) const {
+    return shared_with(peer)->state(connector_.job_rank(peer));
+  }
+
+  // Each is made by this thread, or by another that has begun with it on behalf of another communicator. None waits for
+  // another connection than the one that it is about.
+  Status share_connections(const std::vector<int>& peers, const FailureState& failure, Deadline deadline) {
+    const net::ConnectWait wait(&failure, deadline, stalls_);
+    Departures departures(membership_, failure);
+    for (;;) {
+      std::vector<int> mine;
+      std::vector<int> others;
+      for (const int peer : peers) {
+        if (shared_with(peer)->claim(connector_.job_rank(peer))) {
+          mine.push_back(peer);
+        } else if (state_with(peer) == SharedConnections::State::kBeingMade) {
+          others.push_back(peer);
+        }
+      }
+      if (!mine.empty()) {
+        const auto take = [&](Channel channel) {
+          const int peer = channel.peer;
+          return shared_with(peer)->add(connector_.job_rank(peer), std::move(channel),
+                                        {membership_, wakeup_fd_, failure});
+        };
+        Status s = guarded([&] { return connector_.connect_shared(mine, take, failure, deadline); });
+        for (const int peer : mine) shared_with(peer)->give_up(connector_.job_rank(peer));
+        if (!s.is_ok()) return explain(std::move(s), failure);
+      } else if (others.empty()) {
+        return {};
+      } else {
+        Status s = wait.go_on([&] { return departures.look(others); }, [&] { return late(others); });
+        if (!s.is_ok()) return explain(std::move(s), failure);
+        shared_with(others.front())->await_change(kLookMs);
+      }
+    }
+  }
+
+  // Waits until the peers have begun theirs.
+  Status finish(std::map<int, std::unique_ptr<BegunLink>> begun, const FailureState& failure, Deadline deadline,
+                Links* made) {
+    const net::ConnectWait wait(&failure, deadline, stalls_);
+    Departures departures(membership_, failure);
+    for (int looks = 0;; ++looks) {
+      std::vector<int> waited_for;
+      std::vector<pollfd> sockets;
+      for (auto at = begun.begin(); at != begun.end();) {
+        auto link = at->second->finish();
+        if (!link.is_ok()) return link.status();
+        if (*link != nullptr) {
+          made->emplace(at->first, std::move(*link));
+          at = begun.erase(at);
+        } else {
+          waited_for.push_back(at->first);
+          sockets.push_back({at->second->socket(), POLLIN, 0});
+          ++at;
+        }
+      }
+      if (begun.empty()) return {};
+      Status s = wait.go_on([&] { return departures.look(waited_for); }, [&] { return late(waited_for); });
+      if (!s.is_ok()) return explain(std::move(s), failure);
+      if (looks < kYields) {
+        ::sched_yield();
+      } else {
+        // Not long: another thread may read what the peer says.
+        (void)::poll(sockets.data(), sockets.size(), std::min(kLookMs, deadline.left_ms(kLookMs)));
+      }
+    }
+  }
+
+  Status connect(const std::vector<int>& peers, const FailureState& failure, Deadline deadline, Links* made) {
+    if (peers.empty()) return {};
+    auto channels = connector_.connect(peers, failure, deadline);
+    if (!channels.is_ok()) return channels.status();
+    std::map<int, Channel> by_peer;
+    for (Channel& c : *channels) {
+      const int peer = c.peer;
+      by_peer.emplace(peer, std::move(c));
+    }
+    for (auto& [peer, channel] : by_peer) {
+      // A Unix socket that cannot be reached is replaced by TCP, and so may be the transport.
+      Transport* const transport = membership_.connecting(membership_.rank, peer, channel.kind);
+      if (transport == nullptr) return unconnected(channel);
+      if (transport->waits_for_peer()) {
+        if (Status s = meet(channel, failure, deadline); !s.is_ok()) return s;
+      }
+      auto link = transport->make_link(std::move(channel), {membership_, wakeup_fd_, failure}, deadline);
+      if (!link.is_ok()) return explain(link.status(), failure);
+      made->emplace(peer, std::move(*link));
+    }
+    return {};
+  }
+
+  static Status late(const std::vector<int>& peers) {
+    return Status::timeout("timed out while waiting for " + list_ranks(peers) + " to set up the link");
+  }
+
   // Making a link may wait for the peer, which may still be waiting for others. So both first
   // make sure, here, where failures end the wait, that the other has come to this link: the one that
   // accepted sends a byte, the other answers with its first message. Every rank takes its peers in rising

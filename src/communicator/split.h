@@ -13,6 +13,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "bootstrap/listeners.h"
 
 namespace tutti::internal {
 
@@ -55,7 +56,9 @@ class Family {
   explicit Family(int rank) : rank_(static_cast<std::uint64_t>(rank)) {}
   // Drawn by no other rank of the job, nor a second time: a rank's numbers begin with its rank in the first
   // communicator, which has 20 bits, and are counted behind it, in 44. The first communicator is 0.
-  std::uint64_t next_id() { return rank_ << 44 | (drawn_.fetch_add(1, std::memory_order_relaxed) + 1); }
+  std::uint64_t next_id() {
+    return rank_ << Listeners::kCountBits | (drawn_.fetch_add(1, std::memory_order_relaxed) + 1);
+  }
 
  private:
   const std::uint64_t rank_;

@@ -6,9 +6,10 @@
 
 #include "base/mutex.h"
 #include "communicator/membership.h"
+#include "communicator/shm_pairs.h"
 #include "transport/shm/costs.h"
 #include "transport/shm/link.h"
-#include "transport/shm/segment.h"
+#include "transport/shm/private_memory.h"
 
 namespace tutti::internal {
 namespace {
@@ -37,18 +38,16 @@ class ThreadSegments final : public ThreadNetwork {
   Result<std::unique_ptr<transport::Link>> link(const Membership& membership, int to,
                                                 std::span<const transport::WakeupFd> wakeup_fds) override {
     const int from = membership.rank;
-    const auto wakeup_fd = [&](int rank) -> const transport::WakeupFd& {
-      return wakeup_fds[static_cast<std::size_t>(rank)];
-    };
-    const shm::LinkOptions options{to, !membership.oversubscribed, &wakeup_fd(from), nullptr, slots_ahead(membership)};
+    const shm::LinkOptions options{to, !membership.oversubscribed, slots_ahead(membership)};
     auto segment = segment_of(std::minmax(from, to), shm::turns_of(options));
     if (!segment.is_ok()) return segment.status();
-    return shm::make_private_link(std::move(*segment), from > to ? 0 : 1, wakeup_fd(to).fd(), options);
+    return shm::make_private_link((*segment)->link_memory(from > to ? 0 : 1),
+                                  wakeup_fds[static_cast<std::size_t>(to)].fd(), options);
   }
 
  private:
   // The first of the two makes it; the second takes it out.
-  Result<std::shared_ptr<shm::Segment>> segment_of(const std::pair<int, int>& pair, shm::Turns turns) {
+  Result<std::shared_ptr<shm::PrivateSegment>> segment_of(const std::pair<int, int>& pair, shm::Turns turns) {
     const MutexLock lock(mutex_);
     auto& waiting = waiting_[pair];
     if (waiting != nullptr) {
@@ -56,14 +55,14 @@ class ThreadSegments final : public ThreadNetwork {
       waiting_.erase(pair);
       return segment;
     }
-    auto made = shm::Segment::create_private(turns);
+    auto made = shm::PrivateSegment::create(turns);
     if (made.is_ok()) waiting = *made;
     return made;
   }
 
   Mutex mutex_;
   // By (lower rank, higher rank).
-  std::map<std::pair<int, int>, std::shared_ptr<shm::Segment>> waiting_ TUTTI_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, std::shared_ptr<shm::PrivateSegment>> waiting_ TUTTI_GUARDED_BY(mutex_);
 };
 
 class ShmTransport final : public PlainTransport {
@@ -86,16 +85,10 @@ class ShmTransport final : public PlainTransport {
   [[nodiscard]] std::optional<Meeting> meeting() const override {
     return Meeting{ChannelKind::kUnix, 0, !within_namespace_only_};
   }
-  [[nodiscard]] bool waits_for_peer() const override { return true; }
-  Result<std::unique_ptr<transport::Link>> make_link(Channel channel, const LinkOwner& owner,
-                                                     Deadline deadline) override {
-    const Membership& m = owner.membership;
-    const bool same_process =
-        m.peers[static_cast<std::size_t>(channel.peer)].process == m.peers[static_cast<std::size_t>(m.rank)].process;
-    return shm::make_link(
-        std::move(channel.sockets[0]), channel.dialled, same_process,
-        {channel.peer, !m.oversubscribed, &owner.wakeup_fd, &owner.failure, slots_ahead(m), m.reads_processes},
-        deadline);
+  void inherit(const Transport& parent) override { pairs_ = static_cast<const ShmTransport&>(parent).pairs_; }
+  [[nodiscard]] SharedConnections* shared_connections() override { return pairs_.get(); }
+  Result<std::unique_ptr<transport::Link>> make_link(Channel, const LinkOwner&, Deadline) override {
+    return Status::internal("a link over shared memory has no connection of its own");
   }
   Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int) const override {
     return std::unique_ptr<ThreadNetwork>(std::make_unique<ThreadSegments>());
@@ -103,6 +96,7 @@ class ShmTransport final : public PlainTransport {
 
  private:
   const bool within_namespace_only_;
+  std::shared_ptr<ShmPairs> pairs_ = std::make_shared<ShmPairs>();  // of the family
 };
 
 }  // namespace

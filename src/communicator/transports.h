@@ -44,6 +44,47 @@ struct LinkOwner {
   const FailureState& failure;
 };
 
+// This side of a link, while the peer has perhaps not made its own yet.
+class BegunLink {
+ public:
+  virtual ~BegunLink() = default;
+  // Null: it has not. After a link, or an error, not called again.
+  virtual Result<std::unique_ptr<transport::Link>> finish() = 0;
+  // Readable when the peer has said something, perhaps about this link.
+  [[nodiscard]] virtual int socket() const = 0;
+};
+
+// Of a transport whose links need no connection of their own: the connections of this rank with others, once for all
+// communicators of a family. Ranks have their numbers in the communicator that joined. Any thread.
+class SharedConnections {
+ public:
+  enum class State : std::uint8_t {
+    kNone,
+    kBeingMade,  // by the thread that has claimed it
+    kMade,
+    kOutOfReach,  // ranks that cannot use it: they need links of another transport
+  };
+  SharedConnections() = default;
+  SharedConnections(const SharedConnections&) = delete;
+  SharedConnections& operator=(const SharedConnections&) = delete;
+  virtual ~SharedConnections() = default;
+
+  virtual State state(int job_rank) = 0;
+  // If there is none: the caller makes it, and ends that by add() or give_up(). False: it is none of the caller's.
+  virtual bool claim(int job_rank) = 0;
+  virtual Status add(int job_rank, Channel channel, const LinkOwner& owner) = 0;
+  // Nothing if it is made.
+  virtual void give_up(int job_rank) = 0;
+  // Until something is made or given up, or so long.
+  virtual void await_change(int longest_ms) = 0;
+
+  // REQUIRES: it is made; the communicator has no other link to that rank, nor had one.
+  virtual Result<std::unique_ptr<BegunLink>> begin_link(int job_rank, std::uint64_t communicator, int peer,
+                                                        const LinkOwner& owner) = 0;
+  // The communicator has ended.
+  virtual void forget(std::uint64_t communicator) = 0;
+};
+
 // A transport as one rank of a job uses it. By one thread at a time.
 //
 // Every rank has its own, made from rank 0's setting. What is "the same on every rank" follows from what all ranks
@@ -70,8 +111,8 @@ class Transport {
   virtual Result<std::optional<std::string>> tell(const Settings& settings, const Membership& membership) = 0;
   // What all have told, by rank, if they have.
   virtual Status hear(const std::vector<std::string>& told, const Membership& membership) = 0;
-  // Instead of tell(), for a communicator of some of the ranks of `parent`'s: opens what tell() has opened there. What
-  // these ranks told there it then hears. REQUIRES: the two have one name.
+  // Instead of tell(), for a communicator of some of the ranks of `parent`'s: opens what tell() has opened there, or
+  // shares it. What these ranks told there it then hears. REQUIRES: the two have one name.
   virtual void inherit(const Transport& parent) = 0;
   // Whether it can connect ranks a and b, once all have told. Of several transports that can, the first of the registry
   // does. The same on every rank, and for (b, a).
@@ -80,9 +121,12 @@ class Transport {
   // The connection over which two ranks that it connects make their link. Nothing: it connects threads of one process
   // alone (make_thread_network).
   [[nodiscard]] virtual std::optional<Meeting> meeting() const = 0;
+  // By which links are made. Null: by make_link(), over connections of their own.
+  [[nodiscard]] virtual SharedConnections* shared_connections() = 0;
   // Whether make_link() waits for the peer to call it, too.
   [[nodiscard]] virtual bool waits_for_peer() const = 0;
-  // REQUIRES: the channel is of meeting()'s kind, to a rank that makes its end of the link as well.
+  // REQUIRES: the channel is of meeting()'s kind, to a rank that makes its end of the link as well; there are no shared
+  // connections.
   virtual Result<std::unique_ptr<transport::Link>> make_link(Channel channel, const LinkOwner& owner,
                                                              Deadline deadline) = 0;
   // For ranks that are threads of one process. Null: it has nothing for them that it has not for processes.
@@ -98,6 +142,7 @@ class PlainTransport : public Transport {
   }
   Status hear(const std::vector<std::string>&, const Membership&) override { return {}; }
   void inherit(const Transport&) override {}
+  [[nodiscard]] SharedConnections* shared_connections() override { return nullptr; }
   [[nodiscard]] bool waits_for_peer() const override { return false; }
   Result<std::unique_ptr<ThreadNetwork>> make_thread_network(int) const override {
     return std::unique_ptr<ThreadNetwork>();

@@ -1,7 +1,7 @@
 // Memory that peers on this machine can map: what tuttiMemAlloc hands out. Process-wide.
 //
 // Ownership: the registry owns each region until free(); links hold only ids. A peer that has mapped a
-// region keeps its own mapping until it is told that the region is gone (peer_regions.h).
+// region keeps its own mapping until it is told that the region is gone (transport/shm/pair.h).
 //
 // A forked child has a registry of the same regions: the same memory, shared with its parent. Each of the two frees
 // for itself.

@@ -91,7 +91,7 @@ void check_cycles(RunJob run, const std::string& transports) {
   CHECK(wrong_of(outcomes) == "");
 }
 
-// A wakeup fd and an epoll of each rank, and what its links need once there are any.
+// Nothing, and what its links need once there are any.
 void check_costs(RunJob run, const std::string& transports, int ranks_of_process) {
   constexpr std::size_t kMany = 20;
   const auto outcomes = run(2, transports, [&](tuttiComm_t comm, int rank, int n) {
@@ -124,10 +124,9 @@ void check_costs(RunJob run, const std::string& transports, int ranks_of_process
     if (std::abs(idle.descriptors - before.descriptors) > kRedialled) return Outcome{"descriptors of an idle one"};
     if (used.threads != before.threads || idle.threads != before.threads) return Outcome{"there are threads more"};
     if (std::abs(after.descriptors - before.descriptors) > kRedialled) return Outcome{"descriptors are left open"};
-    // One link: over shared memory a Unix socket and the peer's wakeup fd, over TCP a socket and an epoll set, and one
-    // for the rank; none between threads that share memory. And for each rank at most its scratch buffer, for each pair
-    // of threads its slots.
-    const std::int64_t of_link = transports == "tcp" ? 3 : ranks_of_process == 1 ? 2 : 0;
+    // One link: none over shared memory; over TCP a socket and an epoll set, and one for the rank. And for each rank at
+    // most its scratch buffer.
+    const std::int64_t of_link = transports == "tcp" ? 3 : 0;
     const std::int64_t links = of_link * many * ranks_of_process;
     const std::int64_t more = used.descriptors - idle.descriptors;
     if (more < links || more > links + many * ranks_of_process) return Outcome{"descriptors of links"};
@@ -170,6 +169,61 @@ TEST_CASE("the time of a split between 8 processes", "[processes]") {
     std::fflush(stdout);
     // Far above what is aimed at, 2 ms, as other work may share the processors.
     return Outcome{us[us.size() / 2] < 100'000 ? "" : "median " + std::to_string(us[us.size() / 2]) + " us"};
+  });
+  CHECK(wrong_of(outcomes) == "");
+}
+
+// One of many communicators of the same ranks, for what most of them are used.
+std::string use_once(tuttiComm_t comm, int rank, int ranks) {
+  std::array<std::int32_t, 2> sum{1, rank};
+  std::vector<std::int32_t> sent;
+  std::vector<std::int32_t> received(static_cast<std::size_t>(ranks), -1);
+  for (int to = 0; to < ranks; ++to) sent.push_back(1000 * rank + to);
+  if (tuttiAllReduce(sum.data(), sum.data(), 2, tuttiInt32, tuttiSum, comm, nullptr) != tuttiSuccess ||
+      tuttiAlltoAll(sent.data(), received.data(), 1, tuttiInt32, comm, nullptr) != tuttiSuccess) {
+    return tuttiGetLastError(comm);
+  }
+  if (sum[0] != ranks || sum[1] != ranks * (ranks - 1) / 2) return "a wrong sum";
+  for (int from = 0; from < ranks; ++from) {
+    if (received[static_cast<std::size_t>(from)] != 1000 * from + rank) return "a wrong block";
+  }
+  return {};
+}
+
+TEST_CASE("a thousand communicators of the same 8 processes", "[processes]") {
+  constexpr std::size_t kComms = kThreadSanitizer ? 100 : 1000;
+  const auto outcomes = run_processes(8, "shm", [](tuttiComm_t comm, int rank, int n) {
+    std::vector<tuttiComm_t> made(kComms);
+    std::string wrong = use_once(comm, rank, n);
+    const Use before = quiet_use(comm, &wrong);
+    const std::int64_t begin_ns = now_ns();
+    for (tuttiComm_t& each : made) {
+      if (wrong.empty() && tuttiCommSplit(comm, 0, rank, &each, nullptr) != tuttiSuccess)
+        wrong = tuttiGetLastError(comm);
+      if (wrong.empty()) wrong = use_once(each, rank, n);
+    }
+    const std::int64_t took_ns = now_ns() - begin_ns;
+    if (!wrong.empty()) return Outcome{wrong};
+    const Use use = quiet_use(comm, &wrong);
+    for (const tuttiComm_t each : made) {
+      if (tuttiCommDestroy(each) != tuttiSuccess) return Outcome{tuttiGetLastError(nullptr)};
+    }
+    const Use after = quiet_use(comm, &wrong);
+    if (rank == 0)
+      std::printf(
+          "%zu communicators of 8 processes: %lld descriptors, %lld threads, RSS %lld KiB (before: %lld, %lld, "
+          "%lld; after: RSS %lld), %.0f ms\n",
+          kComms, static_cast<long long>(use.descriptors), static_cast<long long>(use.threads),
+          static_cast<long long>(use.rss_kib), static_cast<long long>(before.descriptors),
+          static_cast<long long>(before.threads), static_cast<long long>(before.rss_kib),
+          static_cast<long long>(after.rss_kib), static_cast<double>(took_ns) / 1e6);
+    std::fflush(stdout);
+    const bool sanitized = kThreadSanitizer || getenv("ASAN_OPTIONS") != nullptr;
+    if (use.descriptors > 64 + 4 * (n - 1)) return Outcome{std::to_string(use.descriptors) + " descriptors"};
+    if (!sanitized && use.threads > 1 + 2) return Outcome{std::to_string(use.threads) + " threads"};
+    if (!sanitized && use.rss_kib > 64 * 1024) return Outcome{std::to_string(use.rss_kib) + " KiB"};
+    if (std::abs(after.descriptors - before.descriptors) > kRedialled) return Outcome{"descriptors are left open"};
+    return Outcome{wrong};
   });
   CHECK(wrong_of(outcomes) == "");
 }

@@ -1,6 +1,6 @@
 #include "transport/shm/costs.h"
 
-#include "transport/shm/segment.h"
+#include "transport/shm/layout.h"
 
 namespace tutti::internal::transport::shm {
 

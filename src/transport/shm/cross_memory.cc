@@ -26,7 +26,7 @@ pid_t process_behind(int socket) {
   return credentials.pid;
 }
 
-// Yama's mode 1 lets a process be read by its ancestors, and by whom it names: ranks are siblings. For each link: a
+// Yama's mode 1 lets a process be read by its ancestors, and by whom it names: ranks are siblings. For each pair: a
 // child inherits no permission, and others may have taken it back.
 void permit_siblings() {
   const int fd = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
@@ -39,36 +39,40 @@ void permit_siblings() {
 
 }  // namespace
 
-CrossMemory::CrossMemory(SegmentMemory* memory, int side, int socket, int peer)
-    : memory_(*memory), side_(side), peer_(peer), peer_process_(process_behind(socket)) {
+CrossMemory::CrossMemory(PairMemory* own, int socket, int peer)
+    : own_(*own), peer_(peer), peer_process_(process_behind(socket)) {}
+
+void CrossMemory::offer() {
+  if (own_.identity.named.load(std::memory_order_relaxed) != 0) return;
   if (::getrandom(&word_, sizeof word_, GRND_NONBLOCK) != sizeof word_) return;
   permit_siblings();
-  IdentityLine& own = memory_.identity[side];
+  IdentityLine& own = own_.identity;
   own.address = reinterpret_cast<std::uintptr_t>(&word_);
   own.word = word_;
   own.named.store(1, std::memory_order_release);
 }
 
-void CrossMemory::probe() {
-  const IdentityLine& theirs = memory_.identity[1 - side_];
-  if (probed_ || theirs.named.load(std::memory_order_acquire) == 0) return;
-  probed_ = true;
-  peer_word_address_ = theirs.address;
-  peer_word_ = theirs.word;
+void CrossMemory::probe(const PairMemory* theirs) {
+  theirs_.store(theirs, std::memory_order_release);
+  if (probed() || theirs->identity.named.load(std::memory_order_acquire) == 0) return;
+  peer_word_address_ = theirs->identity.address;
+  peer_word_ = theirs->identity.word;
   std::uint64_t word = 0;
   const int error =
       peer_process_ <= 0 ? ESRCH : read(reinterpret_cast<std::byte*>(&word), peer_word_address_, sizeof word);
   if (error != 0) {
     log::debug(fmt::format("rank {}'s memory is not to be read from here ({}): what it sends goes through slots", peer_,
                            std::strerror(error)));
-    return;
+  } else {
+    can_read_.store(true, std::memory_order_release);
+    own_.reads.value.store(1, std::memory_order_release);
   }
-  can_read_ = true;
-  memory_.reads[side_].value.store(1, std::memory_order_release);
+  probed_.store(true, std::memory_order_release);
 }
 
 bool CrossMemory::peer_can_read() const {
-  return memory_.reads[1 - side_].value.load(std::memory_order_acquire) != 0;
+  const PairMemory* const theirs = theirs_.load(std::memory_order_acquire);
+  return theirs != nullptr && theirs->reads.value.load(std::memory_order_acquire) != 0;
 }
 
 int CrossMemory::read(std::byte* target, std::uint64_t address, std::size_t n) const {

@@ -2,28 +2,32 @@
 // kernel permits it is found out for each pair, by reading a word that the peer has named; where it does not (another
 // user, no ptrace permission, a container's filter, another pid namespace), slots carry all.
 //
-// Threads: as the link (transport.h).
+// Threads: offer() and probe() by one at a time; all else any.
 #pragma once
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/shm/segment.h"
+#include "transport/shm/layout.h"
 
 namespace tutti::internal::transport::shm {
 
 class CrossMemory {
  public:
-  // `side` of the segment is this one's; `socket` is connected to the peer, and says which process that is.
-  CrossMemory(SegmentMemory* memory, int side, int socket, int peer);
+  // `own` is what this side writes of the pair; `socket` is connected to the peer, and says which process that is.
+  CrossMemory(PairMemory* own, int socket, int peer);
   CrossMemory(const CrossMemory&) = delete;
   CrossMemory& operator=(const CrossMemory&) = delete;
 
+  // Permits the peer to read this process's memory, and names it.
+  void offer();
   // Finds out, as soon as the peer has named its word, whether this side can read the peer's memory; tells it so.
-  void probe();
-  [[nodiscard]] bool can_read() const { return can_read_; }
+  void probe(const PairMemory* theirs);
+  [[nodiscard]] bool probed() const { return probed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool can_read() const { return can_read_.load(std::memory_order_acquire); }
   // Whether the peer has found that it can read this side's memory.
   [[nodiscard]] bool peer_can_read() const;
 
@@ -34,12 +38,13 @@ class CrossMemory {
   [[nodiscard]] static bool readable(const std::byte* begin, std::size_t n);
 
  private:
-  SegmentMemory& memory_;
-  const int side_;
+  PairMemory& own_;
   const int peer_;
-  pid_t peer_process_ = 0;
-  bool probed_ = false;
-  bool can_read_ = false;
+  const pid_t peer_process_;
+  // Written once, before probed_ and can_read_.
+  std::atomic<const PairMemory*> theirs_{nullptr};
+  std::atomic<bool> probed_{false};
+  std::atomic<bool> can_read_{false};
   // By which the peer knows this process. Random.
   std::uint64_t word_ = 0;
   // Of the peer: read again with its bytes, since its pid may be another process's when it has ended.

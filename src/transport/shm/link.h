@@ -1,4 +1,4 @@
-// A link through shared memory: see segment.h for the memory, wakeup_fd.h for sleeping.
+// A link through shared memory: see layout.h for the memory, pair.h for where it comes from, wakeup_fd.h for sleeping.
 //
 // Zero copy: a large push() whose source the peer can read in place (any memory between
 // threads of one process, tuttiMemAlloc memory between processes) sends only where it is. The peer
@@ -8,12 +8,9 @@
 
 #include <memory>
 
-#include "base/clock.h"
-#include "base/failure.h"
-#include "base/unique_fd.h"
-#include "transport/shm/segment.h"
+#include "transport/shm/layout.h"
+#include "transport/shm/pair.h"
 #include "transport/transport.h"
-#include "transport/wakeup_fd.h"
 
 namespace tutti::internal::transport::shm {
 
@@ -29,14 +26,11 @@ inline constexpr std::size_t kMostZcopyBytes = 256 * 1024;
 // A broadcast takes up to 1.3 times as long, since its root then copies nothing.
 inline constexpr std::size_t kCrossMemoryBytes = 48 * 1024;
 
-// What both constructors need. The wakeup fd outlives the link.
 struct LinkOptions {
   int peer = -1;  // for messages
-  // Ranks of this machine do not share processors: see demote_line(). Both sides must say the same in make_link():
-  // the segment that it makes follows (turns_of()). make_shared_link() and make_private_link() go by their segment.
+  // Ranks of this machine do not share processors: see demote_line(). Both sides must say the same: the layout of the
+  // link's memory follows (turns_of()).
   bool own_processor = true;
-  const WakeupFd* wakeup_fd = nullptr;    // this rank's
-  const FailureState* failure = nullptr;  // ends make_link() at once; null: only the deadline does
   // How many slots this side fills with long messages before the peer consumes: from 2 to all.
   std::uint32_t slots_ahead = kSlots;
   bool reads = true;  // the peer's memory, if that is another process with a processor of its own
@@ -46,19 +40,11 @@ inline Turns turns_of(const LinkOptions& options) {
   return options.own_processor ? Turns::kNone : Turns::kTaken;
 }
 
-// Between processes: exchanges the segment and the wakeup fds over `socket`, an authenticated, connected,
-// non-blocking Unix socket. The two sides differ in `dialled`. The socket stays in use for announcing
-// regions. `same_process`: the peer is another thread of this process. kRemoteError on both sides if they differ in
-// what must be the same.
-Result<std::unique_ptr<Link>> make_link(UniqueFd socket, bool dialled, bool same_process, const LinkOptions& options,
-                                        Deadline deadline);
+// Between processes. `same_process`: the peer is another thread of this one. REQUIRES: memory->connect() has said true.
+std::unique_ptr<Link> make_link(std::unique_ptr<PairLinkMemory> memory, bool same_process, const LinkOptions& options);
 
-// What make_link() makes once segment and wakeup fd have been exchanged. Side 0 dialled.
-std::unique_ptr<Link> make_shared_link(std::shared_ptr<Segment> segment, int side, UniqueFd peer_wakeup_fd,
-                                       UniqueFd socket, bool same_process, const LinkOptions& options);
-
-// Between threads of one process: both make a link from the same private segment, side 0 and side 1.
-std::unique_ptr<Link> make_private_link(std::shared_ptr<Segment> segment, int side, int peer_wakeup_fd,
+// Between threads of one process: both make a link of the same private segment. The peer's wakeup fd outlives it.
+std::unique_ptr<Link> make_private_link(std::unique_ptr<LinkMemory> memory, int peer_wakeup_fd,
                                         const LinkOptions& options);
 
 }  // namespace tutti::internal::transport::shm

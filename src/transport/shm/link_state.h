@@ -1,6 +1,6 @@
 // What the two lanes of a shm link share.
 //
-// Threads: as the link (transport.h). What the peer uses at the same time lies in SegmentMemory.
+// Threads: as the link (transport.h). What the peer uses at the same time lies in SideMemory.
 #pragma once
 
 #include <fmt/core.h>
@@ -16,9 +16,9 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/end_watch.h"
-#include "transport/shm/cross_memory.h"
-#include "transport/shm/peer_regions.h"
-#include "transport/shm/segment.h"
+#include "transport/shm/layout.h"
+#include "transport/shm/link_regions.h"
+#include "transport/shm/pair.h"
 #include "transport/transport.h"
 #include "transport/wakeup_fd.h"
 
@@ -40,16 +40,18 @@ inline LaneTraits shm_traits() {
 enum class Epoch : std::uint32_t { kReading = 1, kWriting = 2 };
 
 struct LinkState {
-  std::shared_ptr<Segment> segment;
-  SegmentMemory* memory = nullptr;
-  int side = 0;
+  LinkMemory* memory = nullptr;
+  SideMemory* own = nullptr;           // of the memory
+  const SideMemory* theirs = nullptr;  // the same
+  Extension extension;                 // this side's, once it is needed
   int peer = -1;
   int peer_wakeup_fd = -1;
   bool same_process = false;
   bool own_processors = false;         // neither side takes turns on a processor with other ranks
   bool far = false;                    // see LinkOptions
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
-  PeerRegions* regions = nullptr;      // null between threads
+  Pair* pair = nullptr;                // null between threads
+  LinkRegions regions;                 // of the pair
   std::uint32_t published = 0;         // messages in our lane
   std::uint32_t acknowledged = 0;      // messages of our lane that the peer has consumed, as last seen
   std::uint32_t consumed_seen = 0;     // the same as last read from the peer's counter, not from its messages
@@ -57,6 +59,7 @@ struct LinkState {
   std::uint32_t epochs = 0;            // of Epoch, those that are open
   bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
+  std::int64_t closed_ns = 0;          // when the peer was first seen to have ended the link; 0: not yet
   EndWatch peer_end{-1};               // of the peer's process
   Status status;
   CrossMemory* cross_memory = nullptr;  // null: neither side reads the other's memory
@@ -70,9 +73,9 @@ struct LinkState {
   // False if the peer has revoked its memory. Asked again of an epoch that is open: whether it may go on.
   [[nodiscard]] bool begin_epoch(Epoch kind) {
     if (!lost) [[likely]] {
-      if (epochs == 0) memory->in_epoch[side].value.store(1, std::memory_order_seq_cst);
+      if (epochs == 0) own->in_epoch.value.store(1, std::memory_order_seq_cst);
       epochs |= static_cast<std::uint32_t>(kind);
-      if (memory->revoked[1 - side].value.load(std::memory_order_seq_cst) == 0) [[likely]]
+      if (theirs->end.revoked.load(std::memory_order_seq_cst) == 0) [[likely]]
         return true;
       lose();
     }
@@ -84,7 +87,7 @@ struct LinkState {
     debug_check(in_epoch_for(kind), "memory of the peer was touched outside an epoch");
     // What was read was read before this is looked at.
     std::atomic_thread_fence(std::memory_order_acquire);
-    const bool kept = memory->revoked[1 - side].value.load(std::memory_order_relaxed) == 0;
+    const bool kept = theirs->end.revoked.load(std::memory_order_relaxed) == 0;
     if (!kept) [[unlikely]]
       lose();
     close_epoch(kind);
@@ -98,7 +101,7 @@ struct LinkState {
   void close_epoch(Epoch kind) {
     if (!in_epoch_for(kind)) return;
     epochs &= ~static_cast<std::uint32_t>(kind);
-    if (epochs == 0) memory->in_epoch[side].value.store(0, std::memory_order_release);
+    if (epochs == 0) own->in_epoch.value.store(0, std::memory_order_release);
   }
   [[nodiscard]] bool in_epoch_for(Epoch kind) const { return (epochs & static_cast<std::uint32_t>(kind)) != 0; }
   // For good: no epoch begins any more.
@@ -110,13 +113,31 @@ struct LinkState {
   [[nodiscard]] Status current_status() {
     if (!status.is_ok()) return status;
     const std::int64_t now = now_ns();
-    if (memory->revoked[1 - side].value.load(std::memory_order_relaxed) != 0) lose();
+    if (theirs->end.revoked.load(std::memory_order_relaxed) != 0) lose();
     if (lost_ns != 0 && now - lost_ns > kEndedGraceNs) {
       status = Status::remote(fmt::format("rank {} has failed in this operation", peer));
-    } else if (peer_end.ended(now)) {
+    } else if (has_closed(now) || peer_end.ended(now)) {
       status = Status::remote(fmt::format("rank {} has closed its connection", peer));
     }
     return status;
+  }
+
+  // As EndWatch: that was so the grace ago.
+  [[nodiscard]] bool has_closed(std::int64_t now) {
+    if (closed_ns == 0 && theirs->end.closed.load(std::memory_order_relaxed) != 0) closed_ns = now;
+    return closed_ns != 0 && now - closed_ns > kEndedGraceNs;
+  }
+
+  // This side has its extension. False, and the link fails, for want of memory.
+  [[nodiscard]] bool extend() {
+    if (extension) return true;
+    auto made = memory->extend();
+    if (made.is_ok()) {
+      extension = *made;
+    } else {
+      fail(made.status());
+    }
+    return made.is_ok();
   }
 
   // The first error stays.
@@ -130,7 +151,7 @@ struct LinkState {
   void wake_peer() const {
     // See wakeup_fd.h: the sleeper's fence stands in for one between our store and this load.
     asymmetric_fence_light();
-    if (memory->sleeping[1 - side].value.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    if (theirs->sleeping.value.load(std::memory_order_relaxed) != 0) [[unlikely]]
       ring(peer_wakeup_fd);
   }
   void see_acknowledged(std::uint32_t count) {
@@ -141,7 +162,7 @@ struct LinkState {
       fail_protocol("it says that it has consumed messages that were not sent");
     }
   }
-  void read_acknowledged() { see_consumed(memory->consumed[1 - side].value.load(std::memory_order_acquire)); }
+  void read_acknowledged() { see_consumed(theirs->consumed.value.load(std::memory_order_acquire)); }
   void see_consumed(std::uint32_t count) {
     consumed_seen = count;
     see_acknowledged(count);

@@ -18,9 +18,7 @@ constexpr std::size_t kBounceBytes = 32 * 1024;
 
 ShmRecvLane::ShmRecvLane(LinkState* link)
     : link_(link),
-      headers_(link->segment->headers(1 - link->side)),
-      slots_(link->segment->slots(1 - link->side)),
-      shorts_(link->segment->shorts(1 - link->side)),
+      headers_(const_cast<SlotHeader*>(link->theirs->lines), kFirstLines, sizeof(SlotHeader)),
       next_header_(&headers_[link->received]) {
   traits_ = shm_traits();
   traits_.takes_advertisements = true;
@@ -31,11 +29,12 @@ void ShmRecvLane::advertise(std::uint64_t position, const Source& target, std::s
   if (advertisements_made_ - advertisements_used_ == kAdvertisements) return;
   ZcopyDescriptor descriptor{0, reinterpret_cast<std::uintptr_t>(target.base) + offset, n};
   if (!link_->same_process) {
-    if (target.region == 0 || link_->regions == nullptr || !link_->regions->announce(target.region)) return;
+    if (target.region == 0 || link_->pair == nullptr || !link_->regions.announce(target.region)) return;
     descriptor = {target.region, target.region_offset + offset, n};
   }
+  if (!link_->extend()) return;
   own_advertisements_[advertisements_made_ % kAdvertisements] = {position, n, target.base + offset};
-  AdvertisementLine& line = link_->memory->advertisements[link_->side][advertisements_made_ % kAdvertisements];
+  AdvertisementLine& line = link_->extension.advertisements()[advertisements_made_ % kAdvertisements];
   // See AdvertisementLine for the order.
   line.sequence.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
@@ -51,7 +50,8 @@ RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
   if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return {};
   if (size_ == 0) {
     open(h);
-    if (data_ == nullptr) return {};
+    if (data_ == nullptr) [[unlikely]]
+      return std::exchange(moved_, false) ? peek(SIZE_MAX) : View();
   }
   if (in_peer_memory_) return peek_in_peer(h);
   return {data_ + offset_, size_ - offset_, h.fingerprint};
@@ -73,7 +73,7 @@ inline void ShmRecvLane::pass(std::size_t n) {
   size_ = 0;
   ++link_->received;
   next_header_ = &headers_[link_->received];
-  link_->memory->consumed[link_->side].value.store(link_->received, std::memory_order_release);
+  link_->own->consumed.value.store(link_->received, std::memory_order_release);
   link_->wake_peer();
 }
 
@@ -99,7 +99,8 @@ std::size_t ShmRecvLane::pull(std::byte* destination, std::size_t n, Fingerprint
   if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return 0;
   if (size_ == 0) {
     open(h);
-    if (data_ == nullptr) return 0;
+    if (data_ == nullptr) [[unlikely]]
+      return std::exchange(moved_, false) ? pull(destination, n, fingerprint) : 0;
   }
   n = std::min(n, size_ - offset_);
   // What cannot be written there by the kernel is the caller's to write: peek() reads it elsewhere.
@@ -147,10 +148,27 @@ inline void ShmRecvLane::open(const SlotHeader& h) {
 }
 
 const std::byte* ShmRecvLane::open_elsewhere(const SlotHeader& h, Payload payload) {
-  if (payload == Payload::kSlot) return check(&slots_[link_->received], kSlotBytes);
-  if (payload == Payload::kShort) return check(&shorts_[link_->received], link_->segment->short_bytes());
+  if (payload == Payload::kSlot) return check(&slots_[link_->received], extended_ ? kSlotBytes : 0);
+  if (payload == Payload::kShort) return check(&shorts_[link_->received], short_bytes_);
+  if (payload == Payload::kExtended) return follow_extension();
   if (payload == Payload::kZcopy) return open_zcopy(h);
   return payload == Payload::kCrossMemory ? open_cross_memory(h) : open_direct_put();
+}
+
+const std::byte* ShmRecvLane::follow_extension() {
+  const Extension extension = extended_ ? Extension() : link_->memory->peers_extension();
+  if (!extension) {
+    fail(Status::remote("protocol error: more messages in no place of its memory"));
+    return nullptr;
+  }
+  extended_ = moved_ = true;
+  headers_ = extension.headers();
+  slots_ = extension.slots();
+  shorts_ = extension.shorts();
+  short_bytes_ = extension.short_bytes();
+  offset_ = size_ = 0;
+  pass(0);
+  return nullptr;
 }
 
 // `data` if the message fits the room there, else the link fails.
@@ -171,7 +189,7 @@ const std::byte* ShmRecvLane::open_zcopy(const SlotHeader& h) {
   ZcopyDescriptor descriptor{};
   std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
   if (link_->same_process) return check(reinterpret_cast<const std::byte*>(descriptor.offset), descriptor.bytes);
-  auto mapped = link_->regions->resolve(descriptor);
+  auto mapped = link_->regions.resolve(descriptor);
   if (mapped.is_ok()) return check(*mapped, descriptor.bytes);
   fail(mapped.status());
   return nullptr;

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "transport/shm/layout.h"
 #include "transport/shm/link_state.h"
-#include "transport/shm/segment.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::shm {
@@ -33,6 +33,8 @@ class ShmRecvLane final : public RecvLane {
   // A new message: where its bytes are.
   void open(const SlotHeader& h);
   [[gnu::noinline]] const std::byte* open_elsewhere(const SlotHeader& h, Payload payload);
+  // What follows is in the peer's extension.
+  const std::byte* follow_extension();
   const std::byte* check(const std::byte* data, std::uint64_t room);
   // The link fails.
   [[gnu::noinline]] const std::byte* fail_length(std::uint64_t room);
@@ -51,8 +53,11 @@ class ShmRecvLane final : public RecvLane {
 
   LinkState* link_;
   HeaderRing headers_;
-  PayloadRing slots_;
-  PayloadRing shorts_;
+  PayloadRing slots_{nullptr, kSlots, 0};
+  PayloadRing shorts_ = slots_;
+  bool extended_ = false;               // all of these are of the peer's extension
+  bool moved_ = false;                  // by the message that was opened last
+  std::size_t short_bytes_ = 0;         // see Extension
   const SlotHeader* next_header_;       // of the next message
   const std::byte* data_ = nullptr;     // of the message that is open
   std::size_t size_ = 0;                // of that message; 0: none is open

@@ -66,23 +66,20 @@ constexpr std::size_t kOwnBytes = 512;
 
 ShmSendLane::ShmSendLane(LinkState* link)
     : link_(link),
-      headers_(link->segment->headers(link->side)),
-      slots_(link->segment->slots(link->side)),
-      shorts_(link->segment->shorts(link->side)),
-      slots_ahead_(std::min(link->slots_ahead, slots_.rooms())),
-      short_bytes_(link->segment->short_bytes()),
+      headers_(link->own->lines, kFirstLines, sizeof(SlotHeader)),
       next_header_(&headers_[link->published]),
       distance_(link->far) {
   traits_ = shm_traits();
   if (link->far && link->own_processors) traits_.streamed_bytes = Distance::kLeastBytes;
   if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
-  if (link->regions != nullptr) traits_.zcopy_bytes = kZcopyBytes;
+  if (link->pair != nullptr) traits_.zcopy_bytes = kZcopyBytes;
 }
 
 std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (n > kInlineBytes) [[unlikely]]
     return push_long(fingerprint, source, offset, n);
-  if (!has_room(headers_.rooms())) return 0;
+  if (!has_room(lines_ahead_) && !extend()) [[unlikely]]
+    return 0;
   copy_inline(next_header_->inline_bytes, source.base + offset, n);
   publish(fingerprint, n, Payload::kInline);
   if (link_->own_processors) own_line(next_header_);
@@ -95,6 +92,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   if (n >= kZcopyBytes && can_send_zcopy(source)) return send_zcopy(fingerprint, source, offset, n, Payload::kZcopy);
   if (n >= traits_.zcopy_any_bytes && can_be_read(source))
     return send_zcopy(fingerprint, source, offset, n, Payload::kCrossMemory);
+  if (!extended_ && !extend()) return 0;
   if (!has_room_for(n)) return 0;
   const Payload kind = kind_of(n);
   std::byte* const room = payload(kind);
@@ -114,11 +112,28 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   return size;
 }
 
+// Cold: once in the life of a lane. After that this side's first lines are as they are, until the link ends.
+[[gnu::noinline]] bool ShmSendLane::extend() {
+  if (extended_ || !has_room(kFirstLines) || !link_->extend()) return false;
+  publish({}, 0, Payload::kExtended);
+  const Extension& extension = link_->extension;
+  headers_ = extension.headers();
+  slots_ = extension.slots();
+  shorts_ = extension.shorts();
+  short_bytes_ = extension.short_bytes();
+  lines_ahead_ = headers_.rooms();
+  zcopies_ahead_ = slots_.rooms();
+  slots_ahead_ = std::min(link_->slots_ahead, slots_.rooms());
+  next_header_ = &headers_[link_->published];
+  extended_ = true;
+  return true;
+}
+
 // Where ranks take turns on processors no peer is far.
 void ShmSendLane::measure_distance(std::size_t bytes) {
   if (bytes < Distance::kLeastBytes || !link_->own_processors || !distance_.is_due()) return;
   const bool was_far = distance_.far();
-  link_->see_consumed(distance_.load(link_->memory->consumed[1 - link_->side].value, link_->consumed_seen));
+  link_->see_consumed(distance_.load(link_->theirs->consumed.value, link_->consumed_seen));
   if (distance_.far() == was_far) return;
   traits_.streamed_bytes = was_far ? SIZE_MAX : Distance::kLeastBytes;
   log::debug(fmt::format("shared memory: rank {} now runs {} a cache with this rank", link_->peer,
@@ -126,6 +141,7 @@ void ShmSendLane::measure_distance(std::size_t bytes) {
 }
 
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
+  if (!extended_ && (n > kInlineBytes || !has_room(lines_ahead_)) && !extend()) return {};
   if (!has_room_for(n)) return {};
   reserved_ = n <= kInlineBytes ? Payload::kInline : kind_of(n);
   if (reserved_ == Payload::kInline) return {next_header_->inline_bytes, n};
@@ -140,7 +156,7 @@ void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
 }
 
 std::span<std::byte> ShmSendLane::reserve_remote(std::size_t n) {
-  if (!has_room(slots_.rooms()) || !find_advertisement() || !link_->begin_epoch(Epoch::kWriting)) return {};
+  if (!has_room(zcopies_ahead_) || !find_advertisement() || !link_->begin_epoch(Epoch::kWriting)) return {};
   reserved_ = Payload::kDirectPut;
   const std::uint64_t used = taken_ - advertisement_.position;
   return {advertised_ + used, std::min<std::size_t>(n, advertisement_.bytes - used)};
@@ -157,7 +173,7 @@ std::uint64_t ShmSendLane::completed() {
 }
 
 bool ShmSendLane::activity() {
-  const std::uint32_t consumed = link_->memory->consumed[1 - link_->side].value.load(std::memory_order_acquire);
+  const std::uint32_t consumed = link_->theirs->consumed.value.load(std::memory_order_acquire);
   link_->consumed_seen = consumed;
   return std::exchange(activity_consumed_, consumed) != consumed;
 }
@@ -172,7 +188,7 @@ inline bool ShmSendLane::has_room(std::uint32_t messages) {
 
 bool ShmSendLane::can_send_zcopy(const Source& source) const {
   if (link_->same_process) return true;
-  return source.region != 0 && link_->regions != nullptr && link_->regions->announce(source.region);
+  return source.region != 0 && link_->pair != nullptr && link_->regions.announce(source.region);
 }
 
 void ShmSendLane::begin_operation(bool exchanges) {
@@ -195,7 +211,7 @@ bool ShmSendLane::can_be_read(const Source& source) {
 
 std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset,
                                     std::size_t n, Payload payload) {
-  if (!has_room(slots_.rooms())) return 0;
+  if (!has_room(zcopies_ahead_)) return 0;
   const std::size_t size = std::min(n, kMostZcopyBytes);
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
   if (payload == Payload::kCrossMemory || link_->same_process)
@@ -220,8 +236,15 @@ bool ShmSendLane::find_advertisement() {
 }
 
 bool ShmSendLane::next_advertisement() {
-  const AdvertisementLine& line =
-      link_->memory->advertisements[1 - link_->side][advertisements_seen_ % kAdvertisements];
+  if (!peers_extension_) {
+    if (link_->theirs->end.extension.load(std::memory_order_relaxed) == 0) return false;
+    peers_extension_ = link_->memory->peers_extension();
+    if (!peers_extension_) {
+      link_->fail_protocol("advertisements outside its memory");
+      return false;
+    }
+  }
+  const AdvertisementLine& line = peers_extension_.advertisements()[advertisements_seen_ % kAdvertisements];
   const std::uint32_t sequence = line.sequence.load(std::memory_order_acquire);
   const auto ahead = static_cast<std::int32_t>(sequence - (advertisements_seen_ + 1));
   if (sequence == 0 || ahead < 0) return false;
@@ -246,7 +269,7 @@ bool ShmSendLane::next_advertisement() {
   if (link_->same_process) {
     advertised_ = reinterpret_cast<std::byte*>(descriptor.offset);
   } else if (taken_ < advertisement.position + advertisement.bytes) {
-    auto mapped = link_->regions->resolve(descriptor);
+    auto mapped = link_->regions.resolve(descriptor);
     if (!mapped.is_ok()) {
       link_->fail(mapped.status());
       return false;

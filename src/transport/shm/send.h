@@ -11,8 +11,8 @@
 
 #include "transport/plain.h"
 #include "transport/shm/distance.h"
+#include "transport/shm/layout.h"
 #include "transport/shm/link_state.h"
-#include "transport/shm/segment.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::shm {
@@ -33,12 +33,14 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool activity();
 
  private:
+  // The messages that follow go through this side's extension. False if they do already, or if nothing can be sent now.
+  [[nodiscard]] bool extend();
   // Whether fewer than so many messages are under way. One whose payload lies neither in its line nor in a short room
   // asks for as many as there are slots at the most: so each has its slot for itself, and is_zcopy_ a place for each.
   [[nodiscard]] bool has_room(std::uint32_t messages);
   [[nodiscard]] bool has_room_for(std::size_t bytes) {
     if (bytes >= kLongBytes) return has_room(slots_ahead_);
-    return has_room(bytes <= std::max(kInlineBytes, short_bytes_) ? headers_.rooms() : slots_.rooms());
+    return has_room(bytes <= std::max(kInlineBytes, short_bytes_) ? lines_ahead_ : slots_.rooms());
   }
   // The payload of the next message, of more than kInlineBytes.
   [[nodiscard]] std::byte* payload(Payload kind) {
@@ -68,18 +70,25 @@ class ShmSendLane final : public PlainSendLane {
   std::size_t push_long(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
   void publish(const Fingerprint& fingerprint, std::size_t n, Payload payload);
 
+  // Of the first ring the last line is kept for the message that says that the next ones are in the extension.
+  static constexpr std::uint32_t kFirstLinesAhead = kFirstLines - 1;
+
   LinkState* link_;
   HeaderRing headers_;
-  PayloadRing slots_;
-  PayloadRing shorts_;
-  std::uint32_t slots_ahead_;            // for long messages, at most all
-  std::size_t short_bytes_;              // see Segment
-  SlotHeader* next_header_;              // of the next message
-  std::uint32_t activity_consumed_ = 0;  // what activity() has reported
-  std::uint32_t retired_ = 0;            // messages looked at by retire(); meaningful while zcopies_ > 0
-  std::uint32_t zcopies_ = 0;            // outstanding
+  PayloadRing slots_{nullptr, kSlots, 0};
+  PayloadRing shorts_ = slots_;
+  bool extended_ = false;  // all of these are of the extension
+  std::uint32_t lines_ahead_ = kFirstLinesAhead;
+  std::uint32_t zcopies_ahead_ = kFirstLinesAhead;  // messages whose bytes are elsewhere
+  std::uint32_t slots_ahead_ = 0;                   // for long messages, at most all
+  std::size_t short_bytes_ = 0;                     // see Extension
+  SlotHeader* next_header_;                         // of the next message
+  std::uint32_t activity_consumed_ = 0;             // what activity() has reported
+  std::uint32_t retired_ = 0;                       // messages looked at by retire(); meaningful while zcopies_ > 0
+  std::uint32_t zcopies_ = 0;                       // outstanding
   Payload reserved_ = Payload::kInline;
   std::uint32_t advertisements_seen_ = 0;
+  Extension peers_extension_;        // where they are; empty: not looked for, or there is none yet
   Advertisement advertisement_;      // the latest of them
   std::byte* advertised_ = nullptr;  // its memory, as mapped here
   std::array<bool, kSlots> is_zcopy_{};

@@ -63,7 +63,9 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int count, const Options& options)
     book.push_back(rank->info);
     ranks.push_back(std::move(rank));
   }
-  for (auto& rank : ranks) rank->connector->set_peers(book, std::vector<Meeting>(book.size(), options.meeting));
+  for (auto& rank : ranks)
+    rank->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
+                               std::vector<Meeting>(book.size(), options.meeting));
   return ranks;
 }
 
@@ -149,7 +151,7 @@ std::unique_ptr<Connector> reversed(const std::vector<std::unique_ptr<Rank>>& ra
     book.back().rank = static_cast<int>(members.size()) - 1;
   }
   auto made = ranks[static_cast<std::size_t>(me)]->connector->split(id, members, settings);
-  made->set_peers(book, std::vector<Meeting>(book.size(), meeting));
+  made->set_peers(std::make_shared<const std::vector<PeerInfo>>(book), std::vector<Meeting>(book.size(), meeting));
   return made;
 }
 
@@ -175,7 +177,9 @@ TEST_CASE("connectors that share their listeners connect at the same time") {
                                      Deadline::after_ms(kLongMs));
       if (!channels.is_ok()) return;
       for (const Channel& channel : channels.value()) {
-        if (channel.kind != kind || channel.dialled != (channel.peer < rank) || !speaks_to_peer(channel, rank)) return;
+        if (channel.kind != kind || channel.dialled != (kRanks - 1 - channel.peer < me) ||
+            !speaks_to_peer(channel, rank))
+          return;
       }
       ++good;
     });
@@ -218,7 +222,7 @@ TEST_CASE("of what comes for a communicator no more is kept than is allowed, and
     const net::Claim claim{net::Purpose::kLink, 1, number, 4, communicator};
     dials.push_back(std::make_unique<net::Dial>(std::vector<net::Address>{address}, some_secret(), claim, 0, true));
     const Deadline deadline = Deadline::after_ms(kLongMs);
-    Listeners::Visit visit(listeners, 5);
+    Listeners::Visit visit(listeners, {5});
     // A while longer than the dialler needs: the acceptor reads its last word.
     for (int rounds = 0; rounds < 20 && !deadline.passed(); rounds += dials.back()->done() ? 1 : 0) {
       net::PollSet set;
@@ -244,7 +248,8 @@ TEST_CASE("an unreachable unix socket gives way to TCP") {
   auto ranks = make_ranks(2, {.streams = 2});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].unix_address = "tutti-nobody-listens-here";
-  ranks[1]->connector->set_peers(book, std::vector<Meeting>(book.size(), Options().meeting));
+  ranks[1]->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
+                                 std::vector<Meeting>(book.size(), Options().meeting));
   std::vector<std::size_t> sockets(2);
   on_threads(2, [&](int me) {
     const auto m = static_cast<std::size_t>(me);
@@ -258,7 +263,8 @@ TEST_CASE("no allowed transport is an error that names the peer") {
   auto ranks = make_ranks(2, {.allow_tcp = false});
   std::vector<PeerInfo> book = {ranks[0]->info, ranks[1]->info};
   book[0].boot.fill(1);
-  ranks[1]->connector->set_peers(book, std::vector<Meeting>(book.size(), Options().meeting));
+  ranks[1]->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
+                                 std::vector<Meeting>(book.size(), Options().meeting));
   auto channels = ranks[1]->connector->connect({0}, ranks[1]->failure, Deadline::after_ms(kLongMs));
   CHECK(channels.status().code() == Code::kRemoteError);
   CHECK(channels.status().message().find("rank 0") != std::string::npos);

@@ -27,6 +27,7 @@
 #include "executor/cpu_executor.h"
 #include "sim/network.h"
 #include "transport/shm/link.h"
+#include "transport/shm/private_memory.h"
 
 namespace tutti::internal::test {
 
@@ -236,13 +237,13 @@ class Rig {
     if (sim_) return sim_->link(from, to);
     const std::lock_guard lock(mutex_);
     auto& segment = segments_[std::minmax(from, to)];
-    transport::shm::LinkOptions options{to, own_processors, &wakeup_fds_[static_cast<std::size_t>(from)]};
+    transport::shm::LinkOptions options{to, own_processors};
     options.far = far;
     if (segment == nullptr) {
-      segment = transport::shm::Segment::create_private(transport::shm::turns_of(options)).value();
+      segment = transport::shm::PrivateSegment::create(transport::shm::turns_of(options)).value();
     }
-    return transport::shm::make_private_link(segment, from > to ? 0 : 1, wakeup_fds_[static_cast<std::size_t>(to)].fd(),
-                                             options);
+    return transport::shm::make_private_link(segment->link_memory(from > to ? 0 : 1),
+                                             wakeup_fds_[static_cast<std::size_t>(to)].fd(), options);
   }
 
   void leave(int ranks) {
@@ -260,7 +261,7 @@ class Rig {
   std::mutex mutex_;
   std::condition_variable changed_;
   int left_ = 0;
-  std::map<std::pair<int, int>, std::shared_ptr<transport::shm::Segment>> segments_;
+  std::map<std::pair<int, int>, std::shared_ptr<transport::shm::PrivateSegment>> segments_;
 };
 
 }  // namespace tutti::internal::test

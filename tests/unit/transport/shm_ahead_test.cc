@@ -1,21 +1,17 @@
 // Shared memory where ranks take turns on processors: how far a sender may be ahead of a receiver that does not run,
 // and that all messages stay in order, whatever they carry and however many have gone before.
-#include <poll.h>
-
 #include <array>
 #include <cstring>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "catch_compat.h"
 #include "shm_pairs.h"
-#include "socket_pairs.h"
-#include "transport/shm/fd_message.h"
 #include "transport/shm/link.h"
 #include "transport/shm/link_state.h"
+#include "transport/shm/private_memory.h"
 #include "transport/shm/recv.h"
 #include "transport/shm/send.h"
 
@@ -64,26 +60,37 @@ conformance::Pair some_pair(bool own_processor) {
 // Both ends of a link between threads, which have exchanged `before` messages in each direction.
 struct Lanes {
   Lanes(Turns turns, std::uint32_t before)
-      : segment(Segment::create_private(turns).value()), ends{state(0, before), state(1, before)} {
-    for (auto& line : segment->memory().consumed) line.value = before;
+      : memory{segment_of(turns)->link_memory(0), segment->link_memory(1)}, ends{state(0, before), state(1, before)} {
+    for (const auto& side : memory) side->own().consumed.value = before;
   }
-  LinkState state(int side, std::uint32_t before) const {
+  std::shared_ptr<PrivateSegment> segment_of(Turns turns) {
+    segment = PrivateSegment::create(turns).value();
+    return segment;
+  }
+  LinkState state(std::size_t side, std::uint32_t before) const {
     LinkState s;
-    s.segment = segment;
-    s.memory = &segment->memory();
-    s.side = side;
-    s.peer = 1 - side;
+    s.memory = memory[side].get();
+    s.own = &s.memory->own();
+    s.theirs = &s.memory->theirs();
+    s.peer = static_cast<int>(1 - side);
     s.peer_wakeup_fd = wakeup_fd.fd();
     s.same_process = true;
     s.published = s.acknowledged = s.received = before;
     return s;
   }
   WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  std::shared_ptr<Segment> segment;
+  std::shared_ptr<PrivateSegment> segment;
+  std::array<std::unique_ptr<LinkMemory>, 2> memory;
   std::array<LinkState, 2> ends;
   ShmSendLane send{&ends[0]};
   ShmRecvLane recv{&ends[1]};
 };
+
+// Its sender uses its extension from now on, and the receiver knows.
+void extend(SendLane& send, RecvLane& recv) {
+  REQUIRE(push(send, message(0, kInlineBytes + 1)));
+  check_next(recv, message(0, kInlineBytes + 1));
+}
 
 }  // namespace
 
@@ -92,6 +99,8 @@ TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run w
   const std::size_t size = GENERATE(1U, 8U, 32U, 33U, std::size_t{kShortBytes});
   const bool in_place = GENERATE(false, true);
   const conformance::Pair pair = some_pair(own_processor);
+  extend(pair.a->send(), pair.b->recv());
+  const std::uint64_t before = pair.a->send().taken();
   const auto send = [&](std::uint32_t number) {
     const std::vector<std::byte> bytes = message(number, size);
     return in_place ? write_in_place(pair.a->send(), bytes) : push(pair.a->send(), bytes);
@@ -99,7 +108,7 @@ TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run w
   std::uint32_t sent = 0;
   while (sent < 1000 && send(sent)) ++sent;
   REQUIRE(sent == (own_processor ? kSlots : kLinesAhead));
-  CHECK(pair.a->send().taken() == sent * size);
+  CHECK(pair.a->send().taken() - before == sent * size);
   // One more for each that is consumed, over and over.
   std::uint32_t received = 0;
   for (; received < 200; ++received) {
@@ -109,12 +118,13 @@ TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run w
   }
   for (; received < sent; ++received) check_next(pair.b->recv(), message(received, size));
   CHECK(pair.b->recv().peek(1).size == 0);
-  CHECK(pair.b->recv().consumed() == sent * size);
-  CHECK(pair.a->send().completed() == sent * size);
+  CHECK(pair.b->recv().consumed() - before == sent * size);
+  CHECK(pair.a->send().completed() - before == sent * size);
 }
 
 TEST_CASE("what has no short room waits until its slot is free") {
   const conformance::Pair pair = some_pair(false);
+  extend(pair.a->send(), pair.b->recv());
   const auto long_message = [](std::uint32_t number) { return message(number, 5000); };
   std::uint32_t sent = 0;
   for (; sent < 4; ++sent) REQUIRE(push(pair.a->send(), long_message(sent)));
@@ -163,6 +173,7 @@ TEST_CASE("messages of all lengths stay in order where ranks take turns") {
 
 TEST_CASE("a zero-copy send is done when its message has been consumed, however many short ones follow") {
   const conformance::Pair pair = conformance::threads_pair(false);
+  extend(pair.a->send(), pair.b->recv());
   const std::vector<std::byte> big = message(0, kZcopyBytes);
   std::uint64_t begin = 0;
   for (int round = 0; round < 20; ++round) {
@@ -189,6 +200,7 @@ TEST_CASE("no line is taken for new when the numbers of messages pass 2^32") {
   const std::size_t size = GENERATE(8U, 500U, 5000U);
   const std::uint32_t ahead = GENERATE(1U, 7U, kSlotsInTurns);
   Lanes lanes(turns, UINT32_MAX - 299);
+  extend(lanes.send, lanes.recv);
   for (std::uint32_t sent = 0; sent < 600; sent += ahead) {
     // Short ones now and then, so that no length has a place of its own.
     const auto of = [&](std::uint32_t number) { return message(number, number % 5 == 0 ? 16 : size); };
@@ -206,75 +218,42 @@ TEST_CASE("a sender is as far ahead where the numbers of messages pass 2^32") {
   Lanes lanes(Turns::kTaken, UINT32_MAX - 20);
   std::uint32_t sent = 0;
   const std::size_t size = GENERATE(8U, 500U);
+  extend(lanes.send, lanes.recv);
   while (push(lanes.send, message(sent, size))) ++sent;
   CHECK(sent == 64);
   for (std::uint32_t i = 0; i < sent; ++i) check_next(lanes.recv, message(i, size));
   CHECK(lanes.recv.peek(1).size == 0);
 }
 
-TEST_CASE("two sides that differ in whether ranks take turns refuse each other") {
-  const bool dialler_has_own = GENERATE(true, false);
-  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  auto [dialled, accepted] = conformance::connected(conformance::Family::kUnix, 1);
-  const auto meet = [&](UniqueFd socket, bool dials) {
-    return make_link(std::move(socket), dials, false, {7, dials == dialler_has_own, &wakeup_fd},
-                     Deadline::after_ms(60'000))
-        .status();
-  };
-  Status other;
-  std::thread acceptor([&, socket = std::move(accepted[0])]() mutable { other = meet(std::move(socket), false); });
-  const Status status = meet(std::move(dialled[0]), true);
-  acceptor.join();
-  for (const Status& s : {status, other}) {
-    INFO(s.message());
-    CHECK(s.code() == Code::kRemoteError);
-    CHECK(s.message().find("rank 7") != std::string::npos);
-    CHECK(s.message().find("do not agree on how ranks share processors") != std::string::npos);
+TEST_CASE("messages pass from the first lines to the extension wherever the numbers stand") {
+  const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
+  for (std::uint32_t before = 0; before < 40; ++before) {
+    for (const std::uint32_t first : {0U, UINT32_MAX - 20}) {
+      for (const bool in_place : {false, true}) {
+        Lanes lanes(turns, first + before);
+        // As many as the sender can be ahead, though nobody has consumed any: a line is left for what extends it.
+        std::uint32_t sent = 0;
+        const auto send = [&](std::uint32_t number) {
+          return in_place ? write_in_place(lanes.send, message(number, 8)) : push(lanes.send, message(number, 8));
+        };
+        while (send(sent)) ++sent;
+        REQUIRE(sent == lanes.segment->extension(0).headers().rooms() - 1);
+        std::uint32_t received = 0;
+        for (; received < sent; ++received) check_next(lanes.recv, message(received, 8));
+        REQUIRE(lanes.recv.status().is_ok());
+      }
+    }
   }
 }
 
-// What a side says first, and its descriptor; it is left alone then.
-std::pair<std::vector<std::byte>, UniqueFd> first_message(bool own_processor) {
-  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  auto [dialled, accepted] = conformance::connected(conformance::Family::kUnix, 1);
-  std::thread side([&, socket = std::move(dialled[0])]() mutable {
-    CHECK(make_link(std::move(socket), false, false, {7, own_processor, &wakeup_fd}, Deadline::after_ms(60'000))
-              .status()
-              .code() == Code::kRemoteError);
-  });
-  std::vector<std::byte> said(256);
-  UniqueFd fd;
-  pollfd readable{accepted[0].get(), POLLIN, 0};
-  const bool spoke = poll(&readable, 1, 60'000) == 1;
-  const ssize_t n = spoke ? receive_with_fd(accepted[0].get(), said.data(), said.size(), &fd) : -1;
-  accepted[0].reset();
-  side.join();
-  REQUIRE(n > 0);
-  said.resize(static_cast<std::size_t>(n));
-  return {said, std::move(fd)};
-}
-
-TEST_CASE("a side to which the other closes before it has sent anything says why") {
-  const bool own = GENERATE(true, false);
-  const bool dials = GENERATE(true, false);
-  const auto [said, fd] = first_message(!own);
-  auto [dialled, accepted] = conformance::connected(conformance::Family::kUnix, 1);
-  REQUIRE(send_with_fd(accepted[0].get(), said.data(), said.size(), fd.get()));
-  accepted[0].reset();
-  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  const Status status =
-      make_link(std::move(dialled[0]), dials, false, {7, own, &wakeup_fd}, Deadline::after_ms(60'000)).status();
-  INFO(status.message());
-  CHECK(status.code() == Code::kRemoteError);
-  CHECK(status.message().find("do not agree on how ranks share processors") != std::string::npos);
-}
-
-TEST_CASE("a segment without the header lines that it should have is refused, and one with more") {
-  const Turns made = GENERATE(Turns::kNone, Turns::kTaken);
-  const Turns expected = made == Turns::kNone ? Turns::kTaken : Turns::kNone;
-  UniqueFd fd;
-  REQUIRE(Segment::create_shared(&fd, made).is_ok());
-  const Status status = Segment::map(fd, expected).status();
-  CHECK(status.code() == Code::kRemoteError);
-  CHECK(status.message().find(std::to_string(Segment::bytes(expected))) != std::string::npos);
+TEST_CASE("two sides that differ in whether ranks take turns refuse each other") {
+  const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
+  const conformance::SharedEnds ends;
+  const auto a = std::move(ends.a->open(7, turns).value());
+  const auto b = std::move(ends.b->open(7, turns == Turns::kNone ? Turns::kTaken : Turns::kNone).value());
+  for (const Status& s : {a->connect().status(), b->connect().status()}) {
+    INFO(s.message());
+    CHECK(s.code() == Code::kRemoteError);
+    CHECK(s.message().find("do not agree on how ranks share processors") != std::string::npos);
+  }
 }

@@ -22,7 +22,6 @@
 #include "catch_compat.h"
 #include "conformance.h"
 #include "shm_pairs.h"
-#include "socket_pairs.h"
 #include "transport/shm/cross_memory.h"
 #include "transport/shm/link.h"
 #include "transport/shm/link_state.h"
@@ -55,17 +54,13 @@ std::size_t push(Link& link, const std::vector<std::byte>& bytes) {
   return link.send().push(kFingerprint, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size());
 }
 
-// The links of a segment that the test sees too.
+// Both ends of a link, of whose memory the test sees what `a` writes.
 struct Seen {
-  Seen() : Seen(conformance::connected(conformance::Family::kUnix, 1)) {}
-  template <class Sockets>
-  explicit Seen(Sockets sockets) {
-    UniqueFd fd;
-    segment = Segment::create_shared(&fd).value();
-    a = make_shared_link(segment, 0, UniqueFd(::dup(wakeup_fd.fd())), std::move(sockets.first[0]), false,
-                         {1, true, &wakeup_fd});
-    b = make_shared_link(segment, 1, UniqueFd(::dup(wakeup_fd.fd())), std::move(sockets.second[0]), false,
-                         {0, true, &wakeup_fd});
+  Seen() {
+    auto [memory_a, memory_b] = ends.open(1, Turns::kNone);
+    side_a = &memory_a->own();
+    a = make_link(std::move(memory_a), false, {1, true});
+    b = make_link(std::move(memory_b), false, {0, true});
   }
   void begin(bool only_moves) const {
     for (int i = 0; i < 2; ++i) {
@@ -74,11 +69,11 @@ struct Seen {
     }
   }
   [[nodiscard]] Payload first_payload() const {
-    return static_cast<Payload>(segment->memory().lane[0][0].header.length_and_payload >> kLengthBits);
+    return static_cast<Payload>(side_a->lines[0].length_and_payload >> kLengthBits);
   }
 
-  WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  std::shared_ptr<Segment> segment;
+  conformance::SharedEnds ends;
+  SideMemory* side_a = nullptr;
   std::unique_ptr<Link> a;
   std::unique_ptr<Link> b;
 };
@@ -99,15 +94,17 @@ struct Listener {
 };
 
 // Another process that sends one message from its own memory, and then waits for its end.
-[[noreturn]] void send_and_wait(const Listener& listener, const std::shared_ptr<Segment>& segment) {
+[[noreturn]] void send_and_wait(const Listener& listener) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   auto wakeup_fd = WakeupFd::create();
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&listener.address), listener.size) != 0 ||
       !wakeup_fd.is_ok()) {
     std::_Exit(1);
   }
-  const auto link =
-      make_shared_link(segment, 1, UniqueFd(::dup(wakeup_fd->fd())), std::move(socket), false, {0, true, &*wakeup_fd});
+  const auto ends = shm::Pair::create(std::move(socket), *wakeup_fd, 0).value();
+  auto memory = std::move(ends->open(1, Turns::kNone).value());
+  while (!memory->connect().value()) ::usleep(1000);
+  const auto link = make_link(std::move(memory), false, {0, true});
   const std::vector<std::byte> bytes(kBytes, kRight);
   const Deadline deadline = Deadline::after_ms(60'000);
   do {
@@ -148,12 +145,12 @@ TEST_CASE("only operations that only move leave their bytes for the peer to read
     CHECK(seen.a->send().traits().zcopy_any_bytes == SIZE_MAX);
     CHECK_FALSE(seen.b->recv().traits().pulls);
     REQUIRE(push(*seen.a, bytes) == kSlotBytes);
-    CHECK(seen.first_payload() == Payload::kSlot);
+    CHECK(seen.first_payload() == Payload::kExtended);
   }
   SECTION("short messages do not") {
     seen.begin(true);
     REQUIRE(push(*seen.a, std::vector<std::byte>(kCrossMemoryBytes - 1)) == kSlotBytes);
-    CHECK(seen.first_payload() == Payload::kSlot);
+    CHECK(seen.first_payload() == Payload::kExtended);
   }
   SECTION("nor does memory that cannot be read so") {
     seen.begin(true);
@@ -166,14 +163,14 @@ TEST_CASE("only operations that only move leave their bytes for the peer to read
     REQUIRE(::mprotect(base + size - page, page, PROT_NONE) == 0);
     CHECK_FALSE(CrossMemory::readable(base, size));
     CHECK(seen.a->send().push(kFingerprint, {base, size, 0, 0}, 0, kBytes) == kSlotBytes);
-    CHECK(seen.first_payload() == Payload::kSlot);
+    CHECK(seen.first_payload() == Payload::kExtended);
     ::munmap(memory, size);
   }
 }
 
 TEST_CASE("who cannot read the peer is sent everything through slots") {
   const Seen seen;
-  IdentityLine& identity = seen.segment->memory().identity[0];
+  IdentityLine& identity = seen.ends.a->memory().identity;
   SECTION("another word lies there") {
     identity.word ^= 1;
   }
@@ -191,7 +188,7 @@ TEST_CASE("who cannot read the peer is sent everything through slots") {
   CHECK(seen.b->send().traits().zcopy_any_bytes == kCrossMemoryBytes);
   const std::vector<std::byte> bytes(kBytes, kRight);
   REQUIRE(push(*seen.a, bytes) == kSlotBytes);
-  CHECK(seen.first_payload() == Payload::kSlot);
+  CHECK(seen.first_payload() == Payload::kExtended);
   std::vector<std::byte> target(kBytes);
   Fingerprint fingerprint;
   CHECK(seen.b->recv().pull(target.data(), target.size(), &fingerprint) == 0);
@@ -288,16 +285,16 @@ TEST_CASE("nothing that was read after its revocation counts as received") {
 
 TEST_CASE("a process that has ended is read no more") {
   const Listener listener;
-  UniqueFd memory_fd;
-  const std::shared_ptr<Segment> segment = Segment::create_shared(&memory_fd).value();
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
-  if (child == 0) send_and_wait(listener, segment);
+  if (child == 0) send_and_wait(listener);
   const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
   UniqueFd socket(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const auto link =
-      make_shared_link(segment, 0, UniqueFd(::dup(wakeup_fd.fd())), std::move(socket), false, {1, true, &wakeup_fd});
-  const SlotHeader& first = segment->memory().lane[1][0].header;
+  const auto ends = shm::Pair::create(std::move(socket), wakeup_fd, 1).value();
+  auto memory = std::move(ends->open(1, Turns::kNone).value());
+  REQUIRE(eventually([&] { return memory->connect().value(); }));
+  const SlotHeader& first = memory->theirs().lines[0];
+  const auto link = make_link(std::move(memory), false, {1, true});
   const bool sent = eventually([&] {
     link->begin_operation(true);
     return first.sequence == 1;
@@ -323,7 +320,7 @@ TEST_CASE("a message in memory that is not there is the peer's failure") {
   seen.begin(true);
   const std::vector<std::byte> bytes(kBytes, kRight);
   REQUIRE(push(*seen.a, bytes) == kBytes);
-  SlotHeader& h = seen.segment->memory().lane[0][0].header;
+  SlotHeader& h = seen.side_a->lines[0];
   ZcopyDescriptor descriptor{};
   std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
   const char* expected = nullptr;
@@ -380,9 +377,8 @@ TEST_CASE("a message to be read by who cannot is a protocol error") {
   REQUIRE(push(*seen.a, bytes) == kBytes);
   // As received by a link that has not looked yet whether it can.
   const Seen other;
-  other.segment->memory().lane[0][0].header.length_and_payload =
-      seen.segment->memory().lane[0][0].header.length_and_payload;
-  other.segment->memory().lane[0][0].header.sequence = 1;
+  other.side_a->lines[0].length_and_payload = seen.side_a->lines[0].length_and_payload;
+  other.side_a->lines[0].sequence = 1;
   CHECK(other.b->recv().peek(kBytes).size == 0);
   CHECK(other.b->recv().status().message().find("protocol error") != std::string::npos);
 }

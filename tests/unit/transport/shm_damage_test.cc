@@ -12,10 +12,10 @@
 
 #include "catch_compat.h"
 #include "memory/region.h"
-#include "socket_pairs.h"
+#include "shm_pairs.h"
 #include "transport/shm/link.h"
+#include "transport/shm/link_regions.h"
 #include "transport/shm/link_state.h"
-#include "transport/shm/peer_regions.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
@@ -28,15 +28,10 @@ constexpr std::size_t kRegionBytes = 64 * 1024;
 
 // A link as between processes, whose other side is the test.
 struct Victim {
-  explicit Victim(Turns turns) : Victim(conformance::connected(conformance::Family::kUnix, 1), turns) {}
-  template <class Sockets>
-  Victim(Sockets sockets, Turns turns) {
-    UniqueFd fd;
-    segment = Segment::create_shared(&fd, turns).value();
-    peer = std::make_unique<PeerRegions>(std::move(sockets.second[0]), &memory().announced[1].value,
-                                         &memory().announced[0].value);
-    link = make_shared_link(segment, 0, UniqueFd(::dup(wakeup_fd.fd())), std::move(sockets.first[0]), false,
-                            {kPeer, turns == Turns::kNone, &wakeup_fd});
+  explicit Victim(Turns turns) {
+    auto [own, theirs] = ends.open(1, turns);
+    link = make_link(std::move(own), false, {kPeer, turns == Turns::kNone});
+    peer_side = std::move(theirs);
     region_address = memory::RegionRegistry::instance().allocate(kRegionBytes).value();
     region = memory::RegionRegistry::instance().find(region_address, kRegionBytes).region;
   }
@@ -44,20 +39,29 @@ struct Victim {
   Victim& operator=(const Victim&) = delete;
   ~Victim() { REQUIRE(memory::RegionRegistry::instance().free(region_address).is_ok()); }
 
-  [[nodiscard]] SegmentMemory& memory() const { return segment->memory(); }
+  // What the peer writes.
+  [[nodiscard]] SideMemory& memory() const { return peer_side->own(); }
+  bool announce() const { return ends.b->announce(region); }
 
-  // The first message of the peer.
+  // The next message of the peer, which has an extension from its second one on.
   void send(std::uint32_t length, Payload payload, const ZcopyDescriptor& descriptor = {},
-            std::uint32_t acknowledged = 0) const {
-    SlotHeader& h = segment->headers(1)[0];
+            std::uint32_t acknowledged = 0) {
+    SlotHeader& h = extension ? extension.headers()[sent] : memory().lines[sent];
     h.length_and_payload = length | static_cast<std::uint32_t>(payload) << kLengthBits;
     h.acknowledged = acknowledged;
     std::memcpy(h.inline_bytes, &descriptor, sizeof descriptor);
-    h.sequence.store(1);
+    h.sequence.store(++sent);
+  }
+  void extend() {
+    const Extension made = peer_side->extend().value();
+    send(0, Payload::kExtended);
+    REQUIRE(link->recv().peek(1).size == 0);
+    REQUIRE(link->recv().status().is_ok());
+    extension = made;
   }
   void advertise(std::uint32_t line, std::uint32_t sequence, std::uint64_t position,
                  const ZcopyDescriptor& descriptor) const {
-    AdvertisementLine& l = memory().advertisements[1][line];
+    AdvertisementLine& l = peer_side->extend().value().advertisements()[line];
     l.position = position;
     l.region = descriptor.region;
     l.offset = descriptor.offset;
@@ -73,24 +77,13 @@ struct Victim {
     CHECK(link->send().status().code() == Code::kRemoteError);
   }
 
-  WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  std::shared_ptr<Segment> segment;
-  std::unique_ptr<PeerRegions> peer;
+  conformance::SharedEnds ends;
+  std::unique_ptr<PairLinkMemory> peer_side;
+  Extension extension;
+  std::uint32_t sent = 0;
   std::unique_ptr<Link> link;
   void* region_address = nullptr;
   std::uint64_t region = 0;
-};
-
-// Both ends of a link's socket.
-struct Regions {
-  Regions() : Regions(conformance::connected(conformance::Family::kUnix, 1)) {}
-  template <class Sockets>
-  explicit Regions(Sockets sockets)
-      : owner(std::move(sockets.first[0]), &announced[0], &announced[1]),
-        peer(std::move(sockets.second[0]), &announced[1], &announced[0]) {}
-  std::array<std::atomic<std::uint32_t>, 2> announced{};
-  PeerRegions owner;
-  PeerRegions peer;
 };
 
 std::pair<void*, std::uint64_t> allocate() {
@@ -118,7 +111,8 @@ class NoMoreDescriptors {
 }  // namespace
 
 TEST_CASE("a message that is longer than its place is an error") {
-  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  if (GENERATE(true, false)) v.extend();
   SECTION("in the header line") {
     v.send(kInlineBytes + 1, Payload::kInline);
   }
@@ -132,7 +126,7 @@ TEST_CASE("a message that is longer than its place is an error") {
     v.send(0, Payload::kSlot);
   }
   SECTION("in memory of a zero-copy send") {
-    REQUIRE(v.peer->announce(v.region));
+    REQUIRE(v.announce());
     v.send(4097, Payload::kZcopy, {v.region, 0, 4096});
   }
   SECTION("in an advertised buffer") {
@@ -146,7 +140,8 @@ TEST_CASE("a message that is longer than its place is an error") {
 }
 
 TEST_CASE("what fits is no error") {
-  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  v.extend();
   SECTION("in the header line") {
     v.send(kInlineBytes, Payload::kInline);
     CHECK(v.link->recv().peek(SIZE_MAX).size == kInlineBytes);
@@ -156,7 +151,7 @@ TEST_CASE("what fits is no error") {
     CHECK(v.link->recv().peek(SIZE_MAX).size == kSlotBytes);
   }
   SECTION("in memory of a zero-copy send") {
-    REQUIRE(v.peer->announce(v.region));
+    REQUIRE(v.announce());
     v.send(4096, Payload::kZcopy, {v.region, kRegionBytes - 4096, 4096});
     CHECK(v.link->recv().peek(SIZE_MAX).size == 4096);
   }
@@ -164,19 +159,21 @@ TEST_CASE("what fits is no error") {
 }
 
 TEST_CASE("there are short rooms only where ranks take turns") {
-  const Victim turns(Turns::kTaken);
+  Victim turns(Turns::kTaken);
+  turns.extend();
   turns.send(kShortBytes, Payload::kShort);
   CHECK(turns.link->recv().peek(SIZE_MAX).size == kShortBytes);
   CHECK(turns.link->recv().status().is_ok());
-  const Victim none(Turns::kNone);
+  Victim none(Turns::kNone);
+  none.extend();
   none.send(1, Payload::kShort);
   CHECK(none.link->recv().peek(SIZE_MAX).size == 0);
   none.check_failed();
 }
 
 TEST_CASE("a zero-copy descriptor outside the sender's memory is an error") {
-  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
-  REQUIRE(v.peer->announce(v.region));
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  REQUIRE(v.announce());
   const std::array<ZcopyDescriptor, 4> descriptors{
       ZcopyDescriptor{v.region, kRegionBytes - 99, 100}, ZcopyDescriptor{v.region, kRegionBytes + 1, 100},
       ZcopyDescriptor{v.region, UINT64_MAX - 10, 100}, ZcopyDescriptor{v.region + 1000, 0, 100}};
@@ -186,20 +183,20 @@ TEST_CASE("a zero-copy descriptor outside the sender's memory is an error") {
 }
 
 TEST_CASE("a direct put without an advertisement is an error") {
-  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   v.send(100, Payload::kDirectPut);
   CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
   v.check_failed();
 }
 
 TEST_CASE("whoever has consumed more than was sent is wrong") {
-  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   SECTION("as told beside a message") {
     v.send(8, Payload::kInline, {}, 1);
     (void)v.link->recv().peek(SIZE_MAX);
   }
   SECTION("as told by itself") {
-    v.memory().consumed[1].value = 0x7fffffff;
+    v.memory().consumed.value = 0x7fffffff;
     const std::vector<std::byte> bytes(8);
     for (std::uint32_t i = 0; i <= kLinesAhead; ++i) {
       (void)v.link->send().push({}, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size());
@@ -209,8 +206,8 @@ TEST_CASE("whoever has consumed more than was sent is wrong") {
 }
 
 TEST_CASE("an advertisement outside the memory of the receiver is an error") {
-  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
-  REQUIRE(v.peer->announce(v.region));
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  REQUIRE(v.announce());
   const std::array<ZcopyDescriptor, 3> descriptors{ZcopyDescriptor{v.region, kRegionBytes - 99, 100},
                                                    ZcopyDescriptor{v.region, UINT64_MAX - 10, 100},
                                                    ZcopyDescriptor{v.region + 1000, 0, 100}};
@@ -220,8 +217,8 @@ TEST_CASE("an advertisement outside the memory of the receiver is an error") {
 }
 
 TEST_CASE("advertisements with any numbers end the search for one") {
-  const Victim v(GENERATE(Turns::kNone, Turns::kTaken));
-  REQUIRE(v.peer->announce(v.region));
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  REQUIRE(v.announce());
   const ZcopyDescriptor descriptor{v.region, 0, 100};
   SECTION("that do not belong to their lines") {
     for (std::uint32_t line = 0; line < kAdvertisements; ++line) v.advertise(line, 1000 + line * line, 0, descriptor);
@@ -241,39 +238,66 @@ TEST_CASE("advertisements with any numbers end the search for one") {
 }
 
 TEST_CASE("a region that has gone is not read through the number of none") {
-  Regions r;
+  const conformance::SharedEnds ends;
+  LinkRegions regions(ends.b.get());
   const auto [address, region] = allocate();
-  REQUIRE(r.owner.announce(region));
-  REQUIRE(r.peer.resolve({region, 0, 100}).is_ok());
+  REQUIRE(ends.a->announce(region));
+  REQUIRE(regions.resolve({region, 0, 100}).is_ok());
   REQUIRE(memory::RegionRegistry::instance().free(address).is_ok());
-  r.owner.tidy();
-  r.peer.tidy();
-  const Status gone = r.peer.resolve({0, 0, 100}).status();
+  ends.a->tidy();
+  regions.tidy();
+  const Status gone = regions.resolve({GENERATE(std::uint64_t{0}, std::uint64_t{1} << 40), 0, 100}).status();
   CHECK(gone.code() == Code::kRemoteError);
   CHECK(gone.message().find("protocol error") != std::string::npos);
 }
 
 TEST_CASE("a lack of descriptors is named as such, and costs one region") {
-  Regions r;
+  const conformance::SharedEnds ends;
+  (void)ends.open(1, Turns::kNone);
+  LinkRegions regions(ends.b.get());
   const auto [lost_address, lost] = allocate();
   const auto [address, region] = allocate();
-  REQUIRE(r.owner.announce(lost));
+  REQUIRE(ends.a->announce(lost));
   {
     const NoMoreDescriptors none;
-    r.peer.tidy();
+    ends.b->tidy();
   }
-  REQUIRE(r.owner.announce(region));
-  const Status status = r.peer.resolve({lost, 0, 100}).status();
+  REQUIRE(ends.a->announce(region));
+  const Status status = regions.resolve({lost, 0, 100}).status();
   INFO(status.message());
   CHECK(status.code() == Code::kSystemError);
   CHECK(status.message().find("receiving the peer's memory: ") == 0);
   CHECK(status.message().find("RLIMIT_NOFILE") != std::string::npos);
-  CHECK(r.peer.resolve({region, 0, 100}).is_ok());
+  CHECK(regions.resolve({region, 0, 100}).is_ok());
+  // Nor does it keep later links from being made.
+  (void)ends.open(2, Turns::kNone);
   for (void* const memory : {lost_address, address}) REQUIRE(memory::RegionRegistry::instance().free(memory).is_ok());
 }
 
-TEST_CASE("a segment that could shrink is not mapped") {
+TEST_CASE("memory that could shrink is not mapped") {
   UniqueFd fd(::memfd_create("damage", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  REQUIRE(::ftruncate(fd.get(), sizeof(SegmentMemory)) == 0);
-  CHECK(Segment::map(fd).status().code() == Code::kRemoteError);
+  REQUIRE(::ftruncate(fd.get(), 4096) == 0);
+  CHECK(ArenaView::open(std::move(fd)).status().code() == Code::kRemoteError);
+}
+
+TEST_CASE("an extension that is not there is an error") {
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  SECTION("nowhere") {
+    v.memory().end.extension = 0;
+  }
+  SECTION("beyond the end") {
+    v.memory().end.extension = std::uint64_t{1} << 40;
+  }
+  SECTION("at an odd place") {
+    v.memory().end.extension = 4097;
+  }
+  SECTION("in part beyond the end") {
+    v.memory().end.extension = 4096;
+  }
+  SECTION("a second time") {
+    v.extend();
+  }
+  v.send(0, Payload::kExtended);
+  CHECK(v.link->recv().peek(SIZE_MAX).size == 0);
+  v.check_failed();
 }

@@ -1,7 +1,12 @@
 // Pairs of connected shm links.
 #pragma once
 
+#include <memory>
+
 #include "conformance.h"
+#include "transport/shm/link.h"
+#include "transport/shm/pair.h"
+#include "transport/wakeup_fd.h"
 
 namespace tutti::internal::transport::conformance {
 
@@ -9,5 +14,17 @@ namespace tutti::internal::transport::conformance {
 Pair threads_pair(bool own_processor = true, bool far = false);
 // What two processes would have, in one: zero-copy sends go through regions and their descriptors.
 Pair processes_pair(bool own_processor = true, bool far = false);
+
+// Both ends of what two processes have in common, in one process; rank 0 is `a`.
+struct SharedEnds {
+  SharedEnds();
+  // Both sides of a link, which are connected.
+  std::pair<std::unique_ptr<shm::PairLinkMemory>, std::unique_ptr<shm::PairLinkMemory>> open(std::uint64_t id,
+                                                                                             shm::Turns turns) const;
+  WakeupFd wakeup_fd_a = std::move(WakeupFd::create().value());
+  WakeupFd wakeup_fd_b = std::move(WakeupFd::create().value());
+  std::shared_ptr<shm::Pair> a;
+  std::shared_ptr<shm::Pair> b;
+};
 
 }  // namespace tutti::internal::transport::conformance

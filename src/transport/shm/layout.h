@@ -1,26 +1,27 @@
-// The memory of one shm link, as both sides see it, and how it is made: a memfd that travels over a
-// Unix socket, so no limit of /dev/shm applies and nothing is left behind by a crash. Between threads
-// of one process it is plain anonymous memory.
+// The memory of one shm link, as both sides see it. Each side writes its own part and reads the other's: so no word has
+// two writers, and a process has the memory of its peers mapped for reading alone.
 //
-// A lane is a ring of kSlots slots. A slot is one header line followed by its payload. Payloads of up
-// to kInlineBytes travel in the header line itself, so that a small message is one cache line.
+// A lane is a ring of messages. A message is one header line, with its payload in it, if that has up to kInlineBytes,
+// or in a room of its own. At first a side has kFirstLines header lines and no rooms (SideMemory), which is all that
+// many lanes ever need. When it has something longer to send, or is that far ahead of its receiver, it *extends* its
+// side: it takes memory for a larger ring with rooms (ExtensionMemory), and sends a last message through the first
+// ring, Payload::kExtended, which says that the next ones come there. So the receiver need not look for that.
+//
+// In an extension a lane has kSlots slots. A slot is one header line followed by its room.
 //
 // Where ranks take turns on processors, the header lines of a lane are a ring of their own, of kLinesAhead lines, and
 // so are rooms for short payloads: so many short messages a sender may be ahead of its receiver, which would else need
 // a turn for every round of slots. All messages go through the one ring of lines, which keeps them in order; message m
 // (from 0) has line m % kLinesAhead, and the short room of that number. A longer one waits until fewer than
-// kSlotsInTurns messages are under way, and so has slot m % kSlotsInTurns for itself. The other slots, and the header
-// lines in all of them, are then not used.
+// kSlotsInTurns messages are under way, and so has slot m % kSlotsInTurns for itself.
 #pragma once
 
 #include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "base/status.h"
-#include "base/unique_fd.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::shm {
@@ -53,7 +54,8 @@ enum class Payload : std::uint32_t {
   // In the sender's own memory, to be read by process_vm_readv(2): the header line holds a ZcopyDescriptor without
   // region.
   kCrossMemory = 4,
-  kShort = 5,  // in the message's short room
+  kShort = 5,     // in the message's short room
+  kExtended = 6,  // none: the messages behind this one go through the sender's extension
 };
 
 // Names memory: of the sender, which the receiver may read; or of the receiver, which it has advertised and the sender
@@ -119,26 +121,46 @@ struct alignas(kCacheLine) IdentityLine {
 };
 static_assert(sizeof(IdentityLine) == kCacheLine);
 
-// Side 0 dialled (or has the higher rank), side 1 accepted. Zero-filled memory is the initial state. Each word has one
-// writer; the other side reads it at any time, but for messages, which it reads between `sequence` and `consumed`.
-struct SegmentMemory {
-  Line sleeping[2];   // side s sleeps, or is about to: ring its wakeup fd. Written by side s, rarely.
-  Line in_epoch[2];   // side s is inside an epoch, that is, may touch memory of the other. Written by side s.
-  Line revoked[2];    // side s has revoked its zero-copy sends and advertisements. Written by side s, once.
-  Line announced[2];  // messages about regions that side s has written to the socket. Written by side s.
-  Line consumed[2];   // messages of the lane that side s receives which it is done with. Written by side s.
-  AdvertisementLine advertisements[2][kAdvertisements];  // [s]: of memory of side s. Written by side s.
-  Slot lane[2][kSlots];                                  // lane[s] carries what side s sends
-  Line reads[2];             // side s can read memory of the other's process. Written by side s, once.
-  IdentityLine identity[2];  // [s]: of side s's process. Written by side s, once.
+// What one side writes that two processes have in common, at the beginning of its arena.
+struct alignas(2 * kCacheLine) PairMemory {
+  Line sent;              // messages over the socket
+  Line reads;             // this side can read memory of the other's process: once
+  IdentityLine identity;  // of this side's process: once
 };
-// Behind SegmentMemory where ranks take turns; pages of their own for each lane. As SegmentMemory::lane.
-struct alignas(4096) AheadRooms {
-  SlotHeader headers[2][kLinesAhead];
-  std::byte shorts[2][kLinesAhead][kShortBytes];
+
+// What one side of a link writes, and the other reads at any time; its messages it reads between `sequence` and
+// `consumed`. Zero-filled memory is the initial state.
+inline constexpr std::uint32_t kFirstLines = 8;
+struct alignas(2 * kCacheLine) SideMemory {
+  // Rarely written.
+  Line sleeping;  // a thread sleeps, or is about to: ring this side's wakeup fd
+  struct alignas(kCacheLine) End {
+    std::atomic<std::uint32_t> revoked;    // this side has revoked its zero-copy sends and advertisements: once
+    std::atomic<std::uint32_t> closed;     // it has ended the link: once
+    std::atomic<std::uint64_t> extension;  // where it is (LinkMemory); 0: there is none. Written once
+  } end;
+  // Often.
+  Line consumed;  // messages of the lane that this side receives which it is done with
+  Line in_epoch;  // this side is inside an epoch, that is, may touch memory of the other
+  SlotHeader lines[kFirstLines];
 };
-static_assert(std::has_single_bit(kLinesAhead) && std::has_single_bit(kSlots) && std::has_single_bit(kSlotsInTurns) &&
-                  kSlotsInTurns <= kSlots,
+static_assert(sizeof(SideMemory) == 768);
+
+// Behind the advertisements of a side, in its extension, what it sends.
+struct AheadMemory {
+  SlotHeader headers[kLinesAhead];
+  std::byte shorts[kLinesAhead][kShortBytes];
+  std::byte slots[kSlotsInTurns][kSlotBytes];
+};
+struct ExtensionMemory {
+  AdvertisementLine advertisements[kAdvertisements];
+  union {
+    Slot slots[kSlots];
+    AheadMemory ahead;  // where ranks take turns
+  };
+};
+static_assert(std::has_single_bit(kFirstLines) && std::has_single_bit(kLinesAhead) && std::has_single_bit(kSlots) &&
+                  std::has_single_bit(kSlotsInTurns) && kSlotsInTurns <= kSlots,
               "the numbers of messages, of which lines and slots follow, pass 2^32");
 
 // Whether ranks take turns on processors: both sides of a link must say the same.
@@ -165,40 +187,65 @@ class Ring {
 using HeaderRing = Ring<SlotHeader>;
 using PayloadRing = Ring<std::byte>;
 
-// Whether the memory behind `fd` is sealed against shrinking, which would kill a process that has it mapped (SIGBUS).
-bool cannot_shrink(const UniqueFd& fd);
-
-// A mapped segment; unmapped with the last owner.
-class Segment {
+// The rings of an extension, which starts at `base`.
+class Extension {
  public:
-  ~Segment();
-  Segment(const Segment&) = delete;
-  Segment& operator=(const Segment&) = delete;
+  Extension() = default;
+  Extension(const std::byte* base, Turns turns)
+      : memory_(reinterpret_cast<ExtensionMemory*>(const_cast<std::byte*>(base))), turns_(turns) {}
+  // Pages.
+  static constexpr std::size_t bytes(Turns turns) {
+    const std::size_t used = offsetof(ExtensionMemory, slots) +
+                             (turns == Turns::kNone ? sizeof(ExtensionMemory::slots) : sizeof(ExtensionMemory::ahead));
+    return (used + kPageBytes - 1) / kPageBytes * kPageBytes;
+  }
 
-  // Anonymous memory for two threads of this process.
-  static Result<std::shared_ptr<Segment>> create_private(Turns turns = Turns::kNone);
-  // A memfd for two processes; *fd is to be passed to the peer.
-  static Result<std::shared_ptr<Segment>> create_shared(UniqueFd* fd, Turns turns = Turns::kNone);
-  // Maps what the peer has created. kRemoteError if it has the wrong size.
-  static Result<std::shared_ptr<Segment>> map(const UniqueFd& fd, Turns turns = Turns::kNone);
-
-  [[nodiscard]] SegmentMemory& memory() const { return *memory_; }
-  [[nodiscard]] Turns turns() const { return turns_; }
-  // Of the lane that carries what `side` sends.
-  [[nodiscard]] HeaderRing headers(int side) const;
-  [[nodiscard]] PayloadRing slots(int side) const;   // of kSlotBytes each
-  [[nodiscard]] PayloadRing shorts(int side) const;  // of kShortBytes each, if short_bytes() is not 0
+  [[nodiscard]] explicit operator bool() const { return memory_ != nullptr; }
+  [[nodiscard]] AdvertisementLine* advertisements() const { return memory_->advertisements; }
+  [[nodiscard]] HeaderRing headers() const {
+    if (turns_ == Turns::kNone) return {&memory_->slots[0].header, kSlots, sizeof(Slot)};
+    return {memory_->ahead.headers, kLinesAhead, sizeof(SlotHeader)};
+  }
+  // Rooms of kSlotBytes each.
+  [[nodiscard]] PayloadRing slots() const {
+    if (turns_ == Turns::kNone) return {memory_->slots[0].payload, kSlots, sizeof(Slot)};
+    return {memory_->ahead.slots[0], kSlotsInTurns, kSlotBytes};
+  }
+  // Rooms of kShortBytes each, if short_bytes() is not 0.
+  [[nodiscard]] PayloadRing shorts() const {
+    if (turns_ == Turns::kNone) return slots();
+    return {memory_->ahead.shorts[0], kLinesAhead, kShortBytes};
+  }
   // The longest payload that has a short room; 0: none has.
   [[nodiscard]] std::size_t short_bytes() const { return turns_ == Turns::kNone ? 0 : kShortBytes; }
-  // Of the memory.
-  static std::size_t bytes(Turns turns);
 
  private:
-  Segment(SegmentMemory* memory, Turns turns) : memory_(memory), turns_(turns) {}
-  [[nodiscard]] AheadRooms& ahead() const;
-  static Result<std::shared_ptr<Segment>> map_bytes(int fd, int flags, Turns turns);
-  SegmentMemory* const memory_;
-  const Turns turns_;
+  static constexpr std::size_t kPageBytes = 4096;
+  ExtensionMemory* memory_ = nullptr;
+  Turns turns_ = Turns::kNone;
+};
+
+// The memory of one link, from one of its sides. Threads: as the link.
+class LinkMemory {
+ public:
+  LinkMemory() = default;
+  LinkMemory(const LinkMemory&) = delete;
+  LinkMemory& operator=(const LinkMemory&) = delete;
+  virtual ~LinkMemory() = default;  // this side ends; the other goes on reading it as it likes
+
+  [[nodiscard]] virtual SideMemory& own() const = 0;
+  [[nodiscard]] virtual const SideMemory& theirs() const = 0;
+  [[nodiscard]] Turns turns() const { return turns_; }
+  // This side's extension; made with the first call.
+  [[nodiscard]] virtual Result<Extension> extend() = 0;
+  // The peer's; empty if it has none, or says something impossible of it.
+  [[nodiscard]] virtual Extension peers_extension() = 0;
+
+ protected:
+  explicit LinkMemory(Turns turns) : turns_(turns) {}
+
+ private:
+  const Turns turns_ = Turns::kNone;
 };
 
 }  // namespace tutti::internal::transport::shm

@@ -1,0 +1,104 @@
+#include "transport/shm/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/memfd.h"
+
+namespace tutti::internal::transport::shm {
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+// What smaller blocks share, as many as fit.
+constexpr std::size_t kSlabPages = 3;
+
+}  // namespace
+
+bool cannot_shrink(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+Result<Arena> Arena::create() {
+  auto fd = make_growing_memfd("tutti-lanes");
+  if (!fd.is_ok()) return fd.status();
+  return Arena(std::move(*fd));
+}
+
+Arena::~Arena() {
+  for (std::byte* const extent : extents_) ::munmap(extent, kExtentBytes);
+}
+
+Result<Arena::Block> Arena::take_pages(std::size_t bytes) {
+  std::uint64_t offset = used_;
+  if (offset / kExtentBytes != (offset + bytes - 1) / kExtentBytes) {
+    offset = (offset / kExtentBytes + 1) * kExtentBytes;
+  }
+  const std::uint64_t extent = offset / kExtentBytes;
+  if (Status s = grow_memfd(fd_, offset + bytes); !s.is_ok()) return s;
+  if (extent == extents_.size()) {
+    extents_.reserve(extents_.size() + 1);
+    void* const p = ::mmap(nullptr, kExtentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(),
+                           static_cast<off_t>(extent * kExtentBytes));
+    if (p == MAP_FAILED) return Status::system("mapping shared memory", errno);
+    extents_.push_back(static_cast<std::byte*>(p));
+  }
+  used_ = offset + bytes;
+  return Block{extents_[extent] + offset % kExtentBytes, offset};
+}
+
+Result<Arena::Block> Arena::allocate(std::size_t bytes) {
+  std::vector<Block>& free = free_[bytes];
+  if (free.empty()) {
+    const bool pages = bytes % kPageBytes == 0;
+    const std::size_t count = pages ? 1 : kSlabPages * kPageBytes / bytes;
+    free.reserve(free.capacity() + count);  // for free()
+    auto taken = take_pages(pages ? bytes : kSlabPages * kPageBytes);
+    if (!taken.is_ok()) return taken.status();
+    for (std::size_t i = count; i-- > 0;) free.push_back({taken->memory + i * bytes, taken->offset + i * bytes});
+  }
+  const Block block = free.back();
+  free.pop_back();
+  return block;
+}
+
+void Arena::free(const Block& block, std::size_t bytes) noexcept {
+  if (bytes % kPageBytes != 0 || ::madvise(block.memory, bytes, MADV_REMOVE) != 0) {
+    std::memset(block.memory, 0, bytes);
+  }
+  free_[bytes].push_back(block);
+}
+
+Result<ArenaView> ArenaView::open(UniqueFd fd) {
+  if (!cannot_shrink(fd.get())) return Status::remote("protocol error: the peer's shared memory is not sealed");
+  return ArenaView(std::move(fd));
+}
+
+ArenaView::~ArenaView() {
+  for (const auto& [number, extent] : extents_) ::munmap(const_cast<std::byte*>(extent), kExtentBytes);
+}
+
+Result<const std::byte*> ArenaView::at(std::uint64_t offset, std::size_t bytes) {
+  const std::uint64_t number = offset / kExtentBytes;
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0) return Status::system("inspecting shared memory", errno);
+  const auto size = static_cast<std::uint64_t>(info.st_size);
+  if (offset > size || bytes > size - offset || number != (offset + bytes - 1) / kExtentBytes) {
+    return Status::remote("protocol error: a place outside the peer's shared memory");
+  }
+  auto at = extents_.find(number);
+  if (at == extents_.end()) {
+    void* const p =
+        ::mmap(nullptr, kExtentBytes, PROT_READ, MAP_SHARED, fd_.get(), static_cast<off_t>(number * kExtentBytes));
+    if (p == MAP_FAILED) return Status::system("mapping the peer's shared memory", errno);
+    at = extents_.emplace(number, static_cast<const std::byte*>(p)).first;
+  }
+  return at->second + offset % kExtentBytes;
+}
+
+}  // namespace tutti::internal::transport::shm

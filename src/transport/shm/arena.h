@@ -1,0 +1,74 @@
+// Memory that one process gives another to read: a memfd that grows, from which the links of the two take their parts.
+// It travels over a Unix socket, so no limit of /dev/shm applies and nothing is left behind by a crash.
+//
+// Threads: one at a time. The memory itself is used at the same time by both processes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace tutti::internal::transport::shm {
+
+// Where it is mapped, whole: the addresses of what has been handed out stay.
+inline constexpr std::size_t kExtentBytes = std::size_t{8} << 20;
+
+// Whether the memory behind the descriptor is sealed against shrinking, which would kill a process that has it mapped
+// (SIGBUS).
+bool cannot_shrink(int fd);
+
+// Of the process that writes.
+class Arena {
+ public:
+  static Result<Arena> create();
+  Arena(Arena&&) = default;
+  Arena& operator=(Arena&&) = delete;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+
+  struct Block {
+    std::byte* memory = nullptr;
+    std::uint64_t offset = 0;  // by which the reader finds it
+  };
+  // Filled with zeros. Of whole pages, or of a part of one that many of the same size share. Not more than an extent.
+  Result<Block> allocate(std::size_t bytes);
+  // Of what allocate(bytes) has returned, once nobody reads it any more. Whole pages go back to the system.
+  void free(const Block& block, std::size_t bytes) noexcept;
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+ private:
+  explicit Arena(UniqueFd fd) : fd_(std::move(fd)) {}
+  Result<Block> take_pages(std::size_t bytes);
+  UniqueFd fd_;
+  std::vector<std::byte*> extents_;
+  std::uint64_t used_ = 0;
+  std::map<std::size_t, std::vector<Block>> free_;  // by their size
+};
+
+// Of the process that reads.
+class ArenaView {
+ public:
+  // kRemoteError if it could shrink.
+  static Result<ArenaView> open(UniqueFd fd);
+  ArenaView(ArenaView&&) = default;
+  ArenaView& operator=(ArenaView&&) = delete;
+  ArenaView(const ArenaView&) = delete;
+  ArenaView& operator=(const ArenaView&) = delete;
+  ~ArenaView();
+
+  // kRemoteError if there is no such block.
+  Result<const std::byte*> at(std::uint64_t offset, std::size_t bytes);
+
+ private:
+  explicit ArenaView(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+  std::map<std::uint64_t, const std::byte*> extents_;
+};
+
+}  // namespace tutti::internal::transport::shm

@@ -1,0 +1,37 @@
+// The memory of a link between two threads of one process.
+//
+// Threads: a segment any; what link_memory() returns, as the link.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "transport/shm/layout.h"
+
+namespace tutti::internal::transport::shm {
+
+// Unmapped with its last owner. Of what is never touched the system makes no memory.
+class PrivateSegment : public std::enable_shared_from_this<PrivateSegment> {
+ public:
+  static Result<std::shared_ptr<PrivateSegment>> create(Turns turns);
+  ~PrivateSegment();
+  PrivateSegment(const PrivateSegment&) = delete;
+  PrivateSegment& operator=(const PrivateSegment&) = delete;
+
+  [[nodiscard]] SideMemory& side(int side) const { return *reinterpret_cast<SideMemory*>(base_ + side * kSideBytes); }
+  [[nodiscard]] Extension extension(int side) const {
+    return {base_ + 2 * kSideBytes + side * Extension::bytes(turns_), turns_};
+  }
+  [[nodiscard]] Turns turns() const { return turns_; }
+  // Of side 0 or 1.
+  std::unique_ptr<LinkMemory> link_memory(int side);
+
+ private:
+  static constexpr std::size_t kSideBytes = 4096;
+  PrivateSegment(std::byte* base, Turns turns) : base_(base), turns_(turns) {}
+  [[nodiscard]] static std::size_t bytes(Turns turns) { return 2 * (kSideBytes + Extension::bytes(turns)); }
+  std::byte* const base_;
+  const Turns turns_;
+};
+
+}  // namespace tutti::internal::transport::shm

@@ -1,0 +1,207 @@
+// What two processes have in common for all their links: when links are connected, and what is left of them.
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "catch_compat.h"
+#include "shm_pairs.h"
+#include "socket_pairs.h"
+#include "transport/shm/arena.h"
+#include "transport/shm/link.h"
+#include "transport/shm/pair.h"
+
+using namespace tutti::internal;
+using namespace tutti::internal::transport;
+using namespace tutti::internal::transport::shm;
+
+namespace {
+
+constexpr Fingerprint kFingerprint{1, 2, 3};
+constexpr Turns kTurns = Turns::kNone;
+
+bool push(Link& link, std::size_t size) {
+  const std::vector<std::byte> bytes(size, std::byte{0x5a});
+  return link.send().push(kFingerprint, {bytes.data(), bytes.size(), 0, 0}, 0, size) == size;
+}
+
+bool receive(Link& link, std::size_t size) {
+  const RecvLane::View view = link.recv().peek(size);
+  return view.size == size && view.data[size - 1] == std::byte{0x5a} && link.recv().consume(size);
+}
+
+struct Links {
+  explicit Links(const conformance::SharedEnds& ends, std::uint64_t id) {
+    auto [memory_a, memory_b] = ends.open(id, kTurns);
+    a = make_link(std::move(memory_a), false, {1, true});
+    b = make_link(std::move(memory_b), false, {0, true});
+  }
+  std::unique_ptr<Link> a;
+  std::unique_ptr<Link> b;
+};
+
+// Where side `a` of the next link of that number would lie.
+std::uintptr_t place_of_next(const conformance::SharedEnds& ends, std::uint64_t id) {
+  const auto [a, b] = ends.open(id, kTurns);
+  return reinterpret_cast<std::uintptr_t>(&a->own());
+}
+
+}  // namespace
+
+TEST_CASE("a link waits for nobody to begin, and is connected when both sides have begun") {
+  const conformance::SharedEnds ends;
+  const auto a = std::move(ends.a->open(5, kTurns).value());
+  CHECK_FALSE(a->connect().value());
+  const auto other = std::move(ends.b->open(6, kTurns).value());
+  CHECK_FALSE(a->connect().value());
+  CHECK_FALSE(other->connect().value());
+  const auto b = std::move(ends.b->open(5, kTurns).value());
+  CHECK(a->connect().value());
+  CHECK(b->connect().value());
+  CHECK(&a->theirs() != &b->own());  // mapped a second time
+  b->own().consumed.value = 77;
+  CHECK(a->theirs().consumed.value == 77);
+}
+
+TEST_CASE("links of a pair carry their own bytes, at first in one page for some, and each ends for itself") {
+  const conformance::SharedEnds ends;
+  std::vector<Links> links;
+  for (std::uint64_t id = 1; id <= 100; ++id) links.emplace_back(ends, id);
+  for (const std::size_t size : {std::size_t{8}, std::size_t{5000}}) {
+    for (const Links& each : links) REQUIRE(push(*each.a, size));
+    for (const Links& each : links) REQUIRE(push(*each.b, size));
+    for (auto each = links.rbegin(); each != links.rend(); ++each) {
+      REQUIRE(receive(*each->b, size));
+      REQUIRE(receive(*each->a, size));
+    }
+  }
+  links.erase(links.begin() + 10, links.begin() + 20);
+  for (const Links& each : links) {
+    REQUIRE(push(*each.a, 5000));
+    REQUIRE(receive(*each.b, 5000));
+  }
+}
+
+TEST_CASE("what a link has taken is given back when both sides have ended, and is new then") {
+  const conformance::SharedEnds ends;
+  const std::uintptr_t first = place_of_next(ends, 1);
+  for (std::uint64_t id = 2; id < 2000; ++id) {
+    Links links(ends, id);
+    for (const std::size_t size : {std::size_t{8}, std::size_t{20'000}}) {
+      REQUIRE(push(*links.a, size));
+      REQUIRE(receive(*links.b, size));
+    }
+    if (id % 2 == 0) links.a.reset();
+  }
+  CHECK(place_of_next(ends, 2000) == first);
+  SECTION("not while the peer may still read it") {
+    Links links(ends, 3000);
+    REQUIRE(push(*links.a, 20'000));
+    links.a.reset();
+    CHECK(place_of_next(ends, 3001) != first);
+    CHECK(receive(*links.b, 20'000));
+    links.b.reset();
+    std::set<std::uintptr_t> places;
+    for (std::uint64_t id = 3002; id < 3006; ++id) places.insert(place_of_next(ends, id));
+    CHECK(places.contains(first));
+  }
+  SECTION("also if the peer never makes its side") {
+    { const auto alone = std::move(ends.a->open(3000, kTurns).value()); }
+    ends.b->tidy();
+    CHECK(place_of_next(ends, 3001) == first);
+  }
+  SECTION("also if the peer gives up before it has made its side") {
+    auto alone = std::move(ends.a->open(3000, kTurns).value());
+    ends.b->forget(3000);
+    alone.reset();
+    CHECK(place_of_next(ends, 3001) == first);
+  }
+}
+
+TEST_CASE("a peer that has ended is told of, by links that wait for it as by those to be made") {
+  conformance::SharedEnds ends;
+  Links links(ends, 1);
+  auto late = std::move(ends.a->open(2, kTurns).value());
+  REQUIRE(push(*links.b, 8));
+  links.b.reset();
+  SECTION("the link alone") {
+    CHECK_FALSE(late->connect().value());
+  }
+  SECTION("the process") {
+    ends.b.reset();
+    CHECK(late->connect().status().code() == Code::kRemoteError);
+  }
+  // What it has sent before is still to be had.
+  CHECK(receive(*links.a, 8));
+  const Deadline deadline = Deadline::after_ms(60'000);
+  while (links.a->recv().status().is_ok() && !deadline.passed()) {
+  }
+  CHECK(links.a->recv().status().message().find("rank 1 has closed its connection") != std::string::npos);
+}
+
+TEST_CASE("a peer whose socket is full is told of links in the end") {
+  const conformance::SharedEnds ends;
+  std::vector<std::unique_ptr<PairLinkMemory>> many;
+  for (std::uint64_t id = 1; id <= 3000; ++id) many.push_back(std::move(ends.a->open(id, kTurns).value()));
+  const auto last = std::move(ends.b->open(3000, kTurns).value());
+  bool a = false;
+  bool b = false;
+  for (int looks = 0; looks < 1000 && !(a && b); ++looks) {
+    a = a || many.back()->connect().value();
+    b = b || last->connect().value();
+  }
+  CHECK(a);
+  CHECK(b);
+}
+
+TEST_CASE("an arena hands out zeros, and the same memory again") {
+  Arena arena = std::move(Arena::create().value());
+  for (const std::size_t bytes : {sizeof(SideMemory), std::size_t{4096}, std::size_t{1} << 20, kExtentBytes}) {
+    std::vector<Arena::Block> blocks;
+    for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(bytes).value());
+    for (const Arena::Block& block : blocks) {
+      for (std::size_t i = 0; i < bytes; i += 64) REQUIRE(block.memory[i] == std::byte{});
+      std::memset(block.memory, 0xee, bytes);
+    }
+    for (const Arena::Block& block : blocks) arena.free(block, bytes);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const Arena::Block block = arena.allocate(bytes).value();
+      REQUIRE(block.offset == blocks[blocks.size() - 1 - i].offset);
+      for (std::size_t at = 0; at < bytes; at += 64) REQUIRE(block.memory[at] == std::byte{});
+    }
+  }
+}
+
+TEST_CASE("places outside the arena are refused") {
+  Arena arena = std::move(Arena::create().value());
+  const Arena::Block block = arena.allocate(4096).value();
+  ArenaView view = std::move(ArenaView::open(UniqueFd(::dup(arena.fd()))).value());
+  CHECK(view.at(block.offset, 4096).is_ok());
+  for (const std::uint64_t offset :
+       {block.offset + 1, block.offset + 4096, std::uint64_t{1} << 40, UINT64_MAX, UINT64_MAX - 4095}) {
+    CHECK(view.at(offset, 4096).status().code() == Code::kRemoteError);
+  }
+}
+
+TEST_CASE("messages that make no sense are errors of the links that are made then") {
+  auto [own, theirs] = conformance::connected(conformance::Family::kUnix, 1);
+  const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
+  const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7).value();
+  PairMessage message{PairMessageKind::kOpen, kTurns, 1, 0};
+  SECTION("a link before there is an arena") {}
+  SECTION("an arena that is none") {
+    message.kind = PairMessageKind::kArena;
+  }
+  SECTION("of an unknown kind") {
+    message.kind = static_cast<PairMessageKind>(17);
+  }
+  REQUIRE(::send(theirs[0].get(), &message, sizeof message, 0) == sizeof message);
+  const auto link = std::move(pair->open(1, kTurns).value());
+  const Status status = link->connect().status();
+  INFO(status.message());
+  CHECK(status.code() == Code::kRemoteError);
+  CHECK(status.message().find("protocol error") != std::string::npos);
+}
