@@ -14,6 +14,11 @@ namespace {
 // No rank gives its part to a round before all have given theirs to the last one.
 constexpr std::uint32_t kRoundsAhead = 1;
 
+std::string of_other_members(int rank) {
+  const std::string who = rank >= 0 ? fmt::format("rank {}", rank) : "a rank that is not among these";
+  return who + " has split off a communicator of other ranks, with the same id";
+}
+
 }  // namespace
 
 std::shared_ptr<const ControlComm::Watching> ControlComm::watching() const {
@@ -53,19 +58,24 @@ bool ControlComm::on_members(const Members& members) {
       std::all_of(members.ranks.begin(), members.ranks.end(), [&](int rank) { return rank_of(rank) >= 0; });
   if (from >= 0) introduced_.insert(from);
   if (from >= 0 && same) return true;
-  const std::string who = from >= 0 ? fmt::format("rank {}", from) : "a rank that is not among these";
-  fail({Code::kMismatch, who + " has split off a communicator of other ranks, with the same id"});
+  fail({Code::kMismatch, of_other_members(from)});
   return true;
 }
 
 bool ControlComm::on_part(Part part) {
   const int rank = rank_of(part.rank);
-  const MutexLock lock(mutex_);
-  if (rank < 0) return any_notice_;  // of another communicator with the same id: all are told so
-  if (is_before(next_round_ + kRoundsAhead, part.round + 1)) return false;
-  if (is_before(part.round, next_round_) && !parts_.contains(part.round)) return true;  // known long since
-  parts_[part.round].emplace(rank, std::move(part.bytes));
-  changed_.notify_all();
+  if (rank >= 0) {
+    const MutexLock lock(mutex_);
+    if (!is_before(next_round_ + kRoundsAhead, part.round + 1)) {
+      if (is_before(part.round, next_round_) && !parts_.contains(part.round)) return true;  // known long since
+      parts_[part.round].emplace(rank, std::move(part.bytes));
+      changed_.notify_all();
+      return true;
+    }
+  }
+  if (id_ == 0) return false;
+  // That rank gathers without this one. Who its members are it may have said before this rank had made its part.
+  fail({Code::kMismatch, of_other_members(rank)});
   return true;
 }
 
