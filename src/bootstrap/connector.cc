@@ -76,6 +76,7 @@ class SocketConnector final : public Connector {
     std::vector<int> peers;  // that are not connected yet
     std::vector<Dialling> dialling;
     std::map<int, Arrived>* arrived = nullptr;  // by rank
+    std::vector<std::uint64_t> mailboxes;
   };
 
   Status run(Attempt* attempt, const Take& take, const FailureState& failure, Deadline deadline) const;
@@ -201,7 +202,8 @@ Status SocketConnector::begin_tcp(Dialling* dialling, bool shared) const {
   const bool near = info_of(rank_).same_machine(peer);
   const int chosen = settings_.tcp_streams > 0 ? settings_.tcp_streams : near ? 1 : kStreamsToOtherMachines;
   const int wanted = meeting_with(dialling->peer).streams;
-  const int streams = wanted > 0 ? wanted : chosen;
+  // One that is shared only tells both sides that they need others.
+  const int streams = shared ? 1 : wanted > 0 ? wanted : chosen;
   dialling->kind = ChannelKind::kTcp;
   dialling->dials.clear();
   dialling->sockets.clear();
@@ -253,7 +255,7 @@ std::vector<std::uint64_t> SocketConnector::mailboxes(const Attempt& attempt) co
 }
 
 void SocketConnector::collect(const Attempt& attempt) const {
-  for (const std::uint64_t mailbox : mailboxes(attempt)) {
+  for (const std::uint64_t mailbox : attempt.mailboxes) {
     for (net::Authenticated& connection : listeners_->take(mailbox)) sort_in(std::move(connection), attempt);
   }
 }
@@ -262,6 +264,8 @@ void SocketConnector::sort_in(net::Authenticated connection, const Attempt& atte
   const net::Claim& peer = connection.peer;
   const int rank = rank_of(peer.rank);
   if (rank < 0 || rank == rank_ || dials(rank) || peer.count > kMostStreams) return;
+  const auto& peers = attempt.peers;
+  if (attempt.shared && std::find(peers.begin(), peers.end(), rank) == peers.end()) return;
   Arrived& arrived = (*attempt.arrived)[rank];
   const ChannelKind kind = connection.is_unix ? ChannelKind::kUnix : ChannelKind::kTcp;
   if (arrived.kind != kind || arrived.sockets.size() != peer.count) {
@@ -345,7 +349,7 @@ Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& pe
                                                       Deadline deadline) {
   if (Status s = check(peers); !s.is_ok()) return s;
   std::vector<Channel> channels;
-  Attempt attempt{false, peers, {}, &arrived_};
+  Attempt attempt{false, peers, {}, &arrived_, {}};
   const auto take = [&](Channel channel) {
     channels.push_back(std::move(channel));
     return Status();
@@ -360,7 +364,7 @@ Status SocketConnector::connect_shared(const std::vector<int>& peers, const Take
                                        Deadline deadline) const {
   if (Status s = check(peers); !s.is_ok()) return s;
   std::map<int, Arrived> arrived;
-  Attempt attempt{true, peers, {}, &arrived};
+  Attempt attempt{true, peers, {}, &arrived, {}};
   return run(&attempt, take, failure, deadline);
 }
 
@@ -371,7 +375,8 @@ Status SocketConnector::run(Attempt* attempt, const Take& take, const FailureSta
     if (!dials(peer)) continue;
     if (Status s = begin(peer, attempt); !s.is_ok()) return s;
   }
-  Listeners::Visit visit(*listeners_, mailboxes(*attempt));
+  attempt->mailboxes = mailboxes(*attempt);
+  Listeners::Visit visit(*listeners_, attempt->mailboxes);
   for (;;) {
     collect(*attempt);
     std::vector<int> waited_for;

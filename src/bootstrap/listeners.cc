@@ -16,8 +16,8 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::size_t kMaxTcpAddresses = 8;
-// Connections of one rank that all communicators use, while nobody has taken them: one, and what an attempt before it
-// has left.
+// Connections of one rank that all communicators use, while nobody has taken them: one, which has one stream, and what
+// an attempt before it has left.
 constexpr std::size_t kMostShared = 2;
 // Between two looks of a thread for which there was no descriptor to wake it by.
 constexpr int kBlindMs = 5;

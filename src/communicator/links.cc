@@ -108,29 +108,37 @@ class ConnectedLinks final : public LinkMaker {
     for (;;) {
       std::vector<int> mine;
       std::vector<int> others;
-      for (const int peer : peers) {
-        if (shared_with(peer)->claim(connector_.job_rank(peer))) {
-          mine.push_back(peer);
-        } else if (state_with(peer) == SharedConnections::State::kBeingMade) {
-          others.push_back(peer);
-        }
-      }
-      if (!mine.empty()) {
+      Status s = guarded([&] { return claim(peers, &mine, &others), Status(); });
+      if (s.is_ok() && !mine.empty()) {
         const auto take = [&](Channel channel) {
           const int peer = channel.peer;
           return shared_with(peer)->add(connector_.job_rank(peer), std::move(channel),
                                         {membership_, wakeup_fd_, failure});
         };
-        Status s = guarded([&] { return connector_.connect_shared(mine, take, failure, deadline); });
-        for (const int peer : mine) shared_with(peer)->give_up(connector_.job_rank(peer));
-        if (!s.is_ok()) return explain(std::move(s), failure);
-      } else if (others.empty()) {
-        return {};
-      } else {
-        Status s = wait.go_on([&] { return departures.look(others); }, [&] { return late(others); });
-        if (!s.is_ok()) return explain(std::move(s), failure);
-        shared_with(others.front())->await_change(kLookMs);
+        s = guarded([&] { return connector_.connect_shared(mine, take, failure, deadline); });
       }
+      for (const int peer : mine) shared_with(peer)->give_up(connector_.job_rank(peer));
+      if (!s.is_ok()) return explain(std::move(s), failure);
+      if (!mine.empty()) continue;
+      if (others.empty()) return {};
+      s = wait.go_on([&] { return departures.look(others); }, [&] { return late(others); });
+      if (!s.is_ok()) return explain(std::move(s), failure);
+      shared_with(others.front())->await_change(kLookMs);
+    }
+  }
+
+  // Of those that there are no connections with: which this thread is to make, and which another is making.
+  void claim(const std::vector<int>& peers, std::vector<int>* mine, std::vector<int>* others) const {
+    mine->reserve(peers.size());
+    others->reserve(peers.size());
+    for (const int peer : peers) {
+      if (shared_with(peer)->claim(connector_.job_rank(peer))) {
+        mine->push_back(peer);
+        continue;
+      }
+      const SharedConnections::State state = state_with(peer);
+      const bool there = state == SharedConnections::State::kMade || state == SharedConnections::State::kOutOfReach;
+      if (!there) others->push_back(peer);
     }
   }
 

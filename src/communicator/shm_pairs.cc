@@ -47,8 +47,10 @@ SharedConnections::State ShmPairs::state(int job_rank) {
 bool ShmPairs::claim(int job_rank) {
   const MutexLock lock(mutex_);
   Entry& entry = pairs_[job_rank];
-  if (entry.state != State::kNone) return false;
-  entry.state = State::kBeingMade;
+  // The peer may have had no descriptor for its end. What links there are keep the pair that they have.
+  const bool lost = entry.state == State::kMade && !entry.pair->is_usable();
+  if (entry.state != State::kNone && !lost) return false;
+  entry = {State::kBeingMade, nullptr};
   return true;
 }
 
@@ -86,6 +88,7 @@ Result<std::unique_ptr<BegunLink>> ShmPairs::begin_link(int job_rank, std::uint6
     const MutexLock lock(mutex_);
     pair = pairs_.at(job_rank).pair;
   }
+  if (pair == nullptr) return Status::internal("a link is begun without a pair");
   const Membership& m = owner.membership;
   const bool same_process =
       m.peers[static_cast<std::size_t>(peer)].process == m.peers[static_cast<std::size_t>(m.rank)].process;

@@ -7,8 +7,8 @@
 // buffer lies in, so that no piece has to look that up.
 //
 // Threads. A link belongs to one communicator and is used by one thread at a time: the one that runs its operations, or
-// finalizes it. The peer uses its end at the same time. Links of one rank may share what that rank alone uses (its
-// wakeup fd, its RDMA context), so they are all used by the same thread.
+// finalizes it. The peer uses its end at the same time. Links of one communicator may share what it alone uses (its
+// RDMA context), so they are all used by the same thread; what links of several communicators share looks after itself.
 //
 // All verbs are pure, so that a decorator (the tests have one) cannot forget one; what a transport does not have it
 // inherits from plain.h.

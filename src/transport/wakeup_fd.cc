@@ -36,6 +36,9 @@ Result<UniqueFd> WakeupFd::make_place() const {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return Status::system("epoll_create1", errno);
   if (Status s = add_to(epoll); !s.is_ok()) return s;
+  const MutexLock lock(state_->mutex);
+  state_->places.reserve(state_->made + 1);
+  ++state_->made;
   return epoll;
 }
 
@@ -49,7 +52,7 @@ SleepingPlace::SleepingPlace(const WakeupFd& wakeup_fd) : wakeup_fd_(wakeup_fd) 
       return;
     }
   }
-  auto made = wakeup_fd.make_place();
+  auto made = guarded_result([&] { return wakeup_fd.make_place(); });
   if (made.is_ok()) epoll_ = std::move(*made);
 }
 

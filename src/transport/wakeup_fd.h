@@ -31,10 +31,11 @@ class WakeupFd {
   struct State {
     UniqueFd fd;
     Mutex mutex;
-    std::vector<UniqueFd> places TUTTI_GUARDED_BY(mutex);  // epoll sets in which nobody sleeps
+    std::vector<UniqueFd> places TUTTI_GUARDED_BY(mutex);  // epoll sets in which nobody sleeps; has room for all
+    std::size_t made TUTTI_GUARDED_BY(mutex) = 0;
   };
   explicit WakeupFd(UniqueFd fd) : state_(std::make_shared<State>()) { state_->fd = std::move(fd); }
-  [[nodiscard]] Result<UniqueFd> make_place() const;
+  [[nodiscard]] Result<UniqueFd> make_place() const TUTTI_EXCLUDES(state_->mutex);
   std::shared_ptr<State> state_;
 };
 

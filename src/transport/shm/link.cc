@@ -44,7 +44,10 @@ class ShmLink final : public PlainLink {
   [[nodiscard]] int wait_fd() const override { return -1; }
 
   void begin_operation(bool exchanges) override {
-    if (state_.pair != nullptr) state_.regions.tidy();
+    if (state_.pair != nullptr) {
+      state_.regions.tidy();
+      state_.put_regions.tidy();
+    }
     if (state_.cross_memory != nullptr) state_.pair->probe_cross_memory();
     send_.begin_operation(exchanges);
     recv_.begin_operation(exchanges);
@@ -78,7 +81,7 @@ class ShmLink final : public PlainLink {
     s.far = options.far;
     s.slots_ahead = options.slots_ahead;
     s.pair = pair;
-    s.regions = LinkRegions(pair);
+    s.regions = s.put_regions = LinkRegions(pair);
     if (pair == nullptr) return s;
     s.peer_end = EndWatch(pair->socket());
     // Not where ranks take turns, which gains nothing that could be measured.

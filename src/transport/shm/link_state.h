@@ -51,7 +51,8 @@ struct LinkState {
   bool far = false;                    // see LinkOptions
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
   Pair* pair = nullptr;                // null between threads
-  LinkRegions regions;                 // of the pair
+  LinkRegions regions;                 // of the pair: what this side reads of the peer's
+  LinkRegions put_regions;             // the same: where it writes, which may be at the same time
   std::uint32_t published = 0;         // messages in our lane
   std::uint32_t acknowledged = 0;      // messages of our lane that the peer has consumed, as last seen
   std::uint32_t consumed_seen = 0;     // the same as last read from the peer's counter, not from its messages

@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "memory/region.h"
+#include "transport/end_watch.h"
 #include "transport/shm/fd_message.h"
 
 namespace tutti::internal::transport::shm {
@@ -25,14 +27,16 @@ Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wake
   auto block = arena->allocate(sizeof(PairMemory));
   if (!block.is_ok()) return block.status();
   auto* const own = reinterpret_cast<PairMemory*>(block->memory);
-  const std::shared_ptr<Pair> pair(new Pair(std::move(socket), std::move(*arena), own, peer));
+  const std::shared_ptr<Pair> pair(new Pair(std::move(socket), std::move(*arena), own, wakeup_fd, peer));
   const MutexLock lock(pair->mutex_);
-  if (Status s = pair->introduce(wakeup_fd); !s.is_ok()) return s;
+  pair->send_in_order({PairMessageKind::kWakeupFd, Turns::kNone, 0, 0}, wakeup_fd.fd());
+  pair->send_in_order({PairMessageKind::kArena, Turns::kNone, 0, 0}, pair->arena_.fd());
   return pair;
 }
 
-Pair::Pair(UniqueFd socket, Arena arena, PairMemory* own, int peer)
+Pair::Pair(UniqueFd socket, Arena arena, PairMemory* own, const WakeupFd& wakeup_fd, int peer)
     : socket_(std::move(socket)),
+      wakeup_fd_(wakeup_fd),
       peer_(peer),
       own_(*own),
       arena_(std::move(arena)),
@@ -43,32 +47,33 @@ Pair::~Pair() {
   send_rest();
 }
 
-Status Pair::introduce(const WakeupFd& wakeup_fd) {
-  const bool sent = send({PairMessageKind::kWakeupFd, Turns::kNone, 0, 0}, wakeup_fd.fd()) &&
-                    send({PairMessageKind::kArena, Turns::kNone, 0, 0}, arena_.fd());
-  return sent ? Status() : Status::remote("sending a descriptor to the peer failed: its Unix socket is closed or full");
-}
-
 bool Pair::send(const PairMessage& message, int fd) {
   if (!send_with_fd(socket_.get(), &message, sizeof message, fd)) return false;
   own_.sent.value.fetch_add(1, std::memory_order_release);
   return true;
 }
 
-void Pair::send_in_order(const PairMessage& message) {
+void Pair::send_in_order(const PairMessage& message, int fd) {
   send_rest();
-  if (!unsent_.empty() || !send(message)) unsent_.push_back(message);
+  if (!unsent_.empty() || !send(message, fd)) unsent_.push_back({message, fd});
 }
 
 void Pair::send_rest() {
   std::size_t sent = 0;
-  while (sent < unsent_.size() && send(unsent_[sent])) ++sent;
+  while (sent < unsent_.size() && send(unsent_[sent].message, unsent_[sent].fd)) ++sent;
   unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(sent));
 }
 
 void Pair::note(Status failed, bool of_region) {
   Status& first = of_region ? region_failure_ : failure_;
   if (first.is_ok()) first = std::move(failed);
+  // Both sides make a new pair for the links to come.
+  if (!of_region) (void)::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+bool Pair::is_usable() {
+  const MutexLock lock(mutex_);
+  return failure_.is_ok() && !EndWatch::hung_up(socket_.get());
 }
 
 // A message that fails is over: what it told of is lost, and what follows is received all the same.
@@ -148,22 +153,28 @@ void Pair::apply_close(std::uint64_t id) {
 }
 
 Result<std::unique_ptr<PairLinkMemory>> Pair::open(std::uint64_t id, Turns turns) {
+  std::unique_ptr<PairLinkMemory> memory;  // what fails closes it, without the lock
   const MutexLock lock(mutex_);
   receive_all();
   if (links_.contains(id)) return Status::internal("a link is made a second time");
   auto block = arena_.allocate(sizeof(SideMemory));
   if (!block.is_ok()) return block.status();
+  memory =
+      std::make_unique<PairLinkMemory>(shared_from_this(), id, turns, *reinterpret_cast<SideMemory*>(block->memory));
   links_[id] = {*block, {}, turns, false, false};
   send_in_order({PairMessageKind::kOpen, turns, id, block->offset});
-  return std::make_unique<PairLinkMemory>(shared_from_this(), id, turns, *reinterpret_cast<SideMemory*>(block->memory));
+  return memory;
 }
 
 Result<const SideMemory*> Pair::find_theirs(std::uint64_t id, Turns turns) {
   const MutexLock lock(mutex_);
-  const auto at_once = their_links_.find(id);
-  if (at_once == their_links_.end() || !unsent_.empty()) receive_all();
+  const auto is_own = [&](const Unsent& unsent) {
+    return unsent.message.kind == PairMessageKind::kOpen && unsent.message.number == id;
+  };
+  const auto unheard = [&] { return std::any_of(unsent_.begin(), unsent_.end(), is_own); };
+  if (!their_links_.contains(id) || unheard()) receive_all();
   const auto at = their_links_.find(id);
-  if (at == their_links_.end() || !unsent_.empty() || !peer_wakeup_fd_.valid()) {
+  if (at == their_links_.end() || unheard() || !peer_wakeup_fd_.valid()) {
     if (!failure_.is_ok()) return failure_;
     return nullptr;
   }
@@ -191,6 +202,7 @@ void Pair::close(std::uint64_t id) noexcept {
   const Status status = guarded([&] {
     const MutexLock lock(mutex_);
     const auto own = links_.find(id);
+    if (own == links_.end()) return Status();
     own->second.closed = true;
     reinterpret_cast<SideMemory*>(own->second.side.memory)->end.closed.store(1, std::memory_order_release);
     send_in_order({PairMessageKind::kClose, Turns::kNone, id, 0});

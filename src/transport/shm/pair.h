@@ -77,6 +77,8 @@ class Pair : public std::enable_shared_from_this<Pair> {
   void offer_cross_memory() TUTTI_EXCLUDES(mutex_);
   void probe_cross_memory() TUTTI_EXCLUDES(mutex_);
 
+  // False: no more links can be made. The peer sees that, too.
+  [[nodiscard]] bool is_usable() TUTTI_EXCLUDES(mutex_);
   // Closed by the peer when it ends.
   [[nodiscard]] int socket() const { return socket_.get(); }
   // What this side writes.
@@ -100,11 +102,14 @@ class Pair : public std::enable_shared_from_this<Pair> {
     bool closed = false;
     bool peer_closed = false;
   };
-  Pair(UniqueFd socket, Arena arena, PairMemory* own, int peer);
-  Status introduce(const WakeupFd& wakeup_fd) TUTTI_REQUIRES(mutex_);
+  struct Unsent {
+    PairMessage message;
+    int fd;  // that it carries, which lives as long as the pair; -1: none
+  };
+  Pair(UniqueFd socket, Arena arena, PairMemory* own, const WakeupFd& wakeup_fd, int peer);
   bool send(const PairMessage& message, int fd = -1) TUTTI_REQUIRES(mutex_);
-  // The same; at the next occasion if the socket is full.
-  void send_in_order(const PairMessage& message) TUTTI_REQUIRES(mutex_);
+  // The same; at the next occasion if the socket is full, or as many descriptors are under way as the kernel allows.
+  void send_in_order(const PairMessage& message, int fd = -1) TUTTI_REQUIRES(mutex_);
   void send_rest() TUTTI_REQUIRES(mutex_);
   void forget_freed() TUTTI_REQUIRES(mutex_);
   void receive_all() TUTTI_REQUIRES(mutex_);
@@ -123,6 +128,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   void close(std::uint64_t id) noexcept TUTTI_EXCLUDES(mutex_);
 
   const UniqueFd socket_;
+  const WakeupFd wakeup_fd_;
   const int peer_;
   PairMemory& own_;  // in the arena
   Mutex mutex_;
@@ -137,7 +143,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   // The first failure to receive something: without which no link can be made, or of a region alone.
   Status failure_ TUTTI_GUARDED_BY(mutex_);
   Status region_failure_ TUTTI_GUARDED_BY(mutex_);
-  std::vector<PairMessage> unsent_ TUTTI_GUARDED_BY(mutex_);  // in their order
+  std::vector<Unsent> unsent_ TUTTI_GUARDED_BY(mutex_);  // in their order
   std::map<std::uint64_t, Own> links_ TUTTI_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Theirs> their_links_ TUTTI_GUARDED_BY(mutex_);
 

@@ -156,7 +156,8 @@ void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {
 }
 
 std::span<std::byte> ShmSendLane::reserve_remote(std::size_t n) {
-  if (!has_room(zcopies_ahead_) || !find_advertisement() || !link_->begin_epoch(Epoch::kWriting)) return {};
+  if (!has_room(zcopies_ahead_) && !extend()) return {};
+  if (!find_advertisement() || !link_->begin_epoch(Epoch::kWriting)) return {};
   reserved_ = Payload::kDirectPut;
   const std::uint64_t used = taken_ - advertisement_.position;
   return {advertised_ + used, std::min<std::size_t>(n, advertisement_.bytes - used)};
@@ -188,7 +189,7 @@ inline bool ShmSendLane::has_room(std::uint32_t messages) {
 
 bool ShmSendLane::can_send_zcopy(const Source& source) const {
   if (link_->same_process) return true;
-  return source.region != 0 && link_->pair != nullptr && link_->regions.announce(source.region);
+  return source.region != 0 && link_->pair != nullptr && link_->put_regions.announce(source.region);
 }
 
 void ShmSendLane::begin_operation(bool exchanges) {
@@ -211,7 +212,7 @@ bool ShmSendLane::can_be_read(const Source& source) {
 
 std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset,
                                     std::size_t n, Payload payload) {
-  if (!has_room(zcopies_ahead_)) return 0;
+  if (!has_room(zcopies_ahead_) && !extend()) return 0;
   const std::size_t size = std::min(n, kMostZcopyBytes);
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
   if (payload == Payload::kCrossMemory || link_->same_process)
@@ -269,7 +270,7 @@ bool ShmSendLane::next_advertisement() {
   if (link_->same_process) {
     advertised_ = reinterpret_cast<std::byte*>(descriptor.offset);
   } else if (taken_ < advertisement.position + advertisement.bytes) {
-    auto mapped = link_->regions.resolve(descriptor);
+    auto mapped = link_->put_regions.resolve(descriptor);
     if (!mapped.is_ok()) {
       link_->fail(mapped.status());
       return false;

@@ -28,6 +28,7 @@ namespace {
 constexpr const char* kName = "librdmacm.so.1";
 constexpr int kResolveMs = 5000;
 constexpr int kBacklog = 64;
+constexpr int kMostPorts = 32;
 constexpr int kMostFirstCredits = 3;  // see kReceives
 constexpr int kAnswerMs = 200;
 
@@ -166,13 +167,22 @@ Status ConnectionManager::listen(Connection& connection, ConnectionInfo* own) {
   for (std::size_t r = 0; r < connection.rails().size(); ++r) {
     auto address = address_of(connection.rails()[r].device->port(), 0);
     if (!address.is_ok()) return address.status();
-    rdma_cm_id* id = nullptr;
-    if (library_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("creating an identifier");
-    listeners_.push_back(id);
-    if (library_.bind_addr(id, const_cast<sockaddr*>(address->get())) != 0)
-      return failed("binding to " + address->text());
-    if (library_.listen(id, kBacklog) != 0) return failed("listening on " + address->text());
-    own->rail[r].manager_port = ntohs(library_.get_src_port(id));
+    // The port that the kernel has chosen among those of RDMA may be one of TCP's, which iWARP uses as well: that shows
+    // when it listens.
+    int tries = 0;
+    do {
+      rdma_cm_id* id = nullptr;
+      if (library_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("creating an identifier");
+      listeners_.push_back(id);
+      if (library_.bind_addr(id, const_cast<sockaddr*>(address->get())) != 0)
+        return failed("binding to " + address->text());
+      own->rail[r].manager_port = 0;
+      if (library_.listen(id, kBacklog) == 0) {
+        own->rail[r].manager_port = ntohs(library_.get_src_port(id));
+      } else if (errno != EADDRINUSE || ++tries == kMostPorts) {
+        return failed("listening on " + address->text());
+      }
+    } while (own->rail[r].manager_port == 0);
   }
   return {};
 }

@@ -157,6 +157,33 @@ TEST_CASE("a peer whose socket is full is told of links in the end") {
   CHECK(b);
 }
 
+TEST_CASE("a link does not wait until the peer has read of others") {
+  const conformance::SharedEnds ends;
+  const auto a = std::move(ends.a->open(1, kTurns).value());
+  const auto b = std::move(ends.b->open(1, kTurns).value());
+  CHECK(b->connect().value());
+  std::vector<std::unique_ptr<PairLinkMemory>> many;
+  for (std::uint64_t id = 2; id <= 3000; ++id) many.push_back(std::move(ends.a->open(id, kTurns).value()));
+  CHECK(a->connect().value());
+}
+
+TEST_CASE("a pair that has lost its peer is of no more use, and the peer's neither") {
+  conformance::SharedEnds ends;
+  (void)ends.open(1, kTurns);
+  CHECK(ends.a->is_usable());
+  CHECK(ends.b->is_usable());
+  SECTION("the peer has ended") {
+    ends.b.reset();
+  }
+  SECTION("the peer could not receive what it needs") {
+    const PairMessage message{PairMessageKind::kArena, kTurns, 0, 0};
+    REQUIRE(::send(ends.a->socket(), &message, sizeof message, 0) == sizeof message);
+    (void)ends.b->open(2, kTurns);
+    CHECK_FALSE(ends.b->is_usable());
+  }
+  CHECK_FALSE(ends.a->is_usable());
+}
+
 TEST_CASE("an arena hands out zeros, and the same memory again") {
   Arena arena = std::move(Arena::create().value());
   for (const std::size_t bytes : {sizeof(SideMemory), std::size_t{4096}, std::size_t{1} << 20, kExtentBytes}) {
