@@ -166,15 +166,17 @@ Result<std::unique_ptr<PairLinkMemory>> Pair::open(std::uint64_t id, Turns turns
   return memory;
 }
 
+bool Pair::has_told_of(std::uint64_t id) const {
+  return std::none_of(unsent_.begin(), unsent_.end(), [id](const Unsent& unsent) {
+    return unsent.message.kind == PairMessageKind::kOpen && unsent.message.number == id;
+  });
+}
+
 Result<const SideMemory*> Pair::find_theirs(std::uint64_t id, Turns turns) {
   const MutexLock lock(mutex_);
-  const auto is_own = [&](const Unsent& unsent) {
-    return unsent.message.kind == PairMessageKind::kOpen && unsent.message.number == id;
-  };
-  const auto unheard = [&] { return std::any_of(unsent_.begin(), unsent_.end(), is_own); };
-  if (!their_links_.contains(id) || unheard()) receive_all();
+  if (!their_links_.contains(id) || !has_told_of(id)) receive_all();
   const auto at = their_links_.find(id);
-  if (at == their_links_.end() || unheard() || !peer_wakeup_fd_.valid()) {
+  if (at == their_links_.end() || !has_told_of(id) || !peer_wakeup_fd_.valid()) {
     if (!failure_.is_ok()) return failure_;
     return nullptr;
   }

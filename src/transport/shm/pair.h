@@ -111,6 +111,8 @@ class Pair : public std::enable_shared_from_this<Pair> {
   // The same; at the next occasion if the socket is full, or as many descriptors are under way as the kernel allows.
   void send_in_order(const PairMessage& message, int fd = -1) TUTTI_REQUIRES(mutex_);
   void send_rest() TUTTI_REQUIRES(mutex_);
+  // Of its side of a link that is open.
+  [[nodiscard]] bool has_told_of(std::uint64_t id) const TUTTI_REQUIRES(mutex_);
   void forget_freed() TUTTI_REQUIRES(mutex_);
   void receive_all() TUTTI_REQUIRES(mutex_);
   void note(Status failed, bool of_region) TUTTI_REQUIRES(mutex_);
