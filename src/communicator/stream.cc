@@ -5,6 +5,39 @@
 
 namespace tutti::internal {
 
+namespace {
+
+// Collects what was in a stream that is gone, when it is done: the records of streams that wait for each other's events
+// keep each other until then.
+class CollectsRest final : public Continuation {
+ public:
+  explicit CollectsRest(std::shared_ptr<StreamRecord> record) : record_(std::move(record)) {}
+  void run(std::unique_ptr<Continuation> /*self*/) noexcept override {
+    const MutexLock lock(streams_mutex);
+    record_->collect_all();
+  }
+
+ private:
+  const std::shared_ptr<StreamRecord> record_;
+};
+
+}  // namespace
+
+Stream::~Stream() {
+  // Without memory the records stay.
+  (void)guarded([&] {
+    std::shared_ptr<Completion> last;
+    {
+      const MutexLock lock(streams_mutex);
+      record_->collect_all();
+      last = last_;
+    }
+    const bool is_asked = record_.use_count() > 1;  // by events, or streams that wait for some
+    if (is_asked && last != nullptr && !last->done()) Completion::then(*last, std::make_unique<CollectsRest>(record_));
+    return Status();
+  });
+}
+
 std::shared_ptr<Completion> Stream::append(const std::shared_ptr<Completion>& completion) {
   const MutexLock lock(streams_mutex);
   record_->add(completion);

@@ -16,6 +16,11 @@ namespace tutti::internal {
 // Any thread; the order of enqueueing is that of the calls.
 class Stream {
  public:
+  Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  // What is in it goes on.
+  ~Stream();
   // Adds an operation, which follows the one before it; returns that (null if none), which it must wait for. Without
   // memory nothing has changed.
   std::shared_ptr<Completion> append(const std::shared_ptr<Completion>& completion);

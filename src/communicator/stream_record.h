@@ -48,6 +48,8 @@ class StreamRecord {
   void expect(std::uint64_t through) TUTTI_REQUIRES(streams_mutex);
   // The first error of these places, which are done.
   [[nodiscard]] Error first(std::uint64_t after, std::uint64_t through) TUTTI_REQUIRES(streams_mutex);
+  // Of all that is done keeps only the errors.
+  void collect_all() TUTTI_REQUIRES(streams_mutex) { collect(last_); }
   // Nobody asks for the errors of these places any more.
   void forget(std::uint64_t through) TUTTI_REQUIRES(streams_mutex);
 
