@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
+#include "bootstrap/departures.h"
 #include "bootstrap/listeners.h"
 #include "bootstrap/rank_list.h"
 #include "net/address.h"
@@ -19,8 +19,6 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::int64_t kGoneMs = 2000;  // ranks listen for as long as they are there
-// A rank that has left may have connected before, and its leave notice overtake what proves that.
-constexpr std::int64_t kDepartedGraceMs = 200;
 constexpr int kStreamsToOtherMachines = 2;
 constexpr std::size_t kMostStreams = 16;
 // Connections of a rank that are kept: of an attempt that broke off, and of the one after it.
@@ -90,9 +88,8 @@ class SocketConnector final : public Connector {
   [[nodiscard]] std::vector<std::uint64_t> mailboxes(const Attempt& attempt) const;
   Status step(Listeners::Visit* visit, Attempt* attempt, Deadline deadline) const;
   [[nodiscard]] static bool complete(int peer, const Attempt& attempt);
-  // Inlined, GCC 12 warns of a grace that is not set.
-  [[gnu::noinline]] Status hopeless(const std::vector<int>& waited_for, const Status& shortage,
-                                    const FailureState& failure, std::optional<Deadline>* grace) const;
+  [[nodiscard]] Status hopeless(const std::vector<int>& waited_for, const Status& shortage,
+                                Departures* departures) const;
   Status timed_out(const Attempt& attempt, const FailureState& failure) const;
   Channel hand_over(int peer, Attempt* attempt) const;
   // Of each two ranks the one that has the higher number in the communicator that joined, so that it is the same one
@@ -320,29 +317,14 @@ Status SocketConnector::timed_out(const Attempt& attempt, const FailureState& fa
   return Status::timeout("timed out while connecting to " + list_ranks(attempt.peers) + trouble);
 }
 
-// -1: none of them.
-int departed_of(const std::vector<int>& peers, const FailureState& failure) {
-  if (!failure.any_departed()) return -1;
-  const auto left = std::find_if(peers.begin(), peers.end(), [&](int peer) { return failure.departed(peer); });
-  return left == peers.end() ? -1 : *left;
-}
-
-// Why those that are waited for will not come. A rank that has left has until *grace.
+// Why those that are waited for will not come.
 Status SocketConnector::hopeless(const std::vector<int>& waited_for, const Status& shortage,
-                                 const FailureState& failure, std::optional<Deadline>* grace) const {
+                                 Departures* departures) const {
   const auto accepts = [this](int peer) { return !dials(peer); };
   if (!shortage.is_ok() && std::any_of(waited_for.begin(), waited_for.end(), accepts)) {
     return shortage.with_context("connecting to " + list_ranks(waited_for));
   }
-  const int left = departed_of(waited_for, failure);
-  if (left < 0) {
-    grace->reset();
-  } else if (!grace->has_value()) {
-    *grace = Deadline::after_ms(kDepartedGraceMs);
-  } else if ((*grace)->passed()) {
-    return Status::remote(who(left) + " has left the job and cannot be connected to");
-  }
-  return {};
+  return departures->look(waited_for);
 }
 
 Result<std::vector<Channel>> SocketConnector::connect(const std::vector<int>& peers, const FailureState& failure,
@@ -370,7 +352,7 @@ Status SocketConnector::connect_shared(const std::vector<int>& peers, const Take
 
 Status SocketConnector::run(Attempt* attempt, const Take& take, const FailureState& failure, Deadline deadline) const {
   const net::ConnectWait wait(&failure, deadline, stalls_);
-  std::optional<Deadline> grace;
+  Departures departures(*peers_, failure);
   for (const int peer : attempt->peers) {
     if (!dials(peer)) continue;
     if (Status s = begin(peer, attempt); !s.is_ok()) return s;
@@ -389,10 +371,10 @@ Status SocketConnector::run(Attempt* attempt, const Take& take, const FailureSta
     }
     attempt->peers = std::move(waited_for);
     if (attempt->peers.empty()) return {};
-    Status s = wait.go_on([&] { return hopeless(attempt->peers, visit.shortage(), failure, &grace); },
+    Status s = wait.go_on([&] { return hopeless(attempt->peers, visit.shortage(), &departures); },
                           [&] { return timed_out(*attempt, failure); });
     if (!s.is_ok()) return s;
-    s = step(&visit, attempt, grace && grace->at_ns() < deadline.at_ns() ? *grace : deadline);
+    s = step(&visit, attempt, departures.or_sooner(deadline));
     if (!s.is_ok()) return s;
   }
 }

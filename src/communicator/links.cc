@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <optional>
 #include <utility>
 
+#include "bootstrap/departures.h"
 #include "bootstrap/rank_list.h"
 #include "net/connect_wait.h"
 
@@ -19,32 +19,6 @@ namespace {
 
 constexpr int kYields = 32;
 constexpr int kLookMs = 5;
-
-// Of ranks that are waited for, whether one has left and will not come. What it did before it left may still show.
-class Departures {
- public:
-  Departures(const Membership& membership, const FailureState& failure) : membership_(membership), failure_(failure) {}
-  Status look(const std::vector<int>& waited_for) {
-    const auto left = std::find_if(waited_for.begin(), waited_for.end(),
-                                   [&](int peer) { return failure_.any_departed() && failure_.departed(peer); });
-    if (left == waited_for.end()) {
-      grace_.reset();
-    } else if (!grace_) {
-      grace_ = Deadline::after_ms(kDepartedGraceMs);
-    } else if (grace_->passed()) {
-      const PeerInfo& info = membership_.peers[static_cast<std::size_t>(*left)];
-      return Status::remote(describe_rank(*left, info.hostname, info.pid) +
-                            " has left the job and cannot be connected to");
-    }
-    return {};
-  }
-
- private:
-  static constexpr std::int64_t kDepartedGraceMs = 200;
-  const Membership& membership_;
-  const FailureState& failure_;
-  std::optional<Deadline> grace_;
-};
 
 class ConnectedLinks final : public LinkMaker {
  public:
@@ -104,7 +78,7 @@ class ConnectedLinks final : public LinkMaker {
   // another connection than the one that it is about.
   Status share_connections(const std::vector<int>& peers, const FailureState& failure, Deadline deadline) {
     const net::ConnectWait wait(&failure, deadline, stalls_);
-    Departures departures(membership_, failure);
+    Departures departures(membership_.peers, failure);
     for (;;) {
       std::vector<int> mine;
       std::vector<int> others;
@@ -146,7 +120,7 @@ class ConnectedLinks final : public LinkMaker {
   Status finish(std::map<int, std::unique_ptr<BegunLink>> begun, const FailureState& failure, Deadline deadline,
                 Links* made) {
     const net::ConnectWait wait(&failure, deadline, stalls_);
-    Departures departures(membership_, failure);
+    Departures departures(membership_.peers, failure);
     for (int looks = 0;; ++looks) {
       std::vector<int> waited_for;
       std::vector<pollfd> sockets;

@@ -15,9 +15,6 @@
 // took 2.4 to 4 times as long where they waited as if they shared one, by yielding; of 32 KiB 0.75 of the time. So the
 // quotas are only told.
 //
-// What is not known: ranks of other jobs, and of communicators that no process of this one is in. Of these tells how
-// long a yield takes (executor/turn_taking.h).
-//
 // Threads: announce_load() and known_load() any; the rest are values.
 #pragma once
 

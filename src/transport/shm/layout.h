@@ -238,8 +238,8 @@ class LinkMemory {
   [[nodiscard]] Turns turns() const { return turns_; }
   // This side's extension; made with the first call.
   [[nodiscard]] virtual Result<Extension> extend() = 0;
-  // The peer's; empty if it has none, or says something impossible of it.
-  [[nodiscard]] virtual Extension peers_extension() = 0;
+  // The peer's. kRemoteError if it has none, or says something impossible of it.
+  [[nodiscard]] virtual Result<Extension> peers_extension() = 0;
 
  protected:
   explicit LinkMemory(Turns turns) : turns_(turns) {}

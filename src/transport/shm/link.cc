@@ -45,6 +45,7 @@ class ShmLink final : public PlainLink {
 
   void begin_operation(bool exchanges) override {
     if (state_.pair != nullptr) {
+      state_.pair->tidy();
       state_.regions.tidy();
       state_.put_regions.tidy();
     }

@@ -39,9 +39,8 @@ class LinkRegions {
     }
     return mapped_->at(descriptor);
   }
-  // Before an operation: keeps no mapping of what the peer has freed.
+  // Before an operation, after Pair::tidy(): keeps no mapping of what the peer has freed.
   void tidy() {
-    pair_->tidy();
     if (mapped_ != nullptr && pair_->forgotten() != forgotten_) mapped_.reset();
   }
 

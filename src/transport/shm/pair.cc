@@ -194,10 +194,9 @@ Result<Arena::Block> Pair::extend(std::uint64_t id) {
   return block;
 }
 
-const std::byte* Pair::view(std::uint64_t offset, std::size_t bytes) {
+Result<const std::byte*> Pair::view(std::uint64_t offset, std::size_t bytes) {
   const MutexLock lock(mutex_);
-  auto at = view_->at(offset, bytes);
-  return at.is_ok() ? *at : nullptr;
+  return view_->at(offset, bytes);
 }
 
 void Pair::close(std::uint64_t id) noexcept {
@@ -272,11 +271,14 @@ Result<Extension> PairLinkMemory::extend() {
   return Extension(block->memory, turns());
 }
 
-Extension PairLinkMemory::peers_extension() {
+Result<Extension> PairLinkMemory::peers_extension() {
   const std::uint64_t place = theirs_->end.extension.load(std::memory_order_acquire);
-  if (place == 0 || place % alignof(ExtensionMemory) != 0) return {};
-  const std::byte* const memory = pair_->view(place, Extension::bytes(turns()));
-  return memory == nullptr ? Extension() : Extension(memory, turns());
+  if (place == 0 || place % alignof(ExtensionMemory) != 0) {
+    return Status::remote("protocol error: an extension that is not there");
+  }
+  auto memory = pair_->view(place, Extension::bytes(turns()));
+  if (!memory.is_ok()) return memory.status();
+  return Extension(*memory, turns());
 }
 
 }  // namespace tutti::internal::transport::shm

@@ -126,7 +126,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   // For PairLinkMemory. Null: the peer has not opened its side yet, or has not heard of this one.
   Result<const SideMemory*> find_theirs(std::uint64_t id, Turns turns) TUTTI_EXCLUDES(mutex_);
   Result<Arena::Block> extend(std::uint64_t id) TUTTI_EXCLUDES(mutex_);
-  const std::byte* view(std::uint64_t offset, std::size_t bytes) TUTTI_EXCLUDES(mutex_);
+  Result<const std::byte*> view(std::uint64_t offset, std::size_t bytes) TUTTI_EXCLUDES(mutex_);
   void close(std::uint64_t id) noexcept TUTTI_EXCLUDES(mutex_);
 
   const UniqueFd socket_;
@@ -170,7 +170,7 @@ class PairLinkMemory final : public LinkMemory {
   [[nodiscard]] SideMemory& own() const override { return own_; }
   [[nodiscard]] const SideMemory& theirs() const override { return *theirs_; }
   [[nodiscard]] Result<Extension> extend() override;
-  [[nodiscard]] Extension peers_extension() override;
+  [[nodiscard]] Result<Extension> peers_extension() override;
 
  private:
   const std::shared_ptr<Pair> pair_;

@@ -20,8 +20,9 @@ class PrivateLinkMemory final : public LinkMemory {
     own().end.extension.store(1, std::memory_order_release);
     return segment_->extension(side_);
   }
-  [[nodiscard]] Extension peers_extension() override {
-    return theirs().end.extension.load(std::memory_order_acquire) == 0 ? Extension() : segment_->extension(1 - side_);
+  [[nodiscard]] Result<Extension> peers_extension() override {
+    if (theirs().end.extension.load(std::memory_order_acquire) != 0) return segment_->extension(1 - side_);
+    return Status::remote("protocol error: an extension that is not there");
   }
 
  private:

@@ -156,11 +156,16 @@ const std::byte* ShmRecvLane::open_elsewhere(const SlotHeader& h, Payload payloa
 }
 
 const std::byte* ShmRecvLane::follow_extension() {
-  const Extension extension = extended_ ? Extension() : link_->memory->peers_extension();
-  if (!extension) {
-    fail(Status::remote("protocol error: more messages in no place of its memory"));
+  if (extended_) {
+    fail(Status::remote("protocol error: a second extension"));
     return nullptr;
   }
+  auto peers = link_->memory->peers_extension();
+  if (!peers.is_ok()) {
+    fail(peers.status());
+    return nullptr;
+  }
+  const Extension extension = *peers;
   extended_ = moved_ = true;
   headers_ = extension.headers();
   slots_ = extension.slots();

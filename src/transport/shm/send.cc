@@ -239,11 +239,12 @@ bool ShmSendLane::find_advertisement() {
 bool ShmSendLane::next_advertisement() {
   if (!peers_extension_) {
     if (link_->theirs->end.extension.load(std::memory_order_relaxed) == 0) return false;
-    peers_extension_ = link_->memory->peers_extension();
-    if (!peers_extension_) {
-      link_->fail_protocol("advertisements outside its memory");
+    auto extension = link_->memory->peers_extension();
+    if (!extension.is_ok()) {
+      link_->fail(extension.status());
       return false;
     }
+    peers_extension_ = *extension;
   }
   const AdvertisementLine& line = peers_extension_.advertisements()[advertisements_seen_ % kAdvertisements];
   const std::uint32_t sequence = line.sequence.load(std::memory_order_acquire);

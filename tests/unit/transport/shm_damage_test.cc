@@ -245,6 +245,7 @@ TEST_CASE("a region that has gone is not read through the number of none") {
   REQUIRE(regions.resolve({region, 0, 100}).is_ok());
   REQUIRE(memory::RegionRegistry::instance().free(address).is_ok());
   ends.a->tidy();
+  ends.b->tidy();
   regions.tidy();
   const Status gone = regions.resolve({GENERATE(std::uint64_t{0}, std::uint64_t{1} << 40), 0, 100}).status();
   CHECK(gone.code() == Code::kRemoteError);
