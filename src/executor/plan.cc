@@ -9,8 +9,6 @@
 namespace tutti::internal::executor {
 namespace {
 
-using schedule::Buffer;
-using schedule::ChunkRange;
 using schedule::Schedule;
 using schedule::Step;
 using schedule::StepKind;
@@ -30,48 +28,14 @@ void sort_into_lanes(Plan* plan) {
   }
 }
 
-bool overlap(const ChunkRange& a, const ChunkRange& b) {
-  return a.first < b.first + b.count && b.first < a.first + a.count;
-}
-
-// Whether the value that step i writes is read by nobody but `reader`, and neither stays as a result.
-bool dead_but_for(const Schedule& schedule, std::uint32_t i, std::uint32_t reader) {
-  const Step& writer = schedule.steps[i];
-  const ChunkRange written = writer.target_range();
-  const bool one_memory = info_of(schedule.shape.collective).input_is_output;
-  // Memory cells as the Builder counts them: an in-place call makes input and output one.
-  const auto same_cell = [&](Buffer a, Buffer b) {
-    return a == b || (one_memory && a != Buffer::kScratch && b != Buffer::kScratch);
-  };
-  for (std::uint32_t j = i + 1; j < schedule.steps.size(); ++j) {
-    const Step& s = schedule.steps[j];
-    bool is_read = false;
-    schedule::for_places(s, [&](const schedule::Place& place) {
-      const bool meets = same_cell(place.buffer, writer.target) && overlap(place.range, written);
-      is_read |= j != reader && !place.is_written && meets;
-    });
-    if (is_read) return false;
-    if (!schedule::writes_target(s.kind) || !overlap(s.target_range(), written)) continue;
-    const std::uint32_t end = s.target_chunk + s.chunks;
-    const bool covers = s.target_chunk <= written.first && end >= written.first + written.count;
-    if (s.target == writer.target && covers) return true;
-    if (same_cell(s.target, writer.target)) return false;
-  }
-  return writer.target == Buffer::kScratch;
-}
-
-void find_forwards(Plan* plan) {
-  const Schedule& schedule = plan->schedule;
-  plan->forward.resize(schedule.steps.size());
-  for (std::uint32_t j = 0; j < schedule.steps.size(); ++j) {
-    const Step& send = schedule.steps[j];
-    if (send.kind != StepKind::kSend || send.dependencies != 1) continue;
-    const std::uint32_t i = schedule.dependencies_of(send)[0];
-    const Step& recv = schedule.steps[i];
-    if (!schedule::is_recv(recv.kind) || recv.target_range() != send.source_range() || recv.target != send.source)
-      continue;
-    if (plan->forward[i].send != kNone) continue;
-    plan->forward[i] = {j, plan->lane_of[j], dead_but_for(schedule, i, j)};
+void find_fused(Plan* plan) {
+  const Fusions fusions = find_fusions(plan->schedule);
+  plan->forward.resize(plan->schedule.steps.size());
+  plan->fused_reduce.resize(plan->schedule.steps.size());
+  for (std::uint32_t i = 0; i < plan->schedule.steps.size(); ++i) {
+    const Fusions::Forward& forward = fusions.forward[i];
+    if (forward.send != kNone) plan->forward[i] = {forward.send, plan->lane_of[forward.send], forward.only};
+    if (fusions.reduce[i] != kNone) plan->fused_reduce[i] = {fusions.reduce[i], plan->lane_of[fusions.reduce[i]]};
   }
 }
 
@@ -92,21 +56,6 @@ void find_dependences(Plan* plan) {
 
 std::size_t below(std::size_t bytes) {
   return bytes == 0 ? 0 : bytes - 1;
-}
-
-void find_fused_reduces(Plan* plan) {
-  const Schedule& schedule = plan->schedule;
-  plan->fused_reduce.resize(schedule.steps.size());
-  for (std::uint32_t i = 0; i + 1 < schedule.steps.size(); ++i) {
-    const Step& recv = schedule.steps[i];
-    const Step& reduce = schedule.steps[i + 1];
-    if (recv.kind != StepKind::kRecv || recv.target != Buffer::kScratch) continue;
-    if (reduce.kind != StepKind::kReduce || reduce.source != Buffer::kScratch || reduce.target == Buffer::kScratch ||
-        reduce.operand == Buffer::kScratch || reduce.source_range() != recv.target_range()) {
-      continue;
-    }
-    if (dead_but_for(schedule, i, i + 1)) plan->fused_reduce[i] = {i + 1, plan->lane_of[i + 1]};
-  }
 }
 
 void write_in_order(Plan* plan) {
@@ -135,8 +84,7 @@ std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule sched
   plan->slice_chunk_bytes = slice_chunk_bytes;
   sort_into_lanes(plan.get());
   find_dependences(plan.get());
-  find_forwards(plan.get());
-  find_fused_reduces(plan.get());
+  find_fused(plan.get());
   write_in_order(plan.get());
   const std::set<transport::Link*> distinct(plan->link_of.begin(), plan->link_of.end());
   std::copy_if(distinct.begin(), distinct.end(), std::back_inserter(plan->links),

@@ -12,12 +12,11 @@
 
 #include "base/status.h"
 #include "executor/fingerprint.h"
+#include "executor/fusion.h"
 #include "schedule/schedule.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::executor {
-
-inline constexpr std::uint32_t kNone = UINT32_MAX;
 
 // The steps of one (peer, direction), or the local steps (link == null), in schedule order.
 struct Lane {
@@ -42,16 +41,6 @@ struct FusedReduce {
   std::uint32_t reduce = kNone;  // that step, if nothing else reads the scratch
   std::uint32_t lane = kNone;    // of the local steps
 };
-
-// The one step that a receive into scratch and this reduction are together: what was the source is what is received.
-inline schedule::Step fused(const schedule::Step& reduce) {
-  schedule::Step s = reduce;
-  s.kind = schedule::StepKind::kRecvReduce;
-  s.source = reduce.operand;
-  s.source_chunk = reduce.target_chunk;
-  s.reversed = !reduce.reversed;
-  return s;
-}
 
 // A step of the in-order program. Fused reductions are in it: a receive into scratch and the kReduce behind it
 // have become one kRecvReduce (every send before has copied its source, so the target is free).

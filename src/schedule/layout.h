@@ -31,10 +31,10 @@ class Layout {
  public:
   Layout() = default;
   // block_elements: elements of a whole block (the distance between blocks).
-  Layout(const Shape& shape, std::size_t block_elements, std::size_t element_bytes)
+  constexpr Layout(const Shape& shape, std::size_t block_elements, std::size_t element_bytes)
       : Layout(shape, block_elements, element_bytes, 0, block_elements) {}
-  Layout(const Shape& shape, std::size_t block_elements, std::size_t element_bytes, std::size_t slice_begin,
-         std::size_t slice_elements)
+  constexpr Layout(const Shape& shape, std::size_t block_elements, std::size_t element_bytes, std::size_t slice_begin,
+                   std::size_t slice_elements)
       : parts_(shape.chunks_per_block()),
         stride_(block_elements * element_bytes),
         begin_(slice_begin * element_bytes),
@@ -43,20 +43,20 @@ class Layout {
         element_bytes_(element_bytes) {}
 
   // Offset of the first byte of chunk c.
-  [[nodiscard]] std::size_t begin(std::uint32_t c) const {
+  [[nodiscard]] constexpr std::size_t begin(std::uint32_t c) const {
     if (parts_ == 1) return c * stride_ + begin_;
     const std::uint32_t block = c / parts_;
     return block * stride_ + begin_ + cut(c - block * parts_);
   }
   // Bytes of chunk c.
-  [[nodiscard]] std::size_t size(std::uint32_t c) const {
+  [[nodiscard]] constexpr std::size_t size(std::uint32_t c) const {
     if (parts_ == 1) return extent_ * element_bytes_;
     const std::uint32_t part = c % parts_;
     return cut(part + 1) - cut(part);
   }
   // A range is contiguous if it stays in one block, or if the slice is the whole block.
   // REQUIRES: r.count > 0.
-  [[nodiscard]] ByteRange bytes(ChunkRange r) const {
+  [[nodiscard]] constexpr ByteRange bytes(ChunkRange r) const {
     if (r.count == 1 && parts_ == 1) return {begin(r.first), extent_ * element_bytes_};
     const std::uint32_t last = r.first + r.count - 1;
     const std::size_t from = begin(r.first);
@@ -71,13 +71,13 @@ class Layout {
   }
 
  private:
-  static std::size_t cut_unit(std::size_t elements, std::uint32_t parts, std::size_t element_bytes) {
+  static constexpr std::size_t cut_unit(std::size_t elements, std::uint32_t parts, std::size_t element_bytes) {
     const std::size_t unit = elements_of_lines(element_bytes);
     // Rounding to units moves a cut by less than one: at most 1/16 of a chunk of 16.
     return elements >= 16 * unit * parts ? unit : 1;
   }
   // Offset in bytes of cut i of [0, parts], from the start of the slice.
-  [[nodiscard]] std::size_t cut(std::uint32_t i) const {
+  [[nodiscard]] constexpr std::size_t cut(std::uint32_t i) const {
     if (i == parts_) return extent_ * element_bytes_;
     const std::size_t units = extent_ / unit_;
     return (units / parts_ * i + units % parts_ * i / parts_) * unit_ * element_bytes_;

@@ -124,7 +124,7 @@ struct Shape {
   std::uint32_t blocks = 1;  // 1, or ranks
 
   // Divides only where it must: it is on the path of every operation.
-  [[nodiscard]] std::uint32_t chunks_per_block() const {
+  [[nodiscard]] constexpr std::uint32_t chunks_per_block() const {
     if (chunks == blocks) return 1;
     return blocks == 1 ? chunks : chunks / blocks;
   }
