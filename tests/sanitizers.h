@@ -9,4 +9,11 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kAddressSanitizer = true;
+#else
+inline constexpr bool kAddressSanitizer = false;
+#endif
+inline constexpr bool kAnySanitizer = kThreadSanitizer || kAddressSanitizer;
+
 }  // namespace tutti::internal::test
