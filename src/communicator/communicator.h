@@ -203,13 +203,16 @@ class Communicator {
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
   // What the executor is to run; null: nothing. It stays until the next one is bound. Makes plans, which may wait for
-  // peers and for a proof, unless is_planned().
+  // peers and for a proof, unless the plan is there.
   Result<const executor::Operation*> bind(const Call& call, const transport::Fingerprint& fingerprint);
   Result<const executor::Operation*> bind_varying(const Call& call, const transport::Fingerprint& fingerprint);
   // *memory: of the packed buffers.
   Result<const executor::Operation*> bind(const Coalesced& coalesced, const transport::Fingerprint& fingerprint,
                                           std::byte** memory);
-  [[nodiscard]] bool is_planned(const Call& call);
+  // Whether nothing takes long before its peers are waited for: no check, no proof.
+  [[nodiscard]] bool begins_at_once(const Call& call);
+  // Begins to make its plan; null: it has one, or needs none. REQUIRES: begins_at_once().
+  Result<std::unique_ptr<Plans::Making>> begin_plan(const Call& call);
   [[nodiscard]] std::size_t planned_bytes(const Call& call) const;
   [[nodiscard]] std::size_t vector_bytes(const Call& call) const {
     return call.count * element_bytes_of(call) * blocks_of(call.collective, ranks());

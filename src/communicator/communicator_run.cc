@@ -91,12 +91,21 @@ std::size_t Communicator::planned_bytes(const Call& call) const {
   return counts_are_common(call.collective) ? varying_blocks_.bytes() : static_cast<std::size_t>(ranks());
 }
 
-bool Communicator::is_planned(const Call& call) {
+bool Communicator::begins_at_once(const Call& call) {
   if (membership_.strict && ranks() > 1) return false;
   if (call.varying != nullptr) varying_blocks_.lay_out(call, ranks(), rank());
   const std::size_t bytes = planned_bytes(call);
   if (has_data(call.collective) && bytes == 0) return true;
-  return plans_->find(call.collective, call.root, bytes, order_of(call)) != nullptr;
+  return plans_->find(call.collective, call.root, bytes, order_of(call)) != nullptr ||
+         !plans_->must_prove(call.collective, call.root, bytes, order_of(call));
+}
+
+Result<std::unique_ptr<Plans::Making>> Communicator::begin_plan(const Call& call) {
+  const std::size_t bytes = planned_bytes(call);
+  if (has_data(call.collective) && bytes == 0) return std::unique_ptr<Plans::Making>();
+  const schedule::Order order = order_of(call);
+  if (plans_->find(call.collective, call.root, bytes, order) != nullptr) return std::unique_ptr<Plans::Making>();
+  return plans_->begin(call.collective, call.root, bytes, history_.get(), order);
 }
 
 // Of a vector of so many bytes, all blocks together.

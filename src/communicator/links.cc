@@ -20,156 +20,168 @@ namespace {
 constexpr int kYields = 32;
 constexpr int kLookMs = 5;
 
-class ConnectedLinks final : public LinkMaker {
- public:
-  ConnectedLinks(Connector& connector, const Membership& membership, const transport::WakeupFd& wakeup_fd)
-      : connector_(connector), membership_(membership), wakeup_fd_(wakeup_fd) {}
-
-  ~ConnectedLinks() override {
-    for (const auto& transport : membership_.transports) {
-      if (SharedConnections* const shared = transport->shared_connections(); shared != nullptr) {
-        (void)guarded([&] { return shared->forget(connector_.communicator()), Status(); });
-      }
-    }
-  }
-
-  Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
-                                                             Deadline deadline) override {
-    std::vector<int> own;     // peers that need a connection of this communicator's
-    std::vector<int> shared;  // peers with whom there is one for all communicators
-    for (const int peer : peers) (shared_with(peer) != nullptr ? shared : own).push_back(peer);
-    if (Status s = share_connections(shared, failure, deadline); !s.is_ok()) return s;
-    for (auto at = shared.begin(); at != shared.end();) {
-      const bool out_of_reach = state_with(*at) == SharedConnections::State::kOutOfReach;
-      if (out_of_reach) own.push_back(*at);
-      at = out_of_reach ? shared.erase(at) : at + 1;
-    }
-    std::map<int, std::unique_ptr<transport::Link>> made;
-    std::map<int, std::unique_ptr<BegunLink>> begun;
-    for (const int peer : shared) {
-      auto link = shared_with(peer)->begin_link(connector_.job_rank(peer), connector_.communicator(), peer,
-                                                {membership_, wakeup_fd_, failure});
-      if (!link.is_ok()) return link.status();
-      begun.emplace(peer, std::move(*link));
-    }
-    if (Status s = connect(own, failure, deadline, &made); !s.is_ok()) return s;
-    if (Status s = finish(std::move(begun), failure, deadline, &made); !s.is_ok()) return s;
-    std::vector<std::unique_ptr<transport::Link>> links;
-    for (const int peer : peers) links.push_back(std::move(made.at(peer)));
-    return links;
-  }
-  void watch_stalls(StallWatch* watch) override {
-    stalls_ = watch;
-    connector_.watch_stalls(watch);
-  }
-
- private:
-  using Links = std::map<int, std::unique_ptr<transport::Link>>;  // by peer
+// Where a communicator's links come from, and who is told of waiting for them.
+struct Origin {
+  Connector& connector;
+  const Membership& membership;
+  const transport::WakeupFd& wakeup_fd;
+  StallWatch* stalls = nullptr;
 
   [[nodiscard]] SharedConnections* shared_with(int peer) const {
-    Transport* const transport = membership_.connecting(membership_.rank, peer);
+    Transport* const transport = membership.connecting(membership.rank, peer);
     return transport == nullptr ? nullptr : transport->shared_connections();
   }
   [[nodiscard]] SharedConnections::State state_with(int peer) const {
-    return shared_with(peer)->state(connector_.job_rank(peer));
+    return shared_with(peer)->state(connector.job_rank(peer));
+  }
+};
+
+class MakingConnected final : public MakingLinks {
+ public:
+  MakingConnected(const Origin& origin, std::vector<int> peers, const FailureState& failure, Deadline deadline)
+      : origin_(origin),
+        peers_(std::move(peers)),
+        failure_(failure),
+        deadline_(deadline),
+        wait_(&failure, deadline, origin.stalls),
+        departures_(origin.membership.peers, failure) {
+    for (const int peer : peers_) (origin.shared_with(peer) != nullptr ? shared_ : own_).push_back(peer);
   }
 
-  // Each is made by this thread, or by another that has begun with it on behalf of another communicator. None waits for
-  // another connection than the one that it is about.
-  Status share_connections(const std::vector<int>& peers, const FailureState& failure, Deadline deadline) {
-    const net::ConnectWait wait(&failure, deadline, stalls_);
-    Departures departures(membership_.peers, failure);
-    for (;;) {
-      std::vector<int> mine;
-      std::vector<int> others;
-      Status s = guarded([&] { return claim(peers, &mine, &others), Status(); });
-      if (s.is_ok() && !mine.empty()) {
-        const auto take = [&](Channel channel) {
-          const int peer = channel.peer;
-          return shared_with(peer)->add(connector_.job_rank(peer), std::move(channel),
-                                        {membership_, wakeup_fd_, failure});
-        };
-        s = guarded([&] { return connector_.connect_shared(mine, take, failure, deadline); });
-      }
-      for (const int peer : mine) shared_with(peer)->give_up(connector_.job_rank(peer));
-      if (!s.is_ok()) return explain(std::move(s), failure);
-      if (!mine.empty()) continue;
-      if (others.empty()) return {};
-      s = wait.go_on([&] { return departures.look(others); }, [&] { return late(others); });
-      if (!s.is_ok()) return explain(std::move(s), failure);
-      shared_with(others.front())->await_change(kLookMs);
+  Result<State> advance() override {
+    if (!has_begun_) {
+      auto state = begin();
+      if (!state.is_ok() || *state != State::kMade) return state;
+      has_begun_ = true;
+    }
+    if (!own_.empty()) return State::kBlocks;
+    return finish_begun();
+  }
+
+  Status block() override { return has_begun_ ? connect_own() : share_connections(); }
+
+  void rest() override {
+    if (!has_begun_) {
+      origin_.shared_with(shared_.front())->await_change(kLookMs);
+    } else if (looks_++ < kYields) {
+      ::sched_yield();
+    } else {
+      std::vector<pollfd> sockets;
+      for (const auto& [peer, link] : begun_) sockets.push_back({link->socket(), POLLIN, 0});
+      // Not long: another thread may read what the peer says.
+      (void)::poll(sockets.data(), sockets.size(), std::min(kLookMs, deadline_.left_ms(kLookMs)));
     }
   }
 
-  // Of those that there are no connections with: which this thread is to make, and which another is making.
-  void claim(const std::vector<int>& peers, std::vector<int>* mine, std::vector<int>* others) const {
-    mine->reserve(peers.size());
-    others->reserve(peers.size());
-    for (const int peer : peers) {
-      if (shared_with(peer)->claim(connector_.job_rank(peer))) {
-        mine->push_back(peer);
+  std::vector<std::unique_ptr<transport::Link>> take() override {
+    std::vector<std::unique_ptr<transport::Link>> links;
+    for (const int peer : peers_) links.push_back(std::move(made_.at(peer)));
+    return links;
+  }
+
+  // Of a timeout, which ranks are missing, where that is known.
+  Status explain(Status status) override {
+    if (status.code() != Code::kTimeout || origin_.stalls == nullptr) return status;
+    const std::string missing = origin_.stalls->missing();
+    if (failure_.failed()) return failure_.status();
+    return missing.empty() ? status : Status::timeout("timed out while making connections: " + missing);
+  }
+
+ private:
+  // This side of the links to peers with whom there is a connection for all communicators. kMade: of all of them.
+  Result<State> begin() {
+    std::vector<int> others;  // with whom another thread is making it
+    for (const int peer : shared_) {
+      const SharedConnections::State state = origin_.state_with(peer);
+      if (state == SharedConnections::State::kNone) return State::kBlocks;
+      if (state == SharedConnections::State::kBeingMade) others.push_back(peer);
+    }
+    if (!others.empty()) {
+      Status s = wait_.go_on([&] { return departures_.look(others); }, [&] { return late(others); });
+      if (!s.is_ok()) return s;
+      return State::kWaits;
+    }
+    for (const int peer : shared_) {
+      if (origin_.state_with(peer) == SharedConnections::State::kOutOfReach) {
+        own_.push_back(peer);
         continue;
       }
-      const SharedConnections::State state = state_with(peer);
-      const bool there = state == SharedConnections::State::kMade || state == SharedConnections::State::kOutOfReach;
-      if (!there) others->push_back(peer);
+      auto link = origin_.shared_with(peer)->begin_link(origin_.connector.job_rank(peer),
+                                                        origin_.connector.communicator(), peer, owner());
+      if (!link.is_ok()) return link.status();
+      begun_.emplace(peer, std::move(*link));
     }
+    return State::kMade;
   }
 
-  // Waits until the peers have begun theirs.
-  Status finish(std::map<int, std::unique_ptr<BegunLink>> begun, const FailureState& failure, Deadline deadline,
-                Links* made) {
-    const net::ConnectWait wait(&failure, deadline, stalls_);
-    Departures departures(membership_.peers, failure);
-    for (int looks = 0;; ++looks) {
-      std::vector<int> waited_for;
-      std::vector<pollfd> sockets;
-      for (auto at = begun.begin(); at != begun.end();) {
-        auto link = at->second->finish();
-        if (!link.is_ok()) return link.status();
-        if (*link != nullptr) {
-          made->emplace(at->first, std::move(*link));
-          at = begun.erase(at);
-        } else {
-          waited_for.push_back(at->first);
-          sockets.push_back({at->second->socket(), POLLIN, 0});
-          ++at;
-        }
+  // Of connections with those that there are none with, which this thread claims: each is made by the thread that has,
+  // perhaps on behalf of another communicator, and none waits for another connection than the one that it is about.
+  Status share_connections() {
+    std::vector<int> mine;
+    Status s = guarded([&] {
+      mine.reserve(shared_.size());
+      for (const int peer : shared_) {
+        if (origin_.shared_with(peer)->claim(origin_.connector.job_rank(peer))) mine.push_back(peer);
       }
-      if (begun.empty()) return {};
-      Status s = wait.go_on([&] { return departures.look(waited_for); }, [&] { return late(waited_for); });
-      if (!s.is_ok()) return explain(std::move(s), failure);
-      if (looks < kYields) {
-        ::sched_yield();
-      } else {
-        // Not long: another thread may read what the peer says.
-        (void)::poll(sockets.data(), sockets.size(), std::min(kLookMs, deadline.left_ms(kLookMs)));
-      }
+      return Status();
+    });
+    if (s.is_ok() && !mine.empty()) {
+      const auto take = [&](Channel channel) {
+        const int peer = channel.peer;
+        return origin_.shared_with(peer)->add(origin_.connector.job_rank(peer), std::move(channel), owner());
+      };
+      s = guarded([&] { return origin_.connector.connect_shared(mine, take, failure_, deadline_); });
     }
+    for (const int peer : mine) origin_.shared_with(peer)->give_up(origin_.connector.job_rank(peer));
+    return s;
   }
 
-  Status connect(const std::vector<int>& peers, const FailureState& failure, Deadline deadline, Links* made) {
-    if (peers.empty()) return {};
-    auto channels = connector_.connect(peers, failure, deadline);
+  // Waits for peers that have not begun theirs.
+  Result<State> finish_begun() {
+    std::vector<int> waited_for;
+    for (auto at = begun_.begin(); at != begun_.end();) {
+      auto link = at->second->finish();
+      if (!link.is_ok()) return link.status();
+      if (*link == nullptr) {
+        waited_for.push_back(at->first);
+        ++at;
+        continue;
+      }
+      made_.emplace(at->first, std::move(*link));
+      at = begun_.erase(at);
+    }
+    if (begun_.empty()) return State::kMade;
+    Status s = wait_.go_on([&] { return departures_.look(waited_for); }, [&] { return late(waited_for); });
+    if (!s.is_ok()) return s;
+    return State::kWaits;
+  }
+
+  // Over connections of this communicator's alone.
+  Status connect_own() {
+    auto channels = origin_.connector.connect(own_, failure_, deadline_);
     if (!channels.is_ok()) return channels.status();
     std::map<int, Channel> by_peer;
     for (Channel& c : *channels) {
       const int peer = c.peer;
       by_peer.emplace(peer, std::move(c));
     }
+    const Membership& membership = origin_.membership;
     for (auto& [peer, channel] : by_peer) {
       // A Unix socket that cannot be reached is replaced by TCP, and so may be the transport.
-      Transport* const transport = membership_.connecting(membership_.rank, peer, channel.kind);
+      Transport* const transport = membership.connecting(membership.rank, peer, channel.kind);
       if (transport == nullptr) return unconnected(channel);
       if (transport->waits_for_peer()) {
-        if (Status s = meet(channel, failure, deadline); !s.is_ok()) return s;
+        if (Status s = meet(channel); !s.is_ok()) return s;
       }
-      auto link = transport->make_link(std::move(channel), {membership_, wakeup_fd_, failure}, deadline);
-      if (!link.is_ok()) return explain(link.status(), failure);
-      made->emplace(peer, std::move(*link));
+      auto link = transport->make_link(std::move(channel), owner(), deadline_);
+      if (!link.is_ok()) return link.status();
+      made_.emplace(peer, std::move(*link));
     }
+    own_.clear();
     return {};
   }
+
+  [[nodiscard]] LinkOwner owner() const { return {origin_.membership, origin_.wakeup_fd, failure_}; }
 
   static Status late(const std::vector<int>& peers) {
     return Status::timeout("timed out while waiting for " + list_ranks(peers) + " to set up the link");
@@ -179,36 +191,28 @@ class ConnectedLinks final : public LinkMaker {
   // make sure, here, where failures end the wait, that the other has come to this link: the one that
   // accepted sends a byte, the other answers with its first message. Every rank takes its peers in rising
   // order, so of any chain of ranks that wait for each other the last can go on.
-  Status meet(const Channel& channel, const FailureState& failure, Deadline deadline) const {
+  [[nodiscard]] Status meet(const Channel& channel) const {
     const int socket = channel.sockets[0].get();
     const std::string name = fmt::format("rank {}", channel.peer);
     char here = 1;
     if (!channel.dialled && ::send(socket, &here, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
       return Status::remote(fmt::format("the connection to {} closed", name));
     }
-    const net::ConnectWait wait(&failure, deadline, stalls_);
+    const net::ConnectWait wait(&failure_, deadline_, origin_.stalls);
     const std::string late = fmt::format("timed out while waiting for {} to set up the link", name);
     // That message is left where it is, for who makes the link.
     const int flags = MSG_DONTWAIT | (channel.dialled ? 0 : MSG_PEEK);
     ssize_t n = 0;
     while ((n = ::recv(socket, &here, 1, flags)) < 0 && (errno == EAGAIN || errno == EINTR)) {
-      if (Status s = wait.poll(socket, POLLIN, channel.peer, late); !s.is_ok()) return explain(s, failure);
+      if (Status s = wait.poll(socket, POLLIN, channel.peer, late); !s.is_ok()) return s;
     }
     if (channel.dialled && n != 1) return Status::remote(fmt::format("the connection to {} closed", name));
     return {};
   }
 
-  // Of a timeout, which ranks are missing, where that is known.
-  [[nodiscard]] Status explain(Status status, const FailureState& failure) const {
-    if (status.code() != Code::kTimeout || stalls_ == nullptr) return status;
-    const std::string missing = stalls_->missing();
-    if (failure.failed()) return failure.status();
-    return missing.empty() ? status : Status::timeout("timed out while making connections: " + missing);
-  }
-
   [[nodiscard]] Status unconnected(const Channel& channel) const {
     std::string names;
-    for (const auto& transport : membership_.transports) {
+    for (const auto& transport : origin_.membership.transports) {
       if (!names.empty()) names += ',';
       names += transport->name();
     }
@@ -217,26 +221,77 @@ class ConnectedLinks final : public LinkMaker {
                     channel.kind == ChannelKind::kTcp ? "TCP" : "a Unix socket", names));
   }
 
-  Connector& connector_;
+  const Origin origin_;
+  const std::vector<int> peers_;
+  const FailureState& failure_;
+  const Deadline deadline_;
+  const net::ConnectWait wait_;
+  Departures departures_;
+  std::vector<int> shared_;  // peers with whom there is a connection for all communicators
+  std::vector<int> own_;     // those that need one of this communicator's, until it is made
+  bool has_begun_ = false;   // this side of the links to the former
+  std::map<int, std::unique_ptr<BegunLink>> begun_;
+  std::map<int, std::unique_ptr<transport::Link>> made_;
+  int looks_ = 0;
+};
+
+class ConnectedLinks final : public LinkMaker {
+ public:
+  ConnectedLinks(Connector& connector, const Membership& membership, const transport::WakeupFd& wakeup_fd)
+      : origin_{connector, membership, wakeup_fd} {}
+
+  ~ConnectedLinks() override {
+    for (const auto& transport : origin_.membership.transports) {
+      if (SharedConnections* const shared = transport->shared_connections(); shared != nullptr) {
+        (void)guarded([&] { return shared->forget(origin_.connector.communicator()), Status(); });
+      }
+    }
+  }
+
+  std::unique_ptr<MakingLinks> begin(std::vector<int> peers, const FailureState& failure, Deadline deadline) override {
+    return std::make_unique<MakingConnected>(origin_, std::move(peers), failure, deadline);
+  }
+  void watch_stalls(StallWatch* watch) override {
+    origin_.stalls = watch;
+    origin_.connector.watch_stalls(watch);
+  }
+
+ private:
+  Origin origin_;
+};
+
+// Never waits.
+class MakingThreads final : public MakingLinks {
+ public:
+  MakingThreads(std::shared_ptr<ThreadRanks> thread_ranks, const Membership& membership, std::vector<int> peers)
+      : thread_ranks_(std::move(thread_ranks)), membership_(membership), peers_(std::move(peers)) {}
+  Result<State> advance() override {
+    for (const int peer : peers_) {
+      auto link = thread_ranks_->network()->link(membership_, peer, thread_ranks_->wakeup_fds());
+      if (!link.is_ok()) return link.status();
+      links_.push_back(std::move(*link));
+    }
+    return State::kMade;
+  }
+  Status block() override { return {}; }
+  void rest() override {}
+  std::vector<std::unique_ptr<transport::Link>> take() override { return std::move(links_); }
+  Status explain(Status status) override { return status; }
+
+ private:
+  const std::shared_ptr<ThreadRanks> thread_ranks_;
   const Membership& membership_;
-  const transport::WakeupFd& wakeup_fd_;
-  StallWatch* stalls_ = nullptr;
+  const std::vector<int> peers_;
+  std::vector<std::unique_ptr<transport::Link>> links_;
 };
 
 class ThreadLinks final : public LinkMaker {
  public:
   ThreadLinks(std::shared_ptr<ThreadRanks> thread_ranks, const Membership& membership)
       : thread_ranks_(std::move(thread_ranks)), membership_(membership) {}
-  void watch_stalls(StallWatch*) override {}  // never waits
-  Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState&,
-                                                             Deadline) override {
-    std::vector<std::unique_ptr<transport::Link>> links;
-    for (const int peer : peers) {
-      auto link = thread_ranks_->network()->link(membership_, peer, thread_ranks_->wakeup_fds());
-      if (!link.is_ok()) return link.status();
-      links.push_back(std::move(*link));
-    }
-    return links;
+  void watch_stalls(StallWatch*) override {}
+  std::unique_ptr<MakingLinks> begin(std::vector<int> peers, const FailureState&, Deadline) override {
+    return std::make_unique<MakingThreads>(thread_ranks_, membership_, std::move(peers));
   }
 
  private:
@@ -245,6 +300,22 @@ class ThreadLinks final : public LinkMaker {
 };
 
 }  // namespace
+
+Result<std::vector<std::unique_ptr<transport::Link>>> finish(MakingLinks& making) {
+  for (;;) {
+    auto state = making.advance();
+    Status status = state.status();
+    if (status.is_ok()) {
+      if (*state == MakingLinks::State::kMade) return making.take();
+      if (*state == MakingLinks::State::kBlocks) {
+        status = making.block();
+      } else {
+        making.rest();
+      }
+    }
+    if (!status.is_ok()) return making.explain(std::move(status));
+  }
+}
 
 Result<std::shared_ptr<ThreadRanks>> ThreadRanks::create(int ranks, const Transports& transports) {
   std::vector<transport::WakeupFd> wakeup_fds;

@@ -19,16 +19,42 @@
 
 namespace tutti::internal {
 
+// Links to some peers, while they are being made. Made and used by one thread at a time.
+class MakingLinks {
+ public:
+  enum class State : std::uint8_t {
+    kWaits,   // for peers, which ring the rank's wakeup fd
+    kBlocks,  // on what has to be waited for: block()
+    kMade,
+  };
+  MakingLinks() = default;
+  MakingLinks(const MakingLinks&) = delete;
+  MakingLinks& operator=(const MakingLinks&) = delete;
+  virtual ~MakingLinks() = default;
+  // Goes on as far as it can without waiting. An error, also that the time is over, ends it.
+  virtual Result<State> advance() = 0;
+  // REQUIRES: kBlocks. Connects what has no connection yet; advance() comes next.
+  virtual Status block() = 0;
+  // REQUIRES: kWaits. A little while, or until a peer has said something.
+  virtual void rest() = 0;
+  // REQUIRES: kMade. In the order of the peers. Once.
+  virtual std::vector<std::unique_ptr<transport::Link>> take() = 0;
+  // An error of these, with what is known of its cause; it may ask other ranks.
+  virtual Status explain(Status status) = 0;
+};
+
 class LinkMaker {
  public:
   virtual ~LinkMaker() = default;
-  // Links to all of `peers`, in that order; both sides of each pair call this for each other.
-  virtual Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers,
-                                                                     const FailureState& failure,
-                                                                     Deadline deadline) = 0;
-  // Told while make() waits. Outlives the maker.
+  // Links to all of `peers`; both sides of each pair call this for each other. The maker outlives it.
+  virtual std::unique_ptr<MakingLinks> begin(std::vector<int> peers, const FailureState& failure,
+                                             Deadline deadline) = 0;
+  // Told while links are made. Outlives the maker.
   virtual void watch_stalls(StallWatch* watch) = 0;
 };
+
+// Goes on with them and waits, until they are made.
+Result<std::vector<std::unique_ptr<transport::Link>>> finish(MakingLinks& making);
 
 // Through the Connector, each link by the transport that connects its ranks. All outlive the maker and its links.
 std::unique_ptr<LinkMaker> make_connected_links(Connector& connector, const Membership& membership,

@@ -74,18 +74,29 @@ void Plans::deliver(Deadline deadline) {
   }
 }
 
-Status Plans::connect(const schedule::Schedule& schedule, Deadline deadline) {
+std::vector<int> Plans::unconnected(const schedule::Schedule& schedule) const {
   std::set<int> missing;
   for (const schedule::Step& s : schedule.steps) {
     if (!schedule::is_local(s.kind) && !links_.contains(s.peer)) missing.insert(s.peer);
   }
-  if (missing.empty()) return {};
-  const std::vector<int> peers(missing.begin(), missing.end());
-  auto made = link_maker_->make(peers, failure_, deadline);
-  if (!made.is_ok()) return made.status();
-  for (std::size_t i = 0; i < peers.size(); ++i) {
-    if (Status s = waiter_.add_link(*(*made)[i]); !s.is_ok()) return s;
-    links_[peers[i]] = std::move((*made)[i]);
+  return {missing.begin(), missing.end()};
+}
+
+std::unique_ptr<MakingLinks> Plans::begin_making(const std::vector<int>& peers) const {
+  return peers.empty() ? nullptr : link_maker_->begin(peers, failure_, Deadline::after_ms(timeout_ms_));
+}
+
+Status Plans::connect(Making& making) {
+  if (making.links == nullptr) return {};
+  auto made = finish(*making.links);
+  return made.is_ok() ? add_links(making, std::move(*made)) : made.status();
+}
+
+Status Plans::add_links(Making& making, std::vector<std::unique_ptr<transport::Link>> links) {
+  making.links = nullptr;
+  for (std::size_t i = 0; i < making.peers.size(); ++i) {
+    if (Status s = waiter_.add_link(*links[i]); !s.is_ok()) return s;
+    links_[making.peers[i]] = std::move(links[i]);
   }
   return {};
 }
@@ -125,27 +136,74 @@ Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntr
   return algorithms::make_schedule(entry, world_, membership_.rank, root);
 }
 
-Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes, CallHistory* history,
-                                          schedule::Order order) {
+bool Plans::must_prove(Collective collective, int root, std::size_t bytes, schedule::Order order) const {
+  auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm, order);
+  if (!entry.is_ok()) return false;
+  const auto known = plans_.find({*entry, root});
+  return (known == plans_.end() || known->second.plan == nullptr) &&
+         !algorithms::proven_by_tests(**entry, world_, root);
+}
+
+Result<std::unique_ptr<Plans::Making>> Plans::begin(Collective collective, int root, std::size_t bytes,
+                                                    CallHistory* history, schedule::Order order) {
   auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm, order);
   if (!entry.is_ok()) return entry.status();
   if (log::enabled(log::Level::kDebug)) {
     log::debug(fmt::format("{} of {} bytes: {}", name_of(collective), bytes, (*entry)->name));
   }
+  auto making = std::make_unique<Making>(Making{*entry, collective, root, bytes, order, {}, {}, nullptr});
   auto& [identity, plan] = plans_[{*entry, root}];
-  if (plan == nullptr) {
-    auto schedule = write_schedule(**entry, root, Deadline::after_ms(timeout_ms_));
-    if (!schedule.is_ok()) return schedule.status();
-    // Once: the history's readers may look at it from now on.
-    if (identity.hash == 0) identity = executor::identify((*entry)->name, *schedule, slice_bytes(collective));
-    if (history != nullptr) history->set_plan(identity);
-    if (Status s = connect(*schedule, Deadline::after_ms(timeout_ms_)); !s.is_ok()) return s;
-    plan = executor::make_plan((*entry)->name, std::move(*schedule), [&](int peer) { return links_.at(peer).get(); },
-                               slice_bytes(collective));
+  if (plan != nullptr) return making;
+  auto schedule = write_schedule(**entry, root, Deadline::after_ms(timeout_ms_));
+  if (!schedule.is_ok()) return schedule.status();
+  making->schedule = std::move(*schedule);
+  // Once: the history's readers may look at it from now on.
+  if (identity.hash == 0) {
+    identity = executor::identify((*entry)->name, making->schedule, slice_bytes(collective));
   }
-  auto& row = rows_[row_of(collective, order)][static_cast<std::size_t>(root)];
+  if (history != nullptr) history->set_plan(identity);
+  making->peers = unconnected(making->schedule);
+  making->links = begin_making(making->peers);
+  return making;
+}
+
+std::unique_ptr<Plans::Making> Plans::begin_links(std::vector<int> peers) {
+  std::erase_if(peers, [&](int peer) { return is_connected(peer); });
+  if (peers.empty()) return nullptr;
+  auto making = std::make_unique<Making>();
+  making->peers = std::move(peers);
+  making->links = begin_making(making->peers);
+  return making;
+}
+
+Result<MakingLinks::State> Plans::advance(Making& making) {
+  if (making.links != nullptr) {
+    auto state = making.links->advance();
+    if (!state.is_ok() || *state != MakingLinks::State::kMade) return state;
+    if (Status s = add_links(making, making.links->take()); !s.is_ok()) return s;
+  }
+  if (making.entry != nullptr) keep(making);
+  return MakingLinks::State::kMade;
+}
+
+Result<const executor::Plan*> Plans::make(Collective collective, int root, std::size_t bytes, CallHistory* history,
+                                          schedule::Order order) {
+  auto making = begin(collective, root, bytes, history, order);
+  if (!making.is_ok()) return making.status();
+  if (Status s = connect(**making); !s.is_ok()) return s;
+  return keep(**making);
+}
+
+const executor::Plan* Plans::keep(Making& making) {
+  std::unique_ptr<executor::Plan>& plan = plans_.at({making.entry, making.root}).plan;
+  if (plan == nullptr) {
+    plan = executor::make_plan(
+        making.entry->name, std::move(making.schedule), [&](int peer) { return links_.at(peer).get(); },
+        slice_bytes(making.collective));
+  }
+  auto& row = rows_[row_of(making.collective, making.order)][static_cast<std::size_t>(making.root)];
   if (row == nullptr) row = std::make_unique<Row>();
-  (*row)[static_cast<std::size_t>(std::bit_width(bytes))] = plan.get();
+  (*row)[static_cast<std::size_t>(std::bit_width(making.bytes))] = plan.get();
   return plan.get();
 }
 
@@ -155,7 +213,9 @@ Status Plans::check_forced(Collective collective, schedule::Order order) const {
 }
 
 Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule schedule) {
-  if (Status s = connect(schedule, Deadline::after_ms(timeout_ms_)); !s.is_ok()) return s;
+  if (const auto making = begin_links(unconnected(schedule)); making != nullptr) {
+    if (Status s = connect(*making); !s.is_ok()) return s;
+  }
   return executor::make_plan(
       "send and receive", std::move(schedule), [&](int peer) { return links_.at(peer).get(); },
       slice_bytes(Collective::kAllToAll));

@@ -32,9 +32,29 @@ class Plans {
     const Row* row = rows_[row_of(collective, order)][static_cast<std::size_t>(root)].get();
     return row == nullptr ? nullptr : (*row)[static_cast<std::size_t>(std::bit_width(bytes))];
   }
-  // Makes it: selects, writes and where needed proves the schedule, connects to the peers that it names.
-  // Every rank of the communicator does this in the same operation.
-  // `history`, if any, is told how the operation will be run before anybody is waited for.
+  // A plan, or what links are missing, while it is being made.
+  struct Making {
+    const algorithms::AlgorithmEntry* entry = nullptr;  // null: only links are
+    Collective collective = Collective::kAllReduce;
+    int root = 0;
+    std::size_t bytes = 0;
+    schedule::Order order = schedule::Order::kAny;
+    schedule::Schedule schedule;
+    std::vector<int> peers;              // to whom there is no link yet
+    std::unique_ptr<MakingLinks> links;  // null: there are all
+  };
+  // Selects, writes and where needed proves the schedule, and begins to connect to the peers that it names. Every rank
+  // of the communicator does this in the same operation. `history`, if any, is told how the operation will be run
+  // before anybody is waited for.
+  Result<std::unique_ptr<Making>> begin(Collective collective, int root, std::size_t bytes, CallHistory* history,
+                                        schedule::Order order = schedule::Order::kAny);
+  // Whether it would have to prove the schedule, which may take long.
+  [[nodiscard]] bool must_prove(Collective collective, int root, std::size_t bytes, schedule::Order order) const;
+  // The links alone, of sends and receives. Null: there are all.
+  std::unique_ptr<Making> begin_links(std::vector<int> peers);
+  // Goes on, without waiting. After kMade it is to be found.
+  Result<MakingLinks::State> advance(Making& making);
+  // All of that, and waits.
   Result<const executor::Plan*> make(Collective collective, int root, std::size_t bytes, CallHistory* history,
                                      schedule::Order order = schedule::Order::kAny);
   // Whether make() would refuse such calls, since the algorithm that is forced for them does not serve these ranks or
@@ -59,7 +79,12 @@ class Plans {
   static std::size_t row_of(Collective collective, schedule::Order order) {
     return static_cast<std::size_t>(collective) + (order == schedule::Order::kRanks ? kCollectives : 0);
   }
-  Status connect(const schedule::Schedule& schedule, Deadline deadline);
+  [[nodiscard]] std::vector<int> unconnected(const schedule::Schedule& schedule) const;
+  [[nodiscard]] std::unique_ptr<MakingLinks> begin_making(const std::vector<int>& peers) const;
+  // Waits until they are made.
+  Status connect(Making& making);
+  Status add_links(Making& making, std::vector<std::unique_ptr<transport::Link>> links);
+  const executor::Plan* keep(Making& making);
   // The same on every rank.
   [[nodiscard]] std::size_t slice_bytes(Collective collective) const;
   Result<schedule::Schedule> write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline);

@@ -18,6 +18,7 @@ Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
       state_ = State::kBegin;
       break;
     case State::kBegin: begin_next(); break;
+    case State::kMaking: return go_on_making();
     case State::kMoving: {
       auto progress = guarded_result([&]() -> Result<Progress> {
         if (!trouble_.is_ok()) return std::exchange(trouble_, {});
@@ -30,7 +31,11 @@ Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
     case State::kAway:
       if (!back_.load(std::memory_order_acquire)) return Progress::kIdle;
       away_.join();
-      end_operation();
+      if (making_ != nullptr) {
+        state_ = State::kMaking;
+      } else {
+        end_operation();
+      }
       break;
     case State::kFailed:
       if (operation_ != nullptr && !executor::CpuExecutor::reclaimed(*operation_)) return Progress::kIdle;
@@ -47,6 +52,8 @@ bool Communicator::QueueTask::arm() {
       if (!quiet.is_ok()) trouble_ = quiet.status();
       return quiet.is_ok() && *quiet;
     }
+    // Peers ring the wakeup fd when they have made theirs.
+    case State::kMaking: return trouble_.is_ok();
     case State::kBehind: return !item_.before->done();
     case State::kAway: return !back_.load(std::memory_order_acquire);
     default: return false;
@@ -94,9 +101,6 @@ void Communicator::QueueTask::begin_next() {
     calls_ = calls_.subspan(n);
     return n == 1 ? begin_call(first) : begin_together();
   }
-  const bool connected = std::all_of(transfers_.begin(), transfers_.end(),
-                                     [&](const Transfer& t) { return comm_.plans_->is_connected(t.peer); });
-  if (!connected) return run_away();
   begin_transfers();
 }
 
@@ -106,8 +110,8 @@ bool Communicator::QueueTask::stays(std::span<const Call> calls) {
   if (calls.size() > 1) return !comm_.membership_.strict;
   if (first.custom != nullptr && first.custom->user) return false;
   // For want of memory: then the operation fails there.
-  auto planned = guarded_result([&]() -> Result<bool> { return comm_.is_planned(first); });
-  return planned.is_ok() && *planned && (!needs_copy(first) || comm_.planned_bytes(first) <= kMostCopiedBytes);
+  auto at_once = guarded_result([&]() -> Result<bool> { return comm_.begins_at_once(first); });
+  return at_once.is_ok() && *at_once && (!needs_copy(first) || comm_.planned_bytes(first) <= kMostCopiedBytes);
 }
 
 void Communicator::QueueTask::begin_call(const Call& call) {
@@ -116,13 +120,7 @@ void Communicator::QueueTask::begin_call(const Call& call) {
   comm_.busy_.store(true, std::memory_order_relaxed);
   fingerprint_ = comm_.begin(call);
   if (is_empty(call)) return end_operation();
-  start(guarded_result([&]() -> Result<const executor::Operation*> {
-          const executor::Operation* const again = comm_.last_bound_.repeat(call, fingerprint_);
-          if (again == nullptr) return comm_.bind(call, fingerprint_);
-          comm_.history_->set_plan(again->plan->identity);
-          return again;
-        }),
-        fingerprint_.sequence);
+  make(guarded_result([&] { return comm_.begin_plan(call); }), fingerprint_.sequence);
 }
 
 void Communicator::QueueTask::begin_together() {
@@ -135,13 +133,64 @@ void Communicator::QueueTask::begin_transfers() {
   comm_.busy_.store(true, std::memory_order_relaxed);
   moving_ = std::exchange(transfers_, {});
   if (comm_.stalls_ != nullptr) comm_.stalls_->set_transfer(&moving_.front());
+  make(guarded_result([&]() -> Result<std::unique_ptr<Plans::Making>> {
+         std::vector<int> peers;
+         for (const Transfer& t : moving_) {
+           if (!comm_.plans_->is_connected(t.peer)) peers.push_back(t.peer);
+         }
+         std::sort(peers.begin(), peers.end());
+         peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+         return comm_.plans_->begin_links(std::move(peers));
+       }),
+       comm_.history_->sequence());
+}
+
+void Communicator::QueueTask::make(Result<std::unique_ptr<Plans::Making>> making, std::uint32_t number) {
+  number_ = number;
+  operation_ = nullptr;
+  if (!making.is_ok()) return fail_operation(making.status());
+  making_ = std::move(*making);
+  if (making_ == nullptr) return start_made();
+  state_ = State::kMaking;
+}
+
+Progress Communicator::QueueTask::go_on_making() {
+  auto state = guarded_result([&]() -> Result<MakingLinks::State> {
+    if (!trouble_.is_ok()) return std::exchange(trouble_, {});
+    return comm_.plans_->advance(*making_);
+  });
+  Status status = state.status();
+  if (status.is_ok()) {
+    if (*state == MakingLinks::State::kWaits) return Progress::kIdle;
+    if (*state == MakingLinks::State::kMade) {
+      making_ = nullptr;
+      start_made();
+      return Progress::kMoved;
+    }
+    status = leave_engine([this] { trouble_ = guarded([&] { return making_->links->block(); }); });
+  }
+  if (!status.is_ok()) fail_operation(std::move(status));
+  return Progress::kMoved;
+}
+
+void Communicator::QueueTask::start_made() {
+  if (!moving_.empty()) {
+    start(guarded_result([&]() -> Result<const executor::Operation*> {
+            const executor::Operation* const again =
+                moving_.size() == 1 ? comm_.transfers_->repeat(moving_.front()) : nullptr;
+            if (again != nullptr) return again;
+            return comm_.transfers_->bind(moving_, *comm_.plans_);
+          }),
+          number_);
+    return;
+  }
   start(guarded_result([&]() -> Result<const executor::Operation*> {
-          const executor::Operation* const again =
-              moving_.size() == 1 ? comm_.transfers_->repeat(moving_.front()) : nullptr;
-          if (again != nullptr) return again;
-          return comm_.transfers_->bind(moving_, *comm_.plans_);
+          const executor::Operation* const again = comm_.last_bound_.repeat(*call_, fingerprint_);
+          if (again == nullptr) return comm_.bind(*call_, fingerprint_);
+          comm_.history_->set_plan(again->plan->identity);
+          return again;
         }),
-        comm_.history_->sequence());
+        number_);
 }
 
 void Communicator::QueueTask::start(Result<const executor::Operation*> operation, std::uint32_t number) {
@@ -207,6 +256,7 @@ void Communicator::QueueTask::run_away() {
 
 void Communicator::QueueTask::fail_operation(Status status) {
   if (leave_engine([this, status] { find_cause(status); }).is_ok()) return;
+  making_ = nullptr;
   if (operation_ != nullptr) executor::CpuExecutor::revoke(*operation_);
   note(comm_.fail(describe_current(), std::move(status)));
   state_ = State::kFailed;
@@ -218,7 +268,11 @@ void Communicator::QueueTask::run_rest() {
 }
 
 void Communicator::QueueTask::find_cause(Status status) {
-  status = guarded([&] { return comm_.waiter_->explain(status); });
+  status = guarded([&] {
+    const bool made = making_ == nullptr || making_->links == nullptr;
+    return made ? comm_.waiter_->explain(status) : making_->links->explain(status);
+  });
+  making_ = nullptr;
   if (operation_ != nullptr) executor::CpuExecutor::reclaim(*operation_);
   if (!moving_.empty()) status = Transfers::explain(std::move(status));
   const std::string what = describe_current();

@@ -1,9 +1,9 @@
 // The queue of one communicator, as the progress engine drives it: its operations one after the other, each behind the
 // one before in its stream.
 //
-// What would wait leaves the engine's thread for one of its own, which ends with it: an operation whose links are not
-// made or whose schedule is not proven yet, one that is checked beforehand (TUTTI_CHECK=strict), and one that has
-// failed, until it is known why.
+// What would wait for more than a peer's bytes leaves the engine's thread for one of its own, which ends with it: an
+// operation that needs connections which are not there yet, or whose schedule is not proven, one that is checked
+// beforehand (TUTTI_CHECK=strict), and one that has failed, until it is known why.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ class Communicator::QueueTask final : public executor::Task {
   executor::Progress advance(std::int64_t now_ns) override;
   bool arm() override;
   void disarm() override;
-  [[nodiscard]] int fd() const override { return state_ == State::kMoving ? comm_.waiter_->fd() : -1; }
-  [[nodiscard]] bool takes_turns() const override { return state_ == State::kMoving && comm_.waiter_->takes_turns(); }
+  [[nodiscard]] int fd() const override { return waits_for_peers() ? comm_.waiter_->fd() : -1; }
+  [[nodiscard]] bool takes_turns() const override { return waits_for_peers() && comm_.waiter_->takes_turns(); }
   bool release() override;
 
  private:
@@ -34,16 +34,21 @@ class Communicator::QueueTask final : public executor::Task {
     kNext,    // no item: takes the first of the queue
     kBehind,  // waits for what is before it in its stream
     kBegin,   // begins what comes next of the item
+    kMaking,  // makes the links that an operation of it needs
     kMoving,  // the executor has an operation of it
     kAway,    // a thread of its own has it
     kFailed,  // there is none to find out why: waits until its buffers are reclaimed
   };
+  [[nodiscard]] bool waits_for_peers() const { return state_ == State::kMaking || state_ == State::kMoving; }
 
   bool take_next();
   void begin_next();
   void begin_call(const Call& call);
   void begin_together();
   void begin_transfers();
+  void make(Result<std::unique_ptr<Plans::Making>> making, std::uint32_t number);
+  executor::Progress go_on_making();
+  void start_made();
   void start(Result<const executor::Operation*> operation, std::uint32_t number);
   void go_on(Result<executor::Progress> progress);
   void end_operation();
@@ -81,7 +86,8 @@ class Communicator::QueueTask final : public executor::Task {
   transport::Fingerprint fingerprint_;
   std::uint32_t number_ = 0;
   const executor::Operation* operation_ = nullptr;
-  Status trouble_;  // met while the engine went to sleep
+  std::unique_ptr<Plans::Making> making_;  // what it needs first
+  Status trouble_;                         // met while the engine went to sleep, or by the thread that made connections
 
   ServiceThread away_;
   std::atomic<bool> back_{false};  // away_ has done its work

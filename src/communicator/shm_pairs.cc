@@ -7,6 +7,7 @@
 
 #include "communicator/membership.h"
 #include "communicator/transport_shm.h"
+#include "executor/engine.h"
 #include "transport/shm/link.h"
 
 namespace tutti::internal {
@@ -41,23 +42,29 @@ class BegunShmLink final : public BegunLink {
 SharedConnections::State ShmPairs::state(int job_rank) {
   const MutexLock lock(mutex_);
   const auto at = pairs_.find(job_rank);
-  return at == pairs_.end() ? State::kNone : at->second.state;
+  return at == pairs_.end() || is_lost(at->second) ? State::kNone : at->second.state;
+}
+
+// The peer may have had no descriptor for its end. What links there are keep the pair that they have.
+bool ShmPairs::is_lost(const Entry& entry) {
+  return entry.state == State::kMade && !entry.pair->is_usable();
 }
 
 bool ShmPairs::claim(int job_rank) {
   const MutexLock lock(mutex_);
   Entry& entry = pairs_[job_rank];
-  // The peer may have had no descriptor for its end. What links there are keep the pair that they have.
-  const bool lost = entry.state == State::kMade && !entry.pair->is_usable();
-  if (entry.state != State::kNone && !lost) return false;
+  if (entry.state != State::kNone && !is_lost(entry)) return false;
   entry = {State::kBeingMade, nullptr};
   return true;
 }
 
 void ShmPairs::set(int job_rank, Entry entry) {
-  const MutexLock lock(mutex_);
-  pairs_[job_rank] = std::move(entry);
-  changed_.notify_all();
+  {
+    const MutexLock lock(mutex_);
+    pairs_[job_rank] = std::move(entry);
+    changed_.notify_all();
+  }
+  executor::Engine::wake_current();  // queued operations may wait for it
 }
 
 Status ShmPairs::add(int job_rank, Channel channel, const LinkOwner& owner) {

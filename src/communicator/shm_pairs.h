@@ -26,6 +26,7 @@ class ShmPairs final : public SharedConnections {
     State state = State::kNone;
     std::shared_ptr<transport::shm::Pair> pair;
   };
+  static bool is_lost(const Entry& entry);
   void set(int job_rank, Entry entry) TUTTI_EXCLUDES(mutex_);
 
   Mutex mutex_;

@@ -228,4 +228,44 @@ TEST_CASE("a thousand communicators of the same 8 processes", "[processes]") {
   CHECK(wrong_of(outcomes) == "");
 }
 
+// Each rank queues in an order of its own, before there is any connection.
+TEST_CASE("operations queued on many communicators at once connect without many threads", "[processes]") {
+  constexpr std::size_t kComms = kThreadSanitizer ? 40 : 200;
+  const auto outcomes = run_processes(4, "shm", [](tuttiComm_t comm, int rank, int n) {
+    std::vector<tuttiComm_t> made(kComms);
+    std::vector<tuttiStream_t> streams(kComms);
+    std::vector<std::int32_t> values(kComms);
+    for (std::size_t i = 0; i < kComms; ++i) {
+      values[i] = rank + static_cast<std::int32_t>(i);
+      if (tuttiCommSplit(comm, 0, rank, &made[i], nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+      if (tuttiStreamCreate(&streams[i]) != tuttiSuccess) return Outcome{"no stream"};
+    }
+    std::int64_t threads = 0;
+    for (std::size_t k = 0; k < kComms; ++k) {
+      const std::size_t i = (k * 7 + static_cast<std::size_t>(rank) * 61) % kComms;
+      if (tuttiAllReduce(&values[i], &values[i], 1, tuttiInt32, tuttiSum, made[i], streams[i]) != tuttiSuccess)
+        return Outcome{tuttiGetLastError(made[i])};
+      if (k % 16 == 0) threads = std::max(threads, use_of_process().threads);
+    }
+    for (std::size_t i = 0; i < kComms; ++i) {
+      tuttiResult_t result = tuttiInProgress;
+      while ((result = tuttiStreamQuery(streams[i])) == tuttiInProgress) {
+        threads = std::max(threads, use_of_process().threads);
+      }
+      if (result != tuttiSuccess) return Outcome{tuttiGetLastError(made[i])};
+      if (values[i] != n * static_cast<std::int32_t>(i) + n * (n - 1) / 2) return Outcome{"a wrong sum"};
+    }
+    for (std::size_t i = 0; i < kComms; ++i) {
+      if (tuttiStreamDestroy(streams[i]) != tuttiSuccess) return Outcome{"a stream is left"};
+      if (tuttiCommDestroy(made[i]) != tuttiSuccess) return Outcome{tuttiGetLastError(nullptr)};
+    }
+    if (rank == 0)
+      std::printf("%zu communicators at once: up to %lld threads\n", kComms, static_cast<long long>(threads));
+    std::fflush(stdout);
+    // The program's, the control tree's, the engine's, and for each peer at most one that connects; a sanitizer's own.
+    return Outcome{threads <= 3 + (n - 1) + 1 ? "" : std::to_string(threads) + " threads"};
+  });
+  CHECK(wrong_of(outcomes) == "");
+}
+
 }  // namespace tutti::internal::test

@@ -281,6 +281,37 @@ void check_beside_each_other(const std::vector<Way>& ways) {
   });
 }
 
+// What is queued first of all on a communicator waits for links to ranks that never come, beside other communicators,
+// until this rank aborts, or the others have left, who called less.
+void check_nobody_comes(const std::vector<Way>& ways) {
+  for (const bool aborts : {false, true}) {
+    require_on(ways, 3, [aborts](tuttiComm_t comm, int rank, int) {
+      tuttiComm_t made = nullptr;
+      if (tuttiBarrier(comm, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+      if (tuttiCommSplit(comm, 0, rank, &made, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+      std::string wrong;
+      if (rank == 0) {
+        tuttiStream_t stream = nullptr;
+        float value = 1;
+        if (tuttiStreamCreate(&stream) != tuttiSuccess) return Outcome{"no stream"};
+        if (tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiSum, made, stream) != tuttiSuccess)
+          return Outcome{tuttiGetLastError(made)};
+        if (tuttiBarrier(comm, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+        if (aborts && tuttiCommAbort(made) != tuttiSuccess) wrong = "abort";
+        const tuttiResult_t result = tuttiStreamSynchronize(stream);
+        if (result != (aborts ? tuttiAborted : tuttiMismatch)) wrong += tuttiGetErrorString(result);
+        if (tuttiStreamDestroy(stream) != tuttiSuccess) wrong += " a stream is left";
+        if (!aborts) (void)tuttiCommDestroy(made);
+      } else {
+        if (tuttiBarrier(comm, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
+        (void)tuttiCommDestroy(made);
+      }
+      if (tuttiBarrier(comm, nullptr) != tuttiSuccess) wrong += tuttiGetLastError(comm);
+      return Outcome{wrong};
+    });
+  }
+}
+
 }  // namespace
 
 TEST_CASE("threads: random splits, and splits of these", "[threads]") {
@@ -324,6 +355,12 @@ TEST_CASE("threads: communicators of a family work beside each other", "[threads
 }
 TEST_CASE("processes: communicators of a family work beside each other", "[processes]") {
   check_beside_each_other(ways_of_processes());
+}
+TEST_CASE("threads: what is queued ends though nobody comes", "[threads]") {
+  check_nobody_comes(ways_of_threads());
+}
+TEST_CASE("processes: what is queued ends though nobody comes", "[processes]") {
+  check_nobody_comes(ways_of_processes());
 }
 
 }  // namespace tutti::internal::test

@@ -50,6 +50,11 @@ Pair::~Pair() {
 bool Pair::send(const PairMessage& message, int fd) {
   if (!send_with_fd(socket_.get(), &message, sizeof message, fd)) return false;
   own_.sent.value.fetch_add(1, std::memory_order_release);
+  // Who waits for the link may sleep.
+  if (message.kind == PairMessageKind::kOpen) {
+    rings_later_ = !peer_wakeup_fd_.valid();
+    if (!rings_later_) ring(peer_wakeup_fd_.get());
+  }
   return true;
 }
 
@@ -106,6 +111,7 @@ Status Pair::apply(const PairMessage& message, UniqueFd fd) {
       if (!fd.valid() || peer_wakeup_fd_.valid()) break;
       peer_wakeup_fd_ = std::move(fd);
       peer_wakeup_number_.store(peer_wakeup_fd_.get(), std::memory_order_release);
+      if (std::exchange(rings_later_, false)) ring(peer_wakeup_fd_.get());
       return {};
     case PairMessageKind::kArena: return apply_arena(std::move(fd));
     case PairMessageKind::kOpen: return apply_open(message);

@@ -139,6 +139,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   std::atomic<const PairMemory*> theirs_{nullptr};
   UniqueFd peer_wakeup_fd_ TUTTI_GUARDED_BY(mutex_);
   std::atomic<int> peer_wakeup_number_{-1};
+  bool rings_later_ TUTTI_GUARDED_BY(mutex_) = false;  // once it has the peer's wakeup fd
   CrossMemory cross_memory_;
 
   std::atomic<std::uint32_t> received_{0};  // messages

@@ -13,15 +13,27 @@
 
 namespace tutti::internal::test {
 
+class RefusedLinks final : public MakingLinks {
+ public:
+  explicit RefusedLinks(Status why) : why_(std::move(why)) {}
+  Result<State> advance() override { return why_; }
+  Status block() override { return why_; }
+  void rest() override {}
+  std::vector<std::unique_ptr<transport::Link>> take() override { return {}; }
+  Status explain(Status status) override { return status; }
+
+ private:
+  const Status why_;
+};
+
 // Counts what is asked for, and fails on demand.
 class CountingLinks final : public LinkMaker {
  public:
   explicit CountingLinks(std::unique_ptr<LinkMaker> inner) : inner_(std::move(inner)) {}
-  Result<std::vector<std::unique_ptr<transport::Link>>> make(const std::vector<int>& peers, const FailureState& failure,
-                                                             Deadline deadline) override {
+  std::unique_ptr<MakingLinks> begin(std::vector<int> peers, const FailureState& failure, Deadline deadline) override {
     asked.insert(asked.end(), peers.begin(), peers.end());
-    if (!refusal.is_ok()) return refusal;
-    return inner_->make(peers, failure, deadline);
+    if (!refusal.is_ok()) return std::make_unique<RefusedLinks>(refusal);
+    return inner_->begin(std::move(peers), failure, deadline);
   }
   void watch_stalls(StallWatch*) override {}
 

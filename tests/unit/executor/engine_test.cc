@@ -76,14 +76,21 @@ int threads() {
   }());
 }
 
+// The kernel counts a thread for a moment after it was joined.
+bool has_threads(int expected) {
+  const Deadline deadline = Deadline::after_ms(5000);
+  while (threads() != expected && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return threads() == expected;
+}
+
 TEST_CASE("one thread drives all tasks, and ends with who keeps the engine") {
   std::thread([] {}).join();  // with the first, a sanitizer may start one of its own
-  const int before = threads();
+  const int before = has_threads(1) ? 1 : 2;
   {
     const std::shared_ptr<Engine> first = engine();
     const std::shared_ptr<Engine> second = engine();
     CHECK(first == second);
-    CHECK(threads() == before + 1);
+    CHECK(has_threads(before + 1));
     std::atomic<int> turn{0};
     // Each can go on when the one behind it has: no order of one after the other would do.
     Waits a([&] { return turn >= 2; });
@@ -95,7 +102,7 @@ TEST_CASE("one thread drives all tasks, and ends with who keeps the engine") {
     for (Waits* each : {&a, &b, &c}) each->await_release();
     CHECK(turn == 2);
   }
-  CHECK(threads() == before);
+  CHECK(has_threads(before));
 }
 
 TEST_CASE("a task that has more to do when it is released goes on") {

@@ -1,6 +1,6 @@
 #include "conformance.h"
 
-#include <poll.h>
+#include <sys/epoll.h>
 
 #include <array>
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/unique_fd.h"
 #include "catch_compat.h"
 #include "sanitizers.h"
 #include "stream_check.h"
@@ -31,21 +32,35 @@ bool eventually(F&& f) {
   return true;
 }
 
-int wait_fd_of_a(const Pair& pair) {
-  return pair.a->wait_fd() >= 0 ? pair.a->wait_fd() : pair.wake_a;
-}
+// Where the rank of link a sleeps. Nobody reads a wakeup fd: each ring wakes once.
+class SleepOfA {
+ public:
+  explicit SleepOfA(const Pair& pair) : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    const int fd = pair.a->wait_fd();
+    epoll_event event{};
+    event.events = fd >= 0 ? EPOLLIN : EPOLLIN | EPOLLET;
+    REQUIRE(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd >= 0 ? fd : pair.wake_a, &event) == 0);
+    if (fd < 0) (void)wakes(0);  // rings of long ago
+  }
+  // Whether something wakes it so soon.
+  [[nodiscard]] bool wakes(int longest_ms) const {
+    epoll_event event{};
+    return ::epoll_wait(epoll_.get(), &event, 1, longest_ms) > 0;
+  }
+
+ private:
+  UniqueFd epoll_;
+};
 
 // Sleeps as a rank does: looks, arms, looks again, polls. True once `look` is.
 template <class F>
 bool sleep_until(const Pair& pair, F&& look) {
   const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  const SleepOfA sleep(pair);
   while (!look()) {
     if (deadline.passed()) return false;
-    if (pair.a->arm()) {
-      pollfd poll_fd{wait_fd_of_a(pair), POLLIN, 0};
-      // One long sleep: a lost wake-up shows as a failure, not as a slow test.
-      if (::poll(&poll_fd, 1, deadline.left_ms(kPatienceMs)) == 0) return false;
-    }
+    // One long sleep: a lost wake-up shows as a failure, not as a slow test.
+    if (pair.a->arm() && !sleep.wakes(deadline.left_ms(kPatienceMs))) return false;
     pair.a->disarm();
   }
   return true;
@@ -283,6 +298,7 @@ void check_full_lanes(const Factory& factory) {
 
 void check_idle(const Factory& factory) {
   const Pair pair = factory.make(3);
+  const SleepOfA sleep(pair);
   CHECK(pair.a->recv().peek(64).size == 0);
   std::array<std::byte, 64> target;
   Fingerprint fingerprint;
@@ -292,8 +308,7 @@ void check_idle(const Factory& factory) {
   int tries = 0;
   while (!pair.a->arm() && tries < 100) ++tries;
   CHECK(tries < 100);
-  pollfd poll_fd{wait_fd_of_a(pair), POLLIN, 0};
-  CHECK(::poll(&poll_fd, 1, 20) == 0);
+  CHECK_FALSE(sleep.wakes(20));
   pair.a->disarm();
 }
 
