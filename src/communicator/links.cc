@@ -46,22 +46,23 @@ class MakingConnected final : public MakingLinks {
         wait_(&failure, deadline, origin.stalls),
         departures_(origin.membership.peers, failure) {
     for (const int peer : peers_) (origin.shared_with(peer) != nullptr ? shared_ : own_).push_back(peer);
+    claimed_.reserve(shared_.size());
   }
+  ~MakingConnected() override { give_up(); }
 
   Result<State> advance() override {
-    if (!has_begun_) {
+    if (!shared_.empty()) {
       auto state = begin();
       if (!state.is_ok() || *state != State::kMade) return state;
-      has_begun_ = true;
     }
     if (!own_.empty()) return State::kBlocks;
     return finish_begun();
   }
 
-  Status block() override { return has_begun_ ? connect_own() : share_connections(); }
+  Status block() override { return claimed_.empty() ? connect_own() : share_connections(); }
 
   void rest() override {
-    if (!has_begun_) {
+    if (!shared_.empty()) {
       origin_.shared_with(shared_.front())->await_change(kLookMs);
     } else if (looks_++ < kYields) {
       ::sched_yield();
@@ -81,59 +82,62 @@ class MakingConnected final : public MakingLinks {
 
   // Of a timeout, which ranks are missing, where that is known.
   Status explain(Status status) override {
-    if (status.code() != Code::kTimeout || origin_.stalls == nullptr) return status;
+    if (status.code() != Code::kTimeout || origin_.stalls == nullptr || is_explained_) return status;
     const std::string missing = origin_.stalls->missing();
     if (failure_.failed()) return failure_.status();
     return missing.empty() ? status : Status::timeout("timed out while making connections: " + missing);
   }
 
  private:
-  // This side of the links to peers with whom there is a connection for all communicators. kMade: of all of them.
+  // This side of the links to peers with whom there is a connection for all communicators, or who turn out to need one
+  // of this communicator's. kBlocks: this object has claimed connections that there are none of. Others are being made
+  // by other threads, perhaps on behalf of other communicators; nobody waits for another connection than his own.
   Result<State> begin() {
-    std::vector<int> others;  // with whom another thread is making it
+    std::vector<int> others;
     for (const int peer : shared_) {
-      const SharedConnections::State state = origin_.state_with(peer);
-      if (state == SharedConnections::State::kNone) return State::kBlocks;
-      if (state == SharedConnections::State::kBeingMade) others.push_back(peer);
-    }
-    if (!others.empty()) {
-      Status s = wait_.go_on([&] { return departures_.look(others); }, [&] { return late(others); });
-      if (!s.is_ok()) return s;
-      return State::kWaits;
-    }
-    for (const int peer : shared_) {
-      if (origin_.state_with(peer) == SharedConnections::State::kOutOfReach) {
+      SharedConnections& shared = *origin_.shared_with(peer);
+      const int job_rank = origin_.connector.job_rank(peer);
+      const SharedConnections::State state = shared.state(job_rank);
+      if (state == SharedConnections::State::kOutOfReach) {
         own_.push_back(peer);
         continue;
       }
-      auto link = origin_.shared_with(peer)->begin_link(origin_.connector.job_rank(peer),
-                                                        origin_.connector.communicator(), peer, owner());
-      if (!link.is_ok()) return link.status();
-      begun_.emplace(peer, std::move(*link));
+      if (state == SharedConnections::State::kMade) {
+        auto link = shared.begin_link(job_rank, origin_.connector.communicator(), peer, owner());
+        if (!link.is_ok()) return link.status();
+        if (*link != nullptr) {
+          begun_.emplace(peer, std::move(*link));
+          continue;
+        }
+      }
+      others.push_back(peer);
+      if (shared.claim(job_rank)) claimed_.push_back(peer);
     }
-    return State::kMade;
+    shared_ = std::move(others);
+    if (!claimed_.empty()) return State::kBlocks;
+    if (shared_.empty()) return State::kMade;
+    Status s = wait_.go_on([&] { return departures_.look(shared_); }, [&] { return late(shared_); });
+    if (!s.is_ok()) return s;
+    return State::kWaits;
   }
 
-  // Of connections with those that there are none with, which this thread claims: each is made by the thread that has,
-  // perhaps on behalf of another communicator, and none waits for another connection than the one that it is about.
+  // Makes those that this object has claimed.
   Status share_connections() {
-    std::vector<int> mine;
-    Status s = guarded([&] {
-      mine.reserve(shared_.size());
-      for (const int peer : shared_) {
-        if (origin_.shared_with(peer)->claim(origin_.connector.job_rank(peer))) mine.push_back(peer);
-      }
-      return Status();
-    });
-    if (s.is_ok() && !mine.empty()) {
-      const auto take = [&](Channel channel) {
-        const int peer = channel.peer;
-        return origin_.shared_with(peer)->add(origin_.connector.job_rank(peer), std::move(channel), owner());
-      };
-      s = guarded([&] { return origin_.connector.connect_shared(mine, take, failure_, deadline_); });
-    }
-    for (const int peer : mine) origin_.shared_with(peer)->give_up(origin_.connector.job_rank(peer));
+    const std::vector<int> mine = claimed_;
+    const auto take = [&](Channel channel) {
+      const int peer = channel.peer;
+      Status added = origin_.shared_with(peer)->add(origin_.connector.job_rank(peer), std::move(channel), owner());
+      if (added.is_ok()) std::erase(claimed_, peer);
+      return added;
+    };
+    Status s = origin_.connector.connect_shared(mine, take, failure_, deadline_);
+    give_up();
     return s;
+  }
+
+  void give_up() {
+    for (const int peer : claimed_) origin_.shared_with(peer)->give_up(origin_.connector.job_rank(peer));
+    claimed_.clear();
   }
 
   // Waits for peers that have not begun theirs.
@@ -159,7 +163,10 @@ class MakingConnected final : public MakingLinks {
   // Over connections of this communicator's alone.
   Status connect_own() {
     auto channels = origin_.connector.connect(own_, failure_, deadline_);
-    if (!channels.is_ok()) return channels.status();
+    if (!channels.is_ok()) {
+      is_explained_ = true;
+      return channels.status();
+    }
     std::map<int, Channel> by_peer;
     for (Channel& c : *channels) {
       const int peer = c.peer;
@@ -227,9 +234,10 @@ class MakingConnected final : public MakingLinks {
   const Deadline deadline_;
   const net::ConnectWait wait_;
   Departures departures_;
-  std::vector<int> shared_;  // peers with whom there is a connection for all communicators
-  std::vector<int> own_;     // those that need one of this communicator's, until it is made
-  bool has_begun_ = false;   // this side of the links to the former
+  std::vector<int> shared_;    // peers with whom there is one connection for all communicators, until the link is begun
+  std::vector<int> claimed_;   // those of them whose connection is made here
+  std::vector<int> own_;       // peers that need a connection of this communicator's, until it is made
+  bool is_explained_ = false;  // what has failed
   std::map<int, std::unique_ptr<BegunLink>> begun_;
   std::map<int, std::unique_ptr<transport::Link>> made_;
   int looks_ = 0;

@@ -95,7 +95,7 @@ Result<std::unique_ptr<BegunLink>> ShmPairs::begin_link(int job_rank, std::uint6
     const MutexLock lock(mutex_);
     pair = pairs_.at(job_rank).pair;
   }
-  if (pair == nullptr) return Status::internal("a link is begun without a pair");
+  if (pair == nullptr) return std::unique_ptr<BegunLink>();
   const Membership& m = owner.membership;
   const bool same_process =
       m.peers[static_cast<std::size_t>(peer)].process == m.peers[static_cast<std::size_t>(m.rank)].process;

@@ -78,7 +78,7 @@ class SharedConnections {
   // Until something is made or given up, or so long.
   virtual void await_change(int longest_ms) = 0;
 
-  // REQUIRES: it is made; the communicator has no other link to that rank, nor had one.
+  // Null: it is not made, or not any more. REQUIRES: the communicator has no other link to that rank, nor had one.
   virtual Result<std::unique_ptr<BegunLink>> begin_link(int job_rank, std::uint64_t communicator, int peer,
                                                         const LinkOwner& owner) = 0;
   // The communicator has ended.

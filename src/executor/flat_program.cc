@@ -113,8 +113,7 @@ class Flattening {
   }
 
   void write_step(std::uint32_t i) {
-    const std::uint32_t reduce = fusions_.reduce[i];
-    const Step s = reduce != kNone ? fused(schedule_.steps[reduce]) : schedule_.steps[i];
+    const Step s = effective(i);
     FlatStep& f = program_.steps[program_.first_step[strand_of_[i]] + position_[i]];
     if (schedule::is_recv(s.kind)) f.in = lane_of_[i];
     if (s.kind == StepKind::kSend) f.out = lane_of_[i];
@@ -145,9 +144,31 @@ class Flattening {
     };
     add(i);
     if (fusions_.reduce[i] != kNone) add(fusions_.reduce[i]);
+    add_local_order(i, &steps);
     f->first_wait = static_cast<std::uint32_t>(program_.waits.size());
     f->waits = static_cast<std::uint16_t>(steps.size());
     for (const auto& [strand, least] : steps) program_.waits.push_back({strand, least});
+  }
+
+  // Local steps do not record that they depend on each other, since they are one lane; those that are a part of a
+  // receive are not in it any more.
+  void add_local_order(std::uint32_t i, std::map<std::uint32_t, std::uint32_t>* steps) {
+    if (!is_fused_reduce(i) && lane_of_[i] != local_lane()) return;
+    for (std::uint32_t k = 0; k < i; ++k) {
+      if (part_of_[k] != k || (!is_fused_reduce(k) && lane_of_[k] != local_lane())) continue;
+      if (strand_of_[k] == strand_of_[i]) continue;
+      bool conflicts = false;
+      schedule::for_conflicts(schedule_.shape, effective(i), effective(k),
+                              [&](const schedule::Conflict&) { conflicts = true; });
+      std::uint32_t& least = (*steps)[strand_of_[k]];
+      if (conflicts) least = std::max(least, position_[k] + 1);
+      if (least == 0) steps->erase(strand_of_[k]);
+    }
+  }
+  [[nodiscard]] bool is_fused_reduce(std::uint32_t i) const { return fusions_.reduce[i] != kNone; }
+  // What step i does with what is a part of it, but for the sending.
+  [[nodiscard]] Step effective(std::uint32_t i) const {
+    return is_fused_reduce(i) ? fused(schedule_.steps[fusions_.reduce[i]]) : schedule_.steps[i];
   }
 
   const Schedule& schedule_;

@@ -99,7 +99,10 @@ TEST_CASE("flat programs of up to 64 ranks end, through lanes of two slots") {
         if (++worlds > 4) break;
         const int root = has_root(entry.collective) ? worlds * 7 % ranks : 0;
         const std::vector<Schedule> schedules = schedules_of(entry, world, root);
-        const Run run{3, 0, 3, false, Order::kAny, static_cast<unsigned>(ranks)};
+        // Three slices, with every chunk in each.
+        const std::uint32_t parts = schedules[0].shape.chunks_per_block();
+        const std::size_t elements = parts == 1 ? 40 : 3 * parts;
+        const Run run{elements, 0, elements, false, Order::kAny, static_cast<unsigned>(ranks)};
         Wires wires(2, kSlotBytes);
         INFO(name_of(entry.collective) << " " << entry.name << ", " << ranks << " ranks, root " << root);
         FlatJob job(schedules, random_inputs(schedules, run), run, &wires);
@@ -109,6 +112,56 @@ TEST_CASE("flat programs of up to 64 ranks end, through lanes of two slots") {
     }
   }
   CHECK(programs > 1500);
+}
+
+// Local steps do not say that they depend on each other.
+TEST_CASE("a reduction that is fused with its receive keeps its order with local steps") {
+  // Output 0 is copied, then combined with what comes from rank 1 and rank 2, through scratch of their own.
+  for (const bool copies_first : {true, false}) {
+    schedule::Schedule s;
+    s.shape = {Collective::kAllReduce, 3, 0, 1, 1};
+    schedule::Step copy;
+    copy.kind = schedule::StepKind::kCopy;
+    copy.chunks = 1;
+    if (copies_first) s.steps.push_back(copy);
+    for (const std::int32_t peer : {1, 2}) {
+      schedule::Step recv;
+      recv.kind = schedule::StepKind::kRecv;
+      recv.target = schedule::Buffer::kScratch;
+      recv.source_chunk = recv.target_chunk = static_cast<std::uint32_t>(peer);
+      recv.chunks = 1;
+      recv.peer = peer;
+      s.steps.push_back(recv);
+      schedule::Step reduce;
+      reduce.kind = schedule::StepKind::kReduce;
+      reduce.source = schedule::Buffer::kScratch;
+      reduce.source_chunk = static_cast<std::uint32_t>(peer);
+      reduce.chunks = 1;
+      reduce.first_dependency = static_cast<std::uint32_t>(s.dependencies.size());
+      reduce.dependencies = 1;
+      s.dependencies.push_back(static_cast<std::uint32_t>(s.steps.size() - 1));
+      s.steps.push_back(reduce);
+    }
+    if (!copies_first) {
+      copy.source = schedule::Buffer::kOutput;
+      copy.target = schedule::Buffer::kScratch;
+      copy.target_chunk = 3;
+      s.steps.push_back(copy);
+    }
+    s.scratch_chunks = 4;
+    const FlatProgram program = flatten(s);
+    REQUIRE(program.first_step.size() == 4);
+    REQUIRE(program.steps.size() == 3);
+    // Each strand has one step. The first waits for nobody, the second for the first, the third for both.
+    for (std::uint32_t strand = 0; strand < 3; ++strand) {
+      const FlatStep& step = program.steps[strand];
+      REQUIRE(step.waits == strand);
+      for (std::uint32_t w = 0; w < strand; ++w) {
+        CHECK(program.waits[step.first_wait + w].strand == w);
+        CHECK(program.waits[step.first_wait + w].steps == 1);
+      }
+    }
+  }
 }
 
 TEST_CASE("a ring through lanes of one slot stops, which the rig sees") {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/clock.h"
 #include "memory/region.h"
 #include "transport/end_watch.h"
 #include "transport/shm/fd_message.h"
@@ -172,6 +173,22 @@ Result<std::unique_ptr<PairLinkMemory>> Pair::open(std::uint64_t id, Turns turns
   return memory;
 }
 
+// Thousands may wait for links, and look in turn: there is mostly nothing to hear. But the peer may have ended.
+void Pair::look() {
+  constexpr std::int64_t kLookNs = 1'000'000;
+  const std::int64_t now = now_ns();
+  if (has_told() || !unsent_.empty() || now - looked_ns_ >= kLookNs) {
+    looked_ns_ = now;
+    receive_all();
+  }
+}
+
+bool Pair::has_told() const {
+  const PairMemory* const theirs = theirs_.load(std::memory_order_acquire);
+  return theirs == nullptr ||
+         theirs->sent.value.load(std::memory_order_acquire) != received_.load(std::memory_order_relaxed);
+}
+
 bool Pair::has_told_of(std::uint64_t id) const {
   return std::none_of(unsent_.begin(), unsent_.end(), [id](const Unsent& unsent) {
     return unsent.message.kind == PairMessageKind::kOpen && unsent.message.number == id;
@@ -180,7 +197,7 @@ bool Pair::has_told_of(std::uint64_t id) const {
 
 Result<const SideMemory*> Pair::find_theirs(std::uint64_t id, Turns turns) {
   const MutexLock lock(mutex_);
-  if (!their_links_.contains(id) || !has_told_of(id)) receive_all();
+  if (!their_links_.contains(id) || !has_told_of(id)) look();
   const auto at = their_links_.find(id);
   if (at == their_links_.end() || !has_told_of(id) || !peer_wakeup_fd_.valid()) {
     if (!failure_.is_ok()) return failure_;
@@ -250,11 +267,8 @@ void Pair::probe_cross_memory() {
 }
 
 void Pair::tidy() {
-  const PairMemory* const theirs = theirs_.load(std::memory_order_acquire);
-  const bool told = theirs == nullptr ||
-                    theirs->sent.value.load(std::memory_order_acquire) != received_.load(std::memory_order_relaxed);
   const bool freed = memory::RegionRegistry::instance().generation() != generation_.load(std::memory_order_relaxed);
-  if (!told && !freed) [[likely]]
+  if (!has_told() && !freed) [[likely]]
     return;
   const MutexLock lock(mutex_);
   forget_freed();

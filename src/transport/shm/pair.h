@@ -115,6 +115,9 @@ class Pair : public std::enable_shared_from_this<Pair> {
   [[nodiscard]] bool has_told_of(std::uint64_t id) const TUTTI_REQUIRES(mutex_);
   void forget_freed() TUTTI_REQUIRES(mutex_);
   void receive_all() TUTTI_REQUIRES(mutex_);
+  void look() TUTTI_REQUIRES(mutex_);
+  // Whether the peer has told anything that has not been received.
+  [[nodiscard]] bool has_told() const;
   void note(Status failed, bool of_region) TUTTI_REQUIRES(mutex_);
   Status apply(const PairMessage& message, UniqueFd fd) TUTTI_REQUIRES(mutex_);
   Status apply_arena(UniqueFd fd) TUTTI_REQUIRES(mutex_);
@@ -143,6 +146,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   CrossMemory cross_memory_;
 
   std::atomic<std::uint32_t> received_{0};  // messages
+  std::int64_t looked_ns_ TUTTI_GUARDED_BY(mutex_) = 0;
   // The first failure to receive something: without which no link can be made, or of a region alone.
   Status failure_ TUTTI_GUARDED_BY(mutex_);
   Status region_failure_ TUTTI_GUARDED_BY(mutex_);
