@@ -54,6 +54,7 @@ std::size_t Plans::slice_bytes(Collective collective) const {
 }
 
 void Plans::deliver(Deadline deadline) {
+  for (const auto& [peer, link] : links_) link->end_sending();
   const auto flushed = [](const auto& entry) { return entry.second->flushed(); };
   // All of them each time, not up to the first that is not: what the rest still sends goes on meanwhile.
   const auto all = static_cast<std::ptrdiff_t>(links_.size());

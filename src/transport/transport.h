@@ -166,6 +166,9 @@ class Link {
   // A descriptor for epoll(7), or -1 if the peer wakes this rank through its wakeup fd.
   [[nodiscard]] virtual int wait_fd() const = 0;
 
+  // This rank has run its last operation and sends nothing more: helps flushed() to come true soon. What the peer sends
+  // still arrives.
+  virtual void end_sending() noexcept = 0;
   // Whether all bytes taken are with the peer, or never will be. Asked before this rank leaves: what a link has not
   // delivered when it is destroyed may be lost.
   [[nodiscard]] virtual bool flushed() = 0;

@@ -21,8 +21,6 @@ namespace {
 using RunJob = std::vector<Outcome> (*)(int ranks, const std::string& transports, const Body& body);
 
 constexpr int kCycles = kThreadSanitizer ? 100 : 1000;
-// A rank that ends waits for the acknowledgement of what it sent, which TCP holds back for 40 ms.
-constexpr int kCyclesOverTcp = kCycles / 5;
 // A connection that was dialled anew, since the peer was slow to answer, is given up when the peer next connects.
 constexpr std::int64_t kRedialled = 3;
 // Of this process, for all its ranks.
@@ -66,18 +64,17 @@ std::string cycle(tuttiComm_t comm, int rank, int cycles) {
 }
 
 void check_cycles(RunJob run, const std::string& transports) {
-  const int cycles = transports == "tcp" ? kCyclesOverTcp : kCycles;
   const auto outcomes = run(4, transports, [&](tuttiComm_t comm, int rank, int) {
-    std::string wrong = cycle(comm, rank, cycles / 10);
+    std::string wrong = cycle(comm, rank, kCycles / 10);
     static_cast<void>(quiet_use(comm, &wrong));
     const Use before = quiet_use(comm, &wrong);
     const std::int64_t begin_ns = now_ns();
-    if (wrong.empty()) wrong = cycle(comm, rank, cycles);
+    if (wrong.empty()) wrong = cycle(comm, rank, kCycles);
     const std::int64_t took_ns = now_ns() - begin_ns;
     const Use after = quiet_use(comm, &wrong);
     if (rank != 0 || !wrong.empty()) return Outcome{wrong};
     std::printf("%s: %d cycles of split, barrier and destroy, %.0f us each; RSS %lld to %lld KiB\n", transports.c_str(),
-                cycles, static_cast<double>(took_ns) / 1000 / cycles, static_cast<long long>(before.rss_kib),
+                kCycles, static_cast<double>(took_ns) / 1000 / kCycles, static_cast<long long>(before.rss_kib),
                 static_cast<long long>(after.rss_kib));
     std::fflush(stdout);
     if (std::abs(after.descriptors - before.descriptors) > kRedialled) return Outcome{"descriptors are left open"};

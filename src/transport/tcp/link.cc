@@ -66,6 +66,11 @@ class TcpLink final : public PlainLink {
   // The caller looks at the streams before it arms again.
   void disarm() override { (void)take_edges(); }
   [[nodiscard]] int wait_fd() const override { return epoll_.get(); }
+  // The end of a stream is acknowledged at once, and with it what came before; other acknowledgements the peer's kernel
+  // holds back, for up to 40 ms, as long as the peer sends nothing itself.
+  void end_sending() noexcept override {
+    for (const UniqueFd& stream : streams_) (void)::shutdown(stream.get(), SHUT_WR);
+  }
   // What the peer's kernel has acknowledged is the peer's. A broken connection delivers nothing more.
   bool flushed() override {
     return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
@@ -75,9 +80,7 @@ class TcpLink final : public PlainLink {
   }
 
   // What has been sent still arrives.
-  void revoke() noexcept override {
-    for (const UniqueFd& stream : streams_) (void)::shutdown(stream.get(), SHUT_WR);
-  }
+  void revoke() noexcept override { end_sending(); }
 
  private:
   // Taking the edges that are already there is what makes the next one wake us.
