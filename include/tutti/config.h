@@ -25,6 +25,8 @@ typedef struct {
   int init_timeout_ms;     /* TUTTI_INIT_TIMEOUT_MS: of the whole initialisation, 1 or more */
   int wait_notice_ms;      /* TUTTI_WAIT_NOTICE_MS: after so long a wait is logged; 0: never */
   int tcp_streams;         /* TUTTI_TCP_STREAMS: sockets per pair of ranks, 1 to 16 */
+  int progress_threads;    /* TUTTI_PROGRESS_THREADS: that run queued operations, 1 to 64; the process has as many as
+                              the communicator that asks for most */
   const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp"; rank 0's holds */
   const char *interface;   /* TUTTI_INTERFACE: "eth", "=eth0", "^lo" */
   const char *port_range;  /* TUTTI_PORT_RANGE: "4000-4099" */
@@ -38,8 +40,9 @@ typedef struct {
 #define TUTTI_CONFIG_INITIALIZER                                                                                   \
   {                                                                                                                \
     sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,                      \
-        TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, (const char *)0, (const char *)0,  \
-        (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0       \
+        TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,            \
+        (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0,       \
+        (const char *)0, (const char *)0                                                                           \
   }
 
 #endif /* TUTTI_CONFIG_H_ */

@@ -65,7 +65,8 @@ struct Text {
 constexpr Number kNumbers[] = {{"TUTTI_TIMEOUT_MS", "config.timeout_ms", &tuttiConfig_t::timeout_ms},
                                {"TUTTI_INIT_TIMEOUT_MS", "config.init_timeout_ms", &tuttiConfig_t::init_timeout_ms},
                                {"TUTTI_WAIT_NOTICE_MS", "config.wait_notice_ms", &tuttiConfig_t::wait_notice_ms},
-                               {"TUTTI_TCP_STREAMS", "config.tcp_streams", &tuttiConfig_t::tcp_streams}};
+                               {"TUTTI_TCP_STREAMS", "config.tcp_streams", &tuttiConfig_t::tcp_streams},
+                               {"TUTTI_PROGRESS_THREADS", "config.progress_threads", &tuttiConfig_t::progress_threads}};
 constexpr Text kTexts[] = {{"TUTTI_TRANSPORTS", "config.transports", &tuttiConfig_t::transports, check_transports},
                            {"TUTTI_INTERFACE", "config.interface", &tuttiConfig_t::interface, nullptr},
                            {"TUTTI_PORT_RANGE", "config.port_range", &tuttiConfig_t::port_range, nullptr},

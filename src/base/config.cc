@@ -21,11 +21,11 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
 // All that tutti, its programs and its scripts read.
 constexpr std::string_view kPrefix = "TUTTI_";
-constexpr std::array<std::string_view, 17> kNames = {
-    "TUTTI_TRANSPORTS", "TUTTI_INTERFACE",   "TUTTI_PORT_RANGE",      "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
-    "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM",   "TUTTI_INIT_TIMEOUT_MS", "TUTTI_LOG",         "TUTTI_RANK",
-    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",        "TUTTI_SECRET",          "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
-    "TUTTI_CHECK",      "TUTTI_CROSS_MEMORY"};
+constexpr std::array<std::string_view, 18> kNames = {
+    "TUTTI_TRANSPORTS", "TUTTI_INTERFACE",    "TUTTI_PORT_RANGE",      "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
+    "TUTTI_TIMEOUT_MS", "TUTTI_ALGORITHM",    "TUTTI_INIT_TIMEOUT_MS", "TUTTI_LOG",         "TUTTI_RANK",
+    "TUTTI_WORLD_SIZE", "TUTTI_ROOT",         "TUTTI_SECRET",          "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
+    "TUTTI_CHECK",      "TUTTI_CROSS_MEMORY", "TUTTI_PROGRESS_THREADS"};
 constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 
@@ -111,7 +111,7 @@ Status read_ms(const Value& value, Settings* s) {
   return read_integer(value, kLow, kMaxMs, wanted, &(s->*Field));
 }
 
-constexpr std::array<SettingEntry, 12> kSettings = {{
+constexpr std::array<SettingEntry, 13> kSettings = {{
     {"TUTTI_TRANSPORTS", take_text<&Settings::transports>, reset_field<&Settings::transports>},
     {"TUTTI_INTERFACE", take_text<&Settings::interface>, reset_field<&Settings::interface>},
     {"TUTTI_ALGORITHM", take_text<&Settings::algorithm>, reset_field<&Settings::algorithm>},
@@ -129,6 +129,9 @@ constexpr std::array<SettingEntry, 12> kSettings = {{
     {"TUTTI_TCP_STREAMS",
      [](const Value& v, Settings* s) { return read_integer(v, 1, 16, "a number from 1 to 16", &s->tcp_streams); },
      reset_field<&Settings::tcp_streams>},
+    {"TUTTI_PROGRESS_THREADS",
+     [](const Value& v, Settings* s) { return read_integer(v, 1, 64, "a number from 1 to 64", &s->progress_threads); },
+     reset_field<&Settings::progress_threads>},
     {"TUTTI_TIMEOUT_MS", read_ms<&Settings::timeout_ms, 1>, reset_field<&Settings::timeout_ms>},
     {"TUTTI_INIT_TIMEOUT_MS", read_ms<&Settings::init_timeout_ms, 1>, reset_field<&Settings::init_timeout_ms>},
     {"TUTTI_WAIT_NOTICE_MS", read_ms<&Settings::wait_notice_ms, 0>, reset_field<&Settings::wait_notice_ms>},

@@ -25,6 +25,7 @@ struct Settings {
   int port_low = 0;       // TUTTI_PORT_RANGE=low-high: for every listening socket; 0: any port
   int port_high = 0;
   int tcp_streams = 0;  // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: as many as the way needs
+  int progress_threads = 1;  // TUTTI_PROGRESS_THREADS: that run queued operations, of the whole process
   std::int64_t timeout_ms = 30 * 60 * 1000;      // TUTTI_TIMEOUT_MS: of every wait in an operation
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
   std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never

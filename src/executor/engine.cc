@@ -1,18 +1,9 @@
 #include "executor/engine.h"
 
-#include <dirent.h>
-#include <emmintrin.h>
-#include <sched.h>
-#include <sys/epoll.h>
-
-#include <array>
-#include <cerrno>
-#include <cstdlib>
 #include <utility>
 
-#include "base/asymmetric_fence.h"
-#include "base/clock.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 
 namespace tutti::internal::executor {
 namespace {
@@ -43,32 +34,26 @@ class Registry final : public ForkAware {
 // Not when it is first used, as another thread may fork just then.
 [[maybe_unused]] const Registry& made_at_load = Registry::instance();
 
-// The thread that makes the engine may be bound to one processor, on which it computes while the engine runs. What all
-// threads of the process may use together is what the process has been given.
-void use_processors_of_process() {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  DIR* const threads = ::opendir("/proc/self/task");
-  if (threads == nullptr) return;
-  while (const dirent* const thread = ::readdir(threads)) {
-    cpu_set_t one;
-    const auto id = static_cast<pid_t>(std::strtol(thread->d_name, nullptr, 10));
-    if (id > 0 && ::sched_getaffinity(id, sizeof one, &one) == 0) CPU_OR(&all, &all, &one);
-  }
-  ::closedir(threads);
-  (void)::sched_setaffinity(0, sizeof all, &all);
-}
-
 }  // namespace
 
-Result<std::shared_ptr<Engine>> Engine::get(bool moves) {
+Result<std::shared_ptr<Engine>> Engine::get(int threads, bool moves) {
   Registry& registry = Registry::instance();
   const MutexLock lock(registry.mutex);
-  if (std::shared_ptr<Engine> running = registry.current.lock(); running != nullptr) return running;
-  const std::shared_ptr<Engine> engine(new Engine);
-  if (Status s = engine->start(moves); !s.is_ok()) return s;
+  std::shared_ptr<Engine> engine = registry.current.lock();
+  if (engine == nullptr) engine.reset(new Engine);
+  if (Status s = engine->grow(threads, moves); !s.is_ok()) return s;
   registry.current = engine;
   return engine;
+}
+
+Status Engine::grow(int threads, bool moves) {
+  for (int n = count_.load(std::memory_order_relaxed); n < threads; ++n) {
+    auto made = std::make_unique<ProgressThread>();
+    if (Status s = made->start(moves); !s.is_ok()) return n > 0 ? Status() : s;
+    threads_[static_cast<std::size_t>(n)] = std::move(made);
+    count_.store(n + 1, std::memory_order_release);
+  }
+  return {};
 }
 
 void Engine::wake_current() {
@@ -81,152 +66,20 @@ void Engine::wake_current() {
   if (engine != nullptr) engine->wake();
 }
 
-Status Engine::start(bool moves) {
-  auto wakeup_fd = transport::WakeupFd::create();
-  if (!wakeup_fd.is_ok()) return wakeup_fd.status();
-  wakeup_fd_ = std::make_unique<transport::WakeupFd>(std::move(*wakeup_fd));
-  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_.valid()) return Status::system("epoll_create1", errno);
-  if (Status s = wakeup_fd_->add_to(epoll_); !s.is_ok()) return s;
-  const auto body = [this, moves] {
-    if (moves) use_processors_of_process();
-    run();
-  };
-  return thread_.start(body, kWorkStackBytes);
-}
-
-Engine::~Engine() {
-  {
-    const MutexLock lock(mutex_);
-    ending_ = true;
-  }
-  wake();
-  thread_.join();
-}
-
 void Engine::submit(Task* task) {
-  {
-    const MutexLock lock(mutex_);
-    task->next_ = nullptr;
-    (new_ == nullptr ? new_ : newest_->next_) = task;
-    newest_ = task;
+  ProgressThread* least = threads_.front().get();
+  const int n = count_.load(std::memory_order_acquire);
+  for (int i = 1; i < n; ++i) {
+    ProgressThread* const one = threads_[static_cast<std::size_t>(i)].get();
+    if (one->tasks() < least->tasks()) least = one;
   }
-  wake();
+  least->submit(task);
 }
 
-// Either the thread sees woken_ before it sleeps, or this sees that it sleeps.
+// Whichever of them has the task that waits.
 void Engine::wake() {
-  woken_.store(true);
-  if (sleeping_.load()) transport::ring(wakeup_fd_->fd());
-}
-
-void Engine::run() {
-  for (;;) {
-    if (woken_.load(std::memory_order_relaxed)) {
-      (void)woken_.exchange(false);
-      if (!take_new()) return;
-    }
-    if (advance_all()) {
-      idle_passes_ = 0;
-    } else {
-      rest();
-    }
-  }
-}
-
-// Behind the others. False when the engine is to end: nobody has tasks then.
-bool Engine::take_new() {
-  const MutexLock lock(mutex_);
-  if (ending_) return false;
-  Task** last = &tasks_;
-  while (*last != nullptr) last = &(*last)->next_;
-  *last = std::exchange(new_, nullptr);
-  return true;
-}
-
-bool Engine::advance_all() {
-  const std::int64_t now = now_ns();
-  bool moved = false;
-  for (Task** at = &tasks_; *at != nullptr;) {
-    Task* const task = *at;
-    const Progress progress = task->advance(now);
-    moved = moved || progress != Progress::kIdle;
-    if (progress == Progress::kDone) {
-      Task* const next = task->next_;
-      watch(task, -1);
-      if (!task->release()) {
-        *at = next;
-        continue;
-      }
-    }
-    at = &task->next_;
-  }
-  return moved;
-}
-
-// Whether `fd` can wake the thread from now on, instead of what could before for this task.
-bool Engine::watch(Task* task, int fd) {
-  if (task->watched_ == fd) return true;
-  const int before = std::exchange(task->watched_, -1);
-  if (before >= 0 && !is_watched(before)) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, before, nullptr);
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;
-  const bool added = fd >= 0 && (is_watched(fd) || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
-  task->watched_ = added ? fd : -1;
-  return added || fd < 0;
-}
-
-bool Engine::is_watched(int fd) const {
-  for (const Task* task = tasks_; task != nullptr; task = task->next_) {
-    if (task->watched_ == fd) return true;
-  }
-  return false;
-}
-
-// Nothing could move.
-void Engine::rest() {
-  bool takes_turns = false;
-  for (const Task* task = tasks_; task != nullptr; task = task->next_) takes_turns = takes_turns || task->takes_turns();
-  if (++idle_passes_ <= kSpins && tasks_ != nullptr && !takes_turns) {
-    _mm_pause();
-    return;
-  }
-  const std::int64_t begin_ns = now_ns();
-  if (idle_passes_ == 1 || idle_passes_ == kSpins + 1) idle_since_ns_ = begin_ns;
-  if (tasks_ == nullptr || sleeps_ > 0 || begin_ns - idle_since_ns_ > kYieldNs) {
-    if (sleeps_ > 0) --sleeps_;
-    return sleep();
-  }
-  ::sched_yield();
-  if (now_ns() - begin_ns > kTimeSliceNs) sleeps_ = kSleepsPerSlice;
-}
-
-bool Engine::arm_all() {
-  bool quiet = true;
-  for (Task* task = tasks_; task != nullptr && quiet; task = task->next_) quiet = task->arm();
-  return quiet;
-}
-
-// As a waiter does: twice, with a fence between, so that every peer sees that this thread sleeps before it acts.
-void Engine::sleep() {
-  bool all_watched = true;
-  for (Task* task = tasks_; task != nullptr; task = task->next_) all_watched = watch(task, task->fd()) && all_watched;
-  sleeping_.store(true);
-  bool quiet = !woken_.load() && arm_all();
-  if (quiet && tasks_ != nullptr) {
-    asymmetric_fence_heavy();
-    quiet = arm_all();
-  }
-  if (quiet) {
-    // What cannot be watched for want of memory is looked at again soon.
-    const int longest = all_watched && asymmetric_fence_works() ? kMaxSleepMs : kUnfencedSleepMs;
-    std::array<epoll_event, 8> events{};
-    (void)::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), tasks_ == nullptr ? -1 : longest);
-  } else {
-    ::sched_yield();
-  }
-  sleeping_.store(false);
-  for (Task* task = tasks_; task != nullptr; task = task->next_) task->disarm();
+  const int n = count_.load(std::memory_order_acquire);
+  for (int i = 0; i < n; ++i) threads_[static_cast<std::size_t>(i)]->wake();
 }
 
 }  // namespace tutti::internal::executor

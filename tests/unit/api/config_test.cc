@@ -124,7 +124,8 @@ TEST_CASE("every field has the domain of its variable") {
   } numbers[] = {{&tuttiConfig_t::timeout_ms, {0, -1, INT32_MIN + 1}, {1, INT32_MAX}, "config.timeout_ms"},
                  {&tuttiConfig_t::init_timeout_ms, {0, -1}, {10'000, INT32_MAX}, "config.init_timeout_ms"},
                  {&tuttiConfig_t::wait_notice_ms, {-1}, {0, 1}, "config.wait_notice_ms"},
-                 {&tuttiConfig_t::tcp_streams, {0, -1, 17}, {1, 16}, "config.tcp_streams"}};
+                 {&tuttiConfig_t::tcp_streams, {0, -1, 17}, {1, 16}, "config.tcp_streams"},
+                 {&tuttiConfig_t::progress_threads, {0, -1, 65}, {1, 64}, "config.progress_threads"}};
   for (const auto& n : numbers) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     for (const int value : n.wrong) {

@@ -62,7 +62,7 @@ class Waits final : public Task {
 };
 
 std::shared_ptr<Engine> engine() {
-  return Engine::get().value();
+  return Engine::get(1, true).value();
 }
 
 int threads() {
@@ -101,6 +101,45 @@ TEST_CASE("one thread drives all tasks, and ends with who keeps the engine") {
     second->submit(&c);
     for (Waits* each : {&a, &b, &c}) each->await_release();
     CHECK(turn == 2);
+  }
+  CHECK(has_threads(before));
+}
+
+TEST_CASE("tasks are spread over as many threads as are asked for, by whoever asks for most") {
+  std::thread([] {}).join();
+  const int before = has_threads(1) ? 1 : 2;
+  {
+    const std::shared_ptr<Engine> keeps = engine();
+    const std::shared_ptr<Engine> same = Engine::get(3, true).value();
+    CHECK(same == keeps);
+    CHECK(Engine::get(2, true).value() == keeps);
+    CHECK(has_threads(before + 3));
+    // Each holds its thread up until the others have theirs.
+    std::atomic<int> here{0};
+    const auto meet = [&] {
+      ++here;
+      const Deadline deadline = Deadline::after_ms(20'000);
+      while (here < 3 && !deadline.passed()) std::this_thread::yield();
+      return true;
+    };
+    Waits a(meet);
+    Waits b(meet);
+    Waits c(meet);
+    for (Waits* each : {&a, &b, &c}) keeps->submit(each);
+    for (Waits* each : {&a, &b, &c}) each->await_release();
+    CHECK(here == 3);
+    for (Waits* each : {&a, &b, &c}) CHECK(each->passes == 1);
+    // What wakes the engine wakes whichever has the task.
+    std::atomic<bool> ready{false};
+    Waits late([&] { return ready.load(); });
+    Waits later([&] { return ready.load(); });
+    keeps->submit(&late);
+    keeps->submit(&later);
+    ::usleep(50'000);
+    ready = true;
+    Engine::wake_current();
+    late.await_release();
+    later.await_release();
   }
   CHECK(has_threads(before));
 }
@@ -177,7 +216,7 @@ TEST_CASE("the engine may use the processors of all threads, not those of its ma
       if (CPU_ISSET(p, &usual)) CPU_SET(p, &one);
     }
     REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
-    const std::shared_ptr<Engine> keeps = Engine::get(moves).value();
+    const std::shared_ptr<Engine> keeps = Engine::get(1, moves).value();
     Waits task([&] { return ::sched_getaffinity(0, sizeof seen, &seen) == 0; });
     keeps->submit(&task);
     task.await_release();
