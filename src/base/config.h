@@ -24,7 +24,7 @@ struct Settings {
   std::string interface;  // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
   int port_low = 0;       // TUTTI_PORT_RANGE=low-high: for every listening socket; 0: any port
   int port_high = 0;
-  int tcp_streams = 0;  // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: as many as the way needs
+  int tcp_streams = 0;       // TUTTI_TCP_STREAMS: sockets per pair of ranks; 0: as many as the way needs
   int progress_threads = 1;  // TUTTI_PROGRESS_THREADS: that run queued operations, of the whole process
   std::int64_t timeout_ms = 30 * 60 * 1000;      // TUTTI_TIMEOUT_MS: of every wait in an operation
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation

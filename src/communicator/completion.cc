@@ -1,5 +1,7 @@
 #include "communicator/completion.h"
 
+#include <sched.h>
+
 #include <utility>
 
 #include "base/clock.h"
@@ -105,7 +107,25 @@ void Completion::then(Completion& one, std::unique_ptr<Continuation> what) noexc
   if (!one.add(follower)) follower->run(std::unique_ptr<Continuation>(follower));
 }
 
+// For a while, as what is short is done before a thread could sleep and be woken. Others that want the processor have
+// it, the thread that drives the operation among them; beside a program that does not yield, it sleeps the next times.
+void Completion::yield_until_done() const {
+  thread_local int sleeps = 0;
+  if (sleeps > 0) {
+    --sleeps;
+    return;
+  }
+  const std::int64_t begin_ns = now_ns();
+  for (std::int64_t last_ns = begin_ns; !done() && last_ns - begin_ns < kYieldNs;) {
+    ::sched_yield();
+    const std::int64_t now = now_ns();
+    if (now - last_ns > kTimeSliceNs) sleeps = kSleepsPerSlice;
+    last_ns = now;
+  }
+}
+
 void Completion::wait_until_done() const {
+  yield_until_done();
   const MutexLock lock(mutex_);
   while (!done_.load(std::memory_order_relaxed)) changed_.wait(mutex_);
 }
@@ -119,6 +139,7 @@ bool Completion::wait_for_ms(std::int64_t ms) const {
 }
 
 Status Completion::wait_until_ended() const {
+  yield_until_done();
   const MutexLock lock(mutex_);
   while (!ended_) changed_.wait(mutex_);
   return status_;

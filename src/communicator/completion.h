@@ -87,6 +87,10 @@ class Completion {
     Follower* take_first();
   };
 
+  static constexpr std::int64_t kYieldNs = 50'000;
+  static constexpr std::int64_t kTimeSliceNs = 500'000;
+  static constexpr int kSleepsPerSlice = 128;
+  void yield_until_done() const;
   static void link(const std::shared_ptr<Completion>& one, Follower* edge, Completion& before) noexcept;
   // Whether it is behind this one from now on; not if this is done.
   bool add(Follower* follower) noexcept;

@@ -147,8 +147,8 @@ void ProgressThread::rest() {
     return;
   }
   const std::int64_t begin_ns = now_ns();
-  if (idle_passes_ == 1 || idle_passes_ == kSpins + 1) idle_since_ns_ = begin_ns;
-  if (tasks_ == nullptr || sleeps_ > 0 || begin_ns - idle_since_ns_ > kYieldNs) {
+  if (idle_passes_ == 1 || (idle_passes_ == kSpins + 1 && tasks_ != nullptr)) idle_since_ns_ = begin_ns;
+  if (sleeps_ > 0 || begin_ns - idle_since_ns_ > (tasks_ == nullptr ? kLingerNs : kYieldNs)) {
     if (sleeps_ > 0) --sleeps_;
     return sleep();
   }
