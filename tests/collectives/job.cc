@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -139,6 +140,7 @@ std::vector<Outcome> run_unlike_processes(const std::vector<std::string>& transp
   const Pipe ids = Pipe::create();
   std::vector<pid_t> pids;
   std::vector<Pipe> pipes;
+  std::fflush(stdout);  // or each child writes it again
   for (int r = 0; r < ranks; ++r) {
     pipes.push_back(Pipe::create());
     const pid_t pid = ::fork();

@@ -170,6 +170,40 @@ TEST_CASE("the time of a split between 8 processes", "[processes]") {
   CHECK(wrong_of(outcomes) == "");
 }
 
+// Anonymous and shared memory of this process, beside the files that it maps.
+std::int64_t own_memory_kib() {
+  std::int64_t sum = 0;
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    if (word != "RssAnon:" && word != "RssShmem:") continue;
+    std::int64_t kib = 0;
+    file >> kib;
+    sum += kib;
+  }
+  return sum;
+}
+
+TEST_CASE("256 processes of one machine", "[processes]") {
+  const bool sanitized = kThreadSanitizer || getenv("ASAN_OPTIONS") != nullptr;
+  const int ranks = sanitized ? 48 : 256;
+  const std::int64_t begin_ns = now_ns();
+  const auto outcomes = run_processes(ranks, "shm", [&](tuttiComm_t comm, int rank, int n) {
+    std::int32_t sum = rank;
+    if (tuttiAllReduce(&sum, &sum, 1, tuttiInt32, tuttiSum, comm, nullptr) != tuttiSuccess ||
+        tuttiBarrier(comm, nullptr) != tuttiSuccess) {
+      return Outcome{tuttiGetLastError(comm)};
+    }
+    if (sum != n * (n - 1) / 2) return Outcome{"a wrong sum"};
+    const std::int64_t kib = own_memory_kib();
+    if (rank == 0) std::printf("a rank of %d: %lld KiB\n", n, static_cast<long long>(kib));
+    std::fflush(stdout);
+    if (!sanitized && kib > 4096) return Outcome{std::to_string(kib) + " KiB"};
+    return Outcome{tuttiBarrier(comm, nullptr) == tuttiSuccess ? "" : tuttiGetLastError(comm)};
+  });
+  std::printf("%d processes: %.1f s from start to end\n", ranks, static_cast<double>(now_ns() - begin_ns) / 1e9);
+  CHECK(wrong_of(outcomes) == "");
+}
+
 // One of many communicators of the same ranks, for what most of them are used.
 std::string use_once(tuttiComm_t comm, int rank, int ranks) {
   std::array<std::int32_t, 2> sum{1, rank};
