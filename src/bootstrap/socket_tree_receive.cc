@@ -120,10 +120,11 @@ void SocketTree::replay_early(ControlComm* comm) {
   const bool forgotten = std::find(forgotten_.begin(), forgotten_.end(), comm->id()) != forgotten_.end();
   const auto kept = early_.find(comm->id());
   if (forgotten || (kept != early_.end() && kept->second.lost)) {
-    comm->fail({Code::kInvalidUsage,
-                fmt::format("rank {} has been told of more than {} before it made its part of this communicator",
-                            comm->rank_of(rank_),
-                            forgotten ? fmt::format("{} communicators", kMaxEarly) : std::string("it keeps"))});
+    comm->fail(
+        {Code::kInvalidUsage,
+         fmt::format("rank {} came to this communicator too late: the other ranks have sent it more than {} meanwhile",
+                     comm->rank_of(rank_),
+                     forgotten ? fmt::format("{} communicators", kMaxEarly) : std::string("it keeps"))});
   }
   if (kept == early_.end()) return;
   const Early early = std::move(kept->second);

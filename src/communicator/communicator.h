@@ -209,8 +209,9 @@ class Communicator {
   // *memory: of the packed buffers.
   Result<const executor::Operation*> bind(const Coalesced& coalesced, const transport::Fingerprint& fingerprint,
                                           std::byte** memory);
-  // Whether nothing takes long before its peers are waited for: no check, no proof.
+  // Whether nothing takes long before its peers are waited for: no check, no proof, no long schedule.
   [[nodiscard]] bool begins_at_once(const Call& call);
+  static constexpr int kMostRanksPlannedAtOnce = 256;
   // Begins to make its plan; null: it has one, or needs none. REQUIRES: begins_at_once().
   Result<std::unique_ptr<Plans::Making>> begin_plan(const Call& call);
   [[nodiscard]] std::size_t planned_bytes(const Call& call) const;

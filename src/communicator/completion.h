@@ -60,6 +60,8 @@ class Completion {
   // communicator fails ends although the one before it in its stream may go on for long.
   static void follow(const std::shared_ptr<Completion>& one, const std::shared_ptr<Completion>& before) noexcept;
   void complete(Status status);
+  // How many tasks of the engine wait for a completion, which they look at after they have added themselves.
+  static std::atomic<int>& tasks_behind();
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
   // Blocks until it is done, which every operation's deadline guarantees.
   void wait_until_done() const;

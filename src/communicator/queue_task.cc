@@ -9,12 +9,25 @@ namespace tutti::internal {
 
 using executor::Progress;
 
+// On to the next operation, or as far into it as it gets without waiting.
 Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
+  Progress all = step(now_ns);
+  // Not for ever: other communicators wait for their turn.
+  for (int steps = 0; steps < kMostSteps && all != Progress::kDone; ++steps) {
+    if (state_ != State::kBehind && state_ != State::kBegin) break;
+    if (step(now_ns) == Progress::kIdle) break;
+    all = Progress::kMoved;
+  }
+  return all;
+}
+
+Progress Communicator::QueueTask::step(std::int64_t now_ns) {
   switch (state_) {
     case State::kNext: return take_next() ? Progress::kMoved : Progress::kDone;
     case State::kBehind:
       // How that ends is no matter of this communicator, whose own failure ends the waiting.
       if (!item_.before->done() && !comm_.failure_->failed()) return Progress::kIdle;
+      Completion::tasks_behind().fetch_sub(1);
       state_ = State::kBegin;
       break;
     case State::kBegin: begin_next(); break;
@@ -82,7 +95,11 @@ bool Communicator::QueueTask::take_next() {
   calls_ = item_.batch != nullptr ? std::span<const Call>(item_.batch->calls) : std::span<const Call>(&item_.call, 1);
   transfers_ = item_.batch != nullptr ? std::span<const Transfer>(item_.batch->transfers) : transfers_.first(0);
   first_ = {};
-  state_ = item_.before != nullptr ? State::kBehind : State::kBegin;
+  state_ = State::kBegin;
+  if (item_.before != nullptr) {
+    Completion::tasks_behind().fetch_add(1);
+    state_ = State::kBehind;
+  }
   return true;
 }
 
@@ -104,7 +121,8 @@ void Communicator::QueueTask::begin_next() {
   begin_transfers();
 }
 
-// Whether the engine can run them: one call, or some that are coalesced.
+// Whether the engine can run them: one call, or some that are coalesced. Not where every call is checked beforehand
+// (TUTTI_CHECK=strict), nor what calls functions of the program's, writes or proves a long schedule, or copies much.
 bool Communicator::QueueTask::stays(std::span<const Call> calls) {
   const Call& first = calls.front();
   if (calls.size() > 1) return !comm_.membership_.strict;

@@ -1,9 +1,8 @@
 // The queue of one communicator, as the progress engine drives it: its operations one after the other, each behind the
 // one before in its stream.
 //
-// What would wait for more than a peer's bytes leaves the engine's thread for one of its own, which ends with it: an
-// operation that needs connections which are not there yet, or whose schedule is not proven, one that is checked
-// beforehand (TUTTI_CHECK=strict), and one that has failed, until it is known why.
+// What would wait for more than a peer's bytes, or keep the thread from other communicators for long, leaves the
+// engine's thread for one of its own, which ends with it: see stays(), and what has failed, until it is known why.
 #pragma once
 
 #include <atomic>
@@ -41,6 +40,7 @@ class Communicator::QueueTask final : public executor::Task {
   };
   [[nodiscard]] bool waits_for_peers() const { return state_ == State::kMaking || state_ == State::kMoving; }
 
+  executor::Progress step(std::int64_t now_ns);
   bool take_next();
   void begin_next();
   void begin_call(const Call& call);
@@ -67,6 +67,7 @@ class Communicator::QueueTask final : public executor::Task {
   void find_cause(Status status);
   [[nodiscard]] std::string describe_current() const noexcept;
 
+  static constexpr int kMostSteps = 4;  // after the first, of one look
   // Longer inputs are copied elsewhere.
   static constexpr std::size_t kMostCopiedBytes = std::size_t{1} << 20;
 

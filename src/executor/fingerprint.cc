@@ -30,7 +30,7 @@ constexpr std::uint64_t kFnvPrime = 1099511628211u;
 
 }  // namespace
 
-PlanIdentity identify(const std::string& algorithm, const schedule::Schedule& schedule, std::size_t slice_chunk_bytes) {
+PlanIdentity identify(std::string_view algorithm, const schedule::Schedule& schedule, std::size_t slice_chunk_bytes) {
   const schedule::Shape& shape = schedule.shape;
   const std::size_t slice_bytes = schedule.sliceable ? slice_chunk_bytes : 0;
   std::uint64_t hash = kFnvBasis;
@@ -85,8 +85,10 @@ Status mismatch(std::int32_t rank, const transport::Fingerprint& ours, const Pla
   const std::string mine = fmt::format("rank {} runs {}", rank, describe(ours));
   const std::string other = fmt::format("rank {} runs ", peer);
   if (same_call(ours, theirs) && without_plan(ours) != without_plan(theirs)) {
-    return Status::mismatch(fmt::format(
-        "ranks called different operations before this one: {}, {}the same after other calls", mine, other));
+    return Status::mismatch(
+        fmt::format("ranks called different operations before this one: {}, {}the same after other calls "
+                    "(TUTTI_CHECK=strict finds the first that differs)",
+                    mine, other));
   }
   if (same_call(ours, theirs)) {
     return Status::mismatch(fmt::format(

@@ -23,7 +23,7 @@ struct PlanIdentity {
 inline constexpr unsigned kPlanShift = 17;
 inline constexpr std::uint32_t kPlanMask = 0x7fff;
 
-PlanIdentity identify(const std::string& algorithm, const schedule::Schedule& schedule, std::size_t slice_chunk_bytes);
+PlanIdentity identify(std::string_view algorithm, const schedule::Schedule& schedule, std::size_t slice_chunk_bytes);
 
 // Of no plan yet.
 constexpr transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type,

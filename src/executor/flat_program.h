@@ -1,6 +1,10 @@
 // A schedule as plain arrays, for executors that call nothing: thread blocks of a device, and the test of their
 // protocol. What is taken as one step is decided here, once.
 //
+// Nothing in the library runs them yet: the host's executor takes schedules as they are. Counts of their own per block
+// (TableLayout) are not covered. All strands of a rank must be able to run at the same time, as they wait for each
+// other: an all-to-all of n ranks has 2 (n - 1) + 1.
+//
 // A rank's program consists of strands, which progress by themselves: each takes its steps one after the other. A lane
 // of the schedule (one peer, one direction) is a strand, and so are the local steps; where steps of two lanes are
 // fused, these lanes are one strand.

@@ -74,11 +74,10 @@ void write_in_order(Plan* plan) {
 
 }  // namespace
 
-std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, Schedule schedule,
+std::unique_ptr<Plan> make_plan_from_links(std::string_view algorithm, Schedule schedule,
                                            std::vector<transport::Link*> links, std::size_t slice_chunk_bytes) {
   auto plan = std::make_unique<Plan>();
   plan->identity = identify(algorithm, schedule, slice_chunk_bytes);
-  plan->algorithm = std::move(algorithm);
   plan->schedule = std::move(schedule);
   plan->link_of = std::move(links);
   plan->slice_chunk_bytes = slice_chunk_bytes;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -62,7 +62,6 @@ struct Dependence {
 };
 
 struct Plan {
-  std::string algorithm;
   PlanIdentity identity;
   schedule::Schedule schedule;
   std::vector<Lane> lanes;
@@ -92,22 +91,22 @@ inline std::span<const Dependence> dependences_of(const Plan& plan, std::uint32_
 
 // REQUIRES: link_to(peer) for every peer of the schedule; it outlives the plan.
 template <class LinkTo>
-std::unique_ptr<Plan> make_plan(std::string algorithm, schedule::Schedule schedule, LinkTo link_to,
+std::unique_ptr<Plan> make_plan(std::string_view algorithm, schedule::Schedule schedule, LinkTo link_to,
                                 std::size_t slice_chunk_bytes);
 
 // The part of make_plan that does not depend on how links are found. `links` holds one entry per step,
 // null for local steps.
-std::unique_ptr<Plan> make_plan_from_links(std::string algorithm, schedule::Schedule schedule,
+std::unique_ptr<Plan> make_plan_from_links(std::string_view algorithm, schedule::Schedule schedule,
                                            std::vector<transport::Link*> links, std::size_t slice_chunk_bytes);
 
 template <class LinkTo>
-std::unique_ptr<Plan> make_plan(std::string algorithm, schedule::Schedule schedule, LinkTo link_to,
+std::unique_ptr<Plan> make_plan(std::string_view algorithm, schedule::Schedule schedule, LinkTo link_to,
                                 std::size_t slice_chunk_bytes) {
   std::vector<transport::Link*> links;
   links.reserve(schedule.steps.size());
   for (const schedule::Step& s : schedule.steps)
     links.push_back(schedule::is_local(s.kind) ? nullptr : link_to(s.peer));
-  return make_plan_from_links(std::move(algorithm), std::move(schedule), std::move(links), slice_chunk_bytes);
+  return make_plan_from_links(algorithm, std::move(schedule), std::move(links), slice_chunk_bytes);
 }
 
 }  // namespace tutti::internal::executor

@@ -92,6 +92,7 @@ void ProgressThread::run() {
 bool ProgressThread::take_new() {
   const MutexLock lock(mutex_);
   if (ending_) return false;
+  if (new_ == nullptr) return true;
   Task** last = &tasks_;
   while (*last != nullptr) last = &(*last)->next_;
   *last = std::exchange(new_, nullptr);

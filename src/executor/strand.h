@@ -6,10 +6,12 @@
 //     void publish(FlatCounter& counter, std::uint64_t value);         // releases what was written before
 //     FlatHeader load(const FlatHeader& header);
 //     void store(FlatHeader& header, const FlatHeader& value);
+//     void count(std::uint64_t& messages);                             // adds one
 //     void move(const Bytes& bytes);                                   // moves, combines, divides: see Bytes
 //   };
 // Where several threads run a strand together (a thread block), each calls the same functions with the same arguments
-// and gets the same answers; `publish` waits until all of them have come that far.
+// and gets the same answers: each has a Strand of its own, and the FlatCall is theirs together. `publish` waits until
+// all of them have come that far, and `count` both before and after it has added one, for all of them, one.
 //
 // Threads: each strand has its own, or several strands share one that calls advance() of each in turn. Nothing waits in
 // here: who calls sees failure and deadlines.
@@ -224,11 +226,13 @@ TUTTI_HOST_DEVICE void Strand::pass(Memory& memory, const FlatStep& s, std::size
     message.bytes = static_cast<std::uint32_t>(size);
     message.fingerprint = call_.fingerprint;
     memory.store(header(out), message);
-    memory.publish(*out.sent, ++out.messages);
+    memory.publish(*out.sent, out.messages + 1);
+    memory.count(out.messages);
   }
   if (s.in != kNone) {
     FlatLaneEnd& in = call_.lanes[s.in];
-    memory.publish(*in.taken, ++in.messages);
+    memory.publish(*in.taken, in.messages + 1);
+    memory.count(in.messages);
   }
   done_bytes_ += size;
 }

@@ -35,11 +35,11 @@ using memory::Source;
 
 // Which operation a piece belongs to, and how its bytes are ordered; 20 bytes, so that it travels beside small
 // payloads. Compared on every piece of a lane, so that ranks whose calls differ get an error that names both sides.
-// The fields of `call` and `root` are packed and unpacked in executor/fingerprint.h alone.
+// How fields lie in `call` and `root`, executor/fingerprint.h alone knows.
 struct Fingerprint {
   std::uint32_t sequence = 0;   // the communicator's operation number, modulo 2^32
-  std::uint32_t call = 0;       // collective:5 datatype:7 operator:5 plan:15, from the low bits
-  std::uint32_t root = 0;       // root:20 history:12, from the low bits
+  std::uint32_t call = 0;       // collective, datatype, operator, plan
+  std::uint32_t root = 0;       // root, history
   std::uint32_t count_low = 0;  // elements
   std::uint32_t count_high = 0;
   // All words at once: the one branch is on the path of every message.
@@ -188,8 +188,9 @@ class Link {
   // of the peer; the link is of no more use. It does not wait: until revoked() the peer may still be touching the
   // memory. A thread of this process does so as long as it takes; for a process, which has the memory mapped itself,
   // revoked() is true in the end even if that process has been stopped, and its consume() then says that what it has
-  // read is void. What was sent before still arrives. After a while, if the communicator has not said why, a peer that
-  // waits for this rank gets an error.
+  // read is void; a process that was stopped between reserve_remote() and commit() may still write the rest of that
+  // piece when it goes on. What was sent before still arrives. After a while, if the communicator has not said why, a
+  // peer that waits for this rank gets an error.
   virtual void revoke() noexcept = 0;
   [[nodiscard]] virtual bool revoked() noexcept = 0;
 };

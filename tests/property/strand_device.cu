@@ -28,6 +28,11 @@ class DeviceMemory {
   __device__ void store(FlatHeader& header, const FlatHeader& value) const {
     if (threadIdx.x == 0) header = value;
   }
+  __device__ void count(std::uint64_t& messages) const {
+    __syncthreads();
+    if (threadIdx.x == 0) ++messages;
+    __syncthreads();
+  }
   // Sums of float.
   __device__ void move(const Bytes& bytes) const {
     const auto at = [](const std::byte* memory, std::size_t i) { return reinterpret_cast<const float*>(memory)[i]; };

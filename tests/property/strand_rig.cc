@@ -38,6 +38,20 @@ void HostMemory::move(const Bytes& bytes) const {
   }
 }
 
+// Each member its share of the elements.
+void TeamMemory::move(const Bytes& bytes) const {
+  const std::size_t share = (bytes.size / sizeof(std::uint32_t) / Team::kThreads) * sizeof(std::uint32_t);
+  const std::size_t begin = member_ * share;
+  const auto from = [begin](auto* at) { return at == nullptr ? at : at + begin; };
+  Bytes own = bytes;
+  own.first = from(bytes.first);
+  own.second = from(bytes.second);
+  own.target = from(bytes.target);
+  own.slot = from(bytes.slot);
+  own.size = member_ + 1 == Team::kThreads ? bytes.size - begin : share;
+  memory_.move(own);
+}
+
 FlatLaneEnd* Wires::end(int from, int to, bool of_sender) {
   std::unique_ptr<Wire>& wire = wires_[{from, to}];
   if (wire == nullptr) {
@@ -158,6 +172,33 @@ StrandState FlatJob::run_in_threads() {
   }
   for (std::thread& thread : threads) thread.join();
   return worst;
+}
+
+StrandState FlatJob::run_in_teams() {
+  std::atomic<bool> late{false};
+  const Deadline deadline = Deadline::after_ms(60'000);
+  std::deque<Team> teams;
+  std::vector<std::thread> threads;
+  for (const auto& rank : ranks_) {
+    for (const Strand& strand : rank->strands) {
+      Team* const team = &teams.emplace_back();
+      for (std::size_t member = 0; member < Team::kThreads; ++member) {
+        threads.emplace_back([&, team, member] {
+          Strand own = strand;
+          TeamMemory memory(memory_, team, member);
+          StrandState state = StrandState::kMoved;
+          while (state != StrandState::kDone && !late) {
+            state = own.advance(memory);
+            if (state == StrandState::kIdle) std::this_thread::yield();
+            if (deadline.passed()) late = true;
+          }
+          team->all.arrive_and_drop();
+        });
+      }
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return late ? StrandState::kIdle : StrandState::kDone;
 }
 
 std::vector<Vector> FlatJob::outputs() const {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <barrier>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,11 +29,53 @@ class HostMemory {
   }
   static FlatHeader load(const FlatHeader& header) { return header; }
   static void store(FlatHeader& header, const FlatHeader& value) { header = value; }
+  static void count(std::uint64_t& messages) { ++messages; }
   void move(const Bytes& bytes) const;
 
  private:
   schedule::Order order_;
   std::uint32_t mark_;
+};
+
+// What the threads of a team, which run a strand together, have in common.
+struct Team {
+  static constexpr std::size_t kThreads = 2;
+  std::barrier<> all{kThreads};
+  bool answer = false;
+};
+
+// As one of them sees the memory: as a thread of a thread block does.
+class TeamMemory {
+ public:
+  TeamMemory(const HostMemory& memory, Team* team, std::size_t member)
+      : memory_(memory), team_(team), member_(member) {}
+  [[nodiscard]] bool reached(const FlatCounter& counter, std::uint64_t value) const {
+    if (leads()) team_->answer = HostMemory::reached(counter, value);
+    team_->all.arrive_and_wait();
+    const bool answer = team_->answer;
+    team_->all.arrive_and_wait();
+    return answer;
+  }
+  void publish(FlatCounter& counter, std::uint64_t value) const {
+    team_->all.arrive_and_wait();
+    if (leads()) HostMemory::publish(counter, value);
+  }
+  static FlatHeader load(const FlatHeader& header) { return header; }
+  void store(FlatHeader& header, const FlatHeader& value) const {
+    if (leads()) header = value;
+  }
+  void count(std::uint64_t& messages) const {
+    team_->all.arrive_and_wait();
+    if (leads()) ++messages;
+    team_->all.arrive_and_wait();
+  }
+  void move(const Bytes& bytes) const;
+
+ private:
+  [[nodiscard]] bool leads() const { return member_ == 0; }
+  const HostMemory& memory_;
+  Team* team_;
+  std::size_t member_;
 };
 
 // The lanes between some ranks, which operations use one after the other.
@@ -70,6 +114,8 @@ class FlatJob {
   StrandState run_in_one_thread();
   // Each in a thread of its own. kIdle: not done after a minute.
   StrandState run_in_threads();
+  // Each in a team of threads. REQUIRES: no rank calls something else.
+  StrandState run_in_teams();
   [[nodiscard]] std::vector<schedule::Vector> outputs() const;
   [[nodiscard]] const FlatProgram& program(std::size_t rank) const;
 

@@ -57,6 +57,27 @@ TEST_CASE("strands with a thread each compute what their schedules say") {
   }
 }
 
+// The threads of a team share the rank's call, and with it the counts of messages.
+TEST_CASE("strands with two threads each compute what their schedules say") {
+  unsigned seed = 1;
+  for (const AlgorithmEntry& entry : algorithms::catalog()) {
+    // Some serve even numbers of ranks alone.
+    std::vector<World> worlds = algorithms::worlds_to_prove(entry, 3);
+    if (worlds.empty()) worlds = algorithms::worlds_to_prove(entry, 4);
+    REQUIRE(!worlds.empty());
+    const Job job(entry, worlds.front(), 0);
+    Wires wires(2, 64);
+    for (const std::size_t elements : {std::size_t{40}, std::size_t{1}}) {
+      const Run run{elements, 0, elements, false, Order::kAny, ++seed};
+      const std::vector<Vector> inputs = job.inputs(elements, seed);
+      INFO(name_of(entry.collective) << " " << entry.name << ", block " << elements);
+      FlatJob flat(job.schedules, inputs, run, &wires);
+      REQUIRE(flat.run_in_teams() == StrandState::kDone);
+      CHECK((flat.outputs() == interpret(job.schedules, inputs, run).value()));
+    }
+  }
+}
+
 TEST_CASE("a rank that calls something else is found out by those that hear from it") {
   const Job job(*algorithms::find(Collective::kAllReduce, GENERATE("ring", "direct", "k_nomial:2")), World{3, {}}, 0);
   Wires wires(4, 256);

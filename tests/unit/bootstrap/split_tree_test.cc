@@ -444,7 +444,7 @@ TEST_CASE("what is kept of communicators that a rank has not made yet is bounded
   gather(0);
   for (const Status& status : statuses) {
     CHECK(status.code() == Code::kInvalidUsage);
-    CHECK(contains(status, "rank 1 has been told of more than"));
+    CHECK(contains(status, "rank 1 came to this communicator too late"));
   }
   gather(kMany - 2);
   for (const Status& status : statuses) CHECK(status.message() == "");
