@@ -55,7 +55,8 @@ class Side {
     peer.ports = other.rdma_context_->ports();
     peer.rails = 1;
     peer.queue_pairs = queue_pairs_;
-    Result<std::unique_ptr<Link>> link = rdma_context_->connect(std::move(socket), rank_ == 0, peer, deadline);
+    Result<std::unique_ptr<Link>> link =
+        rdma_context_->make_link_set()->connect(std::move(socket), rank_ == 0, peer, deadline);
     if (!link.is_ok()) return link.status();
     link_ = std::move(*link);
     return {};

@@ -45,10 +45,9 @@ class VerbsTransport final : public PlainTransport {
   [[nodiscard]] std::size_t slice_bytes(const Membership&, Collective) const override { return kSliceBytes; }
   Result<std::optional<std::string>> tell(const Settings& settings, const Membership& membership) override;
   Status hear(const std::vector<std::string>& told, const Membership& membership) override;
-  // Devices are opened anew, as communicators run in different threads. Whoever asked for RDMA has been warned.
+  // The devices are those of all the family. Whoever asked for RDMA has been warned.
   void inherit(const Transport& parent) override {
-    const auto& context = static_cast<const VerbsTransport&>(parent).context_;
-    if (context != nullptr) context_ = context->duplicate();
+    use(static_cast<const VerbsTransport&>(parent).context_);
     asked_ = false;
   }
   [[nodiscard]] bool connects(const Membership& membership, int a, int b) const override {
@@ -62,13 +61,18 @@ class VerbsTransport final : public PlainTransport {
                                                      Deadline deadline) override;
 
  private:
+  void use(std::shared_ptr<verbs::RdmaContext> context) {
+    context_ = std::move(context);
+    if (context_ != nullptr) links_ = context_->make_link_set();
+  }
   // Why ranks a < b cannot use RDMA; empty: they can.
   [[nodiscard]] std::string trouble_between(const Membership& membership, int a, int b) const;
   [[nodiscard]] const RdmaTold& told(int rank) const { return told_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] verbs::LocalPosition position(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
 
   bool asked_;
-  std::shared_ptr<verbs::RdmaContext> context_;  // null: this rank has none
+  std::shared_ptr<verbs::RdmaContext> context_;  // the family's; null: this rank has none
+  std::shared_ptr<verbs::LinkSet> links_;        // this communicator's
   std::vector<RdmaTold> told_;                   // by rank; empty until all have
   std::vector<verbs::LocalPosition> positions_;  // by rank
 };
@@ -83,7 +87,7 @@ Result<std::optional<std::string>> VerbsTransport::tell(const Settings& settings
   own.queue_pairs = options->queue_pairs;
   auto opened = verbs::RdmaContext::open(*options, topology::far_nodes());
   if (opened.is_ok()) {
-    context_ = std::move(*opened);
+    use(std::move(*opened));
     own.ports = context_->ports();
   } else if (opened.status().code() == Code::kInvalidUsage) {
     return opened.status();
@@ -134,7 +138,7 @@ Result<std::unique_ptr<transport::Link>> VerbsTransport::make_link(Channel chann
   const int peer = channel.peer;
   const verbs::PeerPorts ports{peer,          told(peer).ports,    position(rank), position(peer),
                                told(0).rails, told(0).queue_pairs, &owner.failure};
-  auto link = context_->connect(std::move(channel.sockets[0]), rank < peer, ports, deadline);
+  auto link = links_->connect(std::move(channel.sockets[0]), rank < peer, ports, deadline);
   if (link.is_ok()) return link;
   return link.status().with_context(fmt::format("RDMA with rank {}", peer));
 }

@@ -26,7 +26,7 @@ LinkPair connect_links() {
   const auto connect = [&](int side, verbs::RdmaContext& own, const verbs::RdmaContext& other) {
     const verbs::PeerPorts peer{1 - side,       other.ports(),        {side, 2}, {1 - side, 2},
                                 options->rails, options->queue_pairs, nullptr};
-    return own.connect(UniqueFd(fds[side]), side == 0, peer, Deadline::after_ms(30'000));
+    return own.make_link_set()->connect(UniqueFd(fds[side]), side == 0, peer, Deadline::after_ms(30'000));
   };
   Result<std::unique_ptr<Link>> b = Status::internal("not connected");
   std::thread other([&] { b = connect(1, **right, **left); });

@@ -81,7 +81,13 @@ Result<Owned<ibv_mr>> Device::register_memory(const void* begin, std::size_t byt
   return Owned<ibv_mr>(mr, library_->dereg_mr);
 }
 
+std::string Device::remark() const {
+  const MutexLock lock(mutex_);
+  return port_down_ ? " (the port is down)" : "";
+}
+
 Status Device::check_events() {
+  const MutexLock lock(mutex_);
   errno = 0;
   // librdmacm's context has librdmacm's events: there, the connection itself tells.
   for (ibv_async_event event{}; !through_manager() && library_->get_async_event(context_, &event) == 0;) {

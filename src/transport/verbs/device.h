@@ -1,6 +1,6 @@
 // One open RDMA port: context, protection domain, and what it needs to be known of it. RAII for what hangs on it.
 //
-// Threads: one at a time, as the RDMA context that has it.
+// Threads: any.
 #pragma once
 
 #include <fmt/core.h>
@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "transport/verbs/library.h"
 #include "transport/verbs/ports/ports.h"
@@ -64,9 +65,9 @@ class Device {
   Result<Owned<ibv_mr>> register_memory(const void* begin, std::size_t bytes, bool readable = false) const;
 
   // What the driver has reported since it was last asked: an error once the device is gone or broken.
-  Status check_events();
+  Status check_events() TUTTI_EXCLUDES(mutex_);
   // That the port went down and has not come back: " (the port is down)", for messages.
-  [[nodiscard]] std::string remark() const { return port_down_ ? " (the port is down)" : ""; }
+  [[nodiscard]] std::string remark() const TUTTI_EXCLUDES(mutex_);
 
  private:
   Device() = default;
@@ -75,8 +76,9 @@ class Device {
   Owned<ibv_context> own_context_;  // empty if it is librdmacm's
   ibv_context* context_ = nullptr;
   Owned<ibv_pd> domain_;
-  bool port_down_ = false;
-  Status broken_;
+  mutable Mutex mutex_;
+  bool port_down_ TUTTI_GUARDED_BY(mutex_) = false;
+  Status broken_ TUTTI_GUARDED_BY(mutex_);
 };
 
 // " The limit of locked memory is ...": what to do about ENOMEM; empty for other errors or where there is no limit.

@@ -26,20 +26,20 @@ LaneTraits make_traits(bool any_memory) {
 
 }  // namespace
 
-VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool any_memory)
+VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationUser& registrations, bool any_memory)
     : connection_(std::move(connection)),
-      cache_(cache),
-      send_(*connection_, cache, make_traits(any_memory)),
-      recv_(*connection_, cache, make_traits(any_memory)) {}
+      registrations_(registrations),
+      send_(*connection_, registrations, make_traits(any_memory)),
+      recv_(*connection_, registrations, make_traits(any_memory)) {}
 
 VerbsLink::~VerbsLink() {
   const Deadline deadline = Deadline::after_ms(kLingerMs);
   while (!connection_->flushed() && !deadline.passed()) ::sched_yield();
 }
 
-std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache,
+std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationUser& registrations,
                                 bool any_memory) {
-  return std::make_unique<VerbsLink>(std::move(connection), cache, any_memory);
+  return std::make_unique<VerbsLink>(std::move(connection), registrations, any_memory);
 }
 
 }  // namespace tutti::internal::transport::verbs

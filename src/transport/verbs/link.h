@@ -16,7 +16,7 @@ namespace tutti::internal::transport::verbs {
 
 class VerbsLink final : public PlainLink {
  public:
-  VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache, bool any_memory);
+  VerbsLink(std::unique_ptr<Connection> connection, memory::RegistrationUser& registrations, bool any_memory);
   // The peer may still be without what was sent last, and a destroyed queue pair sends nothing again.
   ~VerbsLink() override;
 
@@ -25,7 +25,7 @@ class VerbsLink final : public PlainLink {
   bool arm() override { return connection_->arm(); }
   void disarm() override { connection_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return connection_->wait_fd(); }
-  void begin_operation(bool /*exchanges*/) override { cache_.begin_operation(); }
+  void begin_operation(bool /*exchanges*/) override { registrations_.begin_operation(); }
   // Without queue pairs no device reads what was sent or writes what was advertised.
   void revoke() noexcept override { connection_->close(revoked_); }
   bool flushed() override { return connection_->flushed(); }
@@ -34,15 +34,15 @@ class VerbsLink final : public PlainLink {
 
  private:
   std::unique_ptr<Connection> connection_;
-  memory::RegistrationCache& cache_;
+  memory::RegistrationUser& registrations_;
   VerbsSend send_;
   VerbsRecv recv_;
   const Status revoked_ =
       Status::remote("the link was revoked after a failed operation");  // made while there is memory
 };
 
-// `cache` belongs to what the connection keeps alive. `any_memory`: user memory can be registered.
-std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationCache& cache,
+// `registrations` belong to what the connection keeps alive. `any_memory`: user memory can be registered.
+std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationUser& registrations,
                                 bool any_memory);
 
 }  // namespace tutti::internal::transport::verbs

@@ -1,7 +1,7 @@
-// One rank's RDMA ports, open, with the memory that is registered with them. Makes links.
+// One rank's RDMA ports, open, with the memory that is registered with them, for all of its communicators that have
+// been split from each other; and what each of these makes of them: its links.
 //
-// Ownership: the communicator's link maker and every link share it. Threads: open() by any; the rest by the one
-// thread that runs the communicator's operations.
+// Ownership: link sets share the context, links share their set. Threads: the context any; a set as the communicator.
 #pragma once
 
 #include <memory>
@@ -29,25 +29,35 @@ struct PeerPorts {
   const FailureState* failure = nullptr;  // ends connect() at once; null: only the deadline does
 };
 
-class RdmaContext {
+// The RDMA links of one communicator.
+class LinkSet {
  public:
-  virtual ~RdmaContext() = default;
-  // Opens the chosen ports and tries on each what a link needs (a queue pair, registered memory), so that what is
-  // missing shows here. Errors as choose_ports(), and kSystemError with the remedy where the limit of locked memory
-  // is too low or the device cannot be opened. `far_nodes`: see find_ports(). Any thread.
-  static Result<std::shared_ptr<RdmaContext>> open(const Options& options, const std::vector<int>& far_nodes);
-
-  // Another one for the same ports, for another communicator of this rank; devices are opened when links need them. Any
-  // thread.
-  [[nodiscard]] virtual std::shared_ptr<RdmaContext> duplicate() const = 0;
-
-  // What peers must know, for the address book.
-  [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;
+  LinkSet() = default;
+  LinkSet(const LinkSet&) = delete;
+  LinkSet& operator=(const LinkSet&) = delete;
+  virtual ~LinkSet() = default;
   // Makes the link to a peer that makes the same, over `socket`, an authenticated connection with no byte in
   // flight; it stays open as long as the link. `lower`: this rank is the lower of the two. Errors: kRemoteError
   // for what the peer did, kSystemError for what failed here, kTimeout.
   virtual Result<std::unique_ptr<Link>> connect(UniqueFd socket, bool lower, const PeerPorts& peer,
                                                 Deadline deadline) = 0;
+};
+
+class RdmaContext {
+ public:
+  RdmaContext() = default;
+  RdmaContext(const RdmaContext&) = delete;
+  RdmaContext& operator=(const RdmaContext&) = delete;
+  virtual ~RdmaContext() = default;
+  // Opens the chosen ports and tries on each what a link needs (a queue pair, registered memory), so that what is
+  // missing shows here. Errors as choose_ports(), and kSystemError with the remedy where the limit of locked memory
+  // is too low or the device cannot be opened. `far_nodes`: see find_ports().
+  static Result<std::shared_ptr<RdmaContext>> open(const Options& options, const std::vector<int>& far_nodes);
+
+  // What peers must know, for the address book.
+  [[nodiscard]] virtual const std::vector<Port>& ports() const = 0;
+  // For one communicator.
+  [[nodiscard]] virtual std::shared_ptr<LinkSet> make_link_set() = 0;
 };
 
 }  // namespace tutti::internal::transport::verbs

@@ -56,7 +56,7 @@ void VerbsRecv::advertise(std::uint64_t position, const Source& target, std::siz
     ++advertised_begin_;
   }
   if (advertised_end_ - advertised_begin_ == kAdvertisements) return;
-  const memory::RdmaKeys* const keys = cache_.find(target);
+  const memory::RdmaKeys* const keys = registrations_.find(target);
   if (keys == nullptr) return;
   auto* const address = const_cast<std::byte*>(target.base + offset);
   if (!connection_.advertise(position, n, address, *keys)) return;

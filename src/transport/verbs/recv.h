@@ -18,8 +18,8 @@ inline constexpr std::size_t kAdvertiseBytes = 16 * 1024;
 
 class VerbsRecv final : public RecvLane {
  public:
-  VerbsRecv(Connection& connection, memory::RegistrationCache& cache, const LaneTraits& traits)
-      : connection_(connection), cache_(cache) {
+  VerbsRecv(Connection& connection, memory::RegistrationUser& registrations, const LaneTraits& traits)
+      : connection_(connection), registrations_(registrations) {
     traits_ = traits;
   }
 
@@ -40,7 +40,7 @@ class VerbsRecv final : public RecvLane {
   [[nodiscard]] const std::byte* find_advertised(std::size_t length);
 
   Connection& connection_;
-  memory::RegistrationCache& cache_;
+  memory::RegistrationUser& registrations_;
   MessageHeader header_;  // of the message at the head
   std::size_t used_ = 0;  // bytes of it that are consumed
   std::array<Advertised, kAdvertisements> advertised_{};

@@ -8,7 +8,7 @@ namespace tutti::internal::transport::verbs {
 
 std::size_t VerbsSend::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
   if (n == 0 || !connection_.may_send()) return 0;
-  const memory::RdmaKeys* const keys = n >= kZcopyBytes ? cache_.find(source) : nullptr;
+  const memory::RdmaKeys* const keys = n >= kZcopyBytes ? registrations_.find(source) : nullptr;
   const AdvertisementLine* const advertisement = n >= kDirectPutBytes ? connection_.find_advertisement() : nullptr;
   std::size_t size = std::min(n, kSlotBytes);
   if (advertisement != nullptr) {

@@ -26,8 +26,8 @@ inline constexpr std::size_t kMostDirectPutBytes = 1024 * 1024;
 
 class VerbsSend final : public PlainSendLane {
  public:
-  VerbsSend(Connection& connection, memory::RegistrationCache& cache, const LaneTraits& traits)
-      : connection_(connection), cache_(cache) {
+  VerbsSend(Connection& connection, memory::RegistrationUser& registrations, const LaneTraits& traits)
+      : connection_(connection), registrations_(registrations) {
     traits_ = traits;
   }
 
@@ -45,7 +45,7 @@ class VerbsSend final : public PlainSendLane {
   void sent(std::size_t n, bool zcopy);
 
   Connection& connection_;
-  memory::RegistrationCache& cache_;
+  memory::RegistrationUser& registrations_;
   // Messages from user memory, by outbox slot: where they begin in the stream.
   std::array<std::uint64_t, kSlots> zcopy_begin_{};
   std::array<bool, kSlots> is_zcopy_{};

@@ -145,10 +145,10 @@ TEST_CASE("memory of the C library's allocator") {
     for (std::byte* block : blocks) std::free(block);
     ::malloc_trim(0);
     cache->begin_operation();
-    INFO("registered " << cache->registered_bytes());
+    INFO("registered " << cache.registered_bytes());
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     // The first and the last page may hold others' memory as well.
-    CHECK(cache->registered_bytes() < 64 * kBytes);
+    CHECK(cache.registered_bytes() < 64 * kBytes);
 #endif
   }
 }
@@ -263,7 +263,8 @@ TEST_CASE("a child watches its own memory, and its parent goes on", "[fork]") {
     MemoryMonitor* const own = MemoryMonitor::instance(&why);
     bad |= own == nullptr || own == watch ? 2 : 0;
     if (own != nullptr) {
-      RegistrationCache mine(cache.registrar, own, SIZE_MAX);
+      RegistrationCache shared(cache.registrar, own, SIZE_MAX);
+      RegistrationUser mine(shared);
       Source source;
       source.base = memory.at(0);
       source.size = memory.bytes();

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -26,6 +27,7 @@ using tutti::internal::test::kThreadSanitizer;
 
 constexpr int kRounds = kThreadSanitizer ? 500 : 3000;
 constexpr std::size_t kPages = 8;
+constexpr std::chrono::milliseconds kTime(kThreadSanitizer ? 500 : 1500);
 
 // The watch. Where this kernel or a sandbox has no userfaultfd, all of this program is skipped.
 MemoryMonitor* probe() {
@@ -38,20 +40,21 @@ MemoryMonitor* probe() {
   return watch;
 }
 
-// One thread's own registrar and cache, without Catch, whose checks are for one thread.
+// One thread's own registrar, cache and user, without Catch, whose checks are for one thread.
 struct Rank {
-  explicit Rank(MemoryMonitor* watch) : cache(registrar, watch, SIZE_MAX) {}
+  explicit Rank(MemoryMonitor* watch) : cache(registrar, watch, SIZE_MAX), user(cache) {}
   // The number of the registration that covers the memory, or 0.
   std::uint32_t next(const std::byte* begin) {
-    cache.begin_operation();
+    user.begin_operation();
     Source source;
     source.base = begin;
     source.size = kPages * kPage;
-    const RdmaKeys* keys = cache.find(source);
+    const RdmaKeys* keys = user.find(source);
     return keys != nullptr ? keys->lkeys[0] : 0;
   }
   CountingRegistrar registrar;
   RegistrationCache cache;
+  RegistrationUser user;
 };
 
 }  // namespace
@@ -128,7 +131,7 @@ TEST_CASE("memory that is mapped where another thread has not yet returned from 
 TEST_CASE("many threads unmap while others look up") {
   MemoryMonitor* const watch = probe();
   constexpr std::size_t kBuffers = 8;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kThreadSanitizer ? 500 : 1500);
+  const auto end = std::chrono::steady_clock::now() + kTime;
   std::atomic<std::uint64_t> changes{0};
   std::atomic<std::uint64_t> lookups{0};
   std::atomic<int> faults{0};
@@ -156,7 +159,8 @@ TEST_CASE("many threads unmap while others look up") {
       for (std::size_t i = 0; std::chrono::steady_clock::now() < end; ++i) {
         if (rank.next(memory.at(i % kBuffers * kPages)) != 0) ++lookups;
       }
-      rank.cache.clear();
+      rank.user.begin_operation();
+      rank.cache.forget_all();
       if (rank.registrar.live() != 0 || !rank.registrar.fault().empty()) ++faults;
     });
   }
@@ -164,6 +168,48 @@ TEST_CASE("many threads unmap while others look up") {
   CHECK(faults == 0);
   CHECK(changes > 0);
   CHECK(lookups > 0);
+}
+
+TEST_CASE("operations of several communicators keep what they use registered") {
+  MemoryMonitor* const watch = probe();
+  constexpr std::size_t kBuffers = 8;
+  CountingRegistrar registrar;
+  // Room for what three operations use and little more: whoever registers makes others' memory go.
+  RegistrationCache cache(registrar, watch, 8 * kPages * kPage);
+  Pages memory(kPages * kBuffers);
+  const auto end = std::chrono::steady_clock::now() + kTime;
+  std::atomic<int> gone{0};
+  std::atomic<int> found{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      RegistrationUser user(cache);
+      Pages own(kPages);
+      for (std::size_t i = t; std::chrono::steady_clock::now() < end; ++i) {
+        user.begin_operation();
+        Source source;
+        source.size = kPages * kPage;
+        std::array<const RdmaKeys*, 3> keys{};
+        for (std::size_t k = 0; k < keys.size(); ++k) {
+          source.base = k == 0 ? own.at(0) : memory.at((i + k) % kBuffers * kPages);
+          keys[k] = user.find(source);
+        }
+        for (const RdmaKeys* one : keys) {
+          if (one == nullptr) continue;
+          ++found;
+          if (!registrar.is_live(one)) ++gone;
+        }
+        if (i % 16 == 0) ::madvise(own.at(0), kPage, MADV_DONTNEED);
+        if (i % 256 == 0) cache.forget_all();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(gone == 0);
+  CHECK(found > 100);
+  CHECK(registrar.fault().empty());
+  cache.forget_all();
+  CHECK(registrar.live() == 0);
 }
 
 TEST_CASE("the log of changes tells all or says that it does not") {

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "catch_compat.h"
 #include "memory/registration.h"
 
@@ -29,8 +30,8 @@ inline const std::size_t kPage = MemoryMonitor::page_bytes();
   }
 }
 
-// A handle is the key of all devices as well, so that who has keys can ask about their registration. Used by one
-// thread, as the cache; fault() must be empty at the end.
+// A handle is the key of all devices as well, so that who has keys can ask about their registration, in any thread; the
+// rest by one at a time, as the cache does. fault() must be empty at the end.
 class CountingRegistrar final : public Registrar {
  public:
   CountingRegistrar() = default;
@@ -50,6 +51,7 @@ class CountingRegistrar final : public Registrar {
     ++registered;
     registered_bytes += bytes;
     *handle = ++last_;
+    const MutexLock lock(mutex_);
     live_[last_] = bytes;
     bytes_ += bytes;
     for (std::uint32_t& key : keys->lkeys) key = static_cast<std::uint32_t>(last_);
@@ -58,6 +60,7 @@ class CountingRegistrar final : public Registrar {
   }
 
   void deregister(std::uint64_t handle) override {
+    const MutexLock lock(mutex_);
     const auto at = live_.find(handle);
     if (at == live_.end()) {
       fault_ = "deregistered twice";
@@ -67,8 +70,14 @@ class CountingRegistrar final : public Registrar {
     live_.erase(at);
   }
 
-  [[nodiscard]] bool is_live(const RdmaKeys* keys) const { return keys != nullptr && live_.count(keys->lkeys[0]) == 1; }
-  [[nodiscard]] std::size_t live() const { return live_.size(); }
+  [[nodiscard]] bool is_live(const RdmaKeys* keys) {
+    const MutexLock lock(mutex_);
+    return keys != nullptr && live_.count(keys->lkeys[0]) == 1;
+  }
+  [[nodiscard]] std::size_t live() {
+    const MutexLock lock(mutex_);
+    return live_.size();
+  }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] const std::string& fault() const { return fault_; }
 
@@ -80,30 +89,34 @@ class CountingRegistrar final : public Registrar {
   std::function<void()> on_register;
 
  private:
-  std::map<std::uint64_t, std::size_t> live_;
+  Mutex mutex_;
+  std::map<std::uint64_t, std::size_t> live_ TUTTI_GUARDED_BY(mutex_);
   std::uint64_t last_ = 0;
   std::size_t bytes_ = 0;
   std::string fault_;
 };
 
-// A registrar and its cache; checks at the end that nothing is left registered.
+// A registrar, its cache and a user of that; checks at the end that nothing is left registered.
 class Cache {
  public:
   explicit Cache(MemoryMonitor* watch, std::size_t most_bytes = SIZE_MAX)
-      : cache_(std::in_place, registrar, watch, most_bytes) {}
+      : cache_(std::in_place, registrar, watch, most_bytes), user_(std::in_place, *cache_) {}
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
   ~Cache() {
     CHECK(cache_->registered_bytes() == registrar.bytes());
+    user_.reset();
     cache_.reset();
     CHECK(registrar.live() == 0);
     CHECK(registrar.fault() == "");
   }
-  RegistrationCache* operator->() { return &*cache_; }
+  RegistrationUser* operator->() { return &*user_; }
+  [[nodiscard]] RegistrationCache& shared() { return *cache_; }
+  [[nodiscard]] std::size_t registered_bytes() { return cache_->registered_bytes(); }
 
   // In an operation of its own.
   const RdmaKeys* next(const std::byte* begin, std::size_t bytes, std::uint64_t region = 0) {
-    cache_->begin_operation();
+    user_->begin_operation();
     return find(begin, bytes, region);
   }
   // As next(), where the watch must come to rest: on an oversubscribed machine an operation may have to do without.
@@ -117,13 +130,14 @@ class Cache {
     source.base = begin;
     source.size = bytes;
     source.region = region;
-    return cache_->find(source);
+    return user_->find(source);
   }
 
   CountingRegistrar registrar;
 
  private:
   std::optional<RegistrationCache> cache_;
+  std::optional<RegistrationUser> user_;
 };
 
 // Pages of anonymous memory at an address that the kernel or the caller chooses.

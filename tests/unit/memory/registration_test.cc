@@ -43,6 +43,13 @@ const std::byte* page(std::size_t index) {
   return reinterpret_cast<const std::byte*>(std::uintptr_t{1} << 40) + index * kPage;
 }
 
+Source source_of(const std::byte* begin, std::size_t bytes) {
+  Source source;
+  source.base = begin;
+  source.size = bytes;
+  return source;
+}
+
 struct Rig {
   explicit Rig(std::size_t most_bytes = SIZE_MAX) : cache(&watch, most_bytes) { cache.registrar.touches_pages = false; }
   FakeWatch watch;
@@ -55,7 +62,7 @@ TEST_CASE("memory stays registered, and parts of it are found") {
   Rig rig;
   const RdmaKeys* keys = rig.cache.next(page(0) + 100, 3 * kPage);
   REQUIRE(rig.cache.registrar.is_live(keys));
-  CHECK(rig.cache->registered_bytes() == 4 * kPage);
+  CHECK(rig.cache.registered_bytes() == 4 * kPage);
   CHECK(rig.cache.next(page(0), 4 * kPage) == keys);
   CHECK(rig.cache.find(page(3) + 1, 1) == keys);
   CHECK(rig.cache.registrar.registered == 1);
@@ -72,7 +79,7 @@ TEST_CASE("only the part of a source that is memory is registered") {
   source.begin = 10 * kPage + 1;
   source.size = 12 * kPage - 1;
   CHECK(rig.cache->find(source) != nullptr);
-  CHECK(rig.cache->registered_bytes() == 2 * kPage);
+  CHECK(rig.cache.registered_bytes() == 2 * kPage);
   source.begin = source.size;
   CHECK(rig.cache->find(source) == nullptr);
 }
@@ -113,7 +120,7 @@ TEST_CASE("a change reported in an operation shows in the next, and keys live un
   CHECK(rig.cache.registrar.is_live(keys));
   rig.cache->begin_operation();
   CHECK(rig.cache.registrar.live() == 1);
-  CHECK(rig.cache->registered_bytes() == kPage);
+  CHECK(rig.cache.registered_bytes() == kPage);
 }
 
 TEST_CASE("a change that is reported between watching and registering is not missed") {
@@ -157,15 +164,94 @@ TEST_CASE("while changes are under way nothing registered is used") {
   CHECK(rig.cache.registrar.registered == 1);
 }
 
-TEST_CASE("everything is registered anew after it has been cleared") {
+TEST_CASE("everything is registered anew after it has been forgotten") {
   Rig rig;
   (void)rig.cache.next(page(0), kPage);
   rig.watch.report(page(0), kPage);
-  (void)rig.cache.find(page(4), kPage);
-  rig.cache->clear();
+  const RdmaKeys* keys = rig.cache.find(page(4), kPage);
+  const std::uint32_t old = keys->lkeys[0];
+  rig.cache.shared().forget_all();
+  // The operation that has it goes on.
+  CHECK(rig.cache.registrar.is_live(keys));
+  CHECK(rig.cache.find(page(4), kPage) == keys);
+  rig.cache->begin_operation();
   CHECK(rig.cache.registrar.live() == 0);
-  CHECK(rig.cache->registered_bytes() == 0);
-  CHECK(rig.cache.registrar.is_live(rig.cache.next(page(4), kPage)));
+  CHECK(rig.cache.registered_bytes() == 0);
+  keys = rig.cache.find(page(4), kPage);
+  REQUIRE(rig.cache.registrar.is_live(keys));
+  CHECK(keys->lkeys[0] != old);
+}
+
+TEST_CASE("what one communicator has registered another finds") {
+  Rig rig;
+  RegistrationUser other(rig.cache.shared());
+  const RdmaKeys* keys = rig.cache.next(page(0), 4 * kPage);
+  CHECK(other.find(source_of(page(1), kPage)) == keys);
+  CHECK(rig.cache.registrar.registered == 1);
+}
+
+TEST_CASE("what an operation uses stays registered, whatever another communicator does") {
+  Rig rig(4 * kPage);
+  RegistrationUser other(rig.cache.shared());
+  const RdmaKeys* keys = rig.cache.next(page(0), 3 * kPage);
+  REQUIRE(rig.cache.registrar.is_live(keys));
+  SECTION("hears of a change") {
+    rig.watch.report(page(0), kPage);
+    other.begin_operation();
+    // Whoever asks now is given what is there now.
+    CHECK(other.find(source_of(page(1), kPage)) != keys);
+  }
+  SECTION("needs its room") {
+    CHECK(other.find(source_of(page(8), 2 * kPage)) == nullptr);
+    other.begin_operation();
+    other.begin_operation();
+    CHECK(rig.cache.registrar.is_live(keys));
+    rig.cache->begin_operation();
+    CHECK(other.find(source_of(page(8), 2 * kPage)) != nullptr);
+    CHECK(rig.cache.registrar.live() == 1);
+    return;
+  }
+  SECTION("fills the device") {
+    rig.cache.registrar.fail_next = 2;
+    CHECK(other.find(source_of(page(8), kPage)) == nullptr);
+  }
+  SECTION("opens a further device") {
+    rig.cache.shared().forget_all();
+  }
+  SECTION("ends") {
+    RegistrationUser ends(rig.cache.shared());
+    CHECK(ends.find(source_of(page(1), kPage)) == keys);
+  }
+  CHECK(rig.cache.registrar.is_live(keys));
+  CHECK(rig.cache.find(page(0), 3 * kPage) == keys);
+}
+
+TEST_CASE("a registration that was replaced goes when the last operation that has it is over") {
+  Rig rig;
+  RegistrationUser other(rig.cache.shared());
+  const RdmaKeys* keys = rig.cache.next(page(0), 2 * kPage);
+  CHECK(other.find(source_of(page(0), 2 * kPage)) == keys);
+  rig.watch.report(page(1), kPage);
+  rig.cache->begin_operation();
+  CHECK(rig.cache.find(page(0), 2 * kPage) != keys);
+  CHECK(rig.cache.registrar.is_live(keys));
+  CHECK(rig.cache.registrar.live() == 2);
+  other.begin_operation();
+  CHECK(rig.cache.registrar.live() == 1);
+  CHECK(rig.cache.registered_bytes() == 2 * kPage);
+}
+
+TEST_CASE("each communicator tries by itself what could not be registered") {
+  Rig rig;
+  RegistrationUser other(rig.cache.shared());
+  rig.cache.registrar.fail_next = 2;
+  CHECK(rig.cache.next(page(0), kPage) == nullptr);
+  CHECK(rig.cache.find(page(0), kPage) == nullptr);
+  const RdmaKeys* keys = other.find(source_of(page(0), kPage));
+  REQUIRE(rig.cache.registrar.is_live(keys));
+  // In all of its operation.
+  CHECK(rig.cache.find(page(0), kPage) == nullptr);
+  CHECK(rig.cache.next(page(0), kPage) == keys);
 }
 
 TEST_CASE("without a watch nothing but regions is registered") {
@@ -231,7 +317,7 @@ TEST_CASE("what was not used for longest goes first") {
   (void)rig.cache.next(page(20), kPage);
   CHECK(rig.cache.next(page(0), kPage) == first);
   CHECK(rig.cache.next(page(30), kPage) != nullptr);
-  CHECK(rig.cache->registered_bytes() == 3 * kPage);
+  CHECK(rig.cache.registered_bytes() == 3 * kPage);
   CHECK(rig.cache.next(page(0), kPage) == first);
   CHECK(rig.cache.next(page(10), kPage)->lkeys[0] != second);
   CHECK(rig.cache.next(page(0), 4 * kPage) == nullptr);
@@ -282,7 +368,7 @@ TEST_CASE("of what overlapped only the part in demand is registered when the res
     rig.cache.registrar.on_register = nullptr;
   };
   CHECK(rig.cache.registrar.is_live(rig.cache.next(page(2), 4 * kPage)));
-  CHECK(rig.cache->registered_bytes() == 4 * kPage);
+  CHECK(rig.cache.registered_bytes() == 4 * kPage);
 }
 
 TEST_CASE("a buffer that grows with every operation is registered in few of them") {
@@ -334,7 +420,7 @@ TEST_CASE("memory of a region is registered while the region is there") {
   const std::uint64_t other_id = regions.find(other, kPage).region;
   const RdmaKeys* keys = cache.next(memory + 1, 2 * kPage, id);
   REQUIRE(cache.registrar.is_live(keys));
-  CHECK(cache->registered_bytes() == 3 * kPage);
+  CHECK(cache.registered_bytes() == 3 * kPage);
   const RdmaKeys* others = cache.next(other, kPage, other_id);
   CHECK(cache.next(memory, kPage, id) == keys);
   REQUIRE(regions.free(memory).is_ok());
