@@ -49,8 +49,9 @@ Status Waiter::add_link(transport::Link& link) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = &link;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.wait_fd(), &event) != 0) return Status::system("epoll_ctl", errno);
-  return {};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.wait_fd(), &event) == 0) return {};
+  // It is another link's as well, which disarms it for both.
+  return errno == EEXIST ? Status() : Status::system("epoll_ctl", errno);
 }
 
 // A peer may have done its part, left and closed its side while this rank is still busy with others:

@@ -163,7 +163,8 @@ class Link {
   virtual bool arm() = 0;
   // After the sleep, and whenever wait_fd() was readable: it no longer is because of what has happened so far.
   virtual void disarm() = 0;
-  // A descriptor for epoll(7), or -1 if the peer wakes this rank through its wakeup fd.
+  // A descriptor for epoll(7), or -1 if the peer wakes this rank through its wakeup fd. Links of one communicator may
+  // have one together: then what happens to any of them makes it readable, and disarm() of any ends that.
   [[nodiscard]] virtual int wait_fd() const = 0;
 
   // This rank has run its last operation and sends nothing more: helps flushed() to come true soon. What the peer sends

@@ -22,6 +22,17 @@ verbs_job() {
   done
 }
 
+# splits_over OPTIONS BYTES RANKS DESCRIPTORS: communicators that are split from each other, at the same time; each takes
+# so many descriptors.
+splits_over() {
+  local rank counts
+  TUTTI_TRANSPORTS=verbs TUTTI_VERBS=$1 all_ranks "$3" "$rank_program" splits "$2"
+  for ((rank = 0; rank < $3; ++rank)); do
+    counts=$(sort -u "$case_folder/job/descriptors.$rank" | paste -sd ' ')
+    [[ $counts == "$4" ]] || { echo "rank $rank: $counts descriptors for each communicator, not $4"; return 1; }
+  done
+}
+
 for ranks in 2 3 4 8; do
   run_case "$ranks ranks over rxe0" 100 over_devices device=rxe0 300000 "$ranks" rxe0
 done
@@ -44,3 +55,8 @@ run_case 'programs of 4 ranks over two rails' 100 programs_over device=rxe0+rxe1
 run_case 'programs of 3 ranks over rxe0, no memory kept registered' 100 \
   programs_over device=rxe0,cache=off 100000 3 rxe0
 run_case 'programs of 3 ranks over siw0' 100 programs_over device=siw0 100000 3
+# Of each communicator: the epoll sets of its waiter and of its links, a channel per device, a socket per link; of three
+# ranks also the memory of its scratch.
+run_case 'splits of 2 ranks over rxe0' 100 splits_over device=rxe0 50000 2 4
+run_case 'splits of 3 ranks over two rails' 100 splits_over device=rxe0+rxe1,rails=2 50000 3 7
+run_case 'splits of 2 ranks over rxe0, no memory kept registered' 100 splits_over device=rxe0,cache=off 50000 2 4

@@ -1,19 +1,25 @@
-// One rank of a job in a guest. Usage: rdma_rank check|programs|loop BYTES RANK RANKS FOLDER
+// One rank of a job in a guest. Usage: rdma_rank check|programs|splits|loop BYTES RANK RANKS FOLDER
 // check: every collective up to about BYTES, compared with what must come out.
 // programs: random programs over three communicators, of collectives with blocks of equal and of different counts, of
 //   sends and receives, in groups and alone, with datatypes and operators of the program's own, up to about BYTES.
+// splits: communicators that are split from each other, whose operations run in a thread each, at the same time: every
+//   collective up to about BYTES, all-reduces of one buffer that all of them send, further splits. Writes
+//   FOLDER/descriptors.RANK: how many each communicator takes once its links are made, a line each.
 // loop: all-reduces of BYTES until one fails, which the job's script sees to. Writes FOLDER/ready.RANK when some are
 //   done, and FOLDER/outcome.RANK at the end: the error's code, the milliseconds since the last operation that
 //   succeeded, and the text.
 // FOLDER is where the ranks find each other.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,6 +31,9 @@ namespace {
 
 using namespace tutti::internal::test;  // NOLINT: this program is a test
 
+constexpr int kSplits = 4;
+constexpr int kSharedRounds = 10;
+constexpr std::size_t kSharedFloats = 50'000;
 constexpr std::uint32_t kPrograms = 40;
 constexpr std::uint32_t kLongPrograms = 4;
 constexpr int kRoundsBeforeReady = 3;
@@ -74,6 +83,74 @@ bool is_sum(const Job& job, int round, const std::vector<float>& got) {
   return true;
 }
 
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// All ranks, in the same order. Empty, or what is wrong.
+std::string split_all(const Job& parent, Job* child) {
+  *child = parent;
+  if (tuttiCommSplit(parent.comm, 0, parent.rank, &child->comm, nullptr) == tuttiSuccess) return "";
+  return std::string("split: ") + tuttiGetLastError(parent.comm);
+}
+
+// What a communicator's thread does, beside those of the others. `shared`: what all of them send.
+std::string use_beside_others(const Job& job, const std::vector<float>& shared) {
+  Runner runner(job.comm, job.rank, job.ranks);
+  std::string wrong = runner.run_all(every_size(job.ranks, job.bytes));
+  std::vector<float> recv(shared.size());
+  for (int round = 0; wrong.empty() && round < kSharedRounds; ++round) {
+    std::fill(recv.begin(), recv.end(), 0.0F);
+    if (tuttiAllReduce(shared.data(), recv.data(), recv.size(), tuttiFloat32, tuttiSum, job.comm, nullptr) !=
+        tuttiSuccess) {
+      return std::string("all-reduce: ") + tuttiGetLastError(job.comm);
+    }
+    if (!is_sum(job, 0, recv)) return "a wrong sum in round " + std::to_string(round);
+    // Gone and mapped again, while others may register theirs.
+    if (round % 3 == 2) std::vector<float>(recv.size()).swap(recv);
+  }
+  Job child;
+  if (wrong.empty()) wrong = split_all(job, &child);
+  if (wrong.empty()) wrong = Runner(child.comm, job.rank, job.ranks).run_all(every_root(job.ranks));
+  if (wrong.empty() && tuttiCommDestroy(child.comm) != tuttiSuccess) wrong = "destroy of a child";
+  return wrong;
+}
+
+int splits(const Job& job) {
+  std::vector<Job> jobs{job};
+  std::string wrong = Runner(job.comm, job.rank, job.ranks).run_all(every_root(job.ranks));
+  std::string counts;
+  for (std::size_t i = 0; wrong.empty() && i < kSplits; ++i) {
+    const std::size_t before = open_descriptors();
+    Job child;
+    wrong = split_all(jobs[i / 2], &child);
+    if (wrong.empty()) wrong = Runner(child.comm, job.rank, job.ranks).run_all(every_root(job.ranks));
+    counts += std::to_string(open_descriptors() - before) + "\n";
+    jobs.push_back(child);
+  }
+  if (!wrong.empty()) return complain(job, wrong);
+  write_file(job.folder / ("descriptors." + std::to_string(job.rank)), counts);
+  std::vector<float> shared(kSharedFloats);
+  fill(job, 0, &shared);
+  std::vector<std::string> of_threads(jobs.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    threads.emplace_back([&, i] { of_threads[i] = use_beside_others(jobs[i], shared); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (!of_threads[i].empty()) return complain(jobs[i], "communicator " + std::to_string(i) + ": " + of_threads[i]);
+  }
+  // In their order: parents before what was split from them.
+  for (std::size_t i = 1; i < jobs.size(); ++i) {
+    if (tuttiCommDestroy(jobs[i].comm) != tuttiSuccess) return complain(job, "destroy");
+    wrong = Runner(job.comm, job.rank, job.ranks).run_all(every_root(job.ranks));
+    if (!wrong.empty()) return complain(job, wrong);
+  }
+  return tuttiCommDestroy(job.comm) == tuttiSuccess ? 0 : complain(job, "destroy");
+}
+
 int loop(const Job& job) {
   std::vector<float> send(job.bytes / sizeof(float));
   std::vector<float> recv(send.size());
@@ -115,5 +192,6 @@ int main(int argc, char** argv) {
   }
   if (std::strcmp(argv[1], "check") == 0) return check(job);
   if (std::strcmp(argv[1], "programs") == 0) return programs(job);
+  if (std::strcmp(argv[1], "splits") == 0) return splits(job);
   return std::strcmp(argv[1], "loop") == 0 ? loop(job) : 2;
 }

@@ -1,8 +1,13 @@
 // The verbs transport on a real device: conformance, and what only it can get wrong. Runs in a guest of the rig, on
 // the devices that TUTTI_VERBS names.
+#include <poll.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -246,4 +251,99 @@ TEST_CASE("What was sent last arrives although the link ends") {
     }));
     REQUIRE(copy == bytes);
   }
+}
+
+TEST_CASE("Links of one communicator wake by one descriptor, each for itself and for the others") {
+  rdma_vm::TwoRanks ranks;
+  std::vector<rdma_vm::LinkPair> pairs;
+  for (int i = 0; i < 3; ++i) pairs.push_back(ranks.connect());
+  for (const auto& pair : pairs) {
+    CHECK(pair.a->wait_fd() == pairs[0].a->wait_fd());
+    CHECK(pair.b->wait_fd() == pairs[0].b->wait_fd());
+  }
+  constexpr std::size_t kMessages = 300;
+  const std::vector<std::byte> bytes = pattern(1000, 1);
+  std::atomic<std::size_t> seen{0};
+  std::atomic<bool> over{false};
+  // One after the other: each is sent when the one before has been seen, so none is there by the way.
+  std::thread sender([&] {
+    for (std::size_t i = 0; i < kMessages && !over; ++i) {
+      while (seen < i && !over) std::this_thread::yield();
+      if (i % 8 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      Link& link = *pairs[i % pairs.size()].a;
+      while (link.send().push(fingerprint_of(1), source_of(bytes.data(), bytes.size()), 0, bytes.size()) == 0 && !over)
+        std::this_thread::yield();
+    }
+  });
+  std::size_t overslept = 0;
+  const auto take = [&] {
+    for (const auto& pair : pairs) {
+      const RecvLane::View view = pair.b->recv().peek(bytes.size());
+      if (view.size > 0 && pair.b->recv().consume(view.size) && view.size == bytes.size()) ++seen;
+    }
+  };
+  const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  while (seen < kMessages && !deadline.passed()) {
+    const std::size_t before = seen;
+    take();
+    if (seen > before) continue;
+    if (!std::all_of(pairs.begin(), pairs.end(), [](const auto& pair) { return pair.b->arm(); })) continue;
+    pollfd fd{pairs[0].b->wait_fd(), POLLIN, 0};
+    const bool woken = ::poll(&fd, 1, 5000) == 1;
+    pairs[seen % pairs.size()].b->disarm();
+    if (woken) continue;
+    take();
+    if (seen > before) ++overslept;
+  }
+  over = true;
+  sender.join();
+  CHECK(seen == kMessages);
+  CHECK(overslept == 0);
+}
+
+TEST_CASE("What a link leaves behind is not the next one's, and its room is") {
+  rdma_vm::TwoRanks ranks;
+  rdma_vm::LinkPair stays = ranks.connect();
+  std::vector<std::byte> copy(60'000);
+  for (unsigned round = 0; round < 12; ++round) {
+    INFO("round " << round);
+    const std::vector<std::byte> bytes = pattern(60'000, round);
+    const Source source = source_of(bytes.data(), bytes.size());
+    rdma_vm::LinkPair ends = ranks.connect();
+    // Its completions are in the queues, on both sides, when it goes.
+    std::size_t sent = 0;
+    for (int i = 0; i < 8; ++i) sent += ends.a->send().push(fingerprint_of(1), source, sent, 100);
+    REQUIRE(sent > 0);
+    (round % 2 == 0 ? ends.a : ends.b).reset();
+    transfer(stays, source, copy.data(), false);
+    REQUIRE(copy == bytes);
+    ends = {};
+    rdma_vm::LinkPair next = ranks.connect();
+    transfer(next, source, copy.data(), true);
+    REQUIRE(copy == bytes);
+    transfer(stays, source, copy.data(), true);
+    REQUIRE(copy == bytes);
+  }
+}
+
+TEST_CASE("A link that fails leaves the others of its communicator as they are") {
+  rdma_vm::TwoRanks ranks;
+  rdma_vm::LinkPair stays = ranks.connect();
+  rdma_vm::LinkPair fails = ranks.connect();
+  const std::vector<std::byte> bytes = pattern(200'000, 1);
+  std::vector<std::byte> copy(bytes.size());
+  verbs::QueuePairFault::raise(dynamic_cast<verbs::VerbsLink&>(*fails.a).connection().pairs().front());
+  transfer(stays, source_of(bytes.data(), bytes.size()), copy.data(), true);
+  CHECK(copy == bytes);
+  std::size_t pushed = 0;
+  REQUIRE(eventually([&] {
+    pushed += fails.a->send().push(fingerprint_of(1), source_of(bytes.data(), bytes.size()), pushed % 1000, 15'000);
+    // The failing link hears of it by the other's looks as well.
+    stays.a->send().progress();
+    return !fails.a->send().status().is_ok();
+  }));
+  fails = {};
+  transfer(stays, source_of(bytes.data(), bytes.size()), copy.data(), false);
+  CHECK(stays.a->send().status().is_ok());
+  CHECK(stays.b->recv().status().is_ok());
 }

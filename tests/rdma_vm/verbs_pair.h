@@ -1,5 +1,4 @@
-// Two links of the verbs transport in one process, connected as two ranks would, on the devices that TUTTI_VERBS
-// names.
+// Links of the verbs transport in one process, connected as two ranks would, on the devices that TUTTI_VERBS names.
 #pragma once
 
 #include <memory>
@@ -7,6 +6,7 @@
 #include <utility>
 
 #include "transport/transport.h"
+#include "transport/verbs/options.h"
 #include "transport/verbs/rdma_context.h"
 
 namespace tutti::internal::rdma_vm {
@@ -15,7 +15,21 @@ struct LinkPair {
   std::unique_ptr<transport::Link> a;  // of rank 0
   std::unique_ptr<transport::Link> b;  // of rank 1
 };
-// Throws std::runtime_error with the Status that says why not.
+
+// Two ranks in a communicator, between which there may be several links. All throw std::runtime_error with the Status
+// that says why not.
+class TwoRanks {
+ public:
+  TwoRanks();
+  LinkPair connect();
+
+ private:
+  transport::verbs::Options options_;
+  std::shared_ptr<transport::verbs::RdmaContext> contexts_[2];
+  std::shared_ptr<transport::verbs::LinkSet> sets_[2];
+};
+
+// The only ones of their communicator.
 LinkPair connect_links();
 
 }  // namespace tutti::internal::rdma_vm

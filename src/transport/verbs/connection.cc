@@ -1,7 +1,6 @@
 #include "transport/verbs/connection.h"
 
 #include <fmt/core.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -14,9 +13,6 @@
 namespace tutti::internal::transport::verbs {
 namespace {
 
-// Completions taken from one queue at a time, and at most per look.
-constexpr int kBatch = 16;
-constexpr int kBatchesPerLook = 8;
 // Between the sign of a peer's end and the word about it, or its last message.
 constexpr std::int64_t kGraceNs = 200'000'000;
 
@@ -36,8 +32,12 @@ PinnedPages<T>::~PinnedPages() {
 template class PinnedPages<Inbox>;
 template class PinnedPages<Outbox>;
 
-Connection::Connection(int peer, PinnedPages<Inbox> inbox, PinnedPages<Outbox> outbox)
-    : peer_(peer), inbox_(std::move(inbox)), outbox_(std::move(outbox)) {}
+Connection::Connection(int peer, PinnedPages<Inbox> inbox, PinnedPages<Outbox> outbox, Completions& completions)
+    : peer_(peer),
+      completions_(completions),
+      taker_(completions.add(*this)),
+      inbox_(std::move(inbox)),
+      outbox_(std::move(outbox)) {}
 
 Connection::~Connection() {
   if (!closed_) send_leave_notice();
@@ -48,9 +48,6 @@ Status Connection::add_rail(Device& device, std::size_t device_index, int queue_
   RailState rail;
   rail.device = &device;
   rail.device_index = device_index;
-  auto completions = CompletionQueue::create(device, queue_pairs);
-  if (!completions.is_ok()) return completions.status();
-  rail.completions = std::move(*completions);
   // Read for markers: see QueuePair::post_marker().
   auto inbox = device.register_memory(&*inbox_, sizeof(Inbox), device.port().fabric == Fabric::kIwarp);
   if (!inbox.is_ok()) return inbox.status();
@@ -58,6 +55,11 @@ Status Connection::add_rail(Device& device, std::size_t device_index, int queue_
   auto outbox = device.register_memory(&*outbox_, sizeof(Outbox));
   if (!outbox.is_ok()) return outbox.status();
   rail.outbox = std::move(*outbox);
+  rail.entries = queue_pairs * QueuePair::kCompletions;
+  rails_.reserve(rails_.size() + 1);
+  auto completions = completions_.reserve(device, device_index, rail.entries);
+  if (!completions.is_ok()) return completions.status();
+  rail.completions = *completions;
   rails_.push_back(std::move(rail));
   return {};
 }
@@ -66,8 +68,8 @@ void Connection::create_pairs(int queue_pairs, const Options& options) {
   const std::size_t count = rails_.size() * static_cast<std::size_t>(queue_pairs);
   for (std::size_t i = 0; i < count; ++i) {
     const RailState& rail = rails_[rail_of(i)];
-    const QueuePair::Attachment attachment{static_cast<std::uint8_t>(i), inbox_->announcements[i], rail.inbox->lkey,
-                                           outbox_->announcements[i], rail.outbox->lkey};
+    const QueuePair::Attachment attachment{taker_,           static_cast<std::uint8_t>(i), inbox_->announcements[i],
+                                           rail.inbox->lkey, outbox_->announcements[i],    rail.outbox->lkey};
     pairs_.emplace_back(*rail.completions, options, attachment);
   }
 }
@@ -76,16 +78,7 @@ Status Connection::keep(UniqueFd socket, std::shared_ptr<void> owner, std::share
   socket_ = std::move(socket);
   owner_ = std::move(owner);
   connection_ = std::move(connection);
-  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_.valid()) return Status::system("epoll_create1", errno);
-  const auto add = [&](int fd, std::uint32_t events) {
-    epoll_event event{};
-    event.events = events;
-    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
-  };
-  bool all = add(socket_.get(), EPOLLIN | EPOLLRDHUP);
-  for (const RailState& rail : rails_) all = all && add(rail.completions->fd(), EPOLLIN);
-  return all ? Status() : Status::system("epoll_ctl", errno);
+  return completions_.watch(socket_.get(), taker_);
 }
 
 bool Connection::may_send() {
@@ -125,7 +118,7 @@ void Connection::send(const Fingerprint& fingerprint, const Registered& payload,
   }
   const std::array<Sge, 2> both{header, body};
   const bool free_at_once = advertisement == nullptr && payload.keys == nullptr && is_inline(n);
-  const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kSlot, 0, static_cast<std::uint16_t>(index), 0};
+  const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kSlot, 0, static_cast<std::uint8_t>(index)};
   const std::uint32_t word = encode(ImmediateKind::kMessage, received_, next_);
   int error = 0;
   if (advertisement != nullptr) {
@@ -198,7 +191,7 @@ bool Connection::advertise(std::uint64_t position, std::uint64_t bytes, const st
   image.address = reinterpret_cast<std::uintptr_t>(address);
   for (std::size_t r = 0; r < rails_.size(); ++r) image.rkeys[r] = keys.rkeys[rails_[r].device_index];
   const bool free_at_once = pairs_[0].is_inline(sizeof image);
-  const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kAdvertisementLine, 0, static_cast<std::uint16_t>(line), 0};
+  const WorkId id{free_at_once ? WorkId::kPlain : WorkId::kAdvertisementLine, 0, static_cast<std::uint8_t>(line)};
   const Sge sge{&image, sizeof image, rails_[0].outbox->lkey};
   const std::uint64_t target =
       rails_[0].peer_inbox + offsetof(Inbox, advertisements) + line * sizeof(AdvertisementLine);
@@ -212,24 +205,14 @@ bool Connection::advertise(std::uint64_t position, std::uint64_t bytes, const st
 }
 
 void Connection::poll() {
-  std::array<ibv_wc, kBatch> completions;
   for (const RailState& rail : rails_) {
-    for (int round = 0; round < kBatchesPerLook && !closed_; ++round) {
-      const int n = ibv_poll_cq(rail.completions->queue(), kBatch, completions.data());
-      if (n < 0) {
-        fail(Status(Code::kSystemError, "polling for completions on " + rail.device->name()));
-        return;
-      }
-      for (int i = 0; i < n; ++i) handle(completions[static_cast<std::size_t>(i)]);
-      if (n < kBatch) break;
-    }
+    if (closed_) return;
+    if (Status s = rail.completions->poll(); !s.is_ok()) return fail(std::move(s));
   }
   if (received_ - credited_ >= kCreditAfter) announce_credit();
 }
 
-void Connection::handle(const ibv_wc& completion) {
-  ++events_;
-  const WorkId id = WorkId::unpack(completion.wr_id);
+void Connection::take(const ibv_wc& completion, const WorkId& id) {
   QueuePair& pair = pairs_[id.pair];
   if (completion.status != IBV_WC_SUCCESS) {
     if (broken_.is_ok()) {
@@ -286,7 +269,7 @@ bool Connection::peer_left() {
   peer_left_ = true;
   peer_left_ns_ = now_ns();
   // Readable for ever: who sleeps has heard of it.
-  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  completions_.unwatch(socket_.get());
   if (n != sizeof consumed || next_ - consumed > kSlots) return true;  // it died
   got_leave_notice_ = true;
   acknowledged_ = consumed;
@@ -303,6 +286,7 @@ Status Connection::check(bool receives) {
   if (!status_.is_ok() || closed_) return status_;
   for (const RailState& rail : rails_) {
     if (Status s = rail.device->check_events(); !s.is_ok()) fail(std::move(s));
+    if (rail.completions->broken()) fail(rail.device->gone("its completions were lost"));
   }
   // All that the peer sent was acknowledged before it left, and is here, or it died and its messages may still be on
   // their way.
@@ -315,16 +299,11 @@ Status Connection::check(bool receives) {
   return status_;
 }
 
-void Connection::disarm() {
-  if (closed_) return;
-  for (const RailState& rail : rails_) rail.completions->take_events();
-}
-
 bool Connection::arm() {
   if (closed_) return false;
-  for (const RailState& rail : rails_) rail.completions->arm();
+  for (const RailState& rail : rails_) completions_.arm(*rail.completions);
   poll();
-  const bool quiet = std::exchange(events_seen_, events_) == events_;
+  const bool quiet = completions_.quiet();
   // Time alone makes an error of these: nothing would end the sleep.
   const std::int64_t end_ns = std::max(peer_left_ns_, broken_ns_);
   return quiet && (end_ns == 0 || now_ns() - end_ns > 2 * kGraceNs);
@@ -346,7 +325,11 @@ void Connection::close(const Status& why) noexcept {
   if (status_.is_ok()) status_ = why;
   for (QueuePair& pair : pairs_) pair.destroy();
   connection_.reset();
-  if (socket_.valid()) (void)::shutdown(socket_.get(), SHUT_RDWR);
+  for (const RailState& rail : rails_) rail.completions->release(rail.entries);
+  completions_.remove(taker_);
+  if (!socket_.valid()) return;
+  completions_.unwatch(socket_.get());
+  (void)::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 void Connection::fail(Status status) {

@@ -25,6 +25,7 @@
 #include "base/unique_fd.h"
 #include "memory/registration.h"
 #include "transport/transport.h"
+#include "transport/verbs/completions.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/wire.h"
 
@@ -34,7 +35,8 @@ namespace tutti::internal::transport::verbs {
 struct RailState {
   Device* device = nullptr;
   std::size_t device_index = 0;  // in the RDMA context: which of the memory::RdmaKeys
-  std::unique_ptr<CompletionQueue> completions;
+  CompletionQueue* completions = nullptr;
+  int entries = 0;  // of it, reserved
   Owned<ibv_mr> inbox;
   Owned<ibv_mr> outbox;
   std::uint64_t peer_inbox = 0;  // address there
@@ -63,10 +65,11 @@ struct Registered {
   const memory::RdmaKeys* keys = nullptr;  // null: not registered
 };
 
-class Connection {
+class Connection final : public CompletionTaker {
  public:
-  Connection(int peer, PinnedPages<Inbox> inbox, PinnedPages<Outbox> outbox);
-  ~Connection();
+  // `completions` of its communicator outlive it.
+  Connection(int peer, PinnedPages<Inbox> inbox, PinnedPages<Outbox> outbox, Completions& completions);
+  ~Connection() override;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -78,7 +81,8 @@ class Connection {
   [[nodiscard]] std::vector<QueuePair>& pairs() { return pairs_; }
   [[nodiscard]] std::size_t rail_of(std::size_t pair) const { return pair % rails_.size(); }
   [[nodiscard]] Inbox& inbox() { return *inbox_; }
-  // What lives as long as the link: `owner` of the devices and options, `connection` that owns queue pairs or is null.
+  // What lives as long as the link: `owner` of devices, completions and options, `connection` that owns queue pairs or
+  // is null.
   Status keep(UniqueFd socket, std::shared_ptr<void> owner, std::shared_ptr<void> connection);
   // Whether the peer has spoken on every queue pair: before that, a side that must not speak first says nothing.
   [[nodiscard]] bool has_heard_all_pairs() const {
@@ -117,7 +121,7 @@ class Connection {
   bool advertise(std::uint64_t position, std::uint64_t bytes, const std::byte* address, const memory::RdmaKeys& keys);
 
   // -- both
-  // Takes what has completed.
+  // Takes what has completed, for the other links of the communicator as well.
   void poll();
   // Looks for trouble that completions do not tell: the peer's end, the device's. A peer that has left with all that
   // was sent to it is trouble only for who still waits for something from it.
@@ -125,8 +129,8 @@ class Connection {
   [[nodiscard]] const Status& status() const { return status_; }
   bool arm();
   // Takes what arm() has asked to be told.
-  void disarm();
-  [[nodiscard]] int wait_fd() const { return epoll_.get(); }
+  void disarm() { completions_.disarm(); }
+  [[nodiscard]] int wait_fd() const { return completions_.wait_fd(); }
   // Everything sent is in the peer's memory, or never will be.
   bool flushed();
   // This rank sends and needs nothing more. Once.
@@ -142,7 +146,8 @@ class Connection {
 
   QueuePair& pair_for(std::size_t payload_bytes);
   void announce_credit();
-  void handle(const ibv_wc& completion);
+  void take(const ibv_wc& completion, const WorkId& id) override;
+  void read_socket() override { (void)peer_left(); }
   void handle_immediate(std::uint32_t word);
   void fail(Status status);
   void check_posted(int error, const char* what);
@@ -152,9 +157,10 @@ class Connection {
   bool has_all() { return peer_left() && got_leave_notice_ && acknowledged_ == next_; }
 
   const int peer_;
-  std::shared_ptr<void> owner_;  // of the devices
+  std::shared_ptr<void> owner_;  // of devices and completions
   UniqueFd socket_;
-  UniqueFd epoll_;
+  Completions& completions_;
+  const std::uint32_t taker_;  // of them
   PinnedPages<Inbox> inbox_;
   PinnedPages<Outbox> outbox_;
   std::vector<RailState> rails_;
@@ -181,8 +187,6 @@ class Connection {
   std::array<bool, kAdvertisementLines> advertisement_in_flight_{};
 
   std::array<bool, kMaxPairs> heard_{};  // by queue pair
-  std::uint32_t events_ = 0;
-  std::uint32_t events_seen_ = 0;
   bool peer_left_ = false;
   std::int64_t peer_left_ns_ = 0;
   bool got_leave_notice_ = false;  // the peer has consumed all that it will

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cerrno>
 
 #include "transport/verbs/connection_manager.h"
@@ -86,6 +87,10 @@ std::string Device::remark() const {
   return port_down_ ? " (the port is down)" : "";
 }
 
+Status Device::gone(const std::string& why) const {
+  return Status(Code::kSystemError, fmt::format("RDMA device {} is gone or broken ({})", port_.device, why));
+}
+
 Status Device::check_events() {
   const MutexLock lock(mutex_);
   errno = 0;
@@ -94,10 +99,11 @@ Status Device::check_events() {
     const bool own_port = event.element.port_num == port_.port;
     if (event.event_type == IBV_EVENT_PORT_ERR && own_port) port_down_ = true;
     if (event.event_type == IBV_EVENT_PORT_ACTIVE && own_port) port_down_ = false;
-    const bool fatal = event.event_type == IBV_EVENT_DEVICE_FATAL || event.event_type == IBV_EVENT_CQ_ERR;
-    if (fatal && broken_.is_ok()) {
-      broken_ = Status(Code::kSystemError, fmt::format("RDMA device {} is gone or broken ({})", port_.device,
-                                                       library_->event_text(event.event_type)));
+    // The queue is there until the event is acknowledged.
+    if (event.event_type == IBV_EVENT_CQ_ERR)
+      static_cast<std::atomic<bool>*>(event.element.cq->cq_context)->store(true);
+    if (event.event_type == IBV_EVENT_DEVICE_FATAL && broken_.is_ok()) {
+      broken_ = gone(library_->event_text(event.event_type));
     }
     library_->ack_async_event(&event);
   }

@@ -64,12 +64,15 @@ class Device {
   // kInvalidArgument where no room would help (memory that may not be written). `readable`: by the peer, too.
   Result<Owned<ibv_mr>> register_memory(const void* begin, std::size_t bytes, bool readable = false) const;
 
-  // What the driver has reported since it was last asked: an error once the device is gone or broken.
+  // What the driver has reported since it was last asked: an error once the device is gone or broken. Of a completion
+  // queue of which it has lost something the context, a std::atomic<bool>, becomes true.
   Status check_events() TUTTI_EXCLUDES(mutex_);
+  [[nodiscard]] Status gone(const std::string& why) const;
   // That the port went down and has not come back: " (the port is down)", for messages.
   [[nodiscard]] std::string remark() const TUTTI_EXCLUDES(mutex_);
 
  private:
+  friend struct DeviceFake;  // of tests
   Device() = default;
   const Library* library_ = nullptr;
   Port port_;

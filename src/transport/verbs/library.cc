@@ -35,7 +35,8 @@ Result<Library> open() {
       find_symbol(handle, "ibv_dereg_mr", &l.dereg_mr) &&
       find_symbol(handle, "ibv_create_comp_channel", &l.create_comp_channel) &&
       find_symbol(handle, "ibv_destroy_comp_channel", &l.destroy_comp_channel) &&
-      find_symbol(handle, "ibv_create_cq", &l.create_cq) && find_symbol(handle, "ibv_destroy_cq", &l.destroy_cq) &&
+      find_symbol(handle, "ibv_create_cq", &l.create_cq) && find_symbol(handle, "ibv_resize_cq", &l.resize_cq) &&
+      find_symbol(handle, "ibv_destroy_cq", &l.destroy_cq) &&
       find_symbol(handle, "ibv_get_cq_event", &l.get_cq_event) &&
       find_symbol(handle, "ibv_ack_cq_events", &l.ack_cq_events) &&
       find_symbol(handle, "ibv_get_async_event", &l.get_async_event) &&

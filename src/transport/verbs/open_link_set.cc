@@ -16,7 +16,7 @@ Result<std::unique_ptr<Connection>> OpenLinkSet::make_connection(const PeerPorts
   if (!inbox.is_ok()) return inbox.status();
   auto outbox = PinnedPages<Outbox>::create();
   if (!outbox.is_ok()) return outbox.status();
-  auto connection = std::make_unique<Connection>(peer.peer, std::move(*inbox), std::move(*outbox));
+  auto connection = std::make_unique<Connection>(peer.peer, std::move(*inbox), std::move(*outbox), completions_);
   for (const std::size_t index : own) {
     auto opened = context_->device(index);
     if (!opened.is_ok()) return opened.status();

@@ -12,6 +12,7 @@
 #include "base/unique_fd.h"
 #include "memory/registration.h"
 #include "transport/transport.h"
+#include "transport/verbs/completions.h"
 #include "transport/verbs/connection.h"
 #include "transport/verbs/exchange.h"
 #include "transport/verbs/open_context.h"
@@ -35,6 +36,7 @@ class OpenLinkSet final : public LinkSet, public std::enable_shared_from_this<Op
 
   const std::shared_ptr<OpenContext> context_;
   memory::RegistrationUser registrations_;
+  Completions completions_;
 };
 
 }  // namespace tutti::internal::transport::verbs

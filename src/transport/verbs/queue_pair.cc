@@ -1,7 +1,6 @@
 #include "transport/verbs/queue_pair.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -29,39 +28,6 @@ ibv_mtu mtu_of(int bytes) {
 }
 
 }  // namespace
-
-Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(Device& device, int queue_pairs) {
-  const Library& library = device.library();
-  std::unique_ptr<CompletionQueue> made(new CompletionQueue(device));
-  made->channel_ = {library.create_comp_channel(device.context()), library.destroy_comp_channel};
-  if (made->channel_.get() == nullptr) return Status::system("completion channel on " + device.name(), errno);
-  const int flags = ::fcntl(made->fd(), F_GETFL);
-  if (flags < 0 || ::fcntl(made->fd(), F_SETFL, flags | O_NONBLOCK) != 0) {
-    return Status::system("completion channel on " + device.name(), errno);
-  }
-  // A send completes at most once per work request, a receive once.
-  const int entries = queue_pairs * static_cast<int>(QueuePair::kDepth + kReceives);
-  made->queue_ = {library.create_cq(device.context(), entries, nullptr, made->channel_.get(), 0), library.destroy_cq};
-  if (made->queue_.get() == nullptr) {
-    const int error = errno;
-    const Status why = Status::system("completion queue on " + device.name(), error);
-    return Status(why.code(), why.message() + locked_memory_hint(error));
-  }
-  return made;
-}
-
-void CompletionQueue::arm() {
-  take_events();
-  (void)ibv_req_notify_cq(queue_.get(), 0);
-}
-
-void CompletionQueue::take_events() {
-  ibv_cq* queue = nullptr;
-  void* context = nullptr;
-  unsigned taken = 0;
-  while (device_.library().get_cq_event(channel_.get(), &queue, &context) == 0) ++taken;
-  if (taken > 0) device_.library().ack_cq_events(queue_.get(), taken);
-}
 
 ibv_qp_init_attr QueuePair::attributes() const {
   ibv_qp_init_attr wanted{};
@@ -219,8 +185,7 @@ int QueuePair::post(const Write* first, const Write& last, std::uint32_t word, W
   }
   for (std::size_t i = 0; i + 1 < count; ++i) requests[i].next = &requests[i + 1];
   posted_ += static_cast<std::uint32_t>(count);
-  id.pair = attachment_.index;
-  id.posted = posted_;
+  id = work_id(id.kind, id.index);
   ibv_send_wr& end = requests[count - 1];
   if (id.kind != WorkId::kPlain || posted_ - signalled_ >= kSignalEvery || !is_inline(sizeof(std::uint32_t))) {
     end.send_flags |= IBV_SEND_SIGNALED;
@@ -228,8 +193,7 @@ int QueuePair::post(const Write* first, const Write& last, std::uint32_t word, W
   }
   end.wr_id = id.pack();
   // An error completion has the id of its own request.
-  for (std::size_t i = 0; i + 1 < count; ++i)
-    requests[i].wr_id = WorkId{WorkId::kPlain, attachment_.index, 0, posted_}.pack();
+  for (std::size_t i = 0; i + 1 < count; ++i) requests[i].wr_id = work_id(WorkId::kPlain, 0).pack();
   return post(requests.data());
 }
 
@@ -257,8 +221,8 @@ int QueuePair::post_marker(std::uint64_t address, std::uint32_t rkey) {
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma.remote_addr = address;
   request.wr.rdma.rkey = rkey;
-  request.wr_id = WorkId{WorkId::kPlain, attachment_.index, 0, ++posted_}.pack();
-  signalled_ = marked_ = posted_;
+  signalled_ = marked_ = ++posted_;
+  request.wr_id = work_id(WorkId::kPlain, 0).pack();
   return post(&request);
 }
 
@@ -278,7 +242,7 @@ int QueuePair::post_receives(bool all) {
   std::array<ibv_recv_wr, kReceives> requests{};
   std::array<ibv_sge, kReceives> sges{};
   for (std::uint32_t i = 0; i < spent_count_; ++i) {
-    requests[i].wr_id = WorkId{WorkId::kReceive, attachment_.index, spent_[i], 0}.pack();
+    requests[i].wr_id = work_id(WorkId::kReceive, spent_[i]).pack();
     if (announces_by_send()) {
       sges[i] = {reinterpret_cast<std::uintptr_t>(&attachment_.received[spent_[i]]), sizeof(std::uint32_t),
                  attachment_.received_lkey};

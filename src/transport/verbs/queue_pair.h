@@ -1,4 +1,4 @@
-// Completion queues and reliable connected queue pairs: posting, and what completions say.
+// Reliable connected queue pairs: posting, and what completions say.
 //
 // Threads: as the connection that has them.
 #pragma once
@@ -8,11 +8,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 
 #include "base/status.h"
+#include "transport/verbs/completions.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/options.h"
 #include "transport/verbs/wire.h"
@@ -23,45 +23,6 @@ namespace tutti::internal::transport::verbs {
 inline constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
 // A retry count of 7 for a receiver that is not ready means no limit (InfiniBand specification 9.7.5.2.8).
 inline constexpr std::uint8_t kReceiverNotReadyForEver = 7;
-
-// A completion queue with the channel that wakes a sleeper.
-class CompletionQueue {
- public:
-  // Room for the queue pairs of one link on this device.
-  static Result<std::unique_ptr<CompletionQueue>> create(Device& device, int queue_pairs);
-
-  [[nodiscard]] ibv_cq* queue() const { return queue_.get(); }
-  // Readable after arm() once something completes. Non-blocking.
-  [[nodiscard]] int fd() const { return channel_->fd; }
-  // Takes what has been signalled and asks for the next. What completed before is to be polled for afterwards.
-  void arm();
-  // Takes what has been signalled.
-  void take_events();
-  [[nodiscard]] Device& device() const { return device_; }
-
- private:
-  explicit CompletionQueue(Device& device) : device_(device) {}
-  Device& device_;
-  Owned<ibv_comp_channel> channel_;
-  Owned<ibv_cq> queue_;
-};
-
-// What a work request's id says when it completes.
-struct WorkId {
-  enum Kind : std::uint8_t { kPlain, kSlot, kAdvertisementLine, kReceive };
-  Kind kind = kPlain;
-  std::uint8_t pair = 0;     // index of the queue pair in its link
-  std::uint16_t index = 0;   // of the outbox's slot or advertisement line that is free again, or of the receive
-  std::uint32_t posted = 0;  // sends posted on the queue pair up to this one, modulo 2^32
-
-  [[nodiscard]] std::uint64_t pack() const {
-    return std::uint64_t{kind} << 56 | std::uint64_t{pair} << 48 | std::uint64_t{index} << 32 | posted;
-  }
-  static WorkId unpack(std::uint64_t id) {
-    return {static_cast<Kind>(id >> 56), static_cast<std::uint8_t>(id >> 48), static_cast<std::uint16_t>(id >> 32),
-            static_cast<std::uint32_t>(id)};
-  }
-};
 
 // A scatter/gather element: bytes here.
 struct Sge {
@@ -81,9 +42,10 @@ struct Endpoint {
 
 class QueuePair {
  public:
-  // `index` in its link. The inbox's announcements of this index, at `received`, are where iWARP's sends arrive;
-  // `outgoing` where they leave from; with lkeys of the device. Receives are posted when it is connected.
+  // `taker`: of its link. `index` in that. The inbox's announcements of this index, at `received`, are where iWARP's
+  // sends arrive; `outgoing` where they leave from; with lkeys of the device. Receives are posted when it is connected.
   struct Attachment {
+    std::uint32_t taker = 0;
     std::uint8_t index = 0;
     std::span<std::uint32_t, kReceives> received;
     std::uint32_t received_lkey = 0;
@@ -119,7 +81,9 @@ class QueuePair {
   int post(const Write* first, const Write& last, std::uint32_t word, WorkId id);
   // A request, to where the peer lets this rank write, that completes when all before it has arrived.
   int post_marker(std::uint64_t address, std::uint32_t rkey);
-  void completed(const WorkId& id) { completed_ = id.posted; }
+  void completed(const WorkId& id) {
+    completed_ += static_cast<std::uint16_t>(id.posted - static_cast<std::uint16_t>(completed_));
+  }
 
   // -- receiving
   // The word that a completed receive has brought; the receive is posted again, sooner or later.
@@ -132,12 +96,18 @@ class QueuePair {
 
   // Of the send queue.
   static constexpr std::uint32_t kDepth = 128;
+  // Of a completion queue: a send completes at most once per work request, a receive once.
+  static constexpr int kCompletions = static_cast<int>(kDepth + kReceives);
 
  private:
   friend struct QueuePairFault;  // of tests
   static constexpr std::uint32_t kSignalEvery = 16;
   // As ibv_post_send.
   int post(ibv_send_wr* requests);
+  [[nodiscard]] WorkId work_id(WorkId::Kind kind, std::uint16_t index) const {
+    return {kind, attachment_.index, static_cast<std::uint8_t>(index), static_cast<std::uint16_t>(posted_),
+            attachment_.taker};
+  }
   Status move_to_ready(const Endpoint& peer);
   [[nodiscard]] Result<std::uint16_t> pkey_index() const;
   [[nodiscard]] Device& device() const { return completions_->device(); }
