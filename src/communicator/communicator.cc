@@ -312,8 +312,7 @@ Status Communicator::execute(std::span<const Transfer> transfers) {
   Status status = attempt(
       number, [&] { return describe(transfers); },
       [&] {
-        const executor::Operation* const again =
-            transfers.size() == 1 ? transfers_->repeat(transfers.front()) : nullptr;
+        const executor::Operation* const again = transfers_->repeat(transfers);
         return Transfers::explain(again != nullptr ? executor_->run(*again, number) : bind_and_run(transfers, number));
       });
   if (stalls_ != nullptr) stalls_->set_transfer(nullptr);
@@ -340,10 +339,8 @@ Status Communicator::run_call(const Call& call, const transport::Fingerprint& fi
   if (membership_.strict && ranks() > 1) [[unlikely]] {
     if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok()) return differs;
   }
-  if (const executor::Operation* again = last_bound_.repeat(call, fingerprint); again != nullptr) [[likely]] {
-    history_->set_plan(again->plan->identity);
+  if (const executor::Operation* again = bind_again(call, fingerprint); again != nullptr) [[likely]]
     return executor_->run(*again, fingerprint.sequence);
-  }
   return bind_and_run(call, fingerprint);
 }
 

@@ -206,6 +206,13 @@ class Communicator {
   // peers and for a proof, unless the plan is there.
   Result<const executor::Operation*> bind(const Call& call, const transport::Fingerprint& fingerprint);
   Result<const executor::Operation*> bind_varying(const Call& call, const transport::Fingerprint& fingerprint);
+  // The operation as it was bound last, if only the buffers are new; else null.
+  [[nodiscard]] const executor::Operation* bind_again(const Call& call, const transport::Fingerprint& fingerprint) {
+    const executor::Operation* const again = last_bound_.repeat(call, fingerprint);
+    if (again != nullptr) [[likely]]
+      history_->set_plan(again->plan->identity);
+    return again;
+  }
   // *memory: of the packed buffers.
   Result<const executor::Operation*> bind(const Coalesced& coalesced, const transport::Fingerprint& fingerprint,
                                           std::byte** memory);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "executor/engine.h"
+#include "executor/turn_taking.h"
 
 namespace tutti::internal {
 
@@ -126,7 +127,7 @@ void Completion::yield_until_done() const {
   for (std::int64_t last_ns = begin_ns; !done() && last_ns - begin_ns < kYieldNs;) {
     ::sched_yield();
     const std::int64_t now = now_ns();
-    if (now - last_ns > kTimeSliceNs) sleeps = kSleepsPerSlice;
+    if (now - last_ns > executor::TurnTaking::kTurnNs) sleeps = executor::TurnTaking::kSleepsPerSlice;
     last_ns = now;
   }
 }

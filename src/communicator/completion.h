@@ -90,8 +90,6 @@ class Completion {
   };
 
   static constexpr std::int64_t kYieldNs = 50'000;
-  static constexpr std::int64_t kTimeSliceNs = 500'000;
-  static constexpr int kSleepsPerSlice = 128;
   void yield_until_done() const;
   static void link(const std::shared_ptr<Completion>& one, Follower* edge, Completion& before) noexcept;
   // Whether it is behind this one from now on; not if this is done.

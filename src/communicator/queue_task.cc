@@ -194,8 +194,7 @@ Progress Communicator::QueueTask::go_on_making() {
 void Communicator::QueueTask::start_made() {
   if (!moving_.empty()) {
     start(guarded_result([&]() -> Result<const executor::Operation*> {
-            const executor::Operation* const again =
-                moving_.size() == 1 ? comm_.transfers_->repeat(moving_.front()) : nullptr;
+            const executor::Operation* const again = comm_.transfers_->repeat(moving_);
             if (again != nullptr) return again;
             return comm_.transfers_->bind(moving_, *comm_.plans_);
           }),
@@ -203,10 +202,8 @@ void Communicator::QueueTask::start_made() {
     return;
   }
   start(guarded_result([&]() -> Result<const executor::Operation*> {
-          const executor::Operation* const again = comm_.last_bound_.repeat(*call_, fingerprint_);
-          if (again == nullptr) return comm_.bind(*call_, fingerprint_);
-          comm_.history_->set_plan(again->plan->identity);
-          return again;
+          const executor::Operation* const again = comm_.bind_again(*call_, fingerprint_);
+          return again != nullptr ? again : comm_.bind(*call_, fingerprint_);
         }),
         number_);
 }

@@ -48,7 +48,9 @@ class Transfers {
   // the next call here. Connects to peers that are not connected yet. REQUIRES: check_own() is ok.
   Result<const executor::Operation*> bind(std::span<const Transfer> transfers, Plans& plans);
   // The same of one transfer, if one to or from its peer was bound alone before; else null, and bind() is to be called.
-  [[nodiscard]] const executor::Operation* repeat(const Transfer& transfer) {
+  [[nodiscard]] const executor::Operation* repeat(std::span<const Transfer> transfers) {
+    if (transfers.size() != 1) return nullptr;
+    const Transfer& transfer = transfers.front();
     Direction& direction = direction_of(transfer);
     const executor::Plan* const plan = direction.plans[static_cast<std::size_t>(transfer.peer)].get();
     if (plan == nullptr) [[unlikely]]

@@ -12,6 +12,7 @@
 
 #include "base/asymmetric_fence.h"
 #include "base/clock.h"
+#include "executor/turn_taking.h"
 
 namespace tutti::internal::executor {
 namespace {
@@ -154,7 +155,7 @@ void ProgressThread::rest() {
     return sleep();
   }
   ::sched_yield();
-  if (now_ns() - begin_ns > kTimeSliceNs) sleeps_ = kSleepsPerSlice;
+  if (now_ns() - begin_ns > TurnTaking::kTurnNs) sleeps_ = TurnTaking::kSleepsPerSlice;
 }
 
 bool ProgressThread::arm_all() {

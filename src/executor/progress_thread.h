@@ -67,9 +67,6 @@ class ProgressThread {
   static constexpr std::int64_t kYieldNs = 2'000'000;
   // Without a task. Who waits for an operation often queues the next one at once; to wake a thread takes 10 to 30 us.
   static constexpr std::int64_t kLingerNs = 50'000;
-  // A yield that takes so long had a program in it that does not yield: then it sleeps so many times instead.
-  static constexpr std::int64_t kTimeSliceNs = 500'000;
-  static constexpr int kSleepsPerSlice = 128;
   static constexpr int kMaxSleepMs = 50;
 
   void run();

@@ -17,6 +17,9 @@ class TurnTaking {
   enum class Advice { kStay, kLeaveProcessor };
   static constexpr std::int64_t kAloneNs = 1'000;
   static constexpr std::int64_t kTurnNs = 500'000;
+  // A yield that took longer went to a program that does not yield: each costs one of its time slices, milliseconds,
+  // whereas who sleeps gets the processor back as soon as he is woken. So many of the next waits sleep instead.
+  static constexpr int kSleepsPerSlice = 128;
   // So many more yields of the one kind than of the other are believed.
   static constexpr int kYields = 16;
   // Two ranks may find themselves on one processor although each could have its own: the scheduler moves one at its

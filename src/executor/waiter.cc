@@ -25,9 +25,6 @@ constexpr std::uint32_t kYieldsPerLook = 32;
 constexpr std::uint32_t kYieldsBeforeLook = 8;
 // Behind so many yields, which is long, comes a look.
 constexpr std::uint32_t kLooking = 2 * kYieldsPerLook + kYieldsBeforeLook;
-// Beside a program that does not yield each yield costs one of its time slices, milliseconds, whereas a rank that
-// sleeps gets the processor back as soon as it is woken. So after one such yield so many waits sleep instead.
-constexpr std::uint32_t kSleepsPerSlice = 128;
 // What the turns of all the other ranks on a processor may take where a communicator is oversubscribed and messages are
 // short: of longer ones no yield tells of such a program. Eight ranks on two processors took 1.1 times as long from 2
 // MiB on.
@@ -193,7 +190,7 @@ void Waiter::yield() {
   if (took_ns > (oversubscribed_ ? kOversubscribedTurnNs : TurnTaking::kTurnNs)) [[unlikely]] {
     // Beside such a program an even share of ranks is none of the processor: the scheduler knows better.
     went_back_ns_ = end_ns + kAwayNs;
-    if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) sleeps_ = kSleepsPerSlice;
+    if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) sleeps_ = TurnTaking::kSleepsPerSlice;
   }
   if (oversubscribed_) return;
   const TurnTaking::Advice advice = turn_taking_.note(took_ns, end_ns);

@@ -176,7 +176,7 @@ class Waiter {
   std::int64_t departed_since_ns_ = 0;
   std::int64_t next_look_ns_ = 0;  // of look()
   bool overdue_ = false;           // the deadline has passed, and that has not been explained
-  std::uint32_t sleeps_ = 0;       // waits that are to sleep where they would yield
+  int sleeps_ = 0;                 // waits that are to sleep where they would yield
   bool disturbed_ = false;         // the last sleep of the wait did not come about
   std::int64_t went_back_ns_ = 0;
   TurnTaking turn_taking_{&processor_switches};
