@@ -150,8 +150,14 @@ void Completions::unwatch(int socket) noexcept {
 }
 
 void Completions::arm(CompletionQueue& queue) {
-  take_events(channels_[queue.index_]);
-  if (!std::exchange(queue.armed_, true)) (void)ibv_req_notify_cq(queue.queue(), 0);
+  const Channel& channel = channels_[queue.index_];
+  take_events(channel);
+  // Among the events may have been those of other queues, whose links have looked already and will not again.
+  for (const auto& one : channel.queues) {
+    if (std::exchange(one->armed_, true)) continue;
+    (void)ibv_req_notify_cq(one->queue(), 0);
+    if (one.get() != &queue) (void)one->poll();
+  }
 }
 
 void Completions::disarm() {

@@ -113,7 +113,9 @@ class Completions {
   // Readable when something has completed on an armed queue, or a watched socket can be read. -1 before reserve().
   [[nodiscard]] int wait_fd() const { return epoll_.get(); }
 
-  // Takes what has been signalled and asks for the next. What completed before is to be polled for afterwards.
+  // Takes what has been signalled on its device and asks for the next. What completed on this queue before is to be
+  // polled for afterwards; what completed on others of the device is handed over, so that quiet() tells of it. An error
+  // of these their own links' polls find.
   void arm(CompletionQueue& queue);
   // Whether no link has been handed anything since the last call. To be asked after arm() and poll(): what another
   // link's poll has handed over wakes nobody any more.

@@ -403,6 +403,25 @@ TEST_CASE("nobody sleeps over what another link's poll has handed to him") {
   CHECK_FALSE(arm());
 }
 
+TEST_CASE("nobody sleeps over what completes on one queue of a channel while another is armed") {
+  Rig rig;
+  rig.state.resizes = false;
+  Taker a(*rig.completions);
+  CompletionQueue& first = rig.reserve(10);
+  CompletionQueue& second = rig.reserve(10);
+  REQUIRE(&first != &second);
+  // As the links of both go to sleep, one after the other.
+  rig.completions->arm(first);
+  REQUIRE(first.poll().is_ok());
+  CHECK(rig.completions->quiet());
+  rig.complete(first, a.name, 1);
+  rig.completions->arm(second);
+  REQUIRE(second.poll().is_ok());
+  const bool sleeps = rig.completions->quiet();
+  CHECK((!sleeps || readable(rig.completions->wait_fd())));
+  CHECK(a.taken.size() == (sleeps ? 0 : 1));
+}
+
 TEST_CASE("events of several queues on one channel are those of their queues") {
   Rig rig;
   rig.state.resizes = false;
