@@ -76,7 +76,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
 TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                           const tuttiConfig_t *config);
 
-/* Waits for queued operations and tells the peers that this rank leaves, and what it has called. Then waits until all
+/* Waits for queued operations and tells the peers that this rank leaves, and what it has called. What was sent
+ * and a peer has no room for is waited for, for two seconds at most. Then waits until all
  * other ranks have done so too, for a second at most and not at all once the communicator has failed, nor where one
  * thread serves several of its ranks. If that wait was in vain, the next communicator of this process waits half as
  * long, down to 31 ms; one for which all ranks come in time waits, after that, a second again. tuttiMismatch if ranks

@@ -138,6 +138,7 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, R
   Result<UniqueFd> connection = finish_dial(&dial, kRoot, kind, member.deadline);
   if (!connection.is_ok()) return connection.status();
   net::set_keep_alive(connection->get());
+  net::set_send_timeout(connection->get());
   UniqueFd listener;
   std::vector<net::Address> listening;
   const Status trouble = open_listener(member, &listener, &listening);

@@ -52,6 +52,7 @@ class RootService {
     explicit Client(net::Authenticated connection)
         : rank(connection.peer.rank), socket(std::move(connection.socket)), reader(kMaxRegistrationBytes) {
       net::set_keep_alive(socket.get());  // a machine that is gone sends no end of the connection
+      net::set_send_timeout(socket.get());
     }
     int rank;
     UniqueFd socket;

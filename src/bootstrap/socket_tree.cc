@@ -24,6 +24,7 @@ SocketTree::SocketTree(TreeSeed seed)
   contacts_[rank_] = {rank_, std::move(seed.host), seed.pid, std::move(seed.addresses)};
   for (TreeNeighbour& neighbour : seed.neighbours) {
     net::set_keep_alive(neighbour.socket.get());
+    net::set_send_timeout(neighbour.socket.get());
     neighbours_.emplace_back(std::move(neighbour));
   }
   // For the thread's own descriptor there is room without further memory.

@@ -183,6 +183,7 @@ void SocketTree::give_up() {
 void SocketTree::attach(Candidate candidate) {
   const Contact& contact = contacts_.at(candidate.rank);
   net::set_keep_alive(candidate.socket.get());
+  net::set_send_timeout(candidate.socket.get());
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.is_parent && !neighbour.parting) neighbour.socket.reset();
   }
@@ -222,6 +223,7 @@ void SocketTree::take_in() {
     }
     forget_owing(rank);
     net::set_keep_alive(connection.socket.get());
+    net::set_send_timeout(connection.socket.get());
     neighbours_.emplace_back(
         TreeNeighbour{rank, false, contact->second.host, contact->second.pid, std::move(connection.socket)});
     neighbours_.back().confirmed = false;

@@ -54,12 +54,22 @@ std::size_t Plans::slice_bytes(Collective collective) const {
 }
 
 void Plans::deliver(Deadline deadline) {
-  for (const auto& [peer, link] : links_) link->end_sending();
-  const auto flushed = [](const auto& entry) { return entry.second->flushed(); };
   // All of them each time, not up to the first that is not: what the rest still sends goes on meanwhile.
-  const auto all = static_cast<std::ptrdiff_t>(links_.size());
+  const auto all = [this](auto is) {
+    return std::count_if(links_.begin(), links_.end(), is) == static_cast<std::ptrdiff_t>(links_.size());
+  };
+  const auto sent = [](const auto& entry) { return entry.second->sent(); };
+  const auto flushed = [](const auto& entry) { return entry.second->flushed(); };
   const Deadline soon = Deadline::after_ms(kYieldMs);
-  while (!failure_.failed() && std::count_if(links_.begin(), links_.end(), flushed) != all && !deadline.passed()) {
+  bool ended = false;
+  while (!failure_.failed() && !deadline.passed()) {
+    // Not while one peer takes nothing: the others would find that this rank has ended, and not yet hear that it
+    // leaves.
+    if (!ended && all(sent)) {
+      ended = true;
+      for (const auto& [peer, link] : links_) link->end_sending();
+    }
+    if (all(flushed)) break;
     if (soon.passed()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     } else {

@@ -14,7 +14,8 @@
 namespace tutti::internal::net {
 namespace {
 
-constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
+constexpr unsigned kUnacknowledgedMs = 15'000;  // then the peer's machine is gone
+constexpr int kBacklog = 4096;                  // the kernel cuts it to net.core.somaxconn
 
 // ENOMEM and ENOBUFS have a meaning of their own where a socket is made.
 Status socket_error(const std::string& what, int error) {
@@ -168,12 +169,23 @@ void set_keep_alive(int fd) {
   const int idle_s = 5;
   const int interval_s = 2;
   const int probes = 5;
-  const unsigned unacknowledged_ms = 15'000;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
+}
+
+void set_send_timeout(int fd) {
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs, sizeof kUnacknowledgedMs);
+}
+
+bool is_silent(int fd) {
+  // Repetitions are at least 0.2, 0.4, 0.8... seconds apart: six take 12.6.
+  constexpr unsigned kRepetitions = 6;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  return info.tcpi_unacked > 0 && info.tcpi_retransmits >= kRepetitions && info.tcpi_last_ack_recv >= kUnacknowledgedMs;
 }
 
 void set_unpaced_if_local(int fd) {

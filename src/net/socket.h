@@ -42,8 +42,15 @@ Status connect_result(int fd);
 
 // TCP sockets: no delay for small messages. Harmless on Unix sockets.
 void set_no_delay(int fd);
-// TCP sockets: the kernel finds out by itself, within about 15 s, that the peer's machine is gone.
+// TCP sockets: the kernel finds out by itself, within about 15 s, that the peer's machine is gone, while nothing is
+// sent.
 void set_keep_alive(int fd);
+// TCP sockets: and while something is sent, whose reader reads all the time. One that does not read for so long counts
+// as gone.
+void set_send_timeout(int fd);
+// TCP sockets: whether for some 15 s, and through several repetitions, nothing that is sent has been acknowledged. A
+// peer that lives but does not read acknowledges that it has no room.
+bool is_silent(int fd);
 // TCP sockets whose peer is on this machine: no pacing. Congestion controls that pace (BBR) measure a bandwidth
 // where there is none, and halve the throughput of bursts at times. Others keep what the system has chosen.
 void set_unpaced_if_local(int fd);

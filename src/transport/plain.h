@@ -25,6 +25,7 @@ class PlainRecvLane : public RecvLane {
 // Has delivered what it has taken, has nothing to tell before it ends, and sends nothing by zero copy.
 class PlainLink : public Link {
  public:
+  [[nodiscard]] bool sent() override { return true; }
   void end_sending() noexcept override {}
   [[nodiscard]] bool flushed() override { return true; }
   void send_leave_notice() override {}

@@ -167,8 +167,11 @@ class Link {
   // have one together: then what happens to any of them makes it readable, and disarm() of any ends that.
   [[nodiscard]] virtual int wait_fd() const = 0;
 
+  // Whether all bytes taken are on their way: flushed() then waits for no more than the word that they have arrived,
+  // and not for the peer to make room.
+  [[nodiscard]] virtual bool sent() = 0;
   // This rank has run its last operation and sends nothing more: helps flushed() to come true soon. What the peer sends
-  // still arrives.
+  // still arrives. It learns of the end before the leave notice: so only where that follows soon.
   virtual void end_sending() noexcept = 0;
   // Whether all bytes taken are with the peer, or never will be. Asked before this rank leaves: what a link has not
   // delivered when it is destroyed may be lost.

@@ -79,6 +79,54 @@ Body receives_longer_elements(int which, bool reduces) {
   };
 }
 
+// Rank 1 has sent rank 2 more than the kernel takes before rank 2 comes, and leaves before the all-reduce.
+Outcome leaves_beside_a_late_receiver(tuttiComm_t comm, int rank, int) {
+  std::vector<char> data(std::size_t{16} << 20, 1);
+  const auto all_reduce = [&] {
+    return tuttiAllReduce(data.data(), data.data(), 3000, tuttiInt8, tuttiMax, comm, nullptr);
+  };
+  if (const tuttiResult_t first = all_reduce(); first != tuttiSuccess) return Outcome{describe(first, comm)};
+  if (rank == 1) {
+    // The rest of it is under way when the rank leaves.
+    tuttiStream_t stream = nullptr;
+    tuttiResult_t result = tuttiStreamCreate(&stream);
+    if (result == tuttiSuccess) result = tuttiSend(data.data(), 3'500'000, tuttiInt8, 2, comm, stream);
+    if (result == tuttiSuccess) result = tuttiCommFinalize(comm);
+    (void)tuttiStreamDestroy(stream);
+    return Outcome{result == tuttiSuccess || result == tuttiMismatch ? "" : describe(result, comm)};
+  }
+  if (rank == 2) {
+    sleep_ms(kGoneMs);
+    const tuttiResult_t result = tuttiRecv(data.data(), 3'500'000, tuttiInt8, 1, comm, nullptr);
+    if (result != tuttiSuccess) return Outcome{"the receive: " + describe(result, comm)};
+  }
+  const tuttiResult_t result = all_reduce();
+  return Outcome{result == tuttiMismatch ? "" : "rank " + std::to_string(rank) + ": " + describe(result, comm)};
+}
+
+// Rank 1 comes later than it takes to tell that a machine is gone, which this one is not.
+Outcome comes_late(tuttiComm_t comm, int rank, int) {
+  constexpr int kLateMs = 18'000;
+  constexpr std::size_t kSent = 2'000'000;
+  std::vector<std::int32_t> values(5'000'000, rank + 1);
+  tuttiComm_t left = nullptr;
+  tuttiResult_t result = tuttiCommSplit(comm, 0, rank, &left, nullptr);
+  if (result == tuttiSuccess) result = tuttiBarrier(left, nullptr);
+  if (result == tuttiSuccess) result = tuttiBarrier(comm, nullptr);
+  if (result != tuttiSuccess) return Outcome{describe(result, comm)};
+  if (rank == 1) sleep_ms(kLateMs);
+  // What is sent arrives although its sender has left that communicator long ago.
+  std::vector<char> sent(kSent, rank == 0 ? 'x' : ' ');
+  result = rank == 0 ? tuttiSend(sent.data(), kSent, tuttiInt8, 1, left, nullptr)
+                     : tuttiRecv(sent.data(), kSent, tuttiInt8, 0, left, nullptr);
+  if (result != tuttiSuccess) return Outcome{"transfer: " + describe(result, left)};
+  if (occurrences(std::string(sent.begin(), sent.end()), "x") != static_cast<int>(kSent)) return Outcome{"wrong bytes"};
+  if (const tuttiResult_t end = tuttiCommDestroy(left); end != tuttiSuccess) return Outcome{describe(end, nullptr)};
+  result = tuttiAllReduce(values.data(), values.data(), values.size(), tuttiInt32, tuttiSum, comm, nullptr);
+  if (result != tuttiSuccess) return Outcome{"all-reduce: " + describe(result, comm)};
+  return Outcome{values.front() == 3 && values.back() == 3 ? "" : "a wrong sum"};
+}
+
 void find_both_calls(const Job& run) {
   for (const bool connected : {true, false}) {
     for (const int later_ms : {kStillThereMs, kGoneMs}) {
@@ -104,6 +152,16 @@ TEST_CASE("threads that need one that has left after another call are told both 
 
 TEST_CASE("processes that need one that has left after another call are told both calls", "[processes]") {
   find_both_calls(run_processes);
+}
+
+TEST_CASE("who leaves tells all, also while one of them takes nothing", "[processes]") {
+  const Timeout timeout(20'000);
+  CHECK(wrong_of(run_processes(3, "tcp", leaves_beside_a_late_receiver)) == "");
+}
+
+TEST_CASE("a rank that lives is waited for, and what was sent to it arrives", "[processes]") {
+  const Timeout timeout(60'000);
+  CHECK(wrong_of(run_processes(2, "tcp", comes_late)) == "");
 }
 
 TEST_CASE("a thread that has got shorter elements from those that left is told both calls", "[threads]") {

@@ -134,6 +134,7 @@ class FaultyLink final : public Link {
   bool arm() override { return inner_->arm(); }
   void disarm() override { inner_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return inner_->wait_fd(); }
+  [[nodiscard]] bool sent() override { return inner_->sent(); }
   void end_sending() noexcept override { inner_->end_sending(); }
   [[nodiscard]] bool flushed() override { return inner_->flushed(); }
   void send_leave_notice() override { inner_->send_leave_notice(); }

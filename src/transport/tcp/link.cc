@@ -66,6 +66,12 @@ class TcpLink final : public PlainLink {
   // The caller looks at the streams before it arms again.
   void disarm() override { (void)take_edges(); }
   [[nodiscard]] int wait_fd() const override { return epoll_.get(); }
+  [[nodiscard]] bool sent() override {
+    return std::all_of(streams_.begin(), streams_.end(), [](const UniqueFd& stream) {
+      int unsent = 0;
+      return ::ioctl(stream.get(), SIOCOUTQNSD, &unsent) != 0 || unsent == 0;
+    });
+  }
   // The end of a stream is acknowledged at once, and with it what came before; other acknowledgements the peer's kernel
   // holds back, for up to 40 ms, as long as the peer sends nothing itself.
   void end_sending() noexcept override {

@@ -53,6 +53,7 @@ class TcpSend final : public PlainSendLane {
   std::uint64_t front_ = 0;                // frames [front_, next_) are open, one a stream at most
   std::uint64_t next_ = 0;
   std::uint64_t announced_ = 0;  // bytes of the lane's stream before frame next_
+  std::int64_t looked_ns_ = 0;   // for a machine that is gone
   Status status_;
 };
 
