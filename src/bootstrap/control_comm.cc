@@ -143,11 +143,16 @@ Result<std::vector<std::string>> ControlComm::all_gather(const std::string& mine
   return gathered;
 }
 
-// A failure that comes behind the last part does not end it: watch() tells of it.
+// A failure that comes behind the last part does not end it: watch() tells of it. A rank that comes last has all parts
+// at once, and may stand still after that: the others have its part first.
 Result<std::vector<std::string>> ControlComm::gather(std::uint32_t round, Deadline deadline) {
   const MutexLock lock(mutex_);
-  while (parts_[round].size() < members_.size()) {
-    if (Status s = hopeless(round); !s.is_ok()) return s;
+  for (;;) {
+    const bool complete = parts_[round].size() == members_.size();
+    if (complete && (rounds_told_ > round || !failure_.is_ok())) break;
+    if (!complete) {
+      if (Status s = hopeless(round); !s.is_ok()) return s;
+    }
     if (deadline.passed()) {
       return Status::timeout("timed out during the initialisation, waiting for " + list_ranks(to_blame(round)));
     }
@@ -213,6 +218,12 @@ void ControlComm::handle_commands() {
   for (const Part& part : commands.parts) {
     tree_->flood(own_parts_.emplace_back(pack_part(id_, part)), nullptr);
     if (own_parts_.size() > kPartsInUse) own_parts_.pop_front();
+  }
+  if (!commands.parts.empty()) {
+    tree_->flush();
+    const MutexLock lock(mutex_);
+    rounds_told_ = commands.parts.back().round + 1;
+    changed_.notify_all();
   }
   if (!commands.announcement.is_ok()) {
     const Status& cause = commands.announcement;

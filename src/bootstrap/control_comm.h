@@ -139,6 +139,7 @@ class ControlComm final : public ControlTree {
   std::shared_ptr<const Watching> watching_ TUTTI_GUARDED_BY(mutex_);  // null during initialisation
   Status failure_ TUTTI_GUARDED_BY(mutex_);                            // the first
   std::uint32_t next_round_ TUTTI_GUARDED_BY(mutex_) = 0;
+  std::uint32_t rounds_told_ TUTTI_GUARDED_BY(mutex_) = 0;  // whose own parts are on their way
   std::map<std::uint32_t, std::map<int, std::string>> parts_ TUTTI_GUARDED_BY(mutex_);  // by round and rank
   std::map<int, CallSummary> departed_ TUTTI_GUARDED_BY(mutex_);  // what ranks that have left have called, by rank
   bool compared_ TUTTI_GUARDED_BY(mutex_) = false;                // own calls with those of all who have left

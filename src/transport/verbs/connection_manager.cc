@@ -108,8 +108,11 @@ class ConnectionManager final : public ManagedPairs {
                  const Exchange& exchange) override;
 
  private:
+  // Gives ids_ one more.
+  Status prepare(Connection& connection, std::size_t pair, const net::Address& to, const Exchange& exchange);
   Status connect_one(Connection& connection, std::size_t pair, const Port& to, const ConnectionInfo& peer,
                      const Exchange& exchange);
+  void destroy(rdma_cm_id* id) const;
   static Status speak_first(Connection& connection, const Exchange& exchange);
   Status accept_all(Connection& connection, const Exchange& exchange);
   // True if it was the peer who asked.
@@ -141,14 +144,16 @@ Status ConnectionManager::open() {
 ConnectionManager::~ConnectionManager() {
   const HeldSignal peer_gone(SIGPIPE);  // soft-iWARP sends messages of its own
   for (rdma_cm_id* id : ids_) {
-    if (id->qp != nullptr) {
-      (void)library_.disconnect(id);
-      library_.destroy_qp(id);
-    }
-    (void)library_.destroy_id(id);
+    if (id->qp != nullptr) (void)library_.disconnect(id);
+    destroy(id);
   }
   for (rdma_cm_id* id : listeners_) (void)library_.destroy_id(id);
   if (channel_ != nullptr) library_.destroy_event_channel(channel_);
+}
+
+void ConnectionManager::destroy(rdma_cm_id* id) const {
+  if (id->qp != nullptr) library_.destroy_qp(id);
+  (void)library_.destroy_id(id);
 }
 
 Result<net::Address> ConnectionManager::address_of(const Port& port, std::uint16_t number) {
@@ -224,13 +229,10 @@ Status ConnectionManager::make_pair(Connection& connection, std::size_t pair, rd
   return Status(why.code(), why.message() + locked_memory_hint(error));
 }
 
-Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, const Port& to,
-                                      const ConnectionInfo& peer, const Exchange& exchange) {
-  const std::size_t rail = connection.rail_of(pair);
-  auto source = address_of(connection.rails()[rail].device->port(), 0);
-  auto target = address_of(to, peer.rail[rail].manager_port);
+Status ConnectionManager::prepare(Connection& connection, std::size_t pair, const net::Address& to,
+                                  const Exchange& exchange) {
+  auto source = address_of(connection.rails()[connection.rail_of(pair)].device->port(), 0);
   if (!source.is_ok()) return source.status();
-  if (!target.is_ok()) return target.status();
   rdma_cm_id* id = nullptr;
   if (library_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("creating an identifier");
   ids_.push_back(id);
@@ -242,14 +244,21 @@ Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, 
     auto timeout = static_cast<std::uint8_t>(options.timeout);
     (void)library_.set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
   }
-  if (library_.resolve_addr(id, const_cast<sockaddr*>(source->get()), const_cast<sockaddr*>(target->get()),
-                            kResolveMs) != 0) {
-    return failed("resolving " + target->text());
-  }
+  if (library_.resolve_addr(id, const_cast<sockaddr*>(source->get()), const_cast<sockaddr*>(to.get()), kResolveMs) != 0)
+    return failed("resolving " + to.text());
   if (Status s = expect(id, RDMA_CM_EVENT_ADDR_RESOLVED, exchange); !s.is_ok()) return s;
-  if (library_.resolve_route(id, kResolveMs) != 0) return failed("route to " + target->text());
+  if (library_.resolve_route(id, kResolveMs) != 0) return failed("route to " + to.text());
   if (Status s = expect(id, RDMA_CM_EVENT_ROUTE_RESOLVED, exchange); !s.is_ok()) return s;
-  if (Status s = make_pair(connection, pair, id); !s.is_ok()) return s;
+  return make_pair(connection, pair, id);
+}
+
+// The port that the kernel has chosen for an identifier among those of RDMA may be one that TCP uses, whose ports iWARP
+// takes as well: that shows before anything is sent, and the next identifier has another.
+Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, const Port& to,
+                                      const ConnectionInfo& peer, const Exchange& exchange) {
+  auto target = address_of(to, peer.rail[connection.rail_of(pair)].manager_port);
+  if (!target.is_ok()) return target.status();
+  const Options& options = connection.pairs()[pair].options();
   const Ticket ticket{peer.token, static_cast<std::uint32_t>(pair)};
   rdma_conn_param parameters{};
   parameters.private_data = &ticket;
@@ -257,8 +266,16 @@ Status ConnectionManager::connect_one(Connection& connection, std::size_t pair, 
   parameters.responder_resources = parameters.initiator_depth = 1;
   parameters.retry_count = static_cast<std::uint8_t>(options.retries);
   parameters.rnr_retry_count = kReceiverNotReadyForEver;
-  if (library_.connect(id, &parameters) != 0) return failed("connecting to " + target->text());
-  return expect(id, RDMA_CM_EVENT_ESTABLISHED, exchange).with_context("connecting to " + target->text());
+  for (int tries = 1;; ++tries) {
+    if (Status s = prepare(connection, pair, *target, exchange); !s.is_ok()) return s;
+    rdma_cm_id* const id = ids_.back();
+    if (library_.connect(id, &parameters) == 0) {
+      return expect(id, RDMA_CM_EVENT_ESTABLISHED, exchange).with_context("connecting to " + target->text());
+    }
+    if (errno != EADDRINUSE || tries == kMostPorts) return failed("connecting to " + target->text());
+    ids_.pop_back();
+    destroy(id);
+  }
 }
 
 Result<bool> ConnectionManager::accept_one(Connection& connection, rdma_cm_event* event) {

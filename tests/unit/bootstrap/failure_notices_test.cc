@@ -98,6 +98,28 @@ WithVictim join_with_victim(int ranks, int victim) {
 
 }  // namespace
 
+TEST_CASE("a rank that has gathered has said its own part, and may die", "[fork]") {
+  for (int i = 0; i < 20; ++i) {
+    Result<UniqueIdBytes> id = create_unique_id(loopback());
+    REQUIRE(id.is_ok());
+    const Child last([&] {
+      const Deadline deadline = Deadline::after_ms(kLongMs);
+      Result<Job> job = join(*id, 1, 2, loopback(), deadline);
+      if (!job.is_ok()) return 1;
+      ::usleep(5000);  // the other's part is there
+      if (!job.value().tree->all_gather("last", deadline).is_ok()) return 2;
+      return ::kill(::getpid(), SIGKILL);
+    });
+    const Deadline deadline = Deadline::after_ms(kLongMs);
+    Result<Job> job = join(*id, 0, 2, loopback(), deadline);
+    REQUIRE(job.is_ok());
+    Result<std::vector<std::string>> all = job.value().tree->all_gather("first", deadline);
+    INFO(all.status().message());
+    REQUIRE(all.is_ok());
+    CHECK(all.value() == std::vector<std::string>{"first", "last"});
+  }
+}
+
 TEST_CASE("a killed process fails all others, which name it", "[fork]") {
   const int victim = GENERATE(0, 1, 5, 20);
   WithVictim job = join_with_victim(21, victim);
