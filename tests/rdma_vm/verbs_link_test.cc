@@ -1,16 +1,20 @@
 // The verbs transport on a real device: conformance, and what only it can get wrong. Runs in a guest of the rig, on
 // the devices that TUTTI_VERBS names.
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/unique_fd.h"
 #include "catch_compat.h"
 #include "transport/verbs/link.h"
 #include "unit/transport/conformance.h"
@@ -93,7 +97,35 @@ std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to,
   return in_place;
 }
 
+// Of the ports that the kernel chooses from, which are few here, TCP gets every second one.
+std::vector<UniqueFd> take_ports() {
+  int first = 0;
+  int last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  REQUIRE(first > 0);
+  REQUIRE(last - first < 1000);
+  std::vector<UniqueFd> sockets;
+  for (int port = first; port <= last; port += 2) {
+    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+      sockets.push_back(std::move(socket));
+  }
+  return sockets;
+}
+
 }  // namespace
+
+TEST_CASE("iWARP takes no port that TCP has", "[.few_ports]") {
+  const std::vector<UniqueFd> taken = take_ports();
+  REQUIRE(taken.size() > 16);
+  for (int i = 0; i < 16; ++i) {
+    rdma_vm::LinkPair pair = rdma_vm::connect_links();
+    CHECK(pair.a->send().status().is_ok());
+  }
+}
 
 TEST_CASE("verbs is a transport") {
   conformance::check({"verbs",
