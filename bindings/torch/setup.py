@@ -1,0 +1,27 @@
+"""Builds the extension against the installed torch and the tutti that pkg-config finds."""
+
+import pathlib
+import subprocess
+
+import setuptools
+import torch.utils.cpp_extension as cpp_extension
+
+
+def pkg_config(*what: str) -> list[str]:
+    return subprocess.run(["pkg-config", *what, "tutti"], check=True, capture_output=True, text=True).stdout.split()
+
+
+folder = pathlib.Path(__file__).parent
+library_folders = [flag.removeprefix("-L") for flag in pkg_config("--libs-only-L", "--keep-system-libs")]
+
+setuptools.setup(
+    ext_modules=[
+        cpp_extension.CppExtension(
+            "tutti_torch._C",
+            sorted(str(source.relative_to(folder)) for source in folder.glob("src/*.cc")),
+            extra_compile_args=["-std=c++20", "-O2", "-g0", *pkg_config("--cflags")],
+            extra_link_args=[*pkg_config("--libs"), *(f"-Wl,-rpath,{path}" for path in library_folders)],
+        )
+    ],
+    cmdclass={"build_ext": cpp_extension.BuildExtension},
+)

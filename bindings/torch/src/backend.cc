@@ -1,0 +1,258 @@
+#include "backend.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "failure.h"
+#include "recorder.h"
+#include "rendezvous.h"
+#include "run.h"
+#include "watchdog.h"
+
+namespace tutti_torch {
+
+Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
+    : c10d::Backend(rank, size),
+      store_(std::move(store)),
+      options_(std::move(options)),
+      comm_timeout_(options_->timeout),
+      timeout_(options_->timeout) {
+  open(join(*store_, "tutti/id", {rank, size}, comm_timeout_));
+}
+
+Backend::Backend(tuttiComm_t comm, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                 c10::intrusive_ptr<Options> options)
+    : c10d::Backend(rank, size),
+      store_(std::move(store)),
+      options_(std::move(options)),
+      comm_timeout_(options_->timeout),
+      timeout_(options_->timeout) {
+  open(comm);
+}
+
+void Backend::open(tuttiComm_t comm) {
+  collectives_ = std::make_shared<Channel>("collectives", store_->clone(), rank_);
+  collectives_->open(comm);
+  Watchdog::get().add(collectives_);
+}
+
+Backend::~Backend() {
+  if (!closing_ && !collectives_->is_idle()) abort();
+  shutdown();
+}
+
+void Backend::abort() {
+  collectives_->revoke();
+  const std::lock_guard<std::mutex> lock(messages_mutex_);
+  for (const auto& [direction, messages] : messages_) messages.channel->revoke();
+}
+
+void Backend::shutdown() {
+  if (closing_.exchange(true)) return;
+  std::map<Direction, Messages> all;
+  {
+    const std::lock_guard<std::mutex> lock(messages_mutex_);
+    std::swap(all, messages_);
+  }
+  for (auto& [direction, messages] : all) {
+    if (messages.joins.joinable()) messages.joins.join();
+    messages.channel->close();
+  }
+  collectives_->close();
+}
+
+c10d::ErrorType Backend::getError() {
+  tuttiResult_t error = tuttiSuccess;
+  const tuttiComm_t comm = collectives_->comm();
+  if (comm == nullptr || tuttiCommGetAsyncError(comm, &error) != tuttiSuccess) return c10d::ErrorType::COMM_ERROR;
+  switch (error) {
+    case tuttiSuccess: return c10d::ErrorType::SUCCESS;
+    case tuttiTimeout: return c10d::ErrorType::TIMEOUT;
+    case tuttiRemoteError: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+std::uint64_t Backend::getSequenceNumberForGroup() {
+  return collectives_->next() - 1;
+}
+
+// Operations keep the timeout of their communicator, beside which waits have this one.
+void Backend::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  options_->timeout = timeout;
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const std::vector<int>& ranks,
+                                                 const c10::intrusive_ptr<Options>& opts) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  const int color = own == ranks.end() ? TUTTI_SPLIT_NOCOLOR : *std::min_element(ranks.begin(), ranks.end());
+  const int key = static_cast<int>(own - ranks.begin());
+  tuttiComm_t made = nullptr;
+  const tuttiComm_t comm = collectives_->comm();
+  check(tuttiCommSplit(comm, color, key, &made, nullptr), "split", comm);
+  if (made == nullptr) return nullptr;
+  auto options = opts != nullptr ? opts : c10::make_intrusive<Options>(*options_);
+  return c10::intrusive_ptr<Backend>::reclaim(
+      new Backend(made, store, key, static_cast<int>(ranks.size()), std::move(options)));
+}
+
+// ---- Beginning operations -----------------------------------------------------------------------
+
+c10::intrusive_ptr<Work> Backend::make_work(const Channel& channel, const Operation& operation) const {
+  auto timeout = operation.timeout == c10d::kUnsetTimeout ? timeout_.load() : operation.timeout;
+  if (timeout >= comm_timeout_) timeout = kNoTimeout;
+  return c10::make_intrusive<Work>(rank_, operation.type, operation.title, operation.inputs, operation.outputs,
+                                   channel.next(), timeout, operation.sender);
+}
+
+Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here) {
+  const bool transfer = c10d::isP2POp(operation.type);
+  auto entry = Recorder::get().add(pg_uid_, pg_desc_, operation.title, channel->next(), transfer,
+                                   timeout_.load().count(), operation.inputs, operation.outputs);
+  Tensors kept = std::move(operation.kept);
+  kept.insert(kept.end(), operation.inputs.begin(), operation.inputs.end());
+  kept.insert(kept.end(), operation.outputs.begin(), operation.outputs.end());
+  const std::weak_ptr<Channel> weak = channel;
+  auto explain = [weak](tuttiResult_t result) {
+    const auto alive = weak.lock();
+    return alive != nullptr ? alive->explain(result) : error_text(result, nullptr);
+  };
+  auto flight = std::make_shared<Flight>(operation.name, std::move(kept), std::move(explain),
+                                         std::move(operation.after), std::move(entry));
+  channel->begin(flight, std::move(operation.call), here);
+  return {channel, std::move(flight)};
+}
+
+WorkPtr Backend::begin(const std::shared_ptr<Channel>& channel, Operation operation) {
+  {
+    const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+    if (coalescing_) {
+      coalesced_.emplace_back(channel, std::move(operation));
+      return nullptr;
+    }
+  }
+  auto work = make_work(*channel, operation);
+  const bool here =
+      !operation.async && (operation.timeout == c10d::kUnsetTimeout || operation.timeout >= comm_timeout_);
+  work->add(begin_flight(channel, operation, here));
+  work->end_range_when_done();
+  // What has failed already is an error of this call.
+  if (work->isCompleted() && work->exception() != nullptr) std::rethrow_exception(work->exception());
+  return work;
+}
+
+Backend::Operation Backend::together(std::vector<Operation> operations) {
+  Operation all;
+  all.type = c10d::OpType::COALESCED;
+  all.name = "coalesced";
+  all.title = "tutti:coalesced";
+  std::vector<Call> calls;
+  std::vector<std::function<void()>> after;
+  for (Operation& one : operations) {
+    all.inputs.insert(all.inputs.end(), one.inputs.begin(), one.inputs.end());
+    all.outputs.insert(all.outputs.end(), one.outputs.begin(), one.outputs.end());
+    all.kept.insert(all.kept.end(), one.kept.begin(), one.kept.end());
+    all.async = one.async;
+    all.timeout = one.timeout;
+    calls.push_back(std::move(one.call));
+    if (one.after) after.push_back(std::move(one.after));
+  }
+  all.call = [calls = std::move(calls)](tuttiComm_t comm, void* stream) { return call_together(calls, comm, stream); };
+  if (!after.empty()) {
+    all.after = [after = std::move(after)] {
+      for (const auto& one : after) one();
+    };
+  }
+  return all;
+}
+
+void Backend::startCoalescing() {
+  const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+  if (coalescing_) refuse("start_coalescing", "is called twice");
+  coalescing_ = true;
+}
+
+WorkPtr Backend::endCoalescing() {
+  std::vector<Operation> collectives;
+  std::vector<std::pair<std::shared_ptr<Channel>, Operation>> transfers;
+  {
+    const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+    if (!std::exchange(coalescing_, false)) refuse("end_coalescing", "is called without start_coalescing");
+    for (auto& one : std::exchange(coalesced_, {})) {
+      if (one.first == collectives_) {
+        collectives.push_back(std::move(one.second));
+      } else {
+        transfers.push_back(std::move(one));
+      }
+    }
+  }
+  Operation all = together(std::move(collectives));
+  const bool any = !all.inputs.empty() || !all.outputs.empty();
+  Operation shown = all;
+  for (const auto& [channel, one] : transfers) {
+    shown.inputs.insert(shown.inputs.end(), one.inputs.begin(), one.inputs.end());
+    shown.outputs.insert(shown.outputs.end(), one.outputs.begin(), one.outputs.end());
+  }
+  auto work = make_work(*collectives_, shown);
+  if (any) work->add(begin_flight(collectives_, all, false));
+  for (auto& [channel, one] : transfers) work->add(begin_flight(channel, one, false));
+  work->end_range_when_done();
+  return work;
+}
+
+// ---- Sends and receives -------------------------------------------------------------------------
+
+std::shared_ptr<Channel> Backend::messages(int from, int to) {
+  const std::lock_guard<std::mutex> lock(messages_mutex_);
+  if (closing_) refuse(from == rank_ ? "send" : "recv", "the process group has been shut down");
+  Messages& messages = messages_[{from, to}];
+  if (messages.channel != nullptr) return messages.channel;
+  const std::string name = "messages/" + std::to_string(from) + "/" + std::to_string(to);
+  auto store = store_->clone();
+  const auto channel = std::make_shared<Channel>(name, store_->clone(), rank_);
+  messages.channel = channel;
+  Watchdog::get().add(channel);
+  messages.joins = std::thread([this, channel, store, name, own = from == rank_ ? 0 : 1] {
+    try {
+      const tuttiComm_t comm =
+          join_pair(*store, "tutti/" + name, own, comm_timeout_, [this] { return closing_.load(); });
+      if (comm == nullptr) return channel->fail("the process group has been shut down");
+      channel->open(comm);
+    } catch (const std::exception& e) {
+      channel->fail(e.what());
+    }
+  });
+  return channel;
+}
+
+void Backend::check_peer(const char* name, int peer) const {
+  if (peer < 0 || peer >= size_) refuse(name, c10::str("invalid rank: ", peer));
+  if (peer == rank_) refuse(name, "a rank cannot exchange messages with itself");
+}
+
+WorkPtr Backend::send(Tensors& tensors, int to, int /*tag*/) {
+  check_peer("send", to);
+  return run_in(messages(rank_, to), [&] {
+    const at::Tensor& tensor = check_single("send", tensors);
+    Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
+    operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
+                         tuttiComm_t comm, void* stream) { return tuttiSend(data, count, what.type, 1, comm, stream); };
+    return operation;
+  });
+}
+
+WorkPtr Backend::recv(Tensors& tensors, int from, int /*tag*/) {
+  check_peer("recv", from);
+  return run_in(messages(from, rank_), [&] {
+    const at::Tensor& tensor = check_single("recv", tensors);
+    Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});
+    operation.sender = from;
+    operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
+                         tuttiComm_t comm, void* stream) { return tuttiRecv(data, count, what.type, 0, comm, stream); };
+    return operation;
+  });
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,154 @@
+// tutti as a backend of torch.distributed, for tensors on the CPU: one object for each process group.
+//
+// Collectives run in the group's communicator, one after the other. Sends and receives are independent of them and of
+// each other, as with gloo: messages of one rank to another have a communicator of their own, made when both have come
+// to the first of them, and are matched in order; tags are not looked at. An operation with async_op=False runs in the
+// calling thread, if none is queued before it; all others are queued, and run in tutti's.
+//
+// What an operation takes is what torch.distributed's documentation says. A refused operation is a RuntimeError and
+// leaves the group as it was; if other ranks wait in it, they are told why. One that fails is a DistBackendError with
+// tutti's text, and the group can only be destroyed then.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "channel.h"
+#include "work.h"
+
+namespace tutti_torch {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// Any thread; the operations of a group in the same order on all ranks.
+class Backend final : public c10d::Backend {
+ public:
+  // Returns when all ranks of the group have come.
+  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  // What is on its way ends with an error, on all ranks, unless shutdown() has waited for it.
+  ~Backend() override;
+
+  const std::string getBackendName() const override { return "tutti"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return true; }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  // Through the store: rank 0 names the ranks that have not come, all of them or the first.
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+  // What is called between the two begins at the end, collectives as one group.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& opts) override;
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  struct Operation {
+    Operation() = default;
+    Operation(c10d::OpType its_type, const char* its_name, const char* its_title, Tensors in, Tensors out)
+        : type(its_type), name(its_name), title(its_title), inputs(std::move(in)), outputs(std::move(out)) {}
+    template <class AnyOptions>
+    Operation(c10d::OpType its_type, const char* its_name, const char* its_title, Tensors in, Tensors out,
+              const AnyOptions& options)
+        : Operation(its_type, its_name, its_title, std::move(in), std::move(out)) {
+      async = options.asyncOp;
+      timeout = options.timeout;
+    }
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    const char* name = "";
+    const char* title = "";
+    Tensors inputs;
+    Tensors outputs;
+    bool async = true;
+    std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+    Call call;
+    std::function<void()> after;  // see Flight
+    Tensors kept;                 // beside inputs and outputs
+    int sender = -1;
+  };
+  // Messages of one rank to another.
+  struct Messages {
+    std::shared_ptr<Channel> channel;
+    std::thread joins;
+  };
+  using Direction = std::pair<int, int>;  // from, to
+
+  // With the communicator of a group that has been split.
+  Backend(tuttiComm_t comm, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+          c10::intrusive_ptr<Options> options);
+  void open(tuttiComm_t comm);
+  // Runs `make`, which checks arguments and returns an Operation, and begins that.
+  template <class Make>
+  WorkPtr run(Make make);
+  template <class Make>
+  WorkPtr run_in(const std::shared_ptr<Channel>& channel, Make make);
+  WorkPtr begin(const std::shared_ptr<Channel>& channel, Operation operation);
+  Work::Part begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
+  c10::intrusive_ptr<Work> make_work(const Channel& channel, const Operation& operation) const;
+  void check_peer(const char* name, int peer) const;
+  std::shared_ptr<Channel> messages(int from, int to);
+  static Operation all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
+  Operation all_gather(const at::Tensor& output, const at::Tensor& input, const c10d::AllgatherOptions& opts) const;
+  Operation all_gather_blocks(const Tensors& outputs, const at::Tensor& input,
+                              const c10d::AllgatherOptions& opts) const;
+  Operation reduce_scatter_whole(const at::Tensor& output, const at::Tensor& input,
+                                 const c10d::ReduceScatterOptions& opts) const;
+  // Collectives that are called together, as one operation.
+  static Operation together(std::vector<Operation> operations);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  const std::chrono::milliseconds comm_timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::shared_ptr<Channel> collectives_;
+  std::atomic<bool> closing_{false};
+  std::uint64_t monitored_barriers_ = 0;
+  std::uint64_t splits_ = 0;
+
+  std::mutex messages_mutex_;
+  std::map<Direction, Messages> messages_;
+
+  std::mutex coalescing_mutex_;
+  bool coalescing_ = false;
+  std::vector<std::pair<std::shared_ptr<Channel>, Operation>> coalesced_;
+};
+
+}  // namespace tutti_torch

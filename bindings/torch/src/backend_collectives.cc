@@ -1,0 +1,372 @@
+// The collectives of Backend. Lists of tensors are blocks wherever they lie: nothing is copied together, but the input
+// lists of reductions.
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "backend.h"
+#include "run.h"
+
+namespace tutti_torch {
+namespace {
+
+constexpr const char* kAllReduce = "all_reduce";
+constexpr const char* kAllGather = "all_gather";
+constexpr const char* kReduceScatter = "reduce_scatter";
+constexpr const char* kAllToAll = "all_to_all";
+
+// The ranks' tensors as this rank has them in the first of the lists.
+const Tensors& check_blocks(const char* name, const std::vector<Tensors>& lists, std::size_t ranks, const char* which) {
+  if (lists.size() != 1) {
+    refuse(name, c10::str("requires a single-element ", which, " list containing a list with ", ranks, " tensors"));
+  }
+  if (lists.front().size() != ranks) {
+    refuse(name, c10::str("Incorrect ", which, " list size ", lists.front().size(), ". ", which,
+                          " list size should be ", ranks, ", same as size of the process group."));
+  }
+  return lists.front();
+}
+
+void check_no_blocks(const char* name, const std::vector<Tensors>& lists, const char* which) {
+  const bool none = lists.empty() || (lists.size() == 1 && lists.front().empty());
+  if (!none) refuse(name, c10::str("requires empty ", which, " on non-root"));
+}
+
+// One tensor of equal blocks: `whole` has `ranks` times the elements of `block`.
+void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& block, std::size_t ranks) {
+  check_same_type(name, {whole}, block);
+  if (static_cast<std::size_t>(whole.numel()) == static_cast<std::size_t>(block.numel()) * ranks) return;
+  refuse(name, c10::str("the larger tensor has ", whole.numel(), " elements, which should be ", ranks, " times the ",
+                        block.numel(), " of the smaller one"));
+}
+
+// The blocks of an all-to-all in one tensor: splits are along the first dimension, and equal if there are none.
+struct Splits {
+  std::vector<std::size_t> counts;
+  bool equal = true;
+};
+
+Splits splits_of(const char* name, const at::Tensor& tensor, const std::vector<std::int64_t>& splits, std::size_t ranks,
+                 const char* which) {
+  const std::int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
+  const std::size_t per_element = moved(tensor).per_element;
+  const auto row = static_cast<std::size_t>(rows == 0 ? 0 : tensor.numel() / rows) * per_element;
+  Splits result;
+  if (splits.empty()) {
+    if (rows % static_cast<std::int64_t>(ranks) != 0) {
+      refuse(name,
+             c10::str("Tensor's dim 0 does not divide equally across group size: ", which, " has ", rows, " rows"));
+    }
+    result.counts.assign(ranks, static_cast<std::size_t>(rows) / ranks * row);
+    return result;
+  }
+  const bool fits = splits.size() == ranks && std::accumulate(splits.begin(), splits.end(), std::int64_t{0}) == rows &&
+                    std::all_of(splits.begin(), splits.end(), [](std::int64_t n) { return n >= 0; });
+  if (!fits) refuse(name, c10::str("Split sizes doesn't match total dim 0 size: ", which, " has ", rows, " rows"));
+  for (const std::int64_t n : splits) result.counts.push_back(static_cast<std::size_t>(n) * row);
+  result.equal = false;
+  return result;
+}
+
+}  // namespace
+
+WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  return run([&] {
+    constexpr const char* kName = "broadcast";
+    check_root(kName, opts.rootRank, size_);
+    const at::Tensor tensor = check_single(kName, tensors);
+    Operation operation(c10d::OpType::BROADCAST, kName, "tutti:broadcast", {tensor}, {tensor}, opts);
+    operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor),
+                      root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
+      return tuttiBcast(data, count, what.type, root, comm, stream);
+    };
+    return operation;
+  });
+}
+
+Backend::Operation Backend::all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
+  check_tensor(kAllReduce, tensor);
+  Operation operation(c10d::OpType::ALLREDUCE, kAllReduce, "tutti:all_reduce", {tensor}, {tensor}, opts);
+  operation.call = [data = tensor.data_ptr(), count = static_cast<std::size_t>(tensor.numel()),
+                    type = reduced_type(kAllReduce, tensor),
+                    op = Operator(kAllReduce, opts.reduceOp, tensor)](tuttiComm_t comm, void* stream) mutable {
+    return op.use(comm,
+                  [&](tuttiRedOp_t red_op) { return tuttiAllReduce(data, data, count, type, red_op, comm, stream); });
+  };
+  return operation;
+}
+
+WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  return run([&] { return all_reduce(check_single(kAllReduce, tensors), opts); });
+}
+
+WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  return run([&] {
+    if (tensors.empty()) refuse("all_reduce_coalesced", "requires non-empty tensor list");
+    std::vector<Operation> operations;
+    for (const at::Tensor& tensor : tensors) operations.push_back(all_reduce(tensor, opts));
+    return together(std::move(operations));
+  });
+}
+
+WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  return run([&] {
+    constexpr const char* kName = "reduce";
+    check_root(kName, opts.rootRank, size_);
+    const at::Tensor tensor = check_single(kName, tensors);
+    Operation operation(c10d::OpType::REDUCE, kName, "tutti:reduce", {tensor}, {tensor}, opts);
+    operation.call = [data = tensor.data_ptr(), count = static_cast<std::size_t>(tensor.numel()),
+                      type = reduced_type(kName, tensor), op = Operator(kName, opts.reduceOp, tensor),
+                      root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) mutable {
+      return op.use(
+          comm, [&](tuttiRedOp_t red_op) { return tuttiReduce(data, data, count, type, red_op, root, comm, stream); });
+    };
+    return operation;
+  });
+}
+
+// ---- Gathering ----------------------------------------------------------------------------------
+
+Backend::Operation Backend::all_gather(const at::Tensor& output, const at::Tensor& input,
+                                       const c10d::AllgatherOptions& opts) const {
+  check_tensor(kAllGather, input);
+  check_tensor(kAllGather, output);
+  check_whole(kAllGather, output, input, static_cast<std::size_t>(size_));
+  Operation operation(c10d::OpType::_ALLGATHER_BASE, kAllGather, "tutti:all_gather", {input}, {output}, opts);
+  operation.call = [from = input.data_ptr(), to = output.data_ptr(), what = moved(input),
+                    count = moved(input).count(input)](tuttiComm_t comm, void* stream) {
+    return tuttiAllGather(from, to, count, what.type, comm, stream);
+  };
+  return operation;
+}
+
+WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
+  return run([&] { return all_gather(output, input, opts); });
+}
+
+WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::AllgatherOptions& opts) {
+  return run([&] {
+    if (outputs.empty() || outputs.size() != inputs.size()) refuse(kAllGather, "requires as many outputs as inputs");
+    std::vector<Operation> operations;
+    for (std::size_t i = 0; i < inputs.size(); ++i) operations.push_back(all_gather(outputs[i], inputs[i], opts));
+    return together(std::move(operations));
+  });
+}
+
+Backend::Operation Backend::all_gather_blocks(const Tensors& outputs, const at::Tensor& input,
+                                              const c10d::AllgatherOptions& opts) const {
+  check_tensor(kAllGather, input);
+  check_same_type(kAllGather, outputs, input);
+  check_alike(kAllGather, {outputs[static_cast<std::size_t>(rank_)]}, input);
+  Operation operation(c10d::OpType::ALLGATHER, kAllGather, "tutti:all_gather", {input}, outputs, opts);
+  // With counts also where all are the same: other ranks' tensors may lie otherwise.
+  const Blocks blocks(outputs);
+  operation.call = [from = input.data_ptr(), blocks, count = moved(input).count(input)](tuttiComm_t comm,
+                                                                                        void* stream) {
+    return tuttiAllGatherV(from, count, blocks.base(), blocks.counts(), blocks.displacements(), blocks.moved().type,
+                           comm, stream);
+  };
+  operation.after = [blocks, outputs] { blocks.store(outputs); };
+  return operation;
+}
+
+WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  return run([&] {
+    const at::Tensor& input = check_single(kAllGather, inputs, " input");
+    return all_gather_blocks(check_blocks(kAllGather, outputs, static_cast<std::size_t>(size_), "output"), input, opts);
+  });
+}
+
+// outputs[r] holds what rank r has in its inputs.
+WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                     const c10d::AllgatherOptions& opts) {
+  return run([&] {
+    if (inputs.empty()) refuse(kAllGather, "requires non-empty input tensor list");
+    if (outputs.size() != static_cast<std::size_t>(size_))
+      refuse(kAllGather, "output lists should be equal to world size");
+    std::vector<Operation> operations;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Tensors blocks;
+      for (const Tensors& of_rank : outputs) {
+        if (of_rank.size() != inputs.size()) refuse(kAllGather, "an output list has not as many tensors as the inputs");
+        blocks.push_back(of_rank[i]);
+      }
+      operations.push_back(all_gather_blocks(blocks, inputs[i], opts));
+    }
+    return together(std::move(operations));
+  });
+}
+
+WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
+  return run([&] {
+    constexpr const char* kName = "gather";
+    check_root(kName, opts.rootRank, size_);
+    const at::Tensor input = check_single(kName, inputs, " input");
+    Operation operation(c10d::OpType::GATHER, kName, "tutti:gather", {input}, {}, opts);
+    Blocks blocks;  // the root's
+    if (opts.rootRank == rank_) {
+      operation.outputs = check_blocks(kName, outputs, static_cast<std::size_t>(size_), "output");
+      check_same_type(kName, operation.outputs, input);
+      check_alike(kName, {operation.outputs[static_cast<std::size_t>(rank_)]}, input);
+      blocks = Blocks(operation.outputs);
+      operation.after = [blocks, outputs = operation.outputs] { blocks.store(outputs); };
+    } else {
+      check_no_blocks(kName, outputs, "output");
+    }
+    operation.call = [from = input.data_ptr(), what = moved(input), count = moved(input).count(input), blocks,
+                      root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
+      return tuttiGatherV(from, count, blocks.base(), blocks.counts(), blocks.displacements(), what.type, root, comm,
+                          stream);
+    };
+    return operation;
+  });
+}
+
+WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
+  return run([&] {
+    constexpr const char* kName = "scatter";
+    check_root(kName, opts.rootRank, size_);
+    const at::Tensor output = check_single(kName, outputs, " output");
+    Operation operation(c10d::OpType::SCATTER, kName, "tutti:scatter", {}, {output}, opts);
+    Blocks blocks;  // the root's
+    if (opts.rootRank == rank_) {
+      operation.inputs = check_blocks(kName, inputs, static_cast<std::size_t>(size_), "input");
+      check_same_type(kName, operation.inputs, output);
+      check_alike(kName, {operation.inputs[static_cast<std::size_t>(rank_)]}, output);
+      blocks = Blocks(operation.inputs);
+      blocks.load(operation.inputs);
+    } else {
+      check_no_blocks(kName, inputs, "input");
+    }
+    operation.call = [to = output.data_ptr(), what = moved(output), count = moved(output).count(output), blocks,
+                      root = static_cast<int>(opts.rootRank)](tuttiComm_t comm, void* stream) {
+      return tuttiScatterV(blocks.base(), blocks.counts(), blocks.displacements(), to, count, what.type, root, comm,
+                           stream);
+    };
+    return operation;
+  });
+}
+
+// ---- Reduce-scatter -----------------------------------------------------------------------------
+
+Backend::Operation Backend::reduce_scatter_whole(const at::Tensor& output, const at::Tensor& input,
+                                                 const c10d::ReduceScatterOptions& opts) const {
+  check_tensor(kReduceScatter, output);
+  check_tensor(kReduceScatter, input);
+  check_whole(kReduceScatter, input, output, static_cast<std::size_t>(size_));
+  Operation operation(c10d::OpType::_REDUCE_SCATTER_BASE, kReduceScatter, "tutti:reduce_scatter", {input}, {output},
+                      opts);
+  operation.call = [from = input.data_ptr(), to = output.data_ptr(), count = static_cast<std::size_t>(output.numel()),
+                    type = reduced_type(kReduceScatter, output),
+                    op = Operator(kReduceScatter, opts.reduceOp, output)](tuttiComm_t comm, void* stream) mutable {
+    return op.use(comm,
+                  [&](tuttiRedOp_t red_op) { return tuttiReduceScatter(from, to, count, type, red_op, comm, stream); });
+  };
+  return operation;
+}
+
+WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+  return run([&] { return reduce_scatter_whole(output, input, opts); });
+}
+
+WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::ReduceScatterOptions& opts) {
+  return run([&] {
+    if (outputs.empty() || outputs.size() != inputs.size())
+      refuse(kReduceScatter, "requires as many outputs as inputs");
+    std::vector<Operation> operations;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      operations.push_back(reduce_scatter_whole(outputs[i], inputs[i], opts));
+    }
+    return together(std::move(operations));
+  });
+}
+
+// Blocks may have sizes of their own, as their ranks' outputs.
+WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                const c10d::ReduceScatterOptions& opts) {
+  return run([&] {
+    const at::Tensor output = check_single(kReduceScatter, outputs, " output");
+    const Tensors& blocks = check_blocks(kReduceScatter, inputs, static_cast<std::size_t>(size_), "input");
+    check_same_type(kReduceScatter, blocks, output);
+    check_alike(kReduceScatter, {blocks[static_cast<std::size_t>(rank_)]}, output);
+    std::vector<std::size_t> counts;
+    for (const at::Tensor& block : blocks) counts.push_back(static_cast<std::size_t>(block.numel()));
+    const auto all = static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+    at::Tensor joined = at::empty({all}, output.options());
+    std::int64_t at = 0;
+    for (const at::Tensor& block : blocks) {
+      // As it lies in memory, whatever its format.
+      std::memcpy(static_cast<char*>(joined.data_ptr()) + at * block.element_size(), block.data_ptr(), block.nbytes());
+      at += block.numel();
+    }
+    Operation operation(c10d::OpType::REDUCE_SCATTER, kReduceScatter, "tutti:reduce_scatter", blocks, {output}, opts);
+    operation.kept = {joined};
+    operation.call = [from = joined.data_ptr(), to = output.data_ptr(), counts,
+                      type = reduced_type(kReduceScatter, output),
+                      op = Operator(kReduceScatter, opts.reduceOp, output)](tuttiComm_t comm, void* stream) mutable {
+      return op.use(comm, [&](tuttiRedOp_t red_op) {
+        return tuttiReduceScatterV(from, to, counts.data(), type, red_op, comm, stream);
+      });
+    };
+    return operation;
+  });
+}
+
+// ---- All-to-all ---------------------------------------------------------------------------------
+
+WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                               std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
+  return run([&] {
+    check_tensor(kAllToAll, input);
+    check_same_type(kAllToAll, {output}, input);
+    const auto ranks = static_cast<std::size_t>(size_);
+    const Splits to = splits_of(kAllToAll, output, output_splits, ranks, "the output");
+    const Splits from = splits_of(kAllToAll, input, input_splits, ranks, "the input");
+    if (to.equal && from.equal) check_alike(kAllToAll, {output}, input);
+    Operation operation(c10d::OpType::ALLTOALL_BASE, kAllToAll, "tutti:all_to_all", {input}, {output}, opts);
+    operation.call = [in = input.data_ptr(), out = output.data_ptr(), to, from, type = moved(input).type](
+                         tuttiComm_t comm, void* stream) {
+      if (to.equal && from.equal) return tuttiAlltoAll(in, out, to.counts.front(), type, comm, stream);
+      return tuttiAlltoAllV(in, from.counts.data(), nullptr, out, to.counts.data(), nullptr, type, comm, stream);
+    };
+    return operation;
+  });
+}
+
+WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+  return run([&] {
+    const auto ranks = static_cast<std::size_t>(size_);
+    if (outputs.size() != ranks || inputs.size() != ranks) {
+      refuse(kAllToAll, c10::str("requires lists of ", ranks, " tensors, got ", outputs.size(), " outputs and ",
+                                 inputs.size(), " inputs"));
+    }
+    check_same_type(kAllToAll, inputs, inputs.front());
+    check_same_type(kAllToAll, outputs, inputs.front());
+    const Blocks to(outputs);
+    const Blocks from(inputs);
+    from.load(inputs);
+    Operation operation(c10d::OpType::ALLTOALL, kAllToAll, "tutti:all_to_all", inputs, outputs, opts);
+    operation.call = [to, from](tuttiComm_t comm, void* stream) {
+      return tuttiAlltoAllV(from.base(), from.counts(), from.displacements(), to.base(), to.counts(),
+                            to.displacements(), to.moved().type, comm, stream);
+    };
+    operation.after = [to, outputs] { to.store(outputs); };
+    return operation;
+  });
+}
+
+// ---- Barriers -----------------------------------------------------------------------------------
+
+WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
+  return run([&] {
+    Operation operation(c10d::OpType::BARRIER, "barrier", "tutti:barrier", {}, {}, opts);
+    operation.call = [](tuttiComm_t comm, void* stream) { return tuttiBarrier(comm, stream); };
+    return operation;
+  });
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,162 @@
+#include "channel.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "failure.h"
+#include "watchdog.h"
+
+namespace tutti_torch {
+
+void Channel::open(tuttiComm_t comm) {
+  const std::lock_guard<std::mutex> order(order_);
+  if (const tuttiResult_t result = tuttiStreamCreate(&stream_); result != tuttiSuccess) {
+    (void)tuttiCommAbort(comm);
+    check(result, name_);
+  }
+  comm_ = comm;
+  for (const Waiting& one : std::exchange(waiting_, {})) queue(one.flight, one.call);
+}
+
+void Channel::fail(const std::string& why) {
+  const std::lock_guard<std::mutex> order(order_);
+  broken_ = why;
+  for (const Waiting& one : std::exchange(waiting_, {})) one.flight->settle(tuttiSystemError);
+}
+
+void Channel::begin(const std::shared_ptr<Flight>& flight, Call call, bool here) {
+  const std::lock_guard<std::mutex> order(order_);
+  const std::uint64_t number = ++sequence_;
+  if (std::exchange(withdraws_, false)) {
+    const std::lock_guard<std::mutex> lock(refusals_mutex_);
+    refusals_.withdraw(number);
+  }
+  if (closed_ || !broken_.empty()) return flight->settle(tuttiInvalidUsage);
+  (void)oldest();
+  {
+    const std::lock_guard<std::mutex> lock(flights_mutex_);
+    flights_.push_back({number, flight});
+  }
+  Watchdog::get().wake();
+  if (comm_ == nullptr) {
+    waiting_.push_back({flight, std::move(call)});
+  } else if (here) {
+    run_here(flight, call);
+  } else {
+    queue(flight, call);
+  }
+}
+
+// REQUIRES: order_, and a communicator.
+void Channel::run_here(const std::shared_ptr<Flight>& flight, const Call& call) {
+  end(flight, call(comm_, nullptr));
+}
+
+// An argument that tutti refuses is as one that was refused before.
+void Channel::end(const std::shared_ptr<Flight>& flight, tuttiResult_t result) {
+  flight->settle(result);
+  if (result != tuttiInvalidArgument) return;
+  --sequence_;
+  note_refusal(flight->operation() + ": " + error_text(result, nullptr));
+}
+
+// REQUIRES: order_, and a communicator.
+void Channel::queue(const std::shared_ptr<Flight>& flight, const Call& call) {
+  tuttiEvent_t event = nullptr;
+  tuttiResult_t result = call(comm_, stream_);
+  if (result == tuttiSuccess) result = tuttiEventCreate(&event);
+  if (result == tuttiSuccess) result = tuttiEventRecord(event, stream_);
+  if (result == tuttiSuccess) {
+    flight->set_queued(event);
+  } else {
+    (void)tuttiEventDestroy(event);
+    end(flight, result);
+  }
+}
+
+void Channel::refuse(const std::string& why) {
+  const std::lock_guard<std::mutex> order(order_);
+  note_refusal(why);
+}
+
+// REQUIRES: order_.
+void Channel::note_refusal(const std::string& why) {
+  withdraws_ = true;
+  {
+    const std::lock_guard<std::mutex> lock(flights_mutex_);
+    refused_ = "ranks that waited for this one have ended the group: it had refused " + why;
+  }
+  const std::lock_guard<std::mutex> lock(refusals_mutex_);
+  refusals_.refuse(next(), why);
+}
+
+std::string Channel::explain(tuttiResult_t result) {
+  const tuttiComm_t comm = comm_;
+  if (comm == nullptr) return broken_.empty() ? "the process group has been shut down" : broken_;
+  const std::string text = error_text(result, comm);
+  // So ends what waits for a rank that has refused: it is revoked, or that rank has left.
+  if (result != tuttiAborted && result != tuttiMismatch && result != tuttiRemoteError) return text;
+  {
+    const std::lock_guard<std::mutex> lock(flights_mutex_);
+    if (!refused_.empty()) return refused_;
+  }
+  const auto first = oldest();
+  try {
+    const std::lock_guard<std::mutex> lock(refusals_mutex_);
+    const std::string why = refusals_.look(first ? first->number : sequence_.load());
+    return why.empty() ? text : why;
+  } catch (const std::exception&) {
+    return text;
+  }
+}
+
+// The first that has not ended; without the lock where it is asked, for it may have an error to explain.
+std::optional<Channel::Begun> Channel::oldest() {
+  for (;;) {
+    Begun first;
+    {
+      const std::lock_guard<std::mutex> lock(flights_mutex_);
+      if (flights_.empty()) return std::nullopt;
+      first = flights_.front();
+    }
+    if (!first.flight->poll()) return first;
+    const std::lock_guard<std::mutex> lock(flights_mutex_);
+    if (!flights_.empty() && flights_.front().flight == first.flight) flights_.pop_front();
+  }
+}
+
+bool Channel::look_after() {
+  const auto first = oldest();
+  if (!first) return false;
+  if (Clock::now() - first->flight->begun() < kPatience || comm_ == nullptr) return true;
+  std::string why;
+  try {
+    const std::lock_guard<std::mutex> lock(refusals_mutex_);
+    why = refusals_.look(first->number);
+  } catch (const std::exception&) {
+  }
+  if (why.empty()) return true;
+  {
+    const std::lock_guard<std::mutex> lock(flights_mutex_);
+    refused_ = why;
+  }
+  revoke();
+  return true;
+}
+
+void Channel::revoke() {
+  if (const tuttiComm_t comm = comm_; comm != nullptr) (void)tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT);
+}
+
+void Channel::close() {
+  const std::lock_guard<std::mutex> order(order_);
+  if (std::exchange(closed_, true)) return;
+  for (const Waiting& one : std::exchange(waiting_, {})) one.flight->settle(tuttiInvalidUsage);
+  const tuttiComm_t comm = comm_;
+  if (comm == nullptr) return;
+  if (stream_ != nullptr) (void)tuttiStreamDestroy(stream_);
+  (void)tuttiCommDestroy(comm);
+  comm_ = nullptr;
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,98 @@
+// A communicator with a stream: operations that run one after the other.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "completer.h"
+#include "flight.h"
+#include "refusals.h"
+
+namespace tutti_torch {
+
+// Calls tutti, with a stream or null: the operation, or those that belong together in a group.
+using Call = std::function<tuttiResult_t(tuttiComm_t, void*)>;
+
+// Any thread, unless said otherwise.
+class Channel : public std::enable_shared_from_this<Channel> {
+ public:
+  // An operation that has been waited for so long is looked for among the refusals.
+  static constexpr std::chrono::milliseconds kPatience{300};
+
+  // name: for errors and in the store.
+  Channel(std::string name, c10::intrusive_ptr<c10d::Store> store, int rank)
+      : name_(std::move(name)), refusals_(std::move(store), name_, rank) {}
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel() { close(); }
+
+  // It has its communicator, or none will come: what has been called meanwhile begins, or fails.
+  void open(tuttiComm_t comm);
+  void fail(const std::string& why);
+
+  // The number that the next operation gets, from 1.
+  [[nodiscard]] std::uint64_t next() const { return sequence_ + 1; }
+  // Begins the operation; `here`: and runs it to its end in this thread, if nothing is queued before it.
+  void begin(const std::shared_ptr<Flight>& flight, Call call, bool here);
+  // The operation that would have been next has wrong arguments.
+  void refuse(const std::string& why);
+  // What an operation of it that has failed tells: why another rank refused it, if one has, or tutti's text.
+  std::string explain(tuttiResult_t result);
+  void tell(const std::shared_ptr<Flight>& flight, std::function<void()> told) {
+    completer_.add(flight, std::move(told));
+  }
+
+  // Looks after what is on its way: lets go of what has ended, and fails what another rank has refused. Returns whether
+  // there is anything left.
+  bool look_after();
+  // Ends what is on its way, and what comes.
+  void revoke();
+  // Ends the communicator, after what is on its way.
+  void close();
+  [[nodiscard]] bool is_idle() { return !oldest().has_value(); }
+  [[nodiscard]] tuttiComm_t comm() const { return comm_; }
+
+ private:
+  struct Waiting {
+    std::shared_ptr<Flight> flight;
+    Call call;
+  };
+  struct Begun {
+    std::uint64_t number = 0;
+    std::shared_ptr<Flight> flight;
+  };
+  void queue(const std::shared_ptr<Flight>& flight, const Call& call);
+  void run_here(const std::shared_ptr<Flight>& flight, const Call& call);
+  void end(const std::shared_ptr<Flight>& flight, tuttiResult_t result);
+  void note_refusal(const std::string& why);
+  std::optional<Begun> oldest();
+
+  const std::string name_;
+  std::atomic<tuttiComm_t> comm_{nullptr};
+  std::atomic<std::uint64_t> sequence_{0};
+  Completer completer_;
+
+  std::mutex order_;  // held while an operation begins, or runs in its caller's thread
+  tuttiStream_t stream_ = nullptr;
+  std::deque<Waiting> waiting_;  // for the communicator
+  std::string broken_;           // why there will be none
+  bool closed_ = false;
+  bool withdraws_ = false;  // the next operation has been refused before
+
+  std::mutex flights_mutex_;
+  std::deque<Begun> flights_;  // that have not ended, and some that have
+  std::string refused_;  // what has ended the communicator, if it has been revoked: this rank's refusal, or another's
+
+  std::mutex refusals_mutex_;  // of the store
+  Refusals refusals_;
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,55 @@
+#include "completer.h"
+
+#include <c10/util/thread_name.h>
+
+#include <utility>
+
+namespace tutti_torch {
+
+Completer::~Completer() {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->ending = true;
+  state_->changed.notify_all();
+}
+
+void Completer::add(std::shared_ptr<Flight> flight, std::function<void()> tell) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->items.push_back({std::move(flight), std::move(tell)});
+  if (!state_->waited_for) call_one(state_);
+}
+
+// REQUIRES: the lock, and an operation that nobody waits for.
+void Completer::call_one(const std::shared_ptr<State>& state) {
+  if (state->idle > 0) {
+    state->changed.notify_one();
+  } else {
+    std::thread([state] { serve(state); }).detach();
+  }
+}
+
+void Completer::serve(const std::shared_ptr<State>& state) {
+  c10::setThreadName("tutti_futures");
+  std::unique_lock<std::mutex> lock(state->mutex);
+  for (;;) {
+    while (state->waited_for || state->items.empty()) {
+      if (state->ending) return;
+      ++state->idle;
+      state->changed.wait(lock);
+      --state->idle;
+    }
+    Item item = std::move(state->items.front());
+    state->items.pop_front();
+    state->waited_for = true;
+    lock.unlock();
+    (void)item.flight->wait(std::nullopt);
+    lock.lock();
+    state->waited_for = false;
+    if (!state->items.empty()) call_one(state);
+    lock.unlock();
+    item.tell();
+    item = {};  // without the lock: to free tensors may take Python's, whose holder may want this one
+    lock.lock();
+  }
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,19 @@
+// Results of tutti as the exceptions that programs on torch.distributed expect.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <exception>
+#include <string>
+
+namespace tutti_torch {
+
+// The last error of `comm`, or of this thread's calls if there is none: the text with its cause, else the result's
+// name.
+std::string error_text(tuttiResult_t result, tuttiComm_t comm);
+// torch.distributed.DistBackendError, a RuntimeError: "tutti all_reduce: ...".
+std::exception_ptr backend_error(const std::string& operation, const std::string& text);
+// Throws backend_error() unless the call has succeeded.
+void check(tuttiResult_t result, const std::string& operation, tuttiComm_t comm = nullptr);
+
+}  // namespace tutti_torch

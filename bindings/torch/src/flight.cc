@@ -1,0 +1,126 @@
+#include "flight.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "failure.h"
+
+namespace tutti_torch {
+namespace {
+
+constexpr std::chrono::microseconds kFirstPause{20};
+constexpr std::chrono::microseconds kLongestPause{1000};
+
+}  // namespace
+
+Flight::Flight(std::string operation, Tensors kept, Explain explain, std::function<void()> after,
+               std::shared_ptr<Recorder::Entry> entry)
+    : operation_(std::move(operation)),
+      kept_(std::move(kept)),
+      explain_(std::move(explain)),
+      after_(std::move(after)),
+      entry_(std::move(entry)) {}
+
+Flight::~Flight() {
+  (void)tuttiEventDestroy(event_);
+}
+
+void Flight::set_queued(tuttiEvent_t event) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  event_ = event;
+  if (entry_ != nullptr) entry_->state = Recorder::State::kStarted;
+  changed_.notify_all();
+}
+
+// Tensors are freed without the lock: that may take Python's, whose holder may want this one.
+void Flight::settle(tuttiResult_t result) {
+  Tensors kept;
+  Explain explain;
+  std::function<void()> after;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(settling_, true)) return;
+    std::swap(kept, kept_);
+    std::swap(explain, explain_);
+    std::swap(after, after_);
+  }
+  std::exception_ptr error;
+  try {
+    if (result != tuttiSuccess) {
+      error = backend_error(operation_, explain(result));
+    } else if (after) {
+      after();
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  error_ = error;
+  ended_ = Clock::now();
+  done_ = true;
+  if (entry_ != nullptr) entry_->end(error_ == nullptr);
+  changed_.notify_all();
+}
+
+bool Flight::poll() {
+  tuttiEvent_t event = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (done_) return true;
+    if (settling_ || event_ == nullptr) return false;
+    event = event_;
+  }
+  const tuttiResult_t result = tuttiEventQuery(event);
+  if (result == tuttiInProgress) return false;
+  settle(result);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return done_;
+}
+
+bool Flight::wait(std::optional<Clock::time_point> deadline) {
+  const auto passed = [&] { return deadline.has_value() && Clock::now() >= *deadline; };
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!done_) {
+    if (!settling_ && event_ != nullptr) {
+      const tuttiEvent_t event = event_;
+      lock.unlock();
+      if (!wait_for_event(event, deadline)) return false;
+      lock.lock();
+    } else if (!deadline.has_value()) {
+      changed_.wait(lock);
+    } else {
+      if (passed()) return false;
+      changed_.wait_until(lock, *deadline);
+    }
+  }
+  return true;
+}
+
+bool Flight::wait_for_event(tuttiEvent_t event, std::optional<Clock::time_point> deadline) {
+  if (!deadline.has_value()) {
+    settle(tuttiEventSynchronize(event));
+    return true;
+  }
+  for (auto pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
+    const tuttiResult_t result = tuttiEventQuery(event);
+    if (result != tuttiInProgress) {
+      settle(result);
+      return true;
+    }
+    if (Clock::now() >= *deadline) return false;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::exception_ptr Flight::error() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return error_;
+}
+
+float Flight::milliseconds() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::chrono::duration<float, std::milli>((done_ ? ended_ : Clock::now()) - begun_).count();
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,67 @@
+// One operation on its way: what it needs until it is complete, and how it has ended.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "recorder.h"
+#include "tensors.h"
+
+namespace tutti_torch {
+
+using Clock = std::chrono::steady_clock;
+
+// Any thread.
+class Flight {
+ public:
+  // What the caller of an operation gets to know when it fails.
+  using Explain = std::function<std::string(tuttiResult_t)>;
+
+  // kept: all tensors, until then. `after` runs once, when it has succeeded, before anybody hears of it.
+  Flight(std::string operation, Tensors kept, Explain explain, std::function<void()> after,
+         std::shared_ptr<Recorder::Entry> entry);
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+  ~Flight();
+
+  // It is in a stream, and ends with the event, which is the flight's from now on.
+  void set_queued(tuttiEvent_t event);
+  // It has ended; the first call counts.
+  void settle(tuttiResult_t result);
+  // Settles it if it has ended.
+  bool poll();
+  // Until it has ended; false at the deadline. Does not throw for what has failed.
+  bool wait(std::optional<Clock::time_point> deadline);
+  // Null: it has succeeded, or has not ended.
+  [[nodiscard]] std::exception_ptr error() const;
+  [[nodiscard]] const std::string& operation() const { return operation_; }
+  [[nodiscard]] Clock::time_point begun() const { return begun_; }
+  [[nodiscard]] float milliseconds() const;
+
+ private:
+  [[nodiscard]] bool wait_for_event(tuttiEvent_t event, std::optional<Clock::time_point> deadline);
+
+  const std::string operation_;
+  const Clock::time_point begun_ = Clock::now();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool settling_ = false;
+  bool done_ = false;
+  tuttiEvent_t event_ = nullptr;
+  Tensors kept_;
+  Explain explain_;
+  std::function<void()> after_;
+  std::exception_ptr error_;
+  Clock::time_point ended_;
+  const std::shared_ptr<Recorder::Entry> entry_;
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,87 @@
+// The Python module tutti_torch._C.
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/extension.h>
+#include <tutti/tutti.h>
+
+#include <chrono>
+#include <optional>
+
+#include "backend.h"
+#include "recorder.h"
+
+namespace tutti_torch {
+namespace {
+
+namespace py = pybind11;
+
+c10::intrusive_ptr<Backend> create(const c10d::DistributedBackendOptions& options,
+                                   c10::intrusive_ptr<c10d::Backend::Options> own) {
+  if (own == nullptr) own = c10::make_intrusive<c10d::Backend::Options>("tutti");
+  own->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
+  own->group_name = options.group_id;
+  own->global_ranks_in_group.assign(options.global_ranks_in_group.begin(), options.global_ranks_in_group.end());
+  return c10::make_intrusive<Backend>(options.store, options.group_rank, options.group_size, std::move(own));
+}
+
+// One entry as torch.distributed's flight recorder has it.
+py::dict as_dict(const Recorder::Entry& entry) {
+  py::dict result;
+  result["record_id"] = entry.id;
+  result["process_group"] = py::make_tuple(entry.group, entry.description);
+  result["collective_seq_id"] = entry.transfer ? 0 : entry.sequence;
+  result["p2p_seq_id"] = entry.transfer ? entry.sequence : 0;
+  result["op_id"] = entry.sequence;
+  result["profiling_name"] = entry.operation;
+  result["is_p2p"] = entry.transfer;
+  result["input_sizes"] = entry.input_sizes;
+  result["input_dtypes"] = entry.input_types;
+  result["output_sizes"] = entry.output_sizes;
+  result["output_dtypes"] = entry.output_types;
+  result["time_created_ns"] = entry.created_ns;
+  result["timeout_ms"] = entry.timeout_ms;
+  const auto state = entry.state.load();
+  result["state"] = name_of(state);
+  const std::int64_t ended = entry.ended_ns.load();
+  const bool has_ended = ended != 0;
+  result["time_discovered_completed_ns"] = has_ended ? py::object(py::int_(ended)) : py::none();
+  result["duration_ms"] =
+      has_ended ? py::object(py::float_(static_cast<double>(ended - entry.created_ns) / 1e6)) : py::none();
+  result["retired"] = has_ended;
+  result["frames"] = py::list();
+  return result;
+}
+
+py::list flight_record() {
+  py::list result;
+  for (const auto& entry : Recorder::get().entries()) result.append(as_dict(*entry));
+  return result;
+}
+
+int version() {
+  int code = 0;
+  (void)tuttiGetVersion(&code);
+  return code;
+}
+
+}  // namespace
+}  // namespace tutti_torch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using tutti_torch::Backend;
+  pybind11::module_::import("torch.distributed");
+  pybind11::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>>(m, "Backend")
+      .def(
+          "monitored_barrier",
+          [](Backend& backend, std::optional<std::chrono::milliseconds> timeout, bool wait_all_ranks) {
+            c10d::BarrierOptions options;
+            if (timeout) options.timeout = *timeout;
+            backend.monitoredBarrier(options, wait_all_ranks);
+          },
+          pybind11::arg("timeout") = pybind11::none(), pybind11::arg("wait_all_ranks") = false,
+          pybind11::call_guard<pybind11::gil_scoped_release>());
+  m.def("create", &tutti_torch::create, pybind11::arg("options"), pybind11::arg("own"),
+        pybind11::call_guard<pybind11::gil_scoped_release>());
+  m.def("flight_record", &tutti_torch::flight_record);
+  m.def("version", &tutti_torch::version);
+}

@@ -1,0 +1,31 @@
+// What one rank of a group refuses for its arguments, the others wait for. So it says in the store what it has refused
+// and why, and ranks that have waited for a while look there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace tutti_torch {
+
+// Of one channel. One thread at a time.
+class Refusals {
+ public:
+  // The store is used here alone.
+  Refusals(c10::intrusive_ptr<c10d::Store> store, const std::string& channel, int rank)
+      : store_(std::move(store)), prefix_("refused/" + channel + "/"), rank_(rank) {}
+  // This rank has refused its operation `number`, counted from 1.
+  void refuse(std::uint64_t number, const std::string& why);
+  // It has called it after all.
+  void withdraw(std::uint64_t number);
+  // Why a rank has refused it; empty: none has. Throws if the store cannot be asked.
+  std::string look(std::uint64_t number);
+
+ private:
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::string prefix_;
+  const int rank_;
+  std::uint64_t refused_ = 0;  // the last; 0: none
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,28 @@
+// How ranks find each other: through the store that torch.distributed has given the group, and no other port than those
+// that tutti takes.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace tutti_torch {
+
+struct Place {
+  int rank = 0;
+  int ranks = 1;
+};
+
+// The communicator of those that come to `key` of the store. `timeout`: of the wait for the others, and of every
+// operation. Throws what check() throws, and DistBackendError if rank 0 does not come to the store.
+tuttiComm_t join(c10d::Store& store, const std::string& key, const Place& place, std::chrono::milliseconds timeout);
+
+// The same of two ranks, of which either may come much later, or never: until the other is there it waits at the store,
+// and gives up, returning null, when `gives_up` says so.
+tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std::chrono::milliseconds timeout,
+                      const std::function<bool()>& gives_up);
+
+}  // namespace tutti_torch

@@ -1,0 +1,206 @@
+#include "tensors.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace tutti_torch {
+namespace {
+
+std::optional<tuttiDataType_t> type_of(at::ScalarType type) {
+  switch (type) {
+    case at::kByte: return tuttiUint8;
+    case at::kChar: return tuttiInt8;
+    case at::kShort: return tuttiInt16;
+    case at::kInt: return tuttiInt32;
+    case at::kLong: return tuttiInt64;
+    case at::kUInt16: return tuttiUint16;
+    case at::kUInt32: return tuttiUint32;
+    case at::kUInt64: return tuttiUint64;
+    case at::kHalf: return tuttiFloat16;
+    case at::kBFloat16: return tuttiBfloat16;
+    case at::kFloat: return tuttiFloat32;
+    case at::kDouble: return tuttiFloat64;
+    case at::kComplexFloat: return tuttiComplex64;
+    case at::kComplexDouble: return tuttiComplex128;
+    case at::kBool: return tuttiBool;
+    case at::kFloat8_e4m3fn: return tuttiFloat8e4m3;
+    case at::kFloat8_e5m2: return tuttiFloat8e5m2;
+    default: return std::nullopt;
+  }
+}
+
+std::optional<tuttiRedOp_t> operator_of(c10d::ReduceOp::RedOpType op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM: return tuttiSum;
+    case c10d::ReduceOp::AVG: return tuttiAvg;
+    case c10d::ReduceOp::PRODUCT: return tuttiProd;
+    case c10d::ReduceOp::MIN: return tuttiMin;
+    case c10d::ReduceOp::MAX: return tuttiMax;
+    case c10d::ReduceOp::BAND: return tuttiBand;
+    case c10d::ReduceOp::BOR: return tuttiBor;
+    case c10d::ReduceOp::BXOR: return tuttiBxor;
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void refuse(const std::string& operation, const std::string& why) {
+  TORCH_CHECK(false, "tutti ", operation, ": ", why);
+}
+
+void check_tensor(const std::string& operation, const at::Tensor& tensor) {
+  if (!tensor.defined()) refuse(operation, "a tensor is undefined");
+  if (tensor.layout() != at::kStrided)
+    refuse(operation, c10::str("only supports dense tensors, got ", tensor.layout()));
+  if (!tensor.device().is_cpu()) {
+    refuse(operation, c10::str("only supports CPU tensors, got one on ", tensor.device()));
+  }
+  if (tensor.is_conj() || tensor.is_neg()) refuse(operation, "takes no lazily conjugated tensors: call resolve_conj()");
+  if (!tensor.is_contiguous(tensor.suggest_memory_format())) {
+    refuse(operation, c10::str("input tensor must be contiguous; it has sizes ", tensor.sizes(), " and strides ",
+                               tensor.strides()));
+  }
+}
+
+void check_tensors(const std::string& operation, const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) check_tensor(operation, tensor);
+}
+
+const at::Tensor& check_single(const std::string& operation, const Tensors& tensors, const char* which) {
+  if (tensors.empty()) refuse(operation, c10::str("requires non-empty tensor list", which));
+  if (tensors.size() != 1) {
+    refuse(operation, c10::str("requires a single-element", which, " tensor list, got ", tensors.size(), " tensors"));
+  }
+  check_tensor(operation, tensors.front());
+  return tensors.front();
+}
+
+void check_same_type(const std::string& operation, const Tensors& tensors, const at::Tensor& like) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    check_tensor(operation, tensors[i]);
+    if (tensors[i].scalar_type() == like.scalar_type()) continue;
+    refuse(operation, c10::str("invalid tensor type at index ", i, " (expected ", like.scalar_type(), ", got ",
+                               tensors[i].scalar_type(), ")"));
+  }
+}
+
+void check_alike(const std::string& operation, const Tensors& tensors, const at::Tensor& like) {
+  check_same_type(operation, tensors, like);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].numel() == like.numel()) continue;
+    refuse(operation, c10::str("invalid tensor size at index ", i, " (expected ", like.sizes(), ", got ",
+                               tensors[i].sizes(), ")"));
+  }
+}
+
+void check_root(const std::string& operation, std::int64_t root, int ranks) {
+  if (root < 0 || root >= ranks) refuse(operation, c10::str("invalid root rank: ", root));
+}
+
+std::size_t Moved::bytes() const {
+  switch (type) {
+    case tuttiUint8:
+    case tuttiInt8:
+    case tuttiBool:
+    case tuttiFloat8e4m3:
+    case tuttiFloat8e5m2: return 1;
+    case tuttiInt16:
+    case tuttiUint16:
+    case tuttiFloat16:
+    case tuttiBfloat16: return 2;
+    case tuttiInt32:
+    case tuttiUint32:
+    case tuttiFloat32: return 4;
+    case tuttiComplex128: return 16;
+    default: return 8;
+  }
+}
+
+Moved moved(const at::Tensor& tensor) {
+  if (const auto type = type_of(tensor.scalar_type())) return {*type, 1};
+  return {tuttiUint8, static_cast<std::size_t>(tensor.element_size())};
+}
+
+tuttiDataType_t reduced_type(const std::string& operation, const at::Tensor& tensor) {
+  const auto type = type_of(tensor.scalar_type());
+  if (!type) refuse(operation, c10::str("cannot reduce tensors of type ", tensor.scalar_type()));
+  return *type;
+}
+
+Operator::Operator(const std::string& operation, const c10d::ReduceOp& op, const at::Tensor& tensor)
+    : type_(reduced_type(operation, tensor)) {
+  if (const auto built_in = operator_of(op.op_)) {
+    op_ = *built_in;
+    return;
+  }
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) refuse(operation, c10::str("has no reduction ", static_cast<int>(op.op_)));
+  const auto* const factor = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  if (factor == nullptr) refuse(operation, "PREMUL_SUM comes without its factor");
+  factor_ = at::empty({1}, tensor.options());
+  if (factor->tensor_factor.defined()) {
+    factor_.copy_(factor->tensor_factor.reshape({1}));
+  } else {
+    factor_.fill_(factor->double_factor);
+  }
+}
+
+namespace {
+
+std::uintptr_t address_of(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
+}
+
+// 0 if all are empty.
+std::uintptr_t lowest_address(const Tensors& tensors) {
+  std::uintptr_t lowest = UINTPTR_MAX;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() > 0) lowest = std::min(lowest, address_of(tensor));
+  }
+  return lowest == UINTPTR_MAX ? 0 : lowest;
+}
+
+bool are_aligned(const Tensors& tensors, std::size_t bytes) {
+  const std::uintptr_t lowest = lowest_address(tensors);
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return tensor.numel() == 0 || (address_of(tensor) - lowest) % bytes == 0;
+  });
+}
+
+}  // namespace
+
+Blocks::Blocks(const Tensors& tensors) : tensors_(tensors), moved_(tutti_torch::moved(tensors.front())) {
+  if (!are_aligned(tensors_, moved_.bytes())) {
+    for (at::Tensor& tensor : tensors_) tensor = at::empty({tensor.numel()}, tensor.options());
+  }
+  const std::uintptr_t lowest = lowest_address(tensors_);
+  base_ = reinterpret_cast<void*>(lowest);
+  for (const at::Tensor& tensor : tensors_) {
+    counts_.push_back(moved_.count(tensor));
+    displacements_.push_back(tensor.numel() == 0 ? 0 : (address_of(tensor) - lowest) / moved_.bytes());
+  }
+}
+
+void Blocks::load(const Tensors& tensors) const {
+  copy(tensors_, tensors);
+}
+
+void Blocks::store(const Tensors& tensors) const {
+  copy(tensors, tensors_);
+}
+
+void Blocks::copy(const Tensors& to, const Tensors& from) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (to[i].nbytes() > 0 && to[i].data_ptr() != from[i].data_ptr()) {
+      std::memcpy(to[i].data_ptr(), from[i].data_ptr(), to[i].nbytes());
+    }
+  }
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,65 @@
+#include "watchdog.h"
+
+#include <c10/util/thread_name.h>
+
+#include <chrono>
+#include <thread>
+
+namespace tutti_torch {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{100};
+
+}  // namespace
+
+// Never destroyed: its thread ends with the process.
+Watchdog& Watchdog::get() {
+  static Watchdog* const watchdog = new Watchdog;
+  return *watchdog;
+}
+
+void Watchdog::add(const std::shared_ptr<Channel>& channel) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(channels_, [](const std::weak_ptr<Channel>& one) { return one.expired(); });
+  channels_.push_back(channel);
+  if (running_) return;
+  running_ = true;
+  std::thread([this] { run(); }).detach();
+}
+
+void Watchdog::wake_up() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  asleep_ = false;
+  changed_.notify_all();
+}
+
+// An operation that begins while this goes to sleep is seen by the look between.
+void Watchdog::run() {
+  c10::setThreadName("tutti_watchdog");
+  for (;;) {
+    std::this_thread::sleep_for(kInterval);
+    if (look_after_all()) continue;
+    asleep_ = true;
+    if (look_after_all()) {
+      asleep_ = false;
+      continue;
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return !asleep_; });
+  }
+}
+
+bool Watchdog::look_after_all() {
+  std::vector<std::shared_ptr<Channel>> channels;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& one : channels_) {
+      if (auto channel = one.lock()) channels.push_back(std::move(channel));
+    }
+  }
+  bool any = false;
+  for (const auto& channel : channels) any = channel->look_after() || any;
+  return any;
+}
+
+}  // namespace tutti_torch

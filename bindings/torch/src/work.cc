@@ -1,0 +1,117 @@
+#include "work.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "failure.h"
+
+namespace tutti_torch {
+namespace {
+
+std::optional<std::vector<at::Tensor>> profiled(const Tensors& inputs) {
+  if (inputs.empty()) return std::nullopt;
+  return inputs;
+}
+
+}  // namespace
+
+Work::Work(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs,
+           std::uint64_t sequence, std::chrono::milliseconds timeout, int sender)
+    : c10d::Work(rank, type, title, profiled(inputs)),
+      outputs_(std::move(outputs)),
+      sequence_(sequence),
+      timeout_(timeout),
+      sender_(sender) {}
+
+void Work::add(Part part) {
+  parts_.push_back(std::move(part));
+}
+
+void Work::end_range_when_done() {
+  if (recordFunctionEndCallback_) when_done(std::exchange(recordFunctionEndCallback_, nullptr));
+}
+
+bool Work::isCompleted() {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.flight->poll(); });
+}
+
+bool Work::isSuccess() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.flight->poll(); }) &&
+         error_of(parts_) == nullptr;
+}
+
+std::exception_ptr Work::error_of(const std::vector<Part>& parts) {
+  for (const Part& part : parts) {
+    if (std::exception_ptr error = part.flight->error()) return error;
+  }
+  return nullptr;
+}
+
+std::exception_ptr Work::exception() const {
+  return error_of(parts_);
+}
+
+int Work::sourceRank() const {
+  TORCH_CHECK(sender_ >= 0, "sourceRank() may only be called on work that receives");
+  return sender_;
+}
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+  const auto limit = timeout == kNoTimeout ? timeout_ : timeout;
+  std::optional<Clock::time_point> deadline;
+  if (limit > kNoTimeout) deadline = Clock::now() + limit;
+  for (const Part& part : parts_) {
+    if (part.flight->wait(deadline)) continue;
+    std::rethrow_exception(backend_error(part.flight->operation(),
+                                         "Timed out waiting " + std::to_string(limit.count()) + "ms for it to end"));
+  }
+  if (const std::exception_ptr error = error_of(parts_)) std::rethrow_exception(error);
+  return true;
+}
+
+void Work::abort() {
+  for (const Part& part : parts_) part.channel->revoke();
+}
+
+// The parts were begun in this order, in channels of their own or in one: the thread that waits for the last one finds
+// the others ended, or waits for them.
+void Work::when_done(std::function<void()> told) {
+  if (isCompleted()) return told();
+  const Part& last = parts_.back();
+  last.channel->tell(last.flight, [parts = parts_, told = std::move(told)] {
+    for (const Part& part : parts) (void)part.flight->wait(std::nullopt);
+    told();
+  });
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  const std::lock_guard<std::mutex> lock(futures_mutex_);
+  if (future_ != nullptr) return future_;
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  when_done([future = future_, outputs = outputs_, parts = parts_] {
+    if (const std::exception_ptr error = error_of(parts)) return future->setError(error);
+    future->markCompleted(c10::IValue(outputs));
+  });
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult() {
+  const std::lock_guard<std::mutex> lock(futures_mutex_);
+  if (future_result_ != nullptr) return future_result_;
+  future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  when_done([future = future_result_, parts = parts_] {
+    const auto result = error_of(parts) == nullptr ? c10d::WorkResult::SUCCESS : c10d::WorkResult::COMM_ERROR;
+    future->markCompleted(c10::IValue(static_cast<std::int64_t>(result)));
+  });
+  return future_result_;
+}
+
+float Work::getDuration() const {
+  float longest = 0;
+  for (const Part& part : parts_) longest = std::max(longest, part.flight->milliseconds());
+  return longest;
+}
+
+}  // namespace tutti_torch

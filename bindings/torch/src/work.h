@@ -1,0 +1,60 @@
+// What a caller holds of its operations: c10d's Work over one operation, or several that were called together.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "channel.h"
+#include "flight.h"
+
+namespace tutti_torch {
+
+class Work final : public c10d::Work {
+ public:
+  struct Part {
+    std::shared_ptr<Channel> channel;
+    std::shared_ptr<Flight> flight;
+  };
+  // title: of its range in profiles. timeout: of wait() where it is given none; 0: the communicator's is enough.
+  // sender: whom a receive is from, else -1.
+  Work(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs, std::uint64_t sequence,
+       std::chrono::milliseconds timeout, int sender);
+
+  // Before anybody else has it: its parts, and then what ends its range in a profile.
+  void add(Part part);
+  void end_range_when_done();
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  void synchronize() override { (void)wait(); }
+  // Throws what an operation has failed with; and after `timeout`, which leaves the operations as they are.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  // Revokes the communicators of its operations.
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  float getDuration() const override;
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+  [[nodiscard]] static std::exception_ptr error_of(const std::vector<Part>& parts);
+  // Calls it when all parts have ended: at once, or in a thread of the last part's channel.
+  void when_done(std::function<void()> told);
+
+  std::vector<Part> parts_;
+  const Tensors outputs_;
+  const std::uint64_t sequence_;
+  const std::chrono::milliseconds timeout_;
+  const int sender_;
+  std::mutex futures_mutex_;
+  FuturePtr future_;
+  FuturePtr future_result_;
+};
+
+}  // namespace tutti_torch

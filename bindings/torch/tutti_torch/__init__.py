@@ -1,0 +1,77 @@
+"""tutti as a backend of torch.distributed.
+
+Importing this module registers the backend ``tutti`` for tensors on the CPU::
+
+    import tutti_torch
+    torch.distributed.init_process_group("tutti")          # or "cpu:tutti,cuda:nccl"
+
+Settings are tutti's environment variables (``TUTTI_TRANSPORTS``, ``TUTTI_INTERFACE``, ...); the timeout is that of the
+process group. Ranks meet in the group's store.
+"""
+
+import datetime
+import pickle
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tutti_torch import _C
+
+__all__ = ["dump_flight_record", "flight_record", "monitored_barrier", "version"]
+
+
+def version() -> str:
+    """The version of the tutti library that is loaded, as "0.1.0"."""
+    code = _C.version()
+    return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
+
+
+def _backend(group: dist.ProcessGroup | None) -> Any:
+    return (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+
+
+def monitored_barrier(
+    group: dist.ProcessGroup | None = None,
+    timeout: datetime.timedelta | None = None,
+    wait_all_ranks: bool = False,
+) -> None:
+    """A barrier that names the ranks which have not come in time.
+
+    As ``torch.distributed.monitored_barrier``, which refuses every backend but gloo. ``timeout`` is the group's if it is
+    not given. Raises RuntimeError on all ranks that have come; it names the first rank that has not, or, with
+    ``wait_all_ranks``, all of them.
+    """
+    _backend(group).monitored_barrier(timeout, wait_all_ranks)
+
+
+def flight_record() -> dict[str, Any]:
+    """What this process's groups have called lately, in the layout of torch's flight recorder (version 2.10).
+
+    ``entries`` has the last TORCH_FR_BUFFER_SIZE operations (2000 by default), the oldest first, with their ``state``:
+    ``scheduled``, ``started``, ``completed`` or ``failed``.
+    """
+    groups = {}
+    for group, ranks in dist.distributed_c10d._world.pg_group_ranks.items():
+        name = dist.distributed_c10d._world.pg_names[group]
+        groups[str(name)] = {"name": str(name), "desc": group.group_desc, "ranks": str(sorted(ranks))}
+    return {
+        "version": "2.10",
+        "comm_lib_version": f"tutti {version()}",
+        "pg_config": groups,
+        "pg_status": {},
+        "entries": _C.flight_record(),
+    }
+
+
+def dump_flight_record(path: str) -> None:
+    """Writes flight_record() to a file, pickled, as torch's analyser of flight records reads it: one file per rank."""
+    with open(path, "wb") as file:
+        pickle.dump(flight_record(), file)
+
+
+def _create(options: Any, own: Any) -> Any:
+    return _C.create(options, own)
+
+
+dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])

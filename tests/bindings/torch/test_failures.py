@@ -1,0 +1,170 @@
+"""Wrong arguments, ranks that differ, and ranks that die: every rank gets an exception with the reason, soon."""
+
+import datetime
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import ranks
+import tutti_torch
+
+# What is asked is a second; a loaded machine may take longer.
+SOON_S = 10.0
+
+
+def refused_text(call) -> str:
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError) as caught:
+        call()
+    assert time.monotonic() - begun < SOON_S
+    return str(caught.value)
+
+
+WRONG = {
+    "contiguous": lambda: torch.ones(10, 10).t()[:, 1:],
+    "dense": lambda: torch.eye(10).to_sparse(),
+    "type": lambda: torch.ones(10).to(torch.float8_e4m3fnuz),
+    "CPU": lambda: torch.ones(10, device="meta"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(WRONG))
+@pytest.mark.parametrize("async_op", (False, True))
+def test_a_tensor_that_one_rank_refuses(what: str, async_op: bool) -> None:
+    def body(rank: int, size: int) -> None:
+        tensor = WRONG[what]() if rank == 1 else torch.ones(10)
+
+        def call() -> None:
+            # Through the group itself: torch.distributed picks the backend by the tensor's device.
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            options = dist.AllreduceOptions()
+            options.asyncOp = async_op
+            backend.allreduce([tensor], options).wait()
+
+        text = refused_text(call)
+        assert what in text, text
+        if rank != 1:
+            assert "rank 1 refused" in text, text
+
+    ranks.run(3, body)
+
+
+def test_what_all_ranks_refuse_leaves_the_group_as_it_was() -> None:
+    def body(rank: int, size: int) -> None:
+        for _ in range(3):
+            refused_text(lambda: dist.all_reduce(torch.ones(10, 10).t()[:, 1:]))
+            refused_text(lambda: dist.all_reduce(torch.ones(3, dtype=torch.bool), op=dist.ReduceOp.AVG))
+            tensor = torch.ones(5)
+            dist.all_reduce(tensor)
+            assert tensor[0].item() == size
+        # Long after a refusal nobody takes it for one of the operations that followed.
+        if rank == 0:
+            time.sleep(1)
+        dist.all_reduce(torch.ones(5))
+
+    ranks.run(3, body)
+
+
+def test_tensors_that_differ_between_ranks() -> None:
+    def different_sizes(rank: int) -> torch.Tensor:
+        return torch.ones(10 + rank)
+
+    def different_types(rank: int) -> torch.Tensor:
+        return torch.ones(10, dtype=torch.float32 if rank == 0 else torch.int32)
+
+    for make in (different_sizes, different_types):
+
+        def body(rank: int, size: int) -> None:
+            text = refused_text(lambda: dist.all_reduce(make(rank)))
+            assert "rank 0" in text and "rank 1" in text, text
+
+        ranks.run(2, body)
+
+
+def test_different_collectives() -> None:
+    def body(rank: int, size: int) -> None:
+        tensor = torch.ones(10)
+
+        def call() -> None:
+            dist.all_reduce(tensor) if rank == 0 else dist.broadcast(tensor, 1)
+            dist.barrier()  # the root of a broadcast waits for nobody
+
+        text = refused_text(call)
+        assert "all-reduce" in text or "all_reduce" in text or "broadcast" in text, text
+
+    ranks.run(2, body)
+
+
+@pytest.mark.parametrize("async_op", (False, True))
+def test_a_killed_rank_is_named(async_op: bool) -> None:
+    def body(rank: int, size: int) -> None:
+        dist.all_reduce(torch.ones(1000))
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def call() -> None:
+            for _ in range(1000):
+                work = dist.all_reduce(torch.ones(1000), async_op=async_op)
+                if work is not None:
+                    work.wait()
+
+        assert "rank 1" in refused_text(call)
+        # The failure stays in its group.
+        with pytest.raises(dist.DistBackendError):
+            dist.all_reduce(torch.ones(1))
+
+    ranks.run(3, body, dies=(1,))
+
+
+def test_a_python_exception_in_one_rank_ends_the_others() -> None:
+    def body(rank: int, size: int) -> None:
+        dist.all_reduce(torch.ones(10))
+        if rank == 0:
+            os._exit(3)  # as the interpreter does after a traceback
+        refused_text(lambda: dist.all_reduce(torch.ones(10)))
+
+    ranks.run(2, body, dies=(0,))
+
+
+def test_abort_ends_what_waits() -> None:
+    def body(rank: int, size: int) -> None:
+        dist.barrier()
+        if rank == 1:
+            time.sleep(2)
+            return
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        threading.Timer(0.3, backend.abort).start()
+        refused_text(lambda: dist.all_reduce(torch.ones(10)))
+
+    ranks.run(2, body)
+
+
+def test_the_monitored_barrier_names_who_is_missing() -> None:
+    def body(rank: int, size: int) -> None:
+        tutti_torch.monitored_barrier()
+        if rank in (1, 3):
+            time.sleep(1.5)
+            return
+        limit = datetime.timedelta(milliseconds=500)
+        text = refused_text(lambda: tutti_torch.monitored_barrier(timeout=limit, wait_all_ranks=True))
+        assert "Ranks 1, 3" in text, text
+
+    ranks.run(4, body)
+
+
+def test_a_failed_group_leaves_the_next_one_alone() -> None:
+    def body(rank: int, size: int) -> None:
+        group = dist.new_group()
+        refused_text(lambda: dist.all_reduce(torch.ones(10 + rank), group=group))
+        dist.destroy_process_group(group)
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, group=dist.new_group())
+        assert tensor[0].item() == size * size
+
+    ranks.run(2, body)

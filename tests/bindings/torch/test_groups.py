@@ -1,0 +1,145 @@
+"""Process groups: made, split, used in different orders, ended and made again."""
+
+import datetime
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import ranks
+
+
+def summed(group: dist.ProcessGroup | None, value: float) -> float:
+    tensor = torch.full((100,), value)
+    dist.all_reduce(tensor, group=group)
+    return tensor[0].item()
+
+
+def test_groups_of_some_ranks() -> None:
+    def body(rank: int, size: int) -> None:
+        even = dist.new_group([0, 2])
+        odd = dist.new_group([1, 3])
+        mine = even if rank % 2 == 0 else odd
+        assert summed(mine, rank) == (2 if rank % 2 == 0 else 4)
+        assert dist.get_rank(mine) == rank // 2
+        assert summed(None, rank) == 6
+        tensor = torch.full((3,), float(rank))
+        dist.broadcast(tensor, 2 if rank % 2 == 0 else 3, group=mine)
+        assert tensor[0].item() == (2 if rank % 2 == 0 else 3)
+        dist.destroy_process_group(mine)
+        assert summed(None, rank) == 6
+
+    ranks.run(4, body)
+
+
+def test_a_backend_is_split() -> None:
+    def body(rank: int, size: int) -> None:
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        assert backend.supports_splitting
+        members = [3, 1] if rank % 2 else [0, 2]
+        group = dist.group.WORLD.split_group(members, group_name=f"split{rank % 2}")
+        tensor = torch.full((5,), float(rank))
+        group.allreduce([tensor]).wait()
+        assert tensor[0].item() == (4 if rank % 2 else 2)
+
+    ranks.run(4, body)
+
+
+def test_meshes() -> None:
+    def body(rank: int, size: int) -> None:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        assert summed(mesh["data"].get_group(), rank) == (2 if rank % 2 == 0 else 4)
+        assert summed(mesh["tensor"].get_group(), rank) == (1 if rank < 2 else 5)
+
+    ranks.run(4, body)
+
+
+def test_groups_are_used_in_different_orders() -> None:
+    def body(rank: int, size: int) -> None:
+        groups = [dist.new_group() for _ in range(5)]
+        order = groups if rank == 0 else groups[::-1]
+        tensors = {group: torch.ones(10_000) for group in groups}
+        works = [dist.all_reduce(tensors[group], group=group, async_op=True) for group in order]
+        for work in works:
+            work.wait()
+        assert all(tensor[0].item() == size for tensor in tensors.values())
+
+    ranks.run(2, body)
+
+
+def test_nothing_is_left_of_groups_that_were_destroyed() -> None:
+    def counts() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    def body(rank: int, size: int) -> None:
+        def cycle() -> None:
+            group = dist.new_group()
+            assert summed(group, 1) == size
+            dist.all_reduce(torch.ones(10), group=group, async_op=True).get_future().wait()
+            dist.send(torch.ones(1), 1, group=group) if rank == 0 else dist.recv(torch.ones(1), 0, group=group)
+            dist.destroy_process_group(group)
+
+        for _ in range(3):
+            cycle()
+        before = counts()
+        for _ in range(20):
+            cycle()
+        after = counts()
+        # A thread that has nothing more to do may need a moment to end.
+        assert after[0] <= before[0] and after[1] <= before[1] + 2, (before, after)
+
+    ranks.run(2, body)
+
+
+def test_a_process_has_one_default_group_after_another() -> None:
+    def one(rank: int, folder: str) -> None:
+        for i in range(3):
+            store = dist.FileStore(os.path.join(folder, f"store{i}"), 2)
+            dist.init_process_group("tutti", store=store, rank=rank, world_size=2)
+            assert summed(None, rank + i) == 1 + 2 * i
+            dist.destroy_process_group()
+
+    ranks.fork_ranks(2, one)
+
+
+def test_beside_gloo_by_device() -> None:
+    def body(rank: int, size: int) -> None:
+        assert summed(None, rank) == 1
+        assert summed(dist.new_group(backend="gloo"), rank) == 1
+
+    ranks.run(2, body, backend="cpu:tutti")
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    def one(rank: int, folder: str) -> None:
+        if rank == 2:
+            return
+        store = dist.FileStore(os.path.join(folder, "store"), 3)
+        backend = dict(store=store, rank=rank, world_size=3, timeout=datetime.timedelta(seconds=2))
+        with pytest.raises(dist.DistBackendError, match="rank 2"):
+            dist.init_process_group("tutti", **backend)
+
+    ranks.fork_ranks(3, one)
+
+
+def test_launched_by_torchrun() -> None:
+
+    program = "\n".join(
+        [
+            "import torch, torch.distributed as dist, tutti_torch",
+            "dist.init_process_group('tutti')",
+            "t = torch.ones(4) * dist.get_rank()",
+            "dist.all_reduce(t)",
+            "assert t[0].item() == 1, t",
+            "dist.destroy_process_group()",
+        ]
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(program)
+        file.flush()
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", file.name]
+        subprocess.run(command, check=True, timeout=ranks.LIMIT_S)

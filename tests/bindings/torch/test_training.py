@@ -1,0 +1,206 @@
+"""What trains on the backend: each pattern ends with the parameters that it ends with over gloo."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import ranks
+
+STEPS = 4
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 4))
+
+
+def batch(rank: int, step: int, rows: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(rows, 20, generator=generator), torch.randn(rows, 4, generator=generator)
+
+
+def train(network: Callable, optimizer: torch.optim.Optimizer, rank: int, steps: int = STEPS) -> None:
+    for step in range(steps):
+        optimizer.zero_grad()
+        inputs, targets = batch(rank, step)
+        torch.nn.functional.mse_loss(network(inputs), targets).backward()
+        optimizer.step()
+
+
+def parameters(network: torch.nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in network.parameters()]
+
+
+def ends_as_over_gloo(body: Callable[[int, int], list[torch.Tensor]], n: int = 2) -> None:
+    ours, theirs = (ranks.run(n, body, backend=backend) for backend in ("tutti", "gloo"))
+    for mine, other in zip(ours, theirs):
+        assert len(mine) == len(other) > 0
+        for a, b in zip(mine, other):
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("n", (2, 3))
+@pytest.mark.parametrize("options", ({}, {"static_graph": True}, {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.001}))
+def test_data_parallel(n: int, options: dict) -> None:
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        network = DistributedDataParallel(model(), **options)
+        train(network, torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9), rank)
+        return parameters(network)
+
+    ends_as_over_gloo(body, n)
+
+
+@pytest.mark.parametrize("hook", ("fp16_compress_hook", "allreduce_hook", "power_sgd"))
+def test_data_parallel_with_hooks(hook: str) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        network = DistributedDataParallel(model())
+        if hook == "power_sgd":
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+            network.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        else:
+            network.register_comm_hook(None, getattr(default_hooks, hook))
+        train(network, torch.optim.SGD(network.parameters(), lr=0.1), rank, steps=6)
+        return parameters(network)
+
+    ends_as_over_gloo(body)
+
+
+def test_uneven_inputs() -> None:
+    from torch.distributed.algorithms.join import Join
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        network = DistributedDataParallel(model())
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        with Join([network]):
+            train(network, optimizer, rank, steps=STEPS + 3 * rank)
+        return parameters(network)
+
+    ends_as_over_gloo(body, 3)
+
+
+def test_no_sync_and_find_unused_parameters() -> None:
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        network = DistributedDataParallel(model(), find_unused_parameters=True)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        with network.no_sync():
+            network(batch(rank, 0)[0]).sum().backward()
+        network(batch(rank, 1)[0]).sum().backward()
+        optimizer.step()
+        return parameters(network)
+
+    ends_as_over_gloo(body)
+
+
+def test_zero_redundancy_optimizer() -> None:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        network = DistributedDataParallel(model())
+        train(network, ZeroRedundancyOptimizer(network.parameters(), torch.optim.Adam, lr=0.01), rank)
+        return parameters(network)
+
+    ends_as_over_gloo(body, 3)
+
+
+def test_fully_shard() -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (size,))
+        network = model()
+        for layer in network:
+            if isinstance(layer, torch.nn.Linear):
+                fully_shard(layer, mesh=mesh)
+        fully_shard(network, mesh=mesh)
+        train(network, torch.optim.Adam(network.parameters(), lr=0.01), rank)
+        return [parameter.full_tensor().detach() for parameter in network.parameters()]
+
+    ends_as_over_gloo(body)
+
+
+def test_tensor_parallel() -> None:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (size,))
+        network = parallelize_module(model(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        train(network, torch.optim.SGD(network.parameters(), lr=0.1), 0)
+        return [parameter.full_tensor().detach() for parameter in network.parameters()]
+
+    ends_as_over_gloo(body)
+
+
+def test_data_and_tensor_parallel() -> None:
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        network = parallelize_module(model(), mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        fully_shard(network, mesh=mesh["data"])
+        train(network, torch.optim.SGD(network.parameters(), lr=0.1), mesh["data"].get_local_rank())
+        return [parameter.full_tensor().detach() for parameter in network.parameters()]
+
+    ends_as_over_gloo(body, 4)
+
+
+def test_pipeline() -> None:
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        parts = model()
+        part = torch.nn.Sequential(parts[0], parts[1]) if rank == 0 else parts[2]
+        stage = PipelineStage(part, rank, size, torch.device("cpu"))
+        schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
+        optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            inputs, targets = batch(0, step)
+            schedule.step(inputs) if rank == 0 else schedule.step(target=targets)
+            optimizer.step()
+        return parameters(part)
+
+    ends_as_over_gloo(body)
+
+
+def test_local_sgd() -> None:
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        network = model()
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        averager = PeriodicModelAverager(period=2, warmup_steps=1)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            inputs, targets = batch(rank, step)
+            torch.nn.functional.mse_loss(network(inputs), targets).backward()
+            optimizer.step()
+            averager.average_parameters(network.parameters())
+        return parameters(network)
+
+    ends_as_over_gloo(body)
+
+
+def test_checkpoints(tmp_path) -> None:
+    import torch.distributed.checkpoint as checkpoint
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        folder = os.path.join(tmp_path, dist.get_backend())
+        network = DistributedDataParallel(model())
+        train(network, torch.optim.SGD(network.parameters(), lr=0.1), rank)
+        checkpoint.save(network.module.state_dict(), checkpoint_id=folder)
+        other = model()
+        state = other.state_dict()
+        checkpoint.load(state, checkpoint_id=folder)
+        other.load_state_dict(state)
+        for a, b in zip(parameters(network), parameters(other)):
+            assert torch.equal(a, b)
+        return parameters(other)
+
+    ends_as_over_gloo(body)

@@ -1,0 +1,163 @@
+"""What asynchronous operations give their caller: waits, futures, callbacks, profiles, the flight record."""
+
+import datetime
+import gc
+import pickle
+import threading
+import time
+import weakref
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import ranks
+import tutti_torch
+
+
+def test_many_operations_at_once_complete_in_order() -> None:
+    def body(rank: int, size: int) -> None:
+        tensors = [torch.full((1 << (i % 16),), float(rank + i)) for i in range(100)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        dist.barrier()  # in the calling thread, behind all of them
+        assert all(work.is_completed() for work in works)
+        for i, (work, tensor) in enumerate(zip(works, tensors)):
+            assert work.wait() and work.is_success()
+            assert torch.equal(tensor, torch.full_like(tensor, sum(range(size)) + size * i))
+
+    ranks.run(3, body)
+
+
+def test_futures_and_callbacks_that_wait_for_later_operations() -> None:
+    def body(rank: int, size: int) -> None:
+        order = []
+
+        def after(future: torch.futures.Future) -> torch.Tensor:
+            order.append("first")
+            second = torch.ones(10)
+            return dist.all_reduce(second, async_op=True).get_future().wait()[0] + future.value()[0][0]
+
+        first = torch.full((10,), float(rank))
+        chained = dist.all_reduce(first, async_op=True).get_future().then(after)
+        assert torch.equal(chained.wait(), torch.full((10,), float(size + sum(range(size)))))
+        assert order == ["first"]
+        done = dist.barrier(async_op=True).get_future()
+        assert done.wait() == []
+        result = dist.all_reduce(first, async_op=True).get_future_result()
+        assert result.wait() == 0
+
+    ranks.run(2, body)
+
+
+def test_wait_with_a_timeout_leaves_the_operation_alone() -> None:
+    def body(rank: int, size: int) -> None:
+        tensor = torch.ones(10)
+        if rank == 0:
+            work = dist.all_reduce(tensor, async_op=True)
+            begun = time.monotonic()
+            with pytest.raises(RuntimeError, match="Timed out waiting 200ms"):
+                work.wait(datetime.timedelta(milliseconds=200))
+            assert 0.2 <= time.monotonic() - begun < 20
+            dist.send(torch.zeros(1), 1)
+            assert work.wait()
+        else:
+            dist.recv(torch.zeros(1), 0)
+            dist.all_reduce(tensor)
+        assert torch.equal(tensor, torch.full((10,), float(size)))
+
+    ranks.run(2, body)
+
+
+def test_the_timeout_of_a_group_names_the_rank_that_does_not_come() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 1:
+            time.sleep(4)
+            return
+        for async_op in (False, True):
+            with pytest.raises(dist.DistBackendError, match="rank 1" if not async_op else "tutti"):
+                work = dist.all_reduce(torch.ones(10), async_op=async_op)
+                if work is not None:
+                    work.wait()
+
+    ranks.run(2, body, timeout_s=1.5)
+
+
+def test_tensors_are_kept_while_needed_and_no_longer() -> None:
+    def body(rank: int, size: int) -> None:
+        tensor = torch.ones(1 << 20)
+        freed = weakref.ref(tensor.untyped_storage())
+        work = dist.all_reduce(tensor, async_op=True)
+        del tensor
+        gc.collect()
+        work.wait()
+        assert torch.equal(work.result()[0][:3], torch.full((3,), float(size)))
+        del work
+        dist.all_reduce(torch.ones(1 << 20), async_op=True)  # nobody waits
+        dist.barrier()
+        deadline = time.monotonic() + 20
+        while freed() is not None and time.monotonic() < deadline:
+            gc.collect()
+            time.sleep(0.01)
+        assert freed() is None
+
+    ranks.run(2, body)
+
+
+def test_groups_in_threads() -> None:
+    def body(rank: int, size: int) -> None:
+        groups = [dist.new_group() for _ in range(4)]
+        wrong = []
+
+        def work(i: int) -> None:
+            for k in range(50):
+                tensor = torch.full((100,), float(rank + i))
+                dist.all_reduce(tensor, group=groups[i], async_op=k % 2 == 0) if k % 2 else dist.all_reduce(
+                    tensor, group=groups[i]
+                )
+                dist.barrier(group=groups[i])
+                if not torch.equal(tensor, torch.full((100,), float(sum(range(size)) + size * i))):
+                    wrong.append((i, k))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+    ranks.run(2, body)
+
+
+def test_profiles_show_the_operations() -> None:
+    def body(rank: int, size: int) -> None:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
+            work.wait()
+            dist.broadcast(torch.ones(10), 0)
+            time.sleep(0.2)
+        names = {event.name for event in profile.events()}
+        assert {"tutti:all_reduce", "tutti:broadcast"} <= names, names
+        lasted = max(event.cpu_time_total for event in profile.events() if event.name == "tutti:all_reduce")
+        assert lasted > 0
+
+    ranks.run(2, body)
+
+
+def test_flight_record() -> None:
+    def body(rank: int, size: int) -> bytes:
+        dist.all_reduce(torch.ones(3, 4))
+        dist.broadcast(torch.ones(5, dtype=torch.int32), 0, async_op=True).wait()
+        if rank == 0:
+            dist.send(torch.ones(7), 1)
+        else:
+            dist.recv(torch.ones(7), 0)
+        record = tutti_torch.flight_record()
+        by_name = {entry["profiling_name"]: entry for entry in record["entries"]}
+        assert by_name["tutti:all_reduce"]["input_sizes"] == [[3, 4]]
+        assert by_name["tutti:broadcast"]["input_dtypes"] == ["Int"]
+        assert by_name["tutti:send" if rank == 0 else "tutti:recv"]["is_p2p"]
+        assert {entry["state"] for entry in record["entries"]} == {"completed"}
+        assert record["comm_lib_version"] == f"tutti {tutti_torch.version()}"
+        return pickle.dumps(record)
+
+    ranks.run(2, body)
