@@ -1,7 +1,10 @@
 #include "backend.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+
+#include <torch/csrc/utils/pybind.h>
 
 #include "failure.h"
 #include "recorder.h"
@@ -36,7 +39,10 @@ void Backend::open(tuttiComm_t comm) {
   Watchdog::get().add(collectives_);
 }
 
+// Python frees it, and holds the lock that a callback may need before an operation is over.
 Backend::~Backend() {
+  std::optional<pybind11::gil_scoped_release> released;
+  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
   if (!closing_ && !collectives_->is_idle()) abort();
   shutdown();
 }
