@@ -169,44 +169,59 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .odd_elements = !std::has_single_bit(element_bytes)};
 }
 
-// The last call of few bytes as it was bound. Programs repeat themselves: where only the buffers and the number of the
-// operation are new, nothing else needs to be found out again.
+// The last calls of few bytes as they were bound. Programs repeat themselves: where only the buffers and the number of
+// the operation are new, nothing else needs to be found out again. Alternating calls mostly have places of their own.
 class LastBound {
  public:
-  // The same but for its buffers, which the operation then has; null if the call is another. `fingerprint`: of no plan
-  // yet.
+  // The same but for its buffers, which the operation then has; null if there was none lately. `fingerprint`: of no
+  // plan yet.
   [[nodiscard]] const executor::Operation* repeat(const Call& call, const transport::Fingerprint& fingerprint) {
     // Not by the call's own bytes: they have just been written one by one, and read together they would be waited for.
-    if (fingerprint.call != word_ || call.count != count_ || call.root != root_ || operation_.plan == nullptr)
+    Place& place = place_of(fingerprint.call, call);
+    executor::Operation& operation = place.operation;
+    if (fingerprint.call != place.word || call.count != place.count || call.root != place.root ||
+        operation.plan == nullptr)
       return nullptr;
     if (needs_copy(call)) [[unlikely]]
       return nullptr;
-    operation_.fingerprint = executor::with_plan(fingerprint, operation_.plan->identity.hash);
+    operation.fingerprint = executor::with_plan(fingerprint, operation.plan->identity.hash);
     if (has_data(call.collective)) [[likely]] {
-      set_base(&operation_.buffers[0], call.send);
-      set_base(&operation_.buffers[1], call.recv);
+      set_base(&operation.buffers[0], call.send);
+      set_base(&operation.buffers[1], call.recv);
     }
-    return &operation_;
+    return &operation;
   }
   const executor::Operation& keep(const Call& call, const transport::Fingerprint& fingerprint,
                                   const executor::Operation& operation) {
-    word_ = fingerprint.call;
-    count_ = call.count;
-    root_ = call.root;
-    return operation_ = operation;
+    Place& place = place_of(fingerprint.call, call);
+    place.word = fingerprint.call;
+    place.count = call.count;
+    place.root = call.root;
+    return place.operation = operation;
   }
-  // What the operation refers to is no longer so.
-  void forget() { operation_.plan = nullptr; }
+  // What the operations refer to is no longer so.
+  void forget() {
+    for (Place& place : places_) place.operation.plan = nullptr;
+  }
 
  private:
+  struct Place {
+    std::uint32_t word = 0;  // Fingerprint::call, without a plan
+    int root = 0;
+    std::size_t count = 0;
+    executor::Operation operation;
+  };
+  static constexpr unsigned kPlaceBits = 2;
+
   static void set_base(transport::Source* source, const void* base) {
     source->base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - source->begin);
   }
+  Place& place_of(std::uint32_t word, const Call& call) {
+    const std::uint32_t mixed = (word ^ static_cast<std::uint32_t>(call.count)) * 0x9E3779B1u;  // 2^32 / golden ratio
+    return places_[mixed >> (32 - kPlaceBits)];
+  }
 
-  std::uint32_t word_ = 0;  // Fingerprint::call, without a plan
-  int root_ = 0;
-  std::size_t count_ = 0;
-  executor::Operation operation_;
+  std::array<Place, std::size_t{1} << kPlaceBits> places_;
 };
 
 }  // namespace tutti::internal

@@ -1,10 +1,10 @@
 #include "backend.h"
 
+#include <torch/csrc/utils/pybind.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
-
-#include <torch/csrc/utils/pybind.h>
 
 #include "failure.h"
 #include "recorder.h"
