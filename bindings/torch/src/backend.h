@@ -43,6 +43,9 @@ class Backend final : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    return allreduce(tensors, opts);
+  }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
@@ -126,6 +129,7 @@ class Backend final : public c10d::Backend {
   void check_peer(const char* name, int peer) const;
   std::shared_ptr<Channel> messages(int from, int to);
   static Operation all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
+  Operation all_reduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) const;
   Operation all_gather(const at::Tensor& output, const at::Tensor& input, const c10d::AllgatherOptions& opts) const;
   Operation all_gather_blocks(const Tensors& outputs, const at::Tensor& input,
                               const c10d::AllgatherOptions& opts) const;

@@ -99,7 +99,10 @@ Backend::Operation Backend::all_reduce(const at::Tensor& tensor, const c10d::All
 }
 
 WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return run([&] { return all_reduce(check_single(kAllReduce, tensors), opts); });
+  return run([&] {
+    if (tensors.size() == 1 && tensors.front().is_sparse()) return all_reduce_sparse(tensors.front(), opts);
+    return all_reduce(check_single(kAllReduce, tensors), opts);
+  });
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {

@@ -133,6 +133,26 @@ def test_tensors_in_any_memory_format_and_place() -> None:
     ranks.run(2, body)
 
 
+def test_sparse_tensors() -> None:
+    def body(rank: int, ranks: int) -> None:
+        def of_rank(r: int) -> torch.Tensor:
+            rows = torch.tensor([[0, r + 1, 5, 5][: r + 2]])
+            return torch.sparse_coo_tensor(rows, torch.full((rows.shape[1], 3), float(r + 1)), (7, 3))
+
+        expected = sum(of_rank(r).to_dense() for r in range(ranks))
+        for async_op in (False, True):
+            tensor = of_rank(rank)
+            work = dist.all_reduce(tensor, async_op=async_op)
+            if work is not None:
+                work.wait()
+            check(tensor.to_dense(), expected)
+        nothing = torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.int64), torch.zeros(0), (4,))
+        dist.all_reduce(nothing)
+        assert nothing.to_dense().sum() == 0
+
+    ranks.run(3, body)
+
+
 @pytest.mark.parametrize("n", RANKS)
 def test_broadcast_and_reduce(n: int) -> None:
     def body(rank: int, ranks: int) -> None:

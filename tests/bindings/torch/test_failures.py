@@ -27,7 +27,7 @@ def refused_text(call) -> str:
 
 WRONG = {
     "contiguous": lambda: torch.ones(10, 10).t()[:, 1:],
-    "dense": lambda: torch.eye(10).to_sparse(),
+    "dense": lambda: torch.eye(10).to_sparse_csr(),
     "type": lambda: torch.ones(10).to(torch.float8_e4m3fnuz),
     "CPU": lambda: torch.ones(10, device="meta"),
 }

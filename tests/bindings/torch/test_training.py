@@ -71,6 +71,21 @@ def test_data_parallel_with_hooks(hook: str) -> None:
     ends_as_over_gloo(body)
 
 
+def test_sparse_gradients() -> None:
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        network = DistributedDataParallel(torch.nn.EmbeddingBag(50, 4, sparse=True, mode="sum"))
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            words = torch.randint(50, (6, 3), generator=torch.Generator().manual_seed(10 * step + rank))
+            network(words).pow(2).sum().backward()
+            optimizer.step()
+        return parameters(network)
+
+    ends_as_over_gloo(body)
+
+
 def test_uneven_inputs() -> None:
     from torch.distributed.algorithms.join import Join
 
