@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "failure.h"
@@ -109,8 +110,10 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
 c10::intrusive_ptr<Work> Backend::make_work(const Channel& channel, const Operation& operation) const {
   auto timeout = operation.timeout == c10d::kUnsetTimeout ? timeout_.load() : operation.timeout;
   if (timeout >= comm_timeout_) timeout = kNoTimeout;
-  return c10::make_intrusive<Work>(rank_, operation.type, operation.title, operation.inputs, operation.outputs,
-                                   channel.next(), timeout, operation.sender);
+  // Profiles show one list of shapes: of what is only received, where it goes.
+  const Tensors& shown = operation.inputs.empty() ? operation.outputs : operation.inputs;
+  return c10::make_intrusive<Work>(rank_, operation.type, operation.title, shown, operation.outputs, channel.next(),
+                                   timeout, operation.sender);
 }
 
 Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here) {
@@ -156,6 +159,13 @@ Backend::Operation Backend::together(std::vector<Operation> operations) {
   all.title = "tutti:coalesced";
   std::vector<Call> calls;
   std::vector<std::function<void()>> after;
+  if (!operations.empty()) {
+    const Operation& first = operations.front();
+    const bool alike = std::all_of(operations.begin(), operations.end(),
+                                   [&](const Operation& one) { return std::string_view(one.name) == first.name; });
+    if (alike) all.name = first.name;
+    if (alike) all.title = first.title;
+  }
   for (Operation& one : operations) {
     all.inputs.insert(all.inputs.end(), one.inputs.begin(), one.inputs.end());
     all.outputs.insert(all.outputs.end(), one.outputs.begin(), one.outputs.end());

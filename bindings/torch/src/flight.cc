@@ -48,7 +48,8 @@ void Flight::settle(tuttiResult_t result) {
   std::exception_ptr error;
   try {
     if (result != tuttiSuccess) {
-      error = backend_error(operation_, explain(result));
+      const std::string text = explain(result);
+      error = backend_error(operation_, result == tuttiTimeout ? "Timed out (" + text + ")" : text);
     } else if (after) {
       after();
     }

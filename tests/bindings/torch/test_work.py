@@ -74,7 +74,7 @@ def test_the_timeout_of_a_group_names_the_rank_that_does_not_come() -> None:
             time.sleep(4)
             return
         for async_op in (False, True):
-            with pytest.raises(dist.DistBackendError, match="rank 1" if not async_op else "tutti"):
+            with pytest.raises(dist.DistBackendError, match="Timed out .*rank 1" if not async_op else "tutti"):
                 work = dist.all_reduce(torch.ones(10), async_op=async_op)
                 if work is not None:
                     work.wait()
@@ -130,13 +130,22 @@ def test_groups_in_threads() -> None:
 
 def test_profiles_show_the_operations() -> None:
     def body(rank: int, size: int) -> None:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
             work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
             work.wait()
             dist.broadcast(torch.ones(10), 0)
+            with dist._coalescing_manager():
+                dist.all_gather_into_tensor(torch.ones(4 * size), torch.ones(4))
+                dist.all_gather_into_tensor(torch.ones(6 * size), torch.ones(6))
+            if rank == 0:
+                dist.recv(torch.ones(7), 1)
+            else:
+                dist.send(torch.ones(7), 0)
             time.sleep(0.2)
-        names = {event.name for event in profile.events()}
-        assert {"tutti:all_reduce", "tutti:broadcast"} <= names, names
+        shapes = {event.name: event.input_shapes for event in profile.events()}
+        names = set(shapes)
+        assert {"tutti:all_reduce", "tutti:broadcast", "tutti:all_gather"} <= names, names
+        assert shapes["tutti:recv" if rank == 0 else "tutti:send"] == [[7]], shapes
         lasted = max(event.cpu_time_total for event in profile.events() if event.name == "tutti:all_reduce")
         assert lasted > 0
 
