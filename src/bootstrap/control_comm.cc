@@ -207,7 +207,8 @@ bool ControlComm::wants_to_go() const {
   return mute();
 }
 
-void ControlComm::handle_commands() {
+// Whether this rank goes, as far as it has told its peers: who leaves meanwhile has not done so yet.
+bool ControlComm::handle_commands() {
   Commands commands;
   {
     const MutexLock lock(mutex_);
@@ -238,6 +239,7 @@ void ControlComm::handle_commands() {
   if (commands.finishing || commands.leaving) send_leave_notice();
   if (commands.ending && !parted_)
     tell_failure({Code::kRemoteError, fmt::format("rank {} ended without leaving", rank_)});
+  return commands.leaving || commands.ending;
 }
 
 }  // namespace tutti::internal::control

@@ -52,9 +52,9 @@ class ControlComm final : public ControlTree {
   [[nodiscard]] CommId id() const { return id_; }
   // Tells all ranks who its members are.
   void introduce();
-  // Does what other threads have asked for.
-  void handle_commands();
-  // It is to be dismissed.
+  // Does what other threads have asked for. Returns whether it is to be dismissed, having said so to the others.
+  [[nodiscard]] bool handle_commands();
+  // The same of a tree that can tell nobody anything.
   [[nodiscard]] bool wants_to_go() const TUTTI_EXCLUDES(mutex_);
   // False if the frame is damaged.
   bool hear(Kind kind, net::Unpacker* unpacker, const std::string& frame, const Neighbour* from);

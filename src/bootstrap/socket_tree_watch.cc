@@ -93,8 +93,8 @@ void SocketTree::handle_commands() {
   for (auto at = comms_.begin(); at != comms_.end();) {
     ControlComm* const comm = at->second;
     ++at;
-    if (broken_.is_ok()) comm->handle_commands();
-    if (!comm->wants_to_go()) continue;
+    const bool goes = broken_.is_ok() ? comm->handle_commands() : comm->wants_to_go();
+    if (!goes) continue;
     waiting = !may_go(*comm) || waiting;
     if (may_go(*comm)) dismiss(comm);
   }

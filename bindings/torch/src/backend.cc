@@ -5,38 +5,39 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "failure.h"
 #include "recorder.h"
-#include "rendezvous.h"
 #include "run.h"
 #include "watchdog.h"
 
 namespace tutti_torch {
 
-Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
+Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
     : c10d::Backend(rank, size),
-      store_(std::move(store)),
       options_(std::move(options)),
       comm_timeout_(options_->timeout),
       timeout_(options_->timeout) {
-  open(join(*store_, "tutti/id", {rank, size}, comm_timeout_));
+  open(join(*store, {rank, size}, comm_timeout_), store);
 }
 
-Backend::Backend(tuttiComm_t comm, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+Backend::Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                  c10::intrusive_ptr<Options> options)
     : c10d::Backend(rank, size),
-      store_(std::move(store)),
       options_(std::move(options)),
       comm_timeout_(options_->timeout),
       timeout_(options_->timeout) {
-  open(comm);
+  open(joined, store);
 }
 
-void Backend::open(tuttiComm_t comm) {
-  collectives_ = std::make_shared<Channel>("collectives", store_->clone(), rank_);
-  collectives_->open(comm);
+void Backend::open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store) {
+  name_ = joined.name;
+  store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, store);
+  own_store_ = std::make_shared<OwnStore>(store_);
+  collectives_ = std::make_shared<Channel>("collectives", own_store_, rank_);
+  collectives_->open(joined.comm);
   Watchdog::get().add(collectives_);
 }
 
@@ -96,13 +97,14 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   const int color = own == ranks.end() ? TUTTI_SPLIT_NOCOLOR : *std::min_element(ranks.begin(), ranks.end());
   const int key = static_cast<int>(own - ranks.begin());
+  const std::string name = name_ + "." + std::to_string(++splits_);  // by all ranks of this group
   tuttiComm_t made = nullptr;
   const tuttiComm_t comm = collectives_->comm();
   check(tuttiCommSplit(comm, color, key, &made, nullptr), "split", comm);
   if (made == nullptr) return nullptr;
   auto options = opts != nullptr ? opts : c10::make_intrusive<Options>(*options_);
   return c10::intrusive_ptr<Backend>::reclaim(
-      new Backend(made, store, key, static_cast<int>(ranks.size()), std::move(options)));
+      new Backend({made, name}, store, key, static_cast<int>(ranks.size()), std::move(options)));
 }
 
 // ---- Beginning operations -----------------------------------------------------------------------
@@ -226,14 +228,13 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
   Messages& messages = messages_[{from, to}];
   if (messages.channel != nullptr) return messages.channel;
   const std::string name = "messages/" + std::to_string(from) + "/" + std::to_string(to);
-  auto store = store_->clone();
-  const auto channel = std::make_shared<Channel>(name, store_->clone(), rank_);
+  const auto channel = std::make_shared<Channel>(name, own_store_, rank_);
   messages.channel = channel;
   Watchdog::get().add(channel);
-  messages.joins = std::thread([this, channel, store, name, own = from == rank_ ? 0 : 1] {
+  messages.joins = std::thread([this, channel, name, own = from == rank_ ? 0 : 1] {
     try {
       const tuttiComm_t comm =
-          join_pair(*store, "tutti/" + name, own, comm_timeout_, [this] { return closing_.load(); });
+          join_pair(own_store_->get(), name, own, comm_timeout_, [this] { return closing_.load(); });
       if (comm == nullptr) return channel->fail("the process group has been shut down");
       channel->open(comm);
     } catch (const std::exception& e) {

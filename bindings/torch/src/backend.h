@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "channel.h"
+#include "rendezvous.h"
 #include "work.h"
 
 namespace tutti_torch {
@@ -32,7 +33,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 class Backend final : public c10d::Backend {
  public:
   // Returns when all ranks of the group have come.
-  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options);
   // What is on its way ends with an error, on all ranks, unless shutdown() has waited for it.
   ~Backend() override;
 
@@ -115,9 +116,9 @@ class Backend final : public c10d::Backend {
   using Direction = std::pair<int, int>;  // from, to
 
   // With the communicator of a group that has been split.
-  Backend(tuttiComm_t comm, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+  Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
           c10::intrusive_ptr<Options> options);
-  void open(tuttiComm_t comm);
+  void open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store);
   // Runs `make`, which checks arguments and returns an Operation, and begins that.
   template <class Make>
   WorkPtr run(Make make);
@@ -138,7 +139,9 @@ class Backend final : public c10d::Backend {
   // Collectives that are called together, as one operation.
   static Operation together(std::vector<Operation> operations);
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  std::string name_;                       // of the group, see Joined
+  c10::intrusive_ptr<c10d::Store> store_;  // the program's, for this group alone
+  std::shared_ptr<OwnStore> own_store_;
   const c10::intrusive_ptr<Options> options_;
   const std::chrono::milliseconds comm_timeout_;
   std::atomic<std::chrono::milliseconds> timeout_;

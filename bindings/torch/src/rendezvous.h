@@ -16,12 +16,17 @@ struct Place {
   int ranks = 1;
 };
 
-// The communicator of those that come to `key` of the store. `timeout`: of the wait for the others, and of every
-// operation. Throws what check() throws, and DistBackendError if rank 0 does not come to the store.
-tuttiComm_t join(c10d::Store& store, const std::string& key, const Place& place, std::chrono::milliseconds timeout);
+struct Joined {
+  tuttiComm_t comm = nullptr;
+  std::string name;  // the same on all ranks, and another in every group and attempt: for what else goes into the store
+};
+// The communicator of those that come to the store. `timeout`: of the wait for the others, and of every operation.
+// Throws what check() throws, and DistBackendError if rank 0 does not come to the store. The store may be one that an
+// earlier attempt of the job has used (torchrun's, after a restart).
+Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds timeout);
 
-// The same of two ranks, of which either may come much later, or never: until the other is there it waits at the store,
-// and gives up, returning null, when `gives_up` says so.
+// The communicator of two ranks that come to `key`, of which either may come much later, or never: until the other is
+// there it waits at the store, and gives up, returning null, when `gives_up` says so.
 tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std::chrono::milliseconds timeout,
                       const std::function<bool()>& gives_up);
 

@@ -45,6 +45,14 @@ def test_a_backend_is_split() -> None:
         tensor = torch.full((5,), float(rank))
         group.allreduce([tensor]).wait()
         assert tensor[0].item() == (4 if rank % 2 else 2)
+        # Messages in a group of ranks which have been in different numbers of groups.
+        pair = dist.group.WORLD.split_group([0, 1] if rank < 2 else [2, 3], group_name=f"pair{rank // 2}")
+        tensor = torch.full((5,), float(rank))
+        if rank % 2 == 0:
+            pair.send([tensor], 1, 0).wait()
+        else:
+            pair.recv([tensor], 0, 0).wait()
+            assert tensor[0].item() == rank - 1
 
     ranks.run(4, body)
 
@@ -126,20 +134,40 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     ranks.fork_ranks(3, one)
 
 
-def test_launched_by_torchrun() -> None:
-
-    program = "\n".join(
-        [
-            "import torch, torch.distributed as dist, tutti_torch",
-            "dist.init_process_group('tutti')",
-            "t = torch.ones(4) * dist.get_rank()",
-            "dist.all_reduce(t)",
-            "assert t[0].item() == 1, t",
-            "dist.destroy_process_group()",
-        ]
-    )
+def torchrun(program: str, *options: str) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(program)
         file.flush()
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", file.name]
-        subprocess.run(command, check=True, timeout=ranks.LIMIT_S)
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options]
+        subprocess.run([*command, file.name], check=True, timeout=ranks.LIMIT_S)
+
+
+PROGRAM = """
+import os, sys, torch, torch.distributed as dist, tutti_torch
+dist.init_process_group("tutti")
+if "dies" in os.environ.get("TEST_CASE", "") and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os._exit(1)
+t = torch.ones(4) * dist.get_rank()
+dist.all_reduce(t)
+assert t[0].item() == 1, t
+if "leaves" in os.environ.get("TEST_CASE", ""):
+    dist.all_reduce(t, async_op=True)
+    sys.exit()
+dist.destroy_process_group()
+"""
+
+
+def test_launched_by_torchrun() -> None:
+    torchrun(PROGRAM)
+
+
+def test_restarted_by_torchrun_after_a_death(monkeypatch) -> None:
+    monkeypatch.setenv("TEST_CASE", "dies")
+    torchrun(PROGRAM, "--max-restarts=1")
+
+
+def test_programs_that_end_without_ending_their_group(monkeypatch) -> None:
+    monkeypatch.setenv("TEST_CASE", "leaves")
+    torchrun(PROGRAM)

@@ -152,6 +152,28 @@ TEST_CASE("an announced failure reaches all others with its code and origin") {
   CHECK_FALSE(watchers[o].failure->failed());
 }
 
+TEST_CASE("ranks that leave as soon as they have gathered say so") {
+  for (int i = 0; i < 60; ++i) {
+    Result<UniqueIdBytes> id = create_unique_id(loopback());
+    REQUIRE(id.is_ok());
+    std::vector<Watcher> watchers(3);
+    std::vector<Status> statuses(watchers.size());
+    on_threads(3, [&](int rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      statuses[r] = join_and_watch(*id, rank, 3, &watchers[r]);
+      if (!statuses[r].is_ok()) return;
+      watchers[r].job.tree->leave();
+      watchers[r].job.tree.reset();
+    });
+    for (std::size_t r = 0; r < watchers.size(); ++r) {
+      INFO("rank " << r << ", round " << i << ": " << statuses[r].message());
+      REQUIRE(statuses[r].is_ok());
+      INFO(watchers[r].failure->status().message());
+      REQUIRE_FALSE(watchers[r].failure->failed());
+    }
+  }
+}
+
 TEST_CASE("a leave notice is no failure, and reaches everybody") {
   const bool sockets = GENERATE(true, false);
   const int leaver = GENERATE(0, 2, 9);
