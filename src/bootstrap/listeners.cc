@@ -160,9 +160,13 @@ void Listeners::Visit::process(const net::PollSet& set) {
   }
 }
 
+// Makes no mailbox: a visit also ends for want of memory.
 Listeners::Visit::~Visit() {
   const MutexLock lock(listeners_.mutex_);
-  for (const std::uint64_t communicator : communicators_) listeners_.mailbox(communicator).bell = -1;
+  for (const std::uint64_t communicator : communicators_) {
+    const auto box = listeners_.mailboxes_.find(communicator);
+    if (box != listeners_.mailboxes_.end()) box->second.bell = -1;
+  }
   if (!attends_) return;
   listeners_.attended_ = false;
   for (const auto& [communicator, box] : listeners_.mailboxes_) ring(box.bell);
