@@ -73,7 +73,7 @@ Status ShmPairs::add(int job_rank, Channel channel, const LinkOwner& owner) {
     set(job_rank, {State::kOutOfReach, nullptr});
     return {};
   }
-  auto pair = shm::Pair::create(std::move(channel.sockets[0]), owner.wakeup_fd, job_rank);
+  auto pair = shm::Pair::create(std::move(channel.sockets[0]), owner.wakeup_fd, job_rank, owner.membership.rank);
   if (!pair.is_ok()) return pair.status().with_context(fmt::format("shared memory with rank {}", channel.peer));
   set(job_rank, {State::kMade, std::move(*pair)});
   return {};

@@ -60,7 +60,10 @@ Result<Arena::Block> Arena::allocate(std::size_t bytes) {
     free.reserve(free.capacity() + count);  // for free()
     auto taken = take_pages(pages ? bytes : kSlabPages * kPageBytes);
     if (!taken.is_ok()) return taken.status();
-    for (std::size_t i = count; i-- > 0;) free.push_back({taken->memory + i * bytes, taken->offset + i * bytes});
+    for (std::size_t i = count; i-- > 0;) {
+      const std::size_t at = (i + number_) % count * bytes;
+      free.push_back({taken->memory + at, taken->offset + at});
+    }
   }
   const Block block = free.back();
   free.pop_back();

@@ -32,6 +32,12 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
+  // From here on short blocks begin with another one of those that share pages. A rank that looks at the same thing in
+  // the memory of many peers so finds it in as many sets of its cache, where each has a number of its own. With the
+  // same place in all of them a look at 31 peers takes 71 ns in place of 11, at 63 peers 164 in place of 42; from 127
+  // on it is the pages that cost (470 and 410 ns; 255 peers 950 and 820).
+  void spread(std::uint32_t number) { number_ = number; }
+
   struct Block {
     std::byte* memory = nullptr;
     std::uint64_t offset = 0;  // by which the reader finds it
@@ -48,6 +54,7 @@ class Arena {
   UniqueFd fd_;
   std::vector<std::byte*> extents_;
   std::uint64_t used_ = 0;
+  std::uint32_t number_ = 0;
   std::map<std::size_t, std::vector<Block>> free_;  // by their size
 };
 

@@ -22,11 +22,12 @@ const char* name_of(Turns turns) {
 
 }  // namespace
 
-Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer) {
+Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, int rank) {
   auto arena = Arena::create();
   if (!arena.is_ok()) return arena.status();
   auto block = arena->allocate(sizeof(PairMemory));
   if (!block.is_ok()) return block.status();
+  arena->spread(static_cast<std::uint32_t>(rank));
   auto* const own = reinterpret_cast<PairMemory*>(block->memory);
   const std::shared_ptr<Pair> pair(new Pair(std::move(socket), std::move(*arena), own, wakeup_fd, peer));
   const MutexLock lock(pair->mutex_);

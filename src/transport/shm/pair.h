@@ -50,8 +50,9 @@ class PairLinkMemory;
 
 class Pair : public std::enable_shared_from_this<Pair> {
  public:
-  // `socket`: authenticated, connected and non-blocking. `peer`: its rank, for messages.
-  static Result<std::shared_ptr<Pair>> create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer);
+  // `socket`: authenticated, connected and non-blocking. `peer`: its rank, for messages. `rank`: a number of this
+  // side's, by which the peer tells many apart (Arena::spread).
+  static Result<std::shared_ptr<Pair>> create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, int rank);
   ~Pair();
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;

@@ -216,7 +216,7 @@ TEST_CASE("places outside the arena are refused") {
 TEST_CASE("messages that make no sense are errors of the links that are made then") {
   auto [own, theirs] = conformance::connected(conformance::Family::kUnix, 1);
   const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7).value();
+  const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7, 0).value();
   PairMessage message{PairMessageKind::kOpen, kTurns, 1, 0};
   SECTION("a link before there is an arena") {}
   SECTION("an arena that is none") {
