@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -134,12 +135,14 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     ranks.fork_ranks(3, one)
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
 def torchrun(program: str, *options: str) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(program)
         file.flush()
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options]
-        subprocess.run([*command, file.name], check=True, timeout=ranks.LIMIT_S)
+        subprocess.run([*TORCHRUN, *options, file.name], check=True, timeout=ranks.LIMIT_S)
 
 
 PROGRAM = """
@@ -171,3 +174,13 @@ def test_restarted_by_torchrun_after_a_death(monkeypatch) -> None:
 def test_programs_that_end_without_ending_their_group(monkeypatch) -> None:
     monkeypatch.setenv("TEST_CASE", "leaves")
     torchrun(PROGRAM)
+
+
+def test_programs_of_tutti_launched_by_torchrun() -> None:
+    (program,) = pathlib.Path(__file__).parents[3].glob("build/torch/root/**/bin/all_reduce_perf")
+    wanted = "-b 1K -e 1M -f 4 -n 5 -w 1".split()
+    command = [*TORCHRUN, "--no-python", str(program), *wanted]
+    # What this process is linked with belongs to another installation.
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(next(program.parents[1].glob("lib*/**/libtutti.so")).parent)}
+    printed = subprocess.run(command, check=True, timeout=ranks.LIMIT_S, env=environment, stdout=subprocess.PIPE).stdout
+    assert b"# ranks: 2," in printed and b"Out of bounds values : 0 OK" in printed, printed
