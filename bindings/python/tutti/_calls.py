@@ -1,0 +1,108 @@
+"""What the calls of a communicator have in common: streams, groups, datatypes, operators."""
+
+import threading
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tutti import _dtypes
+from tutti._arrays import Array
+from tutti._library import check, ffi, lib
+from tutti.errors import InvalidArgument
+from tutti.operators import Op, Operator, check_used, failure_of
+from tutti.streams import Stream
+
+
+class _Groups(threading.local):
+    """What the groups that the thread has begun keep, by the depth of the group."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.kept: list[tuple[Stream | None, tuple[Any, ...]]] = []
+
+
+_groups = _Groups()
+
+
+class group:  # noqa: N801  used as a function: with tutti.group():
+    """Collectives, sends and receives of the block are started together when it ends: with tutti.group(): ...
+
+    Arrays that calls in it return are filled when the block has ended, or with stream= when the stream is synchronized.
+    If the block raises, nothing of it is started.
+    """
+
+    def __enter__(self) -> "group":
+        check(lib.tuttiGroupStart())
+        _groups.depth += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _groups.depth -= 1
+        if kind is not None:
+            # A call that is refused: the group starts nothing.
+            lib.tuttiBarrier(ffi.NULL, ffi.NULL)
+        result = lib.tuttiGroupEnd()
+        kept = _groups.kept
+        if _groups.depth == 0:
+            _groups.kept = []
+            for stream, what in kept:
+                if stream is not None:
+                    stream.keep(*what)
+        if kind is None:
+            check_used(result, failure_of(one for _, what in kept for one in what))
+
+
+class Calls:
+    """The part of a communicator that makes calls of the library."""
+
+    handle: Any
+    size: int
+    rank: int
+
+    def __init__(self) -> None:
+        # Datatypes of the library that stand for dtypes it does not know.
+        self._opaque: dict[np.dtype[Any], int] = {}
+
+    def _call(self, function: Any, stream: Stream | None, used: tuple[Any, ...], *arguments: Any) -> None:
+        """function(*arguments, communicator, stream); `used` is kept until the operation is complete."""
+        result = function(*arguments, self.handle, ffi.NULL if stream is None else stream.handle)
+        check_used(result, failure_of(used))
+        if _groups.depth:
+            _groups.kept.append((stream, (self, *used)))
+        elif stream is not None:
+            stream.keep(self, *used)
+
+    def _datatype(self, array: Array, wanted: _dtypes.DTypeLike | None) -> int:
+        if wanted is not None:
+            return _dtypes.number_as(array, wanted)
+        number = _dtypes.number_of(array.dtype)
+        return self._opaque_datatype(array.dtype) if number == _dtypes.OPAQUE else number
+
+    def _opaque_datatype(self, dtype: np.dtype[Any]) -> int:
+        number = self._opaque.get(dtype)
+        if number is None:
+            made = ffi.new("tuttiDataType_t *")
+            check(lib.tuttiTypeCreate(made, dtype.itemsize, self.handle))
+            number = self._opaque[dtype] = made[0]
+        return number
+
+    def dtype_of(self, number: int) -> np.dtype[Any]:
+        """The dtype that a datatype of the library stands for in this communicator."""
+        for dtype, known in list(self._opaque.items()):
+            if known == number:
+                return dtype
+        return _dtypes.dtype_of(number)
+
+    def _operator(self, op: Op | Operator, array: Array, datatype: int) -> int:
+        if isinstance(op, Operator):
+            if op.communicator is not self:
+                raise InvalidArgument("the operator is another communicator's: each makes its own")
+            return op.number
+        if datatype >= 1000:
+            raise _dtypes.refusal_of_operator(array.dtype)
+        if not isinstance(op, Op):
+            raise InvalidArgument(f"op is {op!r}: give one of tutti.Op, or what Communicator.operator has made")
+        return op.value

@@ -1,0 +1,63 @@
+"""Finds and loads libtutti.so, and turns its results into exceptions."""
+
+import os
+import subprocess
+from typing import Any
+
+import cffi
+
+from tutti import errors
+from tutti._declarations import DECLARATIONS
+
+SONAME = "libtutti.so.0"
+
+ffi: Any = cffi.FFI()
+ffi.cdef(DECLARATIONS)
+
+
+def _folders_of_pkg_config() -> list[str]:
+    try:
+        found = subprocess.run(["pkg-config", "--variable=libdir", "tutti"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [found.stdout.strip()]
+
+
+def _load() -> Any:
+    """TUTTI_LIBRARY alone where it is set; else where the dynamic loader looks, and where pkg-config says."""
+    named = os.environ.get("TUTTI_LIBRARY")
+    tried = []
+    for path in [named] if named else [SONAME]:
+        try:
+            return ffi.dlopen(path)
+        except OSError as error:
+            tried.append(str(error))
+    if not named:
+        for folder in _folders_of_pkg_config():
+            try:
+                return ffi.dlopen(os.path.join(folder, SONAME))
+            except OSError as error:
+                tried.append(str(error))
+    raise ImportError(
+        f"cannot load {named or SONAME}: {'; '.join(tried)}. Install tutti where the dynamic loader or pkg-config "
+        "finds it (LD_LIBRARY_PATH, PKG_CONFIG_PATH), or set TUTTI_LIBRARY to the path of libtutti.so"
+    )
+
+
+lib: Any = _load()
+
+
+def check(result: int) -> None:
+    """Raises the exception of a result that is an error, with the library's text, which is the calling thread's."""
+    if result:
+        text = ffi.string(lib.tuttiGetLastError(ffi.NULL)).decode(errors="replace")
+        if not text:
+            text = ffi.string(lib.tuttiGetErrorString(result)).decode()
+        raise errors.error_of(result, text)
+
+
+def version() -> str:
+    """The version of the library that is loaded, as "0.1.0"."""
+    code = ffi.new("int *")
+    check(lib.tuttiGetVersion(code))
+    return f"{code[0] // 10000}.{code[0] // 100 % 100}.{code[0] % 100}"

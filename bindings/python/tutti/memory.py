@@ -1,0 +1,23 @@
+"""Arrays in memory that the other processes of the machine can map, which saves copies of large messages."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tutti._arrays import Array
+from tutti._library import check, ffi, lib
+
+
+def empty(shape: int | Sequence[int], dtype: Any = np.float64) -> Array:
+    """An array of zeros in memory of tuttiMemAlloc, which is freed with the last array that uses it."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind = np.dtype(dtype)
+    count = math.prod(sizes)
+    if count == 0 or kind.itemsize == 0:
+        return np.zeros(sizes, kind)
+    pointer = ffi.new("void **")
+    check(lib.tuttiMemAlloc(pointer, count * kind.itemsize))
+    owned = ffi.gc(pointer[0], lib.tuttiMemFree, size=count * kind.itemsize)
+    return np.frombuffer(ffi.buffer(owned, count * kind.itemsize), kind).reshape(sizes)

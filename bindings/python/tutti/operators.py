@@ -1,0 +1,118 @@
+"""Reduction operators: the built-in ones, and the program's."""
+
+import enum
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tutti import _dtypes
+from tutti._arrays import Array
+from tutti._library import check, ffi, lib
+from tutti.errors import Aborted
+
+if TYPE_CHECKING:
+    from tutti.communicator import Communicator
+
+# function(lower, upper) -> combined: arrays of equal length, of the elements of lower and higher ranks.
+OperatorFunction = Callable[[Array, Array], Any]
+
+
+class Op(enum.IntEnum):
+    """The built-in operators, with the library's numbers."""
+
+    SUM = 0
+    PROD = 1
+    MAX = 2
+    MIN = 3
+    AVG = 4
+    BAND = 100
+    BOR = 101
+    BXOR = 102
+    LAND = 103
+    LOR = 104
+    LXOR = 105
+
+
+class Operator:
+    """An operator that Communicator.operator or Communicator.pre_mul_sum has made, for that communicator alone."""
+
+    def __init__(
+        self,
+        communicator: "Communicator",
+        number: int,
+        callback: Any = None,
+        failures: list[BaseException] | None = None,
+    ) -> None:
+        self.number = number
+        self.communicator = communicator
+        # Operations that are queued keep this object, and so the callback.
+        self._callback = callback
+        self._failures = [] if failures is None else failures
+        self._close = weakref.finalize(self, lib.tuttiRedOpDestroy, number, communicator.handle)
+        self._close.atexit = False
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the function has raised, if it has."""
+        return self._failures[0] if self._failures else None
+
+    def destroy(self) -> None:
+        """Frees the operator; operations that are queued with it go on."""
+        if self._close.detach():
+            check(lib.tuttiRedOpDestroy(self.number, self.communicator.handle))
+
+
+def failure_of(used: Iterable[Any]) -> BaseException | None:
+    """Why the function of an operator has failed, if one of those that operations have used has."""
+    return next((one.failure for one in used if isinstance(one, Operator) and one.failure is not None), None)
+
+
+def check_used(result: int, failure: BaseException | None) -> None:
+    """As check(), but for the function of an operator: it cannot fail the operation that it serves."""
+    if failure is not None:
+        raise Aborted(f"the function of an operator has raised {failure!r}") from failure
+    check(result)
+
+
+def of_function(communicator: "Communicator", function: OperatorFunction, commutative: bool) -> Operator:
+    failures: list[BaseException] = []
+
+    def combine(lower: Any, upper: Any, count: int, datatype: int, context: Any) -> None:
+        if failures:
+            return
+        try:
+            dtype = communicator.dtype_of(datatype)
+            a = np.frombuffer(ffi.buffer(lower, count * dtype.itemsize), dtype)
+            b = np.frombuffer(ffi.buffer(upper, count * dtype.itemsize), dtype)
+            a.flags.writeable = False
+            b[...] = function(a, b)
+        except BaseException as error:  # noqa: BLE001  it is raised by the call that the operator serves
+            failures.append(error)
+            _revoke(communicator)
+
+    callback = ffi.callback("tuttiRedOpFunction_t", combine)
+    number = ffi.new("tuttiRedOp_t *")
+    check(lib.tuttiRedOpCreate(number, callback, ffi.NULL, int(commutative), communicator.handle))
+    return Operator(communicator, number[0], callback, failures)
+
+
+def _revoke(communicator: "Communicator") -> None:
+    """By another thread, as an operator's function must not call the library."""
+    handle = communicator.handle
+    thread = threading.Thread(target=lambda: lib.tuttiCommRevoke(handle, 0), daemon=True)
+    thread.start()
+    thread.join(timeout=5)
+
+
+def of_scalar(communicator: "Communicator", scalar: Any, dtype: Any) -> Operator:
+    value = np.array([scalar], _dtypes.storage_of(dtype))
+    number = ffi.new("tuttiRedOp_t *")
+    check(
+        lib.tuttiRedOpCreatePreMulSum(
+            number, ffi.from_buffer(value), _dtypes.number_as(value, dtype), 1, communicator.handle
+        )
+    )
+    return Operator(communicator, number[0])

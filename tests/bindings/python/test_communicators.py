@@ -1,0 +1,164 @@
+"""How communicators are made and ended, and what goes wrong."""
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import ranks
+import tutti
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_from_environment() -> None:
+    program = (
+        "import numpy, tutti\n"
+        "with tutti.Communicator.from_environment() as comm:\n"
+        "    print(comm.rank, comm.size, comm.all_reduce(numpy.ones(1000))[0])\n"
+    )
+    root = f"127.0.0.1:{free_port()}"
+    started = []
+    for rank in range(2):
+        variables = {"TUTTI_RANK": str(rank), "TUTTI_WORLD_SIZE": "2", "TUTTI_ROOT": root}
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", program], env=os.environ | variables, stdout=subprocess.PIPE, text=True
+            )
+        )
+    assert [process.communicate(timeout=ranks.LIMIT_S)[0] for process in started] == ["0 2 2.0\n", "1 2 2.0\n"]
+
+
+def test_no_launcher() -> None:
+    with pytest.raises(tutti.InvalidUsage, match="TUTTI_RANK") as raised:
+        tutti.Communicator.from_environment()
+    assert raised.value.code == 5
+
+
+def test_split() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        halves = comm.split(comm.rank % 2, -comm.rank)
+        assert halves is not None
+        with halves:
+            assert halves.all_reduce(np.array([comm.rank]))[0] == (2 if comm.rank % 2 == 0 else 1)
+            assert halves.rank == (1 if comm.rank == 0 else 0)
+        some = comm.split(None if comm.rank == 0 else 0)
+        assert (some is None) == (comm.rank == 0)
+
+    ranks.run(3, body)
+
+
+def test_a_job_within_a_job() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        unique_id = bytearray(comm.unique_id() if comm.rank == 0 else bytes(128))
+        comm.broadcast(unique_id)
+        with tutti.Communicator.from_unique_id(bytes(unique_id), comm.rank, comm.size) as second:
+            assert second.all_reduce(np.ones(1))[0] == 2
+
+    ranks.run(2, body)
+
+
+def test_explain_and_config() -> None:
+    def body(comm: tutti.Communicator) -> str:
+        return comm.explain(tutti.Collective.ALL_REDUCE, 1 << 20)
+
+    config = tutti.Config(algorithm="all_reduce:ring", transports="tcp", timeout_ms=60000)
+    assert ranks.run(2, body, config) == ["ring over tcp"] * 2
+    with pytest.raises(tutti.InvalidArgument, match="no_such"):
+        tutti.Communicator.in_process(1, tutti.Config(algorithm="no_such"))
+
+
+def test_death_of_a_rank() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 1:
+            os._exit(3)
+        with pytest.raises(tutti.RemoteError, match="rank 1") as raised:
+            comm.all_reduce(np.ones(1000))
+            comm.barrier()
+        assert raised.value.code == 6
+
+    ranks.run(2, body, dies=(1,))
+
+
+def test_timeout() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        if comm.rank == 0:
+            with pytest.raises(tutti.Timeout, match="rank 1") as raised:
+                comm.all_reduce(np.ones(1000))
+            assert isinstance(raised.value, TimeoutError) and raised.value.code == 8
+        else:
+            time.sleep(1)
+
+    ranks.run(2, body, tutti.Config(timeout_ms=300))
+
+
+def test_mismatch() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        with pytest.raises(tutti.Mismatch, match="all_reduce.*broadcast|broadcast.*all_reduce"):
+            comm.all_reduce(np.ones(3)) if comm.rank else comm.broadcast(np.ones(3))
+
+    ranks.run(2, body, tutti.Config(check="strict"))
+
+
+def test_a_block_that_raises_aborts_its_peers() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        if comm.rank == 1:
+            with pytest.raises(KeyError), comm:
+                raise KeyError("this rank gives up")
+        else:
+            with pytest.raises(tutti.Aborted) as raised:
+                comm.barrier()
+                comm.barrier()
+            assert raised.value.code == 1000
+
+    ranks.run(2, body)
+
+
+def test_abort_by_another_thread() -> None:
+    """While one thread waits, another runs."""
+
+    def body(comm: tutti.Communicator) -> None:
+        if comm.rank == 0:
+            threading.Timer(0.1, comm.abort).start()
+            with pytest.raises((tutti.Aborted, tutti.InvalidArgument)):
+                comm.recv(np.empty(3), 1)
+        else:
+            with pytest.raises(tutti.Aborted):
+                comm.recv(np.empty(3), 0)
+
+    ranks.run(2, body)
+
+
+def test_ended_communicators_are_refused() -> None:
+    comm = tutti.Communicator.in_process(1)[0]
+    comm.destroy()
+    comm.destroy()
+    comm.abort()
+    with pytest.raises(tutti.InvalidArgument):
+        comm.barrier()
+
+
+def test_revoke_and_finalize() -> None:
+    comm = tutti.Communicator.in_process(1)[0]
+    comm.finalize()
+    with pytest.raises(tutti.InvalidUsage):
+        comm.barrier()
+    comm = tutti.Communicator.in_process(1)[0]
+    assert comm.error() is None
+    comm.revoke()
+    assert isinstance(comm.error(), tutti.Aborted)
+
+
+def test_errors_can_be_passed_on() -> None:
+    error = pickle.loads(pickle.dumps(tutti.RemoteError("rank 3 died")))
+    assert type(error) is tutti.RemoteError and error.code == 6 and str(error) == "rank 3 died"

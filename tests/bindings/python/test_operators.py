@@ -1,0 +1,84 @@
+"""Operators of the program's: Python functions, and sums weighted by a scalar."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ranks
+import tutti
+
+
+def affine(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """First x -> a x + b of the lower ranks, then that of the upper ones: does not commute."""
+    combined = np.empty_like(lower)
+    combined["a"] = lower["a"] * upper["a"]
+    combined["b"] = upper["a"] * lower["b"] + upper["b"]
+    return combined
+
+
+@pytest.mark.parametrize("size", (2, 3))
+def test_functions_of_structures(size: int) -> None:
+    kind = np.dtype([("a", "f8"), ("b", "f8")])
+
+    def body(comm: tutti.Communicator) -> None:
+        operator = comm.operator(affine, commutative=False)
+        maps = [np.array([(rank + 2.0, 3.0 - rank)] * 4000, kind) for rank in range(comm.size)]
+        expected = maps[0]
+        for other in maps[1:]:
+            expected = affine(expected, other)
+        np.testing.assert_array_equal(comm.all_reduce(maps[comm.rank], op=operator), expected)
+        with tutti.Stream() as stream:
+            queued = comm.scan(maps[comm.rank], op=operator, stream=stream)
+        if comm.rank == comm.size - 1:
+            np.testing.assert_array_equal(queued, expected)
+        operator.destroy()
+
+    ranks.run(size, body)
+
+
+def test_functions_of_numbers() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        larger = comm.operator(lambda a, b: np.where(abs(a) > abs(b), a, b))
+        for dtype in (np.float32, np.int16, ml_dtypes.bfloat16):
+            total = comm.all_reduce(np.array([-3 * comm.rank, 1], dtype), op=larger)
+            assert total.astype(float).tolist() == [-3, 1]
+
+    ranks.run_threads(2, body)
+
+
+def test_weighted_sums() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        weighted = comm.pre_mul_sum(comm.rank + 1, np.float32)
+        assert comm.all_reduce(np.ones(3, np.float32), op=weighted).tolist() == [3, 3, 3]
+        small = comm.pre_mul_sum(0.5, "bfloat16")
+        bits = np.array([1.5], ml_dtypes.bfloat16).view(np.uint16)
+        assert comm.all_reduce(bits, op=small, dtype="bfloat16").view(ml_dtypes.bfloat16)[0] == 1.5
+
+    ranks.run(2, body)
+
+
+@pytest.mark.parametrize("queued", (False, True))
+def test_what_a_function_raises_is_told(queued: bool) -> None:
+    def wrong(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+        raise KeyError("not today")
+
+    def body(comm: tutti.Communicator) -> None:
+        operator = comm.operator(wrong)
+        with pytest.raises(tutti.Aborted, match="KeyError.*not today") as raised:
+            if queued:
+                stream = tutti.Stream()
+                comm.all_reduce(np.ones(3), op=operator, stream=stream)
+                stream.synchronize()
+            else:
+                comm.all_reduce(np.ones(3), op=operator)
+        assert isinstance(raised.value.__cause__, KeyError)
+        with pytest.raises(tutti.Aborted):
+            comm.barrier()
+
+    ranks.run(2, body)
+
+
+def test_operators_belong_to_communicators() -> None:
+    one, other = tutti.Communicator.in_process(1)[0], tutti.Communicator.in_process(1)[0]
+    with pytest.raises(tutti.InvalidArgument, match="another communicator's"):
+        one.all_reduce(np.ones(3), op=other.pre_mul_sum(2, "float64"))
