@@ -61,10 +61,10 @@ def target(out: Buffer | None, shape: Sequence[int], dtype: np.dtype[Any]) -> Ar
     array = writable(out, "out")
     if array.dtype != dtype:
         raise InvalidArgument(f"out has elements of {array.dtype}, and the result has elements of {dtype}")
-    count = math.prod(shape)
-    if array.size != count:
+    if array.shape != shape and array.size != math.prod(shape):
         raise InvalidArgument(
-            f"out, of shape {array.shape}, has {array.size} elements; the result, of shape {tuple(shape)}, has {count}"
+            f"out, of shape {array.shape}, has {array.size} elements; the result, of shape {tuple(shape)}, has "
+            f"{math.prod(shape)}"
         )
     return array
 

@@ -97,12 +97,12 @@ class Calls:
         return _dtypes.dtype_of(number)
 
     def _operator(self, op: Op | Operator, array: Array, datatype: int) -> int:
+        if type(op) is Op and datatype < 1000:
+            return op
         if isinstance(op, Operator):
             if op.communicator is not self:
                 raise InvalidArgument("the operator is another communicator's: each makes its own")
             return op.number
-        if datatype >= 1000:
-            raise _dtypes.refusal_of_operator(array.dtype)
         if not isinstance(op, Op):
             raise InvalidArgument(f"op is {op!r}: give one of tutti.Op, or what Communicator.operator has made")
-        return op.value
+        raise _dtypes.refusal_of_operator(array.dtype)

@@ -67,14 +67,18 @@ class Operator:
 
 def failure_of(used: Iterable[Any]) -> BaseException | None:
     """Why the function of an operator has failed, if one of those that operations have used has."""
-    return next((one.failure for one in used if isinstance(one, Operator) and one.failure is not None), None)
+    for one in used:
+        if type(one) is Operator and one.failure is not None:
+            return one.failure
+    return None
 
 
 def check_used(result: int, failure: BaseException | None) -> None:
     """As check(), but for the function of an operator: it cannot fail the operation that it serves."""
     if failure is not None:
         raise Aborted(f"the function of an operator has raised {failure!r}") from failure
-    check(result)
+    if result:
+        check(result)
 
 
 def of_function(communicator: "Communicator", function: OperatorFunction, commutative: bool) -> Operator:

@@ -1,0 +1,114 @@
+"""What the module says of the library is what the library's headers say; how it is found, typed and packed."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tutti
+from tutti import _declarations, _dtypes, errors
+
+ROOT = pathlib.Path(__file__).parents[3]
+HEADERS = ROOT / "include" / "tutti"
+EXAMPLES = ROOT / "examples" / "python"
+# Of the headers, those that declare the C interface.
+NAMES = ("communicator", "collectives", "streams", "operators", "memory")
+
+
+def header(name: str) -> str:
+    return re.sub(r"/\*.*?\*/", "", (HEADERS / f"{name}.h").read_text(), flags=re.DOTALL)
+
+
+def spaced(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def numbers(prefix: str) -> dict[str, int]:
+    """The enumerators of types.h that begin with `prefix`, without it, in capitals and without underscores."""
+    found = re.findall(rf"\btutti{prefix}(\w+) = (\d+)", header("types"))
+    return {name.upper(): int(value) for name, value in found}
+
+
+def plain(kind: type) -> dict[str, int]:
+    return {member.name.replace("_", ""): member.value for member in kind}
+
+
+def test_functions_are_those_of_the_headers() -> None:
+    declared = {spaced(one) for name in NAMES for one in re.findall(r"TUTTI_EXPORT\s+(.*?;)", header(name), re.DOTALL)}
+    ours = set(re.findall(r"(?:const char \*|tuttiResult_t )tutti[A-Z]\w+\(.*?\);", spaced(_declarations.DECLARATIONS)))
+    assert ours == declared
+
+
+def test_structures_are_those_of_the_headers() -> None:
+    declared = spaced(re.search(r"typedef struct \{[^}]*\} tuttiConfig_t;", header("config")).group(0))
+    assert declared in spaced(_declarations.DECLARATIONS)
+    fields = re.findall(r"(\w+);", declared)[3:-1]
+    assert [field.name for field in dataclasses.fields(tutti.Config)] == fields
+    assert f"internal[{tutti.communicator.UNIQUE_ID_BYTES}]" in _declarations.DECLARATIONS
+    version = [int(re.search(rf"TUTTI_{part} (\d+)", header("types")).group(1)) for part in ("MAJOR", "MINOR", "PATCH")]
+    assert tutti.config._VERSION == version[0] * 10000 + version[1] * 100 + version[2]
+    assert tutti.version() == ".".join(map(str, version))
+
+
+def test_numbers_are_those_of_the_headers() -> None:
+    assert plain(tutti.Collective) == {k: v for k, v in numbers("Collective").items() if k != "MAX"}
+    everything = numbers("")
+    assert {name: everything[name] for name in plain(tutti.Op)} == plain(tutti.Op)
+    for name, number in _dtypes._NUMBERS.items():
+        assert everything[name.upper()] == number
+    small = {"BFLOAT16": 9, "FLOAT8E4M3": 10, "FLOAT8E5M2": 11}
+    assert {name: everything[name] for name in small} == small
+    for kind in errors._CLASSES.values():
+        assert everything[kind.__name__.upper()] == kind.code
+    results = re.search(r"tuttiSuccess.*?tuttiResultMax", header("types"), re.DOTALL).group(0)
+    assert len(re.findall(r" = \d", results)) == len(errors._CLASSES) + 2  # success, in progress
+
+
+def import_in(variables: dict[str, str]) -> subprocess.CompletedProcess:
+    environment = {name: value for name, value in os.environ.items() if name != "TUTTI_LIBRARY"}
+    return subprocess.run(
+        [sys.executable, "-c", "import tutti; print(tutti.version())"],
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_library_is_found(tmp_path: pathlib.Path) -> None:
+    folder = pathlib.Path(os.environ["TUTTI_LIBRARY"]).parent
+    (tmp_path / "tutti.pc").write_text(f"libdir={folder}\nName: tutti\nDescription: tutti\nVersion: 0.1.0\n")
+    for variables in ({"LD_LIBRARY_PATH": str(folder)}, {"PKG_CONFIG_PATH": str(tmp_path)}):
+        assert import_in(variables).stdout == "0.1.0\n"
+    missed = import_in({"TUTTI_LIBRARY": "/nowhere/libtutti.so"})
+    assert re.search("ImportError: cannot load /nowhere/libtutti.so.*LD_LIBRARY_PATH", missed.stderr)
+
+
+def test_types(tmp_path: pathlib.Path) -> None:
+    """The package and the examples are complete for mypy, and a call that is wrong is found."""
+
+    def mypy(*what: str) -> str:
+        command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), *what]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    assert (pathlib.Path(tutti.__file__).parent / "py.typed").exists()
+    assert "Success" in mypy("-p", "tutti")
+    assert "Success" in mypy(*map(str, EXAMPLES.glob("*.py")))
+    wrong = "import tutti\ntutti.Communicator.from_environment().barrier(3)\n"
+    assert "Too many positional arguments" in mypy("-c", wrong)
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_examples(example: str) -> None:
+    ended = subprocess.run(
+        [str(ROOT / "examples" / "run_ranks.sh"), "3", sys.executable, str(EXAMPLES / example)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == "" and ended.stdout.count("of 3") == 3
