@@ -1,0 +1,107 @@
+"""Horovod's interface over tutti: ``import tutti_torch.horovod as hvd`` in place of ``import horovod.torch as hvd``.
+
+Start it with torchrun. Names, defaults and results are Horovod's. What differs: ranks call operations in the same order
+(``name`` is for the reader alone), and a rank that has failed is replaced by starting all ranks anew (``elastic``).
+"""
+
+from tutti_torch.horovod import elastic
+from tutti_torch.horovod.compression import Compression
+from tutti_torch.horovod.errors import HorovodInternalError
+from tutti_torch.horovod.gathers import (
+    allgather,
+    allgather_async,
+    alltoall,
+    alltoall_async,
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    reducescatter,
+    reducescatter_async,
+)
+from tutti_torch.horovod.handles import Handle, poll, synchronize
+from tutti_torch.horovod.job import (
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from tutti_torch.horovod.joining import join
+from tutti_torch.horovod.objects import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from tutti_torch.horovod.optimizer import DistributedOptimizer
+from tutti_torch.horovod.reductions import (
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+)
+
+__all__ = [
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "Handle",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "cross_rank",
+    "cross_size",
+    "elastic",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "poll",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "shutdown",
+    "size",
+    "synchronize",
+]

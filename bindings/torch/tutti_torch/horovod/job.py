@@ -1,0 +1,130 @@
+"""The job: this process's place in it."""
+
+import dataclasses
+import datetime
+import os
+import socket
+
+import torch.distributed as dist
+
+import tutti_torch  # noqa: F401  registers the backend
+
+
+@dataclasses.dataclass
+class Job:
+    group: dist.ProcessGroup
+    # Whether the process group is init's own, and shutdown's to destroy.
+    owned: bool
+    joinable: bool
+    local_rank: int = 0
+    local_size: int = 1
+    cross_rank: int = 0
+    cross_size: int = 1
+    homogeneous: bool = True
+
+
+_job: Job | None = None
+
+
+def current() -> Job:
+    if _job is None:
+        raise ValueError("the job has not been initialised: call init() first")
+    return _job
+
+
+def init(timeout: datetime.timedelta | None = None, join: bool = True) -> None:
+    """Joins the job that torchrun describes, or mpirun with MASTER_ADDR and MASTER_PORT; else one alone.
+
+    Where torch.distributed is initialised already, its ranks are the job's. ``join=False`` saves the announcement, a
+    tiny operation, that each all-reduce is preceded by for the sake of join().
+    """
+    global _job
+    if _job is not None:
+        return
+    owned = not dist.is_initialized()
+    if owned:
+        _init_process_group(timeout)
+    group = dist.group.WORLD if owned else dist.new_group(backend="tutti", timeout=timeout)
+    _job = Job(group, owned, join)
+    _find_places(_job)
+
+
+# What launchers other than torchrun say of ranks.
+_LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+
+
+def _init_process_group(timeout: datetime.timedelta | None) -> None:
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        dist.init_process_group("tutti", timeout=timeout)
+        return
+    for rank_name, size_name in _LAUNCHERS:
+        if rank_name in os.environ and size_name in os.environ:
+            if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
+                raise ValueError(f"{rank_name} is set, but not where ranks meet: set MASTER_ADDR and MASTER_PORT")
+            place = {"rank": int(os.environ[rank_name]), "world_size": int(os.environ[size_name])}
+            dist.init_process_group("tutti", timeout=timeout, **place)
+            return
+    dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+
+
+def _find_places(job: Job) -> None:
+    """Ranks of one host are those of one agent of torchrun, or of one host name."""
+    hosts: list[str] = [""] * job.group.size()
+    dist.all_gather_object(hosts, os.environ.get("GROUP_RANK", socket.gethostname()), group=job.group)
+    seen: dict[str, int] = {}
+    local_ranks = []
+    for host in hosts:
+        local_ranks.append(seen.get(host, 0))
+        seen[host] = local_ranks[-1] + 1
+    me = job.group.rank()
+    alike = [other for other, local in enumerate(local_ranks) if local == local_ranks[me]]
+    job.local_rank, job.local_size = local_ranks[me], seen[hosts[me]]
+    job.cross_rank, job.cross_size = alike.index(me), len(alike)
+    job.homogeneous = len(set(seen.values())) == 1
+
+
+def shutdown() -> None:
+    """Leaves the job."""
+    global _job
+    if _job is None:
+        return
+    left, _job = _job, None
+    if left.owned:
+        dist.destroy_process_group()
+    else:
+        dist.destroy_process_group(left.group)
+
+
+def is_initialized() -> bool:
+    return _job is not None
+
+
+def rank() -> int:
+    return current().group.rank()
+
+
+def size() -> int:
+    return current().group.size()
+
+
+def local_rank() -> int:
+    """This process's number among those of its host."""
+    return current().local_rank
+
+
+def local_size() -> int:
+    return current().local_size
+
+
+def cross_rank() -> int:
+    """The host's number among those that have a process with this local rank."""
+    return current().cross_rank
+
+
+def cross_size() -> int:
+    return current().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Whether all hosts have the same number of processes."""
+    return current().homogeneous

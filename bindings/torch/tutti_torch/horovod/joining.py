@@ -1,0 +1,69 @@
+"""Ranks that run out of data before others: those that have joined contribute zeros to the all-reduces of the rest.
+
+Before each all-reduce the ranks add up an announcement, which tells those that have joined what is coming.
+"""
+
+import torch
+import torch.distributed as dist
+
+from tutti_torch.horovod import job
+from tutti_torch.horovod.handles import failing
+
+# What an announcement says: how many have joined; and, from those that have not, elements, dtype and operator.
+_FIELDS = 4
+_DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+]
+_OPERATORS = [dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT]
+
+
+def announce(tensor: torch.Tensor, operator: dist.ReduceOp.RedOpType) -> None:
+    """Comes before each all-reduce."""
+    place = job.current()
+    if not place.joinable or place.group.size() == 1 or tensor.dtype not in _DTYPES:
+        return
+    fields = [0, tensor.numel(), _DTYPES.index(tensor.dtype), _OPERATORS.index(operator)]
+    dist.all_reduce(torch.tensor(fields), group=place.group, async_op=True)
+
+
+def join() -> int:
+    """This rank has no more data: contributes zeros to what others reduce, until all have joined; the last to do so.
+
+    Other operations than all-reduces cannot be called meanwhile. An average divides by the number of all ranks.
+    """
+    place = job.current()
+    if not place.joinable:
+        raise ValueError("join() needs init(join=True), on all ranks")
+    size = place.group.size()
+    served = 0
+    with failing():
+        while size > 1 and _serve_one(place.group, size):
+            served += 1
+        # Who has served least has come last; of several the last.
+        mine = torch.tensor([served])
+        everyones = torch.empty(size, dtype=mine.dtype)
+        dist.all_gather_into_tensor(everyones, mine, group=place.group)
+    counts: list[int] = everyones.tolist()
+    return max(other for other in range(size) if counts[other] == min(counts))
+
+
+def _serve_one(group: dist.ProcessGroup, size: int) -> bool:
+    """Takes part in the all-reduce that others call next; false if all have joined."""
+    fields = torch.zeros(_FIELDS, dtype=torch.int64)
+    fields[0] = 1
+    dist.all_reduce(fields, group=group)
+    joined, *said = fields.tolist()
+    if joined == size:
+        return False
+    count, dtype, operator = (value // (size - joined) for value in said)
+    dist.all_reduce(torch.zeros(count, dtype=_DTYPES[dtype]), _OPERATORS[operator], group=group)
+    return True

@@ -1,0 +1,200 @@
+"""All-reduces. ``op`` is Average where it is not given; the factors scale before and after the reduction."""
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tutti_torch.horovod import job
+from tutti_torch.horovod.compression import Compression
+from tutti_torch.horovod.handles import Handle, failing
+from tutti_torch.horovod.joining import announce
+
+
+class ReduceOp(enum.Enum):
+    Average = "average"
+    Sum = "sum"
+    Min = "min"
+    Max = "max"
+    Product = "product"
+
+
+Average, Sum, Min, Max, Product = ReduceOp
+_OPERATORS = {
+    Average: dist.ReduceOp.AVG,
+    Sum: dist.ReduceOp.SUM,
+    Min: dist.ReduceOp.MIN,
+    Max: dist.ReduceOp.MAX,
+    Product: dist.ReduceOp.PRODUCT,
+}
+
+
+def operator_of(op: ReduceOp | None, average: bool | None = None) -> dist.ReduceOp.RedOpType:
+    """torch's operator. ``average`` is Horovod's older way to say it."""
+    if average is not None:
+        if op is not None:
+            raise ValueError("give op or average, not both")
+        op = Average if average else Sum
+    if op is not None and op not in _OPERATORS:
+        raise ValueError(f"op is {op!r}: give one of Average, Sum, Min, Max and Product")
+    return _OPERATORS[op or Average]
+
+
+def start_reduction(
+    tensor: torch.Tensor, operator: dist.ReduceOp.RedOpType, prescale_factor: float, postscale_factor: float
+) -> Handle:
+    """In place; the output is the tensor."""
+    if prescale_factor != 1.0:
+        tensor.mul_(prescale_factor)
+    with failing():
+        announce(tensor, operator)
+        work = dist.all_reduce(tensor, operator, group=job.current().group, async_op=True)
+
+    def finish() -> torch.Tensor:
+        return tensor if postscale_factor == 1.0 else tensor.mul_(postscale_factor)
+
+    return Handle([work], finish)
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Combines the tensors of all ranks in place."""
+    with torch.no_grad():
+        whole = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
+        handle = start_reduction(whole, operator_of(op, average), prescale_factor, postscale_factor)
+    return handle.followed_by(lambda _: tensor if tensor.is_contiguous() else _copied(tensor, whole))
+
+
+def _copied(tensor: torch.Tensor, reduced: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return tensor.copy_(reduced)
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Combines the tensors of all ranks in a new one."""
+    copy = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return start_reduction(copy, operator_of(op, average), prescale_factor, postscale_factor)
+
+
+class _AllReduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, op: ReduceOp, before: float, after: float) -> torch.Tensor:
+        ctx.arguments = (op, before, after)
+        return allreduce_async(tensor, None, None, op, before, after).synchronize()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        op, before, after = ctx.arguments
+        if op not in (Average, Sum):
+            raise ValueError(f"no gradient is known for allreduce with {op}")
+        return allreduce_async(gradients[0], None, None, op, before, after).synchronize(), None, None, None
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Combines the tensors of all ranks in a new one, through which gradients flow."""
+    operator_of(op, average)
+    chosen = op or (Sum if average is False else Average)
+    shorter, context = compression.compress(tensor)
+    reduced: torch.Tensor = _AllReduce.apply(shorter, chosen, prescale_factor, postscale_factor)
+    return compression.decompress(reduced, context)
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Combines the tensors of all ranks in place."""
+    return allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor).synchronize()
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Combines each of the tensors in place, all of a dtype in one operation."""
+    outputs = list(tensors)
+    parts = [_start_fused(alike, op, average, prescale_factor, postscale_factor) for alike in by_dtype(outputs)]
+
+    return Handle(parts, lambda: outputs)
+
+
+def by_dtype(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The tensors in lists of one dtype each, in the order of their first ones."""
+    found: dict[torch.dtype, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.dtype, []).append(tensor)
+    return list(found.values())
+
+
+def _start_fused(
+    tensors: list[torch.Tensor], op: ReduceOp | None, average: bool | None, before: float, after: float
+) -> Handle:
+    flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    handle = start_reduction(flat, operator_of(op, average), before, after)
+    return handle.followed_by(lambda reduced: unpack(reduced, tensors))
+
+
+def unpack(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """Copies what torch.cat has joined back to the tensors."""
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    with torch.no_grad():
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view(tensor.shape))
+
+
+def grouped_allreduce_async(tensors: Sequence[torch.Tensor], *arguments: Any, **named: Any) -> Handle:
+    """As grouped_allreduce_async_, in new tensors."""
+    return grouped_allreduce_async_([tensor.detach().clone() for tensor in tensors], *arguments, **named)
+
+
+def grouped_allreduce_(tensors: Sequence[torch.Tensor], *arguments: Any, **named: Any) -> list[torch.Tensor]:
+    """As grouped_allreduce_async_, at once."""
+    return grouped_allreduce_async_(tensors, *arguments, **named).synchronize()
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """As grouped_allreduce_async, at once, and compressed on the way."""
+    shorter = [compression.compress(tensor) for tensor in tensors]
+    reduced = grouped_allreduce_async(
+        [tensor for tensor, _ in shorter], average, name, op, prescale_factor, postscale_factor
+    ).synchronize()
+    return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, shorter, strict=True)]

@@ -1,0 +1,352 @@
+"""Horovod's interface: every operation, and training that ends as that of one process with the whole batch."""
+
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import ranks
+import tutti_torch.horovod as hvd
+
+
+def run(n: int, body, **options) -> list:
+    """body() on every rank of an initialised job."""
+
+    def rank_body(rank: int, size: int):
+        hvd.init(**options)
+        assert (hvd.rank(), hvd.size()) == (rank, size)
+        result = body()
+        hvd.shutdown()
+        return result
+
+    return ranks.run(n, rank_body)
+
+
+def test_places() -> None:
+    def body() -> None:
+        assert hvd.is_initialized() and hvd.is_homogeneous()
+        assert (hvd.local_rank(), hvd.local_size()) == (hvd.rank(), 3)
+        assert (hvd.cross_rank(), hvd.cross_size()) == (0, 1)
+
+    run(3, body)
+    assert not hvd.is_initialized()
+    with pytest.raises(ValueError, match="call init"):
+        hvd.rank()
+
+
+def test_allreduce() -> None:
+    def body() -> None:
+        mine = torch.full((3, 2), float(hvd.rank() + 1))
+        assert hvd.allreduce(mine).unique().tolist() == [1.5]
+        assert hvd.allreduce(mine, op=hvd.Sum).unique().tolist() == [3]
+        assert hvd.allreduce(mine, average=False).unique().tolist() == [3]
+        assert hvd.allreduce(mine, op=hvd.Min).unique().tolist() == [1]
+        assert hvd.allreduce(mine, op=hvd.Max).unique().tolist() == [2]
+        assert hvd.allreduce(mine, op=hvd.Sum, prescale_factor=2, postscale_factor=10).unique().tolist() == [60]
+        short = hvd.allreduce(mine, compression=hvd.Compression.fp16)
+        assert short.dtype == torch.float32 and short.unique().tolist() == [1.5]
+        assert mine.unique().tolist() == [hvd.rank() + 1]
+        handle = hvd.allreduce_async_(mine, op=hvd.Sum)
+        assert hvd.synchronize(handle) is mine and hvd.poll(handle) and mine.unique().tolist() == [3]
+        columns = torch.zeros(2, 3).t()
+        columns += hvd.rank()
+        assert hvd.allreduce_(columns, op=hvd.Sum) is columns and columns.unique().tolist() == [1]
+        with pytest.raises(ValueError, match="Average, Sum"):
+            hvd.allreduce(mine, op="sum")
+
+    run(2, body)
+
+
+def test_grouped_allreduce() -> None:
+    def body() -> None:
+        tensors = [torch.ones(3), torch.ones(2, 2, dtype=torch.float64), torch.full((4,), 2.0)]
+        sums = hvd.grouped_allreduce(tensors, op=hvd.Sum, compression=hvd.Compression.fp16)
+        assert [(t.dtype, t.unique().tolist()) for t in sums] == [(t.dtype, (2 * t).unique().tolist()) for t in tensors]
+        handle = hvd.grouped_allreduce_async_(tensors, op=hvd.Sum)
+        assert [t.unique().tolist() for t in hvd.synchronize(handle)] == [[2], [2], [4]]
+        assert tensors[0][0] == 2
+
+    run(2, body)
+
+
+def test_moves() -> None:
+    def body() -> None:
+        rank, size = hvd.rank(), hvd.size()
+        gathered = hvd.allgather(torch.full((rank + 1, 2), rank))
+        assert gathered[:, 1].tolist() == [r for r in range(size) for _ in range(r + 1)]
+        assert hvd.broadcast(torch.tensor([rank]), 1).item() == 1
+        filled = torch.tensor([rank])
+        assert hvd.synchronize(hvd.broadcast_async_(filled, 2)) is filled and filled.item() == 2
+        assert hvd.alltoall(torch.arange(size) + 10 * rank).tolist() == [10 * r + rank for r in range(size)]
+        splits = [r for r in range(size)]
+        received, counts = hvd.alltoall(torch.full((sum(splits),), rank), splits)
+        assert counts.tolist() == [rank] * size and received.tolist() == [r for r in range(size) for _ in range(rank)]
+        part = hvd.reducescatter(torch.arange(5), op=hvd.Sum)
+        assert part.tolist() == [[0, 3], [6, 9], [12]][rank]
+        with pytest.raises(ValueError, match="equal parts"):
+            hvd.alltoall(torch.ones(4))
+        hvd.barrier()
+
+    run(3, body)
+
+
+def test_gradients_flow() -> None:
+    def body() -> None:
+        x = torch.full((2,), 2.0, requires_grad=True)
+        hvd.allreduce(x * x, op=hvd.Sum).sum().backward()
+        assert x.grad.tolist() == [8, 8]
+        y = torch.ones(hvd.rank() + 1, requires_grad=True)
+        (hvd.allgather(y) * torch.arange(3.0)).sum().backward()
+        assert y.grad.tolist() == [[0], [2, 4]][hvd.rank()]
+        z = torch.ones(2, requires_grad=True)
+        (hvd.broadcast(z, 1) * 3).sum().backward()
+        assert z.grad.tolist() == [[0, 0], [6, 6]][hvd.rank()]
+        w = torch.ones(2, requires_grad=True)
+        (hvd.alltoall(w) * (hvd.rank() + 1)).sum().backward()
+        assert w.grad.tolist() == [1, 2]
+
+    run(2, body)
+
+
+def test_objects() -> None:
+    def body() -> None:
+        assert hvd.broadcast_object({"from": hvd.rank()}, 1) == {"from": 1}
+        assert hvd.allgather_object("x" * hvd.rank()) == ["", "x"]
+        torch.manual_seed(hvd.rank())
+        model = torch.nn.Linear(3, 2)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        weights = hvd.allgather(model.weight.detach().flatten()[None])
+        assert torch.equal(weights[0], weights[1])
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1 if hvd.rank() == 0 else 0.7)
+        if hvd.rank() == 0:
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        assert optimizer.state[model.weight]["step"] == 1
+
+    run(2, body)
+
+
+@pytest.mark.parametrize("joinable", (True, False))
+def test_join(joinable: bool) -> None:
+    def body() -> None:
+        if not joinable:
+            with pytest.raises(ValueError, match="join=True"):
+                hvd.join()
+            return
+        # Rank 1 has the most data, rank 0 none.
+        sums = [hvd.allreduce(torch.ones(r + 5), op=hvd.Sum)[0].item() for r in range([0, 3, 2][hvd.rank()])]
+        assert hvd.join() == 1
+        assert sums == [[], [2, 2, 1], [2, 2]][hvd.rank()]
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 3
+        assert hvd.join() == 2
+
+    run(3, body, join=joinable)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(12, 30), torch.nn.Tanh(), torch.nn.Linear(30, 3)).double()
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return tuple(torch.randn(16, width, generator=generator, dtype=torch.float64) for width in (12, 3))
+
+
+KINDS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+}
+
+
+# What the first optimizer imports, ranks need not import for themselves.
+KINDS["adam"]([torch.zeros(1, requires_grad=True)])
+
+
+def alone(kind: str, steps: int = 4) -> list[torch.Tensor]:
+    """Training of one process with the whole batch."""
+    network = model()
+    optimizer = KINDS[kind](network.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        inputs, targets = batch(step)
+        torch.nn.functional.mse_loss(network(inputs), targets).backward()
+        optimizer.step()
+    return [p.detach() for p in network.parameters()]
+
+
+def distributed(kind: str, passes: int, steps: int = 4, **options) -> list[torch.Tensor]:
+    """The same with a part of each batch, in so many backward passes."""
+    network = model()
+    if hvd.rank() > 0:
+        with torch.no_grad():
+            network[0].weight.zero_()
+    hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        KINDS[kind](network.parameters()), network.named_parameters(), backward_passes_per_step=passes, **options
+    )
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    for step in range(steps):
+        optimizer.zero_grad()
+        inputs, targets = (whole.chunk(hvd.size())[hvd.rank()].chunk(passes) for whole in batch(step))
+        for part, target in zip(inputs, targets):
+            (torch.nn.functional.mse_loss(network(part), target) / passes).backward()
+        optimizer.step()
+    return [p.detach() for p in network.parameters()]
+
+
+@pytest.mark.parametrize("n", (1, 2, 4))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", ({}, {"fusion_threshold": 1}, {"groups": 2}, {"gradient_predivide_factor": 2.0}))
+def test_training_as_one_process(n: int, kind: str, options: dict) -> None:
+    expected = alone(kind)
+    for parameters in run(n, lambda: distributed(kind, 1, **options)):
+        torch.testing.assert_close(parameters, expected)
+
+
+@pytest.mark.parametrize("n", (2, 4))
+def test_training_with_passes_and_compression(n: int) -> None:
+    expected = alone("sgd")
+    for parameters in run(n, lambda: distributed("sgd", 2)):
+        torch.testing.assert_close(parameters, expected)
+    for parameters in run(n, lambda: distributed("sgd", 1, compression=hvd.Compression.fp16)):
+        torch.testing.assert_close(parameters, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_optimizer_keeps_to_its_rules() -> None:
+    def body() -> None:
+        network = model()
+        plain = torch.optim.SGD(network.parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(plain)
+        assert isinstance(optimizer, torch.optim.SGD)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        network(batch(0)[0]).sum().backward()
+        with pytest.raises(AssertionError, match="between backward"):
+            optimizer.zero_grad()
+        with pytest.raises(AssertionError, match="more than backward_passes_per_step"):
+            network(batch(0)[0]).sum().backward()
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        scheduler.step()
+        assert optimizer.param_groups[0]["lr"] == 0.05
+        optimizer.zero_grad()
+        # A layer that a rank does not use has a gradient of zeros there.
+        output = network[0](batch(0)[0]).sum()
+        (output if hvd.rank() == 0 else network(batch(0)[0]).sum()).backward()
+        optimizer.step()
+        assert torch.equal(*hvd.allgather(network[2].weight.detach()[None]).unbind())
+        with pytest.raises(ValueError, match="lacks parameters"):
+            hvd.DistributedOptimizer(plain, [("first", network[0].weight)])
+
+    run(2, body)
+
+
+def test_uneven_data_with_join() -> None:
+    def body() -> list:
+        network = model()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), lr=0.1))
+        for step in range(1 + hvd.rank()):
+            optimizer.zero_grad()
+            network(batch(step)[0]).sum().backward()
+            optimizer.step()
+        last = hvd.join()
+        hvd.broadcast_parameters(network.state_dict(), last)
+        return [last, *(p.detach() for p in network.parameters())]
+
+    first, second = run(2, body)
+    assert first[0] == second[0] == 1
+    torch.testing.assert_close(first[1:], second[1:])
+
+
+def test_a_failed_rank_is_named() -> None:
+    def body(rank: int, size: int) -> None:
+        hvd.init()
+        hvd.barrier()
+        if rank == 1:
+            os._exit(3)
+        with pytest.raises(hvd.HorovodInternalError, match="rank 1"):
+            hvd.allreduce(torch.ones(1000))
+            hvd.barrier()
+        hvd.shutdown()
+
+    ranks.run(2, body, dies=(1,))
+
+
+def test_elastic_state(tmp_path: pathlib.Path) -> None:
+    """Commits are restored in the process, read by a later one, and given to ranks that have none."""
+    path = tmp_path / "state.pt"
+
+    def state_of_seed(seed: int, where: pathlib.Path | None) -> hvd.elastic.TorchState:
+        torch.manual_seed(seed)
+        network = torch.nn.Linear(2, 1)
+        return hvd.elastic.TorchState(network, torch.optim.Adam(network.parameters()), checkpoint=where, epoch=0)
+
+    def first() -> torch.Tensor:
+        state = state_of_seed(1, path)
+        state.epoch = 3
+        state.commit()
+        committed = state.model.weight.detach().clone()
+        state.epoch = 4
+        with torch.no_grad():
+            state.model.weight.zero_()
+        state.restore()
+        assert state.epoch == 3 and torch.equal(state.model.weight, committed)
+        return committed
+
+    def second() -> torch.Tensor:
+        # The rank that has the file is not the first.
+        state = state_of_seed(7 + hvd.rank(), path if hvd.rank() == 1 else None)
+        resets = []
+        state.register_reset_callbacks([lambda: resets.append(hvd.rank())])
+        found = hvd.elastic.run(lambda s: (s.epoch, s.model.weight.detach()))(state)
+        assert found[0] == 3 and resets == [hvd.rank()]
+        return found[1]
+
+    committed = run(2, first)[0]
+    for found in run(2, second):
+        assert torch.equal(found, committed)
+
+
+@pytest.mark.parametrize("launched", (False, True))
+def test_elastic_tells_what_follows_a_failure(launched: bool) -> None:
+    def body(rank: int, size: int) -> None:
+        hvd.init()
+        if launched:
+            os.environ["TORCHELASTIC_RESTART_COUNT"] = "0"
+
+        def train(state: hvd.elastic.TorchState) -> None:
+            if rank == 1:
+                os._exit(3)
+            hvd.allreduce(torch.ones(1000))
+            hvd.barrier()
+
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told), pytest.raises(hvd.HorovodInternalError):
+            hvd.elastic.run(train)(hvd.elastic.TorchState(step=0))
+        assert ("TorchState(checkpoint=PATH)" if launched else "use torchrun --max-restarts") in told.getvalue()
+        hvd.shutdown()
+
+    ranks.run(2, body, dies=(1,))
+
+
+def test_elastic_training_goes_on_after_a_failure(tmp_path: pathlib.Path) -> None:
+    program = pathlib.Path(__file__).parents[3] / "examples" / "torch" / "elastic.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    done = subprocess.run(
+        [*command, str(program), "--checkpoint", str(tmp_path / "state.pt"), "--fail-at", "25"],
+        capture_output=True,
+        text=True,
+        timeout=ranks.LIMIT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    begins = [line for line in done.stdout.splitlines() if "begin with" in line]
+    assert begins == ["2 ranks begin with step 0", "2 ranks begin with step 20"]
+    assert "after 100 steps" in done.stdout and "right" in done.stdout
