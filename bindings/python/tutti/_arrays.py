@@ -35,7 +35,7 @@ def as_array(buffer: Buffer, name: str) -> Array:
     if not array.flags.c_contiguous:
         raise InvalidArgument(
             f"{name}, of shape {array.shape} and strides {array.strides}, does not lie in memory row by row without "
-            "gaps: give numpy.ascontiguousarray(...) of it"
+            "gaps: give numpy.ascontiguousarray(...) of it, or tensor.contiguous()"
         )
     return array
 

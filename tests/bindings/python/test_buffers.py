@@ -118,6 +118,7 @@ def read_only() -> np.ndarray:
         (lambda c: c.all_reduce(np.zeros(3), dtype="bfloat16"), "elements of the same size.*astype"),
         (lambda c: c.all_reduce(np.zeros(2, bool), op=tutti.Op.AVG), "avg"),
         (lambda c: c.all_gather_v(np.zeros(3), [1, 2]), "counts is .*each of 1 ranks"),
+        (lambda c: c.all_gather_v(np.zeros(3), [3.0]), "counts is .*each of 1 ranks"),
         (lambda c: c.all_gather_v(np.zeros(3), [4]), "has 3 items.*is 4"),
         (lambda c: c.all_gather_v(np.zeros(3), [3], displacements=[0]), "displacements need out="),
         (lambda c: c.all_gather_v(np.zeros(3), [3], np.zeros(4), displacements=[2]), "reach to 5"),

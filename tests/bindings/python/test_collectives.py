@@ -63,6 +63,7 @@ def vectors(comm: tutti.Communicator) -> None:
     joined = np.concatenate([data(rank, count, 2) for rank, count in enumerate(counts)])
     own = slice(sum(counts[: comm.rank]), sum(counts[: comm.rank + 1]))
     np.testing.assert_array_equal(comm.all_gather_v(mine, counts), joined)
+    np.testing.assert_array_equal(comm.all_gather_v(mine, np.array(counts)), joined)
     gathered = comm.gather_v(mine, counts if comm.rank == root else None, root)
     if comm.rank == root:
         np.testing.assert_array_equal(gathered, joined)

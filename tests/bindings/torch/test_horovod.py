@@ -243,6 +243,8 @@ def test_optimizer_keeps_to_its_rules() -> None:
         (output if hvd.rank() == 0 else network(batch(0)[0]).sum()).backward()
         optimizer.step()
         assert torch.equal(*hvd.allgather(network[2].weight.detach()[None]).unbind())
+        with pytest.raises(ValueError, match="before DistributedOptimizer"):
+            optimizer.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})
         with pytest.raises(ValueError, match="lacks parameters"):
             hvd.DistributedOptimizer(plain, [("first", network[0].weight)])
 

@@ -90,6 +90,9 @@ class _Distributed(torch.optim.Optimizer):
         self.backward_passes_per_step = passes
         self._buckets.reset(passes)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        raise ValueError("add parameters before DistributedOptimizer gets the optimizer: their gradients need hooks")
+
     def load_state_dict(self, *arguments: Any, **named: Any) -> None:
         self._start_over()
         super().load_state_dict(*arguments, **named)
