@@ -72,7 +72,7 @@ def target(out: Buffer | None, shape: Sequence[int], dtype: np.dtype[Any]) -> Ar
 def writable(out: Buffer, name: str) -> Array:
     array = as_array(out, name)
     if not array.flags.writeable:
-        raise InvalidArgument(f"{name} is read-only: a result cannot be written there; give a copy, or leave out out=")
+        raise InvalidArgument(f"{name} is read-only, and a result is written there: give a copy of it")
     return array
 
 

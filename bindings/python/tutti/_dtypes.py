@@ -75,10 +75,15 @@ def dtype_of(number: int) -> np.dtype[Any]:
     return found
 
 
-def storage_of(wanted: DTypeLike) -> np.dtype[Any]:
-    """The dtype of arrays that hold elements of `wanted`."""
+def scalar_of(value: Any, wanted: DTypeLike) -> np.ndarray[Any, Any]:
+    """An array of one element of `wanted`."""
     name = wanted if isinstance(wanted, str) else np.dtype(wanted).name
-    return dtype_of(_SMALL_FLOATS[name][0]) if name in _SMALL_FLOATS else np.dtype(wanted)
+    if name not in _SMALL_FLOATS:
+        return np.array([value], wanted)
+    dtype = dtype_of(_SMALL_FLOATS[name][0])
+    if dtype.name != name:
+        raise InvalidArgument(f"a scalar of {name} needs the package ml_dtypes, which rounds it")
+    return np.array([value], dtype)
 
 
 def _check_opaque(dtype: np.dtype[Any]) -> None:

@@ -112,7 +112,7 @@ def _revoke(communicator: "Communicator") -> None:
 
 
 def of_scalar(communicator: "Communicator", scalar: Any, dtype: Any) -> Operator:
-    value = np.array([scalar], _dtypes.storage_of(dtype))
+    value = _dtypes.scalar_of(scalar, dtype)
     number = ffi.new("tuttiRedOp_t *")
     check(
         lib.tuttiRedOpCreatePreMulSum(

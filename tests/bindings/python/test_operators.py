@@ -1,5 +1,7 @@
 """Operators of the program's: Python functions, and sums weighted by a scalar."""
 
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -55,6 +57,22 @@ def test_weighted_sums() -> None:
         assert comm.all_reduce(bits, op=small, dtype="bfloat16").view(ml_dtypes.bfloat16)[0] == 1.5
 
     ranks.run(2, body)
+
+
+def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small floats are integers of the same size, whose values NumPy does not know."""
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    comm = tutti.Communicator.in_process(1)[0]
+    bits = np.array([0x3FC0], np.uint16)
+    assert comm.all_reduce(bits, dtype="bfloat16").tolist() == [0x3FC0]
+    with pytest.raises(tutti.InvalidArgument, match="needs the package ml_dtypes"):
+        comm.pre_mul_sum(0.5, "bfloat16")
+
+    def body(one: tutti.Communicator) -> None:
+        first = one.operator(lambda a, b: a, commutative=False)
+        assert one.all_reduce(bits + one.rank, op=first, dtype="bfloat16").tolist() == [0x3FC0]
+
+    ranks.run_threads(2, body)
 
 
 @pytest.mark.parametrize("queued", (False, True))
