@@ -1,0 +1,217 @@
+#include "communicators.h"
+
+#include <array>
+#include <cstdio>
+#include <mutex>
+#include <set>
+
+#include "config.h"
+#include "operators.h"
+#include "progress.h"
+#include "requests.h"
+
+namespace tutti::mpi {
+
+std::atomic<unsigned> communicator_generation{1};
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  int keyval = MPI_KEYVAL_INVALID;
+  std::set<Communicator*> all;
+  bool ended = false;
+};
+// Never freed: attributes are deleted whenever the MPI library likes.
+Registry& registry() {
+  static auto* const kRegistry = new Registry;
+  return *kRegistry;
+}
+
+Communicator* passed_on(Reason reason) {
+  static auto* const kAlways = [] {
+    auto* all = new std::array<Communicator, static_cast<std::size_t>(Reason::kReasons)>;
+    for (std::size_t at = 0; at < all->size(); ++at) (*all)[at].reason = static_cast<Reason>(at);
+    return all;
+  }();
+  return &(*kAlways)[static_cast<std::size_t>(reason)];
+}
+
+int on_delete(MPI_Comm /*handle*/, int /*keyval*/, void* value, void* /*extra*/) {
+  auto* communicator = static_cast<Communicator*>(value);
+  communicator_generation.fetch_add(1, std::memory_order_acq_rel);
+  {
+    const std::lock_guard lock(registry().mutex);
+    // The end of MPI may have come first.
+    if (registry().all.erase(communicator) == 0) return MPI_SUCCESS;
+  }
+  finish_requests_of(*communicator);
+  delete communicator;
+  return MPI_SUCCESS;
+}
+
+int keyval() {
+  const std::lock_guard lock(registry().mutex);
+  if (registry().keyval == MPI_KEYVAL_INVALID) {
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_delete, &registry().keyval, nullptr);
+  }
+  return registry().keyval;
+}
+
+void keep(Communicator* communicator, MPI_Comm handle) {
+  communicator->handle = handle;
+  {
+    const std::lock_guard lock(registry().mutex);
+    registry().all.insert(communicator);
+  }
+  PMPI_Comm_set_attr(handle, keyval(), communicator);
+}
+
+// The ranks agree: all have it, or none keeps it.
+void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result) {
+  if (result != tuttiSuccess) {
+    std::fprintf(stderr, "tutti: rank %d: %s; the MPI library serves this communicator\n", communicator.rank,
+                 tuttiGetLastError(nullptr));
+  }
+  int made = result == tuttiSuccess ? 1 : 0;
+  int all_made = 0;
+  const int agreed = PMPI_Allreduce(&made, &all_made, 1, MPI_INT, MPI_MIN, handle);
+  if (agreed == MPI_SUCCESS && all_made == 1) return;
+  if (communicator.comm != nullptr) tuttiCommAbort(communicator.comm);
+  communicator.comm = nullptr;
+  communicator.reason = Reason::kFailed;
+}
+
+void join(Communicator& communicator, MPI_Comm handle) {
+  struct {
+    tuttiUniqueId id;
+    int result;
+  } message = {};
+  if (communicator.rank == 0) message.result = static_cast<int>(tuttiGetUniqueId(&message.id));
+  tuttiResult_t result = tuttiSystemError;
+  if (PMPI_Bcast(&message, static_cast<int>(sizeof message), MPI_BYTE, 0, handle) == MPI_SUCCESS) {
+    result = static_cast<tuttiResult_t>(message.result);
+  }
+  if (result == tuttiSuccess) {
+    const Inside inside;
+    result = tuttiCommInitRankConfig(&communicator.comm, communicator.ranks, message.id, communicator.rank, nullptr);
+  }
+  agree(communicator, handle, result);
+}
+
+Communicator* remember(MPI_Comm handle, unsigned generation, Communicator* communicator) {
+  last_found = {handle, generation, communicator};
+  return communicator;
+}
+
+bool between_init_and_finalize() {
+  int initialized = 0;
+  int finalized = 0;
+  PMPI_Initialized(&initialized);
+  PMPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0 && !registry().ended;
+}
+
+}  // namespace
+
+Communicator::~Communicator() {
+  operators.clear();
+  if (stream != nullptr) tuttiStreamDestroy(stream);
+  if (comm != nullptr) tuttiCommDestroy(comm);
+}
+
+Communicator* find_slowly(MPI_Comm handle, bool may_make) {
+  if (config().off) return passed_on(Reason::kOff);
+  if (!between_init_and_finalize()) return passed_on(Reason::kOutside);
+  if (handle == MPI_COMM_NULL) return passed_on(Reason::kArgument);
+  const unsigned generation = communicator_generation.load(std::memory_order_acquire);
+  void* value = nullptr;
+  int has = 0;
+  if (PMPI_Comm_get_attr(handle, keyval(), static_cast<void*>(&value), &has) != MPI_SUCCESS) {
+    return passed_on(Reason::kArgument);
+  }
+  if (has != 0) return remember(handle, generation, static_cast<Communicator*>(value));
+  int inter = 0;
+  PMPI_Comm_test_inter(handle, &inter);
+  if (inter != 0) return passed_on(Reason::kInter);
+  auto communicator = std::make_unique<Communicator>();
+  PMPI_Comm_rank(handle, &communicator->rank);
+  PMPI_Comm_size(handle, &communicator->ranks);
+  if (communicator->ranks == 1) {
+    communicator->reason = Reason::kOneRank;
+  } else if (!may_make) {
+    return passed_on(Reason::kNotMade);
+  } else {
+    int possible = progress_possible() ? 1 : 0;
+    int all_possible = 0;
+    PMPI_Allreduce(&possible, &all_possible, 1, MPI_INT, MPI_MIN, handle);
+    if (all_possible == 0) communicator->reason = Reason::kThreads;
+  }
+  if (communicator->reason == Reason::kNone) join(*communicator, handle);
+  Communicator* kept = communicator.release();
+  keep(kept, handle);
+  return remember(handle, generation, kept);
+}
+
+void split_along(MPI_Comm parent, MPI_Comm made) {
+  int inter = 0;
+  if (parent == MPI_COMM_NULL || config().off || registry().ended) return;
+  if (PMPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS || inter != 0) return;
+  void* value = nullptr;
+  int has = 0;
+  PMPI_Comm_get_attr(parent, keyval(), static_cast<void*>(&value), &has);
+  if (has == 0 || static_cast<Communicator*>(value)->comm == nullptr) return;
+  const Communicator& from = *static_cast<Communicator*>(value);
+  auto child = std::make_unique<Communicator>();
+  int color = TUTTI_SPLIT_NOCOLOR;
+  if (made != MPI_COMM_NULL) {
+    PMPI_Comm_rank(made, &child->rank);
+    PMPI_Comm_size(made, &child->ranks);
+    // Communicators of one parent are told apart by their first ranks.
+    int first = from.rank;
+    if (child->ranks > 1 && PMPI_Bcast(&first, 1, MPI_INT, 0, made) == MPI_SUCCESS) color = first;
+  }
+  tuttiResult_t result = tuttiSuccess;
+  {
+    const Inside inside;
+    result = tuttiCommSplit(from.comm, color, child->rank, &child->comm, nullptr);
+  }
+  if (color == TUTTI_SPLIT_NOCOLOR) return;
+  agree(*child, made, result);
+  keep(child.release(), made);
+}
+
+void forget_communicator(MPI_Comm handle) {
+  if (handle == MPI_COMM_NULL || !between_init_and_finalize()) return;
+  void* value = nullptr;
+  int has = 0;
+  if (PMPI_Comm_get_attr(handle, keyval(), static_cast<void*>(&value), &has) != MPI_SUCCESS || has == 0) return;
+  auto* communicator = static_cast<Communicator*>(value);
+  finish_requests_of(*communicator);
+  if (communicator->comm == nullptr) return;
+  // What remains is freed with the attribute. Peers may come late, and need this process until then.
+  const Inside inside;
+  communicator->operators.clear();
+  tuttiStreamDestroy(communicator->stream);
+  communicator->stream = nullptr;
+  tuttiCommDestroy(communicator->comm);
+  communicator->comm = nullptr;
+  communicator->reason = Reason::kFailed;
+}
+
+void forget_all_communicators() {
+  std::set<Communicator*> all;
+  {
+    const std::lock_guard lock(registry().mutex);
+    all.swap(registry().all);
+    registry().ended = true;
+  }
+  communicator_generation.fetch_add(1, std::memory_order_acq_rel);
+  for (Communicator* communicator : all) {
+    finish_requests_of(*communicator);
+    const Inside inside;
+    delete communicator;
+  }
+}
+
+}  // namespace tutti::mpi

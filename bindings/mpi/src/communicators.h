@@ -1,0 +1,70 @@
+// The tutti communicator of an MPI communicator.
+#ifndef TUTTI_BINDINGS_MPI_COMMUNICATORS_H_
+#define TUTTI_BINDINGS_MPI_COMMUNICATORS_H_
+
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "interface.h"
+#include "summary.h"
+
+namespace tutti::mpi {
+
+struct BoundOperator;
+struct BoundOperatorDeleter {
+  void operator()(BoundOperator* bound) const;
+};
+
+// Owned by an attribute of the MPI communicator, which frees it with the communicator, or by the end of MPI.
+struct Communicator {
+  MPI_Comm handle = MPI_COMM_NULL;
+  tuttiComm_t comm = nullptr;     // NULL: `reason` says why calls go to the MPI library
+  Reason reason = Reason::kNone;  // the same on all ranks
+  int rank = 0;
+  int ranks = 0;
+  tuttiStream_t stream = nullptr;  // of nonblocking calls; made at the first
+  // Operators with functions for predefined datatypes, made once.
+  std::vector<std::unique_ptr<BoundOperator, BoundOperatorDeleter>> operators;
+
+  Communicator() = default;
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+};
+
+// Changes when a communicator is freed: what was found before may be another one's by now.
+extern std::atomic<unsigned> communicator_generation;
+
+struct Found {
+  MPI_Comm handle = MPI_COMM_NULL;
+  unsigned generation = 0;
+  Communicator* communicator = nullptr;
+};
+inline thread_local Found last_found __attribute__((tls_model("initial-exec")));
+
+Communicator* find_slowly(MPI_Comm handle, bool may_make);
+
+// Of a call that all ranks of `handle` make in the same order. may_make: the call may block, so that a tutti
+// communicator can be made now. Never NULL.
+inline Communicator* find_communicator(MPI_Comm handle, bool may_make) {
+  const Found& found = last_found;
+  if (found.handle == handle && found.communicator != nullptr &&
+      found.generation == communicator_generation.load(std::memory_order_acquire)) {
+    return found.communicator;
+  }
+  return find_slowly(handle, may_make);
+}
+
+// Gives `made`, which the ranks of `parent` have just made, a part of parent's tutti communicator, if there is one.
+// Collective over parent; `made` may be MPI_COMM_NULL on some ranks.
+void split_along(MPI_Comm parent, MPI_Comm made);
+// Ends what belongs to the communicator, before it is freed.
+void forget_communicator(MPI_Comm handle);
+void forget_all_communicators();
+
+}  // namespace tutti::mpi
+
+#endif  // TUTTI_BINDINGS_MPI_COMMUNICATORS_H_

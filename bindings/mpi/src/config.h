@@ -1,0 +1,17 @@
+// What the environment says to the binding.
+#ifndef TUTTI_BINDINGS_MPI_CONFIG_H_
+#define TUTTI_BINDINGS_MPI_CONFIG_H_
+
+namespace tutti::mpi {
+
+struct Config {
+  bool off = false;      // TUTTI_MPI=off: every call goes to the MPI library
+  bool summary = false;  // TUTTI_MPI_SUMMARY=1: what was taken and what was not, at MPI_Finalize
+};
+
+// Read once, at the first call.
+const Config& config();
+
+}  // namespace tutti::mpi
+
+#endif  // TUTTI_BINDINGS_MPI_CONFIG_H_

@@ -1,0 +1,78 @@
+// Init and finalize, and the communicators that programs make and free, of MPI's C interface.
+#include <cstdio>
+
+#include "communicators.h"
+#include "config.h"
+#include "interface.h"
+#include "progress.h"
+#include "summary.h"
+
+namespace {
+
+// The helper of progress.h needs as much; it costs the MPI libraries nothing.
+int init(int* argc, char*** argv, int required, int* provided) {
+  const bool raise = !tutti::mpi::config().off && required < MPI_THREAD_SERIALIZED;
+  return PMPI_Init_thread(argc, argv, raise ? MPI_THREAD_SERIALIZED : required, provided);
+}
+
+// `made` is what PMPI_ has made of parent's ranks.
+int after_making(int error, MPI_Comm parent, const MPI_Comm* made) {
+  if (error == MPI_SUCCESS) tutti::mpi::split_along(parent, *made);
+  return error;
+}
+
+}  // namespace
+
+extern "C" {
+
+int MPI_Init(int* argc, char*** argv) {
+  int provided = 0;
+  return init(argc, argv, MPI_THREAD_SINGLE, &provided);
+}
+
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  return init(argc, argv, required, provided);
+}
+
+int MPI_Finalize() {
+  int rank = 0;
+  int ranks = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  tutti::mpi::forget_all_communicators();
+  tutti::mpi::stop_progress();
+  if (tutti::mpi::config().summary && rank == 0) tutti::mpi::print_summary(ranks);
+  return PMPI_Finalize();
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* newcomm) {
+  return after_making(PMPI_Comm_dup(comm, newcomm), comm, newcomm);
+}
+
+int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm* newcomm) {
+  return after_making(PMPI_Comm_dup_with_info(comm, info, newcomm), comm, newcomm);
+}
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* newcomm) {
+  return after_making(PMPI_Comm_split(comm, color, key, newcomm), comm, newcomm);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, MPI_Comm* newcomm) {
+  return after_making(PMPI_Comm_split_type(comm, split_type, key, info, newcomm), comm, newcomm);
+}
+
+int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm* newcomm) {
+  return after_making(PMPI_Comm_create(comm, group, newcomm), comm, newcomm);
+}
+
+int MPI_Comm_free(MPI_Comm* comm) {
+  if (comm != nullptr) tutti::mpi::forget_communicator(*comm);
+  return PMPI_Comm_free(comm);
+}
+
+int MPI_Comm_disconnect(MPI_Comm* comm) {
+  if (comm != nullptr) tutti::mpi::forget_communicator(*comm);
+  return PMPI_Comm_disconnect(comm);
+}
+
+}  // extern "C"

@@ -1,0 +1,120 @@
+#include "collectives.h"
+
+// Bytes move: the datatypes of two ranks may differ, as long as they send and receive the same.
+namespace tutti::mpi {
+namespace {
+
+constexpr tuttiDataType_t kByte = tuttiUint8;
+
+std::size_t of_all(const Work& work, int count) {
+  return static_cast<std::size_t>(count) * static_cast<std::size_t>(work.ranks());
+}
+
+// This rank's block among those of `base`, which are `blocks` as they are received: in place.
+std::byte* own_in_place(Work& work, std::byte* base, const Block& blocks, int count) {
+  const Block own = blocks.at(static_cast<MPI_Aint>(work.rank()) * count, static_cast<std::size_t>(count));
+  std::byte* place = base + static_cast<std::size_t>(work.rank()) * own.bytes();
+  if (!blocks.layout.dense) work.pack_into(place, own);
+  return place;
+}
+
+}  // namespace
+
+Outcome barrier(Work& work) {
+  return run(work, [&] { return tuttiBarrier(work.comm(), work.stream()); });
+}
+
+Outcome bcast(Work& work, void* buffer, int count, MPI_Datatype type, int root) {
+  if (wrong(count, type) || wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
+  const Block block(buffer, static_cast<std::size_t>(count), type);
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  if (work.rank() == root) {
+    from = work.sent(block);
+    to = const_cast<std::byte*>(from);
+  } else {
+    to = work.received(block);
+  }
+  return run(work, [&] { return tuttiBroadcast(from, to, block.bytes(), kByte, root, work.comm(), work.stream()); });
+}
+
+Outcome allgather(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
+                  MPI_Datatype recv_type) {
+  if (wrong(recv_count, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  const Block blocks(recv, of_all(work, recv_count), recv_type);
+  std::byte* to = work.received(blocks);
+  const std::byte* from = send == MPI_IN_PLACE
+                              ? own_in_place(work, to, blocks, recv_count)
+                              : work.sent(Block(send, static_cast<std::size_t>(send_count), send_type));
+  const std::size_t bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
+  return run(work, [&] { return tuttiAllGather(from, to, bytes, kByte, work.comm(), work.stream()); });
+}
+
+Outcome gather(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
+               MPI_Datatype recv_type, int root) {
+  if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
+  const bool receives = work.rank() == root;
+  if ((receives && wrong(recv_count, recv_type)) || (send != MPI_IN_PLACE && wrong(send_count, send_type)) ||
+      (send == MPI_IN_PLACE && !receives)) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  std::size_t bytes = 0;
+  if (receives) {
+    const Block blocks(recv, of_all(work, recv_count), recv_type);
+    to = work.received(blocks);
+    bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
+    if (send == MPI_IN_PLACE) from = own_in_place(work, to, blocks, recv_count);
+  }
+  if (send != MPI_IN_PLACE) {
+    const Block block(send, static_cast<std::size_t>(send_count), send_type);
+    from = work.sent(block);
+    bytes = block.bytes();
+  }
+  return run(work, [&] { return tuttiGather(from, to, bytes, kByte, root, work.comm(), work.stream()); });
+}
+
+Outcome scatter(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
+                MPI_Datatype recv_type, int root) {
+  if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
+  const bool sends = work.rank() == root;
+  if ((sends && wrong(send_count, send_type)) || (recv != MPI_IN_PLACE && wrong(recv_count, recv_type)) ||
+      (recv == MPI_IN_PLACE && !sends)) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  std::size_t bytes = 0;
+  if (sends) {
+    const Block blocks(send, of_all(work, send_count), send_type);
+    from = work.sent(blocks);
+    bytes = static_cast<std::size_t>(send_count) * blocks.layout.bytes;
+    // In place nothing is written there.
+    to = const_cast<std::byte*>(from) + static_cast<std::size_t>(work.rank()) * bytes;
+  }
+  if (recv != MPI_IN_PLACE) {
+    const Block block(recv, static_cast<std::size_t>(recv_count), recv_type);
+    to = work.received(block);
+    bytes = block.bytes();
+  }
+  return run(work, [&] { return tuttiScatter(from, to, bytes, kByte, root, work.comm(), work.stream()); });
+}
+
+Outcome alltoall(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
+                 MPI_Datatype recv_type) {
+  if (wrong(recv_count, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  const Block blocks(recv, of_all(work, recv_count), recv_type);
+  std::byte* to = work.received(blocks);
+  // In place what lies in the receive buffer is sent, in another memory if it must be packed.
+  const std::byte* from =
+      send == MPI_IN_PLACE ? work.sent(blocks) : work.sent(Block(send, of_all(work, send_count), send_type));
+  const std::size_t bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
+  return run(work, [&] { return tuttiAlltoAll(from, to, bytes, kByte, work.comm(), work.stream()); });
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,147 @@
+#include "progress.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "interface.h"
+
+namespace tutti::mpi {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kTick = 1000us;     // a call that takes longer gets help
+constexpr auto kFastTick = 200us;  // as often, at first
+constexpr int kFastTicks = 200;
+constexpr int kIdleTicks = 50;  // without a call: the thread sleeps until one comes
+constexpr int kLooks = 8;       // at the network, each time
+
+// How many threads are in tutti, and kHelping while the helper is in the MPI library; with MPI_THREAD_MULTIPLE both may
+// be there at once, else a thread that leaves waits.
+constexpr unsigned kHelping = 1U << 31;
+std::atomic<unsigned> inside{0};
+std::atomic<unsigned> entries{0};
+std::atomic<bool> asleep{true};
+std::atomic<bool> stopping{false};
+std::atomic<int> level{-1};
+
+struct Helper {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::thread thread;
+};
+// Never freed: a program may call exit without MPI_Finalize while the thread runs.
+Helper& helper() {
+  static auto* const kHelper = new Helper;
+  return *kHelper;
+}
+
+void help() {
+  unsigned none = inside.load(std::memory_order_relaxed);
+  if (none == 0) return;
+  if (level.load(std::memory_order_relaxed) == MPI_THREAD_MULTIPLE) {
+    progress_once();
+    return;
+  }
+  // One thread at a time may be in MPI: it is in tutti now, and does not leave before the bit is cleared.
+  if (!inside.compare_exchange_strong(none, none | kHelping, std::memory_order_acquire)) return;
+  for (int look = 0; look < kLooks; ++look) progress_once();
+  inside.fetch_and(~kHelping, std::memory_order_release);
+}
+
+void run() {
+  int idle = 0;
+  int fast = 0;
+  unsigned seen = entries.load(std::memory_order_relaxed);
+  while (!stopping.load(std::memory_order_relaxed)) {
+    std::this_thread::sleep_for(fast > 0 && fast < kFastTicks ? kFastTick : kTick);
+    const unsigned now = entries.load(std::memory_order_relaxed);
+    const bool waits = inside.load(std::memory_order_relaxed) != 0;
+    if (waits && now == seen) {
+      help();
+      ++fast;
+      idle = 0;
+    } else {
+      fast = 0;
+      idle = waits || now != seen ? 0 : idle + 1;
+    }
+    seen = now;
+    if (idle < kIdleTicks) continue;
+    std::unique_lock lock(helper().mutex);
+    asleep.store(true);
+    // Bounded: an entry that has just missed the flag is seen a little later.
+    helper().wake.wait_for(lock, 100ms, [] { return stopping.load() || inside.load() != 0; });
+    asleep.store(false);
+    idle = 0;
+  }
+}
+
+void enter() {
+  inside.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void leave() {
+  if ((inside.fetch_sub(1, std::memory_order_acq_rel) & kHelping) == 0) return;
+  while ((inside.load(std::memory_order_acquire) & kHelping) != 0) sched_yield();
+}
+
+// Rare: the first call, and one after a pause.
+__attribute__((noinline)) void wake() {
+  const std::lock_guard lock(helper().mutex);
+  if (stopping.load()) return;
+  if (!helper().thread.joinable()) {
+    asleep.store(false);
+    helper().thread = std::thread(run);
+  }
+  helper().wake.notify_one();
+}
+
+}  // namespace
+
+bool progress_possible() {
+  int now = level.load(std::memory_order_relaxed);
+  if (now < 0) {
+    PMPI_Query_thread(&now);
+    level.store(now, std::memory_order_relaxed);
+  }
+  return now >= MPI_THREAD_SERIALIZED;
+}
+
+void stop_progress() {
+  stopping.store(true);
+  {
+    const std::lock_guard lock(helper().mutex);
+    helper().wake.notify_one();
+  }
+  if (helper().thread.joinable()) helper().thread.join();
+}
+
+void progress_once() {
+  int flag = 0;
+  PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+}
+
+Inside::Inside() {
+  entries.store(entries.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  enter();
+  if (asleep.load(std::memory_order_relaxed)) wake();
+}
+
+Inside::~Inside() {
+  leave();
+}
+
+Outside::Outside() {
+  leave();
+}
+
+Outside::~Outside() {
+  enter();
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,62 @@
+// Counts what was taken and what went to the MPI library, and why. Costs a branch where it is not asked for.
+#ifndef TUTTI_BINDINGS_MPI_SUMMARY_H_
+#define TUTTI_BINDINGS_MPI_SUMMARY_H_
+
+#include <chrono>
+
+namespace tutti::mpi {
+
+enum class Function {
+  kAllreduce,
+  kReduce,
+  kBcast,
+  kAllgather,
+  kAllgatherv,
+  kGather,
+  kGatherv,
+  kScatter,
+  kScatterv,
+  kReduceScatter,
+  kReduceScatterBlock,
+  kAlltoall,
+  kAlltoallv,
+  kAlltoallw,
+  kBarrier,
+  kScan,
+  kExscan,
+  kFunctions,
+};
+
+// Why a call goes to the MPI library. All but kArgument are found alike by all ranks.
+enum class Reason {
+  kNone,  // it does not: tutti serves it
+  kOff,
+  kOutside,   // before MPI_Init or after MPI_Finalize
+  kInter,     // an intercommunicator
+  kOneRank,   // nothing to communicate
+  kThreads,   // MPI_THREAD_SERIALIZED was not to be had
+  kFailed,    // a rank could not make the tutti communicator
+  kNotMade,   // a nonblocking call before any blocking one: making a communicator would block
+  kOperator,  // no meaning for this operator and datatype, or, nonblocking, a function of the program
+  kType,      // a reduction of elements with a layout that is not served
+  kArgument,  // an error that MPI is to report
+  kReasons,
+};
+
+class Timer {
+ public:
+  Timer();
+  [[nodiscard]] long long nanoseconds() const;
+
+ private:
+  std::chrono::steady_clock::time_point start_;
+};
+
+// reason kNone: taken. `nonblocking`: counted as MPI_Iallreduce and so on; its time is that of the call alone.
+void count_call(Function function, bool nonblocking, Reason reason, const Timer& timer);
+// To standard error. What this process has counted.
+void print_summary(int ranks);
+
+}  // namespace tutti::mpi
+
+#endif  // TUTTI_BINDINGS_MPI_SUMMARY_H_

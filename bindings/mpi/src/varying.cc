@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <vector>
+
+#include "collectives.h"
+
+// Blocks of different counts, in bytes as in movement.cc.
+namespace tutti::mpi {
+namespace {
+
+constexpr tuttiDataType_t kByte = tuttiUint8;
+
+// The blocks of all ranks in a buffer of the caller's or, packed, one behind the other in memory of the binding's.
+struct Parts {
+  std::byte* base = nullptr;
+  bool packed = false;
+  std::vector<std::size_t> counts;
+  std::vector<std::size_t> displs;
+  std::vector<Block> blocks;  // where they are the caller's
+};
+
+Parts parts_of(const Work& work, const void* buffer, const int* counts, const int* displs, MPI_Datatype type) {
+  Parts parts;
+  const auto ranks = static_cast<std::size_t>(work.ranks());
+  const Block whole(buffer, 0, type);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    parts.blocks.push_back(whole.at(displs[rank], static_cast<std::size_t>(counts[rank])));
+    parts.counts.push_back(parts.blocks.back().bytes());
+  }
+  return parts;
+}
+
+// MPI_Alltoallw's: displacements in bytes, a datatype for each block.
+Parts parts_of(const Work& work, const void* buffer, const int* counts, const int* displs, const MPI_Datatype* types) {
+  Parts parts;
+  const auto ranks = static_cast<std::size_t>(work.ranks());
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    parts.blocks.emplace_back(static_cast<const std::byte*>(buffer) + displs[rank],
+                              static_cast<std::size_t>(counts[rank]), counts[rank] == 0 ? MPI_BYTE : types[rank]);
+    parts.counts.push_back(parts.blocks.back().bytes());
+  }
+  return parts;
+}
+
+// Fills in base and displs. Displacements may be negative: the base is the lowest address.
+void place(Work& work, Parts& parts) {
+  parts.packed = std::any_of(parts.blocks.begin(), parts.blocks.end(),
+                             [](const Block& block) { return block.count > 0 && !block.layout.dense; });
+  std::size_t total = 0;
+  for (std::size_t at = 0; at < parts.blocks.size(); ++at) {
+    const Block& block = parts.blocks[at];
+    parts.displs.push_back(total);
+    total += parts.counts[at];
+    if (!parts.packed && parts.counts[at] > 0 && (parts.base == nullptr || block.address < parts.base)) {
+      parts.base = block.address;
+    }
+  }
+  if (parts.packed) {
+    parts.base = work.scratch(total);
+    return;
+  }
+  for (std::size_t at = 0; at < parts.blocks.size(); ++at) {
+    parts.displs[at] = parts.counts[at] == 0 ? 0 : static_cast<std::size_t>(parts.blocks[at].address - parts.base);
+  }
+}
+
+void place_received(Work& work, Parts& parts) {
+  place(work, parts);
+  if (!parts.packed) return;
+  for (std::size_t at = 0; at < parts.blocks.size(); ++at) {
+    work.unpack_later(parts.base + parts.displs[at], parts.blocks[at]);
+  }
+}
+
+void place_sent(Work& work, Parts& parts) {
+  place(work, parts);
+  if (!parts.packed) return;
+  for (std::size_t at = 0; at < parts.blocks.size(); ++at) {
+    work.pack_into(parts.base + parts.displs[at], parts.blocks[at]);
+  }
+}
+
+// Where this rank's own block is among what it receives: it is there already.
+std::byte* own_in_place(Work& work, Parts& parts) {
+  const auto own = static_cast<std::size_t>(work.rank());
+  std::byte* place = parts.base + parts.displs[own];
+  if (parts.packed) work.pack_into(place, parts.blocks[own]);
+  return place;
+}
+
+bool wrong_counts(const Work& work, const int* counts, const int* displs, MPI_Datatype type) {
+  return counts == nullptr || displs == nullptr || type == MPI_DATATYPE_NULL ||
+         std::any_of(counts, counts + work.ranks(), [](int count) { return count < 0; });
+}
+
+bool wrong_types(const Work& work, const int* counts, const int* displs, const MPI_Datatype* types) {
+  if (types == nullptr || wrong_counts(work, counts, displs, MPI_BYTE)) return true;
+  for (int rank = 0; rank < work.ranks(); ++rank) {
+    if (counts[rank] > 0 && types[rank] == MPI_DATATYPE_NULL) return true;
+  }
+  return false;
+}
+
+// send NULL: in place.
+Outcome exchange(Work& work, Parts* send, Parts& recv) {
+  Parts copy;
+  place_received(work, recv);
+  if (send == nullptr) {
+    if (recv.packed) {
+      copy.blocks = recv.blocks;
+      copy.counts = recv.counts;
+      place_sent(work, copy);
+      send = &copy;
+    } else {
+      send = &recv;
+    }
+  } else {
+    place_sent(work, *send);
+  }
+  return run(work, [&] {
+    return tuttiAlltoAllV(send->base, send->counts.data(), send->displs.data(), recv.base, recv.counts.data(),
+                          recv.displs.data(), kByte, work.comm(), work.stream());
+  });
+}
+
+}  // namespace
+
+Outcome allgatherv(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, const int* counts,
+                   const int* displs, MPI_Datatype recv_type) {
+  if (wrong_counts(work, counts, displs, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  Parts parts = parts_of(work, recv, counts, displs, recv_type);
+  place_received(work, parts);
+  const std::byte* from = nullptr;
+  std::size_t bytes = parts.counts[static_cast<std::size_t>(work.rank())];
+  if (send == MPI_IN_PLACE) {
+    from = own_in_place(work, parts);
+  } else {
+    const Block block(send, static_cast<std::size_t>(send_count), send_type);
+    from = work.sent(block);
+    bytes = block.bytes();
+  }
+  return run(work, [&] {
+    return tuttiAllGatherV(from, bytes, parts.base, parts.counts.data(), parts.displs.data(), kByte, work.comm(),
+                           work.stream());
+  });
+}
+
+Outcome gatherv(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, const int* counts,
+                const int* displs, MPI_Datatype recv_type, int root) {
+  if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
+  const bool receives = work.rank() == root;
+  if ((receives && wrong_counts(work, counts, displs, recv_type)) ||
+      (send != MPI_IN_PLACE && wrong(send_count, send_type)) || (send == MPI_IN_PLACE && !receives)) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  Parts parts;
+  const std::byte* from = nullptr;
+  std::size_t bytes = 0;
+  if (receives) {
+    parts = parts_of(work, recv, counts, displs, recv_type);
+    place_received(work, parts);
+    bytes = parts.counts[static_cast<std::size_t>(root)];
+    if (send == MPI_IN_PLACE) from = own_in_place(work, parts);
+  }
+  if (send != MPI_IN_PLACE) {
+    const Block block(send, static_cast<std::size_t>(send_count), send_type);
+    from = work.sent(block);
+    bytes = block.bytes();
+  }
+  return run(work, [&] {
+    return tuttiGatherV(from, bytes, parts.base, parts.counts.data(), parts.displs.data(), kByte, root, work.comm(),
+                        work.stream());
+  });
+}
+
+Outcome scatterv(Work& work, const void* send, const int* counts, const int* displs, MPI_Datatype send_type, void* recv,
+                 int recv_count, MPI_Datatype recv_type, int root) {
+  if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
+  const bool sends = work.rank() == root;
+  if ((sends && wrong_counts(work, counts, displs, send_type)) ||
+      (recv != MPI_IN_PLACE && wrong(recv_count, recv_type)) || (recv == MPI_IN_PLACE && !sends)) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  Parts parts;
+  std::byte* to = nullptr;
+  std::size_t bytes = 0;
+  if (sends) {
+    parts = parts_of(work, send, counts, displs, send_type);
+    place_sent(work, parts);
+    bytes = parts.counts[static_cast<std::size_t>(root)];
+    to = parts.base + parts.displs[static_cast<std::size_t>(root)];
+  }
+  if (recv != MPI_IN_PLACE) {
+    const Block block(recv, static_cast<std::size_t>(recv_count), recv_type);
+    to = work.received(block);
+    bytes = block.bytes();
+  }
+  return run(work, [&] {
+    return tuttiScatterV(parts.base, parts.counts.data(), parts.displs.data(), to, bytes, kByte, root, work.comm(),
+                         work.stream());
+  });
+}
+
+Outcome alltoallv(Work& work, const void* send, const int* send_counts, const int* send_displs, MPI_Datatype send_type,
+                  void* recv, const int* recv_counts, const int* recv_displs, MPI_Datatype recv_type) {
+  const bool in_place = send == MPI_IN_PLACE;
+  if (wrong_counts(work, recv_counts, recv_displs, recv_type) ||
+      (!in_place && wrong_counts(work, send_counts, send_displs, send_type))) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  Parts to = parts_of(work, recv, recv_counts, recv_displs, recv_type);
+  if (in_place) return exchange(work, nullptr, to);
+  Parts from = parts_of(work, send, send_counts, send_displs, send_type);
+  return exchange(work, &from, to);
+}
+
+Outcome alltoallw(Work& work, const void* send, const int* send_counts, const int* send_displs,
+                  const MPI_Datatype* send_types, void* recv, const int* recv_counts, const int* recv_displs,
+                  const MPI_Datatype* recv_types) {
+  const bool in_place = send == MPI_IN_PLACE;
+  if (wrong_types(work, recv_counts, recv_displs, recv_types) ||
+      (!in_place && wrong_types(work, send_counts, send_displs, send_types))) {
+    return Outcome::pass(Reason::kArgument);
+  }
+  Parts to = parts_of(work, recv, recv_counts, recv_displs, recv_types);
+  if (in_place) return exchange(work, nullptr, to);
+  Parts from = parts_of(work, send, send_counts, send_displs, send_types);
+  return exchange(work, &from, to);
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,81 @@
+#include "work.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+
+namespace tutti::mpi {
+
+Work::~Work() {
+  for (Later& later : later_) {
+    if (later.own_type) PMPI_Type_free(&later.block.type);
+  }
+}
+
+tuttiStream_t Work::stream() {
+  if (!nonblocking_) return nullptr;
+  if (communicator_.stream == nullptr) tuttiStreamCreate(&communicator_.stream);
+  return communicator_.stream;
+}
+
+std::byte* Work::scratch(std::size_t bytes) {
+  // One byte at least: an address that is no NULL.
+  scratch_.push_back(std::unique_ptr<std::byte[]>(new std::byte[bytes + 1]));
+  return scratch_.back().get();
+}
+
+void Work::pack_into(std::byte* to, const Block& block) {
+  const int error = pack(block.address, block.count, block.type, block.layout, to, communicator_.handle);
+  if (error != MPI_SUCCESS) error_ = error;
+}
+
+const std::byte* Work::sent(const Block& block) {
+  if (block.layout.dense) return block.address;
+  std::byte* packed = scratch(block.bytes());
+  pack_into(packed, block);
+  return packed;
+}
+
+std::byte* Work::received(const Block& block) {
+  if (block.layout.dense) return block.address;
+  std::byte* packed = scratch(block.bytes());
+  unpack_later(packed, block);
+  return packed;
+}
+
+void Work::unpack_later(const std::byte* from, const Block& block) {
+  if (block.count == 0) return;
+  later_.push_back({from, block, false});
+  // The program may free its datatype before a nonblocking call is complete.
+  if (!nonblocking_ || block.layout.predefined) return;
+  if (PMPI_Type_dup(block.type, &later_.back().block.type) == MPI_SUCCESS) later_.back().own_type = true;
+}
+
+void Work::move_later(const std::byte* from, std::byte* to, std::size_t bytes) {
+  move_from_ = from;
+  move_to_ = to;
+  move_bytes_ = bytes;
+}
+
+int Work::finish() {
+  for (const Later& later : later_) {
+    const Block& block = later.block;
+    const int error = unpack(later.from, block.address, block.count, block.type, block.layout, communicator_.handle);
+    if (error != MPI_SUCCESS) error_ = error;
+  }
+  if (move_bytes_ > 0) std::memmove(move_to_, move_from_, move_bytes_);
+  return error_;
+}
+
+int report_failure(const Communicator& communicator, MPI_Comm handle) {
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true)) {
+    const char* text = communicator.comm != nullptr ? tuttiGetLastError(communicator.comm) : "";
+    if (text[0] == '\0') text = tuttiGetLastError(nullptr);
+    std::fprintf(stderr, "tutti: rank %d: %s\n", communicator.rank, text);
+  }
+  PMPI_Comm_call_errhandler(handle, MPI_ERR_OTHER);
+  return MPI_ERR_OTHER;
+}
+
+}  // namespace tutti::mpi

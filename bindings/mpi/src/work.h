@@ -1,0 +1,100 @@
+// One call of a collective: the memory that it needs besides the caller's, and what is left to do when tutti has
+// finished. Blocking calls have it on the stack, nonblocking ones until they complete.
+#ifndef TUTTI_BINDINGS_MPI_WORK_H_
+#define TUTTI_BINDINGS_MPI_WORK_H_
+
+#include <tutti/tutti.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "communicators.h"
+#include "datatypes.h"
+#include "interface.h"
+#include "operators.h"
+
+namespace tutti::mpi {
+
+// What became of a call. At most one of the three is no success.
+struct Outcome {
+  Reason reason = Reason::kNone;  // passed on: nothing has happened
+  tuttiResult_t result = tuttiSuccess;
+  int error = MPI_SUCCESS;  // of packing: MPI's handler has been called
+
+  static Outcome pass(Reason reason) { return {reason, tuttiSuccess, MPI_SUCCESS}; }
+  // NOLINTNEXTLINE(google-explicit-constructor): what tutti returns is the outcome.
+  Outcome(tuttiResult_t of_tutti) : result(of_tutti) {}
+  Outcome(Reason passed, tuttiResult_t of_tutti, int of_mpi) : reason(passed), result(of_tutti), error(of_mpi) {}
+};
+
+// A block of a buffer of the caller's.
+struct Block {
+  std::byte* address = nullptr;
+  std::size_t count = 0;
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  Layout layout;
+
+  Block(const void* buffer, std::size_t elements, MPI_Datatype of)
+      : address(static_cast<std::byte*>(const_cast<void*>(buffer))), count(elements), type(of), layout(layout_of(of)) {}
+  Block(const void* buffer, std::size_t elements, MPI_Datatype of, const Layout& known)
+      : address(static_cast<std::byte*>(const_cast<void*>(buffer))), count(elements), type(of), layout(known) {}
+  // `elements` extents further.
+  [[nodiscard]] Block at(MPI_Aint elements, std::size_t length) const {
+    return {address + elements * layout.extent, length, type, layout};
+  }
+  [[nodiscard]] std::size_t bytes() const { return count * layout.bytes; }
+};
+
+class Work {
+ public:
+  Work(Communicator& communicator, bool nonblocking) : communicator_(communicator), nonblocking_(nonblocking) {}
+  ~Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  [[nodiscard]] Communicator& communicator() const { return communicator_; }
+  [[nodiscard]] tuttiComm_t comm() const { return communicator_.comm; }
+  [[nodiscard]] int rank() const { return communicator_.rank; }
+  [[nodiscard]] int ranks() const { return communicator_.ranks; }
+  [[nodiscard]] bool nonblocking() const { return nonblocking_; }
+  // Where operations go: NULL to block.
+  tuttiStream_t stream();
+
+  std::byte* scratch(std::size_t bytes);
+  // The block's bytes as they are sent: where they lie, or packed.
+  const std::byte* sent(const Block& block);
+  void pack_into(std::byte* to, const Block& block);
+  // Memory for what is received: where it belongs, or what finish() unpacks.
+  std::byte* received(const Block& block);
+  void unpack_later(const std::byte* from, const Block& block);
+  void move_later(const std::byte* from, std::byte* to, std::size_t bytes);
+  // What is to be done when the operation has succeeded. MPI_SUCCESS, or what packing returned at any time.
+  int finish();
+  [[nodiscard]] int error() const { return error_; }
+
+  Reduction reduction;
+
+ private:
+  struct Later {
+    const std::byte* from;
+    Block block;
+    bool own_type;
+  };
+
+  Communicator& communicator_;
+  bool nonblocking_;
+  int error_ = MPI_SUCCESS;
+  std::vector<std::unique_ptr<std::byte[]>> scratch_;
+  std::vector<Later> later_;
+  const std::byte* move_from_ = nullptr;
+  std::byte* move_to_ = nullptr;
+  std::size_t move_bytes_ = 0;
+};
+
+// Says once what tutti's error is, and calls the communicator's error handler.
+int report_failure(const Communicator& communicator, MPI_Comm handle);
+
+}  // namespace tutti::mpi
+
+#endif  // TUTTI_BINDINGS_MPI_WORK_H_
