@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 #include <mutex>
-#include <set>
+#include <vector>
 
 #include "config.h"
 #include "operators.h"
@@ -19,7 +19,8 @@ namespace {
 struct Registry {
   std::mutex mutex;
   int keyval = MPI_KEYVAL_INVALID;
-  std::set<Communicator*> all;
+  // In the order in which they were made, which is the same on all ranks that have some in common.
+  std::vector<Communicator*> all;
   bool ended = false;
 };
 // Never freed: attributes are deleted whenever the MPI library likes.
@@ -43,7 +44,7 @@ int on_delete(MPI_Comm /*handle*/, int /*keyval*/, void* value, void* /*extra*/)
   {
     const std::lock_guard lock(registry().mutex);
     // The end of MPI may have come first.
-    if (registry().all.erase(communicator) == 0) return MPI_SUCCESS;
+    if (std::erase(registry().all, communicator) == 0) return MPI_SUCCESS;
   }
   finish_requests_of(*communicator);
   delete communicator;
@@ -62,7 +63,7 @@ void keep(Communicator* communicator, MPI_Comm handle) {
   communicator->handle = handle;
   {
     const std::lock_guard lock(registry().mutex);
-    registry().all.insert(communicator);
+    registry().all.push_back(communicator);
   }
   PMPI_Comm_set_attr(handle, keyval(), communicator);
 }
@@ -200,7 +201,7 @@ void forget_communicator(MPI_Comm handle) {
 }
 
 void forget_all_communicators() {
-  std::set<Communicator*> all;
+  std::vector<Communicator*> all;
   {
     const std::lock_guard lock(registry().mutex);
     all.swap(registry().all);

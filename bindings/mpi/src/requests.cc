@@ -88,12 +88,35 @@ int settle_one(Chosen chosen) {
   return 1;
 }
 
+#if defined(MPICH)
+// The MPI library asks while a call waits that does not come through the binding, as Fortran's of mpi_f08 do not.
+int on_poll(void* state, MPI_Status* /*status*/) {
+  settle_one([state](const Pending& pending) { return pending.answer == state; });
+  return MPI_SUCCESS;
+}
+
+int on_wait(int count, void** states, double /*seconds*/, MPI_Status* /*status*/) {
+  for (int at = 0; at < count; ++at) {
+    while (settle_one([&](const Pending& pending) { return pending.answer == states[at]; }) == 0) sched_yield();
+  }
+  return MPI_SUCCESS;
+}
+
+int start_request(Answer* answer, MPI_Request* request) {
+  return PMPIX_Grequest_start(on_query, on_free, on_cancel, on_poll, on_wait, answer, request);
+}
+#else
+int start_request(Answer* answer, MPI_Request* request) {
+  return PMPI_Grequest_start(on_query, on_free, on_cancel, answer, request);
+}
+#endif
+
 }  // namespace
 
 int make_request(std::unique_ptr<Work> work, MPI_Request* request) {
   Pending pending;
   pending.answer = new Answer;
-  const int error = PMPI_Grequest_start(on_query, on_free, on_cancel, pending.answer, request);
+  const int error = start_request(pending.answer, request);
   if (error != MPI_SUCCESS) {
     delete pending.answer;
     tuttiStreamSynchronize(work->stream());
