@@ -1,6 +1,7 @@
 #include "progress.h"
 
 #include <sched.h>
+#include <signal.h>
 
 #include <atomic>
 #include <chrono>
@@ -96,7 +97,13 @@ __attribute__((noinline)) void wake() {
   if (stopping.load()) return;
   if (!helper().thread.joinable()) {
     asleep.store(false);
+    // Signals are the application's.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     helper().thread = std::thread(run);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   helper().wake.notify_one();
 }
