@@ -30,16 +30,23 @@ void Work::add(Part part) {
 }
 
 void Work::end_range_when_done() {
-  if (recordFunctionEndCallback_) when_done(std::exchange(recordFunctionEndCallback_, nullptr));
+  if (!recordFunctionEndCallback_) return;
+  range_ = std::make_shared<RangeEnd>(std::exchange(recordFunctionEndCallback_, nullptr));
+  when_done([] {});
+}
+
+bool Work::all_ended() const {
+  if (!std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.flight->poll(); })) return false;
+  if (range_ != nullptr) range_->end();
+  return true;
 }
 
 bool Work::isCompleted() {
-  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.flight->poll(); });
+  return all_ended();
 }
 
 bool Work::isSuccess() const {
-  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.flight->poll(); }) &&
-         error_of(parts_) == nullptr;
+  return all_ended() && error_of(parts_) == nullptr;
 }
 
 std::exception_ptr Work::error_of(const std::vector<Part>& parts) {
@@ -67,6 +74,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     std::rethrow_exception(backend_error(part.flight->operation(),
                                          "Timed out waiting " + std::to_string(limit.count()) + "ms for it to end"));
   }
+  if (range_ != nullptr) range_->end();
   if (const std::exception_ptr error = error_of(parts_)) std::rethrow_exception(error);
   return true;
 }
@@ -78,10 +86,11 @@ void Work::abort() {
 // The parts were begun in this order, in channels of their own or in one: the thread that waits for the last one finds
 // the others ended, or waits for them.
 void Work::when_done(std::function<void()> told) {
-  if (isCompleted()) return told();
+  if (all_ended()) return told();
   const Part& last = parts_.back();
-  last.channel->tell(last.flight, [parts = parts_, told = std::move(told)] {
+  last.channel->tell(last.flight, [parts = parts_, range = range_, told = std::move(told)] {
     for (const Part& part : parts) (void)part.flight->wait(std::nullopt);
+    if (range != nullptr) range->end();
     told();
   });
 }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 #include <vector>
 
 #include "channel.h"
@@ -43,7 +46,26 @@ class Work final : public c10d::Work {
 
  private:
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+  // Of the range in a profile: it has ended before anybody finds the operations complete, as who does may end the
+  // profile. Who finds that first ends it, and the others wait for that.
+  class RangeEnd {
+   public:
+    explicit RangeEnd(std::function<void()> tell) : tell_(std::move(tell)) {}
+    // What it keeps is freed when nobody waits any more: that may take Python's lock, whose holder may wait.
+    void end() {
+      std::function<void()> told;
+      std::call_once(once_, [&] {
+        tell_();
+        told = std::move(tell_);
+      });
+    }
+
+   private:
+    std::once_flag once_;
+    std::function<void()> tell_;
+  };
   [[nodiscard]] static std::exception_ptr error_of(const std::vector<Part>& parts);
+  [[nodiscard]] bool all_ended() const;
   // Calls it when all parts have ended: at once, or in a thread of the last part's channel.
   void when_done(std::function<void()> told);
 
@@ -52,6 +74,7 @@ class Work final : public c10d::Work {
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
   const int sender_;
+  std::shared_ptr<RangeEnd> range_;  // null: there is no profile
   std::mutex futures_mutex_;
   FuturePtr future_;
   FuturePtr future_result_;

@@ -128,6 +128,26 @@ def test_groups_in_threads() -> None:
     ranks.run(2, body)
 
 
+def test_a_profile_that_ends_with_the_last_wait_is_whole() -> None:
+    def body(rank: int, size: int) -> None:
+        tensor = torch.ones(10)
+        for i in range(60):
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+                for _ in range(5):
+                    work = dist.all_reduce(tensor, async_op=True)
+                    if i % 3 == 0:
+                        work.wait()
+                    elif i % 3 == 1:
+                        work.get_future().wait()
+                    else:
+                        while not work.is_completed():
+                            pass
+            counted = sum(event.name == "tutti:all_reduce" for event in profile.events())
+            assert counted == 5, counted
+
+    ranks.run(2, body)
+
+
 def test_profiles_show_the_operations() -> None:
     def body(rank: int, size: int) -> None:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
