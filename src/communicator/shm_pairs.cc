@@ -73,7 +73,9 @@ Status ShmPairs::add(int job_rank, Channel channel, const LinkOwner& owner) {
     set(job_rank, {State::kOutOfReach, nullptr});
     return {};
   }
-  auto pair = shm::Pair::create(std::move(channel.sockets[0]), owner.wakeup_fd, job_rank, owner.membership.rank);
+  const shm::Placing placing = channel.dialled ? shm::Placing::kSecond : shm::Placing::kFirst;
+  auto pair =
+      shm::Pair::create(std::move(channel.sockets[0]), owner.wakeup_fd, job_rank, owner.membership.rank, placing);
   if (!pair.is_ok()) return pair.status().with_context(fmt::format("shared memory with rank {}", channel.peer));
   set(job_rank, {State::kMade, std::move(*pair)});
   return {};

@@ -22,24 +22,26 @@ const char* name_of(Turns turns) {
 
 }  // namespace
 
-Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, int rank) {
+Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, int rank,
+                                           Placing placing) {
   auto arena = Arena::create();
   if (!arena.is_ok()) return arena.status();
   auto block = arena->allocate(sizeof(PairMemory));
   if (!block.is_ok()) return block.status();
   arena->spread(static_cast<std::uint32_t>(rank));
   auto* const own = reinterpret_cast<PairMemory*>(block->memory);
-  const std::shared_ptr<Pair> pair(new Pair(std::move(socket), std::move(*arena), own, wakeup_fd, peer));
+  const std::shared_ptr<Pair> pair(new Pair(std::move(socket), std::move(*arena), own, wakeup_fd, peer, placing));
   const MutexLock lock(pair->mutex_);
   pair->send_in_order({PairMessageKind::kWakeupFd, Turns::kNone, 0, 0}, wakeup_fd.fd());
   pair->send_in_order({PairMessageKind::kArena, Turns::kNone, 0, 0}, pair->arena_.fd());
   return pair;
 }
 
-Pair::Pair(UniqueFd socket, Arena arena, PairMemory* own, const WakeupFd& wakeup_fd, int peer)
+Pair::Pair(UniqueFd socket, Arena arena, PairMemory* own, const WakeupFd& wakeup_fd, int peer, Placing placing)
     : socket_(std::move(socket)),
       wakeup_fd_(wakeup_fd),
       peer_(peer),
+      placing_(placing),
       own_(*own),
       arena_(std::move(arena)),
       cross_memory_(own, socket_.get(), peer) {}
@@ -213,7 +215,7 @@ Result<Arena::Block> Pair::extend(std::uint64_t id) {
   const MutexLock lock(mutex_);
   Own& own = links_.at(id);
   if (own.extension.memory != nullptr) return own.extension;
-  auto block = arena_.allocate(Extension::bytes(own.turns));
+  auto block = arena_.allocate(Extension::placed_bytes(own.turns));
   if (block.is_ok()) own.extension = *block;
   return block;
 }
@@ -241,7 +243,7 @@ void Pair::close(std::uint64_t id) noexcept {
 void Pair::release(std::map<std::uint64_t, Own>::iterator own) {
   const Own& link = own->second;
   arena_.free(link.side, sizeof(SideMemory));
-  if (link.extension.memory != nullptr) arena_.free(link.extension, Extension::bytes(link.turns));
+  if (link.extension.memory != nullptr) arena_.free(link.extension, Extension::placed_bytes(link.turns));
   their_links_.erase(own->first);
   links_.erase(own);
 }
@@ -288,8 +290,9 @@ Result<bool> PairLinkMemory::connect() {
 Result<Extension> PairLinkMemory::extend() {
   auto block = pair_->extend(id_);
   if (!block.is_ok()) return block.status();
-  own_.end.extension.store(block->offset, std::memory_order_release);
-  return Extension(block->memory, turns());
+  const std::size_t shift = shift_of(pair_->placing());
+  own_.end.extension.store(block->offset + shift, std::memory_order_release);
+  return Extension(block->memory + shift, turns());
 }
 
 Result<Extension> PairLinkMemory::peers_extension() {

@@ -50,9 +50,11 @@ class PairLinkMemory;
 
 class Pair : public std::enable_shared_from_this<Pair> {
  public:
-  // `socket`: authenticated, connected and non-blocking. `peer`: its rank, for messages. `rank`: a number of this
-  // side's, by which the peer tells many apart (Arena::spread).
-  static Result<std::shared_ptr<Pair>> create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, int rank);
+  // `socket`: authenticated, connected and non-blocking. `peer`: its rank, for messages. `rank`: this side's, by which
+  // the peer's processor tells many apart (Arena::spread). `placing`: of this side's extensions; the peer says the
+  // other.
+  static Result<std::shared_ptr<Pair>> create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, int rank,
+                                              Placing placing);
   ~Pair();
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
@@ -72,6 +74,8 @@ class Pair : public std::enable_shared_from_this<Pair> {
   void tidy() TUTTI_EXCLUDES(mutex_);
   // Changes when the peer has told of a region that is gone.
   [[nodiscard]] std::uint32_t forgotten() const { return forgotten_.load(std::memory_order_acquire); }
+
+  [[nodiscard]] Placing placing() const { return placing_; }
 
   // Of this side. Nothing is read until the peer has permitted that, too.
   [[nodiscard]] CrossMemory& cross_memory() { return cross_memory_; }
@@ -107,7 +111,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
     PairMessage message;
     int fd;  // that it carries, which lives as long as the pair; -1: none
   };
-  Pair(UniqueFd socket, Arena arena, PairMemory* own, const WakeupFd& wakeup_fd, int peer);
+  Pair(UniqueFd socket, Arena arena, PairMemory* own, const WakeupFd& wakeup_fd, int peer, Placing placing);
   bool send(const PairMessage& message, int fd = -1) TUTTI_REQUIRES(mutex_);
   // The same; at the next occasion if the socket is full, or as many descriptors are under way as the kernel allows.
   void send_in_order(const PairMessage& message, int fd = -1) TUTTI_REQUIRES(mutex_);
@@ -136,6 +140,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   const UniqueFd socket_;
   const WakeupFd wakeup_fd_;
   const int peer_;
+  const Placing placing_;
   PairMemory& own_;  // in the arena
   Mutex mutex_;
   Arena arena_ TUTTI_GUARDED_BY(mutex_);

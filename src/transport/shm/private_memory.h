@@ -18,9 +18,11 @@ class PrivateSegment : public std::enable_shared_from_this<PrivateSegment> {
   PrivateSegment(const PrivateSegment&) = delete;
   PrivateSegment& operator=(const PrivateSegment&) = delete;
 
-  [[nodiscard]] SideMemory& side(int side) const { return *reinterpret_cast<SideMemory*>(base_ + side * kSideBytes); }
+  [[nodiscard]] SideMemory& side(int side) const {
+    return *reinterpret_cast<SideMemory*>(base_ + side * kSideBytes + shift_of(placing_of(side)));
+  }
   [[nodiscard]] Extension extension(int side) const {
-    return {base_ + 2 * kSideBytes + side * Extension::bytes(turns_), turns_};
+    return {base_ + 2 * kSideBytes + side * Extension::placed_bytes(turns_) + shift_of(placing_of(side)), turns_};
   }
   [[nodiscard]] Turns turns() const { return turns_; }
   // Of side 0 or 1.
@@ -28,8 +30,10 @@ class PrivateSegment : public std::enable_shared_from_this<PrivateSegment> {
 
  private:
   static constexpr std::size_t kSideBytes = 4096;
+  static_assert(sizeof(SideMemory) + kPlacingBytes <= kSideBytes);
+  static constexpr Placing placing_of(int side) { return side == 0 ? Placing::kFirst : Placing::kSecond; }
   PrivateSegment(std::byte* base, Turns turns) : base_(base), turns_(turns) {}
-  [[nodiscard]] static std::size_t bytes(Turns turns) { return 2 * (kSideBytes + Extension::bytes(turns)); }
+  [[nodiscard]] static std::size_t bytes(Turns turns) { return 2 * (kSideBytes + Extension::placed_bytes(turns)); }
   std::byte* const base_;
   const Turns turns_;
 };

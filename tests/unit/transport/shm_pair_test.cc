@@ -13,6 +13,7 @@
 #include "transport/shm/arena.h"
 #include "transport/shm/link.h"
 #include "transport/shm/pair.h"
+#include "transport/shm/private_memory.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport;
@@ -202,6 +203,27 @@ TEST_CASE("an arena hands out zeros, and the same memory again") {
   }
 }
 
+TEST_CASE("the same lines of the two sides lie at different places of their pages") {
+  constexpr std::uintptr_t kPage = 4096;
+  const auto apart = [](const void* a, const void* b) {
+    return (reinterpret_cast<std::uintptr_t>(a) - reinterpret_cast<std::uintptr_t>(b)) % kPage;
+  };
+  const auto check = [&](LinkMemory& a, LinkMemory& b) {
+    CHECK(apart(a.own().lines, b.own().lines) != 0);
+    CHECK(apart(&a.extend().value().headers()[0], &b.extend().value().headers()[0]) == kPage / 2);
+  };
+  const conformance::SharedEnds ends;
+  std::vector<std::pair<std::unique_ptr<PairLinkMemory>, std::unique_ptr<PairLinkMemory>>> links;
+  for (std::uint64_t id = 1; id <= 20; ++id) {
+    links.push_back(ends.open(id, kTurns));
+    check(*links.back().first, *links.back().second);
+  }
+  const auto segment = PrivateSegment::create(kTurns).value();
+  const auto a = segment->link_memory(0);
+  const auto b = segment->link_memory(1);
+  check(*a, *b);
+}
+
 TEST_CASE("places outside the arena are refused") {
   Arena arena = std::move(Arena::create().value());
   const Arena::Block block = arena.allocate(4096).value();
@@ -216,7 +238,7 @@ TEST_CASE("places outside the arena are refused") {
 TEST_CASE("messages that make no sense are errors of the links that are made then") {
   auto [own, theirs] = conformance::connected(conformance::Family::kUnix, 1);
   const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7, 0).value();
+  const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7, 0, shm::Placing::kFirst).value();
   PairMessage message{PairMessageKind::kOpen, kTurns, 1, 0};
   SECTION("a link before there is an arena") {}
   SECTION("an arena that is none") {
