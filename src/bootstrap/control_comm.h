@@ -70,9 +70,11 @@ class ControlComm final : public ControlTree {
   [[nodiscard]] Whereabouts whereabouts() const;
   // What may have been lost on the way.
   void say_again();
-  [[nodiscard]] std::string leave_notice() const;
-  // Of all that have left as far as this rank knows, itself included.
-  [[nodiscard]] std::vector<std::string> leave_notices() const;
+  // What this rank has to say when it leaves, for those who come to be its neighbours later: of the failure first, if
+  // there was one, since who hears of a departure alone takes that for a mismatch.
+  [[nodiscard]] std::vector<std::string> farewell() const;
+  // The same of all that have left as far as this rank knows, itself included.
+  [[nodiscard]] std::vector<std::string> told() const;
   // All members have said that they call nothing more.
   [[nodiscard]] bool is_over() const TUTTI_EXCLUDES(mutex_);
   // Nobody misses this rank here: it has sent its leave notice.
@@ -108,6 +110,7 @@ class ControlComm final : public ControlTree {
   bool on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from);
   void on_compare(const std::string& frame, const Neighbour* from);
   void send_leave_notice();
+  [[nodiscard]] std::string leave_notice() const;
   void report_own(std::vector<CallRecord> calls);
   void judge(int rank, const CallSummary& calls);
   void judge_departed();

@@ -78,8 +78,16 @@ std::string ControlComm::leave_notice() const {
   return pack_leave_notice(id_, {tree_->rank(), own_parting_});
 }
 
-std::vector<std::string> ControlComm::leave_notices() const {
+std::vector<std::string> ControlComm::farewell() const {
   std::vector<std::string> result;
+  if (!notice_.empty()) result.push_back(notice_);
+  result.push_back(leave_notice());
+  return result;
+}
+
+std::vector<std::string> ControlComm::told() const {
+  std::vector<std::string> result;
+  if (!notice_.empty()) result.push_back(notice_);
   for (const auto& [rank, calls] : departed()) {
     result.push_back(pack_leave_notice(id_, {members_[static_cast<std::size_t>(rank)], calls}));
   }

@@ -105,12 +105,11 @@ void ControlComm::tell_failure(const Notice& notice) {
 void ControlComm::say_again() {
   introduce();
   for (const std::string& part : own_parts_) tree_->flood(part, nullptr);
-  if (!notice_.empty()) tree_->flood(notice_, nullptr);
+  for (const std::string& frame : told()) tree_->flood(frame, nullptr);
   if (asked_for_calls_) {
     tree_->flood(pack_compare(id_), nullptr);
     tree_->pass_on_calls(id_, {false, tree_->rank(), own_calls().calls}, nullptr);
   }
-  for (const std::string& leave_notice : leave_notices()) tree_->flood(leave_notice, nullptr);
 }
 
 void ControlComm::fail_here(const Status& status) noexcept {

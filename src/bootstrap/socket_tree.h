@@ -252,7 +252,7 @@ class SocketTree {
   std::uint32_t attached_ = 0;             // how often this rank has got another parent
   std::optional<Search> search_;
   std::optional<net::Acceptor> acceptor_;
-  std::deque<std::string> farewells_;  // leave notices of communicators that this rank has left
+  std::deque<std::string> farewells_;  // of communicators that this rank has left: of their failures, and leave notices
   bool say_again_ = false;             // what may have been lost
   std::int64_t go_by_ns_ = 0;          // who leaves waits no longer for a new parent; 0: nobody leaves
   Status broken_;                      // why this rank can speak to nobody any more

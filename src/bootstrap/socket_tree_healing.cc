@@ -203,7 +203,7 @@ void SocketTree::tell_state(Neighbour* to) {
   for (const std::string& frame : passed_) send(frame, to);
   for (const std::string& farewell : farewells_) send(farewell, to);
   for (const auto& [id, comm] : comms_) {
-    for (const std::string& leave_notice : comm->leave_notices()) send(leave_notice, to);
+    for (const std::string& frame : comm->told()) send(frame, to);
   }
   for (const auto& [rank, death] : dead_) send(pack_death(death), to);
   for (const int rank : gone_) send(pack_bye(rank), to);

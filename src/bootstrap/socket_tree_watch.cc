@@ -139,7 +139,8 @@ void SocketTree::dismiss(ControlComm* comm) {
   // Without memory for this, a little may be kept in vain of what comes late.
   static_cast<void>(guarded([&] {
                       left_.push_back(id);
-                      if (has_left) keep_farewell(comm->leave_notice());
+                      if (!has_left) return Status();
+                      for (std::string& frame : comm->farewell()) keep_farewell(std::move(frame));
                       return Status();
                     }).is_ok());
   if (left_.size() > kLeft) left_.pop_front();

@@ -363,6 +363,22 @@ TEST_CASE("a rank that is no member keeps what members below it have said before
   }
 }
 
+TEST_CASE("a rank that finds a new parent hears of failures that came while it had none", "[fork]") {
+  const bool all_leave = GENERATE(false, true);  // those who have heard of it, the communicator
+  // Rank 5 is below rank 1, which passes nothing on.
+  Mortals job(6, {1}, {});
+  job.first_children[0]->kill(SIGSTOP);
+  job.survivor(2).part->announce_failure(Status::aborted("enough"));
+  job.survivor(2).part->leave();
+  for (const int rank : {0, 3, 4}) {
+    REQUIRE(eventually([&] { return job.survivor(rank).part_failure->failed(); }));
+    if (all_leave) job.survivor(rank).part->leave();
+  }
+  job.first_children[0]->kill(SIGKILL);
+  REQUIRE(eventually([&] { return job.survivor(5).part_failure->failed(); }, 2000));
+  CHECK(job.survivor(5).part_failure->status().message() == "rank 1: enough");
+}
+
 TEST_CASE("a rank that has left a communicator before it died does not fail it, whatever was lost", "[fork]") {
   const bool outside = GENERATE(false, true);  // the rank that tells of both is no member itself
   Mortals job(26, {1}, {21}, outside ? std::vector<int>{5, 22, 23, 24} : std::vector<int>{});
