@@ -185,10 +185,14 @@ Status run(std::span<Part> parts, bool* started) {
 Status give_up(std::span<const Part> parts, const Status& status) noexcept {
   Status first;
   for (const Part& part : parts) {
-    const Looking looking(part.comm);
-    if (!looking.status().is_ok()) continue;
-    static_cast<void>(guarded([&] { return looking->fail("group", status); }));
-    if (first.is_ok()) first = looking->async_error();
+    // Even to say that one is gone takes memory.
+    static_cast<void>(guarded([&] {
+      const Looking looking(part.comm);
+      if (!looking.status().is_ok()) return Status();
+      static_cast<void>(guarded([&] { return looking->fail("group", status); }));
+      if (first.is_ok()) first = looking->async_error();
+      return Status();
+    }));
   }
   for (const Part& part : parts) {
     if (part.completion != nullptr) static_cast<void>(guarded([&] { return part.completion->wait_until_ended(); }));
@@ -199,8 +203,11 @@ Status give_up(std::span<const Part> parts, const Status& status) noexcept {
 // That nothing of the group was started: each of its communicators was refused something.
 void tell(std::span<const Part> parts, const Status& refused) noexcept {
   for (const Part& part : parts) {
-    const Looking looking(part.comm);
-    if (looking.status().is_ok()) looking->set_last_error(refused);
+    static_cast<void>(guarded([&] {
+      const Looking looking(part.comm);
+      if (looking.status().is_ok()) looking->set_last_error(refused);
+      return Status();
+    }));
   }
 }
 

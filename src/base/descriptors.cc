@@ -10,6 +10,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/status.h"
 
 namespace tutti::internal {
 namespace {
@@ -49,9 +50,13 @@ DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) 
   // What is missing in the end is an error where a descriptor is not to be had, and perhaps none is missing.
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
   if (!std::exchange(all.told, true)) {
-    log::debug(
-        fmt::format("communicators may need {} descriptors beyond the program's own limit of {}; the hard limit is {}",
-                    needed, limit_text(all.own), limit_text(limit.rlim_max)));
+    // What has been counted stays so, also without memory for this.
+    (void)guarded([&] {
+      log::debug(fmt::format(
+          "communicators may need {} descriptors beyond the program's own limit of {}; the hard limit is {}", needed,
+          limit_text(all.own), limit_text(limit.rlim_max)));
+      return Status();
+    });
   }
 }
 

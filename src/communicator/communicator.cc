@@ -346,7 +346,7 @@ Status Communicator::run_call(const Call& call, const transport::Fingerprint& fi
 
 // An operation that failed leaves half-finished streams: the communicator is of no further use, and the
 // peers must not wait for this rank.
-Status Communicator::fail(const std::string& what, Status status) {
+Status Communicator::fail(std::string_view what, Status status) {
   if (status.code() == Code::kInvalidUsage || status.code() == Code::kInvalidArgument) {
     set_last_error(status);
     return status;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/config.h"
@@ -114,7 +115,7 @@ class Communicator {
 
   // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
   // noted alone. Any thread.
-  Status fail(const std::string& what, Status status);
+  Status fail(std::string_view what, Status status);
   // Ok, or what has failed the communicator.
   [[nodiscard]] Status async_error() const { return failure_->status(); }
   // Of a call that was refused: the communicator is as it was.

@@ -96,7 +96,7 @@ Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completi
     return Status();
   });
   if (status.is_ok()) return status;
-  status = fail(what, std::move(status));
+  status = guarded([&] { return fail(what, status); });
   if (made != nullptr) made->complete(status);  // it may be in the stream
   return status;
 }

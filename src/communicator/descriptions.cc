@@ -1,14 +1,23 @@
 #include "communicator/descriptions.h"
 
 #include <new>
+#include <string_view>
 
 namespace tutti::internal {
+namespace {
+
+// That needs no memory: as much as fits the string itself, which is all of every name but reduce_scatter_v's.
+std::string short_name(Collective collective) {
+  return std::string(std::string_view(name_of(collective)).substr(0, 14));
+}
+
+}  // namespace
 
 std::string describe(const Call& call, const transport::Fingerprint& fingerprint) noexcept {
   try {
     return executor::describe(fingerprint);
   } catch (const std::bad_alloc&) {
-    return name_of(call.collective);  // fits the string itself
+    return short_name(call.collective);
   }
 }
 
@@ -16,7 +25,7 @@ std::string describe(const Coalesced& coalesced, const transport::Fingerprint& f
   try {
     return executor::describe(first) + " and others of its group";
   } catch (const std::bad_alloc&) {
-    return name_of(coalesced.calls().front().collective);  // fits the string itself
+    return short_name(coalesced.calls().front().collective);
   }
 }
 

@@ -13,8 +13,12 @@ class CollectsRest final : public Continuation {
  public:
   explicit CollectsRest(std::shared_ptr<StreamRecord> record) : record_(std::move(record)) {}
   void run(std::unique_ptr<Continuation> /*self*/) noexcept override {
-    const MutexLock lock(streams_mutex);
-    record_->collect_all();
+    // Without memory the records stay.
+    (void)guarded([&] {
+      const MutexLock lock(streams_mutex);
+      record_->collect_all();
+      return Status();
+    });
   }
 
  private:

@@ -43,9 +43,14 @@ void RegistrationUser::begin_operation() {
 
 const RdmaKeys* RegistrationUser::find(const Source& source) noexcept {
   if (!asked_) {
+    // Without memory to hear what has changed, the cache may be wrong.
+    const Status heard = guarded([&] {
+      drained_ = cache_.watch_ != nullptr && cache_.watch_->drain();
+      cache_.catch_up();
+      return Status();
+    });
+    if (!heard.is_ok()) return nullptr;
     asked_ = true;
-    drained_ = cache_.watch_ != nullptr && cache_.watch_->drain();
-    cache_.catch_up();
   }
   if (source.size <= source.begin) return nullptr;
   const Range range = whole_pages(source);

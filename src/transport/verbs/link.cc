@@ -33,8 +33,12 @@ VerbsLink::VerbsLink(std::unique_ptr<Connection> connection, memory::Registratio
       recv_(*connection_, registrations, make_traits(any_memory)) {}
 
 VerbsLink::~VerbsLink() {
-  const Deadline deadline = Deadline::after_ms(kLingerMs);
-  while (!connection_->flushed() && !deadline.passed()) ::sched_yield();
+  // Without memory to say what has failed there is nobody to be told.
+  (void)guarded([&] {
+    const Deadline deadline = Deadline::after_ms(kLingerMs);
+    while (!connection_->flushed() && !deadline.passed()) ::sched_yield();
+    return Status();
+  });
 }
 
 std::unique_ptr<Link> make_link(std::unique_ptr<Connection> connection, memory::RegistrationUser& registrations,
