@@ -140,6 +140,7 @@ WorkPtr Backend::begin(const std::shared_ptr<Channel>& channel, Operation operat
   {
     const std::lock_guard<std::mutex> lock(coalescing_mutex_);
     if (coalescing_) {
+      if (operation.alone) refuse(operation.name, "cannot be coalesced");
       coalesced_.emplace_back(channel, std::move(operation));
       return nullptr;
     }
@@ -206,8 +207,8 @@ WorkPtr Backend::endCoalescing() {
       }
     }
   }
+  const bool any = !collectives.empty();  // a barrier has no tensors
   Operation all = together(std::move(collectives));
-  const bool any = !all.inputs.empty() || !all.outputs.empty();
   Operation shown = all;
   for (const auto& [channel, one] : transfers) {
     shown.inputs.insert(shown.inputs.end(), one.inputs.begin(), one.inputs.end());
@@ -225,13 +226,14 @@ WorkPtr Backend::endCoalescing() {
 std::shared_ptr<Channel> Backend::messages(int from, int to) {
   const std::lock_guard<std::mutex> lock(messages_mutex_);
   if (closing_) refuse(from == rank_ ? "send" : "recv", "the process group has been shut down");
-  Messages& messages = messages_[{from, to}];
-  if (messages.channel != nullptr) return messages.channel;
+  const auto known = messages_.find({from, to});
+  if (known != messages_.end()) return known->second.channel;
   const std::string name = "messages/" + std::to_string(from) + "/" + std::to_string(to);
   const auto channel = std::make_shared<Channel>(name, own_store_, rank_);
-  messages.channel = channel;
   Watchdog::get().add(channel);
-  messages.joins = std::thread([this, channel, name, own = from == rank_ ? 0 : 1] {
+  Messages& messages = messages_[{from, to}];
+  messages.channel = channel;
+  const auto join = [this, channel, name, own = from == rank_ ? 0 : 1] {
     try {
       const tuttiComm_t comm =
           join_pair(own_store_->get(), name, own, comm_timeout_, [this] { return closing_.load(); });
@@ -240,7 +242,13 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
     } catch (const std::exception& e) {
       channel->fail(e.what());
     }
-  });
+  };
+  try {
+    messages.joins = std::thread(join);
+  } catch (...) {
+    messages_.erase({from, to});
+    throw;
+  }
   return channel;
 }
 

@@ -107,6 +107,7 @@ class Backend final : public c10d::Backend {
     std::function<void()> after;  // see Flight
     Tensors kept;                 // beside inputs and outputs
     int sender = -1;
+    bool alone = false;  // what its call does depends on what it has received: no part of a group
   };
   // Messages of one rank to another.
   struct Messages {

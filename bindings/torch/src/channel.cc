@@ -62,9 +62,10 @@ void Channel::end(const std::shared_ptr<Flight>& flight, tuttiResult_t result) {
 
 // REQUIRES: order_, and a communicator.
 void Channel::queue(const std::shared_ptr<Flight>& flight, const Call& call) {
+  // What is queued needs its tensors until the event: that is there before.
   tuttiEvent_t event = nullptr;
-  tuttiResult_t result = call(comm_, stream_);
-  if (result == tuttiSuccess) result = tuttiEventCreate(&event);
+  tuttiResult_t result = tuttiEventCreate(&event);
+  if (result == tuttiSuccess) result = call(comm_, stream_);
   if (result == tuttiSuccess) result = tuttiEventRecord(event, stream_);
   if (result == tuttiSuccess) {
     flight->set_queued(event);

@@ -52,6 +52,7 @@ Backend::Operation Backend::all_reduce_sparse(const at::Tensor& tensor, const c1
   if (opts.reduceOp.op_ != c10d::ReduceOp::SUM) refuse(kName, "can only add up");
   Operation operation(c10d::OpType::_ALLREDUCE_SPARSE, kName, "tutti:all_reduce_sparse", {tensor}, {tensor}, opts);
   operation.async = false;
+  operation.alone = true;
   operation.timeout = c10d::kUnsetTimeout;
   auto sum = std::make_shared<at::Tensor>();
   operation.call = [tensor, sum, ranks = size_](tuttiComm_t comm, void* /*stream*/) {
