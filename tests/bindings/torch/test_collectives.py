@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import time
 
 import pytest
 import torch
@@ -276,6 +277,32 @@ def test_objects() -> None:
         assert own == [f"for {rank}"]
 
     ranks.run(3, body)
+
+
+def test_a_barrier_that_is_coalesced_alone_waits() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 1:
+            time.sleep(1)
+        begun = time.monotonic()
+        group = dist.group.WORLD
+        group._start_coalescing(torch.device("cpu"))
+        dist.barrier()
+        group._end_coalescing(torch.device("cpu")).wait()
+        if rank == 0:
+            assert time.monotonic() - begun > 0.5
+
+    ranks.run(2, body)
+
+
+def test_sparse_tensors_are_not_coalesced() -> None:
+    def body(rank: int, size: int) -> None:
+        group = dist.group.WORLD
+        group._start_coalescing(torch.device("cpu"))
+        with pytest.raises(RuntimeError, match="coalesced"):
+            dist.all_reduce(torch.eye(3).to_sparse())
+        group._end_coalescing(torch.device("cpu"))
+
+    ranks.run(2, body)
 
 
 def test_coalesced_collectives() -> None:
