@@ -52,9 +52,10 @@ def flight_record() -> dict[str, Any]:
     ``scheduled``, ``started``, ``completed`` or ``failed``.
     """
     groups = {}
-    for group, ranks in dist.distributed_c10d._world.pg_group_ranks.items():
-        name = dist.distributed_c10d._world.pg_names[group]
-        groups[str(name)] = {"name": str(name), "desc": group.group_desc, "ranks": str(sorted(ranks))}
+    # pg_group_ranks also has a group that this process is not in, under a number.
+    for group, name in dist.distributed_c10d._world.pg_names.items():
+        ranks = sorted(dist.distributed_c10d._world.pg_group_ranks[group])
+        groups[str(name)] = {"name": str(name), "desc": group.group_desc, "ranks": str(ranks)}
     return {
         "version": "2.10",
         "comm_lib_version": f"tutti {version()}",

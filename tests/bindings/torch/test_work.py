@@ -174,6 +174,7 @@ def test_profiles_show_the_operations() -> None:
 
 def test_flight_record() -> None:
     def body(rank: int, size: int) -> bytes:
+        dist.new_group([0])  # one that rank 1 is not in
         dist.all_reduce(torch.ones(3, 4))
         dist.broadcast(torch.ones(5, dtype=torch.int32), 0, async_op=True).wait()
         if rank == 0:
@@ -186,6 +187,7 @@ def test_flight_record() -> None:
         assert by_name["tutti:broadcast"]["input_dtypes"] == ["Int"]
         assert by_name["tutti:send" if rank == 0 else "tutti:recv"]["is_p2p"]
         assert {entry["state"] for entry in record["entries"]} == {"completed"}
+        assert [group["ranks"] for group in record["pg_config"].values()] == ["[0, 1]"] + ["[0]"] * (rank == 0)
         assert record["comm_lib_version"] == f"tutti {tutti_torch.version()}"
         return pickle.dumps(record)
 
