@@ -1,8 +1,8 @@
 """tutti as a backend of torch.distributed.
 
-Importing this module registers the backend ``tutti`` for tensors on the CPU::
+The backend ``tutti``, for tensors on the CPU, is known once torch is imported, and this module loaded when a group asks
+for it; importing it registers the backend, too::
 
-    import tutti_torch
     torch.distributed.init_process_group("tutti")          # or "cpu:tutti,cuda:nccl"
 
 Settings are tutti's environment variables (``TUTTI_TRANSPORTS``, ``TUTTI_INTERFACE``, ...); the timeout is that of the

@@ -176,6 +176,17 @@ def test_programs_that_end_without_ending_their_group(monkeypatch) -> None:
     torchrun(PROGRAM)
 
 
+def test_the_name_is_all_that_a_program_has_to_know() -> None:
+    program = PROGRAM.replace(", tutti_torch", "")
+    assert program != PROGRAM
+    torchrun("import sys, torch; assert not [name for name in sys.modules if name.startswith('tutti_torch.')]" + program)
+
+
+def test_registered_by_import_alone(monkeypatch) -> None:
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    torchrun(PROGRAM)
+
+
 def test_programs_of_tutti_launched_by_torchrun() -> None:
     (program,) = pathlib.Path(__file__).parents[3].glob("build/torch/root/**/bin/all_reduce_perf")
     wanted = "-b 1K -e 1M -f 4 -n 5 -w 1".split()
