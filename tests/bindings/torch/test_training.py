@@ -54,7 +54,7 @@ def test_data_parallel(n: int, options: dict) -> None:
     ends_as_over_gloo(body, n)
 
 
-@pytest.mark.parametrize("hook", ("fp16_compress_hook", "allreduce_hook", "power_sgd"))
+@pytest.mark.parametrize("hook", ("fp16_compress_hook", "bf16_compress_hook", "allreduce_hook", "power_sgd"))
 def test_data_parallel_with_hooks(hook: str) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
@@ -64,7 +64,8 @@ def test_data_parallel_with_hooks(hook: str) -> None:
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
             network.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         else:
-            network.register_comm_hook(None, getattr(default_hooks, hook))
+            # In a function of its own: DistributedDataParallel takes that for bfloat16 with NCCL alone.
+            network.register_comm_hook(None, lambda state, bucket: getattr(default_hooks, hook)(state, bucket))
         train(network, torch.optim.SGD(network.parameters(), lr=0.1), rank, steps=6)
         return parameters(network)
 
@@ -217,5 +218,90 @@ def test_checkpoints(tmp_path) -> None:
         for a, b in zip(parameters(network), parameters(other)):
             assert torch.equal(a, b)
         return parameters(other)
+
+    ends_as_over_gloo(body)
+
+
+def test_post_local_sgd() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as post
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        network = DistributedDataParallel(model())
+        halves = dist.new_subgroups(2)[0]
+        state = post.PostLocalSGDState(process_group=None, subgroup=halves, start_localSGD_iter=3)
+        network.register_comm_hook(state, post.post_localSGD_hook)
+        averager = PeriodicModelAverager(period=2, warmup_steps=3)
+        optimizer = PostLocalSGDOptimizer(torch.optim.SGD(network.parameters(), lr=0.1), averager)
+        train(network, optimizer, rank, steps=8)
+        return parameters(network)
+
+    ends_as_over_gloo(body, 4)
+
+
+@pytest.mark.parametrize("compiler", ("aot_eager", "inductor"))
+@pytest.mark.parametrize("sharded", (False, True))
+def test_compiled(compiler: str, sharded: bool) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        network = model()
+        if sharded:
+            for layer in (network[0], network[2], network):
+                fully_shard(layer)
+        else:
+            network = DistributedDataParallel(network)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        train(torch.compile(network, backend=compiler), optimizer, rank)
+        return [parameter.full_tensor() if sharded else parameter for parameter in parameters(network)]
+
+    ends_as_over_gloo(body)
+
+
+@pytest.mark.parametrize("compiler", ("aot_eager", "inductor"))
+def test_compiled_functional_collectives(compiler: str) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        def step(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            summed = functional.all_reduce(tensor * 2, "sum", dist.group.WORLD)
+            gathered = functional.all_gather_tensor(tensor + 1, 0, dist.group.WORLD)
+            scattered = functional.reduce_scatter_tensor(gathered * summed[0], "avg", 0, dist.group.WORLD)
+            return summed.relu(), gathered.sin(), scattered * 3
+
+        compiled = torch.compile(step, backend=compiler, fullgraph=True)
+        return [result for i in range(3) for result in compiled(batch(rank, i)[0])]
+
+    ends_as_over_gloo(body)
+
+
+def test_sharded_checkpoints_are_resumed(tmp_path) -> None:
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        network = fully_shard(model())
+        return network, torch.optim.Adam(network.parameters(), lr=0.01)
+
+    def body(rank: int, size: int) -> list[torch.Tensor]:
+        folder = os.path.join(tmp_path, dist.get_backend())
+        network, optimizer = made()
+        train(network, optimizer, rank)
+        states = get_state_dict(network, optimizer)
+        saved = checkpoint.async_save(dict(zip(("model", "optimizer"), states)), checkpoint_id=folder)
+        saved.result()
+        train(network, optimizer, rank)
+        resumed, its_optimizer = made()
+        states = dict(zip(("model", "optimizer"), get_state_dict(resumed, its_optimizer)))
+        checkpoint.load(states, checkpoint_id=folder)
+        set_state_dict(
+            resumed, its_optimizer, model_state_dict=states["model"], optim_state_dict=states["optimizer"]
+        )
+        train(resumed, its_optimizer, rank)
+        for a, b in zip(network.parameters(), resumed.parameters()):
+            torch.testing.assert_close(a.full_tensor(), b.full_tensor())
+        return [parameter.full_tensor().detach() for parameter in resumed.parameters()]
 
     ends_as_over_gloo(body)
