@@ -51,10 +51,16 @@ int on_delete(MPI_Comm /*handle*/, int /*keyval*/, void* value, void* /*extra*/)
   return MPI_SUCCESS;
 }
 
+// The MPI library's own function for this would be needed when the binding is loaded.
+int on_copy(MPI_Comm /*handle*/, int /*keyval*/, void* /*extra*/, void* /*value*/, void* /*copy*/, int* copies) {
+  *copies = 0;
+  return MPI_SUCCESS;
+}
+
 int keyval() {
   const std::lock_guard lock(registry().mutex);
   if (registry().keyval == MPI_KEYVAL_INVALID) {
-    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_delete, &registry().keyval, nullptr);
+    PMPI_Comm_create_keyval(on_copy, on_delete, &registry().keyval, nullptr);
   }
   return registry().keyval;
 }
@@ -122,6 +128,7 @@ Communicator::~Communicator() {
 }
 
 Communicator* find_slowly(MPI_Comm handle, bool may_make) {
+  find_mpi_library();
   if (config().off) return passed_on(Reason::kOff);
   if (!between_init_and_finalize()) return passed_on(Reason::kOutside);
   if (handle == MPI_COMM_NULL) return passed_on(Reason::kArgument);

@@ -39,7 +39,7 @@ struct Communicator {
 extern std::atomic<unsigned> communicator_generation;
 
 struct Found {
-  MPI_Comm handle = MPI_COMM_NULL;
+  MPI_Comm handle{};  // at first what is no handle, without asking the MPI library
   unsigned generation = 0;
   Communicator* communicator = nullptr;
 };

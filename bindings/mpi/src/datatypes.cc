@@ -76,7 +76,8 @@ void set_native(Layout& layout, bool is_signed) {
 }
 
 void Table::add(MPI_Datatype type, Kind kind, bool is_signed) {
-  if (type == MPI_DATATYPE_NULL) return;
+  // A variable that another version of the MPI library lacks has no address.
+  if (type == MPI_DATATYPE_NULL || type == MPI_Datatype{}) return;
   std::size_t at = slot(type);
   for (; slots_[at].type != MPI_DATATYPE_NULL; at = (at + 1) % kSlots) {
     if (slots_[at].type == type) return;

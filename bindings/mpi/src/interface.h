@@ -6,4 +6,25 @@
 #include <mpi.h>
 #pragma GCC visibility pop
 
+namespace tutti::mpi {
+
+// A program may load its MPI library after the binding, and for itself alone, as interpreters do. So nothing of that
+// library may be needed when the binding is loaded: its functions are bound when they are first called, its variables
+// are asked for by name. Both find it after this, which whatever a program calls first does first.
+void find_mpi_library();
+
+// The address of a variable of the MPI library; NULL: it has none of that name.
+void* mpi_variable(const char* name);
+
+}  // namespace tutti::mpi
+
+#ifdef OMPI_PREDEFINED_GLOBAL
+#undef OMPI_PREDEFINED_GLOBAL
+#define OMPI_PREDEFINED_GLOBAL(type, global)                          \
+  ([] {                                                               \
+    static void* const kVariable = tutti::mpi::mpi_variable(#global); \
+    return static_cast<type>(kVariable);                              \
+  }())
+#endif
+
 #endif  // TUTTI_BINDINGS_MPI_INTERFACE_H_

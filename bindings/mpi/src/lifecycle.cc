@@ -11,6 +11,7 @@ namespace {
 
 // The helper of progress.h needs as much; it costs the MPI libraries nothing.
 int init(int* argc, char*** argv, int required, int* provided) {
+  tutti::mpi::find_mpi_library();
   const bool raise = !tutti::mpi::config().off && required < MPI_THREAD_SERIALIZED;
   return PMPI_Init_thread(argc, argv, raise ? MPI_THREAD_SERIALIZED : required, provided);
 }
@@ -33,6 +34,13 @@ int MPI_Init(int* argc, char*** argv) {
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   return init(argc, argv, required, provided);
 }
+
+#if defined(MPICH)
+int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session* session) {
+  tutti::mpi::find_mpi_library();
+  return PMPI_Session_init(info, errhandler, session);
+}
+#endif
 
 int MPI_Finalize() {
   int rank = 0;
