@@ -147,6 +147,30 @@ bool made_dense(MPI_Datatype type) {
   return dense;
 }
 
+// Of MPI_BOTTOM, which MPICH takes for a forgotten buffer: packs or unpacks, as `call` does, by a datatype that has the
+// same places seen from another address.
+template <typename Call>
+int at_bottom(std::size_t count, MPI_Datatype type, Call call) {
+  constexpr MPI_Aint kElsewhere = 4096;
+  const int length = static_cast<int>(count);
+  const MPI_Aint back = -kElsewhere;
+  MPI_Datatype moved = MPI_DATATYPE_NULL;
+  int error = PMPI_Type_create_hindexed(1, &length, &back, type, &moved);
+  if (error != MPI_SUCCESS) return error;
+  error = PMPI_Type_commit(&moved);
+  if (error == MPI_SUCCESS) {
+    error = call(reinterpret_cast<std::byte*>(kElsewhere), 1, moved);  // NOLINT(performance-no-int-to-ptr)
+  }
+  PMPI_Type_free(&moved);
+  return error;
+}
+
+// call(address, count, type), with what stands for MPI_BOTTOM where the address is that.
+template <typename Call>
+int anywhere(std::byte* address, std::size_t count, MPI_Datatype type, Call call) {
+  return address == nullptr ? at_bottom(count, type, call) : call(address, static_cast<int>(count), type);
+}
+
 // How many elements at once.
 std::size_t piece_of(const Layout& layout) {
   constexpr std::size_t kMostBytes = INT_MAX / 2;
@@ -183,9 +207,11 @@ int pack(const void* from, std::size_t count, MPI_Datatype type, const Layout& l
   for (std::size_t done = 0; done < count; done += piece) {
     const std::size_t now = std::min(piece, count - done);
     int position = 0;
-    const int error = PMPI_Pack(static_cast<const std::byte*>(from) + static_cast<MPI_Aint>(done) * layout.extent,
-                                static_cast<int>(now), type, to + done * layout.bytes,
-                                static_cast<int>(now * layout.bytes), &position, comm);
+    auto* address = static_cast<std::byte*>(const_cast<void*>(from)) + static_cast<MPI_Aint>(done) * layout.extent;
+    const int error = anywhere(address, now, type, [&](const std::byte* at, int elements, MPI_Datatype of) {
+      return PMPI_Pack(at, elements, of, to + done * layout.bytes, static_cast<int>(now * layout.bytes), &position,
+                       comm);
+    });
     if (error != MPI_SUCCESS) return error;
   }
   return MPI_SUCCESS;
@@ -200,9 +226,11 @@ int unpack(const std::byte* from, void* to, std::size_t count, MPI_Datatype type
   for (std::size_t done = 0; done < count; done += piece) {
     const std::size_t now = std::min(piece, count - done);
     int position = 0;
-    const int error = PMPI_Unpack(from + done * layout.bytes, static_cast<int>(now * layout.bytes), &position,
-                                  static_cast<std::byte*>(to) + static_cast<MPI_Aint>(done) * layout.extent,
-                                  static_cast<int>(now), type, comm);
+    auto* address = static_cast<std::byte*>(to) + static_cast<MPI_Aint>(done) * layout.extent;
+    const int error = anywhere(address, now, type, [&](std::byte* at, int elements, MPI_Datatype of) {
+      return PMPI_Unpack(from + done * layout.bytes, static_cast<int>(now * layout.bytes), &position, at, elements, of,
+                         comm);
+    });
     if (error != MPI_SUCCESS) return error;
   }
   return MPI_SUCCESS;

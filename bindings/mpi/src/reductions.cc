@@ -53,10 +53,10 @@ Outcome reduce_vector(Work& work, const void* send, void* recv, int count, MPI_D
   return outcome;
 }
 
-// The same, of all blocks to this rank's, which begins `before` elements behind their begin and has `own` of them.
+// The same, of all blocks, `total` elements, to this rank's, which has `own`.
 template <typename Call>
-Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t total, std::size_t before, std::size_t own,
-                      MPI_Datatype type, const Layout& layout, Call call) {
+Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t total, std::size_t own, MPI_Datatype type,
+                      const Layout& layout, Call call) {
   const void* from = send == MPI_IN_PLACE ? recv : send;
   if (work.reduction.holes) {
     const std::byte* laid = lay_out(work, Block(from, total, type, layout));
@@ -66,10 +66,9 @@ Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t tota
     return outcome;
   }
   if (send != MPI_IN_PLACE) return run(work, [&] { return call(from, recv); });
-  // tutti leaves the block where it lies among the others, MPI has it at the begin.
-  auto* begin = static_cast<std::byte*>(recv);
-  std::byte* block = begin + before * work.reduction.extent;
-  work.move_later(block, begin, own * work.reduction.extent);
+  // MPI has the result at the begin of what is reduced, and programs expect the rest as it was.
+  std::byte* block = work.scratch(own * work.reduction.extent);
+  work.move_later(block, static_cast<std::byte*>(recv), own * work.reduction.extent);
   return run(work, [&] { return call(from, block); });
 }
 
@@ -114,9 +113,8 @@ Outcome reduce_scatter(Work& work, const void* send, void* recv, const int* coun
   if (!bind(work, 0, type, op, layout, refused)) return refused;
   const std::vector<std::size_t> blocks(counts, counts + ranks);
   const auto own = blocks.begin() + work.rank();
-  return reduce_blocks(work, send, recv, std::accumulate(blocks.begin(), blocks.end(), std::size_t{0}),
-                       std::accumulate(blocks.begin(), own, std::size_t{0}), *own, type, layout,
-                       [&](const void* from, void* to) {
+  return reduce_blocks(work, send, recv, std::accumulate(blocks.begin(), blocks.end(), std::size_t{0}), *own, type,
+                       layout, [&](const void* from, void* to) {
                          return tuttiReduceScatterV(from, to, blocks.data(), work.reduction.datatype, work.reduction.op,
                                                     work.comm(), work.stream());
                        });
@@ -127,8 +125,8 @@ Outcome reduce_scatter_block(Work& work, const void* send, void* recv, int count
   Layout layout;
   if (!bind(work, count, type, op, layout, refused)) return refused;
   const auto own = static_cast<std::size_t>(count);
-  return reduce_blocks(work, send, recv, own * static_cast<std::size_t>(work.ranks()),
-                       own * static_cast<std::size_t>(work.rank()), own, type, layout, [&](const void* from, void* to) {
+  return reduce_blocks(work, send, recv, own * static_cast<std::size_t>(work.ranks()), own, type, layout,
+                       [&](const void* from, void* to) {
                          return tuttiReduceScatter(from, to, own, work.reduction.datatype, work.reduction.op,
                                                    work.comm(), work.stream());
                        });
