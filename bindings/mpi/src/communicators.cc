@@ -1,6 +1,9 @@
 #include "communicators.h"
 
+#include <sys/resource.h>
+
 #include <array>
+#include <climits>
 #include <cstdio>
 #include <mutex>
 #include <vector>
@@ -74,6 +77,21 @@ void keep(Communicator* communicator, MPI_Comm handle) {
   PMPI_Comm_set_attr(handle, keyval(), communicator);
 }
 
+// Whether the program keeps a quarter of the files that it may open if another communicator is made. Each may need a
+// few for every peer, but not before it is used. What tutti needs it adds to the limit, as far as that goes.
+bool descriptors_left(int ranks) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
+  constexpr rlim_t kOfEach = 24;
+  constexpr rlim_t kOfEachPeer = 4;
+  const std::lock_guard lock(registry().mutex);
+  rlim_t needed = kOfEach + kOfEachPeer * static_cast<rlim_t>(ranks - 1);
+  for (const Communicator* other : registry().all) {
+    if (other->comm != nullptr) needed += kOfEach + kOfEachPeer * static_cast<rlim_t>(other->ranks - 1);
+  }
+  return needed <= limit.rlim_max / 4 * 3;
+}
+
 // The ranks agree: all have it, or none keeps it.
 void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result) {
   if (result != tuttiSuccess) {
@@ -100,8 +118,11 @@ void join(Communicator& communicator, MPI_Comm handle) {
     result = static_cast<tuttiResult_t>(message.result);
   }
   if (result == tuttiSuccess) {
+    // MPI programs wait as long as it takes, for a rank that writes its results; one that dies is noticed anyway.
+    tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER;
+    if (!config().has_timeout) settings.timeout_ms = INT_MAX;
     const Inside inside;
-    result = tuttiCommInitRankConfig(&communicator.comm, communicator.ranks, message.id, communicator.rank, nullptr);
+    result = tuttiCommInitRankConfig(&communicator.comm, communicator.ranks, message.id, communicator.rank, &settings);
   }
   agree(communicator, handle, result);
 }
@@ -150,10 +171,11 @@ Communicator* find_slowly(MPI_Comm handle, bool may_make) {
   } else if (!may_make) {
     return passed_on(Reason::kNotMade);
   } else {
-    int possible = progress_possible() ? 1 : 0;
-    int all_possible = 0;
-    PMPI_Allreduce(&possible, &all_possible, 1, MPI_INT, MPI_MIN, handle);
-    if (all_possible == 0) communicator->reason = Reason::kThreads;
+    const std::array<int, 2> possible = {progress_possible() ? 1 : 0, descriptors_left(communicator->ranks) ? 1 : 0};
+    std::array<int, 2> everywhere = {0, 0};
+    PMPI_Allreduce(possible.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, handle);
+    if (everywhere[1] == 0) communicator->reason = Reason::kFiles;
+    if (everywhere[0] == 0) communicator->reason = Reason::kThreads;
   }
   if (communicator->reason == Reason::kNone) join(*communicator, handle);
   Communicator* kept = communicator.release();
@@ -175,15 +197,22 @@ void split_along(MPI_Comm parent, MPI_Comm made) {
   if (made != MPI_COMM_NULL) {
     PMPI_Comm_rank(made, &child->rank);
     PMPI_Comm_size(made, &child->ranks);
-    // Communicators of one parent are told apart by their first ranks.
-    int first = from.rank;
-    if (child->ranks > 1 && PMPI_Bcast(&first, 1, MPI_INT, 0, made) == MPI_SUCCESS) color = first;
+    // Communicators of one parent are told apart by their lowest ranks there.
+    const std::array<int, 2> mine = {from.rank, descriptors_left(child->ranks) ? 1 : 0};
+    std::array<int, 2> least = {0, 0};
+    if (child->ranks > 1 && PMPI_Allreduce(mine.data(), least.data(), 2, MPI_INT, MPI_MIN, made) == MPI_SUCCESS) {
+      if (least[1] == 1)
+        color = least[0];
+      else
+        child->reason = Reason::kFiles;
+    }
   }
   tuttiResult_t result = tuttiSuccess;
   {
     const Inside inside;
     result = tuttiCommSplit(from.comm, color, child->rank, &child->comm, nullptr);
   }
+  if (child->reason == Reason::kFiles) keep(child.release(), made);
   if (color == TUTTI_SPLIT_NOCOLOR) return;
   agree(*child, made, result);
   keep(child.release(), made);

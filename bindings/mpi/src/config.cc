@@ -15,9 +15,9 @@ std::string_view variable(const char* name) {
 }  // namespace
 
 const Config& config() {
-  static const Config kConfig{
-      .off = variable("TUTTI_MPI") == "off",
-      .summary = !variable("TUTTI_MPI_SUMMARY").empty() && variable("TUTTI_MPI_SUMMARY") != "0"};
+  static const Config kConfig{.off = variable("TUTTI_MPI") == "off",
+                              .summary = !variable("TUTTI_MPI_SUMMARY").empty() && variable("TUTTI_MPI_SUMMARY") != "0",
+                              .has_timeout = !variable("TUTTI_TIMEOUT_MS").empty()};
   return kConfig;
 }
 

@@ -5,8 +5,9 @@
 namespace tutti::mpi {
 
 struct Config {
-  bool off = false;      // TUTTI_MPI=off: every call goes to the MPI library
-  bool summary = false;  // TUTTI_MPI_SUMMARY=1: what was taken and what was not, at MPI_Finalize
+  bool off = false;          // TUTTI_MPI=off: every call goes to the MPI library
+  bool summary = false;      // TUTTI_MPI_SUMMARY=1: what was taken and what was not, at MPI_Finalize
+  bool has_timeout = false;  // TUTTI_TIMEOUT_MS is set
 };
 
 // Read once, at the first call.

@@ -39,6 +39,7 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
     "one rank",
     "no MPI_THREAD_SERIALIZED",
     "no tutti communicator could be made",
+    "limit of open files",
     "nonblocking before any blocking collective of the communicator",
     "operator and datatype",
     "layout of the datatype",

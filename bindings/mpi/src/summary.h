@@ -36,6 +36,7 @@ enum class Reason {
   kOneRank,   // nothing to communicate
   kThreads,   // MPI_THREAD_SERIALIZED was not to be had
   kFailed,    // a rank could not make the tutti communicator
+  kFiles,     // this process or another may not open as many files as tutti may need
   kNotMade,   // a nonblocking call before any blocking one: making a communicator would block
   kOperator,  // no meaning for this operator and datatype, or, nonblocking, a function of the program
   kType,      // a reduction of elements with a layout that is not served
