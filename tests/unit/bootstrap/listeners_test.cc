@@ -20,6 +20,9 @@ thread_local bool refuses_memory = false;
   if (found == nullptr) throw std::bad_alloc();
   return found;
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t& /*unused*/) noexcept {
+  return refuses_memory ? nullptr : std::malloc(bytes != 0 ? bytes : 1);
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
