@@ -51,10 +51,11 @@ DescriptorReservation::DescriptorReservation(std::size_t count) : count_(count) 
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
   if (!std::exchange(all.told, true)) {
     // What has been counted stays so, also without memory for this.
+    const rlim_t own = all.own;
     (void)guarded([&] {
       log::debug(fmt::format(
           "communicators may need {} descriptors beyond the program's own limit of {}; the hard limit is {}", needed,
-          limit_text(all.own), limit_text(limit.rlim_max)));
+          limit_text(own), limit_text(limit.rlim_max)));
       return Status();
     });
   }
