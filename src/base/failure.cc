@@ -24,6 +24,11 @@ void FailureState::set_departed(Departure departure) {
   any_departed_.store(true, std::memory_order_release);
 }
 
+void FailureState::expect_departures(std::size_t ranks) {
+  const MutexLock lock(mutex_);
+  departed_.reserve(ranks);
+}
+
 bool FailureState::departed(int rank) const {
   const MutexLock lock(mutex_);
   return std::any_of(departed_.begin(), departed_.end(), [rank](const Departure& d) { return d.rank == rank; });

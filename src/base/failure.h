@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -36,7 +37,9 @@ class FailureState {
     int rank = -1;
     std::uint32_t operations = 0;  // modulo 2^32
   };
+  // Needs no memory for as many ranks as were expected.
   void set_departed(Departure departure);
+  void expect_departures(std::size_t ranks);
   [[nodiscard]] bool any_departed() const { return any_departed_.load(std::memory_order_acquire); }
   [[nodiscard]] bool departed(int rank) const;
   // One that has left before operation `number`; its rank is -1 if there is none.

@@ -22,6 +22,7 @@ struct InProcessControl {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       ranks[r].death = Status::remote(fmt::format("rank {} ended without leaving", r));
     }
+    departed.reserve(ranks.size());
   }
   struct Rank {
     std::string bytes;
@@ -80,6 +81,7 @@ class InProcessTree final : public ControlTree {
   void tell_failure(const Status& status, bool suppressed) TUTTI_REQUIRES(control_->mutex);
   void tell_mismatch(const Status& status) TUTTI_REQUIRES(control_->mutex);
   void part() TUTTI_REQUIRES(control_->mutex);
+  [[nodiscard]] Status compared_with(int peer) TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status contradicted() TUTTI_REQUIRES(control_->mutex);
   [[nodiscard]] Status timed_out() const TUTTI_REQUIRES(control_->mutex);
 
@@ -127,6 +129,7 @@ Status InProcessTree::timed_out() const {
 
 Status InProcessTree::watch(std::shared_ptr<FailureState> failure, Witness witness) {
   const MutexLock lock(control_->mutex);
+  failure->expect_departures(control_->ranks.size());
   me().witness = std::move(witness);
   me().failure = std::move(failure);
   if (!control_->failure.is_ok()) me().failure->fail(control_->failure);
@@ -214,7 +217,8 @@ bool InProcessTree::finish(std::int64_t wait_ms) {
   return control_->parted == control_->ranks.size();
 }
 
-// Once: this rank calls nothing more, and that is compared with what the others have called.
+// Once: this rank calls nothing more, and that is compared with what the others have called. Needs no memory, but to
+// find out in which call they differ: a rank that leaves for want of it has called all that the others wait for.
 void InProcessTree::part() {
   if (me().parted) return;
   if (me().witness.calls) me().calls = me().witness.calls();
@@ -227,13 +231,18 @@ void InProcessTree::part() {
     if (&other == &me()) continue;
     if (other.failure) other.failure->set_departed({rank_, me().calls.operations});
     if (me().failure && me().failure->failed()) continue;
-    const int peer = static_cast<int>(r);
-    if (other.parted) {
-      tell_mismatch(difference(rank_, me().calls, peer, other.calls));
-    } else if (other.witness.calls) {
-      tell_mismatch(contradiction(rank_, me().calls, peer, other.witness.calls()));
-    }
+    (void)guarded([&] {
+      control_->mutex.assert_held();
+      return tell_mismatch(compared_with(static_cast<int>(r))), Status();
+    });
   }
+}
+
+// Of two ranks, this one having parted.
+Status InProcessTree::compared_with(int peer) {
+  const InProcessControl::Rank& other = control_->ranks[static_cast<std::size_t>(peer)];
+  if (other.parted) return difference(rank_, me().calls, peer, other.calls);
+  return other.witness.calls ? contradiction(rank_, me().calls, peer, other.witness.calls()) : Status();
 }
 
 // Ranks of one process cannot be silent: what they are at is there to see.
@@ -262,15 +271,10 @@ void InProcessTree::tell_failure(const Status& status, bool suppressed) {
   control_->changed.notify_all();
 }
 
-// A rank that cannot send its leave notice has ended without leaving.
 void InProcessTree::leave() {
   const MutexLock lock(control_->mutex);
   if (me().left) return;
-  const Status told = guarded([&] {
-    control_->mutex.assert_held();
-    return part(), Status();
-  });
-  if (!told.is_ok()) tell_failure(me().death, false);
+  part();
   me().witness = {};
   me().left = true;
 }

@@ -44,7 +44,8 @@ class CallHistory {
   [[nodiscard]] std::uint32_t sequence() const { return sequence_.load(std::memory_order_relaxed); }
   // Of all operations that have begun.
   [[nodiscard]] std::uint64_t hash() const { return hash_.load(std::memory_order_relaxed); }
-  // Consistent in itself, and up to date for the thread of the operations.
+  // Consistent in itself, and up to date for the thread of the operations. Where memory for the last calls is missing,
+  // the numbers alone.
   [[nodiscard]] CallSummary summary() const;
 
  private:
@@ -70,8 +71,13 @@ class CallHistory {
       plan.store(nullptr, std::memory_order_relaxed);
       state.store(written(fingerprint.sequence), std::memory_order_release);
     }
+    struct Seen {
+      transport::Fingerprint call;  // alone, without its history
+      std::uint64_t before = 0;
+      const executor::PlanIdentity* plan = nullptr;
+    };
     // False if it is not, or no longer, the operation of this number.
-    bool read(std::uint32_t number, CallRecord* record, std::uint64_t* after) const;
+    bool read(std::uint32_t number, Seen* seen) const;
   };
 
   // One-to-one in `hash`: histories that have once differed stay different under the same further calls.
