@@ -9,6 +9,9 @@ COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduc
 TRANSFERS = ["sendrecv", "ping_pong"]
 ELEMENT_BYTES = 4  # of a float
 VARYING = {"all_gather", "reduce_scatter", "gather", "scatter", "alltoall"}  # that have a form with varying counts
+LIBRARIES = {"tutti", "open", "open5", "mpich", "mpich5", "impi", "oneccl", "gloo", "yardstick"}
+# These MPI libraries, and tutti preloaded, which takes their collectives: not measured unless asked for.
+PRELOADED = {"tutti_in_open", "tutti_in_mpich"}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -57,7 +60,8 @@ def parse_arguments(arguments, description):
                              "has only TCP)")
     parser.add_argument("--libraries", type=lambda text: text.split(","), metavar="A,B,...",
                         help="only these of tutti, open (Open MPI), mpich, gloo, yardstick, and of what "
-                             "tools/install_peers has installed: open5, mpich5, impi, oneccl")
+                             "tools/install_peers has installed: open5, mpich5, impi, oneccl. On request alone: "
+                             "tutti_in_open, tutti_in_mpich, which are these MPI libraries with tutti preloaded")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), metavar="DIR",
                         help="Meson build folder (default: build beside the sources)")
     parser.add_argument("-J", "--json", metavar="FILE", help="write all results as one JSON object")
@@ -75,9 +79,8 @@ def parse_arguments(arguments, description):
         if not 1 <= options.skew <= options.ranks:
             parser.error(f"--skew: of {options.ranks} blocks the largest is 1 to {options.ranks} times the mean")
         options.collective += "_v"
-    known = {"tutti", "open", "open5", "mpich", "mpich5", "impi", "oneccl", "gloo", "yardstick"}
-    if options.libraries and not set(options.libraries) <= known:
-        parser.error("--libraries knows " + ", ".join(sorted(known)))
+    if options.libraries and not set(options.libraries) <= LIBRARIES | PRELOADED:
+        parser.error("--libraries knows " + ", ".join(sorted(LIBRARIES | PRELOADED)))
     return options
 
 
