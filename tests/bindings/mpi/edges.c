@@ -57,6 +57,24 @@ static void bottom(void) {
   expect(place[2] == 0, "ibcast of MPI_BOTTOM");
 }
 
+/* An error that MPI libraries let pass: one of those that write a place stays. */
+static void overlapping(void) {
+  int counts[kMost];
+  int displs[kMost];
+  int all[2 * kMost] = {0};
+  const int mine[2] = {2 * rank + 1, 2 * rank + 2};
+  for (int at = 0; at < ranks; ++at) {
+    counts[at] = 2;
+    displs[at] = at / 2;
+  }
+  MPI_Allgatherv(mine, 2, MPI_INT, all, counts, displs, MPI_INT, MPI_COMM_WORLD);
+  expect(all[0] > 0 && all[0] <= 2 * ranks, "allgatherv of blocks that overlap");
+  expect(all[2 + (ranks - 1) / 2] == 0, "what lies behind blocks that overlap");
+  all[0] = 0;
+  MPI_Gatherv(mine, 2, MPI_INT, all, counts, displs, MPI_INT, 0, MPI_COMM_WORLD);
+  if (rank == 0) expect(all[0] > 0 && all[0] <= 2 * ranks, "gatherv of blocks that overlap");
+}
+
 /* The rest of the buffer is as it was. */
 static void reduce_scatter_in_place(void) {
   int counts[kMost] = {0};
@@ -161,6 +179,7 @@ int main(int argc, char** argv) {
   MPI_Barrier(MPI_COMM_WORLD);
   nothing();
   bottom();
+  overlapping();
   reduce_scatter_in_place();
   parts();
   freed();
