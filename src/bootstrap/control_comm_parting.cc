@@ -24,6 +24,8 @@ CallSummary ControlComm::own_calls() const {
 bool ControlComm::on_leave_notice(const LeaveNotice& leave_notice, const std::string& frame, const Neighbour* from) {
   const int rank = rank_of(leave_notice.rank);
   if (rank < 0) return any_notice_;
+  // A member that came to hear of it late passes it on in all directions, back to this one as well.
+  if (rank == rank_) return true;
   std::shared_ptr<const Watching> watching;
   {
     const MutexLock lock(mutex_);

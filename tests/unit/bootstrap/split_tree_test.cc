@@ -216,6 +216,39 @@ TEST_CASE("leave notices and calls are compared among the members alone") {
   CHECK(complete >= kRanks - static_cast<int>(job.group_of(odd).size()));
 }
 
+TEST_CASE("ranks that part before others have made their part wait until all have, and no longer") {
+  constexpr int kMembers = 3;
+  // Who comes last: above the others in the tree, or below.
+  const int late = GENERATE(0, 1, 2);
+  Result<UniqueIdBytes> id = create_unique_id(loopback());
+  REQUIRE(id.is_ok());
+  std::vector<Member> whole(kMembers);
+  std::vector<Member> parts(kMembers);
+  std::vector<Status> statuses(kMembers);
+  std::atomic<bool> last_has_come{false};
+  std::atomic<int> too_early{0};
+  std::atomic<int> in_vain{0};
+  on_threads(kMembers, [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    statuses[r] = join_job(*id, rank, kMembers, &whole[r]);
+    if (!statuses[r].is_ok()) return;
+    // Long after the others have said that they leave.
+    if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    auto tree = whole[r].tree->split(7, {0, 1, 2});
+    statuses[r] = tree.status();
+    if (!statuses[r].is_ok()) return;
+    parts[r].tree = std::move(*tree);
+    statuses[r] = parts[r].watch();
+    if (rank == late) last_has_come = true;
+    if (!parts[r].tree->finish(kLongMs)) ++in_vain;
+    if (!last_has_come) ++too_early;
+    parts[r].tree->leave();
+  });
+  for (const Status& status : statuses) CHECK(status.message() == "");
+  CHECK(in_vain == 0);
+  CHECK(too_early == 0);
+}
+
 TEST_CASE("reports of calls find the two that differ, wherever they are in the tree") {
   const int colors = GENERATE(2, 3, 7);
   const bool asked = GENERATE(true, false);
