@@ -123,7 +123,7 @@ Status Waiter::idle_slowly() {
   if (sleeps_ > 0 && !waits_long()) {
     // A rank that runs in order goes on by lanes before anybody sleeps: the peer may wait for what it does not look at.
     if (yields <= kYieldsBeforeLook) begin_looking(now_ns());
-    --sleeps_;
+    if (--sleeps_ == 0) spin(spins_ > 0);
     idle_count_ = spins_ + kLooking - 1;
     return {};
   }
@@ -190,12 +190,17 @@ void Waiter::yield() {
   if (took_ns > (oversubscribed_ ? kOversubscribedTurnNs : TurnTaking::kTurnNs)) [[unlikely]] {
     // Beside such a program an even share of ranks is none of the processor: the scheduler knows better.
     went_back_ns_ = end_ns + kAwayNs;
-    if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) sleeps_ = TurnTaking::kSleepsPerSlice;
+    if (!oversubscribed_ || step_bytes_ <= kShortTurnBytes) sleep_next();
   }
   if (oversubscribed_) return;
   const TurnTaking::Advice advice = turn_taking_.note(took_ns, end_ns);
   if (advice == TurnTaking::Advice::kLeaveProcessor) (void)affinity_.leave_processor();
   if (turn_taking_.taking_turns() != takes_turns()) spin(!turn_taking_.taking_turns());
+}
+
+void Waiter::sleep_next() {
+  sleeps_ = TurnTaking::kSleepsPerSlice;
+  spin(spins_ > 0);
 }
 
 std::int64_t Waiter::processor_switches() {
@@ -207,7 +212,7 @@ std::int64_t Waiter::processor_switches() {
 // The wait at work counts its yields as before.
 void Waiter::spin(bool spins) {
   const std::uint32_t yields = idle_count_ - spins_;
-  spins_ = spins ? kSpins : 0;
+  spins_ = !spins ? 0 : sleeps_ > 0 ? kSpinsBesideOthers : kSpins;
   stall_ = spins ? kHotSpins : 0;
   idle_count_ = spins_ + yields;
 }
