@@ -8,6 +8,7 @@
 #include "communicator/membership.h"
 #include "communicator/transport_shm.h"
 #include "executor/engine.h"
+#include "topology/detect.h"
 #include "transport/shm/link.h"
 
 namespace tutti::internal {
@@ -73,9 +74,9 @@ Status ShmPairs::add(int job_rank, Channel channel, const LinkOwner& owner) {
     set(job_rank, {State::kOutOfReach, nullptr});
     return {};
   }
-  const shm::Placing placing = channel.dialled ? shm::Placing::kSecond : shm::Placing::kFirst;
-  auto pair =
-      shm::Pair::create(std::move(channel.sockets[0]), owner.wakeup_fd, job_rank, owner.membership.rank, placing);
+  const shm::Pair::Self self{owner.membership.rank, channel.dialled ? shm::Placing::kSecond : shm::Placing::kFirst,
+                             topology::own_node()};
+  auto pair = shm::Pair::create(std::move(channel.sockets[0]), owner.wakeup_fd, job_rank, self);
   if (!pair.is_ok()) return pair.status().with_context(fmt::format("shared memory with rank {}", channel.peer));
   set(job_rank, {State::kMade, std::move(*pair)});
   return {};

@@ -117,6 +117,10 @@ std::vector<int> far_nodes() {
   return this_machine().far_nodes(allowed_processors());
 }
 
+int own_node() {
+  return this_machine().node_of(allowed_processors());
+}
+
 std::size_t Machine::level2_share_bytes(const ProcessorSet& of) const {
   std::size_t least = 0;
   for (const Cache& cache : caches) {
@@ -139,6 +143,17 @@ std::size_t Machine::last_level_share_bytes(const ProcessorSet& of, std::size_t 
     largest = std::max(largest, cache.bytes);
   }
   return std::min(largest, all / std::max<std::size_t>(1, users));
+}
+
+int Machine::node_of(const ProcessorSet& of) const {
+  if (numa_nodes.size() < 2 || of.none()) return -1;
+  int found = -1;
+  for (const NumaNode& node : numa_nodes) {
+    if ((of & ~node.processors).any()) continue;
+    if (found >= 0) return -1;  // some have no memory but that of high bandwidth beside another's
+    found = node.number;
+  }
+  return found;
 }
 
 std::vector<int> Machine::far_nodes(const ProcessorSet& of) const {

@@ -42,6 +42,8 @@ struct Machine {
   // What each of `users` has of the last-level caches of `processors` where they are spread evenly, at most one whole
   // cache. 0: not told.
   [[nodiscard]] std::size_t last_level_share_bytes(const ProcessorSet& processors, std::size_t users) const;
+  // Of the NUMA node that has all of `processors`. -1: several have, it is not told, or there is no other.
+  [[nodiscard]] int node_of(const ProcessorSet& processors) const;
   // Numbers of the NUMA nodes that have processors, but none of `processors`.
   [[nodiscard]] std::vector<int> far_nodes(const ProcessorSet& processors) const;
 };
@@ -56,5 +58,6 @@ Machine detect();
 ProcessorSet allowed_processors();
 // Of this machine, seen from the calling thread.
 std::vector<int> far_nodes();
+int own_node();
 
 }  // namespace tutti::internal::topology

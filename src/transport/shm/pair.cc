@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/numa.h"
 #include "memory/region.h"
 #include "transport/end_watch.h"
 #include "transport/shm/fd_message.h"
@@ -22,18 +23,18 @@ const char* name_of(Turns turns) {
 
 }  // namespace
 
-Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, int rank,
-                                           Placing placing) {
+Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, const Self& self) {
   auto arena = Arena::create();
   if (!arena.is_ok()) return arena.status();
   auto block = arena->allocate(sizeof(PairMemory));
   if (!block.is_ok()) return block.status();
-  arena->spread(static_cast<std::uint32_t>(rank));
+  arena->spread(static_cast<std::uint32_t>(self.rank));
   auto* const own = reinterpret_cast<PairMemory*>(block->memory);
-  const std::shared_ptr<Pair> pair(new Pair(std::move(socket), std::move(*arena), own, wakeup_fd, peer, placing));
+  const std::shared_ptr<Pair> pair(new Pair(std::move(socket), std::move(*arena), own, wakeup_fd, peer, self.placing));
   const MutexLock lock(pair->mutex_);
   pair->send_in_order({PairMessageKind::kWakeupFd, Turns::kNone, 0, 0}, wakeup_fd.fd());
-  pair->send_in_order({PairMessageKind::kArena, Turns::kNone, 0, 0}, pair->arena_.fd());
+  pair->send_in_order({PairMessageKind::kArena, Turns::kNone, static_cast<std::uint64_t>(self.node + 1), 0},
+                      pair->arena_.fd());
   return pair;
 }
 
@@ -117,7 +118,7 @@ Status Pair::apply(const PairMessage& message, UniqueFd fd) {
       peer_wakeup_number_.store(peer_wakeup_fd_.get(), std::memory_order_release);
       if (std::exchange(rings_later_, false)) ring(peer_wakeup_fd_.get());
       return {};
-    case PairMessageKind::kArena: return apply_arena(std::move(fd));
+    case PairMessageKind::kArena: return apply_arena(message, std::move(fd));
     case PairMessageKind::kOpen: return apply_open(message);
     case PairMessageKind::kClose: return apply_close(message.number), Status();
     case PairMessageKind::kAnnounce:
@@ -127,7 +128,11 @@ Status Pair::apply(const PairMessage& message, UniqueFd fd) {
   return Status::remote("protocol error: an unexpected message about shared memory");
 }
 
-Status Pair::apply_arena(UniqueFd fd) {
+Status Pair::apply_arena(const PairMessage& message, UniqueFd fd) {
+  if (message.number > std::uint64_t{kMostNodes}) {
+    return Status::remote("protocol error: a NUMA node that no machine has");
+  }
+  peer_node_ = static_cast<int>(message.number) - 1;
   if (!fd.valid() || view_) return Status::remote("protocol error: a second arena, or none");
   auto view = ArenaView::open(std::move(fd));
   if (!view.is_ok()) return view.status();
@@ -216,7 +221,9 @@ Result<Arena::Block> Pair::extend(std::uint64_t id) {
   Own& own = links_.at(id);
   if (own.extension.memory != nullptr) return own.extension;
   auto block = arena_.allocate(Extension::placed_bytes(own.turns));
-  if (block.is_ok()) own.extension = *block;
+  if (!block.is_ok()) return block;
+  own.extension = *block;
+  if (peer_node_ >= 0) prefer_node(block->memory, Extension::placed_bytes(own.turns), peer_node_);
   return block;
 }
 

@@ -50,11 +50,14 @@ class PairLinkMemory;
 
 class Pair : public std::enable_shared_from_this<Pair> {
  public:
-  // `socket`: authenticated, connected and non-blocking. `peer`: its rank, for messages. `rank`: this side's, by which
-  // the peer's processor tells many apart (Arena::spread). `placing`: of this side's extensions; the peer says the
-  // other.
-  static Result<std::shared_ptr<Pair>> create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, int rank,
-                                              Placing placing);
+  // This side.
+  struct Self {
+    int rank = 0;                       // by which the peer's processor tells many apart (Arena::spread)
+    Placing placing = Placing::kFirst;  // of its extensions; the peer says the other
+    int node = -1;  // the NUMA node on whose processors alone it runs: there lies what the peer sends. -1: none
+  };
+  // `socket`: authenticated, connected and non-blocking. `peer`: its rank, for messages.
+  static Result<std::shared_ptr<Pair>> create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, const Self& self);
   ~Pair();
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
@@ -125,7 +128,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   [[nodiscard]] bool has_told() const;
   void note(Status failed, bool of_region) TUTTI_REQUIRES(mutex_);
   Status apply(const PairMessage& message, UniqueFd fd) TUTTI_REQUIRES(mutex_);
-  Status apply_arena(UniqueFd fd) TUTTI_REQUIRES(mutex_);
+  Status apply_arena(const PairMessage& message, UniqueFd fd) TUTTI_REQUIRES(mutex_);
   Status apply_open(const PairMessage& message) TUTTI_REQUIRES(mutex_);
   void apply_close(std::uint64_t id) TUTTI_REQUIRES(mutex_);
   Status apply_region(const PairMessage& message, UniqueFd fd) TUTTI_REQUIRES(mutex_);
@@ -145,6 +148,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
   Mutex mutex_;
   Arena arena_ TUTTI_GUARDED_BY(mutex_);
   std::optional<ArenaView> view_ TUTTI_GUARDED_BY(mutex_);
+  int peer_node_ TUTTI_GUARDED_BY(mutex_) = -1;
   std::atomic<const PairMemory*> theirs_{nullptr};
   UniqueFd peer_wakeup_fd_ TUTTI_GUARDED_BY(mutex_);
   std::atomic<int> peer_wakeup_number_{-1};

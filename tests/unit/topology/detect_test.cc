@@ -61,6 +61,10 @@ void check_two_packages(const Machine& m) {
   CHECK(m.level2_share_bytes(range(3, 3)) == 512 * 1024);
   CHECK(m.far_nodes(range(0, 3)) == std::vector<int>{1});
   CHECK(m.far_nodes(range(7, 8)).empty());
+  CHECK(m.node_of(range(0, 3)) == 0);
+  CHECK(m.node_of(range(9, 9)) == 1);
+  CHECK(m.node_of(range(7, 8)) == -1);
+  CHECK(m.node_of(ProcessorSet()) == -1);
 }
 
 std::size_t online() {
@@ -106,6 +110,7 @@ TEST_CASE("a machine may have one processor") {
   CHECK(m.processors == range(0, 0));
   CHECK(m.level2_share_bytes(m.processors) == 2097152);
   CHECK(m.far_nodes(m.processors).empty());
+  CHECK(m.node_of(m.processors) == -1);
 }
 
 TEST_CASE("the least share counts, of the caches of processors that may be used") {

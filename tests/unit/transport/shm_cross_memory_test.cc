@@ -101,7 +101,7 @@ struct Listener {
       !wakeup_fd.is_ok()) {
     std::_Exit(1);
   }
-  const auto ends = shm::Pair::create(std::move(socket), *wakeup_fd, 0, 1, shm::Placing::kFirst).value();
+  const auto ends = shm::Pair::create(std::move(socket), *wakeup_fd, 0, {1, shm::Placing::kFirst}).value();
   auto memory = std::move(ends->open(1, Turns::kNone).value());
   while (!memory->connect().value()) ::usleep(1000);
   const auto link = make_link(std::move(memory), false, {0, true});
@@ -290,7 +290,7 @@ TEST_CASE("a process that has ended is read no more") {
   if (child == 0) send_and_wait(listener);
   const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
   UniqueFd socket(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const auto ends = shm::Pair::create(std::move(socket), wakeup_fd, 1, 0, shm::Placing::kFirst).value();
+  const auto ends = shm::Pair::create(std::move(socket), wakeup_fd, 1, {0, shm::Placing::kFirst}).value();
   auto memory = std::move(ends->open(1, Turns::kNone).value());
   REQUIRE(eventually([&] { return memory->connect().value(); }));
   const SlotHeader& first = memory->theirs().lines[0];

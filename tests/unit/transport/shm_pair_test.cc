@@ -1,12 +1,17 @@
 // What two processes have in common for all their links: when links are connected, and what is left of them.
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <bit>
 #include <cstring>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "base/numa.h"
 #include "catch_compat.h"
 #include "shm_pairs.h"
 #include "socket_pairs.h"
@@ -224,6 +229,28 @@ TEST_CASE("the same lines of the two sides lie at different places of their page
   check(*a, *b);
 }
 
+TEST_CASE("rooms for payloads lie where they are read") {
+  const auto node_of = [](const conformance::SharedEnds& ends, bool of_a) {
+    const auto [a, b] = ends.open(1, kTurns);
+    const shm::Extension extension = (of_a ? a : b)->extend().value();
+    // The kernel's own answer, whichever node has pages left.
+    int mode = -1;
+    unsigned long nodes = 0;
+    const long asked = ::syscall(SYS_get_mempolicy, &mode, &nodes, 8 * sizeof nodes + 1,
+                                 reinterpret_cast<const std::byte*>(&extension.headers()[0]), MPOL_F_ADDR);
+    REQUIRE(asked == 0);
+    return mode == MPOL_PREFERRED && nodes != 0 ? std::countr_zero(nodes) : -1;
+  };
+  const conformance::SharedEnds anywhere;
+  CHECK(node_of(anywhere, true) == -1);
+  const conformance::SharedEnds on_first(0);
+  CHECK(node_of(on_first, true) == 0);
+  CHECK(node_of(on_first, false) == -1);
+  // One that the machine has not got changes nothing.
+  const conformance::SharedEnds on_none(kMostNodes - 1);
+  CHECK(node_of(on_none, true) == -1);
+}
+
 TEST_CASE("places outside the arena are refused") {
   Arena arena = std::move(Arena::create().value());
   const Arena::Block block = arena.allocate(4096).value();
@@ -238,7 +265,7 @@ TEST_CASE("places outside the arena are refused") {
 TEST_CASE("messages that make no sense are errors of the links that are made then") {
   auto [own, theirs] = conformance::connected(conformance::Family::kUnix, 1);
   const WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
-  const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7, 0, shm::Placing::kFirst).value();
+  const auto pair = shm::Pair::create(std::move(own[0]), wakeup_fd, 7, {0, shm::Placing::kFirst}).value();
   PairMessage message{PairMessageKind::kOpen, kTurns, 1, 0};
   SECTION("a link before there is an arena") {}
   SECTION("an arena that is none") {

@@ -31,10 +31,10 @@ Pair threads_pair(bool own_processor, bool far) {
   return pair;
 }
 
-SharedEnds::SharedEnds() {
+SharedEnds::SharedEnds(int node_of_b) {
   auto [sockets_a, sockets_b] = connected(Family::kUnix, 1);
-  a = shm::Pair::create(std::move(sockets_a[0]), wakeup_fd_a, 1, 0, shm::Placing::kFirst).value();
-  b = shm::Pair::create(std::move(sockets_b[0]), wakeup_fd_b, 0, 1, shm::Placing::kSecond).value();
+  a = shm::Pair::create(std::move(sockets_a[0]), wakeup_fd_a, 1, {0, shm::Placing::kFirst}).value();
+  b = shm::Pair::create(std::move(sockets_b[0]), wakeup_fd_b, 0, {1, shm::Placing::kSecond, node_of_b}).value();
 }
 
 std::pair<std::unique_ptr<shm::PairLinkMemory>, std::unique_ptr<shm::PairLinkMemory>> SharedEnds::open(

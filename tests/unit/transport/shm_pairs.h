@@ -17,7 +17,8 @@ Pair processes_pair(bool own_processor = true, bool far = false);
 
 // Both ends of what two processes have in common, in one process; rank 0 is `a`.
 struct SharedEnds {
-  SharedEnds();
+  // The NUMA node on which b runs; -1: any.
+  explicit SharedEnds(int node_of_b = -1);
   // Both sides of a link, which are connected.
   std::pair<std::unique_ptr<shm::PairLinkMemory>, std::unique_ptr<shm::PairLinkMemory>> open(std::uint64_t id,
                                                                                              shm::Turns turns) const;
