@@ -47,6 +47,7 @@ def number_of(dtype: np.dtype[Any]) -> int:
 
 def number_as(array: np.ndarray[Any, Any], wanted: DTypeLike) -> int:
     """The tuttiDataType_t that the caller has asked for, of the elements of `array` read as that."""
+    _check_no_objects(array.dtype)
     name = wanted if isinstance(wanted, str) else np.dtype(wanted).name
     if name in _SMALL_FLOATS:
         number, size = _SMALL_FLOATS[name]
@@ -86,9 +87,13 @@ def scalar_of(value: Any, wanted: DTypeLike) -> np.ndarray[Any, Any]:
     return np.array([value], dtype)
 
 
-def _check_opaque(dtype: np.dtype[Any]) -> None:
+def _check_no_objects(dtype: np.dtype[Any]) -> None:
     if dtype.hasobject:
         raise InvalidArgument(f"elements of {dtype} are Python objects, which mean nothing elsewhere: pickle them")
+
+
+def _check_opaque(dtype: np.dtype[Any]) -> None:
+    _check_no_objects(dtype)
     if not 1 <= dtype.itemsize <= MAX_ELEMENT_BYTES:
         raise InvalidArgument(f"elements of {dtype} have {dtype.itemsize} bytes: tutti takes 1 to {MAX_ELEMENT_BYTES}")
 

@@ -1,18 +1,22 @@
 """Arrays in memory that the other processes of the machine can map, which saves copies of large messages."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+import operator
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from tutti._arrays import Array
 from tutti._library import check, ffi, lib
+from tutti.errors import InvalidArgument
 
 
-def empty(shape: int | Sequence[int], dtype: Any = np.float64) -> Array:
+def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float64) -> Array:
     """An array of zeros in memory of tuttiMemAlloc, which is freed with the last array that uses it."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = tuple(operator.index(size) for size in (shape if isinstance(shape, Iterable) else (shape,)))
+    if min(sizes, default=0) < 0:
+        raise InvalidArgument(f"shape is {shape}: sizes are 0 or more")
     kind = np.dtype(dtype)
     count = math.prod(sizes)
     if count == 0 or kind.itemsize == 0:

@@ -92,6 +92,7 @@ def test_mappable_memory() -> None:
         gc.collect()
         assert part.min() == part.max() == 3
         assert tutti.empty(0).shape == (0,)
+        assert tutti.empty(np.int64(3)).shape == tutti.empty(np.array([3])).shape == (3,)
 
     ranks.run(2, body)
 
@@ -112,6 +113,7 @@ def read_only() -> np.ndarray:
         (lambda c: c.all_reduce(np.zeros(4), read_only()), "out is read-only"),
         (lambda c: c.recv(b"1234", 0), "out is read-only"),
         (lambda c: c.all_reduce(np.array([None])), "Python objects.*pickle"),
+        (lambda c: c.recv(np.array([None]), 0, dtype="int64"), "Python objects.*pickle"),
         (lambda c: c.all_reduce(np.zeros(3, ">f4")), r"byte order.*\.astype\(float32\)"),
         (lambda c: c.all_reduce(np.zeros(3, "i4,f8")), r"cannot be|but not combined.*Communicator\.operator"),
         (lambda c: c.all_reduce(np.zeros(3), op="sum"), "op is 'sum': give one of tutti.Op"),
@@ -125,6 +127,7 @@ def read_only() -> np.ndarray:
         (lambda c: c.reduce_scatter(np.float64(3)), "cannot be divided into 1 equal parts"),
         (lambda c: c.broadcast(np.zeros(3), 1), "root"),
         (lambda c: tutti.Communicator.from_unique_id(b"short", 0, 1), "has 128 bytes, and this one 5"),
+        (lambda c: tutti.empty((2, -3)), r"shape is \(2, -3\)"),
     ),
 )  # fmt: skip
 def test_wrong_inputs_are_refused(alone, call, taught: str) -> None:
