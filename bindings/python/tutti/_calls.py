@@ -69,11 +69,13 @@ class Calls:
     def _call(self, function: Any, stream: Stream | None, used: tuple[Any, ...], *arguments: Any) -> None:
         """function(*arguments, communicator, stream); `used` is kept until the operation is complete."""
         result = function(*arguments, self.handle, ffi.NULL if stream is None else stream.handle)
+        # What has been queued needs its memory, also if an operator has failed meanwhile.
+        if result == 0:
+            if _groups.depth:
+                _groups.kept.append((stream, (self, *used)))
+            elif stream is not None:
+                stream.keep(self, *used)
         check_used(result, failure_of(used))
-        if _groups.depth:
-            _groups.kept.append((stream, (self, *used)))
-        elif stream is not None:
-            stream.keep(self, *used)
 
     def _datatype(self, array: Array, wanted: _dtypes.DTypeLike | None) -> int:
         if wanted is not None:

@@ -152,8 +152,9 @@ class Communicator(VectorCollectives):
     def operator(self, function: operators.OperatorFunction, *, commutative: bool = True) -> operators.Operator:
         """A reduction operator of a function of two arrays of equal length, of which the first is the lower ranks'.
 
-        The function must be associative, and returns the combined elements. commutative=False: the values of the ranks
-        are combined in their order. If it raises, the communicator is revoked, and the call raises Aborted from that.
+        The function must be associative, and returns the combined elements; the arrays are valid until it returns.
+        commutative=False: the values of the ranks are combined in their order. If it raises, the communicator is
+        revoked, and the call raises Aborted from that.
         """
         return operators.of_function(self, function, commutative)
 

@@ -92,7 +92,11 @@ def of_function(communicator: "Communicator", function: OperatorFunction, commut
             a = np.frombuffer(ffi.buffer(lower, count * dtype.itemsize), dtype)
             b = np.frombuffer(ffi.buffer(upper, count * dtype.itemsize), dtype)
             a.flags.writeable = False
-            b[...] = function(a, b)
+            combined = function(a, b)
+            # NumPy would spread a single number over all elements, and take None for NaN.
+            if np.shape(combined) != b.shape:
+                raise ValueError(f"it was given {count} elements of each side, and returned {combined!r}")
+            b[...] = combined
         except BaseException as error:  # noqa: BLE001  it is raised by the call that the operator serves
             failures.append(error)
             _revoke(communicator)

@@ -96,6 +96,32 @@ def test_what_a_function_raises_is_told(queued: bool) -> None:
     ranks.run(2, body)
 
 
+@pytest.mark.parametrize("wrong", (lambda a, b: (a + b).sum(), lambda a, b: None, lambda a, b: [1.0]))
+def test_functions_return_an_element_for_each(wrong) -> None:
+    def body(comm: tutti.Communicator) -> None:
+        with pytest.raises(tutti.Aborted, match="given 3 elements of each side, and returned"):
+            comm.all_reduce(np.ones(3), op=comm.operator(wrong))
+
+    ranks.run_threads(2, body)
+
+
+def test_queued_buffers_live_on_beside_a_failure() -> None:
+    """The second rank has queued nothing yet: what the first has queued goes on, whatever its operator has raised."""
+    first, second = tutti.Communicator.in_process(2)
+    operator = first.operator(lambda a, b: a)
+    operator._failures.append(KeyError("before"))
+    with tutti.Stream() as stream, tutti.Stream() as other:
+        values = np.ones(100_000)
+        held = sys.getrefcount(values)
+        with pytest.raises(tutti.Aborted, match="before"):
+            first.all_reduce(values, op=operator, stream=stream)
+        assert sys.getrefcount(values) > held
+        second.all_reduce(np.ones(100_000), op=second.operator(lambda a, b: a), stream=other)
+        with pytest.raises(tutti.Aborted, match="before"):
+            stream.synchronize()
+        assert sys.getrefcount(values) == held
+
+
 def test_operators_belong_to_communicators() -> None:
     one, other = tutti.Communicator.in_process(1)[0], tutti.Communicator.in_process(1)[0]
     with pytest.raises(tutti.InvalidArgument, match="another communicator's"):
