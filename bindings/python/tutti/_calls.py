@@ -15,11 +15,13 @@ from tutti.streams import Stream
 
 
 class _Groups(threading.local):
-    """What the groups that the thread has begun keep, by the depth of the group."""
+    """What the groups that the thread has begun keep, until the outermost ends."""
 
     def __init__(self) -> None:
         self.depth = 0
         self.kept: list[tuple[Stream | None, tuple[Any, ...]]] = []
+        # What a block inside has raised.
+        self.failure: BaseException | None = None
 
 
 _groups = _Groups()
@@ -29,7 +31,7 @@ class group:  # noqa: N801  used as a function: with tutti.group():
     """Collectives, sends and receives of the block are started together when it ends: with tutti.group(): ...
 
     Arrays that calls in it return are filled when the block has ended, or with stream= when the stream is synchronized.
-    If the block raises, nothing of it is started.
+    If the block raises, or one inside it, nothing of it is started.
     """
 
     def __enter__(self) -> "group":
@@ -41,18 +43,24 @@ class group:  # noqa: N801  used as a function: with tutti.group():
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _groups.depth -= 1
-        if kind is not None:
+        if error is not None:
             # A call that is refused: the group starts nothing.
             lib.tuttiBarrier(ffi.NULL, ffi.NULL)
+            _groups.failure = _groups.failure or error
         result = lib.tuttiGroupEnd()
-        kept = _groups.kept
-        if _groups.depth == 0:
-            _groups.kept = []
-            for stream, what in kept:
-                if stream is not None:
-                    stream.keep(*what)
-        if kind is None:
-            check_used(result, failure_of(one for _, what in kept for one in what))
+        if _groups.depth > 0:
+            return
+        kept, _groups.kept = _groups.kept, []
+        failure, _groups.failure = _groups.failure, None
+        for stream, what in kept:
+            if stream is not None:
+                stream.keep(*what)
+        if error is not None:
+            return
+        if failure is not None:
+            text = f"nothing of the group was started: a block inside it raised {failure!r}"
+            raise InvalidArgument(text) from failure
+        check_used(result, failure_of(one for _, what in kept for one in what))
 
 
 class Calls:

@@ -43,7 +43,8 @@ class Stream:
     """A queue of operations, which run in order, beside the program: stream= of the calls of a communicator.
 
     It keeps the buffers of each operation until that is complete. As a context manager it is synchronized and
-    destroyed at the end.
+    destroyed at the end; if the block raises, nothing is waited for, so that a communicator around it can be aborted,
+    and the stream is destroyed when it is dropped.
     """
 
     def __init__(self) -> None:
@@ -105,8 +106,6 @@ class Stream:
     ) -> None:
         if kind is None:
             self.destroy()
-        else:
-            self._close()
 
 
 def _destroy(handle: Any, kept: collections.deque[tuple[Event, tuple[Any, ...]]]) -> None:

@@ -1,5 +1,6 @@
 """Streams, events, groups, sends and receives."""
 
+import contextlib
 import gc
 import weakref
 
@@ -106,7 +107,22 @@ def test_groups_that_raise_start_nothing() -> None:
         with pytest.raises(tutti.InvalidArgument, match="strides"), tutti.group():
             comm.all_reduce(values, values)
             comm.all_reduce(np.ones((3, 3))[:, 1])
+        with pytest.raises(tutti.InvalidArgument, match="a block inside it raised KeyError") as raised, tutti.group():
+            comm.all_reduce(values, values)
+            with contextlib.suppress(KeyError), tutti.group():
+                raise KeyError("inside")
+        assert isinstance(raised.value.__cause__, KeyError)
         assert values.tolist() == [1, 1, 1]
         assert comm.all_reduce(values).tolist() == [2, 2, 2]
 
     ranks.run(2, body)
+
+
+def test_streams_whose_block_raises_wait_for_nothing() -> None:
+    """The other rank never comes to what is queued, until the communicator is aborted."""
+    first, second = tutti.Communicator.in_process(2)
+    with pytest.raises(KeyError), first, tutti.Stream() as stream:
+        first.all_reduce(np.ones(3), stream=stream)
+        raise KeyError("before the end")
+    with pytest.raises(tutti.Aborted):
+        second.barrier()
