@@ -20,22 +20,25 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       options_(std::move(options)),
       comm_timeout_(options_->timeout),
       timeout_(options_->timeout) {
-  open(join(*store, {rank, size}, comm_timeout_), store);
+  const auto own_store = store->clone();
+  open(join(*store, {rank, size}, comm_timeout_), store, own_store);
 }
 
-Backend::Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+Backend::Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
+                 const c10::intrusive_ptr<c10d::Store>& own_store, int rank, int size,
                  c10::intrusive_ptr<Options> options)
     : c10d::Backend(rank, size),
       options_(std::move(options)),
       comm_timeout_(options_->timeout),
       timeout_(options_->timeout) {
-  open(joined, store);
+  open(joined, store, own_store);
 }
 
-void Backend::open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store) {
+void Backend::open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
+                   const c10::intrusive_ptr<c10d::Store>& own_store) {
   name_ = joined.name;
   store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, store);
-  own_store_ = std::make_shared<OwnStore>(store_);
+  own_store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, own_store);
   collectives_ = std::make_shared<Channel>("collectives", own_store_, rank_);
   collectives_->open(joined.comm);
   Watchdog::get().add(collectives_);
@@ -98,13 +101,14 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   const int color = own == ranks.end() ? TUTTI_SPLIT_NOCOLOR : *std::min_element(ranks.begin(), ranks.end());
   const int key = static_cast<int>(own - ranks.begin());
   const std::string name = name_ + "." + std::to_string(++splits_);  // by all ranks of this group
+  const auto own_store = own == ranks.end() ? nullptr : store->clone();
   tuttiComm_t made = nullptr;
   const tuttiComm_t comm = collectives_->comm();
   check(tuttiCommSplit(comm, color, key, &made, nullptr), "split", comm);
   if (made == nullptr) return nullptr;
   auto options = opts != nullptr ? opts : c10::make_intrusive<Options>(*options_);
   return c10::intrusive_ptr<Backend>::reclaim(
-      new Backend({made, name}, store, key, static_cast<int>(ranks.size()), std::move(options)));
+      new Backend({made, name}, store, own_store, key, static_cast<int>(ranks.size()), std::move(options)));
 }
 
 // ---- Beginning operations -----------------------------------------------------------------------
@@ -235,8 +239,7 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
   messages.channel = channel;
   const auto join = [this, channel, name, own = from == rank_ ? 0 : 1] {
     try {
-      const tuttiComm_t comm =
-          join_pair(own_store_->get(), name, own, comm_timeout_, [this] { return closing_.load(); });
+      const tuttiComm_t comm = join_pair(*own_store_, name, own, comm_timeout_, [this] { return closing_.load(); });
       if (comm == nullptr) return channel->fail("the process group has been shut down");
       channel->open(comm);
     } catch (const std::exception& e) {

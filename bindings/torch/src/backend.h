@@ -117,9 +117,10 @@ class Backend final : public c10d::Backend {
   using Direction = std::pair<int, int>;  // from, to
 
   // With the communicator of a group that has been split.
-  Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-          c10::intrusive_ptr<Options> options);
-  void open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store);
+  Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
+          const c10::intrusive_ptr<c10d::Store>& own_store, int rank, int size, c10::intrusive_ptr<Options> options);
+  void open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
+            const c10::intrusive_ptr<c10d::Store>& own_store);
   // Runs `make`, which checks arguments and returns an Operation, and begins that.
   template <class Make>
   WorkPtr run(Make make);
@@ -142,7 +143,9 @@ class Backend final : public c10d::Backend {
 
   std::string name_;                       // of the group, see Joined
   c10::intrusive_ptr<c10d::Store> store_;  // the program's, for this group alone
-  std::shared_ptr<OwnStore> own_store_;
+  // The same, for threads of the backend: the program's may be in use for as long as the program waits for something in
+  // it. Another connection, made while the store is there: when its rank has died, that would take until the timeout.
+  c10::intrusive_ptr<c10d::Store> own_store_;
   const c10::intrusive_ptr<Options> options_;
   const std::chrono::milliseconds comm_timeout_;
   std::atomic<std::chrono::milliseconds> timeout_;

@@ -28,7 +28,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   static constexpr std::chrono::milliseconds kPatience{300};
 
   // name: for errors and in the store.
-  Channel(std::string name, std::shared_ptr<OwnStore> store, int rank)
+  Channel(std::string name, c10::intrusive_ptr<c10d::Store> store, int rank)
       : name_(std::move(name)), refusals_(std::move(store), name_, rank) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;

@@ -49,6 +49,7 @@ void Flight::settle(tuttiResult_t result) {
   try {
     if (result != tuttiSuccess) {
       const std::string text = explain(result);
+      if (result == tuttiInvalidArgument) refuse(operation_, text);
       error = backend_error(operation_, result == tuttiTimeout ? "Timed out (" + text + ")" : text);
     } else if (after) {
       after();

@@ -9,8 +9,8 @@ void Refusals::refuse(std::uint64_t number, const std::string& why) {
   if (refused_ == number) return;
   try {
     const std::string key = prefix_ + std::to_string(number);
-    store_->get().set(key + "/why", "rank " + std::to_string(rank_) + " refused " + why);
-    store_->get().add(key, 1);
+    static_cast<c10d::Store&>(*store_).set(key + "/why", "rank " + std::to_string(rank_) + " refused " + why);
+    store_->add(key, 1);
     refused_ = number;
   } catch (const std::exception&) {
   }
@@ -19,14 +19,13 @@ void Refusals::refuse(std::uint64_t number, const std::string& why) {
 void Refusals::withdraw(std::uint64_t number) {
   if (refused_ != number) return;
   refused_ = 0;
-  store_->get().add(prefix_ + std::to_string(number), -1);
+  store_->add(prefix_ + std::to_string(number), -1);
 }
 
 std::string Refusals::look(std::uint64_t number) {
   const std::string key = prefix_ + std::to_string(number);
-  c10d::Store& store = store_->get();
-  if (!store.check({key}) || store.add(key, 0) <= 0) return {};
-  return store.get_to_str(key + "/why");
+  if (!store_->check({key}) || store_->add(key, 0) <= 0) return {};
+  return store_->get_to_str(key + "/why");
 }
 
 }  // namespace tutti_torch

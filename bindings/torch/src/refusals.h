@@ -3,35 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
 namespace tutti_torch {
 
-// A store for threads of the backend's own, made of the program's when it is needed: that one may be in use for as long
-// as the program waits for something in it, and another may be another connection to the rank that has it. Any thread.
-class OwnStore {
- public:
-  explicit OwnStore(c10::intrusive_ptr<c10d::Store> of) : of_(std::move(of)) {}
-  c10d::Store& get() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (own_ == nullptr) own_ = of_->clone();
-    return *own_;
-  }
-
- private:
-  const c10::intrusive_ptr<c10d::Store> of_;
-  std::mutex mutex_;
-  c10::intrusive_ptr<c10d::Store> own_;
-};
-
 // Of one channel. One thread at a time.
 class Refusals {
  public:
-  Refusals(std::shared_ptr<OwnStore> store, const std::string& channel, int rank)
+  Refusals(c10::intrusive_ptr<c10d::Store> store, const std::string& channel, int rank)
       : store_(std::move(store)), prefix_("refused/" + channel + "/"), rank_(rank) {}
   // This rank has refused its operation `number`, counted from 1.
   void refuse(std::uint64_t number, const std::string& why);
@@ -41,7 +22,7 @@ class Refusals {
   std::string look(std::uint64_t number);
 
  private:
-  const std::shared_ptr<OwnStore> store_;
+  const c10::intrusive_ptr<c10d::Store> store_;
   const std::string prefix_;
   const int rank_;
   std::uint64_t refused_ = 0;  // the last; 0: none
