@@ -251,6 +251,51 @@ def test_optimizer_keeps_to_its_rules() -> None:
     run(2, body)
 
 
+def test_schedulers_of_the_optimizer_within() -> None:
+    """One that was made before DistributedOptimizer goes on to set the rates, whatever is loaded."""
+
+    def body() -> float:
+        plain = torch.optim.SGD(model().parameters(), lr=0.1 + hvd.rank(), momentum=0.9)
+        scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)
+        optimizer = hvd.DistributedOptimizer(plain)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        optimizer.step()
+        scheduler.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        hvd.broadcast_optimizer_state(plain, root_rank=0)
+        assert optimizer.state is plain.state
+        scheduler.step()
+        return optimizer.param_groups[0]["lr"]
+
+    assert run(2, body) == [0.025, 0.025]
+
+
+@pytest.mark.parametrize("kind", (torch.optim.SGD, torch.optim.LBFGS))
+def test_steps_with_closures(kind: type) -> None:
+    """Gradients of a closure are those of all ranks, as often as it is called."""
+
+    def trained(inputs: torch.Tensor, targets: torch.Tensor, distribute) -> list[torch.Tensor]:
+        network = model()
+        optimizer = distribute(kind(network.parameters(), lr=0.1))
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(network(inputs), targets)
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+        return [p.detach() for p in network.parameters()]
+
+    def body() -> list[torch.Tensor]:
+        return trained(*(whole.chunk(2)[hvd.rank()] for whole in batch(0)), hvd.DistributedOptimizer)
+
+    expected = trained(*batch(0), lambda plain: plain)
+    for parameters in run(2, body):
+        torch.testing.assert_close(parameters, expected)
+
+
 def test_uneven_data_with_join() -> None:
     def body() -> list:
         network = model()

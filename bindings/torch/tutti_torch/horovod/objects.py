@@ -1,6 +1,6 @@
 """Parameters, states of optimizers and any objects, from one rank to all, or from all to all."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,23 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     """Gives the optimizer the state and the options of root's, also if it has made no step yet."""
     state = broadcast_object(optimizer.state_dict() if job.rank() == root_rank else None, root_rank)
     if job.rank() != root_rank:
-        optimizer.load_state_dict(state)
+        load_in_place(optimizer, lambda: optimizer.load_state_dict(state))
+
+
+def load_in_place(optimizer: torch.optim.Optimizer, load: Callable[[], Any]) -> None:
+    """load(), into the groups and the state that there are: those of another optimizer, or of its scheduler, as well.
+
+    DistributedOptimizer shares them with the optimizer that it was made of.
+    """
+    groups, state = optimizer.param_groups, optimizer.state
+    load()
+    loaded, loaded_state = [dict(group) for group in optimizer.param_groups], dict(optimizer.state)
+    for group, values in zip(groups, loaded, strict=True):
+        group.clear()
+        group.update(values)
+    state.clear()
+    state.update(loaded_state)
+    optimizer.param_groups, optimizer.state = groups, state
 
 
 def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = None) -> Any:

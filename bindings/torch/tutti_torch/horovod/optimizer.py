@@ -11,6 +11,7 @@ import torch
 from tutti_torch.horovod import job
 from tutti_torch.horovod.buckets import Buckets
 from tutti_torch.horovod.compression import Compression
+from tutti_torch.horovod.objects import load_in_place
 from tutti_torch.horovod.reductions import Average, ReduceOp
 
 FUSION_THRESHOLD_BYTES = 25 << 20
@@ -95,7 +96,8 @@ class _Distributed(torch.optim.Optimizer):
 
     def load_state_dict(self, *arguments: Any, **named: Any) -> None:
         self._start_over()
-        super().load_state_dict(*arguments, **named)
+        load = super().load_state_dict
+        load_in_place(self, lambda: load(*arguments, **named))
 
     def _start_over(self) -> None:
         self._synchronized = False
@@ -119,6 +121,17 @@ class _Distributed(torch.optim.Optimizer):
             self._should_synchronize = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """With the gradients of all ranks: those that there are, or each time those of the closure."""
+        if closure is not None and self._should_synchronize:
+
+            def of_all_ranks() -> Any:
+                loss = closure()
+                self.synchronize()
+                return loss
+
+            loss = super().step(of_all_ranks)
+            self._synchronized = False
+            return loss
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
