@@ -56,8 +56,15 @@ def test_allreduce() -> None:
         columns = torch.zeros(2, 3).t()
         columns += hvd.rank()
         assert hvd.allreduce_(columns, op=hvd.Sum) is columns and columns.unique().tolist() == [1]
+        assert hvd.allreduce(torch.tensor([3, -3]), op=hvd.Sum, prescale_factor=0.5).tolist() == [2, -2]
         with pytest.raises(ValueError, match="Average, Sum"):
             hvd.allreduce(mine, op="sum")
+        with pytest.raises(ValueError, match="to_dense"):
+            hvd.allreduce(mine.to_sparse())
+        # Refused by the library: nothing has failed.
+        with pytest.raises(RuntimeError, match="avg is not defined") as caught:
+            hvd.allreduce(torch.ones(2, dtype=torch.bool))
+        assert not isinstance(caught.value, hvd.HorovodInternalError)
 
     run(2, body)
 
@@ -88,6 +95,10 @@ def test_moves() -> None:
         assert counts.tolist() == [rank] * size and received.tolist() == [r for r in range(size) for _ in range(rank)]
         part = hvd.reducescatter(torch.arange(5), op=hvd.Sum)
         assert part.tolist() == [[0, 3], [6, 9], [12]][rank]
+        part = hvd.reducescatter(torch.ones(3), "named", hvd.Compression.fp16, prescale_factor=2, postscale_factor=3)
+        assert part.tolist() == [6] and part.dtype == torch.float32
+        with pytest.raises(ValueError, match="0 or more"):
+            hvd.alltoall(torch.ones(4), [5, -1, 0])
         with pytest.raises(ValueError, match="equal parts"):
             hvd.alltoall(torch.ones(4))
         hvd.barrier()
@@ -109,6 +120,14 @@ def test_gradients_flow() -> None:
         w = torch.ones(2, requires_grad=True)
         (hvd.alltoall(w) * (hvd.rank() + 1)).sum().backward()
         assert w.grad.tolist() == [1, 2]
+        tensors = [torch.ones(2, requires_grad=True), torch.ones(3), torch.ones(1, dtype=int)]
+        first, second, third = hvd.grouped_allreduce(tensors, op=hvd.Sum)
+        assert second.tolist() == [2, 2, 2] and third.tolist() == [2] and not third.requires_grad
+        (first * (hvd.rank() + 1)).sum().backward()
+        assert tensors[0].grad.tolist() == [3, 3]
+        v = torch.ones(3, requires_grad=True)
+        (hvd.reducescatter(v) * (hvd.rank() + 2)).sum().backward()
+        assert v.grad.tolist() == [1, 1, 1.5]
 
     run(2, body)
 
@@ -148,6 +167,18 @@ def test_join(joinable: bool) -> None:
         assert hvd.join() == 2
 
     run(3, body, join=joinable)
+
+
+def test_handles_keep_their_end() -> None:
+    def body() -> None:
+        handle = hvd.allreduce_async(torch.ones(3), op=hvd.Sum)
+        assert handle.synchronize() is handle.synchronize()
+        failed = hvd.allreduce_async(torch.ones(3 + hvd.rank()))
+        for _ in range(2):
+            with pytest.raises(hvd.HorovodInternalError, match="different operations"):
+                hvd.synchronize(failed)
+
+    run(2, body)
 
 
 def model() -> torch.nn.Module:

@@ -7,8 +7,18 @@ import torch
 import torch.distributed as dist
 
 from tutti_torch.horovod import job
+from tutti_torch.horovod.compression import Compression
 from tutti_torch.horovod.handles import Handle, failing
-from tutti_torch.horovod.reductions import ReduceOp, Sum, allreduce_async, operator_of
+from tutti_torch.horovod.reductions import (
+    Average,
+    ReduceOp,
+    Sum,
+    allreduce_async,
+    check_has_gradient,
+    chosen_op,
+    operator_of,
+    scale,
+)
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None) -> Handle:
@@ -17,16 +27,10 @@ def allgather_async(tensor: torch.Tensor, name: str | None = None) -> Handle:
     if mine.dim() == 0:
         raise ValueError("allgather takes tensors with a first dimension: give tensor.unsqueeze(0)")
     with failing():
-        rows = _exchange_rows(mine.shape[0])
+        rows = job.gather_numbers(mine.shape[0])
         output = mine.new_empty((sum(rows), *mine.shape[1:]))
         work = dist.all_gather(list(output.split(rows)), mine, group=job.current().group, async_op=True)
     return Handle([work], lambda: output)
-
-
-def _exchange_rows(rows: int) -> list[int]:
-    everyones = torch.empty(job.size(), dtype=torch.int64)
-    dist.all_gather_into_tensor(everyones, torch.tensor([rows]), group=job.current().group)
-    return everyones.tolist()
 
 
 class _AllGather(torch.autograd.Function):
@@ -38,7 +42,7 @@ class _AllGather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         reduced = allreduce_async(gradients[0], op=Sum).synchronize()
-        return reduced.split(_exchange_rows(ctx.rows))[job.rank()]
+        return reduced.split(job.gather_numbers(ctx.rows))[job.rank()]
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
@@ -101,8 +105,8 @@ def alltoall_async(
             f"a tensor of shape {tuple(mine.shape)} cannot be divided into {size} equal parts: give splits"
         )
     sent = [mine.shape[0] // size] * size if splits is None else [int(count) for count in splits]
-    if len(sent) != size or sum(sent) != mine.shape[0]:
-        raise ValueError(f"splits is {sent}: give {size} numbers whose sum is {mine.shape[0]}")
+    if len(sent) != size or sum(sent) != mine.shape[0] or min(sent) < 0:
+        raise ValueError(f"splits is {sent}: give {size} numbers, 0 or more, whose sum is {mine.shape[0]}")
     with failing():
         counts = torch.empty(size, dtype=torch.int64)
         dist.all_to_all_single(counts, torch.tensor(sent), group=job.current().group)
@@ -135,22 +139,53 @@ def alltoall(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | None =
     return _AllToAll.apply(tensor, [int(count) for count in splits])
 
 
-def reducescatter_async(tensor: torch.Tensor, op: ReduceOp | None = None, name: str | None = None) -> Handle:
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
     """This rank's part of the combined tensors; where they cannot be divided evenly, the first ranks have one more."""
     mine, size = tensor.detach().contiguous(), job.size()
     if mine.dim() == 0:
         raise ValueError("reducescatter takes tensors with a first dimension")
+    if prescale_factor != 1.0:
+        mine = scale(mine.clone(), prescale_factor)
     least, more = divmod(mine.shape[0], size)
     parts = list(mine.split([least + (other < more) for other in range(size)]))
     output = torch.empty_like(parts[job.rank()])
     with failing():
         work = dist.reduce_scatter(output, parts, operator_of(op), group=job.current().group, async_op=True)
-    return Handle([work], lambda: output)
+    return Handle([work], lambda: scale(output, postscale_factor))
 
 
-def reducescatter(tensor: torch.Tensor, op: ReduceOp | None = None, name: str | None = None) -> torch.Tensor:
-    """As reducescatter_async, at once."""
-    return reducescatter_async(tensor, op, name).synchronize()
+class _ReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, op: ReduceOp, before: float, after: float) -> torch.Tensor:
+        ctx.arguments = (op, before, after)
+        return reducescatter_async(tensor, None, op, before, after).synchronize()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        op, before, after = ctx.arguments
+        check_has_gradient(op)
+        factor = before * after / (job.size() if op is Average else 1)
+        return scale(allgather_async(gradients[0]).synchronize(), factor), None, None, None
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """As reducescatter_async, at once, and compressed on the way; gradients flow through it."""
+    shorter, context = compression.compress(tensor)
+    reduced: torch.Tensor = _ReduceScatter.apply(shorter, chosen_op(op), prescale_factor, postscale_factor)
+    return compression.decompress(reduced, context)
 
 
 def barrier() -> None:

@@ -15,6 +15,7 @@ class Handle:
         self._works = [work for work in works if work is not None]
         self._finish: Callable[[], Any] | None = finish
         self._output: Any = None
+        self._failure: BaseException | None = None
 
     def poll(self) -> bool:
         return all(work.is_completed() for work in self._works)
@@ -31,12 +32,18 @@ class Handle:
         return Handle([self], lambda: function(self.synchronize()))
 
     def synchronize(self) -> Any:
+        """Waits for it; its output, also when asked again, or what it has failed with."""
         if self._finish is not None:
             finish, self._finish = self._finish, None
-            with failing():
-                for work in self._works:
-                    work.wait()
-            self._output = finish()
+            try:
+                with failing():
+                    for work in self._works:
+                        work.wait()
+                self._output = finish()
+            except Exception as error:
+                self._failure = error
+        if self._failure is not None:
+            raise self._failure
         return self._output
 
 

@@ -5,6 +5,7 @@ import datetime
 import os
 import socket
 
+import torch
 import torch.distributed as dist
 
 import tutti_torch  # noqa: F401  registers the backend
@@ -81,6 +82,13 @@ def _find_places(job: Job) -> None:
     job.local_rank, job.local_size = local_ranks[me], seen[hosts[me]]
     job.cross_rank, job.cross_size = alike.index(me), len(alike)
     job.homogeneous = len(set(seen.values())) == 1
+
+
+def gather_numbers(mine: int) -> list[int]:
+    """The numbers of all ranks, by rank."""
+    everyones = torch.empty(size(), dtype=torch.int64)
+    dist.all_gather(list(everyones.split(1)), torch.tensor([mine]), group=current().group)
+    return everyones.tolist()
 
 
 def shutdown() -> None:

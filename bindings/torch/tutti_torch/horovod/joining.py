@@ -35,10 +35,11 @@ def announce(tensor: torch.Tensor, operator: dist.ReduceOp.RedOpType) -> None:
     dist.all_reduce(torch.tensor(fields), group=place.group, async_op=True)
 
 
-def join() -> int:
+def join(device: int = -1) -> int:
     """This rank has no more data: contributes zeros to what others reduce, until all have joined; the last to do so.
 
     Other operations than all-reduces cannot be called meanwhile. An average divides by the number of all ranks.
+    ``device`` is not looked at.
     """
     place = job.current()
     if not place.joinable:
@@ -49,10 +50,7 @@ def join() -> int:
         while size > 1 and _serve_one(place.group, size):
             served += 1
         # Who has served least has come last; of several the last.
-        mine = torch.tensor([served])
-        everyones = torch.empty(size, dtype=mine.dtype)
-        dist.all_gather_into_tensor(everyones, mine, group=place.group)
-    counts: list[int] = everyones.tolist()
+        counts = job.gather_numbers(served)
     return max(other for other in range(size) if counts[other] == min(counts))
 
 

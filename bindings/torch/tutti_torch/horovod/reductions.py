@@ -31,31 +31,40 @@ _OPERATORS = {
 }
 
 
-def operator_of(op: ReduceOp | None, average: bool | None = None) -> dist.ReduceOp.RedOpType:
-    """torch's operator. ``average`` is Horovod's older way to say it."""
+def chosen_op(op: ReduceOp | None, average: bool | None = None) -> ReduceOp:
+    """``average`` is Horovod's older way to say it."""
     if average is not None:
         if op is not None:
             raise ValueError("give op or average, not both")
-        op = Average if average else Sum
+        return Average if average else Sum
     if op is not None and op not in _OPERATORS:
         raise ValueError(f"op is {op!r}: give one of Average, Sum, Min, Max and Product")
-    return _OPERATORS[op or Average]
+    return op or Average
+
+
+def operator_of(op: ReduceOp | None, average: bool | None = None) -> dist.ReduceOp.RedOpType:
+    """torch's operator."""
+    return _OPERATORS[chosen_op(op, average)]
+
+
+def scale(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    """In place. Integers are rounded towards zero."""
+    if factor == 1.0:
+        return tensor
+    if tensor.is_floating_point() or tensor.is_complex():
+        return tensor.mul_(factor)
+    return tensor.copy_(tensor.double() * factor)
 
 
 def start_reduction(
     tensor: torch.Tensor, operator: dist.ReduceOp.RedOpType, prescale_factor: float, postscale_factor: float
 ) -> Handle:
     """In place; the output is the tensor."""
-    if prescale_factor != 1.0:
-        tensor.mul_(prescale_factor)
+    scale(tensor, prescale_factor)
     with failing():
         announce(tensor, operator)
         work = dist.all_reduce(tensor, operator, group=job.current().group, async_op=True)
-
-    def finish() -> torch.Tensor:
-        return tensor if postscale_factor == 1.0 else tensor.mul_(postscale_factor)
-
-    return Handle([work], finish)
+    return Handle([work], lambda: scale(tensor, postscale_factor))
 
 
 def allreduce_async_(
@@ -68,9 +77,15 @@ def allreduce_async_(
 ) -> Handle:
     """Combines the tensors of all ranks in place."""
     with torch.no_grad():
-        whole = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
+        whole = _dense(tensor).contiguous()
         handle = start_reduction(whole, operator_of(op, average), prescale_factor, postscale_factor)
     return handle.followed_by(lambda _: tensor if tensor.is_contiguous() else _copied(tensor, whole))
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_sparse:
+        raise ValueError("all-reduces take dense tensors: give tensor.to_dense()")
+    return tensor.detach()
 
 
 def _copied(tensor: torch.Tensor, reduced: torch.Tensor) -> torch.Tensor:
@@ -87,7 +102,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
 ) -> Handle:
     """Combines the tensors of all ranks in a new one."""
-    copy = tensor.detach().clone(memory_format=torch.contiguous_format)
+    copy = _dense(tensor).clone(memory_format=torch.contiguous_format)
     return start_reduction(copy, operator_of(op, average), prescale_factor, postscale_factor)
 
 
@@ -99,10 +114,13 @@ class _AllReduce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        op, before, after = ctx.arguments
-        if op not in (Average, Sum):
-            raise ValueError(f"no gradient is known for allreduce with {op}")
-        return allreduce_async(gradients[0], None, None, op, before, after).synchronize(), None, None, None
+        check_has_gradient(ctx.arguments[0])
+        return allreduce_async(gradients[0], None, None, *ctx.arguments).synchronize(), None, None, None
+
+
+def check_has_gradient(op: ReduceOp) -> None:
+    if op not in (Average, Sum):
+        raise ValueError(f"no gradient is known for a reduction with {op}")
 
 
 def allreduce(
@@ -115,8 +133,7 @@ def allreduce(
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
     """Combines the tensors of all ranks in a new one, through which gradients flow."""
-    operator_of(op, average)
-    chosen = op or (Sum if average is False else Average)
+    chosen = chosen_op(op, average)
     shorter, context = compression.compress(tensor)
     reduced: torch.Tensor = _AllReduce.apply(shorter, chosen, prescale_factor, postscale_factor)
     return compression.decompress(reduced, context)
@@ -183,6 +200,18 @@ def grouped_allreduce_(tensors: Sequence[torch.Tensor], *arguments: Any, **named
     return grouped_allreduce_async_(tensors, *arguments, **named).synchronize()
 
 
+class _GroupedAllReduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, op: ReduceOp, before: float, after: float, *tensors: torch.Tensor) -> Any:
+        ctx.arguments = (op, before, after)
+        return tuple(grouped_allreduce_async(tensors, None, None, op, before, after).synchronize())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        check_has_gradient(ctx.arguments[0])
+        return None, None, None, *grouped_allreduce_async(gradients, None, None, *ctx.arguments).synchronize()
+
+
 def grouped_allreduce(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -192,9 +221,10 @@ def grouped_allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """As grouped_allreduce_async, at once, and compressed on the way."""
+    """As grouped_allreduce_async, at once, and compressed on the way; gradients flow through it."""
+    chosen = chosen_op(op, average)
+    if not tensors:
+        return []
     shorter = [compression.compress(tensor) for tensor in tensors]
-    reduced = grouped_allreduce_async(
-        [tensor for tensor, _ in shorter], average, name, op, prescale_factor, postscale_factor
-    ).synchronize()
+    reduced = _GroupedAllReduce.apply(chosen, prescale_factor, postscale_factor, *(tensor for tensor, _ in shorter))
     return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, shorter, strict=True)]
