@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+import forked
 import ranks
 import tutti
 
@@ -35,7 +36,7 @@ def test_from_environment() -> None:
                 [sys.executable, "-c", program], env=os.environ | variables, stdout=subprocess.PIPE, text=True
             )
         )
-    assert [process.communicate(timeout=ranks.LIMIT_S)[0] for process in started] == ["0 2 2.0\n", "1 2 2.0\n"]
+    assert [process.communicate(timeout=forked.LIMIT_S)[0] for process in started] == ["0 2 2.0\n", "1 2 2.0\n"]
 
 
 def test_no_launcher() -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-import ranks
+import forked
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "torch"
 
@@ -15,7 +15,7 @@ EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "torch"
 def torchrun(processes: int, program: str, *arguments: str) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     done = subprocess.run(
-        [*command, str(EXAMPLES / program), *arguments], capture_output=True, text=True, timeout=ranks.LIMIT_S
+        [*command, str(EXAMPLES / program), *arguments], capture_output=True, text=True, timeout=forked.LIMIT_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

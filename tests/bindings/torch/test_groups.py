@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import forked
 import ranks
 
 
@@ -142,7 +143,7 @@ def torchrun(program: str, *options: str) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(program)
         file.flush()
-        subprocess.run([*TORCHRUN, *options, file.name], check=True, timeout=ranks.LIMIT_S)
+        subprocess.run([*TORCHRUN, *options, file.name], check=True, timeout=forked.LIMIT_S)
 
 
 PROGRAM = """
@@ -193,5 +194,6 @@ def test_programs_of_tutti_launched_by_torchrun() -> None:
     command = [*TORCHRUN, "--no-python", str(program), *wanted]
     # What this process is linked with belongs to another installation.
     environment = {**os.environ, "LD_LIBRARY_PATH": str(next(program.parents[1].glob("lib*/**/libtutti.so")).parent)}
-    printed = subprocess.run(command, check=True, timeout=ranks.LIMIT_S, env=environment, stdout=subprocess.PIPE).stdout
+    options = {"check": True, "timeout": forked.LIMIT_S, "env": environment, "stdout": subprocess.PIPE}
+    printed = subprocess.run(command, **options).stdout
     assert b"# ranks: 2," in printed and b"Out of bounds values : 0 OK" in printed, printed

@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+import forked
 import ranks
 import tutti_torch.horovod as hvd
 
@@ -422,7 +423,7 @@ def test_elastic_training_goes_on_after_a_failure(tmp_path: pathlib.Path) -> Non
         [*command, str(program), "--checkpoint", str(tmp_path / "state.pt"), "--fail-at", "25"],
         capture_output=True,
         text=True,
-        timeout=ranks.LIMIT_S,
+        timeout=forked.LIMIT_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     begins = [line for line in done.stdout.splitlines() if "begin with" in line]
