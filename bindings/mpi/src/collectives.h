@@ -3,6 +3,11 @@
 #ifndef TUTTI_BINDINGS_MPI_COLLECTIVES_H_
 #define TUTTI_BINDINGS_MPI_COLLECTIVES_H_
 
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
 #include "interface.h"
 #include "progress.h"
 #include "work.h"
@@ -17,41 +22,71 @@ Outcome run(Work& work, Call call) {
   return call();
 }
 
-inline bool wrong(int count, MPI_Datatype type) {
+// Counts or displacements, one for each rank: of int or, with the functions for large counts, of 64 bits.
+class Numbers {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor): arguments of MPI's functions are passed as they are.
+  template <std::signed_integral T>
+  Numbers(const T* numbers) : numbers_(numbers), wide_(sizeof(T) == sizeof(std::int64_t)) {
+    static_assert(sizeof(T) == sizeof(int) || sizeof(T) == sizeof(std::int64_t));
+  }
+  MPI_Count operator[](std::size_t rank) const {
+    if (!wide_) return static_cast<const int*>(numbers_)[rank];
+    // long or long long, whichever the MPI library takes.
+    std::int64_t number = 0;
+    std::memcpy(&number, static_cast<const std::byte*>(numbers_) + rank * sizeof number, sizeof number);
+    return number;
+  }
+  [[nodiscard]] bool none() const { return numbers_ == nullptr; }
+  // As counts of so many ranks.
+  [[nodiscard]] bool wrong(int ranks) const {
+    if (none()) return true;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+      if ((*this)[rank] < 0) return true;
+    }
+    return false;
+  }
+
+ private:
+  const void* numbers_;
+  bool wide_;
+};
+
+inline bool wrong(MPI_Count count, MPI_Datatype type) {
   return count < 0 || type == MPI_DATATYPE_NULL;
 }
 inline bool wrong_root(const Work& work, int root) {
   return root < 0 || root >= work.ranks();
 }
 
-Outcome allreduce(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op);
-Outcome reduce(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op, int root);
-Outcome scan(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op);
-Outcome exscan(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op);
-Outcome reduce_scatter(Work& work, const void* send, void* recv, const int* counts, MPI_Datatype type, MPI_Op op);
-Outcome reduce_scatter_block(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op);
+Outcome allreduce(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op);
+Outcome reduce(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op, int root);
+Outcome scan(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op);
+Outcome exscan(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op);
+Outcome reduce_scatter(Work& work, const void* send, void* recv, Numbers counts, MPI_Datatype type, MPI_Op op);
+Outcome reduce_scatter_block(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op);
 
 Outcome barrier(Work& work);
-Outcome bcast(Work& work, void* buffer, int count, MPI_Datatype type, int root);
-Outcome allgather(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
-                  MPI_Datatype recv_type);
-Outcome gather(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
-               MPI_Datatype recv_type, int root);
-Outcome scatter(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
-                MPI_Datatype recv_type, int root);
-Outcome alltoall(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
-                 MPI_Datatype recv_type);
+Outcome bcast(Work& work, void* buffer, MPI_Count count, MPI_Datatype type, int root);
+Outcome allgather(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                  MPI_Count recv_count, MPI_Datatype recv_type);
+Outcome gather(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+               MPI_Count recv_count, MPI_Datatype recv_type, int root);
+Outcome scatter(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                MPI_Count recv_count, MPI_Datatype recv_type, int root);
+Outcome alltoall(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                 MPI_Count recv_count, MPI_Datatype recv_type);
 
-Outcome allgatherv(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, const int* counts,
-                   const int* displs, MPI_Datatype recv_type);
-Outcome gatherv(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, const int* counts,
-                const int* displs, MPI_Datatype recv_type, int root);
-Outcome scatterv(Work& work, const void* send, const int* counts, const int* displs, MPI_Datatype send_type, void* recv,
-                 int recv_count, MPI_Datatype recv_type, int root);
-Outcome alltoallv(Work& work, const void* send, const int* send_counts, const int* send_displs, MPI_Datatype send_type,
-                  void* recv, const int* recv_counts, const int* recv_displs, MPI_Datatype recv_type);
-Outcome alltoallw(Work& work, const void* send, const int* send_counts, const int* send_displs,
-                  const MPI_Datatype* send_types, void* recv, const int* recv_counts, const int* recv_displs,
+Outcome allgatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                   Numbers counts, Numbers displs, MPI_Datatype recv_type);
+Outcome gatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv, Numbers counts,
+                Numbers displs, MPI_Datatype recv_type, int root);
+Outcome scatterv(Work& work, const void* send, Numbers counts, Numbers displs, MPI_Datatype send_type, void* recv,
+                 MPI_Count recv_count, MPI_Datatype recv_type, int root);
+Outcome alltoallv(Work& work, const void* send, Numbers send_counts, Numbers send_displs, MPI_Datatype send_type,
+                  void* recv, Numbers recv_counts, Numbers recv_displs, MPI_Datatype recv_type);
+Outcome alltoallw(Work& work, const void* send, Numbers send_counts, Numbers send_displs,
+                  const MPI_Datatype* send_types, void* recv, Numbers recv_counts, Numbers recv_displs,
                   const MPI_Datatype* recv_types);
 
 }  // namespace tutti::mpi

@@ -6,13 +6,14 @@ namespace {
 
 constexpr tuttiDataType_t kByte = tuttiUint8;
 
-std::size_t of_all(const Work& work, int count) {
+std::size_t of_all(const Work& work, MPI_Count count) {
   return static_cast<std::size_t>(count) * static_cast<std::size_t>(work.ranks());
 }
 
 // This rank's block among those of `base`, which are `blocks` as they are received: in place.
-std::byte* own_in_place(Work& work, std::byte* base, const Block& blocks, int count) {
-  const Block own = blocks.at(static_cast<MPI_Aint>(work.rank()) * count, static_cast<std::size_t>(count));
+std::byte* own_in_place(Work& work, std::byte* base, const Block& blocks, MPI_Count count) {
+  const Block own =
+      blocks.at(static_cast<MPI_Aint>(work.rank()) * static_cast<MPI_Aint>(count), static_cast<std::size_t>(count));
   std::byte* place = base + static_cast<std::size_t>(work.rank()) * own.bytes();
   if (!blocks.layout.dense) work.pack_into(place, own);
   return place;
@@ -24,7 +25,7 @@ Outcome barrier(Work& work) {
   return run(work, [&] { return tuttiBarrier(work.comm(), work.stream()); });
 }
 
-Outcome bcast(Work& work, void* buffer, int count, MPI_Datatype type, int root) {
+Outcome bcast(Work& work, void* buffer, MPI_Count count, MPI_Datatype type, int root) {
   if (wrong(count, type) || wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const Block block(buffer, static_cast<std::size_t>(count), type);
   const std::byte* from = nullptr;
@@ -38,8 +39,8 @@ Outcome bcast(Work& work, void* buffer, int count, MPI_Datatype type, int root) 
   return run(work, [&] { return tuttiBroadcast(from, to, block.bytes(), kByte, root, work.comm(), work.stream()); });
 }
 
-Outcome allgather(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
-                  MPI_Datatype recv_type) {
+Outcome allgather(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                  MPI_Count recv_count, MPI_Datatype recv_type) {
   if (wrong(recv_count, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
     return Outcome::pass(Reason::kArgument);
   }
@@ -52,8 +53,8 @@ Outcome allgather(Work& work, const void* send, int send_count, MPI_Datatype sen
   return run(work, [&] { return tuttiAllGather(from, to, bytes, kByte, work.comm(), work.stream()); });
 }
 
-Outcome gather(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
-               MPI_Datatype recv_type, int root) {
+Outcome gather(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+               MPI_Count recv_count, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool receives = work.rank() == root;
   if ((receives && wrong(recv_count, recv_type)) || (send != MPI_IN_PLACE && wrong(send_count, send_type)) ||
@@ -77,8 +78,8 @@ Outcome gather(Work& work, const void* send, int send_count, MPI_Datatype send_t
   return run(work, [&] { return tuttiGather(from, to, bytes, kByte, root, work.comm(), work.stream()); });
 }
 
-Outcome scatter(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
-                MPI_Datatype recv_type, int root) {
+Outcome scatter(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                MPI_Count recv_count, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool sends = work.rank() == root;
   if ((sends && wrong(send_count, send_type)) || (recv != MPI_IN_PLACE && wrong(recv_count, recv_type)) ||
@@ -103,8 +104,8 @@ Outcome scatter(Work& work, const void* send, int send_count, MPI_Datatype send_
   return run(work, [&] { return tuttiScatter(from, to, bytes, kByte, root, work.comm(), work.stream()); });
 }
 
-Outcome alltoall(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, int recv_count,
-                 MPI_Datatype recv_type) {
+Outcome alltoall(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                 MPI_Count recv_count, MPI_Datatype recv_type) {
   if (wrong(recv_count, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
     return Outcome::pass(Reason::kArgument);
   }

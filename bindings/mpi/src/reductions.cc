@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -25,7 +24,7 @@ void take_back(Work& work, const std::byte* laid, const Block& block) {
 }
 
 // Whether the operator serves; if not, `refused` says what becomes of the call.
-bool bind(Work& work, int count, MPI_Datatype type, MPI_Op op, Layout& layout, Outcome& refused) {
+bool bind(Work& work, MPI_Count count, MPI_Datatype type, MPI_Op op, Layout& layout, Outcome& refused) {
   if (wrong(count, type) || op == MPI_OP_NULL) {
     refused = Outcome::pass(Reason::kArgument);
     return false;
@@ -38,8 +37,8 @@ bool bind(Work& work, int count, MPI_Datatype type, MPI_Op op, Layout& layout, O
 
 // A reduction of `count` elements to as many, call(send, recv). receives: recv means something on this rank.
 template <typename Call>
-Outcome reduce_vector(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op, bool receives,
-                      Call call) {
+Outcome reduce_vector(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op,
+                      bool receives, Call call) {
   Outcome refused = tuttiSuccess;
   Layout layout;
   if (!bind(work, count, type, op, layout, refused)) return refused;
@@ -74,14 +73,14 @@ Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t tota
 
 }  // namespace
 
-Outcome allreduce(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op) {
+Outcome allreduce(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op) {
   return reduce_vector(work, send, recv, count, type, op, true, [&](const void* from, void* to) {
     return tuttiAllReduce(from, to, static_cast<std::size_t>(count), work.reduction.datatype, work.reduction.op,
                           work.comm(), work.stream());
   });
 }
 
-Outcome reduce(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op, int root) {
+Outcome reduce(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   return reduce_vector(work, send, recv, count, type, op, work.rank() == root, [&](const void* from, void* to) {
     return tuttiReduce(from, to, static_cast<std::size_t>(count), work.reduction.datatype, work.reduction.op, root,
@@ -89,29 +88,28 @@ Outcome reduce(Work& work, const void* send, void* recv, int count, MPI_Datatype
   });
 }
 
-Outcome scan(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op) {
+Outcome scan(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op) {
   return reduce_vector(work, send, recv, count, type, op, true, [&](const void* from, void* to) {
     return tuttiScan(from, to, static_cast<std::size_t>(count), work.reduction.datatype, work.reduction.op, work.comm(),
                      work.stream());
   });
 }
 
-Outcome exscan(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op) {
+Outcome exscan(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op) {
   return reduce_vector(work, send, recv, count, type, op, work.rank() > 0, [&](const void* from, void* to) {
     return tuttiExscan(from, to, static_cast<std::size_t>(count), work.reduction.datatype, work.reduction.op,
                        work.comm(), work.stream());
   });
 }
 
-Outcome reduce_scatter(Work& work, const void* send, void* recv, const int* counts, MPI_Datatype type, MPI_Op op) {
+Outcome reduce_scatter(Work& work, const void* send, void* recv, Numbers counts, MPI_Datatype type, MPI_Op op) {
   const auto ranks = static_cast<std::size_t>(work.ranks());
-  if (counts == nullptr || std::any_of(counts, counts + ranks, [](int count) { return count < 0; })) {
-    return Outcome::pass(Reason::kArgument);
-  }
+  if (counts.wrong(work.ranks())) return Outcome::pass(Reason::kArgument);
   Outcome refused = tuttiSuccess;
   Layout layout;
   if (!bind(work, 0, type, op, layout, refused)) return refused;
-  const std::vector<std::size_t> blocks(counts, counts + ranks);
+  std::vector<std::size_t> blocks;
+  for (std::size_t rank = 0; rank < ranks; ++rank) blocks.push_back(static_cast<std::size_t>(counts[rank]));
   const auto own = blocks.begin() + work.rank();
   return reduce_blocks(work, send, recv, std::accumulate(blocks.begin(), blocks.end(), std::size_t{0}), *own, type,
                        layout, [&](const void* from, void* to) {
@@ -120,7 +118,7 @@ Outcome reduce_scatter(Work& work, const void* send, void* recv, const int* coun
                        });
 }
 
-Outcome reduce_scatter_block(Work& work, const void* send, void* recv, int count, MPI_Datatype type, MPI_Op op) {
+Outcome reduce_scatter_block(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op) {
   Outcome refused = tuttiSuccess;
   Layout layout;
   if (!bind(work, count, type, op, layout, refused)) return refused;

@@ -19,19 +19,19 @@ struct Parts {
   std::vector<Block> blocks;  // where they are the caller's
 };
 
-Parts parts_of(const Work& work, const void* buffer, const int* counts, const int* displs, MPI_Datatype type) {
+Parts parts_of(const Work& work, const void* buffer, Numbers counts, Numbers displs, MPI_Datatype type) {
   Parts parts;
   const auto ranks = static_cast<std::size_t>(work.ranks());
   const Block whole(buffer, 0, type);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    parts.blocks.push_back(whole.at(displs[rank], static_cast<std::size_t>(counts[rank])));
+    parts.blocks.push_back(whole.at(static_cast<MPI_Aint>(displs[rank]), static_cast<std::size_t>(counts[rank])));
     parts.counts.push_back(parts.blocks.back().bytes());
   }
   return parts;
 }
 
 // MPI_Alltoallw's: displacements in bytes, a datatype for each block.
-Parts parts_of(const Work& work, const void* buffer, const int* counts, const int* displs, const MPI_Datatype* types) {
+Parts parts_of(const Work& work, const void* buffer, Numbers counts, Numbers displs, const MPI_Datatype* types) {
   Parts parts;
   const auto ranks = static_cast<std::size_t>(work.ranks());
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -105,14 +105,13 @@ std::byte* own_in_place(Work& work, Parts& parts) {
   return place;
 }
 
-bool wrong_counts(const Work& work, const int* counts, const int* displs, MPI_Datatype type) {
-  return counts == nullptr || displs == nullptr || type == MPI_DATATYPE_NULL ||
-         std::any_of(counts, counts + work.ranks(), [](int count) { return count < 0; });
+bool wrong_counts(const Work& work, Numbers counts, Numbers displs, MPI_Datatype type) {
+  return displs.none() || type == MPI_DATATYPE_NULL || counts.wrong(work.ranks());
 }
 
-bool wrong_types(const Work& work, const int* counts, const int* displs, const MPI_Datatype* types) {
+bool wrong_types(const Work& work, Numbers counts, Numbers displs, const MPI_Datatype* types) {
   if (types == nullptr || wrong_counts(work, counts, displs, MPI_BYTE)) return true;
-  for (int rank = 0; rank < work.ranks(); ++rank) {
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(work.ranks()); ++rank) {
     if (counts[rank] > 0 && types[rank] == MPI_DATATYPE_NULL) return true;
   }
   return false;
@@ -142,8 +141,8 @@ Outcome exchange(Work& work, Parts* send, Parts& recv) {
 
 }  // namespace
 
-Outcome allgatherv(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, const int* counts,
-                   const int* displs, MPI_Datatype recv_type) {
+Outcome allgatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
+                   Numbers counts, Numbers displs, MPI_Datatype recv_type) {
   if (wrong_counts(work, counts, displs, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
     return Outcome::pass(Reason::kArgument);
   }
@@ -164,8 +163,8 @@ Outcome allgatherv(Work& work, const void* send, int send_count, MPI_Datatype se
   });
 }
 
-Outcome gatherv(Work& work, const void* send, int send_count, MPI_Datatype send_type, void* recv, const int* counts,
-                const int* displs, MPI_Datatype recv_type, int root) {
+Outcome gatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv, Numbers counts,
+                Numbers displs, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool receives = work.rank() == root;
   if ((receives && wrong_counts(work, counts, displs, recv_type)) ||
@@ -192,8 +191,8 @@ Outcome gatherv(Work& work, const void* send, int send_count, MPI_Datatype send_
   });
 }
 
-Outcome scatterv(Work& work, const void* send, const int* counts, const int* displs, MPI_Datatype send_type, void* recv,
-                 int recv_count, MPI_Datatype recv_type, int root) {
+Outcome scatterv(Work& work, const void* send, Numbers counts, Numbers displs, MPI_Datatype send_type, void* recv,
+                 MPI_Count recv_count, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool sends = work.rank() == root;
   if ((sends && wrong_counts(work, counts, displs, send_type)) ||
@@ -220,8 +219,8 @@ Outcome scatterv(Work& work, const void* send, const int* counts, const int* dis
   });
 }
 
-Outcome alltoallv(Work& work, const void* send, const int* send_counts, const int* send_displs, MPI_Datatype send_type,
-                  void* recv, const int* recv_counts, const int* recv_displs, MPI_Datatype recv_type) {
+Outcome alltoallv(Work& work, const void* send, Numbers send_counts, Numbers send_displs, MPI_Datatype send_type,
+                  void* recv, Numbers recv_counts, Numbers recv_displs, MPI_Datatype recv_type) {
   const bool in_place = send == MPI_IN_PLACE;
   if (wrong_counts(work, recv_counts, recv_displs, recv_type) ||
       (!in_place && wrong_counts(work, send_counts, send_displs, send_type))) {
@@ -233,8 +232,8 @@ Outcome alltoallv(Work& work, const void* send, const int* send_counts, const in
   return exchange(work, &from, to);
 }
 
-Outcome alltoallw(Work& work, const void* send, const int* send_counts, const int* send_displs,
-                  const MPI_Datatype* send_types, void* recv, const int* recv_counts, const int* recv_displs,
+Outcome alltoallw(Work& work, const void* send, Numbers send_counts, Numbers send_displs,
+                  const MPI_Datatype* send_types, void* recv, Numbers recv_counts, Numbers recv_displs,
                   const MPI_Datatype* recv_types) {
   const bool in_place = send == MPI_IN_PLACE;
   if (wrong_types(work, recv_counts, recv_displs, recv_types) ||
