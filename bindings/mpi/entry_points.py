@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the functions of MPI's interface that the binding defines, from the table below: every collective blocking and
-nonblocking, with counts of int and of MPI_Count. Usage: entry_points.py OUTPUT. What they do is in src/serve.h."""
+"""Writes the functions of MPI that the binding defines, from the tables below: every collective blocking and
+nonblocking, with counts of int and of MPI_Count; and, for Fortran, those which do not call the ones for C.
+Usage: entry_points.py openmpi|mpich C_OUTPUT FORTRAN_OUTPUT. What they do is in src/serve.h and src/fortran.h."""
 
 import pathlib
 import sys
@@ -84,8 +85,163 @@ extern "C" {
     return "\n".join(text) + "\n"
 
 
+# ---- Fortran ----
+# Parameters of these are handles, and numbers. `made` is a handle that the call makes, `ended` one that it may change.
+OTHERS = {
+    "Init": "no_arguments",
+    "Init_thread": "no_arguments required provided",
+    "Finalize": "",
+    "Comm_dup": "comm made",
+    "Comm_dup_with_info": "comm info made",
+    "Comm_split": "comm color key made",
+    "Comm_split_type": "comm color key info made",
+    "Comm_create": "comm group made",
+    "Comm_free": "ended",
+    "Comm_disconnect": "ended",
+}
+# How a parameter of Fortran becomes one of C.
+TO_C = {
+    "send": "address(send)", "recv": "address(recv)", "buffer": "address(buffer)", "op": "PMPI_Op_f2c(*op)",
+    "comm": "PMPI_Comm_f2c(*comm)", "info": "PMPI_Info_f2c(*info)", "group": "PMPI_Group_f2c(*group)",
+    "no_arguments": "nullptr, nullptr", "made": "&made_c", "ended": "&ended_c", "request": "&request_c",
+    "provided": "provided", "sendtypes": "sendtypes_c.data()", "recvtypes": "recvtypes_c.data()",
+}
+BEFORE = {
+    "made": "MPI_Comm made_c = MPI_COMM_NULL;", "ended": "MPI_Comm ended_c = PMPI_Comm_f2c(*ended);",
+    "request": "MPI_Request request_c = MPI_REQUEST_NULL;",
+    "sendtypes": "const auto sendtypes_c = types_of(sendtypes, *comm, address(send) != MPI_IN_PLACE);",
+    "recvtypes": "const auto recvtypes_c = types_of(recvtypes, *comm, true);",
+}
+AFTER = {
+    "made": "*made = PMPI_Comm_c2f(made_c);", "ended": "*ended = PMPI_Comm_c2f(ended_c);",
+    "request": "*request = PMPI_Request_c2f(request_c);",
+}
+# What completes requests: parameters, and what is done with the binding's before the MPI library's own function.
+COMPLETIONS = {
+    "Wait": ("request status", "complete(1, request)"),
+    "Test": ("request flag status", "look(1, request)"),
+    "Waitall": ("count requests statuses", "complete(*count, requests)"),
+    "Testall": ("count requests flag statuses", "look(*count, requests)"),
+    "Testany": ("count requests index flag status", "look(*count, requests)"),
+    "Testsome": ("count requests outcount indices statuses", "look(*count, requests)"),
+    "Request_free": ("request", "complete(1, request)"),
+    "Request_get_status": ("request flag status", "look(1, request)"),
+}
+# Those that wait for one ask as their siblings do.
+POLLED = {
+    "Waitany": ("count requests index status", "Testany", "count requests index &flag status", "flag != 0"),
+    "Waitsome": ("count requests outcount indices statuses", "Testsome", "count requests outcount indices statuses",
+                 "*outcount != 0"),
+}
+
+
+def fortran_parameters(names):
+    return ", ".join(f"{'void' if name in ('send', 'recv', 'buffer') else 'MPI_Fint'}* {name}"
+                     for name in [*names, "error"] if name != "no_arguments")
+
+
+def converted(parameter):
+    if parameter in TO_C:
+        return TO_C[parameter]
+    if parameter.endswith(("counts", "displs")):
+        return parameter
+    return f"PMPI_Type_f2c(*{parameter})" if parameter.endswith("type") else f"*{parameter}"
+
+
+class Names:
+    """What the functions for Fortran are called."""
+
+    def __init__(self, family):
+        self.family = family
+
+    def symbols(self, name):
+        """The function that mpi_f08 calls, then its names for compilers of Fortran."""
+        low = "mpi_" + name.lower()
+        if self.family == "mpich":
+            return [f"{low}_f08_"]
+        return ["o" + low + "_f", low, low + "_", low + "__", low.upper()]
+
+    def original(self, name):
+        return f"pmpi_{name.lower()}_" if self.family == "openmpi" else f"pmpir_{name.lower()}_f08_"
+
+    def completions(self, name):
+        """Those that complete requests: what they are called, and the MPI library's own."""
+        yield self.symbols(name), self.original(name)
+        # With results that are LOGICAL, Open MPI's mpi_f08 calls no other function that can be taken over.
+        if self.family == "openmpi" and name in COMPLETIONS:
+            yield [f"mpi_{name.lower()}_f08_"], f"pmpi_{name.lower()}_f08_"
+
+
+def fortran_function(symbols, parameters, body):
+    function, *others = symbols
+    text = f"void {function}({fortran_parameters(parameters)}) {{\n  {body}\n}}\n"
+    return text + "".join(f"extern __typeof__({function}) {other} __attribute__((alias(\"{function}\")));\n"
+                          for other in others)
+
+
+def calling(name, parameters):
+    """Calls the binding's function for C."""
+    lines = [BEFORE[parameter] for parameter in parameters if parameter in BEFORE]
+    arguments = ", ".join(converted(parameter) for parameter in parameters)
+    lines.append(f"const int result = MPI_{name}({arguments});")
+    lines += [f"if (result == MPI_SUCCESS) {AFTER[parameter]}" for parameter in parameters if parameter in AFTER]
+    lines.append("if (error != nullptr) *error = result;")
+    return "\n  ".join(lines)
+
+
+def fortran_collectives(names):
+    for name, parameters in COLLECTIVES.items():
+        # MPICH's functions with buffers call those for C.
+        if names.family == "mpich" and name != "Barrier":
+            continue
+        parameters = [*parameters.split(), "comm"]
+        low = name.lower()
+        yield fortran_function(names.symbols(name), parameters, calling(name, parameters))
+        parameters = [*parameters, "request"]
+        yield fortran_function(names.symbols("I" + low), parameters, calling("I" + low, parameters))
+
+
+def write_fortran(family):
+    names = Names(family)
+    text = ["""#include "fortran.h"
+
+using tutti::mpi::fortran::address;
+using tutti::mpi::fortran::complete;
+using tutti::mpi::fortran::look;
+using tutti::mpi::fortran::types_of;
+
+extern "C" {
+#pragma GCC visibility push(default)
+"""]
+    text += fortran_collectives(names)
+    for name, parameters in OTHERS.items():
+        parameters = parameters.split()
+        text.append(fortran_function(names.symbols(name), parameters, calling(name, parameters)))
+    for name, (parameters, before) in COMPLETIONS.items():
+        parameters = parameters.split()
+        for symbols, original in names.completions(name):
+            text.append(f"void {original}({fortran_parameters(parameters)});")
+            text.append(fortran_function(symbols, parameters,
+                                         f"{before};\n  {original}({', '.join([*parameters, 'error'])});"))
+    for name, (parameters, test, arguments, done) in POLLED.items():
+        parameters = parameters.split()
+        original = names.original(name)
+        text.append(f"void {original}({fortran_parameters(parameters)});")
+        text.append(fortran_function(
+            names.symbols(name), parameters,
+            f"if (!look(*count, requests)) return {original}({', '.join([*parameters, 'error'])});\n"
+            "  [[maybe_unused]] MPI_Fint flag = 0;\n"
+            "  tutti::mpi::fortran::poll(*count, requests, error, [&](MPI_Fint* result) {\n"
+            f"    {names.original(test)}({', '.join([*arguments.split(), 'result'])});\n"
+            f"    return {done};\n  }});"))
+    text.append("#pragma GCC visibility pop\n}  // extern \"C\"")
+    return "\n".join(text) + "\n"
+
+
 def main():
-    pathlib.Path(sys.argv[1]).write_text(write_c(), encoding="utf-8")
+    family, c_output, fortran_output = sys.argv[1:]
+    pathlib.Path(c_output).write_text(write_c(), encoding="utf-8")
+    pathlib.Path(fortran_output).write_text(write_fortran(family), encoding="utf-8")
 
 
 main()

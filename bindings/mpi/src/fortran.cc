@@ -1,31 +1,68 @@
-// Fortran. MPICH's functions for it call MPI_ in C, which is enough, but that those of the module mpi_f08 which begin
-// and end MPI call PMPI_.
-#include "interface.h"
+#include "fortran.h"
 
-#if defined(MPICH)
-extern "C" {
+#include <algorithm>
+#include <array>
 
-// An error argument that is left out is NULL.
-#pragma GCC visibility push(default)
-void mpi_init_f08_(int* error);
-void mpi_init_thread_f08_(const int* required, int* provided, int* error);
-void mpi_finalize_f08_(int* error);
-#pragma GCC visibility pop
+#include "requests.h"
 
-void mpi_init_f08_(int* error) {
-  const int result = MPI_Init(nullptr, nullptr);
-  if (error != nullptr) *error = result;
+namespace tutti::mpi::fortran {
+namespace {
+
+#if !defined(MPICH)
+// One for each way in which compilers of Fortran name variables; NULL: there is none.
+using Stands = std::array<const void*, 4>;
+
+Stands stands_of(const std::array<const char*, 4>& names) {
+  Stands stands{};
+  std::transform(names.begin(), names.end(), stands.begin(), mpi_variable);
+  return stands;
 }
 
-void mpi_init_thread_f08_(const int* required, int* provided, int* error) {
-  const int result = MPI_Init_thread(nullptr, nullptr, *required, provided);
-  if (error != nullptr) *error = result;
+bool is_one_of(const Stands& stands, const void* buffer) {
+  return buffer != nullptr && std::find(stands.begin(), stands.end(), buffer) != stands.end();
 }
-
-void mpi_finalize_f08_(int* error) {
-  const int result = MPI_Finalize();
-  if (error != nullptr) *error = result;
-}
-
-}  // extern "C"
 #endif
+
+}  // namespace
+
+#if !defined(MPICH)
+void* address(void* buffer) {
+  static const Stands kInPlace =
+      stands_of({"mpi_fortran_in_place", "mpi_fortran_in_place_", "mpi_fortran_in_place__", "MPI_FORTRAN_IN_PLACE"});
+  static const Stands kBottom =
+      stands_of({"mpi_fortran_bottom", "mpi_fortran_bottom_", "mpi_fortran_bottom__", "MPI_FORTRAN_BOTTOM"});
+  if (is_one_of(kInPlace, buffer)) return MPI_IN_PLACE;
+  return is_one_of(kBottom, buffer) ? MPI_BOTTOM : buffer;
+}
+#endif
+
+std::vector<MPI_Datatype> types_of(const MPI_Fint* types, MPI_Fint comm, bool significant) {
+  const MPI_Comm handle = PMPI_Comm_f2c(comm);
+  std::vector<MPI_Datatype> converted;
+  int inter = 0;
+  int ranks = 0;
+  if (!significant || PMPI_Comm_test_inter(handle, &inter) != MPI_SUCCESS) return converted;
+  if (inter != 0) {
+    PMPI_Comm_remote_size(handle, &ranks);
+  } else {
+    PMPI_Comm_size(handle, &ranks);
+  }
+  for (int at = 0; at < ranks; ++at) converted.push_back(PMPI_Type_f2c(types[at]));
+  return converted;
+}
+
+void complete(int count, const MPI_Fint* requests) {
+  if (!any_requests()) return;
+  for (int at = 0; at < count; ++at) complete_request(PMPI_Request_f2c(requests[at]));
+}
+
+bool look(int count, const MPI_Fint* requests) {
+  if (!any_requests()) return false;
+  bool runs = false;
+  for (int at = 0; at < count; ++at) {
+    if (still_runs(PMPI_Request_f2c(requests[at]))) runs = true;
+  }
+  return runs;
+}
+
+}  // namespace tutti::mpi::fortran

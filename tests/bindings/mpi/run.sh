@@ -1,7 +1,8 @@
 #!/bin/bash
 # Usage: run.sh MPIRUN RANKS LIBRARY PROGRAM ARGUMENTS...
-# Runs the program with the library loaded before its MPI library, and requires that it took collectives.
-set -euo pipefail
+# Runs the program with the library loaded before its MPI library, and requires that it took collectives: of each name in
+# MUST_TAKE, or any.
+set -euo pipefail -f
 mpirun=$1 ranks=$2 library=$3
 shift 3
 case $mpirun in *openmpi*) options=(--oversubscribe) ;; *) options=() ;; esac
@@ -12,5 +13,7 @@ output=$(timeout 60 "$mpirun" "${options[@]}" -n "$ranks" \
 }
 printf '%s\n' "$output"
 if ((ranks > 1)); then
-  grep -q 'MPI_.*taken' <<< "$output" || { echo 'run.sh: no collective was taken'; exit 1; }
+  for name in ${MUST_TAKE:-.*}; do
+    grep -q "MPI_$name:.*taken" <<< "$output" || { echo "run.sh: no collective was taken: $name"; exit 1; }
+  done
 fi
