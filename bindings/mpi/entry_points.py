@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the functions of MPI that the binding defines, from the tables below: every collective blocking and
-nonblocking, with counts of int and of MPI_Count; and, for Fortran, those which do not call the ones for C.
+"""Writes the functions of MPI that the binding defines, from the tables below: every collective blocking,
+nonblocking and persistent, with counts of int and of MPI_Count; and, for Fortran, those which do not call the ones for C.
 Usage: entry_points.py openmpi|mpich C_OUTPUT FORTRAN_OUTPUT. What they do is in src/serve.h and src/fortran.h."""
 
 import pathlib
@@ -27,6 +27,9 @@ COLLECTIVES = {
     "Alltoallw": "send sendcounts sdispls sendtypes recv recvcounts rdispls recvtypes",
 }
 
+# Of persistent ones: Open MPI 4 has an extension, 5 has the standard's, though it calls itself 3.1.
+PREFIXES = {"openmpi": ["MPI_", "MPIX_"], "mpich": ["MPI_"]}
+
 # Each parameter in C; COUNT and DISPL are int, or what the functions for large counts have.
 IN_C = {
     "send": "const void* send", "recv": "void* recv", "buffer": "void* buffer",
@@ -45,42 +48,85 @@ def collective_parameters(name, wide):
             for d in declared]
 
 
+def declaration(function, name, others=(), wide=False):
+    return f"int {function}({', '.join([*collective_parameters(name, wide), *others])})"
+
+
 def function_enumerator(name):
     return "Function::k" + name.title().replace("_", "")
 
 
-def c_collective(name, nonblocking, wide):
+def significant(name, side):
+    """When this rank's datatypes and arrays of that side mean something, as a C expression."""
+    if name.startswith("Gather"):
+        return "send != MPI_IN_PLACE" if side == "send" else "kept.rank() == root"
+    if name.startswith("Scatter"):
+        return "kept.rank() == root" if side == "send" else "recv != MPI_IN_PLACE"
+    return "send != MPI_IN_PLACE" if side == "send" and name != "Bcast" else "true"
+
+
+def kept_captures(name):
+    """What a persistent call must own: its arguments live as long as the caller likes."""
+    captures = []
+    for parameter in COLLECTIVES[name].split():
+        side = "send" if parameter.startswith("s") else "recv"
+        if parameter.endswith("types"):
+            counts = parameter.removesuffix("types") + "counts"
+            captures.append(f"{parameter} = kept.types({parameter}, {counts}, {significant(name, side)})")
+        elif parameter.endswith("type"):
+            captures.append(f"{parameter} = kept.type({parameter}, {significant(name, side)})")
+        elif parameter.endswith(("counts", "displs")):
+            captures.append(f"{parameter} = kept.numbers({parameter}, {significant(name, side)})")
+    return ", ".join(["=", *captures])
+
+
+def c_collective(name, kind, wide, prefix="MPI_"):
+    """kind: "", "I" or "_init"."""
     arguments = COLLECTIVES[name].split()
     call = f"tutti::mpi::{name.lower()}({', '.join(['work', *arguments])})"
-    parameters = collective_parameters(name, wide)
-    arguments = [*arguments, "comm"]
-    if nonblocking:
-        parameters.append("MPI_Request* request")
+    bodies = f"[&](Work& work) {{ return {call}; }}"
+    arguments.append("comm")
+    others = []
+    if kind == "_init":
+        others.append("MPI_Info info")
+        arguments.append("info")
+        bodies += (f",\n      [&]([[maybe_unused]] Kept& kept) -> Body {{ return [{kept_captures(name)}](Work& work) "
+                   f"{{ return {call}; }}; }}")
+    if kind:
+        others.append("MPI_Request* request")
         arguments.append("request")
-    base = ("I" + name.lower() if nonblocking else name) + ("_c" if wide else "")
-    served, request = ("start", ", request") if nonblocking else ("serve", "")
-    return f"""int MPI_{base}({', '.join(parameters)}) {{
-  return tutti::mpi::{served}({function_enumerator(name)}, comm{request}, [&](Work& work) {{ return {call}; }},
-      [&] {{ return PMPI_{base}({', '.join(arguments)}); }});
+    base = ("I" + name.lower() if kind == "I" else name + kind) + ("_c" if wide else "")
+    served = {"": "serve", "I": "start", "_init": "prepare"}[kind]
+    declared = declaration(prefix + base, name, others, wide)
+    # The headers may lack the persistent ones.
+    known = f"{declared};\n{declared.replace(prefix, 'P' + prefix, 1)};\n" if kind == "_init" else ""
+    return known + f"""{declared} {{
+  return tutti::mpi::{served}({function_enumerator(name)}, comm{', request' if kind else ''}, {bodies},
+      [&] {{ return P{prefix}{base}({', '.join(arguments)}); }});
 }}
 """
 
 
-def write_c():
+def write_c(family):
     text = ["""#include "interface.h"
 #include "serve.h"
 
+using tutti::mpi::Body;
 using tutti::mpi::Function;
+using tutti::mpi::Kept;
 using tutti::mpi::Work;
 
 extern "C" {
 """]
     for name in COLLECTIVES:
-        text += [c_collective(name, nonblocking, False) for nonblocking in (False, True)]
-    text.append("#if MPI_VERSION >= 4")
+        text += [c_collective(name, "", False), c_collective(name, "I", False)]
+    text.append("#pragma GCC visibility push(default)")
+    for name in COLLECTIVES:
+        text += [c_collective(name, "_init", False, prefix) for prefix in PREFIXES[family]]
+    text.append("#pragma GCC visibility pop\n#if MPI_VERSION >= 4")
     for name in COLLECTIVES:
         if name != "Barrier":
-            text += [c_collective(name, nonblocking, True) for nonblocking in (False, True)]
+            text += [c_collective(name, kind, True) for kind in ("", "I", "_init")]
     text.append("#endif\n}  // extern \"C\"")
     return "\n".join(text) + "\n"
 
@@ -98,23 +144,25 @@ OTHERS = {
     "Comm_create": "comm group made",
     "Comm_free": "ended",
     "Comm_disconnect": "ended",
+    "Start": "started",
 }
 # How a parameter of Fortran becomes one of C.
 TO_C = {
     "send": "address(send)", "recv": "address(recv)", "buffer": "address(buffer)", "op": "PMPI_Op_f2c(*op)",
     "comm": "PMPI_Comm_f2c(*comm)", "info": "PMPI_Info_f2c(*info)", "group": "PMPI_Group_f2c(*group)",
-    "no_arguments": "nullptr, nullptr", "made": "&made_c", "ended": "&ended_c", "request": "&request_c",
+    "no_arguments": "nullptr, nullptr", "made": "&made_c", "ended": "&ended_c", "request": "&request_c", "started": "&started_c",
     "provided": "provided", "sendtypes": "sendtypes_c.data()", "recvtypes": "recvtypes_c.data()",
 }
 BEFORE = {
     "made": "MPI_Comm made_c = MPI_COMM_NULL;", "ended": "MPI_Comm ended_c = PMPI_Comm_f2c(*ended);",
     "request": "MPI_Request request_c = MPI_REQUEST_NULL;",
+    "started": "MPI_Request started_c = PMPI_Request_f2c(*started);",
     "sendtypes": "const auto sendtypes_c = types_of(sendtypes, *comm, address(send) != MPI_IN_PLACE);",
     "recvtypes": "const auto recvtypes_c = types_of(recvtypes, *comm, true);",
 }
 AFTER = {
     "made": "*made = PMPI_Comm_c2f(made_c);", "ended": "*ended = PMPI_Comm_c2f(ended_c);",
-    "request": "*request = PMPI_Request_c2f(request_c);",
+    "request": "*request = PMPI_Request_c2f(request_c);", "started": "*started = PMPI_Request_c2f(started_c);",
 }
 # What completes requests: parameters, and what is done with the binding's before the MPI library's own function.
 COMPLETIONS = {
@@ -124,7 +172,7 @@ COMPLETIONS = {
     "Testall": ("count requests flag statuses", "look(*count, requests)"),
     "Testany": ("count requests index flag status", "look(*count, requests)"),
     "Testsome": ("count requests outcount indices statuses", "look(*count, requests)"),
-    "Request_free": ("request", "complete(1, request)"),
+    "Request_free": ("request", "release(request)"),
     "Request_get_status": ("request flag status", "look(1, request)"),
 }
 # Those that wait for one ask as their siblings do.
@@ -154,9 +202,9 @@ class Names:
     def __init__(self, family):
         self.family = family
 
-    def symbols(self, name):
+    def symbols(self, name, prefix="MPI_"):
         """The function that mpi_f08 calls, then its names for compilers of Fortran."""
-        low = "mpi_" + name.lower()
+        low = (prefix + name).lower()
         if self.family == "mpich":
             return [f"{low}_f08_"]
         return ["o" + low + "_f", low, low + "_", low + "__", low.upper()]
@@ -179,11 +227,11 @@ def fortran_function(symbols, parameters, body):
                           for other in others)
 
 
-def calling(name, parameters):
+def calling(name, parameters, prefix="MPI_"):
     """Calls the binding's function for C."""
     lines = [BEFORE[parameter] for parameter in parameters if parameter in BEFORE]
     arguments = ", ".join(converted(parameter) for parameter in parameters)
-    lines.append(f"const int result = MPI_{name}({arguments});")
+    lines.append(f"const int result = {prefix}{name}({arguments});")
     lines += [f"if (result == MPI_SUCCESS) {AFTER[parameter]}" for parameter in parameters if parameter in AFTER]
     lines.append("if (error != nullptr) *error = result;")
     return "\n  ".join(lines)
@@ -199,6 +247,10 @@ def fortran_collectives(names):
         yield fortran_function(names.symbols(name), parameters, calling(name, parameters))
         parameters = [*parameters, "request"]
         yield fortran_function(names.symbols("I" + low), parameters, calling("I" + low, parameters))
+        parameters.insert(-1, "info")
+        for prefix in PREFIXES[names.family]:
+            yield fortran_function(names.symbols(name + "_init", prefix), parameters,
+                                   calling(name + "_init", parameters, prefix))
 
 
 def write_fortran(family):
@@ -208,15 +260,23 @@ def write_fortran(family):
 using tutti::mpi::fortran::address;
 using tutti::mpi::fortran::complete;
 using tutti::mpi::fortran::look;
+using tutti::mpi::fortran::release;
 using tutti::mpi::fortran::types_of;
 
 extern "C" {
 #pragma GCC visibility push(default)
 """]
+    if family == "openmpi":
+        for name in COLLECTIVES:
+            text += [declaration(prefix + name + "_init", name, ["MPI_Info info", "MPI_Request* request"]) + ";"
+                     for prefix in PREFIXES[family]]
     text += fortran_collectives(names)
     for name, parameters in OTHERS.items():
         parameters = parameters.split()
         text.append(fortran_function(names.symbols(name), parameters, calling(name, parameters)))
+    text.append(fortran_function(names.symbols("Startall"), ["count", "requests"],
+                                 "const int result = tutti::mpi::fortran::start_all(*count, requests);\n"
+                                 "  if (error != nullptr) *error = result;"))
     for name, (parameters, before) in COMPLETIONS.items():
         parameters = parameters.split()
         for symbols, original in names.completions(name):
@@ -240,7 +300,7 @@ extern "C" {
 
 def main():
     family, c_output, fortran_output = sys.argv[1:]
-    pathlib.Path(c_output).write_text(write_c(), encoding="utf-8")
+    pathlib.Path(c_output).write_text(write_c(family), encoding="utf-8")
     pathlib.Path(fortran_output).write_text(write_fortran(family), encoding="utf-8")
 
 

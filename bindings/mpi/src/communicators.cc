@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <cstdio>
@@ -41,11 +42,21 @@ Communicator* passed_on(Reason reason) {
   return &(*kAlways)[static_cast<std::size_t>(reason)];
 }
 
+// Whether persistent requests still need it. The registry's mutex is held.
+bool outlive(Communicator& communicator) {
+  const auto& all = registry().all;
+  if (std::find(all.begin(), all.end(), &communicator) == all.end() || communicator.held == 0) return false;
+  communicator.outlived = true;
+  communicator.handle = MPI_COMM_WORLD;  // for what is packed
+  return true;
+}
+
 int on_delete(MPI_Comm /*handle*/, int /*keyval*/, void* value, void* /*extra*/) {
   auto* communicator = static_cast<Communicator*>(value);
   communicator_generation.fetch_add(1, std::memory_order_acq_rel);
   {
     const std::lock_guard lock(registry().mutex);
+    if (outlive(*communicator)) return MPI_SUCCESS;
     // The end of MPI may have come first.
     if (std::erase(registry().all, communicator) == 0) return MPI_SUCCESS;
   }
@@ -226,6 +237,10 @@ void forget_communicator(MPI_Comm handle) {
   auto* communicator = static_cast<Communicator*>(value);
   finish_requests_of(*communicator);
   if (communicator->comm == nullptr) return;
+  {
+    const std::lock_guard lock(registry().mutex);
+    if (outlive(*communicator)) return;
+  }
   // What remains is freed with the attribute. Peers may come late, and need this process until then.
   const Inside inside;
   communicator->operators.clear();
@@ -234,6 +249,21 @@ void forget_communicator(MPI_Comm handle) {
   tuttiCommDestroy(communicator->comm);
   communicator->comm = nullptr;
   communicator->reason = Reason::kFailed;
+}
+
+void hold(Communicator& communicator) {
+  const std::lock_guard lock(registry().mutex);
+  ++communicator.held;
+}
+
+void let_go(Communicator& communicator) {
+  {
+    const std::lock_guard lock(registry().mutex);
+    if (--communicator.held > 0 || !communicator.outlived) return;
+    std::erase(registry().all, &communicator);
+  }
+  const Inside inside;
+  delete &communicator;
 }
 
 void forget_all_communicators() {

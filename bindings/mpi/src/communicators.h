@@ -25,6 +25,8 @@ struct Communicator {
   Reason reason = Reason::kNone;  // the same on all ranks
   int rank = 0;
   int ranks = 0;
+  int held = 0;  // by persistent requests, which may outlive the MPI communicator
+  bool outlived = false;
   tuttiStream_t stream = nullptr;  // of nonblocking calls; made at the first
   // Operators with functions for predefined datatypes, made once.
   std::vector<std::unique_ptr<BoundOperator, BoundOperatorDeleter>> operators;
@@ -64,6 +66,9 @@ void split_along(MPI_Comm parent, MPI_Comm made);
 // Ends what belongs to the communicator, before it is freed.
 void forget_communicator(MPI_Comm handle);
 void forget_all_communicators();
+// Between them the communicator is there, also if the program frees its own.
+void hold(Communicator& communicator);
+void let_go(Communicator& communicator);
 
 }  // namespace tutti::mpi
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "persistent.h"
 #include "requests.h"
 
 namespace tutti::mpi::fortran {
@@ -49,6 +50,21 @@ std::vector<MPI_Datatype> types_of(const MPI_Fint* types, MPI_Fint comm, bool si
   }
   for (int at = 0; at < ranks; ++at) converted.push_back(PMPI_Type_f2c(types[at]));
   return converted;
+}
+
+int start_all(int count, MPI_Fint* requests) {
+  for (int at = 0; at < count; ++at) {
+    MPI_Request request = PMPI_Request_f2c(requests[at]);
+    const int error = start_request(&request);
+    if (error != MPI_SUCCESS) return error;
+    requests[at] = PMPI_Request_c2f(request);
+  }
+  return MPI_SUCCESS;
+}
+
+void release(const MPI_Fint* request) {
+  complete(1, request);
+  forget_persistent(PMPI_Request_f2c(*request));
 }
 
 void complete(int count, const MPI_Fint* requests) {

@@ -18,6 +18,9 @@ void* address(void* buffer);
 // Of the ranks of `comm`; none where they mean nothing.
 std::vector<MPI_Datatype> types_of(const MPI_Fint* types, MPI_Fint comm, bool significant);
 
+int start_all(int count, MPI_Fint* requests);
+// Waits for it if it is the binding's, before it is freed.
+void release(const MPI_Fint* request);
 // Waits for those of the binding's.
 void complete(int count, const MPI_Fint* requests);
 // Completes those that have finished. True if one of the binding's still runs.

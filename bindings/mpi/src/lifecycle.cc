@@ -4,6 +4,7 @@
 #include "communicators.h"
 #include "config.h"
 #include "interface.h"
+#include "persistent.h"
 #include "progress.h"
 #include "summary.h"
 
@@ -47,6 +48,7 @@ int MPI_Finalize() {
   int ranks = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  tutti::mpi::forget_all_persistents();
   tutti::mpi::forget_all_communicators();
   tutti::mpi::stop_progress();
   if (tutti::mpi::config().summary && rank == 0) tutti::mpi::print_summary(ranks);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "persistent.h"
 #include "progress.h"
 
 namespace tutti::mpi {
@@ -22,7 +23,8 @@ struct Pending {
   MPI_Request request = MPI_REQUEST_NULL;
   std::unique_ptr<Work> work;
   tuttiEvent_t event = nullptr;
-  Answer* answer = nullptr;  // MPI's, until it frees the request
+  Answer* answer = nullptr;                // MPI's, until it frees the request
+  const Persistent* persistent = nullptr;  // in place of an answer
 };
 
 struct Table {
@@ -56,9 +58,13 @@ int on_cancel(void* /*state*/, int /*complete*/) {
 void settle(Pending pending, tuttiResult_t result) {
   tuttiEventDestroy(pending.event);
   const Communicator& communicator = pending.work->communicator();
-  pending.answer->error =
-      result == tuttiSuccess ? pending.work->finish() : report_failure(communicator, communicator.handle);
+  const int error = result == tuttiSuccess ? pending.work->finish() : report_failure(communicator, communicator.handle);
   pending.work.reset();
+  if (pending.persistent != nullptr) {
+    end_receive(*pending.persistent, error);
+    return;
+  }
+  pending.answer->error = error;
   PMPI_Grequest_complete(pending.request);
 }
 
@@ -88,6 +94,15 @@ int settle_one(Chosen chosen) {
   return 1;
 }
 
+void add(Pending pending, std::unique_ptr<Work> work) {
+  tuttiEventCreate(&pending.event);
+  tuttiEventRecord(pending.event, work->stream());
+  pending.work = std::move(work);
+  const std::lock_guard lock(table().mutex);
+  table().pending.push_back(std::move(pending));
+  live_requests.fetch_add(1, std::memory_order_release);
+}
+
 #if defined(MPICH)
 // The MPI library asks while a call waits that does not come through the binding, as Fortran's of mpi_f08 do not.
 int on_poll(void* state, MPI_Status* /*status*/) {
@@ -102,11 +117,11 @@ int on_wait(int count, void** states, double /*seconds*/, MPI_Status* /*status*/
   return MPI_SUCCESS;
 }
 
-int start_request(Answer* answer, MPI_Request* request) {
+int start_generalized(Answer* answer, MPI_Request* request) {
   return PMPIX_Grequest_start(on_query, on_free, on_cancel, on_poll, on_wait, answer, request);
 }
 #else
-int start_request(Answer* answer, MPI_Request* request) {
+int start_generalized(Answer* answer, MPI_Request* request) {
   return PMPI_Grequest_start(on_query, on_free, on_cancel, answer, request);
 }
 #endif
@@ -116,20 +131,22 @@ int start_request(Answer* answer, MPI_Request* request) {
 int make_request(std::unique_ptr<Work> work, MPI_Request* request) {
   Pending pending;
   pending.answer = new Answer;
-  const int error = start_request(pending.answer, request);
+  const int error = start_generalized(pending.answer, request);
   if (error != MPI_SUCCESS) {
     delete pending.answer;
     tuttiStreamSynchronize(work->stream());
     return error;
   }
-  tuttiEventCreate(&pending.event);
-  tuttiEventRecord(pending.event, work->stream());
   pending.request = *request;
-  pending.work = std::move(work);
-  const std::lock_guard lock(table().mutex);
-  table().pending.push_back(std::move(pending));
-  live_requests.fetch_add(1, std::memory_order_release);
+  add(std::move(pending), std::move(work));
   return MPI_SUCCESS;
+}
+
+void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persistent& persistent) {
+  Pending pending;
+  pending.request = request;
+  pending.persistent = &persistent;
+  add(std::move(pending), std::move(work));
 }
 
 bool still_runs(MPI_Request request) {

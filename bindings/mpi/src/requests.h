@@ -19,6 +19,9 @@ inline bool any_requests() {
 
 // Makes the request of a call whose operation has been queued. An MPI error code.
 int make_request(std::unique_ptr<Work> work, MPI_Request* request);
+// The same of a persistent one that has been started.
+struct Persistent;
+void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persistent& persistent);
 // Completes the request if it is the binding's and tutti has finished it. True if it still runs.
 bool still_runs(MPI_Request request);
 // Waits, and lets the MPI library make progress, until it does not.

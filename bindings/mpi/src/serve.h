@@ -3,6 +3,7 @@
 #define TUTTI_BINDINGS_MPI_SERVE_H_
 
 #include "collectives.h"
+#include "persistent.h"
 #include "requests.h"
 
 namespace tutti::mpi {
@@ -14,7 +15,7 @@ int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   Communicator* communicator = find_communicator(comm, true);
   Reason reason = communicator->reason;
   if (reason == Reason::kNone) [[likely]] {
-    Work work(*communicator, false);
+    Work work(*communicator, Mode::kBlocking);
     const Outcome outcome = body(work);
     reason = outcome.reason;
     if (reason == Reason::kNone) [[likely]] {
@@ -35,7 +36,7 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
   Communicator* communicator = find_communicator(comm, false);
   Reason reason = request == nullptr ? Reason::kArgument : communicator->reason;
   if (reason == Reason::kNone) {
-    auto work = std::make_unique<Work>(*communicator, true);
+    auto work = std::make_unique<Work>(*communicator, Mode::kQueued);
     const Outcome outcome = body(*work);
     reason = outcome.reason;
     if (reason == Reason::kNone) {
@@ -44,6 +45,28 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
       count_call(function, true, reason, timer);
       return error;
     }
+  }
+  const int error = pass();
+  count_call(function, true, reason, timer);
+  return error;
+}
+
+// Makes a persistent request. keep(Kept &) is the body again, with arguments of its own; each start counts as a
+// nonblocking call.
+template <typename Body, typename Keep, typename Pass>
+int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, Keep keep, Pass pass) {
+  const Timer timer;
+  // The ranks may wait for each other in it, as in a blocking call.
+  Communicator* communicator = find_communicator(comm, true);
+  Reason reason = request == nullptr ? Reason::kArgument : communicator->reason;
+  if (reason == Reason::kNone) {
+    Work work(*communicator, Mode::kChecked);
+    reason = body(work).reason;
+  }
+  if (reason == Reason::kNone) {
+    auto persistent = std::make_unique<Persistent>(function, *communicator);
+    persistent->body = keep(persistent->kept);
+    return make_persistent(std::move(persistent), request);
   }
   const int error = pass();
   count_call(function, true, reason, timer);

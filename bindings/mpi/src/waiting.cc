@@ -1,7 +1,8 @@
-// The calls of MPI's C interface that complete requests.
+// The calls of MPI's C interface that start and complete requests.
 #include <sched.h>
 
 #include "interface.h"
+#include "persistent.h"
 #include "requests.h"
 
 using tutti::mpi::any_requests;
@@ -88,9 +89,23 @@ int MPI_Testsome(int count, MPI_Request requests[], int* outcount, int indices[]
   return PMPI_Testsome(count, requests, outcount, indices, statuses);
 }
 
+int MPI_Start(MPI_Request* request) {
+  return tutti::mpi::start_request(request);
+}
+
+int MPI_Startall(int count, MPI_Request requests[]) {
+  if (tutti::mpi::live_persistents.load(std::memory_order_acquire) == 0) return PMPI_Startall(count, requests);
+  for (int at = 0; at < count; ++at) {
+    const int error = tutti::mpi::start_request(&requests[at]);
+    if (error != MPI_SUCCESS) return error;
+  }
+  return MPI_SUCCESS;
+}
+
 int MPI_Request_free(MPI_Request* request) {
   // An error of the program's for collectives; it must not leave the request without an end.
   if (any_requests() && request != nullptr) complete_request(*request);
+  if (request != nullptr) tutti::mpi::forget_persistent(*request);
   return PMPI_Request_free(request);
 }
 

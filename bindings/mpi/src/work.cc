@@ -13,18 +13,21 @@ Work::~Work() {
 }
 
 tuttiStream_t Work::stream() {
-  if (!nonblocking_) return nullptr;
+  if (!nonblocking()) return nullptr;
   if (communicator_.stream == nullptr) tuttiStreamCreate(&communicator_.stream);
   return communicator_.stream;
 }
 
 std::byte* Work::scratch(std::size_t bytes) {
+  static std::byte never_touched{};
+  if (checked()) return &never_touched;
   // One byte at least: an address that is no NULL.
   scratch_.push_back(std::unique_ptr<std::byte[]>(new std::byte[bytes + 1]));
   return scratch_.back().get();
 }
 
 void Work::pack_into(std::byte* to, const Block& block) {
+  if (checked()) return;
   const int error = pack(block.address, block.count, block.type, block.layout, to, communicator_.handle);
   if (error != MPI_SUCCESS) error_ = error;
 }
@@ -44,10 +47,10 @@ std::byte* Work::received(const Block& block) {
 }
 
 void Work::unpack_later(const std::byte* from, const Block& block) {
-  if (block.count == 0) return;
+  if (block.count == 0 || checked()) return;
   later_.push_back({from, block, false});
   // The program may free its datatype before a nonblocking call is complete.
-  if (!nonblocking_ || block.layout.predefined) return;
+  if (!nonblocking() || block.layout.predefined) return;
   if (PMPI_Type_dup(block.type, &later_.back().block.type) == MPI_SUCCESS) later_.back().own_type = true;
 }
 

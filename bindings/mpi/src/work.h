@@ -46,9 +46,15 @@ struct Block {
   [[nodiscard]] std::size_t bytes() const { return count * layout.bytes; }
 };
 
+enum class Mode {
+  kBlocking,
+  kQueued,
+  kChecked,  // only whether the call would be taken, queued: nothing is done, no memory touched
+};
+
 class Work {
  public:
-  Work(Communicator& communicator, bool nonblocking) : communicator_(communicator), nonblocking_(nonblocking) {}
+  Work(Communicator& communicator, Mode mode) : communicator_(communicator), mode_(mode) {}
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
@@ -57,7 +63,8 @@ class Work {
   [[nodiscard]] tuttiComm_t comm() const { return communicator_.comm; }
   [[nodiscard]] int rank() const { return communicator_.rank; }
   [[nodiscard]] int ranks() const { return communicator_.ranks; }
-  [[nodiscard]] bool nonblocking() const { return nonblocking_; }
+  [[nodiscard]] bool nonblocking() const { return mode_ != Mode::kBlocking; }
+  [[nodiscard]] bool checked() const { return mode_ == Mode::kChecked; }
   // Where operations go: NULL to block.
   tuttiStream_t stream();
 
@@ -83,7 +90,7 @@ class Work {
   };
 
   Communicator& communicator_;
-  bool nonblocking_;
+  Mode mode_;
   int error_ = MPI_SUCCESS;
   std::vector<std::unique_ptr<std::byte[]>> scratch_;
   std::vector<Later> later_;

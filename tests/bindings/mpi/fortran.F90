@@ -21,6 +21,25 @@
 #else
 #define INCLUDE_MPI
 #endif
+! Open MPI 4 has persistent collectives as an extension.
+#if defined(TEST_EXTENSION)
+#define ALLREDUCE_INIT MPIX_Allreduce_init
+#if defined(TEST_F08)
+#define USE_EXTENSION use mpi_f08_ext
+#elif defined(TEST_MODULE)
+#define USE_EXTENSION use mpi_ext
+#else
+#define EXTENSION external :: MPIX_Allreduce_init
+#endif
+#else
+#define ALLREDUCE_INIT MPI_Allreduce_init
+#endif
+#if !defined(USE_EXTENSION)
+#define USE_EXTENSION
+#endif
+#if !defined(EXTENSION)
+#define EXTENSION
+#endif
 
 module CHECKS
   implicit none
@@ -308,6 +327,44 @@ contains
     call MPI_Type_free(place, e)
   end subroutine
 
+  subroutine persistent()
+    USE_MPI
+    USE_EXTENSION
+    INCLUDE_MPI
+    EXTENSION
+    REQUEST :: q(3)
+    integer, asynchronous, save :: mine, sum, sent, from_left
+    integer :: e, time, index, at
+    call ALLREDUCE_INIT(mine, sum, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, q(1), e)
+    call MPI_Recv_init(from_left, 1, MPI_INTEGER, modulo(rank - 1, ranks), 6, MPI_COMM_WORLD, q(2), e)
+    call MPI_Send_init(sent, 1, MPI_INTEGER, modulo(rank + 1, ranks), 6, MPI_COMM_WORLD, q(3), e)
+    do time = 1, 6
+      mine = rank + time
+      sent = rank + 10 * time
+      sum = -1
+      if (mod(time, 2) == 0) then
+        call MPI_Startall(3, q, e)
+      else
+        do at = 1, 3
+          call MPI_Start(q(at), e)
+        end do
+      end if
+      if (time < 4) then
+        call MPI_Waitall(3, q, MPI_STATUSES_IGNORE, e)
+      else
+        do at = 1, 3
+          call MPI_Waitany(3, q, index, MPI_STATUS_IGNORE, e)
+        end do
+      end if
+      call expect(sum == ranks * (ranks - 1) / 2 + ranks * time, 'a persistent allreduce')
+      call expect(from_left == modulo(rank - 1, ranks) + 10 * time, 'a persistent receive')
+    end do
+    do at = 1, 3
+      call MPI_Request_free(q(at), e)
+      call expect(q(at) == MPI_REQUEST_NULL, 'a persistent request is left')
+    end do
+  end subroutine
+
 #if defined(TEST_F08)
   ! The error may be left out there.
   subroutine without_error()
@@ -371,6 +428,7 @@ program main
   call nonblocking(dup)
   call MPI_Comm_free(dup, e)
   call others()
+  if (ranks > 1) call persistent()
 #if defined(TEST_F08)
   call without_error()
 #endif

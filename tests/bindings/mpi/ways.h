@@ -1,10 +1,12 @@
-/* Every collective in one of the ways that MPI has for it: blocking or not, as all ranks draw; with counts of int or of
- * MPI_Count where the MPI library has both, as this rank draws alone. */
+/* Every collective in one of the ways that MPI has for it: blocking, nonblocking or persistent, as all ranks draw; with
+ * counts of int or of MPI_Count where the MPI library has both, as this rank draws alone. */
 #ifndef TUTTI_TESTS_BINDINGS_MPI_WAYS_H_
 #define TUTTI_TESTS_BINDINGS_MPI_WAYS_H_
 
 #include <mpi.h>
 #include <stdint.h>
+
+#include "extension.h"
 
 enum { kWayRanks = 8 };
 
@@ -46,15 +48,22 @@ static MPI_Aint* wide_displs(int ranks, const int* narrow, int which) {
 
 /* Open MPI 4.1 overlooks displacements in its nonblocking exchange of one rank, which is not served. */
 #define UNPACKED(...) __VA_ARGS__
-#define WAY(NAME, INAME, PARAMETERS, ARGUMENTS, WIDE)                                                        \
-  static int way_##NAME PARAMETERS {                                                                         \
-    MPI_Request request = MPI_REQUEST_NULL;                                                                  \
-    const int blocking = draw(3) > 0 || blocking_only || ranks_of(comm) == 1;                                \
-    if (blocking) return NARROW_OR_WIDE(MPI_##NAME ARGUMENTS, MPI_##NAME##_c WIDE);                          \
-    const int error =                                                                                        \
-        NARROW_OR_WIDE(MPI_##INAME(UNPACKED ARGUMENTS, &request), MPI_##INAME##_c(UNPACKED WIDE, &request)); \
-    if (error != MPI_SUCCESS) return error;                                                                  \
-    return MPI_Wait(&request, MPI_STATUS_IGNORE);                                                            \
+#define WAY(NAME, INAME, PARAMETERS, ARGUMENTS, WIDE)                                                              \
+  static int way_##NAME PARAMETERS {                                                                               \
+    MPI_Request request = MPI_REQUEST_NULL;                                                                        \
+    const unsigned way = blocking_only || ranks_of(comm) == 1 ? 0 : draw(4);                                       \
+    int error = MPI_SUCCESS;                                                                                       \
+    if (way < 2) return NARROW_OR_WIDE(MPI_##NAME ARGUMENTS, MPI_##NAME##_c WIDE);                                 \
+    if (way == 2) {                                                                                                \
+      error = NARROW_OR_WIDE(MPI_##INAME(UNPACKED ARGUMENTS, &request), MPI_##INAME##_c(UNPACKED WIDE, &request)); \
+    } else {                                                                                                       \
+      error = NARROW_OR_WIDE(PERSISTENT(NAME)(UNPACKED ARGUMENTS, MPI_INFO_NULL, &request),                        \
+                             MPI_##NAME##_init_c(UNPACKED WIDE, MPI_INFO_NULL, &request));                         \
+      if (error == MPI_SUCCESS) error = MPI_Start(&request);                                                       \
+    }                                                                                                              \
+    if (error == MPI_SUCCESS) error = MPI_Wait(&request, MPI_STATUS_IGNORE);                                       \
+    if (way == 3) MPI_Request_free(&request);                                                                      \
+    return error;                                                                                                  \
   }
 
 #define REDUCED const void *s, void *r, int n, MPI_Datatype t, MPI_Op o
