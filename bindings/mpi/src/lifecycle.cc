@@ -76,7 +76,8 @@ int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm* newcomm) {
 }
 
 int MPI_Comm_free(MPI_Comm* comm) {
-  if (comm != nullptr) tutti::mpi::forget_communicator(*comm);
+  // MPI refuses to free the world, which goes on.
+  if (comm != nullptr && *comm != MPI_COMM_WORLD) tutti::mpi::forget_communicator(*comm);
   return PMPI_Comm_free(comm);
 }
 

@@ -105,14 +105,18 @@ void add(Pending pending, std::unique_ptr<Work> work) {
 
 #if defined(MPICH)
 // The MPI library asks while a call waits that does not come through the binding, as Fortran's of mpi_f08 do not.
+// It does so in place of its own waiting: so these two have to make the progress that the peers may wait for.
 int on_poll(void* state, MPI_Status* /*status*/) {
-  settle_one([state](const Pending& pending) { return pending.answer == state; });
+  if (settle_one([state](const Pending& pending) { return pending.answer == state; }) == 0) progress_once();
   return MPI_SUCCESS;
 }
 
 int on_wait(int count, void** states, double /*seconds*/, MPI_Status* /*status*/) {
   for (int at = 0; at < count; ++at) {
-    while (settle_one([&](const Pending& pending) { return pending.answer == states[at]; }) == 0) sched_yield();
+    while (settle_one([&](const Pending& pending) { return pending.answer == states[at]; }) == 0) {
+      progress_once();
+      sched_yield();
+    }
   }
   return MPI_SUCCESS;
 }
@@ -164,6 +168,7 @@ void complete_request(MPI_Request request) {
 void finish_requests_of(const Communicator& communicator) {
   if (!any_requests()) return;
   while (settle_one([&](const Pending& pending) { return &pending.work->communicator() == &communicator; }) >= 0) {
+    progress_once();  // a peer may come to it only when it has got what this rank has sent before
     sched_yield();
   }
 }

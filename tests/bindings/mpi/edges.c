@@ -3,6 +3,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { kMost = 16 };
 
@@ -55,6 +56,41 @@ static void bottom(void) {
   MPI_Type_free(&type);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   expect(place[2] == 0, "ibcast of MPI_BOTTOM");
+}
+
+/* A peer that comes to a collective only when it has got what this rank has sent before: this rank has to go on sending
+ * while it waits, in whichever call. */
+static void sent_before(int frees) {
+  enum { kBytes = 8 << 20 };
+  static char big[kBytes];
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Request sent = MPI_REQUEST_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Barrier(comm);
+  if (rank == 0) MPI_Isend(big, kBytes, MPI_CHAR, 1, 0, MPI_COMM_WORLD, &sent);
+  if (rank == 1) {
+    struct timespec while_others_wait = {0, 200000000};
+    nanosleep(&while_others_wait, NULL);
+    MPI_Recv(big, kBytes, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+  MPI_Ibarrier(comm, &request);
+  if (frees) MPI_Comm_free(&comm);
+#if defined(MPICH)
+  PMPI_Wait(&request, MPI_STATUS_IGNORE); /* as its functions for mpi_f08 do */
+#else
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+#endif
+  MPI_Wait(&sent, MPI_STATUS_IGNORE);
+  if (!frees) MPI_Comm_free(&comm);
+}
+
+static void world_is_not_freed(void) {
+  MPI_Comm world = MPI_COMM_WORLD;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  expect(MPI_Comm_free(&world) != MPI_SUCCESS, "MPI_COMM_WORLD was freed");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  expect(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS, "MPI_COMM_WORLD goes on");
 }
 
 /* An error that MPI libraries let pass: one of those that write a place stays. */
@@ -180,6 +216,9 @@ int main(int argc, char** argv) {
   nothing();
   bottom();
   overlapping();
+  sent_before(1);
+  sent_before(0);
+  world_is_not_freed();
   reduce_scatter_in_place();
   parts();
   freed();
