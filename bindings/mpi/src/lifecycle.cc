@@ -44,14 +44,10 @@ int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session* sess
 #endif
 
 int MPI_Finalize() {
-  int rank = 0;
-  int ranks = 0;
-  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   tutti::mpi::forget_all_persistents();
   tutti::mpi::forget_all_communicators();
   tutti::mpi::stop_progress();
-  if (tutti::mpi::config().summary && rank == 0) tutti::mpi::print_summary(ranks);
+  if (tutti::mpi::config().summary) tutti::mpi::print_summary();
   return PMPI_Finalize();
 }
 

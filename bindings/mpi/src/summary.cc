@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "config.h"
+#include "interface.h"
 
 namespace tutti::mpi {
 namespace {
@@ -51,6 +52,16 @@ struct Count {
 };
 std::array<std::array<std::array<Count, kReasons>, 2>, kFunctions> counts;
 
+constexpr std::size_t kCounts = kFunctions * 2 * kReasons;
+using Numbers = std::array<long long, kCounts>;
+
+// On rank 0 that of all ranks.
+Numbers reduced(const Numbers& mine, MPI_Op op) {
+  Numbers all{};
+  PMPI_Reduce(mine.data(), all.data(), static_cast<int>(kCounts), MPI_LONG_LONG, op, 0, MPI_COMM_WORLD);
+  return all;
+}
+
 }  // namespace
 
 Timer::Timer() {
@@ -68,21 +79,33 @@ void count_call(Function function, bool nonblocking, Reason reason, const Timer&
   count.nanoseconds.fetch_add(timer.nanoseconds(), std::memory_order_relaxed);
 }
 
-void print_summary(int ranks) {
-  std::fprintf(stderr, "tutti: collectives of rank 0 of %d\n", ranks);
-  for (std::size_t function = 0; function < kFunctions; ++function) {
-    for (std::size_t nonblocking = 0; nonblocking < 2; ++nonblocking) {
-      for (std::size_t reason = 0; reason < kReasons; ++reason) {
-        const Count& count = counts[function][nonblocking][reason];
-        const long long calls = count.calls.load(std::memory_order_relaxed);
-        if (calls == 0) continue;
-        const char* name = kFunctionNames[function];
-        const char first = nonblocking != 0 ? 'I' : static_cast<char>(std::toupper(*name));
-        std::fprintf(stderr, "tutti:   MPI_%c%s: %lld calls, %.6f s, %s%s\n", first, nonblocking != 0 ? name : name + 1,
-                     calls, static_cast<double>(count.nanoseconds.load(std::memory_order_relaxed)) * 1e-9,
-                     reason == 0 ? "taken" : "passed on: ", kReasonNames[reason]);
-      }
-    }
+void print_summary() {
+  int rank = 0;
+  int ranks = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  Numbers calls{};
+  Numbers mine{};
+  for (std::size_t at = 0; at < kCounts; ++at) {
+    const Count& count = counts[at / kReasons / 2][at / kReasons % 2][at % kReasons];
+    calls[at] = count.calls.load(std::memory_order_relaxed);
+    mine[at] = count.nanoseconds.load(std::memory_order_relaxed);
+  }
+  const Numbers all_calls = reduced(calls, MPI_SUM);
+  const Numbers sums = reduced(mine, MPI_SUM);
+  const Numbers most = reduced(mine, MPI_MAX);
+  if (rank != 0) return;
+  std::fprintf(stderr, "tutti: collectives of %d ranks: calls of all, mean time of a rank and that of the slowest\n",
+               ranks);
+  for (std::size_t at = 0; at < kCounts; ++at) {
+    if (all_calls[at] == 0) continue;
+    const char* name = kFunctionNames[at / kReasons / 2];
+    const bool nonblocking = at / kReasons % 2 != 0;
+    const char first = nonblocking ? 'I' : static_cast<char>(std::toupper(*name));
+    const std::size_t reason = at % kReasons;
+    std::fprintf(stderr, "tutti:   MPI_%c%s: %lld calls, %.6f s, at most %.6f s, %s%s\n", first,
+                 nonblocking ? name : name + 1, all_calls[at], static_cast<double>(sums[at]) * 1e-9 / ranks,
+                 static_cast<double>(most[at]) * 1e-9, reason == 0 ? "taken" : "passed on: ", kReasonNames[reason]);
   }
 }
 

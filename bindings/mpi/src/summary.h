@@ -55,8 +55,8 @@ class Timer {
 
 // reason kNone: taken. `nonblocking`: counted as MPI_Iallreduce and so on; its time is that of the call alone.
 void count_call(Function function, bool nonblocking, Reason reason, const Timer& timer);
-// To standard error. What this process has counted.
-void print_summary(int ranks);
+// What all processes have counted, from rank 0 to standard error. Collective, before MPI_Finalize.
+void print_summary();
 
 }  // namespace tutti::mpi
 

@@ -14,6 +14,6 @@ output=$(timeout 60 "$mpirun" "${options[@]}" -n "$ranks" \
 printf '%s\n' "$output"
 if ((ranks > 1)); then
   for name in ${MUST_TAKE:-.*}; do
-    grep -q "MPI_$name:.*taken" <<< "$output" || { echo "run.sh: no collective was taken: $name"; exit 1; }
+    grep -q "MPI_$name[:,].*taken" <<< "$output" || { echo "run.sh: no collective was taken: $name"; exit 1; }
   done
 fi
