@@ -14,7 +14,10 @@ namespace {
 int init(int* argc, char*** argv, int required, int* provided) {
   tutti::mpi::find_mpi_library();
   const bool raise = !tutti::mpi::config().off && required < MPI_THREAD_SERIALIZED;
-  return PMPI_Init_thread(argc, argv, raise ? MPI_THREAD_SERIALIZED : required, provided);
+  const int error = PMPI_Init_thread(argc, argv, raise ? MPI_THREAD_SERIALIZED : required, provided);
+  // All ranks are here. So nonblocking calls are served from the first on, also of communicators split from this one.
+  if (error == MPI_SUCCESS) tutti::mpi::find_communicator(MPI_COMM_WORLD, true);
+  return error;
 }
 
 // `made` is what PMPI_ has made of parent's ranks.
