@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <poll.h>
@@ -36,7 +37,12 @@ class Libcrypto {
   Status use(Use&& use) {
     const MutexLock lock(mutex_);
     if (ended_) return {Code::kSystemError, "this process is exiting"};
-    return std::forward<Use>(use)();
+    const bool has_errors = ::ERR_peek_error() != 0;
+    Status status = std::forward<Use>(use)();
+    // Else what libcrypto keeps for this thread would be freed when the thread ends, perhaps while the exit handler
+    // goes through what it keeps for all threads, without a lock. But not errors that the application has yet to read.
+    if (!has_errors) ::OPENSSL_thread_stop();
+    return status;
   }
   void end() {
     const MutexLock lock(mutex_);
