@@ -284,13 +284,19 @@ TEST_CASE("strangers at the root neither get in nor delay anybody") {
 namespace {
 
 // Ports that were free a moment ago.
-std::vector<std::uint16_t> free_ports(int count) {
+// Below those that the kernel gives to connections, with which tests that run at the same time might take them first.
+std::vector<std::uint16_t> free_ports(std::size_t count) {
+  constexpr unsigned kFirst = 10'000;
+  constexpr unsigned kPorts = 20'000;
+  static std::atomic<unsigned> next = static_cast<unsigned>(::getpid()) * 64;
   std::vector<UniqueFd> listeners;
   std::vector<std::uint16_t> ports;
-  for (int i = 0; i < count; ++i) {
-    Result<UniqueFd> listener = net::listen_tcp(0, 0);
-    REQUIRE(listener.is_ok());
-    ports.push_back(net::local_address(listener->get()).value().port());
+  for (unsigned tried = 0; ports.size() < count; ++tried) {
+    REQUIRE(tried < kPorts);
+    const auto port = static_cast<std::uint16_t>(kFirst + next++ % kPorts);
+    Result<UniqueFd> listener = net::listen_tcp(port, port);
+    if (!listener.is_ok()) continue;
+    ports.push_back(port);
     listeners.push_back(std::move(listener).value());
   }
   return ports;
