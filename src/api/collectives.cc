@@ -169,7 +169,7 @@ tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* 
 }
 
 // What every collective does: enters the communicator, checks the call, and runs or queues it.
-tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
+[[gnu::noinline]] tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
   if (Group* const group = current_group(); group != nullptr) [[unlikely]]
     return submit_to(group, call, comm, stream, named);
   const Operating operating(number_of(comm));
@@ -187,6 +187,25 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   return report(Status::of_exception());  // operations turn their own exceptions into failures
 }
 
+// The same of blocks that are all of one size: first looks whether the call is one that was made lately once more.
+template <Collective collective>
+[[gnu::always_inline]] inline tuttiResult_t submit(const void* send, void* recv, std::size_t count, Named named,
+                                                   int root, tuttiComm_t comm, void* stream) noexcept {
+  const DataType type = type_of(named.datatype);
+  const ReduceOp op = has_data(collective) ? op_of(named.op) : ReduceOp::kMax;
+  if (stream == nullptr && current_group() == nullptr) [[likely]] {
+    const Operating operating(number_of(comm));
+    if (operating.status().is_ok()) [[likely]] {
+      Status status;
+      const auto repeated = operating->repeat(collective, send, recv, count, type, op, root, &status);
+      if (repeated == Communicator::Repeated::kDone) [[likely]]
+        return tuttiSuccess;
+      if (repeated == Communicator::Repeated::kFailed) return report_of(status, &*operating, name_of(collective));
+    }
+  }
+  return submit({collective, send, recv, count, type, op, root}, comm, stream, named);
+}
+
 }  // namespace
 }  // namespace tutti::internal::api
 
@@ -201,66 +220,56 @@ using tutti::internal::api::type_of;
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kAllReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream,
-                {datatype, op});
+  return submit<Collective::kAllReduce>(sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                              tuttiComm_t comm, void* stream) {
-  return submit({Collective::kBroadcast, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm,
-                stream, {datatype});
+  return submit<Collective::kBroadcast>(sendbuff, recvbuff, count, {datatype}, root, comm, stream);
 }
 
 tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           int root, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kReduce, sendbuff, recvbuff, count, type_of(datatype), op_of(op), root}, comm, stream,
-                {datatype, op});
+  return submit<Collective::kReduce>(sendbuff, recvbuff, count, {datatype, op}, root, comm, stream);
 }
 
 tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t datatype,
                              tuttiComm_t comm, void* stream) {
-  return submit({Collective::kAllGather, sendbuff, recvbuff, sendcount, type_of(datatype), ReduceOp::kSum, 0}, comm,
-                stream, {datatype});
+  return submit<Collective::kAllGather>(sendbuff, recvbuff, sendcount, {datatype}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t datatype,
                                  tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
-  return submit({Collective::kReduceScatter, sendbuff, recvbuff, recvcount, type_of(datatype), op_of(op), 0}, comm,
-                stream, {datatype, op});
+  return submit<Collective::kReduceScatter>(sendbuff, recvbuff, recvcount, {datatype, op}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiBcast(void* buff, size_t count, tuttiDataType_t datatype, int root, tuttiComm_t comm, void* stream) {
-  return tuttiBroadcast(buff, buff, count, datatype, root, comm, stream);
+  return submit<Collective::kBroadcast>(buff, buff, count, {datatype}, root, comm, stream);
 }
 
 tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                           tuttiComm_t comm, void* stream) {
-  return submit({Collective::kGather, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm, stream,
-                {datatype});
+  return submit<Collective::kGather>(sendbuff, recvbuff, count, {datatype}, root, comm, stream);
 }
 
 tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                            tuttiComm_t comm, void* stream) {
-  return submit({Collective::kScatter, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, root}, comm,
-                stream, {datatype});
+  return submit<Collective::kScatter>(sendbuff, recvbuff, count, {datatype}, root, comm, stream);
 }
 
 tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                             tuttiComm_t comm, void* stream) {
-  return submit({Collective::kAllToAll, sendbuff, recvbuff, count, type_of(datatype), ReduceOp::kSum, 0}, comm, stream,
-                {datatype});
+  return submit<Collective::kAllToAll>(sendbuff, recvbuff, count, {datatype}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                         tuttiComm_t comm, void* stream) {
-  return submit({Collective::kScan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream,
-                {datatype, op});
+  return submit<Collective::kScan>(sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiExscan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           tuttiComm_t comm, void* stream) {
-  return submit({Collective::kExscan, sendbuff, recvbuff, count, type_of(datatype), op_of(op), 0}, comm, stream,
-                {datatype, op});
+  return submit<Collective::kExscan>(sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
@@ -303,5 +312,5 @@ tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, cons
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, void* stream) {
-  return submit({Collective::kBarrier, nullptr, nullptr, 1, DataType::kUint8, ReduceOp::kMax, 0}, comm, stream, {});
+  return submit<Collective::kBarrier>(nullptr, nullptr, 1, {}, 0, comm, stream);
 }

@@ -22,16 +22,16 @@ class CallHistory {
   // `before`: as if so many operations had been called already.
   explicit CallHistory(std::uint32_t before = 0) : sequence_(before) {}
 
-  // The next operation, which has no plan yet.
-  transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root,
-                               std::size_t count) {
+  // The next operation. plan: null if there is none yet; as set_plan() asks for.
+  transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root, std::size_t count,
+                               const executor::PlanIdentity* plan = nullptr) {
     const std::uint32_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
     const std::uint64_t before = hash_.load(std::memory_order_relaxed);
     const transport::Fingerprint call = executor::make_fingerprint(sequence, collective, type, op, root, count);
     hash_.store(next(before, call), std::memory_order_relaxed);
     sequence_.store(sequence, std::memory_order_relaxed);
     const transport::Fingerprint fingerprint = executor::with_history(call, before);
-    entries_[sequence % kKept].write(fingerprint, before);
+    entries_[sequence % kKept].write(fingerprint, before, plan);
     return fingerprint;
   }
   // Of the operation that began last. REQUIRES: the identity stays until nobody asks for a summary any more, which is
@@ -60,7 +60,8 @@ class CallHistory {
     std::atomic<const executor::PlanIdentity*> plan{nullptr};
 
     static constexpr std::uint64_t written(std::uint32_t number) { return std::uint64_t{1} << 32 | number; }
-    void write(const transport::Fingerprint& fingerprint, std::uint64_t hash_before) {
+    void write(const transport::Fingerprint& fingerprint, std::uint64_t hash_before,
+               const executor::PlanIdentity* identity) {
       state.store(0, std::memory_order_relaxed);
       std::atomic_thread_fence(std::memory_order_release);
       call.store(fingerprint.call, std::memory_order_relaxed);
@@ -68,7 +69,7 @@ class CallHistory {
       count_low.store(fingerprint.count_low, std::memory_order_relaxed);
       count_high.store(fingerprint.count_high, std::memory_order_relaxed);
       before.store(hash_before, std::memory_order_relaxed);
-      plan.store(nullptr, std::memory_order_relaxed);
+      plan.store(identity, std::memory_order_relaxed);
       state.store(written(fingerprint.sequence), std::memory_order_release);
     }
     struct Seen {

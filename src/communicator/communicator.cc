@@ -277,6 +277,13 @@ Status Communicator::execute(const Call& call) {
       fingerprint.sequence, [&] { return describe(call, fingerprint); }, [&] { return run_call(call, fingerprint); });
 }
 
+Status Communicator::go_on(const executor::Operation& operation, Collective collective, std::size_t done) {
+  const transport::Fingerprint& fingerprint = operation.fingerprint;
+  return attempt(
+      fingerprint.sequence, [&] { return describe({.collective = collective}, fingerprint); },
+      [&] { return executor_->run(operation, fingerprint.sequence, done); });
+}
+
 // Each has its number and its place in the history; what the first one has travels with the data.
 transport::Fingerprint Communicator::begin(const Coalesced& coalesced) {
   std::optional<transport::Fingerprint> first;

@@ -95,6 +95,12 @@ class Communicator {
   [[nodiscard]] bool is_finalized() const { return finalized_; }
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
   Status run(const Call& call);
+  // The same the short way, if it is a call that was made lately, but perhaps for its buffers, whose messages fit lines
+  // (transport/lines.h). kNo: nothing has been done. Takes any arguments; those of no valid call are none that was
+  // made. *status: why it has failed.
+  enum class Repeated : std::uint8_t { kNo, kDone, kFailed };
+  [[gnu::always_inline]] Repeated repeat(Collective collective, const void* send, void* recv, std::size_t count,
+                                         DataType type, ReduceOp op, int root, Status* status);
   // Queues the call behind all that was queued before.
   Status enqueue(const Call& call, Stream& stream);
 
@@ -203,6 +209,10 @@ class Communicator {
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
+  // Finds out whether there is a short way.
+  [[gnu::noinline]] bool resolve(LastBound::Place* place, Collective collective) noexcept;
+  // The rest of an operation that has come so far in the short way.
+  [[gnu::noinline]] Status go_on(const executor::Operation& operation, Collective collective, std::size_t done);
   // What the executor is to run; null: nothing. It stays until the next one is bound. Makes plans, which may wait for
   // peers and for a proof, unless the plan is there.
   Result<const executor::Operation*> bind(const Call& call, const transport::Fingerprint& fingerprint);
@@ -295,5 +305,31 @@ class Communicator {
   Status failure_text_ TUTTI_GUARDED_BY(mutex_);                       // the failure, with the operation that met it
   std::atomic<std::size_t> pending_{0};                                // queued and not complete
 };
+
+inline Communicator::Repeated Communicator::repeat(Collective collective, const void* send, void* recv,
+                                                   std::size_t count, DataType type, ReduceOp op, int root,
+                                                   Status* status) {
+  LastBound::Place* const place = last_bound_.find(executor::call_word(collective, type, op), root, count);
+  if (place == nullptr || (!place->resolved && !resolve(place, collective)) || place->lines.empty() ||
+      !place->suits(send, recv) || pending_.load(std::memory_order_acquire) != 0 || failure_->failed() || finalized_)
+      [[unlikely]]
+    return Repeated::kNo;
+  if (shares_process_) process_rank_.touch();
+  busy_.store(true, std::memory_order_relaxed);
+  executor::Operation& operation = place->operation;
+  const executor::PlanIdentity& plan = operation.plan->identity;
+  const transport::Fingerprint fingerprint =
+      executor::with_plan(history_->begin(collective, type, op, root, count, &plan), plan.hash);
+  if (has_data(collective)) place->set_buffers(send, recv);
+  Repeated repeated = Repeated::kDone;
+  if (const std::size_t done = executor_->run_lines(operation, fingerprint, place->lines); done < place->lines.size())
+      [[unlikely]] {
+    operation.fingerprint = fingerprint;
+    *status = go_on(operation, collective, done);
+    if (!status->is_ok()) repeated = Repeated::kFailed;
+  }
+  busy_.store(false, std::memory_order_relaxed);
+  return repeated;
+}
 
 }  // namespace tutti::internal

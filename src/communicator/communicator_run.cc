@@ -34,9 +34,25 @@ Result<const executor::Operation*> Communicator::bind(const Call& call, const tr
   if (Status s = prepare_scratch(&bound, scratch_bytes(bound, **plan), bytes); !s.is_ok()) [[unlikely]]
     return s;
   bound_ = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
-  const bool keeps = bytes < kLookUpBytes && !executor::is_check(fingerprint) && !needs_copy(call) &&
-                     call.custom == nullptr && call.type != DataType::kOpaque;
+  const bool keeps = bytes < kLookUpBytes && !membership_.strict && !executor::is_check(fingerprint) &&
+                     !needs_copy(call) && call.custom == nullptr && call.type != DataType::kOpaque;
   return keeps ? &last_bound_.keep(call, fingerprint, bound_) : &bound_;
+}
+
+// The short way of calls of which there is none is to have no steps. Without memory to say so it is asked for again.
+bool Communicator::resolve(LastBound::Place* place, Collective collective) noexcept {
+  try {
+    place->lines = executor::CpuExecutor::line_steps(place->operation);
+  } catch (...) {
+    return false;
+  }
+  const CollectiveInfo& info = info_of(collective);
+  place->reads = has_data(collective) && has_any(info.input, rank(), place->root);
+  place->writes = has_data(collective) && has_any(info.output, rank(), place->root);
+  place->in_place = input_is_output(collective) && !has_blocks(collective);
+  place->apart = place->reads && place->writes ? place->operation.bytes : 0;
+  place->resolved = true;
+  return true;
 }
 
 // `number`: of the collectives so far.

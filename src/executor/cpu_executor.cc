@@ -19,11 +19,11 @@ constexpr std::chrono::milliseconds kQuiesceSleep{1};
 
 }  // namespace
 
-Status CpuExecutor::run(const Operation& op, std::uint32_t number) {
+Status CpuExecutor::run(const Operation& op, std::uint32_t number, std::size_t done) {
   Status status;
   // What lacks memory throws, and must not leave the buffers with the peers, nor them waiting for this rank.
   try {
-    status = begin<Waits::kYes>(op, number);
+    status = begin<Waits::kYes>(op, number, done);
     if (under_way_ && status.is_ok()) [[unlikely]]
       status = run_by_lanes();
   } catch (...) {
@@ -35,11 +35,11 @@ Status CpuExecutor::run(const Operation& op, std::uint32_t number) {
 }
 
 template <CpuExecutor::Waits waits>
-inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number) {
+inline Status CpuExecutor::begin(const Operation& op, std::uint32_t number, std::size_t done) {
   under_way_ = false;
   if (op.bytes <= op.plan->small_bytes) [[likely]] {
     waiter_.begin(*this, op.bytes, number);
-    return run_in_order<waits>(op);
+    return run_in_order<waits>(op, done);
   }
   return begin_large<waits>(op, number);
 }
@@ -77,6 +77,10 @@ inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, c
   transport::SendLane& lane = *s.send;
   const transport::Source& source = source_of(op, s.step.source, s.step.source_chunk);
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
+  if (bytes <= transport::kLineBytes && lane.push_line(fingerprint, source.base + at.source, bytes)) [[likely]] {
+    *sent = bytes;
+    return {};
+  }
   std::size_t done = lane.push(fingerprint, source, at.source, bytes);
   while (waits == Waits::kYes && done < bytes && !waiter_.stalled()) {
     at_ = &s;
@@ -95,6 +99,12 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
                                        std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
+  if (bytes <= transport::kLineBytes &&
+      receive_line(op, s, fingerprint, at, bytes, waits == Waits::kNo ? 1 : waiter_.hot_looks())) [[likely]] {
+    waiter_.progress();
+    *received = bytes;
+    return {};
+  }
   std::size_t done = 0;
   do {
     const transport::RecvLane::View view = lane.peek(bytes - done);
@@ -125,38 +135,51 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
 }
 
 template <CpuExecutor::Waits waits>
-Status CpuExecutor::run_in_order(const Operation& op) {
+Status CpuExecutor::run_in_order(const Operation& op, std::size_t done) {
   if (op.table != nullptr) [[unlikely]]
     return run_table_in_order<waits>(op);
-  return run_in_order<waits>(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes));
+  return run_in_order<waits>(op, schedule::Layout(op.plan->schedule.shape, op.block_elements, op.element_bytes), done);
 }
 
 // Apart: ranks that take turns fetch the code of short operations anew each time.
 template <CpuExecutor::Waits waits>
 [[gnu::noinline]] Status CpuExecutor::run_table_in_order(const Operation& op) {
-  return run_in_order<waits>(op, schedule::TableLayout(op.table->places));
+  return run_in_order<waits>(op, schedule::TableLayout(op.table->places), 0);
 }
 
 template <CpuExecutor::Waits waits, class AnyLayout>
-inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& layout) {
-  for (const InOrderStep& s : op.plan->in_order) {
+inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& layout, std::size_t done) {
+  for (const InOrderStep& s : std::span(op.plan->in_order).subspan(done)) {
     const auto [at, size] = locate(layout, s.step);
     if (size == 0) continue;
     if (s.link == nullptr) {
       run_local(op, s.step, at, size, false);
       continue;
     }
-    std::size_t done = 0;
+    std::size_t moved = 0;
     Status status =
-        s.send != nullptr ? send_all<waits>(op, s, at, size, &done) : receive_all<waits>(op, s, at, size, &done);
+        s.send != nullptr ? send_all<waits>(op, s, at, size, &moved) : receive_all<waits>(op, s, at, size, &moved);
     if (!status.is_ok()) [[unlikely]]
       return status;
-    if (done < size) [[unlikely]] {
-      go_on_by_lanes(op, s.index, done);
+    if (moved < size) [[unlikely]] {
+      go_on_by_lanes(op, s.index, moved);
       return {};
     }
   }
   return {};
+}
+
+std::vector<LineStep> CpuExecutor::line_steps(const Operation& op) {
+  if (op.table != nullptr || op.user != nullptr || op.bytes > op.plan->small_bytes) return {};
+  const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
+  std::vector<LineStep> steps;
+  for (const InOrderStep& s : op.plan->in_order) {
+    const auto [at, bytes] = locate(layout, s.step);
+    const bool has_lines = s.link == nullptr || (s.send != nullptr ? s.send->has_lines() : s.recv->has_lines());
+    if (bytes == 0 || bytes > transport::kLineBytes || !has_lines) return {};
+    steps.push_back({&s, at, bytes});
+  }
+  return steps;
 }
 
 // Takes the operation over into the state that it would have here had it run by lanes: all steps before `index` are

@@ -43,6 +43,21 @@ struct CpuTuning {
   std::size_t direct_put_bytes = 32 * 1024;
 };
 
+// Where a step's bytes lie in its two buffers.
+struct StepOffsets {
+  std::size_t source = 0;  // as the target's where a step has no source, and so the other way round
+  std::size_t target = 0;  // the operand's too
+  [[nodiscard]] StepOffsets after(std::size_t bytes) const { return {source + bytes, target + bytes}; }
+};
+
+// A step of the in-order program of one operation, whose message fits a line (transport/lines.h): what there is to find
+// out of it for its sizes.
+struct LineStep {
+  const InOrderStep* step = nullptr;
+  StepOffsets at;
+  std::size_t bytes = 0;
+};
+
 // How far an operation has come that is driven bit by bit.
 enum class Progress { kIdle, kMoved, kDone };
 
@@ -55,8 +70,18 @@ class CpuExecutor final : private Waiting {
   explicit CpuExecutor(Waiter& waiter, const CpuTuning& tuning = {}) : waiter_(waiter), tuning_(tuning) {}
   // Returns when this rank's part is complete and its buffers are free. After an error the links hold
   // half-finished streams: the communicator is failed. number: of the collectives that this rank has begun,
-  // modulo 2^32, by which a peer that leaves is known to be missed.
-  Status run(const Operation& operation, std::uint32_t number);
+  // modulo 2^32, by which a peer that leaves is known to be missed. done: the steps of the in-order program that
+  // run_lines() has done already.
+  Status run(const Operation& operation, std::uint32_t number, std::size_t done = 0);
+
+  // The operation's in-order program, if all its messages fit lines of lanes that have them; else nothing.
+  static std::vector<LineStep> line_steps(const Operation& operation);
+  // Runs it as far as there is room for its messages, and those of peers come while a peer is awaited that runs:
+  // without a call but for what combines, without a look at anything else. `fingerprint` in place of the operation's.
+  // Returns the number of steps done; if those are not all, run() goes on with the first of the others. REQUIRES:
+  // kernels combine, if anything does.
+  [[gnu::always_inline]] std::size_t run_lines(const Operation& op, const transport::Fingerprint& fingerprint,
+                                               std::span<const LineStep> steps);
 
   // The same without waiting: the operation, which outlives its run, has begun, and kDone says that it is complete.
   // After an error of either of the two the operation is over, but for reclaim(), which comes before its buffers go
@@ -73,12 +98,7 @@ class CpuExecutor final : private Waiting {
  private:
   static constexpr std::uint32_t kWindow = 4;
 
-  // Where a step's bytes lie in its two buffers.
-  struct Offsets {
-    std::size_t source = 0;  // as the target's where a step has no source, and so the other way round
-    std::size_t target = 0;  // the operand's too
-    [[nodiscard]] Offsets after(std::size_t bytes) const { return {source + bytes, target + bytes}; }
-  };
+  using Offsets = StepOffsets;
   struct StepBytes {
     Offsets at;
     std::size_t size = 0;
@@ -134,21 +154,25 @@ class CpuExecutor final : private Waiting {
   // Whether an operation that cannot move waits, or leaves that to who drives it.
   enum class Waits : bool { kNo, kYes };
   template <Waits waits>
-  [[gnu::always_inline]] Status begin(const Operation& op, std::uint32_t number);
+  [[gnu::always_inline]] Status begin(const Operation& op, std::uint32_t number, std::size_t done = 0);
   template <Waits waits>
   Status begin_large(const Operation& op, std::uint32_t number);
 
   // -- in order (cpu_executor.cc). What is under way afterwards goes on by lanes.
   template <Waits waits>
-  Status run_in_order(const Operation& op);
+  Status run_in_order(const Operation& op, std::size_t done = 0);
   template <Waits waits>
   Status run_table_in_order(const Operation& op);
   template <Waits waits, class AnyLayout>
-  [[gnu::always_inline]] Status run_in_order(const Operation& op, const AnyLayout& layout);
+  [[gnu::always_inline]] Status run_in_order(const Operation& op, const AnyLayout& layout, std::size_t done);
   // Both end, without an error, after less than all of the step's bytes if they have to wait for long, or at all.
   template <Waits waits>
   [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                          std::size_t bytes, std::size_t* sent);
+  // What comes within so many looks, in one line, without a call. False if it does not, or is anything else.
+  [[gnu::always_inline]] static bool receive_line(const Operation& op, const InOrderStep& s,
+                                                  const transport::Fingerprint& fingerprint, const Offsets& at,
+                                                  std::size_t bytes, std::uint32_t looks);
   template <Waits waits>
   [[gnu::always_inline]] Status receive_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                             std::size_t bytes, std::size_t* received);
@@ -259,5 +283,38 @@ class CpuExecutor final : private Waiting {
   bool combines_ = false;            // the operation reduces
   Status status_;
 };
+
+inline bool CpuExecutor::receive_line(const Operation& op, const InOrderStep& s,
+                                      const transport::Fingerprint& fingerprint, const Offsets& at, std::size_t bytes,
+                                      std::uint32_t looks) {
+  transport::RecvLane& lane = *s.recv;
+  for (; !lane.line_arrived(); Waiter::between_looks()) {
+    if (--looks == 0) return false;
+  }
+  const std::byte* const data = lane.peek_line(fingerprint, bytes);
+  if (data == nullptr) [[unlikely]]
+    return false;
+  store(op, s.step, at, data, bytes, false);
+  lane.consume_line(bytes);
+  return true;
+}
+
+inline std::size_t CpuExecutor::run_lines(const Operation& op, const transport::Fingerprint& fingerprint,
+                                          std::span<const LineStep> steps) {
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const LineStep& line = steps[i];
+    const InOrderStep& s = *line.step;
+    if (s.send != nullptr) {
+      if (!s.send->push_line(fingerprint, source_at(op, s.step, line.at), line.bytes)) [[unlikely]]
+        return i;
+    } else if (s.recv != nullptr) {
+      if (!receive_line(op, s, fingerprint, line.at, line.bytes, waiter_.hot_looks())) [[unlikely]]
+        return i;
+    } else {
+      run_local(op, s.step, line.at, line.bytes, false);
+    }
+  }
+  return steps.size();
+}
 
 }  // namespace tutti::internal::executor

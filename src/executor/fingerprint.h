@@ -25,14 +25,16 @@ inline constexpr std::uint32_t kPlanMask = 0x7fff;
 
 PlanIdentity identify(std::string_view algorithm, const schedule::Schedule& schedule, std::size_t slice_chunk_bytes);
 
+// Fingerprint::call, of no plan yet. Of values outside the enumerations it is that of no valid call.
+constexpr std::uint32_t call_word(Collective collective, DataType type, ReduceOp op) {
+  return static_cast<std::uint32_t>(collective) | static_cast<std::uint32_t>(type) << 5 |
+         static_cast<std::uint32_t>(op) << 12;
+}
 // Of no plan yet.
 constexpr transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type,
                                                   ReduceOp op, std::int32_t root, std::size_t count) {
-  return {sequence,
-          static_cast<std::uint32_t>(collective) | static_cast<std::uint32_t>(type) << 5 |
-              static_cast<std::uint32_t>(op) << 12,
-          static_cast<std::uint32_t>(root), static_cast<std::uint32_t>(count),
-          static_cast<std::uint32_t>(std::uint64_t{count} >> 32)};
+  return {sequence, call_word(collective, type, op), static_cast<std::uint32_t>(root),
+          static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(std::uint64_t{count} >> 32)};
 }
 constexpr transport::Fingerprint with_plan(transport::Fingerprint fingerprint, std::uint32_t hash) {
   fingerprint.call |= hash << kPlanShift;

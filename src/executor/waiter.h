@@ -96,8 +96,7 @@ class Waiter {
       if (count >= kHotSpins) {
         _mm_pause();
       } else {
-        // Looks that the processor makes ahead of time are thrown away, with all behind them, when the peer writes.
-        _mm_lfence();
+        between_looks();
       }
       return {};
     }
@@ -118,6 +117,10 @@ class Waiter {
   // Of an epoll set that is edge-triggered there.
   [[nodiscard]] int fd() const { return epoll_.valid() ? epoll_.get() : wakeup_fd_.fd(); }
 
+  // How often a rank looks for a message before it calls anything: at least once.
+  [[nodiscard]] std::uint32_t hot_looks() const { return spins_ == 0 ? 1 : kHotSpins; }
+  // Looks that the processor makes ahead of time are thrown away, with all behind them, when the peer writes.
+  static void between_looks() { _mm_lfence(); }
   // Whether it yields from the start.
   [[nodiscard]] bool takes_turns() const { return spins_ == 0; }
   // Whether nothing has moved for longer than a peer that is running needs to move something.

@@ -28,27 +28,12 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "memory/source.h"
+#include "transport/fingerprint.h"
+#include "transport/lines.h"
 
 namespace tutti::internal::transport {
 
 using memory::Source;
-
-// Which operation a piece belongs to, and how its bytes are ordered; 20 bytes, so that it travels beside small
-// payloads. Compared on every piece of a lane, so that ranks whose calls differ get an error that names both sides.
-// How fields lie in `call` and `root`, executor/fingerprint.h alone knows.
-struct Fingerprint {
-  std::uint32_t sequence = 0;   // the communicator's operation number, modulo 2^32
-  std::uint32_t call = 0;       // collective, datatype, operator, plan
-  std::uint32_t root = 0;       // root, history
-  std::uint32_t count_low = 0;  // elements
-  std::uint32_t count_high = 0;
-  // All words at once: the one branch is on the path of every message.
-  constexpr bool operator==(const Fingerprint& other) const {
-    return ((sequence ^ other.sequence) | (call ^ other.call) | (root ^ other.root) | (count_low ^ other.count_low) |
-            (count_high ^ other.count_high)) == 0;
-  }
-};
-static_assert(sizeof(Fingerprint) == 20 && alignof(Fingerprint) == 4);
 
 // What every lane takes at the least though the peer consumes nothing.
 inline constexpr std::size_t kLeastRoomBytes = 64;
@@ -101,6 +86,15 @@ class SendLane {
   virtual std::uint64_t completed() = 0;
   // Bytes taken so far.
   [[nodiscard]] std::uint64_t taken() const { return taken_; }
+  // Whether messages are lines of memory.
+  [[nodiscard]] bool has_lines() const { return lines_ != nullptr; }
+  // push() of a message that fits a line, without a call: all of it or nothing, and then push() may know more.
+  // REQUIRES: n <= kLineBytes; nothing of a reserve() is left to commit.
+  [[nodiscard]] bool push_line(const Fingerprint& fingerprint, const std::byte* source, std::size_t n) {
+    if (lines_ == nullptr || !lines_->try_send(fingerprint, source, n)) return false;
+    taken_ += n;
+    return true;
+  }
 
   // Takes note of what the device has completed. What was taken is on its way without that.
   virtual void progress() = 0;
@@ -110,6 +104,7 @@ class SendLane {
  protected:
   LaneTraits traits_;
   std::uint64_t taken_ = 0;
+  Lines* lines_ = nullptr;  // null where messages are no lines of memory
 };
 
 class RecvLane {
@@ -142,12 +137,28 @@ class RecvLane {
   // Bytes of this lane's stream consumed so far; counted only by transports that take advertisements.
   [[nodiscard]] std::uint64_t consumed() const { return consumed_; }
 
+  // Whether messages are lines of memory. Then peek() and consume() without a call:
+  [[nodiscard]] bool has_lines() const { return lines_ != nullptr; }
+  // Whether a next message is there.
+  [[nodiscard]] bool line_arrived() const { return lines_ != nullptr && lines_->arrived(); }
+  // Its n bytes, which are all of it, in its line, and of that operation. Null if it is anything else: then peek() says
+  // what. REQUIRES: line_arrived().
+  [[nodiscard]] const std::byte* peek_line(const Fingerprint& fingerprint, std::size_t n) {
+    return lines_->whole_message(fingerprint, n);
+  }
+  // REQUIRES: peek_line() has just shown that.
+  void consume_line(std::size_t n) {
+    lines_->consumed_one();
+    consumed_ += n;
+  }
+
   [[nodiscard]] virtual Status status() = 0;
   [[nodiscard]] const LaneTraits& traits() const { return traits_; }
 
  protected:
   LaneTraits traits_;
   std::uint64_t consumed_ = 0;
+  Lines* lines_ = nullptr;  // as SendLane has it
 };
 
 // Both lanes between this rank and one peer.

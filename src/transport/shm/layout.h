@@ -1,7 +1,7 @@
 // The memory of one shm link, as both sides see it. Each side writes its own part and reads the other's: so no word has
 // two writers.
 //
-// A lane is a ring of messages. A message is one header line, with its payload in it, if that has up to kInlineBytes,
+// A lane is a ring of messages. A message is one header line, with its payload in it, if that has up to kLineBytes,
 // or in a room of its own. At first a side has kFirstLines header lines and no rooms (SideMemory), which is all that
 // many lanes ever need. When it has something longer to send, or is that far ahead of its receiver, it *extends* its
 // side: it takes memory for a larger ring with rooms (ExtensionMemory), and sends a last message through the first
@@ -40,14 +40,13 @@ inline constexpr std::uint32_t kLinesAhead = 64;
 inline constexpr std::size_t kSlotBytes = 32 * 1024;
 // From this size on a message is long: a sender that must not run far ahead then fills few slots.
 inline constexpr std::size_t kLongBytes = 16 * 1024;
-inline constexpr std::size_t kInlineBytes = 32;
 // A payload that has a short room, where ranks take turns. Four and eight ranks, 1 KiB: scatter, broadcast and
 // reduce take 0.3 to 0.5 of the time that they take with slots alone.
 inline constexpr std::size_t kShortBytes = 1024;
 
 // Where a slot's payload is.
 enum class Payload : std::uint32_t {
-  kInline = 0,     // in the header line
+  kInline = 0,     // in the header line, as Lines has it
   kSlot = 1,       // in the message's slot
   kZcopy = 2,      // in the sender's own memory: the header line holds a ZcopyDescriptor
   kDirectPut = 3,  // in the buffer that the receiver has advertised
@@ -65,24 +64,10 @@ struct ZcopyDescriptor {
   std::uint64_t offset;
   std::uint64_t bytes;
 };
-static_assert(sizeof(ZcopyDescriptor) <= kInlineBytes);
-
-// Whatever the other side writes here is checked before it is used: it must not make this side read or write
-// outside its own and the memory that was sent by zero copy or advertised, nor loop for ever.
-struct alignas(kCacheLine) SlotHeader {
-  // Number of this message in its lane, from 1, modulo 2^32: written last (release), polled by the
-  // receiver (acquire).
-  std::atomic<std::uint32_t> sequence;
-  std::uint32_t length_and_payload;  // length in the low 29 bits, Payload above; never 0 bytes
-  // How many messages of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
-  std::uint32_t acknowledged;
-  Fingerprint fingerprint;
-  std::byte inline_bytes[kInlineBytes];
-};
-static_assert(sizeof(SlotHeader) == kCacheLine);
+static_assert(sizeof(ZcopyDescriptor) <= kLineBytes);
 
 struct Slot {
-  SlotHeader header;
+  HeaderLine header;
   std::byte payload[kSlotBytes];
 };
 static_assert(sizeof(Slot) == kCacheLine + kSlotBytes);
@@ -142,13 +127,13 @@ struct alignas(2 * kCacheLine) SideMemory {
   // Often.
   Line consumed;  // messages of the lane that this side receives which it is done with
   Line in_epoch;  // this side is inside an epoch, that is, may touch memory of the other
-  SlotHeader lines[kFirstLines];
+  HeaderLine lines[kFirstLines];
 };
 static_assert(sizeof(SideMemory) == 768);
 
 // Behind the advertisements of a side, in its extension, what it sends.
 struct AheadMemory {
-  SlotHeader headers[kLinesAhead];
+  HeaderLine headers[kLinesAhead];
   std::byte shorts[kLinesAhead][kShortBytes];
   std::byte slots[kSlotsInTurns][kSlotBytes];
 };
@@ -178,25 +163,6 @@ constexpr std::size_t shift_of(Placing placing) {
   return placing == Placing::kFirst ? 0 : kPlacingBytes;
 }
 
-// What each message of a lane has one of: header lines, rooms for payloads. They lie `stride` bytes apart.
-template <typename T>
-class Ring {
- public:
-  // `rooms` is a power of two, so that the numbers of messages may pass 2^32.
-  Ring(T* first, std::uint32_t rooms, std::size_t stride)
-      : first_(reinterpret_cast<std::byte*>(first)), stride_(stride), mask_(rooms - 1) {}
-  // Of message `number`, from 0, modulo 2^32.
-  [[nodiscard]] T& operator[](std::uint32_t number) const {
-    return *reinterpret_cast<T*>(first_ + (number & mask_) * stride_);
-  }
-  [[nodiscard]] std::uint32_t rooms() const { return mask_ + 1; }
-
- private:
-  std::byte* first_;
-  std::size_t stride_;
-  std::uint32_t mask_;
-};
-using HeaderRing = Ring<SlotHeader>;
 using PayloadRing = Ring<std::byte>;
 
 // The rings of an extension, which starts at `base`.
@@ -218,7 +184,7 @@ class Extension {
   [[nodiscard]] AdvertisementLine* advertisements() const { return memory_->advertisements; }
   [[nodiscard]] HeaderRing headers() const {
     if (turns_ == Turns::kNone) return {&memory_->slots[0].header, kSlots, sizeof(Slot)};
-    return {memory_->ahead.headers, kLinesAhead, sizeof(SlotHeader)};
+    return {memory_->ahead.headers, kLinesAhead, sizeof(HeaderLine)};
   }
   // Rooms of kSlotBytes each.
   [[nodiscard]] PayloadRing slots() const {

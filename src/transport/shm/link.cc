@@ -59,7 +59,7 @@ class ShmLink final : public PlainLink {
     state_.own->end.revoked.store(1, std::memory_order_seq_cst);
     // Before what the caller then writes to the memory: see LinkState::end_epoch().
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    ring(state_.peer_wakeup_fd);
+    ring(state_.lines.peer_wakeup_fd);
     patience_ = Deadline::after_ms(kPatienceMs);
   }
   [[nodiscard]] bool revoked() noexcept override {
@@ -76,9 +76,9 @@ class ShmLink final : public PlainLink {
     s.own = &memory->own();
     s.theirs = &memory->theirs();
     s.peer = options.peer;
-    s.peer_wakeup_fd = peer_wakeup_fd;
+    s.lines.peer_wakeup_fd = peer_wakeup_fd;
     s.same_process = same_process;
-    s.own_processors = memory->turns() == Turns::kNone;
+    s.lines.own_processors = memory->turns() == Turns::kNone;
     s.far = options.far;
     s.slots_ahead = options.slots_ahead;
     s.pair = pair;

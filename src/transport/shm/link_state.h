@@ -24,7 +24,7 @@
 
 namespace tutti::internal::transport::shm {
 
-// SlotHeader::length_and_payload.
+// HeaderLine::length_and_payload.
 inline constexpr std::uint32_t kLengthBits = 29;
 inline constexpr std::uint32_t kLengthMask = (1U << kLengthBits) - 1;
 
@@ -43,20 +43,16 @@ struct LinkState {
   LinkMemory* memory = nullptr;
   SideMemory* own = nullptr;           // of the memory
   const SideMemory* theirs = nullptr;  // the same
+  Lines lines;                         // the state of both lanes, as messages in lines need it
   Extension extension;                 // this side's, once it is needed
   int peer = -1;
-  int peer_wakeup_fd = -1;
   bool same_process = false;
-  bool own_processors = false;         // neither side takes turns on a processor with other ranks
   bool far = false;                    // see LinkOptions
   std::uint32_t slots_ahead = kSlots;  // see LinkOptions
   Pair* pair = nullptr;                // null between threads
   LinkRegions regions;                 // of the pair: what this side reads of the peer's
   LinkRegions put_regions;             // the same: where it writes, which may be at the same time
-  std::uint32_t published = 0;         // messages in our lane
-  std::uint32_t acknowledged = 0;      // messages of our lane that the peer has consumed, as last seen
   std::uint32_t consumed_seen = 0;     // the same as last read from the peer's counter, not from its messages
-  std::uint32_t received = 0;          // messages of the peer's lane that we have consumed
   std::uint32_t epochs = 0;            // of Epoch, those that are open
   bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
@@ -64,6 +60,13 @@ struct LinkState {
   EndWatch peer_end{-1};               // of the peer's process
   Status status;
   CrossMemory* cross_memory = nullptr;  // null: neither side reads the other's memory
+
+  // For the lanes, before their first message.
+  [[nodiscard]] Lines* share_lines() {
+    lines.consumed = &own->consumed.value;
+    lines.peer_sleeping = &theirs->sleeping.value;
+    return &lines;
+  }
 
   // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which revokes
   // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side
@@ -149,17 +152,10 @@ struct LinkState {
     fail(Status::remote(fmt::format("protocol error: {}", what)));
   }
 
-  void wake_peer() const {
-    // See wakeup_fd.h: the sleeper's fence stands in for one between our store and this load.
-    asymmetric_fence_light();
-    if (theirs->sleeping.value.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      ring(peer_wakeup_fd);
-  }
   void see_acknowledged(std::uint32_t count) {
-    // More than before, and not more than was sent: the common case, as one compare.
-    if (count - acknowledged <= published - acknowledged) [[likely]] {
-      acknowledged = count;
-    } else if (static_cast<std::int32_t>(count - acknowledged) > 0) {
+    if (lines.is_possible(count)) [[likely]] {
+      lines.acknowledged = count;
+    } else if (static_cast<std::int32_t>(count - lines.acknowledged) > 0) {
       fail_protocol("it says that it has consumed messages that were not sent");
     }
   }

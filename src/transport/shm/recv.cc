@@ -16,10 +16,10 @@ constexpr std::size_t kBounceBytes = 32 * 1024;
 
 }  // namespace
 
-ShmRecvLane::ShmRecvLane(LinkState* link)
-    : link_(link),
-      headers_(const_cast<SlotHeader*>(link->theirs->lines), kFirstLines, sizeof(SlotHeader)),
-      next_header_(&headers_[link->received]) {
+ShmRecvLane::ShmRecvLane(LinkState* link) : link_(link) {
+  lines_ = link->share_lines();
+  lines_->in = {const_cast<HeaderLine*>(link->theirs->lines), kFirstLines, sizeof(HeaderLine)};
+  lines_->next_in = &lines_->in[lines_->received];
   traits_ = shm_traits();
   traits_.takes_advertisements = true;
 }
@@ -46,15 +46,15 @@ void ShmRecvLane::advertise(std::uint64_t position, const Source& target, std::s
 }
 
 RecvLane::View ShmRecvLane::peek(std::size_t /*want*/) {
-  const SlotHeader& h = *next_header_;
-  if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return {};
-  if (size_ == 0) {
+  const HeaderLine& h = *lines_->next_in;
+  if (!lines_->arrived()) return {};
+  if (lines_->open_bytes == 0) {
     open(h);
     if (data_ == nullptr) [[unlikely]]
       return std::exchange(moved_, false) ? peek(SIZE_MAX) : View();
   }
   if (in_peer_memory_) return peek_in_peer(h);
-  return {data_ + offset_, size_ - offset_, h.fingerprint};
+  return {data_ + offset_, lines_->open_bytes - offset_, h.fingerprint};
 }
 
 bool ShmRecvLane::consume(std::size_t n) {
@@ -68,21 +68,17 @@ bool ShmRecvLane::consume(std::size_t n) {
 inline void ShmRecvLane::pass(std::size_t n) {
   offset_ += n;
   consumed_ += n;
-  if (offset_ < size_) return;
+  if (offset_ < lines_->open_bytes) return;
   offset_ = 0;
-  size_ = 0;
-  ++link_->received;
-  next_header_ = &headers_[link_->received];
-  link_->own->consumed.value.store(link_->received, std::memory_order_release);
-  link_->wake_peer();
+  lines_->consumed_one();
 }
 
-RecvLane::View ShmRecvLane::peek_in_peer(const SlotHeader& h) {
+RecvLane::View ShmRecvLane::peek_in_peer(const HeaderLine& h) {
   if (mapped_) {
     if (!link_->begin_epoch(Epoch::kReading)) return {};
-    return {data_ + offset_, size_ - offset_, h.fingerprint};
+    return {data_ + offset_, lines_->open_bytes - offset_, h.fingerprint};
   }
-  const std::size_t left = size_ - offset_;
+  const std::size_t left = lines_->open_bytes - offset_;
   // An element that the end of what has been read would cut in two becomes whole.
   if (bounce_end_ < offset_ + std::min(left, kLeastViewBytes)) {
     if (bounce_ == nullptr) bounce_ = std::make_unique_for_overwrite<std::byte[]>(kBounceBytes);
@@ -95,14 +91,14 @@ RecvLane::View ShmRecvLane::peek_in_peer(const SlotHeader& h) {
 }
 
 std::size_t ShmRecvLane::pull(std::byte* destination, std::size_t n, Fingerprint* fingerprint) {
-  const SlotHeader& h = *next_header_;
-  if (h.sequence.load(std::memory_order_acquire) != link_->received + 1) return 0;
-  if (size_ == 0) {
+  const HeaderLine& h = *lines_->next_in;
+  if (!lines_->arrived()) return 0;
+  if (lines_->open_bytes == 0) {
     open(h);
     if (data_ == nullptr) [[unlikely]]
       return std::exchange(moved_, false) ? pull(destination, n, fingerprint) : 0;
   }
-  n = std::min(n, size_ - offset_);
+  n = std::min(n, lines_->open_bytes - offset_);
   // What cannot be written there by the kernel is the caller's to write: peek() reads it elsewhere.
   if (!in_peer_memory_ || mapped_ || !read_peer(destination, n, Failing::kFirst)) return 0;
   *fingerprint = h.fingerprint;
@@ -132,24 +128,24 @@ void ShmRecvLane::begin_operation(bool exchanges) {
 }
 
 bool ShmRecvLane::activity() {
-  const std::uint32_t next = link_->received + 1;
-  if (next_header_->sequence.load(std::memory_order_acquire) != next) return false;
+  const std::uint32_t next = lines_->received + 1;
+  if (lines_->next_in->sequence.load(std::memory_order_acquire) != next) return false;
   return std::exchange(activity_message_, next) != next;
 }
 
 // Inline: part of every message. The length is read once: the peer may write it again.
-inline void ShmRecvLane::open(const SlotHeader& h) {
+inline void ShmRecvLane::open(const HeaderLine& h) {
   link_->see_acknowledged(h.acknowledged);
   const std::uint32_t word = *const_cast<const volatile std::uint32_t*>(&h.length_and_payload);
-  size_ = word & kLengthMask;
+  lines_->open_bytes = word & kLengthMask;
   in_peer_memory_ = false;
   const auto payload = static_cast<Payload>(word >> kLengthBits);
-  data_ = payload == Payload::kInline ? check(h.inline_bytes, kInlineBytes) : open_elsewhere(h, payload);
+  data_ = payload == Payload::kInline ? check(h.inline_bytes, kLineBytes) : open_elsewhere(h, payload);
 }
 
-const std::byte* ShmRecvLane::open_elsewhere(const SlotHeader& h, Payload payload) {
-  if (payload == Payload::kSlot) return check(&slots_[link_->received], extended_ ? kSlotBytes : 0);
-  if (payload == Payload::kShort) return check(&shorts_[link_->received], short_bytes_);
+const std::byte* ShmRecvLane::open_elsewhere(const HeaderLine& h, Payload payload) {
+  if (payload == Payload::kSlot) return check(&slots_[lines_->received], extended_ ? kSlotBytes : 0);
+  if (payload == Payload::kShort) return check(&shorts_[lines_->received], short_bytes_);
   if (payload == Payload::kExtended) return follow_extension();
   if (payload == Payload::kZcopy) return open_zcopy(h);
   return payload == Payload::kCrossMemory ? open_cross_memory(h) : open_direct_put();
@@ -167,28 +163,29 @@ const std::byte* ShmRecvLane::follow_extension() {
   }
   const Extension extension = *peers;
   extended_ = moved_ = true;
-  headers_ = extension.headers();
+  lines_->in = extension.headers();
   slots_ = extension.slots();
   shorts_ = extension.shorts();
   short_bytes_ = extension.short_bytes();
-  offset_ = size_ = 0;
+  offset_ = lines_->open_bytes = 0;
   pass(0);
   return nullptr;
 }
 
 // `data` if the message fits the room there, else the link fails.
 inline const std::byte* ShmRecvLane::check(const std::byte* data, std::uint64_t room) {
-  if (size_ - 1 < room) [[likely]]
+  if (lines_->open_bytes - 1 < room) [[likely]]
     return data;
   return fail_length(room);
 }
 
 const std::byte* ShmRecvLane::fail_length(std::uint64_t room) {
-  fail(Status::remote(fmt::format("protocol error: a message of {} bytes where only {} bytes have room", size_, room)));
+  fail(Status::remote(
+      fmt::format("protocol error: a message of {} bytes where only {} bytes have room", lines_->open_bytes, room)));
   return nullptr;
 }
 
-const std::byte* ShmRecvLane::open_zcopy(const SlotHeader& h) {
+const std::byte* ShmRecvLane::open_zcopy(const HeaderLine& h) {
   in_peer_memory_ = true;
   mapped_ = true;
   ZcopyDescriptor descriptor{};
@@ -200,9 +197,9 @@ const std::byte* ShmRecvLane::open_zcopy(const SlotHeader& h) {
   return nullptr;
 }
 
-const std::byte* ShmRecvLane::open_cross_memory(const SlotHeader& h) {
+const std::byte* ShmRecvLane::open_cross_memory(const HeaderLine& h) {
   if (!link_->status.is_ok()) {  // which may be that this very message could not be read
-    size_ = 0;
+    lines_->open_bytes = 0;
     return nullptr;
   }
   if (link_->cross_memory == nullptr || !link_->cross_memory->can_read()) {
@@ -238,7 +235,7 @@ const std::byte* ShmRecvLane::open_direct_put() {
 }
 
 void ShmRecvLane::fail(const Status& status) {
-  size_ = 0;
+  lines_->open_bytes = 0;
   offset_ = 0;
   data_ = nullptr;
   link_->fail(status);

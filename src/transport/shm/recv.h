@@ -31,16 +31,16 @@ class ShmRecvLane final : public RecvLane {
 
  private:
   // A new message: where its bytes are.
-  void open(const SlotHeader& h);
-  [[gnu::noinline]] const std::byte* open_elsewhere(const SlotHeader& h, Payload payload);
+  void open(const HeaderLine& h);
+  [[gnu::noinline]] const std::byte* open_elsewhere(const HeaderLine& h, Payload payload);
   // What follows is in the peer's extension.
   const std::byte* follow_extension();
   const std::byte* check(const std::byte* data, std::uint64_t room);
   // The link fails.
   [[gnu::noinline]] const std::byte* fail_length(std::uint64_t room);
-  const std::byte* open_zcopy(const SlotHeader& h);
-  const std::byte* open_cross_memory(const SlotHeader& h);
-  [[gnu::noinline]] View peek_in_peer(const SlotHeader& h);
+  const std::byte* open_zcopy(const HeaderLine& h);
+  const std::byte* open_cross_memory(const HeaderLine& h);
+  [[gnu::noinline]] View peek_in_peer(const HeaderLine& h);
   // Whether there is another way if this one fails.
   enum class Failing : std::uint8_t { kFirst, kLast };
   // Within an epoch. False if that is void, or could not be done.
@@ -52,15 +52,12 @@ class ShmRecvLane final : public RecvLane {
   void fail(const Status& status);
 
   LinkState* link_;
-  HeaderRing headers_;
   PayloadRing slots_{nullptr, kSlots, 0};
   PayloadRing shorts_ = slots_;
   bool extended_ = false;               // all of these are of the peer's extension
   bool moved_ = false;                  // by the message that was opened last
   std::size_t short_bytes_ = 0;         // see Extension
-  const SlotHeader* next_header_;       // of the next message
   const std::byte* data_ = nullptr;     // of the message that is open
-  std::size_t size_ = 0;                // of that message; 0: none is open
   std::size_t offset_ = 0;              // consumed of it
   bool in_peer_memory_ = false;         // it lies in the peer's memory
   bool mapped_ = false;                 // and that is mapped here

@@ -14,75 +14,28 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-// memcpy of up to kInlineBytes without the call: two overlapping moves of a fixed size.
-inline void copy_inline(std::byte* target, const std::byte* source, std::size_t n) {
-  const auto both_ends = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
-    std::array<std::byte, kSize> head;
-    std::array<std::byte, kSize> tail;
-    std::memcpy(head.data(), source, kSize);
-    std::memcpy(tail.data(), source + n - kSize, kSize);
-    std::memcpy(target, head.data(), kSize);
-    std::memcpy(target + n - kSize, tail.data(), kSize);
-  };
-  if (n >= 32) {
-    both_ends(std::integral_constant<std::size_t, 32>{});
-  } else if (n >= 16) {
-    both_ends(std::integral_constant<std::size_t, 16>{});
-  } else if (n >= 8) {
-    both_ends(std::integral_constant<std::size_t, 8>{});
-  } else if (n >= 4) {
-    both_ends(std::integral_constant<std::size_t, 4>{});
-  } else {
-    for (std::size_t i = 0; i < n; ++i) target[i] = source[i];
-  }
-}
-
-// Hints that the peer will read this line next: it moves from this core's own caches to the shared one,
-// where the peer finds it sooner. A no-op on processors without the instruction. Measured between two
-// cores: 5 % at 8 bytes, 20 % from 256 bytes to 1 KiB; beyond, the hints cost more than they save. Where
-// the peer may run on this very core they are wrong.
-inline void demote_line(const void* line) {
-#if defined(__x86_64__)
-  asm volatile("cldemote %0" : : "m"(*static_cast<const char*>(line)) : "memory");
-#else
-  (void)line;
-#endif
-}
 constexpr std::size_t kDemoteBytes = 1024;
-
-// Hints that this core will write the line next: it is taken from the peer, which read it last, while the two wait for
-// each other anyway, not when the next message is ready, which is taken to be as long as this one. Measured between two
-// cores: 7 % at 8 bytes, 5 % from 512 bytes to 1 KiB; between 64 and 256 bytes it costs as much.
-inline void own_line(const void* line) {
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
-#else
-  __builtin_prefetch(line, 1);
-#endif
-}
-constexpr std::size_t kOwnBytes = 512;
 
 }  // namespace
 
-ShmSendLane::ShmSendLane(LinkState* link)
-    : link_(link),
-      headers_(link->own->lines, kFirstLines, sizeof(SlotHeader)),
-      next_header_(&headers_[link->published]),
-      distance_(link->far) {
+ShmSendLane::ShmSendLane(LinkState* link) : link_(link), distance_(link->far) {
+  lines_ = link->share_lines();
+  lines_->ahead = kFirstLinesAhead;
+  lines_->out = {link->own->lines, kFirstLines, sizeof(HeaderLine)};
+  lines_->next_out = &lines_->out[lines_->published];
   traits_ = shm_traits();
-  if (link->far && link->own_processors) traits_.streamed_bytes = Distance::kLeastBytes;
+  if (link->far && link->lines.own_processors) traits_.streamed_bytes = Distance::kLeastBytes;
   if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
   if (link->pair != nullptr) traits_.zcopy_bytes = kZcopyBytes;
 }
 
 std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
-  if (n > kInlineBytes) [[unlikely]]
+  if (n > kLineBytes) [[unlikely]]
     return push_long(fingerprint, source, offset, n);
-  if (!has_room(lines_ahead_) && !extend()) [[unlikely]]
+  if (!has_room(lines_->ahead) && !extend()) [[unlikely]]
     return 0;
-  copy_inline(next_header_->inline_bytes, source.base + offset, n);
-  publish(fingerprint, n, Payload::kInline);
-  if (link_->own_processors) own_line(next_header_);
+  lines_->send(fingerprint, source.base + offset, n);
+  taken_ += n;
   return n;
 }
 
@@ -100,15 +53,10 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   measure_distance(size);
   const auto copy = size >= traits_.streamed_bytes ? &copy_streaming : &copy_bytes;
   copy(room, source.base + offset, size);
-  if (link_->own_processors && size <= kDemoteBytes) {
+  if (lines_->own_processors && size <= kDemoteBytes) {
     for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(room + i);
   }
   publish(fingerprint, size, kind);
-  if (link_->own_processors && size >= kOwnBytes && size <= kDemoteBytes) {
-    own_line(next_header_);
-    const std::byte* const next = payload(kind);
-    for (std::size_t i = 0; i < size; i += kCacheLine) own_line(next + i);
-  }
   return size;
 }
 
@@ -117,21 +65,21 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   if (extended_ || !has_room(kFirstLines) || !link_->extend()) return false;
   publish({}, 0, Payload::kExtended);
   const Extension& extension = link_->extension;
-  headers_ = extension.headers();
+  lines_->out = extension.headers();
   slots_ = extension.slots();
   shorts_ = extension.shorts();
   short_bytes_ = extension.short_bytes();
-  lines_ahead_ = headers_.rooms();
+  lines_->ahead = lines_->out.rooms();
   zcopies_ahead_ = slots_.rooms();
   slots_ahead_ = std::min(link_->slots_ahead, slots_.rooms());
-  next_header_ = &headers_[link_->published];
+  lines_->next_out = &lines_->out[lines_->published];
   extended_ = true;
   return true;
 }
 
 // Where ranks take turns on processors no peer is far.
 void ShmSendLane::measure_distance(std::size_t bytes) {
-  if (bytes < Distance::kLeastBytes || !link_->own_processors || !distance_.is_due()) return;
+  if (bytes < Distance::kLeastBytes || !lines_->own_processors || !distance_.is_due()) return;
   const bool was_far = distance_.far();
   link_->see_consumed(distance_.load(link_->theirs->consumed.value, link_->consumed_seen));
   if (distance_.far() == was_far) return;
@@ -141,10 +89,10 @@ void ShmSendLane::measure_distance(std::size_t bytes) {
 }
 
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
-  if (!extended_ && (n > kInlineBytes || !has_room(lines_ahead_)) && !extend()) return {};
+  if (!extended_ && (n > kLineBytes || !has_room(lines_->ahead)) && !extend()) return {};
   if (!has_room_for(n)) return {};
-  reserved_ = n <= kInlineBytes ? Payload::kInline : kind_of(n);
-  if (reserved_ == Payload::kInline) return {next_header_->inline_bytes, n};
+  reserved_ = n <= kLineBytes ? Payload::kInline : kind_of(n);
+  if (reserved_ == Payload::kInline) return {lines_->next_out->inline_bytes, n};
   measure_distance(n);
   return {payload(reserved_), std::min(n, kSlotBytes)};
 }
@@ -181,10 +129,10 @@ bool ShmSendLane::activity() {
 
 // Inline: part of every message, as publish() is.
 inline bool ShmSendLane::has_room(std::uint32_t messages) {
-  if (link_->published - link_->acknowledged < messages) [[likely]]
+  if (lines_->published - lines_->acknowledged < messages) [[likely]]
     return true;
   link_->read_acknowledged();
-  return link_->published - link_->acknowledged < messages;
+  return lines_->published - lines_->acknowledged < messages;
 }
 
 bool ShmSendLane::can_send_zcopy(const Source& source) const {
@@ -217,12 +165,12 @@ std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
   if (payload == Payload::kCrossMemory || link_->same_process)
     descriptor = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};
-  std::memcpy(next_header_->inline_bytes, &descriptor, sizeof descriptor);
+  std::memcpy(lines_->next_out->inline_bytes, &descriptor, sizeof descriptor);
   // Before a slot is used again, so that a zero-copy send which went through it is not counted twice.
   retire();
   ++zcopies_;
-  is_zcopy_[link_->published % kSlots] = true;
-  zcopy_begin_[link_->published % kSlots] = taken_;
+  is_zcopy_[lines_->published % kSlots] = true;
+  zcopy_begin_[lines_->published % kSlots] = taken_;
   publish(fingerprint, size, payload);
   return size;
 }
@@ -282,23 +230,16 @@ bool ShmSendLane::next_advertisement() {
 }
 
 void ShmSendLane::retire() {
-  if (zcopies_ == 0) retired_ = link_->acknowledged;
-  for (; retired_ != link_->acknowledged; ++retired_) {
+  if (zcopies_ == 0) retired_ = lines_->acknowledged;
+  for (; retired_ != lines_->acknowledged; ++retired_) {
     if (is_zcopy_[retired_ % kSlots]) --zcopies_;
     is_zcopy_[retired_ % kSlots] = false;
   }
 }
 
 inline void ShmSendLane::publish(const Fingerprint& fingerprint, std::size_t n, Payload payload) {
-  SlotHeader& h = *next_header_;
-  h.length_and_payload = static_cast<std::uint32_t>(n) | static_cast<std::uint32_t>(payload) << kLengthBits;
-  h.acknowledged = link_->received;
-  h.fingerprint = fingerprint;
-  h.sequence.store(++link_->published, std::memory_order_release);
-  if (link_->own_processors) demote_line(&h);
-  next_header_ = &headers_[link_->published];
+  lines_->publish(fingerprint, static_cast<std::uint32_t>(n) | static_cast<std::uint32_t>(payload) << kLengthBits);
   taken_ += n;
-  link_->wake_peer();
 }
 
 }  // namespace tutti::internal::transport::shm

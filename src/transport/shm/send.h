@@ -40,11 +40,11 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool has_room(std::uint32_t messages);
   [[nodiscard]] bool has_room_for(std::size_t bytes) {
     if (bytes >= kLongBytes) return has_room(slots_ahead_);
-    return has_room(bytes <= std::max(kInlineBytes, short_bytes_) ? lines_ahead_ : slots_.rooms());
+    return has_room(bytes <= std::max(kLineBytes, short_bytes_) ? lines_->ahead : slots_.rooms());
   }
-  // The payload of the next message, of more than kInlineBytes.
+  // The payload of the next message, of more than kLineBytes.
   [[nodiscard]] std::byte* payload(Payload kind) {
-    return kind == Payload::kShort ? &shorts_[link_->published] : &slots_[link_->published];
+    return kind == Payload::kShort ? &shorts_[lines_->published] : &slots_[lines_->published];
   }
   [[nodiscard]] Payload kind_of(std::size_t bytes) const {
     return bytes <= short_bytes_ ? Payload::kShort : Payload::kSlot;
@@ -74,15 +74,12 @@ class ShmSendLane final : public PlainSendLane {
   static constexpr std::uint32_t kFirstLinesAhead = kFirstLines - 1;
 
   LinkState* link_;
-  HeaderRing headers_;
   PayloadRing slots_{nullptr, kSlots, 0};
   PayloadRing shorts_ = slots_;
-  bool extended_ = false;  // all of these are of the extension
-  std::uint32_t lines_ahead_ = kFirstLinesAhead;
+  bool extended_ = false;                           // all of these are of the extension
   std::uint32_t zcopies_ahead_ = kFirstLinesAhead;  // messages whose bytes are elsewhere
   std::uint32_t slots_ahead_ = 0;                   // for long messages, at most all
   std::size_t short_bytes_ = 0;                     // see Extension
-  SlotHeader* next_header_;                         // of the next message
   std::uint32_t activity_consumed_ = 0;             // what activity() has reported
   std::uint32_t retired_ = 0;                       // messages looked at by retire(); meaningful while zcopies_ > 0
   std::uint32_t zcopies_ = 0;                       // outstanding

@@ -73,9 +73,9 @@ struct Lanes {
     s.own = &s.memory->own();
     s.theirs = &s.memory->theirs();
     s.peer = static_cast<int>(1 - side);
-    s.peer_wakeup_fd = wakeup_fd.fd();
+    s.lines.peer_wakeup_fd = wakeup_fd.fd();
     s.same_process = true;
-    s.published = s.acknowledged = s.received = before;
+    s.lines.published = s.lines.acknowledged = s.lines.received = before;
     return s;
   }
   WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
@@ -88,8 +88,8 @@ struct Lanes {
 
 // Its sender uses its extension from now on, and the receiver knows.
 void extend(SendLane& send, RecvLane& recv) {
-  REQUIRE(push(send, message(0, kInlineBytes + 1)));
-  check_next(recv, message(0, kInlineBytes + 1));
+  REQUIRE(push(send, message(0, kLineBytes + 1)));
+  check_next(recv, message(0, kLineBytes + 1));
 }
 
 }  // namespace

@@ -293,7 +293,7 @@ TEST_CASE("a process that has ended is read no more") {
   const auto ends = shm::Pair::create(std::move(socket), wakeup_fd, 1, {0, shm::Placing::kFirst}).value();
   auto memory = std::move(ends->open(1, Turns::kNone).value());
   REQUIRE(eventually([&] { return memory->connect().value(); }));
-  const SlotHeader& first = memory->theirs().lines[0];
+  const HeaderLine& first = memory->theirs().lines[0];
   const auto link = make_link(std::move(memory), false, {1, true});
   const bool sent = eventually([&] {
     link->begin_operation(true);
@@ -320,7 +320,7 @@ TEST_CASE("a message in memory that is not there is the peer's failure") {
   seen.begin(true);
   const std::vector<std::byte> bytes(kBytes, kRight);
   REQUIRE(push(*seen.a, bytes) == kBytes);
-  SlotHeader& h = seen.side_a->lines[0];
+  HeaderLine& h = seen.side_a->lines[0];
   ZcopyDescriptor descriptor{};
   std::memcpy(&descriptor, h.inline_bytes, sizeof descriptor);
   const char* expected = nullptr;

@@ -46,7 +46,7 @@ struct Victim {
   // The next message of the peer, which has an extension from its second one on.
   void send(std::uint32_t length, Payload payload, const ZcopyDescriptor& descriptor = {},
             std::uint32_t acknowledged = 0) {
-    SlotHeader& h = extension ? extension.headers()[sent] : memory().lines[sent];
+    HeaderLine& h = extension ? extension.headers()[sent] : memory().lines[sent];
     h.length_and_payload = length | static_cast<std::uint32_t>(payload) << kLengthBits;
     h.acknowledged = acknowledged;
     std::memcpy(h.inline_bytes, &descriptor, sizeof descriptor);
@@ -114,7 +114,7 @@ TEST_CASE("a message that is longer than its place is an error") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   if (GENERATE(true, false)) v.extend();
   SECTION("in the header line") {
-    v.send(kInlineBytes + 1, Payload::kInline);
+    v.send(kLineBytes + 1, Payload::kInline);
   }
   SECTION("in the slot") {
     v.send(kSlotBytes + 1, Payload::kSlot);
@@ -143,8 +143,8 @@ TEST_CASE("what fits is no error") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   v.extend();
   SECTION("in the header line") {
-    v.send(kInlineBytes, Payload::kInline);
-    CHECK(v.link->recv().peek(SIZE_MAX).size == kInlineBytes);
+    v.send(kLineBytes, Payload::kInline);
+    CHECK(v.link->recv().peek(SIZE_MAX).size == kLineBytes);
   }
   SECTION("in the slot") {
     v.send(kSlotBytes, Payload::kSlot);
