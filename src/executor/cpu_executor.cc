@@ -51,7 +51,7 @@ Result<Progress> CpuExecutor::start(const Operation& op, std::uint32_t number) {
 }
 
 Result<Progress> CpuExecutor::advance(std::int64_t now_ns) {
-  const bool moved = move_lanes();
+  const bool moved = move_lanes(tuning_.turn_bytes);
   if (!status_.is_ok()) return status_;
   if (moved) {
     waiter_.progress();

@@ -41,6 +41,10 @@ struct CpuTuning {
   // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
   // processors: no difference that could be measured.
   std::size_t direct_put_bytes = 32 * 1024;
+  // After how many bytes advance() returns, a piece more or less: so long other operations of the same driver wait for
+  // their turn, of which a short one takes three. All-reduce of 8 bytes beside one of 256 MiB, two processes, both
+  // queued: 17 us in place of 20 by the median, and without others 3.8.
+  std::size_t turn_bytes = 64 * 1024;
 };
 
 // Where a step's bytes lie in its two buffers.
@@ -183,7 +187,8 @@ class CpuExecutor final : private Waiting {
   [[nodiscard]] static std::uint32_t count_slices(const Operation& op);
   void prepare(const Operation& op);
   Status run_by_lanes();
-  bool move_lanes();
+  // One look at the lanes, until so many bytes have been moved. Whether anything has moved; an error in status_.
+  bool move_lanes(std::size_t most);
   bool open_slice(std::uint32_t slice);
   void open_states(std::uint32_t slice);
   template <class AnyLayout>
@@ -277,6 +282,8 @@ class CpuExecutor final : private Waiting {
   std::size_t slice_elements_ = 0;   // of each block; with a table in bytes
   std::uint32_t open_slices_ = 0;    // slices [0, open_slices_) have been opened
   std::uint32_t current_slice_ = 0;  // of the lane at work
+  std::uint32_t next_lane_ = 0;      // with which the next look begins
+  std::size_t bytes_left_ = 0;       // that this look may move
   bool in_place_ = false;            // input and output are one memory
   bool streaming_ = false;           // outputs are written past the cache
   bool direct_puts_ = false;         // peers may write results into this rank's output, and it into theirs

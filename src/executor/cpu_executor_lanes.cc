@@ -45,6 +45,7 @@ void CpuExecutor::prepare(const Operation& op) {
   if (slices_ > 1) slice_elements_ = (slice_elements_ + lines - 1) / lines * lines;
   if (op.table != nullptr) slice_elements_ = slices_ > 1 ? op.whole_piece(plan.slice_chunk_bytes) : SIZE_MAX;
   open_slices_ = 0;
+  next_lane_ = 0;
   states_.resize(std::max(states_.size(), std::size_t{kWindow} * plan.schedule.steps.size()));
   lanes_left_.assign(kWindow, 0);
   cursors_.assign(plan.lanes.size(), {});
@@ -129,17 +130,22 @@ bool CpuExecutor::finished() const {
   return true;
 }
 
-// One look at every lane. Whether anything has moved; an error in status_.
-bool CpuExecutor::move_lanes() {
+// A look that ends early goes on with the lane behind: each has its turn.
+bool CpuExecutor::move_lanes(std::size_t most) {
   const auto lanes = static_cast<std::uint32_t>(op_->plan->lanes.size());
+  bytes_left_ = most;
   bool moved = false;
-  for (std::uint32_t lane = 0; lane < lanes; ++lane) moved |= advance_lane(lane);
+  for (std::uint32_t i = 0; i < lanes && bytes_left_ != 0; ++i) {
+    const std::uint32_t lane = next_lane_;
+    next_lane_ = lane + 1 == lanes ? 0 : lane + 1;
+    moved |= advance_lane(lane);
+  }
   return moved;
 }
 
 Status CpuExecutor::run_by_lanes() {
   for (;;) {
-    const bool moved = move_lanes();
+    const bool moved = move_lanes(SIZE_MAX);
     if (!status_.is_ok()) [[unlikely]]
       return status_;
     if (moved) {
@@ -161,8 +167,9 @@ bool CpuExecutor::advance_lane(std::uint32_t index) {
     StepState& state = state_of(c.slice, step);
     if (state.done < state.size) {
       current_slice_ = c.slice;
-      const bool worked = work(index, step, state);
-      moved |= worked;
+      const std::size_t before = state.done;
+      moved |= work(index, step, state);
+      bytes_left_ -= std::min(bytes_left_, state.done - before);
       // One piece, then the other lanes have their turn, unless the step is done.
       if (state.done < state.size) break;
     }
@@ -172,6 +179,7 @@ bool CpuExecutor::advance_lane(std::uint32_t index) {
       ++c.slice;
       moved = true;
     }
+    if (bytes_left_ == 0) break;
   }
   if (lane.sends) release_sends(index);
   return moved;

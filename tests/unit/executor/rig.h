@@ -104,6 +104,8 @@ class Rig {
   int late_rank = -1;
   // Of the last run, by rank.
   std::vector<Status> results;
+  // By an advance() of the thread that drives several ranks.
+  std::uint64_t most_sent_at_once = 0;
   // Thresholds low enough that small tests take every path.
   executor::CpuTuning tuning;
   // Without progress for so long, an operation fails.
@@ -207,8 +209,19 @@ class Rig {
     leave(static_cast<int>(ranks.size()));
   }
 
-  static Result<executor::Progress> step(Rank* rank, bool begun) {
-    if (begun) return rank->cpu->advance(now_ns());
+  static std::uint64_t sent_bytes(const Rank& rank) {
+    std::uint64_t bytes = 0;
+    for (const auto& [peer, link] : rank.links) bytes += link->send().taken();
+    return bytes;
+  }
+
+  Result<executor::Progress> step(Rank* rank, bool begun) {
+    if (begun) {
+      const std::uint64_t before = sent_bytes(*rank);
+      auto progress = rank->cpu->advance(now_ns());
+      most_sent_at_once = std::max(most_sent_at_once, sent_bytes(*rank) - before);
+      return progress;
+    }
     rank->op.fingerprint.sequence += 1;
     return rank->cpu->start(rank->op, rank->op.fingerprint.sequence);
   }
