@@ -30,6 +30,8 @@ struct Costs {
   double gamma_us_per_byte = 0;  // combining two values
   // The same of values that are sent on in the same pass.
   double forward_gamma_us_per_byte = 0;
+  // On the machine that has most. The costs of shared memory and of combining have it in them already.
+  double ranks_per_cpu = 1;
 };
 
 // What an algorithm leaves open: a tree its radix, a chain in how many pieces it is cut. It stands behind the name.
@@ -72,7 +74,7 @@ struct AlgorithmEntry {
   EntryFunction<void(Builder&, const World&)> generate;
   EntryFunction<double(const World&, double bytes, const Costs&)> cost;
   // Of cost_us() on one host, n > 1: B bytes, n ranks, p the largest power of two <= n; a = alpha, b = beta,
-  // g = gamma, f = forward_gamma, o = message.
+  // g = gamma, f = forward_gamma, o = message. Where each rank has a processor (costs.h).
   const char* formula;
   // Whether it combines in the order of ranks, whatever the root, so that the operator need not commute. Null: nowhere.
   // It may do so elsewhere too (two ranks are always in order).

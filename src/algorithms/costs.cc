@@ -1,6 +1,7 @@
 #include "algorithms/costs.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tutti::internal::algorithms::costs {
 namespace {
@@ -10,6 +11,7 @@ struct Level {
   int n;
   LinkCosts link;
   double gamma;
+  double turns = 1;  // members that share a processor, where that costs this link; at least 1
   double alpha = link.alpha_us;
   double beta = link.beta_us_per_byte;  // where one member of a host uses the link at a time
   double shared_beta = beta;            // where all do
@@ -18,10 +20,12 @@ struct Level {
 
   [[nodiscard]] double others() const { return n - 1; }
   [[nodiscard]] double rounds() const { return ceil_log2(n); }
+  // How many of them run at once; of two and more at least two, as if no message stayed on its processor.
+  [[nodiscard]] int running() const { return std::max(std::min(n, 2), static_cast<int>(std::lround(n / turns))); }
 };
 
 Level shared_memory(int n, const Costs& k) {
-  return {n, k.within_host, k.gamma_us_per_byte};
+  return {n, k.within_host, k.gamma_us_per_byte, std::max(1.0, k.ranks_per_cpu)};
 }
 
 // `sharing` members of a host use its link at once.
@@ -57,6 +61,15 @@ double burst(const Level& l) {
 double exchange(const Level& l, double bytes, double gamma) {
   return burst(l) + l.others() * bytes / l.n * (l.shared_beta * l.incast + gamma);
 }
+// The work with one message, its sender's and its receiver's.
+double work(const Level& l, double bytes, double gamma) {
+  return l.message + bytes * (l.beta + gamma);
+}
+// Of a one-way algorithm (costs.h). `path`: what its longest path takes; `all`: the work of all members together. Both
+// as the level's costs say, which have the turns in them.
+double in_turns(const Level& l, double path, double all) {
+  return (path + (l.turns - 1) * all / l.n) / l.turns;
+}
 // Children of the root of a tree.
 double children_of_root(int n, int radix) {
   std::int64_t sum = 0;
@@ -66,23 +79,58 @@ double children_of_root(int n, int radix) {
 // A child costs an alpha, although the messages to several are under way at once: no radix but 2 is taken before it has
 // been measured to be faster.
 double k_nomial(const Level& l, double bytes, double gamma, int radix) {
-  return children_of_root(l.n, radix) * (l.alpha + bytes * (l.beta + gamma));
+  const double path =
+      children_of_root(l.running(), radix) * l.alpha + children_of_root(l.n, radix) * bytes * (l.beta + gamma);
+  return in_turns(l, path, l.others() * work(l, bytes, gamma));
 }
 double binomial(const Level& l, double bytes, double gamma) {
   return k_nomial(l, bytes, gamma, 2);
 }
-// `depth` links one after the other, each carrying the vector once, piece by piece, and in `pieces` at least.
-double pipeline(const Level& l, double depth, double bytes, double gamma, int pieces = 1) {
+// To one and back to all: who waits for what comes back gives its turn away, so each hop counts.
+double k_nomial_both(const Level& l, double bytes, int radix) {
+  return children_of_root(l.n, radix) * (2 * l.alpha + bytes * (2 * l.beta + l.gamma));
+}
+// Links one after the other, each carrying the vector once, piece by piece, and in `pieces` at least: `hops` of them
+// are waited for, and at the first piece all `depth`.
+double pipeline(const Level& l, double hops, double depth, double bytes, double gamma, int pieces = 1) {
   if (l.n == 1) return 0;
   const double piece = std::min(bytes / pieces, l.link.piece_bytes);
-  return depth * (l.alpha + piece * (l.beta + gamma)) + (bytes - piece) * (l.beta + gamma) + (pieces - 1) * l.message;
+  return hops * l.alpha + (bytes + (depth - 1) * piece) * (l.beta + gamma) + (pieces - 1) * l.message;
+}
+double chain(const Level& l, double depth, double bytes, double gamma, int pieces) {
+  const double path = pipeline(l, l.running() - 1, depth, bytes, gamma, pieces);
+  return in_turns(l, path, l.others() * (work(l, bytes, gamma) + (pieces - 1) * l.message));
 }
 double chain(const Level& l, double bytes, double gamma, int pieces = 1) {
-  return pipeline(l, l.others(), bytes, gamma, pieces);
+  return chain(l, l.others(), bytes, gamma, pieces);
 }
+// From each member to the next: the links between members of one processor are no more than these members' work.
+double chain_in_order(const Level& l, double bytes, double gamma, int pieces) {
+  return chain(l, l.running() - 1, bytes, gamma, pieces);
+}
+// Each of the two trees carries half of the vector, and an inner member serves two children.
 double double_tree(const Level& l, double bytes, double gamma) {
-  // Each of the two trees carries half of the vector, and an inner member serves two children.
-  return pipeline(l, 2 * l.rounds(), bytes, gamma);
+  const double path = pipeline(l, 2 * ceil_log2(l.running()), 2 * l.rounds(), bytes, gamma);
+  return in_turns(l, path, l.others() * (work(l, bytes, gamma) + l.message));
+}
+// As k_nomial_both().
+double double_tree_both(const Level& l, double bytes) {
+  return pipeline(l, 2 * l.rounds(), 2 * l.rounds(), bytes, l.gamma) +
+         pipeline(l, 2 * l.rounds(), 2 * l.rounds(), bytes, 0);
+}
+double chain_both(const Level& l, double bytes) {
+  return pipeline(l, l.others(), l.others(), bytes, l.gamma) + pipeline(l, l.others(), l.others(), bytes, 0);
+}
+// One member exchanges `bytes` with each of the others.
+double star(const Level& l, double bytes, double gamma) {
+  return in_turns(l, burst(l) + l.others() * bytes * (l.beta + gamma), l.others() * work(l, bytes, gamma));
+}
+// Member r sends to member r + 1, then to r + 2, r + 4, and so on.
+double doubling_prefix(const Level& l, double bytes, double gamma) {
+  double messages = 0;
+  for (std::int64_t distance = 1; distance < l.n; distance *= 2) messages += static_cast<double>(l.n - distance);
+  const double path = ceil_log2(l.running()) * (l.alpha + bytes * (l.shared_beta + gamma));
+  return in_turns(l, path, messages * work(l, bytes, gamma));
 }
 double doubling(const Level& l, double bytes) {
   const int p = power_of_two_below(l.n);
@@ -146,7 +194,7 @@ double k_nomial_reduce(const World& w, double bytes, const Costs& k, int radix) 
   return k_nomial(flat(w, k), bytes, k.gamma_us_per_byte, radix);
 }
 double k_nomial_all_reduce(const World& w, double bytes, const Costs& k, int radix) {
-  return k_nomial_reduce(w, bytes, k, radix) + k_nomial_broadcast(w, bytes, k, radix);
+  return k_nomial_both(flat(w, k), bytes, radix);
 }
 double k_nomial_gather(const World& w, double bytes, const Costs& k, int radix) {
   const Level l = flat(w, k);
@@ -176,7 +224,7 @@ double double_tree_reduce(const World& w, double bytes, const Costs& k) {
   return double_tree(flat(w, k), bytes, k.gamma_us_per_byte);
 }
 double double_tree_all_reduce(const World& w, double bytes, const Costs& k) {
-  return double_tree_reduce(w, bytes, k) + double_tree_broadcast(w, bytes, k);
+  return double_tree_both(flat(w, k), bytes);
 }
 
 double direct_all_reduce(const World& w, double bytes, const Costs& k) {
@@ -193,12 +241,10 @@ double direct_two_phase_all_reduce(const World& w, double bytes, const Costs& k)
   return direct_reduce_scatter(w, bytes, k) + direct_all_gather(w, bytes, k);
 }
 double direct_broadcast(const World& w, double bytes, const Costs& k) {
-  const Level l = flat(w, k);
-  return burst(l) + l.others() * bytes * l.beta;
+  return star(flat(w, k), bytes, 0);
 }
 double direct_reduce(const World& w, double bytes, const Costs& k) {
-  const Level l = flat(w, k);
-  return burst(l) + l.others() * bytes * (l.beta + l.gamma);
+  return star(flat(w, k), bytes, k.gamma_us_per_byte);
 }
 
 double direct_gather(const World& w, double bytes, const Costs& k) {
@@ -220,25 +266,23 @@ double bruck_all_to_all(const World& w, double bytes, const Costs& k) {
 }
 
 double doubling_scan(const World& w, double bytes, const Costs& k) {
-  const Level l = flat(w, k);
-  return l.rounds() * (l.alpha + bytes * (l.shared_beta + l.gamma));
+  return doubling_prefix(flat(w, k), bytes, k.gamma_us_per_byte);
 }
 double chain_scan(const World& w, double bytes, const Costs& k, int pieces) {
-  return chain(flat(w, k), bytes, k.gamma_us_per_byte, pieces);
+  return chain_in_order(flat(w, k), bytes, k.gamma_us_per_byte, pieces);
 }
 double doubling_exscan(const World& w, double bytes, const Costs& k) {
-  const Level l = flat(w, k);
-  return l.rounds() * (l.alpha + bytes * (l.shared_beta + 2 * l.gamma));
+  return doubling_prefix(flat(w, k), bytes, 2 * k.gamma_us_per_byte);
 }
 double chain_exscan(const World& w, double bytes, const Costs& k, int pieces) {
-  return chain(flat(w, k), bytes, 2 * k.gamma_us_per_byte, pieces);
+  return chain_in_order(flat(w, k), bytes, 2 * k.gamma_us_per_byte, pieces);
 }
 
 double hierarchical_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
   const Level out = between_hosts(w, k);
   if (!equal_hosts(w.hosts)) {
-    return chain(in, bytes, in.gamma) + ring(out, bytes, out.gamma, 0) + ring(out, bytes, 0, 0) + chain(in, bytes, 0);
+    return chain_both(in, bytes) + ring(out, bytes, out.gamma, 0) + ring(out, bytes, 0, 0);
   }
   // A host's members share its link, each with its part of the vector: together the vector once.
   const double between = ring(out, bytes, 0, 0) * 2 + out.others() / out.n * bytes / in.n * out.gamma;
@@ -246,7 +290,7 @@ double hierarchical_all_reduce(const World& w, double bytes, const Costs& k) {
 }
 double hierarchical_doubling_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
-  return binomial(in, bytes, in.gamma) + doubling(between_hosts(w, k), bytes) + binomial(in, bytes, 0);
+  return k_nomial_both(in, bytes, 2) + doubling(between_hosts(w, k), bytes);
 }
 
 double hierarchical_broadcast(const World& w, double bytes, const Costs& k) {

@@ -79,7 +79,7 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
 
 // Fitted together with the costs of shared memory (transport/shm/costs.cc).
 Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts, double ranks_per_cpu) {
-  Costs costs{within_host, between_hosts, 4e-5 * ranks_per_cpu, 0};
+  Costs costs{within_host, between_hosts, 4e-5 * ranks_per_cpu, 0, ranks_per_cpu};
   // Before a rank has its turn again, others have driven the bytes that it is to combine and send on out of the
   // caches. Eight ranks on two processors, 256 KiB to 4 MiB: a ring takes 1.2 to 1.4 times as long as going directly.
   if (ranks_per_cpu > 1) costs.forward_gamma_us_per_byte = costs.gamma_us_per_byte;

@@ -202,6 +202,58 @@ TEST_CASE("direct algorithms pay for every message, and are for few ranks and fe
   CHECK(all_reduce("ring", 256, 64e6) < all_reduce("direct", 256, 64e6));
 }
 
+// All ranks are of one host, whose costs have the ranks per processor in them.
+TEST_CASE("where ranks take turns, one-way algorithms cost their path and the mean rank's work") {
+  const LinkCosts k{1.2, 1.4e-4, 0.4, 1, 32768};
+  constexpr double kGamma = 8e-5;
+  const auto cost = [&](Collective c, const char* name, int n, double bytes, double ranks_per_cpu) {
+    return find(c, name)->cost_us(World{n, {}}, bytes, Costs{k, {}, kGamma, kGamma, ranks_per_cpu});
+  };
+  const auto work = [&](double bytes, double gamma) { return k.message_us + bytes * (k.beta_us_per_byte + gamma); };
+  const auto hop = [&](double bytes, double gamma) { return k.alpha_us + bytes * (k.beta_us_per_byte + gamma); };
+  const auto check = [&](Collective c, const char* name, double bytes, double path, double all_work) {
+    INFO(name_of(c) << ' ' << name);
+    CHECK(std::abs(cost(c, name, 4, bytes, 2) - (path + all_work / 4) / 2) < 1e-9);
+  };
+  // Four on two processors: one message of the path passes from one to the other; there are 3 in a chain, and 3 + 2 of
+  // doubling.
+  check(Collective::kBroadcast, "k_nomial:2", 1e6, hop(1e6, 0) + hop(1e6, 0) - k.alpha_us, 3 * work(1e6, 0));
+  check(Collective::kScan, "chain", 1e6, hop(1e6, kGamma), 3 * work(1e6, kGamma));
+  check(Collective::kScan, "recursive_doubling", 1e6, hop(1e6, kGamma), 5 * work(1e6, kGamma));
+  check(Collective::kReduce, "direct", 1e3, 3 * hop(1e3, kGamma) - 2 * (k.alpha_us - k.message_us),
+        3 * work(1e3, kGamma));
+  for (const Collective c : {Collective::kScan, Collective::kExscan}) {
+    INFO(name_of(c));
+    for (const double bytes : {8.0, 1024.0, 16384.0, 65536.0, 1048576.0}) {
+      CHECK(cost(c, "chain", 4, bytes, 2) < cost(c, "recursive_doubling", 4, bytes, 2));
+    }
+    CHECK(cost(c, "chain", 4, 1024, 1) > cost(c, "recursive_doubling", 4, 1024, 1));
+    // So many processors that the chain has to pass each of them.
+    CHECK(cost(c, "chain", 64, 1024, 2) > cost(c, "recursive_doubling", 64, 1024, 2));
+  }
+}
+
+TEST_CASE("taking turns costs no more than waiting for all of one's processor, and nothing where each has its own") {
+  for (const AlgorithmEntry& entry : catalog()) {
+    if (!entry.supports(World{2, {}})) continue;
+    for (const int n : {1, 2, 3, 4, 6, 7, 8, 16, 63}) {
+      for (const double bytes : {0.0, 8.0, 4096.0, 65536.0, 16e6}) {
+        INFO(entry.name << " " << name_of(entry.collective) << ", " << n << " ranks, " << bytes << " bytes");
+        Costs costs = kSomeLinks;
+        const double alone = entry.cost_us(World{n, {}}, bytes, costs);
+        costs.ranks_per_cpu = 0.25;
+        CHECK(entry.cost_us(World{n, {}}, bytes, costs) == alone);
+        for (const double ranks_per_cpu : {1.25, 2.0, 4.0, 64.0}) {
+          costs.ranks_per_cpu = ranks_per_cpu;
+          const double us = entry.cost_us(World{n, {}}, bytes, costs);
+          CHECK(us <= alone * (1 + 1e-9));
+          CHECK((us > 0 || alone == 0));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("between hosts, hierarchical algorithms send the vector across once") {
   World w{8, {{0, 1, 2, 3}, {4, 5, 6, 7}}};
   const AlgorithmEntry& entry = *find(Collective::kAllReduce, "hierarchical");
