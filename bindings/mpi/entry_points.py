@@ -164,22 +164,28 @@ AFTER = {
     "made": "*made = PMPI_Comm_c2f(made_c);", "ended": "*ended = PMPI_Comm_c2f(ended_c);",
     "request": "*request = PMPI_Request_c2f(request_c);", "started": "*started = PMPI_Request_c2f(started_c);",
 }
-# What completes requests: parameters, and what is done with the binding's before the MPI library's own function.
+# What completes requests: parameters; what is done with the binding's before the MPI library's own function; and what
+# the function then returns, which has left `result`, as an expression with `failures`.
+ONE = "failures.of_one(result, 0)"
+ANY = "failures.of_one(result, *index - first_index(failures))"
+ALL = "failures.of_several(result, *count, nullptr, 0, known(statuses))"
+SOME = "failures.of_several(result, *outcount, indices, first_index(failures), known(statuses))"
 COMPLETIONS = {
-    "Wait": ("request status", "complete(1, request)"),
-    "Test": ("request flag status", "look(1, request)"),
-    "Waitall": ("count requests statuses", "complete(*count, requests)"),
-    "Testall": ("count requests flag statuses", "look(*count, requests)"),
-    "Testany": ("count requests index flag status", "look(*count, requests)"),
-    "Testsome": ("count requests outcount indices statuses", "look(*count, requests)"),
-    "Request_free": ("request", "release(request)"),
-    "Request_get_status": ("request flag status", "look(1, request)"),
+    "Wait": ("request status", "complete(1, request)", ONE),
+    "Test": ("request flag status", "look(1, request)", f"*flag != 0 ? {ONE} : result"),
+    "Waitall": ("count requests statuses", "complete(*count, requests)", ALL),
+    "Testall": ("count requests flag statuses", "look(*count, requests)", f"*flag != 0 ? {ALL} : result"),
+    "Testany": ("count requests index flag status", "look(*count, requests)", f"*flag != 0 ? {ANY} : result"),
+    "Testsome": ("count requests outcount indices statuses", "look(*count, requests)", SOME),
+    "Request_free": ("request", "release(request)", "result"),
+    "Request_get_status": ("request flag status", "look(1, request)", "result"),
 }
 # Those that wait for one ask as their siblings do.
 POLLED = {
-    "Waitany": ("count requests index status", "Testany", "count requests index &flag status", "flag != 0"),
+    "Waitany": ("count requests index status", "Testany", "count requests index &flag status", "flag != 0",
+                f"flag != 0 ? {ANY} : result"),
     "Waitsome": ("count requests outcount indices statuses", "Testsome", "count requests outcount indices statuses",
-                 "*outcount != 0"),
+                 "*outcount != 0", SOME),
 }
 
 
@@ -231,8 +237,13 @@ def calling(name, parameters, prefix="MPI_"):
     """Calls the binding's function for C."""
     lines = [BEFORE[parameter] for parameter in parameters if parameter in BEFORE]
     arguments = ", ".join(converted(parameter) for parameter in parameters)
-    lines.append(f"const int result = {prefix}{name}({arguments});")
+    lines.append(f"result = {prefix}{name}({arguments});")
     lines += [f"if (result == MPI_SUCCESS) {AFTER[parameter]}" for parameter in parameters if parameter in AFTER]
+    if "sendtypes" in parameters:
+        # These take memory.
+        lines = ["const int thrown = tutti::mpi::caught([&] {", *lines, "});",
+                 "if (thrown != MPI_SUCCESS) result = tutti::mpi::raise_error(PMPI_Comm_f2c(*comm), thrown);"]
+    lines.insert(0, "int result = MPI_SUCCESS;")
     lines.append("if (error != nullptr) *error = result;")
     return "\n  ".join(lines)
 
@@ -257,8 +268,12 @@ def write_fortran(family):
     names = Names(family)
     text = ["""#include "fortran.h"
 
+using tutti::mpi::any_requests;
+using tutti::mpi::Failures;
+using tutti::mpi::Requests;
 using tutti::mpi::fortran::address;
 using tutti::mpi::fortran::complete;
+using tutti::mpi::fortran::known;
 using tutti::mpi::fortran::look;
 using tutti::mpi::fortran::release;
 using tutti::mpi::fortran::types_of;
@@ -277,22 +292,38 @@ extern "C" {
     text.append(fortran_function(names.symbols("Startall"), ["count", "requests"],
                                  "const int result = tutti::mpi::fortran::start_all(*count, requests);\n"
                                  "  if (error != nullptr) *error = result;"))
-    for name, (parameters, before) in COMPLETIONS.items():
+    testany = fortran_parameters(COMPLETIONS["Testany"][0].split())
+    # Its address would be needed when the binding is loaded.
+    text.append(f"void {names.original('Testany')}({testany});\n"
+                "static int first_index(const Failures& failures) {\n"
+                "  if (failures.none()) return 1;\n"
+                "  return tutti::mpi::fortran::first_index("
+                f"[](auto... arguments) {{ {names.original('Testany')}(arguments...); }});\n}}")
+    for name, (parameters, before, after) in COMPLETIONS.items():
         parameters = parameters.split()
+        handles = "*count, Requests::in_fortran(requests)" if "count" in parameters else "1, Requests::in_fortran(request)"
         for symbols, original in names.completions(name):
             text.append(f"void {original}({fortran_parameters(parameters)});")
-            text.append(fortran_function(symbols, parameters,
-                                         f"{before};\n  {original}({', '.join([*parameters, 'error'])});"))
-    for name, (parameters, test, arguments, done) in POLLED.items():
+            text.append(fortran_function(
+                symbols, parameters,
+                f"if (!any_requests()) return {original}({', '.join([*parameters, 'error'])});\n"
+                f"  {before};\n"
+                f"  [[maybe_unused]] Failures failures({handles});\n"
+                "  MPI_Fint result = MPI_SUCCESS;\n"
+                f"  {original}({', '.join([*parameters, '&result'])});\n"
+                f"  result = {after};\n"
+                "  if (error != nullptr) *error = result;"))
+    for name, (parameters, test, arguments, done, after) in POLLED.items():
         parameters = parameters.split()
         original = names.original(name)
         text.append(f"void {original}({fortran_parameters(parameters)});")
         text.append(fortran_function(
             names.symbols(name), parameters,
-            f"if (!look(*count, requests)) return {original}({', '.join([*parameters, 'error'])});\n"
+            f"if (!any_requests()) return {original}({', '.join([*parameters, 'error'])});\n"
             "  [[maybe_unused]] MPI_Fint flag = 0;\n"
-            "  tutti::mpi::fortran::poll(*count, requests, error, [&](MPI_Fint* result) {\n"
-            f"    {names.original(test)}({', '.join([*arguments.split(), 'result'])});\n"
+            "  tutti::mpi::fortran::poll(*count, requests, error, [&](Failures& failures, MPI_Fint& result) {\n"
+            f"    {names.original(test)}({', '.join([*arguments.split(), '&result'])});\n"
+            f"    result = {after};\n"
             f"    return {done};\n  }});"))
     text.append("#pragma GCC visibility pop\n}  // extern \"C\"")
     return "\n".join(text) + "\n"

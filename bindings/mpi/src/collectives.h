@@ -18,7 +18,11 @@ namespace tutti::mpi {
 template <typename Call>
 Outcome run(Work& work, Call call) {
   if (work.checked()) return tuttiSuccess;
-  if (work.nonblocking()) return call();
+  if (work.nonblocking()) {
+    const tuttiResult_t queued = call();
+    if (queued == tuttiSuccess) work.begun();
+    return queued;
+  }
   const Inside inside;
   return call();
 }

@@ -43,20 +43,52 @@ Communicator* passed_on(Reason reason) {
 }
 
 // Whether persistent requests still need it. The registry's mutex is held.
-bool outlive(Communicator& communicator) {
+bool is_needed(const Communicator& communicator) {
   const auto& all = registry().all;
-  if (std::find(all.begin(), all.end(), &communicator) == all.end() || communicator.held == 0) return false;
-  communicator.outlived = true;
-  communicator.handle = MPI_COMM_WORLD;  // for what is packed
-  return true;
+  return std::find(all.begin(), all.end(), &communicator) != all.end() && communicator.held > 0;
+}
+
+// In place of the handle of one that is freed: for what is packed, and for errors, which go to the same handler.
+MPI_Comm stand_in(MPI_Comm handle) {
+  MPI_Comm made = MPI_COMM_NULL;
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  if (PMPI_Comm_get_errhandler(handle, &handler) != MPI_SUCCESS) return MPI_COMM_WORLD;
+  if (PMPI_Comm_dup(MPI_COMM_SELF, &made) == MPI_SUCCESS) PMPI_Comm_set_errhandler(made, handler);
+  PMPI_Errhandler_free(&handler);
+  return made == MPI_COMM_NULL ? MPI_COMM_WORLD : made;
+}
+
+// Of stand_in().
+void free_stand_in(MPI_Comm handle) {
+  if (handle != MPI_COMM_WORLD) PMPI_Comm_free(&handle);
+}
+
+// True if it goes on without its MPI communicator.
+bool outlive(Communicator& communicator) {
+  {
+    const std::lock_guard lock(registry().mutex);
+    if (!is_needed(communicator)) return false;
+    if (communicator.outlived) return true;
+  }
+  const MPI_Comm handle = stand_in(communicator.handle);
+  {
+    const std::lock_guard lock(registry().mutex);
+    if (is_needed(communicator)) {
+      communicator.outlived = true;
+      communicator.handle = handle;
+      return true;
+    }
+  }
+  free_stand_in(handle);
+  return false;
 }
 
 int on_delete(MPI_Comm /*handle*/, int /*keyval*/, void* value, void* /*extra*/) {
   auto* communicator = static_cast<Communicator*>(value);
   communicator_generation.fetch_add(1, std::memory_order_acq_rel);
+  if (outlive(*communicator)) return MPI_SUCCESS;
   {
     const std::lock_guard lock(registry().mutex);
-    if (outlive(*communicator)) return MPI_SUCCESS;
     // The end of MPI may have come first.
     if (std::erase(registry().all, communicator) == 0) return MPI_SUCCESS;
   }
@@ -237,10 +269,7 @@ void forget_communicator(MPI_Comm handle) {
   auto* communicator = static_cast<Communicator*>(value);
   finish_requests_of(*communicator);
   if (communicator->comm == nullptr) return;
-  {
-    const std::lock_guard lock(registry().mutex);
-    if (outlive(*communicator)) return;
-  }
+  if (outlive(*communicator)) return;
   // What remains is freed with the attribute. Peers may come late, and need this process until then.
   const Inside inside;
   communicator->operators.clear();
@@ -262,6 +291,7 @@ void let_go(Communicator& communicator) {
     if (--communicator.held > 0 || !communicator.outlived) return;
     std::erase(registry().all, &communicator);
   }
+  free_stand_in(communicator.handle);
   const Inside inside;
   delete &communicator;
 }

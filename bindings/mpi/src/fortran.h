@@ -7,7 +7,9 @@
 
 #include <vector>
 
+#include "exceptions.h"
 #include "interface.h"
+#include "requests.h"
 
 namespace tutti::mpi::fortran {
 
@@ -26,13 +28,24 @@ void complete(int count, const MPI_Fint* requests);
 // Completes those that have finished. True if one of the binding's still runs.
 bool look(int count, const MPI_Fint* requests);
 
-// Asks `test` until it is true or has set an error. error may be NULL, as everywhere in mpi_f08.
+// What Failures::of_several() takes for statuses: NULL if the program ignores them.
+void* known(MPI_Fint* statuses);
+
+using Testany = void(MPI_Fint* count, MPI_Fint* requests, MPI_Fint* index, MPI_Fint* flag, MPI_Fint* status,
+                     MPI_Fint* error);
+// From which number on the MPI library's own functions count requests: those of MPICH 4 for mpi_f08 from 0.
+int first_index(Testany* testany);
+
+// Asks test(Failures &, MPI_Fint &result) until it is true or has set an error. error may be NULL, as everywhere in
+// mpi_f08.
 template <typename Test>
 void poll(int count, const MPI_Fint* requests, MPI_Fint* error, Test test) {
   MPI_Fint result = MPI_SUCCESS;
-  while (!test(&result) && result == MPI_SUCCESS) {
-    sched_yield();
+  while (true) {
     look(count, requests);
+    Failures failures(count, Requests::in_fortran(requests));
+    if (test(failures, result) || result != MPI_SUCCESS) break;
+    sched_yield();
   }
   if (error != nullptr) *error = result;
 }

@@ -3,27 +3,38 @@
 
 #include "communicators.h"
 #include "config.h"
+#include "exceptions.h"
 #include "interface.h"
 #include "persistent.h"
 #include "progress.h"
 #include "summary.h"
 
+using tutti::mpi::caught;
+
 namespace {
+
+// MPI_SUCCESS, or that the call has thrown, which the communicator's error handler has been told.
+template <typename Call>
+int or_raised(MPI_Comm comm, Call call) {
+  const int thrown = caught(call);
+  return thrown == MPI_SUCCESS ? MPI_SUCCESS : tutti::mpi::raise_error(comm, thrown);
+}
 
 // The helper of progress.h needs as much; it costs the MPI libraries nothing.
 int init(int* argc, char*** argv, int required, int* provided) {
-  tutti::mpi::find_mpi_library();
+  const int thrown = caught(tutti::mpi::find_mpi_library);
+  if (thrown != MPI_SUCCESS) return thrown;
   const bool raise = !tutti::mpi::config().off && required < MPI_THREAD_SERIALIZED;
   const int error = PMPI_Init_thread(argc, argv, raise ? MPI_THREAD_SERIALIZED : required, provided);
   // All ranks are here. So nonblocking calls are served from the first on, also of communicators split from this one.
-  if (error == MPI_SUCCESS) tutti::mpi::find_communicator(MPI_COMM_WORLD, true);
-  return error;
+  if (error != MPI_SUCCESS) return error;
+  return or_raised(MPI_COMM_WORLD, [] { tutti::mpi::find_communicator(MPI_COMM_WORLD, true); });
 }
 
 // `made` is what PMPI_ has made of parent's ranks.
 int after_making(int error, MPI_Comm parent, const MPI_Comm* made) {
-  if (error == MPI_SUCCESS) tutti::mpi::split_along(parent, *made);
-  return error;
+  if (error != MPI_SUCCESS) return error;
+  return or_raised(parent, [&] { tutti::mpi::split_along(parent, *made); });
 }
 
 }  // namespace
@@ -41,8 +52,8 @@ int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
 
 #if defined(MPICH)
 int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session* session) {
-  tutti::mpi::find_mpi_library();
-  return PMPI_Session_init(info, errhandler, session);
+  const int thrown = caught(tutti::mpi::find_mpi_library);
+  return thrown == MPI_SUCCESS ? PMPI_Session_init(info, errhandler, session) : thrown;
 }
 #endif
 

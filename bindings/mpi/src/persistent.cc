@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "exceptions.h"
 #include "requests.h"
 
 namespace tutti::mpi {
@@ -40,8 +41,6 @@ int self_of(Table& of, int number, MPI_Comm& self) {
     MPI_Comm made = MPI_COMM_NULL;
     const int error = PMPI_Comm_dup(MPI_COMM_SELF, &made);
     if (error != MPI_SUCCESS) return error;
-    // The error of a collective has been handled by the time that its request is complete.
-    PMPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
     of.selves.push_back(made);
   }
   self = of.selves[index];
@@ -104,29 +103,38 @@ int start_request(MPI_Request* request) {
   if (live_persistents.load(std::memory_order_acquire) != 0 && request != nullptr) persistent = find(*request);
   if (persistent == nullptr) return PMPI_Start(request);
   const Timer timer;
-  auto work = std::make_unique<Work>(persistent->communicator, Mode::kQueued);
-  int error = PMPI_Start(request);
-  if (error != MPI_SUCCESS) return error;
-  const Outcome outcome = persistent->body(*work);
-  if (outcome.reason == Reason::kNone && outcome.result == tuttiSuccess) {
+  forget_failure(*request);
+  const Communicator& communicator = persistent->communicator;
+  int error = MPI_SUCCESS;
+  bool started = false;
+  bool queued = false;
+  const int thrown = caught([&] {
+    auto work = std::make_unique<Work>(persistent->communicator, Mode::kQueued);
+    error = PMPI_Start(request);
+    if (error != MPI_SUCCESS) return;
+    started = true;
+    const Outcome outcome = persistent->body(*work);
+    if (outcome.reason != Reason::kNone || outcome.result != tuttiSuccess) return;
     add_pending(std::move(work), *request, *persistent);
-  } else {
-    error = report_failure(persistent->communicator, persistent->communicator.handle);
-    end_receive(*persistent, MPI_SUCCESS);
+    queued = true;
+  });
+  if (started && !queued) {
+    error = thrown == MPI_SUCCESS ? report_failure(communicator, communicator.handle) : thrown;
+    end_receive(*persistent);
     PMPI_Wait(request, MPI_STATUS_IGNORE);
   }
-  count_call(persistent->function, true, Reason::kNone, timer);
+  if (thrown != MPI_SUCCESS) error = raise_error(communicator.handle, thrown);
+  if (started) count_call(persistent->function, true, Reason::kNone, timer);
   return error;
 }
 
-void end_receive(const Persistent& persistent, int error) {
-  // More than the receive has room for: whoever completes the request gets an error.
-  const char byte = 0;
-  PMPI_Send(&byte, error == MPI_SUCCESS ? 0 : 1, MPI_BYTE, 0, persistent.tag, persistent.self);
+void end_receive(const Persistent& persistent) {
+  PMPI_Send(nullptr, 0, MPI_BYTE, 0, persistent.tag, persistent.self);
 }
 
 void forget_persistent(MPI_Request request) {
   if (live_persistents.load(std::memory_order_acquire) == 0) return;
+  forget_failure(request);
   std::unique_ptr<Persistent> ended;
   const std::lock_guard lock(table().mutex);
   const auto found = table().all.find(request);

@@ -76,8 +76,8 @@ extern std::atomic<int> live_persistents;
 int make_persistent(std::unique_ptr<Persistent> persistent, MPI_Request* request);
 // Of any request: one that is not the binding's is the MPI library's to start.
 int start_request(MPI_Request* request);
-// Lets the receive of one that was started end, with an error if there was one.
-void end_receive(const Persistent& persistent, int error);
+// Lets the receive of one that was started end.
+void end_receive(const Persistent& persistent);
 // Before a request is freed that does not run.
 void forget_persistent(MPI_Request request);
 // Before MPI_Finalize.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "interface.h"
@@ -105,7 +106,11 @@ __attribute__((noinline)) void wake() {
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    helper().thread = std::thread(run);
+    try {
+      helper().thread = std::thread(run);
+    } catch (const std::system_error&) {
+      asleep.store(true);  // no thread can be made now; the next call tries again
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   helper().wake.notify_one();

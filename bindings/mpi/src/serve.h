@@ -3,6 +3,7 @@
 #define TUTTI_BINDINGS_MPI_SERVE_H_
 
 #include "collectives.h"
+#include "exceptions.h"
 #include "persistent.h"
 #include "requests.h"
 
@@ -12,42 +13,54 @@ namespace tutti::mpi {
 template <typename Body, typename Pass>
 int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   const Timer timer;
-  Communicator* communicator = find_communicator(comm, true);
-  Reason reason = communicator->reason;
-  if (reason == Reason::kNone) [[likely]] {
+  Communicator* communicator = nullptr;
+  Outcome outcome = tuttiSuccess;
+  int error = MPI_SUCCESS;
+  const int thrown = caught([&] {
+    communicator = find_communicator(comm, true);
+    outcome.reason = communicator->reason;
+    if (outcome.reason != Reason::kNone) [[unlikely]]
+      return;
     Work work(*communicator, Mode::kBlocking);
-    const Outcome outcome = body(work);
-    reason = outcome.reason;
-    if (reason == Reason::kNone) [[likely]] {
-      const int error =
-          outcome.result == tuttiSuccess ? work.finish() : report_failure(*communicator, communicator->handle);
-      count_call(function, false, reason, timer);
-      return error;
-    }
+    outcome = body(work);
+    if (outcome.reason == Reason::kNone && outcome.result == tuttiSuccess) [[likely]]
+      error = work.finish();
+  });
+  if (thrown != MPI_SUCCESS) [[unlikely]] {
+    error = raise_error(comm, thrown);
+  } else if (outcome.reason != Reason::kNone) {
+    error = pass();
+  } else if (outcome.result != tuttiSuccess) {
+    error = report_failure(*communicator, communicator->handle);
   }
-  const int error = pass();
-  count_call(function, false, reason, timer);
+  count_call(function, false, outcome.reason, timer);
   return error;
 }
 
 template <typename Body, typename Pass>
 int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pass pass) {
   const Timer timer;
-  Communicator* communicator = find_communicator(comm, false);
-  Reason reason = request == nullptr ? Reason::kArgument : communicator->reason;
-  if (reason == Reason::kNone) {
+  Communicator* communicator = nullptr;
+  Outcome outcome = tuttiSuccess;
+  int error = MPI_SUCCESS;
+  const int thrown = caught([&] {
+    communicator = find_communicator(comm, false);
+    outcome.reason = request == nullptr ? Reason::kArgument : communicator->reason;
+    if (outcome.reason != Reason::kNone) return;
     auto work = std::make_unique<Work>(*communicator, Mode::kQueued);
-    const Outcome outcome = body(*work);
-    reason = outcome.reason;
-    if (reason == Reason::kNone) {
-      const int error = outcome.result == tuttiSuccess ? make_request(std::move(work), request)
-                                                       : report_failure(*communicator, communicator->handle);
-      count_call(function, true, reason, timer);
-      return error;
+    outcome = body(*work);
+    if (outcome.reason == Reason::kNone && outcome.result == tuttiSuccess) {
+      error = make_request(std::move(work), request);
     }
+  });
+  if (thrown != MPI_SUCCESS) {
+    error = raise_error(comm, thrown);
+  } else if (outcome.reason != Reason::kNone) {
+    error = pass();
+  } else if (outcome.result != tuttiSuccess) {
+    error = report_failure(*communicator, communicator->handle);
   }
-  const int error = pass();
-  count_call(function, true, reason, timer);
+  count_call(function, true, outcome.reason, timer);
   return error;
 }
 
@@ -56,19 +69,24 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
 template <typename Body, typename Keep, typename Pass>
 int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, Keep keep, Pass pass) {
   const Timer timer;
-  // The ranks may wait for each other in it, as in a blocking call.
-  Communicator* communicator = find_communicator(comm, true);
-  Reason reason = request == nullptr ? Reason::kArgument : communicator->reason;
-  if (reason == Reason::kNone) {
-    Work work(*communicator, Mode::kChecked);
-    reason = body(work).reason;
-  }
-  if (reason == Reason::kNone) {
+  Reason reason = Reason::kNone;
+  int error = MPI_SUCCESS;
+  const int thrown = caught([&] {
+    // The ranks may wait for each other in it, as in a blocking call.
+    Communicator* communicator = find_communicator(comm, true);
+    reason = request == nullptr ? Reason::kArgument : communicator->reason;
+    if (reason == Reason::kNone) {
+      Work work(*communicator, Mode::kChecked);
+      reason = body(work).reason;
+    }
+    if (reason != Reason::kNone) return;
     auto persistent = std::make_unique<Persistent>(function, *communicator);
     persistent->body = keep(persistent->kept);
-    return make_persistent(std::move(persistent), request);
-  }
-  const int error = pass();
+    error = make_persistent(std::move(persistent), request);
+  });
+  if (thrown != MPI_SUCCESS) return raise_error(comm, thrown);
+  if (reason == Reason::kNone) return error;
+  error = pass();
   count_call(function, true, reason, timer);
   return error;
 }

@@ -7,6 +7,8 @@
 
 using tutti::mpi::any_requests;
 using tutti::mpi::complete_request;
+using tutti::mpi::Failures;
+using tutti::mpi::Requests;
 using tutti::mpi::still_runs;
 
 namespace {
@@ -20,13 +22,24 @@ bool some_run(int count, const MPI_Request* requests) {
   return runs;
 }
 
-// Asks `test` until it has an answer, which it has at once where none of the requests is the binding's.
+bool is_set(const int* flag) {
+  return flag != nullptr && *flag != 0;
+}
+
+// What of_several() takes for statuses.
+void* known(MPI_Status* statuses) {
+  return statuses == MPI_STATUSES_IGNORE ? nullptr : statuses;
+}
+
+// Asks `test` until it has an answer.
+// test(Failures &, bool &done) returns an error code of MPI.
 template <typename Test>
 int poll(int count, const MPI_Request* requests, Test test) {
   while (true) {
     some_run(count, requests);
     bool done = false;
-    const int error = test(done);
+    Failures failures(count, Requests::in_c(requests));
+    const int error = test(failures, done);
     if (error != MPI_SUCCESS || done) return error;
     sched_yield();
   }
@@ -37,56 +50,68 @@ int poll(int count, const MPI_Request* requests, Test test) {
 extern "C" {
 
 int MPI_Wait(MPI_Request* request, MPI_Status* status) {
-  if (any_requests() && request != nullptr) complete_request(*request);
-  return PMPI_Wait(request, status);
+  if (!any_requests() || request == nullptr) return PMPI_Wait(request, status);
+  complete_request(*request);
+  Failures failures(1, Requests::in_c(request));
+  return failures.of_one(PMPI_Wait(request, status), 0);
 }
 
 int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
-  if (any_requests() && request != nullptr) still_runs(*request);
-  return PMPI_Test(request, flag, status);
+  if (!any_requests() || request == nullptr) return PMPI_Test(request, flag, status);
+  still_runs(*request);
+  Failures failures(1, Requests::in_c(request));
+  const int error = PMPI_Test(request, flag, status);
+  return is_set(flag) ? failures.of_one(error, 0) : error;
 }
 
 int MPI_Waitall(int count, MPI_Request requests[], MPI_Status* statuses) {
-  if (any_requests()) {
-    for (int at = 0; at < count; ++at) complete_request(requests[at]);
-  }
-  return PMPI_Waitall(count, requests, statuses);
+  if (!any_requests()) return PMPI_Waitall(count, requests, statuses);
+  for (int at = 0; at < count; ++at) complete_request(requests[at]);
+  Failures failures(count, Requests::in_c(requests));
+  return failures.of_several(PMPI_Waitall(count, requests, statuses), count, nullptr, 0, known(statuses));
 }
 
 int MPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status* statuses) {
-  if (any_requests()) some_run(count, requests);
-  return PMPI_Testall(count, requests, flag, statuses);
+  if (!any_requests()) return PMPI_Testall(count, requests, flag, statuses);
+  some_run(count, requests);
+  Failures failures(count, Requests::in_c(requests));
+  const int error = PMPI_Testall(count, requests, flag, statuses);
+  return is_set(flag) ? failures.of_several(error, count, nullptr, 0, known(statuses)) : error;
 }
 
 int MPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status) {
-  if (!any_requests() || !some_run(count, requests)) return PMPI_Waitany(count, requests, index, status);
-  return poll(count, requests, [&](bool& done) {
+  if (!any_requests()) return PMPI_Waitany(count, requests, index, status);
+  return poll(count, requests, [&](Failures& failures, bool& done) {
     int flag = 0;
     const int error = PMPI_Testany(count, requests, index, &flag, status);
     done = flag != 0;
-    return error;
+    return done ? failures.of_one(error, *index) : error;
   });
 }
 
 int MPI_Testany(int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status) {
-  if (any_requests()) some_run(count, requests);
-  return PMPI_Testany(count, requests, index, flag, status);
+  if (!any_requests()) return PMPI_Testany(count, requests, index, flag, status);
+  some_run(count, requests);
+  Failures failures(count, Requests::in_c(requests));
+  const int error = PMPI_Testany(count, requests, index, flag, status);
+  return is_set(flag) ? failures.of_one(error, *index) : error;
 }
 
 int MPI_Waitsome(int count, MPI_Request requests[], int* outcount, int indices[], MPI_Status* statuses) {
-  if (!any_requests() || !some_run(count, requests)) {
-    return PMPI_Waitsome(count, requests, outcount, indices, statuses);
-  }
-  return poll(count, requests, [&](bool& done) {
+  if (!any_requests()) return PMPI_Waitsome(count, requests, outcount, indices, statuses);
+  return poll(count, requests, [&](Failures& failures, bool& done) {
     const int error = PMPI_Testsome(count, requests, outcount, indices, statuses);
     done = *outcount != 0;
-    return error;
+    return failures.of_several(error, *outcount, indices, 0, known(statuses));
   });
 }
 
 int MPI_Testsome(int count, MPI_Request requests[], int* outcount, int indices[], MPI_Status* statuses) {
-  if (any_requests()) some_run(count, requests);
-  return PMPI_Testsome(count, requests, outcount, indices, statuses);
+  if (!any_requests()) return PMPI_Testsome(count, requests, outcount, indices, statuses);
+  some_run(count, requests);
+  Failures failures(count, Requests::in_c(requests));
+  const int error = PMPI_Testsome(count, requests, outcount, indices, statuses);
+  return failures.of_several(error, *outcount, indices, 0, known(statuses));
 }
 
 int MPI_Start(MPI_Request* request) {

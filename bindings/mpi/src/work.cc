@@ -4,9 +4,15 @@
 #include <cstdio>
 #include <cstring>
 
+#include "progress.h"
+
 namespace tutti::mpi {
 
 Work::~Work() {
+  if (runs_) {
+    const Inside inside;
+    tuttiStreamSynchronize(stream());
+  }
   for (Later& later : later_) {
     if (later.own_type) PMPI_Type_free(&later.block.type);
   }

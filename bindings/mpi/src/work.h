@@ -79,6 +79,9 @@ class Work {
   // What is to be done when the operation has succeeded. MPI_SUCCESS, or what packing returned at any time.
   int finish();
   [[nodiscard]] int error() const { return error_; }
+  // Of an operation in a stream, which uses the memory meanwhile: work that ends before waits for it.
+  void begun() { runs_ = true; }
+  void ended() { runs_ = false; }
 
   Reduction reduction;
 
@@ -91,6 +94,7 @@ class Work {
 
   Communicator& communicator_;
   Mode mode_;
+  bool runs_ = false;
   int error_ = MPI_SUCCESS;
   std::vector<std::unique_ptr<std::byte[]>> scratch_;
   std::vector<Later> later_;

@@ -365,6 +365,75 @@ contains
     end do
   end subroutine
 
+  ! The ranks call different collectives on a communicator whose error handler returns, as that of MPI_COMM_WORLD does not.
+  subroutine failures()
+    USE_MPI
+    INCLUDE_MPI
+    COMM :: made
+    REQUEST :: q(2)
+#if defined(TEST_F08)
+    type(MPI_Status) :: statuses(2)
+#else
+    integer :: statuses(MPI_STATUS_SIZE, 2)
+#endif
+    integer, asynchronous, save :: sum
+    integer :: e, how, index, done, indices(2), of_second
+    logical :: flag
+    do how = 0, 7
+      call MPI_Comm_dup(MPI_COMM_WORLD, made, e)
+      call MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN, e)
+      q(1) = MPI_REQUEST_NULL
+      if (rank == 0) then
+        call MPI_Iallreduce(MPI_IN_PLACE, sum, 1, MPI_INTEGER, MPI_SUM, made, q(2), e)
+      else
+        call MPI_Ibarrier(made, q(2), e)
+      end if
+      ! After an error MPICH leaves it as it was.
+      flag = .false.
+      done = 0
+#if defined(TEST_F08)
+      statuses(:)%MPI_ERROR = MPI_SUCCESS
+#else
+      statuses(MPI_ERROR, :) = MPI_SUCCESS
+#endif
+      select case (how)
+      case (0)
+        call MPI_Wait(q(2), MPI_STATUS_IGNORE, e)
+      case (1)
+        call MPI_Waitall(2, q, statuses, e)
+      case (2)
+        call MPI_Waitall(2, q, MPI_STATUSES_IGNORE, e)
+      case (3)
+        call MPI_Waitany(2, q, index, MPI_STATUS_IGNORE, e)
+      case (4)
+        call MPI_Waitsome(2, q, done, indices, statuses, e)
+      case (5)
+        do while (.not. flag .and. e == MPI_SUCCESS)
+          call MPI_Test(q(2), flag, MPI_STATUS_IGNORE, e)
+        end do
+      case (6)
+        do while (.not. flag .and. e == MPI_SUCCESS)
+          call MPI_Testany(2, q, index, flag, MPI_STATUS_IGNORE, e)
+        end do
+      case default
+        do while (done == 0)
+          call MPI_Testsome(2, q, done, indices, MPI_STATUSES_IGNORE, e)
+        end do
+      end select
+      call expect(e /= MPI_SUCCESS, 'the error of a request')
+      call expect(q(2) == MPI_REQUEST_NULL, 'a request that has failed is left')
+      if (how == 1 .or. how == 4) then
+#if defined(TEST_F08)
+        of_second = statuses(merge(2, 1, how == 1))%MPI_ERROR
+#else
+        of_second = statuses(MPI_ERROR, merge(2, 1, how == 1))
+#endif
+        call expect(e == MPI_ERR_IN_STATUS .and. of_second == MPI_ERR_OTHER, 'the error in a status')
+      end if
+      call MPI_Comm_free(made, e)
+    end do
+  end subroutine
+
 #if defined(TEST_F08)
   ! The error may be left out there.
   subroutine without_error()
@@ -429,6 +498,7 @@ program main
   call MPI_Comm_free(dup, e)
   call others()
   if (ranks > 1) call persistent()
+  if (ranks > 1) call failures()
 #if defined(TEST_F08)
   call without_error()
 #endif
