@@ -23,8 +23,14 @@ Outcome run(Work& work, Call call) {
     if (queued == tuttiSuccess) work.begun();
     return queued;
   }
-  const Inside inside;
-  return call();
+  tuttiResult_t result = tuttiSuccess;
+  {
+    const Inside inside;
+    result = call();
+  }
+  if (any_windows()) [[unlikely]]
+    look_after_call();
+  return result;
 }
 
 // Counts or displacements, one for each rank: of int or, with the functions for large counts, of 64 bits.

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 
 #include <atomic>
 #include <chrono>
@@ -20,8 +21,9 @@ using namespace std::chrono_literals;
 constexpr auto kTick = 1000us;     // a call that takes longer gets help
 constexpr auto kFastTick = 200us;  // as often, at first
 constexpr int kFastTicks = 200;
-constexpr int kIdleTicks = 50;  // without a call: the thread sleeps until one comes
-constexpr int kLooks = 8;       // at the network, each time
+constexpr auto kWindowTick = 20us;  // while there are windows: one access of a peer's may take several looks
+constexpr int kIdleTicks = 50;      // without a call: the thread sleeps until one comes
+constexpr int kLooks = 8;           // at the network, each time
 
 // How many threads are in tutti, and kHelping while the helper is in the MPI library; with MPI_THREAD_MULTIPLE both may
 // be there at once, else a thread that leaves waits.
@@ -31,6 +33,7 @@ std::atomic<unsigned> entries{0};
 std::atomic<bool> asleep{true};
 std::atomic<bool> stopping{false};
 std::atomic<int> level{-1};
+std::atomic<int> windows{0};
 #if defined(MPICH)
 MPI_Request never_complete = MPI_REQUEST_NULL;
 #endif
@@ -59,12 +62,19 @@ void help() {
   inside.fetch_and(~kHelping, std::memory_order_release);
 }
 
+std::chrono::microseconds tick(int fast) {
+  if (any_windows()) return kWindowTick;
+  return fast > 0 && fast < kFastTicks ? kFastTick : kTick;
+}
+
 void run() {
   int idle = 0;
   int fast = 0;
   unsigned seen = entries.load(std::memory_order_relaxed);
+  // Else each sleep takes 50 us more.
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   while (!stopping.load(std::memory_order_relaxed)) {
-    std::this_thread::sleep_for(fast > 0 && fast < kFastTicks ? kFastTick : kTick);
+    std::this_thread::sleep_for(tick(fast));
     const unsigned now = entries.load(std::memory_order_relaxed);
     const bool waits = inside.load(std::memory_order_relaxed) != 0;
     if (waits && now == seen) {
@@ -139,6 +149,18 @@ void stop_progress() {
   PMPI_Grequest_complete(never_complete);
   PMPI_Wait(&never_complete, MPI_STATUS_IGNORE);
 #endif
+}
+
+void count_window(int change) {
+  windows.fetch_add(change, std::memory_order_relaxed);
+}
+
+bool any_windows() {
+  return windows.load(std::memory_order_relaxed) > 0;
+}
+
+void look_after_call() {
+  for (int look = 0; look < kLooks; ++look) progress_once();
 }
 
 #if defined(MPICH)

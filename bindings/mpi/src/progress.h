@@ -13,6 +13,14 @@ void stop_progress();
 // One look at the network, for loops that wait. From a thread that may call MPI.
 void progress_once();
 
+// Windows of one-sided communication: what peers do with this process's memory may wait for its MPI library. While
+// there are any the thread looks more often.
+void count_window(int change);
+bool any_windows();
+// Where there are windows, after a call that has blocked: programs expect to find then what a peer did before its own
+// call, as they do after one of the MPI library's.
+void look_after_call();
+
 // While it lives this thread makes no call of the MPI library.
 class Inside {
  public:
