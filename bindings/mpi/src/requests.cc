@@ -131,9 +131,10 @@ thread_local bool completing __attribute__((tls_model("initial-exec"))) = false;
 // The MPI library asks while a call waits that does not come through the binding, as Fortran's of mpi_f08 do not.
 // It does so in place of its own waiting: so these two have to make the progress that the peers may wait for.
 int on_poll(void* state, MPI_Status* /*status*/) {
-  // The binding has looked, and would not notice an error any more.
-  if (completing) return MPI_SUCCESS;
-  if (settle_one([state](const Pending& pending) { return pending.answer == state; }) == 0) progress_once();
+  // In the binding's calls the binding has looked, and would not notice an error any more.
+  if (completing || settle_one([state](const Pending& pending) { return pending.answer == state; }) == 0) {
+    progress_once();
+  }
   return MPI_SUCCESS;
 }
 
