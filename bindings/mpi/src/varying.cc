@@ -78,13 +78,15 @@ void place(Work& work, Parts& parts) {
   }
 }
 
-// Blocks that overlap are an error that MPI libraries let pass: as there, one of the ranks' stays.
-void place_received(Work& work, Parts& parts) {
+// Blocks that overlap are an error that MPI libraries let pass: as there, one of the ranks' stays. `own`: where this
+// rank's own block comes from, if it does not come with the others.
+void place_received(Work& work, Parts& parts, const std::byte* own = nullptr) {
   parts.packed = !all_dense(parts) || overlap(parts);
   place(work, parts);
   if (!parts.packed) return;
   for (std::size_t at = 0; at < parts.blocks.size(); ++at) {
-    work.unpack_later(parts.base + parts.displs[at], parts.blocks[at]);
+    const bool apart = own != nullptr && at == static_cast<std::size_t>(work.rank());
+    work.unpack_later(apart ? own : parts.base + parts.displs[at], parts.blocks[at]);
   }
 }
 
@@ -120,8 +122,8 @@ bool wrong_types(const Work& work, Numbers counts, Numbers displs, const MPI_Dat
 // send NULL: in place.
 Outcome exchange(Work& work, Parts* send, Parts& recv) {
   Parts copy;
-  place_received(work, recv);
   if (send == nullptr) {
+    place_received(work, recv);
     if (recv.packed) {
       copy.blocks = recv.blocks;
       copy.counts = recv.counts;
@@ -131,7 +133,12 @@ Outcome exchange(Work& work, Parts* send, Parts& recv) {
       send = &recv;
     }
   } else {
+    const auto own = static_cast<std::size_t>(work.rank());
     place_sent(work, *send);
+    const bool same = send->counts[own] == recv.counts[own];
+    place_received(work, recv, same ? send->base + send->displs[own] : nullptr);
+    // Unpacked from where it is sent from.
+    if (recv.packed && same) send->counts[own] = recv.counts[own] = 0;
   }
   return run(work, [&] {
     return tuttiAlltoAllV(send->base, send->counts.data(), send->displs.data(), recv.base, recv.counts.data(),

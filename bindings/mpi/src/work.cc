@@ -27,9 +27,7 @@ tuttiStream_t Work::stream() {
 std::byte* Work::scratch(std::size_t bytes) {
   static std::byte never_touched{};
   if (checked()) return &never_touched;
-  // One byte at least: an address that is no NULL.
-  scratch_.push_back(std::unique_ptr<std::byte[]>(new std::byte[bytes + 1]));
-  return scratch_.back().get();
+  return scratch_.emplace_back(bytes).data();
 }
 
 void Work::pack_into(std::byte* to, const Block& block) {

@@ -6,13 +6,13 @@
 #include <tutti/tutti.h>
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
 #include "communicators.h"
 #include "datatypes.h"
 #include "interface.h"
 #include "operators.h"
+#include "scratch.h"
 
 namespace tutti::mpi {
 
@@ -96,7 +96,7 @@ class Work {
   Mode mode_;
   bool runs_ = false;
   int error_ = MPI_SUCCESS;
-  std::vector<std::unique_ptr<std::byte[]>> scratch_;
+  std::vector<Scratch> scratch_;
   std::vector<Later> later_;
   const std::byte* move_from_ = nullptr;
   std::byte* move_to_ = nullptr;
