@@ -32,7 +32,7 @@ grep -q 'no section test' <<<"$output" || fail "the unknown section is not named
 # Each package is in one section, and the scripts ask for sections that exist.
 twice=$(sed -e 's/#.*//' -e '/^\[/d' -e '/^[[:space:]]*$/d' "$root/tools/packages.txt" | sort | uniq -d)
 [[ -z $twice ]] || fail "in more than one section: $twice"
-install --list build features tests python analysis plots peers guests >/dev/null
+install --list build features tests python analysis plots peers guests frameworks >/dev/null
 
 # What is no peer is refused before anything is installed.
 status=0
