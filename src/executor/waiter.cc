@@ -132,6 +132,11 @@ Status Waiter::idle_slowly() {
     if (yields == kYieldsBeforeLook) begin_looking(now);
     if (Status s = look_for_trouble(now); !s.is_ok()) return explain(std::move(s));
     if (sleeps_ > 0 || now - yielding_since_ns_ > kYieldNs) {
+      // As above: few yields may have taken that long.
+      if (!waits_long()) {
+        idle_count_ = spins_ + kLooking - 1;
+        return {};
+      }
       tell_of_stall(now);
       sleep(now);
       return {};

@@ -205,6 +205,32 @@ TEST_CASE("who drives an operation does not sleep before the operation counts as
   CHECK_FALSE(waiter->arm());
 }
 
+// A rank that runs steps in their order looks at other lanes then, for which a peer may wait.
+TEST_CASE("a rank has had time to wait differently before it sleeps, however long its yields take") {
+  const auto wakeup_fd = transport::WakeupFd::create();
+  REQUIRE(wakeup_fd.is_ok());
+  const FailureState failure;
+  const NothingComes waiting;
+  for (const bool oversubscribed : {false, true}) {
+    for (const std::int64_t turn_ns : {1'000, 60'000, 200'000, 600'000}) {
+      CountsSleeps watch;
+      const auto waiter = make_waiter(wakeup_fd.value(), failure, oversubscribed);
+      waiter->watch_stalls(&watch);
+      waiter->begin(waiting, std::size_t{1} << 20);
+      transport::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
+      yield_ns = turn_ns;
+      bool had_time = false;
+      while (watch.sleeps == 0) {
+        had_time = waiter->waits_long();
+        REQUIRE(waiter->idle().is_ok());
+      }
+      yield_ns = 0;
+      INFO("yields of " << turn_ns << " ns");
+      CHECK(had_time);
+    }
+  }
+}
+
 TEST_CASE("a rank beside a program that does not yield sleeps instead of yielding") {
   check_few_yields(false, 2 * TurnTaking::kTurnNs);
   check_few_yields(true, 3'000'000);
