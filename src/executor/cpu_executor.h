@@ -214,7 +214,8 @@ class CpuExecutor final : private Waiting {
   void direct_put_in_blocks(const schedule::Step& step, const Offsets& begin, std::span<std::byte> room,
                             const std::byte* received) const;
   bool local_some(const schedule::Step& step, StepState& state, std::size_t limit);
-  void release_sends(std::uint32_t lane);
+  // Whether anything was released.
+  bool release_sends(std::uint32_t lane);
   [[nodiscard]] std::size_t ready_limit(std::uint32_t index, const StepState& state) const;
   [[nodiscard]] StepState& state_of(std::uint32_t slice, std::uint32_t index) {
     return states_[(slice % kWindow) * op_->plan->schedule.steps.size() + index];

@@ -1,5 +1,6 @@
 // Large messages: every lane at its own step, byte by byte as dependencies allow. See cpu_executor.h.
 #include <algorithm>
+#include <utility>
 
 #include "executor/cpu_executor.h"
 
@@ -181,7 +182,9 @@ bool CpuExecutor::advance_lane(std::uint32_t index) {
     }
     if (bytes_left_ == 0) break;
   }
-  if (lane.sends) release_sends(index);
+  // Lanes that have had their turn may wait for just that: who sleeps then sleeps for long, since what the peer has
+  // done was seen.
+  if (lane.sends && release_sends(index)) moved = true;
   return moved;
 }
 
@@ -236,24 +239,29 @@ bool CpuExecutor::send_some(const Lane& lane, const Step& step, StepState& state
 }
 
 // Follows completed(): which sends' sources the transport will not read again.
-void CpuExecutor::release_sends(std::uint32_t index) {
+bool CpuExecutor::release_sends(std::uint32_t index) {
   const Lane& lane = op_->plan->lanes[index];
   Cursor& c = cursors_[index];
-  if (c.release_slice == slices_) return;
+  if (c.release_slice == slices_) return false;
+  bool released = false;
   const std::uint64_t completed = lane.link->send().completed();
   while (c.release_slice < std::min(slices_, open_slices_)) {
     StepState& state = state_of(c.release_slice, lane.steps[c.release_position]);
-    state.released = std::min<std::uint64_t>(state.done, completed - c.released);
-    if (state.released < state.size) return;
+    const std::size_t before =
+        std::exchange(state.released, std::min<std::uint64_t>(state.done, completed - c.released));
+    released = released || state.released != before;
+    if (state.released < state.size) break;
     // A step of no bytes is released when the lane has passed it.
-    if (c.release_slice == c.slice && c.release_position == c.position) return;
+    if (c.release_slice == c.slice && c.release_position == c.position) break;
     c.released += state.size;
     if (++c.release_position == lane.steps.size()) {
       c.release_position = 0;
       leave_slice(c.release_slice);
       ++c.release_slice;
+      released = true;
     }
   }
+  return released;
 }
 
 bool CpuExecutor::local_some(const Step& step, StepState& state, std::size_t limit) {

@@ -78,6 +78,25 @@ TEST_CASE("a long operation gives way after a bounded number of bytes to others 
   }
 }
 
+// Whoever drives it then sleeps until a peer acts, which may be waiting for that very operation.
+TEST_CASE("an operation that has nothing to do has done all that it can") {
+  for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
+    for (const int ranks : rank_counts({2, 4, 8}, {4})) {
+      if (!entry.supports({ranks, {}})) continue;
+      // Shorter and longer than what goes by zero copy, in one slice and in several.
+      for (const std::size_t slice_bytes : {std::size_t{16} * 1024, std::size_t{128} * 1024}) {
+        Rig rig(ranks, false, 1);
+        rig.drive = Rig::Drive::kOneThread;
+        rig.watch_idle = true;
+        const int root = has_root(entry.collective) ? 1 : 0;
+        check({&entry, ranks, root, count_for(entry, ranks, 100'000), slice_bytes, false}, rig);
+        INFO(entry.name << ", " << ranks << " ranks, slices of " << slice_bytes);
+        CHECK(rig.idle_in_vain == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("one thread drives all ranks over an unkind network") {
   for (const bool zcopy : {false, true}) {
     for (const int ranks : rank_counts({2, 3, 4, 7}, {3})) {

@@ -104,6 +104,10 @@ class Rig {
   int late_rank = -1;
   // Of the last run, by rank.
   std::vector<Status> results;
+  // How often an operation had something to do right after it had said that there was nothing, and nobody else had
+  // acted since. Counted if watch_idle is set: for links that show at once what is there, all ranks driven by a thread.
+  bool watch_idle = false;
+  int idle_in_vain = 0;
   // By an advance() of the thread that drives several ranks.
   std::uint64_t most_sent_at_once = 0;
   // Thresholds low enough that small tests take every path.
@@ -218,7 +222,12 @@ class Rig {
   Result<executor::Progress> step(Rank* rank, bool begun) {
     if (begun) {
       const std::uint64_t before = sent_bytes(*rank);
+      const bool stalled = rank->waiter->stalled();
       auto progress = rank->cpu->advance(now_ns());
+      if (watch_idle && stalled && progress.is_ok() && *progress == executor::Progress::kIdle) {
+        progress = rank->cpu->advance(now_ns());
+        if (progress.is_ok() && *progress != executor::Progress::kIdle) ++idle_in_vain;
+      }
       most_sent_at_once = std::max(most_sent_at_once, sent_bytes(*rank) - before);
       return progress;
     }
