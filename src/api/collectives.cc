@@ -190,7 +190,7 @@ tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* 
 // The same of blocks that are all of one size: first looks whether the call is one that was made lately once more.
 template <Collective collective>
 [[gnu::always_inline]] inline tuttiResult_t submit(const void* send, void* recv, std::size_t count, Named named,
-                                                   int root, tuttiComm_t comm, void* stream) noexcept {
+                                                   int root, tuttiComm_t comm, void* stream) noexcept try {
   const DataType type = type_of(named.datatype);
   const ReduceOp op = has_data(collective) ? op_of(named.op) : ReduceOp::kMax;
   if (stream == nullptr && current_group() == nullptr) [[likely]] {
@@ -204,6 +204,8 @@ template <Collective collective>
     }
   }
   return submit({collective, send, recv, count, type, op, root}, comm, stream, named);
+} catch (...) {
+  return report(Status::of_exception());
 }
 
 }  // namespace

@@ -309,10 +309,12 @@ class Communicator {
 inline Communicator::Repeated Communicator::repeat(Collective collective, const void* send, void* recv,
                                                    std::size_t count, DataType type, ReduceOp op, int root,
                                                    Status* status) {
+  // What is queued binds calls, too: first of all, so that nothing is looked at meanwhile.
+  if (pending_.load(std::memory_order_acquire) != 0) [[unlikely]]
+    return Repeated::kNo;
   LastBound::Place* const place = last_bound_.find(executor::call_word(collective, type, op), root, count);
   if (place == nullptr || (!place->resolved && !resolve(place, collective)) || place->lines.empty() ||
-      !place->suits(send, recv) || pending_.load(std::memory_order_acquire) != 0 || failure_->failed() || finalized_)
-      [[unlikely]]
+      !place->suits(send, recv) || failure_->failed() || finalized_) [[unlikely]]
     return Repeated::kNo;
   if (shares_process_) process_rank_.touch();
   busy_.store(true, std::memory_order_relaxed);

@@ -99,7 +99,7 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
                                        std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
-  if (bytes <= transport::kLineBytes &&
+  if (bytes <= transport::kLineBytes && lane.has_lines() &&
       receive_line(op, s, fingerprint, at, bytes, waits == Waits::kNo ? 1 : waiter_.hot_looks())) [[likely]] {
     waiter_.progress();
     *received = bytes;
