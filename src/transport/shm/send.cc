@@ -24,7 +24,7 @@ ShmSendLane::ShmSendLane(LinkState* link) : link_(link), distance_(link->far) {
   lines_->out = {link->own->lines, kFirstLines, sizeof(HeaderLine)};
   lines_->next_out = &lines_->out[lines_->published];
   traits_ = shm_traits();
-  if (link->far && link->lines.own_processors) traits_.streamed_bytes = Distance::kLeastBytes;
+  if (link->far) traits_.streamed_bytes = Distance::kLeastBytes;
   if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
   if (link->pair != nullptr) traits_.zcopy_bytes = kZcopyBytes;
 }
@@ -77,9 +77,9 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   return true;
 }
 
-// Where ranks take turns on processors no peer is far.
+// Also where ranks take turns on processors: those of another processor are as far as it is.
 void ShmSendLane::measure_distance(std::size_t bytes) {
-  if (bytes < Distance::kLeastBytes || !lines_->own_processors || !distance_.is_due()) return;
+  if (bytes < Distance::kLeastBytes || !distance_.is_due()) return;
   const bool was_far = distance_.far();
   link_->see_consumed(distance_.load(link_->theirs->consumed.value, link_->consumed_seen));
   if (distance_.far() == was_far) return;
