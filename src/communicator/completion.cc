@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -118,18 +119,17 @@ void Completion::then(Completion& one, std::unique_ptr<Continuation> what) noexc
 // For a while, as what is short is done before a thread could sleep and be woken. Others that want the processor have
 // it, the thread that drives the operation among them; beside a program that does not yield, it sleeps the next times.
 void Completion::yield_until_done() const {
-  thread_local int sleeps = 0;
-  if (sleeps > 0) {
-    --sleeps;
-    return;
-  }
+  thread_local executor::YieldTrials trials;
+  if (done() || trials.sleeps()) return;
   const std::int64_t begin_ns = now_ns();
+  std::int64_t longest_ns = 0;
   for (std::int64_t last_ns = begin_ns; !done() && last_ns - begin_ns < kYieldNs;) {
     ::sched_yield();
     const std::int64_t now = now_ns();
-    if (now - last_ns > executor::TurnTaking::kTurnNs) sleeps = executor::TurnTaking::kSleepsPerSlice;
+    longest_ns = std::max(longest_ns, now - last_ns);
     last_ns = now;
   }
+  trials.note(longest_ns);
 }
 
 void Completion::wait_until_done() const {

@@ -150,12 +150,9 @@ void ProgressThread::rest() {
   }
   const std::int64_t begin_ns = now_ns();
   if (idle_passes_ == 1 || (idle_passes_ == kSpins + 1 && tasks_ != nullptr)) idle_since_ns_ = begin_ns;
-  if (sleeps_ > 0 || begin_ns - idle_since_ns_ > (tasks_ == nullptr ? kLingerNs : kYieldNs)) {
-    if (sleeps_ > 0) --sleeps_;
-    return sleep();
-  }
+  if (trials_.sleeps() || begin_ns - idle_since_ns_ > (tasks_ == nullptr ? kLingerNs : kYieldNs)) return sleep();
   ::sched_yield();
-  if (now_ns() - begin_ns > TurnTaking::kTurnNs) sleeps_ = TurnTaking::kSleepsPerSlice;
+  trials_.note(now_ns() - begin_ns);
 }
 
 bool ProgressThread::arm_all() {

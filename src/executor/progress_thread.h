@@ -84,7 +84,7 @@ class ProgressThread {
   Task* tasks_ = nullptr;
   int idle_passes_ = 0;
   std::int64_t idle_since_ns_ = 0;
-  int sleeps_ = 0;  // to come, where it would yield
+  YieldTrials trials_;
 
   std::atomic<int> count_{0};
   std::atomic<bool> woken_{false};     // since the last pass

@@ -8,6 +8,7 @@
 // yielding would give that program all of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tutti::internal::executor {
@@ -75,6 +76,35 @@ class TurnTaking {
   std::int64_t since_ns_ = 0;
   std::int64_t left_ns_ = 0;
   std::int64_t switches_before_ = 0;
+};
+
+// Which waits of a thread are to sleep where others yield: beside a program that does not yield, each yield that is
+// tried costs a time slice. So each such trial doubles how long the next one is off, and each that costs none halves it.
+//
+// Threads: of the one that waits.
+class YieldTrials {
+ public:
+  // Of each wait that might yield.
+  [[nodiscard]] bool sleeps() {
+    if (left_ == 0) return false;
+    --left_;
+    return true;
+  }
+  // After a yield, or all those of a wait: how long the longest took.
+  void note(std::int64_t longest_ns) {
+    if (longest_ns <= TurnTaking::kTurnNs) {
+      next_ = std::max(next_ / 2, TurnTaking::kSleepsPerSlice);
+      return;
+    }
+    left_ = next_;
+    next_ = std::min(2 * next_, kMost);
+  }
+
+ private:
+  static constexpr int kMost = 8 * TurnTaking::kSleepsPerSlice;
+
+  int left_ = 0;
+  int next_ = TurnTaking::kSleepsPerSlice;
 };
 
 }  // namespace tutti::internal::executor

@@ -84,6 +84,32 @@ TEST_CASE("an odd long yield among short ones is nothing") {
   CHECK_FALSE(rank.turns.taking_turns());
 }
 
+// Waits until one may yield again.
+int sleeps_of(YieldTrials* trials) {
+  int n = 0;
+  while (trials->sleeps()) ++n;
+  return n;
+}
+
+TEST_CASE("the more trials to yield cost a time slice, the longer none is made") {
+  YieldTrials trials;
+  CHECK(sleeps_of(&trials) == 0);
+  trials.note(kTurn);
+  CHECK(sleeps_of(&trials) == 0);
+  int before = 0;
+  for (int i = 0; i < 4; ++i) {
+    trials.note(kTimeSlice);
+    const int now = sleeps_of(&trials);
+    CHECK(now > before);
+    before = now;
+  }
+  for (int i = 0; i < 20; ++i) trials.note(kTimeSlice);
+  CHECK(sleeps_of(&trials) <= 10 * TurnTaking::kSleepsPerSlice);
+  for (int i = 0; i < 4; ++i) trials.note(kAlone);
+  trials.note(kTimeSlice);
+  CHECK(sleeps_of(&trials) == TurnTaking::kSleepsPerSlice);
+}
+
 TEST_CASE("nothing is given to a program that does not yield") {
   Rank rank;
   rank.yield(kTurn, 2 * TurnTaking::kYields);
