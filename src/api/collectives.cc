@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "api/groups.h"
 #include "api/handles.h"
@@ -48,14 +49,11 @@ Extents extents(const Call& call, std::size_t block, int ranks, int rank) {
   return {bytes(info.input), bytes(info.output)};
 }
 
-// Where recvbuff may begin relative to sendbuff when they overlap: the in-place rule.
+// Whether recvbuff begins where the in-place rule has it.
 bool overlap_allowed(const Call& call, std::size_t block, int rank) {
   const auto send = reinterpret_cast<std::uintptr_t>(call.send);
   const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
-  const std::size_t own = static_cast<std::size_t>(rank) * block;
-  if (gives_own_block(call.collective)) return send == recv + own;
-  if (gets_own_block(call.collective)) return recv == send + own;
-  return send == recv;
+  return recv - send == static_cast<std::uintptr_t>(in_place_offset(call.collective, block, rank));
 }
 
 // Of a call with plain elements: whether both buffers are there, and either one vector or as far apart as `bytes`.
@@ -151,7 +149,7 @@ struct Named {
 }
 
 // Into the thread's group.
-tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, Named named) {
+[[gnu::noinline]] tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* stream, Named named) {
   return defer(group, comm, stream, name_of(call.collective), [&](Communicator& c, Batch* batch) {
     Call& kept = batch->calls.emplace_back(call);
     if (plainly_valid(call, c.ranks())) [[likely]]
@@ -168,14 +166,8 @@ tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* 
   });
 }
 
-// What every collective does: enters the communicator, checks the call, and runs or queues it.
-[[gnu::noinline]] tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
-  if (Group* const group = current_group(); group != nullptr) [[unlikely]]
-    return submit_to(group, call, comm, stream, named);
-  const Operating operating(number_of(comm));
-  if (!operating.status().is_ok()) [[unlikely]]
-    return report_refused(operating.status().with_context(name_of(call.collective)), comm);
-  Communicator& c = *operating;
+// Inside the communicator: checks the call, and runs or queues it.
+[[gnu::noinline]] tuttiResult_t run_or_queue(Call&& call, Communicator& c, void* stream, Named named) {
   Status status = plainly_valid(call, c.ranks()) ? Status() : name_and_check(&call, c, named);
   if (status.is_ok()) [[likely]] {
     status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
@@ -183,29 +175,47 @@ tuttiResult_t submit_to(Group* group, const Call& call, tuttiComm_t comm, void* 
       return tuttiSuccess;
   }
   return report_of(status, &c, name_of(call.collective));
+}
+
+// What every collective does: enters the communicator, checks the call, and runs or queues it.
+tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
+  if (Group* const group = current_group(); group != nullptr) [[unlikely]]
+    return submit_to(group, call, comm, stream, named);
+  const Operating operating(number_of(comm));
+  if (!operating.status().is_ok()) [[unlikely]]
+    return report_refused(operating.status().with_context(name_of(call.collective)), comm);
+  return run_or_queue(std::move(call), *operating, stream, named);
 } catch (...) {
   return report(Status::of_exception());  // operations turn their own exceptions into failures
 }
 
 // The same of blocks that are all of one size: first looks whether the call is one that was made lately once more.
-template <Collective collective>
-[[gnu::always_inline]] inline tuttiResult_t submit(const void* send, void* recv, std::size_t count, Named named,
-                                                   int root, tuttiComm_t comm, void* stream) noexcept try {
+[[gnu::always_inline]] inline tuttiResult_t submit_uniform(Collective collective, const void* send, void* recv,
+                                                           std::size_t count, Named named, int root, tuttiComm_t comm,
+                                                           void* stream) noexcept try {
   const DataType type = type_of(named.datatype);
   const ReduceOp op = has_data(collective) ? op_of(named.op) : ReduceOp::kMax;
-  if (stream == nullptr && current_group() == nullptr) [[likely]] {
-    const Operating operating(number_of(comm));
-    if (operating.status().is_ok()) [[likely]] {
-      Status status;
-      const auto repeated = operating->repeat(collective, send, recv, count, type, op, root, &status);
-      if (repeated == Communicator::Repeated::kDone) [[likely]]
-        return tuttiSuccess;
-      if (repeated == Communicator::Repeated::kFailed) return report_of(status, &*operating, name_of(collective));
-    }
+  if (Group* const group = current_group(); group != nullptr) [[unlikely]]
+    return submit_to(group, {collective, send, recv, count, type, op, root}, comm, stream, named);
+  const Operating operating(number_of(comm));
+  if (!operating.status().is_ok()) [[unlikely]]
+    return report_refused(operating.status().with_context(name_of(collective)), comm);
+  if (stream == nullptr) [[likely]] {
+    Status status;
+    const auto repeated = operating->repeat(collective, send, recv, count, type, op, root, &status);
+    if (repeated == Communicator::Repeated::kDone) [[likely]]
+      return tuttiSuccess;
+    if (repeated == Communicator::Repeated::kFailed) return report_of(status, &*operating, name_of(collective));
   }
-  return submit({collective, send, recv, count, type, op, root}, comm, stream, named);
+  return run_or_queue({collective, send, recv, count, type, op, root}, *operating, stream, named);
 } catch (...) {
   return report(Status::of_exception());
+}
+
+// One function for all but the all-reduce: programs mix them, and so it stays in the processor's cache.
+[[gnu::noinline]] tuttiResult_t submit(Collective collective, const void* send, void* recv, std::size_t count,
+                                       Named named, int root, tuttiComm_t comm, void* stream) noexcept {
+  return submit_uniform(collective, send, recv, count, named, root, comm, stream);
 }
 
 }  // namespace
@@ -218,60 +228,61 @@ using tutti::internal::ReduceOp;
 using tutti::internal::VaryingCounts;
 using tutti::internal::api::op_of;
 using tutti::internal::api::submit;
+using tutti::internal::api::submit_uniform;
 using tutti::internal::api::type_of;
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
-  return submit<Collective::kAllReduce>(sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
+  return submit_uniform(Collective::kAllReduce, sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                              tuttiComm_t comm, void* stream) {
-  return submit<Collective::kBroadcast>(sendbuff, recvbuff, count, {datatype}, root, comm, stream);
+  return submit(Collective::kBroadcast, sendbuff, recvbuff, count, {datatype}, root, comm, stream);
 }
 
 tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           int root, tuttiComm_t comm, void* stream) {
-  return submit<Collective::kReduce>(sendbuff, recvbuff, count, {datatype, op}, root, comm, stream);
+  return submit(Collective::kReduce, sendbuff, recvbuff, count, {datatype, op}, root, comm, stream);
 }
 
 tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, tuttiDataType_t datatype,
                              tuttiComm_t comm, void* stream) {
-  return submit<Collective::kAllGather>(sendbuff, recvbuff, sendcount, {datatype}, 0, comm, stream);
+  return submit(Collective::kAllGather, sendbuff, recvbuff, sendcount, {datatype}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, tuttiDataType_t datatype,
                                  tuttiRedOp_t op, tuttiComm_t comm, void* stream) {
-  return submit<Collective::kReduceScatter>(sendbuff, recvbuff, recvcount, {datatype, op}, 0, comm, stream);
+  return submit(Collective::kReduceScatter, sendbuff, recvbuff, recvcount, {datatype, op}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiBcast(void* buff, size_t count, tuttiDataType_t datatype, int root, tuttiComm_t comm, void* stream) {
-  return submit<Collective::kBroadcast>(buff, buff, count, {datatype}, root, comm, stream);
+  return submit(Collective::kBroadcast, buff, buff, count, {datatype}, root, comm, stream);
 }
 
 tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                           tuttiComm_t comm, void* stream) {
-  return submit<Collective::kGather>(sendbuff, recvbuff, count, {datatype}, root, comm, stream);
+  return submit(Collective::kGather, sendbuff, recvbuff, count, {datatype}, root, comm, stream);
 }
 
 tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
                            tuttiComm_t comm, void* stream) {
-  return submit<Collective::kScatter>(sendbuff, recvbuff, count, {datatype}, root, comm, stream);
+  return submit(Collective::kScatter, sendbuff, recvbuff, count, {datatype}, root, comm, stream);
 }
 
 tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                             tuttiComm_t comm, void* stream) {
-  return submit<Collective::kAllToAll>(sendbuff, recvbuff, count, {datatype}, 0, comm, stream);
+  return submit(Collective::kAllToAll, sendbuff, recvbuff, count, {datatype}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                         tuttiComm_t comm, void* stream) {
-  return submit<Collective::kScan>(sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
+  return submit(Collective::kScan, sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiExscan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
                           tuttiComm_t comm, void* stream) {
-  return submit<Collective::kExscan>(sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
+  return submit(Collective::kExscan, sendbuff, recvbuff, count, {datatype, op}, 0, comm, stream);
 }
 
 tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
@@ -314,5 +325,5 @@ tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, cons
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, void* stream) {
-  return submit<Collective::kBarrier>(nullptr, nullptr, 1, {}, 0, comm, stream);
+  return submit(Collective::kBarrier, nullptr, nullptr, 1, {}, 0, comm, stream);
 }

@@ -149,6 +149,11 @@ constexpr bool gives_own_block(Collective c) {
 constexpr bool gets_own_block(Collective c) {
   return is_among(kGettingOwnBlock, c);
 }
+// How far behind the input the output of an in-place call begins. `block`: bytes.
+constexpr std::ptrdiff_t in_place_offset(Collective c, std::size_t block, int rank) {
+  const auto own = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * block);
+  return gives_own_block(c) ? -own : gets_own_block(c) ? own : 0;
+}
 // Whether in an in-place call chunk c of the input is chunk c of the output.
 constexpr bool input_is_output(Collective c) {
   return is_among(kInputIsOutput, c);

@@ -1,7 +1,6 @@
 // One collective call, and the executor's operation that it becomes.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +10,6 @@
 #include "base/types.h"
 #include "communicator/operators.h"
 #include "communicator/varying.h"
-#include "executor/cpu_executor.h"
 #include "executor/operation.h"
 #include "memory/region.h"
 
@@ -170,83 +168,5 @@ inline executor::Operation bind_call(const Call& call, const executor::Plan& pla
           .datatype = datatype_of(call),
           .odd_elements = !std::has_single_bit(element_bytes)};
 }
-
-// The last calls of few bytes as they were bound. Programs repeat themselves: where only the buffers and the number of
-// the operation are new, nothing else needs to be found out again. Alternating calls mostly have places of their own.
-class LastBound {
- public:
-  // A call, and how it was bound. What it says of buffers holds for others of that call as well.
-  struct Place {
-    std::uint32_t word = 0;  // Fingerprint::call, without a plan
-    int root = 0;
-    std::size_t count = 0;
-    executor::Operation operation;
-    // For who takes the short way, from the first repetition on.
-    bool resolved = false;
-    bool in_place = false;                  // one memory for both buffers is fine
-    bool reads = false;                     // there is an input on this rank
-    bool writes = false;                    // an output
-    std::size_t apart = 0;                  // how far apart the buffers are at least, if they are not one
-    std::vector<executor::LineStep> lines;  // none: there is no short way
-
-    // Whether these are buffers of a valid call that needs no copy.
-    [[nodiscard]] bool suits(const void* send, const void* recv) const {
-      const auto from = reinterpret_cast<std::uintptr_t>(send);
-      const auto to = reinterpret_cast<std::uintptr_t>(recv);
-      const std::size_t distance = from > to ? from - to : to - from;
-      return (from != 0 || !reads) && (to != 0 || !writes) && (distance >= apart || (distance == 0 && in_place));
-    }
-    void set_buffers(const void* send, const void* recv) {
-      set_base(&operation.buffers[0], send);
-      set_base(&operation.buffers[1], recv);
-    }
-  };
-
-  // The same but for its buffers, which the operation then has; null if there was none lately. `fingerprint`: of no
-  // plan yet.
-  [[nodiscard]] const executor::Operation* repeat(const Call& call, const transport::Fingerprint& fingerprint) {
-    // Not by the call's own bytes: they have just been written one by one, and read together they would be waited for.
-    Place* const place = find(fingerprint.call, call.root, call.count);
-    if (place == nullptr || needs_copy(call)) [[unlikely]]
-      return nullptr;
-    executor::Operation& operation = place->operation;
-    operation.fingerprint = executor::with_plan(fingerprint, operation.plan->identity.hash);
-    if (has_data(call.collective)) [[likely]]
-      place->set_buffers(call.send, call.recv);
-    return &operation;
-  }
-  // Null if there was none lately. `word`: as executor::call_word() gives it, of any arguments.
-  [[nodiscard]] Place* find(std::uint32_t word, int root, std::size_t count) {
-    Place& place = place_of(word, count);
-    const bool same = word == place.word && count == place.count && root == place.root;
-    return same && place.operation.plan != nullptr ? &place : nullptr;
-  }
-  const executor::Operation& keep(const Call& call, const transport::Fingerprint& fingerprint,
-                                  const executor::Operation& operation) {
-    Place& place = place_of(fingerprint.call, call.count);
-    place.word = fingerprint.call;
-    place.count = call.count;
-    place.root = call.root;
-    place.resolved = false;
-    return place.operation = operation;
-  }
-  // What the operations refer to is no longer so.
-  void forget() {
-    for (Place& place : places_) place.operation.plan = nullptr;
-  }
-
- private:
-  static constexpr unsigned kPlaceBits = 2;
-
-  static void set_base(transport::Source* source, const void* base) {
-    source->base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - source->begin);
-  }
-  Place& place_of(std::uint32_t word, std::size_t count) {
-    const std::uint32_t mixed = (word ^ static_cast<std::uint32_t>(count)) * 0x9E3779B1u;  // 2^32 / golden ratio
-    return places_[mixed >> (32 - kPlaceBits)];
-  }
-
-  std::array<Place, std::size_t{1} << kPlaceBits> places_;
-};
 
 }  // namespace tutti::internal

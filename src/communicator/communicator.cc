@@ -23,18 +23,6 @@ using memory::RegionRegistry;
 // Some lost packets longer than a network takes to deliver.
 constexpr std::int64_t kDeliverMs = 2000;
 
-// While it lives a thread is inside execute().
-class Busy {
- public:
-  explicit Busy(std::atomic<bool>& flag) : flag_(flag) { flag_.store(true, std::memory_order_relaxed); }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-  ~Busy() { flag_.store(false, std::memory_order_relaxed); }
-
- private:
-  std::atomic<bool>& flag_;
-};
-
 bool any_meets(const Transports& transports, ChannelKind kind) {
   return std::any_of(transports.begin(), transports.end(), [&](const auto& transport) {
     const auto meeting = transport->meeting();

@@ -25,6 +25,7 @@
 #include "communicator/call.h"
 #include "communicator/call_history.h"
 #include "communicator/coalesced.h"
+#include "communicator/last_bound.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
 #include "communicator/operators.h"
@@ -139,6 +140,17 @@ class Communicator {
 
  private:
   class QueueTask;
+  // While it lives a thread is inside execute().
+  class Busy {
+   public:
+    explicit Busy(std::atomic<bool>& flag) : flag_(flag) { flag_.store(true, std::memory_order_relaxed); }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+    ~Busy() { flag_.store(false, std::memory_order_relaxed); }
+
+   private:
+    std::atomic<bool>& flag_;
+  };
   struct Queued {
     Queued() = default;
     explicit Queued(const Call& one) : call(one) {}
@@ -317,21 +329,18 @@ inline Communicator::Repeated Communicator::repeat(Collective collective, const 
       !place->suits(send, recv) || failure_->failed() || finalized_) [[unlikely]]
     return Repeated::kNo;
   if (shares_process_) process_rank_.touch();
-  busy_.store(true, std::memory_order_relaxed);
+  const Busy busy(busy_);
   executor::Operation& operation = place->operation;
   const executor::PlanIdentity& plan = operation.plan->identity;
   const transport::Fingerprint fingerprint =
       executor::with_plan(history_->begin(collective, type, op, root, count, &plan), plan.hash);
   if (has_data(collective)) place->set_buffers(send, recv);
-  Repeated repeated = Repeated::kDone;
-  if (const std::size_t done = executor_->run_lines(operation, fingerprint, place->lines); done < place->lines.size())
-      [[unlikely]] {
-    operation.fingerprint = fingerprint;
-    *status = go_on(operation, collective, done);
-    if (!status->is_ok()) repeated = Repeated::kFailed;
-  }
-  busy_.store(false, std::memory_order_relaxed);
-  return repeated;
+  const std::size_t done = executor_->run_lines(operation, fingerprint, place->lines);
+  if (done == place->lines.size()) [[likely]]
+    return Repeated::kDone;
+  operation.fingerprint = fingerprint;
+  *status = go_on(operation, collective, done);
+  return status->is_ok() ? Repeated::kDone : Repeated::kFailed;
 }
 
 }  // namespace tutti::internal

@@ -1,7 +1,6 @@
 // From a numbered call that is not the last once more to the executor: the plan, scratch, and the operation that is
 // bound to both.
 #include <algorithm>
-#include <bit>
 
 #include "communicator/communicator.h"
 #include "memory/region.h"
@@ -42,14 +41,16 @@ Result<const executor::Operation*> Communicator::bind(const Call& call, const tr
 // The short way of calls of which there is none is to have no steps. Without memory to say so it is asked for again.
 bool Communicator::resolve(LastBound::Place* place, Collective collective) noexcept {
   try {
-    place->lines = executor::CpuExecutor::line_steps(place->operation);
+    executor::CpuExecutor::line_steps(place->operation, &place->lines);
   } catch (...) {
     return false;
   }
   const CollectiveInfo& info = info_of(collective);
   place->reads = has_data(collective) && has_any(info.input, rank(), place->root);
   place->writes = has_data(collective) && has_any(info.output, rank(), place->root);
-  place->in_place = input_is_output(collective) && !has_blocks(collective);
+  place->in_place.reset();
+  if (input_is_output(collective))
+    place->in_place = in_place_offset(collective, place->operation.bytes / blocks_of(collective, ranks()), rank());
   place->apart = place->reads && place->writes ? place->operation.bytes : 0;
   place->resolved = true;
   return true;

@@ -169,17 +169,16 @@ inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& la
   return {};
 }
 
-std::vector<LineStep> CpuExecutor::line_steps(const Operation& op) {
-  if (op.table != nullptr || op.user != nullptr || op.bytes > op.plan->small_bytes) return {};
+void CpuExecutor::line_steps(const Operation& op, std::vector<LineStep>* steps) {
+  steps->clear();
+  if (op.table != nullptr || op.user != nullptr || op.bytes > op.plan->small_bytes) return;
   const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
-  std::vector<LineStep> steps;
   for (const InOrderStep& s : op.plan->in_order) {
     const auto [at, bytes] = locate(layout, s.step);
     const bool has_lines = s.link == nullptr || (s.send != nullptr ? s.send->has_lines() : s.recv->has_lines());
-    if (bytes == 0 || bytes > transport::kLineBytes || !has_lines) return {};
-    steps.push_back({&s, at, bytes});
+    if (bytes == 0 || bytes > transport::kLineBytes || !has_lines) return steps->clear();
+    steps->push_back({&s, at, bytes});
   }
-  return steps;
 }
 
 // Takes the operation over into the state that it would have here had it run by lanes: all steps before `index` are

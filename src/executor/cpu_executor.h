@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "base/copy.h"
 #include "executor/operation.h"
 #include "executor/waiter.h"
@@ -41,25 +42,10 @@ struct CpuTuning {
   // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
   // processors: no difference that could be measured.
   std::size_t direct_put_bytes = 32 * 1024;
-  // After how many bytes advance() returns, a piece more or less: so long other operations of the same driver wait for
+  // After how many bytes, at least one, advance() returns, a piece more or less: so long other operations of the same driver wait for
   // their turn, of which a short one takes three. All-reduce of 8 bytes beside one of 256 MiB, two processes, both
   // queued: 17 us in place of 20 by the median, and without others 3.8.
   std::size_t turn_bytes = 64 * 1024;
-};
-
-// Where a step's bytes lie in its two buffers.
-struct StepOffsets {
-  std::size_t source = 0;  // as the target's where a step has no source, and so the other way round
-  std::size_t target = 0;  // the operand's too
-  [[nodiscard]] StepOffsets after(std::size_t bytes) const { return {source + bytes, target + bytes}; }
-};
-
-// A step of the in-order program of one operation, whose message fits a line (transport/lines.h): what there is to find
-// out of it for its sizes.
-struct LineStep {
-  const InOrderStep* step = nullptr;
-  StepOffsets at;
-  std::size_t bytes = 0;
 };
 
 // How far an operation has come that is driven bit by bit.
@@ -71,15 +57,17 @@ enum class Progress { kIdle, kMoved, kDone };
 class CpuExecutor final : private Waiting {
  public:
   // `waiter` outlives it.
-  explicit CpuExecutor(Waiter& waiter, const CpuTuning& tuning = {}) : waiter_(waiter), tuning_(tuning) {}
+  explicit CpuExecutor(Waiter& waiter, const CpuTuning& tuning = {}) : waiter_(waiter), tuning_(tuning) {
+    debug_check(tuning.turn_bytes > 0, "a turn moves at least a byte");
+  }
   // Returns when this rank's part is complete and its buffers are free. After an error the links hold
   // half-finished streams: the communicator is failed. number: of the collectives that this rank has begun,
   // modulo 2^32, by which a peer that leaves is known to be missed. done: the steps of the in-order program that
   // run_lines() has done already.
   Status run(const Operation& operation, std::uint32_t number, std::size_t done = 0);
 
-  // The operation's in-order program, if all its messages fit lines of lanes that have them; else nothing.
-  static std::vector<LineStep> line_steps(const Operation& operation);
+  // *steps: the operation's in-order program, if all its messages fit lines of lanes that have them; else nothing.
+  static void line_steps(const Operation& operation, std::vector<LineStep>* steps);
   // Runs it as far as there is room for its messages, and those of peers come while a peer is awaited that runs:
   // without a call but for what combines, without a look at anything else. `fingerprint` in place of the operation's.
   // Returns the number of steps done; if those are not all, run() goes on with the first of the others. REQUIRES:

@@ -65,4 +65,19 @@ struct Operation {
   }
 };
 
+// Where a step's bytes lie in its two buffers.
+struct StepOffsets {
+  std::size_t source = 0;  // as the target's where a step has no source, and so the other way round
+  std::size_t target = 0;  // the operand's too
+  [[nodiscard]] StepOffsets after(std::size_t bytes) const { return {source + bytes, target + bytes}; }
+};
+
+// A step of the in-order program of one operation, whose message fits a line (transport/lines.h): what there is to find
+// out of it for its sizes.
+struct LineStep {
+  const InOrderStep* step = nullptr;
+  StepOffsets at;
+  std::size_t bytes = 0;
+};
+
 }  // namespace tutti::internal::executor
