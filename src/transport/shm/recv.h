@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "transport/shm/layout.h"
 #include "transport/shm/link_state.h"
@@ -54,14 +55,14 @@ class ShmRecvLane final : public RecvLane {
   LinkState* link_;
   PayloadRing slots_{nullptr, kSlots, 0};
   PayloadRing shorts_ = slots_;
-  bool extended_ = false;               // all of these are of the peer's extension
-  bool moved_ = false;                  // by the message that was opened last
-  std::size_t short_bytes_ = 0;         // see Extension
-  const std::byte* data_ = nullptr;     // of the message that is open
-  std::size_t offset_ = 0;              // consumed of it
-  bool in_peer_memory_ = false;         // it lies in the peer's memory
-  bool mapped_ = false;                 // and that is mapped here
-  std::uint32_t activity_message_ = 0;  // what activity() has reported
+  bool extended_ = false;                          // all of these are of the peer's extension
+  bool moved_ = false;                             // by the message that was opened last
+  std::size_t short_bytes_ = 0;                    // see Extension
+  const std::byte* data_ = nullptr;                // of the message that is open
+  std::size_t offset_ = 0;                         // consumed of it
+  bool in_peer_memory_ = false;                    // it lies in the peer's memory
+  bool mapped_ = false;                            // and that is mapped here
+  std::optional<std::uint32_t> activity_message_;  // what activity() has reported last
   struct OwnAdvertisement {
     std::uint64_t position;
     std::uint64_t bytes;

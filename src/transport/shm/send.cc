@@ -16,6 +16,13 @@ namespace {
 
 constexpr std::size_t kDemoteBytes = 1024;
 
+// Before messages go through new lines, from number `first` on, counted from 0. Fresh memory says sequence 0, which is
+// also that of the last message before numbers begin again: in the first round its receiver would find it before it is
+// sent. Its line is the last one, where sequence 1 never comes.
+void mark_last_line(const HeaderRing& lines, std::uint32_t first) {
+  if (UINT32_MAX - first < lines.rooms()) lines[UINT32_MAX].sequence.store(1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 ShmSendLane::ShmSendLane(LinkState* link) : link_(link), distance_(link->far) {
@@ -63,8 +70,9 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
 // Cold: once in the life of a lane. After that this side's first lines are as they are, until the link ends.
 [[gnu::noinline]] bool ShmSendLane::extend() {
   if (extended_ || !has_room(kFirstLines) || !link_->extend()) return false;
-  publish({}, 0, Payload::kExtended);
   const Extension& extension = link_->extension;
+  mark_last_line(extension.headers(), lines_->published + 1);
+  publish({}, 0, Payload::kExtended);
   lines_->out = extension.headers();
   slots_ = extension.slots();
   shorts_ = extension.shorts();

@@ -214,6 +214,41 @@ TEST_CASE("no line is taken for new when the numbers of messages pass 2^32") {
   CHECK(lanes.send.status().is_ok());
 }
 
+// Its memory is fresh then, and says 0 of every message, which is the number of one.
+TEST_CASE("no line of an extension is taken for new that is made just before the numbers of messages pass 2^32") {
+  const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
+  for (std::uint32_t back = 70; back >= 2; --back) {
+    INFO("after 2^32 - " << back << " messages");
+    Lanes lanes(turns, 0U - back);
+    for (std::uint32_t sent = 0; sent < 80; ++sent) {
+      INFO("message " << sent);
+      REQUIRE(lanes.recv.peek(1).size == 0);
+      REQUIRE(lanes.recv.status().is_ok());
+      REQUIRE_FALSE(lanes.recv.activity());
+      // The first one extends the lane.
+      const std::vector<std::byte> bytes = message(sent, sent == 0 ? kLineBytes + 1 : 8);
+      REQUIRE(push(lanes.send, bytes));
+      REQUIRE(lanes.recv.activity());
+      check_next(lanes.recv, bytes);
+    }
+  }
+}
+
+TEST_CASE("a message of any number keeps its receiver awake, if it is the first that is asked about") {
+  for (std::uint32_t back = 5; back >= 2; --back) {
+    INFO("after 2^32 - " << back << " messages");
+    Lanes lanes(Turns::kNone, 0U - back);
+    extend(lanes.send, lanes.recv);
+    for (std::uint32_t sent = 3; sent < back; ++sent) {
+      REQUIRE(push(lanes.send, message(sent, 8)));
+      check_next(lanes.recv, message(sent, 8));
+    }
+    REQUIRE(push(lanes.send, message(0, 8)));
+    CHECK(lanes.recv.activity());
+    CHECK_FALSE(lanes.recv.activity());
+  }
+}
+
 TEST_CASE("a sender is as far ahead where the numbers of messages pass 2^32") {
   Lanes lanes(Turns::kTaken, UINT32_MAX - 20);
   std::uint32_t sent = 0;
