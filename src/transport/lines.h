@@ -141,9 +141,8 @@ struct Lines {
     const std::uint32_t length = *const_cast<const volatile std::uint32_t*>(&h.length_and_payload);
     const std::uint32_t count = *const_cast<const volatile std::uint32_t*>(&h.acknowledged);
     const bool fits = n <= kLineBytes && length == n && h.fingerprint == fingerprint;
-    if (!fits || open_bytes != 0 || !is_possible(count)) [[unlikely]]
+    if (!fits || open_bytes != 0 || !see_acknowledged(count)) [[unlikely]]
       return nullptr;
-    acknowledged = count;
     return h.inline_bytes;
   }
   // All of the next message.
@@ -154,8 +153,16 @@ struct Lines {
     wake_peer();
   }
 
-  // Whether the peer may say that it has consumed so many messages: not fewer than before, and not more than were sent.
-  [[nodiscard]] bool is_possible(std::uint32_t count) const { return count - acknowledged <= published - acknowledged; }
+  // The peer says that it has consumed so many messages. False if they are more than were sent. Fewer than before says
+  // nothing new: what comes beside messages is read later than the peer's counter.
+  [[nodiscard]] bool see_acknowledged(std::uint32_t count) {
+    const std::uint32_t under_way = published - count;
+    if (under_way <= published - acknowledged) [[likely]] {
+      acknowledged = count;
+      return true;
+    }
+    return static_cast<std::int32_t>(under_way) >= 0;
+  }
   void wake_peer() const {
     // See wakeup_fd.h: the sleeper's fence stands in for one between our store and this load.
     asymmetric_fence_light();

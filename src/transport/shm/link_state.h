@@ -148,16 +148,17 @@ struct LinkState {
   void fail(const Status& cause) {
     if (status.is_ok()) status = cause.with_context(fmt::format("shared memory of rank {}", peer));
   }
-  [[gnu::noinline]] void fail_protocol(const char* what) {
+  [[gnu::noinline]] void fail_protocol(const std::string& what) {
     fail(Status::remote(fmt::format("protocol error: {}", what)));
   }
 
   void see_acknowledged(std::uint32_t count) {
-    if (lines.is_possible(count)) [[likely]] {
-      lines.acknowledged = count;
-    } else if (static_cast<std::int32_t>(count - lines.acknowledged) > 0) {
-      fail_protocol("it says that it has consumed messages that were not sent");
-    }
+    if (!lines.see_acknowledged(count)) [[unlikely]]
+      fail_acknowledged(count);
+  }
+  [[gnu::noinline]] void fail_acknowledged(std::uint32_t count) {
+    fail_protocol(fmt::format("it says that it has consumed {} messages, more than the {} sent to it (before: {})",
+                              count, lines.published, lines.acknowledged));
   }
   void read_acknowledged() { see_consumed(theirs->consumed.value.load(std::memory_order_acquire)); }
   void see_consumed(std::uint32_t count) {

@@ -25,6 +25,7 @@ namespace {
 
 constexpr int kPeer = 7;
 constexpr std::size_t kRegionBytes = 64 * 1024;
+const std::vector<std::byte> kBytes(8);
 
 // A link as between processes, whose other side is the test.
 struct Victim {
@@ -52,6 +53,9 @@ struct Victim {
     std::memcpy(h.inline_bytes, &descriptor, sizeof descriptor);
     h.sequence.store(++sent);
   }
+  // A message to the peer.
+  bool push() const { return link->send().push({}, {kBytes.data(), kBytes.size(), 0, 0}, 0, kBytes.size()) != 0; }
+  bool push_line() const { return link->send().push_line({}, kBytes.data(), kBytes.size()); }
   void extend() {
     const Extension made = peer_side->extend().value();
     send(0, Payload::kExtended);
@@ -191,18 +195,45 @@ TEST_CASE("a direct put without an advertisement is an error") {
 
 TEST_CASE("whoever has consumed more than was sent is wrong") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  std::string counts;
   SECTION("as told beside a message") {
-    v.send(8, Payload::kInline, {}, 1);
+    REQUIRE(v.push());
+    v.send(8, Payload::kInline, {}, 2);
     (void)v.link->recv().peek(SIZE_MAX);
+    counts = "has consumed 2 messages, more than the 1 sent to it (before: 0)";
   }
   SECTION("as told by itself") {
     v.memory().consumed.value = 0x7fffffff;
-    const std::vector<std::byte> bytes(8);
-    for (std::uint32_t i = 0; i <= kLinesAhead; ++i) {
-      (void)v.link->send().push({}, {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size());
-    }
+    for (std::uint32_t i = 0; i <= kLinesAhead; ++i) (void)v.push();
+    counts = "has consumed 2147483647 messages, more than the 7 sent to it (before: 0)";
   }
   v.check_failed();
+  INFO(v.link->recv().status().message());
+  CHECK(v.link->recv().status().message().find(counts) != std::string::npos);
+}
+
+// What it says beside messages, and what it says by itself, are read at different times.
+TEST_CASE("that a peer has consumed fewer messages than it has said before is no error, and not believed") {
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  const bool in_line = GENERATE(true, false);
+  std::uint32_t sent = 0;
+  while (v.push_line()) ++sent;
+  REQUIRE(sent == kFirstLines - 1);
+  v.memory().consumed.value = 2;
+  REQUIRE(v.push());
+  v.send(8, Payload::kInline, {}, 1);
+  REQUIRE(v.link->recv().line_arrived());
+  if (in_line) {
+    REQUIRE(v.link->recv().peek_line({}, 8) != nullptr);
+    v.link->recv().consume_line(8);
+  } else {
+    REQUIRE(v.link->recv().peek(8).size == 8);
+    REQUIRE(v.link->recv().consume(8));
+  }
+  CHECK(v.link->recv().status().is_ok());
+  // The second of the two that were consumed.
+  CHECK(v.push_line());
+  CHECK_FALSE(v.push_line());
 }
 
 TEST_CASE("an advertisement outside the memory of the receiver is an error") {
