@@ -21,6 +21,10 @@ namespace tutti::internal::transport {
 // The payload of a line.
 inline constexpr std::size_t kLineBytes = 32;
 
+// HeaderLine::length_and_payload.
+inline constexpr std::uint32_t kLengthBits = 29;
+inline constexpr std::uint32_t kLengthMask = (1U << kLengthBits) - 1;
+
 // A message, or what says where it is.
 //
 // Whatever the other side writes here is checked before it is used: it must not make this side read or write
@@ -29,7 +33,7 @@ struct alignas(64) HeaderLine {
   // Number of this message in its lane, from 1, modulo 2^32: written last (release), polled by the
   // receiver (acquire).
   std::atomic<std::uint32_t> sequence;
-  // Length in the low 29 bits, above where the payload is (shm/layout.h); never 0 bytes. 0 above: in this line.
+  // Length in the low kLengthBits, above where the payload is (shm/layout.h); never 0 bytes. 0 above: in this line.
   std::uint32_t length_and_payload;
   // How many messages of the opposite lane this side has consumed: saves the peer a miss on `consumed`.
   std::uint32_t acknowledged;

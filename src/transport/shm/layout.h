@@ -46,7 +46,7 @@ inline constexpr std::size_t kShortBytes = 1024;
 
 // Where a slot's payload is.
 enum class Payload : std::uint32_t {
-  kInline = 0,     // in the header line, as Lines has it
+  kInline = 0,     // in the header line
   kSlot = 1,       // in the message's slot
   kZcopy = 2,      // in the sender's own memory: the header line holds a ZcopyDescriptor
   kDirectPut = 3,  // in the buffer that the receiver has advertised
@@ -56,6 +56,8 @@ enum class Payload : std::uint32_t {
   kShort = 5,     // in the message's short room
   kExtended = 6,  // none: the messages behind this one go through the sender's extension
 };
+static_assert(static_cast<std::uint32_t>(Payload::kInline) == 0, "Lines sends and takes a length alone");
+static_assert(static_cast<std::uint32_t>(Payload::kExtended) < 1U << (32 - kLengthBits));
 
 // Names memory: of the sender, which the receiver may read; or of the receiver, which it has advertised and the sender
 // may write. Within one address space `region` is 0 and `offset` an address.

@@ -24,10 +24,6 @@
 
 namespace tutti::internal::transport::shm {
 
-// HeaderLine::length_and_payload.
-inline constexpr std::uint32_t kLengthBits = 29;
-inline constexpr std::uint32_t kLengthMask = (1U << kLengthBits) - 1;
-
 inline LaneTraits shm_traits() {
   LaneTraits t;
   t.transport = "shm";
