@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "base/asymmetric_fence.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -48,7 +47,7 @@ struct LinkState {
   Pair* pair = nullptr;                // null between threads
   LinkRegions regions;                 // of the pair: what this side reads of the peer's
   LinkRegions put_regions;             // the same: where it writes, which may be at the same time
-  std::uint32_t consumed_seen = 0;     // the same as last read from the peer's counter, not from its messages
+  std::uint32_t consumed_seen = 0;     // messages that the peer has consumed, as last read from its counter
   std::uint32_t epochs = 0;            // of Epoch, those that are open
   bool lost = false;                   // the peer has revoked its memory, or this side its own: no more is read
   std::int64_t lost_ns = 0;            // when that was first seen; 0: not yet
