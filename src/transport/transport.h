@@ -11,7 +11,9 @@
 // RDMA context), so they are all used by the same thread; what links of several communicators share looks after itself.
 //
 // All verbs are pure, so that a decorator (the tests have one) cannot forget one; what a transport does not have it
-// inherits from plain.h.
+// inherits from plain.h. Lines are the exception. They are no verbs, but the state beneath them, which a lane shows
+// (lines_) if its messages are lines of memory, so that these cost no call. A decorator must leave lines_ null, or what
+// it decorates is used behind its back; then everything goes through its verbs.
 //
 // Failure. No verb blocks or crashes because of a peer. A lane that has failed takes no more than it had room for, and
 // says why in status(); the executor's wait policy asks for it. For want of memory a verb may throw std::bad_alloc: the
@@ -104,7 +106,7 @@ class SendLane {
  protected:
   LaneTraits traits_;
   std::uint64_t taken_ = 0;
-  Lines* lines_ = nullptr;  // null where messages are no lines of memory
+  Lines* lines_ = nullptr;  // null where messages are no lines of memory, and of a decorator
 };
 
 class RecvLane {

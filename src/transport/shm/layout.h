@@ -118,6 +118,8 @@ struct alignas(2 * kCacheLine) PairMemory {
 // What one side of a link writes, and the other reads at any time; its messages it reads between `sequence` and
 // `consumed`. Zero-filled memory is the initial state.
 inline constexpr std::uint32_t kFirstLines = 8;
+// The last one is kept for the message that says that the next ones are in the extension.
+inline constexpr std::uint32_t kFirstLinesAhead = kFirstLines - 1;
 struct alignas(2 * kCacheLine) SideMemory {
   // Rarely written.
   Line sleeping;  // a thread sleeps, or is about to: ring this side's wakeup fd

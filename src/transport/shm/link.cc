@@ -76,9 +76,8 @@ class ShmLink final : public PlainLink {
     s.own = &memory->own();
     s.theirs = &memory->theirs();
     s.peer = options.peer;
-    s.lines.peer_wakeup_fd = peer_wakeup_fd;
+    s.lines = first_lines(*memory, peer_wakeup_fd);
     s.same_process = same_process;
-    s.lines.own_processors = memory->turns() == Turns::kNone;
     s.far = options.far;
     s.slots_ahead = options.slots_ahead;
     s.pair = pair;

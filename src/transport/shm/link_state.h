@@ -34,11 +34,29 @@ inline LaneTraits shm_traits() {
 // What a side may be doing with its peer's memory: bits.
 enum class Epoch : std::uint32_t { kReading = 1, kWriting = 2 };
 
+// Of both lanes, which begin with message `first`, counted from 0.
+inline Lines first_lines(const LinkMemory& memory, int peer_wakeup_fd, std::uint32_t first = 0) {
+  SideMemory& own = memory.own();
+  const SideMemory& theirs = memory.theirs();
+  Lines l;
+  l.out = {own.lines, kFirstLines, sizeof(HeaderLine)};
+  l.in = {const_cast<HeaderLine*>(theirs.lines), kFirstLines, sizeof(HeaderLine)};
+  l.next_out = &l.out[first];
+  l.next_in = &l.in[first];
+  l.ahead = kFirstLinesAhead;
+  l.published = l.acknowledged = l.received = first;
+  l.consumed = &own.consumed.value;
+  l.peer_sleeping = &theirs.sleeping.value;
+  l.peer_wakeup_fd = peer_wakeup_fd;
+  l.own_processors = memory.turns() == Turns::kNone;
+  return l;
+}
+
 struct LinkState {
   LinkMemory* memory = nullptr;
   SideMemory* own = nullptr;           // of the memory
   const SideMemory* theirs = nullptr;  // the same
-  Lines lines;                         // the state of both lanes, as messages in lines need it
+  Lines lines;                         // the state of both lanes, as messages in lines need it: first_lines()
   Extension extension;                 // this side's, once it is needed
   int peer = -1;
   bool same_process = false;
@@ -55,13 +73,6 @@ struct LinkState {
   EndWatch peer_end{-1};               // of the peer's process
   Status status;
   CrossMemory* cross_memory = nullptr;  // null: neither side reads the other's memory
-
-  // For the lanes, before their first message.
-  [[nodiscard]] Lines* share_lines() {
-    lines.consumed = &own->consumed.value;
-    lines.peer_sleeping = &theirs->sleeping.value;
-    return &lines;
-  }
 
   // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which revokes
   // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side

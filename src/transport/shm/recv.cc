@@ -17,9 +17,7 @@ constexpr std::size_t kBounceBytes = 32 * 1024;
 }  // namespace
 
 ShmRecvLane::ShmRecvLane(LinkState* link) : link_(link) {
-  lines_ = link->share_lines();
-  lines_->in = {const_cast<HeaderLine*>(link->theirs->lines), kFirstLines, sizeof(HeaderLine)};
-  lines_->next_in = &lines_->in[lines_->received];
+  lines_ = &link->lines;
   traits_ = shm_traits();
   traits_.takes_advertisements = true;
 }

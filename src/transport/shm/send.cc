@@ -25,10 +25,7 @@ void mark_last_line(const HeaderRing& lines, std::uint32_t first) {
 }  // namespace
 
 ShmSendLane::ShmSendLane(LinkState* link) : link_(link), distance_(link->far) {
-  lines_ = link->share_lines();
-  lines_->ahead = kFirstLinesAhead;
-  lines_->out = {link->own->lines, kFirstLines, sizeof(HeaderLine)};
-  lines_->next_out = &lines_->out[lines_->published];
+  lines_ = &link->lines;
   traits_ = shm_traits();
   if (link->far) traits_.streamed_bytes = Distance::kLeastBytes;
   if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;

@@ -70,9 +70,6 @@ class ShmSendLane final : public PlainSendLane {
   std::size_t push_long(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n);
   void publish(const Fingerprint& fingerprint, std::size_t n, Payload payload);
 
-  // Of the first ring the last line is kept for the message that says that the next ones are in the extension.
-  static constexpr std::uint32_t kFirstLinesAhead = kFirstLines - 1;
-
   LinkState* link_;
   PayloadRing slots_{nullptr, kSlots, 0};
   PayloadRing shorts_ = slots_;

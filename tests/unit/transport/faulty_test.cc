@@ -70,6 +70,15 @@ TEST_CASE("without faults the decorator is a transport over shared memory and so
   }
 }
 
+// Else its user would pass the verbs by that it decorates.
+TEST_CASE("the decorator shows no lines of memory") {
+  const conformance::Pair plain = conformance::threads_pair();
+  conformance::Pair pair = conformance::threads_pair();
+  pair.a = sim::make_faulty(std::move(pair.a), 1, {}, {});
+  CHECK((plain.a->send().has_lines() && plain.a->recv().has_lines()));
+  CHECK_FALSE((pair.a->send().has_lines() || pair.a->recv().has_lines()));
+}
+
 TEST_CASE("short pieces only slow a transport down") {
   const Faults shorter{.longest_piece_bytes = 64};
   conformance::check({"shorter",

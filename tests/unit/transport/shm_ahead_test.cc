@@ -73,9 +73,8 @@ struct Lanes {
     s.own = &s.memory->own();
     s.theirs = &s.memory->theirs();
     s.peer = static_cast<int>(1 - side);
-    s.lines.peer_wakeup_fd = wakeup_fd.fd();
+    s.lines = first_lines(*memory[side], wakeup_fd.fd(), before);
     s.same_process = true;
-    s.lines.published = s.lines.acknowledged = s.lines.received = before;
     return s;
   }
   WakeupFd wakeup_fd = std::move(WakeupFd::create().value());
