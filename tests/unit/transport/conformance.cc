@@ -116,6 +116,11 @@ void check_streams(const Factory& factory, std::uint64_t seed, Reading reading, 
   });
   REQUIRE(done);
   CHECK(eventually([&] { return feed_a.released() && feed_b.released(); }));
+  if (pair.a->send().has_lines() && messages >= 100) {
+    for (const int in_lines : {feed_a.in_lines(), feed_b.in_lines(), check_a.in_lines(), check_b.in_lines()}) {
+      CHECK(in_lines > 0);
+    }
+  }
   for (Link* link : {pair.a.get(), pair.b.get()}) {
     CHECK(link->send().status().is_ok());
     CHECK(link->recv().status().is_ok());
@@ -331,6 +336,46 @@ void check_wakes_receiver(const Factory& factory) {
   }
 }
 
+bool consume_line(RecvLane& lane, std::size_t n) {
+  if (!lane.line_arrived() || lane.peek_line(fingerprint_of(1), n) == nullptr) return false;
+  lane.consume_line(n);
+  return true;
+}
+
+// As check_wakes_receiver() and check_wakes_sender(), without verbs.
+void check_lines_wake(const Factory& factory) {
+  const Pair pair = factory.make(7);
+  SendLane& out = pair.a->send();
+  if (!out.has_lines()) return;
+  const std::vector<std::byte> bytes = some_bytes(24);
+  for (int round = 1; round <= 5; ++round) {
+    const auto later = [](auto&& f) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return f();
+    };
+    bool sent = false;
+    std::thread sender(
+        [&] { sent = later([&] { return pair.b->send().push_line(fingerprint_of(1), bytes.data(), bytes.size()); }); });
+    const bool woken = sleep_until(pair, [&] { return consume_line(pair.a->recv(), bytes.size()); });
+    sender.join();
+    REQUIRE(sent);
+    REQUIRE(woken);
+    // Now the lane is full.
+    const auto push = [&] {
+      return out.push(fingerprint_of(1), {bytes.data(), bytes.size(), 0, 0}, 0, bytes.size()) > 0;
+    };
+    while (push()) {
+    }
+    bool received = false;
+    std::thread receiver([&] { received = later([&] { return consume_line(pair.b->recv(), bytes.size()); }); });
+    const bool room = sleep_until(pair, push);
+    receiver.join();
+    REQUIRE(received);
+    REQUIRE(room);
+    while (pair.b->recv().peek(bytes.size()).size > 0) REQUIRE(pair.b->recv().consume(bytes.size()));
+  }
+}
+
 void check_wakes_sender(const Factory& factory) {
   const Pair pair = factory.make(5);
   const std::vector<std::byte> bytes = some_bytes(32 * 1024 * 1024);
@@ -416,6 +461,9 @@ void check(const Factory& factory) {
   }
   SECTION(factory.name + ": room wakes a sleeper") {
     check_wakes_sender(factory);
+  }
+  SECTION(factory.name + ": lines wake a sleeper") {
+    check_lines_wake(factory);
   }
   SECTION(factory.name + ": that the peer has given up is an error") {
     check_end(factory, [](Pair& pair) { pair.b->revoke(); });

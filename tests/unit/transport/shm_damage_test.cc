@@ -236,6 +236,92 @@ TEST_CASE("that a peer has consumed fewer messages than it has said before is no
   CHECK_FALSE(v.push_line());
 }
 
+TEST_CASE("a line is shown without a verb only if it is a whole message of the operation") {
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  const bool extended = GENERATE(true, false);
+  if (extended) v.extend();
+  RecvLane& lane = v.link->recv();
+  const auto shown = [&](std::size_t n) { return lane.line_arrived() && lane.peek_line({}, n) != nullptr; };
+  const auto shown_at_all = [&] {
+    for (std::size_t n = 1; n <= 2 * kLineBytes; ++n) {
+      if (shown(n)) return true;
+    }
+    return false;
+  };
+  CHECK_FALSE(lane.line_arrived());
+  SECTION("which it is") {
+    for (const std::size_t n : {std::size_t{1}, std::size_t{8}, kLineBytes}) {
+      v.send(static_cast<std::uint32_t>(n), Payload::kInline);
+      REQUIRE(shown(n));
+      lane.consume_line(n);
+      CHECK_FALSE(lane.line_arrived());
+    }
+    CHECK(lane.consumed() == 9 + kLineBytes);
+  }
+  SECTION("of another length") {
+    v.send(8, Payload::kInline);
+    for (const std::size_t n : {std::size_t{7}, std::size_t{9}, kLineBytes}) CHECK_FALSE(shown(n));
+    CHECK(shown(8));
+  }
+  SECTION("of another operation") {
+    v.send(8, Payload::kInline);
+    for (const Fingerprint& other : {Fingerprint{1}, Fingerprint{0, 1}, Fingerprint{0, 0, 1}, Fingerprint{0, 0, 0, 1},
+                                     Fingerprint{0, 0, 0, 0, 1}}) {
+      CHECK(lane.peek_line(other, 8) == nullptr);
+    }
+    CHECK(shown(8));
+  }
+  SECTION("of which a part has been consumed") {
+    v.send(8, Payload::kInline);
+    REQUIRE(lane.peek(8).size == 8);
+    REQUIRE(lane.consume(3));
+    CHECK_FALSE(shown_at_all());
+    REQUIRE(lane.peek(8).size == 5);
+    REQUIRE(lane.consume(5));
+    v.send(5, Payload::kInline);
+    CHECK(shown(5));
+  }
+  SECTION("that is in a slot") {
+    if (!extended) v.extend();
+    v.send(8, Payload::kSlot);
+    CHECK_FALSE(shown_at_all());
+    CHECK(lane.peek(8).size == 8);
+  }
+  SECTION("that is in memory of a zero-copy send") {
+    REQUIRE(v.announce());
+    v.send(8, Payload::kZcopy, {v.region, 0, 8});
+    CHECK_FALSE(shown_at_all());
+    CHECK(lane.peek(8).size == 8);
+  }
+  CHECK(lane.status().is_ok());
+}
+
+TEST_CASE("what is wrong with a line is not shown without a verb, and an error of the verbs") {
+  Victim v(GENERATE(Turns::kNone, Turns::kTaken));
+  const bool extended = GENERATE(true, false);
+  if (extended) v.extend();
+  RecvLane& lane = v.link->recv();
+  REQUIRE(v.push_line());
+  std::uint32_t length = 8;
+  SECTION("longer than a line") {
+    v.send(length = kLineBytes + 1, Payload::kInline);
+  }
+  SECTION("of no bytes") {
+    v.send(0, Payload::kInline);
+  }
+  SECTION("in a place that does not exist") {
+    v.send(length, static_cast<Payload>(7));
+  }
+  SECTION("more consumed than sent") {
+    v.send(length, Payload::kInline, {}, GENERATE(2U, 0x7fffffffU));
+  }
+  REQUIRE(lane.line_arrived());
+  CHECK(lane.peek_line({}, length) == nullptr);
+  CHECK(lane.status().is_ok());
+  (void)lane.peek(SIZE_MAX);
+  v.check_failed();
+}
+
 TEST_CASE("an advertisement outside the memory of the receiver is an error") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   REQUIRE(v.announce());

@@ -33,7 +33,9 @@ bool Feeder::step() {
   const std::size_t left = message.size - offset;
   const std::size_t n = random_() % 2 == 0 ? left : 1 + random_() % left;
   std::size_t took = 0;
-  if (lane_.traits().slots && random_() % 2 == 0) {
+  if (write_line(message, offset, n)) {
+    took = n;
+  } else if (lane_.traits().slots && random_() % 2 == 0) {
     took = write_in_place(message, offset, n);
   } else {
     const Source source{script_.bytes.data() + message.begin, message.size, 0, 0};
@@ -71,13 +73,20 @@ std::size_t Feeder::write_in_place(const Message& message, std::size_t offset, s
   return used;
 }
 
+bool Feeder::write_line(const Message& message, std::size_t offset, std::size_t n) {
+  if (!lane_.has_lines() || n > kLineBytes || random_() % 2 == 0) return false;
+  if (!lane_.push_line(message.fingerprint, script_.bytes.data() + message.begin + offset, n)) return false;
+  ++in_lines_;
+  return true;
+}
+
 bool Checker::step() {
   if (finished()) return false;
   const Message& message = script_.messages[message_];
   const std::size_t left = message.begin + message.size - received_;
   const bool pull = reading_ == Reading::kPull || (reading_ == Reading::kBoth && random_() % 2 == 0);
   // A transport without a shorter way always pulls nothing.
-  return (pull && step_pull(message, left)) || step_peek(message, left);
+  return step_line(message, left) || (pull && step_pull(message, left)) || step_peek(message, left);
 }
 
 bool Checker::step_peek(const Message& message, std::size_t left) {
@@ -91,6 +100,25 @@ bool Checker::step_peek(const Message& message, std::size_t left) {
   received_ += used;
   if (used == left) ++message_;
   return true;
+}
+
+// All that a line holds, or nothing: how much that is, only the sender knows.
+bool Checker::step_line(const Message& message, std::size_t left) {
+  if (!lane_.has_lines() || random_() % 2 == 0 || !lane_.line_arrived()) return false;
+  const Fingerprint other = fingerprint_of(message.fingerprint.sequence + 1);
+  for (std::size_t n = 1; n <= std::min(left, kLineBytes); ++n) {
+    if (lane_.peek_line(other, n) != nullptr) FAIL("a line was shown to another operation");
+    const std::byte* const data = lane_.peek_line(message.fingerprint, n);
+    if (data == nullptr) continue;
+    compare(data, n, message.fingerprint, message);
+    lane_.consume_line(n);
+    ++in_lines_;
+    received_ += n;
+    if (n == left) ++message_;
+    if (lane_.consumed() != received_) FAIL("consumed() is " << lane_.consumed() << " after " << received_ << " bytes");
+    return true;
+  }
+  return false;
 }
 
 bool Checker::step_pull(const Message& message, std::size_t left) {

@@ -26,7 +26,8 @@ struct Script {
 Script make_script(std::uint64_t seed, int messages, std::size_t longest_bytes);
 Fingerprint fingerprint_of(std::uint32_t sequence);
 
-// What a sender does at each step: pushes, or writes in place where the lane offers it.
+// What a sender does at each step: pushes, or writes in place where the lane offers it, or through a line of memory
+// where it has these.
 class Feeder {
  public:
   Feeder(SendLane& lane, const Script& script, std::uint64_t seed) : lane_(lane), script_(script), random_(seed) {}
@@ -35,13 +36,17 @@ class Feeder {
   [[nodiscard]] bool finished() const { return sent_ == script_.bytes.size(); }
   // Everything sent may be reused.
   bool released();
+  // Messages that were sent without a verb.
+  [[nodiscard]] int in_lines() const { return in_lines_; }
 
  private:
   std::size_t write_in_place(const Message& message, std::size_t offset, std::size_t n);
+  bool write_line(const Message& message, std::size_t offset, std::size_t n);
 
   SendLane& lane_;
   const Script& script_;
   std::mt19937_64 random_;
+  int in_lines_ = 0;
   std::size_t message_ = 0;
   std::uint64_t sent_ = 0;
   std::uint64_t completed_ = 0;
@@ -56,10 +61,13 @@ class Checker {
       : lane_(lane), script_(script), reading_(reading), random_(seed), target_(1 << 20) {}
   bool step();
   [[nodiscard]] bool finished() const { return received_ == script_.bytes.size(); }
+  // Messages that were received without a verb.
+  [[nodiscard]] int in_lines() const { return in_lines_; }
 
  private:
   bool step_peek(const Message& message, std::size_t left);
   bool step_pull(const Message& message, std::size_t left);
+  bool step_line(const Message& message, std::size_t left);
   void compare(const std::byte* data, std::size_t n, const Fingerprint& fingerprint, const Message& message);
 
   RecvLane& lane_;
@@ -67,6 +75,7 @@ class Checker {
   Reading reading_;
   std::mt19937_64 random_;
   std::vector<std::byte> target_;
+  int in_lines_ = 0;
   std::size_t message_ = 0;
   std::uint64_t received_ = 0;
 };
