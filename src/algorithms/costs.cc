@@ -65,8 +65,15 @@ double exchange(const Level& l, double bytes, double gamma) {
 double work(const Level& l, double bytes, double gamma) {
   return l.message + bytes * (l.beta + gamma);
 }
+// For in_turns(): a level all of whose costs count as often as its members take turns.
+Level all_in_turns(Level l) {
+  if (l.link.messages_in_turns) return l;
+  l.alpha *= l.turns;
+  l.message *= l.turns;
+  return l;
+}
 // Of a one-way algorithm (costs.h). `path`: what its longest path takes; `all`: the work of all members together. Both
-// as the level's costs say, which have the turns in them.
+// as all_in_turns() says.
 double in_turns(const Level& l, double path, double all) {
   return (path + (l.turns - 1) * all / l.n) / l.turns;
 }
@@ -78,7 +85,8 @@ double children_of_root(int n, int radix) {
 }
 // A child costs an alpha, although the messages to several are under way at once: no radix but 2 is taken before it has
 // been measured to be faster.
-double k_nomial(const Level& l, double bytes, double gamma, int radix) {
+double k_nomial(const Level& level, double bytes, double gamma, int radix) {
+  const Level l = all_in_turns(level);
   const double path =
       children_of_root(l.running(), radix) * l.alpha + children_of_root(l.n, radix) * bytes * (l.beta + gamma);
   return in_turns(l, path, l.others() * work(l, bytes, gamma));
@@ -97,7 +105,8 @@ double pipeline(const Level& l, double hops, double depth, double bytes, double 
   const double piece = std::min(bytes / pieces, l.link.piece_bytes);
   return hops * l.alpha + (bytes + (depth - 1) * piece) * (l.beta + gamma) + (pieces - 1) * l.message;
 }
-double chain(const Level& l, double depth, double bytes, double gamma, int pieces) {
+double chain(const Level& level, double depth, double bytes, double gamma, int pieces) {
+  const Level l = all_in_turns(level);
   const double path = pipeline(l, l.running() - 1, depth, bytes, gamma, pieces);
   return in_turns(l, path, l.others() * (work(l, bytes, gamma) + (pieces - 1) * l.message));
 }
@@ -109,7 +118,8 @@ double chain_in_order(const Level& l, double bytes, double gamma, int pieces) {
   return chain(l, l.running() - 1, bytes, gamma, pieces);
 }
 // Each of the two trees carries half of the vector, and an inner member serves two children.
-double double_tree(const Level& l, double bytes, double gamma) {
+double double_tree(const Level& level, double bytes, double gamma) {
+  const Level l = all_in_turns(level);
   const double path = pipeline(l, 2 * ceil_log2(l.running()), 2 * l.rounds(), bytes, gamma);
   return in_turns(l, path, l.others() * (work(l, bytes, gamma) + l.message));
 }
@@ -122,11 +132,13 @@ double chain_both(const Level& l, double bytes) {
   return pipeline(l, l.others(), l.others(), bytes, l.gamma) + pipeline(l, l.others(), l.others(), bytes, 0);
 }
 // One member exchanges `bytes` with each of the others.
-double star(const Level& l, double bytes, double gamma) {
+double star(const Level& level, double bytes, double gamma) {
+  const Level l = all_in_turns(level);
   return in_turns(l, burst(l) + l.others() * bytes * (l.beta + gamma), l.others() * work(l, bytes, gamma));
 }
 // Member r sends to member r + 1, then to r + 2, r + 4, and so on.
-double doubling_prefix(const Level& l, double bytes, double gamma) {
+double doubling_prefix(const Level& level, double bytes, double gamma) {
+  const Level l = all_in_turns(level);
   double messages = 0;
   for (std::int64_t distance = 1; distance < l.n; distance *= 2) messages += static_cast<double>(l.n - distance);
   const double path = ceil_log2(l.running()) * (l.alpha + bytes * (l.shared_beta + gamma));

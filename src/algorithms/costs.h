@@ -13,12 +13,14 @@
 // by P (Graham: Bounds for certain multiprocessing anomalies, Bell System Tech. J. 45 (1966); Brent: The parallel
 // evaluation of general arithmetic expressions, J. ACM 21 (1974)). With the mean rank's share of it on the path itself
 // that is path + (r - 1) W/n. Where all ranks do the same, the path is W/n, and all costs count r times: so the links
-// publish them. One-way algorithms (broadcast, reduce, scans), in which some ranks do less, are charged the path and
-// the rest apart. On their path no rank waits for one of its own processor: what that has sent is there when the turn
-// comes. So hops count as if each processor had one rank; and of scans, whose chain goes from each rank to the next,
-// the bytes too. Four and eight ranks on two processors, scan of 1 to 64 KiB: the chain, which does least work, takes
-// 0.45 to 0.8 of the time of recursive doubling; broadcast of 1 KiB down a tree 0.4 to 0.6 of that to all at once.
-// Gathers and scatters are not charged so: the root does half of all work.
+// publish them. Those of messages count so only where the link says that they do (LinkCosts::messages_in_turns): a
+// message that finds its receiver running takes no less because another processor has one rank more. One-way algorithms
+// (broadcast, reduce, scans), in which some ranks do less, are charged the path and the rest apart. On their path no
+// rank waits for one of its own processor: what that has sent is there when the turn comes. So hops count as if each
+// processor had one rank; and of scans, whose chain goes from each rank to the next, the bytes too. Four and eight
+// ranks on two processors, scan of 1 to 64 KiB: the chain, which does least work, takes 0.45 to 0.8 of the time of
+// recursive doubling; broadcast of 1 KiB down a tree 0.4 to 0.6 of that to all at once. Gathers and scatters are not
+// charged so: the root does half of all work.
 #pragma once
 
 #include "algorithms/catalog.h"

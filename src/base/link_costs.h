@@ -14,6 +14,9 @@ struct LinkCosts {
   double piece_bytes = 0;  // what a pipeline forwards at a time, at most
   // How much less a round costs if each rank receives from the peer to which it sends: where that was measured.
   double paired_round_saves_us = 0;
+  // Whether alpha and message count as many times as ranks share a processor, as beta does. Else they are those of
+  // ranks with processors of their own.
+  bool messages_in_turns = true;
 };
 
 }  // namespace tutti::internal

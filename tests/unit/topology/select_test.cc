@@ -105,6 +105,44 @@ TEST_CASE("the choices are those of the table") {
   CHECK(lines > 600);
 }
 
+// Of shared memory, the only link whose ranks share processors.
+TEST_CASE("nothing gets cheaper because there is one rank more than processors") {
+  const auto costs_of = [](double ranks_per_cpu) {
+    return topology::combine_costs(transport::shm::costs(ranks_per_cpu), {}, ranks_per_cpu);
+  };
+  const algorithms::Costs alone = costs_of(1);
+  for (const double r : {1.0001, 1.125, 1.5, 1.9999}) {
+    const LinkCosts link = transport::shm::costs(r);
+    INFO(r << " ranks per processor");
+    CHECK(link.alpha_us >= alone.within_host.alpha_us);
+    CHECK(link.message_us >= alone.within_host.message_us);
+    CHECK(link.beta_us_per_byte >= alone.within_host.beta_us_per_byte);
+  }
+  for (const int n : {2, 3, 4, 5, 8, 9, 16, 17, 64}) {
+    for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
+      const World world = world_of({n});
+      if (!entry.supports(world)) continue;
+      for (const double bytes : {0.0, 8.0, 1024.0, 65536.0, 16e6}) {
+        INFO(entry.name << ' ' << name_of(entry.collective) << ", " << n << " ranks, " << bytes << " bytes");
+        CHECK(entry.cost_us(world, bytes, costs_of(1.0001)) >= entry.cost_us(world, bytes, alone) * (1 - 1e-9));
+      }
+    }
+  }
+  // With a processor less there is a hop less between processors, of four, and no more than that.
+  const World nine = world_of({9});
+  for (const CollectiveInfo& info : kCollectiveTable) {
+    for (const std::size_t bytes : {8U, 1024U, 65536U}) {
+      const auto cheapest = [&](const algorithms::Costs& costs) {
+        return topology::select(info.collective, nine, bytes, costs, "")
+            .value()
+            ->cost_us(nine, static_cast<double>(bytes), costs);
+      };
+      INFO(name_of(info.collective) << ", " << bytes << " bytes");
+      CHECK(cheapest(costs_of(9.0 / 8)) >= 0.75 * cheapest(alone));
+    }
+  }
+}
+
 TEST_CASE("where the operator does not commute, only algorithms are chosen that keep the order of ranks") {
   using schedule::Order;
   const algorithms::Costs costs = topology::combine_costs(transport::shm::costs(1), transport::tcp::costs(1), 1);
