@@ -170,6 +170,27 @@ void join(Communicator& communicator, MPI_Comm handle) {
   agree(communicator, handle, result);
 }
 
+// What is known of an intracommunicator at its first collective. Asks no other rank.
+Communicator* meet(MPI_Comm handle) {
+  auto communicator = std::make_unique<Communicator>();
+  PMPI_Comm_rank(handle, &communicator->rank);
+  PMPI_Comm_size(handle, &communicator->ranks);
+  communicator->reason = communicator->ranks == 1 ? Reason::kOneRank : Reason::kFew;
+  Communicator* kept = communicator.release();
+  keep(kept, handle);
+  return kept;
+}
+
+void make(Communicator& communicator) {
+  const std::array<int, 2> possible = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0};
+  std::array<int, 2> everywhere = {0, 0};
+  PMPI_Allreduce(possible.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, communicator.handle);
+  communicator.reason = Reason::kNone;
+  if (everywhere[1] == 0) communicator.reason = Reason::kFiles;
+  if (everywhere[0] == 0) communicator.reason = Reason::kThreads;
+  if (communicator.reason == Reason::kNone) join(communicator, communicator.handle);
+}
+
 Communicator* remember(MPI_Comm handle, unsigned generation, Communicator* communicator) {
   last_found = {handle, generation, communicator};
   return communicator;
@@ -191,7 +212,7 @@ Communicator::~Communicator() {
   if (comm != nullptr) tuttiCommDestroy(comm);
 }
 
-Communicator* find_slowly(MPI_Comm handle, bool may_make) {
+Communicator* find_slowly(MPI_Comm handle, Making making) {
   find_mpi_library();
   if (config().off) return passed_on(Reason::kOff);
   if (!between_init_and_finalize()) return passed_on(Reason::kOutside);
@@ -202,33 +223,27 @@ Communicator* find_slowly(MPI_Comm handle, bool may_make) {
   if (PMPI_Comm_get_attr(handle, keyval(), static_cast<void*>(&value), &has) != MPI_SUCCESS) {
     return passed_on(Reason::kArgument);
   }
-  if (has != 0) return remember(handle, generation, static_cast<Communicator*>(value));
-  int inter = 0;
-  PMPI_Comm_test_inter(handle, &inter);
-  if (inter != 0) return passed_on(Reason::kInter);
-  auto communicator = std::make_unique<Communicator>();
-  PMPI_Comm_rank(handle, &communicator->rank);
-  PMPI_Comm_size(handle, &communicator->ranks);
-  if (communicator->ranks == 1) {
-    communicator->reason = Reason::kOneRank;
-  } else if (!may_make) {
-    return passed_on(Reason::kNotMade);
-  } else {
-    const std::array<int, 2> possible = {progress_possible() ? 1 : 0, descriptors_left(communicator->ranks) ? 1 : 0};
-    std::array<int, 2> everywhere = {0, 0};
-    PMPI_Allreduce(possible.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, handle);
-    if (everywhere[1] == 0) communicator->reason = Reason::kFiles;
-    if (everywhere[0] == 0) communicator->reason = Reason::kThreads;
+  auto* communicator = static_cast<Communicator*>(value);
+  if (has == 0) {
+    int inter = 0;
+    PMPI_Comm_test_inter(handle, &inter);
+    if (inter != 0) return passed_on(Reason::kInter);
+    communicator = meet(handle);
   }
-  if (communicator->reason == Reason::kNone) join(*communicator, handle);
-  Communicator* kept = communicator.release();
-  keep(kept, handle);
-  return remember(handle, generation, kept);
+  if (communicator->reason == Reason::kFew) {
+    if (making != Making::kNow && communicator->calls < config().after) {
+      ++communicator->calls;
+      return passed_on(Reason::kFew);
+    }
+    if (making == Making::kNever) return passed_on(Reason::kNotMade);
+    make(*communicator);
+  }
+  return remember(handle, generation, communicator);
 }
 
 void split_along(MPI_Comm parent, MPI_Comm made) {
   int inter = 0;
-  if (parent == MPI_COMM_NULL || config().off || registry().ended) return;
+  if (config().after > 0 || parent == MPI_COMM_NULL || config().off || registry().ended) return;
   if (PMPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS || inter != 0) return;
   void* value = nullptr;
   int has = 0;

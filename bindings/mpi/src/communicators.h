@@ -22,7 +22,8 @@ struct BoundOperatorDeleter {
 struct Communicator {
   MPI_Comm handle = MPI_COMM_NULL;
   tuttiComm_t comm = nullptr;     // NULL: `reason` says why calls go to the MPI library
-  Reason reason = Reason::kNone;  // the same on all ranks
+  Reason reason = Reason::kNone;  // the same on all ranks; kFew: tutti's communicator is yet to be made
+  int calls = 0;                  // of collectives until then
   int rank = 0;
   int ranks = 0;
   int held = 0;  // by persistent requests, which may outlive the MPI communicator
@@ -47,21 +48,28 @@ struct Found {
 };
 inline thread_local Found last_found __attribute__((tls_model("initial-exec")));
 
-Communicator* find_slowly(MPI_Comm handle, bool may_make);
+// Whether a call makes tutti's communicator.
+enum class Making {
+  kNever,    // it must not wait for other ranks
+  kWhenDue,  // after TUTTI_MPI_AFTER others
+  kNow,      // more calls will follow
+};
 
-// Of a call that all ranks of `handle` make in the same order. may_make: the call may block, so that a tutti
-// communicator can be made now. Never NULL.
-inline Communicator* find_communicator(MPI_Comm handle, bool may_make) {
+Communicator* find_slowly(MPI_Comm handle, Making making);
+
+// Of a call of a collective, which all ranks of `handle` make in the same order: so all count alike how many there have
+// been, and make tutti's communicator at the same one. Never NULL.
+inline Communicator* find_communicator(MPI_Comm handle, Making making) {
   const Found& found = last_found;
   if (found.handle == handle && found.communicator != nullptr &&
       found.generation == communicator_generation.load(std::memory_order_acquire)) {
     return found.communicator;
   }
-  return find_slowly(handle, may_make);
+  return find_slowly(handle, making);
 }
 
-// Gives `made`, which the ranks of `parent` have just made, a part of parent's tutti communicator, if there is one.
-// Collective over parent; `made` may be MPI_COMM_NULL on some ranks.
+// Where no call is to go to the MPI library first: gives `made`, which the ranks of `parent` have just made, a part of
+// parent's tutti communicator, if there is one. Collective over parent; `made` may be MPI_COMM_NULL on some ranks.
 void split_along(MPI_Comm parent, MPI_Comm made);
 // Ends what belongs to the communicator, before it is freed.
 void forget_communicator(MPI_Comm handle);

@@ -26,9 +26,9 @@ int init(int* argc, char*** argv, int required, int* provided) {
   if (thrown != MPI_SUCCESS) return thrown;
   const bool raise = !tutti::mpi::config().off && required < MPI_THREAD_SERIALIZED;
   const int error = PMPI_Init_thread(argc, argv, raise ? MPI_THREAD_SERIALIZED : required, provided);
-  // All ranks are here. So nonblocking calls are served from the first on, also of communicators split from this one.
+  // All ranks are here. So nonblocking calls are served from the first on.
   if (error != MPI_SUCCESS) return error;
-  return or_raised(MPI_COMM_WORLD, [] { tutti::mpi::find_communicator(MPI_COMM_WORLD, true); });
+  return or_raised(MPI_COMM_WORLD, [] { tutti::mpi::find_communicator(MPI_COMM_WORLD, tutti::mpi::Making::kNow); });
 }
 
 // `made` is what PMPI_ has made of parent's ranks.

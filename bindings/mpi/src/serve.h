@@ -17,7 +17,7 @@ int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   Outcome outcome = tuttiSuccess;
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
-    communicator = find_communicator(comm, true);
+    communicator = find_communicator(comm, Making::kWhenDue);
     outcome.reason = communicator->reason;
     if (outcome.reason != Reason::kNone) [[unlikely]]
       return;
@@ -44,7 +44,7 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
   Outcome outcome = tuttiSuccess;
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
-    communicator = find_communicator(comm, false);
+    communicator = find_communicator(comm, Making::kNever);
     outcome.reason = request == nullptr ? Reason::kArgument : communicator->reason;
     if (outcome.reason != Reason::kNone) return;
     auto work = std::make_unique<Work>(*communicator, Mode::kQueued);
@@ -73,7 +73,7 @@ int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, K
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
     // The ranks may wait for each other in it, as in a blocking call.
-    Communicator* communicator = find_communicator(comm, true);
+    Communicator* communicator = find_communicator(comm, Making::kNow);
     reason = request == nullptr ? Reason::kArgument : communicator->reason;
     if (reason == Reason::kNone) {
       Work work(*communicator, Mode::kChecked);

@@ -41,7 +41,8 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
     "no MPI_THREAD_SERIALIZED",
     "no tutti communicator could be made",
     "limit of open files",
-    "nonblocking before any blocking collective of the communicator",
+    "one of the first of its communicator",
+    "nonblocking, and no blocking call has made a tutti communicator",
     "operator and datatype",
     "layout of the datatype",
     "argument that is an error"};

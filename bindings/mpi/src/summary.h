@@ -37,7 +37,8 @@ enum class Reason {
   kThreads,   // MPI_THREAD_SERIALIZED was not to be had
   kFailed,    // a rank could not make the tutti communicator
   kFiles,     // this process or another may not open as many files as tutti may need
-  kNotMade,   // a nonblocking call before any blocking one: making a communicator would block
+  kFew,       // one of the first calls of the communicator, which may be freed soon
+  kNotMade,   // a nonblocking call before a blocking one has made it: that would block
   kOperator,  // no meaning for this operator and datatype, or, nonblocking, a function of the program
   kType,      // a reduction of elements with a layout that is not served
   kArgument,  // an error that MPI is to report

@@ -1,0 +1,137 @@
+/* Communicators whose first two collectives go to the MPI library (TUTTI_MPI_AFTER=2): all ranks must turn to tutti at
+ * the same call, and what makes few calls must cost nothing. How many calls are taken is in meson.build. */
+#include <dirent.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "extension.h"
+
+static int rank, ranks, wrong;
+
+static void expect(int holds, const char* what) {
+  if (!holds && ++wrong < 20) fprintf(stderr, "rank %d: %s\n", rank, what);
+}
+
+static void sum(MPI_Comm comm, const char* what) {
+  int mine = 1;
+  int size = 0;
+  int all = 0;
+  MPI_Comm_size(comm, &size);
+  MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_SUM, comm);
+  expect(all == size, what);
+}
+
+static void later_sum(MPI_Comm comm, const char* what) {
+  int mine = 1;
+  int size = 0;
+  int all = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Comm_size(comm, &size);
+  MPI_Iallreduce(&mine, &all, 1, MPI_INT, MPI_SUM, comm, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  expect(all == size, what);
+}
+
+static int open_files(void) {
+  int files = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (readdir(folder) != NULL) ++files;
+  closedir(folder);
+  return files;
+}
+
+/* Taken: 2 MPI_Allreduce and 1 MPI_Iallreduce of each rank. */
+static void one_after_the_other(void) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  sum(comm, "the first call");
+  later_sum(comm, "the second call, which does not block");
+  later_sum(comm, "the third, which must not wait for a communicator of tutti to be made");
+  sum(comm, "the call that makes it");
+  later_sum(comm, "a nonblocking call after it");
+  sum(comm, "a blocking call after it");
+  MPI_Comm_free(&comm);
+}
+
+/* Calls will follow: so it is made at once. Taken: 3 MPI_Iallreduce of each rank. */
+static void persistent(void) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  int all = 0;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  PERSISTENT(Allreduce)(&rank, &all, 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+  MPI_Comm_free(&comm);
+  for (int time = 0; time < 3; ++time) {
+    all = 0;
+    MPI_Start(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    expect(all == ranks * (ranks - 1) / 2, "a persistent call");
+  }
+  MPI_Request_free(&request);
+}
+
+/* A nonblocking call of the MPI library's is under way when tutti's communicator is made. Taken: 1 MPI_Allreduce. */
+static void beside_one_of_the_library(void) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Request requests[2];
+  int all[2] = {0, 0};
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  for (int at = 0; at < 2; ++at) MPI_Iallreduce(&rank, &all[at], 1, MPI_INT, MPI_SUM, comm, &requests[at]);
+  sum(comm, "beside calls of the MPI library");
+  for (int at = 0; at < 2; ++at) MPI_Wait(&requests[at], MPI_STATUS_IGNORE);
+  expect(all[0] == ranks * (ranks - 1) / 2 && all[1] == all[0], "calls of the MPI library");
+  MPI_Comm_free(&comm);
+}
+
+/* Communicators of the same ranks, in turn, and of some ranks. Taken: 4 MPI_Allreduce of each rank. */
+static void several(void) {
+  MPI_Comm comms[2];
+  MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+  MPI_Comm_split(MPI_COMM_WORLD, rank / 2, -rank, &comms[1]);
+  for (int time = 0; time < 4; ++time) {
+    sum(comms[0], "of all");
+    sum(comms[1], "of two");
+  }
+  MPI_Comm_free(&comms[0]);
+  MPI_Comm_free(&comms[1]);
+}
+
+static void short_lived(void) {
+  enum { kTimes = 100 };
+  MPI_Comm comms[kTimes];
+  const int before = open_files();
+  for (int at = 0; at < kTimes; ++at) {
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &comms[at]);
+    sum(comms[at], "of a communicator that is freed soon");
+  }
+  expect(open_files() == before, "communicators of few calls hold files open");
+  for (int at = 0; at < kTimes; ++at) MPI_Comm_free(&comms[at]);
+}
+
+/* One rank may not open as many files as tutti may need: all go on with the MPI library. */
+static void refused(void) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  const struct rlimit few = {64, 64};
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  if (rank == ranks - 1) setrlimit(RLIMIT_NOFILE, &few);
+  for (int time = 0; time < 6; ++time) sum(comm, "where a rank may open few files");
+  MPI_Comm_free(&comm);
+}
+
+int main(int argc, char** argv) {
+  int all_wrong = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  one_after_the_other();
+  persistent();
+  beside_one_of_the_library();
+  several();
+  short_lived();
+  refused();
+  PMPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (rank == 0) printf("%d wrong\n", all_wrong);
+  MPI_Finalize();
+  return all_wrong == 0 ? 0 : 1;
+}
