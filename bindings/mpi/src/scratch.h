@@ -10,7 +10,7 @@
 namespace tutti::mpi {
 
 struct Free {
-  bool mapped = false;  // by peers: it is tutti's
+  bool mapped = false;  // by peers: it is tutti's, and counted
   void operator()(std::byte* piece) const;
 };
 using Piece = std::unique_ptr<std::byte[], Free>;
@@ -30,6 +30,7 @@ class Scratch {
 
  private:
   std::size_t bytes_;
+  bool kept_;
   Piece piece_;
 };
 

@@ -1,5 +1,6 @@
 /* Nonblocking collectives beside sends and receives, completed by every call that completes requests; large sends that
  * arrive only if their sender makes progress while it is in a collective. */
+#include <dirent.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +89,37 @@ static void mix(MPI_Comm comm, int how) {
   expect(scanned == rank + 1, "iscan");
 }
 
+static int open_files(void) {
+  int files = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (readdir(folder) != NULL) ++files;
+  closedir(folder);
+  return files;
+}
+
+/* What many calls pack at the same time must not take all files that the process may open. */
+static void many(MPI_Comm comm) {
+  enum { kMany = 300, kPacked = 8192 };
+  static int strided[2 * kPacked];
+  static int received[kMany][2 * kPacked];
+  static MPI_Request requests[kMany];
+  static MPI_Status statuses[kMany];
+  MPI_Datatype every_second = MPI_DATATYPE_NULL;
+  const int before = open_files();
+  MPI_Type_vector(kPacked, 1, 2, MPI_INT, &every_second);
+  MPI_Type_commit(&every_second);
+  for (int at = 0; at < 2 * kPacked; ++at) strided[at] = at;
+  for (int call = 0; call < kMany; ++call) {
+    MPI_Ibcast(rank == 0 ? strided : received[call], 1, every_second, 0, comm, &requests[call]);
+  }
+  expect(open_files() <= before + 100, "many calls that pack hold too many files open");
+  MPI_Waitall(kMany, requests, statuses);
+  for (int call = 0; rank > 0 && call < kMany; ++call) {
+    expect(received[call][2 * kPacked - 2] == 2 * kPacked - 2, "one of many broadcasts");
+  }
+  MPI_Type_free(&every_second);
+}
+
 /* The receive is posted only when the sender is in the collective already. */
 static void progress(MPI_Comm comm) {
   char* large = calloc(1, kLarge);
@@ -126,6 +158,7 @@ int main(int argc, char** argv) {
     mix(comm, how);
     progress(how % 2 == 0 ? comm : MPI_COMM_WORLD);
   }
+  many(comm);
   /* A communicator may be freed while a request of it is pending. */
   MPI_Ibarrier(comm, &request);
   MPI_Comm_free(&comm);
