@@ -28,6 +28,8 @@ Outcome run(Work& work, Call call) {
     const Inside inside;
     result = call();
   }
+  if (result != tuttiSuccess) [[unlikely]]
+    work.failed();
   if (any_windows()) [[unlikely]]
     look_after_call();
   return result;

@@ -72,6 +72,7 @@ void settle(std::list<Pending> found, tuttiResult_t result) {
   Pending& pending = found.front();
   tuttiEventDestroy(pending.event);
   pending.work->ended();
+  if (result != tuttiSuccess) pending.work->failed();
   const Communicator& communicator = pending.work->communicator();
   pending.error = result == tuttiSuccess ? pending.work->finish() : report_failure(communicator, communicator.handle);
   pending.work.reset();

@@ -27,6 +27,8 @@ class Scratch {
   Scratch& operator=(Scratch&&) = delete;
 
   [[nodiscard]] std::byte* data() const { return piece_.get(); }
+  // After an operation that has failed: a peer may still write into it, which must not meet another call's data.
+  void keep_no_more() { kept_ = false; }
 
  private:
   std::size_t bytes_;

@@ -11,11 +11,15 @@ namespace tutti::mpi {
 Work::~Work() {
   if (runs_) {
     const Inside inside;
-    tuttiStreamSynchronize(stream());
+    if (tuttiStreamSynchronize(stream()) != tuttiSuccess) failed();
   }
   for (Later& later : later_) {
     if (later.own_type) PMPI_Type_free(&later.block.type);
   }
+}
+
+void Work::failed() {
+  for (Scratch& scratch : scratch_) scratch.keep_no_more();
 }
 
 tuttiStream_t Work::stream() {

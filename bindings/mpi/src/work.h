@@ -82,6 +82,8 @@ class Work {
   // Of an operation in a stream, which uses the memory meanwhile: work that ends before waits for it.
   void begun() { runs_ = true; }
   void ended() { runs_ = false; }
+  // Of one that has failed, whichever way it was called.
+  void failed();
 
   Reduction reduction;
 
