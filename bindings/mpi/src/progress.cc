@@ -8,8 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "interface.h"
@@ -113,23 +113,34 @@ void leave() {
   while ((inside.load(std::memory_order_acquire) & kHelping) != 0) sched_yield();
 }
 
+// Signals are the application's: threads that are made meanwhile get none.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 // Rare: the first call, and one after a pause.
 __attribute__((noinline)) void wake() {
   const std::lock_guard lock(helper().mutex);
   if (stopping.load()) return;
   if (!helper().thread.joinable()) {
     asleep.store(false);
-    // Signals are the application's.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     try {
       helper().thread = std::thread(run);
-    } catch (const std::system_error&) {
-      asleep.store(true);  // no thread can be made now; the next call tries again
+    } catch (const std::exception&) {
+      asleep.store(true);  // no memory, or no thread can be made now; the next call tries again
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   helper().wake.notify_one();
 }
