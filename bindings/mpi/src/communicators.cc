@@ -320,7 +320,7 @@ void forget_all_communicators() {
   }
   communicator_generation.fetch_add(1, std::memory_order_acq_rel);
   for (Communicator* communicator : all) {
-    finish_requests_of(*communicator);
+    end_requests_of(*communicator);
     const Inside inside;
     delete communicator;
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "persistent.h"
@@ -24,8 +25,11 @@ struct Pending {
   tuttiEvent_t event = nullptr;
   Answer* answer = nullptr;
   const Persistent* persistent = nullptr;  // in place of an answer
-  int error = MPI_SUCCESS;                 // of one that has failed
-  int at = 0;                              // of one that a call may complete: among its requests
+  const Communicator* communicator = nullptr;
+  enum class State { kRuns, kEnding, kEnded } state = State::kRuns;  // of the operation, with what is left to do then
+  std::thread::id ender;                                             // which thread does that, for kEnding
+  int error = MPI_SUCCESS;                                           // of one that has failed
+  int at = 0;  // of one that a call may complete: among its requests
 };
 
 namespace {
@@ -67,15 +71,20 @@ int on_cancel(void* /*state*/, int /*complete*/) {
   return MPI_SUCCESS;
 }
 
-// Without the lock: MPI may call the program's error handler.
-void settle(std::list<Pending> found, tuttiResult_t result) {
-  Pending& pending = found.front();
+// Without the lock: MPI may call the program's error handler. The state is kEnding, so that nobody else touches it.
+void end(Pending& pending, tuttiResult_t result) {
   tuttiEventDestroy(pending.event);
   pending.work->ended();
   if (result != tuttiSuccess) pending.work->failed();
-  const Communicator& communicator = pending.work->communicator();
+  const Communicator& communicator = *pending.communicator;
   pending.error = result == tuttiSuccess ? pending.work->finish() : report_failure(communicator, communicator.handle);
   pending.work.reset();
+}
+
+// For the MPI library. Of one that has ended; by the thread that tests it or waits for it, and only by that: another
+// one's completion might come between a look for errors and the MPI library's own function.
+void complete(std::list<Pending> found) {
+  Pending& pending = found.front();
   MPI_Request request = pending.request;
   const Persistent* persistent = pending.persistent;
   if (pending.error == MPI_SUCCESS) {
@@ -91,33 +100,69 @@ void settle(std::list<Pending> found, tuttiResult_t result) {
   }
 }
 
-// Takes out the first for which `chosen` is true and that is complete. -1: none is chosen; 0: what is chosen runs.
+enum class Looked {
+  kNone,  // nothing is chosen
+  kRuns,  // what is chosen runs, or another thread ends it
+  kDone,  // one was ended, if it had to be
+};
+
+// Ends the first for which `chosen` is true and whose operation is complete, and completes its request if that is asked
+// for; else those that have ended are not chosen.
 template <typename Chosen>
-int settle_one(Chosen chosen) {
+Looked look_for(Chosen chosen, bool completes) {
+  using State = Pending::State;
   std::list<Pending> found;
+  std::list<Pending>& all = table().pending;
+  Pending* ending = nullptr;
   tuttiResult_t result = tuttiInProgress;
-  {
-    const std::lock_guard lock(table().mutex);
-    bool runs = false;
-    std::list<Pending>& all = table().pending;
-    for (auto pending = all.begin(); pending != all.end(); ++pending) {
-      if (!chosen(*pending)) continue;
-      result = tuttiEventQuery(pending->event);
-      runs = true;
-      if (result == tuttiInProgress) continue;
-      found.splice(found.begin(), all, pending);
-      break;
-    }
-    if (found.empty()) return runs ? 0 : -1;
+  std::unique_lock lock(table().mutex);
+  Looked looked = Looked::kNone;
+  auto pending = all.begin();
+  for (; pending != all.end() && ending == nullptr; ++pending) {
+    if (!chosen(*pending) || (pending->state == State::kEnded && !completes)) continue;
+    // In this thread only an error handler comes here, which must not wait for its own end.
+    if (pending->state == State::kEnding && pending->ender == std::this_thread::get_id()) continue;
+    looked = Looked::kRuns;
+    if (pending->state == State::kEnding) continue;
+    if (pending->state == State::kRuns) result = tuttiEventQuery(pending->event);
+    if (pending->state == State::kEnded || result != tuttiInProgress) ending = &*pending;
   }
-  settle(std::move(found), result);
-  return 1;
+  if (ending == nullptr) return looked;
+  --pending;
+  if (ending->state == State::kRuns) {
+    ending->state = State::kEnding;
+    ending->ender = std::this_thread::get_id();
+    lock.unlock();
+    end(*ending, result);
+    lock.lock();
+    ending->communicator = nullptr;  // it may be gone soon
+    ending->state = State::kEnded;
+  }
+  // It is where it was: only who ends it, or completes it after that, takes it out.
+  if (completes) found.splice(found.begin(), all, pending);
+  lock.unlock();
+  if (completes) complete(std::move(found));
+  return Looked::kDone;
+}
+
+template <typename Chosen>
+Looked settle_one(Chosen chosen) {
+  return look_for(chosen, true);
+}
+
+template <typename Chosen>
+void wait_for_all(Chosen chosen, bool completes) {
+  while (look_for(chosen, completes) != Looked::kNone) {
+    progress_once();  // a peer may come to it only when it has got what this rank has sent before
+    sched_yield();
+  }
 }
 
 // REQUIRES: there is one.
 void add(std::list<Pending> one, std::unique_ptr<Work> work) {
   Pending& pending = one.front();
   pending.work = std::move(work);
+  pending.communicator = &pending.work->communicator();
   tuttiEventCreate(&pending.event);
   tuttiEventRecord(pending.event, pending.work->stream());
   const std::lock_guard lock(table().mutex);
@@ -125,15 +170,17 @@ void add(std::list<Pending> one, std::unique_ptr<Work> work) {
   live_requests.fetch_add(1, std::memory_order_release);
 }
 
-// Whether this thread is in one of the binding's calls, with a Failures.
-thread_local bool completing __attribute__((tls_model("initial-exec"))) = false;
+// In how many of the binding's calls this thread is, with a Failures: functions of the program that the MPI library
+// calls, as of its generalized requests, may call MPI.
+thread_local int completing __attribute__((tls_model("initial-exec"))) = 0;
 
 #if defined(MPICH)
 // The MPI library asks while a call waits that does not come through the binding, as Fortran's of mpi_f08 do not.
 // It does so in place of its own waiting: so these two have to make the progress that the peers may wait for.
 int on_poll(void* state, MPI_Status* /*status*/) {
   // In the binding's calls the binding has looked, and would not notice an error any more.
-  if (completing || settle_one([state](const Pending& pending) { return pending.answer == state; }) == 0) {
+  if (completing > 0 ||
+      settle_one([state](const Pending& pending) { return pending.answer == state; }) == Looked::kRuns) {
     progress_once();
   }
   return MPI_SUCCESS;
@@ -141,7 +188,7 @@ int on_poll(void* state, MPI_Status* /*status*/) {
 
 int on_wait(int count, void** states, double /*seconds*/, MPI_Status* /*status*/) {
   for (int at = 0; at < count; ++at) {
-    while (settle_one([&](const Pending& pending) { return pending.answer == states[at]; }) == 0) {
+    while (settle_one([&](const Pending& pending) { return pending.answer == states[at]; }) == Looked::kRuns) {
       progress_once();
       sched_yield();
     }
@@ -180,7 +227,7 @@ void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persiste
 
 bool still_runs(MPI_Request request) {
   if (request == MPI_REQUEST_NULL) return false;
-  return settle_one([request](const Pending& pending) { return pending.request == request; }) == 0;
+  return settle_one([request](const Pending& pending) { return pending.request == request; }) == Looked::kRuns;
 }
 
 void complete_request(MPI_Request request) {
@@ -192,10 +239,12 @@ void complete_request(MPI_Request request) {
 
 void finish_requests_of(const Communicator& communicator) {
   if (!any_requests()) return;
-  while (settle_one([&](const Pending& pending) { return &pending.work->communicator() == &communicator; }) >= 0) {
-    progress_once();  // a peer may come to it only when it has got what this rank has sent before
-    sched_yield();
-  }
+  wait_for_all([&](const Pending& pending) { return pending.communicator == &communicator; }, false);
+}
+
+void end_requests_of(const Communicator& communicator) {
+  if (!any_requests()) return;
+  wait_for_all([&](const Pending& pending) { return pending.communicator == &communicator; }, true);
 }
 
 void forget_failure(MPI_Request request) {
@@ -203,7 +252,7 @@ void forget_failure(MPI_Request request) {
 }
 
 Failures::Failures(int count, Requests requests) : requests_(requests) {
-  completing = true;
+  ++completing;
   const std::lock_guard lock(table().mutex);
   std::list<Pending>& failed = table().failed;
   for (int at = 0; at < count && !failed.empty(); ++at) {
@@ -217,7 +266,7 @@ Failures::Failures(int count, Requests requests) : requests_(requests) {
 }
 
 Failures::~Failures() {
-  completing = false;
+  --completing;
   if (taken_.empty()) return;
   const std::lock_guard lock(table().mutex);
   // What has not been completed, as where a test finds that others still run.

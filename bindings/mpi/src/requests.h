@@ -28,7 +28,11 @@ void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persiste
 bool still_runs(MPI_Request request);
 // Waits, and lets the MPI library make progress, until it does not.
 void complete_request(MPI_Request request);
+// Before the communicator goes, in any thread. What its requests wait for has happened then, and what has failed has
+// called the error handler; the requests are completed by the thread that waits for them, which hears of the error.
 void finish_requests_of(const Communicator& communicator);
+// At the end of MPI the same, and completes them.
+void end_requests_of(const Communicator& communicator);
 // Before a request is freed or started that may have failed.
 void forget_failure(MPI_Request request);
 

@@ -1,7 +1,10 @@
-/* MPI_THREAD_MULTIPLE: threads with communicators of their own, at the same time; blocking and nonblocking. */
+/* MPI_THREAD_MULTIPLE: threads with communicators of their own, at the same time; blocking and nonblocking. A thread
+ * that waits for a call that fails while another one frees the communicator. */
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 
 enum { kThreads = 3, kRounds = 200, kCount = 300 };
 
@@ -25,6 +28,66 @@ static void* work(void* argument) {
     if (out[round % kCount] != ranks - 1 + round) ++share->wrong;
   }
   return NULL;
+}
+
+static atomic_int handling;
+
+/* Takes its time: until it returns the call has not ended. */
+static void on_error(MPI_Comm* comm, int* error, ...) {
+  const struct timespec while_the_other_waits = {0, 20000000};
+  (void)comm;
+  (void)error;
+  atomic_store(&handling, 1);
+  nanosleep(&while_the_other_waits, NULL);
+}
+
+typedef struct {
+  MPI_Request request;
+  int how;
+  int error;
+} Waiting;
+
+static void* wait_meanwhile(void* argument) {
+  Waiting* waiting = (Waiting*)argument;
+  MPI_Status status;
+  int flag = 0;
+  while (!atomic_load(&handling)) {
+    const struct timespec a_while = {0, 100000};
+    nanosleep(&a_while, NULL);
+  }
+  if (waiting->how == 0) waiting->error = MPI_Wait(&waiting->request, &status);
+  if (waiting->how == 1) {
+    while (!flag) waiting->error = MPI_Test(&waiting->request, &flag, &status);
+  }
+  if (waiting->how == 2) {
+    status.MPI_ERROR = MPI_SUCCESS;
+    waiting->error = MPI_Waitall(1, &waiting->request, &status);
+  }
+  return NULL;
+}
+
+/* The ranks call different collectives. The thread that waits gets the error, also where the communicator's end has
+ * found it first. */
+static int freed_meanwhile(int how) {
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  Waiting waiting = {MPI_REQUEST_NULL, how, MPI_SUCCESS};
+  pthread_t thread;
+  int sum = 0;
+  atomic_store(&handling, 0);
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_create_errhandler(on_error, &handler);
+  MPI_Comm_set_errhandler(comm, handler);
+  MPI_Errhandler_free(&handler);
+  if (rank == 0) {
+    MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm, &waiting.request);
+  } else {
+    MPI_Ibarrier(comm, &waiting.request);
+  }
+  pthread_create(&thread, NULL, wait_meanwhile, &waiting);
+  MPI_Comm_free(&comm);
+  pthread_join(thread, NULL);
+  return waiting.error != MPI_SUCCESS ? 0 : 1;
 }
 
 int main(int argc, char** argv) {
@@ -51,6 +114,8 @@ int main(int argc, char** argv) {
     wrong += shares[at].wrong;
     MPI_Comm_free(&shares[at].comm);
   }
+  /* Where tutti serves them: the MPI library would wait for ever. */
+  for (int how = 0; argc > 2 && how < 3; ++how) wrong += freed_meanwhile(how);
   PMPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) printf("%d wrong\n", all_wrong);
   MPI_Finalize();
