@@ -53,7 +53,7 @@ MPI_Comm stand_in(MPI_Comm handle) {
   MPI_Comm made = MPI_COMM_NULL;
   MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
   if (PMPI_Comm_get_errhandler(handle, &handler) != MPI_SUCCESS) return MPI_COMM_WORLD;
-  if (PMPI_Comm_dup(MPI_COMM_SELF, &made) == MPI_SUCCESS) PMPI_Comm_set_errhandler(made, handler);
+  if (make_own_self(made) == MPI_SUCCESS) PMPI_Comm_set_errhandler(made, handler);
   PMPI_Errhandler_free(&handler);
   return made == MPI_COMM_NULL ? MPI_COMM_WORLD : made;
 }
@@ -293,6 +293,10 @@ void forget_communicator(MPI_Comm handle) {
   tuttiCommDestroy(communicator->comm);
   communicator->comm = nullptr;
   communicator->reason = Reason::kFailed;
+}
+
+int make_own_self(MPI_Comm& made) {
+  return PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &made);
 }
 
 void hold(Communicator& communicator) {

@@ -74,6 +74,9 @@ void split_along(MPI_Comm parent, MPI_Comm made);
 // Ends what belongs to the communicator, before it is freed.
 void forget_communicator(MPI_Comm handle);
 void forget_all_communicators();
+// A communicator of this process alone. No duplicate: that would call the functions of attributes which the program has
+// given to MPI_COMM_SELF, as it does to hear of MPI_Finalize. An MPI error code.
+int make_own_self(MPI_Comm& made);
 // Between them the communicator is there, also if the program frees its own.
 void hold(Communicator& communicator);
 void let_go(Communicator& communicator);

@@ -39,7 +39,7 @@ int self_of(Table& of, int number, MPI_Comm& self) {
   const auto index = static_cast<std::size_t>(number / kTags);
   while (of.selves.size() <= index) {
     MPI_Comm made = MPI_COMM_NULL;
-    const int error = PMPI_Comm_dup(MPI_COMM_SELF, &made);
+    const int error = make_own_self(made);
     if (error != MPI_SUCCESS) return error;
     of.selves.push_back(made);
   }

@@ -147,13 +147,35 @@ static void outlive(void) {
   PERSISTENT(Allreduce)(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
 }
 
+/* Functions of an attribute of MPI_COMM_SELF, by which programs hear of MPI_Finalize: the binding's use of that
+ * communicator must not call them. */
+static int attribute_calls;
+
+static int on_copy(MPI_Comm comm, int keyval, void* extra, void* value, void* copy, int* copies) {
+  (void)comm, (void)keyval, (void)extra;
+  *(void**)copy = value;
+  *copies = 1;
+  ++attribute_calls;
+  return MPI_SUCCESS;
+}
+
+static int on_delete(MPI_Comm comm, int keyval, void* value, void* extra) {
+  (void)comm, (void)keyval, (void)value, (void)extra;
+  ++attribute_calls;
+  return MPI_SUCCESS;
+}
+
 int main(int argc, char** argv) {
   int all_wrong = 0;
+  int keyval = MPI_KEYVAL_INVALID;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_create_keyval(on_copy, on_delete, &keyval, NULL);
+  MPI_Comm_set_attr(MPI_COMM_SELF, keyval, &attribute_calls);
   start_often();
   outlive();
+  expect(attribute_calls == 0, "an attribute of MPI_COMM_SELF was copied or deleted");
   PMPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) printf("%d wrong\n", all_wrong);
   MPI_Finalize();
