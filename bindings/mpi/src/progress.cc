@@ -25,9 +25,11 @@ constexpr std::chrono::microseconds kTick = 1ms;  // a call that takes longer ge
 constexpr std::chrono::microseconds kSlowTick = 16 * kTick;
 constexpr auto kFastTick = 200us;  // as often, at first
 constexpr int kFastTicks = 200;
-constexpr auto kWindowTick = 20us;  // while there are windows: one access of a peer's may take several looks
-constexpr int kIdleTicks = 50;      // without a call: the thread sleeps until one comes
-constexpr int kLooks = 8;           // at the network, each time
+// While there are windows: one access of a peer's may take several looks. It must not wait long for the first either.
+constexpr std::chrono::microseconds kWindowTick = 20us;
+constexpr std::chrono::microseconds kSlowWindowTick = 4 * kTick;
+constexpr int kIdleTicks = 50;  // without a call: the thread sleeps until one comes
+constexpr int kLooks = 8;       // at the network, each time
 
 // How many threads are in tutti, and kHelping while the helper is in the MPI library; with MPI_THREAD_MULTIPLE both may
 // be there at once, else a thread that leaves waits.
@@ -66,41 +68,64 @@ void help() {
   inside.fetch_and(~kHelping, std::memory_order_release);
 }
 
-// `fast`: looks in a row that were of use; `calm`: how long to sleep where none was.
-std::chrono::microseconds next_tick(int fast, std::chrono::microseconds calm) {
-  if (any_windows()) return kWindowTick;
-  return fast > 0 && fast < kFastTicks ? kFastTick : calm;
-}
+// How long the helper sleeps until it looks again: shortly while that is of use, ever longer where it is not.
+class Pace {
+ public:
+  [[nodiscard]] std::chrono::microseconds next() const {
+    if (any_windows()) return suspects_ || useful_ > 0 ? kWindowTick : std::min(calm_, kSlowWindowTick);
+    if (suspects_) return kTick;
+    return useful_ > 0 && useful_ < kFastTicks ? kFastTick : calm_;
+  }
+  void was_useful() {
+    ++useful_;
+    suspects_ = false;
+    calm_ = shortest();
+  }
+  // waits: a thread is in a call that it was not in before. Whether that takes long is to be seen soon, but no more
+  // often than every other time.
+  void was_useless(bool waits) {
+    useful_ = 0;
+    suspects_ = waits && !suspects_;
+    if (!suspects_) calm_ = std::min(2 * calm_, kSlowTick);
+  }
+  // The program calls again.
+  void begin_anew() { *this = Pace(); }
+
+ private:
+  static std::chrono::microseconds shortest() { return any_windows() ? kWindowTick : kTick; }
+
+  int useful_ = 0;  // looks in a row
+  bool suspects_ = false;
+  std::chrono::microseconds calm_ = shortest();
+};
 
 void run() {
   int idle = 0;
-  int fast = 0;
-  auto calm = kTick;
+  Pace pace;
   unsigned seen = entries.load(std::memory_order_relaxed);
   // Else each sleep takes 50 us more.
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   while (!stopping.load(std::memory_order_relaxed)) {
-    std::this_thread::sleep_for(next_tick(fast, calm));
+    std::this_thread::sleep_for(pace.next());
     const unsigned now = entries.load(std::memory_order_relaxed);
     const bool waits = inside.load(std::memory_order_relaxed) != 0;
     if (waits && now == seen) {
       help();
-      ++fast;
-      idle = 0;
-      calm = kTick;
+      pace.was_useful();
     } else {
-      fast = 0;
-      calm = std::min(2 * calm, kSlowTick);
-      idle = waits || now != seen ? 0 : idle + 1;
+      pace.was_useless(waits);
     }
+    idle = waits || now != seen ? 0 : idle + 1;
     seen = now;
     if (idle < kIdleTicks) continue;
     std::unique_lock lock(helper().mutex);
     asleep.store(true);
     // Bounded: an entry that has just missed the flag is seen a little later.
-    helper().wake.wait_for(lock, 100ms, [] { return stopping.load() || inside.load() != 0; });
+    const bool called = helper().wake.wait_for(lock, 100ms, [] { return stopping.load() || inside.load() != 0; });
     asleep.store(false);
-    idle = 0;
+    seen = entries.load(std::memory_order_relaxed);
+    idle = called ? 0 : kIdleTicks;
+    if (called) pace.begin_anew();
   }
 }
 
