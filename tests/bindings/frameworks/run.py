@@ -34,13 +34,13 @@ def run(family, build, place, ranks, command, with_binding, limit_s=600):
     options = ["--oversubscribe"] if family == "openmpi" else []
     binding = ["env", "TUTTI_MPI_SUMMARY=1", f"LD_PRELOAD={build}/bindings/mpi/libtutti_{family}.so"]
     # Ends the launcher, and by that its ranks.
-    line = ["timeout", str(limit_s), "mpirun." + family, *options, "-n", str(ranks), *(binding if with_binding else []),
-            *command]
+    line = ["timeout", "-k", "10", str(limit_s), "mpirun." + family, *options, "-n", str(ranks),
+            *(binding if with_binding else []), *command]
     done = subprocess.run(line, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           stdin=subprocess.DEVNULL, text=True, errors="replace", check=False)
     if done.returncode != 0:
         end = "\n".join("    " + printed[:200] for printed in done.stdout.splitlines()[-25:])
-        why = f"took more than {limit_s} s" if done.returncode == 124 else f"exit status {done.returncode}"
+        why = f"took more than {limit_s} s" if done.returncode in (124, 137) else f"exit status {done.returncode}"
         raise Failed(f"{why} {'with' if with_binding else 'without'} the binding\n{end}")
     return done.stdout
 
@@ -107,15 +107,25 @@ def make_mpi4py(family, place):
     return python
 
 
+def passed_tests(output):
+    """How many tests each rank has run, of which none has failed. What a rank has skipped it says behind the OK."""
+    ran = sorted(int(count) for count in re.findall(r"^Ran (\d+) tests? ", output, re.M))
+    passed = re.findall(r"^OK(?: \(.*\))?$", output, re.M)
+    if len(passed) != len(ran):
+        raise Failed(f"{len(ran)} ranks ran tests, {len(passed)} passed them")
+    return ran
+
+
 def check_mpi4py(family, build, folder):
     place = os.path.join(folder, "mpi4py-" + family)
-    command = [make_mpi4py(family, place), "test/main.py", "--no-builddir", "-q",
+    # Most of its communicators see few calls: all of these are to be served.
+    command = ["env", "TUTTI_MPI_AFTER=0", make_mpi4py(family, place), "test/main.py", "--no-builddir", "-q",
                *(WITHOUT_MPICH if family == "mpich" else WITHOUT)]
     counts = []
     for with_binding in (False, True):
         output = run(family, build, place, 2, command, with_binding, limit_s=1200)
-        counts.append(sorted(re.findall(r"^(?:Ran (\d+) tests.*|OK.*)$", output, re.M)))
-    must_agree(counts, 4)
+        counts.append(passed_tests(output))
+    must_agree(counts, 2)
     return f"{counts[1][-1]} tests, {must_take(output)} collectives taken"
 
 

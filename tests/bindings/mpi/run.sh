@@ -6,7 +6,7 @@ set -euo pipefail -f
 mpirun=$1 ranks=$2 library=$3
 shift 3
 case $mpirun in *openmpi*) options=(--oversubscribe) ;; *) options=() ;; esac
-output=$(timeout 60 "$mpirun" "${options[@]}" -n "$ranks" \
+output=$(timeout -k 5 60 "$mpirun" "${options[@]}" -n "$ranks" \
   env TUTTI_MPI_SUMMARY=1 LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$library" "$@" 2>&1) || {
   printf '%s\n' "$output"
   exit 1
