@@ -146,6 +146,8 @@ OTHERS = {
     "Comm_disconnect": "ended",
     "Start": "started",
 }
+# Buffers, addresses, and sizes that are no INTEGERs.
+ANY_TYPE = ("send", "recv", "buffer", "base", "size")
 # How a parameter of Fortran becomes one of C.
 TO_C = {
     "send": "address(send)", "recv": "address(recv)", "buffer": "address(buffer)", "op": "PMPI_Op_f2c(*op)",
@@ -189,8 +191,18 @@ POLLED = {
 }
 
 
+# What makes and frees windows, whose number is counted, and by how many it changes that.
+WINDOWS = {
+    "Win_create": ("base size disp_unit info comm window", 1),
+    "Win_allocate": ("size disp_unit info comm base window", 1),
+    "Win_allocate_shared": ("size disp_unit info comm base window", 1),
+    "Win_create_dynamic": ("info comm window", 1),
+    "Win_free": ("window", -1),
+}
+
+
 def fortran_parameters(names):
-    return ", ".join(f"{'void' if name in ('send', 'recv', 'buffer') else 'MPI_Fint'}* {name}"
+    return ", ".join(f"{'void' if name in ANY_TYPE else 'MPI_Fint'}* {name}"
                      for name in [*names, "error"] if name != "no_arguments")
 
 
@@ -224,6 +236,18 @@ class Names:
         # With results that are LOGICAL, Open MPI's mpi_f08 calls no other function that can be taken over.
         if self.family == "openmpi" and name in COMPLETIONS:
             yield [f"mpi_{name.lower()}_f08_"], f"pmpi_{name.lower()}_f08_"
+
+
+    def windows(self, name):
+        """Those of WINDOWS that do not call the ones for C: what they are called, and the MPI library's own."""
+        if self.family == "openmpi":
+            yield self.symbols(name), self.original(name)
+            if "allocate" in name:  # with TYPE(C_PTR)
+                yield self.symbols(name + "_cptr"), self.original(name + "_cptr")
+        elif name != "Win_create":
+            yield self.symbols(name), self.original(name)
+            if "allocate" in name:  # with large displacements
+                yield [f"mpi_{name.lower()}_f08_large_"], f"pmpir_{name.lower()}_f08_large_"
 
 
 def fortran_function(symbols, parameters, body):
@@ -264,9 +288,22 @@ def fortran_collectives(names):
                                    calling(name + "_init", parameters, prefix))
 
 
+def fortran_windows(names):
+    for name, (parameters, change) in WINDOWS.items():
+        parameters = parameters.split()
+        for symbols, original in names.windows(name):
+            yield f"void {original}({fortran_parameters(parameters)});"
+            yield fortran_function(symbols, parameters,
+                                   "MPI_Fint result = MPI_SUCCESS;\n"
+                                   f"  {original}({', '.join([*parameters, '&result'])});\n"
+                                   f"  if (result == MPI_SUCCESS) tutti::mpi::count_window({change});\n"
+                                   "  if (error != nullptr) *error = result;")
+
+
 def write_fortran(family):
     names = Names(family)
     text = ["""#include "fortran.h"
+#include "progress.h"
 
 using tutti::mpi::any_requests;
 using tutti::mpi::Failures;
@@ -325,6 +362,7 @@ extern "C" {
             f"    {names.original(test)}({', '.join([*arguments.split(), '&result'])});\n"
             f"    result = {after};\n"
             f"    return {done};\n  }});"))
+    text += fortran_windows(names)
     text.append("#pragma GCC visibility pop\n}  // extern \"C\"")
     return "\n".join(text) + "\n"
 

@@ -434,6 +434,63 @@ contains
     end do
   end subroutine
 
+  ! What makes windows here must be known: only then a collective sees, as one of the MPI library's does, the end of an
+  ! access that has been before it.
+  subroutine windows()
+#if defined(TEST_F08)
+    use, intrinsic :: iso_c_binding, only: c_ptr, c_f_pointer
+#endif
+    USE_MPI
+    INCLUDE_MPI
+#if defined(TEST_F08)
+    type(MPI_Win) :: win
+    type(MPI_Group) :: all, some
+    type(c_ptr) :: base
+    integer, pointer :: memory(:)
+#else
+    integer :: win, all, some
+    integer, asynchronous, save :: memory(4)
+#endif
+    integer :: e, time, other
+    integer(MPI_ADDRESS_KIND) :: bytes
+    logical :: flag
+    bytes = 16
+#if defined(TEST_F08)
+    call MPI_Win_allocate(bytes, 4, MPI_INFO_NULL, MPI_COMM_WORLD, base, win, e)
+    call c_f_pointer(base, memory, [4])
+#else
+    call MPI_Win_create(memory, bytes, 4, MPI_INFO_NULL, MPI_COMM_WORLD, win, e)
+#endif
+    call MPI_Win_get_group(win, all, e)
+    bytes = 0
+    do time = 1, 20
+      if (rank == 0) then
+        call MPI_Group_excl(all, 1, [0], some, e)
+        call MPI_Win_start(some, 0, win, e)
+        call MPI_Barrier(MPI_COMM_WORLD, e)
+        do other = 1, ranks - 1
+          call MPI_Put(time, 1, MPI_INTEGER, other, bytes, 1, MPI_INTEGER, win, e)
+        end do
+        call MPI_Win_complete(win, e)
+        call MPI_Barrier(MPI_COMM_WORLD, e)
+      else
+        call MPI_Group_incl(all, 1, [0], some, e)
+        call MPI_Win_post(some, 0, win, e)
+        call MPI_Barrier(MPI_COMM_WORLD, e)
+        call MPI_Barrier(MPI_COMM_WORLD, e)
+        flag = .false.
+        call MPI_Win_test(win, flag, e)
+        call expect(flag, 'an access has ended')
+        if (.not. flag) call MPI_Win_wait(win, e)
+        call read_again(memory)
+        call expect(memory(1) == time, 'what an access has put')
+      end if
+      call MPI_Group_free(some, e)
+    end do
+    call MPI_Group_free(all, e)
+    call MPI_Win_free(win, e)
+  end subroutine
+
 #if defined(TEST_F08)
   ! The error may be left out there.
   subroutine without_error()
@@ -499,6 +556,7 @@ program main
   call others()
   if (ranks > 1) call persistent()
   if (ranks > 1) call failures()
+  if (ranks > 1) call windows()
 #if defined(TEST_F08)
   call without_error()
 #endif
