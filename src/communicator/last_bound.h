@@ -16,7 +16,8 @@
 namespace tutti::internal {
 
 // The last calls of few bytes as they were bound. Programs repeat themselves: where only the buffers and the number of
-// the operation are new, nothing else needs to be found out again. Calls that alternate mostly have places of their own.
+// the operation are new, nothing else needs to be found out again. Calls that alternate mostly have places of their
+// own.
 class LastBound {
  public:
   // A call, and how it was bound. What it says of buffers holds for others of that call as well.

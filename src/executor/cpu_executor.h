@@ -42,9 +42,9 @@ struct CpuTuning {
   // time with over time without: 0.4 at 32 KiB, 0.21 at 128 KiB, 0.6 at 1 MiB, 0.8 from 4 to 16 MiB. Four ranks on two
   // processors: no difference that could be measured.
   std::size_t direct_put_bytes = 32 * 1024;
-  // After how many bytes, at least one, advance() returns, a piece more or less: so long other operations of the same driver wait for
-  // their turn, of which a short one takes three. All-reduce of 8 bytes beside one of 256 MiB, two processes, both
-  // queued: 17 us in place of 20 by the median, and without others 3.8.
+  // After how many bytes, at least one, advance() returns, a piece more or less: so long other operations of the same
+  // driver wait for their turn, of which a short one takes three. All-reduce of 8 bytes beside one of 256 MiB, two
+  // processes, both queued: 17 us in place of 20 by the median, and without others 3.8.
   std::size_t turn_bytes = 64 * 1024;
 };
 

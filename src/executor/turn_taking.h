@@ -79,7 +79,8 @@ class TurnTaking {
 };
 
 // Which waits of a thread are to sleep where others yield: beside a program that does not yield, each yield that is
-// tried costs a time slice. So each such trial doubles how long the next one is off, and each that costs none halves it.
+// tried costs a time slice. So each such trial doubles how long the next one is off, and each that costs none halves
+// it.
 //
 // Threads: of the one that waits.
 class YieldTrials {
