@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -64,13 +65,16 @@ class LastBound {
   }
   // Null if there was none lately. `word`: as executor::call_word() gives it, of any arguments.
   [[nodiscard]] Place* find(std::uint32_t word, int root, std::size_t count) {
-    Place& place = place_of(word, root, count);
-    const bool same = word == place.word && count == place.count && root == place.root;
-    return same && place.operation.plan != nullptr ? &place : nullptr;
+    Place* const place = place_of(word, root, count).get();
+    if (place == nullptr) return nullptr;
+    const bool same = word == place->word && count == place->count && root == place->root;
+    return same && place->operation.plan != nullptr ? place : nullptr;
   }
   const executor::Operation& keep(const Call& call, const transport::Fingerprint& fingerprint,
                                   const executor::Operation& operation) {
-    Place& place = place_of(fingerprint.call, call.root, call.count);
+    std::unique_ptr<Place>& kept = place_of(fingerprint.call, call.root, call.count);
+    if (kept == nullptr) kept = std::make_unique<Place>();
+    Place& place = *kept;
     place.word = fingerprint.call;
     place.count = call.count;
     place.root = call.root;
@@ -79,7 +83,9 @@ class LastBound {
   }
   // What the operations refer to is no longer so.
   void forget() {
-    for (Place& place : places_) place.operation.plan = nullptr;
+    for (const std::unique_ptr<Place>& place : places_) {
+      if (place != nullptr) place->operation.plan = nullptr;
+    }
   }
 
  private:
@@ -88,12 +94,13 @@ class LastBound {
   static void set_base(transport::Source* source, const void* base) {
     source->base = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) - source->begin);
   }
-  Place& place_of(std::uint32_t word, int root, std::size_t count) {
+  std::unique_ptr<Place>& place_of(std::uint32_t word, int root, std::size_t count) {
     const std::uint32_t all = word ^ static_cast<std::uint32_t>(count) ^ (static_cast<std::uint32_t>(root) << 24);
     return places_[(all * 0x9E3779B1u) >> (32 - kPlaceBits)];  // 2^32 / golden ratio
   }
 
-  std::array<Place, std::size_t{1} << kPlaceBits> places_;
+  // Made when first used: programs have thousands of communicators, of which most make few kinds of calls.
+  std::array<std::unique_ptr<Place>, std::size_t{1} << kPlaceBits> places_;
 };
 
 }  // namespace tutti::internal
