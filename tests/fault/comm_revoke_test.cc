@@ -38,11 +38,18 @@ std::string wrong_of_revoked(tuttiComm_t comm, int rank) {
   return {};
 }
 
-// The last rank revokes while the others are inside an all-reduce that waits for it.
-Outcome revoke_while_waiting(tuttiComm_t comm, int rank, int ranks) {
+// The last rank revokes while the others are inside an all-reduce that waits for it. `past` counts the ranks that have
+// left the all-reduce before: a rank may leave it long before another.
+Outcome revoke_while_waiting(std::atomic<int>& past, tuttiComm_t comm, int rank, int ranks) {
   if (const tuttiResult_t result = all_reduce(comm); result != tuttiSuccess) return Outcome{describe(result, comm)};
+  past.fetch_add(1);
   const int revokes = ranks - 1;
   if (rank == revokes) {
+    const std::int64_t first = now_ns();
+    while (past.load() < ranks) {
+      if (now_ns() - first > kNoticeMs * 1'000'000) return Outcome{"a rank does not leave the first operation"};
+      sleep_ms(1);
+    }
     sleep_ms(50);
     const std::int64_t begin = now_ns();
     if (tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT) != tuttiSuccess) return Outcome{describe(tuttiSuccess, comm)};
@@ -112,7 +119,9 @@ std::string wrong_of_destroyed(bool joins, bool aborts, int round) {
 TEST_CASE("revoking ends the operations of all ranks, threads", "[threads]") {
   for (const int ranks : {2, 4}) {
     for (const char* transports : {"shm", "tcp"}) {
-      CHECK(wrong_of(run_threads(ranks, transports, revoke_while_waiting)) == "");
+      std::atomic<int> past{0};
+      const auto body = [&](tuttiComm_t comm, int rank, int n) { return revoke_while_waiting(past, comm, rank, n); };
+      CHECK(wrong_of(run_threads(ranks, transports, body)) == "");
     }
   }
 }
@@ -120,7 +129,11 @@ TEST_CASE("revoking ends the operations of all ranks, threads", "[threads]") {
 TEST_CASE("revoking ends the operations of all ranks, processes", "[processes]") {
   for (const int ranks : {2, 4}) {
     for (const char* transports : {"shm", "tcp"}) {
-      CHECK(wrong_of(run_processes(ranks, transports, revoke_while_waiting)) == "");
+      SharedMemory<std::atomic<int>> past;
+      const auto body = [&](tuttiComm_t comm, int rank, int n) {
+        return revoke_while_waiting(*past.get(), comm, rank, n);
+      };
+      CHECK(wrong_of(run_processes(ranks, transports, body)) == "");
     }
   }
 }
