@@ -23,7 +23,8 @@ namespace {
 struct Registry {
   std::mutex mutex;
   int keyval = MPI_KEYVAL_INVALID;
-  // In the order in which they were made, which is the same on all ranks that have some in common.
+  // Those of tutti in the order in which they were made, which is the same on all ranks that have some in common: in
+  // this order they end. The ranks may have met what the MPI library serves in any order.
   std::vector<Communicator*> all;
   bool ended = false;
 };
@@ -135,6 +136,15 @@ bool descriptors_left(int ranks) {
   return needed <= limit.rlim_max / 4 * 3;
 }
 
+// The last of all now: what ends before it was made before it.
+void set_tutti(Communicator& communicator, tuttiComm_t comm) {
+  const std::lock_guard lock(registry().mutex);
+  communicator.comm = comm;
+  auto& all = registry().all;
+  const auto at = std::find(all.begin(), all.end(), &communicator);
+  if (at != all.end()) std::rotate(at, at + 1, all.end());
+}
+
 // The ranks agree: all have it, or none keeps it.
 void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result) {
   if (result != tuttiSuccess) {
@@ -145,8 +155,9 @@ void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result) {
   int all_made = 0;
   const int agreed = PMPI_Allreduce(&made, &all_made, 1, MPI_INT, MPI_MIN, handle);
   if (agreed == MPI_SUCCESS && all_made == 1) return;
-  if (communicator.comm != nullptr) tuttiCommAbort(communicator.comm);
-  communicator.comm = nullptr;
+  const tuttiComm_t comm = communicator.comm;
+  set_tutti(communicator, nullptr);
+  if (comm != nullptr) tuttiCommAbort(comm);
   communicator.reason = Reason::kFailed;
 }
 
@@ -165,7 +176,9 @@ void join(Communicator& communicator, MPI_Comm handle) {
     tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER;
     if (!config().has_timeout) settings.timeout_ms = INT_MAX;
     const Inside inside;
-    result = tuttiCommInitRankConfig(&communicator.comm, communicator.ranks, message.id, communicator.rank, &settings);
+    tuttiComm_t comm = nullptr;
+    result = tuttiCommInitRankConfig(&comm, communicator.ranks, message.id, communicator.rank, &settings);
+    set_tutti(communicator, comm);
   }
   agree(communicator, handle, result);
 }
@@ -291,7 +304,7 @@ void forget_communicator(MPI_Comm handle) {
   tuttiStreamDestroy(communicator->stream);
   communicator->stream = nullptr;
   tuttiCommDestroy(communicator->comm);
-  communicator->comm = nullptr;
+  set_tutti(*communicator, nullptr);
   communicator->reason = Reason::kFailed;
 }
 

@@ -109,6 +109,25 @@ static void short_lived(void) {
   for (int at = 0; at < kTimes; ++at) MPI_Comm_free(&comms[at]);
 }
 
+/* The ranks meet the communicators in different orders, and leave their end to MPI_Finalize. Taken: 2 times 8
+ * MPI_Allreduce of each rank. */
+static void met_in_different_orders(void) {
+  enum { kComms = 8 };
+  MPI_Comm comms[kComms];
+  MPI_Request requests[kComms];
+  int all[kComms];
+  for (int at = 0; at < kComms; ++at) MPI_Comm_dup(MPI_COMM_WORLD, &comms[at]);
+  for (int at = 0; at < kComms; ++at) {
+    const int met = rank % 2 == 0 ? at : kComms - 1 - at;
+    MPI_Iallreduce(&rank, &all[met], 1, MPI_INT, MPI_SUM, comms[met], &requests[met]);
+  }
+  for (int at = 0; at < kComms; ++at) MPI_Wait(&requests[at], MPI_STATUS_IGNORE);
+  for (int at = 0; at < kComms; ++at) expect(all[at] == ranks * (ranks - 1) / 2, "a call that meets a communicator");
+  for (int time = 0; time < 3; ++time) {
+    for (int at = 0; at < kComms; ++at) sum(comms[at], "of a communicator that others met at another time");
+  }
+}
+
 /* One rank may not open as many files as tutti may need: all go on with the MPI library. */
 static void refused(void) {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -129,6 +148,7 @@ int main(int argc, char** argv) {
   beside_one_of_the_library();
   several();
   short_lived();
+  met_in_different_orders();
   refused();
   PMPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) printf("%d wrong\n", all_wrong);
