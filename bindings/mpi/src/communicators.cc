@@ -34,6 +34,12 @@ Registry& registry() {
   return *kRegistry;
 }
 
+// TUTTI_MPI_AFTER, as the ranks of the world agree on it.
+std::atomic<int>& after() {
+  static std::atomic<int> value{config().after};
+  return value;
+}
+
 Communicator* passed_on(Reason reason) {
   static auto* const kAlways = [] {
     auto* all = new std::array<Communicator, static_cast<std::size_t>(Reason::kReasons)>;
@@ -194,10 +200,20 @@ Communicator* meet(MPI_Comm handle) {
   return kept;
 }
 
+// All ranks have to turn to tutti at the same call.
+void agree_on_after(const Communicator& world, int least, int most) {
+  after() = most;
+  if (least == most || world.rank != 0) return;
+  std::fprintf(stderr, "tutti: TUTTI_MPI_AFTER is %d on one rank and %d on another; it counts as %d on all\n", least,
+               most, most);
+}
+
 void make(Communicator& communicator) {
-  const std::array<int, 2> possible = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0};
-  std::array<int, 2> everywhere = {0, 0};
-  PMPI_Allreduce(possible.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, communicator.handle);
+  const std::array<int, 4> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0, after(),
+                                   -after()};
+  std::array<int, 4> everywhere = {0, 0, after(), -after()};
+  PMPI_Allreduce(mine.data(), everywhere.data(), 4, MPI_INT, MPI_MIN, communicator.handle);
+  if (communicator.handle == MPI_COMM_WORLD) agree_on_after(communicator, everywhere[2], -everywhere[3]);
   communicator.reason = Reason::kNone;
   if (everywhere[1] == 0) communicator.reason = Reason::kFiles;
   if (everywhere[0] == 0) communicator.reason = Reason::kThreads;
@@ -244,7 +260,7 @@ Communicator* find_slowly(MPI_Comm handle, Making making) {
     communicator = meet(handle);
   }
   if (communicator->reason == Reason::kFew) {
-    if (making != Making::kNow && communicator->calls < config().after) {
+    if (making != Making::kNow && communicator->calls < after()) {
       ++communicator->calls;
       return passed_on(Reason::kFew);
     }
@@ -256,7 +272,7 @@ Communicator* find_slowly(MPI_Comm handle, Making making) {
 
 void split_along(MPI_Comm parent, MPI_Comm made) {
   int inter = 0;
-  if (config().after > 0 || parent == MPI_COMM_NULL || config().off || registry().ended) return;
+  if (after() > 0 || parent == MPI_COMM_NULL || config().off || registry().ended) return;
   if (PMPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS || inter != 0) return;
   void* value = nullptr;
   int has = 0;
@@ -309,6 +325,8 @@ void forget_communicator(MPI_Comm handle) {
 }
 
 int make_own_self(MPI_Comm& made) {
+  static std::mutex one_at_a_time;  // as MPI asks of the calls of a communicator
+  const std::lock_guard lock(one_at_a_time);
   return PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &made);
 }
 

@@ -12,7 +12,8 @@ struct Config {
   bool off = false;          // TUTTI_MPI=off: every call goes to the MPI library
   bool summary = false;      // TUTTI_MPI_SUMMARY=1: what was taken and what was not, at MPI_Finalize
   bool has_timeout = false;  // TUTTI_TIMEOUT_MS is set
-  int after = kAfter;        // TUTTI_MPI_AFTER: how many collectives of a communicator go to the MPI library first
+  // TUTTI_MPI_AFTER: how many collectives of a communicator go to the MPI library first; all ranks take the largest.
+  int after = kAfter;
 };
 
 // Read once, at the first call.
