@@ -92,7 +92,7 @@ void Trial::prepare(Memory* send, Memory* recv) {
     send_ = send_window_.data;
     recv_ = recv_window_.data;
   }
-  if (gives()) fill_periodic(send_, *input_pattern(spec_.type, op(), ranks_, rank_), 0, sent);
+  if (gives()) fill_periodic(send_, *input_pattern(spec_.type, op(), ranks_, rank_), spec_.first, sent);
   if (spec_.in_place) return;
   // An ignored argument may be NULL, or a buffer that must not be touched.
   const bool null = (static_cast<std::size_t>(rank_) + spec_.count) % 2 == 0;
@@ -151,13 +151,13 @@ std::string Trial::check_input() const {
   if (overwritten) return {};
   if (spec_.in_place && reduces(spec_.collective) && gets_own_block(spec_.collective)) {
     const std::size_t after = own() + spec_.count;
-    if (find_difference(send_, *mine, 0, own()) != own() ||
-        find_difference(send_ + after * size(), *mine, after, sent - after) != sent - after) {
+    if (find_difference(send_, *mine, spec_.first, own()) != own() ||
+        find_difference(send_ + after * size(), *mine, spec_.first + after, sent - after) != sent - after) {
       return "a block of sendbuff that is not recvbuff was written";
     }
     return {};
   }
-  const std::size_t at = find_difference(send_, *mine, 0, sent);
+  const std::size_t at = find_difference(send_, *mine, spec_.first, sent);
   return at == sent ? "" : "sendbuff element " + std::to_string(at) + " was written";
 }
 
@@ -172,7 +172,7 @@ std::string Trial::check_output() const {
     for (int r = 0; r < ranks_; ++r) {
       const std::size_t at =
           find_difference(recv_ + times(count, r) * size(), *input_pattern(spec_.type, op(), ranks_, r),
-                          origin == Origin::kPeer ? own() : 0, count);
+                          spec_.first + (origin == Origin::kPeer ? own() : 0), count);
       if (at != count) return "element " + std::to_string(at) + " of block " + std::to_string(r) + " is wrong";
     }
     return {};
@@ -180,7 +180,7 @@ std::string Trial::check_output() const {
   const int combined = origin == Origin::kPrefix ? rank_ + 1 : origin == Origin::kPrefixBefore ? rank_ : ranks_;
   const auto want = origin == Origin::kRoot ? input_pattern(spec_.type, op(), ranks_, spec_.root)
                                             : combined_pattern(spec_.type, op(), ranks_, combined);
-  const std::size_t first = gets_own_block(spec_.collective) ? own() : 0;
+  const std::size_t first = spec_.first + (gets_own_block(spec_.collective) ? own() : 0);
   const std::size_t at = find_difference(recv_, *want, first, count);
   return at == count ? "" : "element " + std::to_string(at) + " is wrong";
 }

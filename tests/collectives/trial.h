@@ -19,7 +19,8 @@ struct Spec {
   std::size_t count = 1;
   bool in_place = false;
   bool registered = false;   // memory from tuttiMemAlloc
-  std::size_t misalign = 0;  // bytes past a 64-byte boundary
+  std::size_t misalign = 0;  // bytes past a 64-byte boundary; each rank may have its own
+  std::size_t first = 0;     // with which element of the patterns the data begin
 
   [[nodiscard]] std::string text() const;
 };
