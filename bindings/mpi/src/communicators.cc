@@ -27,17 +27,12 @@ struct Registry {
   // this order they end. The ranks may have met what the MPI library serves in any order.
   std::vector<Communicator*> all;
   bool ended = false;
+  std::atomic<int> after{config().after};  // TUTTI_MPI_AFTER, as the ranks of the world agree on it
 };
 // Never freed: attributes are deleted whenever the MPI library likes.
 Registry& registry() {
   static auto* const kRegistry = new Registry;
   return *kRegistry;
-}
-
-// TUTTI_MPI_AFTER, as the ranks of the world agree on it.
-std::atomic<int>& after() {
-  static std::atomic<int> value{config().after};
-  return value;
 }
 
 Communicator* passed_on(Reason reason) {
@@ -142,10 +137,11 @@ bool descriptors_left(int ranks) {
   return needed <= limit.rlim_max / 4 * 3;
 }
 
-// The last of all now: what ends before it was made before it.
+// The communicator of tutti that is made for this one, or null. With one it is the last to end of those made so far.
 void set_tutti(Communicator& communicator, tuttiComm_t comm) {
   const std::lock_guard lock(registry().mutex);
   communicator.comm = comm;
+  if (comm == nullptr) return;
   auto& all = registry().all;
   const auto at = std::find(all.begin(), all.end(), &communicator);
   if (at != all.end()) std::rotate(at, at + 1, all.end());
@@ -202,16 +198,17 @@ Communicator* meet(MPI_Comm handle) {
 
 // All ranks have to turn to tutti at the same call.
 void agree_on_after(const Communicator& world, int least, int most) {
-  after() = most;
+  registry().after = most;
   if (least == most || world.rank != 0) return;
   std::fprintf(stderr, "tutti: TUTTI_MPI_AFTER is %d on one rank and %d on another; it counts as %d on all\n", least,
                most, most);
 }
 
 void make(Communicator& communicator) {
-  const std::array<int, 4> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0, after(),
-                                   -after()};
-  std::array<int, 4> everywhere = {0, 0, after(), -after()};
+  const int after = registry().after;
+  const std::array<int, 4> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0, after,
+                                   -after};
+  std::array<int, 4> everywhere = {0, 0, after, -after};
   PMPI_Allreduce(mine.data(), everywhere.data(), 4, MPI_INT, MPI_MIN, communicator.handle);
   if (communicator.handle == MPI_COMM_WORLD) agree_on_after(communicator, everywhere[2], -everywhere[3]);
   communicator.reason = Reason::kNone;
@@ -260,7 +257,7 @@ Communicator* find_slowly(MPI_Comm handle, Making making) {
     communicator = meet(handle);
   }
   if (communicator->reason == Reason::kFew) {
-    if (making != Making::kNow && communicator->calls < after()) {
+    if (making != Making::kNow && communicator->calls < registry().after) {
       ++communicator->calls;
       return passed_on(Reason::kFew);
     }
@@ -272,7 +269,7 @@ Communicator* find_slowly(MPI_Comm handle, Making making) {
 
 void split_along(MPI_Comm parent, MPI_Comm made) {
   int inter = 0;
-  if (after() > 0 || parent == MPI_COMM_NULL || config().off || registry().ended) return;
+  if (registry().after > 0 || parent == MPI_COMM_NULL || config().off || registry().ended) return;
   if (PMPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS || inter != 0) return;
   void* value = nullptr;
   int has = 0;
