@@ -7,6 +7,7 @@
 #include <climits>
 #include <cstdio>
 #include <mutex>
+#include <random>
 #include <vector>
 
 #include "config.h"
@@ -23,8 +24,6 @@ namespace {
 struct Registry {
   std::mutex mutex;
   int keyval = MPI_KEYVAL_INVALID;
-  // Those of tutti in the order in which they were made, which is the same on all ranks that have some in common: in
-  // this order they end. The ranks may have met what the MPI library serves in any order.
   std::vector<Communicator*> all;
   bool ended = false;
   std::atomic<int> after{config().after};  // TUTTI_MPI_AFTER, as the ranks of the world agree on it
@@ -137,26 +136,27 @@ bool descriptors_left(int ranks) {
   return needed <= limit.rlim_max / 4 * 3;
 }
 
-// The communicator of tutti that is made for this one, or null. With one it is the last to end of those made so far.
+// Made for this one, or null.
 void set_tutti(Communicator& communicator, tuttiComm_t comm) {
   const std::lock_guard lock(registry().mutex);
   communicator.comm = comm;
-  if (comm == nullptr) return;
-  auto& all = registry().all;
-  const auto at = std::find(all.begin(), all.end(), &communicator);
-  if (at != all.end()) std::rotate(at, at + 1, all.end());
 }
 
-// The ranks agree: all have it, or none keeps it.
+// The ranks agree: all have it, or none keeps it, and when it ends.
 void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result) {
   if (result != tuttiSuccess) {
     std::fprintf(stderr, "tutti: rank %d: %s; the MPI library serves this communicator\n", communicator.rank,
                  tuttiGetLastError(nullptr));
   }
-  int made = result == tuttiSuccess ? 1 : 0;
-  int all_made = 0;
-  const int agreed = PMPI_Allreduce(&made, &all_made, 1, MPI_INT, MPI_MIN, handle);
-  if (agreed == MPI_SUCCESS && all_made == 1) return;
+  std::array<int, 3> mine = {result == tuttiSuccess ? 1 : 0, INT_MAX, INT_MAX};
+  if (communicator.rank == 0) {
+    std::random_device random;
+    for (std::size_t at = 1; at < mine.size(); ++at) mine[at] = static_cast<int>(random() & INT_MAX);
+  }
+  std::array<int, 3> everywhere = {0, 0, 0};
+  const int agreed = PMPI_Allreduce(mine.data(), everywhere.data(), 3, MPI_INT, MPI_MIN, handle);
+  communicator.turn = {everywhere[1], everywhere[2]};
+  if (agreed == MPI_SUCCESS && everywhere[0] == 1) return;
   const tuttiComm_t comm = communicator.comm;
   set_tutti(communicator, nullptr);
   if (comm != nullptr) tuttiCommAbort(comm);
@@ -351,6 +351,7 @@ void forget_all_communicators() {
     registry().ended = true;
   }
   communicator_generation.fetch_add(1, std::memory_order_acq_rel);
+  std::sort(all.begin(), all.end(), [](const Communicator* a, const Communicator* b) { return a->turn < b->turn; });
   for (Communicator* communicator : all) {
     end_requests_of(*communicator);
     const Inside inside;

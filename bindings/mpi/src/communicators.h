@@ -4,6 +4,7 @@
 
 #include <tutti/tutti.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -26,6 +27,9 @@ struct Communicator {
   int calls = 0;                  // of collectives until then
   int rank = 0;
   int ranks = 0;
+  // When tutti's communicator ends among the others at MPI_Finalize: drawn by rank 0, the same on all ranks. Each waits
+  // for its peers, and the order in which communicators were made, or met, need not be the same everywhere.
+  std::array<int, 2> turn = {0, 0};
   int held = 0;  // by persistent requests, which may outlive the MPI communicator
   bool outlived = false;
   tuttiStream_t stream = nullptr;  // of nonblocking calls; made at the first

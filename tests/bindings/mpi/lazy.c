@@ -129,6 +129,36 @@ static void met_in_different_orders(void) {
   }
 }
 
+static void three_sums(MPI_Comm comm, const char* what) {
+  for (int time = 0; time < 3; ++time) sum(comm, what);
+  MPI_Comm_free(&comm);
+}
+
+/* Made in every way. Taken: 3 MPI_Allreduce of each of 2 ranks; of 4 ranks 4, and of two of them 5. */
+static void of_every_origin(void) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm between = MPI_COMM_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int low = rank < ranks / 2;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2 == 0 ? 0 : MPI_UNDEFINED, 0, &comm);
+  if (comm != MPI_COMM_NULL) three_sums(comm, "of some, and none for the others");
+  MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  three_sums(comm, "of MPI_Comm_idup");
+  MPI_Comm_group(MPI_COMM_WORLD, &group);
+  MPI_Comm_create_group(MPI_COMM_WORLD, group, 1, &comm);
+  MPI_Group_free(&group);
+  three_sums(comm, "of MPI_Comm_create_group");
+  MPI_Comm_split(MPI_COMM_WORLD, low, rank, &half);
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, low ? ranks / 2 : 0, 2, &between);
+  MPI_Intercomm_merge(between, low, &comm);
+  three_sums(comm, "of MPI_Intercomm_merge");
+  MPI_Comm_free(&between);
+  three_sums(half, "of a half");
+}
+
 /* One rank may not open as many files as tutti may need: all go on with the MPI library. */
 static void refused(void) {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -157,6 +187,7 @@ int main(int argc, char** argv) {
   several();
   short_lived();
   met_in_different_orders();
+  of_every_origin();
   refused();
   PMPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) printf("%d wrong\n", all_wrong);
