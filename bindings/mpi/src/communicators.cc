@@ -25,6 +25,7 @@ struct Registry {
   std::mutex mutex;
   int keyval = MPI_KEYVAL_INVALID;
   std::vector<Communicator*> all;
+  bool ending = false;  // forget_all_communicators() is to come
   bool ended = false;
   std::atomic<int> after{config().after};  // TUTTI_MPI_AFTER, as the ranks of the world agree on it
 };
@@ -335,12 +336,17 @@ void hold(Communicator& communicator) {
 void let_go(Communicator& communicator) {
   {
     const std::lock_guard lock(registry().mutex);
-    if (--communicator.held > 0 || !communicator.outlived) return;
+    if (--communicator.held > 0 || !communicator.outlived || registry().ending) return;
     std::erase(registry().all, &communicator);
   }
   free_stand_in(communicator.handle);
   const Inside inside;
   delete &communicator;
+}
+
+void end_in_turn() {
+  const std::lock_guard lock(registry().mutex);
+  registry().ending = true;
 }
 
 void forget_all_communicators() {
@@ -354,6 +360,7 @@ void forget_all_communicators() {
   std::sort(all.begin(), all.end(), [](const Communicator* a, const Communicator* b) { return a->turn < b->turn; });
   for (Communicator* communicator : all) {
     end_requests_of(*communicator);
+    if (communicator->outlived) free_stand_in(communicator->handle);
     const Inside inside;
     delete communicator;
   }

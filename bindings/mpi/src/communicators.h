@@ -77,6 +77,8 @@ inline Communicator* find_communicator(MPI_Comm handle, Making making) {
 void split_along(MPI_Comm parent, MPI_Comm made);
 // Ends what belongs to the communicator, before it is freed.
 void forget_communicator(MPI_Comm handle);
+// Before persistent requests let go at MPI_Finalize: their communicators end with all others, each in its turn.
+void end_in_turn();
 void forget_all_communicators();
 // A communicator of this process alone. No duplicate: that would call the functions of attributes which the program has
 // given to MPI_COMM_SELF, as it does to hear of MPI_Finalize. An MPI error code.

@@ -58,6 +58,7 @@ int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session* sess
 #endif
 
 int MPI_Finalize() {
+  tutti::mpi::end_in_turn();
   tutti::mpi::forget_all_persistents();
   tutti::mpi::forget_all_communicators();
   tutti::mpi::stop_progress();
