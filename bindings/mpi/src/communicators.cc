@@ -146,8 +146,9 @@ void set_tutti(Communicator& communicator, tuttiComm_t comm) {
 // The ranks agree: all have it, or none keeps it, and when it ends.
 void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result) {
   if (result != tuttiSuccess) {
+    const char* const own = tuttiGetLastError(nullptr);
     std::fprintf(stderr, "tutti: rank %d: %s; the MPI library serves this communicator\n", communicator.rank,
-                 tuttiGetLastError(nullptr));
+                 own[0] != '\0' ? own : "rank 0 has failed");
   }
   std::array<int, 3> mine = {result == tuttiSuccess ? 1 : 0, INT_MAX, INT_MAX};
   if (communicator.rank == 0) {
