@@ -158,6 +158,7 @@ void Channel::close() {
   if (stream_ != nullptr) (void)tuttiStreamDestroy(stream_);
   (void)tuttiCommDestroy(comm);
   comm_ = nullptr;
+  (void)oldest();  // all have ended: what they have kept is freed, also of those that nobody has waited for
 }
 
 }  // namespace tutti_torch

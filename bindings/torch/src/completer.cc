@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "python_exit.h"
+
 namespace tutti_torch {
 
 Completer::~Completer() {
@@ -46,9 +48,20 @@ void Completer::serve(const std::shared_ptr<State>& state) {
     state->waited_for = false;
     if (!state->items.empty()) call_one(state);
     lock.unlock();
-    item.tell();
-    item = {};  // without the lock: to free tensors may take Python's, whose holder may want this one
+    tell(std::move(item));
     lock.lock();
+  }
+}
+
+// Without the lock of the state: to free tensors may take Python's, whose holder may want that one.
+void Completer::tell(Item item) {
+  const PythonExit::Stay stay;
+  // A handler that the program has for its exit may wait for this one.
+  if (stay.granted() || PythonExit::is_late()) {
+    item.tell();
+    item = {};
+  } else {
+    static_cast<void>(new Item(std::move(item)));
   }
 }
 

@@ -41,6 +41,7 @@ class Completer {
     bool ending = false;
   };
   static void serve(const std::shared_ptr<State>& state);
+  static void tell(Item item);
   static void call_one(const std::shared_ptr<State>& state);
 
   const std::shared_ptr<State> state_;

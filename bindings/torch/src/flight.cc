@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "failure.h"
+#include "python_exit.h"
 
 namespace tutti_torch {
 namespace {
@@ -45,6 +46,11 @@ void Flight::settle(tuttiResult_t result) {
     std::swap(explain, explain_);
     std::swap(after, after_);
   }
+  end(result, explain, after);
+  PythonExit::release(std::pair(std::move(kept), std::move(after)));
+}
+
+void Flight::end(tuttiResult_t result, const Explain& explain, const std::function<void()>& after) {
   std::exception_ptr error;
   try {
     if (result != tuttiSuccess) {

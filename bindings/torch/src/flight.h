@@ -46,6 +46,7 @@ class Flight {
   [[nodiscard]] float milliseconds() const;
 
  private:
+  void end(tuttiResult_t result, const Explain& explain, const std::function<void()>& after);
   [[nodiscard]] bool wait_for_event(tuttiEvent_t event, std::optional<Clock::time_point> deadline);
 
   const std::string operation_;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "backend.h"
+#include "python_exit.h"
 #include "recorder.h"
 
 namespace tutti_torch {
@@ -58,6 +59,13 @@ py::list flight_record() {
   return result;
 }
 
+// Longer than what is told of an operation should take. A callback that waits for ever does not keep the process.
+constexpr std::chrono::seconds kExitPatience{5};
+
+void exit_begins() {
+  PythonExit::begin(kExitPatience);
+}
+
 int version() {
   int code = 0;
   (void)tuttiGetVersion(&code);
@@ -82,6 +90,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           pybind11::call_guard<pybind11::gil_scoped_release>());
   m.def("create", &tutti_torch::create, pybind11::arg("options"), pybind11::arg("own"),
         pybind11::call_guard<pybind11::gil_scoped_release>());
+  m.def("exit_begins", &tutti_torch::exit_begins, pybind11::call_guard<pybind11::gil_scoped_release>());
   m.def("flight_record", &tutti_torch::flight_record);
   m.def("version", &tutti_torch::version);
 }

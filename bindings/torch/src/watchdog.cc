@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "python_exit.h"
+
 namespace tutti_torch {
 namespace {
 
@@ -49,7 +51,10 @@ void Watchdog::run() {
   }
 }
 
+// It may have the last channel that there is of a group, and all that the channel has.
 bool Watchdog::look_after_all() {
+  const PythonExit::Stay stay;
+  if (!stay.granted()) return false;
   std::vector<std::shared_ptr<Channel>> channels;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

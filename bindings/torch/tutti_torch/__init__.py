@@ -9,6 +9,7 @@ Settings are tutti's environment variables (``TUTTI_TRANSPORTS``, ``TUTTI_INTERF
 process group. Ranks meet in the group's store.
 """
 
+import atexit
 import datetime
 import pickle
 from typing import Any
@@ -75,4 +76,6 @@ def _create(options: Any, own: Any) -> Any:
     return _C.create(options, own)
 
 
+# Threads of the backend do not touch what is Python's any more when the interpreter ends.
+atexit.register(_C.exit_begins)
 dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])

@@ -3,6 +3,8 @@
 import datetime
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -11,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import forked
 import ranks
 import tutti_torch
 
@@ -192,3 +195,64 @@ def test_flight_record() -> None:
         return pickle.dumps(record)
 
     ranks.run(2, body)
+
+
+GROUP_OF_ONE = """
+import atexit, sys, time, torch, torch.distributed as dist
+dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
+"""
+# The interpreter's last steps take longer than anything that is still on its way.
+SLOW_END = """
+class Late:
+    def __del__(self):
+        time.sleep(0.5)
+sys.late = Late()
+"""
+CALLED = """
+def slow(future):
+    time.sleep(0.2)
+    print("told")
+    return future.value()
+dist.all_reduce(torch.ones(4), async_op=True).get_future().then(slow)
+"""
+
+
+def run_program(program: str) -> str:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=forked.LIMIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("ends", ("", "dist.destroy_process_group()"))
+def test_a_program_ends_before_its_callbacks(ends: str) -> None:
+    run_program(GROUP_OF_ONE + SLOW_END + CALLED + ends)
+
+
+def test_a_callback_that_has_begun_ends_before_its_program() -> None:
+    waits = "time.sleep(0.1)"
+    assert run_program(GROUP_OF_ONE + SLOW_END + CALLED + waits) == "told\n"
+
+
+def test_a_program_ends_while_what_nobody_has_waited_for_is_freed() -> None:
+    """By a thread that cannot have Python's lock before the program has come to its end."""
+    keeps_the_lock = """
+sys.setswitchinterval(30)
+dist.all_reduce(torch.ones(4), async_op=True)
+end = time.monotonic() + 0.5
+while time.monotonic() < end:
+    pass
+"""
+    run_program(GROUP_OF_ONE + keeps_the_lock)
+
+
+def test_exit_handlers_hear_of_their_operations() -> None:
+    """Also those that run after the backend's own."""
+    handler = """
+import atexit
+def handler():
+    dist.all_reduce(torch.ones(4), async_op=True).get_future().then(lambda future: print("told")).wait()
+    print("waited")
+atexit.register(handler)
+"""
+    assert run_program(handler + GROUP_OF_ONE) == "told\nwaited\n"

@@ -1,0 +1,56 @@
+// What threads of this module do with things that are Python's, until the interpreter ends: a thread that asks for
+// Python's lock after that is ended by it, wherever it is, and with it the process.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+namespace tutti_torch {
+
+// Any thread.
+class PythonExit {
+ public:
+  // While there is one, the interpreter does not end.
+  class Stay {
+   public:
+    Stay() : granted_(get().enter()) {}
+    Stay(const Stay&) = delete;
+    Stay& operator=(const Stay&) = delete;
+    ~Stay() {
+      if (granted_) get().leave();
+    }
+    // False: the interpreter ends. What is Python's has to be left as it is.
+    [[nodiscard]] bool granted() const { return granted_; }
+
+   private:
+    const bool granted_;
+  };
+
+  // Called before the interpreter ends: no stay is granted any more, and those that there are end, or `limit` passes.
+  static void begin(std::chrono::milliseconds limit);
+  // Without a stay: the interpreter does not end as soon as it should after begin(), as the program does something else
+  // before. Returns when that is known.
+  [[nodiscard]] static bool is_late();
+  // Frees things of Python's, or leaves them for ever, as the interpreter ends.
+  template <class Things>
+  static void release(Things things) {
+    const Stay stay;
+    if (stay.granted()) {
+      Things freed = std::move(things);
+    } else {
+      static_cast<void>(new Things(std::move(things)));
+    }
+  }
+
+ private:
+  static PythonExit& get();
+  bool enter();
+  void leave() { state_ -= kStay; }
+
+  static constexpr unsigned kExiting = 1;
+  static constexpr unsigned kStay = 2;
+  std::atomic<unsigned> state_{0};  // stays, and whether it is exiting
+};
+
+}  // namespace tutti_torch
