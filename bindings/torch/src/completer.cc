@@ -1,6 +1,7 @@
 #include "completer.h"
 
 #include <c10/util/thread_name.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <utility>
 
@@ -56,8 +57,13 @@ void Completer::serve(const std::shared_ptr<State>& state) {
 // Without the lock of the state: to free tensors may take Python's, whose holder may want that one.
 void Completer::tell(Item item) {
   const PythonExit::Stay stay;
-  // A handler that the program has for its exit may wait for this one.
-  if (stay.granted() || PythonExit::is_late()) {
+  if (stay.granted()) {
+    item.tell();
+    item = {};
+  } else if (PythonExit::is_late()) {
+    // A handler that the program has for its exit may wait for this one. It goes on, and with it the interpreter to its
+    // end, when this thread needs Python no more.
+    const pybind11::gil_scoped_acquire lock;
     item.tell();
     item = {};
   } else {

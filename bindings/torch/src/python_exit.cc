@@ -1,6 +1,7 @@
 #include "python_exit.h"
 
 #include <Python.h>
+#include <pthread.h>
 
 #include <thread>
 
@@ -26,8 +27,13 @@ PythonExit& PythonExit::get() {
   return *only;
 }
 
+// A child of a fork has no other threads, and so no stays.
+PythonExit::PythonExit() {
+  (void)pthread_atfork(nullptr, nullptr, [] { get().state_ = 0; });
+}
+
 bool PythonExit::enter() {
-  if ((state_.fetch_add(kStay) & kExiting) == 0) return true;
+  if ((state_.fetch_add(kStay) & kClosed) == 0) return true;
   leave();
   return false;
 }
@@ -36,8 +42,15 @@ void PythonExit::begin(std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + limit;
   std::atomic<unsigned>& state = get().state_;
-  state |= kExiting;
-  while (state != kExiting && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
+  // What is under way may wait for what comes: that is granted meanwhile.
+  for (unsigned none = 0; !state.compare_exchange_strong(none, kClosed); none = 0) {
+    if ((none & kClosed) != 0) return;
+    if (Clock::now() >= deadline) {
+      state |= kClosed;
+      return;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 bool PythonExit::is_late() {

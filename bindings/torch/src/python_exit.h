@@ -27,10 +27,11 @@ class PythonExit {
     const bool granted_;
   };
 
-  // Called before the interpreter ends: no stay is granted any more, and those that there are end, or `limit` passes.
+  // Called before the interpreter ends: returns when there is no stay, or `limit` has passed, and none is granted any
+  // more from then on.
   static void begin(std::chrono::milliseconds limit);
-  // Without a stay: the interpreter does not end as soon as it should after begin(), as the program does something else
-  // before. Returns when that is known.
+  // Without a stay: whether the interpreter does not end as soon as it should after begin(), as the program does
+  // something else before. Returns when that is known.
   [[nodiscard]] static bool is_late();
   // Frees things of Python's, or leaves them for ever, as the interpreter ends.
   template <class Things>
@@ -44,13 +45,14 @@ class PythonExit {
   }
 
  private:
+  PythonExit();
   static PythonExit& get();
   bool enter();
   void leave() { state_ -= kStay; }
 
-  static constexpr unsigned kExiting = 1;
+  static constexpr unsigned kClosed = 1;
   static constexpr unsigned kStay = 2;
-  std::atomic<unsigned> state_{0};  // stays, and whether it is exiting
+  std::atomic<unsigned> state_{0};  // stays, and whether none is granted any more
 };
 
 }  // namespace tutti_torch

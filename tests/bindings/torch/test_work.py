@@ -198,7 +198,7 @@ def test_flight_record() -> None:
 
 
 GROUP_OF_ONE = """
-import atexit, sys, time, torch, torch.distributed as dist
+import sys, threading, time, torch, torch.distributed as dist
 dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
 """
 # The interpreter's last steps take longer than anything that is still on its way.
@@ -209,7 +209,9 @@ class Late:
 sys.late = Late()
 """
 CALLED = """
+begun = threading.Event()
 def slow(future):
+    begun.set()
     time.sleep(0.2)
     print("told")
     return future.value()
@@ -230,8 +232,26 @@ def test_a_program_ends_before_its_callbacks(ends: str) -> None:
 
 
 def test_a_callback_that_has_begun_ends_before_its_program() -> None:
-    waits = "time.sleep(0.1)"
-    assert run_program(GROUP_OF_ONE + SLOW_END + CALLED + waits) == "told\n"
+    assert run_program(GROUP_OF_ONE + SLOW_END + CALLED + "begun.wait()") == "told\n"
+
+
+def test_what_a_callback_waits_for_is_called_as_well() -> None:
+    waits = """
+begun = threading.Event()
+other = threading.Event()
+def first(future):
+    begun.set()
+    time.sleep(0.1)
+    dist.all_reduce(torch.ones(4), async_op=True).get_future().then(second)
+    other.wait()
+    print("told")
+def second(future):
+    time.sleep(0.3)
+    other.set()
+dist.all_reduce(torch.ones(4), async_op=True).get_future().then(first)
+begun.wait()
+"""
+    assert run_program(GROUP_OF_ONE + SLOW_END + waits) == "told\n"
 
 
 def test_a_program_ends_while_what_nobody_has_waited_for_is_freed() -> None:
