@@ -27,16 +27,20 @@ Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
   return {};
 }
 
-// *comm is written only on success. `join` makes the communicator together with the peers: before that its handle is
-// reserved, which may fail.
-template <class Join>
-Status make_comm(tuttiComm_t* comm, Join&& join) {
+// *comm is written only on success. join(settings) makes the communicator together with the peers; what is refused
+// before that, decline(why) tells them.
+template <class Join, class Decline>
+Status make_comm(tuttiComm_t* comm, const tuttiConfig_t* config, Join&& join, Decline&& decline) {
   CommTable& table = CommTable::instance();
-  auto handle = table.reserve();
-  if (!handle.is_ok()) return handle.status();
+  auto settings = settings_from(config);
+  auto handle = settings.is_ok() ? table.reserve() : settings.status();
+  if (!handle.is_ok()) {
+    decline(handle.status());
+    return handle.status();
+  }
   std::unique_ptr<Communicator> communicator;
   Status made = guarded([&] {
-    auto joined = join();
+    auto joined = join(*settings);
     if (joined.is_ok()) communicator = std::move(*joined);
     return joined.status();
   });
@@ -51,19 +55,17 @@ Status make_comm(tuttiComm_t* comm, Join&& join) {
 
 Status init_rank(tuttiComm_t* comm, int nranks, const tuttiUniqueId& id, int rank, const tuttiConfig_t* config) {
   if (Status s = check_rank(comm, nranks, rank); !s.is_ok()) return s;
-  auto settings = settings_from(config);
-  if (!settings.is_ok()) return settings.status();
   UniqueIdBytes bytes{};
   static_assert(sizeof bytes == sizeof id.internal);
   std::memcpy(bytes.data(), id.internal, bytes.size());
-  return make_comm(comm, [&] { return join_with_id(bytes, rank, nranks, *settings); });
+  return make_comm(
+      comm, config, [&](const Settings& settings) { return join_with_id(bytes, rank, nranks, settings); },
+      [&](const Status& why) { decline_with_id(bytes, rank, nranks, why); });
 }
 
 Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
   if (comm == nullptr) return Status::invalid_argument("comm is NULL");
-  auto settings = settings_from(config);
-  if (!settings.is_ok()) return settings.status();
-  return make_comm(comm, [&] { return join_launched(*settings); });
+  return make_comm(comm, config, join_launched, decline_launched);
 }
 
 Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiConfig_t* config) {

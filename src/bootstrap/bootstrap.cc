@@ -129,16 +129,23 @@ Status open_listener(const Member& member, UniqueFd* listener, std::vector<net::
   return {};
 }
 
+Result<UniqueFd> connect_to_root(std::vector<net::Address> root, const Secret& secret, RootKind kind,
+                                 const Member& member) {
+  const net::Claim claim{net::Purpose::kRoot, member.rank, 0, 1};
+  net::Dial dial(std::move(root), secret, claim, -1);
+  Result<UniqueFd> connection = finish_dial(&dial, kRoot, kind, member.deadline);
+  if (!connection.is_ok()) return connection;
+  net::set_keep_alive(connection->get());
+  net::set_send_timeout(connection->get());
+  return connection;
+}
+
 // Everything after the root's addresses are known.
 Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member) {
   Job job;
   job.descriptors = reserve_descriptors(member.ranks, member.settings);
-  const net::Claim claim{net::Purpose::kRoot, member.rank, 0, 1};
-  net::Dial dial(std::move(root), secret, claim, -1);
-  Result<UniqueFd> connection = finish_dial(&dial, kRoot, kind, member.deadline);
+  Result<UniqueFd> connection = connect_to_root(std::move(root), secret, kind, member);
   if (!connection.is_ok()) return connection.status();
-  net::set_keep_alive(connection->get());
-  net::set_send_timeout(connection->get());
   UniqueFd listener;
   std::vector<net::Address> listening;
   const Status trouble = open_listener(member, &listener, &listening);
@@ -167,11 +174,27 @@ Result<Job> join_or_linger(std::vector<net::Address> root, const Secret& secret,
   return job;
 }
 
+void decline_through(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member,
+                     const Status& why) {
+  Result<UniqueFd> connection = connect_to_root(std::move(root), secret, kind, member);
+  if (connection.is_ok()) {
+    const std::string registration = registration_of(member, {}, why).serialize();
+    static_cast<void>(net::send_frame(connection->get(), registration, member.deadline));
+  }
+  await_root_service(secret, kLingerMs);
+}
+
 // With TUTTI_SECRET only those who know it can join; without, whoever knows the job's name.
 Result<Secret> derive_secret(const std::string& job) {
   const std::string key = "tutti job secret, version 1:" + environment_variable("TUTTI_SECRET").value_or("");
   return net::hmac_sha256(key.data(), key.size(), job);
 }
+
+RootKind kind_of(const KnownRoot& root) {
+  return {false, root.ports.size() == 1};
+}
+
+constexpr RootKind kKindOfId{true, true};
 
 // Rank 0 opens the root on the first port that it gets. Returns addresses at which it reaches itself.
 Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const Secret& secret, Deadline deadline,
@@ -214,6 +237,12 @@ Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadlin
   return all;
 }
 
+// Where the member finds the root, which rank 0 opens.
+Result<std::vector<net::Address>> addresses_of(const KnownRoot& root, const Secret& secret, const Member& member) {
+  if (member.rank > 0) return find_known_root(root, member.deadline);
+  return open_known_root(root, secret, member.deadline, member.settings.wait_notice_ms);
+}
+
 }  // namespace
 
 Status as_told_to_peers(const Status& status) {
@@ -250,7 +279,7 @@ Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& s
   Result<RootContact> contact = decode_unique_id(id);
   if (!contact.is_ok()) return contact.status();
   if (Status s = check_rank(rank, ranks); !s.is_ok()) return s;
-  return join_or_linger(std::move(contact->addresses), contact->secret, {true, true},
+  return join_or_linger(std::move(contact->addresses), contact->secret, kKindOfId,
                         Member{rank, ranks, settings, deadline});
 }
 
@@ -264,11 +293,26 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
     job.transports = settings.transports;
     return job;
   }
-  Result<std::vector<net::Address>> where =
-      rank == 0 ? open_known_root(root, *secret, deadline, settings.wait_notice_ms) : find_known_root(root, deadline);
+  Result<std::vector<net::Address>> where = addresses_of(root, *secret, {rank, ranks, settings, deadline});
   if (!where.is_ok()) return where.status();
-  return join_or_linger(std::move(where).value(), *secret, {false, root.ports.size() == 1},
-                        Member{rank, ranks, settings, deadline});
+  return join_or_linger(std::move(where).value(), *secret, kind_of(root), Member{rank, ranks, settings, deadline});
+}
+
+void decline(const UniqueIdBytes& id, int rank, int ranks, const Status& why, Deadline deadline) {
+  Result<RootContact> contact = decode_unique_id(id);
+  if (!contact.is_ok() || !check_rank(rank, ranks).is_ok()) return;
+  const Settings settings;
+  decline_through(std::move(contact->addresses), contact->secret, kKindOfId, {rank, ranks, settings, deadline}, why);
+}
+
+void decline(const KnownRoot& root, int rank, int ranks, const Status& why, Deadline deadline) {
+  if (!check_rank(rank, ranks).is_ok() || ranks == 1) return;
+  Result<Secret> secret = derive_secret(root.job);
+  if (!secret.is_ok()) return;
+  const Settings settings;
+  const Member member{rank, ranks, settings, deadline};
+  Result<std::vector<net::Address>> where = addresses_of(root, *secret, member);
+  if (where.is_ok()) decline_through(std::move(where).value(), *secret, kind_of(root), member, why);
 }
 
 }  // namespace tutti::internal

@@ -10,7 +10,7 @@
 // one sleeping thread (SocketTree). They carry failure notices and leave notices, and their breaking is how a death is
 // seen: each part into which a dead rank splits the tree has a neighbour of it, which tells the others.
 //
-// Threads: any; join() blocks its caller, one per rank.
+// Threads: any; join() and decline() block their caller, one per rank.
 #pragma once
 
 #include <cstdint>
@@ -44,5 +44,10 @@ DescriptorReservation reserve_descriptors(int ranks, const Settings& settings);
 Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline);
 // With one port in `root`, rank 0 must get that one; a taken port is an error.
 Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline);
+
+// In place of join(), by a rank that cannot take part: the others, which would wait for it, fail and are told why. As
+// far as the root is found before the deadline.
+void decline(const UniqueIdBytes& id, int rank, int ranks, const Status& why, Deadline deadline);
+void decline(const KnownRoot& root, int rank, int ranks, const Status& why, Deadline deadline);
 
 }  // namespace tutti::internal

@@ -13,6 +13,9 @@
 namespace tutti::internal {
 namespace {
 
+// Where the root is not found in this time, the others wait for the rank until their init timeout.
+constexpr std::int64_t kDeclineMs = 5'000;
+
 Result<std::unique_ptr<Communicator>> make(Result<Job> job, Settings settings, Deadline deadline) {
   if (!job.is_ok()) return job.status();
   settings.transports = job->transports;
@@ -61,11 +64,22 @@ Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings) {
   const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
   auto found = detect_job(settings, deadline);
   if (!found.is_ok()) return found.status();
-  const LaunchedJob& launched = *found;
-  auto job = std::holds_alternative<KnownRoot>(launched.root)
-                 ? join(std::get<KnownRoot>(launched.root), launched.rank, launched.ranks, settings, deadline)
-                 : join(std::get<UniqueIdBytes>(launched.root), launched.rank, launched.ranks, settings, deadline);
-  return make(std::move(job), settings, deadline);
+  const auto join_at = [&](const auto& root) { return join(root, found->rank, found->ranks, settings, deadline); };
+  return make(std::visit(join_at, found->root), settings, deadline);
+}
+
+void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why) {
+  decline(id, rank, ranks, why, Deadline::after_ms(kDeclineMs));
+}
+
+// The exchange over a launcher has to be gone through as that of a rank that joins: the connection to it stays usable.
+void decline_launched(const Status& why) {
+  auto readable = settings_from_environment();
+  const Settings settings = readable.is_ok() ? *readable : Settings();
+  auto found = detect_job(settings, Deadline::after_ms(settings.init_timeout_ms));
+  if (!found.is_ok()) return;
+  const Deadline deadline = Deadline::after_ms(kDeclineMs);
+  std::visit([&](const auto& root) { decline(root, found->rank, found->ranks, why, deadline); }, found->root);
 }
 
 // One thread per rank, because joining is collective.

@@ -25,6 +25,10 @@ Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int 
                                                    const Settings& settings);
 Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings);
 
+// In their place, by a rank that cannot take part, so that the others do not wait for it. Any thread.
+void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why);
+void decline_launched(const Status& why);
+
 // One communicator for each rank, or the error of the rank that the others' errors are about. Any thread.
 Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, const Settings& settings);
 

@@ -275,6 +275,30 @@ TEST_CASE("a unique id of a communicator has its settings, for its ranks and oth
   for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
+TEST_CASE("a rank whose settings are refused fails the others") {
+  tuttiUniqueId id;
+  REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+  std::array<tuttiResult_t, 3> results{};
+  std::array<std::string, 3> texts;
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      tuttiConfig_t config = unset();
+      if (r == 2) config.transports = "pigeons";
+      tuttiComm_t comm = nullptr;
+      results[r] = tuttiCommInitRankConfig(&comm, 3, id, static_cast<int>(r), &config);
+      texts[r] = tuttiGetLastError(nullptr);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (std::size_t r = 0; r < 3; ++r) {
+    INFO("rank " << r << ": " << texts[r]);
+    CHECK(results[r] == (r == 2 ? tuttiInvalidArgument : tuttiRemoteError));
+    CHECK(texts[r].find("pigeons") != std::string::npos);
+    CHECK((r == 2 || texts[r].find("rank 2 (host ") != std::string::npos));
+  }
+}
+
 TEST_CASE("texts may be overwritten when the call has returned") {
   std::array<char, 64> algorithm{"all_reduce:ring"};
   std::array<char, 64> transports{"shm"};

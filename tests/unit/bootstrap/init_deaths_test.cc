@@ -284,3 +284,40 @@ TEST_CASE("a rank that cannot take part tells the others why", "[fork]") {
     if (rank != 1) CHECK(contains(statuses[rank].message(), "rank 1 (host "));
   }
 }
+
+TEST_CASE("a rank that declines fails the others, whichever it is", "[fork]") {
+  const Status why = Status::invalid_usage("it has pigeons");
+  for (const bool by_id : {true, false}) {
+    for (const int declining : {0, 1, 5}) {
+      INFO("rank " << declining << (by_id ? ", by id" : ", at a known root"));
+      Result<UniqueIdBytes> id = create_unique_id(loopback());
+      REQUIRE(id.is_ok());
+      Result<UniqueFd> free = net::listen_tcp(0, 0);
+      REQUIRE(free.is_ok());
+      const KnownRoot root{"127.0.0.1", {net::local_address(free->get())->port()}, "job"};
+      free->reset();
+      std::vector<Status> statuses(6);
+      const Deadline soon = Deadline::after_ms(kSoonMs);
+      on_threads(6, [&](int rank) {
+        const auto take_part = [&](const auto& where) {
+          if (rank == declining) return decline(where, rank, 6, why, init_deadline());
+          statuses[static_cast<std::size_t>(rank)] = join(where, rank, 6, loopback(), init_deadline()).status();
+        };
+        if (by_id) {
+          take_part(*id);
+        } else {
+          take_part(root);
+        }
+      });
+      CHECK_FALSE(soon.passed());
+      for (int rank = 0; rank < 6; ++rank) {
+        if (rank == declining) continue;
+        const Status& status = statuses[static_cast<std::size_t>(rank)];
+        INFO("rank " << rank << ": " << status.message());
+        CHECK(status.code() == Code::kRemoteError);
+        CHECK(contains(status.message(), "rank " + std::to_string(declining) + " (host "));
+        CHECK(contains(status.message(), why.message()));
+      }
+    }
+  }
+}
