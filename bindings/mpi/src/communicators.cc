@@ -27,7 +27,6 @@ struct Registry {
   std::vector<Communicator*> all;
   bool ending = false;  // forget_all_communicators() is to come
   bool ended = false;
-  std::atomic<int> after{config().after};  // TUTTI_MPI_AFTER, as the ranks of the world agree on it
 };
 // Never freed: attributes are deleted whenever the MPI library likes.
 Registry& registry() {
@@ -144,11 +143,10 @@ void set_tutti(Communicator& communicator, tuttiComm_t comm) {
 }
 
 // The ranks agree: all have it, or none keeps it, and when it ends.
-void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result) {
+// `why`: the text of a failure.
+void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result, const char* why) {
   if (result != tuttiSuccess) {
-    const char* const own = tuttiGetLastError(nullptr);
-    std::fprintf(stderr, "tutti: rank %d: %s; the MPI library serves this communicator\n", communicator.rank,
-                 own[0] != '\0' ? own : "rank 0 has failed");
+    std::fprintf(stderr, "tutti: rank %d: %s; the MPI library serves this communicator\n", communicator.rank, why);
   }
   std::array<int, 3> mine = {result == tuttiSuccess ? 1 : 0, INT_MAX, INT_MAX};
   if (communicator.rank == 0) {
@@ -169,11 +167,19 @@ void join(Communicator& communicator, MPI_Comm handle) {
   struct {
     tuttiUniqueId id;
     int result;
+    char why[512];
   } message = {};
-  if (communicator.rank == 0) message.result = static_cast<int>(tuttiGetUniqueId(&message.id));
+  if (communicator.rank == 0) {
+    message.result = static_cast<int>(tuttiGetUniqueId(&message.id));
+    if (message.result != tuttiSuccess) {
+      std::snprintf(message.why, sizeof message.why, "rank 0: %s", tuttiGetLastError(nullptr));
+    }
+  }
   tuttiResult_t result = tuttiSystemError;
+  const char* why = "MPI_Bcast has failed";
   if (PMPI_Bcast(&message, static_cast<int>(sizeof message), MPI_BYTE, 0, handle) == MPI_SUCCESS) {
     result = static_cast<tuttiResult_t>(message.result);
+    why = message.why;
   }
   if (result == tuttiSuccess) {
     // MPI programs wait as long as it takes, for a rank that writes its results; one that dies is noticed anyway.
@@ -182,9 +188,10 @@ void join(Communicator& communicator, MPI_Comm handle) {
     const Inside inside;
     tuttiComm_t comm = nullptr;
     result = tuttiCommInitRankConfig(&comm, communicator.ranks, message.id, communicator.rank, &settings);
+    if (result != tuttiSuccess) why = tuttiGetLastError(nullptr);
     set_tutti(communicator, comm);
   }
-  agree(communicator, handle, result);
+  agree(communicator, handle, result, why);
 }
 
 // What is known of an intracommunicator at its first collective. Asks no other rank.
@@ -198,21 +205,10 @@ Communicator* meet(MPI_Comm handle) {
   return kept;
 }
 
-// All ranks have to turn to tutti at the same call.
-void agree_on_after(const Communicator& world, int least, int most) {
-  registry().after = most;
-  if (least == most || world.rank != 0) return;
-  std::fprintf(stderr, "tutti: TUTTI_MPI_AFTER is %d on one rank and %d on another; it counts as %d on all\n", least,
-               most, most);
-}
-
 void make(Communicator& communicator) {
-  const int after = registry().after;
-  const std::array<int, 4> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0, after,
-                                   -after};
-  std::array<int, 4> everywhere = {0, 0, after, -after};
-  PMPI_Allreduce(mine.data(), everywhere.data(), 4, MPI_INT, MPI_MIN, communicator.handle);
-  if (communicator.handle == MPI_COMM_WORLD) agree_on_after(communicator, everywhere[2], -everywhere[3]);
+  const std::array<int, 2> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0};
+  std::array<int, 2> everywhere = {0, 0};
+  PMPI_Allreduce(mine.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, communicator.handle);
   communicator.reason = Reason::kNone;
   if (everywhere[1] == 0) communicator.reason = Reason::kFiles;
   if (everywhere[0] == 0) communicator.reason = Reason::kThreads;
@@ -259,7 +255,7 @@ Communicator* find_slowly(MPI_Comm handle, Making making) {
     communicator = meet(handle);
   }
   if (communicator->reason == Reason::kFew) {
-    if (making != Making::kNow && communicator->calls < registry().after) {
+    if (making != Making::kNow && communicator->calls < config().after) {
       ++communicator->calls;
       return passed_on(Reason::kFew);
     }
@@ -271,7 +267,7 @@ Communicator* find_slowly(MPI_Comm handle, Making making) {
 
 void split_along(MPI_Comm parent, MPI_Comm made) {
   int inter = 0;
-  if (registry().after > 0 || parent == MPI_COMM_NULL || config().off || registry().ended) return;
+  if (config().after > 0 || parent == MPI_COMM_NULL || config().off || registry().ended) return;
   if (PMPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS || inter != 0) return;
   void* value = nullptr;
   int has = 0;
@@ -300,7 +296,7 @@ void split_along(MPI_Comm parent, MPI_Comm made) {
   }
   if (child->reason == Reason::kFiles) keep(child.release(), made);
   if (color == TUTTI_SPLIT_NOCOLOR) return;
-  agree(*child, made, result);
+  agree(*child, made, result, tuttiGetLastError(nullptr));
   keep(child.release(), made);
 }
 

@@ -1,9 +1,12 @@
 #include "config.h"
 
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+
+#include "interface.h"
 
 namespace tutti::mpi {
 namespace {
@@ -25,14 +28,49 @@ int number(const char* name, int otherwise) {
   return otherwise;
 }
 
+// Whether it is `yes`; not by default.
+bool chosen(const char* name, std::string_view yes, std::string_view no) {
+  const std::string_view text = variable(name);
+  if (text == yes) return true;
+  if (!text.empty() && text != no) {
+    std::fprintf(stderr, "tutti: %s is \"%s\", neither \"%s\" nor \"%s\"; it counts as \"%s\"\n", name, text.data(),
+                 yes.data(), no.data(), no.data());
+  }
+  return false;
+}
+
+Config& values() {
+  static Config config{.off = chosen("TUTTI_MPI", "off", "on"),
+                       .summary = chosen("TUTTI_MPI_SUMMARY", "1", "0"),
+                       .has_timeout = !variable("TUTTI_TIMEOUT_MS").empty(),
+                       .after = number("TUTTI_MPI_AFTER", kAfter)};
+  return config;
+}
+
 }  // namespace
 
 const Config& config() {
-  static const Config kConfig{.off = variable("TUTTI_MPI") == "off",
-                              .summary = !variable("TUTTI_MPI_SUMMARY").empty() && variable("TUTTI_MPI_SUMMARY") != "0",
-                              .has_timeout = !variable("TUTTI_TIMEOUT_MS").empty(),
-                              .after = number("TUTTI_MPI_AFTER", kAfter)};
-  return kConfig;
+  return values();
+}
+
+void agree_on_config() {
+  Config& own = values();
+  const int off = own.off ? 1 : 0;
+  const int summary = own.summary ? 1 : 0;
+  const std::array<int, 5> mine = {off, -off, summary, own.after, -own.after};
+  std::array<int, 5> most = mine;
+  PMPI_Allreduce(mine.data(), most.data(), 5, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  own.off = most[0] == 1;
+  own.summary = most[2] == 1;
+  own.after = most[3];
+  int rank = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank != 0) return;
+  if (most[0] != -most[1]) std::fputs("tutti: TUTTI_MPI is off on some ranks alone; it counts for all\n", stderr);
+  if (most[3] != -most[4]) {
+    std::fprintf(stderr, "tutti: TUTTI_MPI_AFTER is %d on one rank and %d on another; it counts as %d on all\n",
+                 -most[4], most[3], most[3]);
+  }
 }
 
 }  // namespace tutti::mpi

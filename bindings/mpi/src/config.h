@@ -12,12 +12,16 @@ struct Config {
   bool off = false;          // TUTTI_MPI=off: every call goes to the MPI library
   bool summary = false;      // TUTTI_MPI_SUMMARY=1: what was taken and what was not, at MPI_Finalize
   bool has_timeout = false;  // TUTTI_TIMEOUT_MS is set
-  // TUTTI_MPI_AFTER: how many collectives of a communicator go to the MPI library first; all ranks take the largest.
-  int after = kAfter;
+  int after = kAfter;        // TUTTI_MPI_AFTER: how many collectives of a communicator go to the MPI library first
 };
 
-// Read once, at the first call.
+// Read at the first call.
 const Config& config();
+
+// All ranks have to turn to tutti at the same calls, and write the summary together: where they differ, that of one
+// rank that is off, or wants a summary, and the largest number of calls count for all. Collective over MPI_COMM_WORLD,
+// in MPI_Init, when no other thread calls yet.
+void agree_on_config();
 
 }  // namespace tutti::mpi
 

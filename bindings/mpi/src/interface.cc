@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <array>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +29,40 @@ bool show_mpi_library() {
   return true;
 }
 
+constexpr std::array<std::string_view, 3> kLikeMpich = {"MPICH", "Intel(R) MPI", "MVAPICH"};
+constexpr std::array<std::string_view, 2> kLikeOpenMpi = {"Open MPI", "Spectrum MPI"};
+
+template <std::size_t N>
+const char* found_in(std::string_view text, const std::array<std::string_view, N>& names) {
+  for (const std::string_view name : names) {
+    if (text.find(name) != std::string_view::npos) return name.data();
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+bool is_of_this_kind() {
+  constexpr std::size_t kMost = 8192;  // of all libraries
+  std::array<char, kMost> text{};
+  int length = 0;
+  if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return true;
+  const std::string_view version(text.data());
+#if defined(MPICH)
+  const char* const own = found_in(version, kLikeMpich);
+  const char* const other = found_in(version, kLikeOpenMpi);
+  const char* const kind = "MPICH";
+#else
+  const char* const own = found_in(version, kLikeOpenMpi);
+  const char* const other = found_in(version, kLikeMpich);
+  const char* const kind = "Open MPI";
+#endif
+  if (own != nullptr || other == nullptr) return true;
+  std::fprintf(stderr,
+               "tutti: this binding serves programs of %s, and the program's MPI library is %s: MPI_Init fails\n", kind,
+               other);
+  return false;
+}
 
 void find_mpi_library() {
   [[maybe_unused]] static const bool kShown = show_mpi_library();
