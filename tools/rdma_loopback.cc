@@ -63,7 +63,7 @@ class Side {
   }
   // Sends all and receives all, and stays until the other has done the same.
   Status exchange(Shared* shared, Deadline deadline) {
-    link_->begin_operation(false);
+    link_->begin_operation({});
     Status status = transfer(shared, deadline);
     if (!status.is_ok()) shared->failed = true;
     return status;

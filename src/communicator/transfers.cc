@@ -135,7 +135,7 @@ Result<const executor::Plan*> Transfers::plan_for(const Key& key, std::span<cons
   const bool many = std::any_of(lanes.begin(), lanes.end(), [](const executor::Lane& lane) {
     return lane.link != nullptr && lane.steps.size() > kMostInOrder;
   });
-  if (many) (*made)->in_order_bytes = (*made)->in_order_region_bytes = (*made)->small_bytes = 0;
+  if (many) (*made)->in_order_bytes = (*made)->no_zcopy_bytes = (*made)->small_bytes = 0;
   return plans_.emplace(key, std::move(*made)).first->second.get();
 }
 

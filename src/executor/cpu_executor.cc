@@ -182,7 +182,7 @@ void CpuExecutor::line_steps(const Operation& op, std::vector<LineStep>* steps) 
 }
 
 // Takes the operation over into the state that it would have here had it run by lanes: all steps before `index` are
-// done, and of that step `done` bytes. Messages are too short for zero copy, and no buffers were advertised: nothing of
+// done, and of that step `done` bytes. No message went by zero copy, and no buffers were advertised: nothing of
 // what lanes add is open.
 void CpuExecutor::go_on_by_lanes(const Operation& op, std::uint32_t index, std::size_t done) {
   prepare(op);
@@ -219,16 +219,16 @@ Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   const bool in_region = (op.buffers[0].region | op.buffers[1].region | op.buffers[2].region) != 0;
   const std::size_t step_bytes = chunk_bytes * plan.max_step_chunks;
   waiter_.begin(*this, step_bytes, number);
-  const bool sliced = chunk_bytes > plan.slice_chunk_bytes;
-  // Below the first bound nothing goes by zero copy, not even from buffers in regions.
-  const bool sends_no_zcopy = step_bytes <= plan.in_order_region_bytes && !sliced;
-  bool in_order = sends_no_zcopy || (!in_region && step_bytes <= plan.in_order_bytes && !sliced);
-  if (!sends_no_zcopy) {
-    const bool exchanges = !op.combines() && (plan.exchanges || op.is_read);
+  bool in_order = step_bytes <= plan.in_order_bytes && chunk_bytes <= plan.slice_chunk_bytes;
+  // By lanes links also put directly and read the peer's memory, where this rank sends nothing.
+  if (!in_order || step_bytes > plan.no_zcopy_bytes) {
+    const transport::MemoryUse use{.exchanges = !op.combines() && (plan.exchanges || op.is_read),
+                                   .rewrites_input = plan.rewrites_in_place && op.in_place()};
     for (transport::Link* link : plan.links) {
-      link->begin_operation(exchanges);
-      // Which may have changed what goes by zero copy.
-      if (step_bytes >= link->send().traits().zcopy_any_bytes) in_order = false;
+      link->begin_operation(use);
+      // In order, nothing watches what the peer still reads.
+      const transport::LaneTraits& traits = link->send().traits();
+      if (step_bytes >= traits.zcopy_any_bytes || (in_region && step_bytes >= traits.zcopy_bytes)) in_order = false;
     }
   }
   if (in_order) return run_in_order<waits>(op);

@@ -1,5 +1,5 @@
 // The executor for host memory. Two ways through the same steps:
-//  - in order: steps whose bytes fit one piece of every lane, too short for zero copy. Steps run one after another, as
+//  - in order: steps whose bytes fit one piece of every lane and go by no zero copy. Steps run one after another, as
 //    the schedule lists them, without any bookkeeping; a rank that has to wait for long goes on by lanes;
 //  - by lanes: everything larger. Each lane works at its own step; a step moves as many bytes as the
 //    steps it depends on have passed (watermarks). Blocks are cut into slices, so that what is in

@@ -59,9 +59,7 @@ void CpuExecutor::prepare(const Operation& op) {
       cursors_[i].opened = lane.link->recv().consumed();
     }
   }
-  const bool apart = op.table != nullptr && (op.table->sources[0] != nullptr || op.table->sources[1] != nullptr);
-  in_place_ =
-      !apart && op.buffers[static_cast<int>(Buffer::kInput)].base == op.buffers[static_cast<int>(Buffer::kOutput)].base;
+  in_place_ = op.in_place();
   // In place what is written was read before, so its lines are in the cache: a store past it would first drive them
   // out.
   streaming_ = op.bytes >= tuning_.streaming_bytes && !in_place_;

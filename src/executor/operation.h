@@ -49,6 +49,11 @@ struct Operation {
   int datatype = 0;                               // as `user` is told
   bool odd_elements = false;                      // element_bytes is no power of two; only where `user` combines
 
+  [[nodiscard]] bool in_place() const {
+    if (table != nullptr && (table->sources[0] != nullptr || table->sources[1] != nullptr)) return false;
+    return buffers[static_cast<std::size_t>(schedule::Buffer::kInput)].base ==
+           buffers[static_cast<std::size_t>(schedule::Buffer::kOutput)].base;
+  }
   [[nodiscard]] bool combines() const { return kernels != nullptr || user != nullptr; }
 
   // The whole elements among `size` bytes, in bytes and in number. These are on every path, and seldom divide.

@@ -47,6 +47,7 @@ void find_dependences(Plan* plan) {
       const std::size_t before = plan->dependences.size();
       schedule::for_conflicts(schedule.shape, s, schedule.steps[d], [&](const schedule::Conflict& c) {
         plan->dependences.push_back({d, c.later.in_target, c.earlier.in_target, c.in_place_only});
+        plan->rewrites_in_place |= c.in_place_only && schedule.steps[d].kind == StepKind::kSend;
       });
       if (plan->dependences.size() == before) plan->dependences.push_back({d, false, false, false, true});
     }
@@ -88,17 +89,15 @@ std::unique_ptr<Plan> make_plan_from_links(std::string_view algorithm, Schedule 
   const std::set<transport::Link*> distinct(plan->link_of.begin(), plan->link_of.end());
   std::copy_if(distinct.begin(), distinct.end(), std::back_inserter(plan->links),
                [](auto* link) { return link != nullptr; });
-  plan->in_order_bytes = plan->in_order_region_bytes = SIZE_MAX;
+  plan->in_order_bytes = plan->no_zcopy_bytes = SIZE_MAX;
   for (const Lane& lane : plan->lanes) {
     if (lane.link == nullptr || !lane.sends) continue;
     const transport::LaneTraits& traits = lane.link->send().traits();
     plan->in_order_bytes = std::min(plan->in_order_bytes, traits.piece_bytes);
-    // In order, nothing watches what the peer still reads: stay below the bounds of zero copy.
-    plan->in_order_bytes = std::min(plan->in_order_bytes, below(traits.zcopy_any_bytes));
-    plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, below(traits.zcopy_bytes));
+    plan->no_zcopy_bytes = std::min(plan->no_zcopy_bytes, below(traits.least_zcopy_bytes));
   }
-  plan->in_order_region_bytes = std::min(plan->in_order_region_bytes, plan->in_order_bytes);
-  plan->small_bytes = std::min(plan->in_order_region_bytes, plan->slice_chunk_bytes);
+  plan->no_zcopy_bytes = std::min(plan->no_zcopy_bytes, plan->in_order_bytes);
+  plan->small_bytes = std::min(plan->no_zcopy_bytes, plan->slice_chunk_bytes);
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
   for (const Step& s : plan->schedule.steps) {

@@ -75,9 +75,12 @@ struct Plan {
   std::vector<transport::Link*> links;          // each once
   std::uint32_t max_step_chunks = 0;            // of any step
   bool exchanges = false;                       // of blocks: this rank sends as many chunks as it receives
-  std::size_t in_order_bytes = 0;               // messages up to this size may run in schedule order
-  std::size_t in_order_region_bytes = 0;        // the same where a buffer lies in a region
-  std::size_t small_bytes = 0;  // whole vectors up to this size run in schedule order wherever their buffers lie
+  bool rewrites_in_place = false;               // where input and output are one memory, it overwrites input that it
+                                                // has sent
+  std::size_t in_order_bytes = 0;               // messages up to this size may run in schedule order, if none is sent
+                                                // by zero copy
+  std::size_t no_zcopy_bytes = 0;               // up to this one they may whatever the operation
+  std::size_t small_bytes = 0;                  // whole vectors up to this size run in schedule order
   // Chunks larger than this are cut (where the schedule allows it) and the schedule runs on slices.
   // The same on every rank, whatever its links: it fixes the order of bytes in the lanes.
   std::size_t slice_chunk_bytes = 0;

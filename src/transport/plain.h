@@ -29,7 +29,7 @@ class PlainLink : public Link {
   void end_sending() noexcept override {}
   [[nodiscard]] bool flushed() override { return true; }
   void send_leave_notice() override {}
-  void begin_operation(bool) override {}
+  void begin_operation(MemoryUse) override {}
   void revoke() noexcept override {}
   [[nodiscard]] bool revoked() noexcept override { return true; }
 };

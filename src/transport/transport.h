@@ -45,6 +45,14 @@ inline constexpr std::size_t kLeastRoomBytes = 64;
 inline constexpr std::size_t kWholeMessageBytes = 32 * 1024;
 inline constexpr std::size_t kLeastViewBytes = kMostElementBytes;
 
+// How an operation uses the memory of its call, as a link asks before it begins.
+struct MemoryUse {
+  // It only moves bytes, and this rank sends as much as it receives, or as pays to be read all the same.
+  bool exchanges = false;
+  // It overwrites input that it has sent, once the peer has read what was left to it by zero copy.
+  bool rewrites_input = false;
+};
+
 // What a lane can do, for the executor.
 struct LaneTraits {
   const char* transport = "";         // "shm", "tcp", ...
@@ -56,6 +64,8 @@ struct LaneTraits {
   // completed()). For sources in a region, and for any source. SIZE_MAX: never.
   std::size_t zcopy_bytes = SIZE_MAX;
   std::size_t zcopy_any_bytes = SIZE_MAX;
+  // Neither of the two is ever less, whatever operation begins. Does not change.
+  std::size_t least_zcopy_bytes = SIZE_MAX;
   // From this size on a reserved slot is best written past the cache, and not read. May change with each message.
   std::size_t streamed_bytes = SIZE_MAX;
   std::size_t piece_bytes = 0;  // preferred piece; an empty lane usually takes a message of up to this size whole
@@ -193,10 +203,9 @@ class Link {
   virtual void send_leave_notice() = 0;
 
   // Before an operation whose messages can be long enough for zero copy (LaneTraits): hears of memory that has been
-  // freed or changed since the last one. `exchanges`: the operation only moves bytes, and this rank sends as much
-  // as it receives, or as pays to be read all the same; ranks may differ in that. May change what the lanes can do
-  // (traits()) until the next operation begins.
-  virtual void begin_operation(bool exchanges) = 0;
+  // freed or changed since the last one. Ranks may differ in `use`. May change what the lanes can do (traits())
+  // until the next operation begins.
+  virtual void begin_operation(MemoryUse use) = 0;
 
   // Memory that is sent by zero copy or advertised belongs to the operation. Where the peer itself touches it, and not
   // a device, it does so only between peek() and consume(), and between reserve_remote() and commit(): the lanes open

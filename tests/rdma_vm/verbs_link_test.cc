@@ -64,8 +64,8 @@ Source source_of(const void* base, std::size_t size) {
 // Sends all of `from` into `to`, with the buffer advertised where `advertises`. Counts the bytes that were put
 // directly.
 std::size_t transfer(rdma_vm::LinkPair& pair, const Source& from, std::byte* to, bool advertises) {
-  pair.a->begin_operation(false);
-  pair.b->begin_operation(false);
+  pair.a->begin_operation({});
+  pair.b->begin_operation({});
   RecvLane& in = pair.b->recv();
   SendLane& out = pair.a->send();
   if (advertises) in.advertise(in.consumed(), source_of(to, from.size), 0, from.size);
@@ -200,7 +200,7 @@ TEST_CASE("A revoked link fails on both sides and touches no memory") {
   rdma_vm::LinkPair pair = rdma_vm::connect_links();
   const std::vector<std::byte> bytes = pattern(4 << 20, 1);
   const Source source = source_of(bytes.data(), bytes.size());
-  pair.a->begin_operation(false);
+  pair.a->begin_operation({});
   std::size_t sent = 0;
   for (int i = 0; i < 100; ++i) sent += pair.a->send().push(fingerprint_of(1), source, sent, bytes.size() - sent);
   REQUIRE(sent > 0);

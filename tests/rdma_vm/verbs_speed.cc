@@ -96,7 +96,7 @@ double stream_gbits(rdma_vm::LinkPair& pair, const std::vector<std::byte>& from,
   const Source buffers{to.data(), to.size(), 0, 0, 0};
   const std::int64_t begin = now_ns();
   std::thread receiver([&] {
-    pair.b->begin_operation(false);
+    pair.b->begin_operation({});
     RecvLane& in = pair.b->recv();
     const std::uint64_t first = in.consumed();
     std::size_t advertised = 0;
@@ -107,7 +107,7 @@ double stream_gbits(rdma_vm::LinkPair& pair, const std::vector<std::byte>& from,
       receive_all(*pair.b, {to.data() + i % kBuffers * kStreamBytes, kStreamBytes, 0, 0, 0});
     }
   });
-  pair.a->begin_operation(false);
+  pair.a->begin_operation({});
   for (std::size_t i = 0; i < kMessages; ++i) send_all(*pair.a, source);
   Wait wait(*pair.a);
   while (pair.a->send().completed() != pair.a->send().taken()) wait.idle();

@@ -126,8 +126,9 @@ class FaultyRecv final : public RecvLane {
 
 class FaultyLink final : public Link {
  public:
-  FaultyLink(std::unique_ptr<Link> inner, int peer, const Faults& send, const Faults& recv)
-      : inner_(std::move(inner)), send_(inner_->send(), peer, send), recv_(inner_->recv(), peer, recv) {}
+  FaultyLink(std::unique_ptr<Link> inner, int peer, const Faults& send, const Faults& recv,
+             std::atomic<int>* begun = nullptr)
+      : inner_(std::move(inner)), send_(inner_->send(), peer, send), recv_(inner_->recv(), peer, recv), begun_(begun) {}
 
   SendLane& send() override { return send_; }
   RecvLane& recv() override { return recv_; }
@@ -138,8 +139,9 @@ class FaultyLink final : public Link {
   void end_sending() noexcept override { inner_->end_sending(); }
   [[nodiscard]] bool flushed() override { return inner_->flushed(); }
   void send_leave_notice() override { inner_->send_leave_notice(); }
-  void begin_operation(bool exchanges) override {
-    inner_->begin_operation(exchanges);
+  void begin_operation(MemoryUse use) override {
+    inner_->begin_operation(use);
+    if (begun_ != nullptr) ++*begun_;
     send_.copy_traits();
     recv_.copy_traits();
   }
@@ -150,12 +152,17 @@ class FaultyLink final : public Link {
   std::unique_ptr<Link> inner_;
   FaultySend send_;
   FaultyRecv recv_;
+  std::atomic<int>* begun_;
 };
 
 }  // namespace
 
 std::unique_ptr<Link> make_faulty(std::unique_ptr<Link> link, int peer, const Faults& send, const Faults& recv) {
   return std::make_unique<FaultyLink>(std::move(link), peer, send, recv);
+}
+
+std::unique_ptr<Link> make_counting(std::unique_ptr<Link> link, int peer, std::atomic<int>* begun) {
+  return std::make_unique<FaultyLink>(std::move(link), peer, Faults{}, Faults{}, begun);
 }
 
 }  // namespace tutti::internal::transport::sim

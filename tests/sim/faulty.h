@@ -1,6 +1,7 @@
 // A link that misbehaves on purpose: a decorator over any other link, for tests.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,9 @@ struct Faults {
   std::uint64_t corrupt_after_bytes = kNoFault;  // fingerprints from here on have a wrong sequence number
   std::size_t longest_piece_bytes = SIZE_MAX;    // of one push(), reserve(), peek() or pull(); at least 1
 };
+
+// A link as it is, that counts the operations it has been told of (Link::begin_operation) in *begun, which outlives it.
+std::unique_ptr<Link> make_counting(std::unique_ptr<Link> link, int peer, std::atomic<int>* begun);
 
 // `peer`: the rank that the error of a cut names. Threads: as the link.
 std::unique_ptr<Link> make_faulty(std::unique_ptr<Link> link, int peer, const Faults& send, const Faults& recv);

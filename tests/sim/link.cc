@@ -275,7 +275,7 @@ std::unique_ptr<Link> make_end(std::shared_ptr<Wire> wire, std::size_t side, con
                                bool recv_slots) {
   LaneTraits traits;
   traits.transport = "sim";
-  if (options.maps_source) traits.zcopy_bytes = traits.zcopy_any_bytes = options.zcopy_bytes;
+  if (options.maps_source) traits.zcopy_bytes = traits.zcopy_any_bytes = traits.least_zcopy_bytes = options.zcopy_bytes;
   traits.pulls = true;
   traits.piece_bytes = options.piece_bytes;
   LaneTraits send = traits;

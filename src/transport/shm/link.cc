@@ -43,15 +43,15 @@ class ShmLink final : public PlainLink {
   void disarm() override { state_.own->sleeping.value.store(0, std::memory_order_relaxed); }
   [[nodiscard]] int wait_fd() const override { return -1; }
 
-  void begin_operation(bool exchanges) override {
+  void begin_operation(MemoryUse use) override {
     if (state_.pair != nullptr) {
       state_.pair->tidy();
       state_.regions.tidy();
       state_.put_regions.tidy();
     }
     if (state_.cross_memory != nullptr) state_.pair->probe_cross_memory();
-    send_.begin_operation(exchanges);
-    recv_.begin_operation(exchanges);
+    send_.begin_operation(use);
+    recv_.begin_operation(use);
   }
   void revoke() noexcept override {
     state_.lose();

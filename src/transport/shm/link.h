@@ -1,9 +1,10 @@
 // A link through shared memory: see layout.h for the memory, pair.h for where it comes from, wakeup_fd.h for sleeping.
 //
-// Zero copy: a large push() whose source the peer can read in place (any memory between
-// threads of one process, tuttiMemAlloc memory between processes) sends only where it is. The peer
-// reads it there, and completed() passes it when the peer has consumed it. In operations that exchange blocks the same
-// holds of other memory between processes, which the peer reads by a system call (cross_memory.h).
+// Zero copy: a large push() whose source the peer can read in place (any memory between threads of one process,
+// tuttiMemAlloc memory between processes) sends only where it is. The peer reads it there, and completed() passes it
+// when the peer has consumed it. An operation that overwrites what it has sent would wait for that: between ranks with
+// processors of their own it sends copies. In operations that exchange blocks, other memory of processes is sent
+// by zero copy too: the peer reads it by a system call (cross_memory.h).
 #pragma once
 
 #include <memory>

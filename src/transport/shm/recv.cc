@@ -121,8 +121,8 @@ bool ShmRecvLane::read_peer(std::byte* target, std::size_t n, Failing failing) {
   return false;
 }
 
-void ShmRecvLane::begin_operation(bool exchanges) {
-  traits_.pulls = exchanges && link_->cross_memory != nullptr && link_->cross_memory->can_read();
+void ShmRecvLane::begin_operation(MemoryUse use) {
+  traits_.pulls = use.exchanges && link_->cross_memory != nullptr && link_->cross_memory->can_read();
 }
 
 bool ShmRecvLane::activity() {

@@ -25,7 +25,7 @@ class ShmRecvLane final : public RecvLane {
   Status status() override { return link_->current_status(); }
 
   // Whether this side reads the memory of a peer that leaves it to it, in the operation that begins.
-  void begin_operation(bool exchanges);
+  void begin_operation(MemoryUse use);
   // Whether a message lies here that this has not reported yet, opened or not: whoever is about to sleep
   // looks at each once more, and a lane that waits for others does not keep the rank awake.
   [[nodiscard]] bool activity();

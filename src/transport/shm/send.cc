@@ -28,8 +28,8 @@ ShmSendLane::ShmSendLane(LinkState* link) : link_(link), distance_(link->far) {
   lines_ = &link->lines;
   traits_ = shm_traits();
   if (link->far) traits_.streamed_bytes = Distance::kLeastBytes;
-  if (link->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
-  if (link->pair != nullptr) traits_.zcopy_bytes = kZcopyBytes;
+  if (link->same_process || link->pair != nullptr) traits_.least_zcopy_bytes = kZcopyBytes;
+  begin_operation({});
 }
 
 std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n) {
@@ -45,7 +45,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
 // Apart from push(), which so needs no registers of its caller's for the shortest messages.
 [[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& fingerprint, const Source& source,
                                                      std::size_t offset, std::size_t n) {
-  if (n >= kZcopyBytes && can_send_zcopy(source)) return send_zcopy(fingerprint, source, offset, n, Payload::kZcopy);
+  if (can_send_zcopy(source, n)) return send_zcopy(fingerprint, source, offset, n, Payload::kZcopy);
   if (n >= traits_.zcopy_any_bytes && can_be_read(source))
     return send_zcopy(fingerprint, source, offset, n, Payload::kCrossMemory);
   if (!extended_ && !extend()) return 0;
@@ -139,15 +139,20 @@ inline bool ShmSendLane::has_room(std::uint32_t messages) {
   return lines_->published - lines_->acknowledged < messages;
 }
 
-bool ShmSendLane::can_send_zcopy(const Source& source) const {
-  if (link_->same_process) return true;
-  return source.region != 0 && link_->pair != nullptr && link_->put_regions.announce(source.region);
+bool ShmSendLane::can_send_zcopy(const Source& source, std::size_t n) const {
+  if (link_->same_process) return n >= traits_.zcopy_any_bytes;
+  return n >= traits_.zcopy_bytes && source.region != 0 && link_->pair != nullptr &&
+         link_->put_regions.announce(source.region);
 }
 
-void ShmSendLane::begin_operation(bool exchanges) {
-  if (link_->cross_memory == nullptr) return;
-  traits_.zcopy_any_bytes = exchanges && link_->cross_memory->peer_can_read() ? kCrossMemoryBytes : SIZE_MAX;
+void ShmSendLane::begin_operation(MemoryUse use) {
+  traits_.zcopy_bytes = traits_.zcopy_any_bytes = SIZE_MAX;
   checked_ = {};
+  if (use.rewrites_input && lines_->own_processors) return;
+  if (link_->pair != nullptr) traits_.zcopy_bytes = kZcopyBytes;
+  if (link_->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
+  if (use.exchanges && link_->cross_memory != nullptr && link_->cross_memory->peer_can_read())
+    traits_.zcopy_any_bytes = kCrossMemoryBytes;
 }
 
 // The peer learns too late that it cannot read what a device has mapped: that is looked at here, once per operation.

@@ -27,8 +27,8 @@ class ShmSendLane final : public PlainSendLane {
   std::uint64_t completed() override;
   Status status() override { return link_->current_status(); }
 
-  // Whether ordinary memory of the operation that begins may be left for the peer to read.
-  void begin_operation(bool exchanges);
+  // Decides which memory of the operation that begins is left for the peer to read.
+  void begin_operation(MemoryUse use);
   // Whether the peer has consumed something since this was last asked.
   [[nodiscard]] bool activity();
 
@@ -51,7 +51,7 @@ class ShmSendLane final : public PlainSendLane {
   }
   // Before a payload of so many bytes: now and then sets traits_.streamed_bytes.
   void measure_distance(std::size_t bytes);
-  [[nodiscard]] bool can_send_zcopy(const Source& source) const;
+  [[nodiscard]] bool can_send_zcopy(const Source& source, std::size_t n) const;
   [[nodiscard]] bool can_be_read(const Source& source);
   std::size_t send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,
                          Payload payload);

@@ -19,7 +19,7 @@ LaneTraits make_traits(bool any_memory) {
   traits.takes_advertisements = true;
   traits.puts_directly = true;
   traits.piece_bytes = kSlotBytes;
-  traits.zcopy_bytes = kZcopyBytes;
+  traits.zcopy_bytes = traits.least_zcopy_bytes = kZcopyBytes;
   if (any_memory) traits.zcopy_any_bytes = kZcopyBytes;
   return traits;
 }

@@ -25,7 +25,7 @@ class VerbsLink final : public PlainLink {
   bool arm() override { return connection_->arm(); }
   void disarm() override { connection_->disarm(); }
   [[nodiscard]] int wait_fd() const override { return connection_->wait_fd(); }
-  void begin_operation(bool /*exchanges*/) override { registrations_.begin_operation(); }
+  void begin_operation(MemoryUse /*use*/) override { registrations_.begin_operation(); }
   // Without queue pairs no device reads what was sent or writes what was advertised.
   void revoke() noexcept override { connection_->close(revoked_); }
   bool flushed() override { return connection_->flushed(); }

@@ -2,6 +2,7 @@
 #include "cases.h"
 #include "catch_compat.h"
 #include "sanitizers.h"
+#include "sim/faulty.h"
 
 namespace tutti::internal::test {
 namespace {
@@ -145,6 +146,22 @@ TEST_CASE("results are the same past the cache, with direct puts, and in small p
         }
       }
     }
+  }
+}
+
+TEST_CASE("links are told of every long operation, also those from which a rank only receives") {
+  for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
+    if (!entry.supports({3, {}}) || entry.collective == Collective::kBarrier) continue;
+    Rig rig(3, false, 1);
+    std::atomic<int> links{0};
+    std::atomic<int> begun{0};
+    rig.decorate = [&](std::unique_ptr<transport::Link> link, int to) {
+      ++links;
+      return transport::sim::make_counting(std::move(link), to, &begun);
+    };
+    INFO(entry.name);
+    check({&entry, 3, 0, count_for(entry, 3, 100'000), 4096, false}, rig);
+    CHECK(begun == links);
   }
 }
 

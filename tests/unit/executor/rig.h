@@ -119,6 +119,8 @@ class Rig {
   // Of links through shared memory (LinkOptions).
   bool own_processors = true;
   bool far = false;
+  // What becomes of each link before a rank uses it; called from the ranks' threads.
+  std::function<std::unique_ptr<transport::Link>(std::unique_ptr<transport::Link>, int to)> decorate;
 
  private:
   explicit Rig(int ranks) : world{ranks, {}}, ranks_(ranks) {
@@ -149,6 +151,7 @@ class Rig {
       auto& link = made->links[peer];
       if (link == nullptr) {
         link = make_link(rank, peer);
+        if (decorate) link = decorate(std::move(link), peer);
         (void)made->waiter->add_link(*link);
       }
       return link.get();

@@ -42,8 +42,8 @@ constexpr std::byte kVoid{0xee};
 conformance::Pair reading_pair() {
   conformance::Pair pair = conformance::processes_pair();
   for (int i = 0; i < 2; ++i) {
-    pair.a->begin_operation(true);
-    pair.b->begin_operation(true);
+    pair.a->begin_operation({.exchanges = true});
+    pair.b->begin_operation({.exchanges = true});
   }
   REQUIRE(pair.b->recv().traits().pulls);
   REQUIRE(pair.a->send().traits().zcopy_any_bytes == kCrossMemoryBytes);
@@ -64,8 +64,8 @@ struct Seen {
   }
   void begin(bool only_moves) const {
     for (int i = 0; i < 2; ++i) {
-      a->begin_operation(only_moves);
-      b->begin_operation(only_moves);
+      a->begin_operation({.exchanges = only_moves});
+      b->begin_operation({.exchanges = only_moves});
     }
   }
   [[nodiscard]] Payload first_payload() const {
@@ -108,7 +108,7 @@ struct Listener {
   const std::vector<std::byte> bytes(kBytes, kRight);
   const Deadline deadline = Deadline::after_ms(60'000);
   do {
-    link->begin_operation(true);
+    link->begin_operation({.exchanges = true});
     ::usleep(1000);
   } while (link->send().traits().zcopy_any_bytes == SIZE_MAX && !deadline.passed());
   (void)push(*link, bytes);
@@ -296,7 +296,7 @@ TEST_CASE("a process that has ended is read no more") {
   const HeaderLine& first = memory->theirs().lines[0];
   const auto link = make_link(std::move(memory), false, {1, true});
   const bool sent = eventually([&] {
-    link->begin_operation(true);
+    link->begin_operation({.exchanges = true});
     return first.sequence == 1;
   });
   CHECK(sent);

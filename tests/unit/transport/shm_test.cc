@@ -385,10 +385,41 @@ TEST_CASE("memory that was advertised and never used is unmapped") {
   RegionMemory memory;
   pair.a->recv().advertise(0, memory.source(), 0, kBytes);
   // Nobody resolves the advertisement; the next operation hears of the region all the same.
-  pair.b->begin_operation(false);
+  pair.b->begin_operation({});
   CHECK(mapped_regions() == before + 2);
   memory.free();
-  pair.a->begin_operation(false);
-  pair.b->begin_operation(false);
+  pair.a->begin_operation({});
+  pair.b->begin_operation({});
   CHECK(mapped_regions() == before);
+}
+
+TEST_CASE("an operation that overwrites what it has sent sends copies, between ranks with processors of their own") {
+  const bool own_processor = GENERATE(true, false);
+  const bool processes = GENERATE(true, false);
+  CAPTURE(own_processor, processes);
+  conformance::Pair pair = processes ? processes_pair(own_processor) : threads_pair(own_processor);
+  RegionMemory memory;
+  SendLane& lane = pair.a->send();
+  RecvLane& peer = pair.b->recv();
+  // Sends all of the memory, and says whether any of it is left for the peer to read.
+  const auto leaves_any = [&](MemoryUse use) {
+    pair.a->begin_operation(use);
+    bool left = false;
+    for (std::size_t done = 0; done < kBytes;) {
+      const std::size_t n = lane.push(kFingerprint, memory.source(), done, kBytes - done);
+      REQUIRE(n > 0);
+      left |= lane.completed() != lane.taken();
+      for (std::size_t consumed = 0; consumed < n;) {
+        const std::size_t size = peer.peek(n).size;
+        REQUIRE(peer.consume(size));
+        consumed += size;
+      }
+      done += n;
+    }
+    CHECK(lane.traits().least_zcopy_bytes <= std::min(lane.traits().zcopy_bytes, lane.traits().zcopy_any_bytes));
+    return left;
+  };
+  CHECK(leaves_any({}));
+  CHECK(leaves_any({.rewrites_input = true}) == !own_processor);
+  CHECK(leaves_any({}));
 }
