@@ -11,7 +11,7 @@ namespace tutti_torch {
 // Any thread.
 class PythonExit {
  public:
-  // While there is one, the interpreter does not end.
+  // While there is one, the interpreter does not end, but for the limit of begin().
   class Stay {
    public:
     Stay() : granted_(get().enter()) {}
