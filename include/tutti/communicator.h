@@ -37,8 +37,8 @@ TUTTI_EXPORT tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
  * variable that cannot be read, no launcher, too many communicators), tuttiTimeout, whose text names the ranks that
  * have not joined, tuttiRemoteError for a rank that died or failed meanwhile, tuttiSystemError. Ranks that do not agree
  * about the job (its size, who is which rank) get tuttiInvalidUsage, which names them. A rank that is refused for its
- * settings tells the others, which then fail as well; it looks up to 5 s for the place where they meet. The id is spent
- * then. */
+ * settings (config, TUTTI_ variables but those that describe the job) tells the others, which then fail as well; it looks
+ * up to 5 s for the place where they meet. The id is spent then. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
 /* The same with settings; config may be NULL, and is the caller's again when the call returns. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
