@@ -122,8 +122,11 @@ Status Waiter::idle_slowly() {
   const std::uint32_t yields = idle_count_ - spins_;
   if (sleeps_ > 0 && !waits_long()) {
     // A rank that runs in order goes on by lanes before anybody sleeps: the peer may wait for what it does not look at.
-    if (yields <= kYieldsBeforeLook) begin_looking(now_ns());
-    if (--sleeps_ == 0) spin(spins_ > 0);
+    const std::int64_t now = now_ns();
+    if (yields <= kYieldsBeforeLook) begin_looking(now);
+    --sleeps_;
+    vain_spins_.note(now);
+    spin(spins_ > 0);
     idle_count_ = spins_ + kLooking - 1;
     return {};
   }
@@ -217,7 +220,7 @@ std::int64_t Waiter::processor_switches() {
 // The wait at work counts its yields as before.
 void Waiter::spin(bool spins) {
   const std::uint32_t yields = idle_count_ - spins_;
-  spins_ = !spins ? 0 : sleeps_ > 0 ? kSpinsBesideOthers : kSpins;
+  spins_ = !spins ? 0 : sleeps_ > 0 && vain_spins_.next_is_long() ? kSpinsBesideOthers : kSpins;
   stall_ = spins ? kHotSpins : 0;
   idle_count_ = spins_ + yields;
 }
@@ -280,6 +283,7 @@ void Waiter::sleep(std::int64_t now) {
     }
   }
   disarm_lanes();
+  vain_spins_.woke(now_ns());
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
   // rank, or a transport is never quiet, others are let pass.
   if (!quiet && (sleeps_ == 0 || disturbed_)) ::sched_yield();

@@ -135,6 +135,7 @@ class Waiter {
   // Before a sleep beside a program that does not yield: some 300 us. A peer that has just been woken has come by then,
   // and two ranks that both run again go on by spinning. With kSpins each woke the other for every message: all-reduce
   // of 1 KiB beside two busy loops took 80 us in some runs, 0.24 to 0.5 so.
+  // After some in vain see VainSpins.
   static constexpr std::uint32_t kSpinsBesideOthers = 4000;
   static constexpr std::uint32_t kLongYields = 64;
   static constexpr std::int64_t kMs = 1'000'000;
@@ -187,6 +188,7 @@ class Waiter {
   int sleeps_ = 0;                 // waits that are to sleep where they would yield
   bool disturbed_ = false;         // the last sleep of the wait did not come about
   std::int64_t went_back_ns_ = 0;
+  VainSpins vain_spins_;
   TurnTaking turn_taking_{&processor_switches};
 };
 

@@ -1,0 +1,153 @@
+// The rules by which a rank spins, yields its processor or sleeps, on made-up times.
+#include "executor/turn_taking.h"
+
+#include <cstdint>
+
+#include "catch_compat.h"
+
+namespace tutti::internal::executor {
+namespace {
+
+constexpr std::int64_t kAlone = TurnTaking::kAloneNs / 3;
+constexpr std::int64_t kTurn = 20'000;
+constexpr std::int64_t kTimeSlice = 3'000'000;
+
+std::int64_t switches = 0;
+std::int64_t counted_switches() {
+  return switches;
+}
+
+// A rank whose yields take as long as it is told.
+struct Rank {
+  TurnTaking turns{&counted_switches};
+  std::int64_t now = 10'000'000'000;
+  int left = 0;
+
+  void yield(std::int64_t took_ns, int times, bool switched = true) {
+    for (int i = 0; i < times; ++i) {
+      now += took_ns;
+      switches += switched ? 1 : 0;
+      left += turns.note(took_ns, now) == TurnTaking::Advice::kLeaveProcessor;
+    }
+  }
+};
+
+TEST_CASE("a rank first goes to another processor, then takes turns, and spins again when it is alone") {
+  Rank rank;
+  rank.yield(kAlone, 1000, false);
+  CHECK(rank.left == 0);
+  rank.yield(kTurn, TurnTaking::kYields);
+  CHECK(rank.left == 1);
+  CHECK_FALSE(rank.turns.taking_turns());
+  rank.yield(kTurn, TurnTaking::kYields);
+  CHECK(rank.left == 1);
+  CHECK(rank.turns.taking_turns());
+  rank.yield(kAlone, TurnTaking::kYields, false);
+  CHECK_FALSE(rank.turns.taking_turns());
+}
+
+TEST_CASE("an odd long yield among short ones is nothing") {
+  Rank rank;
+  for (int i = 0; i < 1000; ++i) {
+    rank.yield(kTurn, 1);
+    rank.yield(kAlone, 2, false);
+  }
+  CHECK(rank.left == 0);
+  CHECK_FALSE(rank.turns.taking_turns());
+}
+
+// Waits until one may yield again.
+int sleeps_of(YieldTrials* trials) {
+  int n = 0;
+  while (trials->sleeps()) ++n;
+  return n;
+}
+
+TEST_CASE("the more trials to yield cost a time slice, the longer none is made") {
+  YieldTrials trials;
+  CHECK(sleeps_of(&trials) == 0);
+  trials.note(kTurn);
+  CHECK(sleeps_of(&trials) == 0);
+  int before = 0;
+  for (int i = 0; i < 4; ++i) {
+    trials.note(kTimeSlice);
+    const int now = sleeps_of(&trials);
+    CHECK(now > before);
+    before = now;
+  }
+  for (int i = 0; i < 20; ++i) trials.note(kTimeSlice);
+  CHECK(sleeps_of(&trials) <= 10 * TurnTaking::kSleepsPerSlice);
+  for (int i = 0; i < 4; ++i) trials.note(kAlone);
+  trials.note(kTimeSlice);
+  CHECK(sleeps_of(&trials) == TurnTaking::kSleepsPerSlice);
+}
+
+// Vain spins until the next one that is long, when each comes so long after the sleep before.
+int short_spins_of(VainSpins* spins, std::int64_t* now, std::int64_t after_ns) {
+  spins->woke(*now);
+  *now += after_ns;
+  spins->note(*now);
+  int n = 0;
+  for (; !spins->next_is_long(); ++n) spins->note(*now += after_ns);
+  return n;
+}
+
+TEST_CASE("the more long spins soon after a sleep are in vain, the more of the next are short") {
+  VainSpins spins;
+  std::int64_t now = 10'000'000'000;
+  CHECK(spins.next_is_long());
+  // A peer that has lost its processor for a time slice now and then: no reason to spin for less.
+  for (int i = 0; i < 5; ++i) CHECK(short_spins_of(&spins, &now, kTimeSlice) == 0);
+  int before = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int shorts = short_spins_of(&spins, &now, kTurn);
+    CHECK(shorts > before);
+    before = shorts;
+  }
+  for (int i = 0; i < 20; ++i) CHECK(short_spins_of(&spins, &now, kTurn) <= VainSpins::kMostShort);
+  CHECK(short_spins_of(&spins, &now, kTimeSlice) == 0);
+  CHECK(short_spins_of(&spins, &now, kTurn) == 1);
+}
+
+TEST_CASE("nothing is given to a program that does not yield") {
+  Rank rank;
+  rank.yield(kTurn, 2 * TurnTaking::kYields);
+  REQUIRE(rank.turns.taking_turns());
+  rank.yield(kTimeSlice, 1);
+  CHECK_FALSE(rank.turns.taking_turns());
+  bool taking = false;
+  for (int i = 0; i < 1000; ++i) {
+    rank.yield(kTurn, TurnTaking::kYields - 1);
+    rank.yield(kTimeSlice, 1);
+    taking = taking || rank.turns.taking_turns();
+  }
+  CHECK_FALSE(taking);
+}
+
+TEST_CASE("yields that take long by themselves are no turns of others") {
+  Rank rank;
+  rank.yield(kTurn, 1000, false);
+  CHECK_FALSE(rank.turns.taking_turns());
+}
+
+TEST_CASE("a rank that takes turns tries from time to time whether it still must") {
+  Rank rank;
+  rank.yield(kTurn, 2 * TurnTaking::kYields);
+  REQUIRE(rank.turns.taking_turns());
+  const int left = rank.left;
+  int trials = 0;
+  const std::int64_t until = rank.now + 10 * TurnTaking::kTrialIntervalNs;
+  while (rank.now < until) {
+    const bool before = rank.turns.taking_turns();
+    rank.yield(kTurn, 1);
+    trials += before && !rank.turns.taking_turns();
+  }
+  CHECK(trials >= 9);
+  CHECK(trials <= 10);
+  CHECK(rank.left - left == trials);
+  rank.yield(kTurn, 2 * TurnTaking::kYields);
+  CHECK(rank.turns.taking_turns());
+}
+
+}  // namespace
+}  // namespace tutti::internal::executor
