@@ -189,27 +189,44 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   return report(Status::of_exception());  // operations turn their own exceptions into failures
 }
 
-// The same of blocks that are all of one size: first looks whether the call is one that was made lately once more.
-[[gnu::always_inline]] inline tuttiResult_t submit_uniform(Collective collective, const void* send, void* recv,
-                                                           std::size_t count, Named named, int root, tuttiComm_t comm,
-                                                           void* stream) noexcept try {
-  const DataType type = type_of(named.datatype);
+// The same of blocks that are all of one size.
+[[gnu::noinline]] tuttiResult_t submit_slowly(Collective collective, const void* send, void* recv, std::size_t count,
+                                              Named named, int root, tuttiComm_t comm, void* stream) noexcept {
   const ReduceOp op = has_data(collective) ? op_of(named.op) : ReduceOp::kMax;
-  if (Group* const group = current_group(); group != nullptr) [[unlikely]]
-    return submit_to(group, {collective, send, recv, count, type, op, root}, comm, stream, named);
-  const Operating operating(number_of(comm));
-  if (!operating.status().is_ok()) [[unlikely]]
-    return report_refused(operating.status().with_context(name_of(collective)), comm);
-  if (stream == nullptr) [[likely]] {
-    Status status;
-    const auto repeated = operating->repeat(collective, send, recv, count, type, op, root, &status);
-    if (repeated == Communicator::Repeated::kDone) [[likely]]
-      return tuttiSuccess;
-    if (repeated == Communicator::Repeated::kFailed) return report_of(status, &*operating, name_of(collective));
-  }
-  return run_or_queue({collective, send, recv, count, type, op, root}, *operating, stream, named);
+  return submit({collective, send, recv, count, type_of(named.datatype), op, root}, comm, stream, named);
+}
+
+// The rest of a call that has begun the short way.
+[[gnu::noinline]] tuttiResult_t go_on(Communicator& communicator, Collective collective) noexcept try {
+  const Status status = communicator.go_on_repeated();
+  return status.is_ok() ? tuttiSuccess : report_of(status, &communicator, name_of(collective));
 } catch (...) {
   return report(Status::of_exception());
+}
+
+// First looks whether the call is one that was made lately once more. All else lies in functions of its own, so that
+// this one keeps little in memory.
+[[gnu::always_inline]] inline tuttiResult_t submit_uniform(Collective collective, const void* send, void* recv,
+                                                           std::size_t count, Named named, int root, tuttiComm_t comm,
+                                                           void* stream) noexcept {
+  ThreadRecord* const record = this_thread_if_known();
+  if (record != nullptr && record->group == nullptr && stream == nullptr) [[likely]] {
+    const QuicklyOperating operating(record, number_of(comm));
+    Communicator* const communicator = operating.get();
+    if (communicator != nullptr) [[likely]] {
+      const std::uint64_t types =
+          std::uint64_t{static_cast<unsigned>(named.datatype)} << 32 | std::uint64_t{static_cast<unsigned>(named.op)};
+      const auto type_and_op = [=] {
+        return std::pair(type_of(named.datatype), has_data(collective) ? op_of(named.op) : ReduceOp::kMax);
+      };
+      switch (communicator->repeat(collective, types, count, root, send, recv, type_and_op)) {
+        [[likely]] case Communicator::Repeated::kDone : return tuttiSuccess;
+        case Communicator::Repeated::kBegun: return go_on(*communicator, collective);
+        case Communicator::Repeated::kNo: break;
+      }
+    }
+  }
+  return submit_slowly(collective, send, recv, count, named, root, comm, stream);
 }
 
 // One function for all but the all-reduce: programs mix them, and so it stays in the processor's cache.

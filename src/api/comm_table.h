@@ -146,6 +146,31 @@ class Operating {
   Status status_;
 };
 
+// The same where nothing is in the way: without the lock, and without a reason if something is.
+class QuicklyOperating {
+ public:
+  QuicklyOperating(ThreadRecord* record, std::uint64_t handle) : record_(record) {
+    const CommSlot* const slot = CommTable::find(handle);
+    if (slot == nullptr || slot->open.load(std::memory_order_relaxed) != handle) [[unlikely]]
+      return;
+    record->operating.store(handle, std::memory_order_release);
+    asymmetric_fence_light();
+    if (slot->owner.load(std::memory_order_relaxed) == record && slot->open.load(std::memory_order_acquire) == handle)
+        [[likely]]
+      communicator_ = slot->communicator;
+  }
+  QuicklyOperating(const QuicklyOperating&) = delete;
+  QuicklyOperating& operator=(const QuicklyOperating&) = delete;
+  ~QuicklyOperating() { record_->operating.store(0, std::memory_order_release); }
+
+  // Null if the thread is not inside.
+  [[nodiscard]] Communicator* get() const { return communicator_; }
+
+ private:
+  ThreadRecord* const record_;
+  Communicator* communicator_ = nullptr;
+};
+
 // While it lives the communicator is not freed. Any number of threads, beside an operation. A second one of a thread,
 // in the life of the first, takes the lock: the thread's record has room for one.
 class Looking {

@@ -38,6 +38,11 @@ inline ThreadRecord* this_thread() noexcept {
   return record != nullptr ? record : detail::make_record_of_thread();
 }
 
+// Null also if it has none yet.
+inline ThreadRecord* this_thread_if_known() noexcept {
+  return detail::record_of_thread;
+}
+
 // Whether any thread is inside an operation of the communicator, or looks at it without the lock. After an
 // asymmetric_fence_heavy() that follows the change which keeps others from entering, this is final once it is false.
 [[nodiscard]] bool any_thread_uses(std::uint64_t handle) noexcept;

@@ -22,17 +22,18 @@ class CallHistory {
   // `before`: as if so many operations had been called already.
   explicit CallHistory(std::uint32_t before = 0) : sequence_(before) {}
 
-  // The next operation. plan: null if there is none yet; as set_plan() asks for.
-  transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root, std::size_t count,
-                               const executor::PlanIdentity* plan = nullptr) {
-    const std::uint32_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
-    const std::uint64_t before = hash_.load(std::memory_order_relaxed);
-    const transport::Fingerprint call = executor::make_fingerprint(sequence, collective, type, op, root, count);
-    hash_.store(next(before, call), std::memory_order_relaxed);
-    sequence_.store(sequence, std::memory_order_relaxed);
-    const transport::Fingerprint fingerprint = executor::with_history(call, before);
-    entries_[sequence % kKept].write(fingerprint, before, plan);
-    return fingerprint;
+  // The next operation.
+  transport::Fingerprint begin(Collective collective, DataType type, ReduceOp op, std::int32_t root,
+                               std::size_t count) {
+    return begin(executor::call_word(collective, type, op), root, count, nullptr);
+  }
+  // The same as executor::call_word() says it, with its plan, as set_plan() asks for. planned_word: of both, which the
+  // fingerprint has.
+  transport::Fingerprint begin(std::uint32_t word, std::int32_t root, std::size_t count,
+                               const executor::PlanIdentity& plan, std::uint32_t planned_word) {
+    const transport::Fingerprint call = begin(word, root, count, &plan);
+    // Made at once: what is stored word by word, and then copied into a message as a whole, would be waited for.
+    return {call.sequence, planned_word, call.root, call.count_low, call.count_high};
   }
   // Of the operation that began last. REQUIRES: the identity stays until nobody asks for a summary any more, which is
   // when the control tree has left.
@@ -80,6 +81,18 @@ class CallHistory {
     // False if it is not, or no longer, the operation of this number.
     bool read(std::uint32_t number, Seen* seen) const;
   };
+
+  transport::Fingerprint begin(std::uint32_t word, std::int32_t root, std::size_t count,
+                               const executor::PlanIdentity* plan) {
+    const std::uint32_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
+    const std::uint64_t before = hash_.load(std::memory_order_relaxed);
+    const transport::Fingerprint call = executor::make_fingerprint(sequence, word, root, count);
+    hash_.store(next(before, call), std::memory_order_relaxed);
+    sequence_.store(sequence, std::memory_order_relaxed);
+    const transport::Fingerprint fingerprint = executor::with_history(call, before);
+    entries_[sequence % kKept].write(fingerprint, before, plan);
+    return fingerprint;
+  }
 
   // One-to-one in `hash`: histories that have once differed stay different under the same further calls.
   static constexpr std::uint64_t next(std::uint64_t hash, const transport::Fingerprint& call) {

@@ -265,11 +265,13 @@ Status Communicator::execute(const Call& call) {
       fingerprint.sequence, [&] { return describe(call, fingerprint); }, [&] { return run_call(call, fingerprint); });
 }
 
-Status Communicator::go_on(const executor::Operation& operation, Collective collective, std::size_t done) {
-  const transport::Fingerprint& fingerprint = operation.fingerprint;
+Status Communicator::go_on_repeated() {
+  const Busy busy(busy_);
+  const LastBound::Place& place = *begun_.place;
+  const transport::Fingerprint& fingerprint = place.operation.fingerprint;
   return attempt(
-      fingerprint.sequence, [&] { return describe({.collective = collective}, fingerprint); },
-      [&] { return executor_->run(operation, fingerprint.sequence, done); });
+      fingerprint.sequence, [&] { return describe({.collective = place.name.collective}, fingerprint); },
+      [&] { return executor_->run(place.operation, fingerprint.sequence, begun_.done); });
 }
 
 // Each has its number and its place in the history; what the first one has travels with the data.

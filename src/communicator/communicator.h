@@ -97,11 +97,15 @@ class Communicator {
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
   Status run(const Call& call);
   // The same the short way, if it is a call that was made lately, but perhaps for its buffers, whose messages fit lines
-  // (transport/lines.h). kNo: nothing has been done. Takes any arguments; those of no valid call are none that was
-  // made. *status: why it has failed.
-  enum class Repeated : std::uint8_t { kNo, kDone, kFailed };
-  [[gnu::always_inline]] Repeated repeat(Collective collective, const void* send, void* recv, std::size_t count,
-                                         DataType type, ReduceOp op, int root, Status* status);
+  // (transport/lines.h). kNo: nothing has been done; kBegun: go_on_repeated() is to follow. Takes any arguments; those
+  // of no valid call are none that was made. `types`: the datatype and the operator in the program's numbers;
+  // type_and_op(): which these are.
+  enum class Repeated : std::uint8_t { kNo, kBegun, kDone };
+  template <class TypeAndOp>
+  [[gnu::always_inline]] Repeated repeat(Collective collective, std::uint64_t types, std::size_t count, int root,
+                                         const void* send, void* recv, TypeAndOp type_and_op);
+  // The rest of the call that has begun, and what has come of it. Whoever asks now finds this rank inside it.
+  Status go_on_repeated();
   // Queues the call behind all that was queued before.
   Status enqueue(const Call& call, Stream& stream);
 
@@ -140,7 +144,7 @@ class Communicator {
 
  private:
   class QueueTask;
-  // While it lives a thread is inside execute().
+  // While it lives a thread is inside execute() or go_on_repeated().
   class Busy {
    public:
     explicit Busy(std::atomic<bool>& flag) : flag_(flag) { flag_.store(true, std::memory_order_relaxed); }
@@ -221,10 +225,10 @@ class Communicator {
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
-  // Finds out whether there is a short way.
-  [[gnu::noinline]] bool resolve(LastBound::Place* place, Collective collective) noexcept;
-  // The rest of an operation that has come so far in the short way.
-  [[gnu::noinline]] Status go_on(const executor::Operation& operation, Collective collective, std::size_t done);
+  // The call of this name, if it was made lately and there is a short way.
+  [[gnu::noinline]] LastBound::Place* find_repeated(const CallName& name, DataType type, ReduceOp op) noexcept;
+  // Finds out whether there is one.
+  bool resolve(LastBound::Place* place, Collective collective) noexcept;
   // What the executor is to run; null: nothing. It stays until the next one is bound. Makes plans, which may wait for
   // peers and for a proof, unless the plan is there.
   Result<const executor::Operation*> bind(const Call& call, const transport::Fingerprint& fingerprint);
@@ -290,6 +294,10 @@ class Communicator {
   MadeTable<std::uint32_t> datatypes_{"datatype"};
   std::shared_ptr<const CustomOperator> named_operator_;  // by the last call that has named one
   LastBound last_bound_;
+  struct {
+    const LastBound::Place* place = nullptr;
+    std::size_t done = 0;      // of its lines
+  } begun_;                    // by repeat()
   executor::Operation bound_;  // what is not kept there
   VaryingBlocks varying_blocks_;
   std::unique_ptr<Transfers> transfers_;
@@ -302,7 +310,7 @@ class Communicator {
   Status revoked_here_;
   Status revoked_there_;
   std::atomic<bool> finalized_ = false;
-  std::atomic<bool> busy_{false};  // a thread is inside execute(): what other ranks ask
+  std::atomic<bool> busy_{false};  // a thread is inside execute(), or go_on_repeated(): what other ranks ask
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
 
@@ -318,29 +326,34 @@ class Communicator {
   std::atomic<std::size_t> pending_{0};                                // queued and not complete
 };
 
-inline Communicator::Repeated Communicator::repeat(Collective collective, const void* send, void* recv,
-                                                   std::size_t count, DataType type, ReduceOp op, int root,
-                                                   Status* status) {
+template <class TypeAndOp>
+inline Communicator::Repeated Communicator::repeat(Collective collective, std::uint64_t types, std::size_t count,
+                                                   int root, const void* send, void* recv, TypeAndOp type_and_op) {
   // What is queued binds calls, too: first of all, so that nothing is looked at meanwhile.
   if (pending_.load(std::memory_order_acquire) != 0) [[unlikely]]
     return Repeated::kNo;
-  LastBound::Place* const place = last_bound_.find(executor::call_word(collective, type, op), root, count);
-  if (place == nullptr || (!place->resolved && !resolve(place, collective)) || place->lines.empty() ||
-      !place->suits(send, recv) || failure_->failed() || finalized_) [[unlikely]]
+  LastBound::Place* place = last_bound_.last();
+  if (place == nullptr || !place->name.is(collective, types, count, root)) [[unlikely]] {
+    const auto [type, op] = type_and_op();
+    place = find_repeated({types, count, collective, root}, type, op);
+    if (place == nullptr) return Repeated::kNo;
+  }
+  if (failure_->failed() || finalized_) [[unlikely]]
     return Repeated::kNo;
+  if (send != place->send || recv != place->recv) {
+    if (!place->suits(send, recv)) [[unlikely]]
+      return Repeated::kNo;
+    place->set_buffers(send, recv);
+  }
   if (shares_process_) process_rank_.touch();
-  const Busy busy(busy_);
-  executor::Operation& operation = place->operation;
-  const executor::PlanIdentity& plan = operation.plan->identity;
   const transport::Fingerprint fingerprint =
-      executor::with_plan(history_->begin(collective, type, op, root, count, &plan), plan.hash);
-  if (has_data(collective)) place->set_buffers(send, recv);
-  const std::size_t done = executor_->run_lines(operation, fingerprint, place->lines);
+      history_->begin(place->word, place->root, place->count, *place->plan, place->planned_word);
+  const std::size_t done = executor_->run_lines(place->operation, fingerprint, place->lines);
   if (done == place->lines.size()) [[likely]]
     return Repeated::kDone;
-  operation.fingerprint = fingerprint;
-  *status = go_on(operation, collective, done);
-  return status->is_ok() ? Repeated::kDone : Repeated::kFailed;
+  place->operation.fingerprint = fingerprint;
+  begun_ = {place, done};
+  return Repeated::kBegun;
 }
 
 }  // namespace tutti::internal

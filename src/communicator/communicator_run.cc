@@ -38,6 +38,15 @@ Result<const executor::Operation*> Communicator::bind(const Call& call, const tr
   return keeps ? &last_bound_.keep(call, fingerprint, bound_) : &bound_;
 }
 
+LastBound::Place* Communicator::find_repeated(const CallName& name, DataType type, ReduceOp op) noexcept {
+  LastBound::Place* const place =
+      last_bound_.find(executor::call_word(name.collective, type, op), name.root, name.count);
+  if (place == nullptr || (!place->resolved && !resolve(place, name.collective)) || place->lines.empty())
+    return nullptr;
+  last_bound_.set_last(place, name);
+  return place;
+}
+
 // The short way of calls of which there is none is to have no steps. Without memory to say so it is asked for again.
 bool Communicator::resolve(LastBound::Place* place, Collective collective) noexcept {
   try {
@@ -52,6 +61,8 @@ bool Communicator::resolve(LastBound::Place* place, Collective collective) noexc
   if (input_is_output(collective))
     place->in_place = in_place_offset(collective, place->operation.bytes / blocks_of(collective, ranks()), rank());
   place->apart = place->reads && place->writes ? place->operation.bytes : 0;
+  place->plan = &place->operation.plan->identity;
+  place->planned_word = executor::with_plan({.call = place->word}, place->plan->hash).call;
   place->resolved = true;
   return true;
 }

@@ -16,6 +16,17 @@
 
 namespace tutti::internal {
 
+// A call as the program has named it: `types`, its datatype and operator, in numbers of the program's own.
+struct CallName {
+  std::uint64_t types = 0;
+  std::size_t count = 0;
+  Collective collective = Collective::kBarrier;
+  int root = 0;
+  [[nodiscard]] bool is(Collective other, std::uint64_t other_types, std::size_t other_count, int other_root) const {
+    return types == other_types && count == other_count && collective == other && root == other_root;
+  }
+};
+
 // The last calls of few bytes as they were bound. Programs repeat themselves: where only the buffers and the number of
 // the operation are new, nothing else needs to be found out again. Calls that alternate mostly have places of their
 // own.
@@ -27,26 +38,37 @@ class LastBound {
     int root = 0;
     std::size_t count = 0;
     executor::Operation operation;
+    bool has_buffers = false;
+    // Those that the operation has been given; until then none that a call could have.
+    const void* send = this;
+    const void* recv = this;
     // For who takes the short way, from the first repetition on.
     bool resolved = false;
+    CallName name;
+    const executor::PlanIdentity* plan = nullptr;
+    std::uint32_t planned_word = 0;         // Fingerprint::call, of that plan
+    std::vector<executor::LineStep> lines;  // none: there is no short way
     // Where the output begins relative to the input when both are one memory; there is none if they may not be.
     std::optional<std::ptrdiff_t> in_place;
-    bool reads = false;                     // there is an input on this rank
-    bool writes = false;                    // an output
-    std::size_t apart = 0;                  // how far apart the buffers are at least, if they are not one
-    std::vector<executor::LineStep> lines;  // none: there is no short way
+    bool reads = false;     // there is an input on this rank
+    bool writes = false;    // an output
+    std::size_t apart = 0;  // how far apart the buffers are at least, if they are not one
 
     // Whether these are buffers of a valid call that needs no copy.
-    [[nodiscard]] bool suits(const void* send, const void* recv) const {
-      const auto from = reinterpret_cast<std::uintptr_t>(send);
-      const auto to = reinterpret_cast<std::uintptr_t>(recv);
+    [[nodiscard]] bool suits(const void* input, const void* output) const {
+      const auto from = reinterpret_cast<std::uintptr_t>(input);
+      const auto to = reinterpret_cast<std::uintptr_t>(output);
       const std::size_t distance = from > to ? from - to : to - from;
       return (from != 0 || !reads) && (to != 0 || !writes) &&
              (distance >= apart || (in_place && to - from == static_cast<std::uintptr_t>(*in_place)));
     }
-    void set_buffers(const void* send, const void* recv) {
-      set_base(&operation.buffers[0], send);
-      set_base(&operation.buffers[1], recv);
+    // REQUIRES: they suit.
+    void set_buffers(const void* input, void* output) {
+      send = input;
+      recv = output;
+      if (!has_buffers) return;
+      set_base(&operation.buffers[0], input);
+      set_base(&operation.buffers[1], output);
     }
   };
 
@@ -59,9 +81,15 @@ class LastBound {
       return nullptr;
     executor::Operation& operation = place->operation;
     operation.fingerprint = executor::with_plan(fingerprint, operation.plan->identity.hash);
-    if (has_data(call.collective)) [[likely]]
-      place->set_buffers(call.send, call.recv);
+    place->set_buffers(call.send, call.recv);
     return &operation;
+  }
+  // The one that set_last() has named. Null: none any more.
+  [[nodiscard]] Place* last() const { return last_; }
+  // REQUIRES: it is resolved, and has lines.
+  void set_last(Place* place, const CallName& name) {
+    place->name = name;
+    last_ = place;
   }
   // Null if there was none lately. `word`: as executor::call_word() gives it, of any arguments.
   [[nodiscard]] Place* find(std::uint32_t word, int root, std::size_t count) {
@@ -79,10 +107,14 @@ class LastBound {
     place.count = call.count;
     place.root = call.root;
     place.resolved = false;
+    place.has_buffers = has_data(call.collective);
+    place.send = place.recv = &place;
+    last_ = nullptr;
     return place.operation = operation;
   }
   // What the operations refer to is no longer so.
   void forget() {
+    last_ = nullptr;
     for (const std::unique_ptr<Place>& place : places_) {
       if (place != nullptr) place->operation.plan = nullptr;
     }
@@ -101,6 +133,7 @@ class LastBound {
 
   // Made when first used: programs have thousands of communicators, of which most make few kinds of calls.
   std::array<std::unique_ptr<Place>, std::size_t{1} << kPlaceBits> places_;
+  Place* last_ = nullptr;  // that took the short way
 };
 
 }  // namespace tutti::internal

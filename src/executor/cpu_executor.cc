@@ -100,7 +100,8 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
   transport::RecvLane& lane = *s.recv;
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
   if (bytes <= transport::kLineBytes && lane.has_lines() &&
-      receive_line(op, s, fingerprint, at, bytes, waits == Waits::kNo ? 1 : waiter_.hot_looks())) [[likely]] {
+      receive_line(*s.recv, fingerprint, bytes, waits == Waits::kNo ? 1 : waiter_.hot_looks(),
+                   [&](const std::byte* data) { store(op, s.step, at, data, bytes, false); })) [[likely]] {
     waiter_.progress();
     *received = bytes;
     return {};
@@ -177,7 +178,12 @@ void CpuExecutor::line_steps(const Operation& op, std::vector<LineStep>* steps) 
     const auto [at, bytes] = locate(layout, s.step);
     const bool has_lines = s.link == nullptr || (s.send != nullptr ? s.send->has_lines() : s.recv->has_lines());
     if (bytes == 0 || bytes > transport::kLineBytes || !has_lines) return steps->clear();
-    steps->push_back({&s, at, bytes});
+    const schedule::Step& step = s.step;
+    const bool combines = step.kind == StepKind::kRecvReduce;
+    steps->push_back({s.send, s.recv, &op.buffers[static_cast<int>(step.source)].base,
+                      &op.buffers[static_cast<int>(step.target)].base, at, bytes,
+                      op.combines() ? op.elements(bytes) : 0, combines, combines && step.final && op.divisor > 1,
+                      &step});
   }
 }
 

@@ -66,7 +66,8 @@ class CpuExecutor final : private Waiting {
   // run_lines() has done already.
   Status run(const Operation& operation, std::uint32_t number, std::size_t done = 0);
 
-  // *steps: the operation's in-order program, if all its messages fit lines of lanes that have them; else nothing.
+  // *steps: the operation's in-order program, if all its messages fit lines of lanes that have them; else nothing. The
+  // operation stays where it is for as long as they are used; its buffers may change.
   static void line_steps(const Operation& operation, std::vector<LineStep>* steps);
   // Runs it as far as there is room for its messages, and those of peers come while a peer is awaited that runs:
   // without a call but for what combines, without a look at anything else. `fingerprint` in place of the operation's.
@@ -162,9 +163,10 @@ class CpuExecutor final : private Waiting {
   [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                          std::size_t bytes, std::size_t* sent);
   // What comes within so many looks, in one line, without a call. False if it does not, or is anything else.
-  [[gnu::always_inline]] static bool receive_line(const Operation& op, const InOrderStep& s,
-                                                  const transport::Fingerprint& fingerprint, const Offsets& at,
-                                                  std::size_t bytes, std::uint32_t looks);
+  // store(data): puts it where it belongs.
+  template <class Store>
+  [[gnu::always_inline]] static bool receive_line(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,
+                                                  std::size_t bytes, std::uint32_t looks, Store store);
   template <Waits waits>
   [[gnu::always_inline]] Status receive_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                             std::size_t bytes, std::size_t* received);
@@ -280,37 +282,45 @@ class CpuExecutor final : private Waiting {
   Status status_;
 };
 
-inline bool CpuExecutor::receive_line(const Operation& op, const InOrderStep& s,
-                                      const transport::Fingerprint& fingerprint, const Offsets& at, std::size_t bytes,
-                                      std::uint32_t looks) {
-  transport::RecvLane& lane = *s.recv;
+template <class Store>
+inline bool CpuExecutor::receive_line(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,
+                                      std::size_t bytes, std::uint32_t looks, Store store) {
   for (; !lane.line_arrived(); Waiter::between_looks()) {
     if (--looks == 0) return false;
   }
   const std::byte* const data = lane.peek_line(fingerprint, bytes);
   if (data == nullptr) [[unlikely]]
     return false;
-  store(op, s.step, at, data, bytes, false);
+  store(data);
   lane.consume_line(bytes);
   return true;
 }
 
 inline std::size_t CpuExecutor::run_lines(const Operation& op, const transport::Fingerprint& fingerprint,
                                           std::span<const LineStep> steps) {
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const LineStep& line = steps[i];
-    const InOrderStep& s = *line.step;
+  std::size_t done = 0;
+  for (const LineStep& s : steps) {
     if (s.send != nullptr) {
-      if (!s.send->push_line(fingerprint, source_at(op, s.step, line.at), line.bytes)) [[unlikely]]
-        return i;
+      if (!s.send->push_line(fingerprint, *s.source + s.at.source, s.bytes)) [[unlikely]]
+        return done;
     } else if (s.recv != nullptr) {
-      if (!receive_line(op, s, fingerprint, line.at, line.bytes, waiter_.hot_looks())) [[unlikely]]
-        return i;
+      const auto store = [&](const std::byte* data) {
+        std::byte* const target = const_cast<std::byte*>(*s.target) + s.at.target;
+        if (!s.combines) {
+          transport::copy_line(target, data, s.bytes);
+          return;
+        }
+        op.kernels->combine(target, *s.source + s.at.source, data, s.elements);
+        if (s.divides) op.kernels->finish(target, s.elements, op.divisor);
+      };
+      if (!receive_line(*s.recv, fingerprint, s.bytes, waiter_.hot_looks(), store)) [[unlikely]]
+        return done;
     } else {
-      run_local(op, s.step, line.at, line.bytes, false);
+      run_local(op, *s.step, s.at, s.bytes, false);
     }
+    ++done;
   }
-  return steps.size();
+  return done;
 }
 
 }  // namespace tutti::internal::executor

@@ -30,11 +30,15 @@ constexpr std::uint32_t call_word(Collective collective, DataType type, ReduceOp
   return static_cast<std::uint32_t>(collective) | static_cast<std::uint32_t>(type) << 5 |
          static_cast<std::uint32_t>(op) << 12;
 }
-// Of no plan yet.
+// Of no plan yet. word: of call_word().
+constexpr transport::Fingerprint make_fingerprint(std::uint32_t sequence, std::uint32_t word, std::int32_t root,
+                                                  std::size_t count) {
+  return {sequence, word, static_cast<std::uint32_t>(root), static_cast<std::uint32_t>(count),
+          static_cast<std::uint32_t>(std::uint64_t{count} >> 32)};
+}
 constexpr transport::Fingerprint make_fingerprint(std::uint32_t sequence, Collective collective, DataType type,
                                                   ReduceOp op, std::int32_t root, std::size_t count) {
-  return {sequence, call_word(collective, type, op), static_cast<std::uint32_t>(root),
-          static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(std::uint64_t{count} >> 32)};
+  return make_fingerprint(sequence, call_word(collective, type, op), root, count);
 }
 constexpr transport::Fingerprint with_plan(transport::Fingerprint fingerprint, std::uint32_t hash) {
   fingerprint.call |= hash << kPlanShift;

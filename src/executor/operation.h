@@ -78,11 +78,18 @@ struct StepOffsets {
 };
 
 // A step of the in-order program of one operation, whose message fits a line (transport/lines.h): what there is to find
-// out of it for its sizes.
+// out of it for its sizes, and whose buffers are those of the operation at the moment.
 struct LineStep {
-  const InOrderStep* step = nullptr;
+  transport::SendLane* send = nullptr;  // if it sends
+  transport::RecvLane* recv = nullptr;  // if it receives; local steps do neither
+  const std::byte* const* source = nullptr;
+  const std::byte* const* target = nullptr;
   StepOffsets at;
   std::size_t bytes = 0;
+  std::size_t elements = 0;  // of a combination
+  bool combines = false;     // what it receives with the source
+  bool divides = false;      // after that
+  const schedule::Step* step = nullptr;
 };
 
 }  // namespace tutti::internal::executor
