@@ -63,7 +63,7 @@ class Completion {
   // How many tasks of the engine wait for a completion, which they look at after they have added themselves.
   static std::atomic<int>& tasks_behind();
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-  // Blocks until it is done, which every operation's deadline guarantees.
+  // Blocks until it is done: an operation has its deadline, a function of the program ends when it likes.
   void wait_until_done() const;
   // Blocks for at most so long; whether it is done.
   [[nodiscard]] bool wait_for_ms(std::int64_t ms) const;

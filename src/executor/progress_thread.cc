@@ -144,7 +144,8 @@ bool ProgressThread::is_watched(int fd) const {
 void ProgressThread::rest() {
   bool takes_turns = false;
   for (const Task* task = tasks_; task != nullptr; task = task->next_) takes_turns = takes_turns || task->takes_turns();
-  if (++idle_passes_ <= kSpins && tasks_ != nullptr && !takes_turns) {
+  if (idle_passes_ < kSpins + 2) ++idle_passes_;
+  if (idle_passes_ <= kSpins && tasks_ != nullptr && !takes_turns) {
     _mm_pause();
     return;
   }

@@ -81,16 +81,19 @@ class TurnTaking {
 // How long a rank spins before it sleeps beside a program that does not yield. While its peer has a processor too, long
 // spins pay: both go on without a sleep. Where that program leaves the two one processor, each spin keeps the peer from
 // it: broadcast of 1 KiB took 13 to 38 us so. There a rank finds nothing soon after it has slept. So with each such
-// spin more of the next ones in vain are short.
+// spin more of the next ones in vain are short. A peer that comes half a millisecond late each time looks the same:
+// then some waits sleep that need not.
 //
 // Threads: of the one that waits.
 class VainSpins {
  public:
+  // Longer than a long spin and a few messages, shorter than the time slice for which a peer loses its processor.
   static constexpr std::int64_t kSoonNs = 1'000'000;
+  // Of the spins of 1 KiB messages so many short ones beside one long one take 40 % of the time: 0.5 us a message.
   static constexpr int kMostShort = 15;
 
   [[nodiscard]] bool next_is_long() const { return short_ == 0; }
-  // Of each spin after which nothing had come: when it ended.
+  // Before each sleep to come, after a spin if there was one: nothing has come.
   void note(std::int64_t now_ns) {
     if (short_ > 0) {
       --short_;
@@ -99,7 +102,7 @@ class VainSpins {
     shorts_ = now_ns - woke_ns_ > kSoonNs ? 0 : std::min(2 * shorts_ + 1, kMostShort);
     short_ = shorts_;
   }
-  // After a sleep.
+  // After it.
   void woke(std::int64_t now_ns) { woke_ns_ = now_ns; }
 
  private:

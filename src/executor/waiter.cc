@@ -25,6 +25,7 @@ constexpr std::uint32_t kYieldsPerLook = 32;
 constexpr std::uint32_t kYieldsBeforeLook = 8;
 // Behind so many yields, which is long, comes a look.
 constexpr std::uint32_t kLooking = 2 * kYieldsPerLook + kYieldsBeforeLook;
+static_assert(kLooking % kYieldsPerLook == kYieldsBeforeLook, "the yield behind them looks");
 // What the turns of all the other ranks on a processor may take where a communicator is oversubscribed and messages are
 // short: of longer ones no yield tells of such a program. Eight ranks on two processors took 1.1 times as long from 2
 // MiB on.
@@ -107,7 +108,7 @@ Status Waiter::timed_out() {
   std::string room;
   for (const Waiting::For& lane : lanes_) {
     const std::string rank = fmt::format("rank {}", lane.peer);
-    if (lane.receives) data += (data.empty() ? "" : ", ") + rank;
+    if (lane.receives && lane.link->recv().peek(1).size == 0) data += (data.empty() ? "" : ", ") + rank;
     if (lane.sends) room += (room.empty() ? "" : ", ") + rank;
   }
   if (!data.empty()) text += ", waiting for data from " + data;
@@ -117,6 +118,7 @@ Status Waiter::timed_out() {
 }
 
 Status Waiter::idle_slowly() {
+  static_assert(kLooking > kLongYields, "who is to sleep has then waited for long");
   if (failure_.failed()) [[unlikely]]
     return failure_.status();
   const std::uint32_t yields = idle_count_ - spins_;
@@ -283,7 +285,7 @@ void Waiter::sleep(std::int64_t now) {
     }
   }
   disarm_lanes();
-  vain_spins_.woke(now_ns());
+  if (quiet) vain_spins_.woke(now_ns());
   // Something has come meanwhile: a yield would give a time slice away for nothing. But if that was of no use to this
   // rank, or a transport is never quiet, others are let pass.
   if (!quiet && (sleeps_ == 0 || disturbed_)) ::sched_yield();

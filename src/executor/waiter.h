@@ -1,9 +1,9 @@
-// How a rank waits: the one policy for every wait of an operation. Spin for a while, then yield the
-// processor, then sleep until a peer acts. Where ranks have to take turns on the processors it yields
+// How a rank waits in a blocking operation: spin for a while, then yield the processor, then sleep until a peer acts
+// (those that are queued wait together: progress_thread.h). Where ranks have to take turns on the processors it yields
 // from the start: whoever it waits for may need this processor. That is so where the communicator has more
 // ranks on this machine than there are processors, and where it is noticed, for as long as it is: ranks of other
-// communicators and other jobs count as well (turn_taking.h). Beside a program that does not yield it spins for longer,
-// and sleeps instead of yielding.
+// communicators and other jobs count as well (turn_taking.h). Beside a program that does not yield it sleeps instead of
+// yielding, and spins for longer before that unless it is of no use (VainSpins).
 //
 // Every wait ends: idle() returns an error once the communicator has failed, a lane has failed, a peer
 // that is waited for has left, or the deadline of the operation has passed.
@@ -132,10 +132,10 @@ class Waiter {
   // The first looks cost nothing but themselves: a pause takes longer than a cache miss.
   static constexpr std::uint32_t kHotSpins = 256;
   static constexpr std::uint32_t kSpins = 500;
-  // Before a sleep beside a program that does not yield: some 300 us. A peer that has just been woken has come by then,
-  // and two ranks that both run again go on by spinning. With kSpins each woke the other for every message: all-reduce
-  // of 1 KiB beside two busy loops took 80 us in some runs, 0.24 to 0.5 so.
-  // After some in vain see VainSpins.
+  // Before a sleep beside a program that does not yield: some 300 us of one lane. A peer that has just been woken has
+  // come by then, and two ranks that both run again go on by spinning. With kSpins each woke the other for every
+  // message: all-reduce of 1 KiB beside two busy loops took 80 us in some runs, 0.24 to 0.5 so. After some in vain see
+  // VainSpins.
   static constexpr std::uint32_t kSpinsBesideOthers = 4000;
   static constexpr std::uint32_t kLongYields = 64;
   static constexpr std::int64_t kMs = 1'000'000;

@@ -202,7 +202,7 @@ class Link {
   // This rank has run its last operation on the link: the peer is told, where that helps it.
   virtual void send_leave_notice() = 0;
 
-  // Before an operation whose messages can be long enough for zero copy (LaneTraits): hears of memory that has been
+  // Before an operation that may send by zero copy (LaneTraits), or is not a short one: hears of memory that has been
   // freed or changed since the last one. Ranks may differ in `use`. May change what the lanes can do (traits())
   // until the next operation begins.
   virtual void begin_operation(MemoryUse use) = 0;

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -194,6 +195,33 @@ TEST_CASE("in an oversubscribed communicator the turns of the other ranks are no
     slept = watch.sleeps > 0;
   }
   CHECK_FALSE(slept);
+}
+
+TEST_CASE("a rank that sleeps beside a program that does not yield spins for long before, unless in vain") {
+  constexpr int kLong = 2000;  // looks
+  const auto wakeup_fd = transport::WakeupFd::create();
+  REQUIRE(wakeup_fd.is_ok());
+  const FailureState failure;
+  const NothingComes waiting;
+  CountsSleeps watch;
+  const auto waiter = make_waiter(wakeup_fd.value(), failure);
+  waiter->watch_stalls(&watch);
+  const auto looks_before_sleep = [&] {
+    transport::ring(wakeup_fd.value().fd());  // so that a sleep takes no time
+    waiter->begin(waiting);
+    int looks = 0;
+    for (watch.sleeps = 0; watch.sleeps == 0; ++looks) REQUIRE(waiter->idle().is_ok());
+    return looks;
+  };
+  yield_ns = 2 * TurnTaking::kTurnNs;
+  (void)looks_before_sleep();
+  yield_ns = 0;
+  CHECK(looks_before_sleep() > kLong);
+  // Where this thread loses its processor for long, nothing is soon.
+  int shortest = kLong;
+  for (int i = 0; i < TurnTaking::kSleepsPerSlice / 2 && shortest == kLong; ++i)
+    shortest = std::min(shortest, looks_before_sleep());
+  CHECK(shortest < kLong);
 }
 
 // A link to a rank that has left, on which nothing can be received at present.
