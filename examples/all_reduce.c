@@ -17,7 +17,7 @@ int main(void) {
   value = (float)rank;
   /* In place, without a stream: when the call returns, the result is there. */
   if (tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiSum, comm, NULL) != tuttiSuccess) {
-    fprintf(stderr, "rank %d: %s\n", rank, tuttiGetLastError(comm));
+    fprintf(stderr, "rank %d: %s\n", rank, tuttiGetLastError(NULL));
     tuttiCommAbort(comm);
     return 1;
   }

@@ -32,12 +32,13 @@
  * scatter on the root: recvbuff == sendbuff + rank * recvcount elements. all-gather, and gather on the root: sendbuff
  * == recvbuff + rank * sendcount elements. Any other overlap is tuttiInvalidArgument.
  *
- * Errors. Every function returns a tuttiResult_t. tuttiGetLastError has the text of the last error. A call that is
- * refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing. After any other error the
- * communicator is failed: every later operation returns the same error, and it can only be destroyed or aborted. No
- * call waits for ever: a peer that dies ends every wait with tuttiRemoteError within a second (where no rank has
- * destroyed its communicator before), and the communicator's timeout ends the rest with tuttiTimeout. Only a function
- * of tuttiLaunchHostFunc takes as long as it likes, and what is behind it in its stream with it.
+ * Errors. Every function returns a tuttiResult_t. tuttiGetLastError(NULL), in the thread whose call has returned an
+ * error, has the text of that one; with a communicator it has what has failed that, whatever was refused since. A call
+ * that is refused for its arguments (tuttiInvalidArgument, tuttiInvalidUsage) has changed nothing. After any other
+ * error the communicator is failed: every later operation returns the same error, and it can only be destroyed or
+ * aborted. No call waits for ever: a peer that dies ends every wait with tuttiRemoteError within a second (where no
+ * rank has destroyed its communicator before), and the communicator's timeout ends the rest with tuttiTimeout. Only a
+ * function of tuttiLaunchHostFunc takes as long as it likes, and what is behind it in its stream with it.
  *
  * Buffers after an error. They are the caller's again when the call (or the stream) has returned it: peers have stopped
  * reading and writing them, and they may be freed. A peer that is another thread of this process is waited for until it

@@ -95,6 +95,7 @@ class HandleTable final : public ForkAware {
   Status refusal(std::uint64_t handle) TUTTI_REQUIRES(mutex_) {
     const Entry* const entry = at(handle);
     if (entry != nullptr) return inherited(fmt::format("the {}", name_), entry->maker);
+    if (handle == 0) return Status::invalid_argument(fmt::format("{} is NULL", name_));
     return Status::invalid_argument(fmt::format("{} is not a handle of a{}{}: it was never made, or it is destroyed",
                                                 name_, name_[0] == 'e' ? "n " : " ", name_));
   }

@@ -7,6 +7,8 @@
 #include <climits>
 #include <ctime>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "bootstrap/root_service.h"
 #include "bootstrap/tree_builder.h"
 #include "bootstrap/unique_id.h"
@@ -59,10 +61,38 @@ struct RootKind {
   bool alone;       // no other job's root may be at these addresses: neither does another secret pass
 };
 
-// Waits on `dial` until it has a connection.
-Result<UniqueFd> finish_dial(net::Dial* dial, const char* what, RootKind kind, Deadline deadline) {
+// Logs now and then that a rank does not find its job.
+class SearchNotices {
+ public:
+  explicit SearchNotices(const Member& member)
+      : member_(member), next_ms_(std::max<std::int64_t>(0, member.settings.wait_notice_ms)) {}
+
+  void look(const net::Dial& dial) {
+    if (next_ms_ == 0) return;
+    const std::int64_t waited_ms = (now_ns() - begin_ns_) / 1'000'000;
+    if (waited_ms < next_ms_) return;
+    next_ms_ += kAgainMs;
+    const std::string waited =
+        waited_ms < 1000 ? fmt::format("{} ms", waited_ms) : fmt::format("{} s", waited_ms / 1000);
+    log::warn(fmt::format("rank {} of {} has looked for {} for {}: {}", member_.rank, member_.ranks, kRoot, waited,
+                          dial.trouble()));
+  }
+
+ private:
+  static constexpr std::int64_t kAgainMs = 60'000;
+  const Member& member_;
+  const std::int64_t begin_ns_ = now_ns();
+  std::int64_t next_ms_;
+};
+
+// Waits on `dial` until it has a connection to the root.
+Result<UniqueFd> finish_dial(net::Dial* dial, RootKind kind, const Member& member) {
+  const char* const what = kRoot;
+  const Deadline deadline = member.deadline;
+  SearchNotices notices(member);
   net::PollSet set;
   for (;;) {
+    notices.look(*dial);
     set.clear(1000);
     set.wake_at(deadline);
     dial->prepare(&set);
@@ -133,7 +163,7 @@ Result<UniqueFd> connect_to_root(std::vector<net::Address> root, const Secret& s
                                  const Member& member) {
   const net::Claim claim{net::Purpose::kRoot, member.rank, 0, 1};
   net::Dial dial(std::move(root), secret, claim, -1);
-  Result<UniqueFd> connection = finish_dial(&dial, kRoot, kind, member.deadline);
+  Result<UniqueFd> connection = finish_dial(&dial, kind, member);
   if (!connection.is_ok()) return connection;
   net::set_keep_alive(connection->get());
   net::set_send_timeout(connection->get());
@@ -216,7 +246,7 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
     }
     return self;
   }
-  return why.with_context("rank 0 must open the job's root service");
+  return why.with_context("rank 0, of which the job has one, must open its root service");
 }
 
 Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadline deadline) {

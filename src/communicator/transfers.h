@@ -61,7 +61,9 @@ class Transfers {
   static Status explain(Status status) {
     if (status.code() != Code::kTimeout) [[likely]]
       return status;
-    return status.with_context("a peer has not called what matches, or is late, or cannot be reached");
+    return status.with_context(
+        "a peer has not called what matches, is late, cannot be reached, or sends itself (sends that wait for each "
+        "other go between tuttiGroupStart and tuttiGroupEnd)");
   }
 
  private:

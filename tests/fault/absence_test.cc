@@ -218,6 +218,24 @@ TEST_CASE("a rank that is missing from the initialisation is named") {
   }
 }
 
+TEST_CASE("a person is told where a rank looks for a job that is not there") {
+  StandardError captured;
+  ::setenv("TUTTI_RANK", "1", 1);
+  ::setenv("TUTTI_WORLD_SIZE", "2", 1);
+  ::setenv("TUTTI_ROOT", "127.0.0.1:9", 1);
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.init_timeout_ms = 3000;
+  config.wait_notice_ms = 500;
+  tuttiComm_t comm = nullptr;
+  const tuttiResult_t result = tuttiCommInitEnv(&comm, &config);
+  for (const char* name : {"TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_ROOT"}) ::unsetenv(name);
+  const std::string text = captured.take();
+  INFO(text);
+  CHECK(result == tuttiTimeout);
+  CHECK(occurrences(text, "rank 1 of 2 has looked for the root service ") == 1);
+  CHECK(contains(text, "127.0.0.1:9"));
+}
+
 TEST_CASE("a person is told which ranks have not joined") {
   ::setenv("TUTTI_TRANSPORTS", "shm,tcp", 1);
   ::setenv("TUTTI_WAIT_NOTICE_MS", "500", 1);

@@ -154,7 +154,8 @@ Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
   if (is_set("SLURM_PROCID")) return detect_slurm();
   return Status::invalid_usage(
       "no launcher found: looked for TUTTI_RANK (plain), PMIX_RANK (Open MPI, Slurm), PMI_FD (MPICH), RANK "
-      "(torchrun) and SLURM_PROCID in the environment");
+      "and WORLD_SIZE (torchrun) and SLURM_PROCID in the environment. Start it with mpirun, mpiexec, srun or torchrun, "
+      "or set TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT");
 }
 
 }  // namespace tutti::internal
