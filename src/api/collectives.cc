@@ -196,6 +196,15 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
   return submit({collective, send, recv, count, type_of(named.datatype), op, root}, comm, stream, named);
 }
 
+// The same where the thread has entered the communicator.
+[[gnu::noinline]] tuttiResult_t run_inside(Communicator& communicator, Collective collective, const void* send,
+                                           void* recv, std::size_t count, Named named, int root) noexcept try {
+  const ReduceOp op = has_data(collective) ? op_of(named.op) : ReduceOp::kMax;
+  return run_or_queue({collective, send, recv, count, type_of(named.datatype), op, root}, communicator, nullptr, named);
+} catch (...) {
+  return report(Status::of_exception());
+}
+
 // The rest of a call that has begun the short way.
 [[gnu::noinline]] tuttiResult_t go_on(Communicator& communicator, Collective collective) noexcept try {
   const Status status = communicator.go_on_repeated();
@@ -222,7 +231,7 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
       switch (communicator->repeat(collective, types, count, root, send, recv, type_and_op)) {
         [[likely]] case Communicator::Repeated::kDone : return tuttiSuccess;
         case Communicator::Repeated::kBegun: return go_on(*communicator, collective);
-        case Communicator::Repeated::kNo: break;
+        case Communicator::Repeated::kNo: return run_inside(*communicator, collective, send, recv, count, named, root);
       }
     }
   }

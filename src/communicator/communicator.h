@@ -225,7 +225,7 @@ class Communicator {
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
-  // The call of this name, if it was made lately and there is a short way.
+  // The call of this name, if it was made lately.
   [[gnu::noinline]] LastBound::Place* find_repeated(const CallName& name, DataType type, ReduceOp op) noexcept;
   // Finds out whether there is one.
   bool resolve(LastBound::Place* place, Collective collective) noexcept;
@@ -338,6 +338,7 @@ inline Communicator::Repeated Communicator::repeat(Collective collective, std::u
     place = find_repeated({types, count, collective, root}, type, op);
     if (place == nullptr) return Repeated::kNo;
   }
+  if (place->lines.empty()) return Repeated::kNo;
   if (failure_->failed() || finalized_) [[unlikely]]
     return Repeated::kNo;
   if (send != place->send || recv != place->recv) {

@@ -41,8 +41,7 @@ Result<const executor::Operation*> Communicator::bind(const Call& call, const tr
 LastBound::Place* Communicator::find_repeated(const CallName& name, DataType type, ReduceOp op) noexcept {
   LastBound::Place* const place =
       last_bound_.find(executor::call_word(name.collective, type, op), name.root, name.count);
-  if (place == nullptr || (!place->resolved && !resolve(place, name.collective)) || place->lines.empty())
-    return nullptr;
+  if (place == nullptr || (!place->resolved && !resolve(place, name.collective))) return nullptr;
   last_bound_.set_last(place, name);
   return place;
 }

@@ -86,7 +86,7 @@ class LastBound {
   }
   // The one that set_last() has named. Null: none any more.
   [[nodiscard]] Place* last() const { return last_; }
-  // REQUIRES: it is resolved, and has lines.
+  // REQUIRES: it is resolved.
   void set_last(Place* place, const CallName& name) {
     place->name = name;
     last_ = place;
@@ -133,7 +133,7 @@ class LastBound {
 
   // Made when first used: programs have thousands of communicators, of which most make few kinds of calls.
   std::array<std::unique_ptr<Place>, std::size_t{1} << kPlaceBits> places_;
-  Place* last_ = nullptr;  // that took the short way
+  Place* last_ = nullptr;
 };
 
 }  // namespace tutti::internal
