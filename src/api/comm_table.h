@@ -106,19 +106,23 @@ class CommTable final : public ForkAware {
   std::vector<std::uint64_t> free_ TUTTI_GUARDED_BY(comm_table_mutex);  // indices
 };
 
+// Enters an operation without the lock, if nothing is in the way. The record may name the communicator if not.
+inline bool enters_unlocked(ThreadRecord* record, const CommSlot* slot, std::uint64_t handle) {
+  // A handle that is stale already is not published: nobody is to wait for it.
+  if (slot == nullptr || slot->open.load(std::memory_order_relaxed) != handle) [[unlikely]]
+    return false;
+  // Released, for who sees this instead of the end of an operation before.
+  record->operating.store(handle, std::memory_order_release);
+  asymmetric_fence_light();
+  return slot->owner.load(std::memory_order_relaxed) == record && slot->open.load(std::memory_order_acquire) == handle;
+}
+
 // While it lives the calling thread is inside an operation of the communicator, alone, and it is not freed.
 class Operating {
  public:
   explicit Operating(std::uint64_t handle) : record_(this_thread()), slot_(CommTable::find(handle)) {
-    // A handle that is stale already is not published: nobody is to wait for it.
-    if (record_ != nullptr && slot_ != nullptr && slot_->open.load(std::memory_order_relaxed) == handle) [[likely]] {
-      // Released, for who sees this instead of the end of an operation before.
-      record_->operating.store(handle, std::memory_order_release);
-      asymmetric_fence_light();
-      if (slot_->owner.load(std::memory_order_relaxed) == record_ &&
-          slot_->open.load(std::memory_order_acquire) == handle) [[likely]]
-        return;
-    }
+    if (record_ != nullptr && enters_unlocked(record_, slot_, handle)) [[likely]]
+      return;
     std::tie(status_, shared_) = enter(record_, handle);
   }
   Operating(const Operating&) = delete;
@@ -151,12 +155,7 @@ class QuicklyOperating {
  public:
   QuicklyOperating(ThreadRecord* record, std::uint64_t handle) : record_(record) {
     const CommSlot* const slot = CommTable::find(handle);
-    if (slot == nullptr || slot->open.load(std::memory_order_relaxed) != handle) [[unlikely]]
-      return;
-    record->operating.store(handle, std::memory_order_release);
-    asymmetric_fence_light();
-    if (slot->owner.load(std::memory_order_relaxed) == record && slot->open.load(std::memory_order_acquire) == handle)
-        [[likely]]
+    if (enters_unlocked(record, slot, handle)) [[likely]]
       communicator_ = slot->communicator;
   }
   QuicklyOperating(const QuicklyOperating&) = delete;

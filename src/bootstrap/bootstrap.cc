@@ -87,7 +87,6 @@ class SearchNotices {
 
 // Waits on `dial` until it has a connection to the root.
 Result<UniqueFd> finish_dial(net::Dial* dial, RootKind kind, const Member& member) {
-  const char* const what = kRoot;
   const Deadline deadline = member.deadline;
   SearchNotices notices(member);
   net::PollSet set;
@@ -99,20 +98,20 @@ Result<UniqueFd> finish_dial(net::Dial* dial, RootKind kind, const Member& membe
     if (Status s = set.wait(); !s.is_ok()) return s;
     dial->process(set);
     if (dial->done()) return dial->take();
-    if (!dial->shortage().is_ok()) return dial->shortage().with_context(fmt::format("connecting to {}", what));
+    if (!dial->shortage().is_ok()) return dial->shortage().with_context(fmt::format("connecting to {}", kRoot));
     if (kind.alone && dial->foreign_for(kForeignMs)) {
       return Status::invalid_usage(
           fmt::format("{} has another secret: is TUTTI_SECRET the same on all ranks, and is this the right address or "
                       "unique id? {}",
-                      what, dial->trouble()));
+                      kRoot, dial->trouble()));
     }
     if (kind.came_first && dial->refused_for(kRefusedMs)) {
       return Status::remote(fmt::format(
-          "{} cannot be reached: that process has ended, or the job has failed, or all its ranks have joined: {}", what,
-          dial->trouble()));
+          "{} cannot be reached: that process has ended, or the job has failed, or all its ranks have joined: {}",
+          kRoot, dial->trouble()));
     }
     if (deadline.passed()) {
-      return Status::timeout(fmt::format("timed out while looking for {}: {}", what, dial->trouble()));
+      return Status::timeout(fmt::format("timed out while looking for {}: {}", kRoot, dial->trouble()));
     }
   }
 }
