@@ -96,7 +96,7 @@ class Communicator {
   [[nodiscard]] bool is_finalized() const { return finalized_; }
   // Runs the call and returns when it is complete on this rank. Behind what is queued, if anything is.
   Status run(const Call& call);
-  // The same the short way, if it is a call that was made lately, but perhaps for its buffers, whose messages fit lines
+  // The same the short way, if it is a call that was made lately, but perhaps for its buffers, whose messages are short
   // (transport/lines.h). kNo: nothing has been done; kBegun: go_on_repeated() is to follow. Takes any arguments; those
   // of no valid call are none that was made. `types`: the datatype and the operator in the program's numbers;
   // type_and_op(): which these are.
@@ -296,7 +296,7 @@ class Communicator {
   LastBound last_bound_;
   struct {
     const LastBound::Place* place = nullptr;
-    std::size_t done = 0;      // of its lines
+    std::size_t done = 0;      // of its steps
   } begun_;                    // by repeat()
   executor::Operation bound_;  // what is not kept there
   VaryingBlocks varying_blocks_;
@@ -338,7 +338,7 @@ inline Communicator::Repeated Communicator::repeat(Collective collective, std::u
     place = find_repeated({types, count, collective, root}, type, op);
     if (place == nullptr) return Repeated::kNo;
   }
-  if (place->lines.empty()) return Repeated::kNo;
+  if (place->steps.empty()) return Repeated::kNo;
   if (failure_->failed() || finalized_) [[unlikely]]
     return Repeated::kNo;
   if (send != place->send || recv != place->recv) {
@@ -349,8 +349,8 @@ inline Communicator::Repeated Communicator::repeat(Collective collective, std::u
   if (shares_process_) process_rank_.touch();
   const transport::Fingerprint fingerprint =
       history_->begin(place->word, place->root, place->count, *place->plan, place->planned_word);
-  const std::size_t done = executor_->run_lines(place->operation, fingerprint, place->lines);
-  if (done == place->lines.size()) [[likely]]
+  const std::size_t done = executor_->run_short(place->operation, fingerprint, place->steps);
+  if (done == place->steps.size()) [[likely]]
     return Repeated::kDone;
   place->operation.fingerprint = fingerprint;
   begun_ = {place, done};

@@ -49,7 +49,7 @@ LastBound::Place* Communicator::find_repeated(const CallName& name, DataType typ
 // The short way of calls of which there is none is to have no steps. Without memory to say so it is asked for again.
 bool Communicator::resolve(LastBound::Place* place, Collective collective) noexcept {
   try {
-    executor::CpuExecutor::line_steps(place->operation, &place->lines);
+    executor::CpuExecutor::short_steps(place->operation, &place->steps);
   } catch (...) {
     return false;
   }

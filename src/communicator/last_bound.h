@@ -46,8 +46,8 @@ class LastBound {
     bool resolved = false;
     CallName name;
     const executor::PlanIdentity* plan = nullptr;
-    std::uint32_t planned_word = 0;         // Fingerprint::call, of that plan
-    std::vector<executor::LineStep> lines;  // none: there is no short way
+    std::uint32_t planned_word = 0;          // Fingerprint::call, of that plan
+    std::vector<executor::ShortStep> steps;  // none: there is no short way
     // Where the output begins relative to the input when both are one memory; there is none if they may not be.
     std::optional<std::ptrdiff_t> in_place;
     bool reads = false;     // there is an input on this rank

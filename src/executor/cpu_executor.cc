@@ -77,7 +77,8 @@ inline Status CpuExecutor::send_all(const Operation& op, const InOrderStep& s, c
   transport::SendLane& lane = *s.send;
   const transport::Source& source = source_of(op, s.step.source, s.step.source_chunk);
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
-  if (bytes <= transport::kLineBytes && lane.push_line(fingerprint, source.base + at.source, bytes)) [[likely]] {
+  if (bytes <= transport::kShortMessageBytes && lane.push_short(fingerprint, source.base + at.source, bytes))
+      [[likely]] {
     *sent = bytes;
     return {};
   }
@@ -99,9 +100,9 @@ inline Status CpuExecutor::receive_all(const Operation& op, const InOrderStep& s
                                        std::size_t* received) {
   transport::RecvLane& lane = *s.recv;
   const transport::Fingerprint& fingerprint = fingerprint_of(op, s.step);
-  if (bytes <= transport::kLineBytes && lane.has_lines() &&
-      receive_line(*s.recv, fingerprint, bytes, waits == Waits::kNo ? 1 : waiter_.hot_looks(),
-                   [&](const std::byte* data) { store(op, s.step, at, data, bytes, false); })) [[likely]] {
+  if (bytes <= transport::kShortMessageBytes && lane.has_lines() &&
+      receive_short(*s.recv, fingerprint, bytes, waits == Waits::kNo ? 1 : waiter_.hot_looks(),
+                    [&](const std::byte* data) { store(op, s.step, at, data, bytes, false); })) [[likely]] {
     waiter_.progress();
     *received = bytes;
     return {};
@@ -170,14 +171,14 @@ inline Status CpuExecutor::run_in_order(const Operation& op, const AnyLayout& la
   return {};
 }
 
-void CpuExecutor::line_steps(const Operation& op, std::vector<LineStep>* steps) {
+void CpuExecutor::short_steps(const Operation& op, std::vector<ShortStep>* steps) {
   steps->clear();
   if (op.table != nullptr || op.user != nullptr || op.bytes > op.plan->small_bytes) return;
   const schedule::Layout layout(op.plan->schedule.shape, op.block_elements, op.element_bytes);
   for (const InOrderStep& s : op.plan->in_order) {
     const auto [at, bytes] = locate(layout, s.step);
     const bool has_lines = s.link == nullptr || (s.send != nullptr ? s.send->has_lines() : s.recv->has_lines());
-    if (bytes == 0 || bytes > transport::kLineBytes || !has_lines) return steps->clear();
+    if (bytes == 0 || bytes > transport::kShortMessageBytes || !has_lines) return steps->clear();
     const schedule::Step& step = s.step;
     const bool combines = step.kind == StepKind::kRecvReduce;
     steps->push_back({s.send, s.recv, &op.buffers[static_cast<int>(step.source)].base,

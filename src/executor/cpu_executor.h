@@ -63,18 +63,18 @@ class CpuExecutor final : private Waiting {
   // Returns when this rank's part is complete and its buffers are free. After an error the links hold
   // half-finished streams: the communicator is failed. number: of the collectives that this rank has begun,
   // modulo 2^32, by which a peer that leaves is known to be missed. done: the steps of the in-order program that
-  // run_lines() has done already.
+  // run_short() has done already.
   Status run(const Operation& operation, std::uint32_t number, std::size_t done = 0);
 
   // *steps: the operation's in-order program, if all its messages fit lines of lanes that have them; else nothing. The
   // operation stays where it is for as long as they are used; its buffers may change.
-  static void line_steps(const Operation& operation, std::vector<LineStep>* steps);
+  static void short_steps(const Operation& operation, std::vector<ShortStep>* steps);
   // Runs it as far as there is room for its messages, and those of peers come while a peer is awaited that runs:
   // without a call but for what combines, without a look at anything else. `fingerprint` in place of the operation's.
   // Returns the number of steps done; if those are not all, run() goes on with the first of the others. REQUIRES:
   // kernels combine, if anything does.
-  [[gnu::always_inline]] std::size_t run_lines(const Operation& op, const transport::Fingerprint& fingerprint,
-                                               std::span<const LineStep> steps);
+  [[gnu::always_inline]] std::size_t run_short(const Operation& op, const transport::Fingerprint& fingerprint,
+                                               std::span<const ShortStep> steps);
 
   // The same without waiting: the operation, which outlives its run, has begun, and kDone says that it is complete.
   // After an error of either of the two the operation is over, but for reclaim(), which comes before its buffers go
@@ -165,8 +165,8 @@ class CpuExecutor final : private Waiting {
   // What comes within so many looks, in one line, without a call. False if it does not, or is anything else.
   // store(data): puts it where it belongs.
   template <class Store>
-  [[gnu::always_inline]] static bool receive_line(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,
-                                                  std::size_t bytes, std::uint32_t looks, Store store);
+  [[gnu::always_inline]] static bool receive_short(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,
+                                                   std::size_t bytes, std::uint32_t looks, Store store);
   template <Waits waits>
   [[gnu::always_inline]] Status receive_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                             std::size_t bytes, std::size_t* received);
@@ -283,37 +283,37 @@ class CpuExecutor final : private Waiting {
 };
 
 template <class Store>
-inline bool CpuExecutor::receive_line(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,
-                                      std::size_t bytes, std::uint32_t looks, Store store) {
+inline bool CpuExecutor::receive_short(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,
+                                       std::size_t bytes, std::uint32_t looks, Store store) {
   for (; !lane.line_arrived(); Waiter::between_looks()) {
     if (--looks == 0) return false;
   }
-  const std::byte* const data = lane.peek_line(fingerprint, bytes);
+  const std::byte* const data = lane.peek_short(fingerprint, bytes);
   if (data == nullptr) [[unlikely]]
     return false;
   store(data);
-  lane.consume_line(bytes);
+  lane.consume_short(bytes);
   return true;
 }
 
-inline std::size_t CpuExecutor::run_lines(const Operation& op, const transport::Fingerprint& fingerprint,
-                                          std::span<const LineStep> steps) {
+inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::Fingerprint& fingerprint,
+                                          std::span<const ShortStep> steps) {
   std::size_t done = 0;
-  for (const LineStep& s : steps) {
+  for (const ShortStep& s : steps) {
     if (s.send != nullptr) {
-      if (!s.send->push_line(fingerprint, *s.source + s.at.source, s.bytes)) [[unlikely]]
+      if (!s.send->push_short(fingerprint, *s.source + s.at.source, s.bytes)) [[unlikely]]
         return done;
     } else if (s.recv != nullptr) {
       const auto store = [&](const std::byte* data) {
         std::byte* const target = const_cast<std::byte*>(*s.target) + s.at.target;
         if (!s.combines) {
-          transport::copy_line(target, data, s.bytes);
+          transport::copy_short(target, data, s.bytes);
           return;
         }
         op.kernels->combine(target, *s.source + s.at.source, data, s.elements);
         if (s.divides) op.kernels->finish(target, s.elements, op.divisor);
       };
-      if (!receive_line(*s.recv, fingerprint, s.bytes, waiter_.hot_looks(), store)) [[unlikely]]
+      if (!receive_short(*s.recv, fingerprint, s.bytes, waiter_.hot_looks(), store)) [[unlikely]]
         return done;
     } else {
       run_local(op, *s.step, s.at, s.bytes, false);

@@ -77,9 +77,9 @@ struct StepOffsets {
   [[nodiscard]] StepOffsets after(std::size_t bytes) const { return {source + bytes, target + bytes}; }
 };
 
-// A step of the in-order program of one operation, whose message fits a line (transport/lines.h): what there is to find
-// out of it for its sizes, and whose buffers are those of the operation at the moment.
-struct LineStep {
+// A step of the in-order program of one operation, whose message is a short one (transport/lines.h): what there is to
+// find out of it for its sizes, and whose buffers are those of the operation at the moment.
+struct ShortStep {
   transport::SendLane* send = nullptr;  // if it sends
   transport::RecvLane* recv = nullptr;  // if it receives; local steps do neither
   const std::byte* const* source = nullptr;

@@ -100,9 +100,9 @@ class SendLane {
   [[nodiscard]] std::uint64_t taken() const { return taken_; }
   // Whether messages are lines of memory.
   [[nodiscard]] bool has_lines() const { return lines_ != nullptr; }
-  // push() of a message that fits a line, without a call: all of it or nothing, and then push() may know more.
-  // REQUIRES: n <= kLineBytes; nothing of a reserve() is left to commit.
-  [[nodiscard]] bool push_line(const Fingerprint& fingerprint, const std::byte* source, std::size_t n) {
+  // push() of a short message without a call: all of it or nothing, and then push() may know more.
+  // REQUIRES: n <= kShortMessageBytes; nothing of a reserve() is left to commit.
+  [[nodiscard]] bool push_short(const Fingerprint& fingerprint, const std::byte* source, std::size_t n) {
     if (lines_ == nullptr || !lines_->try_send(fingerprint, source, n)) return false;
     taken_ += n;
     return true;
@@ -153,13 +153,13 @@ class RecvLane {
   [[nodiscard]] bool has_lines() const { return lines_ != nullptr; }
   // Whether a next message is there.
   [[nodiscard]] bool line_arrived() const { return lines_ != nullptr && lines_->arrived(); }
-  // Its n bytes, which are all of it, in its line, and of that operation. Null if it is anything else: then peek() says
+  // Its n bytes, which are all of it, a short message of that operation. Null if it is anything else: then peek() says
   // what. REQUIRES: line_arrived().
-  [[nodiscard]] const std::byte* peek_line(const Fingerprint& fingerprint, std::size_t n) {
+  [[nodiscard]] const std::byte* peek_short(const Fingerprint& fingerprint, std::size_t n) {
     return lines_->whole_message(fingerprint, n);
   }
-  // REQUIRES: peek_line() has just shown that.
-  void consume_line(std::size_t n) {
+  // REQUIRES: peek_short() has just shown that.
+  void consume_short(std::size_t n) {
     lines_->consumed_one();
     consumed_ += n;
   }

@@ -42,7 +42,7 @@ inline constexpr std::size_t kSlotBytes = 32 * 1024;
 inline constexpr std::size_t kLongBytes = 16 * 1024;
 // A payload that has a short room, where ranks take turns. Four and eight ranks, 1 KiB: scatter, broadcast and
 // reduce take 0.3 to 0.5 of the time that they take with slots alone.
-inline constexpr std::size_t kShortBytes = 1024;
+inline constexpr std::size_t kShortBytes = kShortMessageBytes;
 
 // Where a slot's payload is.
 enum class Payload : std::uint32_t {
@@ -72,7 +72,7 @@ struct Slot {
   HeaderLine header;
   std::byte payload[kSlotBytes];
 };
-static_assert(sizeof(Slot) == kCacheLine + kSlotBytes);
+static_assert(sizeof(Slot) == kCacheLine + kSlotBytes && kShortMessageBytes <= kSlotBytes);
 
 struct alignas(kCacheLine) Line {
   std::atomic<std::uint32_t> value;
@@ -167,8 +167,6 @@ constexpr std::size_t shift_of(Placing placing) {
   return placing == Placing::kFirst ? 0 : kPlacingBytes;
 }
 
-using PayloadRing = Ring<std::byte>;
-
 // The rings of an extension, which starts at `base`.
 class Extension {
  public:
@@ -199,6 +197,11 @@ class Extension {
   [[nodiscard]] PayloadRing shorts() const {
     if (turns_ == Turns::kNone) return slots();
     return {memory_->ahead.shorts[0], kLinesAhead, kShortBytes};
+  }
+  // Where the payloads of short messages lie, whichever it is.
+  [[nodiscard]] ShortRooms short_rooms() const {
+    const auto kind = static_cast<std::uint32_t>(turns_ == Turns::kNone ? Payload::kSlot : Payload::kShort);
+    return {shorts(), kShortMessageBytes, kind << kLengthBits};
   }
   // The longest payload that has a short room; 0: none has.
   [[nodiscard]] std::size_t short_bytes() const { return turns_ == Turns::kNone ? 0 : kShortBytes; }

@@ -162,6 +162,7 @@ const std::byte* ShmRecvLane::follow_extension() {
   const Extension extension = *peers;
   extended_ = moved_ = true;
   lines_->in = extension.headers();
+  lines_->rooms_in = extension.short_rooms();
   slots_ = extension.slots();
   shorts_ = extension.shorts();
   short_bytes_ = extension.short_bytes();

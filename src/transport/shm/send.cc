@@ -13,8 +13,6 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
-constexpr std::size_t kDemoteBytes = 1024;
-
 // Before messages go through new lines, from number `first` on, counted from 0. Fresh memory says sequence 0, which is
 // also that of the last message before numbers begin again: in the first round its receiver would find it before it is
 // sent. Its line is the last one, where sequence 1 never comes.
@@ -45,6 +43,12 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
 // Apart from push(), which so needs no registers of its caller's for the shortest messages.
 [[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& fingerprint, const Source& source,
                                                      std::size_t offset, std::size_t n) {
+  if (n <= lines_->rooms_out.bytes) {
+    if (!has_room(lines_->ahead)) return 0;
+    lines_->send_in_room(fingerprint, source.base + offset, n);
+    taken_ += n;
+    return n;
+  }
   if (can_send_zcopy(source, n)) return send_zcopy(fingerprint, source, offset, n, Payload::kZcopy);
   if (n >= traits_.zcopy_any_bytes && can_be_read(source))
     return send_zcopy(fingerprint, source, offset, n, Payload::kCrossMemory);
@@ -56,9 +60,6 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   measure_distance(size);
   const auto copy = size >= traits_.streamed_bytes ? &copy_streaming : &copy_bytes;
   copy(room, source.base + offset, size);
-  if (lines_->own_processors && size <= kDemoteBytes) {
-    for (std::size_t i = 0; i < size; i += kCacheLine) demote_line(room + i);
-  }
   publish(fingerprint, size, kind);
   return size;
 }
@@ -70,6 +71,7 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   mark_last_line(extension.headers(), lines_->published + 1);
   publish({}, 0, Payload::kExtended);
   lines_->out = extension.headers();
+  lines_->rooms_out = extension.short_rooms();
   slots_ = extension.slots();
   shorts_ = extension.shorts();
   short_bytes_ = extension.short_bytes();

@@ -336,9 +336,9 @@ void check_wakes_receiver(const Factory& factory) {
   }
 }
 
-bool consume_line(RecvLane& lane, std::size_t n) {
-  if (!lane.line_arrived() || lane.peek_line(fingerprint_of(1), n) == nullptr) return false;
-  lane.consume_line(n);
+bool consume_short(RecvLane& lane, std::size_t n) {
+  if (!lane.line_arrived() || lane.peek_short(fingerprint_of(1), n) == nullptr) return false;
+  lane.consume_short(n);
   return true;
 }
 
@@ -354,9 +354,10 @@ void check_lines_wake(const Factory& factory) {
       return f();
     };
     bool sent = false;
-    std::thread sender(
-        [&] { sent = later([&] { return pair.b->send().push_line(fingerprint_of(1), bytes.data(), bytes.size()); }); });
-    const bool woken = sleep_until(pair, [&] { return consume_line(pair.a->recv(), bytes.size()); });
+    std::thread sender([&] {
+      sent = later([&] { return pair.b->send().push_short(fingerprint_of(1), bytes.data(), bytes.size()); });
+    });
+    const bool woken = sleep_until(pair, [&] { return consume_short(pair.a->recv(), bytes.size()); });
     sender.join();
     REQUIRE(sent);
     REQUIRE(woken);
@@ -367,7 +368,7 @@ void check_lines_wake(const Factory& factory) {
     while (push()) {
     }
     bool received = false;
-    std::thread receiver([&] { received = later([&] { return consume_line(pair.b->recv(), bytes.size()); }); });
+    std::thread receiver([&] { received = later([&] { return consume_short(pair.b->recv(), bytes.size()); }); });
     const bool room = sleep_until(pair, push);
     receiver.join();
     REQUIRE(received);

@@ -55,7 +55,7 @@ struct Victim {
   }
   // A message to the peer.
   bool push() const { return link->send().push({}, {kBytes.data(), kBytes.size(), 0, 0}, 0, kBytes.size()) != 0; }
-  bool push_line() const { return link->send().push_line({}, kBytes.data(), kBytes.size()); }
+  bool push_short() const { return link->send().push_short({}, kBytes.data(), kBytes.size()); }
   void extend() {
     const Extension made = peer_side->extend().value();
     send(0, Payload::kExtended);
@@ -217,33 +217,33 @@ TEST_CASE("that a peer has consumed fewer messages than it has said before is no
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   const bool in_line = GENERATE(true, false);
   std::uint32_t sent = 0;
-  while (v.push_line()) ++sent;
+  while (v.push_short()) ++sent;
   REQUIRE(sent == kFirstLines - 1);
   v.memory().consumed.value = 2;
   REQUIRE(v.push());
   v.send(8, Payload::kInline, {}, 1);
   REQUIRE(v.link->recv().line_arrived());
   if (in_line) {
-    REQUIRE(v.link->recv().peek_line({}, 8) != nullptr);
-    v.link->recv().consume_line(8);
+    REQUIRE(v.link->recv().peek_short({}, 8) != nullptr);
+    v.link->recv().consume_short(8);
   } else {
     REQUIRE(v.link->recv().peek(8).size == 8);
     REQUIRE(v.link->recv().consume(8));
   }
   CHECK(v.link->recv().status().is_ok());
   // The second of the two that were consumed.
-  CHECK(v.push_line());
-  CHECK_FALSE(v.push_line());
+  CHECK(v.push_short());
+  CHECK_FALSE(v.push_short());
 }
 
-TEST_CASE("a line is shown without a verb only if it is a whole message of the operation") {
+TEST_CASE("a short message is shown without a verb only if it is a whole one of the operation") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   const bool extended = GENERATE(true, false);
   if (extended) v.extend();
   RecvLane& lane = v.link->recv();
-  const auto shown = [&](std::size_t n) { return lane.line_arrived() && lane.peek_line({}, n) != nullptr; };
+  const auto shown = [&](std::size_t n) { return lane.line_arrived() && lane.peek_short({}, n) != nullptr; };
   const auto shown_at_all = [&] {
-    for (std::size_t n = 1; n <= 2 * kLineBytes; ++n) {
+    for (std::size_t n = 1; n <= kShortMessageBytes; ++n) {
       if (shown(n)) return true;
     }
     return false;
@@ -253,7 +253,7 @@ TEST_CASE("a line is shown without a verb only if it is a whole message of the o
     for (const std::size_t n : {std::size_t{1}, std::size_t{8}, kLineBytes}) {
       v.send(static_cast<std::uint32_t>(n), Payload::kInline);
       REQUIRE(shown(n));
-      lane.consume_line(n);
+      lane.consume_short(n);
       CHECK_FALSE(lane.line_arrived());
     }
     CHECK(lane.consumed() == 9 + kLineBytes);
@@ -267,7 +267,7 @@ TEST_CASE("a line is shown without a verb only if it is a whole message of the o
     v.send(8, Payload::kInline);
     for (const Fingerprint& other : {Fingerprint{1}, Fingerprint{0, 1}, Fingerprint{0, 0, 1}, Fingerprint{0, 0, 0, 1},
                                      Fingerprint{0, 0, 0, 0, 1}}) {
-      CHECK(lane.peek_line(other, 8) == nullptr);
+      CHECK(lane.peek_short(other, 8) == nullptr);
     }
     CHECK(shown(8));
   }
@@ -296,15 +296,42 @@ TEST_CASE("a line is shown without a verb only if it is a whole message of the o
   CHECK(lane.status().is_ok());
 }
 
-TEST_CASE("what is wrong with a line is not shown without a verb, and an error of the verbs") {
+TEST_CASE("a short message in its own room is shown without a verb, and not in another") {
+  const Turns turns = GENERATE(Turns::kNone, Turns::kTaken);
+  Victim v(turns);
+  v.extend();
+  RecvLane& lane = v.link->recv();
+  const Payload room = turns == Turns::kTaken ? Payload::kShort : Payload::kSlot;
+  std::uint64_t consumed = 0;
+  for (const std::size_t n : {kLineBytes + 1, std::size_t{256}, kShortMessageBytes}) {
+    v.send(static_cast<std::uint32_t>(n), room);
+    REQUIRE(lane.line_arrived());
+    CHECK(lane.peek_short({}, n - 1) == nullptr);
+    CHECK(lane.peek_short({1}, n) == nullptr);
+    REQUIRE(lane.peek_short({}, n) != nullptr);
+    lane.consume_short(n);
+    CHECK_FALSE(lane.line_arrived());
+    CHECK(lane.consumed() == (consumed += n));
+  }
+  if (turns == Turns::kNone) return;
+  v.send(64, Payload::kSlot);
+  REQUIRE(lane.line_arrived());
+  CHECK(lane.peek_short({}, 64) == nullptr);
+  CHECK(lane.peek(64).size == 64);
+}
+
+TEST_CASE("what is wrong with a short message is not shown without a verb, and an error of the verbs") {
   Victim v(GENERATE(Turns::kNone, Turns::kTaken));
   const bool extended = GENERATE(true, false);
   if (extended) v.extend();
   RecvLane& lane = v.link->recv();
-  REQUIRE(v.push_line());
+  REQUIRE(v.push_short());
   std::uint32_t length = 8;
   SECTION("longer than a line") {
     v.send(length = kLineBytes + 1, Payload::kInline);
+  }
+  SECTION("longer than its room, or without one") {
+    v.send(length = kShortBytes + 1, Payload::kShort);
   }
   SECTION("of no bytes") {
     v.send(0, Payload::kInline);
@@ -316,7 +343,7 @@ TEST_CASE("what is wrong with a line is not shown without a verb, and an error o
     v.send(length, Payload::kInline, {}, GENERATE(2U, 0x7fffffffU));
   }
   REQUIRE(lane.line_arrived());
-  CHECK(lane.peek_line({}, length) == nullptr);
+  CHECK(lane.peek_short({}, length) == nullptr);
   CHECK(lane.status().is_ok());
   (void)lane.peek(SIZE_MAX);
   v.check_failed();

@@ -74,8 +74,8 @@ std::size_t Feeder::write_in_place(const Message& message, std::size_t offset, s
 }
 
 bool Feeder::write_line(const Message& message, std::size_t offset, std::size_t n) {
-  if (!lane_.has_lines() || n > kLineBytes || random_() % 2 == 0) return false;
-  if (!lane_.push_line(message.fingerprint, script_.bytes.data() + message.begin + offset, n)) return false;
+  if (!lane_.has_lines() || n > kShortMessageBytes || random_() % 2 == 0) return false;
+  if (!lane_.push_short(message.fingerprint, script_.bytes.data() + message.begin + offset, n)) return false;
   ++in_lines_;
   return true;
 }
@@ -102,16 +102,16 @@ bool Checker::step_peek(const Message& message, std::size_t left) {
   return true;
 }
 
-// All that a line holds, or nothing: how much that is, only the sender knows.
+// All of a short message, or nothing: how long it is, only the sender knows.
 bool Checker::step_line(const Message& message, std::size_t left) {
   if (!lane_.has_lines() || random_() % 2 == 0 || !lane_.line_arrived()) return false;
   const Fingerprint other = fingerprint_of(message.fingerprint.sequence + 1);
-  for (std::size_t n = 1; n <= std::min(left, kLineBytes); ++n) {
-    if (lane_.peek_line(other, n) != nullptr) FAIL("a line was shown to another operation");
-    const std::byte* const data = lane_.peek_line(message.fingerprint, n);
+  for (std::size_t n = 1; n <= std::min(left, kShortMessageBytes); ++n) {
+    if (lane_.peek_short(other, n) != nullptr) FAIL("a short message was shown to another operation");
+    const std::byte* const data = lane_.peek_short(message.fingerprint, n);
     if (data == nullptr) continue;
     compare(data, n, message.fingerprint, message);
-    lane_.consume_line(n);
+    lane_.consume_short(n);
     ++in_lines_;
     received_ += n;
     if (n == left) ++message_;
