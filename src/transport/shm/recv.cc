@@ -142,8 +142,9 @@ inline void ShmRecvLane::open(const HeaderLine& h) {
 }
 
 const std::byte* ShmRecvLane::open_elsewhere(const HeaderLine& h, Payload payload) {
-  if (payload == Payload::kSlot) return check(&slots_[lines_->received], extended_ ? kSlotBytes : 0);
-  if (payload == Payload::kShort) return check(&shorts_[lines_->received], short_bytes_);
+  if (payload == Payload::kSlot) return extended_ ? check(&slots_[lines_->received], kSlotBytes) : fail_length(0);
+  if (payload == Payload::kShort)
+    return short_bytes_ > 0 ? check(&shorts_[lines_->received], short_bytes_) : fail_length(0);
   if (payload == Payload::kExtended) return follow_extension();
   if (payload == Payload::kZcopy) return open_zcopy(h);
   return payload == Payload::kCrossMemory ? open_cross_memory(h) : open_direct_put();
