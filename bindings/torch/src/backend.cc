@@ -227,6 +227,18 @@ WorkPtr Backend::endCoalescing() {
 
 // ---- Sends and receives -------------------------------------------------------------------------
 
+std::string Backend::no_pair(int peer, Clock::time_point deadline) const {
+  if (closing_) return "the process group has been shut down";
+  // A rank that has died comes no more; that is known of the whole group.
+  const tuttiComm_t comm = collectives_->comm();
+  tuttiResult_t failed = tuttiSuccess;
+  if (comm != nullptr && tuttiCommGetAsyncError(comm, &failed) == tuttiSuccess && failed != tuttiSuccess)
+    return error_text(failed, comm);
+  if (Clock::now() < deadline) return {};
+  return c10::str("rank ", peer, " has called no send or recv that matches the first one to or from it, for ",
+                  comm_timeout_.count(), " ms");
+}
+
 std::shared_ptr<Channel> Backend::messages(int from, int to) {
   const std::lock_guard<std::mutex> lock(messages_mutex_);
   if (closing_) refuse(from == rank_ ? "send" : "recv", "the process group has been shut down");
@@ -237,11 +249,10 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
   Watchdog::get().add(channel);
   Messages& messages = messages_[{from, to}];
   messages.channel = channel;
-  const auto join = [this, channel, name, own = from == rank_ ? 0 : 1] {
+  const auto join = [this, channel, name, own = from == rank_ ? 0 : 1, peer = from == rank_ ? to : from] {
+    const auto deadline = Clock::now() + comm_timeout_;
     try {
-      const tuttiComm_t comm = join_pair(*own_store_, name, own, comm_timeout_, [this] { return closing_.load(); });
-      if (comm == nullptr) return channel->fail("the process group has been shut down");
-      channel->open(comm);
+      channel->open(join_pair(*own_store_, name, own, comm_timeout_, [&] { return no_pair(peer, deadline); }));
     } catch (const std::exception& e) {
       channel->fail(e.what());
     }

@@ -130,6 +130,8 @@ class Backend final : public c10d::Backend {
   Work::Part begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
   c10::intrusive_ptr<Work> make_work(const Channel& channel, const Operation& operation) const;
   void check_peer(const char* name, int peer) const;
+  // Why there is nothing more to wait for before two ranks can exchange messages; empty: there is.
+  [[nodiscard]] std::string no_pair(int peer, Clock::time_point deadline) const;
   std::shared_ptr<Channel> messages(int from, int to);
   static Operation all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
   Operation all_reduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) const;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <stdexcept>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -115,21 +116,20 @@ Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds ti
 }
 
 tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std::chrono::milliseconds timeout,
-                      const std::function<bool()>& gives_up) {
+                      const std::function<std::string()>& gives_up) {
   const auto wait_for = [&](const std::string& awaited) {
     for (auto pause = kFirstPause; !store.check({awaited}); pause = std::min(pause * 2, kLongestPause)) {
-      if (gives_up()) return false;
+      if (const std::string why = gives_up(); !why.empty()) throw std::runtime_error(why);
       std::this_thread::sleep_for(pause);
     }
-    return true;
   };
   tuttiUniqueId id;
   if (rank == 0) {
-    if (!wait_for(key + "/there")) return nullptr;
+    wait_for(key + "/there");
     publish_id(store, key + "/id", &id);
   } else {
     store.set(key + "/there", std::vector<std::uint8_t>{1});
-    if (!wait_for(key + "/id")) return nullptr;
+    wait_for(key + "/id");
     read_id(store, key + "/id", &id);
   }
   tuttiComm_t comm = nullptr;

@@ -26,8 +26,8 @@ struct Joined {
 Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds timeout);
 
 // The communicator of two ranks that come to `key`, of which either may come much later, or never: until the other is
-// there it waits at the store, and gives up, returning null, when `gives_up` says so.
+// there it waits at the store, and gives up as soon as `gives_up` says why: with that in a std::runtime_error.
 tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std::chrono::milliseconds timeout,
-                      const std::function<bool()>& gives_up);
+                      const std::function<std::string()>& gives_up);
 
 }  // namespace tutti_torch

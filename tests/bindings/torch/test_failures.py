@@ -123,6 +123,32 @@ def test_a_killed_rank_is_named(async_op: bool) -> None:
     ranks.run(3, body, dies=(1,))
 
 
+@pytest.mark.parametrize("sends", (False, True))
+def test_the_first_message_of_two_ranks_ends_with_the_other_rank(sends: bool) -> None:
+    def body(rank: int, size: int) -> None:
+        dist.all_reduce(torch.ones(1))
+        if rank == 1:
+            os._exit(3)
+        if rank == 2:
+            first = (lambda: dist.send(torch.ones(3), 1)) if sends else (lambda: dist.recv(torch.ones(3), 1))
+            assert "rank 1" in refused_text(first)
+
+    ranks.run(3, body, dies=(1,))
+
+
+def test_the_first_message_of_two_ranks_has_the_timeout_of_the_group() -> None:
+    def body(rank: int, size: int) -> None:
+        # Both wait for the other.
+        text = refused_text(lambda: dist.recv(torch.ones(3), 1 - rank))
+        assert f"rank {1 - rank}" in text and "2000 ms" in text, text
+        text = refused_text(lambda: dist.irecv(torch.ones(3), 1 - rank).wait())
+        assert f"rank {1 - rank}" in text, text
+        # What else the group does goes on.
+        dist.all_reduce(torch.ones(1))
+
+    ranks.run(2, body, timeout_s=2)
+
+
 def test_a_python_exception_in_one_rank_ends_the_others() -> None:
     def body(rank: int, size: int) -> None:
         dist.all_reduce(torch.ones(10))
