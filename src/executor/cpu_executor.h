@@ -66,8 +66,8 @@ class CpuExecutor final : private Waiting {
   // run_short() has done already.
   Status run(const Operation& operation, std::uint32_t number, std::size_t done = 0);
 
-  // *steps: the operation's in-order program, if all its messages fit lines of lanes that have them; else nothing. The
-  // operation stays where it is for as long as they are used; its buffers may change.
+  // *steps: the operation's in-order program, if all its messages are short ones of lanes that have lines; else
+  // nothing. The operation stays where it is for as long as they are used; its buffers may change.
   static void short_steps(const Operation& operation, std::vector<ShortStep>* steps);
   // Runs it as far as there is room for its messages, and those of peers come while a peer is awaited that runs:
   // without a call but for what combines, without a look at anything else. `fingerprint` in place of the operation's.
@@ -162,7 +162,7 @@ class CpuExecutor final : private Waiting {
   template <Waits waits>
   [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                          std::size_t bytes, std::size_t* sent);
-  // What comes within so many looks, in one line, without a call. False if it does not, or is anything else.
+  // What comes within so many looks, as a short message, without a call. False if it does not, or is anything else.
   // store(data): puts it where it belongs.
   template <class Store>
   [[gnu::always_inline]] static bool receive_short(transport::RecvLane& lane, const transport::Fingerprint& fingerprint,

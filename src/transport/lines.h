@@ -20,7 +20,9 @@ namespace tutti::internal::transport {
 
 // The payload of a line.
 inline constexpr std::size_t kLineBytes = 32;
-// The payload of a short message. Those of 64 to 256 bytes take 0.6 to 0.8 of the time that they take by calls.
+// The payload of a short message. From 64 bytes on they take 0.5 to 0.8 of the time that they take by calls. Where
+// ranks take turns, so many bytes have rooms of their own, beside slots: with four and eight ranks scatter, broadcast
+// and reduce of 1 KiB take 0.3 to 0.5 of the time that they take with slots alone.
 inline constexpr std::size_t kShortMessageBytes = 1024;
 
 // HeaderLine::length_and_payload.

@@ -40,10 +40,6 @@ inline constexpr std::uint32_t kLinesAhead = 64;
 inline constexpr std::size_t kSlotBytes = 32 * 1024;
 // From this size on a message is long: a sender that must not run far ahead then fills few slots.
 inline constexpr std::size_t kLongBytes = 16 * 1024;
-// A payload that has a short room, where ranks take turns. Four and eight ranks, 1 KiB: scatter, broadcast and
-// reduce take 0.3 to 0.5 of the time that they take with slots alone.
-inline constexpr std::size_t kShortBytes = kShortMessageBytes;
-
 // Where a slot's payload is.
 enum class Payload : std::uint32_t {
   kInline = 0,     // in the header line
@@ -138,7 +134,7 @@ static_assert(sizeof(SideMemory) == 768);
 // Behind the advertisements of a side, in its extension, what it sends.
 struct AheadMemory {
   HeaderLine headers[kLinesAhead];
-  std::byte shorts[kLinesAhead][kShortBytes];
+  std::byte shorts[kLinesAhead][kShortMessageBytes];
   std::byte slots[kSlotsInTurns][kSlotBytes];
 };
 struct ExtensionMemory {
@@ -167,6 +163,11 @@ constexpr std::size_t shift_of(Placing placing) {
   return placing == Placing::kFirst ? 0 : kPlacingBytes;
 }
 
+// Which payloads lie there; kInline where there are no rooms.
+constexpr Payload payload_of(const ShortRooms& rooms) {
+  return static_cast<Payload>(rooms.length_bits >> kLengthBits);
+}
+
 // The rings of an extension, which starts at `base`.
 class Extension {
  public:
@@ -193,21 +194,17 @@ class Extension {
     if (turns_ == Turns::kNone) return {memory_->slots[0].payload, kSlots, sizeof(Slot)};
     return {memory_->ahead.slots[0], kSlotsInTurns, kSlotBytes};
   }
-  // Rooms of kShortBytes each, if short_bytes() is not 0.
-  [[nodiscard]] PayloadRing shorts() const {
-    if (turns_ == Turns::kNone) return slots();
-    return {memory_->ahead.shorts[0], kLinesAhead, kShortBytes};
-  }
-  // Where the payloads of short messages lie, whichever it is.
+  // Where the payloads of short messages lie: where no rank takes turns, in their slots.
   [[nodiscard]] ShortRooms short_rooms() const {
-    const auto kind = static_cast<std::uint32_t>(turns_ == Turns::kNone ? Payload::kSlot : Payload::kShort);
-    return {shorts(), kShortMessageBytes, kind << kLengthBits};
+    if (turns_ == Turns::kNone) return rooms_of(Payload::kSlot, slots());
+    return rooms_of(Payload::kShort, {memory_->ahead.shorts[0], kLinesAhead, kShortMessageBytes});
   }
-  // The longest payload that has a short room; 0: none has.
-  [[nodiscard]] std::size_t short_bytes() const { return turns_ == Turns::kNone ? 0 : kShortBytes; }
 
  private:
   static constexpr std::size_t kPageBytes = 4096;
+  static ShortRooms rooms_of(Payload payload, const PayloadRing& ring) {
+    return {ring, kShortMessageBytes, static_cast<std::uint32_t>(payload) << kLengthBits};
+  }
   ExtensionMemory* memory_ = nullptr;
   Turns turns_ = Turns::kNone;
 };

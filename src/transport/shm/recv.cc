@@ -143,8 +143,10 @@ inline void ShmRecvLane::open(const HeaderLine& h) {
 
 const std::byte* ShmRecvLane::open_elsewhere(const HeaderLine& h, Payload payload) {
   if (payload == Payload::kSlot) return extended_ ? check(&slots_[lines_->received], kSlotBytes) : fail_length(0);
-  if (payload == Payload::kShort)
-    return short_bytes_ > 0 ? check(&shorts_[lines_->received], short_bytes_) : fail_length(0);
+  if (payload == Payload::kShort) {
+    const ShortRooms& rooms = lines_->rooms_in;
+    return payload_of(rooms) == payload ? check(&rooms.ring[lines_->received], rooms.bytes) : fail_length(0);
+  }
   if (payload == Payload::kExtended) return follow_extension();
   if (payload == Payload::kZcopy) return open_zcopy(h);
   return payload == Payload::kCrossMemory ? open_cross_memory(h) : open_direct_put();
@@ -165,8 +167,6 @@ const std::byte* ShmRecvLane::follow_extension() {
   lines_->in = extension.headers();
   lines_->rooms_in = extension.short_rooms();
   slots_ = extension.slots();
-  shorts_ = extension.shorts();
-  short_bytes_ = extension.short_bytes();
   offset_ = lines_->open_bytes = 0;
   pass(0);
   return nullptr;

@@ -54,10 +54,8 @@ class ShmRecvLane final : public RecvLane {
 
   LinkState* link_;
   PayloadRing slots_{nullptr, kSlots, 0};
-  PayloadRing shorts_ = slots_;
   bool extended_ = false;                          // all of these are of the peer's extension
   bool moved_ = false;                             // by the message that was opened last
-  std::size_t short_bytes_ = 0;                    // see Extension
   const std::byte* data_ = nullptr;                // of the message that is open
   std::size_t offset_ = 0;                         // consumed of it
   bool in_peer_memory_ = false;                    // it lies in the peer's memory

@@ -43,8 +43,8 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
 // Apart from push(), which so needs no registers of its caller's for the shortest messages.
 [[gnu::noinline]] std::size_t ShmSendLane::push_long(const Fingerprint& fingerprint, const Source& source,
                                                      std::size_t offset, std::size_t n) {
-  if (n <= lines_->rooms_out.bytes) {
-    if (!has_room(lines_->ahead)) return 0;
+  if (n <= kShortMessageBytes) {
+    if ((!extended_ && !extend()) || !has_room(lines_->ahead)) return 0;
     lines_->send_in_room(fingerprint, source.base + offset, n);
     taken_ += n;
     return n;
@@ -54,13 +54,11 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
     return send_zcopy(fingerprint, source, offset, n, Payload::kCrossMemory);
   if (!extended_ && !extend()) return 0;
   if (!has_room_for(n)) return 0;
-  const Payload kind = kind_of(n);
-  std::byte* const room = payload(kind);
   const std::size_t size = std::min(n, kSlotBytes);
   measure_distance(size);
   const auto copy = size >= traits_.streamed_bytes ? &copy_streaming : &copy_bytes;
-  copy(room, source.base + offset, size);
-  publish(fingerprint, size, kind);
+  copy(&slots_[lines_->published], source.base + offset, size);
+  publish(fingerprint, size, Payload::kSlot);
   return size;
 }
 
@@ -73,8 +71,6 @@ std::size_t ShmSendLane::push(const Fingerprint& fingerprint, const Source& sour
   lines_->out = extension.headers();
   lines_->rooms_out = extension.short_rooms();
   slots_ = extension.slots();
-  shorts_ = extension.shorts();
-  short_bytes_ = extension.short_bytes();
   lines_->ahead = lines_->out.rooms();
   zcopies_ahead_ = slots_.rooms();
   slots_ahead_ = std::min(link_->slots_ahead, slots_.rooms());
@@ -97,10 +93,17 @@ void ShmSendLane::measure_distance(std::size_t bytes) {
 std::span<std::byte> ShmSendLane::reserve(std::size_t n) {
   if (!extended_ && (n > kLineBytes || !has_room(lines_->ahead)) && !extend()) return {};
   if (!has_room_for(n)) return {};
-  reserved_ = n <= kLineBytes ? Payload::kInline : kind_of(n);
-  if (reserved_ == Payload::kInline) return {lines_->next_out->inline_bytes, n};
+  if (n <= kLineBytes) {
+    reserved_ = Payload::kInline;
+    return {lines_->next_out->inline_bytes, n};
+  }
+  if (n <= kShortMessageBytes) {
+    reserved_ = payload_of(lines_->rooms_out);
+    return {&lines_->rooms_out.ring[lines_->published], n};
+  }
   measure_distance(n);
-  return {payload(reserved_), std::min(n, kSlotBytes)};
+  reserved_ = Payload::kSlot;
+  return {&slots_[lines_->published], std::min(n, kSlotBytes)};
 }
 
 void ShmSendLane::commit(const Fingerprint& fingerprint, std::size_t n) {

@@ -40,14 +40,7 @@ class ShmSendLane final : public PlainSendLane {
   [[nodiscard]] bool has_room(std::uint32_t messages);
   [[nodiscard]] bool has_room_for(std::size_t bytes) {
     if (bytes >= kLongBytes) return has_room(slots_ahead_);
-    return has_room(bytes <= std::max(kLineBytes, short_bytes_) ? lines_->ahead : slots_.rooms());
-  }
-  // The payload of the next message, of more than kLineBytes.
-  [[nodiscard]] std::byte* payload(Payload kind) {
-    return kind == Payload::kShort ? &shorts_[lines_->published] : &slots_[lines_->published];
-  }
-  [[nodiscard]] Payload kind_of(std::size_t bytes) const {
-    return bytes <= short_bytes_ ? Payload::kShort : Payload::kSlot;
+    return has_room(bytes <= kShortMessageBytes ? lines_->ahead : slots_.rooms());
   }
   // Before a payload of so many bytes: now and then sets traits_.streamed_bytes.
   void measure_distance(std::size_t bytes);
@@ -72,11 +65,9 @@ class ShmSendLane final : public PlainSendLane {
 
   LinkState* link_;
   PayloadRing slots_{nullptr, kSlots, 0};
-  PayloadRing shorts_ = slots_;
   bool extended_ = false;                           // all of these are of the extension
   std::uint32_t zcopies_ahead_ = kFirstLinesAhead;  // messages whose bytes are elsewhere
   std::uint32_t slots_ahead_ = 0;                   // for long messages, at most all
-  std::size_t short_bytes_ = 0;                     // see Extension
   std::uint32_t activity_consumed_ = 0;             // what activity() has reported
   std::uint32_t retired_ = 0;                       // messages looked at by retire(); meaningful while zcopies_ > 0
   std::uint32_t zcopies_ = 0;                       // outstanding

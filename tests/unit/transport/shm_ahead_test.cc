@@ -95,7 +95,7 @@ void extend(SendLane& send, RecvLane& recv) {
 
 TEST_CASE("a sender is 64 short messages ahead of a receiver that does not run where ranks take turns") {
   const bool own_processor = GENERATE(false, true);
-  const std::size_t size = GENERATE(1U, 8U, 32U, 33U, std::size_t{kShortBytes});
+  const std::size_t size = GENERATE(1U, 8U, 32U, 33U, std::size_t{kShortMessageBytes});
   const bool in_place = GENERATE(false, true);
   const conformance::Pair pair = some_pair(own_processor);
   extend(pair.a->send(), pair.b->recv());
@@ -150,7 +150,7 @@ TEST_CASE("messages of all lengths stay in order where ranks take turns") {
     std::mt19937_64 random(seed);
     std::vector<std::vector<std::byte>> script;
     for (std::uint32_t i = 0; i < 3000; ++i) {
-      const std::size_t longest = std::array<std::size_t, 4>{32, 32, kShortBytes, 15'000}[random() % 4];
+      const std::size_t longest = std::array<std::size_t, 4>{32, 32, kShortMessageBytes, 15'000}[random() % 4];
       script.push_back(message(i, 1 + random() % longest));
     }
     std::size_t sent = 0;

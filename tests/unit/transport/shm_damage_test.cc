@@ -124,7 +124,7 @@ TEST_CASE("a message that is longer than its place is an error") {
     v.send(kSlotBytes + 1, Payload::kSlot);
   }
   SECTION("in the short room") {
-    v.send(kShortBytes + 1, Payload::kShort);
+    v.send(kShortMessageBytes + 1, Payload::kShort);
   }
   SECTION("of no bytes") {
     v.send(0, Payload::kSlot);
@@ -165,8 +165,8 @@ TEST_CASE("what fits is no error") {
 TEST_CASE("there are short rooms only where ranks take turns") {
   Victim turns(Turns::kTaken);
   turns.extend();
-  turns.send(kShortBytes, Payload::kShort);
-  CHECK(turns.link->recv().peek(SIZE_MAX).size == kShortBytes);
+  turns.send(kShortMessageBytes, Payload::kShort);
+  CHECK(turns.link->recv().peek(SIZE_MAX).size == kShortMessageBytes);
   CHECK(turns.link->recv().status().is_ok());
   Victim none(Turns::kNone);
   none.extend();
@@ -331,7 +331,7 @@ TEST_CASE("what is wrong with a short message is not shown without a verb, and a
     v.send(length = kLineBytes + 1, Payload::kInline);
   }
   SECTION("longer than its room, or without one") {
-    v.send(length = kShortBytes + 1, Payload::kShort);
+    v.send(length = kShortMessageBytes + 1, Payload::kShort);
   }
   SECTION("of no bytes") {
     v.send(0, Payload::kInline);
