@@ -68,6 +68,16 @@ class Numbers {
 inline bool wrong(MPI_Count count, MPI_Datatype type) {
   return count < 0 || type == MPI_DATATYPE_NULL;
 }
+// Of a buffer that this rank sends from, not in place, or receives in. MPI_BOTTOM is null.
+inline bool wrong_buffer(const void* buffer, MPI_Count count, MPI_Datatype type) {
+  return buffer == MPI_IN_PLACE || (buffer == nullptr && count > 0 && layout_of(type).predefined);
+}
+inline bool wrong_block(const void* recv, MPI_Count count, MPI_Datatype type) {
+  return wrong(count, type) || wrong_buffer(recv, count, type);
+}
+inline bool wrong_unless_in_place(const void* send, MPI_Count count, MPI_Datatype type) {
+  return send != MPI_IN_PLACE && wrong_block(send, count, type);
+}
 inline bool wrong_root(const Work& work, int root) {
   return root < 0 || root >= work.ranks();
 }

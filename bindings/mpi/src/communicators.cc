@@ -7,6 +7,7 @@
 #include <climits>
 #include <cstdio>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -43,7 +44,7 @@ Communicator* passed_on(Reason reason) {
   return &(*kAlways)[static_cast<std::size_t>(reason)];
 }
 
-// Whether persistent requests still need it. The registry's mutex is held.
+// Whether requests still need it. The registry's mutex is held.
 bool is_needed(const Communicator& communicator) {
   const auto& all = registry().all;
   return std::find(all.begin(), all.end(), &communicator) != all.end() && communicator.held > 0;
@@ -194,25 +195,40 @@ void join(Communicator& communicator, MPI_Comm handle) {
   agree(communicator, handle, result, why);
 }
 
+// Whether all its processes are of this one's MPI_COMM_WORLD. Others, which one of these has started or met, may be
+// without the binding, or have other settings: no rank can know, and none may ask.
+bool is_of_one_world(MPI_Comm handle, int ranks) {
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
+  PMPI_Comm_group(MPI_COMM_WORLD, &world);
+  PMPI_Comm_group(handle, &group);
+  std::vector<int> here(static_cast<std::size_t>(ranks));
+  std::vector<int> there(here.size(), MPI_UNDEFINED);
+  std::iota(here.begin(), here.end(), 0);
+  PMPI_Group_translate_ranks(group, ranks, here.data(), world, there.data());
+  PMPI_Group_free(&group);
+  PMPI_Group_free(&world);
+  return std::find(there.begin(), there.end(), MPI_UNDEFINED) == there.end();
+}
+
 // What is known of an intracommunicator at its first collective. Asks no other rank.
 Communicator* meet(MPI_Comm handle) {
   auto communicator = std::make_unique<Communicator>();
   PMPI_Comm_rank(handle, &communicator->rank);
   PMPI_Comm_size(handle, &communicator->ranks);
-  communicator->reason = communicator->ranks == 1 ? Reason::kOneRank : Reason::kFew;
+  communicator->reason = Reason::kFew;
+  if (!is_of_one_world(handle, communicator->ranks)) communicator->reason = Reason::kOtherWorld;
+  if (communicator->ranks == 1) communicator->reason = Reason::kOneRank;
   Communicator* kept = communicator.release();
   keep(kept, handle);
   return kept;
 }
 
-void make(Communicator& communicator) {
-  const std::array<int, 2> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0};
-  std::array<int, 2> everywhere = {0, 0};
-  PMPI_Allreduce(mine.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, communicator.handle);
-  communicator.reason = Reason::kNone;
-  if (everywhere[1] == 0) communicator.reason = Reason::kFiles;
-  if (everywhere[0] == 0) communicator.reason = Reason::kThreads;
-  if (communicator.reason == Reason::kNone) join(communicator, communicator.handle);
+// True if it goes on without the handle, whose attribute it is no more.
+bool part_from(MPI_Comm handle, Communicator& communicator) {
+  if (!outlive(communicator)) return false;
+  PMPI_Comm_delete_attr(handle, keyval());
+  return true;
 }
 
 Communicator* remember(MPI_Comm handle, unsigned generation, Communicator* communicator) {
@@ -236,7 +252,7 @@ Communicator::~Communicator() {
   if (comm != nullptr) tuttiCommDestroy(comm);
 }
 
-Communicator* find_slowly(MPI_Comm handle, Making making) {
+Communicator* find_slowly(MPI_Comm handle) {
   find_mpi_library();
   if (config().off) return passed_on(Reason::kOff);
   if (!between_init_and_finalize()) return passed_on(Reason::kOutside);
@@ -254,15 +270,35 @@ Communicator* find_slowly(MPI_Comm handle, Making making) {
     if (inter != 0) return passed_on(Reason::kInter);
     communicator = meet(handle);
   }
-  if (communicator->reason == Reason::kFew) {
-    if (making != Making::kNow && communicator->calls < config().after) {
-      ++communicator->calls;
-      return passed_on(Reason::kFew);
-    }
-    if (making == Making::kNever) return passed_on(Reason::kNotMade);
-    make(*communicator);
-  }
   return remember(handle, generation, communicator);
+}
+
+Reason why_not_yet(const Communicator& communicator, Making making) {
+  const bool due = communicator.calls >= config().after;
+  if (making == Making::kNow || (making == Making::kWhenDue && due)) return Reason::kNone;
+  return due ? Reason::kNotMade : Reason::kFew;
+}
+
+void make_tutti(Communicator& communicator) {
+  const std::array<int, 2> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0};
+  std::array<int, 2> everywhere = {0, 0};
+  PMPI_Allreduce(mine.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, communicator.handle);
+  communicator.reason = Reason::kNone;
+  if (everywhere[1] == 0) communicator.reason = Reason::kFiles;
+  if (everywhere[0] == 0) communicator.reason = Reason::kThreads;
+  if (communicator.reason == Reason::kNone) join(communicator, communicator.handle);
+}
+
+bool is_refusal(int error) {
+  static constexpr std::array kRefusals = {MPI_ERR_BUFFER, MPI_ERR_COUNT, MPI_ERR_TYPE, MPI_ERR_COMM,
+                                           MPI_ERR_ROOT,   MPI_ERR_OP,    MPI_ERR_ARG,  MPI_ERR_REQUEST};
+  int kind = MPI_SUCCESS;
+  PMPI_Error_class(error, &kind);
+  return std::find(kRefusals.begin(), kRefusals.end(), kind) != kRefusals.end();
+}
+
+void count_taken(Communicator& communicator) {
+  communicator.calls = std::min(communicator.calls + 1, config().after);
 }
 
 void split_along(MPI_Comm parent, MPI_Comm made) {
@@ -306,9 +342,15 @@ void forget_communicator(MPI_Comm handle) {
   int has = 0;
   if (PMPI_Comm_get_attr(handle, keyval(), static_cast<void*>(&value), &has) != MPI_SUCCESS || has == 0) return;
   auto* communicator = static_cast<Communicator*>(value);
-  finish_requests_of(*communicator);
-  if (communicator->comm == nullptr) return;
-  if (outlive(*communicator)) return;
+  if (runs_request_of(*communicator)) {
+    // The call must not wait for them, as peers may come to them only later.
+    hold(*communicator);
+    part_from(handle, *communicator);
+    hold_for_requests_of(*communicator);
+    let_go(*communicator);
+    return;
+  }
+  if (communicator->comm == nullptr || part_from(handle, *communicator)) return;
   // What remains is freed with the attribute. Peers may come late, and need this process until then.
   const Inside inside;
   communicator->operators.clear();

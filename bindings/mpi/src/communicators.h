@@ -24,13 +24,13 @@ struct Communicator {
   MPI_Comm handle = MPI_COMM_NULL;
   tuttiComm_t comm = nullptr;     // NULL: `reason` says why calls go to the MPI library
   Reason reason = Reason::kNone;  // the same on all ranks; kFew: tutti's communicator is yet to be made
-  int calls = 0;                  // of collectives until then
+  int calls = 0;                  // of collectives until then that the MPI library has taken
   int rank = 0;
   int ranks = 0;
   // When tutti's communicator ends among the others at MPI_Finalize: drawn by rank 0, the same on all ranks. Each waits
   // for its peers, and the order in which communicators were made, or met, need not be the same everywhere.
   std::array<int, 2> turn = {0, 0};
-  int held = 0;  // by persistent requests, which may outlive the MPI communicator
+  int held = 0;  // by requests, which may outlive the MPI communicator
   bool outlived = false;
   tuttiStream_t stream = nullptr;  // of nonblocking calls; made at the first
   // Operators with functions for predefined datatypes, made once.
@@ -52,6 +52,18 @@ struct Found {
 };
 inline thread_local Found last_found __attribute__((tls_model("initial-exec")));
 
+Communicator* find_slowly(MPI_Comm handle);
+
+// Asks no other rank. Never NULL.
+inline Communicator* find_communicator(MPI_Comm handle) {
+  const Found& found = last_found;
+  if (found.handle == handle && found.communicator != nullptr &&
+      found.generation == communicator_generation.load(std::memory_order_acquire)) {
+    return found.communicator;
+  }
+  return find_slowly(handle);
+}
+
 // Whether a call makes tutti's communicator.
 enum class Making {
   kNever,    // it must not wait for other ranks
@@ -59,18 +71,17 @@ enum class Making {
   kNow,      // more calls will follow
 };
 
-Communicator* find_slowly(MPI_Comm handle, Making making);
+// All ranks call a communicator's collectives in the same order: so all count alike how many the MPI library has taken,
+// and make tutti's communicator at the same one. A call that is refused is no collective: other ranks need not make it,
+// so it neither counts nor makes anything.
 
-// Of a call of a collective, which all ranks of `handle` make in the same order: so all count alike how many there have
-// been, and make tutti's communicator at the same one. Never NULL.
-inline Communicator* find_communicator(MPI_Comm handle, Making making) {
-  const Found& found = last_found;
-  if (found.handle == handle && found.communicator != nullptr &&
-      found.generation == communicator_generation.load(std::memory_order_acquire)) {
-    return found.communicator;
-  }
-  return find_slowly(handle, making);
-}
+// Of a communicator of kFew: kNone if the call is the one that makes tutti's communicator, else why it is not.
+Reason why_not_yet(const Communicator& communicator, Making making);
+void make_tutti(Communicator& communicator);
+// Whether it is an error of a call's arguments, which MPI libraries look at before they send anything.
+bool is_refusal(int error);
+// After a call that has gone to the MPI library, which has not refused it.
+void count_taken(Communicator& communicator);
 
 // Where no call is to go to the MPI library first: gives `made`, which the ranks of `parent` have just made, a part of
 // parent's tutti communicator, if there is one. Collective over parent; `made` may be MPI_COMM_NULL on some ranks.
@@ -83,7 +94,8 @@ void forget_all_communicators();
 // A communicator of this process alone. No duplicate: that would call the functions of attributes which the program has
 // given to MPI_COMM_SELF, as it does to hear of MPI_Finalize. An MPI error code.
 int make_own_self(MPI_Comm& made);
-// Between them the communicator is there, also if the program frees its own.
+// Between them the communicator is there, also if the program frees its own. Persistent requests hold theirs; others
+// when it is freed before they are complete.
 void hold(Communicator& communicator);
 void let_go(Communicator& communicator);
 

@@ -30,7 +30,10 @@ int init(int* argc, char*** argv, int required, int* provided) {
   // All ranks are here. So nonblocking calls are served from the first on.
   if (error != MPI_SUCCESS) return error;
   tutti::mpi::agree_on_config();
-  return or_raised(MPI_COMM_WORLD, [] { tutti::mpi::find_communicator(MPI_COMM_WORLD, tutti::mpi::Making::kNow); });
+  return or_raised(MPI_COMM_WORLD, [] {
+    tutti::mpi::Communicator& world = *tutti::mpi::find_communicator(MPI_COMM_WORLD);
+    if (world.reason == tutti::mpi::Reason::kFew) tutti::mpi::make_tutti(world);
+  });
 }
 
 // `made` is what PMPI_ has made of parent's ranks.
@@ -90,13 +93,13 @@ int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm* newcomm) {
 }
 
 int MPI_Comm_free(MPI_Comm* comm) {
-  // MPI refuses to free the world, which goes on.
+  // MPI refuses to end the world, which goes on.
   if (comm != nullptr && *comm != MPI_COMM_WORLD) tutti::mpi::forget_communicator(*comm);
   return PMPI_Comm_free(comm);
 }
 
 int MPI_Comm_disconnect(MPI_Comm* comm) {
-  if (comm != nullptr) tutti::mpi::forget_communicator(*comm);
+  if (comm != nullptr && *comm != MPI_COMM_WORLD) tutti::mpi::forget_communicator(*comm);
   return PMPI_Comm_disconnect(comm);
 }
 

@@ -26,7 +26,7 @@ Outcome barrier(Work& work) {
 }
 
 Outcome bcast(Work& work, void* buffer, MPI_Count count, MPI_Datatype type, int root) {
-  if (wrong(count, type) || wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
+  if (wrong_block(buffer, count, type) || wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const Block block(buffer, static_cast<std::size_t>(count), type);
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
@@ -41,15 +41,19 @@ Outcome bcast(Work& work, void* buffer, MPI_Count count, MPI_Datatype type, int 
 
 Outcome allgather(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
                   MPI_Count recv_count, MPI_Datatype recv_type) {
-  if (wrong(recv_count, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
+  if (wrong_block(recv, recv_count, recv_type) || wrong_unless_in_place(send, send_count, send_type)) {
     return Outcome::pass(Reason::kArgument);
   }
   const Block blocks(recv, of_all(work, recv_count), recv_type);
   std::byte* to = work.received(blocks);
-  const std::byte* from = send == MPI_IN_PLACE
-                              ? own_in_place(work, to, blocks, recv_count)
-                              : work.sent(Block(send, static_cast<std::size_t>(send_count), send_type));
   const std::size_t bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
+  const std::byte* from = nullptr;
+  if (send == MPI_IN_PLACE) {
+    from = own_in_place(work, to, blocks, recv_count);
+  } else {
+    const Block block(send, static_cast<std::size_t>(send_count), send_type);
+    from = work.apart(work.sent(block), block.bytes(), to, blocks.bytes());
+  }
   return run(work, [&] { return tuttiAllGather(from, to, bytes, kByte, work.comm(), work.stream()); });
 }
 
@@ -57,23 +61,25 @@ Outcome gather(Work& work, const void* send, MPI_Count send_count, MPI_Datatype 
                MPI_Count recv_count, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool receives = work.rank() == root;
-  if ((receives && wrong(recv_count, recv_type)) || (send != MPI_IN_PLACE && wrong(send_count, send_type)) ||
+  if ((receives && wrong_block(recv, recv_count, recv_type)) || wrong_unless_in_place(send, send_count, send_type) ||
       (send == MPI_IN_PLACE && !receives)) {
     return Outcome::pass(Reason::kArgument);
   }
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t bytes = 0;
+  std::size_t received = 0;
   if (receives) {
     const Block blocks(recv, of_all(work, recv_count), recv_type);
     to = work.received(blocks);
+    received = blocks.bytes();
     bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
     if (send == MPI_IN_PLACE) from = own_in_place(work, to, blocks, recv_count);
   }
   if (send != MPI_IN_PLACE) {
     const Block block(send, static_cast<std::size_t>(send_count), send_type);
-    from = work.sent(block);
     bytes = block.bytes();
+    from = work.apart(work.sent(block), bytes, to, received);
   }
   return run(work, [&] { return tuttiGather(from, to, bytes, kByte, root, work.comm(), work.stream()); });
 }
@@ -82,7 +88,7 @@ Outcome scatter(Work& work, const void* send, MPI_Count send_count, MPI_Datatype
                 MPI_Count recv_count, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool sends = work.rank() == root;
-  if ((sends && wrong(send_count, send_type)) || (recv != MPI_IN_PLACE && wrong(recv_count, recv_type)) ||
+  if ((sends && wrong_block(send, send_count, send_type)) || wrong_unless_in_place(recv, recv_count, recv_type) ||
       (recv == MPI_IN_PLACE && !sends)) {
     return Outcome::pass(Reason::kArgument);
   }
@@ -100,20 +106,22 @@ Outcome scatter(Work& work, const void* send, MPI_Count send_count, MPI_Datatype
     const Block block(recv, static_cast<std::size_t>(recv_count), recv_type);
     to = work.received(block);
     bytes = block.bytes();
+    if (sends) from = work.apart(from, of_all(work, static_cast<MPI_Count>(bytes)), to, bytes);
   }
   return run(work, [&] { return tuttiScatter(from, to, bytes, kByte, root, work.comm(), work.stream()); });
 }
 
 Outcome alltoall(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
                  MPI_Count recv_count, MPI_Datatype recv_type) {
-  if (wrong(recv_count, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
+  if (wrong_block(recv, recv_count, recv_type) || wrong_unless_in_place(send, send_count, send_type)) {
     return Outcome::pass(Reason::kArgument);
   }
   const Block blocks(recv, of_all(work, recv_count), recv_type);
   std::byte* to = work.received(blocks);
   // In place what lies in the receive buffer is sent, in another memory if it must be packed.
-  const std::byte* from =
-      send == MPI_IN_PLACE ? work.sent(blocks) : work.sent(Block(send, of_all(work, send_count), send_type));
+  const Block sent = send == MPI_IN_PLACE ? blocks : Block(send, of_all(work, send_count), send_type);
+  const std::byte* from = work.sent(sent);
+  if (from != to) from = work.apart(from, sent.bytes(), to, blocks.bytes());
   const std::size_t bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
   return run(work, [&] { return tuttiAlltoAll(from, to, bytes, kByte, work.comm(), work.stream()); });
 }

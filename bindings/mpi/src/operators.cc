@@ -150,8 +150,12 @@ void bind_reduction(Communicator& communicator, MPI_Op op, MPI_Datatype type, co
     }
   }
   // MPI_REPLACE and MPI_NO_OP are for one-sided communication.
-  if (nonblocking || op == MPI_REPLACE || op == MPI_NO_OP) {
+  if (op == MPI_REPLACE || op == MPI_NO_OP) {
     reduction.reason = Reason::kOperator;
+    return;
+  }
+  if (nonblocking) {
+    reduction.reason = Reason::kFunction;
     return;
   }
   MPI_Aint lower = 0;

@@ -31,6 +31,8 @@ constexpr std::chrono::microseconds kSlowWindowTick = 4 * kTick;
 constexpr int kIdleTicks = 50;  // without a call: the thread sleeps until one comes
 constexpr int kLooks = 8;       // at the network, each time
 
+thread_local bool helps __attribute__((tls_model("initial-exec"))) = false;
+
 // How many threads are in tutti, and kHelping while the helper is in the MPI library; with MPI_THREAD_MULTIPLE both may
 // be there at once, else a thread that leaves waits.
 constexpr unsigned kHelping = 1U << 31;
@@ -100,6 +102,7 @@ class Pace {
 };
 
 void run() {
+  helps = true;
   int idle = 0;
   Pace pace;
   unsigned seen = entries.load(std::memory_order_relaxed);
@@ -179,6 +182,10 @@ bool progress_possible() {
     level.store(now, std::memory_order_relaxed);
   }
   return now >= MPI_THREAD_SERIALIZED;
+}
+
+bool is_helper() {
+  return helps;
 }
 
 void stop_progress() {

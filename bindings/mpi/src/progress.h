@@ -8,6 +8,8 @@ namespace tutti::mpi {
 
 // Whether the MPI library lets another thread call it meanwhile: MPI_THREAD_SERIALIZED or more.
 bool progress_possible();
+// Whether this thread is the binding's.
+bool is_helper();
 // Ends the thread, before PMPI_Finalize.
 void stop_progress();
 // One look at the network, for loops that wait. From a thread that may call MPI.

@@ -42,7 +42,9 @@ Outcome reduce_vector(Work& work, const void* send, void* recv, MPI_Count count,
   Outcome refused = tuttiSuccess;
   Layout layout;
   if (!bind(work, count, type, op, layout, refused)) return refused;
+  if (receives && wrong_buffer(recv, count, type)) return Outcome::pass(Reason::kArgument);
   const void* from = send == MPI_IN_PLACE ? recv : send;
+  if (wrong_buffer(from, count, type)) return Outcome::pass(Reason::kArgument);
   if (!work.reduction.holes) return run(work, [&] { return call(from, recv); });
   const auto elements = static_cast<std::size_t>(count);
   const std::byte* laid = lay_out(work, Block(from, elements, type, layout));
@@ -57,6 +59,10 @@ template <typename Call>
 Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t total, std::size_t own, MPI_Datatype type,
                       const Layout& layout, Call call) {
   const void* from = send == MPI_IN_PLACE ? recv : send;
+  if (wrong_buffer(recv, static_cast<MPI_Count>(own), type) ||
+      wrong_buffer(from, static_cast<MPI_Count>(total), type)) {
+    return Outcome::pass(Reason::kArgument);
+  }
   if (work.reduction.holes) {
     const std::byte* laid = lay_out(work, Block(from, total, type, layout));
     std::byte* result = work.scratch(own * work.reduction.extent);
@@ -64,7 +70,7 @@ Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t tota
     if (outcome.result == tuttiSuccess) take_back(work, result, Block(recv, own, type, layout));
     return outcome;
   }
-  if (send != MPI_IN_PLACE) return run(work, [&] { return call(from, recv); });
+  if (from != recv) return run(work, [&] { return call(from, recv); });
   // MPI has the result at the begin of what is reduced, and programs expect the rest as it was.
   std::byte* block = work.scratch(own * work.reduction.extent);
   work.move_later(block, static_cast<std::byte*>(recv), own * work.reduction.extent);
@@ -81,7 +87,9 @@ Outcome allreduce(Work& work, const void* send, void* recv, MPI_Count count, MPI
 }
 
 Outcome reduce(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op, int root) {
-  if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
+  if (wrong_root(work, root) || (send == MPI_IN_PLACE && work.rank() != root)) {
+    return Outcome::pass(Reason::kArgument);
+  }
   return reduce_vector(work, send, recv, count, type, op, work.rank() == root, [&](const void* from, void* to) {
     return tuttiReduce(from, to, static_cast<std::size_t>(count), work.reduction.datatype, work.reduction.op, root,
                        work.comm(), work.stream());

@@ -25,7 +25,8 @@ struct Pending {
   tuttiEvent_t event = nullptr;
   Answer* answer = nullptr;
   const Persistent* persistent = nullptr;  // in place of an answer
-  const Communicator* communicator = nullptr;
+  Communicator* communicator = nullptr;
+  bool holds = false;                                                // the communicator
   enum class State { kRuns, kEnding, kEnded } state = State::kRuns;  // of the operation, with what is left to do then
   std::thread::id ender;                                             // which thread does that, for kEnding
   int error = MPI_SUCCESS;                                           // of one that has failed
@@ -114,6 +115,7 @@ Looked look_for(Chosen chosen, bool completes) {
   std::list<Pending> found;
   std::list<Pending>& all = table().pending;
   Pending* ending = nullptr;
+  Communicator* held = nullptr;
   tuttiResult_t result = tuttiInProgress;
   std::unique_lock lock(table().mutex);
   Looked looked = Looked::kNone;
@@ -135,6 +137,7 @@ Looked look_for(Chosen chosen, bool completes) {
     lock.unlock();
     end(*ending, result);
     lock.lock();
+    held = std::exchange(ending->holds, false) ? ending->communicator : nullptr;
     ending->communicator = nullptr;  // it may be gone soon
     ending->state = State::kEnded;
   }
@@ -142,6 +145,7 @@ Looked look_for(Chosen chosen, bool completes) {
   if (completes) found.splice(found.begin(), all, pending);
   lock.unlock();
   if (completes) complete(std::move(found));
+  if (held != nullptr) let_go(*held);
   return Looked::kDone;
 }
 
@@ -170,16 +174,15 @@ void add(std::list<Pending> one, std::unique_ptr<Work> work) {
   live_requests.fetch_add(1, std::memory_order_release);
 }
 
-// In how many of the binding's calls this thread is, with a Failures: functions of the program that the MPI library
-// calls, as of its generalized requests, may call MPI.
-thread_local int completing __attribute__((tls_model("initial-exec"))) = 0;
+// How many calls of the binding's have a Failures for requests that still run: they would not notice an error of those
+// any more.
+std::atomic<int> looked_at{0};
 
 #if defined(MPICH)
 // The MPI library asks while a call waits that does not come through the binding, as Fortran's of mpi_f08 do not.
 // It does so in place of its own waiting: so these two have to make the progress that the peers may wait for.
 int on_poll(void* state, MPI_Status* /*status*/) {
-  // In the binding's calls the binding has looked, and would not notice an error any more.
-  if (completing > 0 ||
+  if (looked_at.load() > 0 ||
       settle_one([state](const Pending& pending) { return pending.answer == state; }) == Looked::kRuns) {
     progress_once();
   }
@@ -200,7 +203,22 @@ int start_generalized(Answer* answer, MPI_Request* request) {
   return PMPIX_Grequest_start(on_query, on_free, on_cancel, on_poll, on_wait, answer, request);
 }
 #else
+// Open MPI calls it whenever it makes progress: so calls that do not come through the binding, as those that an
+// MPI_Wait of the program's makes to PMPI_Wait, complete the binding's requests as well.
+int on_progress() {
+  if (!any_requests() || is_helper() || looked_at.load() > 0) return 0;
+  return settle_one([](const Pending& /*any*/) { return true; }) == Looked::kDone ? 1 : 0;
+}
+
+// As opal/runtime/opal_progress.h has it.
+void hear_of_progress() {
+  using Register = int (*)(int (*)());
+  if (void* found = mpi_variable("opal_progress_register")) reinterpret_cast<Register>(found)(on_progress);
+}
+
 int start_generalized(Answer* answer, MPI_Request* request) {
+  static std::once_flag once;
+  std::call_once(once, hear_of_progress);
   return PMPI_Grequest_start(on_query, on_free, on_cancel, answer, request);
 }
 #endif
@@ -237,6 +255,32 @@ void complete_request(MPI_Request request) {
   }
 }
 
+bool runs_request_of(const Communicator& communicator) {
+  if (!any_requests()) return false;
+  const std::lock_guard lock(table().mutex);
+  const auto runs = [&](const Pending& pending) { return pending.communicator == &communicator; };
+  return std::any_of(table().pending.begin(), table().pending.end(), runs);
+}
+
+void hold_for_requests_of(Communicator& communicator) {
+  const auto ends_elsewhere = [&](const Pending& pending) {
+    return pending.communicator == &communicator && pending.state == Pending::State::kEnding &&
+           pending.ender != std::this_thread::get_id();
+  };
+  std::list<Pending>& all = table().pending;
+  std::unique_lock lock(table().mutex);
+  while (std::any_of(all.begin(), all.end(), ends_elsewhere)) {
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+  }
+  for (Pending& pending : all) {
+    if (pending.communicator != &communicator || pending.holds) continue;
+    hold(communicator);
+    pending.holds = true;
+  }
+}
+
 void finish_requests_of(const Communicator& communicator) {
   if (!any_requests()) return;
   wait_for_all([&](const Pending& pending) { return pending.communicator == &communicator; }, false);
@@ -252,8 +296,11 @@ void forget_failure(MPI_Request request) {
 }
 
 Failures::Failures(int count, Requests requests) : requests_(requests) {
-  ++completing;
   const std::lock_guard lock(table().mutex);
+  for (const Pending& pending : table().pending) {
+    for (int at = 0; at < count && !looks_; ++at) looks_ = requests[at] == pending.request;
+  }
+  if (looks_) looked_at.fetch_add(1);
   std::list<Pending>& failed = table().failed;
   for (int at = 0; at < count && !failed.empty(); ++at) {
     const MPI_Request request = requests[at];
@@ -266,7 +313,7 @@ Failures::Failures(int count, Requests requests) : requests_(requests) {
 }
 
 Failures::~Failures() {
-  --completing;
+  if (looks_) looked_at.fetch_sub(1);
   if (taken_.empty()) return;
   const std::lock_guard lock(table().mutex);
   // What has not been completed, as where a test finds that others still run.

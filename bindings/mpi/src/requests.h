@@ -28,6 +28,10 @@ void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persiste
 bool still_runs(MPI_Request request);
 // Waits, and lets the MPI library make progress, until it does not.
 void complete_request(MPI_Request request);
+// Before the program's handle of the communicator goes: whether operations of its requests run.
+bool runs_request_of(const Communicator& communicator);
+// Each that runs holds the communicator until it has ended. What it was before, other threads touch no more.
+void hold_for_requests_of(Communicator& communicator);
 // Before the communicator goes, in any thread. What its requests wait for has happened then, and what has failed has
 // called the error handler; the requests are completed by the thread that waits for them, which hears of the error.
 void finish_requests_of(const Communicator& communicator);
@@ -72,6 +76,7 @@ class Failures {
   int take(int at);
 
   Requests requests_;
+  bool looks_ = false;  // some of them run
   std::list<Pending> taken_;
 };
 

@@ -9,6 +9,36 @@
 
 namespace tutti::mpi {
 
+// Whether the binding finds what MPI libraries refuse, on this rank.
+template <typename Body>
+bool is_refused(Communicator& communicator, Body body) {
+  Work work(communicator, Mode::kChecked);
+  const Reason reason = body(work).reason;
+  return reason == Reason::kArgument || reason == Reason::kOperator;
+}
+
+// Why the MPI library serves the call, if it does. A call that makes tutti's communicator waits for other ranks: one
+// that is refused must not come to that.
+template <typename Body>
+Reason find_reason(Communicator& communicator, Making making, Body body) {
+  if (communicator.reason != Reason::kFew) [[likely]]
+    return communicator.reason;
+  const Reason not_yet = why_not_yet(communicator, making);
+  if (not_yet != Reason::kNone) return not_yet;
+  if (is_refused(communicator, body)) return Reason::kArgument;
+  make_tutti(communicator);
+  return communicator.reason;
+}
+
+// The MPI library's own function, for a call that tutti does not serve.
+template <typename Body, typename Pass>
+int pass_on(Communicator& communicator, Body body, Pass pass) {
+  if (communicator.reason != Reason::kFew) return pass();
+  const int error = pass();
+  if (error == MPI_SUCCESS || !(is_refusal(error) || is_refused(communicator, body))) count_taken(communicator);
+  return error;
+}
+
 // body(Work &) is an Outcome, pass() the MPI library's own function.
 template <typename Body, typename Pass>
 int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
@@ -17,8 +47,8 @@ int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   Outcome outcome = tuttiSuccess;
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
-    communicator = find_communicator(comm, Making::kWhenDue);
-    outcome.reason = communicator->reason;
+    communicator = find_communicator(comm);
+    outcome.reason = find_reason(*communicator, Making::kWhenDue, body);
     if (outcome.reason != Reason::kNone) [[unlikely]]
       return;
     Work work(*communicator, Mode::kBlocking);
@@ -29,7 +59,7 @@ int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   if (thrown != MPI_SUCCESS) [[unlikely]] {
     error = raise_error(comm, thrown);
   } else if (outcome.reason != Reason::kNone) {
-    error = pass();
+    error = pass_on(*communicator, body, pass);
   } else if (outcome.result != tuttiSuccess) {
     error = report_failure(*communicator, communicator->handle);
   }
@@ -44,8 +74,8 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
   Outcome outcome = tuttiSuccess;
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
-    communicator = find_communicator(comm, Making::kNever);
-    outcome.reason = request == nullptr ? Reason::kArgument : communicator->reason;
+    communicator = find_communicator(comm);
+    outcome.reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNever, body);
     if (outcome.reason != Reason::kNone) return;
     auto work = std::make_unique<Work>(*communicator, Mode::kQueued);
     outcome = body(*work);
@@ -56,7 +86,7 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
   if (thrown != MPI_SUCCESS) {
     error = raise_error(comm, thrown);
   } else if (outcome.reason != Reason::kNone) {
-    error = pass();
+    error = pass_on(*communicator, body, pass);
   } else if (outcome.result != tuttiSuccess) {
     error = report_failure(*communicator, communicator->handle);
   }
@@ -69,12 +99,13 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
 template <typename Body, typename Keep, typename Pass>
 int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, Keep keep, Pass pass) {
   const Timer timer;
+  Communicator* communicator = nullptr;
   Reason reason = Reason::kNone;
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
     // The ranks may wait for each other in it, as in a blocking call.
-    Communicator* communicator = find_communicator(comm, Making::kNow);
-    reason = request == nullptr ? Reason::kArgument : communicator->reason;
+    communicator = find_communicator(comm);
+    reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNow, body);
     if (reason == Reason::kNone) {
       Work work(*communicator, Mode::kChecked);
       reason = body(work).reason;
@@ -86,7 +117,7 @@ int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, K
   });
   if (thrown != MPI_SUCCESS) return raise_error(comm, thrown);
   if (reason == Reason::kNone) return error;
-  error = pass();
+  error = pass_on(*communicator, body, pass);
   count_call(function, true, reason, timer);
   return error;
 }

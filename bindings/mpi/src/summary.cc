@@ -38,12 +38,14 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
     "outside MPI_Init and MPI_Finalize",
     "intercommunicator",
     "one rank",
+    "processes of another MPI_COMM_WORLD",
     "no MPI_THREAD_SERIALIZED",
     "no tutti communicator could be made",
     "limit of open files",
     "one of the first of its communicator",
     "nonblocking, and no blocking call has made a tutti communicator",
     "operator and datatype",
+    "nonblocking, and a function computes it",
     "layout of the datatype",
     "argument that is an error"};
 

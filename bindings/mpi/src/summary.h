@@ -31,17 +31,19 @@ enum class Function {
 enum class Reason {
   kNone,  // it does not: tutti serves it
   kOff,
-  kOutside,   // before MPI_Init or after MPI_Finalize
-  kInter,     // an intercommunicator
-  kOneRank,   // nothing to communicate
-  kThreads,   // MPI_THREAD_SERIALIZED was not to be had
-  kFailed,    // a rank could not make the tutti communicator
-  kFiles,     // this process or another may not open as many files as tutti may need
-  kFew,       // one of the first calls of the communicator, which may be freed soon
-  kNotMade,   // a nonblocking call before a blocking one has made it: that would block
-  kOperator,  // no meaning for this operator and datatype, or, nonblocking, a function of the program
-  kType,      // a reduction of elements with a layout that is not served
-  kArgument,  // an error that MPI is to report
+  kOutside,     // before MPI_Init or after MPI_Finalize
+  kInter,       // an intercommunicator
+  kOneRank,     // nothing to communicate
+  kOtherWorld,  // processes of another MPI_COMM_WORLD are in it
+  kThreads,     // MPI_THREAD_SERIALIZED was not to be had
+  kFailed,      // a rank could not make the tutti communicator
+  kFiles,       // this process or another may not open as many files as tutti may need
+  kFew,         // one of the first calls of the communicator, which may be freed soon
+  kNotMade,     // a nonblocking call before a blocking one has made it: that would block
+  kOperator,    // no meaning for this operator and datatype
+  kFunction,    // nonblocking, and a function of the program or of the MPI library computes it
+  kType,        // a reduction of elements with a layout that is not served
+  kArgument,    // an error that MPI is to report
   kReasons,
 };
 

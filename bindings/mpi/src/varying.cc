@@ -99,6 +99,15 @@ void place_sent(Work& work, Parts& parts) {
   }
 }
 
+// What this rank sends, apart from where it receives.
+const std::byte* sent_apart(Work& work, const Block& block, const Parts& received) {
+  std::size_t end = 0;
+  for (std::size_t at = 0; at < received.counts.size(); ++at) {
+    end = std::max(end, received.displs[at] + received.counts[at]);
+  }
+  return work.apart(work.sent(block), block.bytes(), received.base, end);
+}
+
 // Where this rank's own block is among what it receives: it is there already.
 std::byte* own_in_place(Work& work, Parts& parts) {
   const auto own = static_cast<std::size_t>(work.rank());
@@ -109,6 +118,13 @@ std::byte* own_in_place(Work& work, Parts& parts) {
 
 bool wrong_counts(const Work& work, Numbers counts, Numbers displs, MPI_Datatype type) {
   return displs.none() || type == MPI_DATATYPE_NULL || counts.wrong(work.ranks());
+}
+
+bool wrong_blocks(const Work& work, const void* buffer, Numbers counts, Numbers displs, MPI_Datatype type) {
+  if (wrong_counts(work, counts, displs, type)) return true;
+  MPI_Count most = 0;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(work.ranks()); ++rank) most = std::max(most, counts[rank]);
+  return wrong_buffer(buffer, most, type);
 }
 
 bool wrong_types(const Work& work, Numbers counts, Numbers displs, const MPI_Datatype* types) {
@@ -150,7 +166,7 @@ Outcome exchange(Work& work, Parts* send, Parts& recv) {
 
 Outcome allgatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
                    Numbers counts, Numbers displs, MPI_Datatype recv_type) {
-  if (wrong_counts(work, counts, displs, recv_type) || (send != MPI_IN_PLACE && wrong(send_count, send_type))) {
+  if (wrong_blocks(work, recv, counts, displs, recv_type) || wrong_unless_in_place(send, send_count, send_type)) {
     return Outcome::pass(Reason::kArgument);
   }
   Parts parts = parts_of(work, recv, counts, displs, recv_type);
@@ -161,7 +177,7 @@ Outcome allgatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datat
     from = own_in_place(work, parts);
   } else {
     const Block block(send, static_cast<std::size_t>(send_count), send_type);
-    from = work.sent(block);
+    from = sent_apart(work, block, parts);
     bytes = block.bytes();
   }
   return run(work, [&] {
@@ -174,8 +190,8 @@ Outcome gatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datatype
                 Numbers displs, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool receives = work.rank() == root;
-  if ((receives && wrong_counts(work, counts, displs, recv_type)) ||
-      (send != MPI_IN_PLACE && wrong(send_count, send_type)) || (send == MPI_IN_PLACE && !receives)) {
+  if ((receives && wrong_blocks(work, recv, counts, displs, recv_type)) ||
+      wrong_unless_in_place(send, send_count, send_type) || (send == MPI_IN_PLACE && !receives)) {
     return Outcome::pass(Reason::kArgument);
   }
   Parts parts;
@@ -189,7 +205,7 @@ Outcome gatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datatype
   }
   if (send != MPI_IN_PLACE) {
     const Block block(send, static_cast<std::size_t>(send_count), send_type);
-    from = work.sent(block);
+    from = sent_apart(work, block, parts);
     bytes = block.bytes();
   }
   return run(work, [&] {
@@ -202,8 +218,8 @@ Outcome scatterv(Work& work, const void* send, Numbers counts, Numbers displs, M
                  MPI_Count recv_count, MPI_Datatype recv_type, int root) {
   if (wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const bool sends = work.rank() == root;
-  if ((sends && wrong_counts(work, counts, displs, send_type)) ||
-      (recv != MPI_IN_PLACE && wrong(recv_count, recv_type)) || (recv == MPI_IN_PLACE && !sends)) {
+  if ((sends && wrong_blocks(work, send, counts, displs, send_type)) ||
+      wrong_unless_in_place(recv, recv_count, recv_type) || (recv == MPI_IN_PLACE && !sends)) {
     return Outcome::pass(Reason::kArgument);
   }
   Parts parts;
@@ -229,8 +245,8 @@ Outcome scatterv(Work& work, const void* send, Numbers counts, Numbers displs, M
 Outcome alltoallv(Work& work, const void* send, Numbers send_counts, Numbers send_displs, MPI_Datatype send_type,
                   void* recv, Numbers recv_counts, Numbers recv_displs, MPI_Datatype recv_type) {
   const bool in_place = send == MPI_IN_PLACE;
-  if (wrong_counts(work, recv_counts, recv_displs, recv_type) ||
-      (!in_place && wrong_counts(work, send_counts, send_displs, send_type))) {
+  if (wrong_blocks(work, recv, recv_counts, recv_displs, recv_type) ||
+      (!in_place && wrong_blocks(work, send, send_counts, send_displs, send_type))) {
     return Outcome::pass(Reason::kArgument);
   }
   Parts to = parts_of(work, recv, recv_counts, recv_displs, recv_type);
@@ -243,7 +259,7 @@ Outcome alltoallw(Work& work, const void* send, Numbers send_counts, Numbers sen
                   const MPI_Datatype* send_types, void* recv, Numbers recv_counts, Numbers recv_displs,
                   const MPI_Datatype* recv_types) {
   const bool in_place = send == MPI_IN_PLACE;
-  if (wrong_types(work, recv_counts, recv_displs, recv_types) ||
+  if (recv == MPI_IN_PLACE || wrong_types(work, recv_counts, recv_displs, recv_types) ||
       (!in_place && wrong_types(work, send_counts, send_displs, send_types))) {
     return Outcome::pass(Reason::kArgument);
   }

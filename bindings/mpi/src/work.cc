@@ -47,6 +47,14 @@ const std::byte* Work::sent(const Block& block) {
   return packed;
 }
 
+const std::byte* Work::apart(const std::byte* from, std::size_t bytes, const std::byte* received,
+                             std::size_t received_bytes) {
+  if (from >= received + received_bytes || received >= from + bytes || checked()) return from;
+  std::byte* copy = scratch(bytes);
+  std::memcpy(copy, from, bytes);
+  return copy;
+}
+
 std::byte* Work::received(const Block& block) {
   if (block.layout.dense) return block.address;
   std::byte* packed = scratch(block.bytes());

@@ -71,6 +71,10 @@ class Work {
   std::byte* scratch(std::size_t bytes);
   // The block's bytes as they are sent: where they lie, or packed.
   const std::byte* sent(const Block& block);
+  // The same `bytes`, which this rank sends, elsewhere if they lie among those that it receives. Nobody may ask for
+  // that but in place; MPI libraries let much of it pass.
+  const std::byte* apart(const std::byte* from, std::size_t bytes, const std::byte* received,
+                         std::size_t received_bytes);
   void pack_into(std::byte* to, const Block& block);
   // Memory for what is received: where it belongs, or what finish() unpacks.
   std::byte* received(const Block& block);

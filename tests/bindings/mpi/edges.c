@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "extension.h"
+
 enum { kMost = 16 };
 
 static int rank, ranks, wrong;
@@ -76,13 +78,50 @@ static void sent_before(int frees) {
   }
   MPI_Ibarrier(comm, &request);
   if (frees) MPI_Comm_free(&comm);
-#if defined(MPICH)
-  PMPI_Wait(&request, MPI_STATUS_IGNORE); /* as its functions for mpi_f08 do */
-#else
-  MPI_Wait(&request, MPI_STATUS_IGNORE);
-#endif
+  PMPI_Wait(&request, MPI_STATUS_IGNORE); /* as MPICH's functions for mpi_f08 do, or an MPI_Wait of the program's */
   MPI_Wait(&sent, MPI_STATUS_IGNORE);
   if (!frees) MPI_Comm_free(&comm);
+}
+
+/* A peer that comes to a collective only when it has got what this rank sends after freeing the communicator. */
+static void sent_after_free(int is_persistent) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  int result = 0;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  if (rank == 1) MPI_Recv(NULL, 0, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  if (is_persistent) {
+    PERSISTENT(Allreduce)(&rank, &result, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    MPI_Request_free(&request);
+  }
+  MPI_Iallreduce(&rank, &result, 1, MPI_INT, MPI_SUM, comm, &request);
+  MPI_Comm_free(&comm);
+  if (rank == 0) MPI_Send(NULL, 0, MPI_INT, 1, 1, MPI_COMM_WORLD);
+  if (rank == 2) PMPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  expect(result == ranks * (ranks - 1) / 2, "a nonblocking call whose communicator was freed");
+}
+
+/* Errors that Open MPI lets pass, and the binding with MPICH, too. */
+static void not_in_place(void) {
+  enum { kCount = 3000 };
+  static int data[kMost * kCount];
+  int own = 1;
+  for (int at = 0; at < ranks * kCount; ++at) data[at] = rank * 100;
+  MPI_Allgather(data, kCount, MPI_INT, data, kCount, MPI_INT, MPI_COMM_WORLD);
+  for (int at = 0; at < ranks; ++at)
+    own = own && data[at * kCount] == at * 100 && data[(at + 1) * kCount - 1] == at * 100;
+  expect(own, "allgather from where it receives");
+  for (int at = 0; at < ranks * kCount; ++at) data[at] = rank * 100 + at / kCount;
+  MPI_Alltoall(data, kCount, MPI_INT, data + 1, kCount, MPI_INT, MPI_COMM_WORLD);
+  for (int at = 0; at < ranks; ++at) own = own && data[at * kCount + 1] == at * 100 + rank;
+  expect(own, "alltoall from beside where it receives");
+  for (int at = 0; at < ranks * kCount; ++at) data[at] = rank + 1;
+  MPI_Gather(data, kCount, MPI_INT, data, kCount, MPI_INT, 1, MPI_COMM_WORLD);
+  for (int at = 0; at < ranks; ++at) own = own && data[at * kCount] == (rank == 1 ? at : rank) + 1;
+  expect(own, "gather from where it receives");
+  MPI_Scatter(data, kCount, MPI_INT, data, kCount, MPI_INT, 1, MPI_COMM_WORLD);
+  expect(own && data[0] == rank + 1 && data[kCount - 1] == rank + 1, "scatter to where it sends from");
 }
 
 static void world_is_not_freed(void) {
@@ -218,6 +257,9 @@ int main(int argc, char** argv) {
   overlapping();
   sent_before(1);
   sent_before(0);
+  sent_after_free(0);
+  sent_after_free(1);
+  not_in_place();
   world_is_not_freed();
   reduce_scatter_in_place();
   parts();

@@ -41,9 +41,19 @@ static void on_error(MPI_Comm* comm, int* error, ...) {
   nanosleep(&while_the_other_waits, NULL);
 }
 
+static void wait_until(atomic_int* flag) {
+  while (!atomic_load(flag)) {
+    const struct timespec a_while = {0, 100000};
+    nanosleep(&a_while, NULL);
+  }
+}
+
+static atomic_int freed;
+
 typedef struct {
   MPI_Request request;
   int how;
+  int when_freed;
   int error;
 } Waiting;
 
@@ -51,10 +61,7 @@ static void* wait_meanwhile(void* argument) {
   Waiting* waiting = (Waiting*)argument;
   MPI_Status status;
   int flag = 0;
-  while (!atomic_load(&handling)) {
-    const struct timespec a_while = {0, 100000};
-    nanosleep(&a_while, NULL);
-  }
+  if (waiting->when_freed) wait_until(&freed);
   if (waiting->how == 0) waiting->error = MPI_Wait(&waiting->request, &status);
   if (waiting->how == 1) {
     while (!flag) waiting->error = MPI_Test(&waiting->request, &flag, &status);
@@ -66,15 +73,16 @@ static void* wait_meanwhile(void* argument) {
   return NULL;
 }
 
-/* The ranks call different collectives. The thread that waits gets the error, also where the communicator's end has
- * found it first. */
-static int freed_meanwhile(int how) {
+/* The ranks call different collectives. The thread that waits gets the error, where the communicator is freed before it
+ * comes, and where it is freed while the error handler is called. */
+static int freed_meanwhile(int how, int before) {
   MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
-  Waiting waiting = {MPI_REQUEST_NULL, how, MPI_SUCCESS};
+  Waiting waiting = {MPI_REQUEST_NULL, how, before, MPI_SUCCESS};
   pthread_t thread;
   int sum = 0;
   atomic_store(&handling, 0);
+  atomic_store(&freed, 0);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_create_errhandler(on_error, &handler);
   MPI_Comm_set_errhandler(comm, handler);
@@ -85,7 +93,9 @@ static int freed_meanwhile(int how) {
     MPI_Ibarrier(comm, &waiting.request);
   }
   pthread_create(&thread, NULL, wait_meanwhile, &waiting);
+  if (!before) wait_until(&handling);
   MPI_Comm_free(&comm);
+  atomic_store(&freed, 1);
   pthread_join(thread, NULL);
   return waiting.error != MPI_SUCCESS ? 0 : 1;
 }
@@ -115,7 +125,7 @@ int main(int argc, char** argv) {
     MPI_Comm_free(&shares[at].comm);
   }
   /* Where tutti serves them: the MPI library would wait for ever. */
-  for (int how = 0; argc > 2 && how < 3; ++how) wrong += freed_meanwhile(how);
+  for (int how = 0; argc > 2 && how < 3; ++how) wrong += freed_meanwhile(how, 0) + freed_meanwhile(how, 1);
   PMPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) printf("%d wrong\n", all_wrong);
   MPI_Finalize();
