@@ -58,9 +58,8 @@ Status difference(int rank, const CallSummary& ours, int peer, const CallSummary
   if (ours.operations == theirs.operations) return {};
   if (fewer(ours, theirs)) return difference(peer, theirs, rank, ours);
   const CallRecord* const missed = find(ours, theirs.operations + 1);
-  return Status::mismatch(fmt::format("ranks called different operations: {} runs {}, {} leaves after {}", name(rank),
-                                      missed == nullptr ? operations(ours.operations) : missed->text, name(peer),
-                                      operations(theirs.operations)));
+  return Status::mismatch(fmt::format("{} leaves after {}, {} runs {}", name(peer), operations(theirs.operations),
+                                      name(rank), missed == nullptr ? operations(ours.operations) : missed->text));
 }
 
 }  // namespace tutti::internal

@@ -387,9 +387,8 @@ Status Communicator::await_root_cause(const std::string& what, std::uint32_t seq
   if (status.code() != Code::kRemoteError || stalls_ == nullptr || failure_->failed()) return status;
   // Nobody has died: the connection ended, or nothing comes, because a rank has left.
   if (const auto left = failure_->departed_before(sequence); left.rank >= 0) {
-    return Status::mismatch(
-        fmt::format("ranks called different operations: rank {} runs {}, rank {} has left after {}{}", rank(), what,
-                    left.rank, left.operations, left.operations == 1 ? " operation" : " operations"));
+    return Status::mismatch(fmt::format("rank {} has left after {}{}, rank {} runs {}", left.rank, left.operations,
+                                        left.operations == 1 ? " operation" : " operations", rank(), what));
   }
   // A silent rank does not pass notices on: the peer whose connection is lost may have given up on that rank.
   const std::string silent = stalls_->silent();

@@ -95,7 +95,7 @@ TEST_CASE("who is further has not called anything else") {
   for (const bool turned : {false, true}) {
     const Status s = turned ? difference(1, b.summary(), 0, a.summary()) : difference(0, a.summary(), 1, b.summary());
     CHECK(s.code() == Code::kMismatch);
-    CHECK(contains(s, "rank 0 runs operation 3, broadcast(count 40, float, root 0), rank 1 leaves after 2 operations"));
+    CHECK(contains(s, "rank 1 leaves after 2 operations, rank 0 runs operation 3, broadcast(count 40, float, root 0)"));
   }
   broadcast(&b, 0, 3);
   CHECK(difference(0, a.summary(), 1, b.summary()).is_ok());
