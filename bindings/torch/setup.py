@@ -2,13 +2,24 @@
 
 import pathlib
 import subprocess
+import sys
 
 import setuptools
 import torch.utils.cpp_extension as cpp_extension
 
 
 def pkg_config(*what: str) -> list[str]:
-    return subprocess.run(["pkg-config", *what, "tutti"], check=True, capture_output=True, text=True).stdout.split()
+    try:
+        asked = subprocess.run(["pkg-config", *what, "tutti"], capture_output=True, text=True)
+    except FileNotFoundError:
+        sys.exit("tutti_torch: pkg-config is missing, which says where tutti is installed")
+    if asked.returncode != 0:
+        sys.exit(
+            f"tutti_torch: pkg-config does not find tutti:\n{asked.stderr}"
+            "If it is installed in PREFIX, set PKG_CONFIG_PATH to the folder of its tutti.pc: PREFIX/lib/pkgconfig, or "
+            "PREFIX/lib/x86_64-linux-gnu/pkgconfig on Debian."
+        )
+    return asked.stdout.split()
 
 
 folder = pathlib.Path(__file__).parent

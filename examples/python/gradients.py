@@ -39,4 +39,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except tutti.Error as error:
+        sys.exit(f"error {error.code}: {error}")

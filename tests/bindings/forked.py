@@ -1,8 +1,10 @@
 """Runs a function in forked processes, the ranks of a job."""
 
+import faulthandler
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -46,11 +48,25 @@ def fork_ranks(size: int, run: Callable[[int, str], Any], dies: tuple[int, ...] 
         for rank, path in enumerate(paths):
             pid = os.fork()
             if pid == 0:
+                _keep_errors(path)
                 _tell(path, outcome_of(lambda rank=rank: run(rank, folder)))
                 os._exit(0)
             pids.append(pid)
         statuses = _wait_for(pids)
         return results_of([_told(paths[rank], rank in dies, statuses[rank]) for rank in range(size)])
+
+
+def _keep_errors(path: str) -> None:
+    """What this process writes to standard error goes to a file, with the stacks of a signal that ends it."""
+    kept = os.open(path + ".errors", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(kept, 2)
+    os.close(kept)
+    faulthandler.enable(2)
+
+
+def _errors(path: str) -> str:
+    with open(path + ".errors", encoding="utf-8", errors="replace") as file:
+        return file.read()
 
 
 def _tell(path: str, outcome: Outcome) -> None:
@@ -60,10 +76,14 @@ def _tell(path: str, outcome: Outcome) -> None:
 
 
 def _told(path: str, dies: bool, status: int | None) -> Outcome:
+    errors = _errors(path)
+    sys.stderr.write(errors)
     if os.path.exists(path):
         with open(path, "rb") as file:
             return pickle.load(file)
-    return (True, None) if dies and status is not None else (False, f"ended with wait status {status}")
+    if dies and status is not None:
+        return True, None
+    return False, f"ended with wait status {status}: {errors}"
 
 
 def _wait_for(pids: list[int]) -> list[int | None]:

@@ -39,7 +39,7 @@ void Backend::open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& 
   name_ = joined.name;
   store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, store);
   own_store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, own_store);
-  collectives_ = std::make_shared<Channel>("collectives", own_store_, rank_);
+  collectives_ = std::make_shared<Channel>("collectives", "", own_store_, rank_);
   collectives_->open(joined.comm);
   Watchdog::get().add(collectives_);
 }
@@ -122,6 +122,13 @@ c10::intrusive_ptr<Work> Backend::make_work(const Channel& channel, const Operat
                                    timeout, operation.sender);
 }
 
+// For errors of an operation: of the default group nothing.
+std::string Backend::told_of_group() const {
+  if (pg_desc_ == "default_pg" || pg_uid_.empty()) return {};
+  const bool described = !pg_desc_.empty() && pg_desc_ != "undefined";
+  return " (in process group " + (described ? pg_desc_ : pg_uid_) + ")";
+}
+
 Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here) {
   const bool transfer = c10d::isP2POp(operation.type);
   auto entry = Recorder::get().add(pg_uid_, pg_desc_, operation.title, channel->next(), transfer,
@@ -130,9 +137,9 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
   kept.insert(kept.end(), operation.inputs.begin(), operation.inputs.end());
   kept.insert(kept.end(), operation.outputs.begin(), operation.outputs.end());
   const std::weak_ptr<Channel> weak = channel;
-  auto explain = [weak](tuttiResult_t result) {
+  auto explain = [weak, group = told_of_group()](tuttiResult_t result) {
     const auto alive = weak.lock();
-    return alive != nullptr ? alive->explain(result) : error_text(result, nullptr);
+    return (alive != nullptr ? alive->explain(result) : error_text(result, nullptr)) + group;
   };
   auto flight = std::make_shared<Flight>(operation.name, std::move(kept), std::move(explain),
                                          std::move(operation.after), std::move(entry));
@@ -245,7 +252,9 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
   const auto known = messages_.find({from, to});
   if (known != messages_.end()) return known->second.channel;
   const std::string name = "messages/" + std::to_string(from) + "/" + std::to_string(to);
-  const auto channel = std::make_shared<Channel>(name, own_store_, rank_);
+  const std::string who =
+      c10::str("where rank 0 is rank ", from, " of the group, which sends, and rank 1 is rank ", to);
+  const auto channel = std::make_shared<Channel>(name, who, own_store_, rank_);
   Watchdog::get().add(channel);
   Messages& messages = messages_[{from, to}];
   messages.channel = channel;

@@ -127,6 +127,7 @@ class Backend final : public c10d::Backend {
   template <class Make>
   WorkPtr run_in(const std::shared_ptr<Channel>& channel, Make make);
   WorkPtr begin(const std::shared_ptr<Channel>& channel, Operation operation);
+  [[nodiscard]] std::string told_of_group() const;
   Work::Part begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
   c10::intrusive_ptr<Work> make_work(const Channel& channel, const Operation& operation) const;
   void check_peer(const char* name, int peer) const;

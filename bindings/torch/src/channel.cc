@@ -94,7 +94,7 @@ void Channel::note_refusal(const std::string& why) {
 std::string Channel::explain(tuttiResult_t result) {
   const tuttiComm_t comm = comm_;
   if (comm == nullptr) return broken_.empty() ? "the process group has been shut down" : broken_;
-  const std::string text = error_text(result, comm);
+  const std::string text = error_text(result, comm) + (who_.empty() ? "" : " (" + who_ + ")");
   // So ends what waits for a rank that has refused: it is revoked, or that rank has left.
   if (result != tuttiAborted && result != tuttiMismatch && result != tuttiRemoteError) return text;
   {

@@ -27,9 +27,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // An operation that has been waited for so long is looked for among the refusals.
   static constexpr std::chrono::milliseconds kPatience{300};
 
-  // name: for errors and in the store.
-  Channel(std::string name, c10::intrusive_ptr<c10d::Store> store, int rank)
-      : name_(std::move(name)), refusals_(std::move(store), name_, rank) {}
+  // name: for errors and in the store. who: of what its communicator calls ranks, for errors; empty: of the group's.
+  Channel(std::string name, std::string who, c10::intrusive_ptr<c10d::Store> store, int rank)
+      : name_(std::move(name)), who_(std::move(who)), refusals_(std::move(store), name_, rank) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
   ~Channel() { close(); }
@@ -76,6 +76,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::optional<Begun> oldest();
 
   const std::string name_;
+  const std::string who_;
   std::atomic<tuttiComm_t> comm_{nullptr};
   std::atomic<std::uint64_t> sequence_{0};
   Completer completer_;

@@ -1,5 +1,6 @@
 """Wrong arguments, ranks that differ, and ranks that die: every rank gets an exception with the reason, soon."""
 
+import contextlib
 import datetime
 import os
 import signal
@@ -157,6 +158,42 @@ def test_a_python_exception_in_one_rank_ends_the_others() -> None:
         refused_text(lambda: dist.all_reduce(torch.ones(10)))
 
     ranks.run(2, body, dies=(0,))
+
+
+def test_an_error_of_a_message_says_which_ranks_of_the_group_it_is_of() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 1:
+            # A short message may be on its way before the ranks know of each other's call.
+            with contextlib.suppress(dist.DistBackendError):
+                dist.send(torch.ones(4), 2)
+        elif rank == 2:
+            text = refused_text(lambda: dist.recv(torch.ones(3), 1))
+            assert "rank 0 is rank 1 of the group, which sends, and rank 1 is rank 2" in text, text
+
+    ranks.run(3, body)
+
+
+def test_an_error_names_the_process_group() -> None:
+    def body(rank: int, size: int) -> None:
+        plain, described = dist.new_group([0, 1]), dist.new_group([0, 1], group_desc="of the data")
+        if rank > 1:
+            return
+        for group, name in ((plain, plain.group_name), (described, "of the data"), (None, None)):
+            text = refused_text(lambda group=group: dist.all_reduce(torch.ones(10 + rank), group=group))
+            assert (f"(in process group {name})" in text) if name else ("process group" not in text), text
+
+    ranks.run(3, body)
+
+
+def test_a_rank_that_has_left_is_named_as_one() -> None:
+    def body(rank: int, size: int) -> None:
+        dist.all_reduce(torch.ones(10))
+        if rank == 1:
+            return
+        text = refused_text(lambda: dist.all_reduce(torch.ones(10)))
+        assert "rank 1 has left after 1 operation" in text and "different" not in text, text
+
+    ranks.run(3, body)
 
 
 def test_a_dead_rank_may_have_had_the_store() -> None:

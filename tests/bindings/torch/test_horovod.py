@@ -40,6 +40,11 @@ def test_places() -> None:
         hvd.rank()
 
 
+def test_what_horovod_may_be_built_with() -> None:
+    built = [hvd.mpi_built, hvd.gloo_built, hvd.nccl_built, hvd.ddl_built, hvd.ccl_built, hvd.cuda_built, hvd.rocm_built]
+    assert not any(ask() for ask in (*built, hvd.mpi_enabled, hvd.gloo_enabled, hvd.mpi_threads_supported))
+
+
 def test_allreduce() -> None:
     def body() -> None:
         mine = torch.full((3, 2), float(hvd.rank() + 1))
