@@ -3,6 +3,7 @@
 #include <c10/util/thread_name.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <exception>
 #include <utility>
 
 #include "python_exit.h"
@@ -18,7 +19,15 @@ Completer::~Completer() {
 void Completer::add(std::shared_ptr<Flight> flight, std::function<void()> tell) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->items.push_back({std::move(flight), std::move(tell)});
-  if (!state_->waited_for) call_one(state_);
+  if (state_->waited_for) return;
+  try {
+    call_one(state_);
+  } catch (...) {
+    // One of those there are comes to it.
+    if (state_->threads > 0) return;
+    state_->items.pop_back();
+    throw;
+  }
 }
 
 // REQUIRES: the lock, and an operation that nobody waits for.
@@ -27,6 +36,7 @@ void Completer::call_one(const std::shared_ptr<State>& state) {
     state->changed.notify_one();
   } else {
     std::thread([state] { serve(state); }).detach();
+    ++state->threads;
   }
 }
 
@@ -35,7 +45,10 @@ void Completer::serve(const std::shared_ptr<State>& state) {
   std::unique_lock<std::mutex> lock(state->mutex);
   for (;;) {
     while (state->waited_for || state->items.empty()) {
-      if (state->ending) return;
+      if (state->ending) {
+        --state->threads;
+        return;
+      }
       ++state->idle;
       state->changed.wait(lock);
       --state->idle;
@@ -47,7 +60,11 @@ void Completer::serve(const std::shared_ptr<State>& state) {
     (void)item.flight->wait(std::nullopt);
     lock.lock();
     state->waited_for = false;
-    if (!state->items.empty()) call_one(state);
+    try {
+      if (!state->items.empty()) call_one(state);
+    } catch (const std::exception&) {
+      // No thread can be made: this one comes to it later.
+    }
     lock.unlock();
     tell(std::move(item));
     lock.lock();

@@ -37,7 +37,8 @@ class Completer {
     std::condition_variable changed;
     std::deque<Item> items;
     bool waited_for = false;  // a thread waits for an operation
-    int idle = 0;             // threads that have nothing to do
+    int threads = 0;
+    int idle = 0;  // of them, which have nothing to do
     bool ending = false;
   };
   static void serve(const std::shared_ptr<State>& state);
