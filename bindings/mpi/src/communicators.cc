@@ -213,6 +213,7 @@ bool is_of_one_world(MPI_Comm handle, int ranks) {
 
 // What is known of an intracommunicator at its first collective. Asks no other rank.
 Communicator* meet(MPI_Comm handle) {
+  let_go_of_left();
   auto communicator = std::make_unique<Communicator>();
   PMPI_Comm_rank(handle, &communicator->rank);
   PMPI_Comm_size(handle, &communicator->ranks);
@@ -224,11 +225,15 @@ Communicator* meet(MPI_Comm handle) {
   return kept;
 }
 
-// True if it goes on without the handle, whose attribute it is no more.
-bool part_from(MPI_Comm handle, Communicator& communicator) {
-  if (!outlive(communicator)) return false;
+bool is_held(const Communicator& communicator) {
+  const std::lock_guard lock(registry().mutex);
+  return communicator.held > 0;
+}
+
+// It goes on without the handle, whose attribute it is no more. REQUIRES: the caller holds it.
+void part_from(MPI_Comm handle, Communicator& communicator) {
+  outlive(communicator);
   PMPI_Comm_delete_attr(handle, keyval());
-  return true;
 }
 
 Communicator* remember(MPI_Comm handle, unsigned generation, Communicator* communicator) {
@@ -342,15 +347,16 @@ void forget_communicator(MPI_Comm handle) {
   int has = 0;
   if (PMPI_Comm_get_attr(handle, keyval(), static_cast<void*>(&value), &has) != MPI_SUCCESS || has == 0) return;
   auto* communicator = static_cast<Communicator*>(value);
-  if (runs_request_of(*communicator)) {
-    // The call must not wait for them, as peers may come to them only later.
+  let_go_of_left();
+  if (runs_request_of(*communicator) || is_held(*communicator)) {
+    // The call must not wait for requests, as peers may come to them only later.
     hold(*communicator);
     part_from(handle, *communicator);
     hold_for_requests_of(*communicator);
     let_go(*communicator);
     return;
   }
-  if (communicator->comm == nullptr || part_from(handle, *communicator)) return;
+  if (communicator->comm == nullptr) return;
   // What remains is freed with the attribute. Peers may come late, and need this process until then.
   const Inside inside;
   communicator->operators.clear();

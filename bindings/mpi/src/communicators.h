@@ -21,10 +21,10 @@ struct BoundOperatorDeleter {
 
 // Owned by an attribute of the MPI communicator, which frees it with the communicator, or by the end of MPI.
 struct Communicator {
-  MPI_Comm handle = MPI_COMM_NULL;
-  tuttiComm_t comm = nullptr;     // NULL: `reason` says why calls go to the MPI library
-  Reason reason = Reason::kNone;  // the same on all ranks; kFew: tutti's communicator is yet to be made
-  int calls = 0;                  // of collectives until then that the MPI library has taken
+  std::atomic<MPI_Comm> handle{MPI_COMM_NULL};  // a stand-in, when the program has freed its own
+  tuttiComm_t comm = nullptr;                   // NULL: `reason` says why calls go to the MPI library
+  Reason reason = Reason::kNone;                // the same on all ranks; kFew: tutti's communicator is yet to be made
+  int calls = 0;                                // of collectives until then that the MPI library has taken
   int rank = 0;
   int ranks = 0;
   // When tutti's communicator ends among the others at MPI_Finalize: drawn by rank 0, the same on all ranks. Each waits

@@ -39,12 +39,13 @@ bool bind(Work& work, MPI_Count count, MPI_Datatype type, MPI_Op op, Layout& lay
 template <typename Call>
 Outcome reduce_vector(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op,
                       bool receives, Call call) {
+  const void* from = send == MPI_IN_PLACE ? recv : send;
+  if (wrong_block(from, count, type) || (receives && wrong_buffer(recv, count, type))) {
+    return Outcome::pass(Reason::kArgument);
+  }
   Outcome refused = tuttiSuccess;
   Layout layout;
   if (!bind(work, count, type, op, layout, refused)) return refused;
-  if (receives && wrong_buffer(recv, count, type)) return Outcome::pass(Reason::kArgument);
-  const void* from = send == MPI_IN_PLACE ? recv : send;
-  if (wrong_buffer(from, count, type)) return Outcome::pass(Reason::kArgument);
   if (!work.reduction.holes) return run(work, [&] { return call(from, recv); });
   const auto elements = static_cast<std::size_t>(count);
   const std::byte* laid = lay_out(work, Block(from, elements, type, layout));
@@ -54,15 +55,15 @@ Outcome reduce_vector(Work& work, const void* send, void* recv, MPI_Count count,
   return outcome;
 }
 
+bool wrong_blocks(const void* send, const void* recv, MPI_Count total, MPI_Count own, MPI_Datatype type) {
+  return wrong_block(recv, own, type) || wrong_block(send == MPI_IN_PLACE ? recv : send, total, type);
+}
+
 // The same, of all blocks, `total` elements, to this rank's, which has `own`.
 template <typename Call>
 Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t total, std::size_t own, MPI_Datatype type,
                       const Layout& layout, Call call) {
   const void* from = send == MPI_IN_PLACE ? recv : send;
-  if (wrong_buffer(recv, static_cast<MPI_Count>(own), type) ||
-      wrong_buffer(from, static_cast<MPI_Count>(total), type)) {
-    return Outcome::pass(Reason::kArgument);
-  }
   if (work.reduction.holes) {
     const std::byte* laid = lay_out(work, Block(from, total, type, layout));
     std::byte* result = work.scratch(own * work.reduction.extent);
@@ -113,20 +114,24 @@ Outcome exscan(Work& work, const void* send, void* recv, MPI_Count count, MPI_Da
 Outcome reduce_scatter(Work& work, const void* send, void* recv, Numbers counts, MPI_Datatype type, MPI_Op op) {
   const auto ranks = static_cast<std::size_t>(work.ranks());
   if (counts.wrong(work.ranks())) return Outcome::pass(Reason::kArgument);
+  std::vector<std::size_t> blocks;
+  for (std::size_t rank = 0; rank < ranks; ++rank) blocks.push_back(static_cast<std::size_t>(counts[rank]));
+  const std::size_t total = std::accumulate(blocks.begin(), blocks.end(), std::size_t{0});
+  const std::size_t own = blocks[static_cast<std::size_t>(work.rank())];
+  if (wrong_blocks(send, recv, static_cast<MPI_Count>(total), static_cast<MPI_Count>(own), type)) {
+    return Outcome::pass(Reason::kArgument);
+  }
   Outcome refused = tuttiSuccess;
   Layout layout;
   if (!bind(work, 0, type, op, layout, refused)) return refused;
-  std::vector<std::size_t> blocks;
-  for (std::size_t rank = 0; rank < ranks; ++rank) blocks.push_back(static_cast<std::size_t>(counts[rank]));
-  const auto own = blocks.begin() + work.rank();
-  return reduce_blocks(work, send, recv, std::accumulate(blocks.begin(), blocks.end(), std::size_t{0}), *own, type,
-                       layout, [&](const void* from, void* to) {
-                         return tuttiReduceScatterV(from, to, blocks.data(), work.reduction.datatype, work.reduction.op,
-                                                    work.comm(), work.stream());
-                       });
+  return reduce_blocks(work, send, recv, total, own, type, layout, [&](const void* from, void* to) {
+    return tuttiReduceScatterV(from, to, blocks.data(), work.reduction.datatype, work.reduction.op, work.comm(),
+                               work.stream());
+  });
 }
 
 Outcome reduce_scatter_block(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op) {
+  if (wrong_blocks(send, recv, count * work.ranks(), count, type)) return Outcome::pass(Reason::kArgument);
   Outcome refused = tuttiSuccess;
   Layout layout;
   if (!bind(work, count, type, op, layout, refused)) return refused;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "persistent.h"
 #include "progress.h"
@@ -29,6 +30,7 @@ struct Pending {
   bool holds = false;                                                // the communicator
   enum class State { kRuns, kEnding, kEnded } state = State::kRuns;  // of the operation, with what is left to do then
   std::thread::id ender;                                             // which thread does that, for kEnding
+  tuttiResult_t known = tuttiInProgress;                             // of one without an event
   int error = MPI_SUCCESS;                                           // of one that has failed
   int at = 0;  // of one that a call may complete: among its requests
 };
@@ -39,7 +41,13 @@ namespace {
 struct Table {
   std::mutex mutex;
   std::list<Pending> pending;
-  std::list<Pending> failed;  // to the MPI library they are complete
+  std::list<Pending> failed;  // to the MPI library they are complete, or will be at once
+  // Communicators that requests have held until they ended. Not let go at once: that may wait for peers, and what has
+  // ended a request may be a call of the MPI library's.
+  std::vector<Communicator*> left;
+  // How many calls of the binding's have a Failures for requests that still run: they would not notice an error of
+  // those any more.
+  int looked_at = 0;
 };
 Table& table() {
   static auto* const kTable = new Table;
@@ -82,81 +90,82 @@ void end(Pending& pending, tuttiResult_t result) {
   pending.work.reset();
 }
 
-// For the MPI library. Of one that has ended; by the thread that tests it or waits for it, and only by that: another
-// one's completion might come between a look for errors and the MPI library's own function.
-void complete(std::list<Pending> found) {
-  Pending& pending = found.front();
-  MPI_Request request = pending.request;
-  const Persistent* persistent = pending.persistent;
-  if (pending.error == MPI_SUCCESS) {
-    live_requests.fetch_sub(1, std::memory_order_release);
-  } else {
-    const std::lock_guard lock(table().mutex);
-    table().failed.splice(table().failed.end(), found);
-  }
-  if (persistent != nullptr) {
-    end_receive(*persistent);
-  } else {
-    PMPI_Grequest_complete(request);
-  }
-}
-
 enum class Looked {
   kNone,  // nothing is chosen
   kRuns,  // what is chosen runs, or another thread ends it
   kDone,  // one was ended, if it had to be
 };
 
-// Ends the first for which `chosen` is true and whose operation is complete, and completes its request if that is asked
-// for; else those that have ended are not chosen.
+enum class Completing {
+  kNever,       // those that have ended are not chosen
+  kAlways,      // by the call that is to find errors, before it looks for them
+  kIfUnlooked,  // by any other: not while a call has looked, which would not notice an error
+};
+
+// The first for which `chosen` is true and that is to be ended or completed. The mutex is held.
 template <typename Chosen>
-Looked look_for(Chosen chosen, bool completes) {
+std::list<Pending>::iterator first_of(Chosen chosen, Completing completing, Looked& looked, tuttiResult_t& result) {
   using State = Pending::State;
-  std::list<Pending> found;
   std::list<Pending>& all = table().pending;
-  Pending* ending = nullptr;
-  Communicator* held = nullptr;
-  tuttiResult_t result = tuttiInProgress;
-  std::unique_lock lock(table().mutex);
-  Looked looked = Looked::kNone;
-  auto pending = all.begin();
-  for (; pending != all.end() && ending == nullptr; ++pending) {
-    if (!chosen(*pending) || (pending->state == State::kEnded && !completes)) continue;
+  for (auto pending = all.begin(); pending != all.end(); ++pending) {
+    if (!chosen(*pending) || (pending->state == State::kEnded && completing == Completing::kNever)) continue;
     // In this thread only an error handler comes here, which must not wait for its own end.
     if (pending->state == State::kEnding && pending->ender == std::this_thread::get_id()) continue;
     looked = Looked::kRuns;
     if (pending->state == State::kEnding) continue;
-    if (pending->state == State::kRuns) result = tuttiEventQuery(pending->event);
-    if (pending->state == State::kEnded || result != tuttiInProgress) ending = &*pending;
+    if (pending->state == State::kEnded) return pending;
+    result = pending->known != tuttiInProgress ? pending->known : tuttiEventQuery(pending->event);
+    if (result != tuttiInProgress) return pending;
   }
-  if (ending == nullptr) return looked;
-  --pending;
-  if (ending->state == State::kRuns) {
-    ending->state = State::kEnding;
-    ending->ender = std::this_thread::get_id();
+  return all.end();
+}
+
+// Ends that one's operation, and completes its request if that is asked for.
+template <typename Chosen>
+Looked look_for(Chosen chosen, Completing completing) {
+  Table& all = table();
+  Looked looked = Looked::kNone;
+  tuttiResult_t result = tuttiInProgress;
+  const auto may_complete = [&] {
+    return completing == Completing::kAlways || (completing == Completing::kIfUnlooked && all.looked_at == 0);
+  };
+  std::unique_lock lock(all.mutex);
+  if (completing == Completing::kIfUnlooked && !may_complete()) return Looked::kRuns;
+  const auto found = first_of(chosen, completing, looked, result);
+  if (found == all.pending.end()) return looked;
+  if (found->state == Pending::State::kRuns) {
+    found->state = Pending::State::kEnding;
+    found->ender = std::this_thread::get_id();
     lock.unlock();
-    end(*ending, result);
+    end(*found, result);
     lock.lock();
-    held = std::exchange(ending->holds, false) ? ending->communicator : nullptr;
-    ending->communicator = nullptr;  // it may be gone soon
-    ending->state = State::kEnded;
+    if (found->holds) all.left.push_back(found->communicator);
+    found->communicator = nullptr;  // it may be gone soon
+    found->state = Pending::State::kEnded;
   }
   // It is where it was: only who ends it, or completes it after that, takes it out.
-  if (completes) found.splice(found.begin(), all, pending);
+  if (!may_complete()) return Looked::kDone;
+  const MPI_Request request = found->request;
+  const Persistent* const persistent = found->persistent;
+  // An error is to be found as soon as the request is pending no more.
+  if (found->error != MPI_SUCCESS) {
+    all.failed.splice(all.failed.end(), all.pending, found);
+  } else {
+    all.pending.erase(found);
+    live_requests.fetch_sub(1, std::memory_order_release);
+  }
   lock.unlock();
-  if (completes) complete(std::move(found));
-  if (held != nullptr) let_go(*held);
+  if (persistent != nullptr) {
+    end_receive(*persistent);
+  } else {
+    PMPI_Grequest_complete(request);
+  }
   return Looked::kDone;
 }
 
 template <typename Chosen>
-Looked settle_one(Chosen chosen) {
-  return look_for(chosen, true);
-}
-
-template <typename Chosen>
-void wait_for_all(Chosen chosen, bool completes) {
-  while (look_for(chosen, completes) != Looked::kNone) {
+void wait_for_all(Chosen chosen, Completing completing) {
+  while (look_for(chosen, completing) != Looked::kNone) {
     progress_once();  // a peer may come to it only when it has got what this rank has sent before
     sched_yield();
   }
@@ -167,31 +176,29 @@ void add(std::list<Pending> one, std::unique_ptr<Work> work) {
   Pending& pending = one.front();
   pending.work = std::move(work);
   pending.communicator = &pending.work->communicator();
-  tuttiEventCreate(&pending.event);
-  tuttiEventRecord(pending.event, pending.work->stream());
+  const tuttiStream_t stream = pending.work->stream();
+  if (tuttiEventCreate(&pending.event) != tuttiSuccess || tuttiEventRecord(pending.event, stream) != tuttiSuccess) {
+    const Inside inside;
+    pending.known = tuttiStreamSynchronize(stream);
+  }
   const std::lock_guard lock(table().mutex);
   table().pending.splice(table().pending.end(), one);
   live_requests.fetch_add(1, std::memory_order_release);
 }
 
-// How many calls of the binding's have a Failures for requests that still run: they would not notice an error of those
-// any more.
-std::atomic<int> looked_at{0};
-
 #if defined(MPICH)
 // The MPI library asks while a call waits that does not come through the binding, as Fortran's of mpi_f08 do not.
 // It does so in place of its own waiting: so these two have to make the progress that the peers may wait for.
 int on_poll(void* state, MPI_Status* /*status*/) {
-  if (looked_at.load() > 0 ||
-      settle_one([state](const Pending& pending) { return pending.answer == state; }) == Looked::kRuns) {
-    progress_once();
-  }
+  const auto is_this = [state](const Pending& pending) { return pending.answer == state; };
+  if (look_for(is_this, Completing::kIfUnlooked) == Looked::kRuns) progress_once();
   return MPI_SUCCESS;
 }
 
 int on_wait(int count, void** states, double /*seconds*/, MPI_Status* /*status*/) {
   for (int at = 0; at < count; ++at) {
-    while (settle_one([&](const Pending& pending) { return pending.answer == states[at]; }) == Looked::kRuns) {
+    const auto is_this = [&](const Pending& pending) { return pending.answer == states[at]; };
+    while (look_for(is_this, Completing::kIfUnlooked) == Looked::kRuns) {
       progress_once();
       sched_yield();
     }
@@ -206,8 +213,8 @@ int start_generalized(Answer* answer, MPI_Request* request) {
 // Open MPI calls it whenever it makes progress: so calls that do not come through the binding, as those that an
 // MPI_Wait of the program's makes to PMPI_Wait, complete the binding's requests as well.
 int on_progress() {
-  if (!any_requests() || is_helper() || looked_at.load() > 0) return 0;
-  return settle_one([](const Pending& /*any*/) { return true; }) == Looked::kDone ? 1 : 0;
+  if (!any_requests() || is_helper()) return 0;
+  return look_for([](const Pending& /*any*/) { return true; }, Completing::kIfUnlooked) == Looked::kDone ? 1 : 0;
 }
 
 // As opal/runtime/opal_progress.h has it.
@@ -245,7 +252,8 @@ void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persiste
 
 bool still_runs(MPI_Request request) {
   if (request == MPI_REQUEST_NULL) return false;
-  return settle_one([request](const Pending& pending) { return pending.request == request; }) == Looked::kRuns;
+  const auto is_this = [request](const Pending& pending) { return pending.request == request; };
+  return look_for(is_this, Completing::kAlways) == Looked::kRuns;
 }
 
 void complete_request(MPI_Request request) {
@@ -274,6 +282,7 @@ void hold_for_requests_of(Communicator& communicator) {
     sched_yield();
     lock.lock();
   }
+  table().left.reserve(table().left.size() + all.size());
   for (Pending& pending : all) {
     if (pending.communicator != &communicator || pending.holds) continue;
     hold(communicator);
@@ -281,14 +290,24 @@ void hold_for_requests_of(Communicator& communicator) {
   }
 }
 
+void let_go_of_left() {
+  std::vector<Communicator*> left;
+  {
+    const std::lock_guard lock(table().mutex);
+    left.swap(table().left);
+    table().left.reserve(table().pending.size());
+  }
+  for (Communicator* communicator : left) let_go(*communicator);
+}
+
 void finish_requests_of(const Communicator& communicator) {
   if (!any_requests()) return;
-  wait_for_all([&](const Pending& pending) { return pending.communicator == &communicator; }, false);
+  wait_for_all([&](const Pending& pending) { return pending.communicator == &communicator; }, Completing::kNever);
 }
 
 void end_requests_of(const Communicator& communicator) {
   if (!any_requests()) return;
-  wait_for_all([&](const Pending& pending) { return pending.communicator == &communicator; }, true);
+  wait_for_all([&](const Pending& pending) { return pending.communicator == &communicator; }, Completing::kAlways);
 }
 
 void forget_failure(MPI_Request request) {
@@ -300,7 +319,7 @@ Failures::Failures(int count, Requests requests) : requests_(requests) {
   for (const Pending& pending : table().pending) {
     for (int at = 0; at < count && !looks_; ++at) looks_ = requests[at] == pending.request;
   }
-  if (looks_) looked_at.fetch_add(1);
+  if (looks_) ++table().looked_at;
   std::list<Pending>& failed = table().failed;
   for (int at = 0; at < count && !failed.empty(); ++at) {
     const MPI_Request request = requests[at];
@@ -313,9 +332,9 @@ Failures::Failures(int count, Requests requests) : requests_(requests) {
 }
 
 Failures::~Failures() {
-  if (looks_) looked_at.fetch_sub(1);
-  if (taken_.empty()) return;
+  if (!looks_ && taken_.empty()) return;
   const std::lock_guard lock(table().mutex);
+  if (looks_) --table().looked_at;
   // What has not been completed, as where a test finds that others still run.
   const auto gone = [this](const Pending& pending) { return requests_[pending.at] != pending.request; };
   live_requests.fetch_sub(static_cast<int>(taken_.remove_if(gone)), std::memory_order_release);

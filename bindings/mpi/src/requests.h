@@ -32,10 +32,13 @@ void complete_request(MPI_Request request);
 bool runs_request_of(const Communicator& communicator);
 // Each that runs holds the communicator until it has ended. What it was before, other threads touch no more.
 void hold_for_requests_of(Communicator& communicator);
+// Lets go of the communicators that requests have held which have ended since. Where the program makes and frees
+// communicators: it may wait for peers.
+void let_go_of_left();
 // Before the communicator goes, in any thread. What its requests wait for has happened then, and what has failed has
 // called the error handler; the requests are completed by the thread that waits for them, which hears of the error.
 void finish_requests_of(const Communicator& communicator);
-// At the end of MPI the same, and completes them.
+// At the end of MPI the same, and completes those that the above has not ended before.
 void end_requests_of(const Communicator& communicator);
 // Before a request is freed or started that may have failed.
 void forget_failure(MPI_Request request);

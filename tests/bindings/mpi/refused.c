@@ -24,6 +24,7 @@ static void refused(MPI_Comm comm) {
   expect(MPI_Allreduce(data, data + kMost, 1, MPI_DATATYPE_NULL, MPI_SUM, comm) != MPI_SUCCESS, "no datatype");
   expect(MPI_Allreduce(data, data + kMost, 1, MPI_DOUBLE, MPI_BAND, comm) != MPI_SUCCESS, "no such operation");
   expect(MPI_Allreduce(data, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm) != MPI_SUCCESS, "allreduce, MPI_IN_PLACE");
+  expect(MPI_Allreduce(data, MPI_IN_PLACE, 1, MPI_2INT, MPI_MAXLOC, comm) != MPI_SUCCESS, "maxloc, MPI_IN_PLACE");
   expect(MPI_Bcast(data, 1, MPI_INT, ranks, comm) != MPI_SUCCESS, "no such root");
   expect(MPI_Gather(data, 1, MPI_INT, data, -1, MPI_INT, 0, comm) != MPI_SUCCESS, "a count of the root's below 0");
   counts[0] = -1;
