@@ -78,7 +78,7 @@ def _tell(path: str, outcome: Outcome) -> None:
 def _told(path: str, dies: bool, status: int | None) -> Outcome:
     errors = _errors(path)
     sys.stderr.write(errors)
-    if os.path.exists(path):
+    if os.path.exists(path) and status == 0:
         with open(path, "rb") as file:
             return pickle.load(file)
     if dies and status is not None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from tutti._library import check, ffi, lib
+from tutti.errors import Error
 from tutti.operators import check_used, failure_of
 
 _IN_PROGRESS = 7
@@ -58,8 +59,13 @@ class Stream:
 
     def keep(self, *what: Any) -> None:
         """Keeps objects until all that is queued now is complete."""
-        event = Event()
-        event.record(self)
+        try:
+            event = Event()
+            event.record(self)
+        except Error:
+            # Nothing says when it is complete but its end.
+            lib.tuttiStreamSynchronize(self.handle)
+            raise
         with self._lock:
             self._kept.append((event, what))
         self._let_go()

@@ -148,13 +148,18 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
 }
 
 WorkPtr Backend::begin(const std::shared_ptr<Channel>& channel, Operation operation) {
+  bool refused = false;
   {
     const std::lock_guard<std::mutex> lock(coalescing_mutex_);
-    if (coalescing_) {
-      if (operation.alone) refuse(operation.name, "cannot be coalesced");
+    refused = coalescing_ && operation.alone;
+    if (coalescing_ && !refused) {
       coalesced_.emplace_back(channel, std::move(operation));
       return nullptr;
     }
+  }
+  if (refused) {
+    stop_coalescing();
+    refuse(operation.name, "cannot be coalesced");
   }
   auto work = make_work(*channel, operation);
   const bool here =
@@ -202,6 +207,14 @@ void Backend::startCoalescing() {
   const std::lock_guard<std::mutex> lock(coalescing_mutex_);
   if (coalescing_) refuse("start_coalescing", "is called twice");
   coalescing_ = true;
+}
+
+// What has been called since the start does not run: the caller hears of the refusal in place of it.
+void Backend::stop_coalescing() {
+  std::vector<std::pair<std::shared_ptr<Channel>, Operation>> dropped;  // without the lock: it may take Python's
+  const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+  coalescing_ = false;
+  dropped.swap(coalesced_);
 }
 
 WorkPtr Backend::endCoalescing() {

@@ -128,6 +128,7 @@ class Backend final : public c10d::Backend {
   WorkPtr run_in(const std::shared_ptr<Channel>& channel, Make make);
   WorkPtr begin(const std::shared_ptr<Channel>& channel, Operation operation);
   [[nodiscard]] std::string told_of_group() const;
+  void stop_coalescing();
   Work::Part begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
   c10::intrusive_ptr<Work> make_work(const Channel& channel, const Operation& operation) const;
   void check_peer(const char* name, int peer) const;
@@ -161,7 +162,7 @@ class Backend final : public c10d::Backend {
   std::map<Direction, Messages> messages_;
 
   std::mutex coalescing_mutex_;
-  bool coalescing_ = false;
+  bool coalescing_ = false;  // what is called is kept in the following, until the end or a refusal
   std::vector<std::pair<std::shared_ptr<Channel>, Operation>> coalesced_;
 };
 

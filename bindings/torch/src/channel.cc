@@ -28,6 +28,10 @@ void Channel::begin(const std::shared_ptr<Flight>& flight, Call call, bool here)
   const std::lock_guard<std::mutex> order(order_);
   const std::uint64_t number = ++sequence_;
   if (std::exchange(withdraws_, false)) {
+    {
+      const std::lock_guard<std::mutex> lock(flights_mutex_);
+      refused_.clear();
+    }
     const std::lock_guard<std::mutex> lock(refusals_mutex_);
     refusals_.withdraw(number);
   }

@@ -1,5 +1,6 @@
 #include "completer.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/thread_name.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -71,17 +72,30 @@ void Completer::serve(const std::shared_ptr<State>& state) {
   }
 }
 
+namespace {
+
+// A callback that throws has nobody else to tell; a future may have been completed by the program itself.
+void tell_safely(const std::function<void()>& tell) {
+  try {
+    tell();
+  } catch (const std::exception& e) {
+    TORCH_WARN("tutti: what was to be told of the end of an operation has failed: ", e.what());
+  }
+}
+
+}  // namespace
+
 // Without the lock of the state: to free tensors may take Python's, whose holder may want that one.
 void Completer::tell(Item item) {
   const PythonExit::Stay stay;
   if (stay.granted()) {
-    item.tell();
+    tell_safely(item.tell);
     item = {};
   } else if (PythonExit::is_late()) {
     // A handler that the program has for its exit may wait for this one. It goes on, and with it the interpreter to its
     // end, when this thread needs Python no more.
     const pybind11::gil_scoped_acquire lock;
-    item.tell();
+    tell_safely(item.tell);
     item = {};
   } else {
     static_cast<void>(new Item(std::move(item)));

@@ -34,6 +34,7 @@ WorkPtr Backend::run_in(const std::shared_ptr<Channel>& channel, Make make) {
     std::string_view why = e.what_without_backtrace();
     if (why.starts_with("tutti ")) why.remove_prefix(6);
     channel->refuse(std::string(why));
+    stop_coalescing();
     throw;
   }
   return begin(channel, std::move(operation));

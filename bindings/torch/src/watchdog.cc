@@ -1,7 +1,9 @@
 #include "watchdog.h"
 
 #include <c10/util/thread_name.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -14,9 +16,13 @@ constexpr std::chrono::milliseconds kInterval{100};
 
 }  // namespace
 
-// Never destroyed: its thread ends with the process.
+// Never destroyed: its thread ends with the process. A child of a fork has no such thread, and none of its parent's
+// groups.
 Watchdog& Watchdog::get() {
-  static Watchdog* const watchdog = new Watchdog;
+  static std::atomic<Watchdog*> watchdog = [] {
+    (void)pthread_atfork(nullptr, nullptr, [] { watchdog = new Watchdog; });
+    return new Watchdog;
+  }();
   return *watchdog;
 }
 
@@ -25,8 +31,8 @@ void Watchdog::add(const std::shared_ptr<Channel>& channel) {
   std::erase_if(channels_, [](const std::weak_ptr<Channel>& one) { return one.expired(); });
   channels_.push_back(channel);
   if (running_) return;
-  running_ = true;
   std::thread([this] { run(); }).detach();
+  running_ = true;
 }
 
 void Watchdog::wake_up() {

@@ -100,7 +100,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   if (future_ != nullptr) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   when_done([future = future_, outputs = outputs_, parts = parts_] {
-    if (const std::exception_ptr error = error_of(parts)) return future->setError(error);
+    if (const std::exception_ptr error = error_of(parts)) return future->setErrorIfNeeded(error);
     future->markCompleted(c10::IValue(outputs));
   });
   return future_;

@@ -22,6 +22,11 @@ def fork_ranks(ranks: int, run: Callable[[int, str], Any], dies: tuple[int, ...]
     return forked.fork_ranks(ranks, run_rank, dies)
 
 
+# Gloo's, until the process ends: a callback that has the last reference frees the group in gloo's own thread, which
+# then waits for itself and ends the process.
+_kept: list[dist.ProcessGroup] = []
+
+
 def run(
     ranks: int,
     function: Callable[[int, int], Any],
@@ -35,6 +40,8 @@ def run(
         store = dist.FileStore(os.path.join(folder, "store"), ranks)
         timeout = datetime.timedelta(seconds=timeout_s)
         dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout)
+        if backend == "gloo":
+            _kept.append(dist.group.WORLD)
         result = function(rank, ranks)
         dist.destroy_process_group()
         return result

@@ -73,6 +73,37 @@ def test_what_all_ranks_refuse_leaves_the_group_as_it_was() -> None:
     ranks.run(3, body)
 
 
+def test_a_refusal_explains_no_later_failure() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 0:
+            refused_text(lambda: dist.all_reduce(WRONG["contiguous"]()))
+        for _ in range(3):
+            dist.all_reduce(torch.ones(5))
+        if rank == 1:
+            os._exit(3)
+        text = refused_text(lambda: [dist.all_reduce(torch.ones(5)) for _ in range(2)])
+        assert "rank 1" in text and "contiguous" not in text, text
+
+    ranks.run(2, body, dies=(1,))
+
+
+def test_a_refusal_among_coalesced_calls_ends_their_list() -> None:
+    def body(rank: int, size: int) -> None:
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        backend._start_coalescing()
+        backend.allreduce([torch.ones(4)])
+        refused_text(lambda: backend.allreduce([WRONG["contiguous"]()]))
+        tensor = torch.ones(4)
+        backend.allreduce([tensor]).wait()
+        assert tensor[0].item() == size
+        backend._start_coalescing()
+        backend.allreduce([tensor])
+        backend._end_coalescing().wait()
+        assert tensor[0].item() == size * size
+
+    ranks.run(2, body)
+
+
 def test_tensors_that_differ_between_ranks() -> None:
     def different_sizes(rank: int) -> torch.Tensor:
         return torch.ones(10 + rank)

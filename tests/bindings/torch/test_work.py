@@ -52,6 +52,23 @@ def test_futures_and_callbacks_that_wait_for_later_operations() -> None:
     ranks.run(2, body)
 
 
+def test_a_future_that_the_program_completes_itself() -> None:
+    def body(rank: int, size: int) -> None:
+        tensor = torch.ones(10)
+        if rank == 1:
+            time.sleep(0.3)
+        work = dist.all_reduce(tensor, async_op=True)
+        future = work.get_future()
+        if rank == 0:
+            future.set_result([tensor])
+        work.wait()
+        assert tensor[0].item() == size
+        # The thread that has found it complete goes on.
+        assert dist.all_reduce(tensor, async_op=True).get_future().wait()[0][0].item() == size * size
+
+    ranks.run(2, body)
+
+
 def test_wait_with_a_timeout_leaves_the_operation_alone() -> None:
     def body(rank: int, size: int) -> None:
         tensor = torch.ones(10)

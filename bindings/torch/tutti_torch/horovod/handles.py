@@ -42,6 +42,9 @@ class Handle:
                 self._output = finish()
             except Exception as error:
                 self._failure = error
+            except BaseException:  # as of Ctrl-C: it can be asked again
+                self._finish = finish
+                raise
         if self._failure is not None:
             raise self._failure
         return self._output
