@@ -66,7 +66,7 @@ class Numbers {
 };
 
 inline bool wrong(MPI_Count count, MPI_Datatype type) {
-  return count < 0 || type == MPI_DATATYPE_NULL;
+  return count < 0 || type == MPI_DATATYPE_NULL || !is_committed(type);
 }
 // Of a buffer that this rank sends from, not in place, or receives in. MPI_BOTTOM is null.
 inline bool wrong_buffer(const void* buffer, MPI_Count count, MPI_Datatype type) {

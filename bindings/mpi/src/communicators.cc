@@ -367,10 +367,19 @@ void forget_communicator(MPI_Comm handle) {
   communicator->reason = Reason::kFailed;
 }
 
+thread_local bool making_own_self __attribute__((tls_model("initial-exec"))) = false;
+
 int make_own_self(MPI_Comm& made) {
   static std::mutex one_at_a_time;  // as MPI asks of the calls of a communicator
   const std::lock_guard lock(one_at_a_time);
-  return PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &made);
+  making_own_self = true;
+  const int error = PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &made);
+  making_own_self = false;
+  return error;
+}
+
+bool makes_own_self() {
+  return making_own_self;
 }
 
 void hold(Communicator& communicator) {
@@ -387,6 +396,17 @@ void let_go(Communicator& communicator) {
   free_stand_in(communicator.handle);
   const Inside inside;
   delete &communicator;
+}
+
+void let_go_soon(Communicator& communicator) {
+  {
+    const std::lock_guard lock(registry().mutex);
+    if (communicator.held > 1 || !communicator.outlived || registry().ending) {
+      --communicator.held;
+      return;
+    }
+  }
+  let_go_later(communicator);
 }
 
 void end_in_turn() {
@@ -409,6 +429,7 @@ void forget_all_communicators() {
     const Inside inside;
     delete communicator;
   }
+  forget_datatypes();
 }
 
 }  // namespace tutti::mpi

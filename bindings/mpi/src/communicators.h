@@ -94,10 +94,15 @@ void forget_all_communicators();
 // A communicator of this process alone. No duplicate: that would call the functions of attributes which the program has
 // given to MPI_COMM_SELF, as it does to hear of MPI_Finalize. An MPI error code.
 int make_own_self(MPI_Comm& made);
+// Whether this thread is in that: the MPI library may make progress there.
+bool makes_own_self();
 // Between them the communicator is there, also if the program frees its own. Persistent requests hold theirs; others
 // when it is freed before they are complete.
 void hold(Communicator& communicator);
+// May wait for peers.
 void let_go(Communicator& communicator);
+// Waits for nobody: what there is to wait for is done by let_go_of_left().
+void let_go_soon(Communicator& communicator);
 
 }  // namespace tutti::mpi
 

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <vector>
+
+#include "communicators.h"
 
 namespace tutti::mpi {
 namespace {
@@ -127,6 +131,38 @@ Table::Table() {
   add(MPI_PACKED, Kind::kNone);
 }
 
+const Table& table() {
+  static const Table kTable;
+  return kTable;
+}
+
+// A communicator of this process alone, whose errors are returned. Not MPI_COMM_NULL before: when the binding is loaded
+// there may be no MPI library yet to ask for it.
+struct Quiet {
+  std::mutex mutex;
+  std::atomic<bool> made{false};
+  MPI_Comm comm{};
+};
+Quiet& quiet() {
+  static auto* const kQuiet = new Quiet;
+  return *kQuiet;
+}
+
+bool make_quiet() {
+  MPI_Comm made{};
+  if (quiet().made.load(std::memory_order_acquire)) return true;
+  if (make_own_self(made) != MPI_SUCCESS) return false;
+  PMPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+  const std::lock_guard lock(quiet().mutex);
+  if (quiet().made) {
+    PMPI_Comm_free(&made);
+  } else {
+    quiet().comm = made;
+    quiet().made.store(true, std::memory_order_release);
+  }
+  return true;
+}
+
 // Whether the type is, by MPI_Type_contiguous and MPI_Type_dup alone, made of a predefined one without holes. Of others
 // size and extent do not tell, as their parts may be sent in another order than they lie in.
 bool made_dense(MPI_Datatype type) {
@@ -180,8 +216,7 @@ std::size_t piece_of(const Layout& layout) {
 }  // namespace
 
 Layout layout_of(MPI_Datatype type) {
-  static const Table kTable;
-  if (const Layout* layout = kTable.find(type)) return *layout;
+  if (const Layout* layout = table().find(type)) return *layout;
   Layout layout;
   MPI_Count bytes = 0;
   MPI_Aint lower = 0;
@@ -196,6 +231,19 @@ Layout layout_of(MPI_Datatype type) {
   layout.predefined = combiner == MPI_COMBINER_NAMED;
   layout.dense = lower == 0 && layout.extent == bytes && (layout.predefined || made_dense(type));
   return layout;
+}
+
+// Nothing tells but a call that asks for it, of no elements.
+bool is_committed(MPI_Datatype type) {
+  if (table().find(type) != nullptr) return true;
+  if (!make_quiet()) return true;
+  std::byte nothing{};
+  int position = 0;
+  return PMPI_Pack(&nothing, 0, type, &nothing, 0, &position, quiet().comm) == MPI_SUCCESS;
+}
+
+void forget_datatypes() {
+  if (quiet().made.exchange(false)) PMPI_Comm_free(&quiet().comm);
 }
 
 int pack(const void* from, std::size_t count, MPI_Datatype type, const Layout& layout, std::byte* to, MPI_Comm comm) {

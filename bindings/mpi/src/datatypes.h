@@ -36,6 +36,11 @@ struct Layout {
 // Of any datatype but MPI_DATATYPE_NULL. Predefined ones are looked up in a table.
 Layout layout_of(MPI_Datatype type);
 
+// Whether the program has committed it: others communicate nothing.
+bool is_committed(MPI_Datatype type);
+// Before MPI_Finalize.
+void forget_datatypes();
+
 // `bytes` are count elements' signature. Pieces keep what MPI_Pack counts with int below its limit.
 int pack(const void* from, std::size_t count, MPI_Datatype type, const Layout& layout, std::byte* to, MPI_Comm comm);
 int unpack(const std::byte* from, void* to, std::size_t count, MPI_Datatype type, const Layout& layout, MPI_Comm comm);

@@ -78,7 +78,7 @@ Persistent::Persistent(Function of, Communicator& on) : function(of), communicat
 
 Persistent::~Persistent() {
   body = nullptr;
-  let_go(communicator);
+  let_go_soon(communicator);
 }
 
 int make_persistent(std::unique_ptr<Persistent> persistent, MPI_Request* request) {

@@ -105,6 +105,7 @@ Outcome scan(Work& work, const void* send, void* recv, MPI_Count count, MPI_Data
 }
 
 Outcome exscan(Work& work, const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op) {
+  if (recv == MPI_IN_PLACE) return Outcome::pass(Reason::kArgument);
   return reduce_vector(work, send, recv, count, type, op, work.rank() > 0, [&](const void* from, void* to) {
     return tuttiExscan(from, to, static_cast<std::size_t>(count), work.reduction.datatype, work.reduction.op,
                        work.comm(), work.stream());

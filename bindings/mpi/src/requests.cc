@@ -213,19 +213,23 @@ int start_generalized(Answer* answer, MPI_Request* request) {
 // Open MPI calls it whenever it makes progress: so calls that do not come through the binding, as those that an
 // MPI_Wait of the program's makes to PMPI_Wait, complete the binding's requests as well.
 int on_progress() {
-  if (!any_requests() || is_helper()) return 0;
+  if (!any_requests() || is_helper() || makes_own_self()) return 0;
   return look_for([](const Pending& /*any*/) { return true; }, Completing::kIfUnlooked) == Looked::kDone ? 1 : 0;
 }
 
 // As opal/runtime/opal_progress.h has it.
-void hear_of_progress() {
+void register_for_progress() {
   using Register = int (*)(int (*)());
   if (void* found = mpi_variable("opal_progress_register")) reinterpret_cast<Register>(found)(on_progress);
 }
 
-int start_generalized(Answer* answer, MPI_Request* request) {
+void hear_of_progress() {
   static std::once_flag once;
-  std::call_once(once, hear_of_progress);
+  std::call_once(once, register_for_progress);
+}
+
+int start_generalized(Answer* answer, MPI_Request* request) {
+  hear_of_progress();
   return PMPI_Grequest_start(on_query, on_free, on_cancel, answer, request);
 }
 #endif
@@ -244,6 +248,9 @@ int make_request(std::unique_ptr<Work> work, MPI_Request* request) {
 }
 
 void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persistent& persistent) {
+#if !defined(MPICH)
+  hear_of_progress();
+#endif
   std::list<Pending> one(1);
   one.front().request = request;
   one.front().persistent = &persistent;
@@ -290,12 +297,17 @@ void hold_for_requests_of(Communicator& communicator) {
   }
 }
 
+void let_go_later(Communicator& communicator) {
+  const std::lock_guard lock(table().mutex);
+  table().left.push_back(&communicator);
+}
+
 void let_go_of_left() {
   std::vector<Communicator*> left;
   {
     const std::lock_guard lock(table().mutex);
     left.swap(table().left);
-    table().left.reserve(table().pending.size());
+    table().left.reserve(table().pending.size() + 1);
   }
   for (Communicator* communicator : left) let_go(*communicator);
 }

@@ -35,6 +35,7 @@ void hold_for_requests_of(Communicator& communicator);
 // Lets go of the communicators that requests have held which have ended since. Where the program makes and frees
 // communicators: it may wait for peers.
 void let_go_of_left();
+void let_go_later(Communicator& communicator);
 // Before the communicator goes, in any thread. What its requests wait for has happened then, and what has failed has
 // called the error handler; the requests are completed by the thread that waits for them, which hears of the error.
 void finish_requests_of(const Communicator& communicator);

@@ -117,7 +117,7 @@ std::byte* own_in_place(Work& work, Parts& parts) {
 }
 
 bool wrong_counts(const Work& work, Numbers counts, Numbers displs, MPI_Datatype type) {
-  return displs.none() || type == MPI_DATATYPE_NULL || counts.wrong(work.ranks());
+  return displs.none() || wrong(0, type) || counts.wrong(work.ranks());
 }
 
 bool wrong_blocks(const Work& work, const void* buffer, Numbers counts, Numbers displs, MPI_Datatype type) {
@@ -128,9 +128,9 @@ bool wrong_blocks(const Work& work, const void* buffer, Numbers counts, Numbers 
 }
 
 bool wrong_types(const Work& work, Numbers counts, Numbers displs, const MPI_Datatype* types) {
-  if (types == nullptr || wrong_counts(work, counts, displs, MPI_BYTE)) return true;
+  if (wrong_counts(work, counts, displs, MPI_BYTE)) return true;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(work.ranks()); ++rank) {
-    if (counts[rank] > 0 && types[rank] == MPI_DATATYPE_NULL) return true;
+    if (counts[rank] > 0 && (types == nullptr || wrong(counts[rank], types[rank]))) return true;
   }
   return false;
 }

@@ -17,6 +17,7 @@ static void expect(int holds, const char* what) {
 static void refused(MPI_Comm comm) {
   int data[2 * kMost] = {0};
   int counts[kMost] = {0};
+  MPI_Datatype uncommitted = MPI_DATATYPE_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   if (rank != 0) return;
   /* Not of MPI_Allreduce and MPI_Iallreduce: MPICH 4.0 does not survive that. */
@@ -25,6 +26,11 @@ static void refused(MPI_Comm comm) {
   expect(MPI_Allreduce(data, data + kMost, 1, MPI_DOUBLE, MPI_BAND, comm) != MPI_SUCCESS, "no such operation");
   expect(MPI_Allreduce(data, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm) != MPI_SUCCESS, "allreduce, MPI_IN_PLACE");
   expect(MPI_Allreduce(data, MPI_IN_PLACE, 1, MPI_2INT, MPI_MAXLOC, comm) != MPI_SUCCESS, "maxloc, MPI_IN_PLACE");
+  MPI_Type_vector(2, 1, 3, MPI_INT, &uncommitted);
+  expect(MPI_Bcast(data, 1, uncommitted, 0, comm) != MPI_SUCCESS, "a datatype that was not committed");
+  expect(MPI_Ibcast(data, 1, uncommitted, 0, comm, &request) != MPI_SUCCESS, "the same, nonblocking");
+  expect(PERSISTENT(Bcast)(data, 1, uncommitted, 0, comm, MPI_INFO_NULL, &request) != MPI_SUCCESS, "persistent");
+  MPI_Type_free(&uncommitted);
   expect(MPI_Bcast(data, 1, MPI_INT, ranks, comm) != MPI_SUCCESS, "no such root");
   expect(MPI_Gather(data, 1, MPI_INT, data, -1, MPI_INT, 0, comm) != MPI_SUCCESS, "a count of the root's below 0");
   counts[0] = -1;
