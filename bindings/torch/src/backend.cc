@@ -247,6 +247,13 @@ WorkPtr Backend::endCoalescing() {
 
 // ---- Sends and receives -------------------------------------------------------------------------
 
+namespace {
+
+constexpr int kLooksForDead = 30;
+constexpr std::chrono::milliseconds kPauseForDead{50};
+
+}  // namespace
+
 std::string Backend::no_pair(int peer, Clock::time_point deadline) const {
   if (closing_) return "the process group has been shut down";
   // A rank that has died comes no more; that is known of the whole group.
@@ -271,10 +278,19 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
   Watchdog::get().add(channel);
   Messages& messages = messages_[{from, to}];
   messages.channel = channel;
-  const auto join = [this, channel, name, own = from == rank_ ? 0 : 1, peer = from == rank_ ? to : from] {
+  const auto join = [this, channel, name, who, own = from == rank_ ? 0 : 1, peer = from == rank_ ? to : from] {
     const auto deadline = Clock::now() + comm_timeout_;
+    const auto why_none = [&] { return no_pair(peer, deadline); };
     try {
-      channel->open(join_pair(*own_store_, name, own, comm_timeout_, [&] { return no_pair(peer, deadline); }));
+      channel->open(join_pair(*own_store_, name, own, comm_timeout_, why_none));
+    } catch (const c10::Error& e) {
+      // A rank that has died is soon known of, in the words of the whole group.
+      std::string why;
+      for (int look = 0; look < kLooksForDead && why.empty(); ++look) {
+        why = why_none();
+        if (why.empty()) std::this_thread::sleep_for(kPauseForDead);
+      }
+      channel->fail(why.empty() ? e.what_without_backtrace() + (" (" + who + ")") : why);
     } catch (const std::exception& e) {
       channel->fail(e.what());
     }

@@ -131,8 +131,9 @@ std::optional<Channel::Begun> Channel::oldest() {
 }
 
 bool Channel::look_after() {
+  const bool tells = completer_.look_after();
   const auto first = oldest();
-  if (!first) return false;
+  if (!first) return tells;
   if (Clock::now() - first->flight->begun() < kPatience || comm_ == nullptr) return true;
   std::string why;
   try {

@@ -31,6 +31,16 @@ void Completer::add(std::shared_ptr<Flight> flight, std::function<void()> tell) 
   }
 }
 
+bool Completer::look_after() {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  if (state_->items.empty()) return false;
+  try {
+    if (!state_->waited_for) call_one(state_);
+  } catch (const std::exception&) {
+  }
+  return true;
+}
+
 // REQUIRES: the lock, and an operation that nobody waits for.
 void Completer::call_one(const std::shared_ptr<State>& state) {
   if (state->idle > 0) {

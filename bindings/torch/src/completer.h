@@ -25,6 +25,8 @@ class Completer {
   ~Completer();
   // Calls `tell` when it has ended, in a thread of its own.
   void add(std::shared_ptr<Flight> flight, std::function<void()> tell);
+  // Now and then, while it says that there is anything to tell: makes the thread that could not be made before.
+  bool look_after();
 
  private:
   struct Item {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "failure.h"
@@ -21,7 +22,12 @@ Flight::Flight(std::string operation, Tensors kept, Explain explain, std::functi
       kept_(std::move(kept)),
       explain_(std::move(explain)),
       after_(std::move(after)),
-      entry_(std::move(entry)) {}
+      entry_(std::move(entry)) {
+  memory_.reserve(kept_.size());
+  for (const at::Tensor& tensor : kept_) {
+    if (tensor.has_storage()) memory_.push_back(tensor.storage());
+  }
+}
 
 Flight::~Flight() {
   (void)tuttiEventDestroy(event_);
@@ -37,17 +43,19 @@ void Flight::set_queued(tuttiEvent_t event) {
 // Tensors are freed without the lock: that may take Python's, whose holder may want this one.
 void Flight::settle(tuttiResult_t result) {
   Tensors kept;
+  std::vector<c10::Storage> memory;
   Explain explain;
   std::function<void()> after;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(settling_, true)) return;
     std::swap(kept, kept_);
+    std::swap(memory, memory_);
     std::swap(explain, explain_);
     std::swap(after, after_);
   }
   end(result, explain, after);
-  PythonExit::release(std::pair(std::move(kept), std::move(after)));
+  PythonExit::release(std::tuple(std::move(kept), std::move(memory), std::move(after)));
 }
 
 void Flight::end(tuttiResult_t result, const Explain& explain, const std::function<void()>& after) {

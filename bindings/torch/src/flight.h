@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "recorder.h"
 #include "tensors.h"
@@ -24,7 +25,8 @@ class Flight {
   // What the caller of an operation gets to know when it fails.
   using Explain = std::function<std::string(tuttiResult_t)>;
 
-  // kept: all tensors, until then. `after` runs once, when it has succeeded, before anybody hears of it.
+  // kept: all tensors, until then, and the memory that they have now, also if they get another. `after` runs once, when
+  // it has succeeded, before anybody hears of it.
   Flight(std::string operation, Tensors kept, Explain explain, std::function<void()> after,
          std::shared_ptr<Recorder::Entry> entry);
   Flight(const Flight&) = delete;
@@ -58,6 +60,7 @@ class Flight {
   bool done_ = false;
   tuttiEvent_t event_ = nullptr;
   Tensors kept_;
+  std::vector<c10::Storage> memory_;
   Explain explain_;
   std::function<void()> after_;
   std::exception_ptr error_;

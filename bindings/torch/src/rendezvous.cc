@@ -123,17 +123,27 @@ tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std:
       std::this_thread::sleep_for(pause);
     }
   };
+  // Each says that it is there when the other waits for that alone: one may have come, and died, long before.
+  const std::string own = key + (rank == 0 ? "/id" : "/there");
+  const std::vector<std::uint8_t> here{1};
   tuttiUniqueId id;
-  if (rank == 0) {
-    wait_for(key + "/there");
-    publish_id(store, key + "/id", &id);
-  } else {
-    store.set(key + "/there", std::vector<std::uint8_t>{1});
-    wait_for(key + "/id");
-    read_id(store, key + "/id", &id);
+  try {
+    if (rank == 0) {
+      wait_for(key + "/there");
+      publish_id(store, own, &id);
+      wait_for(key + "/joins");
+    } else {
+      store.set(own, here);
+      wait_for(key + "/id");
+      read_id(store, key + "/id", &id);
+      store.set(key + "/joins", here);
+    }
+  } catch (...) {
+    withdraw(store, own);
+    throw;
   }
   tuttiComm_t comm = nullptr;
-  check(try_init(id, {rank, 2}, kPairTimeout, timeout, &comm), kOperation);
+  check(try_init(id, {rank, 2}, std::min(kPairTimeout, timeout), timeout, &comm), kOperation);
   return comm;
 }
 

@@ -98,22 +98,24 @@ void Work::when_done(std::function<void()> told) {
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   const std::lock_guard<std::mutex> lock(futures_mutex_);
   if (future_ != nullptr) return future_;
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  when_done([future = future_, outputs = outputs_, parts = parts_] {
+  const auto made = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  when_done([future = made, outputs = outputs_, parts = parts_] {
     if (const std::exception_ptr error = error_of(parts)) return future->setErrorIfNeeded(error);
     future->markCompleted(c10::IValue(outputs));
   });
+  future_ = made;
   return future_;
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult() {
   const std::lock_guard<std::mutex> lock(futures_mutex_);
   if (future_result_ != nullptr) return future_result_;
-  future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
-  when_done([future = future_result_, parts = parts_] {
+  const auto made = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  when_done([future = made, parts = parts_] {
     const auto result = error_of(parts) == nullptr ? c10d::WorkResult::SUCCESS : c10d::WorkResult::COMM_ERROR;
     future->markCompleted(c10::IValue(static_cast<std::int64_t>(result)));
   });
+  future_result_ = made;
   return future_result_;
 }
 

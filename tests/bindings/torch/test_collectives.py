@@ -300,7 +300,10 @@ def test_sparse_tensors_are_not_coalesced() -> None:
         group._start_coalescing(torch.device("cpu"))
         with pytest.raises(RuntimeError, match="coalesced"):
             dist.all_reduce(torch.eye(3).to_sparse())
-        group._end_coalescing(torch.device("cpu"))
+        # The list has ended with that.
+        with pytest.raises(RuntimeError, match="without start_coalescing"):
+            group._end_coalescing(torch.device("cpu"))
+        dist.all_reduce(torch.ones(3))
 
     ranks.run(2, body)
 

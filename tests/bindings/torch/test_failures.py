@@ -168,6 +168,23 @@ def test_the_first_message_of_two_ranks_ends_with_the_other_rank(sends: bool) ->
     ranks.run(3, body, dies=(1,))
 
 
+@pytest.mark.parametrize("ends", ("killed", "gives_up"))
+def test_a_first_message_to_a_rank_that_had_come_to_it_before(ends: str) -> None:
+    def body(rank: int, size: int) -> None:
+        dist.all_reduce(torch.ones(1))
+        if rank == 1:
+            work = dist.irecv(torch.ones(3), 0)
+            if ends == "killed":
+                time.sleep(0.3)
+                os.kill(os.getpid(), signal.SIGKILL)
+            refused_text(work.wait)
+        elif rank == 0:
+            time.sleep(1.5 if ends == "killed" else 2.5)
+            assert "rank 1" in refused_text(lambda: dist.send(torch.ones(3), 1))
+
+    ranks.run(3, body, timeout_s=2, dies=(1,) if ends == "killed" else ())
+
+
 def test_the_first_message_of_two_ranks_has_the_timeout_of_the_group() -> None:
     def body(rank: int, size: int) -> None:
         # Both wait for the other.

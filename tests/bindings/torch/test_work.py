@@ -69,6 +69,24 @@ def test_a_future_that_the_program_completes_itself() -> None:
     ranks.run(2, body)
 
 
+def test_memory_of_a_tensor_that_gets_another_meanwhile() -> None:
+    def body(rank: int, size: int) -> None:
+        tensor = torch.ones(1 << 22)
+        before = tensor.detach()
+        view = before.untyped_storage()._weak_ref()
+        del before
+        if rank == 1:
+            time.sleep(0.3)
+        work = dist.all_reduce(tensor, async_op=True)
+        tensor.data = torch.zeros(3)
+        if rank == 0:
+            assert not torch.UntypedStorage._expired(view)
+        work.wait()
+        assert tensor.tolist() == [0, 0, 0]
+
+    ranks.run(2, body)
+
+
 def test_wait_with_a_timeout_leaves_the_operation_alone() -> None:
     def body(rank: int, size: int) -> None:
         tensor = torch.ones(10)
