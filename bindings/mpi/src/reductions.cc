@@ -24,8 +24,9 @@ void take_back(Work& work, const std::byte* laid, const Block& block) {
 }
 
 // Whether the operator serves; if not, `refused` says what becomes of the call.
-bool bind(Work& work, MPI_Count count, MPI_Datatype type, MPI_Op op, Layout& layout, Outcome& refused) {
-  if (wrong(count, type) || op == MPI_OP_NULL) {
+// REQUIRES: a datatype that is not wrong.
+bool bind(Work& work, MPI_Datatype type, MPI_Op op, Layout& layout, Outcome& refused) {
+  if (op == MPI_OP_NULL) {
     refused = Outcome::pass(Reason::kArgument);
     return false;
   }
@@ -45,7 +46,7 @@ Outcome reduce_vector(Work& work, const void* send, void* recv, MPI_Count count,
   }
   Outcome refused = tuttiSuccess;
   Layout layout;
-  if (!bind(work, count, type, op, layout, refused)) return refused;
+  if (!bind(work, type, op, layout, refused)) return refused;
   if (!work.reduction.holes) return run(work, [&] { return call(from, recv); });
   const auto elements = static_cast<std::size_t>(count);
   const std::byte* laid = lay_out(work, Block(from, elements, type, layout));
@@ -56,7 +57,7 @@ Outcome reduce_vector(Work& work, const void* send, void* recv, MPI_Count count,
 }
 
 bool wrong_blocks(const void* send, const void* recv, MPI_Count total, MPI_Count own, MPI_Datatype type) {
-  return wrong_block(recv, own, type) || wrong_block(send == MPI_IN_PLACE ? recv : send, total, type);
+  return wrong_block(recv, own, type) || wrong_buffer(send == MPI_IN_PLACE ? recv : send, total, type);
 }
 
 // The same, of all blocks, `total` elements, to this rank's, which has `own`.
@@ -124,7 +125,7 @@ Outcome reduce_scatter(Work& work, const void* send, void* recv, Numbers counts,
   }
   Outcome refused = tuttiSuccess;
   Layout layout;
-  if (!bind(work, 0, type, op, layout, refused)) return refused;
+  if (!bind(work, type, op, layout, refused)) return refused;
   return reduce_blocks(work, send, recv, total, own, type, layout, [&](const void* from, void* to) {
     return tuttiReduceScatterV(from, to, blocks.data(), work.reduction.datatype, work.reduction.op, work.comm(),
                                work.stream());
@@ -135,7 +136,7 @@ Outcome reduce_scatter_block(Work& work, const void* send, void* recv, MPI_Count
   if (wrong_blocks(send, recv, count * work.ranks(), count, type)) return Outcome::pass(Reason::kArgument);
   Outcome refused = tuttiSuccess;
   Layout layout;
-  if (!bind(work, count, type, op, layout, refused)) return refused;
+  if (!bind(work, type, op, layout, refused)) return refused;
   const auto own = static_cast<std::size_t>(count);
   return reduce_blocks(work, send, recv, own * static_cast<std::size_t>(work.ranks()), own, type, layout,
                        [&](const void* from, void* to) {
