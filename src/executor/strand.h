@@ -64,6 +64,10 @@ struct FlatCall {
   std::size_t element_bytes = 1;   // a power of two
   std::uint32_t slices = 1;        // of slice_elements of each block, but for the last
   std::size_t slice_elements = 0;  // flat_slice_elements()
+  // Channels: calls with lanes and progress of their own, which share the slices and run beside each other. Each takes
+  // every channels-th slice, from the first_slice-th on. The same on all ranks.
+  std::uint32_t first_slice = 0;
+  std::uint32_t channels = 1;
 };
 
 // The elements of a block in a slice whose chunks all fit a slot; all of them where there are no slices. The same on
@@ -88,7 +92,8 @@ class Strand {
       : call_(call),
         number_(number),
         first_(call.program.first_step[number]),
-        steps_(call.program.first_step[number + 1] - first_) {
+        steps_(call.program.first_step[number + 1] - first_),
+        slice_(call.first_slice) {
     locate();
   }
 
@@ -99,7 +104,7 @@ class Strand {
 
  private:
   [[nodiscard]] constexpr const FlatStep& step() const { return call_.program.steps[first_ + position_]; }
-  [[nodiscard]] constexpr bool done() const { return slice_ == call_.slices || steps_ == 0; }
+  [[nodiscard]] constexpr bool done() const { return slice_ >= call_.slices || steps_ == 0; }
   // Whether the strands that the step waits for have come far enough.
   template <class Memory>
   [[nodiscard]] TUTTI_HOST_DEVICE bool may_begin(Memory& memory) const;
@@ -124,7 +129,7 @@ class Strand {
   const std::uint32_t number_;
   const std::uint32_t first_;
   const std::uint32_t steps_;
-  std::uint32_t slice_ = 0;
+  std::uint32_t slice_;
   std::uint32_t position_ = 0;
   std::uint32_t chunk_ = 0;     // of the step
   std::size_t done_bytes_ = 0;  // of the chunk
@@ -247,7 +252,7 @@ TUTTI_HOST_DEVICE void Strand::go_on(Memory& memory) {
     const std::uint64_t passed = std::uint64_t{slice_} * steps_ + position_ + 1;
     if (++position_ == steps_) {
       position_ = 0;
-      ++slice_;
+      slice_ += call_.channels;
     }
     memory.publish(call_.progress[number_], passed);
   }

@@ -16,7 +16,7 @@ BY_HAND = {
     "include/tutti/tutti_mpi.h": "C in the style of MPI's own headers: the star beside the name",
     "src/schedule/schedule.h": "the predicates of a step are a table, one a line",
 }
-CODE = {".cc", ".h", ".c", ".hpp", ".cpp"}
+CODE = {".cc", ".cu", ".h", ".c", ".hpp", ".cpp"}
 SKIPPED = 77
 
 

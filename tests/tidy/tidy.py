@@ -45,7 +45,7 @@ MAX_FUNCTION_LINES = 70
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|place" + "holder", re.IGNORECASE)
 # A header may explain at its top why a file is longer than the limit.
 REASON = re.compile(r"Long because: \S")
-CODE = {".cc", ".h", ".c", ".hpp"}
+CODE = {".cc", ".cu", ".h", ".c", ".hpp"}
 TEXT = CODE | {".py", ".sh", ".build", ".md", ".txt"}
 
 findings = []

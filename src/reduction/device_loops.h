@@ -1,0 +1,130 @@
+// Loops over elements in the memory of CUDA devices, by several threads together: 16 bytes at a time where the vectors
+// lie alike, several of them on the way in each thread. Only for nvcc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "reduction/device_element.h"
+
+namespace tutti::internal::reduction {
+
+// The threads that run a loop together, and which of them this is.
+struct Crew {
+  std::size_t index = 0;
+  std::size_t size = 1;
+};
+
+inline constexpr std::size_t kPackBytes = 16;
+// Packs of each operand that a thread asks for before it uses the first.
+inline constexpr int kPacksAtOnce = 4;
+
+template <class T>
+struct alignas(kPackBytes) Pack {
+  T elements[kPackBytes / sizeof(T)];
+};
+
+// out[o][i] = value(in(0)[i], in(1)[i], ...) for i < count and each o < outputs. `fold` is what makes the value:
+//   using Element;  Element combine(Element so_far, Element next);  Element finish(Element);  and combine() of packs
+// Inputs are combined in their order. Outputs may be inputs, at the same place; other overlap is not allowed.
+// REQUIRES: every address is a multiple of sizeof(Element); inputs >= 1.
+template <class Fold>
+__device__ inline void produce(const Crew& crew, const Fold& fold, const std::byte* const* in, int inputs,
+                               std::byte* const* out, int outputs, std::size_t count) {
+  using T = typename Fold::Element;
+  using P = Pack<T>;
+  constexpr std::size_t kPerPack = kPackBytes / sizeof(T);
+  const auto offset = [](const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at) % kPackBytes; };
+  bool alike = true;
+  for (int i = 1; i < inputs; ++i) alike = alike && offset(in[i]) == offset(in[0]);
+  for (int o = 0; o < outputs; ++o) alike = alike && offset(out[o]) == offset(in[0]);
+  std::size_t head = alike ? (kPackBytes - offset(in[0])) % kPackBytes / sizeof(T) : count;
+  head = head < count ? head : count;
+  const std::size_t packs = (count - head) / kPerPack;
+
+  const auto one = [&](std::size_t i) {
+    const auto load = [i](const std::byte* from) { return reinterpret_cast<const T*>(from)[i]; };
+    T value = load(in[0]);
+    for (int k = 1; k < inputs; ++k) value = fold.combine(value, load(in[k]));
+    value = fold.finish(value);
+    for (int o = 0; o < outputs; ++o) reinterpret_cast<T*>(out[o])[i] = value;
+  };
+#pragma unroll 4
+  for (std::size_t i = crew.index; i < head; i += crew.size) one(i);
+  for (std::size_t i = head + packs * kPerPack + crew.index; i < count; i += crew.size) one(i);
+
+  for (std::size_t first = crew.index; first < packs; first += crew.size * kPacksAtOnce) {
+    P values[kPacksAtOnce];
+    P next[kPacksAtOnce];
+    const auto load = [&](const std::byte* from, P* packed) {
+      const P* const at = reinterpret_cast<const P*>(from + head * sizeof(T));
+#pragma unroll
+      for (int u = 0; u < kPacksAtOnce; ++u) {
+        const std::size_t p = first + u * crew.size;
+        if (p < packs) packed[u] = at[p];
+      }
+    };
+    load(in[0], values);
+    for (int k = 1; k < inputs; ++k) {
+      load(in[k], next);
+#pragma unroll
+      for (int u = 0; u < kPacksAtOnce; ++u) {
+        values[u] = fold.combine(values[u], next[u]);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kPacksAtOnce; ++u) {
+#pragma unroll
+      for (std::size_t e = 0; e < kPerPack; ++e) values[u].elements[e] = fold.finish(values[u].elements[e]);
+    }
+    for (int o = 0; o < outputs; ++o) {
+      P* const at = reinterpret_cast<P*>(out[o] + head * sizeof(T));
+#pragma unroll
+      for (int u = 0; u < kPacksAtOnce; ++u) {
+        const std::size_t p = first + u * crew.size;
+        if (p < packs) at[p] = values[u];
+      }
+    }
+  }
+}
+
+// The fold of an operator. An average is divided by `divisor` where that is not 0.
+template <DataType type, ReduceOp op>
+struct OperatorFold {
+  using Element = Storage<type>;
+  std::uint32_t divisor = 0;
+  __device__ Element combine(Element a, Element b) const { return combine_on_device<type, op>(a, b); }
+  __device__ Pack<Element> combine(const Pack<Element>& a, const Pack<Element>& b) const {
+    Pack<Element> result;
+    if constexpr (combines_words(type, op)) {
+      constexpr int kWords = kPackBytes / sizeof(std::uint32_t);
+      const auto& x = reinterpret_cast<const std::uint32_t(&)[kWords]>(a);
+      const auto& y = reinterpret_cast<const std::uint32_t(&)[kWords]>(b);
+      auto& z = reinterpret_cast<std::uint32_t(&)[kWords]>(result);
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) z[w] = combine_word<type, op>(x[w], y[w]);
+    } else {
+#pragma unroll
+      for (std::size_t e = 0; e < kPackBytes / sizeof(Element); ++e)
+        result.elements[e] = combine(a.elements[e], b.elements[e]);
+    }
+    return result;
+  }
+  __device__ Element finish(Element value) const {
+    if constexpr (op == ReduceOp::kAvg) {
+      if (divisor != 0) return divide_on_device<type>(value, divisor);
+    }
+    return value;
+  }
+};
+
+// Of movement alone.
+template <class T>
+struct CopyFold {
+  using Element = T;
+  __device__ Element combine(Element, Element b) const { return b; }
+  __device__ Pack<T> combine(const Pack<T>&, const Pack<T>& b) const { return b; }
+  __device__ Element finish(Element value) const { return value; }
+};
+
+}  // namespace tutti::internal::reduction

@@ -1,0 +1,52 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "reduction/device_launch.h"
+#include "reduction/device_operators.h"
+#include "reduction/device_reduction.h"
+
+namespace tutti::internal::reduction {
+namespace {
+
+constexpr unsigned kThreads = kDeviceThreads;
+// Of a multiprocessor: as many as are resident.
+constexpr unsigned kBlocksEach = 4;
+
+template <DataType type>
+__global__ void __launch_bounds__(kThreads) reduce(DeviceReduction r) {
+  const Crew crew{std::size_t{blockIdx.x} * kThreads + threadIdx.x, std::size_t{gridDim.x} * kThreads};
+  produce_with<type>(r.op, crew, r.divisor, r.in.data(), r.inputs, r.out.data(), r.outputs, r.count);
+}
+
+using Launch = void (*)(const DeviceReduction&, unsigned blocks, cudaStream_t stream);
+
+template <DataType type>
+void launch(const DeviceReduction& r, unsigned blocks, cudaStream_t stream) {
+  reduce<type><<<blocks, kThreads, 0, stream>>>(r);
+}
+
+template <int... types>
+Launch launch_of(DataType type, std::integer_sequence<int, types...>) {
+  constexpr Launch kAll[] = {launch<static_cast<DataType>(types)>...};
+  return kAll[static_cast<int>(type)];
+}
+
+}  // namespace
+
+int reduce_on_device(const DeviceReduction& reduction, DeviceStream stream) {
+  if (reduction.count == 0) return cudaSuccess;
+  DeviceReduction own = reduction;
+  const TypedOperator code = own_code(reduction.type, reduction.op);
+  own.type = code.type;
+  own.op = code.op;
+  const std::size_t each = std::max<std::size_t>(1, kPackBytes / size_of(own.type)) * kThreads;
+  const std::size_t wanted = (own.count + each - 1) / each;
+  const auto blocks =
+      static_cast<unsigned>(std::min<std::size_t>(wanted, std::max(1u, kBlocksEach * multiprocessors())));
+  launch_of(own.type, std::make_integer_sequence<int, kDataTypes>{})(own, blocks, stream);
+  return cudaGetLastError();
+}
+
+}  // namespace tutti::internal::reduction

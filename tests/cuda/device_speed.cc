@@ -1,0 +1,220 @@
+// How fast collectives of ranks on one CUDA device are, beside its own copies. Usage: device_speed [MIB]
+// Bandwidths count the least traffic: each input read once, each output written once.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+#include "algorithms/catalog.h"
+#include "device_job.h"
+#include "executor/cuda/device_direct.h"
+#include "reduction/device_reduction.h"
+
+using namespace tutti::internal;
+using namespace tutti::internal::test;
+
+namespace {
+
+constexpr int kRounds = 7;
+constexpr double kLongSeconds = 30;
+
+// The median over the rounds of one call's microseconds. `queue` queues one call; `wait` waits for all.
+double time_us(int calls, const std::function<void()>& queue, const std::function<void()>& wait) {
+  std::vector<double> rounds;
+  queue();
+  wait();
+  for (int i = 0; i < kRounds; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int k = 0; k < calls; ++k) queue();
+    wait();
+    rounds.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() /
+                     calls);
+  }
+  std::sort(rounds.begin(), rounds.end());
+  return rounds[kRounds / 2];
+}
+
+void wait_for_device() {
+  must(cudaDeviceSynchronize(), "waiting");
+}
+
+void print(const char* what, double us, double bytes, double peak_gbs) {
+  const double gbs = bytes / us / 1e3;
+  std::printf("%-64s %10.1f us %8.0f GB/s %5.0f %%\n", what, us, gbs, 100 * gbs / peak_gbs);
+  std::fflush(stdout);
+}
+
+// Bytes a second of a copy, read and written.
+double copy_gbs(std::size_t bytes) {
+  const double traffic = 2.0 * static_cast<double>(bytes);
+  const DeviceArray<std::byte> from(bytes);
+  const DeviceArray<std::byte> to(bytes);
+  const double us = time_us(
+      10, [&] { must(cudaMemcpyAsync(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, nullptr), "copy"); },
+      wait_for_device);
+  std::printf("%-64s %10.1f us %8.0f GB/s\n", "cudaMemcpyAsync, device to device", us, traffic / us / 1e3);
+  return traffic / us / 1e3;
+}
+
+void reductions(std::size_t bytes, double peak_gbs) {
+  for (const DataType type :
+       {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16, DataType::kFloat8E4M3, DataType::kFloat8E5M2,
+        DataType::kFloat64, DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kComplex64}) {
+    for (const int inputs : {1, 2, 8}) {
+      std::vector<DeviceArray<std::byte>> arrays;
+      for (int i = 0; i <= inputs; ++i) arrays.emplace_back(bytes);
+      reduction::DeviceReduction r;
+      r.type = type;
+      r.inputs = inputs;
+      for (int i = 0; i < inputs; ++i) r.in[i] = arrays[i].get();
+      r.out[0] = arrays[inputs].get();
+      r.count = bytes / size_of(type);
+      const double us = time_us(
+          10, [&] { must(reduction::reduce_on_device(r, nullptr), "reduce"); }, wait_for_device);
+      const std::string what =
+          "reduction, type " + std::to_string(static_cast<int>(type)) + ", " + std::to_string(inputs) + " inputs";
+      print(what.c_str(), us, static_cast<double>(bytes) * (inputs + 1), peak_gbs);
+    }
+  }
+}
+
+void direct(int ranks, std::size_t bytes, double peak_gbs, std::initializer_list<unsigned> blocks, DataType type) {
+  std::vector<DeviceArray<executor::DirectMailbox>> mailboxes;
+  std::vector<DeviceArray<std::byte>> in;
+  std::vector<DeviceArray<std::byte>> out;
+  const std::vector<DeviceStreamOwner> streams(ranks);
+  const Control control;
+  for (int r = 0; r < ranks; ++r) {
+    mailboxes.emplace_back(1);
+    in.emplace_back(bytes);
+    out.emplace_back(bytes);
+  }
+  for (const unsigned b : blocks) {
+    if (b * ranks > executor::most_resident_direct_blocks(type)) continue;
+    const auto queue = [&] {
+      for (int r = 0; r < ranks; ++r) {
+        executor::DirectCall call;
+        call.rank = r;
+        call.ranks = ranks;
+        for (int p = 0; p < ranks; ++p) call.mailboxes[p] = mailboxes[p].get();
+        call.in = in[r].get();
+        call.out = out[r].get();
+        call.count = bytes / size_of(type);
+        call.type = type;
+        call.control = control.get();
+        call.blocks = b;
+        must(executor::all_reduce_directly(call, streams[r].get()), "direct");
+      }
+    };
+    const auto wait = [&] {
+      if (!finish(streams, control, kLongSeconds)) throw std::runtime_error("direct all-reduce does not end");
+    };
+    const std::string what = "direct all-reduce, " + std::to_string(ranks) + " ranks, type " +
+                             std::to_string(static_cast<int>(type)) + ", " + std::to_string(bytes) + " B, blocks " +
+                             std::to_string(b);
+    print(what.c_str(), time_us(bytes > 1 << 20 ? 10 : 100, queue, wait), 2.0 * static_cast<double>(bytes) * ranks,
+          peak_gbs);
+  }
+}
+
+// Of graphs with many calls, so that the host's launches do not count.
+void direct_latency(int ranks, std::size_t bytes) {
+  constexpr int kCalls = 100;
+  std::vector<DeviceArray<executor::DirectMailbox>> mailboxes;
+  std::vector<DeviceArray<std::byte>> in;
+  const std::vector<DeviceStreamOwner> streams(ranks);
+  const Control control;
+  for (int r = 0; r < ranks; ++r) {
+    mailboxes.emplace_back(1);
+    in.emplace_back(bytes);
+  }
+  std::vector<cudaGraphExec_t> graphs(ranks);
+  for (int r = 0; r < ranks; ++r) {
+    executor::DirectCall call;
+    call.rank = r;
+    call.ranks = ranks;
+    for (int p = 0; p < ranks; ++p) call.mailboxes[p] = mailboxes[p].get();
+    call.in = call.out = nullptr;
+    call.in = in[r].get();
+    call.out = in[r].get();
+    call.count = bytes / sizeof(float);
+    call.control = control.get();
+    cudaGraph_t graph = nullptr;
+    must(cudaStreamBeginCapture(streams[r].get(), cudaStreamCaptureModeThreadLocal), "capture");
+    for (int i = 0; i < kCalls; ++i) must(executor::all_reduce_directly(call, streams[r].get()), "direct");
+    must(cudaStreamEndCapture(streams[r].get(), &graph), "capture");
+    must(cudaGraphInstantiate(&graphs[r], graph, 0), "instantiate");
+    must(cudaGraphDestroy(graph), "destroy");
+  }
+  const double us = time_us(
+      5,
+      [&] {
+        for (int r = 0; r < ranks; ++r) must(cudaGraphLaunch(graphs[r], streams[r].get()), "launch");
+      },
+      [&] {
+        if (!finish(streams, control, kLongSeconds)) throw std::runtime_error("direct all-reduce does not end");
+      });
+  std::printf("direct all-reduce in a graph, %d ranks, %zu B: %.2f us\n", ranks, bytes, us / kCalls);
+  for (const cudaGraphExec_t graph : graphs) must(cudaGraphExecDestroy(graph), "destroy");
+}
+
+void by_strands(const char* name, int ranks, std::size_t bytes, double peak_gbs, unsigned channels,
+                std::uint32_t slot_bytes, std::uint32_t slots) {
+  const algorithms::AlgorithmEntry& entry = *algorithms::find(Collective::kAllReduce, name);
+  std::vector<schedule::Schedule> schedules;
+  for (int r = 0; r < ranks; ++r)
+    schedules.push_back(algorithms::make_schedule(entry, algorithms::World{ranks, {}}, r, 0).value());
+  JobShape shape;
+  shape.type = DataType::kFloat32;
+  const std::size_t blocks = schedules[0].shape.blocks;
+  shape.block_elements = bytes / sizeof(float) / blocks;
+  shape.channels = channels;
+  shape.slot_bytes = slot_bytes;
+  shape.slot_count = slots;
+  DeviceJob job(schedules, std::vector<std::vector<std::byte>>(ranks, std::vector<std::byte>(bytes)), shape);
+  if (job.strands() > executor::most_resident_strands(shape.type)) return;
+  const auto wait = [&] {
+    if (!job.finish(kLongSeconds)) throw std::runtime_error("strands do not end");
+  };
+  const std::string what = std::string(name) + ", " + std::to_string(ranks) + " ranks, " + std::to_string(bytes) +
+                           " B, channels " + std::to_string(channels) + ", slots " + std::to_string(slots) + " x " +
+                           std::to_string(slot_bytes);
+  print(what.c_str(),
+        time_us(
+            bytes > 1 << 20 ? 3 : 50, [&] { job.start(); }, wait),
+        2.0 * static_cast<double>(bytes) * ranks, peak_gbs);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::size_t bytes = (argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 256) << 20;
+  try {
+    cudaDeviceProp properties{};
+    must(cudaGetDeviceProperties(&properties, 0), "no CUDA device");
+    std::printf("%s, %d multiprocessors; %zu B\n", properties.name, properties.multiProcessorCount, bytes);
+    const double peak_gbs = copy_gbs(bytes);
+    reductions(bytes, peak_gbs);
+    for (const int ranks : {2, 4, 8}) direct(ranks, bytes, peak_gbs, {8, 16, 24, 32, 64}, DataType::kFloat32);
+    for (const DataType type : {DataType::kBfloat16, DataType::kFloat8E4M3, DataType::kInt8})
+      direct(4, bytes, peak_gbs, {32}, type);
+    for (const std::size_t small : {std::size_t{8}, std::size_t{65'536}, std::size_t{1} << 20})
+      direct(2, small, peak_gbs, {1, 4, 16}, DataType::kFloat32);
+    for (const int ranks : {2, 4, 8}) {
+      for (const std::size_t small : {std::size_t{8}, std::size_t{1024}, std::size_t{8192}})
+        direct_latency(ranks, small);
+    }
+    for (const int ranks : {2, 4, 8}) {
+      for (const unsigned channels : {8u, 16u, 32u}) {
+        for (const std::uint32_t slot : {32u << 10, 128u << 10, 512u << 10})
+          by_strands("ring", ranks, bytes, peak_gbs, channels, slot, 2);
+      }
+    }
+    by_strands("ring", 2, 8192, peak_gbs, 1, 8192, 2);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "device_speed: %s\n", e.what());
+    return 1;
+  }
+  return 0;
+}
