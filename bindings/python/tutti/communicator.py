@@ -65,6 +65,11 @@ class Communicator(VectorCollectives):
         self.rank: int = number[0]
         check(lib.tuttiCommCount(handle, number))
         self.size: int = number[0]
+        # Why there is no handle any more.
+        self._ended = ""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: rank {self.rank} of {self.size}{self._ended and ', ' + self._ended}>"
 
     @classmethod
     def from_environment(cls, config: Config | None = None) -> "Communicator":
@@ -127,11 +132,13 @@ class Communicator(VectorCollectives):
             result = lib.tuttiCommDestroy(self.handle)
             if result != InvalidUsage.code:  # which has changed nothing
                 self._close.detach()
+                self._ended = "destroyed"
             check(result)
 
     def abort(self) -> None:
         """Ends all operations at once, here and on the peers, which raise Aborted, and frees the communicator."""
         if self._close.detach():
+            self._ended = "aborted"
             check(lib.tuttiCommAbort(self.handle))
 
     def revoke(self) -> None:

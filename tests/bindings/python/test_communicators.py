@@ -149,6 +149,16 @@ def test_ended_communicators_are_refused() -> None:
         comm.barrier()
 
 
+def test_communicators_say_who_they_are() -> None:
+    first, second = tutti.Communicator.in_process(2)
+    assert repr(first) == "<Communicator: rank 0 of 2>"
+    first.abort()
+    assert repr(first) == "<Communicator: rank 0 of 2, aborted>"
+    second.destroy()
+    second.abort()
+    assert repr(second) == "<Communicator: rank 1 of 2, destroyed>"
+
+
 def test_revoke_and_finalize() -> None:
     comm = tutti.Communicator.in_process(1)[0]
     comm.finalize()
