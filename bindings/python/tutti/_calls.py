@@ -8,9 +8,9 @@ import numpy as np
 
 from tutti import _dtypes
 from tutti._arrays import Array
-from tutti._library import check, ffi, lib
-from tutti.errors import InvalidArgument
-from tutti.operators import Op, Operator, check_used, failure_of
+from tutti._library import check, ffi, last_error, lib
+from tutti.errors import Error, InvalidArgument, InvalidUsage, error_of
+from tutti.operators import Op, Operator, error_of_used, failure_of
 from tutti.streams import Stream
 
 
@@ -60,7 +60,15 @@ class group:  # noqa: N801  used as a function: with tutti.group():
         if failure is not None:
             text = f"nothing of the group was started: a block inside it raised {failure!r}"
             raise InvalidArgument(text) from failure
-        check_used(result, failure_of(one for _, what in kept for one in what))
+        failure = failure_of(one for _, what in kept for one in what)
+        if result or failure is not None:
+            raise _told({what[0] for _, what in kept}, error_of_used(result, failure))
+
+
+def _told(communicators: "set[Calls]", error: Error) -> Error:
+    """What a group raises for an error of one of these."""
+    told = [communicator.told(error) for communicator in communicators]
+    return next((one for one in told if one is not error), error)
 
 
 class Calls:
@@ -73,6 +81,8 @@ class Calls:
     def __init__(self) -> None:
         # Datatypes of the library that stand for dtypes it does not know.
         self._opaque: dict[np.dtype[Any], int] = {}
+        # The result that has failed the communicator, once that has been raised.
+        self._failed = 0
 
     def _call(self, function: Any, stream: Stream | None, used: tuple[Any, ...], *arguments: Any) -> None:
         """function(*arguments, communicator, stream); `used` is kept until the operation is complete."""
@@ -83,7 +93,30 @@ class Calls:
                 _groups.kept.append((stream, (self, *used)))
             elif stream is not None:
                 stream.keep(self, *used)
-        check_used(result, failure_of(used))
+        failure = failure_of(used)
+        # An exception in a variable here would keep this frame, and so the buffers, until a garbage collection.
+        if result or failure is not None:
+            raise self.told(error_of_used(result, failure))
+
+    def _check(self, result: int) -> None:
+        """As check(), of a call that returns again what has failed the communicator."""
+        if result:
+            raise self.told(last_error(result))
+
+    def told(self, error: Error) -> Error:
+        """What to raise for an error of a call: where the communicator has failed before, that it has."""
+        if error.code == self._failed and error.__cause__ is None:
+            text = f"the communicator has failed before: it can only be destroyed or aborted. What failed it: {error}"
+            return error_of(error.code, text)
+        if error.code not in (InvalidArgument.code, InvalidUsage.code):
+            self.note_raised()
+        return error
+
+    def note_raised(self) -> None:
+        """An error has been raised: if it has failed the communicator, later calls meet it again."""
+        result = ffi.new("tuttiResult_t *")
+        if lib.tuttiCommGetAsyncError(self.handle, result) == 0:
+            self._failed = result[0]
 
     def _datatype(self, array: Array, wanted: _dtypes.DTypeLike | None) -> int:
         if wanted is not None:
@@ -95,7 +128,7 @@ class Calls:
         number = self._opaque.get(dtype)
         if number is None:
             made = ffi.new("tuttiDataType_t *")
-            check(lib.tuttiTypeCreate(made, dtype.itemsize, self.handle))
+            self._check(lib.tuttiTypeCreate(made, dtype.itemsize, self.handle))
             number = self._opaque[dtype] = made[0]
         return number
 

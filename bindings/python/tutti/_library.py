@@ -47,13 +47,18 @@ def _load() -> Any:
 lib: Any = _load()
 
 
+def last_error(result: int) -> errors.Error:
+    """The exception of a result that is an error, with the library's text, which is the calling thread's."""
+    text = ffi.string(lib.tuttiGetLastError(ffi.NULL)).decode(errors="replace")
+    if not text:
+        text = ffi.string(lib.tuttiGetErrorString(result)).decode()
+    return errors.error_of(result, text)
+
+
 def check(result: int) -> None:
-    """Raises the exception of a result that is an error, with the library's text, which is the calling thread's."""
+    """Raises the exception of a result that is an error."""
     if result:
-        text = ffi.string(lib.tuttiGetLastError(ffi.NULL)).decode(errors="replace")
-        if not text:
-            text = ffi.string(lib.tuttiGetErrorString(result)).decode()
-        raise errors.error_of(result, text)
+        raise last_error(result)
 
 
 def version() -> str:

@@ -98,7 +98,7 @@ class Communicator(VectorCollectives):
     def split(self, color: int | None, key: int = 0, config: Config | None = None) -> "Communicator | None":
         """A communicator of the ranks with the same `color` >= 0, ordered by `key`; None where the color is None."""
         handle, settings = ffi.new("tuttiComm_t *"), c_config(config)
-        check(lib.tuttiCommSplit(self.handle, -1 if color is None else color, key, handle, settings[0]))
+        self._check(lib.tuttiCommSplit(self.handle, -1 if color is None else color, key, handle, settings[0]))
         return None if handle[0] == ffi.NULL else type(self)(handle[0])
 
     def unique_id(self) -> bytes:
@@ -124,7 +124,7 @@ class Communicator(VectorCollectives):
 
     def finalize(self) -> None:
         """Waits for queued operations and tells the peers that this rank leaves."""
-        check(lib.tuttiCommFinalize(self.handle))
+        self._check(lib.tuttiCommFinalize(self.handle))
 
     def destroy(self) -> None:
         """Finalizes and frees the communicator; raises Mismatch if ranks have called different collectives."""

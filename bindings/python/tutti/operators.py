@@ -10,8 +10,8 @@ import numpy as np
 
 from tutti import _dtypes
 from tutti._arrays import Array
-from tutti._library import check, ffi, lib
-from tutti.errors import Aborted
+from tutti._library import check, ffi, last_error, lib
+from tutti.errors import Aborted, Error
 
 if TYPE_CHECKING:
     from tutti.communicator import Communicator
@@ -73,12 +73,13 @@ def failure_of(used: Iterable[Any]) -> BaseException | None:
     return None
 
 
-def check_used(result: int, failure: BaseException | None) -> None:
-    """As check(), but for the function of an operator: it cannot fail the operation that it serves."""
-    if failure is not None:
-        raise Aborted(f"the function of an operator has raised {failure!r}") from failure
-    if result:
-        check(result)
+def error_of_used(result: int, failure: BaseException | None) -> Error:
+    """As last_error(), but for the function of an operator: it cannot fail the operation that it serves."""
+    if failure is None:
+        return last_error(result)
+    error = Aborted(f"the function of an operator has raised {failure!r}")
+    error.__cause__ = failure
+    return error
 
 
 def of_function(communicator: "Communicator", function: OperatorFunction, commutative: bool) -> Operator:

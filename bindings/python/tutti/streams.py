@@ -4,11 +4,14 @@ import collections
 import threading
 import weakref
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tutti._library import check, ffi, lib
 from tutti.errors import Error
-from tutti.operators import check_used, failure_of
+from tutti.operators import error_of_used, failure_of
+
+if TYPE_CHECKING:
+    from tutti._calls import Calls
 
 _IN_PROGRESS = 7
 
@@ -55,10 +58,12 @@ class Stream:
         self._lock = threading.Lock()
         self._kept: collections.deque[tuple[Event, tuple[Any, ...]]] = collections.deque()
         self._failure: BaseException | None = None
+        # Communicators with operations that nothing has asked for since.
+        self._users: weakref.WeakSet[Calls] = weakref.WeakSet()
         self._close = weakref.finalize(self, _destroy, self.handle, self._kept)
 
-    def keep(self, *what: Any) -> None:
-        """Keeps objects until all that is queued now is complete."""
+    def keep(self, communicator: "Calls", *used: Any) -> None:
+        """Keeps a communicator that has queued an operation, and what that uses, until it is complete."""
         try:
             event = Event()
             event.record(self)
@@ -67,7 +72,8 @@ class Stream:
             lib.tuttiStreamSynchronize(self.handle)
             raise
         with self._lock:
-            self._kept.append((event, what))
+            self._users.add(communicator)
+            self._kept.append((event, (communicator, *used)))
         self._let_go()
 
     def _let_go(self) -> None:
@@ -81,7 +87,21 @@ class Stream:
         """What is complete has returned `result`."""
         self._let_go()
         failure, self._failure = self._failure, None
-        check_used(result, failure)
+        # An exception in a variable here would keep this frame, and those of the callers, until a garbage collection.
+        if result or failure is not None:
+            raise self._noted(error_of_used(result, failure))
+        self._taken_users()
+
+    def _noted(self, error: Error) -> Error:
+        for user in self._taken_users():
+            user.note_raised()
+        return error
+
+    def _taken_users(self) -> "list[Calls]":
+        with self._lock:
+            users = list(self._users)
+            self._users.clear()
+        return users
 
     def synchronize(self) -> None:
         """Waits for all that is queued; raises the first error that has not been raised yet."""

@@ -111,6 +111,60 @@ def test_mismatch() -> None:
     ranks.run(2, body, tutti.Config(check="strict"))
 
 
+def test_calls_after_a_failure_say_that_it_was_before() -> None:
+    """The class and the code stay those of the failure; what is refused for itself is refused as ever."""
+    before = "has failed before: it can only be destroyed or aborted.*rank 1 runs operation 1, all_reduce"
+
+    def body(comm: tutti.Communicator) -> None:
+        values = np.ones(3)
+        held = sys.getrefcount(values)
+        with pytest.raises(tutti.Mismatch, match="^ranks called different operations"):
+            comm.all_reduce(values) if comm.rank else comm.broadcast(values)
+        assert sys.getrefcount(values) == held
+        calls = (
+            lambda: comm.reduce(np.ones(3)),
+            lambda: comm.scatter(np.ones(4), comm.rank),
+            lambda: comm.all_gather(np.zeros(3, "S5")),
+            lambda: comm.split(0),
+            lambda: with_group(comm),
+            comm.finalize,
+        )
+        for call in calls:
+            with pytest.raises(tutti.Mismatch, match=f"^the communicator {before}"):
+                call()
+        with pytest.raises(tutti.InvalidArgument, match="of type list"):
+            comm.reduce([1])
+        assert str(comm.error()).startswith("ranks called different operations")
+        comm.destroy()
+
+    def with_group(comm: tutti.Communicator) -> None:
+        with tutti.group():
+            comm.barrier()
+            comm.barrier()
+
+    ranks.run(2, body, tutti.Config(check="strict"))
+
+
+@pytest.mark.parametrize("begin", (tutti.Stream, tutti.group))
+def test_failures_of_streams_and_groups_are_before_later_calls(begin) -> None:
+    def body(comm: tutti.Communicator) -> None:
+        if comm.rank == 1:
+            comm.abort()
+            return
+        bystander, received = tutti.Communicator.in_process(1)[0], np.empty(3)
+        held = sys.getrefcount(received)
+        with pytest.raises(tutti.Aborted, match="^(?!the communicator has).*rank 1"), begin() as begun:
+            stream = begun if begin is tutti.Stream else None
+            bystander.barrier(stream=stream)
+            comm.recv(received, 1, stream=stream)
+        assert sys.getrefcount(received) == held
+        with pytest.raises(tutti.Aborted, match="^the communicator has failed before.*rank 1"):
+            comm.barrier()
+        bystander.barrier()
+
+    ranks.run(2, body)
+
+
 def test_a_block_that_raises_aborts_its_peers() -> None:
     def body(comm: tutti.Communicator) -> None:
         if comm.rank == 1:
