@@ -9,8 +9,9 @@ import numpy as np
 from tutti import _dtypes
 from tutti._arrays import Array
 from tutti._library import check, ffi, last_error, lib
+from tutti._names import member
 from tutti.errors import Error, InvalidArgument, InvalidUsage, error_of
-from tutti.operators import Op, Operator, error_of_used, failure_of
+from tutti.operators import Op, Operator, OpLike, error_of_used, failure_of
 from tutti.streams import Stream
 
 
@@ -139,13 +140,14 @@ class Calls:
                 return dtype
         return _dtypes.dtype_of(number)
 
-    def _operator(self, op: Op | Operator, array: Array, datatype: int) -> int:
+    def _operator(self, op: OpLike, array: Array, datatype: int) -> int:
         if type(op) is Op and datatype < 1000:
             return op
         if isinstance(op, Operator):
             if op.communicator is not self:
                 raise InvalidArgument("the operator is another communicator's: each makes its own")
             return op.number
-        if not isinstance(op, Op):
-            raise InvalidArgument(f"op is {op!r}: give one of tutti.Op, or what Communicator.operator has made")
+        built_in = member(Op, op, "op", ", or what Communicator.operator has made of a function")
+        if datatype < 1000:
+            return built_in
         raise _dtypes.refusal_of_operator(array.dtype)

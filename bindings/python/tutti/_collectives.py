@@ -11,7 +11,7 @@ from tutti._calls import Calls
 from tutti._dtypes import DTypeLike
 from tutti._library import ffi, lib
 from tutti.errors import InvalidArgument
-from tutti.operators import Op, Operator
+from tutti.operators import Op, OpLike
 from tutti.streams import Stream
 
 
@@ -23,7 +23,7 @@ class Collectives(Calls):
         function: object,
         buffer: Buffer,
         out: Buffer | None,
-        op: Op | Operator,
+        op: OpLike,
         dtype: DTypeLike | None,
         stream: Stream | None,
     ) -> Array:
@@ -39,7 +39,7 @@ class Collectives(Calls):
         self,
         buffer: Buffer,
         out: Buffer | None = None,
-        op: Op | Operator = Op.SUM,
+        op: OpLike = Op.SUM,
         *,
         dtype: DTypeLike | None = None,
         stream: Stream | None = None,
@@ -51,7 +51,7 @@ class Collectives(Calls):
         self,
         buffer: Buffer,
         out: Buffer | None = None,
-        op: Op | Operator = Op.SUM,
+        op: OpLike = Op.SUM,
         *,
         dtype: DTypeLike | None = None,
         stream: Stream | None = None,
@@ -63,7 +63,7 @@ class Collectives(Calls):
         self,
         buffer: Buffer,
         out: Buffer | None = None,
-        op: Op | Operator = Op.SUM,
+        op: OpLike = Op.SUM,
         *,
         dtype: DTypeLike | None = None,
         stream: Stream | None = None,
@@ -76,7 +76,7 @@ class Collectives(Calls):
         buffer: Buffer,
         root: int = 0,
         out: Buffer | None = None,
-        op: Op | Operator = Op.SUM,
+        op: OpLike = Op.SUM,
         *,
         dtype: DTypeLike | None = None,
         stream: Stream | None = None,
@@ -157,7 +157,7 @@ class Collectives(Calls):
         self,
         buffer: Buffer,
         out: Buffer | None = None,
-        op: Op | Operator = Op.SUM,
+        op: OpLike = Op.SUM,
         *,
         dtype: DTypeLike | None = None,
         stream: Stream | None = None,

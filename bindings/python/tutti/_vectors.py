@@ -13,7 +13,7 @@ from tutti._collectives import Collectives
 from tutti._dtypes import DTypeLike
 from tutti._library import ffi, lib
 from tutti.errors import InvalidArgument
-from tutti.operators import Op, Operator
+from tutti.operators import Op, OpLike
 from tutti.streams import Stream
 
 
@@ -122,7 +122,7 @@ class VectorCollectives(Collectives):
         buffer: Buffer,
         counts: Iterable[int],
         out: Buffer | None = None,
-        op: Op | Operator = Op.SUM,
+        op: OpLike = Op.SUM,
         *,
         dtype: DTypeLike | None = None,
         stream: Stream | None = None,

@@ -9,6 +9,7 @@ from tutti import operators
 from tutti._arrays import Array, Buffer, as_array, pointer, writable
 from tutti._dtypes import DTypeLike
 from tutti._library import check, ffi, lib
+from tutti._names import member
 from tutti._vectors import VectorCollectives
 from tutti.config import Config, c_config
 from tutti.errors import Error, InvalidArgument, InvalidUsage, error_of
@@ -107,10 +108,14 @@ class Communicator(VectorCollectives):
         check(lib.tuttiCommGetUniqueId(self.handle, made))
         return bytes(ffi.buffer(made))
 
-    def explain(self, collective: Collective, nbytes: int) -> str:
-        """Which algorithm and transports serve a collective on so many bytes, as "ring over shm+tcp"."""
-        text = ffi.new("char[]", 256)
-        check(lib.tuttiCommExplain(self.handle, collective.value, nbytes, text, len(text)))
+    def explain(self, collective: Collective | str, nbytes: int) -> str:
+        """Which algorithm and transports serve a collective on so many bytes, as "ring over shm+tcp".
+
+        The collective is one of tutti.Collective, or its name ("all_reduce"). Where it has a block for each rank,
+        the bytes are those of all blocks together.
+        """
+        text, number = ffi.new("char[]", 256), member(Collective, collective, "collective")
+        check(lib.tuttiCommExplain(self.handle, number, nbytes, text, len(text)))
         found: bytes = ffi.string(text)
         return found.decode()
 

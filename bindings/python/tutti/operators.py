@@ -65,6 +65,10 @@ class Operator:
             check(lib.tuttiRedOpDestroy(self.number, self.communicator.handle))
 
 
+# What a caller may name an operator by: tutti.Op.SUM, "sum", or one that Communicator.operator has made.
+OpLike = Op | Operator | str
+
+
 def failure_of(used: Iterable[Any]) -> BaseException | None:
     """Why the function of an operator has failed, if one of those that operations have used has."""
     for one in used:

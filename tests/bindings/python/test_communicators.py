@@ -70,6 +70,7 @@ def test_a_job_within_a_job() -> None:
 
 def test_explain_and_config() -> None:
     def body(comm: tutti.Communicator) -> str:
+        assert comm.explain("all_reduce", 1 << 20) == comm.explain(tutti.Collective.ALL_REDUCE, np.int64(1 << 20))
         return comm.explain(tutti.Collective.ALL_REDUCE, 1 << 20)
 
     config = tutti.Config(algorithm="all_reduce:ring", transports="tcp", timeout_ms=60000)

@@ -48,6 +48,25 @@ def test_functions_of_numbers() -> None:
     ranks.run_threads(2, body)
 
 
+def test_built_in_operators_by_name() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        mine = np.array([comm.rank + 1, -5])
+        for op in tutti.Op:
+            by_name = comm.all_reduce(mine, op=op.name.lower())
+            assert by_name.tolist() == comm.all_reduce(mine, op=op).tolist()
+        assert comm.all_reduce(mine, op="max").tolist() == [2, -5]
+        assert comm.reduce_scatter_v(mine, [1, 1], op="min").tolist() == [[1], [-5]][comm.rank]
+
+    ranks.run_threads(2, body)
+
+
+def test_averages_of_integers_are_rounded_towards_zero() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        assert comm.all_reduce(np.array([comm.rank, -comm.rank]), op="avg").tolist() == [0, 0]
+
+    ranks.run_threads(2, body)
+
+
 def test_weighted_sums() -> None:
     def body(comm: tutti.Communicator) -> None:
         weighted = comm.pre_mul_sum(comm.rank + 1, np.float32)
