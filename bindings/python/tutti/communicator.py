@@ -97,7 +97,7 @@ class Communicator(VectorCollectives):
         return [cls(handle) for handle in handles]
 
     def split(self, color: int | None, key: int = 0, config: Config | None = None) -> "Communicator | None":
-        """A communicator of the ranks with the same `color` >= 0, ordered by `key`; None where the color is None."""
+        """A communicator of the ranks with the same `color` >= 0, ordered by `key`; None where that is None or -1."""
         handle, settings = ffi.new("tuttiComm_t *"), c_config(config)
         self._check(lib.tuttiCommSplit(self.handle, -1 if color is None else color, key, handle, settings[0]))
         return None if handle[0] == ffi.NULL else type(self)(handle[0])

@@ -39,6 +39,13 @@ def test_from_environment() -> None:
     assert [process.communicate(timeout=forked.LIMIT_S)[0] for process in started] == ["0 2 2.0\n", "1 2 2.0\n"]
 
 
+def test_alone_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUTTI_RANK", "0")
+    monkeypatch.setenv("TUTTI_WORLD_SIZE", "1")
+    with tutti.Communicator.from_environment() as comm:
+        assert (comm.rank, comm.size) == (0, 1) and comm.all_reduce(np.ones(3)).tolist() == [1, 1, 1]
+
+
 def test_no_launcher() -> None:
     with pytest.raises(tutti.InvalidUsage, match="TUTTI_RANK") as raised:
         tutti.Communicator.from_environment()
@@ -52,8 +59,9 @@ def test_split() -> None:
         with halves:
             assert halves.all_reduce(np.array([comm.rank]))[0] == (2 if comm.rank % 2 == 0 else 1)
             assert halves.rank == (1 if comm.rank == 0 else 0)
-        some = comm.split(None if comm.rank == 0 else 0)
-        assert (some is None) == (comm.rank == 0)
+        for none in (None, -1):
+            some = comm.split(none if comm.rank == 0 else 0)
+            assert (some is None) == (comm.rank == 0)
 
     ranks.run(3, body)
 

@@ -1,11 +1,13 @@
 """What the module says of the library is what the library's headers say; how it is found, typed and packed."""
 
 import dataclasses
+import inspect
 import os
 import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -66,6 +68,41 @@ def test_numbers_are_those_of_the_headers() -> None:
         assert everything[kind.__name__.upper()] == kind.code
     results = re.search(r"tuttiSuccess.*?tuttiResultMax", header("types"), re.DOTALL).group(0)
     assert len(re.findall(r" = \d", results)) == len(errors._CLASSES) + 2  # success, in progress
+
+
+def written(function: Callable[..., object]) -> str:
+    """The arguments of a method as docs/python.md writes them, which says once of all that they take dtype and stream."""
+    parameters = [
+        one.replace(annotation=one.empty, default=one.default if one.default is one.empty else _Source(one.default))
+        for one in inspect.signature(function).parameters.values()
+        if one.name not in ("self", "stream") and (one.name != "dtype" or one.default is one.empty)
+    ]
+    return str(inspect.Signature(parameters))
+
+
+class _Source:
+    """A default, as a program writes it."""
+
+    def __init__(self, value: object) -> None:
+        self.text = f"Op.{value.name}" if isinstance(value, tutti.Op) else repr(value)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def test_the_page_has_all_calls() -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    tables = "\n".join(line for line in page.splitlines() if line.startswith("|"))
+    told = dict(re.findall(r"`(?:Communicator\.|comm\.)?(\w+)(\([^`]*\))`", tables))
+    inner = {"dtype_of", "told", "note_raised"}
+    calls = inspect.getmembers(tutti.Communicator, inspect.isroutine)
+    for name, function in calls:
+        if not name.startswith("_") and name not in inner:
+            assert told.get(name) == written(function), name
+    for field in dataclasses.fields(tutti.Config):
+        assert f"`{field.name}`" in page
+    for kind in errors._CLASSES.values():
+        assert f"`{kind.__name__}`" in tables
 
 
 def import_in(variables: dict[str, str]) -> subprocess.CompletedProcess:
