@@ -19,7 +19,6 @@ import sys
 import torch
 import torch.distributed as dist
 
-import tutti_torch  # noqa: F401  registers the backend
 
 DIMENSIONS = 50
 STEPS = 200

@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import tutti_torch  # noqa: F401  registers the backend
 
 ARMS = 3
 

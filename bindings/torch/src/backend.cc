@@ -39,7 +39,7 @@ void Backend::open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& 
   name_ = joined.name;
   store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, store);
   own_store_ = c10::make_intrusive<c10d::PrefixStore>("tutti/" + name_, own_store);
-  collectives_ = std::make_shared<Channel>("collectives", "", own_store_, rank_);
+  collectives_ = std::make_shared<Channel>("collectives", std::nullopt, own_store_, rank_);
   collectives_->open(joined.comm);
   Watchdog::get().add(collectives_);
 }
@@ -137,9 +137,11 @@ Work::Part Backend::begin_flight(const std::shared_ptr<Channel>& channel, Operat
   kept.insert(kept.end(), operation.inputs.begin(), operation.inputs.end());
   kept.insert(kept.end(), operation.outputs.begin(), operation.outputs.end());
   const std::weak_ptr<Channel> weak = channel;
-  auto explain = [weak, group = told_of_group()](tuttiResult_t result) {
+  const char* const before =
+      channel->has_failed() ? "the process group has failed before, and can only be destroyed: " : "";
+  auto explain = [weak, before, group = told_of_group()](tuttiResult_t result) {
     const auto alive = weak.lock();
-    return (alive != nullptr ? alive->explain(result) : error_text(result, nullptr)) + group;
+    return before + (alive != nullptr ? alive->explain(result) : error_text(result, nullptr)) + group;
   };
   auto flight = std::make_shared<Flight>(operation.name, std::move(kept), std::move(explain),
                                          std::move(operation.after), std::move(entry));
@@ -272,13 +274,12 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
   const auto known = messages_.find({from, to});
   if (known != messages_.end()) return known->second.channel;
   const std::string name = "messages/" + std::to_string(from) + "/" + std::to_string(to);
-  const std::string who =
-      c10::str("where rank 0 is rank ", from, " of the group, which sends, and rank 1 is rank ", to);
-  const auto channel = std::make_shared<Channel>(name, who, own_store_, rank_);
+  const PairRanks ranks{from, to};
+  const auto channel = std::make_shared<Channel>(name, ranks, own_store_, rank_);
   Watchdog::get().add(channel);
   Messages& messages = messages_[{from, to}];
   messages.channel = channel;
-  const auto join = [this, channel, name, who, own = from == rank_ ? 0 : 1, peer = from == rank_ ? to : from] {
+  const auto join = [this, channel, name, ranks, own = from == rank_ ? 0 : 1, peer = from == rank_ ? to : from] {
     const auto deadline = Clock::now() + comm_timeout_;
     const auto why_none = [&] { return no_pair(peer, deadline); };
     try {
@@ -290,7 +291,7 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
         why = why_none();
         if (why.empty()) std::this_thread::sleep_for(kPauseForDead);
       }
-      channel->fail(why.empty() ? e.what_without_backtrace() + (" (" + who + ")") : why);
+      channel->fail(why.empty() ? told_of_pair(e.what_without_backtrace(), ranks) : why);
     } catch (const std::exception& e) {
       channel->fail(e.what());
     }
@@ -309,18 +310,39 @@ void Backend::check_peer(const char* name, int peer) const {
   if (peer == rank_) refuse(name, "a rank cannot exchange messages with itself");
 }
 
-WorkPtr Backend::send(Tensors& tensors, int to, int /*tag*/) {
+namespace {
+
+// A message with a tag other than 0 goes behind one that holds the tag: a receive that finds another one fails, where
+// without it wrong data would be taken for right.
+Call tagged(const std::shared_ptr<std::int64_t>& tag, bool sends, Call call) {
+  const Call with_tag = [tag, sends](tuttiComm_t comm, void* stream) {
+    return sends ? tuttiSend(tag.get(), 1, tuttiInt64, 1, comm, stream)
+                 : tuttiRecv(tag.get(), 1, tuttiInt64, 0, comm, stream);
+  };
+  return [calls = std::vector<Call>{with_tag, std::move(call)}](tuttiComm_t comm, void* stream) {
+    return call_together(calls, comm, stream);
+  };
+}
+
+}  // namespace
+
+WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   check_peer("send", to);
   return run_in(messages(rank_, to), [&] {
     const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
     operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
                          tuttiComm_t comm, void* stream) { return tuttiSend(data, count, what.type, 1, comm, stream); };
+    if (tag != 0) {
+      const auto kept = std::make_shared<std::int64_t>(tag);
+      operation.call = tagged(kept, true, std::move(operation.call));
+      operation.after = [kept] {};
+    }
     return operation;
   });
 }
 
-WorkPtr Backend::recv(Tensors& tensors, int from, int /*tag*/) {
+WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   check_peer("recv", from);
   return run_in(messages(from, rank_), [&] {
     const at::Tensor& tensor = check_single("recv", tensors);
@@ -328,6 +350,16 @@ WorkPtr Backend::recv(Tensors& tensors, int from, int /*tag*/) {
     operation.sender = from;
     operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor)](
                          tuttiComm_t comm, void* stream) { return tuttiRecv(data, count, what.type, 0, comm, stream); };
+    if (tag != 0) {
+      const auto came = std::make_shared<std::int64_t>();
+      operation.call = tagged(came, false, std::move(operation.call));
+      operation.after = [came, tag, from] {
+        if (*came == tag) return;
+        std::rethrow_exception(backend_error(
+            "recv", c10::str("the next message of rank ", from, " has tag ", *came, ", and this receive tag ", tag,
+                             ": receives must be called in the order in which the messages are sent")));
+      };
+    }
     return operation;
   });
 }

@@ -2,8 +2,9 @@
 //
 // Collectives run in the group's communicator, one after the other. Sends and receives are independent of them and of
 // each other, as with gloo: messages of one rank to another have a communicator of their own, made when both have come
-// to the first of them, and are matched in order; tags are not looked at. An operation with async_op=False runs in the
-// calling thread, if none is queued before it; all others are queued, and run in tutti's.
+// to the first of them, and are matched in order; a receive whose tag is not that of the message fails. An operation
+// with async_op=False runs in the calling thread, if none is queued before it; all others are queued, and run in
+// tutti's.
 //
 // What an operation takes is what torch.distributed's documentation says. A refused operation is a RuntimeError and
 // leaves the group as it was; if other ranks wait in it, they are told why. One that fails is a DistBackendError with

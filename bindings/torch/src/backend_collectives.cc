@@ -166,6 +166,7 @@ Backend::Operation Backend::all_gather_blocks(const Tensors& outputs, const at::
   check_alike(kAllGather, {outputs[static_cast<std::size_t>(rank_)]}, input);
   Operation operation(c10d::OpType::ALLGATHER, kAllGather, "tutti:all_gather", {input}, outputs, opts);
   // With counts also where all are the same: other ranks' tensors may lie otherwise.
+  check_apart(kAllGather, outputs);
   const Blocks blocks(outputs);
   operation.call = [from = input.data_ptr(), blocks, count = moved(input).count(input)](tuttiComm_t comm,
                                                                                         void* stream) {
@@ -214,6 +215,7 @@ WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c1
       operation.outputs = check_blocks(kName, outputs, static_cast<std::size_t>(size_), "output");
       check_same_type(kName, operation.outputs, input);
       check_alike(kName, {operation.outputs[static_cast<std::size_t>(rank_)]}, input);
+      check_apart(kName, operation.outputs);
       blocks = Blocks(operation.outputs);
       operation.after = [blocks, outputs = operation.outputs] { blocks.store(outputs); };
     } else {
@@ -349,6 +351,7 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
     }
     check_same_type(kAllToAll, inputs, inputs.front());
     check_same_type(kAllToAll, outputs, inputs.front());
+    check_apart(kAllToAll, outputs);
     const Blocks to(outputs);
     const Blocks from(inputs);
     from.load(inputs);

@@ -27,14 +27,7 @@ void Channel::fail(const std::string& why) {
 void Channel::begin(const std::shared_ptr<Flight>& flight, Call call, bool here) {
   const std::lock_guard<std::mutex> order(order_);
   const std::uint64_t number = ++sequence_;
-  if (std::exchange(withdraws_, false)) {
-    {
-      const std::lock_guard<std::mutex> lock(flights_mutex_);
-      refused_.clear();
-    }
-    const std::lock_guard<std::mutex> lock(refusals_mutex_);
-    refusals_.withdraw(number);
-  }
+  if (std::exchange(withdraws_, false)) withdraw_refusal(number);
   if (closed_ || !broken_.empty()) return flight->settle(tuttiInvalidUsage);
   (void)oldest();
   {
@@ -95,10 +88,28 @@ void Channel::note_refusal(const std::string& why) {
   refusals_.refuse(next(), why);
 }
 
+// Not where the others have ended the group meanwhile: that is why.
+void Channel::withdraw_refusal(std::uint64_t number) {
+  const tuttiComm_t comm = comm_;
+  tuttiResult_t failed = tuttiSuccess;
+  if (comm != nullptr && tuttiCommGetAsyncError(comm, &failed) == tuttiSuccess && failed != tuttiSuccess) return;
+  {
+    const std::lock_guard<std::mutex> lock(flights_mutex_);
+    refused_.clear();
+  }
+  const std::lock_guard<std::mutex> lock(refusals_mutex_);
+  refusals_.withdraw(number);
+}
+
 std::string Channel::explain(tuttiResult_t result) {
+  if (result != tuttiInvalidArgument) failed_ = true;
+  return find_reason(result);
+}
+
+std::string Channel::find_reason(tuttiResult_t result) {
   const tuttiComm_t comm = comm_;
   if (comm == nullptr) return broken_.empty() ? "the process group has been shut down" : broken_;
-  const std::string text = error_text(result, comm) + (who_.empty() ? "" : " (" + who_ + ")");
+  const std::string text = ranks_ ? told_of_pair(error_text(result, comm), *ranks_) : error_text(result, comm);
   // So ends what waits for a rank that has refused: it is revoked, or that rank has left.
   if (result != tuttiAborted && result != tuttiMismatch && result != tuttiRemoteError) return text;
   {

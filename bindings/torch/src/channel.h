@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "completer.h"
+#include "failure.h"
 #include "flight.h"
 #include "refusals.h"
 
@@ -27,9 +28,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // An operation that has been waited for so long is looked for among the refusals.
   static constexpr std::chrono::milliseconds kPatience{300};
 
-  // name: for errors and in the store. who: of what its communicator calls ranks, for errors; empty: of the group's.
-  Channel(std::string name, std::string who, c10::intrusive_ptr<c10d::Store> store, int rank)
-      : name_(std::move(name)), who_(std::move(who)), refusals_(std::move(store), name_, rank) {}
+  // name: for errors and in the store. ranks: what the ranks of its communicator are in the group, where it is of two.
+  Channel(std::string name, std::optional<PairRanks> ranks, c10::intrusive_ptr<c10d::Store> store, int rank)
+      : name_(std::move(name)), ranks_(ranks), refusals_(std::move(store), name_, rank) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
   ~Channel() { close(); }
@@ -46,6 +47,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void refuse(const std::string& why);
   // What an operation of it that has failed tells: why another rank refused it, if one has, or tutti's text.
   std::string explain(tuttiResult_t result);
+  // An operation has: those that begin now fail as well.
+  [[nodiscard]] bool has_failed() const { return failed_; }
   void tell(const std::shared_ptr<Flight>& flight, std::function<void()> told) {
     completer_.add(flight, std::move(told));
   }
@@ -73,10 +76,13 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void run_here(const std::shared_ptr<Flight>& flight, const Call& call);
   void end(const std::shared_ptr<Flight>& flight, tuttiResult_t result);
   void note_refusal(const std::string& why);
+  void withdraw_refusal(std::uint64_t number);
+  std::string find_reason(tuttiResult_t result);
   std::optional<Begun> oldest();
 
   const std::string name_;
-  const std::string who_;
+  const std::optional<PairRanks> ranks_;
+  std::atomic<bool> failed_{false};
   std::atomic<tuttiComm_t> comm_{nullptr};
   std::atomic<std::uint64_t> sequence_{0};
   Completer completer_;

@@ -2,11 +2,31 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <string_view>
+
 namespace tutti_torch {
 
 std::string error_text(tuttiResult_t result, tuttiComm_t comm) {
   const std::string text = tuttiGetLastError(comm);
   return text.empty() ? std::string(tuttiGetErrorString(result)) : text;
+}
+
+std::string told_of_pair(std::string text, PairRanks ranks) {
+  // In a communicator of one direction no sends wait for each other.
+  constexpr std::string_view kOfGroups =
+      ", cannot be reached, or sends itself (sends that wait for each other go between tuttiGroupStart and "
+      "tuttiGroupEnd)";
+  if (const auto at = text.find(kOfGroups); at != std::string::npos)
+    text.replace(at, kOfGroups.size(), ", or cannot be reached");
+  constexpr std::string_view kRank = "rank ";
+  for (auto at = text.find(kRank); at != std::string::npos; at = text.find(kRank, at)) {
+    at += kRank.size();
+    const auto end = std::min(text.find_first_not_of("0123456789", at), text.size());
+    if (end - at != 1 || (text[at] != '0' && text[at] != '1')) continue;
+    text.replace(at, 1, std::to_string(text[at] == '0' ? ranks.sender : ranks.receiver));
+  }
+  return text;
 }
 
 std::exception_ptr backend_error(const std::string& operation, const std::string& text) {

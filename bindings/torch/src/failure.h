@@ -11,6 +11,13 @@ namespace tutti_torch {
 // The last error of `comm`, or of this thread's calls if there is none: the text with its cause, else the result's
 // name.
 std::string error_text(tuttiResult_t result, tuttiComm_t comm);
+// What the ranks of a communicator of two are in the group: 0, which sends, and 1.
+struct PairRanks {
+  int sender = 0;
+  int receiver = 1;
+};
+// A text of such a communicator, in the group's ranks, without what is of the C interface alone.
+std::string told_of_pair(std::string text, PairRanks ranks);
 // torch.distributed.DistBackendError, a RuntimeError: "tutti all_reduce: ...".
 std::exception_ptr backend_error(const std::string& operation, const std::string& text);
 // Throws backend_error() unless the call has succeeded.

@@ -175,6 +175,21 @@ bool are_aligned(const Tensors& tensors, std::size_t bytes) {
 
 }  // namespace
 
+void check_apart(const std::string& operation, const Tensors& tensors) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].numel() > 0) order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return address_of(tensors[a]) < address_of(tensors[b]); });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const at::Tensor& lower = tensors[order[i - 1]];
+    if (address_of(lower) + lower.nbytes() <= address_of(tensors[order[i]])) continue;
+    const auto [first, second] = std::minmax(order[i - 1], order[i]);
+    refuse(operation, c10::str("output tensors ", first, " and ", second, " share memory"));
+  }
+}
+
 Blocks::Blocks(const Tensors& tensors) : tensors_(tensors), moved_(tutti_torch::moved(tensors.front())) {
   if (!are_aligned(tensors_, moved_.bytes())) {
     for (at::Tensor& tensor : tensors_) tensor = at::empty({tensor.numel()}, tensor.options());

@@ -64,6 +64,9 @@ class Operator {
   at::Tensor factor_;  // undefined: a built-in operator
 };
 
+// Of a list that is received into: no two of them have memory in common.
+void check_apart(const std::string& operation, const Tensors& tensors);
+
 // Tensors of one type that lie anywhere, as blocks with displacements from the lowest address: nothing is copied. Where
 // the distances are no multiples of an element, which numpy's arrays can bring about, the blocks are copies.
 class Blocks {

@@ -62,6 +62,9 @@ def test_what_all_ranks_refuse_leaves_the_group_as_it_was() -> None:
             with pytest.raises(RuntimeError, match="avg is not defined for datatype bool") as caught:
                 dist.all_reduce(torch.ones(3, dtype=torch.bool), op=dist.ReduceOp.AVG)
             assert not isinstance(caught.value, dist.DistBackendError)
+            with pytest.raises(RuntimeError, match="output tensors 0 and 2 share memory"):
+                outputs = [torch.zeros(2) for _ in range(2)]
+                dist.all_gather([*outputs, outputs[0]], torch.ones(2))
             tensor = torch.ones(5)
             dist.all_reduce(tensor)
             assert tensor[0].item() == size
@@ -216,9 +219,62 @@ def test_an_error_of_a_message_says_which_ranks_of_the_group_it_is_of() -> None:
                 dist.send(torch.ones(4), 2)
         elif rank == 2:
             text = refused_text(lambda: dist.recv(torch.ones(3), 1))
-            assert "rank 0 is rank 1 of the group, which sends, and rank 1 is rank 2" in text, text
+            assert "rank 1 runs send 1 to rank 2" in text and "rank 0" not in text, text
+            assert "process group has failed before" in refused_text(lambda: dist.recv(torch.ones(3), 1))
 
     ranks.run(3, body)
+
+
+def test_a_message_that_nobody_sends_is_told_of_in_the_ranks_of_the_group() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 2:
+            dist.recv(torch.ones(3), 1)
+            text = refused_text(lambda: dist.recv(torch.ones(3), 1))
+            assert "waiting for data from rank 1" in text, text
+            assert "rank 0" not in text and "tuttiGroup" not in text and "or cannot be reached" in text, text
+        elif rank == 1:
+            dist.send(torch.ones(3), 2)
+            time.sleep(3)
+
+    ranks.run(3, body, timeout_s=2)
+
+
+def test_what_follows_a_failure_says_that_there_was_one() -> None:
+    def body(rank: int, size: int) -> None:
+        first = refused_text(lambda: dist.all_reduce(torch.ones(10 + rank)))
+        assert "failed before" not in first, first
+        for _ in range(2):
+            text = refused_text(dist.barrier)
+            assert "tutti barrier: the process group has failed before, and can only be destroyed" in text, text
+            assert "all_reduce(count 10" in text, text
+
+    ranks.run(2, body)
+
+
+def test_a_refusal_for_which_others_have_ended_the_group_is_told_later() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 0:
+            with pytest.raises(RuntimeError, match="7 elements"):
+                dist.reduce_scatter_tensor(torch.ones(3), torch.ones(7))
+            time.sleep(2)
+            assert "it had refused" in refused_text(dist.barrier)
+        else:
+            refused_text(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(6)))
+
+    ranks.run(2, body)
+
+
+def test_a_failed_group_with_first_messages_that_nobody_has_waited_for_ends() -> None:
+    def body(rank: int, size: int) -> None:
+        refused_text(lambda: dist.all_reduce(torch.ones(10 + rank)))
+        works = [dist.isend(torch.ones(3), 1 - rank) for _ in range(2)]
+        refused_text(lambda: dist.recv(torch.ones(4), 1 - rank))
+        began = time.monotonic()
+        dist.destroy_process_group()
+        assert time.monotonic() - began < 20 and len(works) == 2
+        dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
+
+    ranks.run(2, body, timeout_s=3)
 
 
 def test_an_error_names_the_process_group() -> None:

@@ -4,8 +4,10 @@ import contextlib
 import io
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -38,6 +40,68 @@ def test_places() -> None:
     assert not hvd.is_initialized()
     with pytest.raises(ValueError, match="call init"):
         hvd.rank()
+
+
+@pytest.mark.parametrize(
+    "environment, told",
+    (
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "start the ranks with srun"),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0"}, "set MASTER_ADDR and MASTER_PORT"),
+        ({"TUTTI_RANK": "0", "TUTTI_WORLD_SIZE": "2"}, "set MASTER_ADDR and MASTER_PORT"),
+        ({"PMIX_RANK": "0"}, "how many ranks there are"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, ""),
+        ({}, ""),
+    ),
+)
+def test_no_rank_of_several_is_alone(environment: dict, told: str) -> None:
+    def body(rank: int, folder: str) -> None:
+        for name in list(os.environ):
+            if name.startswith(("SLURM_", "PMI", "OMPI_", "TUTTI_RANK", "TUTTI_WORLD", "RANK", "WORLD_SIZE", "MASTER_")):
+                del os.environ[name]
+        os.environ.update(environment)
+        if told:
+            with pytest.raises(ValueError, match=told):
+                hvd.init()
+        else:
+            hvd.init()
+            assert hvd.size() == 1
+
+    forked.fork_ranks(1, body)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    (
+        lambda rank: {"SLURM_PROCID": rank, "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0"},
+        lambda rank: {"TUTTI_RANK": rank, "TUTTI_WORLD_SIZE": "2"},
+    ),
+)
+def test_ranks_of_other_launchers(environment) -> None:
+    def body(rank: int, folder: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        path = os.path.join(folder, "port")
+        if rank == 0:
+            with open(path + ".part", "w") as file:
+                file.write(port)
+            os.rename(path + ".part", path)
+        while not os.path.exists(path):
+            time.sleep(0.001)
+        with open(path) as file:
+            os.environ.update(environment(str(rank)), MASTER_ADDR="127.0.0.1", MASTER_PORT=file.read())
+        hvd.init()
+        assert (hvd.rank(), hvd.size()) == (rank, 2)
+        hvd.shutdown()
+
+    forked.fork_ranks(2, body)
+
+
+def test_what_there_is_not_says_what_there_is() -> None:
+    for name, told in (("Adasum", "op=Average"), ("add_process_set", "new_group"), ("start_timeline", "torch.profiler")):
+        with pytest.raises(AttributeError, match=told):
+            getattr(hvd, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        hvd.nothing  # noqa: B018
 
 
 def test_what_horovod_may_be_built_with() -> None:

@@ -70,6 +70,30 @@ def test_messages_are_matched_in_order() -> None:
     ranks.run(2, body)
 
 
+def test_tags_name_the_next_message() -> None:
+    def body(rank: int, size: int) -> None:
+        if rank == 0:
+            for tag in (7, 0, 7, 8):
+                dist.send(of(tag, 5), 1, tag=tag)
+            for work in [dist.isend(of(tag, BIG), 1, tag=tag) for tag in (1, 2)]:
+                work.wait()
+            dist.send(of(5, 3), 1, tag=5)
+        else:
+            tensor = torch.zeros(5)
+            for tag in (7, 0, 7, 8):
+                dist.recv(tensor, 0, tag=tag)
+                check(tensor, of(tag, 5))
+            tensors = [torch.zeros(BIG) for _ in range(2)]
+            for work in [dist.irecv(tensor, 0, tag=tag) for tag, tensor in enumerate(tensors, 1)]:
+                work.wait()
+            for tag, tensor in enumerate(tensors, 1):
+                check(tensor, of(tag, BIG))
+            with pytest.raises(dist.DistBackendError, match="rank 0 has tag 5, and this receive tag 6"):
+                dist.recv(torch.zeros(3), 0, tag=6)
+
+    ranks.run(2, body)
+
+
 @pytest.mark.parametrize("n", (2, 4))
 def test_batches(n: int) -> None:
     def body(rank: int, size: int) -> None:

@@ -127,3 +127,22 @@ __all__ = [
     "size",
     "synchronize",
 ]
+
+_ABSENT = {
+    "Adasum": "give op=Average",
+    "ProcessSet": "there are no process sets: torch.distributed.new_group makes groups",
+    "add_process_set": "there are no process sets: torch.distributed.new_group makes groups",
+    "remove_process_set": "there are no process sets: torch.distributed.new_group makes groups",
+    "global_process_set": "there are no process sets: torch.distributed.group.WORLD is all ranks",
+    "SyncBatchNorm": "torch.nn.SyncBatchNorm.convert_sync_batchnorm makes what works here",
+    "sparse_allreduce_async": "give tensor.to_dense() to allreduce_async",
+    "start_timeline": "torch.profiler shows the operations",
+    "stop_timeline": "torch.profiler shows the operations",
+    "run": "torchrun starts ranks; hvd.elastic.run is the decorator",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ABSENT:
+        raise AttributeError(f"tutti_torch.horovod has no {name}: {_ABSENT[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

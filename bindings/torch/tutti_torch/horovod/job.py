@@ -34,7 +34,8 @@ def current() -> Job:
 
 
 def init(timeout: datetime.timedelta | None = None, join: bool = True) -> None:
-    """Joins the job that torchrun describes, or mpirun with MASTER_ADDR and MASTER_PORT; else one alone.
+    """Joins the job that torchrun describes, or mpirun or srun with MASTER_ADDR and MASTER_PORT; else
+    one alone.
 
     Where torch.distributed is initialised already, its ranks are the job's. ``join=False`` saves the announcement, a
     tiny operation, that each all-reduce is preceded by for the sake of join().
@@ -51,7 +52,13 @@ def init(timeout: datetime.timedelta | None = None, join: bool = True) -> None:
 
 
 # What launchers other than torchrun say of ranks.
-_LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+_LAUNCHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("TUTTI_RANK", "TUTTI_WORLD_SIZE"),
+)
 
 
 def _init_process_group(timeout: datetime.timedelta | None) -> None:
@@ -60,11 +67,23 @@ def _init_process_group(timeout: datetime.timedelta | None) -> None:
         return
     for rank_name, size_name in _LAUNCHERS:
         if rank_name in os.environ and size_name in os.environ:
+            place = {"rank": int(os.environ[rank_name]), "world_size": int(os.environ[size_name])}
+            if place["world_size"] == 1:
+                break
+            if rank_name == "SLURM_PROCID" and "SLURM_STEP_ID" not in os.environ:
+                raise ValueError(
+                    f"{size_name} says {place['world_size']} ranks, but sbatch or salloc has started this process: "
+                    "start the ranks with srun, or with torchrun"
+                )
             if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
                 raise ValueError(f"{rank_name} is set, but not where ranks meet: set MASTER_ADDR and MASTER_PORT")
-            place = {"rank": int(os.environ[rank_name]), "world_size": int(os.environ[size_name])}
             dist.init_process_group("tutti", timeout=timeout, **place)
             return
+    else:
+        if "PMIX_RANK" in os.environ:
+            raise ValueError(
+                "PMIX_RANK is set, but not how many ranks there are: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+            )
     dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
 
 
