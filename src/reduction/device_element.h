@@ -44,7 +44,7 @@ __device__ inline Storage<type> combine_on_device(Storage<type> a, Storage<type>
 template <DataType type>
 __device__ inline float2 widen_pair(std::uint32_t codes) {
   if constexpr (type == DataType::kFloat16) {
-    return {widen_on_device<type>(static_cast<std::uint16_t>(codes)), widen_on_device<type>(codes >> 16)};
+    return __half22float2(__half2(__ushort_as_half(codes & 0xffffu), __ushort_as_half(codes >> 16)));
   } else if constexpr (type == DataType::kBfloat16) {
     return {__uint_as_float(codes << 16), __uint_as_float(codes & 0xffff0000u)};
   } else {
@@ -53,23 +53,33 @@ __device__ inline float2 widen_pair(std::uint32_t codes) {
   }
 }
 
+// Without a branch: all bits of what is not a number are set.
 template <DataType type>
 __device__ inline std::uint32_t narrow_pair(float2 values) {
-  constexpr std::uint32_t kOne = (1u << (8 * sizeof(Storage<type>))) - 1;
-  std::uint32_t codes = 0;
   if constexpr (type == DataType::kFloat16) {
     const __half2 both = __floats2half2_rn(values.x, values.y);
-    codes = __half_as_ushort(both.x) | static_cast<std::uint32_t>(__half_as_ushort(both.y)) << 16;
+    const std::uint32_t codes = __half_as_ushort(both.x) | static_cast<std::uint32_t>(__half_as_ushort(both.y)) << 16;
+    return codes | __hneu2_mask(both, both);
   } else if constexpr (type == DataType::kBfloat16) {
     const __nv_bfloat162 both = __floats2bfloat162_rn(values.x, values.y);
-    codes = __bfloat16_as_ushort(both.x) | static_cast<std::uint32_t>(__bfloat16_as_ushort(both.y)) << 16;
+    const std::uint32_t codes = __bfloat16_as_ushort(both.x) | static_cast<std::uint32_t>(__bfloat16_as_ushort(both.y))
+                                                                   << 16;
+    return codes | __hneu2_mask(both, both);
   } else {
     constexpr auto kFormat = type == DataType::kFloat8E4M3 ? __NV_E4M3 : __NV_E5M2;
-    codes = __nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, kFormat);
+    const std::uint32_t codes = __nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, kFormat);
+    return codes | (values.x == values.x ? 0u : 0xffu) | (values.y == values.y ? 0u : 0xff00u);
   }
-  if (!(values.x == values.x)) codes |= kOne;
-  if (!(values.y == values.y)) codes |= kOne << (8 * sizeof(Storage<type>));
-  return codes;
+}
+
+// Two at once. NaNs need not be the one that they become in the end.
+template <DataType type, ReduceOp op>
+__device__ inline std::uint32_t combine_pair(std::uint32_t a, std::uint32_t b) {
+  const float2 p = widen_pair<type>(a);
+  const float2 q = widen_pair<type>(b);
+  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) return narrow_pair<type>({p.x + q.x, p.y + q.y});
+  if constexpr (op == ReduceOp::kProd) return narrow_pair<type>({p.x * q.x, p.y * q.y});
+  return narrow_pair<type>({combine_floats<op>(p.x, q.x), combine_floats<op>(p.y, q.y)});
 }
 
 // The elements in 32 bits at once: the same as one by one.
@@ -84,16 +94,9 @@ __device__ inline std::uint32_t combine_word(std::uint32_t a, std::uint32_t b) {
   } else if constexpr (op == ReduceOp::kBxor) {
     return a ^ b;
   } else if constexpr (type == DataType::kFloat8E4M3 || type == DataType::kFloat8E5M2) {
-    const auto pair = [](std::uint32_t x, std::uint32_t y) {
-      const float2 p = widen_pair<type>(x & 0xffffu);
-      const float2 q = widen_pair<type>(y & 0xffffu);
-      return narrow_pair<type>({combine_floats<op>(p.x, q.x), combine_floats<op>(p.y, q.y)});
-    };
-    return pair(a, b) | pair(a >> 16, b >> 16) << 16;
+    return combine_pair<type, op>(a & 0xffffu, b & 0xffffu) | combine_pair<type, op>(a >> 16, b >> 16) << 16;
   } else if constexpr (is_small_float(type)) {
-    const float2 p = widen_pair<type>(a);
-    const float2 q = widen_pair<type>(b);
-    return narrow_pair<type>({combine_floats<op>(p.x, q.x), combine_floats<op>(p.y, q.y)});
+    return combine_pair<type, op>(a, b);
   } else if constexpr (op == ReduceOp::kMax) {
     if constexpr (kSigned) return kBytes ? __vmaxs4(a, b) : __vmaxs2(a, b);
     return kBytes ? __vmaxu4(a, b) : __vmaxu2(a, b);

@@ -25,7 +25,7 @@ struct alignas(kPackBytes) Pack {
 };
 
 // out[o][i] = value(in(0)[i], in(1)[i], ...) for i < count and each o < outputs. `fold` is what makes the value:
-//   using Element;  Element combine(Element so_far, Element next);  Element finish(Element);  and combine() of packs
+//   using Element;  Element combine(Element so_far, Element next);  Element finish(Element);  and both of packs
 // Inputs are combined in their order. Outputs may be inputs, at the same place; other overlap is not allowed.
 // REQUIRES: every address is a multiple of sizeof(Element); inputs >= 1.
 template <class Fold>
@@ -73,10 +73,7 @@ __device__ inline void produce(const Crew& crew, const Fold& fold, const std::by
       }
     }
 #pragma unroll
-    for (int u = 0; u < kPacksAtOnce; ++u) {
-#pragma unroll
-      for (std::size_t e = 0; e < kPerPack; ++e) values[u].elements[e] = fold.finish(values[u].elements[e]);
-    }
+    for (int u = 0; u < kPacksAtOnce; ++u) values[u] = fold.finish(values[u]);
     for (int o = 0; o < outputs; ++o) {
       P* const at = reinterpret_cast<P*>(out[o] + head * sizeof(T));
 #pragma unroll
@@ -116,6 +113,14 @@ struct OperatorFold {
     }
     return value;
   }
+  __device__ Pack<Element> finish(const Pack<Element>& value) const {
+    Pack<Element> result = value;
+    if constexpr (op == ReduceOp::kAvg) {
+#pragma unroll
+      for (std::size_t e = 0; e < kPackBytes / sizeof(Element); ++e) result.elements[e] = finish(value.elements[e]);
+    }
+    return result;
+  }
 };
 
 // Of movement alone.
@@ -124,6 +129,7 @@ struct CopyFold {
   using Element = T;
   __device__ Element combine(Element, Element b) const { return b; }
   __device__ Pack<T> combine(const Pack<T>&, const Pack<T>& b) const { return b; }
+  __device__ Pack<T> finish(const Pack<T>& value) const { return value; }
   __device__ Element finish(Element value) const { return value; }
 };
 
