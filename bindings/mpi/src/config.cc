@@ -73,4 +73,9 @@ void agree_on_config() {
   }
 }
 
+bool is_first_process() {
+  const std::string_view rank = variable("PMIX_RANK");
+  return rank.empty() || rank == "0";
+}
+
 }  // namespace tutti::mpi

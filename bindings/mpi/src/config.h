@@ -23,6 +23,9 @@ const Config& config();
 // in MPI_Init, when no other thread calls yet.
 void agree_on_config();
 
+// Whether the launcher calls this process the first, or does not say. Before MPI_Init.
+bool is_first_process();
+
 }  // namespace tutti::mpi
 
 #endif  // TUTTI_BINDINGS_MPI_CONFIG_H_

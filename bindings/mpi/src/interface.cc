@@ -5,9 +5,14 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#if defined(MPICH)
+#include "config.h"
+#endif
 
 namespace tutti::mpi {
 namespace {
@@ -29,6 +34,15 @@ bool show_mpi_library() {
   return true;
 }
 
+#if defined(MPICH)
+constexpr const char* kKind = "MPICH";
+constexpr const char* kOwnName = "libtutti_mpich.so";
+constexpr const char* kOtherName = "libtutti_openmpi.so";
+#else
+constexpr const char* kKind = "Open MPI";
+constexpr const char* kOwnName = "libtutti_openmpi.so";
+constexpr const char* kOtherName = "libtutti_mpich.so";
+#endif
 constexpr std::array<std::string_view, 3> kLikeMpich = {"MPICH", "Intel(R) MPI", "MVAPICH"};
 constexpr std::array<std::string_view, 2> kLikeOpenMpi = {"Open MPI", "Spectrum MPI"};
 
@@ -40,28 +54,40 @@ const char* found_in(std::string_view text, const std::array<std::string_view, N
   return nullptr;
 }
 
+#if defined(MPICH)
+// MPI_INIT of Open MPI's Fortran comes to no function of this binding. It can be known by one that no other MPI library
+// has, if the program is linked with it.
+[[gnu::constructor]] void look_for_other_fortran() {
+  if (dlsym(RTLD_DEFAULT, "ompi_init_f") == nullptr || !is_first_process()) return;
+  std::fprintf(stderr,
+               "tutti: %s serves programs of %s, and this one has the Fortran functions of Open MPI: none of their "
+               "collectives is served; preload %s instead\n",
+               kOwnName, kKind, kOtherName);
+}
+#endif
+
 }  // namespace
 
-bool is_of_this_kind() {
+void require_this_kind() {
   constexpr std::size_t kMost = 8192;  // of all libraries
   std::array<char, kMost> text{};
   int length = 0;
-  if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return true;
+  if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return;
   const std::string_view version(text.data());
 #if defined(MPICH)
   const char* const own = found_in(version, kLikeMpich);
   const char* const other = found_in(version, kLikeOpenMpi);
-  const char* const kind = "MPICH";
 #else
   const char* const own = found_in(version, kLikeOpenMpi);
   const char* const other = found_in(version, kLikeMpich);
-  const char* const kind = "Open MPI";
 #endif
-  if (own != nullptr || other == nullptr) return true;
-  std::fprintf(stderr,
-               "tutti: this binding serves programs of %s, and the program's MPI library is %s: MPI_Init fails\n", kind,
-               other);
-  return false;
+  if (own != nullptr || other == nullptr) return;
+  std::fprintf(
+      stderr,
+      "tutti: %s serves programs of %s, and this program's MPI library is %s: preload %s instead, or link with "
+      "that; the program ends\n",
+      kOwnName, kKind, other, kOtherName);
+  std::exit(EXIT_FAILURE);
 }
 
 void find_mpi_library() {

@@ -12,8 +12,9 @@ namespace tutti::mpi {
 // library may be needed when the binding is loaded: its functions are bound when they are first called, its variables
 // are asked for by name. Both find it after this, which whatever a program calls first does first.
 void find_mpi_library();
-// Whether it is of the kind that this was built for, of which handles and constants are. If not says so.
-bool is_of_this_kind();
+// Ends the process, saying why, if that library is not of the kind that this was built for, of which handles and
+// constants are: programs in C rarely look at what MPI_Init returns.
+void require_this_kind();
 
 // The address of a variable of the MPI library; NULL: it has none of that name.
 void* mpi_variable(const char* name);

@@ -24,7 +24,7 @@ int or_raised(MPI_Comm comm, Call call) {
 int init(int* argc, char*** argv, int required, int* provided) {
   const int thrown = caught(tutti::mpi::find_mpi_library);
   if (thrown != MPI_SUCCESS) return thrown;
-  if (!tutti::mpi::is_of_this_kind()) return MPI_ERR_OTHER;
+  tutti::mpi::require_this_kind();
   const bool raise = !tutti::mpi::config().off && required < MPI_THREAD_SERIALIZED;
   const int error = PMPI_Init_thread(argc, argv, raise ? MPI_THREAD_SERIALIZED : required, provided);
   // All ranks are here. So nonblocking calls are served from the first on.
@@ -59,7 +59,8 @@ int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
 int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session* session) {
   const int thrown = caught(tutti::mpi::find_mpi_library);
   if (thrown != MPI_SUCCESS) return thrown;
-  return tutti::mpi::is_of_this_kind() ? PMPI_Session_init(info, errhandler, session) : MPI_ERR_OTHER;
+  tutti::mpi::require_this_kind();
+  return PMPI_Session_init(info, errhandler, session);
 }
 #endif
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Usage: run.sh MPIRUN RANKS LIBRARY PROGRAM ARGUMENTS...
 # Runs the program with the library loaded before its MPI library, and requires that it took collectives: of each name in
-# MUST_TAKE, or any; or that it said each text of MUST_SAY. It has to end with MUST_END_WITH, by default 0.
+# MUST_TAKE, or any; or that it said each text of MUST_SAY, and each of MUST_SAY_ONCE once. It has to end with
+# MUST_END_WITH, by default 0.
 set -euo pipefail -f
 mpirun=$1 ranks=$2 library=$3
 shift 3
@@ -10,6 +11,10 @@ output=$(timeout -k 5 60 "$mpirun" "${options[@]}" -n "$ranks" \
   env TUTTI_MPI_SUMMARY=1 LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$library" "$@" 2>&1) && status=0 || status=$?
 printf '%s\n' "$output"
 ((status == ${MUST_END_WITH:-0})) || { echo "run.sh: it has ended with $status"; exit 1; }
+for text in ${MUST_SAY_ONCE:-}; do
+  times=$(grep -c "^tutti: *$text" <<< "$output") || true
+  ((times == 1)) || { echo "run.sh: said $times times: $text"; exit 1; }
+done
 if [[ -n ${MUST_SAY:-} ]]; then
   for text in $MUST_SAY; do
     grep -q "^tutti: *$text" <<< "$output" || { echo "run.sh: nobody said: $text"; exit 1; }
