@@ -9,6 +9,7 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "config.h"
@@ -143,25 +144,43 @@ void set_tutti(Communicator& communicator, tuttiComm_t comm) {
   communicator.comm = comm;
 }
 
+// What a rank says to the others of its part; the least of all counts.
+enum Made : int {
+  kUnreadable,  // one of libtutti's variables
+  kNotMade,
+  kMade,
+};
+
+// As the arguments of the binding's calls are no mistakes, the user's must be.
+Made made_of(tuttiResult_t result) {
+  if (result == tuttiSuccess) return kMade;
+  return result == tuttiInvalidUsage || result == tuttiInvalidArgument ? kUnreadable : kNotMade;
+}
+
 // The ranks agree: all have it, or none keeps it, and when it ends.
 // `why`: the text of a failure.
 void agree(Communicator& communicator, MPI_Comm handle, tuttiResult_t result, const char* why) {
-  if (result != tuttiSuccess) {
-    std::fprintf(stderr, "tutti: rank %d: %s; the MPI library serves this communicator\n", communicator.rank, why);
-  }
-  std::array<int, 3> mine = {result == tuttiSuccess ? 1 : 0, INT_MAX, INT_MAX};
+  const std::string text = result == tuttiSuccess ? "" : why;  // tutti's may change while MPI makes progress
+  std::array<int, 3> mine = {made_of(result), INT_MAX, INT_MAX};
   if (communicator.rank == 0) {
     std::random_device random;
     for (std::size_t at = 1; at < mine.size(); ++at) mine[at] = static_cast<int>(random() & INT_MAX);
   }
-  std::array<int, 3> everywhere = {0, 0, 0};
+  std::array<int, 3> everywhere = {kNotMade, 0, 0};
   const int agreed = PMPI_Allreduce(mine.data(), everywhere.data(), 3, MPI_INT, MPI_MIN, handle);
   communicator.turn = {everywhere[1], everywhere[2]};
-  if (agreed == MPI_SUCCESS && everywhere[0] == 1) return;
+  if (agreed == MPI_SUCCESS && everywhere[0] == kMade) return;
+  const bool unreadable = agreed == MPI_SUCCESS && everywhere[0] == kUnreadable;
+  if (result != tuttiSuccess) {
+    // That of the world is the first: where it cannot be made for this no other is tried.
+    std::fprintf(stderr, "tutti: rank %d: %s; %s\n", communicator.rank, text.c_str(),
+                 unreadable && handle == MPI_COMM_WORLD ? "all collectives go to the MPI library"
+                                                        : "the MPI library serves this communicator");
+  }
   const tuttiComm_t comm = communicator.comm;
   set_tutti(communicator, nullptr);
   if (comm != nullptr) tuttiCommAbort(comm);
-  communicator.reason = Reason::kFailed;
+  communicator.reason = unreadable ? Reason::kUnreadable : Reason::kFailed;
 }
 
 void join(Communicator& communicator, MPI_Comm handle) {
@@ -260,6 +279,7 @@ Communicator::~Communicator() {
 Communicator* find_slowly(MPI_Comm handle) {
   find_mpi_library();
   if (config().off) return passed_on(Reason::kOff);
+  if (config().unreadable) return passed_on(Reason::kUnreadable);
   if (!between_init_and_finalize()) return passed_on(Reason::kOutside);
   if (handle == MPI_COMM_NULL) return passed_on(Reason::kArgument);
   const unsigned generation = communicator_generation.load(std::memory_order_acquire);

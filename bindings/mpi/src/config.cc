@@ -73,6 +73,10 @@ void agree_on_config() {
   }
 }
 
+void leave_all() {
+  values().unreadable = true;
+}
+
 bool is_first_process() {
   const std::string_view rank = variable("PMIX_RANK");
   return rank.empty() || rank == "0";

@@ -11,6 +11,7 @@ constexpr int kAfter = 32;
 struct Config {
   bool off = false;          // TUTTI_MPI=off: every call goes to the MPI library
   bool summary = false;      // TUTTI_MPI_SUMMARY=1: what was taken and what was not, at MPI_Finalize
+  bool unreadable = false;   // one of libtutti's variables: every call goes to the MPI library
   bool has_timeout = false;  // TUTTI_TIMEOUT_MS is set
   int after = kAfter;        // TUTTI_MPI_AFTER: how many collectives of a communicator go to the MPI library first
 };
@@ -22,6 +23,9 @@ const Config& config();
 // rank that is off, or wants a summary, and the largest number of calls count for all. Collective over MPI_COMM_WORLD,
 // in MPI_Init, when no other thread calls yet.
 void agree_on_config();
+// From now on every call goes to the MPI library: one of libtutti's variables cannot be used on some rank. On all
+// ranks, in MPI_Init.
+void leave_all();
 
 // Whether the launcher calls this process the first, or does not say. Before MPI_Init.
 bool is_first_process();

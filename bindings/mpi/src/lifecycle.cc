@@ -33,6 +33,7 @@ int init(int* argc, char*** argv, int required, int* provided) {
   return or_raised(MPI_COMM_WORLD, [] {
     tutti::mpi::Communicator& world = *tutti::mpi::find_communicator(MPI_COMM_WORLD);
     if (world.reason == tutti::mpi::Reason::kFew) tutti::mpi::make_tutti(world);
+    if (world.reason == tutti::mpi::Reason::kUnreadable) tutti::mpi::leave_all();
   });
 }
 

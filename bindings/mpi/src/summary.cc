@@ -41,6 +41,7 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
     "processes of another MPI_COMM_WORLD",
     "no MPI_THREAD_SERIALIZED",
     "no tutti communicator could be made",
+    "one of tutti's variables cannot be used",
     "limit of open files",
     "one of the first of its communicator",
     "nonblocking, and no blocking call has made a tutti communicator",

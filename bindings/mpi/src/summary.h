@@ -37,6 +37,7 @@ enum class Reason {
   kOtherWorld,  // processes of another MPI_COMM_WORLD are in it
   kThreads,     // MPI_THREAD_SERIALIZED was not to be had
   kFailed,      // a rank could not make the tutti communicator
+  kUnreadable,  // nor any other: one of libtutti's variables cannot be used
   kFiles,       // this process or another may not open as many files as tutti may need
   kFew,         // one of the first calls of the communicator, which may be freed soon
   kNotMade,     // a nonblocking call before a blocking one has made it: that would block
