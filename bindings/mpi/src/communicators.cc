@@ -51,12 +51,18 @@ bool is_needed(const Communicator& communicator) {
   return std::find(all.begin(), all.end(), &communicator) != all.end() && communicator.held > 0;
 }
 
-// In place of the handle of one that is freed: for what is packed, and for errors, which go to the same handler.
+// In place of the handle of one that is freed: for what is packed, and for errors, which go to the same handler and
+// name it as before.
 MPI_Comm stand_in(MPI_Comm handle) {
   MPI_Comm made = MPI_COMM_NULL;
   MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
   if (PMPI_Comm_get_errhandler(handle, &handler) != MPI_SUCCESS) return MPI_COMM_WORLD;
-  if (make_own_self(made) == MPI_SUCCESS) PMPI_Comm_set_errhandler(made, handler);
+  if (make_own_self(made) == MPI_SUCCESS) {
+    PMPI_Comm_set_errhandler(made, handler);
+    std::array<char, MPI_MAX_OBJECT_NAME> name{};
+    int length = 0;
+    if (PMPI_Comm_get_name(handle, name.data(), &length) == MPI_SUCCESS) PMPI_Comm_set_name(made, name.data());
+  }
   PMPI_Errhandler_free(&handler);
   return made == MPI_COMM_NULL ? MPI_COMM_WORLD : made;
 }
@@ -305,6 +311,7 @@ Reason why_not_yet(const Communicator& communicator, Making making) {
 }
 
 void make_tutti(Communicator& communicator) {
+  const Timer timer;
   const std::array<int, 2> mine = {progress_possible() ? 1 : 0, descriptors_left(communicator.ranks) ? 1 : 0};
   std::array<int, 2> everywhere = {0, 0};
   PMPI_Allreduce(mine.data(), everywhere.data(), 2, MPI_INT, MPI_MIN, communicator.handle);
@@ -312,6 +319,7 @@ void make_tutti(Communicator& communicator) {
   if (everywhere[1] == 0) communicator.reason = Reason::kFiles;
   if (everywhere[0] == 0) communicator.reason = Reason::kThreads;
   if (communicator.reason == Reason::kNone) join(communicator, communicator.handle);
+  count_making(communicator.comm != nullptr && communicator.rank == 0, timer);
 }
 
 bool is_refusal(int error) {
@@ -335,6 +343,7 @@ void split_along(MPI_Comm parent, MPI_Comm made) {
   PMPI_Comm_get_attr(parent, keyval(), static_cast<void*>(&value), &has);
   if (has == 0 || static_cast<Communicator*>(value)->comm == nullptr) return;
   const Communicator& from = *static_cast<Communicator*>(value);
+  const Timer timer;
   auto child = std::make_unique<Communicator>();
   int color = TUTTI_SPLIT_NOCOLOR;
   if (made != MPI_COMM_NULL) {
@@ -356,9 +365,13 @@ void split_along(MPI_Comm parent, MPI_Comm made) {
     result = tuttiCommSplit(from.comm, color, child->rank, &child->comm, nullptr);
   }
   if (child->reason == Reason::kFiles) keep(child.release(), made);
-  if (color == TUTTI_SPLIT_NOCOLOR) return;
-  agree(*child, made, result, tuttiGetLastError(nullptr));
-  keep(child.release(), made);
+  bool counts = false;
+  if (color != TUTTI_SPLIT_NOCOLOR) {
+    agree(*child, made, result, tuttiGetLastError(nullptr));
+    counts = child->comm != nullptr && child->rank == 0;
+    keep(child.release(), made);
+  }
+  count_making(counts, timer);
 }
 
 void forget_communicator(MPI_Comm handle) {

@@ -119,11 +119,12 @@ int start_request(MPI_Request* request) {
     queued = true;
   });
   if (started && !queued) {
-    error = thrown == MPI_SUCCESS ? report_failure(communicator, communicator.handle) : thrown;
+    error = thrown == MPI_SUCCESS ? report_failure(communicator, persistent->function, Form::kPersistent) : thrown;
     end_receive(*persistent);
     PMPI_Wait(request, MPI_STATUS_IGNORE);
   }
   if (thrown != MPI_SUCCESS) error = raise_error(communicator.handle, thrown);
+  if (started && error != MPI_SUCCESS) count_failed(persistent->function, true);
   if (started) count_call(persistent->function, true, Reason::kNone, timer);
   return error;
 }

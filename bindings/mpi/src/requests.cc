@@ -26,6 +26,7 @@ struct Pending {
   tuttiEvent_t event = nullptr;
   Answer* answer = nullptr;
   const Persistent* persistent = nullptr;  // in place of an answer
+  Function function = Function::kFunctions;
   Communicator* communicator = nullptr;
   bool holds = false;                                                // the communicator
   enum class State { kRuns, kEnding, kEnded } state = State::kRuns;  // of the operation, with what is left to do then
@@ -85,8 +86,10 @@ void end(Pending& pending, tuttiResult_t result) {
   tuttiEventDestroy(pending.event);
   pending.work->ended();
   if (result != tuttiSuccess) pending.work->failed();
-  const Communicator& communicator = *pending.communicator;
-  pending.error = result == tuttiSuccess ? pending.work->finish() : report_failure(communicator, communicator.handle);
+  const Form form = pending.persistent != nullptr ? Form::kPersistent : Form::kNonblocking;
+  pending.error =
+      result == tuttiSuccess ? pending.work->finish() : report_failure(*pending.communicator, pending.function, form);
+  if (pending.error != MPI_SUCCESS) count_failed(pending.function, true);
   pending.work.reset();
 }
 
@@ -236,13 +239,14 @@ int start_generalized(Answer* answer, MPI_Request* request) {
 
 }  // namespace
 
-int make_request(std::unique_ptr<Work> work, MPI_Request* request) {
+int make_request(std::unique_ptr<Work> work, Function function, MPI_Request* request) {
   std::list<Pending> one(1);
   auto answer = std::make_unique<Answer>();
   const int error = start_generalized(answer.get(), request);
   if (error != MPI_SUCCESS) return error;
   one.front().request = *request;
   one.front().answer = answer.release();
+  one.front().function = function;
   add(std::move(one), std::move(work));
   return MPI_SUCCESS;
 }
@@ -254,6 +258,7 @@ void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persiste
   std::list<Pending> one(1);
   one.front().request = request;
   one.front().persistent = &persistent;
+  one.front().function = persistent.function;
   add(std::move(one), std::move(work));
 }
 

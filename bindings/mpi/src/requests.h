@@ -20,7 +20,7 @@ inline bool any_requests() {
 }
 
 // Makes the request of a call whose operation has been queued. An MPI error code.
-int make_request(std::unique_ptr<Work> work, MPI_Request* request);
+int make_request(std::unique_ptr<Work> work, Function function, MPI_Request* request);
 // The same of a persistent one that has been started.
 struct Persistent;
 void add_pending(std::unique_ptr<Work> work, MPI_Request request, const Persistent& persistent);

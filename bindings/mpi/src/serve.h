@@ -20,13 +20,14 @@ bool is_refused(Communicator& communicator, Body body) {
 // Why the MPI library serves the call, if it does. A call that makes tutti's communicator waits for other ranks: one
 // that is refused must not come to that.
 template <typename Body>
-Reason find_reason(Communicator& communicator, Making making, Body body) {
+Reason find_reason(Communicator& communicator, Making making, Body body, Timer& timer) {
   if (communicator.reason != Reason::kFew) [[likely]]
     return communicator.reason;
   const Reason not_yet = why_not_yet(communicator, making);
   if (not_yet != Reason::kNone) return not_yet;
   if (is_refused(communicator, body)) return Reason::kArgument;
   make_tutti(communicator);
+  timer.restart();
   return communicator.reason;
 }
 
@@ -42,13 +43,13 @@ int pass_on(Communicator& communicator, Body body, Pass pass) {
 // body(Work &) is an Outcome, pass() the MPI library's own function.
 template <typename Body, typename Pass>
 int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
-  const Timer timer;
+  Timer timer;
   Communicator* communicator = nullptr;
   Outcome outcome = tuttiSuccess;
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
     communicator = find_communicator(comm);
-    outcome.reason = find_reason(*communicator, Making::kWhenDue, body);
+    outcome.reason = find_reason(*communicator, Making::kWhenDue, body, timer);
     if (outcome.reason != Reason::kNone) [[unlikely]]
       return;
     Work work(*communicator, Mode::kBlocking);
@@ -61,26 +62,28 @@ int serve(Function function, MPI_Comm comm, Body body, Pass pass) {
   } else if (outcome.reason != Reason::kNone) {
     error = pass_on(*communicator, body, pass);
   } else if (outcome.result != tuttiSuccess) {
-    error = report_failure(*communicator, communicator->handle);
+    error = report_failure(*communicator, function, Form::kBlocking);
   }
+  if (error != MPI_SUCCESS && outcome.reason == Reason::kNone) [[unlikely]]
+    count_failed(function, false);
   count_call(function, false, outcome.reason, timer);
   return error;
 }
 
 template <typename Body, typename Pass>
 int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pass pass) {
-  const Timer timer;
+  Timer timer;
   Communicator* communicator = nullptr;
   Outcome outcome = tuttiSuccess;
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
     communicator = find_communicator(comm);
-    outcome.reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNever, body);
+    outcome.reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNever, body, timer);
     if (outcome.reason != Reason::kNone) return;
     auto work = std::make_unique<Work>(*communicator, Mode::kQueued);
     outcome = body(*work);
     if (outcome.reason == Reason::kNone && outcome.result == tuttiSuccess) {
-      error = make_request(std::move(work), request);
+      error = make_request(std::move(work), function, request);
     }
   });
   if (thrown != MPI_SUCCESS) {
@@ -88,8 +91,9 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
   } else if (outcome.reason != Reason::kNone) {
     error = pass_on(*communicator, body, pass);
   } else if (outcome.result != tuttiSuccess) {
-    error = report_failure(*communicator, communicator->handle);
+    error = report_failure(*communicator, function, Form::kNonblocking);
   }
+  if (error != MPI_SUCCESS && outcome.reason == Reason::kNone) count_failed(function, true);
   count_call(function, true, outcome.reason, timer);
   return error;
 }
@@ -98,14 +102,14 @@ int start(Function function, MPI_Comm comm, MPI_Request* request, Body body, Pas
 // nonblocking call.
 template <typename Body, typename Keep, typename Pass>
 int prepare(Function function, MPI_Comm comm, MPI_Request* request, Body body, Keep keep, Pass pass) {
-  const Timer timer;
+  Timer timer;
   Communicator* communicator = nullptr;
   Reason reason = Reason::kNone;
   int error = MPI_SUCCESS;
   const int thrown = caught([&] {
     // The ranks may wait for each other in it, as in a blocking call.
     communicator = find_communicator(comm);
-    reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNow, body);
+    reason = request == nullptr ? Reason::kArgument : find_reason(*communicator, Making::kNow, body, timer);
     if (reason == Reason::kNone) {
       Work work(*communicator, Mode::kChecked);
       reason = body(work).reason;

@@ -52,11 +52,24 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
 
 struct Count {
   std::atomic<long long> calls{0};
+  std::atomic<long long> failed{0};
   std::atomic<long long> nanoseconds{0};
 };
-std::array<std::array<std::array<Count, kReasons>, 2>, kFunctions> counts;
+// Of blocking calls of each function, then of nonblocking ones, by reasons; the last is of making communicators.
+constexpr std::size_t kMaking = kFunctions * 2 * kReasons;
+constexpr std::size_t kCounts = kMaking + 1;
+std::array<Count, kCounts> counts;
 
-constexpr std::size_t kCounts = kFunctions * 2 * kReasons;
+Count& count_of(Function function, bool nonblocking, Reason reason) {
+  const std::size_t form = static_cast<std::size_t>(function) * 2 + (nonblocking ? 1 : 0);
+  return counts[form * kReasons + static_cast<std::size_t>(reason)];
+}
+
+void add(Count& count, long long calls, const Timer& timer) {
+  count.calls.fetch_add(calls, std::memory_order_relaxed);
+  count.nanoseconds.fetch_add(timer.nanoseconds(), std::memory_order_relaxed);
+}
+
 using Numbers = std::array<long long, kCounts>;
 
 // On rank 0 that of all ranks.
@@ -66,9 +79,46 @@ Numbers reduced(const Numbers& mine, MPI_Op op) {
   return all;
 }
 
+struct Totals {
+  Numbers calls;
+  Numbers failed;
+  Numbers nanoseconds;
+  Numbers slowest;
+};
+
+struct Times {
+  double mean;
+  double slowest;
+};
+
+Times times_of(const Totals& totals, std::size_t at, int ranks) {
+  return {static_cast<double>(totals.nanoseconds[at]) * 1e-9 / ranks, static_cast<double>(totals.slowest[at]) * 1e-9};
+}
+
+void print_calls(const Totals& totals, std::size_t at, int ranks) {
+  const Form form = at / kReasons % 2 != 0 ? Form::kNonblocking : Form::kBlocking;
+  const std::size_t reason = at % kReasons;
+  const Times times = times_of(totals, at, ranks);
+  std::fprintf(stderr, "tutti:   %s: %lld call%s, %.6f s, at most %.6f s, %s%s",
+               name_of(static_cast<Function>(at / kReasons / 2), form).data(), totals.calls[at],
+               totals.calls[at] == 1 ? "" : "s", times.mean, times.slowest,
+               reason == 0 ? "taken" : "passed on: ", kReasonNames[reason]);
+  if (totals.failed[at] > 0) std::fprintf(stderr, ", %lld failed", totals.failed[at]);
+  std::fputc('\n', stderr);
+}
+
 }  // namespace
 
-Timer::Timer() {
+Name name_of(Function function, Form form) {
+  const char* const name = kFunctionNames[static_cast<std::size_t>(function)];
+  const bool nonblocking = form == Form::kNonblocking;
+  Name text{};
+  std::snprintf(text.data(), text.size(), "MPI_%c%s%s", nonblocking ? 'I' : std::toupper(*name),
+                nonblocking ? name : name + 1, form == Form::kPersistent ? "_init" : "");
+  return text;
+}
+
+void Timer::restart() {
   if (config().summary) start_ = std::chrono::steady_clock::now();
 }
 
@@ -77,10 +127,15 @@ long long Timer::nanoseconds() const {
 }
 
 void count_call(Function function, bool nonblocking, Reason reason, const Timer& timer) {
-  if (!config().summary) return;
-  Count& count = counts[static_cast<std::size_t>(function)][nonblocking ? 1 : 0][static_cast<std::size_t>(reason)];
-  count.calls.fetch_add(1, std::memory_order_relaxed);
-  count.nanoseconds.fetch_add(timer.nanoseconds(), std::memory_order_relaxed);
+  if (config().summary) add(count_of(function, nonblocking, reason), 1, timer);
+}
+
+void count_failed(Function function, bool nonblocking) {
+  count_of(function, nonblocking, Reason::kNone).failed.fetch_add(1, std::memory_order_relaxed);
+}
+
+void count_making(bool made, const Timer& timer) {
+  if (config().summary) add(counts[kMaking], made ? 1 : 0, timer);
 }
 
 void print_summary() {
@@ -89,27 +144,26 @@ void print_summary() {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   Numbers calls{};
+  Numbers failed{};
   Numbers mine{};
   for (std::size_t at = 0; at < kCounts; ++at) {
-    const Count& count = counts[at / kReasons / 2][at / kReasons % 2][at % kReasons];
-    calls[at] = count.calls.load(std::memory_order_relaxed);
-    mine[at] = count.nanoseconds.load(std::memory_order_relaxed);
+    calls[at] = counts[at].calls.load(std::memory_order_relaxed);
+    failed[at] = counts[at].failed.load(std::memory_order_relaxed);
+    mine[at] = counts[at].nanoseconds.load(std::memory_order_relaxed);
   }
-  const Numbers all_calls = reduced(calls, MPI_SUM);
-  const Numbers sums = reduced(mine, MPI_SUM);
-  const Numbers most = reduced(mine, MPI_MAX);
+  const Totals totals{reduced(calls, MPI_SUM), reduced(failed, MPI_SUM), reduced(mine, MPI_SUM),
+                      reduced(mine, MPI_MAX)};
   if (rank != 0) return;
-  std::fprintf(stderr, "tutti: collectives of %d ranks: calls of all, mean time of a rank and that of the slowest\n",
-               ranks);
-  for (std::size_t at = 0; at < kCounts; ++at) {
-    if (all_calls[at] == 0) continue;
-    const char* name = kFunctionNames[at / kReasons / 2];
-    const bool nonblocking = at / kReasons % 2 != 0;
-    const char first = nonblocking ? 'I' : static_cast<char>(std::toupper(*name));
-    const std::size_t reason = at % kReasons;
-    std::fprintf(stderr, "tutti:   MPI_%c%s: %lld calls, %.6f s, at most %.6f s, %s%s\n", first,
-                 nonblocking ? name : name + 1, all_calls[at], static_cast<double>(sums[at]) * 1e-9 / ranks,
-                 static_cast<double>(most[at]) * 1e-9, reason == 0 ? "taken" : "passed on: ", kReasonNames[reason]);
+  std::fprintf(stderr, "tutti: collectives of %d rank%s: calls of all, mean time of a rank and that of the slowest\n",
+               ranks, ranks == 1 ? "" : "s");
+  const long long made = totals.calls[kMaking];
+  const Times making = times_of(totals, kMaking, ranks);
+  if (made > 0 || making.slowest > 0) {
+    std::fprintf(stderr, "tutti:   communicators made: %lld, %.6f s, at most %.6f s\n", made, making.mean,
+                 making.slowest);
+  }
+  for (std::size_t at = 0; at < kMaking; ++at) {
+    if (totals.calls[at] > 0) print_calls(totals, at, ranks);
   }
 }
 

@@ -2,6 +2,7 @@
 #ifndef TUTTI_BINDINGS_MPI_SUMMARY_H_
 #define TUTTI_BINDINGS_MPI_SUMMARY_H_
 
+#include <array>
 #include <chrono>
 
 namespace tutti::mpi {
@@ -48,9 +49,20 @@ enum class Reason {
   kReasons,
 };
 
+// How a collective is called.
+enum class Form {
+  kBlocking,
+  kNonblocking,
+  kPersistent,
+};
+// What it is called then, as in MPI_Ibcast.
+using Name = std::array<char, 40>;
+Name name_of(Function function, Form form);
+
 class Timer {
  public:
-  Timer();
+  Timer() { restart(); }
+  void restart();
   [[nodiscard]] long long nanoseconds() const;
 
  private:
@@ -59,6 +71,10 @@ class Timer {
 
 // reason kNone: taken. `nonblocking`: counted as MPI_Iallreduce and so on; its time is that of the call alone.
 void count_call(Function function, bool nonblocking, Reason reason, const Timer& timer);
+// One of those that were taken has failed.
+void count_failed(Function function, bool nonblocking);
+// Of tutti's communicators, which count apart from the calls that make them. made: this rank is the one that counts it.
+void count_making(bool made, const Timer& timer);
 // What all processes have counted, from rank 0 to standard error. Collective, before MPI_Finalize.
 void print_summary();
 

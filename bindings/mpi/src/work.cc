@@ -1,5 +1,6 @@
 #include "work.h"
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -86,15 +87,44 @@ int Work::finish() {
   return error_;
 }
 
-int report_failure(const Communicator& communicator, MPI_Comm handle) {
-  static std::atomic<bool> said{false};
-  if (!said.exchange(true)) {
-    const char* text = communicator.comm != nullptr ? tuttiGetLastError(communicator.comm) : "";
-    if (text[0] == '\0') text = tuttiGetLastError(nullptr);
-    std::fprintf(stderr, "tutti: rank %d: %s\n", communicator.rank, text);
-  }
-  PMPI_Comm_call_errhandler(handle, MPI_ERR_OTHER);
+namespace {
+
+// What error handlers get and programs may ask about, of the class MPI_ERR_OTHER. Made at the first error, so that
+// programs without one have the codes that they are used to. Not with MPICH 4: codes that are added to a class of its
+// own have the texts of others there.
+int failure_code() {
+#if defined(MPICH)
   return MPI_ERR_OTHER;
+#else
+  static const int kCode = [] {
+    int code = MPI_ERR_OTHER;
+    if (PMPI_Add_error_code(MPI_ERR_OTHER, &code) != MPI_SUCCESS) return MPI_ERR_OTHER;
+    PMPI_Add_error_string(code, "tutti: a collective has failed; standard error says which, and why");
+    return code;
+  }();
+  return kCode;
+#endif
+}
+
+void say_failure(const Communicator& communicator, Function function, Form form) {
+  const char* text = communicator.comm != nullptr ? tuttiGetLastError(communicator.comm) : "";
+  if (text[0] == '\0') text = tuttiGetLastError(nullptr);
+  std::array<char, MPI_MAX_OBJECT_NAME> name{};
+  int length = 0;
+  PMPI_Comm_get_name(communicator.handle, name.data(), &length);
+  if (name[0] == '\0') std::snprintf(name.data(), name.size(), "a communicator of %d ranks", communicator.ranks);
+  std::fprintf(stderr, "tutti: rank %d: %s on %s: %s\n", communicator.rank, name_of(function, form).data(), name.data(),
+               text);
+}
+
+}  // namespace
+
+int report_failure(const Communicator& communicator, Function function, Form form) {
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true)) say_failure(communicator, function, form);
+  const int code = failure_code();
+  PMPI_Comm_call_errhandler(communicator.handle, code);
+  return code;
 }
 
 }  // namespace tutti::mpi

@@ -109,8 +109,8 @@ class Work {
   std::size_t move_bytes_ = 0;
 };
 
-// Says once what tutti's error is, and calls the communicator's error handler.
-int report_failure(const Communicator& communicator, MPI_Comm handle);
+// Says once which call has failed, and what tutti's error is, and calls the communicator's error handler.
+int report_failure(const Communicator& communicator, Function function, Form form);
 
 }  // namespace tutti::mpi
 
