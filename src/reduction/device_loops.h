@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "reduction/device_element.h"
 
@@ -19,9 +21,43 @@ inline constexpr std::size_t kPackBytes = 16;
 // Packs of each operand that a thread asks for before it uses the first.
 inline constexpr int kPacksAtOnce = 4;
 
+// Elements in registers, as they are read and written at once: in words, so that none is in memory of the thread's own.
 template <class T>
 struct alignas(kPackBytes) Pack {
-  T elements[kPackBytes / sizeof(T)];
+  static constexpr int kWords = kPackBytes / sizeof(std::uint32_t);
+  static constexpr int kElements = kPackBytes / sizeof(T);
+  std::uint32_t words[kWords];
+
+  // Each element f(element of a, element of b). Of constant numbers, once it is unrolled.
+  template <class F>
+  static __device__ Pack of(const Pack& a, const Pack& b, F&& f) {
+    Pack result{};
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) result.put(e, f(a.get(e), b.get(e)));
+    return result;
+  }
+
+ private:
+  __device__ T get(int e) const {
+    T element;
+    if constexpr (sizeof(T) < sizeof(std::uint32_t)) {
+      constexpr int kPerWord = sizeof(std::uint32_t) / sizeof(T);
+      element = static_cast<T>(words[e / kPerWord] >> (e % kPerWord * 8 * sizeof(T)));
+    } else {
+      std::memcpy(&element, &words[e * sizeof(T) / sizeof(std::uint32_t)], sizeof(T));
+    }
+    return element;
+  }
+  // REQUIRES: the element is 0.
+  __device__ void put(int e, T element) {
+    if constexpr (sizeof(T) < sizeof(std::uint32_t)) {
+      constexpr int kPerWord = sizeof(std::uint32_t) / sizeof(T);
+      const auto bits = static_cast<std::uint32_t>(static_cast<std::make_unsigned_t<T>>(element));
+      words[e / kPerWord] |= bits << (e % kPerWord * 8 * sizeof(T));
+    } else {
+      std::memcpy(&words[e * sizeof(T) / sizeof(std::uint32_t)], &element, sizeof(T));
+    }
+  }
 };
 
 // out[o][i] = value(in(0)[i], in(1)[i], ...) for i < count and each o < outputs. `fold` is what makes the value:
@@ -94,16 +130,10 @@ struct OperatorFold {
   __device__ Pack<Element> combine(const Pack<Element>& a, const Pack<Element>& b) const {
     Pack<Element> result;
     if constexpr (combines_words(type, op)) {
-      constexpr int kWords = kPackBytes / sizeof(std::uint32_t);
-      const auto& x = reinterpret_cast<const std::uint32_t(&)[kWords]>(a);
-      const auto& y = reinterpret_cast<const std::uint32_t(&)[kWords]>(b);
-      auto& z = reinterpret_cast<std::uint32_t(&)[kWords]>(result);
 #pragma unroll
-      for (int w = 0; w < kWords; ++w) z[w] = combine_word<type, op>(x[w], y[w]);
+      for (int w = 0; w < Pack<Element>::kWords; ++w) result.words[w] = combine_word<type, op>(a.words[w], b.words[w]);
     } else {
-#pragma unroll
-      for (std::size_t e = 0; e < kPackBytes / sizeof(Element); ++e)
-        result.elements[e] = combine(a.elements[e], b.elements[e]);
+      result = Pack<Element>::of(a, b, [this](Element x, Element y) { return combine(x, y); });
     }
     return result;
   }
@@ -114,12 +144,11 @@ struct OperatorFold {
     return value;
   }
   __device__ Pack<Element> finish(const Pack<Element>& value) const {
-    Pack<Element> result = value;
     if constexpr (op == ReduceOp::kAvg) {
-#pragma unroll
-      for (std::size_t e = 0; e < kPackBytes / sizeof(Element); ++e) result.elements[e] = finish(value.elements[e]);
+      return Pack<Element>::of(value, value, [this](Element x, Element) { return finish(x); });
+    } else {
+      return value;
     }
-    return result;
   }
 };
 

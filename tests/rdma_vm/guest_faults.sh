@@ -40,13 +40,24 @@ restore_address() {
 
 restore_device() { rdma link | grep -q rxe0 || rdma link add rxe0 type rxe netdev d0; }
 
+# What soft-iWARP has to say of its connections goes to the kernel's log, where that can be asked for.
+let_siw_tell() {
+  local file
+  mount -t debugfs none /sys/kernel/debug 2>/dev/null || true
+  for file in siw_cm.c siw_qp.c siw_verbs.c; do
+    echo "file $file +p" >/sys/kernel/debug/dynamic_debug/control || true
+  done 2>/dev/null
+}
+
 # Jobs over iWARP, whose last data is still on its way when their ranks leave.
 leave_a_lossy_network() {
   local job
   export TUTTI_TRANSPORTS=verbs TUTTI_VERBS=device=siw0
+  let_siw_tell
   tc qdisc add dev lo root netem loss 2% delay 3ms
   for job in 1 2 3 4 5 6 7 8; do
-    all_ranks 3 "$rank_program" check 30 || { echo "job $job"; return 1; }
+    dmesg --clear || true
+    all_ranks 3 "$rank_program" check 30 || { echo "job $job"; dmesg | tail -150; return 1; }
     rm -r "$case_folder/job"
   done
 }
