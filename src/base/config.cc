@@ -21,12 +21,12 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
 // All that tutti, its programs and its scripts read.
 constexpr std::string_view kPrefix = "TUTTI_";
-constexpr std::array<std::string_view, 22> kNames = {
+constexpr std::array<std::string_view, 23> kNames = {
     "TUTTI_TRANSPORTS",  "TUTTI_INTERFACE",    "TUTTI_PORT_RANGE",       "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
     "TUTTI_TIMEOUT_MS",  "TUTTI_ALGORITHM",    "TUTTI_INIT_TIMEOUT_MS",  "TUTTI_LOG",         "TUTTI_RANK",
     "TUTTI_WORLD_SIZE",  "TUTTI_ROOT",         "TUTTI_SECRET",           "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
     "TUTTI_CHECK",       "TUTTI_CROSS_MEMORY", "TUTTI_PROGRESS_THREADS", "TUTTI_LIBRARY",     "TUTTI_MPI",
-    "TUTTI_MPI_SUMMARY", "TUTTI_MPI_AFTER"};
+    "TUTTI_MPI_SUMMARY", "TUTTI_MPI_AFTER",    "TUTTI_MPI_NONBLOCKING"};
 constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 

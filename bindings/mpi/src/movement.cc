@@ -22,12 +22,14 @@ std::byte* own_in_place(Work& work, std::byte* base, const Block& blocks, MPI_Co
 }  // namespace
 
 Outcome barrier(Work& work) {
+  if (work.is_short(0)) return Outcome::pass(Reason::kShort);
   return run(work, [&] { return tuttiBarrier(work.comm(), work.stream()); });
 }
 
 Outcome bcast(Work& work, void* buffer, MPI_Count count, MPI_Datatype type, int root) {
   if (wrong_block(buffer, count, type) || wrong_root(work, root)) return Outcome::pass(Reason::kArgument);
   const Block block(buffer, static_cast<std::size_t>(count), type);
+  if (work.is_short(block.bytes())) return Outcome::pass(Reason::kShort);
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   if (work.rank() == root) {
@@ -45,6 +47,7 @@ Outcome allgather(Work& work, const void* send, MPI_Count send_count, MPI_Dataty
     return Outcome::pass(Reason::kArgument);
   }
   const Block blocks(recv, of_all(work, recv_count), recv_type);
+  if (work.is_short(blocks.bytes())) return Outcome::pass(Reason::kShort);
   std::byte* to = work.received(blocks);
   const std::size_t bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
   const std::byte* from = nullptr;
@@ -65,19 +68,23 @@ Outcome gather(Work& work, const void* send, MPI_Count send_count, MPI_Datatype 
       (send == MPI_IN_PLACE && !receives)) {
     return Outcome::pass(Reason::kArgument);
   }
+  const Block shown =
+      receives ? Block(recv, of_all(work, recv_count), recv_type) : Block(send, of_all(work, send_count), send_type);
+  if (work.is_short(shown.bytes())) return Outcome::pass(Reason::kShort);
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t bytes = 0;
   std::size_t received = 0;
   if (receives) {
-    const Block blocks(recv, of_all(work, recv_count), recv_type);
+    const Block& blocks = shown;
     to = work.received(blocks);
     received = blocks.bytes();
     bytes = static_cast<std::size_t>(recv_count) * blocks.layout.bytes;
     if (send == MPI_IN_PLACE) from = own_in_place(work, to, blocks, recv_count);
   }
   if (send != MPI_IN_PLACE) {
-    const Block block(send, static_cast<std::size_t>(send_count), send_type);
+    const auto elements = static_cast<std::size_t>(send_count);
+    const Block block = receives ? Block(send, elements, send_type) : Block(send, elements, send_type, shown.layout);
     bytes = block.bytes();
     from = work.apart(work.sent(block), bytes, to, received);
   }
@@ -92,18 +99,22 @@ Outcome scatter(Work& work, const void* send, MPI_Count send_count, MPI_Datatype
       (recv == MPI_IN_PLACE && !sends)) {
     return Outcome::pass(Reason::kArgument);
   }
+  const Block shown =
+      sends ? Block(send, of_all(work, send_count), send_type) : Block(recv, of_all(work, recv_count), recv_type);
+  if (work.is_short(shown.bytes())) return Outcome::pass(Reason::kShort);
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t bytes = 0;
   if (sends) {
-    const Block blocks(send, of_all(work, send_count), send_type);
+    const Block& blocks = shown;
     from = work.sent(blocks);
     bytes = static_cast<std::size_t>(send_count) * blocks.layout.bytes;
     // In place nothing is written there.
     to = const_cast<std::byte*>(from) + static_cast<std::size_t>(work.rank()) * bytes;
   }
   if (recv != MPI_IN_PLACE) {
-    const Block block(recv, static_cast<std::size_t>(recv_count), recv_type);
+    const auto elements = static_cast<std::size_t>(recv_count);
+    const Block block = sends ? Block(recv, elements, recv_type) : Block(recv, elements, recv_type, shown.layout);
     to = work.received(block);
     bytes = block.bytes();
     if (sends) from = work.apart(from, of_all(work, static_cast<MPI_Count>(bytes)), to, bytes);
@@ -117,6 +128,7 @@ Outcome alltoall(Work& work, const void* send, MPI_Count send_count, MPI_Datatyp
     return Outcome::pass(Reason::kArgument);
   }
   const Block blocks(recv, of_all(work, recv_count), recv_type);
+  if (work.is_short(blocks.bytes())) return Outcome::pass(Reason::kShort);
   std::byte* to = work.received(blocks);
   // In place what lies in the receive buffer is sent, in another memory if it must be packed.
   const Block sent = send == MPI_IN_PLACE ? blocks : Block(send, of_all(work, send_count), send_type);

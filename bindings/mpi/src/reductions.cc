@@ -47,8 +47,9 @@ Outcome reduce_vector(Work& work, const void* send, void* recv, MPI_Count count,
   Outcome refused = tuttiSuccess;
   Layout layout;
   if (!bind(work, type, op, layout, refused)) return refused;
-  if (!work.reduction.holes) return run(work, [&] { return call(from, recv); });
   const auto elements = static_cast<std::size_t>(count);
+  if (work.is_short(elements * layout.bytes)) return Outcome::pass(Reason::kShort);
+  if (!work.reduction.holes) return run(work, [&] { return call(from, recv); });
   const std::byte* laid = lay_out(work, Block(from, elements, type, layout));
   std::byte* result = work.scratch(elements * work.reduction.extent);
   const Outcome outcome = run(work, [&] { return call(laid, result); });
@@ -64,6 +65,7 @@ bool wrong_blocks(const void* send, const void* recv, MPI_Count total, MPI_Count
 template <typename Call>
 Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t total, std::size_t own, MPI_Datatype type,
                       const Layout& layout, Call call) {
+  if (work.is_short(total * layout.bytes)) return Outcome::pass(Reason::kShort);
   const void* from = send == MPI_IN_PLACE ? recv : send;
   if (work.reduction.holes) {
     const std::byte* laid = lay_out(work, Block(from, total, type, layout));
@@ -74,7 +76,7 @@ Outcome reduce_blocks(Work& work, const void* send, void* recv, std::size_t tota
   }
   if (from != recv) return run(work, [&] { return call(from, recv); });
   // MPI has the result at the begin of what is reduced, and programs expect the rest as it was.
-  std::byte* block = work.scratch(own * work.reduction.extent);
+  std::byte* block = work.scratch_alike(own * work.reduction.extent, static_cast<const std::byte*>(recv));
   work.move_later(block, static_cast<std::byte*>(recv), own * work.reduction.extent);
   return run(work, [&] { return call(from, block); });
 }

@@ -47,6 +47,7 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
     "nonblocking, and no blocking call has made a tutti communicator",
     "operator and datatype",
     "nonblocking, and a function computes it",
+    "nonblocking, and short",
     "layout of the datatype",
     "argument that is an error"};
 

@@ -44,6 +44,7 @@ enum class Reason {
   kNotMade,     // a nonblocking call before a blocking one has made it: that would block
   kOperator,    // no meaning for this operator and datatype
   kFunction,    // nonblocking, and a function of the program or of the MPI library computes it
+  kShort,       // nonblocking, and less than the MPI library does in the time that it takes to hand over
   kType,        // a reduction of elements with a layout that is not served
   kArgument,    // an error that MPI is to report
   kReasons,

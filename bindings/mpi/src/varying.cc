@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -170,6 +171,8 @@ Outcome allgatherv(Work& work, const void* send, MPI_Count send_count, MPI_Datat
     return Outcome::pass(Reason::kArgument);
   }
   Parts parts = parts_of(work, recv, counts, displs, recv_type);
+  const std::size_t total = std::accumulate(parts.counts.begin(), parts.counts.end(), std::size_t{0});
+  if (work.is_short(total)) return Outcome::pass(Reason::kShort);
   place_received(work, parts);
   const std::byte* from = nullptr;
   std::size_t bytes = parts.counts[static_cast<std::size_t>(work.rank())];

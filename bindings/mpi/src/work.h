@@ -64,11 +64,16 @@ class Work {
   [[nodiscard]] int rank() const { return communicator_.rank; }
   [[nodiscard]] int ranks() const { return communicator_.ranks; }
   [[nodiscard]] bool nonblocking() const { return mode_ != Mode::kBlocking; }
+  // Whether it is better left to the MPI library: nonblocking, and short. `bytes` that all ranks know: of the longest
+  // buffer.
+  [[nodiscard]] bool is_short(std::size_t bytes) const;
   [[nodiscard]] bool checked() const { return mode_ == Mode::kChecked; }
   // Where operations go: NULL to block.
   tuttiStream_t stream();
 
   std::byte* scratch(std::size_t bytes);
+  // From and to which `other` is copied fast.
+  std::byte* scratch_alike(std::size_t bytes, const std::byte* other);
   // The block's bytes as they are sent: where they lie, or packed.
   const std::byte* sent(const Block& block);
   // The same `bytes`, which this rank sends, elsewhere if they lie among those that it receives. Nobody may ask for

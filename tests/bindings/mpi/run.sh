@@ -2,13 +2,13 @@
 # Usage: run.sh MPIRUN RANKS LIBRARY PROGRAM ARGUMENTS...
 # Runs the program with the library loaded before its MPI library, and requires that it took collectives: of each name in
 # MUST_TAKE, or any; or that it said each text of MUST_SAY, and each of MUST_SAY_ONCE once. It has to end with
-# MUST_END_WITH, by default 0.
+# MUST_END_WITH, by default 0. Nonblocking calls are taken however short, unless the test says otherwise.
 set -euo pipefail -f
 mpirun=$1 ranks=$2 library=$3
 shift 3
 case $mpirun in *openmpi*) options=(--oversubscribe) ;; *) options=() ;; esac
 output=$(timeout -k 5 60 "$mpirun" "${options[@]}" -n "$ranks" \
-  env TUTTI_MPI_SUMMARY=1 LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$library" "$@" 2>&1) && status=0 || status=$?
+  env TUTTI_MPI_SUMMARY=1 TUTTI_MPI_NONBLOCKING="${TUTTI_MPI_NONBLOCKING-0}" LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$library" "$@" 2>&1) && status=0 || status=$?
 printf '%s\n' "$output"
 ((status == ${MUST_END_WITH:-0})) || { echo "run.sh: it has ended with $status"; exit 1; }
 for text in ${MUST_SAY_ONCE:-}; do
