@@ -17,7 +17,8 @@ inline unsigned multiprocessors() {
 }
 
 // Thread blocks of a kernel that run at the same time; 0 if that cannot be found out.
-inline unsigned most_resident_blocks(const void* kernel) {
+template <class Argument>
+unsigned most_resident_blocks(void (*kernel)(Argument)) {
   int each = 0;
   const bool known = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kDeviceThreads, 0) == cudaSuccess;
   return known ? multiprocessors() * static_cast<unsigned>(each) : 0;

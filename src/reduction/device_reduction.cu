@@ -1,7 +1,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "reduction/device_launch.h"
 #include "reduction/device_operators.h"
@@ -20,19 +19,6 @@ __global__ void __launch_bounds__(kThreads) reduce(DeviceReduction r) {
   produce_with<type>(r.op, crew, r.divisor, r.in.data(), r.inputs, r.out.data(), r.outputs, r.count);
 }
 
-using Launch = void (*)(const DeviceReduction&, unsigned blocks, cudaStream_t stream);
-
-template <DataType type>
-void launch(const DeviceReduction& r, unsigned blocks, cudaStream_t stream) {
-  reduce<type><<<blocks, kThreads, 0, stream>>>(r);
-}
-
-template <int... types>
-Launch launch_of(DataType type, std::integer_sequence<int, types...>) {
-  constexpr Launch kAll[] = {launch<static_cast<DataType>(types)>...};
-  return kAll[static_cast<int>(type)];
-}
-
 }  // namespace
 
 int reduce_on_device(const DeviceReduction& reduction, DeviceStream stream) {
@@ -45,7 +31,7 @@ int reduce_on_device(const DeviceReduction& reduction, DeviceStream stream) {
   const std::size_t wanted = (own.count + each - 1) / each;
   const auto blocks =
       static_cast<unsigned>(std::min<std::size_t>(wanted, std::max(1u, kBlocksEach * multiprocessors())));
-  launch_of(own.type, std::make_integer_sequence<int, kDataTypes>{})(own, blocks, stream);
+  with_type(own.type, [&]<DataType type>() { reduce<type><<<blocks, kThreads, 0, stream>>>(own); });
   return cudaGetLastError();
 }
 

@@ -176,6 +176,31 @@ constexpr Storage<type> divide_element(Storage<type> value, std::size_t divisor)
   }
 }
 
+// Calls f with the datatype as a compile-time constant.
+template <class F>
+void with_type(DataType type, F&& f) {
+  switch (type) {
+    case DataType::kInt8: return f.template operator()<DataType::kInt8>();
+    case DataType::kUint8: return f.template operator()<DataType::kUint8>();
+    case DataType::kInt32: return f.template operator()<DataType::kInt32>();
+    case DataType::kUint32: return f.template operator()<DataType::kUint32>();
+    case DataType::kInt64: return f.template operator()<DataType::kInt64>();
+    case DataType::kUint64: return f.template operator()<DataType::kUint64>();
+    case DataType::kFloat16: return f.template operator()<DataType::kFloat16>();
+    case DataType::kFloat32: return f.template operator()<DataType::kFloat32>();
+    case DataType::kFloat64: return f.template operator()<DataType::kFloat64>();
+    case DataType::kBfloat16: return f.template operator()<DataType::kBfloat16>();
+    case DataType::kFloat8E4M3: return f.template operator()<DataType::kFloat8E4M3>();
+    case DataType::kFloat8E5M2: return f.template operator()<DataType::kFloat8E5M2>();
+    case DataType::kInt16: return f.template operator()<DataType::kInt16>();
+    case DataType::kUint16: return f.template operator()<DataType::kUint16>();
+    case DataType::kComplex64: return f.template operator()<DataType::kComplex64>();
+    case DataType::kComplex128: return f.template operator()<DataType::kComplex128>();
+    case DataType::kBool: return f.template operator()<DataType::kBool>();
+    case DataType::kOpaque: return;  // has no kernels
+  }
+}
+
 // Elements need not be aligned.
 template <class T>
 T load_element(const std::byte* from) {

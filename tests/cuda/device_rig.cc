@@ -1,10 +1,14 @@
 #include "device_rig.h"
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 namespace tutti::internal::test {
 namespace {
+
+constexpr int kSkipped = 77;  // Meson's
 
 bool all_done(std::span<const DeviceStreamOwner> streams) {
   for (const DeviceStreamOwner& stream : streams) {
@@ -16,6 +20,14 @@ bool all_done(std::span<const DeviceStreamOwner> streams) {
 }
 
 }  // namespace
+
+bool require_device() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error != cudaErrorNoDevice && error != cudaErrorInsufficientDriver) return true;
+  std::fprintf(stderr, "skipped: there is no CUDA device here (%s)\n", cudaGetErrorString(error));
+  std::exit(kSkipped);
+}
 
 bool finish(std::span<const DeviceStreamOwner> streams, const Control& control, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

@@ -17,6 +17,10 @@
 
 namespace tutti::internal::test {
 
+// Ends the program as skipped, with the driver's reason, where there is no device. Any other error is the tests'.
+bool require_device();
+inline const bool kHasDevice = require_device();  // before anything else
+
 inline void must(int error, const char* what) {
   if (error == cudaSuccess) return;
   throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(static_cast<cudaError_t>(error)));

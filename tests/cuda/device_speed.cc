@@ -8,7 +8,7 @@
 
 #include "algorithms/catalog.h"
 #include "device_job.h"
-#include "executor/cuda/device_direct.h"
+#include "direct_job.h"
 #include "reduction/device_reduction.h"
 
 using namespace tutti::internal;
@@ -79,14 +79,15 @@ void reductions(std::size_t bytes, double peak_gbs) {
   }
 }
 
+void wait_for(const DirectJob& job) {
+  if (!finish(job.streams, job.control, kLongSeconds)) throw std::runtime_error("direct all-reduce does not end");
+}
+
 void direct(int ranks, std::size_t bytes, double peak_gbs, std::initializer_list<unsigned> blocks, DataType type) {
-  std::vector<DeviceArray<executor::DirectMailbox>> mailboxes;
+  DirectJob job(ranks);
   std::vector<DeviceArray<std::byte>> in;
   std::vector<DeviceArray<std::byte>> out;
-  const std::vector<DeviceStreamOwner> streams(ranks);
-  const Control control;
   for (int r = 0; r < ranks; ++r) {
-    mailboxes.emplace_back(1);
     in.emplace_back(bytes);
     out.emplace_back(bytes);
   }
@@ -94,67 +95,36 @@ void direct(int ranks, std::size_t bytes, double peak_gbs, std::initializer_list
     if (b * ranks > executor::most_resident_direct_blocks(type)) continue;
     const auto queue = [&] {
       for (int r = 0; r < ranks; ++r) {
-        executor::DirectCall call;
-        call.rank = r;
-        call.ranks = ranks;
-        for (int p = 0; p < ranks; ++p) call.mailboxes[p] = mailboxes[p].get();
-        call.in = in[r].get();
+        executor::DirectCall call = job.call(r, in[r].get());
         call.out = out[r].get();
         call.count = bytes / size_of(type);
         call.type = type;
-        call.control = control.get();
         call.blocks = b;
-        must(executor::all_reduce_directly(call, streams[r].get()), "direct");
+        must(executor::all_reduce_directly(call, job.streams[r].get()), "direct");
       }
-    };
-    const auto wait = [&] {
-      if (!finish(streams, control, kLongSeconds)) throw std::runtime_error("direct all-reduce does not end");
     };
     const std::string what = "direct all-reduce, " + std::to_string(ranks) + " ranks, type " +
                              std::to_string(static_cast<int>(type)) + ", " + std::to_string(bytes) + " B, blocks " +
                              std::to_string(b);
-    print(what.c_str(), time_us(bytes > 1 << 20 ? 10 : 100, queue, wait), 2.0 * static_cast<double>(bytes) * ranks,
-          peak_gbs);
+    print(what.c_str(), time_us(bytes > 1 << 20 ? 10 : 100, queue, [&] { wait_for(job); }),
+          2.0 * static_cast<double>(bytes) * ranks, peak_gbs);
   }
 }
 
 // Of graphs with many calls, so that the host's launches do not count.
 void direct_latency(int ranks, std::size_t bytes) {
   constexpr int kCalls = 100;
-  std::vector<DeviceArray<executor::DirectMailbox>> mailboxes;
+  DirectJob job(ranks);
   std::vector<DeviceArray<std::byte>> in;
-  const std::vector<DeviceStreamOwner> streams(ranks);
-  const Control control;
+  std::vector<cudaGraphExec_t> graphs;
   for (int r = 0; r < ranks; ++r) {
-    mailboxes.emplace_back(1);
     in.emplace_back(bytes);
-  }
-  std::vector<cudaGraphExec_t> graphs(ranks);
-  for (int r = 0; r < ranks; ++r) {
-    executor::DirectCall call;
-    call.rank = r;
-    call.ranks = ranks;
-    for (int p = 0; p < ranks; ++p) call.mailboxes[p] = mailboxes[p].get();
-    call.in = call.out = nullptr;
-    call.in = in[r].get();
-    call.out = in[r].get();
+    executor::DirectCall call = job.call(r, in.back().get());
     call.count = bytes / sizeof(float);
-    call.control = control.get();
-    cudaGraph_t graph = nullptr;
-    must(cudaStreamBeginCapture(streams[r].get(), cudaStreamCaptureModeThreadLocal), "capture");
-    for (int i = 0; i < kCalls; ++i) must(executor::all_reduce_directly(call, streams[r].get()), "direct");
-    must(cudaStreamEndCapture(streams[r].get(), &graph), "capture");
-    must(cudaGraphInstantiate(&graphs[r], graph, 0), "instantiate");
-    must(cudaGraphDestroy(graph), "destroy");
+    graphs.push_back(job.capture(call, kCalls));
   }
   const double us = time_us(
-      5,
-      [&] {
-        for (int r = 0; r < ranks; ++r) must(cudaGraphLaunch(graphs[r], streams[r].get()), "launch");
-      },
-      [&] {
-        if (!finish(streams, control, kLongSeconds)) throw std::runtime_error("direct all-reduce does not end");
-      });
+      5, [&] { job.replay(graphs); }, [&] { wait_for(job); });
   std::printf("direct all-reduce in a graph, %d ranks, %zu B: %.2f us\n", ranks, bytes, us / kCalls);
   for (const cudaGraphExec_t graph : graphs) must(cudaGraphExecDestroy(graph), "destroy");
 }

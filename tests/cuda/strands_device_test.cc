@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "catch_compat.h"
 #include "device_job.h"
-#include "executor/cuda/device_direct.h"
+#include "direct_job.h"
 #include "interpreter.h"
 #include "reduction/reference.h"
 
@@ -164,28 +164,6 @@ TEST_CASE("a peer that calls something else is noticed") {
   CHECK(job.has_mismatch());
 }
 
-namespace {
-
-// Ranks of one device that reach each other's buffers.
-struct DirectJob {
-  explicit DirectJob(int ranks) : streams(ranks) {
-    for (int r = 0; r < ranks; ++r) mailboxes.emplace_back(1);
-  }
-  executor::DirectCall call(int rank) {
-    executor::DirectCall c;
-    c.rank = rank;
-    c.ranks = static_cast<int>(streams.size());
-    for (std::size_t r = 0; r < streams.size(); ++r) c.mailboxes[r] = mailboxes[r].get();
-    c.control = control.get();
-    return c;
-  }
-  std::vector<DeviceArray<executor::DirectMailbox>> mailboxes;
-  std::vector<DeviceStreamOwner> streams;
-  Control control;
-};
-
-}  // namespace
-
 TEST_CASE("direct all-reduce: every datatype and operator, the same bits on all ranks") {
   for (const int ranks : {2, 3, 4, 8}) {
     DirectJob job(ranks);
@@ -210,9 +188,8 @@ TEST_CASE("direct all-reduce: every datatype and operator, the same bits on all 
           const bool avg = op == ReduceOp::kAvg;
           if (avg) reduction::finish_reference(type, wanted.data(), count, static_cast<std::size_t>(ranks));
           for (int r = 0; r < ranks; ++r) {
-            executor::DirectCall call = job.call(r);
-            call.in = in[r].get();
-            call.out = in_place ? in[r].get() : out[r].get();
+            executor::DirectCall call = job.call(r, in[r].get());
+            if (!in_place) call.out = out[r].get();
             call.count = count;
             call.type = type;
             call.op = op;
@@ -235,23 +212,14 @@ TEST_CASE("direct all-reduce: a graph is replayed") {
   const DeviceArray<float> in[2] = {DeviceArray<float>(std::vector<float>(kCount, 1)),
                                     DeviceArray<float>(std::vector<float>(kCount, 2))};
   // In place: each replay doubles the sum.
-  cudaGraphExec_t graphs[2];
+  std::vector<cudaGraphExec_t> graphs;
   for (int r = 0; r < 2; ++r) {
-    executor::DirectCall call = job.call(r);
-    call.in = in[r].bytes();
-    call.out = in[r].bytes();
+    executor::DirectCall call = job.call(r, in[r].bytes());
     call.count = kCount;
     call.blocks = 4;
-    cudaGraph_t graph = nullptr;
-    must(cudaStreamBeginCapture(job.streams[r].get(), cudaStreamCaptureModeThreadLocal), "capture");
-    must(executor::all_reduce_directly(call, job.streams[r].get()), "all_reduce_directly");
-    must(cudaStreamEndCapture(job.streams[r].get(), &graph), "capture");
-    must(cudaGraphInstantiate(&graphs[r], graph, 0), "instantiate");
-    must(cudaGraphDestroy(graph), "destroy");
+    graphs.push_back(job.capture(call, 1));
   }
-  for (int i = 0; i < 10; ++i) {
-    for (int r = 0; r < 2; ++r) must(cudaGraphLaunch(graphs[r], job.streams[r].get()), "launch");
-  }
+  for (int i = 0; i < 10; ++i) job.replay(graphs);
   REQUIRE(finish(job.streams, job.control, kLongSeconds));
   for (const auto& array : in) CHECK((array.read() == std::vector<float>(kCount, 3 * 512)));
   for (const cudaGraphExec_t graph : graphs) must(cudaGraphExecDestroy(graph), "destroy");

@@ -1,7 +1,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cuda/atomic>
-#include <utility>
 
 #include "executor/cuda/device_direct.h"
 #include "reduction/device_launch.h"
@@ -74,18 +73,6 @@ __global__ void __launch_bounds__(kThreads) all_reduce(DirectCall call) {
   if (threadIdx.x == 0) own.meetings = before + 2;
 }
 
-using Kernel = void (*)(DirectCall);
-
-template <int... types>
-Kernel kernel_of(DataType type, std::integer_sequence<int, types...>) {
-  constexpr Kernel kAll[] = {all_reduce<static_cast<DataType>(types)>...};
-  return kAll[static_cast<int>(type)];
-}
-
-Kernel kernel_of(DataType type) {
-  return kernel_of(type, std::make_integer_sequence<int, kDataTypes>{});
-}
-
 }  // namespace
 
 int all_reduce_directly(const DirectCall& call, reduction::DeviceStream stream) {
@@ -93,12 +80,14 @@ int all_reduce_directly(const DirectCall& call, reduction::DeviceStream stream) 
   const reduction::TypedOperator code = reduction::own_code(call.type, call.op);
   own.type = code.type;
   own.op = code.op;
-  kernel_of(own.type)<<<own.blocks, kThreads, 0, stream>>>(own);
+  reduction::with_type(own.type, [&]<DataType type>() { all_reduce<type><<<own.blocks, kThreads, 0, stream>>>(own); });
   return cudaGetLastError();
 }
 
 unsigned most_resident_direct_blocks(DataType type) {
-  return reduction::most_resident_blocks(reinterpret_cast<const void*>(kernel_of(type)));
+  unsigned most = 0;
+  reduction::with_type(type, [&]<DataType t>() { most = reduction::most_resident_blocks(all_reduce<t>); });
+  return most;
 }
 
 }  // namespace tutti::internal::executor

@@ -1,7 +1,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cuda/atomic>
-#include <utility>
 
 #include "executor/cuda/device_strands.h"
 #include "reduction/device_launch.h"
@@ -95,17 +94,6 @@ __global__ void __launch_bounds__(kThreads) run_strands(DeviceRun run) {
   }
 }
 
-using Kernel = void (*)(DeviceRun);
-
-template <int... types>
-Kernel kernel_of(DataType type, std::integer_sequence<int, types...>) {
-  constexpr Kernel kAll[] = {run_strands<static_cast<DataType>(types)>...};
-  return kAll[static_cast<int>(type)];
-}
-Kernel kernel_of(DataType type) {
-  return kernel_of(type, std::make_integer_sequence<int, kDataTypes>{});
-}
-
 }  // namespace
 
 int run_on_device(const DeviceRun& run, reduction::DeviceStream stream) {
@@ -113,12 +101,15 @@ int run_on_device(const DeviceRun& run, reduction::DeviceStream stream) {
   const reduction::TypedOperator code = reduction::own_code(run.type, run.op);
   own.type = code.type;
   own.op = code.op;
-  kernel_of(own.type)<<<dim3(own.strands, own.channels), kThreads, 0, stream>>>(own);
+  const dim3 blocks(own.strands, own.channels);
+  reduction::with_type(own.type, [&]<DataType type>() { run_strands<type><<<blocks, kThreads, 0, stream>>>(own); });
   return cudaGetLastError();
 }
 
 unsigned most_resident_strands(DataType type) {
-  return reduction::most_resident_blocks(reinterpret_cast<const void*>(kernel_of(type)));
+  unsigned most = 0;
+  reduction::with_type(type, [&]<DataType t>() { most = reduction::most_resident_blocks(run_strands<t>); });
+  return most;
 }
 
 }  // namespace tutti::internal::executor
