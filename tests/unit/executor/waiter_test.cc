@@ -25,12 +25,30 @@ thread_local std::int64_t yield_ns = 0;
 thread_local int yields = 0;
 // In a thread that sets it, no time passes but that of yields.
 thread_local std::int64_t still_ns = 0;
+// A thread's real yields: those that took as long as others need for a turn, those that took longer, all of them.
+struct Turns {
+  int turns = 0;
+  int slices = 0;
+  int yields = 0;
+};
+thread_local Turns turns_seen;
+
+int yield_and_note() {
+  using tutti::internal::executor::TurnTaking;
+  const std::int64_t begin = tutti::internal::now_ns();
+  const auto result = static_cast<int>(::syscall(SYS_sched_yield));
+  const std::int64_t took = tutti::internal::now_ns() - begin;
+  ++turns_seen.yields;
+  turns_seen.slices += took > TurnTaking::kTurnNs;
+  turns_seen.turns += took >= TurnTaking::kAloneNs && took <= TurnTaking::kTurnNs;
+  return result;
+}
 
 }  // namespace
 
 // Instead of the C library's.
 extern "C" int sched_yield() noexcept {
-  if (yield_ns == 0) return static_cast<int>(::syscall(SYS_sched_yield));
+  if (yield_ns == 0) return yield_and_note();
   ++yields;
   if (still_ns != 0) {
     still_ns += yield_ns;
@@ -347,18 +365,6 @@ TEST_CASE("an oversubscribed rank goes back to the processor where it takes turn
   }).join();
 }
 
-// How many of 1000 yields took as long as others need for a turn: fewer where programs run that do not yield.
-int turns_of_others() {
-  int turns = 0;
-  for (int i = 0; i < 1000; ++i) {
-    const std::int64_t begin = now_ns();
-    ::sched_yield();
-    const std::int64_t took = now_ns() - begin;
-    turns += took >= TurnTaking::kAloneNs && took <= TurnTaking::kTurnNs;
-  }
-  return turns;
-}
-
 TEST_CASE("ranks of several communicators that share a processor take turns, and one that is left spins") {
   cpu_set_t allowed;
   REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
@@ -383,16 +389,18 @@ TEST_CASE("ranks of several communicators that share a processor take turns, and
   }
   const auto waiter = make_waiter(wakeup_fd, failure);
   CHECK_FALSE(waiter->takes_turns());
-  // Others may use this processor too: only where most yields are the turns of the ranks above must it be noticed.
+  // Others may use this processor too: only where most yields are the turns of the ranks above must it be noticed, and
+  // a yield that was a time slice lets some waits sleep.
   bool noticed = false, could = false;
   const Deadline deadline = Deadline::after_ms(10'000);
   while (!noticed && !deadline.passed()) {
-    const bool quiet = turns_of_others() > 900;
-    for (int i = 0; i < 100 && !noticed; ++i) {
+    turns_seen = {};
+    for (int i = 0; i < 2 * TurnTaking::kSleepsPerSlice && !noticed; ++i) {
       wait_once(*waiter, waiting, wakeup_fd);
       noticed = waiter->takes_turns();
     }
-    could = could || (quiet && turns_of_others() > 900);
+    const Turns& seen = turns_seen;
+    could = could || (seen.yields > 1000 && seen.slices == 0 && seen.turns > seen.yields / 10 * 9);
   }
   stop = true;
   for (std::thread& t : others) t.join();
