@@ -19,8 +19,8 @@ constexpr double kShortProbeNs = 1e6;  // a shorter probe is repeated with more 
 // values[i] = the largest over the ranks.
 Status max_over_ranks(const Rank& rank, std::vector<double>& values) {
   return to_status(
-      tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, tuttiMax, rank.comm, nullptr),
-      "gathering times", rank.comm);
+      tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, tuttiMax, rank.own_comm, nullptr),
+      "gathering times", rank.own_comm);
 }
 
 // Nanoseconds of one of `iterations` calls on this rank.
@@ -66,7 +66,7 @@ Timing summarize(std::vector<double> batches_ns, int in_turn, std::int64_t itera
 }
 
 Result<Timing> time_operation(const Options& options, const Operation& operation, const Rank& rank) {
-  operation.clear();
+  if (Status status = operation.clear(); !status.is_ok()) return status;
   if (options.warmup_iterations > 0) {
     const Result<double> warm = time_batch(operation, rank, options.warmup_iterations);
     if (!warm.is_ok()) return warm.status();
@@ -76,7 +76,7 @@ Result<Timing> time_operation(const Options& options, const Operation& operation
   const std::int64_t total = iterations.value();
   const std::int64_t batches = std::min(total, kMaxBatches);
   std::vector<double> batches_ns;
-  if (Status status = to_status(tuttiBarrier(rank.comm, nullptr), "tuttiBarrier", rank.comm); !status.is_ok()) {
+  if (Status status = to_status(tuttiBarrier(rank.own_comm, nullptr), "tuttiBarrier", rank.own_comm); !status.is_ok()) {
     return status;
   }
   for (std::int64_t batch = 0; batch < batches; ++batch) {
@@ -101,8 +101,8 @@ Result<std::int64_t> verify_all(const Options& options, Problem& problem, const 
     errors += found.value();
   }
   *own_errors += errors;
-  const tuttiResult_t result = tuttiAllReduce(&errors, &errors, 1, tuttiInt64, tuttiSum, rank.comm, nullptr);
-  if (Status status = to_status(result, "gathering errors", rank.comm); !status.is_ok()) return status;
+  const tuttiResult_t result = tuttiAllReduce(&errors, &errors, 1, tuttiInt64, tuttiSum, rank.own_comm, nullptr);
+  if (Status status = to_status(result, "gathering errors", rank.own_comm); !status.is_ok()) return status;
   return errors;
 }
 

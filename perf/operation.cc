@@ -48,11 +48,19 @@ Status to_status(tuttiResult_t result, const char* what, tuttiComm_t comm) {
 }
 
 Status synchronize(const Rank& rank) {
+  if (rank.device != nullptr) {
+    if (Status s = rank.device->synchronize(); !s.is_ok()) return s;
+    tuttiResult_t failed = tuttiSuccess;
+    if (Status s = to_status(tuttiCommGetAsyncError(rank.comm, &failed), "tuttiCommGetAsyncError", rank.comm);
+        !s.is_ok())
+      return s;
+    return to_status(failed, "the operation", rank.comm);
+  }
   if (rank.stream == nullptr) return Status::ok();
   return to_status(tuttiStreamSynchronize(rank.stream), "tuttiStreamSynchronize", rank.comm);
 }
 
-Result<Buffer> Buffer::make(Memory memory, std::size_t capacity_bytes) {
+Result<Buffer> Buffer::make(Memory memory, const Device* device, std::size_t capacity_bytes) {
   const std::size_t bytes = (capacity_bytes + 2 * kGuardBytes + 4095) / 4096 * 4096;
   void* base = nullptr;
   if (memory == Memory::kTutti) {
@@ -63,19 +71,38 @@ Result<Buffer> Buffer::make(Memory memory, std::size_t capacity_bytes) {
     if (base == nullptr) return Status::system(fmt::format("no memory for a buffer of {} bytes", bytes), errno);
   }
   std::memset(base, 0, bytes);
-  return Buffer(memory, static_cast<std::byte*>(base));
+  Buffer made(memory, static_cast<std::byte*>(base));
+  if (device == nullptr) return made;
+  auto on_device = device->allocate(bytes);
+  if (!on_device.is_ok()) return on_device.status();
+  made.device_ = device;
+  made.on_device_ = *on_device;
+  return made;
 }
 
-Buffer::Buffer(Buffer&& other) noexcept : memory_(other.memory_), base_(std::exchange(other.base_, nullptr)) {}
+Buffer::Buffer(Buffer&& other) noexcept
+    : memory_(other.memory_),
+      base_(std::exchange(other.base_, nullptr)),
+      device_(other.device_),
+      on_device_(other.on_device_) {}
 
 Buffer::~Buffer() {
   if (base_ == nullptr) return;
+  if (device_ != nullptr) device_->free(on_device_);
   if (memory_ == Memory::kTutti) {
     // A failure here has no consequence for what was measured, and the process is about to end.
     static_cast<void>(tuttiMemFree(base_));
   } else {
     std::free(base_);
   }
+}
+
+Status Buffer::upload(std::size_t bytes) const {
+  return device_ == nullptr ? Status::ok() : device_->copy(on_device_, base_, bytes + 2 * kGuardBytes);
+}
+
+Status Buffer::download(std::size_t bytes) const {
+  return device_ == nullptr ? Status::ok() : device_->copy(base_, on_device_, bytes + 2 * kGuardBytes);
 }
 
 void Buffer::reset(std::size_t bytes, std::byte fill) const {
@@ -121,11 +148,12 @@ tuttiResult_t Operation::call() const {
 tuttiResult_t Operation::call_transfers(Transfers transfers) const {
   const tuttiDataType_t type = api(problem_.datatype);
   const std::size_t count = problem_.count;
+  void* const stream = rank_.call_stream();
   const int ranks = problem_.ranks;
   const int next = (rank_.rank + 1) % ranks;
   const int before = (rank_.rank + ranks - 1) % ranks;
-  const auto send = [&] { return tuttiSend(send_, count, type, next, rank_.comm, rank_.stream); };
-  const auto receive = [&] { return tuttiRecv(recv_, count, type, before, rank_.comm, rank_.stream); };
+  const auto send = [&] { return tuttiSend(sent(), count, type, next, rank_.comm, stream); };
+  const auto receive = [&] { return tuttiRecv(received(), count, type, before, rank_.comm, stream); };
   const bool receives_first = transfers == Transfers::kPingPong && rank_.rank != 0;
   const bool grouped = transfers == Transfers::kSendRecv;
   tuttiResult_t result = grouped ? tuttiGroupStart() : tuttiSuccess;
@@ -141,43 +169,54 @@ tuttiResult_t Operation::call_collective(Collective collective) const {
   const Problem& p = problem_;
   const tuttiDataType_t type = api(p.datatype);
   const tuttiComm_t comm = rank_.comm;
+  void* const stream = rank_.call_stream();
+  std::byte* const send = sent();
+  std::byte* const recv = received();
   const std::size_t* const counts = blocks_.data();
   const std::size_t own = p.subject.varies() ? blocks_[static_cast<std::size_t>(rank_.rank)] : 0;
   switch (collective) {
-    case Collective::kAllReduce: return tuttiAllReduce(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
-    case Collective::kReduceScatter:
-      return tuttiReduceScatter(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
-    case Collective::kAllGather: return tuttiAllGather(send_, recv_, p.count, type, comm, rank_.stream);
-    case Collective::kBroadcast: return tuttiBroadcast(send_, recv_, p.count, type, p.root, comm, rank_.stream);
-    case Collective::kReduce: return tuttiReduce(send_, recv_, p.count, type, api(p.op), p.root, comm, rank_.stream);
-    case Collective::kBarrier: return tuttiBarrier(comm, rank_.stream);
-    case Collective::kGather: return tuttiGather(send_, recv_, p.count, type, p.root, comm, rank_.stream);
-    case Collective::kScatter: return tuttiScatter(send_, recv_, p.count, type, p.root, comm, rank_.stream);
-    case Collective::kAllToAll: return tuttiAlltoAll(send_, recv_, p.count, type, comm, rank_.stream);
-    case Collective::kScan: return tuttiScan(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
-    case Collective::kExscan: return tuttiExscan(send_, recv_, p.count, type, api(p.op), comm, rank_.stream);
-    case Collective::kAllGatherV: return tuttiAllGatherV(send_, own, recv_, counts, nullptr, type, comm, rank_.stream);
-    case Collective::kReduceScatterV:
-      return tuttiReduceScatterV(send_, recv_, counts, type, api(p.op), comm, rank_.stream);
+    case Collective::kAllReduce: return tuttiAllReduce(send, recv, p.count, type, api(p.op), comm, stream);
+    case Collective::kReduceScatter: return tuttiReduceScatter(send, recv, p.count, type, api(p.op), comm, stream);
+    case Collective::kAllGather: return tuttiAllGather(send, recv, p.count, type, comm, stream);
+    case Collective::kBroadcast: return tuttiBroadcast(send, recv, p.count, type, p.root, comm, stream);
+    case Collective::kReduce: return tuttiReduce(send, recv, p.count, type, api(p.op), p.root, comm, stream);
+    case Collective::kBarrier: return tuttiBarrier(comm, stream);
+    case Collective::kGather: return tuttiGather(send, recv, p.count, type, p.root, comm, stream);
+    case Collective::kScatter: return tuttiScatter(send, recv, p.count, type, p.root, comm, stream);
+    case Collective::kAllToAll: return tuttiAlltoAll(send, recv, p.count, type, comm, stream);
+    case Collective::kScan: return tuttiScan(send, recv, p.count, type, api(p.op), comm, stream);
+    case Collective::kExscan: return tuttiExscan(send, recv, p.count, type, api(p.op), comm, stream);
+    case Collective::kAllGatherV: return tuttiAllGatherV(send, own, recv, counts, nullptr, type, comm, stream);
+    case Collective::kReduceScatterV: return tuttiReduceScatterV(send, recv, counts, type, api(p.op), comm, stream);
     case Collective::kAllToAllV:
-      return tuttiAlltoAllV(send_, counts, nullptr, recv_, counts, nullptr, type, comm, rank_.stream);
-    case Collective::kGatherV:
-      return tuttiGatherV(send_, own, recv_, counts, nullptr, type, p.root, comm, rank_.stream);
-    case Collective::kScatterV:
-      return tuttiScatterV(send_, counts, nullptr, recv_, own, type, p.root, comm, rank_.stream);
+      return tuttiAlltoAllV(send, counts, nullptr, recv, counts, nullptr, type, comm, stream);
+    case Collective::kGatherV: return tuttiGatherV(send, own, recv, counts, nullptr, type, p.root, comm, stream);
+    case Collective::kScatterV: return tuttiScatterV(send, counts, nullptr, recv, own, type, p.root, comm, stream);
   }
   return tuttiInvalidArgument;
 }
 
-void Operation::clear() const {
-  buffers_.send.reset(problem_.send_bytes(rank_.rank), std::byte{0});
-  buffers_.recv.reset(recv_span_bytes(), std::byte{0});
+Status Operation::upload() const {
+  if (Status s = buffers_.send.upload(problem_.send_bytes(rank_.rank)); !s.is_ok()) return s;
+  return buffers_.recv.upload(recv_span_bytes());
 }
 
-void Operation::prepare() const {
+Status Operation::download() const {
+  if (Status s = buffers_.send.download(problem_.send_bytes(rank_.rank)); !s.is_ok()) return s;
+  return buffers_.recv.download(recv_span_bytes());
+}
+
+Status Operation::clear() const {
+  buffers_.send.reset(problem_.send_bytes(rank_.rank), std::byte{0});
+  buffers_.recv.reset(recv_span_bytes(), std::byte{0});
+  return upload();
+}
+
+Status Operation::prepare() const {
   buffers_.send.reset(problem_.send_bytes(rank_.rank), kPoison);
   buffers_.recv.reset(recv_span_bytes(), kPoison);
   fill_send(problem_, rank_.rank, {send_, problem_.send_bytes(rank_.rank)});
+  return upload();
 }
 
 std::size_t Operation::count_touched(const std::byte* begin, const std::byte* end) const {
@@ -208,9 +247,10 @@ std::int64_t Operation::count_errors() const {
 }
 
 Result<std::int64_t> Operation::verify() const {
-  prepare();
+  if (Status status = prepare(); !status.is_ok()) return status;
   if (Status status = to_status(call(), "the operation", rank_.comm); !status.is_ok()) return status;
   if (Status status = synchronize(rank_); !status.is_ok()) return status;
+  if (Status status = download(); !status.is_ok()) return status;
   return count_errors();
 }
 
@@ -223,14 +263,15 @@ Result<std::int64_t> verify_barrier(const Rank& rank) {
   constexpr std::size_t kWords = sizeof(Visit) / sizeof(std::uint64_t);
   std::this_thread::sleep_for(std::chrono::milliseconds(rank.rank * 7 % 20));
   Visit mine{now_ns(), 0, boot_number()};
-  if (Status status = to_status(tuttiBarrier(rank.comm, rank.stream), "tuttiBarrier", rank.comm); !status.is_ok()) {
+  if (Status status = to_status(tuttiBarrier(rank.comm, rank.call_stream()), "tuttiBarrier", rank.comm);
+      !status.is_ok()) {
     return status;
   }
   if (Status status = synchronize(rank); !status.is_ok()) return status;
   mine.left_ns = now_ns();
   std::vector<Visit> visits(static_cast<std::size_t>(rank.ranks));
-  const tuttiResult_t result = tuttiAllGather(&mine, visits.data(), kWords, tuttiUint64, rank.comm, nullptr);
-  if (Status status = to_status(result, "tuttiAllGather", rank.comm); !status.is_ok()) return status;
+  const tuttiResult_t result = tuttiAllGather(&mine, visits.data(), kWords, tuttiUint64, rank.own_comm, nullptr);
+  if (Status status = to_status(result, "tuttiAllGather", rank.own_comm); !status.is_ok()) return status;
   std::int64_t last_entry_ns = 0;
   for (const Visit& visit : visits) {
     if (visit.boot != visits.front().boot) return std::int64_t{-1};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device.h"
 #include "expected.h"
 #include "options.h"
 
@@ -18,25 +19,37 @@ namespace tutti::internal::perf {
 struct Rank {
   int rank = 0;
   int ranks = 1;
-  tuttiComm_t comm = nullptr;
+  tuttiComm_t comm = nullptr;      // whose calls are measured
+  tuttiComm_t own_comm = nullptr;  // of the same ranks, on memory of the host, for what the program itself tells
   tuttiStream_t stream = nullptr;  // null: calls block
+  const Device* device = nullptr;  // where the buffers are, whose stream then takes the calls; null: on the host
+  // As the calls take it.
+  [[nodiscard]] void* call_stream() const { return device != nullptr ? device->stream() : stream; }
 };
 
 // The library's error with its full text.
 Status to_status(tuttiResult_t result, const char* what, tuttiComm_t comm);
 
-// Waits for what was queued on the rank's stream, if it has one.
+// Waits for what was queued on the rank's stream, if it has one. Of a device's, with what has failed the communicator.
 Status synchronize(const Rank& rank);
 
-// Page-aligned memory with guard bytes before and behind what a call may touch.
+// Page-aligned memory with guard bytes before and behind what a call may touch. On a device there is a second one,
+// which calls get; upload() and download() make the one what the other is.
 class Buffer {
  public:
-  static Result<Buffer> make(Memory memory, std::size_t capacity_bytes);
+  static Result<Buffer> make(Memory memory, const Device* device, std::size_t capacity_bytes);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&&) = delete;
   ~Buffer();
 
   [[nodiscard]] std::byte* data() const { return base_ + kGuardBytes; }
+  // What a call gets for an address in it.
+  [[nodiscard]] std::byte* for_call(std::byte* address) const {
+    return device_ == nullptr ? address : on_device_ + (address - base_);
+  }
+  // The first `bytes` and their guards. Nothing without a device.
+  Status upload(std::size_t bytes) const;
+  Status download(std::size_t bytes) const;
   // Fills the first `bytes` with `fill` and renews the guards around them.
   void reset(std::size_t bytes, std::byte fill) const;
   // Guard bytes that have changed since reset(bytes).
@@ -47,6 +60,8 @@ class Buffer {
   Buffer(Memory memory, std::byte* base) : memory_(memory), base_(base) {}
   Memory memory_;
   std::byte* base_;
+  const Device* device_ = nullptr;
+  std::byte* on_device_ = nullptr;
 };
 
 // The two buffers of a rank, large enough for every problem of the run.
@@ -65,12 +80,17 @@ class Operation {
   // Makes the call once on fresh data; the number of wrong elements and overwritten bytes on this rank.
   Result<std::int64_t> verify() const;
   // Zeros everywhere, so that repeated calls in place meet neither subnormal nor infinite numbers.
-  void clear() const;
+  Status clear() const;
 
  private:
   [[nodiscard]] tuttiResult_t call_collective(Collective collective) const;
   [[nodiscard]] tuttiResult_t call_transfers(Transfers transfers) const;
-  void prepare() const;
+  Status prepare() const;
+  [[nodiscard]] std::byte* sent() const { return (in_place_ ? buffers_.recv : buffers_.send).for_call(send_); }
+  [[nodiscard]] std::byte* received() const { return buffers_.recv.for_call(recv_); }
+  // Both buffers, as far as the call may touch them.
+  Status upload() const;
+  Status download() const;
   [[nodiscard]] std::int64_t count_errors() const;
   // What from `begin` to `end` in the receive buffer is not as prepare() has left it, and the call must leave alone.
   [[nodiscard]] std::size_t count_touched(const std::byte* begin, const std::byte* end) const;

@@ -30,7 +30,6 @@ struct Words {
   std::string op = "sum";
   std::string root = "0";
   std::string memory = "malloc";
-  std::string devices = "1";
   int blocking = 1;
   bool ping_pong = false;
 };
@@ -138,16 +137,13 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
       ->check(CLI::Range(0, 1));
   app.add_option("-m,--memory", words.memory, "malloc (default), or tutti: memory that peers can map (tuttiMemAlloc)")
       ->check(CLI::IsMember({"malloc", "tutti"}));
-  app.add_option("-g,--ngpus", words.devices, "1, as with nccl-tests; this is host memory, use -t for more ranks");
+  app.add_option("-g,--ngpus", options.devices,
+                 "Buffers on CUDA devices, which ranks take in turn; this many ranks for each of -t (each is a thread)")
+      ->check(CLI::Range(1, 4096));
   app.add_option("-J,--json", options.json_path, "Write all results to this file as one JSON object");
 }
 
 void interpret(const Words& words, bool max_given, Options& options) {
-  if (words.devices != "1") {
-    throw CLI::ValidationError("--ngpus", fmt::format("'{}' is not 1: the buffers are in host memory, and a thread is "
-                                                      "one rank; -t starts several threads in each process",
-                                                      words.devices));
-  }
   if (options.cycles == 0 && !(options.json_path.empty() && options.plot_path.empty())) {
     throw CLI::ValidationError("--run_cycles", "0 never ends, and --json and --plot are written at the end");
   }

@@ -24,6 +24,7 @@ struct Options {
   double skew = 0;     // of blocks with counts of their own; 0: all are equal
   int processes = 0;   // 0: not given
   int threads = 0;     // 0: not given
+  int devices = 0;     // ranks of each thread, whose buffers are on CUDA devices; 0: all are on the host
   int iterations = 0;  // 0: as many as fit a fixed time
   int warmup_iterations = 5;
   int checks = 1;  // verifications per size and mode
@@ -35,9 +36,10 @@ struct Options {
 
   // Ranks that this program starts by itself; 0: a launcher has started them.
   [[nodiscard]] int local_ranks() const {
-    if (processes == 0 && threads == 0) return 0;
-    return (processes == 0 ? 1 : processes) * (threads == 0 ? 1 : threads);
+    if (processes == 0 && threads == 0 && devices <= 1) return 0;
+    return (processes == 0 ? 1 : processes) * ranks_of_process();
   }
+  [[nodiscard]] int ranks_of_process() const { return (threads == 0 ? 1 : threads) * (devices == 0 ? 1 : devices); }
 };
 
 // Whether the collective, where it combines elements, does so with `op` of this datatype.

@@ -65,10 +65,13 @@ Result<std::vector<std::string>> describe_ranks(const Rank& rank) {
   Line mine{};
   std::array<char, 65> host{};
   gethostname(host.data(), host.size() - 1);
-  std::snprintf(mine.data(), mine.size(), "Rank %2d pid %6d on %s", rank.rank, static_cast<int>(getpid()), host.data());
+  const std::string device = rank.device != nullptr ? ", " + rank.device->name() : "";
+  std::snprintf(mine.data(), mine.size(), "Rank %2d pid %6d on %s%s", rank.rank, static_cast<int>(getpid()),
+                host.data(), device.c_str());
   std::vector<Line> all(static_cast<std::size_t>(rank.ranks));
-  const tuttiResult_t result = tuttiAllGather(mine.data(), all.data(), sizeof(Line), tuttiUint8, rank.comm, nullptr);
-  if (Status status = to_status(result, "gathering host names", rank.comm); !status.is_ok()) return status;
+  const tuttiResult_t result =
+      tuttiAllGather(mine.data(), all.data(), sizeof(Line), tuttiUint8, rank.own_comm, nullptr);
+  if (Status status = to_status(result, "gathering host names", rank.own_comm); !status.is_ok()) return status;
   std::vector<std::string> lines;
   for (const Line& line : all) lines.emplace_back(line.data(), strnlen(line.data(), line.size()));
   return lines;
@@ -110,17 +113,17 @@ class Run {
   Status begin_report() {
     Status status = report_ ? report_->begin() : Status::ok();
     std::uint8_t refused = status.is_ok() ? 0 : 1;
-    const tuttiResult_t result = tuttiBroadcast(&refused, &refused, 1, tuttiUint8, 0, rank_.comm, nullptr);
+    const tuttiResult_t result = tuttiBroadcast(&refused, &refused, 1, tuttiUint8, 0, rank_.own_comm, nullptr);
     refused_ = refused != 0;
-    return status.is_ok() ? to_status(result, "hearing of rank 0's output files", rank_.comm) : status;
+    return status.is_ok() ? to_status(result, "hearing of rank 0's output files", rank_.own_comm) : status;
   }
 
   Result<Buffers> make_buffers(const std::vector<Problem>& problems) const {
     std::size_t bytes = 0;
     for (const Problem& problem : problems) bytes = std::max(bytes, problem.vector_bytes());
-    Result<Buffer> send = Buffer::make(options_.memory, bytes);
+    Result<Buffer> send = Buffer::make(options_.memory, rank_.device, bytes);
     if (!send.is_ok()) return send.status();
-    Result<Buffer> recv = Buffer::make(options_.memory, bytes);
+    Result<Buffer> recv = Buffer::make(options_.memory, rank_.device, bytes);
     if (!recv.is_ok()) return recv.status();
     return Buffers{std::move(send).value(), std::move(recv).value()};
   }
@@ -172,7 +175,27 @@ class Run {
   bool refused_ = false;
 };
 
+// With a communicator of the same ranks whose buffers are on devices.
+Status run_on_device(Rank& rank, Run& run) {
+  auto device = Device::open(rank.rank);
+  const std::string name = device.is_ok() ? (*device)->name() : "host";
+  // Also of a rank that has none, so that the others do not wait for it: they hear of it then.
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.device = name.c_str();
+  Status status =
+      to_status(tuttiCommSplit(rank.own_comm, 0, rank.rank, &rank.comm, &config), "tuttiCommSplit", rank.own_comm);
+  if (!device.is_ok()) status = device.status();
+  if (status.is_ok()) {
+    rank.device = device->get();
+    status = run.execute();
+  }
+  const Status destroyed = to_status(tuttiCommDestroy(rank.comm), "tuttiCommDestroy", nullptr);
+  rank.comm = rank.own_comm;
+  return status.is_ok() ? destroyed : status;
+}
+
 Status run_on_stream(const Options& options, Rank& rank, Run& run) {
+  if (options.devices > 0) return run_on_device(rank, run);
   if (options.blocking) return run.execute();
   if (Status status = to_status(tuttiStreamCreate(&rank.stream), "tuttiStreamCreate", nullptr); !status.is_ok()) {
     return status;
@@ -184,7 +207,7 @@ Status run_on_stream(const Options& options, Rank& rank, Run& run) {
 
 int rank_main(const Options& options, tuttiComm_t comm) {
   Rank rank;
-  rank.comm = comm;
+  rank.comm = rank.own_comm = comm;
   Status status = to_status(tuttiCommCount(comm, &rank.ranks), "tuttiCommCount", comm);
   if (status.is_ok()) status = to_status(tuttiCommUserRank(comm, &rank.rank), "tuttiCommUserRank", comm);
   Run run(options, rank);

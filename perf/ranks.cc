@@ -80,7 +80,7 @@ bool wait_for_id(const SharedPage& page) {
 }
 
 int run_child(int process, const Options& options, SharedPage& page, const RankMain& rank_main) {
-  const int threads = std::max(1, options.threads);
+  const int threads = options.ranks_of_process();
   if (process == 0 ? !share_id(page) : !wait_for_id(page)) return kFailureStatus;
   return run_threads(threads, [&](int i) {
     tuttiComm_t comm = nullptr;

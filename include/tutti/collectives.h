@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 /* ---- Collectives ------------------------------------------------------------------------------
- * Counts are in elements of `datatype` and may be 0. Buffers are host memory, aligned in any way, and the caller's: the
+ * Counts are in elements of `datatype` and may be 0. Buffers are host memory, aligned in any way, or memory of the CUDA
+ * device that the communicator is bound to ("CUDA devices" in tutti.h), and the caller's: the
  * library reads send buffers and writes receive buffers, both until the operation is complete and not after ("Buffers
  * after an error" in tutti.h). They may be NULL only where the count is 0 or where the rank's buffer is said to be
  * ignored. `stream` is NULL or a tuttiStream_t; one thread at a time for each communicator. Errors: see tutti.h.

@@ -48,8 +48,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks
  * config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
 /* Makes all ndev >= 1 communicators of a job whose ranks are threads of this process: comms[i] is rank i, to be used by
- * a thread of its own. devlist must be NULL or hold only -1 (host memory), ndev times. All of them are made or none;
- * comms is written on success alone. */
+ * a thread of its own. devlist NULL: where buffers are says config (host memory without one); else the CUDA device of each
+ * rank, or -1, host memory, for all. Several ranks may have one device. All of them are made or none; comms is written
+ * on success alone. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int ndev, const int *devlist);
 /* The same with settings, for all ranks; config as above. */
 TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, const int *devlist,
@@ -68,7 +69,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  *
  * config NULL: the settings of `comm`, with what rank 0 of `comm` decides; else these, changed by what config sets. Of
  * the settings that rank 0 decides, those of the new communicator's rank 0 hold. A new communicator cannot have a
- * transport that `comm` has not, nor another interface, port range or RDMA setting (tuttiInvalidArgument).
+ * transport that `comm` has not, nor another interface, port range or RDMA setting (tuttiInvalidArgument). Where its
+ * buffers are it may say anew, if all of its ranks do.
  *
  * *newcomm is written on success alone, and is the caller's as any communicator. All ranks make theirs or none does:
  * if a rank is refused for its arguments, or for a group that its thread has not ended, it gets tuttiInvalidArgument or
@@ -112,7 +114,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId 
  * any number of times, also while others are inside an operation, finalize or destroy. Does not wait for peers. flags
  * must be TUTTI_REVOKE_DEFAULT. */
 TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
-/* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. */
+/* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. Of a communicator on a CUDA device
+ * it also asks the driver whether the device still works. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
 /* *count = the number of ranks. Does not block, also of a communicator that has failed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);

@@ -35,6 +35,8 @@ typedef struct {
   const char *check;       /* TUTTI_CHECK: "strict" or "off"; rank 0's holds */
   const char *verbs;       /* TUTTI_VERBS: "device=mlx5_0,mtu=4096" */
   const char *cross_memory; /* TUTTI_CROSS_MEMORY: "auto", "always" or "never" */
+  const char *device;      /* whose memory all buffers are in, which the program knows and no variable says: "host", the
+                              default; "cuda", the calling thread's current CUDA device; "cuda:1" */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                                   \
@@ -42,7 +44,7 @@ typedef struct {
     sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,                      \
         TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,            \
         (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0,       \
-        (const char *)0, (const char *)0                                                                           \
+        (const char *)0, (const char *)0, (const char *)0                                                          \
   }
 
 #endif /* TUTTI_CONFIG_H_ */

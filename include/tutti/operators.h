@@ -45,7 +45,8 @@ TUTTI_EXPORT tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t *op, tuttiRedOpFunction
                                             int commutative, tuttiComm_t comm);
 /* *op = the sum over ranks of this rank's *scalar times its elements. *scalar is one element of `datatype`, which the
  * calls with it must have too: any but tuttiBool. The product is rounded to the datatype, as tuttiProd rounds it,
- * before it is added. tuttiScalarDevice: the scalar stays until the operations are complete. */
+ * before it is added. tuttiScalarDevice: the scalar, in memory of the host or of the communicator's CUDA device, stays
+ * until the operations are complete. */
 TUTTI_EXPORT tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t datatype,
                                                      tuttiScalarResidence_t residence, tuttiComm_t comm);
 /* Frees the operator; what is queued with it goes on. The communicator's end frees all that are left. A built-in

@@ -19,6 +19,17 @@
  * beside the caller's computation; buffers must stay valid and untouched until the stream (or an event recorded after
  * the operation) has completed.
  *
+ * CUDA devices. Of a communicator whose buffers are in the memory of a device (config.device, devlist) `stream` is a
+ * cudaStream_t, NULL its device's default stream, and the call returns when the operation is queued there: it begins
+ * when the stream has come to it, and what follows in the stream waits for its end. Calls of one group may name several
+ * streams: the group begins when all have come to it. A stream that captures a graph captures the operation, to run
+ * whenever the graph does; the group's calls must name one stream then. No call but tuttiCommDestroy and
+ * tuttiCommFinalize waits for a stream. An operation that fails lets its stream go on, with nothing of use in the
+ * receive buffers: tuttiCommGetAsyncError tells of it. Bytes pass through memory of the host. tuttiStream_t and
+ * tuttiEvent_t are not for such communicators. Ranks that are threads of one process and share a stream, or free memory
+ * while others have still to call what a stream waits for, wait for each other as with NCCL. The device must be there
+ * until the process ends.
+ *
  * Fork. A process may fork at any time, whatever its threads and its queued operations are at. The child has none of
  * its parent's communicators, streams and events: they are tuttiInvalidUsage there, it writes nothing to their
  * connections and memory, and it makes its own. It may end as it likes, by exit too, whose handlers and destructors

@@ -89,7 +89,7 @@ typedef enum {
 
 /* Where the scalar of a pre-multiplied sum lies. */
 typedef enum {
-  tuttiScalarDevice = 0,        /* host memory of the caller's, read when an operation runs */
+  tuttiScalarDevice = 0,        /* memory of the caller's, read when an operation runs */
   tuttiScalarHostImmediate = 1, /* host memory that is read when the operator is made */
   tuttiScalarResidenceMax = 0x7fffffff
 } tuttiScalarResidence_t;

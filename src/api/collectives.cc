@@ -170,7 +170,10 @@ struct Named {
 [[gnu::noinline]] tuttiResult_t run_or_queue(Call&& call, Communicator& c, void* stream, Named named) {
   Status status = plainly_valid(call, c.ranks()) ? Status() : name_and_check(&call, c, named);
   if (status.is_ok()) [[likely]] {
-    status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
+    if (c.is_on_device()) [[unlikely]]
+      status = c.enqueue_on_device(call, stream);
+    else
+      status = stream == nullptr ? c.run(call) : enqueue(call, c, stream);
     if (status.is_ok()) [[likely]]
       return tuttiSuccess;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,8 +72,10 @@ Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
 Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiConfig_t* config) {
   if (ndev < 1) return Status::invalid_argument(fmt::format("ndev is {}, and must be at least 1", ndev));
   if (comms == nullptr) return Status::invalid_argument("comms is NULL");
-  if (devlist != nullptr && !std::all_of(devlist, devlist + ndev, [](int d) { return d == -1; })) {
-    return Status::invalid_argument("devlist names a CUDA device; this library serves host memory (-1)");
+  const std::span<const int> devices(devlist, devlist != nullptr ? static_cast<std::size_t>(ndev) : 0);
+  const auto on_host = std::count(devices.begin(), devices.end(), memory::kHost);
+  if (on_host != 0 && on_host != static_cast<std::ptrdiff_t>(devices.size())) {
+    return Status::invalid_argument("devlist has CUDA devices and host memory (-1)");
   }
   auto settings = settings_from(config);
   if (!settings.is_ok()) return settings.status();
@@ -86,7 +89,7 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiCon
       if (!handle.is_ok()) return handle.status();
       handles.push_back(*handle);
     }
-    auto communicators = make_in_process(ndev, *settings);
+    auto communicators = make_in_process(ndev, devices, *settings);
     if (communicators.is_ok()) made = std::move(*communicators);
     return communicators.status();
   });
@@ -250,6 +253,7 @@ tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* error) {
   return look(comm, [&](Communicator* c) {
     if (error == nullptr) return report(Status::invalid_argument("error is NULL"), c);
+    c->look_at_device();
     *error = static_cast<tuttiResult_t>(c->async_error().code());
     return tuttiSuccess;
   });
@@ -274,7 +278,7 @@ tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) {
 tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int* device) {
   return look(comm, [&](Communicator* c) {
     if (device == nullptr) return report(Status::invalid_argument("device is NULL"), c);
-    *device = -1;
+    *device = c->device();
     return tuttiSuccess;
   });
 }

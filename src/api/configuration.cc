@@ -19,7 +19,8 @@ constexpr unsigned kFirstVersion = 100;  // 0.1.0: no caller was compiled with a
 constexpr std::size_t kLeastBytes = offsetof(tuttiConfig_t, cross_memory) + sizeof(const char*);
 constexpr std::size_t kMostBytes = 4096;
 // A field that a later version puts where this one has padding would hold whatever an older caller has there.
-static_assert(sizeof(tuttiConfig_t) == kLeastBytes);
+static_assert(offsetof(tuttiConfig_t, device) == kLeastBytes);
+static_assert(sizeof(tuttiConfig_t) == offsetof(tuttiConfig_t, device) + sizeof(const char*));
 
 std::string version_text(unsigned version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -87,7 +88,9 @@ Status apply(const tuttiConfig_t& c, Settings* settings) {
     if (t.check == nullptr) continue;
     if (Status s = t.check(*settings); !s.is_ok()) return s.with_context(t.name);
   }
-  return {};
+  if (c.device == nullptr) return {};
+  settings->device = c.device;
+  return check_device(*settings).with_context("config.device");
 }
 
 }  // namespace

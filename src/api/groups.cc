@@ -88,7 +88,10 @@ tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiD
   Communicator& c = *operating;
   Status status = plainly_valid(transfer, c) ? Status() : name_and_check_alone(&transfer, c, datatype);
   if (status.is_ok()) [[likely]] {
-    status = stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
+    if (c.is_on_device()) [[unlikely]]
+      status = c.enqueue_on_device(transfer, stream);
+    else
+      status = stream == nullptr ? c.run(std::span<const Transfer>(&transfer, 1)) : enqueue(transfer, c, stream);
     if (status.is_ok()) [[likely]]
       return tuttiSuccess;
   }
@@ -127,7 +130,8 @@ Status run_alone(const Part& part) {
   const Operating operating(part.comm);
   if (!operating.status().is_ok()) return not_started(operating.status());
   if (Status s = check(part, *operating); !s.is_ok()) return not_started(std::move(s));
-  Status status = operating->run(part.batch);
+  Status status = part.cuda_streams.empty() ? operating->run(part.batch)
+                                            : operating->enqueue_on_device(part.batch, part.cuda_streams);
   if (!status.is_ok() && !is_refusal(status)) operating->set_told();
   return status;
 }
@@ -140,6 +144,11 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
       if (std::find(part->streams.begin(), part->streams.end(), tail.stream()) != part->streams.end()) f(tail);
     }
   };
+  if (!part->cuda_streams.empty()) {
+    Status queued = operating->enqueue_on_device(part->batch, part->cuda_streams);
+    if (!queued.is_ok() && !is_refusal(queued)) operating->set_told();
+    return queued;
+  }
   std::shared_ptr<Completion> before;
   for_own([&](const StreamTail& tail) { before = StreamTail::both(before, tail.before()); });
   Status status = operating->enqueue(part->batch, std::move(before), &part->completion);
@@ -262,7 +271,7 @@ void Group::clear() {
   for (Part& part : parts_) {
     const Batch& batch = *part.batch;
     // Of a batch that was queued only its completion says that nobody has it any more.
-    const bool over = part.completion == nullptr || part.waits;
+    const bool over = (part.completion == nullptr && part.cuda_streams.empty()) || part.waits;
     const bool keeps =
         over && part.batch.use_count() == 1 && std::max(batch.calls.size(), batch.transfers.size()) <= kMostKept;
     // Not as a whole: the memory of its members serves the next group.
@@ -273,6 +282,7 @@ void Group::clear() {
       part.batch = nullptr;
     }
     part.streams.clear();
+    part.cuda_streams.clear();
     part.waits = false;
     part.completion = nullptr;
   }

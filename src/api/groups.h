@@ -24,6 +24,7 @@ class Group {
     std::uint64_t comm = 0;
     std::shared_ptr<Batch> batch;
     std::vector<std::shared_ptr<Stream>> streams;  // each once
+    std::vector<void*> cuda_streams;               // the same, of a communicator on a device
     bool waits = false;                            // some of it was called without a stream
     std::shared_ptr<Completion> completion;        // of what is queued
   };

@@ -68,6 +68,11 @@ tuttiResult_t defer(Group* group, tuttiComm_t comm, void* stream, const char* na
     if (!looking.status().is_ok()) return looking.status();
     Group::Part& part = group->part_of(number_of(comm));
     if (Status s = add(*looking.get(), part.batch.get()); !s.is_ok()) return s;
+    if (looking.get()->is_on_device()) {
+      if (std::find(part.cuda_streams.begin(), part.cuda_streams.end(), stream) == part.cuda_streams.end())
+        part.cuda_streams.push_back(stream);
+      return Status();
+    }
     if (stream == nullptr) {
       part.waits = true;
       return Status();

@@ -33,7 +33,8 @@ struct Settings {
   bool moves = true;    // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
   bool strict = false;  // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
   CrossMemory cross_memory = CrossMemory::kAuto;  // TUTTI_CROSS_MEMORY: "auto" (where it is fast), "always", "never"
-  std::string verbs;  // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
+  std::string device;  // whose memory buffers are in, read by memory/cuda_device.h: the program's to say, no variable's
+  std::string verbs;   // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable. The first

@@ -27,6 +27,7 @@ struct Call {
   const VaryingCounts* varying = nullptr;  // of blocks with counts of their own; `count` is then that of the own block
   const CustomOperator* custom = nullptr;  // what `op` is, if it is not built in
   Opaque opaque{};                         // what `type` is, if it is not built in
+  std::size_t whole_count = 0;             // of the call that this is a part of, if it is: what ranks compare
 };
 
 inline std::size_t element_bytes_of(const Call& call) {

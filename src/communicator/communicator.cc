@@ -81,10 +81,22 @@ Status Communicator::prepare() {
   aborted_here_ = Status::aborted(fmt::format("rank {} aborted the communicator", rank()));
   revoked_there_ = Status::aborted("revoked the communicator");
   revoked_here_ = Status::aborted(fmt::format("rank {} revoked the communicator", rank()));
+  if (Status s = open_device(); !s.is_ok()) return s;
   if (thread_ranks_ != nullptr || own_wakeup_fd_) return {};
   auto own = transport::WakeupFd::create();
   if (!own.is_ok()) return own.status();
   own_wakeup_fd_ = std::move(*own);
+  return {};
+}
+
+Status Communicator::open_device() {
+  auto ordinal = memory::find_device(settings_.device);
+  if (!ordinal.is_ok()) return ordinal.status();
+  settings_.device = memory::name_of_device(*ordinal);
+  if (*ordinal == memory::kHost) return {};
+  auto opened = OnDevice::open(*ordinal);
+  if (!opened.is_ok()) return opened.status();
+  on_device_ = std::move(*opened);
   return {};
 }
 
@@ -115,8 +127,9 @@ Status Communicator::complete() {
   if (tree_ != nullptr) {
     if (Status s = watch_peers(); !s.is_ok()) return s;
   }
-  log::info(fmt::format("rank {} of {} on {} host(s){}{}", rank(), m.ranks(), m.hosts.size(),
-                        m.oversubscribed ? ", more ranks than processors" : "", m.machine.lack_of_time()));
+  log::info(fmt::format("rank {} of {} on {} host(s){}{}{}", rank(), m.ranks(), m.hosts.size(),
+                        m.oversubscribed ? ", more ranks than processors" : "", m.machine.lack_of_time(),
+                        is_on_device() ? ", memory of " + memory::name_of_device(device()) : std::string()));
   return {};
 }
 
@@ -213,6 +226,7 @@ Status Communicator::tell_transports(PeerInfo* self, Deadline deadline) {
 }
 
 Communicator::~Communicator() {
+  if (on_device_ != nullptr) on_device_->close();
   {
     const MutexLock lock(mutex_);
     while (queue_runs_) queue_changed_.wait(mutex_);
@@ -397,10 +411,7 @@ Status Communicator::await_root_cause(const std::string& what, std::uint32_t seq
 
 Status Communicator::finalize() {
   if (finalized_) return {};
-  {
-    const MutexLock lock(mutex_);
-    while (pending_.load(std::memory_order_acquire) != 0) queue_changed_.wait(mutex_);
-  }
+  wait_for_queue();
   finalized_ = true;
   deliver();
   {
@@ -411,6 +422,18 @@ Status Communicator::finalize() {
   if (const Status s = guarded([&] { return part(), Status(); }); !s.is_ok()) set_last_error(s);
   if (tree_ != nullptr) tree_->leave();
   return failure_->status();
+}
+
+void Communicator::wait_for_queue() {
+  constexpr std::int64_t kLookMs = 200;
+  while (pending_.load(std::memory_order_acquire) != 0) {
+    look_at_device();
+    const Deadline deadline = Deadline::after_ms(kLookMs);
+    const MutexLock lock(mutex_);
+    while (pending_.load(std::memory_order_acquire) != 0) {
+      if (!queue_changed_.wait_until(mutex_, deadline)) break;
+    }
+  }
 }
 
 // A leave notice tells the peers that nothing more comes.

@@ -25,9 +25,11 @@
 #include "communicator/call.h"
 #include "communicator/call_history.h"
 #include "communicator/coalesced.h"
+#include "communicator/device_plan.h"
 #include "communicator/last_bound.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
+#include "communicator/on_device.h"
 #include "communicator/operators.h"
 #include "communicator/plans.h"
 #include "communicator/scratch.h"
@@ -109,6 +111,16 @@ class Communicator {
   // Queues the call behind all that was queued before.
   Status enqueue(const Call& call, Stream& stream);
 
+  // The CUDA device whose memory all buffers are in, or memory::kHost. One that has a device takes what follows alone.
+  [[nodiscard]] int device() const { return on_device_ == nullptr ? memory::kHost : on_device_->device().ordinal(); }
+  [[nodiscard]] bool is_on_device() const { return on_device_ != nullptr; }
+  // Queues it behind all that was queued here before, and in the CUDA streams, null for the device's default one: what
+  // is in them before has ended when it begins, and what comes then waits for its end. In a stream that captures, it
+  // becomes part of the graph.
+  Status enqueue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
+  Status enqueue_on_device(const Call& call, void* stream);
+  Status enqueue_on_device(const Transfer& transfer, void* stream);
+
   // Collective, behind all that is queued here: the ranks that name one color >= 0 make a communicator, ordered by
   // their keys and then by their ranks here. Null for a rank that names kNoColor. All of them are made or none: what
   // one rank refuses, or cannot make, is an error on every rank, and this communicator goes on. It and those that are
@@ -127,6 +139,9 @@ class Communicator {
   // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
   // noted alone. Any thread.
   Status fail(std::string_view what, Status status);
+  // Fails the communicator if its device no longer works: what is in the streams of such a one never ends. By a thread
+  // of the program's, as it asks the driver.
+  void look_at_device();
   // Ok, or what has failed the communicator.
   [[nodiscard]] Status async_error() const { return failure_->status(); }
   // Of a call that was refused: the communicator is as it was.
@@ -137,10 +152,8 @@ class Communicator {
   // that returns it calls set_told().
   [[nodiscard]] bool told() const { return failure_->told(); }
   void set_told() { failure_->set_told(); }
-  // "ring over shm".
-  Result<std::string> describe_plan(Collective collective, std::size_t bytes) const {
-    return plans_->describe(collective, bytes);
-  }
+  // "ring over shm", "ring over shm through the host".
+  [[nodiscard]] Result<std::string> describe_plan(Collective collective, std::size_t bytes) const;
 
  private:
   class QueueTask;
@@ -159,7 +172,9 @@ class Communicator {
     Queued() = default;
     explicit Queued(const Call& one) : call(one) {}
     explicit Queued(std::shared_ptr<const Batch> all) : batch(std::move(all)) {}
+    explicit Queued(std::unique_ptr<DeviceRun> all) : device(std::move(all)) {}
     std::shared_ptr<const Batch> batch;  // null: the call
+    std::unique_ptr<DeviceRun> device;   // else null
     Call call;
     std::unique_ptr<VaryingCopy> varying;          // what the call refers to, if it does
     std::shared_ptr<const CustomOperator> custom;  // the same
@@ -175,6 +190,7 @@ class Communicator {
   Status set_up(Deadline deadline);
   // What needs to know of no peer.
   Status prepare();
+  Status open_device();
   // The rest, once the membership and the maker of links are there.
   Status complete();
   // Tells all others what the transports need to be told, and hears it from them.
@@ -182,6 +198,8 @@ class Communicator {
   [[nodiscard]] const transport::WakeupFd& wakeup_fd() const {
     return thread_ranks_ != nullptr ? thread_ranks_->wakeup_fd(rank()) : *own_wakeup_fd_;
   }
+  // Until nothing is queued.
+  void wait_for_queue();
   // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
   Status watch_peers();
@@ -214,7 +232,8 @@ class Communicator {
   Status attempt(std::uint32_t sequence, Name name, Run run);
   // Numbers the operation.
   transport::Fingerprint begin(const Call& call) {
-    const std::uint64_t count = call.varying == nullptr ? call.count : hash_of_counts(call, ranks());
+    const std::size_t uniform = call.whole_count == 0 ? call.count : call.whole_count;
+    const std::uint64_t count = call.varying == nullptr ? uniform : hash_of_counts(call, ranks());
     return history_->begin(call.collective, call.type, call.op, call.root,
                            executor::count_with_element_bytes(call.opaque, count));
   }
@@ -271,6 +290,13 @@ class Communicator {
   Status reserve_scratch(std::size_t bytes);
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
+  [[nodiscard]] static const char* name_of_batch(const Batch& batch);
+  Status queue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
+  Status capture_on_device(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);
+  // Of a graph that runs. Any thread; calls no driver.
+  void queue_captured(const std::shared_ptr<const DevicePlan>& plan);
+
+  friend class CapturedBatch;
 
   Settings settings_;
   Secret secret_{};
@@ -313,6 +339,8 @@ class Communicator {
   std::atomic<bool> busy_{false};  // a thread is inside execute(), or go_on_repeated(): what other ranks ask
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
+
+  std::unique_ptr<OnDevice> on_device_;  // null: memory of the host
 
   Mutex telling_mutex_;  // while a failure begins here, until the peers will be told of it
   mutable Mutex mutex_;

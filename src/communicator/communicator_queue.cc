@@ -70,7 +70,9 @@ Status Communicator::enqueue(const Transfer& transfer, Stream& stream) {
 // A call that cannot be queued fails the communicator: the peers have queued theirs.
 Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion) {
   std::shared_ptr<Completion> made;
-  const char* const what = next.batch != nullptr ? "group" : name_of(next.call.collective);
+  const char* const what = next.device != nullptr  ? name_of_batch(next.device->batch())
+                           : next.batch != nullptr ? "group"
+                                                   : name_of(next.call.collective);
   Status status = guarded([&] {
     made = std::make_shared<Completion>(failure_);
     Completion::follow(made, next.before);

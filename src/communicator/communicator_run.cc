@@ -39,6 +39,7 @@ Result<const executor::Operation*> Communicator::bind(const Call& call, const tr
 }
 
 LastBound::Place* Communicator::find_repeated(const CallName& name, DataType type, ReduceOp op) noexcept {
+  if (is_on_device()) return nullptr;  // what is bound has buffers of the host
   LastBound::Place* const place =
       last_bound_.find(executor::call_word(name.collective, type, op), name.root, name.count);
   if (place == nullptr || (!place->resolved && !resolve(place, name.collective))) return nullptr;

@@ -54,6 +54,10 @@ Status check_verbs(const Settings& settings) {
   return transport::verbs::parse_options(settings.verbs).status();
 }
 
+Status check_device(const Settings& settings) {
+  return memory::check_device_name(settings.device);
+}
+
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
                                                    const Settings& settings) {
   const Deadline deadline = Deadline::after_ms(settings.init_timeout_ms);
@@ -83,7 +87,10 @@ void decline_launched(const Status& why) {
 }
 
 // One thread per rank, because joining is collective.
-Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, const Settings& settings) {
+Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, std::span<const int> devices,
+                                                                   const Settings& settings) {
+  auto common_device = devices.empty() ? memory::find_device(settings.device) : Result<int>(memory::kHost);
+  if (!common_device.is_ok()) return common_device.status();
   auto transports = parse_transports(settings.transports);
   if (!transports.is_ok()) return transports.status();
   auto thread_ranks = ThreadRanks::create(ranks, *transports);
@@ -100,7 +107,9 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, co
     for (; started < n; ++started) {
       const auto join_one = [&, i = started] {
         results[i] = guarded([&] {
-          auto created = Communicator::create(std::move((*jobs)[i]), settings, *thread_ranks, deadline);
+          Settings own = settings;
+          own.device = memory::name_of_device(devices.empty() ? *common_device : devices[i]);
+          auto created = Communicator::create(std::move((*jobs)[i]), own, *thread_ranks, deadline);
           if (created.is_ok()) made[i] = std::move(*created);
           return created.status();
         });

@@ -19,6 +19,7 @@ Result<Settings> checked_settings();
 Status check_transports(const Settings& settings);
 Status check_algorithm(const Settings& settings);
 Status check_verbs(const Settings& settings);
+Status check_device(const Settings& settings);
 
 // Both collective: they return when all ranks have come, or at the init timeout at the latest. Any thread.
 Result<std::unique_ptr<Communicator>> join_with_id(const UniqueIdBytes& id, int rank, int ranks,
@@ -29,7 +30,9 @@ Result<std::unique_ptr<Communicator>> join_launched(const Settings& settings);
 void decline_with_id(const UniqueIdBytes& id, int rank, int ranks, const Status& why);
 void decline_launched(const Status& why);
 
-// One communicator for each rank, or the error of the rank that the others' errors are about. Any thread.
-Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, const Settings& settings);
+// One communicator for each rank, or the error of the rank that the others' errors are about. `devices`: by rank, CUDA
+// devices or memory::kHost; none: the settings' for all, as this thread sees it. Any thread.
+Result<std::vector<std::unique_ptr<Communicator>>> make_in_process(int ranks, std::span<const int> devices,
+                                                                   const Settings& settings);
 
 }  // namespace tutti::internal

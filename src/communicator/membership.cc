@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "memory/cuda_device.h"
 #include "memory/process_reads.h"
 #include "net/frame.h"
 
@@ -67,6 +68,16 @@ Result<std::vector<RankSettings>> settings_of(const std::vector<PeerInfo>& peers
   return all;
 }
 
+// Long calls are cut on devices alone, so that ranks of both kinds would not call the same.
+Status check_devices(const std::vector<RankSettings>& told) {
+  const auto other =
+      std::find_if(told.begin(), told.end(), [&](const auto& one) { return one.on_device != told[0].on_device; });
+  if (other == told.end()) return {};
+  const auto memory = [](const RankSettings& one) { return one.on_device ? "a CUDA device" : "the host"; };
+  return Status::invalid_usage(fmt::format("buffers of rank 0 are in the memory of {}, those of rank {} in that of {}",
+                                           memory(told[0]), other - told.begin(), memory(*other)));
+}
+
 // Of the longest messages of all ranks that take turns on a processor. Beyond, the turns of one operation are so many
 // that it averages over where the scheduler puts the ranks, and a move costs more than it helps. All-reduce on two
 // processors, time with preferred processors over time without: eight ranks 0.75 at 512 KiB, 0.8 to 0.95 at 2 MiB, 0.95
@@ -103,7 +114,7 @@ std::string RankSettings::pack() const {
   for (const topology::CpuQuota& quota : quotas) packer.number(quota.group).number(quota.millicpus);
   packer.number(static_cast<std::uint64_t>(known_load * kLoadUnits));
   packer.number(level2_bytes).text(algorithm).number(static_cast<std::uint8_t>(strict));
-  packer.number(static_cast<std::uint8_t>(reads_processes));
+  packer.number(static_cast<std::uint8_t>(reads_processes)).number(static_cast<std::uint8_t>(on_device));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
   for (const auto& [name, told] : by_transport) packer.text(name).text(told);
   return packer.bytes();
@@ -125,6 +136,7 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   settings.algorithm = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
   settings.reads_processes = unpacker.number<std::uint8_t>() != 0;
+  settings.on_device = unpacker.number<std::uint8_t>() != 0;
   const auto count = unpacker.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < count && unpacker.ok(); ++i) {
     std::string name = unpacker.text();
@@ -150,6 +162,7 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   told.reads_processes = reads_processes(settings);
   told.algorithm = settings.algorithm;
   told.strict = settings.strict;
+  told.on_device = memory::is_device_name(settings.device);
   info->settings = told.pack();
   return info;
 }
@@ -208,6 +221,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   }
   m.reads_processes =
       std::all_of(told.begin(), told.end(), [](const RankSettings& one) { return one.reads_processes; });
+  if (Status s = check_devices(told); !s.is_ok()) return s;
   m.algorithm = first.algorithm;
   m.strict = first.strict;
   m.resolve();

@@ -34,6 +34,7 @@ struct RankSettings {
   // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
   std::uint64_t level2_bytes = 0;
   bool reads_processes = false;
+  bool on_device = false;  // its buffers are in the memory of a CUDA device
   // Of these rank 0's hold.
   std::string algorithm;
   bool strict = false;

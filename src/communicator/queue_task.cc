@@ -14,7 +14,7 @@ Progress Communicator::QueueTask::advance(std::int64_t now_ns) {
   Progress all = step(now_ns);
   // Not for ever: other communicators wait for their turn.
   for (int steps = 0; steps < kMostSteps && all != Progress::kDone; ++steps) {
-    if (state_ != State::kBehind && state_ != State::kBegin) break;
+    if (state_ != State::kBehind && state_ != State::kBegin && state_ != State::kDevice) break;
     if (step(now_ns) == Progress::kIdle) break;
     all = Progress::kMoved;
   }
@@ -30,6 +30,7 @@ Progress Communicator::QueueTask::step(std::int64_t now_ns) {
       Completion::tasks_behind().fetch_sub(1);
       state_ = State::kBegin;
       break;
+    case State::kDevice: return go_on_with_device(now_ns);
     case State::kBegin: begin_next(); break;
     case State::kMaking: return go_on_making();
     case State::kMoving: {
@@ -92,8 +93,14 @@ bool Communicator::QueueTask::take_next() {
   if (comm_.queue_.empty()) return false;
   item_ = std::move(comm_.queue_.front());
   comm_.queue_.pop_front();
-  calls_ = item_.batch != nullptr ? std::span<const Call>(item_.batch->calls) : std::span<const Call>(&item_.call, 1);
-  transfers_ = item_.batch != nullptr ? std::span<const Transfer>(item_.batch->transfers) : transfers_.first(0);
+  calls_ = {};
+  transfers_ = {};
+  if (item_.batch != nullptr) {
+    calls_ = item_.batch->calls;
+    transfers_ = item_.batch->transfers;
+  } else if (item_.device == nullptr) {
+    calls_ = {&item_.call, 1};
+  }
   first_ = {};
   state_ = State::kBegin;
   if (item_.before != nullptr) {
@@ -103,12 +110,41 @@ bool Communicator::QueueTask::take_next() {
   return true;
 }
 
+// To what the host has to do next for a batch of a device, if the copies are so far.
+Progress Communicator::QueueTask::go_on_with_device(std::int64_t now_ns) {
+  if (first_.is_ok() && (comm_.failure_->failed() || comm_.finalized_)) note(comm_.refuse());
+  if (!first_.is_ok()) item_.device->stop();
+  HostPart part;
+  auto state = guarded_result([&] { return item_.device->advance(&part, now_ns); });
+  if (!state.is_ok()) {
+    note(comm_.fail(name_of_batch(item_.device->batch()), state.status()));
+    end_item();
+    return Progress::kMoved;
+  }
+  switch (*state) {
+    case DeviceRun::State::kWaits: return Progress::kIdle;
+    case DeviceRun::State::kDone: end_item(); break;
+    case DeviceRun::State::kHost:
+      calls_ = part.calls;
+      transfers_ = part.transfers;
+      state_ = State::kBegin;
+      break;
+  }
+  return Progress::kMoved;
+}
+
 // Every part of the item takes place, or fails, so that the ranks' histories stay alike.
 void Communicator::QueueTask::begin_next() {
-  if (calls_.empty() && transfers_.empty()) return end_item();
+  if (calls_.empty() && transfers_.empty()) {
+    if (item_.device == nullptr) return end_item();
+    state_ = State::kDevice;
+    return;
+  }
   if (comm_.failure_->failed() || comm_.finalized_) {
     note(comm_.refuse());
-    return end_item();
+    calls_ = {};
+    transfers_ = {};
+    return item_.device == nullptr ? end_item() : void(state_ = State::kDevice);
   }
   if (!calls_.empty()) {
     together_.emplace(calls_, *comm_.plans_, comm_.rank(), comm_.ranks());
@@ -237,11 +273,13 @@ void Communicator::QueueTask::end_operation() {
 
 void Communicator::QueueTask::end_item() {
   const std::shared_ptr<Completion> completion = std::move(item_.completion);
+  const std::unique_ptr<DeviceRun> device = std::move(item_.device);
   item_ = {};
   state_ = State::kNext;
   // Before the waiter is woken, so that it may run its next call by itself.
   comm_.pending_.fetch_sub(1, std::memory_order_acq_rel);
   completion->complete(std::move(first_));
+  if (device != nullptr) device->end();
   const MutexLock lock(comm_.mutex_);
   comm_.queue_changed_.notify_all();  // who finalizes
 }
@@ -265,7 +303,7 @@ void Communicator::QueueTask::run_away() {
   Status none = leave_engine([this] { run_rest(); });
   if (none.is_ok()) return;
   operation_ = nullptr;
-  note(comm_.fail(item_.batch != nullptr ? "group" : name_of(item_.call.collective), std::move(none)));
+  note(comm_.fail(calls_.size() != 1 ? "group" : name_of(calls_.front().collective), std::move(none)));
   state_ = State::kFailed;
 }
 

@@ -32,6 +32,7 @@ class Communicator::QueueTask final : public executor::Task {
   enum class State {
     kNext,    // no item: takes the first of the queue
     kBehind,  // waits for what is before it in its stream
+    kDevice,  // waits for a device
     kBegin,   // begins what comes next of the item
     kMaking,  // makes the links that an operation of it needs
     kMoving,  // the executor has an operation of it
@@ -43,6 +44,7 @@ class Communicator::QueueTask final : public executor::Task {
   executor::Progress step(std::int64_t now_ns);
   bool take_next();
   void begin_next();
+  executor::Progress go_on_with_device(std::int64_t now_ns);
   void begin_call(const Call& call);
   void begin_together();
   void begin_transfers();

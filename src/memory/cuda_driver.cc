@@ -29,17 +29,27 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
   // With the version that the header of the same name stands for.
   const bool all =
       find_symbol(handle, "cuInit", &d.init) && find_symbol(handle, "cuGetErrorString", &d.error_text) &&
-      find_symbol(handle, "cuDeviceGet", &d.device_get) &&
+      find_symbol(handle, "cuDeviceGetCount", &d.device_count) && find_symbol(handle, "cuDeviceGet", &d.device_get) &&
       find_symbol(handle, "cuDeviceGetAttribute", &d.device_attribute) &&
       find_symbol(handle, "cuDevicePrimaryCtxRetain", &d.retain_context) &&
       find_symbol(handle, "cuDevicePrimaryCtxRelease_v2", &d.release_context) &&
       find_symbol(handle, "cuCtxPushCurrent_v2", &d.push_context) &&
       find_symbol(handle, "cuCtxPopCurrent_v2", &d.pop_context) &&
+      find_symbol(handle, "cuCtxGetDevice", &d.current_device) &&
+      find_symbol(handle, "cuThreadExchangeStreamCaptureMode", &d.exchange_capture_mode) &&
       find_symbol(handle, "cuPointerGetAttribute", &d.pointer_attribute) &&
       find_symbol(handle, "cuPointerSetAttribute", &d.set_pointer_attribute) &&
       find_symbol(handle, "cuMemGetAddressRange_v2", &d.address_range) &&
-      find_symbol(handle, "cuMemHostAlloc", &d.host_alloc) && find_symbol(handle, "cuMemFreeHost", &d.host_free) &&
-      find_symbol(handle, "cuMemcpyAsync", &d.copy_async) && find_symbol(handle, "cuStreamCreate", &d.stream_create) &&
+      find_symbol(handle, "cuMemAlloc_v2", &d.device_alloc) && find_symbol(handle, "cuMemFree_v2", &d.device_free) &&
+      find_symbol(handle, "cuMemHostRegister_v2", &d.host_register) &&
+      find_symbol(handle, "cuMemcpyAsync", &d.copy_async) &&
+      find_symbol(handle, "cuMemcpy2DAsync_v2", &d.copy_2d_async) &&
+      find_symbol(handle, "cuStreamCreateWithPriority", &d.stream_create) &&
+      find_symbol(handle, "cuStreamWaitEvent", &d.stream_wait_event) &&
+      find_symbol(handle, "cuStreamIsCapturing", &d.stream_is_capturing) &&
+      find_symbol(handle, "cuStreamWaitValue32_v2", &d.stream_wait_value) &&
+      find_symbol(handle, "cuStreamWriteValue32_v2", &d.stream_write_value) &&
+      find_symbol(handle, "cuLaunchHostFunc", &d.launch_host_function) &&
       find_symbol(handle, "cuStreamSynchronize", &d.stream_synchronize) &&
       find_symbol(handle, "cuStreamDestroy_v2", &d.stream_destroy) &&
       find_symbol(handle, "cuEventCreate", &d.event_create) && find_symbol(handle, "cuEventRecord", &d.event_record) &&
@@ -51,6 +61,10 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
     return Status(Code::kUnhandledCudaError, "the CUDA driver is too old: " + text);
   }
   (void)find_symbol(handle, "cuMemGetHandleForAddressRange", &d.handle_for_range);
+  (void)(find_symbol(handle, "cuStreamGetCaptureInfo_v2", &d.stream_capture_info) &&
+         find_symbol(handle, "cuUserObjectCreate", &d.user_object_create) &&
+         find_symbol(handle, "cuUserObjectRelease", &d.user_object_release) &&
+         find_symbol(handle, "cuGraphRetainUserObject", &d.graph_retain));
   if (Status s = d.check(d.init(0), "starting the CUDA driver"); !s.is_ok()) return s;
   return d;
 }

@@ -1,6 +1,6 @@
-// The CUDA driver, opened at run time and declared here as far as RDMA needs it: no CUDA header is needed to build,
-// and a machine without it runs everything else. Names and numbers: CUDA Driver API reference, "Data types used by
-// CUDA driver".
+// The CUDA driver, opened at run time and declared here as far as it is needed: no CUDA header is needed to build, and
+// a machine without it runs everything else. Names and numbers: CUDA Driver API reference, "Data types used by CUDA
+// driver".
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,30 @@ struct CudaDriver {
   using Context = struct CudaContext*;
   using Stream = struct CudaStream*;
   using Event = struct CudaEvent*;
+  using Graph = struct CudaGraph*;
+  using UserObject = struct CudaUserObject*;
+
+  using HostFunction = void (*)(void*);
+
+  // CUDA_MEMCPY2D. An address of unified memory is a `device` one, whatever memory it is.
+  struct Place2D {
+    std::size_t x_bytes = 0;
+    std::size_t y = 0;
+    std::uint32_t memory_type = kMemoryTypeUnified;
+    void* host = nullptr;
+    Address device = 0;
+    void* array = nullptr;
+    std::size_t pitch = 0;
+  };
+  struct Copy2D {
+    Place2D from;
+    Place2D to;
+    std::size_t bytes = 0;  // of a row
+    std::size_t rows = 0;
+  };
 
   static constexpr Result kNotReady = 600;
+  static constexpr Result kInvalidContext = 201;
   // CUdevice_attribute and CUpointer_attribute.
   static constexpr int kDmabufSupported = 124;
   static constexpr int kPointerMemoryType = 2;
@@ -27,29 +49,53 @@ struct CudaDriver {
   static constexpr int kPointerIsManaged = 8;
   static constexpr int kPointerDevice = 9;
   static constexpr unsigned kMemoryTypeDevice = 2;
+  static constexpr unsigned kMemoryTypeUnified = 4;
   static constexpr int kHandleDmabuf = 1;             // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
-  static constexpr unsigned kHostPortable = 1;        // CU_MEMHOSTALLOC_PORTABLE
+  static constexpr unsigned kHostPortable = 1;        // CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE
+  static constexpr unsigned kHostMapped = 2;          // CU_MEMHOSTALLOC_DEVICEMAP
   static constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
   static constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
+  static constexpr unsigned kWaitAtLeast = 0;         // CU_STREAM_WAIT_VALUE_GEQ: by the difference, which may wrap
+  static constexpr int kCaptureRelaxed = 2;           // CU_STREAM_CAPTURE_MODE_RELAXED
+  static constexpr int kNotCapturing = 0;             // CU_STREAM_CAPTURE_STATUS_NONE
+  static constexpr unsigned kNoDestructorSync = 1;    // CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
+  static constexpr unsigned kMoveToGraph = 1;         // CU_GRAPH_USER_OBJECT_MOVE
 
   Result (*init)(unsigned flags) = nullptr;
   Result (*error_text)(Result error, const char** text) = nullptr;
+  Result (*device_count)(int* count) = nullptr;
   Result (*device_get)(int* device, int ordinal) = nullptr;
   Result (*device_attribute)(int* value, int attribute, int device) = nullptr;
   Result (*retain_context)(Context* context, int device) = nullptr;
   Result (*release_context)(int device) = nullptr;
   Result (*push_context)(Context context) = nullptr;
   Result (*pop_context)(Context* context) = nullptr;
+  Result (*current_device)(int* device) = nullptr;
+  Result (*exchange_capture_mode)(int* mode) = nullptr;
   Result (*pointer_attribute)(void* value, int attribute, Address address) = nullptr;
   Result (*set_pointer_attribute)(const void* value, int attribute, Address address) = nullptr;
   Result (*address_range)(Address* base, std::size_t* bytes, Address address) = nullptr;
+  // Of these the last is null where one is: in drivers before CUDA 11.3, or long after.
+  Result (*stream_capture_info)(Stream stream, int* status, std::uint64_t* id, Graph* graph, const void* const** nodes,
+                                std::size_t* count) = nullptr;
+  Result (*user_object_create)(UserObject* object, void* data, HostFunction destroy, unsigned references,
+                               unsigned flags) = nullptr;
+  Result (*graph_retain)(Graph graph, UserObject object, unsigned count, unsigned flags) = nullptr;
+  Result (*user_object_release)(UserObject object, unsigned count) = nullptr;
   // Null in drivers before CUDA 11.7.
   Result (*handle_for_range)(void* handle, Address address, std::size_t bytes, int type,
                              unsigned long long flags) = nullptr;
-  Result (*host_alloc)(void** address, std::size_t bytes, unsigned flags) = nullptr;
-  Result (*host_free)(void* address) = nullptr;
+  Result (*device_alloc)(Address* address, std::size_t bytes) = nullptr;
+  Result (*device_free)(Address address) = nullptr;
+  Result (*host_register)(void* address, std::size_t bytes, unsigned flags) = nullptr;
   Result (*copy_async)(Address to, Address from, std::size_t bytes, Stream stream) = nullptr;
-  Result (*stream_create)(Stream* stream, unsigned flags) = nullptr;
+  Result (*copy_2d_async)(const Copy2D* copy, Stream stream) = nullptr;
+  Result (*stream_create)(Stream* stream, unsigned flags, int priority) = nullptr;
+  Result (*stream_is_capturing)(Stream stream, int* status) = nullptr;
+  Result (*stream_wait_event)(Stream stream, Event event, unsigned flags) = nullptr;
+  Result (*stream_wait_value)(Stream stream, Address address, std::uint32_t value, unsigned how) = nullptr;
+  Result (*stream_write_value)(Stream stream, Address address, std::uint32_t value, unsigned flags) = nullptr;
+  Result (*launch_host_function)(Stream stream, HostFunction function, void* data) = nullptr;
   Result (*stream_synchronize)(Stream stream) = nullptr;
   Result (*stream_destroy)(Stream stream) = nullptr;
   Result (*event_create)(Event* event, unsigned flags) = nullptr;
@@ -66,14 +112,18 @@ struct CudaDriver {
   static tutti::internal::Result<CudaDriver> open(const char* library);
 };
 
-// Makes a device's primary context, which is what the CUDA runtime uses, the thread's while it lives.
+// Makes a device's primary context, which is what the CUDA runtime uses, the thread's while it lives. What the thread
+// then calls is allowed although other threads capture graphs.
 class CudaCurrent {
  public:
   CudaCurrent(const CudaDriver& driver, CudaDriver::Context context)
-      : driver_(driver), pushed_(driver.push_context(context) == 0) {}
+      : driver_(driver), pushed_(driver.push_context(context) == 0) {
+    (void)driver_.exchange_capture_mode(&capture_mode_);
+  }
   CudaCurrent(const CudaCurrent&) = delete;
   CudaCurrent& operator=(const CudaCurrent&) = delete;
   ~CudaCurrent() {
+    (void)driver_.exchange_capture_mode(&capture_mode_);
     CudaDriver::Context popped = nullptr;
     if (pushed_) (void)driver_.pop_context(&popped);
   }
@@ -81,6 +131,7 @@ class CudaCurrent {
  private:
   const CudaDriver& driver_;
   const bool pushed_;
+  int capture_mode_ = CudaDriver::kCaptureRelaxed;
 };
 
 }  // namespace tutti::internal::memory

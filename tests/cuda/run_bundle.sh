@@ -25,6 +25,12 @@ section 10 nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,n
 section 10 uname -srm
 test_section 300 "$here/bin/reduction_device_test"
 test_section 300 "$here/bin/strands_device_test" -d yes
+export LD_LIBRARY_PATH=$here/lib
+test_section 200 "$here/bin/device_order" -d yes
+test_section 300 "$here/bin/device_collectives" -d yes
+for transports in shm tcp; do
+  TUTTI_TRANSPORTS=$transports test_section 60 "$here/bin/all_reduce_perf" -p 3 -g 1 -b 48 -e 12M -f 16 -n 5
+done
 if command -v compute-sanitizer >/dev/null; then
   short=('channels*,lanes go on*,*graph is replayed')
   test_section 120 compute-sanitizer --error-exitcode 9 --tool memcheck "$here/bin/strands_device_test" "${short[@]}"
@@ -32,7 +38,11 @@ if command -v compute-sanitizer >/dev/null; then
   test_section 120 compute-sanitizer --error-exitcode 9 --tool memcheck "$here/bin/reduction_device_test" 'copies'
 fi
 section 200 "$here/bin/device_speed" 256
-export LD_LIBRARY_PATH=$here/lib
+for ranks in 2 4; do
+  section 60 "$here/bin/all_reduce_perf" -g "$ranks" -b 8 -e 256M -f 8
+  section 60 "$here/bin/all_reduce_perf" -p "$ranks" -g 1 -b 8 -e 256M -f 8
+done
+section 60 "$here/bin/sendrecv_perf" -p 2 -g 1 -b 8 -e 256M -f 8
 section 20 "$here/bin/yardstick"
 for ranks in 2 4 8 16; do
   (($(nproc) < ranks)) || section 60 "$here/bin/all_reduce_perf" -p "$ranks" -b 8 -e 64M -f 8

@@ -287,8 +287,10 @@ TEST_CASE("communicators are not made from wrong arguments") {
   require_refused(tuttiCommInitAll(nullptr, 1, nullptr), "comms");
   require_refused(tuttiCommInitAll(&comm, 0, nullptr), "ndev");
   require_refused(tuttiCommInitAll(&comm, -5, nullptr), "ndev");
-  const int device = 0;
-  require_refused(tuttiCommInitAll(&comm, 1, &device), "devlist");
+  const std::array<int, 2> devices = {-1, 0};
+  std::array<tuttiComm_t, 2> both{};
+  require_refused(tuttiCommInitAll(both.data(), 2, devices.data()), "devlist");
+  REQUIRE(both[0] == nullptr);
   REQUIRE(comm == nullptr);
 }
 

@@ -87,13 +87,20 @@ TEST_CASE("a configuration that was not made from the initializer is refused") {
   wrong[0].magic = 1;
   wrong[1].version = 0;
   wrong[2].size = 0;
-  wrong[3].size = sizeof(tuttiConfig_t) - 1;
+  wrong[3].size = offsetof(tuttiConfig_t, device) - 1;
   wrong[4].size = SIZE_MAX;
   std::memset(&wrong[5], 0, sizeof wrong[5]);
   for (const tuttiConfig_t& config : wrong) require_refused(&config, {"TUTTI_CONFIG_INITIALIZER"});
   const tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   CHECK(try_out(&config) == tuttiSuccess);
   CHECK(try_out(nullptr) == tuttiSuccess);
+}
+
+TEST_CASE("a caller of the first version, whose struct was shorter, is served") {
+  tuttiConfig_t config = unset();
+  config.size = offsetof(tuttiConfig_t, device);
+  config.device = "not read";
+  CHECK(try_out(&config) == tuttiSuccess);
 }
 
 TEST_CASE("a later caller is served as long as it sets nothing that the library does not know") {
@@ -153,6 +160,7 @@ TEST_CASE("every field has the domain of its variable") {
       {&tuttiConfig_t::affinity, {"maybe", "MOVE"}, {"", "move", "keep"}, "config.affinity"},
       {&tuttiConfig_t::check, {"maybe", "on"}, {"", "strict", "off"}, "config.check"},
       {&tuttiConfig_t::cross_memory, {"maybe", "Auto"}, {"", "auto", "always", "never"}, "config.cross_memory"},
+      {&tuttiConfig_t::device, {"gpu", "cuda:", "cuda:x", "cuda:-1"}, {"", "host"}, "config.device"},
       {&tuttiConfig_t::verbs, {"maybe", "mtu=3"}, {"", "mtu=4096"}, "config.verbs"}};
   for (const auto& t : texts) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;

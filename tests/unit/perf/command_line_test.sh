@@ -108,10 +108,9 @@ expect 2 'not a number' "$compare" --collective gather --skew x
 expect 1 'cannot write /dev/full: No space' "$all_reduce" -t 1 "${small[@]}" -J /dev/full
 expect 0 '"results"' "$all_reduce" -t 1 "${small[@]}" -J /dev/stdout
 
-# Flags of nccl-tests that host memory gives no meaning, and what would never come to an end.
-expect 0 'Avg bus' "$all_reduce" -t 1 "${small[@]}" -g 1
-expect 2 'host memory' "$all_reduce" -t 1 "${small[@]}" -g 2
-expect 2 'host memory' "$all_reduce" -t 1 "${small[@]}" --ngpus x
+# CUDA devices, and what would never come to an end.
+expect 2 'ngpus' "$all_reduce" -t 1 "${small[@]}" --ngpus x
+expect 2 'ngpus' "$all_reduce" -t 1 "${small[@]}" -g 0
 for flag in -J --plot; do expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 "$flag" file.svg; done
 [[ ! -e file.svg ]] || complain 'a file was made for nothing'
 expect 2 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file.svg

@@ -6,46 +6,30 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "catch_compat.h"
 #include "memory/cuda_driver.h"
-#include "memory/pinned_staging.h"
 
 using namespace tutti::internal;
 using namespace tutti::internal::transport::verbs;
 
 namespace {
 
-// One GPU and its allocations; copies wait until they are released.
+// One GPU and its allocations.
 struct Gpu {
   struct Block {
     std::size_t bytes;
     std::uint64_t id;
   };
-  struct Copy {
-    memory::CudaDriver::Address to, from;
-    std::size_t bytes;
-  };
   std::map<memory::CudaDriver::Address, Block> blocks;
   std::uint64_t next_id = 1;
   int dmabuf = 1;
-  int fail = 0;  // what the next host allocation or event gives
-  std::vector<Copy> copies;
-  std::map<memory::CudaDriver::Event, std::size_t> recorded;  // event -> copies before it
-  std::size_t finished = 0;
-  std::set<void*> host;
-  std::size_t events = 0;
-  int contexts = 0;
-  int pushed = 0;
-  bool streams_open = false;
 
   // Registrations by RDMA devices.
   struct Region {
@@ -82,10 +66,6 @@ memory::CudaDriver driver() {
   d.error_text = [](int, const char** text) { return *text = "as the test wants", 0; };
   d.device_get = [](int* device, int ordinal) { return *device = ordinal, ordinal == 0 ? 0 : 101; };
   d.device_attribute = [](int* value, int, int) { return *value = gpu->dmabuf, 0; };
-  d.retain_context = [](memory::CudaDriver::Context*, int) { return ++gpu->contexts, 0; };
-  d.release_context = [](int) { return --gpu->contexts, 0; };
-  d.push_context = [](memory::CudaDriver::Context) { return ++gpu->pushed, 0; };
-  d.pop_context = [](memory::CudaDriver::Context*) { return --gpu->pushed, 0; };
   d.pointer_attribute = pointer_attribute;
   d.set_pointer_attribute = [](const void*, int, memory::CudaDriver::Address) { return 0; };
   d.address_range = [](memory::CudaDriver::Address* base, std::size_t* bytes, memory::CudaDriver::Address address) {
@@ -102,37 +82,6 @@ memory::CudaDriver driver() {
     std::memcpy(handle, &fd, sizeof fd);
     return 0;
   };
-  d.host_alloc = [](void** address, std::size_t bytes, unsigned) {
-    if (gpu->fail != 0) return std::exchange(gpu->fail, 0);
-    *address = std::malloc(bytes);
-    gpu->host.insert(*address);
-    return 0;
-  };
-  d.host_free = [](void* address) {
-    gpu->host.erase(address);
-    std::free(address);
-    return 0;
-  };
-  d.copy_async = [](memory::CudaDriver::Address to, memory::CudaDriver::Address from, std::size_t bytes,
-                    memory::CudaDriver::Stream) {
-    gpu->copies.push_back({to, from, bytes});
-    return 0;
-  };
-  d.stream_create = [](memory::CudaDriver::Stream*, unsigned) { return gpu->streams_open = true, 0; };
-  d.stream_synchronize = [](memory::CudaDriver::Stream) { return 0; };
-  d.stream_destroy = [](memory::CudaDriver::Stream) { return gpu->streams_open = false, 0; };
-  d.event_create = [](memory::CudaDriver::Event* event, unsigned) {
-    *event = reinterpret_cast<memory::CudaDriver::Event>(++gpu->events);
-    return 0;
-  };
-  d.event_record = [](memory::CudaDriver::Event event, memory::CudaDriver::Stream) {
-    gpu->recorded[event] = gpu->copies.size();
-    return 0;
-  };
-  d.event_query = [](memory::CudaDriver::Event event) {
-    return gpu->recorded[event] <= gpu->finished ? 0 : memory::CudaDriver::kNotReady;
-  };
-  d.event_destroy = [](memory::CudaDriver::Event) { return --gpu->events, 0; };
   return d;
 }
 
@@ -257,55 +206,4 @@ TEST_CASE("what GPUDirect lacks is named") {
   }
   CHECK(rig.state.regions.empty());
   CHECK(memory.registered() == 0);
-}
-
-TEST_CASE("copies through pinned memory are done in order") {
-  Rig rig;
-  {
-    auto made = memory::PinnedStaging::make(rig.cuda, 0, 1 << 16);
-    REQUIRE(made.is_ok());
-    memory::PinnedStaging& staging = **made;
-    CHECK(staging.memory().size() == 1 << 16);
-    auto* const device = rig.allocate(kAddress, 1 << 16);
-    std::uint64_t number = 0;
-    REQUIRE(staging.from_device(100, device + 7, 50, &number).is_ok());
-    CHECK(number == 1);
-    REQUIRE(staging.to_device(device, 200, 60, &number).is_ok());
-    CHECK(number == 2);
-    REQUIRE(rig.state.copies.size() == 2);
-    CHECK(rig.state.copies[0].to == reinterpret_cast<memory::CudaDriver::Address>(staging.memory().data() + 100));
-    CHECK(rig.state.copies[0].from == kAddress + 7);
-    CHECK(rig.state.copies[1].to == kAddress);
-    CHECK(rig.state.copies[1].from == reinterpret_cast<memory::CudaDriver::Address>(staging.memory().data() + 200));
-    std::uint64_t ended = 99;
-    REQUIRE(staging.done(&ended).is_ok());
-    CHECK(ended == 0);
-    rig.state.finished = 1;
-    REQUIRE(staging.done(&ended).is_ok());
-    CHECK(ended == 1);
-    CHECK(staging.from_device((1 << 16) - 1, device, 2, &number).code() == Code::kInvalidArgument);
-    // Until all that can be told apart are under way.
-    while (staging.from_device(0, device, 1, &number).is_ok() && number != 0) {
-    }
-    CHECK(rig.state.copies.size() == 1 + memory::PinnedStaging::kMostCopies);
-    rig.state.finished = 2;
-    REQUIRE(staging.from_device(0, device, 1, &number).is_ok());
-    CHECK(number == 2 + memory::PinnedStaging::kMostCopies);
-  }
-  CHECK(rig.state.host.empty());
-  CHECK(rig.state.events == 0);
-  CHECK(rig.state.contexts == 0);
-  CHECK(rig.state.pushed == 0);
-  CHECK_FALSE(rig.state.streams_open);
-}
-
-TEST_CASE("staging that cannot be made leaves nothing behind") {
-  Rig rig;
-  CHECK(memory::PinnedStaging::make(rig.cuda, 1, 4096).status().code() == Code::kUnhandledCudaError);
-  rig.state.fail = 2;
-  const auto made = memory::PinnedStaging::make(rig.cuda, 0, 4096);
-  REQUIRE_FALSE(made.is_ok());
-  CHECK(made.status().message().find("CUDA error 2") != std::string::npos);
-  CHECK(rig.state.contexts == 0);
-  CHECK(rig.state.pushed == 0);
 }

@@ -1,0 +1,137 @@
+// A batch whose buffers are in the memory of a device: cut into pieces, each of which is copied to the host, run there
+// as any batch is, and copied back (device_channel.h). Copies of one piece run beside the work on others.
+//
+// Ranks cut alike: calls with blocks of one size by their vectors' bytes, so that long ones become several calls of the
+// communicator, each of some elements of every block, and short ones of a group pass together. Calls with varying
+// blocks pass one by one, whole, and so do all transfers together: their sizes are not known to all ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "communicator/call.h"
+#include "communicator/device_channel.h"
+#include "communicator/operators.h"
+#include "communicator/transfers.h"
+
+namespace tutti::internal {
+
+struct Batch;
+
+// What the host has to run of a batch.
+struct HostPart {
+  std::span<const Call> calls;
+  std::span<const Transfer> transfers;
+};
+
+// The pieces of a batch, with their places in a channel's slots. Does not change once made.
+//
+// Threads: any.
+class DevicePlan {
+ public:
+  struct Piece {
+    std::vector<memory::RowCopy> in;
+    std::vector<memory::RowCopy> out;
+    std::vector<Call> calls;
+    std::vector<Transfer> transfers;
+    std::vector<std::unique_ptr<CustomOperator>> operators;  // whose scalars are copied
+    [[nodiscard]] HostPart part() const { return {calls, transfers}; }
+  };
+
+  // The channel, which has that much room then and outlives it, counts the pieces.
+  static Result<std::shared_ptr<const DevicePlan>> make(std::shared_ptr<const Batch> batch, int rank, int ranks,
+                                                        DeviceChannel& channel, const memory::CudaDevice& device);
+  DevicePlan(const DevicePlan&) = delete;
+  DevicePlan& operator=(const DevicePlan&) = delete;
+
+  // All that the device has to do for it.
+  Status put_into(memory::CudaDevice::Stream stream, const memory::CudaDevice& device) const;
+  // What the device waits for is done, as far as it knows: of a plan that is not run, or not to its end.
+  void let_go() const { channel_.store(DeviceChannel::Word::kRun, end()); }
+  [[nodiscard]] const Batch& batch() const { return *batch_; }
+  [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
+  [[nodiscard]] DeviceChannel& channel() const { return channel_; }
+  // The channel's number of the first piece, and of what comes behind the last.
+  [[nodiscard]] std::uint32_t first() const { return first_; }
+  [[nodiscard]] std::uint32_t end() const { return first_ + static_cast<std::uint32_t>(pieces_.size()); }
+
+  // Of vectors that pass at once.
+  static constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+
+ private:
+  // Gives out a slot's memory, or only counts how much there will be.
+  class Room {
+   public:
+    explicit Room(std::byte* memory) : memory_(memory) {}
+    std::byte* take(std::size_t bytes);
+    [[nodiscard]] std::size_t taken() const { return taken_; }
+
+   private:
+    std::byte* const memory_;
+    std::size_t taken_ = 0;
+  };
+  // What a piece consists of.
+  struct Cut {
+    std::size_t call = 0;   // the first one
+    std::size_t calls = 0;  // none: transfers
+    std::size_t begin = 0;  // of one call's elements, if that is cut
+    std::size_t count = 0;  // of them; 0: whole calls
+  };
+
+  DevicePlan(std::shared_ptr<const Batch> batch, int rank, int ranks, DeviceChannel& channel)
+      : batch_(std::move(batch)), rank_(rank), ranks_(ranks), channel_(channel), first_(channel.count()) {}
+  Status fill_pieces(const memory::CudaDevice& device);
+  [[nodiscard]] std::vector<Cut> cuts() const;
+  [[nodiscard]] Cut short_calls(std::size_t first) const;
+  void fill(const Cut& cut, Room& room, Piece* piece) const;
+  void add(const Call& call, std::size_t begin, std::size_t count, Room& room, Piece* piece) const;
+  void add_varying(const Call& call, Room& room, Piece* piece) const;
+  void add_transfer(const Transfer& transfer, Room& room, Piece* piece) const;
+  void take_scalar(Call* call, Room& room, Piece* piece) const;
+  Status return_piece(std::size_t piece, memory::CudaDevice::Stream stream, const memory::CudaDevice& device) const;
+
+  const std::shared_ptr<const Batch> batch_;
+  const int rank_;
+  const int ranks_;
+  DeviceChannel& channel_;
+  const std::uint32_t first_;
+  std::vector<Piece> pieces_;
+};
+
+// A plan under way, as the host sees it.
+//
+// Threads: the one that runs the communicator's operations.
+class DeviceRun {
+ public:
+  enum class State : std::uint8_t {
+    kWaits,  // for the device
+    kHost,   // for the host part, which is to be run before the next advance()
+    kDone,
+  };
+
+  // `timeout_ms`: for so long the device may make no progress.
+  DeviceRun(std::shared_ptr<const DevicePlan> plan, std::int64_t timeout_ms);
+  DeviceRun(const DeviceRun&) = delete;
+  DeviceRun& operator=(const DeviceRun&) = delete;
+
+  // Goes on, without waiting and without the driver.
+  Result<State> advance(HostPart* part, std::int64_t now_ns);
+  // The rest is left out, and what the device copies back is of no use.
+  void stop() { stopped_ = true; }
+  // The stream goes on, whatever has become of the pieces.
+  void end() noexcept;
+  [[nodiscard]] const Batch& batch() const { return plan_->batch(); }
+
+ private:
+  const std::shared_ptr<const DevicePlan> plan_;
+  const std::int64_t timeout_ns_;
+  std::size_t run_ = 0;   // pieces that the host has run
+  bool on_host_ = false;  // the next one is under way
+  bool stopped_ = false;
+  std::int64_t waits_ns_ = 0;  // since when, for the device; 0: not
+};
+
+}  // namespace tutti::internal

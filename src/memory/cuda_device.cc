@@ -1,0 +1,207 @@
+#include "memory/cuda_device.h"
+
+#include <fmt/core.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/config.h"
+#include "base/mutex.h"
+
+namespace tutti::internal::memory {
+namespace {
+
+constexpr int kMostOrdinal = 4095;
+// Of rows that one copy may have: CU_DEVICE_ATTRIBUTE_MAX_PITCH is 2^31 - 1 on all devices.
+constexpr std::size_t kMostPitch = (std::size_t{1} << 31) - 1;
+
+// The number behind "cuda:"; nothing if there is none.
+std::optional<int> ordinal_in(const std::string& name) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (name.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
+  const auto number = parse_integer(name.substr(kPrefix.size()), 0, kMostOrdinal);
+  if (!number) return std::nullopt;
+  return static_cast<int>(*number);
+}
+
+CudaDriver::Address address_of(const void* place) {
+  return reinterpret_cast<CudaDriver::Address>(place);
+}
+
+struct Devices {
+  Mutex mutex;
+  std::map<int, const CudaDevice*> open TUTTI_GUARDED_BY(mutex);
+};
+
+}  // namespace
+
+Status check_device_name(const std::string& name) {
+  if (name.empty() || name == "host" || name == "cuda" || ordinal_in(name)) return {};
+  return Status::invalid_argument(fmt::format("\"{}\" is not host, cuda or cuda:N", name));
+}
+
+bool is_device_name(const std::string& name) {
+  return name == "cuda" || ordinal_in(name).has_value();
+}
+
+std::string name_of_device(int ordinal) {
+  return ordinal == kHost ? "host" : fmt::format("cuda:{}", ordinal);
+}
+
+Result<int> find_device(const std::string& name) {
+  if (Status s = check_device_name(name); !s.is_ok()) return s;
+  if (name.empty() || name == "host") return kHost;
+  auto driver = CudaDriver::load();
+  if (!driver.is_ok()) return driver.status();
+  if (const auto ordinal = ordinal_in(name)) return *ordinal;
+  int device = 0;
+  const auto current = (*driver)->current_device(&device);
+  // As the CUDA runtime has it.
+  if (current == CudaDriver::kInvalidContext) return 0;
+  if (Status s = (*driver)->check(current, "the current device"); !s.is_ok()) return s;
+  return device;
+}
+
+Result<const CudaDevice*> CudaDevice::get(int ordinal) {
+  static auto* const devices = new Devices;
+  const MutexLock lock(devices->mutex);
+  const CudaDevice*& device = devices->open[ordinal];
+  if (device == nullptr) {
+    auto opened = open(ordinal);
+    if (!opened.is_ok()) return opened;
+    device = *opened;
+  }
+  return device;
+}
+
+Result<const CudaDevice*> CudaDevice::open(int ordinal) {
+  auto driver = CudaDriver::load();
+  if (!driver.is_ok()) return driver.status();
+  const CudaDriver& d = **driver;
+  int count = 0;
+  if (Status s = d.check(d.device_count(&count), "counting the CUDA devices"); !s.is_ok()) return s;
+  if (ordinal < 0 || ordinal >= count) {
+    return Status(Code::kUnhandledCudaError, fmt::format("{}: there {} {} CUDA device{}", name_of_device(ordinal),
+                                                         count == 1 ? "is" : "are", count, count == 1 ? "" : "s"));
+  }
+  int device = -1;
+  if (Status s = d.check(d.device_get(&device, ordinal), "finding the device"); !s.is_ok()) return s;
+  std::unique_ptr<CudaDevice> made(new CudaDevice(d, ordinal));
+  if (Status s = d.check(d.retain_context(&made->context_, device), "using the device"); !s.is_ok()) return s;
+  return made.release();
+}
+
+Status CudaDevice::find_capture(Stream stream, std::uint64_t* id) const {
+  const CudaCurrent current(driver_, context_);
+  int status = CudaDriver::kNotCapturing;
+  *id = 0;
+  if (driver_.graph_retain == nullptr) {
+    const auto asked = driver_.stream_is_capturing(stream, &status);
+    if (Status s = driver_.check(asked, "the stream"); !s.is_ok() || status == CudaDriver::kNotCapturing) return s;
+    return {Code::kUnhandledCudaError, "capturing: this CUDA driver cannot give objects to graphs"};
+  }
+  const auto asked = driver_.stream_capture_info(stream, &status, id, nullptr, nullptr, nullptr);
+  if (status == CudaDriver::kNotCapturing) *id = 0;
+  return driver_.check(asked, "the stream");
+}
+
+// Addresses are one space (unified addressing), so the driver knows which way to copy.
+Status CudaDevice::copy_rows(Stream stream, const RowCopy& copy, bool to_device) const {
+  if (copy.bytes == 0 || copy.rows == 0) return {};
+  const CudaCurrent current(driver_, context_);
+  const auto host = address_of(copy.host);
+  const auto device = address_of(copy.device);
+  const auto copy_one = [&](std::size_t at_host, std::size_t at_device, std::size_t bytes) {
+    return to_device ? driver_.copy_async(device + at_device, host + at_host, bytes, stream)
+                     : driver_.copy_async(host + at_host, device + at_device, bytes, stream);
+  };
+  CudaDriver::Result result = 0;
+  if (copy.rows == 1 || (copy.bytes == copy.host_pitch && copy.bytes == copy.device_pitch)) {
+    result = copy_one(0, 0, copy.bytes * copy.rows);
+  } else if (copy.host_pitch <= kMostPitch && copy.device_pitch <= kMostPitch) {
+    CudaDriver::Place2D at_host;
+    at_host.device = host;
+    at_host.pitch = copy.host_pitch;
+    CudaDriver::Place2D at_device;
+    at_device.device = device;
+    at_device.pitch = copy.device_pitch;
+    const CudaDriver::Copy2D rows{to_device ? at_host : at_device, to_device ? at_device : at_host, copy.bytes,
+                                  copy.rows};
+    result = driver_.copy_2d_async(&rows, stream);
+  } else {
+    for (std::size_t r = 0; r < copy.rows && result == 0; ++r) {
+      result = copy_one(r * copy.host_pitch, r * copy.device_pitch, copy.bytes);
+    }
+  }
+  return driver_.check(result, "copying device memory");
+}
+
+Status CudaDevice::call(Stream stream, CudaDriver::HostFunction function, void* data) const {
+  const CudaCurrent current(driver_, context_);
+  return driver_.check(driver_.launch_host_function(stream, function, data), "queuing on the stream");
+}
+
+// Of page-locked memory the device's address is the host's (unified addressing).
+Status CudaDevice::wait_for(Stream stream, const std::uint32_t* word, std::uint32_t value) const {
+  const CudaCurrent current(driver_, context_);
+  return driver_.check(driver_.stream_wait_value(stream, address_of(word), value, CudaDriver::kWaitAtLeast),
+                       "queuing on the stream");
+}
+
+Status CudaDevice::write(Stream stream, std::uint32_t* word, std::uint32_t value) const {
+  const CudaCurrent current(driver_, context_);
+  return driver_.check(driver_.stream_write_value(stream, address_of(word), value, 0), "queuing on the stream");
+}
+
+Status CudaDevice::wait_for(Stream stream, Stream other, Event event) const {
+  const CudaCurrent current(driver_, context_);
+  auto queued = driver_.event_record(event, other);
+  if (queued == 0) queued = driver_.stream_wait_event(stream, event, 0);
+  return driver_.check(queued, "queuing on the stream");
+}
+
+Status CudaDevice::give_to_graph(Stream stream, void* data, CudaDriver::HostFunction destroy) const {
+  const CudaCurrent current(driver_, context_);
+  CudaDriver::UserObject object = nullptr;
+  const auto made = driver_.user_object_create(&object, data, destroy, 1, CudaDriver::kNoDestructorSync);
+  if (Status s = driver_.check(made, "capturing"); !s.is_ok()) {
+    destroy(data);
+    return s;
+  }
+  int status = CudaDriver::kNotCapturing;
+  std::uint64_t id = 0;
+  CudaDriver::Graph graph = nullptr;
+  auto given = driver_.stream_capture_info(stream, &status, &id, &graph, nullptr, nullptr);
+  if (given == 0) given = driver_.graph_retain(graph, object, 1, CudaDriver::kMoveToGraph);
+  if (given != 0) (void)driver_.user_object_release(object, 1);
+  return driver_.check(given, "capturing");
+}
+
+Result<CudaDevice::Event> CudaDevice::make_event() const {
+  const CudaCurrent current(driver_, context_);
+  Event event = nullptr;
+  const auto made = driver_.event_create(&event, CudaDriver::kEventDisableTiming);
+  if (Status s = driver_.check(made, "making an event"); !s.is_ok()) return s;
+  return event;
+}
+
+void CudaDevice::destroy_event(Event event) const noexcept {
+  const CudaCurrent current(driver_, context_);
+  (void)driver_.event_destroy(event);
+}
+
+Status CudaDevice::check(Event event) const {
+  const CudaCurrent current(driver_, context_);
+  const auto state = driver_.event_query(event);
+  return state == CudaDriver::kNotReady ? Status() : driver_.check(state, "the device");
+}
+
+Status CudaDevice::pin(void* memory, std::size_t bytes) const {
+  const CudaCurrent current(driver_, context_);
+  const auto pinned = driver_.host_register(memory, bytes, CudaDriver::kHostPortable | CudaDriver::kHostMapped);
+  return driver_.check(pinned, "page-locking memory");
+}
+
+}  // namespace tutti::internal::memory

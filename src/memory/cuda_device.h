@@ -1,0 +1,92 @@
+// A CUDA device, and what tutti puts into the program's streams: copies, and the order between streams and the host.
+//
+// All of an operation is put into the program's stream by the call that begins it, and can be captured in a graph. What
+// then goes on at the host calls the driver no more, only reads and writes words in page-locked memory: threads of the
+// program may hold the driver's locks for as long as they wait for the operation, as cudaFree does.
+//
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "memory/cuda_driver.h"
+
+namespace tutti::internal::memory {
+
+// No device: memory of the host.
+inline constexpr int kHost = -1;
+
+// What a setting names: "host" or empty, "cuda" (the calling thread's current device) or "cuda:N".
+// kInvalidArgument for what is none of these; kUnhandledCudaError where there is no CUDA driver.
+Result<int> find_device(const std::string& name);
+// "cuda:1", "host".
+std::string name_of_device(int ordinal);
+// Whether `name` is such a name, and whether one of a CUDA device. They ask no driver.
+Status check_device_name(const std::string& name);
+bool is_device_name(const std::string& name);
+
+// Rows of bytes, each so far behind the one before as `pitch` says.
+struct RowCopy {
+  std::byte* host = nullptr;
+  std::size_t host_pitch = 0;
+  std::byte* device = nullptr;
+  std::size_t device_pitch = 0;
+  std::size_t bytes = 0;  // of a row
+  std::size_t rows = 1;
+};
+
+class CudaDevice {
+ public:
+  using Stream = CudaDriver::Stream;  // the program's; null: the device's default one
+  using Event = CudaDriver::Event;
+
+  // Process-wide, and never closed, as the CUDA runtime has it. kUnhandledCudaError says why there is none.
+  static Result<const CudaDevice*> get(int ordinal);
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  [[nodiscard]] const CudaDriver& driver() const { return driver_; }
+  [[nodiscard]] int ordinal() const { return ordinal_; }
+  [[nodiscard]] CudaDriver::Context context() const { return context_; }
+
+  // What follows fails with kUnhandledCudaError.
+  // *id: of the capture, if the stream captures a graph; else 0.
+  Status find_capture(Stream stream, std::uint64_t* id) const;
+  // Copies, in the order of the stream. The host's memory is page-locked.
+  Status copy_to_host(Stream stream, const RowCopy& copy) const { return copy_rows(stream, copy, false); }
+  Status copy_from_host(Stream stream, const RowCopy& copy) const { return copy_rows(stream, copy, true); }
+  // function(data) is called, by a thread of the driver's, when all that is in the stream before has ended; it must not
+  // call the driver.
+  Status call(Stream stream, CudaDriver::HostFunction function, void* data) const;
+  // The stream goes on when the word is `value` or later: counted on from there, modulo 2^32. Words are in page-locked
+  // memory.
+  Status wait_for(Stream stream, const std::uint32_t* word, std::uint32_t value) const;
+  // The stream writes it, when what is in it before has ended and can be seen by the host.
+  Status write(Stream stream, std::uint32_t* word, std::uint32_t value) const;
+  // `stream` goes on when `other` has come to here. `event`: one of the caller's, which may be used again at once.
+  Status wait_for(Stream stream, Stream other, Event event) const;
+  // The graph that the stream captures has `data`: destroy(data) is called when the graph, and all that was made of it,
+  // has gone; at once if this fails. It must not call the driver.
+  Status give_to_graph(Stream stream, void* data, CudaDriver::HostFunction destroy) const;
+
+  Result<Event> make_event() const;
+  void destroy_event(Event event) const noexcept;
+  // Whether the device still works, as far as the driver knows. `event`: any.
+  [[nodiscard]] Status check(Event event) const;
+  // Page-locks the memory.
+  Status pin(void* memory, std::size_t bytes) const;
+
+ private:
+  CudaDevice(const CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+  static Result<const CudaDevice*> open(int ordinal);
+  Status copy_rows(Stream stream, const RowCopy& copy, bool to_device) const;
+
+  const CudaDriver& driver_;
+  const int ordinal_;
+  CudaDriver::Context context_ = nullptr;
+};
+
+}  // namespace tutti::internal::memory

@@ -1,0 +1,327 @@
+// Operations on device memory keep the order of their streams, become part of graphs, and end whatever happens.
+#include <atomic>
+#include <chrono>
+#include <string>
+
+#include "catch_compat.h"
+#include "device_rig.h"
+
+using namespace tutti::internal::test;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+void sum(DeviceJob& job, int rank, const DeviceBytes& buffer, std::size_t bytes, void* stream) {
+  check_success(tuttiAllReduce(buffer.data(), buffer.data(), bytes, tuttiUint8, tuttiSum, job.comm(rank), stream),
+                job.comm(rank));
+}
+
+void wait_while(const std::atomic<bool>& flag) {
+  while (flag) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// What a stream is kept at until it is opened.
+struct Gate {
+  std::atomic<bool> closed{true};
+  static void hold(void* gate) { wait_while(static_cast<Gate*>(gate)->closed); }
+};
+
+}  // namespace
+
+TEST_CASE("an operation begins when its stream has come to it, and what follows waits for its end") {
+  need_device();
+  DeviceJob job(2);
+  Gate gate;
+  std::atomic<int> called{0};
+  std::atomic<bool> early{false};
+  job.each([&](int r) {
+    const TestStream stream(job.device(r));
+    const DeviceBytes buffer(job.device(r), Bytes(1000, std::byte(r + 1)));
+    if (r == 0) stream.call(&Gate::hold, &gate);
+    sum(job, r, buffer, 1000, stream.get());
+    sum(job, r, buffer, 1000, stream.get());
+    // Nobody has waited for anything.
+    if (++called == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      early = stream.quiet();
+      gate.closed = false;
+    }
+    stream.wait();
+    if (buffer.get() != Bytes(1000, std::byte(6))) throw std::runtime_error("not the sum of sums");
+  });
+  CHECK_FALSE(early);
+}
+
+TEST_CASE("memory can be freed while an operation is under way") {
+  need_device();
+  DeviceJob job(2);
+  Gate gate;
+  std::vector<DeviceBytes> buffers;
+  const TestStream one(job.device(0));
+  const TestStream two(job.device(1));
+  for (int r = 0; r < 2; ++r) buffers.emplace_back(job.device(r), Bytes(9'000'000, std::byte(r + 1)));
+  Driver::Address spare = 0;
+  const UseDevice use(job.device(0));
+  TestDriver::must(TestDriver::get().allocate(&spare, 1000), "allocate");
+  one.call(&Gate::hold, &gate);
+  sum(job, 0, buffers[0], 9'000'000, one.get());
+  sum(job, 1, buffers[1], 9'000'000, two.get());
+  std::thread opens([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    gate.closed = false;
+  });
+  TestDriver::must(TestDriver::get().free(spare), "free");
+  opens.join();
+  one.wait();
+  two.wait();
+  CHECK((buffers[0].get() == Bytes(9'000'000, std::byte(3))));
+}
+
+TEST_CASE("streams of one communicator, in the order of the calls") {
+  need_device();
+  DeviceJob job(2);
+  job.each([&](int r) {
+    const TestStream one(job.device(r));
+    const TestStream two(job.device(r));
+    const DeviceBytes a(job.device(r), Bytes(64, std::byte(1)));
+    const DeviceBytes b(job.device(r), Bytes(64, std::byte(2)));
+    for (int i = 0; i < 50; ++i) {
+      sum(job, r, a, 64, i % 3 == 0 ? two.get() : one.get());
+      one.wait();
+      two.wait();
+      sum(job, r, b, 64, i % 2 == 0 ? one.get() : two.get());
+    }
+    one.wait();
+    two.wait();
+    if (a.get() != Bytes(64, std::byte(0)) || b.get() != Bytes(64, std::byte(0))) throw std::runtime_error("not 2^50");
+  });
+}
+
+TEST_CASE("graphs are captured and replayed") {
+  need_device();
+  const TestDriver& driver = TestDriver::get();
+  const bool global = GENERATE(false, true);
+  auto job = std::make_unique<DeviceJob>(2);
+  std::array<Driver::Graph, 2> kept{};
+  std::vector<DeviceBytes> buffers;
+  for (int r = 0; r < 2; ++r) buffers.emplace_back(job->device(r), 1000);
+  std::atomic<int> come{0};
+  job->each([&](int r) {
+    const int device = job->device(r);
+    const TestStream stream(device);
+    const DeviceBytes& buffer = buffers[static_cast<std::size_t>(r)];
+    const UseDevice use(device);
+    Driver::Graph graph = nullptr;
+    Driver::Graph made = nullptr;
+    // Made before, as what is done once may not be captured.
+    buffer.set(Bytes(1000, std::byte(1)));
+    sum(*job, r, buffer, 1000, stream.get());
+    stream.wait();
+    // Where one thread captures, others may not do all.
+    auto all_come = [&, steps = 0]() mutable {
+      steps += 2;
+      ++come;
+      while (come < steps) std::this_thread::yield();
+    };
+    all_come();
+    TestDriver::must(driver.begin_capture(stream.handle(), global ? 0 : 1), "capture");
+    all_come();
+    sum(*job, r, buffer, 1000, stream.get());
+    sum(*job, r, buffer, 500, stream.get());
+    TestDriver::must(driver.end_capture(stream.handle(), &graph), "capture");
+    all_come();
+    TestDriver::must(driver.instantiate(&made, graph, 0), "instantiate");
+    TestDriver::must(driver.destroy_graph(graph), "destroy");
+    for (int i = 0; i < 5; ++i) {
+      buffer.set(Bytes(1000, std::byte(r + i)));
+      TestDriver::must(driver.launch(made, stream.handle()), "launch");
+      // Beside it, not part of it.
+      TestDriver::must(driver.launch(made, stream.handle()), "launch");
+      stream.wait();
+      const Bytes got = buffer.get();
+      const auto once = static_cast<unsigned>(2 * i + 1);
+      if (got.front() != std::byte(once * 8) || got.back() != std::byte(once * 2))
+        throw std::runtime_error("another sum");
+    }
+    kept[static_cast<std::size_t>(r)] = made;
+  });
+  job.reset();
+  // Of a communicator that has gone nothing is waited for.
+  for (int r = 0; r < 2; ++r) {
+    const int device = r % driver.devices;
+    const TestStream stream(device);
+    const UseDevice use(device);
+    TestDriver::must(driver.launch(kept[static_cast<std::size_t>(r)], stream.handle()), "launch");
+    stream.wait();
+    TestDriver::must(driver.destroy_exec(kept[static_cast<std::size_t>(r)]), "destroy");
+  }
+}
+
+TEST_CASE("an abort lets streams go on") {
+  need_device();
+  DeviceJob job(2);
+  const TestStream stream(job.device(0));
+  const DeviceBytes buffer(job.device(0), Bytes(5'000'000, std::byte(1)));
+  sum(job, 0, buffer, 5'000'000, stream.get());
+  sum(job, 0, buffer, 5'000'000, stream.get());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK_FALSE(stream.quiet());
+  CHECK(tuttiCommAbort(std::exchange(job.comm(0), nullptr)) == tuttiSuccess);
+  stream.wait();
+  // The other rank's fail, and its streams go on as well.
+  const TestStream other(job.device(1));
+  tuttiResult_t failed = tuttiSuccess;
+  for (int i = 0; i < 20'000 && failed == tuttiSuccess; ++i) {
+    REQUIRE(tuttiCommGetAsyncError(job.comm(1), &failed) == tuttiSuccess);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(failed == tuttiAborted);
+  CHECK(tuttiAllReduce(buffer.data(), buffer.data(), 1, tuttiUint8, tuttiSum, job.comm(1), other.get()) ==
+        tuttiAborted);
+  other.wait();
+}
+
+TEST_CASE("an operation that a rank does not call times out, and the stream goes on") {
+  need_device();
+  const std::array<int, 2> devices = {0, TestDriver::get().devices - 1};
+  std::array<tuttiComm_t, 2> comms{};
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.timeout_ms = 300;
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, devices.data(), &config) == tuttiSuccess);
+  const TestStream stream(0);
+  const DeviceBytes buffer(0, Bytes(100, std::byte(1)));
+  REQUIRE(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiUint8, tuttiSum, comms[0], stream.get()) ==
+          tuttiSuccess);
+  stream.wait();
+  tuttiResult_t failed = tuttiSuccess;
+  REQUIRE(tuttiCommGetAsyncError(comms[0], &failed) == tuttiSuccess);
+  INFO(tuttiGetLastError(comms[0]));
+  CHECK(failed == tuttiTimeout);
+  for (tuttiComm_t comm : comms) (void)tuttiCommAbort(comm);
+}
+
+TEST_CASE("a device that fails ends what waits for it") {
+  need_device();
+  if (TestDriver::get().make_broken == nullptr) return;
+  DeviceJob job(2);
+  Gate gate;
+  const TestStream stream(job.device(0));
+  const DeviceBytes buffer(job.device(0), Bytes(100, std::byte(1)));
+  stream.call(&Gate::hold, &gate);
+  sum(job, 0, buffer, 100, stream.get());
+  (void)TestDriver::get().make_broken(1);
+  gate.closed = false;
+  tuttiResult_t failed = tuttiSuccess;
+  for (int i = 0; i < 20'000 && failed == tuttiSuccess; ++i) {
+    REQUIRE(tuttiCommGetAsyncError(job.comm(0), &failed) == tuttiSuccess);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(failed == tuttiUnhandledCudaError);
+  const std::string text = tuttiGetLastError(job.comm(0));
+  INFO(text);
+  CHECK(text.find("unspecified launch failure") != std::string::npos);
+  CHECK(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiUint8, tuttiSum, job.comm(0), stream.get()) ==
+        tuttiUnhandledCudaError);
+  (void)TestDriver::get().make_broken(0);
+}
+
+TEST_CASE("communicators that are split keep the device") {
+  need_device();
+  DeviceJob job(4);
+  job.each([&](int r) {
+    tuttiComm_t part = nullptr;
+    check_success(tuttiCommSplit(job.comm(r), r % 2, -r, &part, nullptr), job.comm(r));
+    int device = -2;
+    check_success(tuttiCommCuDevice(part, &device), part);
+    if (device != job.device(r)) throw std::runtime_error("another device");
+    const TestStream stream(device);
+    const DeviceBytes buffer(device, Bytes(3000, std::byte(r + 1)));
+    check_success(tuttiAllReduce(buffer.data(), buffer.data(), 3000, tuttiUint8, tuttiSum, part, stream.get()), part);
+    stream.wait();
+    if (buffer.get() != Bytes(3000, std::byte(r % 2 == 0 ? 4 : 6))) throw std::runtime_error("another sum");
+    check_success(tuttiCommDestroy(part), nullptr);
+  });
+}
+
+TEST_CASE("a split says where the new communicator's buffers are") {
+  need_device();
+  DeviceJob job(2);
+  job.each([&](int r) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = "host";
+    tuttiComm_t host = nullptr;
+    check_success(tuttiCommSplit(job.comm(r), 0, r, &host, &config), job.comm(r));
+    int device = 0;
+    int value = r + 1;
+    check_success(tuttiCommCuDevice(host, &device), host);
+    check_success(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, host, nullptr), host);
+    if (device != -1 || value != 3) throw std::runtime_error("not on the host");
+    config.device = "cuda";
+    const UseDevice use(job.device(r));
+    tuttiComm_t again = nullptr;
+    check_success(tuttiCommSplit(host, 0, r, &again, &config), host);
+    check_success(tuttiCommCuDevice(again, &device), again);
+    if (device != job.device(r)) throw std::runtime_error("not on the current device");
+    check_success(tuttiCommDestroy(again), nullptr);
+    if (r == 1) config.device = "host";
+    tuttiComm_t mixed = nullptr;
+    if (tuttiCommSplit(host, 0, r, &mixed, &config) == tuttiSuccess) throw std::runtime_error("not refused");
+    check_success(tuttiCommDestroy(host), nullptr);
+  });
+}
+
+TEST_CASE("what cannot be is refused") {
+  std::array<tuttiComm_t, 2> comms{};
+  const std::array<int, 2> mixed = {0, -1};
+  CHECK(tuttiCommInitAll(comms.data(), 2, mixed.data()) == tuttiInvalidArgument);
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.device = "cuda:-1";
+  CHECK(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiInvalidArgument);
+  CHECK(std::string(tuttiGetLastError(nullptr)).find("config.device") != std::string::npos);
+  const std::array<int, 2> beyond = {0, 4000};
+  CHECK(tuttiCommInitAll(comms.data(), 2, beyond.data()) == tuttiUnhandledCudaError);
+  const std::string text = tuttiGetLastError(nullptr);
+  INFO(text);
+  CHECK(text.find(TestDriver::get().devices > 0 ? "cuda:4000" : "CUDA driver") != std::string::npos);
+  // Ranks that join one by one.
+  if (TestDriver::get().devices == 0) return;
+  tuttiUniqueId id;
+  REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+  std::array<tuttiResult_t, 2> results{};
+  std::array<std::string, 2> texts;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      tuttiConfig_t own = TUTTI_CONFIG_INITIALIZER;
+      own.device = r == 0 ? "cuda:0" : "host";
+      tuttiComm_t comm = nullptr;
+      results[static_cast<std::size_t>(r)] = tuttiCommInitRankConfig(&comm, 2, id, r, &own);
+      texts[static_cast<std::size_t>(r)] = tuttiGetLastError(nullptr);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (std::size_t r = 0; r < 2; ++r) {
+    INFO(texts[r]);
+    CHECK(results[r] == tuttiInvalidUsage);
+    CHECK(texts[r].find("rank 1") != std::string::npos);
+  }
+}
+
+TEST_CASE("nothing is left of communicators that have gone") {
+  need_device();
+  if (TestDriver::get().live == nullptr) return;
+  const auto use = [] {
+    DeviceJob job(3);
+    job.each([&](int r) {
+      const TestStream stream(job.device(r));
+      const DeviceBytes buffer(job.device(r), Bytes(100'000, std::byte(1)));
+      sum(job, r, buffer, 100'000, stream.get());
+      stream.wait();
+    });
+  };
+  use();
+  const int before = TestDriver::get().live();
+  for (int i = 0; i < 5; ++i) use();
+  CHECK(TestDriver::get().live() == before);
+}

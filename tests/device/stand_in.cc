@@ -1,0 +1,498 @@
+// Stands for the CUDA driver on machines that have none: a libcuda.so.1 whose devices are memory of the host and whose
+// streams are threads. It has what tutti and its tests use, and is as strict as the driver may be: device memory cannot
+// be touched by the host's instructions; functions that a stream calls must not call the driver; while one thread
+// captures, calls that are not allowed then fail in the others; who frees memory waits for all streams, and all other
+// calls wait for him.
+//
+// STAND_IN_DEVICES: how many devices there are, 2 if it is not set.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "memory/cuda_driver.h"
+
+namespace {
+
+using Driver = tutti::internal::memory::CudaDriver;
+using Address = Driver::Address;
+
+constexpr int kSuccess = 0;
+constexpr int kInvalidValue = 1;
+constexpr int kInvalidDevice = 101;
+constexpr int kInvalidContext = 201;
+constexpr int kInvalidHandle = 400;
+constexpr int kNotReady = 600;
+constexpr int kLaunchFailed = 719;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kRelaxed = 2;
+
+struct Block {
+  std::size_t bytes;
+  std::byte* alias;  // where the host reaches it
+  std::uint64_t id;
+};
+
+struct Graph;
+// What a stream does, one after the other, in a thread of its own; or, while it captures, what its graph will do.
+struct Stream {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> queue;
+  bool busy = false;
+  bool ends = false;
+  Graph* captures = nullptr;
+  std::uint64_t capture = 0;  // its number
+  bool global = false;        // its capture forbids calls to other threads
+  std::thread thread;
+};
+struct Event {
+  std::atomic<std::uint64_t> recorded{0};
+  std::atomic<std::uint64_t> reached{0};
+};
+struct UserObject {
+  void* data;
+  Driver::HostFunction destroy;
+  std::atomic<unsigned> references;
+};
+struct Graph {
+  std::vector<std::function<void()>> nodes;
+  std::vector<std::shared_ptr<void>> objects;
+};
+
+std::mutex state_mutex;
+std::map<Address, Block> blocks;
+std::set<void*> pinned;
+std::uint64_t next_id = 1;
+std::atomic<int> live{0};
+std::atomic<int> global_captures{0};
+std::atomic<std::uint64_t> captures{0};
+std::atomic<bool> broken{false};
+thread_local std::vector<int> contexts;  // devices, the current one last
+thread_local int capture_mode = 0;
+thread_local bool in_host_function = false;
+
+int devices() {
+  const char* const text = std::getenv("STAND_IN_DEVICES");
+  return text != nullptr ? std::atoi(text) : 2;
+}
+
+// Held by every call, and alone by one that frees memory.
+std::shared_mutex driver_mutex;
+std::mutex streams_mutex;
+std::set<Stream*> streams;
+
+// What every call begins with.
+int enter(bool forbidden_in_captures = false) {
+  if (in_host_function) {
+    std::fputs("stand-in: a function that a stream calls has called the driver\n", stderr);
+    std::abort();
+  }
+  if (broken) return kLaunchFailed;
+  return forbidden_in_captures && global_captures > 0 && capture_mode != kRelaxed ? kCaptureUnsupported : kSuccess;
+}
+
+// Where the host reaches the bytes: memory of its own, or the alias of a device's. Null beyond a block's end.
+std::byte* reach(Address address, std::size_t bytes) {
+  const std::lock_guard lock(state_mutex);
+  auto at = blocks.upper_bound(address);
+  if (at != blocks.begin()) {
+    --at;
+    const Address offset = address - at->first;
+    if (offset < at->second.bytes) return bytes <= at->second.bytes - offset ? at->second.alias + offset : nullptr;
+  }
+  return reinterpret_cast<std::byte*>(address);
+}
+
+void work(Stream& stream) {
+  for (;;) {
+    std::function<void()> next;
+    {
+      std::unique_lock lock(stream.mutex);
+      stream.busy = false;
+      stream.changed.notify_all();
+      stream.changed.wait(lock, [&] { return stream.ends || !stream.queue.empty(); });
+      if (stream.queue.empty()) return;
+      next = std::move(stream.queue.front());
+      stream.queue.pop_front();
+      stream.busy = true;
+    }
+    next();
+  }
+}
+
+Stream* make_stream() {
+  auto* const stream = new Stream;
+  {
+    const std::lock_guard lock(streams_mutex);
+    streams.insert(stream);
+  }
+  stream->thread = std::thread([stream] { work(*stream); });
+  return stream;
+}
+
+// Null is the default stream of the current device.
+Stream* stream_of(Driver::Stream handle) {
+  if (handle != nullptr) return reinterpret_cast<Stream*>(handle);
+  static auto* defaults = new std::map<int, Stream*>;
+  const std::lock_guard lock(state_mutex);
+  Stream*& stream = (*defaults)[contexts.empty() ? 0 : contexts.back()];
+  if (stream == nullptr) stream = make_stream();
+  return stream;
+}
+
+int submit(Driver::Stream handle, std::function<void()> what) {
+  if (handle == nullptr && contexts.empty()) return kInvalidContext;
+  Stream& stream = *stream_of(handle);
+  const std::lock_guard lock(stream.mutex);
+  if (stream.captures != nullptr) {
+    stream.captures->nodes.push_back(std::move(what));
+  } else {
+    stream.queue.push_back(std::move(what));
+    stream.changed.notify_all();
+  }
+  return kSuccess;
+}
+
+void wait_for(Stream& stream) {
+  std::unique_lock lock(stream.mutex);
+  stream.changed.wait(lock, [&] { return stream.queue.empty() && !stream.busy; });
+}
+
+}  // namespace
+
+#define CALL extern "C" __attribute__((visibility("default"))) int  // NOLINT: as the driver's own
+#define ENTER(...)                                  \
+  const std::shared_lock driver_lock(driver_mutex); \
+  if (const int refused = enter(__VA_ARGS__); refused != 0) return refused  // NOLINT
+
+// For tests: what has been made and not destroyed; from now on nothing works.
+CALL standInLive() {
+  return live;
+}
+CALL standInBreak(int breaks) {
+  broken = breaks != 0;
+  return kSuccess;
+}
+
+CALL cuInit(unsigned /*flags*/) {
+  return kSuccess;
+}
+CALL cuGetErrorString(int error, const char** text) {
+  *text = error == kLaunchFailed ? "unspecified launch failure" : "an error of the stand-in's";
+  return kSuccess;
+}
+CALL cuDeviceGetCount(int* count) {
+  ENTER();
+  *count = devices();
+  return kSuccess;
+}
+CALL cuDeviceGet(int* device, int ordinal) {
+  ENTER();
+  *device = ordinal;
+  return ordinal >= 0 && ordinal < devices() ? kSuccess : kInvalidDevice;
+}
+CALL cuDeviceGetAttribute(int* value, int /*attribute*/, int /*device*/) {
+  *value = 0;
+  return kSuccess;
+}
+CALL cuDevicePrimaryCtxRetain(Driver::Context* context, int device) {
+  ENTER();
+  ++live;
+  *context = reinterpret_cast<Driver::Context>(static_cast<std::uintptr_t>(device) + 1);
+  return kSuccess;
+}
+CALL cuDevicePrimaryCtxRelease_v2(int /*device*/) {
+  --live;
+  return kSuccess;
+}
+CALL cuCtxPushCurrent_v2(Driver::Context context) {
+  ENTER();
+  contexts.push_back(static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1);
+  return kSuccess;
+}
+CALL cuCtxPopCurrent_v2(Driver::Context* /*context*/) {
+  if (contexts.empty()) return kInvalidContext;
+  contexts.pop_back();
+  return kSuccess;
+}
+CALL cuCtxGetDevice(int* device) {
+  ENTER();
+  if (contexts.empty()) return kInvalidContext;
+  *device = contexts.back();
+  return kSuccess;
+}
+CALL cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return kSuccess;
+}
+
+CALL cuMemAlloc_v2(Address* address, std::size_t bytes) {
+  ENTER(true);
+  const int fd = ::memfd_create("stand-in", MFD_CLOEXEC);
+  if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) return kInvalidValue;
+  void* const device = ::mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, fd, 0);
+  void* const alias = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  if (device == MAP_FAILED || alias == MAP_FAILED) return kInvalidValue;
+  *address = reinterpret_cast<Address>(device);
+  const std::lock_guard lock(state_mutex);
+  blocks[*address] = {bytes, static_cast<std::byte*>(alias), next_id++};
+  ++live;
+  return kSuccess;
+}
+CALL cuMemFree_v2(Address address) {
+  const std::unique_lock alone(driver_mutex);
+  {
+    const std::lock_guard lock(streams_mutex);
+    for (Stream* const stream : streams) wait_for(*stream);
+  }
+  const std::lock_guard lock(state_mutex);
+  const auto at = blocks.find(address);
+  if (at == blocks.end()) return kInvalidValue;
+  ::munmap(reinterpret_cast<void*>(address), at->second.bytes);
+  ::munmap(at->second.alias, at->second.bytes);
+  blocks.erase(at);
+  --live;
+  return kSuccess;
+}
+CALL cuMemGetAddressRange_v2(Address* base, std::size_t* bytes, Address address) {
+  const std::lock_guard lock(state_mutex);
+  auto at = blocks.upper_bound(address);
+  if (at == blocks.begin() || address - (--at)->first >= at->second.bytes) return kInvalidValue;
+  *base = at->first;
+  *bytes = at->second.bytes;
+  return kSuccess;
+}
+CALL cuPointerGetAttribute(void* value, int attribute, Address address) {
+  const std::lock_guard lock(state_mutex);
+  auto at = blocks.upper_bound(address);
+  if (at == blocks.begin() || address - (--at)->first >= at->second.bytes) return kInvalidValue;
+  if (attribute == Driver::kPointerMemoryType) std::memcpy(value, &Driver::kMemoryTypeDevice, sizeof(unsigned));
+  if (attribute == Driver::kPointerBufferId) std::memcpy(value, &at->second.id, sizeof at->second.id);
+  return kSuccess;
+}
+CALL cuPointerSetAttribute(const void* /*value*/, int /*attribute*/, Address /*address*/) {
+  return kSuccess;
+}
+CALL cuMemHostRegister_v2(void* address, std::size_t /*bytes*/, unsigned /*flags*/) {
+  ENTER(true);
+  const std::lock_guard lock(state_mutex);
+  return pinned.insert(address).second ? kSuccess : kInvalidValue;
+}
+CALL cuMemcpy2DAsync_v2(const Driver::Copy2D* copy, Driver::Stream stream) {
+  ENTER();
+  const Driver::Copy2D c = *copy;
+  if (c.from.pitch < c.bytes || c.to.pitch < c.bytes || c.rows == 0) return kInvalidValue;
+  const std::byte* const from = reach(c.from.device, (c.rows - 1) * c.from.pitch + c.bytes);
+  std::byte* const to = reach(c.to.device, (c.rows - 1) * c.to.pitch + c.bytes);
+  if (from == nullptr || to == nullptr) return kInvalidValue;
+  return submit(stream, [=] {
+    for (std::size_t r = 0; r < c.rows; ++r) std::memcpy(to + r * c.to.pitch, from + r * c.from.pitch, c.bytes);
+  });
+}
+CALL cuMemcpyAsync(Address to, Address from, std::size_t bytes, Driver::Stream stream) {
+  Driver::Copy2D copy;
+  copy.from.device = from;
+  copy.to.device = to;
+  copy.bytes = copy.from.pitch = copy.to.pitch = bytes;
+  copy.rows = 1;
+  return cuMemcpy2DAsync_v2(&copy, stream);
+}
+CALL cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
+  ENTER(true);
+  std::byte* const place = reach(to, bytes);
+  if (place == nullptr) return kInvalidValue;
+  std::memcpy(place, from, bytes);
+  return kSuccess;
+}
+CALL cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
+  ENTER(true);
+  const std::byte* const place = reach(from, bytes);
+  if (place == nullptr) return kInvalidValue;
+  std::memcpy(to, place, bytes);
+  return kSuccess;
+}
+
+CALL cuStreamCreateWithPriority(Driver::Stream* stream, unsigned /*flags*/, int /*priority*/) {
+  ENTER();
+  ++live;
+  *stream = reinterpret_cast<Driver::Stream>(make_stream());
+  return kSuccess;
+}
+CALL cuStreamDestroy_v2(Driver::Stream handle) {
+  Stream* const stream = reinterpret_cast<Stream*>(handle);
+  {
+    const std::lock_guard lock(streams_mutex);
+    streams.erase(stream);
+  }
+  {
+    const std::lock_guard lock(stream->mutex);
+    stream->ends = true;
+    stream->changed.notify_all();
+  }
+  stream->thread.join();
+  delete stream;
+  --live;
+  return kSuccess;
+}
+CALL cuStreamSynchronize(Driver::Stream stream) {
+  { ENTER(true); }
+  wait_for(*stream_of(stream));
+  return kSuccess;
+}
+CALL cuStreamQuery(Driver::Stream handle) {
+  ENTER(true);
+  Stream& stream = *stream_of(handle);
+  const std::lock_guard lock(stream.mutex);
+  return stream.queue.empty() && !stream.busy ? kSuccess : kNotReady;
+}
+CALL cuStreamWaitValue32_v2(Driver::Stream stream, Address address, std::uint32_t value, unsigned how) {
+  ENTER();
+  if (how != Driver::kWaitAtLeast) return kInvalidValue;
+  auto* const word = reinterpret_cast<std::uint32_t*>(address);
+  return submit(stream, [=] {
+    const auto reached = [&] {
+      const std::uint32_t now = std::atomic_ref<std::uint32_t>(*word).load();
+      return static_cast<std::int32_t>(now - value) >= 0;
+    };
+    while (!reached()) ::usleep(20);
+  });
+}
+CALL cuStreamWriteValue32_v2(Driver::Stream stream, Address address, std::uint32_t value, unsigned /*flags*/) {
+  ENTER();
+  auto* const word = reinterpret_cast<std::uint32_t*>(address);
+  return submit(stream, [=] { std::atomic_ref<std::uint32_t>(*word).store(value); });
+}
+CALL cuLaunchHostFunc(Driver::Stream stream, Driver::HostFunction function, void* data) {
+  ENTER();
+  return submit(stream, [=] {
+    if (broken) return;
+    in_host_function = true;
+    function(data);
+    in_host_function = false;
+  });
+}
+
+CALL cuEventCreate(Driver::Event* event, unsigned /*flags*/) {
+  ENTER();
+  ++live;
+  *event = reinterpret_cast<Driver::Event>(new Event);
+  return kSuccess;
+}
+CALL cuEventDestroy_v2(Driver::Event event) {
+  delete reinterpret_cast<Event*>(event);
+  --live;
+  return kSuccess;
+}
+CALL cuEventRecord(Driver::Event handle, Driver::Stream stream) {
+  ENTER();
+  Event* const event = reinterpret_cast<Event*>(handle);
+  const std::uint64_t number = ++event->recorded;
+  return submit(stream, [=] { event->reached = number; });
+}
+CALL cuStreamWaitEvent(Driver::Stream stream, Driver::Event handle, unsigned /*flags*/) {
+  ENTER();
+  const Event* const event = reinterpret_cast<Event*>(handle);
+  const std::uint64_t number = event->recorded;
+  return submit(stream, [=] {
+    while (event->reached < number) ::usleep(20);
+  });
+}
+CALL cuEventQuery(Driver::Event handle) {
+  ENTER(true);
+  const Event& event = *reinterpret_cast<Event*>(handle);
+  return event.reached == event.recorded ? kSuccess : kNotReady;
+}
+
+CALL cuStreamBeginCapture_v2(Driver::Stream handle, int mode) {
+  ENTER();
+  Stream& stream = *stream_of(handle);
+  const std::lock_guard lock(stream.mutex);
+  if (handle == nullptr || stream.captures != nullptr) return kInvalidHandle;
+  stream.captures = new Graph;
+  stream.capture = ++captures;
+  stream.global = mode == 0;
+  if (stream.global) ++global_captures;
+  ++live;
+  return kSuccess;
+}
+CALL cuStreamEndCapture(Driver::Stream handle, Driver::Graph* graph) {
+  Stream& stream = *stream_of(handle);
+  const std::lock_guard lock(stream.mutex);
+  if (stream.captures == nullptr) return kInvalidHandle;
+  *graph = reinterpret_cast<Driver::Graph>(std::exchange(stream.captures, nullptr));
+  if (stream.global) --global_captures;
+  return kSuccess;
+}
+CALL cuStreamIsCapturing(Driver::Stream handle, int* status) {
+  ENTER();
+  Stream& stream = *stream_of(handle);
+  const std::lock_guard lock(stream.mutex);
+  *status = stream.captures != nullptr ? 1 : 0;
+  return kSuccess;
+}
+CALL cuStreamGetCaptureInfo_v2(Driver::Stream handle, int* status, std::uint64_t* id, Driver::Graph* graph,
+                               const void* const** /*nodes*/, std::size_t* /*count*/) {
+  ENTER();
+  Stream& stream = *stream_of(handle);
+  const std::lock_guard lock(stream.mutex);
+  *status = stream.captures != nullptr ? 1 : 0;
+  if (id != nullptr) *id = stream.capture;
+  if (graph != nullptr) *graph = reinterpret_cast<Driver::Graph>(stream.captures);
+  return kSuccess;
+}
+CALL cuUserObjectCreate(Driver::UserObject* object, void* data, Driver::HostFunction destroy, unsigned references,
+                        unsigned /*flags*/) {
+  *object = reinterpret_cast<Driver::UserObject>(new UserObject{data, destroy, references});
+  return kSuccess;
+}
+CALL cuUserObjectRelease(Driver::UserObject handle, unsigned count) {
+  UserObject* const object = reinterpret_cast<UserObject*>(handle);
+  if ((object->references -= count) != 0) return kSuccess;
+  in_host_function = true;
+  object->destroy(object->data);
+  in_host_function = false;
+  delete object;
+  return kSuccess;
+}
+CALL cuGraphRetainUserObject(Driver::Graph graph, Driver::UserObject object, unsigned count, unsigned /*flags*/) {
+  const auto release = [object, count](void* /*none*/) { (void)cuUserObjectRelease(object, count); };
+  reinterpret_cast<Graph*>(graph)->objects.emplace_back(nullptr, release);
+  return kSuccess;
+}
+CALL cuGraphInstantiateWithFlags(Driver::Graph* made, Driver::Graph graph, unsigned long long /*flags*/) {
+  ++live;
+  *made = reinterpret_cast<Driver::Graph>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  return kSuccess;
+}
+CALL cuGraphLaunch(Driver::Graph graph, Driver::Stream stream) {
+  ENTER();
+  for (const auto& node : reinterpret_cast<Graph*>(graph)->nodes) {
+    if (const int result = submit(stream, node); result != 0) return result;
+  }
+  return kSuccess;
+}
+CALL cuGraphDestroy(Driver::Graph graph) {
+  delete reinterpret_cast<Graph*>(graph);
+  --live;
+  return kSuccess;
+}
+CALL cuGraphExecDestroy(Driver::Graph graph) {
+  return cuGraphDestroy(graph);
+}
