@@ -149,8 +149,8 @@ void interpret(const Words& words, bool max_given, Options& options) {
   }
   if (words.ping_pong) options.subject = Transfers::kPingPong;
   if (options.skew != 0) options.subject = *varying_form(*options.subject.collective());
-  options.blocking = words.blocking == 1;
-  options.memory = words.memory == "tutti" ? Memory::kTutti : Memory::kMalloc;
+  options.blocking = words.blocking == 1 && options.devices == 0;
+  options.memory = options.devices > 0 ? Memory::kCuda : words.memory == "tutti" ? Memory::kTutti : Memory::kMalloc;
   options.datatypes = named_or_all<DataType>("--datatype", canonical_datatype(words.datatype), kDataTypes);
   options.ops = named_or_all<ReduceOp>("--op", lower(words.op), kReduceOps);
   if (const DataType type = options.datatypes.front(); options.datatypes.size() == 1 && options.ops.size() == 1 &&

@@ -12,7 +12,7 @@
 
 namespace tutti::internal::perf {
 
-enum class Memory { kMalloc, kTutti };
+enum class Memory { kMalloc, kTutti, kCuda };
 
 struct Options {
   Subject subject = Collective::kAllReduce;
