@@ -29,6 +29,7 @@ typedef struct {
   const char *check;
   const char *verbs;
   const char *cross_memory;
+  const char *device;
 } tuttiConfig_t;
 
 
