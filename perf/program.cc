@@ -191,6 +191,7 @@ Status run_on_device(Rank& rank, Run& run) {
   }
   const Status destroyed = to_status(tuttiCommDestroy(rank.comm), "tuttiCommDestroy", nullptr);
   rank.comm = rank.own_comm;
+  rank.device = nullptr;
   return status.is_ok() ? destroyed : status;
 }
 

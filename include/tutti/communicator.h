@@ -114,8 +114,8 @@ TUTTI_EXPORT tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId 
  * any number of times, also while others are inside an operation, finalize or destroy. Does not wait for peers. flags
  * must be TUTTI_REVOKE_DEFAULT. */
 TUTTI_EXPORT tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
-/* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. Of a communicator on a CUDA device
- * it also asks the driver whether the device still works. */
+/* *error = tuttiSuccess, or the error that has failed the communicator. Does not block. That a CUDA device no longer works
+ * is noticed when the communicator is finalized or destroyed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *error);
 /* *count = the number of ranks. Does not block, also of a communicator that has failed. */
 TUTTI_EXPORT tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);

@@ -20,15 +20,23 @@
  * the operation) has completed.
  *
  * CUDA devices. Of a communicator whose buffers are in the memory of a device (config.device, devlist) `stream` is a
- * cudaStream_t, NULL its device's default stream, and the call returns when the operation is queued there: it begins
- * when the stream has come to it, and what follows in the stream waits for its end. Calls of one group may name several
- * streams: the group begins when all have come to it. A stream that captures a graph captures the operation, to run
- * whenever the graph does; the group's calls must name one stream then. No call but tuttiCommDestroy and
- * tuttiCommFinalize waits for a stream. An operation that fails lets its stream go on, with nothing of use in the
- * receive buffers: tuttiCommGetAsyncError tells of it. Bytes pass through memory of the host. tuttiStream_t and
- * tuttiEvent_t are not for such communicators. Ranks that are threads of one process and share a stream, or free memory
- * while others have still to call what a stream waits for, wait for each other as with NCCL. The device must be there
- * until the process ends.
+ * cudaStream_t of that device, NULL its default stream, and the call returns when the operation is queued there: it
+ * begins when the stream has come to it, however late that is, and what follows in the stream waits for its end.
+ * Operations of one communicator run in the order of the calls, whatever their streams. Calls of one group may name
+ * several streams: the group begins when all have come to it. tuttiCommSplit, tuttiCommFinalize and tuttiCommDestroy
+ * wait until streams have come to all that was called. An operation that fails lets its stream go on, with nothing of
+ * use in the receive buffers: tuttiCommGetAsyncError tells of it. tuttiStream_t and tuttiEvent_t are not for such
+ * communicators.
+ *   A stream that captures a graph captures the operation, to run whenever the graph does, in the order in which one
+ * capture has called them; the calls of a group must name one stream then. Graphs of one communicator, and calls beside
+ * them, run in the order in which streams come to them, which must be the same on all ranks. A graph must not run twice
+ * at the same time, and one that runs after its communicator has been destroyed does nothing of use.
+ *   Bytes pass through page-locked memory of the host, which stays the process's and serves later operations: some 24
+ * MiB for each communicator with long messages; calls with blocks of varying counts, and the sends and receives of one
+ * call or group, take as much as they have bytes. As with NCCL, ranks that are threads of one process must not wait for
+ * each other where CUDA makes streams wait: in one stream, in streams that share a queue of the device
+ * (CUDA_DEVICE_MAX_CONNECTIONS), or in a cudaFree by one of them before the others have made their calls. Nor may the
+ * device be reset.
  *
  * Fork. A process may fork at any time, whatever its threads and its queued operations are at. The child has none of
  * its parent's communicators, streams and events: they are tuttiInvalidUsage there, it writes nothing to their

@@ -73,6 +73,9 @@ Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiCon
   if (ndev < 1) return Status::invalid_argument(fmt::format("ndev is {}, and must be at least 1", ndev));
   if (comms == nullptr) return Status::invalid_argument("comms is NULL");
   const std::span<const int> devices(devlist, devlist != nullptr ? static_cast<std::size_t>(ndev) : 0);
+  if (std::any_of(devices.begin(), devices.end(), [](int d) { return d < memory::kHost; })) {
+    return Status::invalid_argument("devlist has a number that is neither a CUDA device's nor -1 (host memory)");
+  }
   const auto on_host = std::count(devices.begin(), devices.end(), memory::kHost);
   if (on_host != 0 && on_host != static_cast<std::ptrdiff_t>(devices.size())) {
     return Status::invalid_argument("devlist has CUDA devices and host memory (-1)");
@@ -253,7 +256,6 @@ tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags) {
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* error) {
   return look(comm, [&](Communicator* c) {
     if (error == nullptr) return report(Status::invalid_argument("error is NULL"), c);
-    c->look_at_device();
     *error = static_cast<tuttiResult_t>(c->async_error().code());
     return tuttiSuccess;
   });

@@ -110,6 +110,9 @@ Status check(const Part& part, const Communicator& comm) {
     if (is_empty(call)) continue;
     if (Status s = comm.check_forced(call); !s.is_ok()) return s.with_context(name_of(call.collective));
   }
+  if (!part.cuda_streams.empty()) {
+    if (Status s = comm.check_streams(part.cuda_streams); !s.is_ok()) return s;
+  }
   return check_apart(part.batch->calls, comm.rank(), comm.ranks());
 }
 

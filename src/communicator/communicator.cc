@@ -245,8 +245,8 @@ Communicator::~Communicator() {
 
 Status Communicator::run(const Call& call) {
   if (shares_process_) process_rank_.touch();
-  // Only this thread queues, so what is not pending now cannot become so meanwhile.
-  if (pending_.load(std::memory_order_acquire) == 0) [[likely]]
+  // Only this thread queues, so what is not pending now cannot become so meanwhile. On a device graphs queue, too.
+  if (pending_.load(std::memory_order_acquire) == 0 && on_device_ == nullptr) [[likely]]
     return execute(call);
   return run_behind(Queued(call));
 }
@@ -412,6 +412,11 @@ Status Communicator::await_root_cause(const std::string& what, std::uint32_t seq
 Status Communicator::finalize() {
   if (finalized_) return {};
   wait_for_queue();
+  if (on_device_ != nullptr) {
+    // A graph may run still: what it finds from now on it lets go.
+    on_device_->close();
+    wait_for_queue();
+  }
   finalized_ = true;
   deliver();
   {
@@ -426,11 +431,11 @@ Status Communicator::finalize() {
 
 void Communicator::wait_for_queue() {
   constexpr std::int64_t kLookMs = 200;
-  while (pending_.load(std::memory_order_acquire) != 0) {
+  while (has_queued()) {
     look_at_device();
     const Deadline deadline = Deadline::after_ms(kLookMs);
     const MutexLock lock(mutex_);
-    while (pending_.load(std::memory_order_acquire) != 0) {
+    while (has_queued()) {
       if (!queue_changed_.wait_until(mutex_, deadline)) break;
     }
   }

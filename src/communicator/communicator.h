@@ -118,6 +118,8 @@ class Communicator {
   // is in them before has ended when it begins, and what comes then waits for its end. In a stream that captures, it
   // becomes part of the graph.
   Status enqueue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
+  // Whether it could, as far as streams matter.
+  [[nodiscard]] Status check_streams(std::span<void* const> streams) const;
   Status enqueue_on_device(const Call& call, void* stream);
   Status enqueue_on_device(const Transfer& transfer, void* stream);
 
@@ -139,9 +141,6 @@ class Communicator {
   // Fails the communicator by `status`, which the operation `what` has met; returns what has failed it. A refusal is
   // noted alone. Any thread.
   Status fail(std::string_view what, Status status);
-  // Fails the communicator if its device no longer works: what is in the streams of such a one never ends. By a thread
-  // of the program's, as it asks the driver.
-  void look_at_device();
   // Ok, or what has failed the communicator.
   [[nodiscard]] Status async_error() const { return failure_->status(); }
   // Of a call that was refused: the communicator is as it was.
@@ -200,6 +199,9 @@ class Communicator {
   }
   // Until nothing is queued.
   void wait_for_queue();
+  // Fails the communicator if its device no longer works: what is in the streams of such a one never ends. Asks the
+  // driver.
+  void look_at_device();
   // Waits, not for long, until the peers have what was sent to them: then this rank may leave.
   void deliver() const;
   Status watch_peers();
@@ -291,12 +293,15 @@ class Communicator {
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
   [[nodiscard]] static const char* name_of_batch(const Batch& batch);
+  Status find_capture(std::span<void* const> streams, std::uint64_t* capture) const;
   Status queue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
   Status capture_on_device(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);
-  // Of a graph that runs. Any thread; calls no driver.
-  void queue_captured(const std::shared_ptr<const DevicePlan>& plan);
+  // To a batch, for the only time, or in a graph. Any thread; calls no driver.
+  void stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once);
+  // Whether something is queued, here or in streams of a device that have still to come.
+  [[nodiscard]] bool has_queued() const;
 
-  friend class CapturedBatch;
+  friend class ComingBatch;
 
   Settings settings_;
   Secret secret_{};
@@ -352,6 +357,7 @@ class Communicator {
   Status last_error_ TUTTI_GUARDED_BY(mutex_);                         // of what was refused
   Status failure_text_ TUTTI_GUARDED_BY(mutex_);                       // the failure, with the operation that met it
   std::atomic<std::size_t> pending_{0};                                // queued and not complete
+  std::atomic<std::size_t> coming_{0};  // calls to which a stream of the device has still to come
 };
 
 template <class TypeAndOp>

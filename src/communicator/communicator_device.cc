@@ -9,12 +9,6 @@
 namespace tutti::internal {
 namespace {
 
-// The stream has come to a batch, whose Completion's owner is this: a HostFunction, which frees it.
-void come(void* begun) {
-  const std::unique_ptr<std::shared_ptr<Completion>> owner(static_cast<std::shared_ptr<Completion>*>(begun));
-  (void)guarded([&] { return (*owner)->complete({}), Status(); });
-}
-
 memory::CudaDevice::Stream stream_of(void* stream) {
   return static_cast<memory::CudaDevice::Stream>(stream);
 }
@@ -23,7 +17,7 @@ memory::CudaDevice::Stream stream_of(void* stream) {
 
 Result<std::string> Communicator::describe_plan(Collective collective, std::size_t bytes) const {
   if (!is_on_device()) return plans_->describe(collective, bytes);
-  auto text = plans_->describe(collective, std::min(bytes, DevicePlan::kPieceBytes));
+  auto text = plans_->describe(collective, varies(collective) ? bytes : std::min(bytes, DevicePlan::kPieceBytes));
   if (text.is_ok()) *text += " through the host";
   return text;
 }
@@ -55,78 +49,125 @@ Status Communicator::enqueue_on_device(const Transfer& transfer, void* stream) {
   return enqueue_on_device(std::move(batch), {&stream, 1});
 }
 
-// What cannot be queued fails the communicator: the peers have queued theirs.
+Status Communicator::check_streams(std::span<void* const> streams) const {
+  const memory::CudaCurrent current = on_device_->device().use();
+  std::uint64_t capture = 0;
+  return current.status().is_ok() ? find_capture(streams, &capture) : current.status();
+}
+
+// *capture: 0 if none of them captures.
+Status Communicator::find_capture(std::span<void* const> streams, std::uint64_t* capture) const {
+  *capture = 0;
+  for (void* const stream : streams) {
+    std::uint64_t id = 0;
+    if (Status s = on_device_->device().find_capture(stream_of(stream), &id); !s.is_ok()) return s;
+    if (id != 0) *capture = id;
+  }
+  if (*capture == 0 || streams.size() == 1) return {};
+  return Status::invalid_usage("a group that is captured in a graph must have all of its calls in one stream");
+}
+
+// What cannot be queued fails the communicator, as the peers have queued theirs, unless it is refused, or was to be
+// captured: then nothing runs yet.
 Status Communicator::enqueue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
   if (shares_process_) process_rank_.touch();
   if (finalized_ || failure_->failed()) return refuse();
   const char* const name = name_of_batch(*batch);
+  bool captures = false;
   Status status = guarded([&]() -> Status {
-    std::uint64_t capture = 0;
-    for (void* const stream : streams) {
-      std::uint64_t id = 0;
-      if (Status s = on_device_->device().find_capture(stream_of(stream), &id); !s.is_ok()) return s;
-      if (id != 0) capture = id;
+    for (const Call& call : batch->calls) {
+      if (is_empty(call)) continue;
+      if (Status s = check_forced(call); !s.is_ok()) return s;
     }
-    if (capture == 0) return queue_on_device(std::move(batch), streams);
-    if (streams.size() == 1) return capture_on_device(std::move(batch), capture, streams.front());
-    return Status::invalid_usage("a group that is captured in a graph must have all of its calls in one stream");
+    const memory::CudaCurrent current = on_device_->device().use();
+    if (Status s = current.status(); !s.is_ok()) return s;
+    std::uint64_t capture = 0;
+    if (Status s = find_capture(streams, &capture); !s.is_ok()) return s;
+    captures = capture != 0;
+    return captures ? capture_on_device(std::move(batch), capture, streams.front())
+                    : queue_on_device(std::move(batch), streams);
   });
-  return status.is_ok() ? status : fail(name, std::move(status));
+  if (status.is_ok()) return status;
+  return fail(name, captures ? status.with_code(Code::kInvalidUsage) : std::move(status));
 }
 
+// In the order of the calls, whatever their streams: each waits until the one before is back in the device, which also
+// frees the slots, before it tells that it has come.
 Status Communicator::queue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
   const memory::CudaDevice& device = on_device_->device();
   DeviceChannel& channel = on_device_->channel();
-  auto plan = DevicePlan::make(std::move(batch), rank(), ranks(), channel, device);
-  if (!plan.is_ok()) return plan.status();
-  auto begun = std::make_shared<Completion>();
-  auto told = std::make_unique<std::shared_ptr<Completion>>(begun);
-  Queued next(std::make_unique<DeviceRun>(*plan, settings_.timeout_ms));
-  next.before = std::move(begun);
-  std::shared_ptr<Completion> completion;
-  if (Status s = queue(std::move(next), nullptr, &completion); !s.is_ok()) return s;
-  // Slots are free when what was called before, in whatever stream, is back in the device.
+  auto made = DevicePlan::make(std::move(batch), rank(), ranks(), channel, device);
+  if (!made.is_ok()) return made.status();
+  const DevicePlan& plan = **made;
+  auto coming = std::make_unique<ComingBatch>(on_device_->gate(*this), *made);
   const auto stream = stream_of(streams.front());
   const std::uint32_t* const returned = channel.word(DeviceChannel::Word::kReturned);
-  if (Status s = device.wait_for(stream, returned, (*plan)->first()); !s.is_ok()) return s;
+  if (Status s = device.wait_for(stream, returned, plan.first()); !s.is_ok()) return s;
   const auto others = streams.subspan(1);
   for (void* const other : others) {
-    if (Status s = device.wait_for(stream, stream_of(other), on_device_->event()); !s.is_ok()) return s;
+    if (Status s = device.record(stream_of(other), on_device_->event()); !s.is_ok()) return s;
+    if (Status s = device.wait_for(stream, on_device_->event()); !s.is_ok()) return s;
   }
-  if (Status s = device.call(stream, &come, told.get()); !s.is_ok()) return s;
-  (void)told.release();  // the driver has it
-  if (Status s = (*plan)->put_into(stream, device); !s.is_ok()) return s;
+  coming_.fetch_add(1, std::memory_order_relaxed);
+  if (Status s = device.call(stream, &ComingBatch::come_once, coming.get()); !s.is_ok()) {
+    coming_.fetch_sub(1, std::memory_order_relaxed);
+    return s;
+  }
+  const auto kept = *made;
+  (void)coming.release();  // the driver has it
+  if (Status s = plan.put_into(stream); !s.is_ok()) return s;
   for (void* const other : others) {
-    if (Status s = device.wait_for(stream_of(other), returned, (*plan)->end()); !s.is_ok()) return s;
+    if (Status s = device.wait_for(stream_of(other), returned, plan.end()); !s.is_ok()) return s;
   }
   return {};
 }
 
-// The words begin anew whenever the graph runs.
+// In the order of the calls, too. The words begin anew whenever the graph runs.
 Status Communicator::capture_on_device(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream) {
   const memory::CudaDevice& device = on_device_->device();
-  auto channel = on_device_->captured_channel(capture, stream);
+  const auto at = stream_of(stream);
+  bool first = false;
+  auto channel = on_device_->captured_channel(capture, &first);
   if (!channel.is_ok()) return channel.status();
   const DeviceChannel& words = (*channel)->channel();
   auto plan = DevicePlan::make(std::move(batch), rank(), ranks(), (*channel)->channel(), device);
   if (!plan.is_ok()) return plan.status();
-  auto captured = std::make_unique<CapturedBatch>(on_device_->gate(*this), *plan, std::move(*channel));
-  for (const auto word : {DeviceChannel::Word::kEntered, DeviceChannel::Word::kRun}) {
-    if (Status s = device.write(stream_of(stream), words.word(word), 0); !s.is_ok()) return s;
+  auto coming = std::make_unique<ComingBatch>(on_device_->gate(*this), *plan, std::move(*channel));
+  if (!first) {
+    if (Status s = device.wait_for(at, on_device_->captured_event()); !s.is_ok()) return s;
   }
-  CapturedBatch* const given = captured.release();
-  if (Status s = device.give_to_graph(stream_of(stream), given, &CapturedBatch::destroy); !s.is_ok()) return s;
-  if (Status s = device.call(stream_of(stream), &CapturedBatch::run, given); !s.is_ok()) return s;
-  return (*plan)->put_into(stream_of(stream), device);
+  ComingBatch* const given = coming.release();
+  if (Status s = device.give_to_graph(at, given, &ComingBatch::destroy); !s.is_ok()) return s;
+  for (const auto word : {DeviceChannel::Word::kEntered, DeviceChannel::Word::kRun}) {
+    if (Status s = device.write(at, words.word(word), 0); !s.is_ok()) return s;
+  }
+  if (Status s = device.call(at, &ComingBatch::come, given); !s.is_ok()) return s;
+  if (Status s = (*plan)->put_into(at); !s.is_ok()) return s;
+  return device.record(at, on_device_->captured_event());
 }
 
-void Communicator::queue_captured(const std::shared_ptr<const DevicePlan>& plan) {
+void Communicator::stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once) {
   Status status = guarded([&]() -> Status {
     if (finalized_ || failure_->failed()) return refuse();
+    if (!plan->begin()) {
+      return fail(
+          name_of_batch(plan->batch()),
+          Status(Code::kInternalError, "a graph runs twice at the same time, and its operations have one memory"));
+    }
     std::shared_ptr<Completion> completion;
     return queue(Queued(std::make_unique<DeviceRun>(plan, settings_.timeout_ms)), nullptr, &completion);
   });
   if (!status.is_ok()) plan->let_go();
+  if (!once) return;
+  const MutexLock lock(mutex_);
+  coming_.fetch_sub(1, std::memory_order_relaxed);
+  queue_changed_.notify_all();
+}
+
+// Of a failed communicator no stream is waited for that has still to come.
+bool Communicator::has_queued() const {
+  return pending_.load(std::memory_order_acquire) != 0 ||
+         (coming_.load(std::memory_order_acquire) != 0 && !failure_->failed());
 }
 
 void Communicator::look_at_device() {

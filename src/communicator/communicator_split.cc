@@ -91,6 +91,8 @@ Status Communicator::check_split(const Settings& settings) const {
 Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
   process_rank_.touch();
   try {
+    // What streams have still to come to is before it, on all ranks.
+    if (is_on_device()) wait_for_queue();
     return split_unguarded(wish);
   } catch (...) {
     // The peers wait for what this rank cannot tell.

@@ -28,10 +28,11 @@ Result<DeviceChannel*> DeviceChannel::take(const memory::CudaDevice& device) {
   {
     const MutexLock lock(spare().mutex);
     auto& channels = spare().channels;
-    const auto found = std::find_if(channels.begin(), channels.end(), [](const auto* c) { return c->quiet(); });
-    if (found != channels.end()) {
+    // The last one first: its slots have room.
+    const auto found = std::find_if(channels.rbegin(), channels.rend(), [](const auto* c) { return c->quiet(); });
+    if (found != channels.rend()) {
       DeviceChannel* const channel = *found;
-      channels.erase(found);
+      channels.erase(std::next(found).base());
       return channel;
     }
   }
@@ -42,14 +43,20 @@ Result<DeviceChannel*> DeviceChannel::take(const memory::CudaDevice& device) {
 
 Result<std::uint32_t*> DeviceChannel::take_words(const memory::CudaDevice& device) {
   constexpr std::size_t kBytes = 3 * kWordStride * sizeof(std::uint32_t);
-  const MutexLock lock(spare().mutex);
   PinnedMemory::Block& words = spare().words;
-  if (words.bytes < kBytes) {
+  const auto enough = [&] {
+    const MutexLock lock(spare().mutex);
+    return words.bytes >= kBytes;
+  };
+  if (!enough()) {
+    // Not with the lock: graphs that go may need it while a thread waits in the driver.
     auto block = PinnedMemory::instance().take(kBytes, device);
     if (!block.is_ok()) return block.status();
-    words = *block;
-    std::fill_n(words.memory, words.bytes, std::byte{0});
+    std::fill_n(block->memory, block->bytes, std::byte{0});
+    const MutexLock lock(spare().mutex);
+    words = *block;  // what another thread has brought meanwhile is lost
   }
+  const MutexLock lock(spare().mutex);
   auto* const taken = reinterpret_cast<std::uint32_t*>(words.memory);
   words.memory += kBytes;
   words.bytes -= kBytes;

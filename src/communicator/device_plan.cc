@@ -32,13 +32,13 @@ std::byte* DevicePlan::Room::take(std::size_t bytes) {
 
 Result<std::shared_ptr<const DevicePlan>> DevicePlan::make(std::shared_ptr<const Batch> batch, int rank, int ranks,
                                                            DeviceChannel& channel, const memory::CudaDevice& device) {
-  std::shared_ptr<DevicePlan> plan(new DevicePlan(std::move(batch), rank, ranks, channel));
-  if (Status s = plan->fill_pieces(device); !s.is_ok()) return s;
+  std::shared_ptr<DevicePlan> plan(new DevicePlan(std::move(batch), rank, ranks, channel, device));
+  if (Status s = plan->fill_pieces(); !s.is_ok()) return s;
   channel.add(static_cast<std::uint32_t>(plan->pieces_.size()));
   return std::shared_ptr<const DevicePlan>(std::move(plan));
 }
 
-Status DevicePlan::fill_pieces(const memory::CudaDevice& device) {
+Status DevicePlan::fill_pieces() {
   const std::vector<Cut> all = cuts();
   pieces_.resize(all.size());
   // First how much there is: a slot stays where it is for all of its pieces.
@@ -49,8 +49,9 @@ Status DevicePlan::fill_pieces(const memory::CudaDevice& device) {
     std::size_t& most = bytes[i % bytes.size()];
     most = std::max(most, counted.taken());
   }
+  if (Status s = check_buffers(); !s.is_ok()) return s;
   for (std::size_t slot = 0; slot < bytes.size(); ++slot) {
-    if (Status s = channel_.reserve(slot, bytes[slot], device); !s.is_ok()) return s;
+    if (Status s = channel_.reserve(slot, bytes[slot], device_); !s.is_ok()) return s;
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
     Room room(channel_.slot(i % bytes.size()));
@@ -59,29 +60,43 @@ Status DevicePlan::fill_pieces(const memory::CudaDevice& device) {
   return {};
 }
 
-Status DevicePlan::put_into(memory::CudaDevice::Stream stream, const memory::CudaDevice& device) const {
+Status DevicePlan::check_buffers() const {
+  for (const Piece& piece : pieces_) {
+    for (const auto* copies : {&piece.in, &piece.out}) {
+      for (const memory::RowCopy& copy : *copies) {
+        if (device_.owner_of(copy.device) != memory::CudaDevice::Owner::kUnknown) continue;
+        return Status::invalid_argument(fmt::format("{} is {} address that {} reaches",
+                                                    static_cast<const void*>(copy.device),
+                                                    copies == &piece.in ? "no send buffer's" : "no receive buffer's",
+                                                    memory::name_of_device(device_.ordinal())));
+      }
+    }
+  }
+  return {};
+}
+
+Status DevicePlan::put_into(memory::CudaDevice::Stream stream) const {
   constexpr std::size_t kSlots = DeviceChannel::kSlots;
   const std::size_t n = pieces_.size();
   for (std::size_t i = 0; i < n + kSlots; ++i) {
     if (i >= kSlots && i - kSlots < n) {
-      if (Status s = return_piece(i - kSlots, stream, device); !s.is_ok()) return s;
+      if (Status s = return_piece(i - kSlots, stream); !s.is_ok()) return s;
     }
     if (i >= n) continue;
     for (const memory::RowCopy& copy : pieces_[i].in) {
-      if (Status s = device.copy_to_host(stream, copy); !s.is_ok()) return s;
+      if (Status s = device_.copy_to_host(stream, copy); !s.is_ok()) return s;
     }
     std::uint32_t* const entered = channel_.word(DeviceChannel::Word::kEntered);
-    if (Status s = device.write(stream, entered, first_ + static_cast<std::uint32_t>(i) + 1); !s.is_ok()) return s;
+    if (Status s = device_.write(stream, entered, first_ + static_cast<std::uint32_t>(i) + 1); !s.is_ok()) return s;
   }
-  return device.write(stream, channel_.word(DeviceChannel::Word::kReturned), end());
+  return device_.write(stream, channel_.word(DeviceChannel::Word::kReturned), end());
 }
 
-Status DevicePlan::return_piece(std::size_t piece, memory::CudaDevice::Stream stream,
-                                const memory::CudaDevice& device) const {
+Status DevicePlan::return_piece(std::size_t piece, memory::CudaDevice::Stream stream) const {
   const std::uint32_t* const run = channel_.word(DeviceChannel::Word::kRun);
-  if (Status s = device.wait_for(stream, run, first_ + static_cast<std::uint32_t>(piece) + 1); !s.is_ok()) return s;
+  if (Status s = device_.wait_for(stream, run, first_ + static_cast<std::uint32_t>(piece) + 1); !s.is_ok()) return s;
   for (const memory::RowCopy& copy : pieces_[piece].out) {
-    if (Status s = device.copy_from_host(stream, copy); !s.is_ok()) return s;
+    if (Status s = device_.copy_from_host(stream, copy); !s.is_ok()) return s;
   }
   return {};
 }
@@ -123,6 +138,7 @@ void DevicePlan::fill(const Cut& cut, Room& room, Piece* piece) const {
   piece->calls.clear();
   piece->transfers.clear();
   piece->operators.clear();
+  piece->counts.clear();
   for (std::size_t i = cut.call; i < cut.call + cut.calls; ++i) {
     const Call& call = batch_->calls[i];
     if (call.varying != nullptr) {
@@ -156,29 +172,33 @@ void DevicePlan::add(const Call& call, std::size_t begin, std::size_t count, Roo
   take_scalar(&host, room, piece);
 }
 
-// What lies between blocks is not touched.
+// At the host one block lies behind the other. What lies between them in the device is not touched.
 void DevicePlan::add_varying(const Call& call, Room& room, Piece* piece) const {
   Call& host = piece->calls.emplace_back(call);
   const CollectiveInfo& info = info_of(call.collective);
-  VaryingBlocks blocks;
-  blocks.lay_out(call, ranks_, rank_);
+  VaryingCounts& counts = *piece->counts.emplace_back(std::make_unique<VaryingCounts>(*call.varying));
+  counts.send.displacements = counts.recv.displacements = nullptr;
+  host.varying = &counts;
+  VaryingBlocks from;
+  VaryingBlocks to;
+  from.lay_out(call, ranks_, rank_);
+  to.lay_out(host, ranks_, rank_);
   const auto stage = [&](const void* buffer, schedule::Buffer which, Holds holds,
-                         std::vector<memory::RowCopy>* copies) {
-    std::byte* none = nullptr;
-    if (!has_any(holds, rank_, call.root)) return none;
+                         std::vector<memory::RowCopy>* copies) -> std::byte* {
     const bool own = holds == Holds::kOwnBlock;
-    const std::size_t extent = own ? blocks.own(which).size : blocks.extent(which);
-    if (extent == 0) return none;
-    std::byte* const place = room.take(extent);
-    const auto copy = [&](std::size_t at, std::size_t bytes) {
-      if (bytes > 0) copies->push_back({place + at, bytes, bytes_at(buffer) + at, bytes, bytes, 1});
+    const std::size_t bytes = own ? from.own(which).size : to.extent(which);
+    if (bytes == 0 || !has_any(holds, rank_, call.root)) return nullptr;
+    std::byte* const place = room.take(bytes);
+    const auto copy = [&](std::size_t at_host, std::size_t at_device, std::size_t size) {
+      if (size > 0) copies->push_back({place + at_host, size, bytes_at(buffer) + at_device, size, size, 1});
     };
     if (own) {
-      copy(0, extent);
-    } else {
-      const schedule::ByteRange* const places = blocks.table().places[static_cast<std::size_t>(which)];
-      std::for_each_n(places, ranks_, [&](const schedule::ByteRange& block) { copy(block.begin, block.size); });
+      copy(0, 0, bytes);
+      return place;
     }
+    const schedule::ByteRange* const of_device = from.table().places[static_cast<std::size_t>(which)];
+    const schedule::ByteRange* const of_host = to.table().places[static_cast<std::size_t>(which)];
+    for (int r = 0; r < ranks_; ++r) copy(of_host[r].begin, of_device[r].begin, of_device[r].size);
     return place;
   };
   host.send = stage(call.send, schedule::Buffer::kInput, info.input, &piece->in);
@@ -195,9 +215,10 @@ void DevicePlan::add_transfer(const Transfer& transfer, Room& room, Piece* piece
   (transfer.sends ? piece->in : piece->out).push_back({place, bytes, bytes_at(transfer.buffer), bytes, bytes, 1});
 }
 
-// A scalar that is read when the operation runs may be in the device's memory, too.
+// A scalar that is read when the operation runs may be in the device's memory, too: the host reads its own.
 void DevicePlan::take_scalar(Call* call, Room& room, Piece* piece) const {
   if (call->op != ReduceOp::kPreMulSum || call->custom == nullptr || call->custom->scalar == nullptr) return;
+  if (device_.owner_of(call->custom->scalar) != memory::CudaDevice::Owner::kDevice) return;
   const std::size_t bytes = size_of(call->custom->type);
   std::byte* const place = room.take(bytes);
   piece->in.push_back({place, bytes, bytes_at(call->custom->scalar), bytes, bytes, 1});
@@ -216,6 +237,7 @@ Result<DeviceRun::State> DeviceRun::advance(HostPart* part, std::int64_t now_ns)
   if (stopped_) return State::kDone;
   if (std::exchange(on_host_, false)) {
     // The last one lets the stream go on behind the batch: nothing of it is touched any more then.
+    if (run_ + 1 == plan_->pieces().size()) plan_->ended();
     channel.store(DeviceChannel::Word::kRun, plan_->first() + static_cast<std::uint32_t>(++run_));
   }
   if (run_ == plan_->pieces().size()) return State::kDone;
@@ -233,7 +255,9 @@ Result<DeviceRun::State> DeviceRun::advance(HostPart* part, std::int64_t now_ns)
 
 // Of a batch that was run the stream may have gone on to what uses the words anew.
 void DeviceRun::end() noexcept {
-  if (run_ < plan_->pieces().size()) plan_->let_go();
+  if (run_ == plan_->pieces().size()) return;
+  plan_->ended();
+  plan_->let_go();
 }
 
 }  // namespace tutti::internal

@@ -6,6 +6,7 @@
 // blocks pass one by one, whole, and so do all transfers together: their sizes are not known to all ranks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,18 +38,24 @@ class DevicePlan {
     std::vector<memory::RowCopy> out;
     std::vector<Call> calls;
     std::vector<Transfer> transfers;
-    std::vector<std::unique_ptr<CustomOperator>> operators;  // whose scalars are copied
+    // What calls refer to: operators whose scalars are copied, and counts of blocks.
+    std::vector<std::unique_ptr<CustomOperator>> operators;
+    std::vector<std::unique_ptr<VaryingCounts>> counts;
     [[nodiscard]] HostPart part() const { return {calls, transfers}; }
   };
 
   // The channel, which has that much room then and outlives it, counts the pieces.
+  // kInvalidArgument for a buffer that no device reaches.
   static Result<std::shared_ptr<const DevicePlan>> make(std::shared_ptr<const Batch> batch, int rank, int ranks,
                                                         DeviceChannel& channel, const memory::CudaDevice& device);
   DevicePlan(const DevicePlan&) = delete;
   DevicePlan& operator=(const DevicePlan&) = delete;
 
   // All that the device has to do for it.
-  Status put_into(memory::CudaDevice::Stream stream, const memory::CudaDevice& device) const;
+  Status put_into(memory::CudaDevice::Stream stream) const;
+  // Before and after it is run, which it is once at a time: false if it is under way.
+  [[nodiscard]] bool begin() const { return !under_way_.exchange(true); }
+  void ended() const { under_way_.store(false); }
   // What the device waits for is done, as far as it knows: of a plan that is not run, or not to its end.
   void let_go() const { channel_.store(DeviceChannel::Word::kRun, end()); }
   [[nodiscard]] const Batch& batch() const { return *batch_; }
@@ -81,9 +88,16 @@ class DevicePlan {
     std::size_t count = 0;  // of them; 0: whole calls
   };
 
-  DevicePlan(std::shared_ptr<const Batch> batch, int rank, int ranks, DeviceChannel& channel)
-      : batch_(std::move(batch)), rank_(rank), ranks_(ranks), channel_(channel), first_(channel.count()) {}
-  Status fill_pieces(const memory::CudaDevice& device);
+  DevicePlan(std::shared_ptr<const Batch> batch, int rank, int ranks, DeviceChannel& channel,
+             const memory::CudaDevice& device)
+      : batch_(std::move(batch)),
+        rank_(rank),
+        ranks_(ranks),
+        channel_(channel),
+        device_(device),
+        first_(channel.count()) {}
+  Status fill_pieces();
+  [[nodiscard]] Status check_buffers() const;
   [[nodiscard]] std::vector<Cut> cuts() const;
   [[nodiscard]] Cut short_calls(std::size_t first) const;
   void fill(const Cut& cut, Room& room, Piece* piece) const;
@@ -91,14 +105,16 @@ class DevicePlan {
   void add_varying(const Call& call, Room& room, Piece* piece) const;
   void add_transfer(const Transfer& transfer, Room& room, Piece* piece) const;
   void take_scalar(Call* call, Room& room, Piece* piece) const;
-  Status return_piece(std::size_t piece, memory::CudaDevice::Stream stream, const memory::CudaDevice& device) const;
+  Status return_piece(std::size_t piece, memory::CudaDevice::Stream stream) const;
 
   const std::shared_ptr<const Batch> batch_;
   const int rank_;
   const int ranks_;
   DeviceChannel& channel_;
+  const memory::CudaDevice& device_;
   const std::uint32_t first_;
   std::vector<Piece> pieces_;
+  mutable std::atomic<bool> under_way_{false};
 };
 
 // A plan under way, as the host sees it.

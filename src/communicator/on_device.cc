@@ -6,10 +6,16 @@
 
 namespace tutti::internal {
 
-void CapturedBatch::run(void* captured) {
-  const auto& self = *static_cast<const CapturedBatch*>(captured);
-  const bool there = self.gate_->enter([&](Communicator& comm) { comm.queue_captured(self.plan_); });
+void ComingBatch::come(void* batch) {
+  const auto& self = *static_cast<const ComingBatch*>(batch);
+  const bool once = self.channel_ == nullptr;
+  const bool there = self.gate_->enter([&](Communicator& comm) { comm.stream_has_come(self.plan_, once); });
   if (!there) self.plan_->let_go();
+}
+
+void ComingBatch::come_once(void* batch) {
+  come(batch);
+  destroy(batch);
 }
 
 Result<std::unique_ptr<OnDevice>> OnDevice::open(int ordinal) {
@@ -17,9 +23,13 @@ Result<std::unique_ptr<OnDevice>> OnDevice::open(int ordinal) {
   auto device = memory::CudaDevice::get(ordinal);
   if (!device.is_ok()) return device.status();
   made->device_ = *device;
-  auto event = made->device_->make_event();
-  if (!event.is_ok()) return event.status();
-  made->event_ = *event;
+  const memory::CudaCurrent current = made->device_->use();
+  if (Status s = current.status(); !s.is_ok()) return s;
+  for (auto* event : {&made->event_, &made->captured_event_}) {
+    auto one = made->device_->make_event();
+    if (!one.is_ok()) return one.status();
+    *event = *one;
+  }
   auto channel = DeviceChannel::take(*made->device_);
   if (!channel.is_ok()) return channel.status();
   made->channel_ = *channel;
@@ -27,23 +37,34 @@ Result<std::unique_ptr<OnDevice>> OnDevice::open(int ordinal) {
 }
 
 OnDevice::~OnDevice() {
+  if (device_ == nullptr) return;
   if (channel_ != nullptr) channel_->give_back();
-  if (event_ != nullptr) device_->destroy_event(event_);
+  const memory::CudaCurrent current = device_->use();
+  for (const auto event : {event_, captured_event_}) {
+    if (event != nullptr) device_->destroy_event(event);
+  }
 }
 
-Result<std::shared_ptr<const CapturedChannel>> OnDevice::captured_channel(std::uint64_t capture, void* stream) {
+Result<std::shared_ptr<const CapturedChannel>> OnDevice::captured_channel(std::uint64_t capture, bool* first) {
   auto last = captured_.lock();
-  if (last != nullptr && last->is_of(capture, stream)) return last;
+  *first = last == nullptr || last->capture() != capture;
+  if (!*first) return last;
   auto channel = DeviceChannel::take(*device_);
   if (!channel.is_ok()) return channel.status();
-  std::shared_ptr<const CapturedChannel> made = std::make_shared<CapturedChannel>(**channel, capture, stream);
+  std::shared_ptr<const CapturedChannel> made = std::make_shared<CapturedChannel>(**channel, capture);
   captured_ = made;
   return made;
 }
 
-const std::shared_ptr<GraphGate>& OnDevice::gate(Communicator& comm) {
-  if (gate_ == nullptr) gate_ = std::make_shared<GraphGate>(comm);
+const std::shared_ptr<StreamGate>& OnDevice::gate(Communicator& comm) {
+  if (gate_ == nullptr) gate_ = std::make_shared<StreamGate>(comm);
   return gate_;
+}
+
+Status OnDevice::check() const {
+  const memory::CudaCurrent current = device_->use();
+  Status used = current.status();
+  return used.is_ok() ? device_->check(event_) : used;
 }
 
 void OnDevice::close() {

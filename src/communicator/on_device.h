@@ -15,10 +15,10 @@ namespace tutti::internal {
 
 class Communicator;
 
-// The way from a graph, which may outlive the communicator, to it.
-class GraphGate {
+// The way from streams and graphs, which may outlive the communicator, to it.
+class StreamGate {
  public:
-  explicit GraphGate(Communicator& comm) : comm_(&comm) {}
+  explicit StreamGate(Communicator& comm) : comm_(&comm) {}
   void close() {
     const MutexLock lock(mutex_);
     comm_ = nullptr;
@@ -37,42 +37,41 @@ class GraphGate {
   Communicator* comm_ TUTTI_GUARDED_BY(mutex_);
 };
 
-// The channel of what one stream captures for one graph: its operations come one after the other.
+// The channel of what one capture has of a communicator: its operations come one after the other.
 class CapturedChannel {
  public:
-  CapturedChannel(DeviceChannel& channel, std::uint64_t capture, void* stream)
-      : channel_(channel), capture_(capture), stream_(stream) {
+  CapturedChannel(DeviceChannel& channel, std::uint64_t capture) : channel_(channel), capture_(capture) {
     channel_.begin_capture();
   }
   ~CapturedChannel() { channel_.give_back(); }
   CapturedChannel(const CapturedChannel&) = delete;
   CapturedChannel& operator=(const CapturedChannel&) = delete;
-  [[nodiscard]] bool is_of(std::uint64_t capture, const void* stream) const {
-    return capture == capture_ && stream == stream_;
-  }
+  [[nodiscard]] std::uint64_t capture() const { return capture_; }
   [[nodiscard]] DeviceChannel& channel() const { return channel_; }
 
  private:
   DeviceChannel& channel_;
   const std::uint64_t capture_;
-  const void* const stream_;
 };
 
-// A batch that a graph has captured, queued each time the graph runs. Owned by the graph.
-class CapturedBatch {
+// A batch that a stream comes to: once, or each time that a graph runs which has captured it.
+//
+// Ownership: the stream's until it has come, or the graph's.
+class ComingBatch {
  public:
-  CapturedBatch(std::shared_ptr<GraphGate> gate, std::shared_ptr<const DevicePlan> plan,
-                std::shared_ptr<const CapturedChannel> channel)
+  // `channel`: of a graph's; else null.
+  ComingBatch(std::shared_ptr<StreamGate> gate, std::shared_ptr<const DevicePlan> plan,
+              std::shared_ptr<const CapturedChannel> channel = nullptr)
       : gate_(std::move(gate)), plan_(std::move(plan)), channel_(std::move(channel)) {}
 
-  // Functions of the driver's, of a CapturedBatch: the graph has come to it; the graph has gone.
-  static void run(void* captured);
-  static void destroy(void* captured) { delete static_cast<CapturedBatch*>(captured); }
-
-  [[nodiscard]] const std::shared_ptr<const DevicePlan>& plan() const { return plan_; }
+  // Functions of the driver's, of a ComingBatch: a stream has come to it, for the only time, or in a graph; the graph
+  // has gone.
+  static void come_once(void* batch);
+  static void come(void* batch);
+  static void destroy(void* batch) { delete static_cast<ComingBatch*>(batch); }
 
  private:
-  const std::shared_ptr<GraphGate> gate_;
+  const std::shared_ptr<StreamGate> gate_;
   const std::shared_ptr<const DevicePlan> plan_;
   const std::shared_ptr<const CapturedChannel> channel_;
 };
@@ -88,15 +87,17 @@ class OnDevice {
 
   [[nodiscard]] const memory::CudaDevice& device() const { return *device_; }
   [[nodiscard]] DeviceChannel& channel() const { return *channel_; }
-  // For the order between streams.
+  // For the order between streams; behind what the last capture has of this communicator.
   [[nodiscard]] memory::CudaDevice::Event event() const { return event_; }
+  [[nodiscard]] memory::CudaDevice::Event captured_event() const { return captured_event_; }
   // Whether the device still works. Any thread of the program's.
-  [[nodiscard]] Status check() const { return device_->check(event_); }
+  [[nodiscard]] Status check() const;
 
-  Result<std::shared_ptr<const CapturedChannel>> captured_channel(std::uint64_t capture, void* stream);
+  // *first: nothing of this capture was asked for before.
+  Result<std::shared_ptr<const CapturedChannel>> captured_channel(std::uint64_t capture, bool* first);
   // `comm`: the communicator that has this.
-  const std::shared_ptr<GraphGate>& gate(Communicator& comm);
-  // Graphs do not find the communicator any more.
+  const std::shared_ptr<StreamGate>& gate(Communicator& comm);
+  // Streams and graphs do not find the communicator any more.
   void close();
 
  private:
@@ -105,7 +106,8 @@ class OnDevice {
   const memory::CudaDevice* device_ = nullptr;
   DeviceChannel* channel_ = nullptr;
   memory::CudaDevice::Event event_ = nullptr;
-  std::shared_ptr<GraphGate> gate_;                // null: nothing has been captured
+  memory::CudaDevice::Event captured_event_ = nullptr;
+  std::shared_ptr<StreamGate> gate_;               // null: nothing has been called
   std::weak_ptr<const CapturedChannel> captured_;  // the last one
 };
 

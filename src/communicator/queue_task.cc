@@ -272,6 +272,10 @@ void Communicator::QueueTask::end_operation() {
 }
 
 void Communicator::QueueTask::end_item() {
+  // Nobody else hears of it.
+  if (item_.device != nullptr && !first_.is_ok() && !comm_.failure_->failed()) {
+    (void)comm_.fail(name_of_batch(item_.device->batch()), first_.with_code(Code::kInternalError));
+  }
   const std::shared_ptr<Completion> completion = std::move(item_.completion);
   const std::unique_ptr<DeviceRun> device = std::move(item_.device);
   item_ = {};

@@ -88,13 +88,20 @@ Result<const CudaDevice*> CudaDevice::open(int ordinal) {
   }
   int device = -1;
   if (Status s = d.check(d.device_get(&device, ordinal), "finding the device"); !s.is_ok()) return s;
+  int serve = 0;
+  if (Status s = d.check(d.device_attribute(&serve, CudaDriver::kHostPointersServe, device), "asking the device");
+      !s.is_ok()) {
+    return s;
+  }
+  if (serve == 0) {
+    return Status(Code::kUnhandledCudaError, name_of_device(ordinal) + " has other addresses for the host's memory");
+  }
   std::unique_ptr<CudaDevice> made(new CudaDevice(d, ordinal));
   if (Status s = d.check(d.retain_context(&made->context_, device), "using the device"); !s.is_ok()) return s;
   return made.release();
 }
 
 Status CudaDevice::find_capture(Stream stream, std::uint64_t* id) const {
-  const CudaCurrent current(driver_, context_);
   int status = CudaDriver::kNotCapturing;
   *id = 0;
   if (driver_.graph_retain == nullptr) {
@@ -104,13 +111,14 @@ Status CudaDevice::find_capture(Stream stream, std::uint64_t* id) const {
   }
   const auto asked = driver_.stream_capture_info(stream, &status, id, nullptr, nullptr, nullptr);
   if (status == CudaDriver::kNotCapturing) *id = 0;
-  return driver_.check(asked, "the stream");
+  Status found = driver_.check(asked, "the stream");
+  const bool forbidden = asked >= CudaDriver::kFirstOfCaptures && asked <= CudaDriver::kLastOfCaptures;
+  return forbidden ? found.with_code(Code::kInvalidUsage) : found;
 }
 
 // Addresses are one space (unified addressing), so the driver knows which way to copy.
 Status CudaDevice::copy_rows(Stream stream, const RowCopy& copy, bool to_device) const {
   if (copy.bytes == 0 || copy.rows == 0) return {};
-  const CudaCurrent current(driver_, context_);
   const auto host = address_of(copy.host);
   const auto device = address_of(copy.device);
   const auto copy_one = [&](std::size_t at_host, std::size_t at_device, std::size_t bytes) {
@@ -139,31 +147,35 @@ Status CudaDevice::copy_rows(Stream stream, const RowCopy& copy, bool to_device)
 }
 
 Status CudaDevice::call(Stream stream, CudaDriver::HostFunction function, void* data) const {
-  const CudaCurrent current(driver_, context_);
   return driver_.check(driver_.launch_host_function(stream, function, data), "queuing on the stream");
 }
 
 // Of page-locked memory the device's address is the host's (unified addressing).
 Status CudaDevice::wait_for(Stream stream, const std::uint32_t* word, std::uint32_t value) const {
-  const CudaCurrent current(driver_, context_);
   return driver_.check(driver_.stream_wait_value(stream, address_of(word), value, CudaDriver::kWaitAtLeast),
                        "queuing on the stream");
 }
 
 Status CudaDevice::write(Stream stream, std::uint32_t* word, std::uint32_t value) const {
-  const CudaCurrent current(driver_, context_);
   return driver_.check(driver_.stream_write_value(stream, address_of(word), value, 0), "queuing on the stream");
 }
 
-Status CudaDevice::wait_for(Stream stream, Stream other, Event event) const {
-  const CudaCurrent current(driver_, context_);
-  auto queued = driver_.event_record(event, other);
-  if (queued == 0) queued = driver_.stream_wait_event(stream, event, 0);
-  return driver_.check(queued, "queuing on the stream");
+Status CudaDevice::record(Stream stream, Event event) const {
+  return driver_.check(driver_.event_record(event, stream), "queuing on the stream");
+}
+
+Status CudaDevice::wait_for(Stream stream, Event event) const {
+  return driver_.check(driver_.stream_wait_event(stream, event, 0), "queuing on the stream");
+}
+
+CudaDevice::Owner CudaDevice::owner_of(const void* address) const {
+  std::uint32_t type = 0;
+  if (driver_.pointer_attribute(&type, CudaDriver::kPointerMemoryType, address_of(address)) != 0)
+    return Owner::kUnknown;
+  return type == CudaDriver::kMemoryTypeHost ? Owner::kHostPinned : Owner::kDevice;
 }
 
 Status CudaDevice::give_to_graph(Stream stream, void* data, CudaDriver::HostFunction destroy) const {
-  const CudaCurrent current(driver_, context_);
   CudaDriver::UserObject object = nullptr;
   const auto made = driver_.user_object_create(&object, data, destroy, 1, CudaDriver::kNoDestructorSync);
   if (Status s = driver_.check(made, "capturing"); !s.is_ok()) {
@@ -180,7 +192,6 @@ Status CudaDevice::give_to_graph(Stream stream, void* data, CudaDriver::HostFunc
 }
 
 Result<CudaDevice::Event> CudaDevice::make_event() const {
-  const CudaCurrent current(driver_, context_);
   Event event = nullptr;
   const auto made = driver_.event_create(&event, CudaDriver::kEventDisableTiming);
   if (Status s = driver_.check(made, "making an event"); !s.is_ok()) return s;
@@ -188,18 +199,15 @@ Result<CudaDevice::Event> CudaDevice::make_event() const {
 }
 
 void CudaDevice::destroy_event(Event event) const noexcept {
-  const CudaCurrent current(driver_, context_);
   (void)driver_.event_destroy(event);
 }
 
 Status CudaDevice::check(Event event) const {
-  const CudaCurrent current(driver_, context_);
   const auto state = driver_.event_query(event);
   return state == CudaDriver::kNotReady ? Status() : driver_.check(state, "the device");
 }
 
 Status CudaDevice::pin(void* memory, std::size_t bytes) const {
-  const CudaCurrent current(driver_, context_);
   const auto pinned = driver_.host_register(memory, bytes, CudaDriver::kHostPortable | CudaDriver::kHostMapped);
   return driver_.check(pinned, "page-locking memory");
 }

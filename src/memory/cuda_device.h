@@ -51,9 +51,15 @@ class CudaDevice {
   [[nodiscard]] const CudaDriver& driver() const { return driver_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
   [[nodiscard]] CudaDriver::Context context() const { return context_; }
+  // What follows, but for ordinal() and the like, is to be called while the device is the thread's current one.
+  [[nodiscard]] CudaCurrent use() const { return {driver_, context_}; }
 
-  // What follows fails with kUnhandledCudaError.
-  // *id: of the capture, if the stream captures a graph; else 0.
+  // Whose memory an address is of; kUnknown: not known to the driver, such as plain memory of the host.
+  enum class Owner : std::uint8_t { kUnknown, kHostPinned, kDevice };
+  [[nodiscard]] Owner owner_of(const void* address) const;
+
+  // These fail with kUnhandledCudaError.
+  // *id: of the capture, if the stream captures a graph; else 0. kInvalidUsage where a capture forbids to ask.
   Status find_capture(Stream stream, std::uint64_t* id) const;
   // Copies, in the order of the stream. The host's memory is page-locked.
   Status copy_to_host(Stream stream, const RowCopy& copy) const { return copy_rows(stream, copy, false); }
@@ -66,8 +72,9 @@ class CudaDevice {
   Status wait_for(Stream stream, const std::uint32_t* word, std::uint32_t value) const;
   // The stream writes it, when what is in it before has ended and can be seen by the host.
   Status write(Stream stream, std::uint32_t* word, std::uint32_t value) const;
-  // `stream` goes on when `other` has come to here. `event`: one of the caller's, which may be used again at once.
-  Status wait_for(Stream stream, Stream other, Event event) const;
+  // The event is this place in the stream; it may be recorded anew at once when a stream waits for it.
+  Status record(Stream stream, Event event) const;
+  Status wait_for(Stream stream, Event event) const;
   // The graph that the stream captures has `data`: destroy(data) is called when the graph, and all that was made of it,
   // has gone; at once if this fails. It must not call the driver.
   Status give_to_graph(Stream stream, void* data, CudaDriver::HostFunction destroy) const;

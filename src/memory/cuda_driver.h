@@ -41,13 +41,18 @@ struct CudaDriver {
 
   static constexpr Result kNotReady = 600;
   static constexpr Result kInvalidContext = 201;
+  // What is not allowed because of a capture: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to _WRONG_THREAD.
+  static constexpr Result kFirstOfCaptures = 900;
+  static constexpr Result kLastOfCaptures = 908;
   // CUdevice_attribute and CUpointer_attribute.
   static constexpr int kDmabufSupported = 124;
+  static constexpr int kHostPointersServe = 91;  // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
   static constexpr int kPointerMemoryType = 2;
   static constexpr int kPointerSynchronous = 6;
   static constexpr int kPointerBufferId = 7;
   static constexpr int kPointerIsManaged = 8;
   static constexpr int kPointerDevice = 9;
+  static constexpr unsigned kMemoryTypeHost = 1;
   static constexpr unsigned kMemoryTypeDevice = 2;
   static constexpr unsigned kMemoryTypeUnified = 4;
   static constexpr int kHandleDmabuf = 1;             // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
@@ -75,7 +80,7 @@ struct CudaDriver {
   Result (*pointer_attribute)(void* value, int attribute, Address address) = nullptr;
   Result (*set_pointer_attribute)(const void* value, int attribute, Address address) = nullptr;
   Result (*address_range)(Address* base, std::size_t* bytes, Address address) = nullptr;
-  // Of these the last is null where one is: in drivers before CUDA 11.3, or long after.
+  // Of these the last is null where one is.
   Result (*stream_capture_info)(Stream stream, int* status, std::uint64_t* id, Graph* graph, const void* const** nodes,
                                 std::size_t* count) = nullptr;
   Result (*user_object_create)(UserObject* object, void* data, HostFunction destroy, unsigned references,
@@ -117,7 +122,7 @@ struct CudaDriver {
 class CudaCurrent {
  public:
   CudaCurrent(const CudaDriver& driver, CudaDriver::Context context)
-      : driver_(driver), pushed_(driver.push_context(context) == 0) {
+      : driver_(driver), result_(driver.push_context(context)) {
     (void)driver_.exchange_capture_mode(&capture_mode_);
   }
   CudaCurrent(const CudaCurrent&) = delete;
@@ -125,12 +130,14 @@ class CudaCurrent {
   ~CudaCurrent() {
     (void)driver_.exchange_capture_mode(&capture_mode_);
     CudaDriver::Context popped = nullptr;
-    if (pushed_) (void)driver_.pop_context(&popped);
+    if (result_ == 0) (void)driver_.pop_context(&popped);
   }
+  // Not ok: it is not.
+  [[nodiscard]] Status status() const { return driver_.check(result_, "using the device"); }
 
  private:
   const CudaDriver& driver_;
-  const bool pushed_;
+  const CudaDriver::Result result_;
   int capture_mode_ = CudaDriver::kCaptureRelaxed;
 };
 

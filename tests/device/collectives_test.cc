@@ -280,9 +280,16 @@ TEST_CASE("operators of the program's, and scalars in device memory") {
       return bytes;
     };
     const DeviceBytes scalar(device, floats({r == 0 ? 2.0F : 10.0F}));
+    float of_host = r == 0 ? 2.0F : 10.0F;
     const DeviceBytes buffer(device, floats({1, 2, 3}));
     tuttiRedOp_t scaled{};
     check_success(tuttiRedOpCreatePreMulSum(&scaled, scalar.data(), tuttiFloat32, tuttiScalarDevice, comm), comm);
+    check_success(tuttiAllReduce(buffer.data(), buffer.data(), 3, tuttiFloat32, scaled, comm, stream.get()), comm);
+    stream.wait();
+    if (buffer.get() != floats({12, 24, 36})) throw std::runtime_error("not the scaled sum");
+    check_success(tuttiRedOpDestroy(scaled, comm), comm);
+    check_success(tuttiRedOpCreatePreMulSum(&scaled, &of_host, tuttiFloat32, tuttiScalarDevice, comm), comm);
+    buffer.set(floats({1, 2, 3}));
     check_success(tuttiAllReduce(buffer.data(), buffer.data(), 3, tuttiFloat32, scaled, comm, stream.get()), comm);
     stream.wait();
     if (buffer.get() != floats({12, 24, 36})) throw std::runtime_error("not the scaled sum");

@@ -41,6 +41,10 @@ struct TestDriver {
   int (*stream_synchronize)(Driver::Stream) = nullptr;
   int (*stream_query)(Driver::Stream) = nullptr;
   int (*launch_host_function)(Driver::Stream, Driver::HostFunction, void*) = nullptr;
+  int (*event_create)(Driver::Event*, unsigned) = nullptr;
+  int (*event_record)(Driver::Event, Driver::Stream) = nullptr;
+  int (*event_destroy)(Driver::Event) = nullptr;
+  int (*stream_wait_event)(Driver::Stream, Driver::Event, unsigned) = nullptr;
   int (*begin_capture)(Driver::Stream, int) = nullptr;
   int (*end_capture)(Driver::Stream, Driver::Graph*) = nullptr;
   int (*instantiate)(Driver::Graph*, Driver::Graph, unsigned long long) = nullptr;
@@ -50,6 +54,7 @@ struct TestDriver {
   // The stand-in's alone.
   int (*live)() = nullptr;
   int (*make_broken)(int) = nullptr;
+  int (*fail)(int) = nullptr;
 
   int devices = 0;  // 0: there is no driver, or no device
   std::vector<Driver::Context> contexts;
@@ -77,6 +82,10 @@ struct TestDriver {
         find_symbol(library, "cuStreamSynchronize", &d.stream_synchronize) &&
         find_symbol(library, "cuStreamQuery", &d.stream_query) &&
         find_symbol(library, "cuLaunchHostFunc", &d.launch_host_function) &&
+        find_symbol(library, "cuEventCreate", &d.event_create) &&
+        find_symbol(library, "cuEventRecord", &d.event_record) &&
+        find_symbol(library, "cuEventDestroy_v2", &d.event_destroy) &&
+        find_symbol(library, "cuStreamWaitEvent", &d.stream_wait_event) &&
         find_symbol(library, "cuStreamBeginCapture_v2", &d.begin_capture) &&
         find_symbol(library, "cuStreamEndCapture", &d.end_capture) &&
         find_symbol(library, "cuGraphInstantiateWithFlags", &d.instantiate) &&
@@ -85,6 +94,7 @@ struct TestDriver {
     if (!all) throw std::runtime_error("libcuda.so.1 lacks a function");
     (void)find_symbol(library, "standInLive", &d.live);
     (void)find_symbol(library, "standInBreak", &d.make_broken);
+    (void)find_symbol(library, "standInFail", &d.fail);
     if (d.init(0) != 0 || d.device_count(&d.devices) != 0) return {};
     d.contexts.resize(static_cast<std::size_t>(d.devices));
     for (int i = 0; i < d.devices; ++i) must(d.retain_context(&d.contexts[static_cast<std::size_t>(i)], i), "context");

@@ -84,17 +84,22 @@ TEST_CASE("streams of one communicator, in the order of the calls") {
   job.each([&](int r) {
     const TestStream one(job.device(r));
     const TestStream two(job.device(r));
-    const DeviceBytes a(job.device(r), Bytes(64, std::byte(1)));
-    const DeviceBytes b(job.device(r), Bytes(64, std::byte(2)));
+    const DeviceBytes a(job.device(r), 70'000);
+    const DeviceBytes b(job.device(r), 64);
     for (int i = 0; i < 50; ++i) {
-      sum(job, r, a, 64, i % 3 == 0 ? two.get() : one.get());
+      a.set(Bytes(70'000, std::byte(i + r)));
+      b.set(Bytes(64, std::byte(100 - i)));
+      // Each behind the other, whatever its stream.
+      sum(job, r, a, 70'000, i % 3 == 0 ? two.get() : one.get());
+      sum(job, r, b, 64, i % 2 == 0 ? one.get() : two.get());
+      sum(job, r, a, 30'000, i % 2 == 0 ? one.get() : two.get());
       one.wait();
       two.wait();
-      sum(job, r, b, 64, i % 2 == 0 ? one.get() : two.get());
+      const Bytes got = a.get();
+      const auto once = static_cast<unsigned>(2 * i + 1);
+      if (got.front() != std::byte(2 * once) || got.back() != std::byte(once)) throw std::runtime_error("another sum");
+      if (b.get() != Bytes(64, std::byte(200 - 2 * i))) throw std::runtime_error("another sum");
     }
-    one.wait();
-    two.wait();
-    if (a.get() != Bytes(64, std::byte(0)) || b.get() != Bytes(64, std::byte(0))) throw std::runtime_error("not 2^50");
   });
 }
 
@@ -158,6 +163,69 @@ TEST_CASE("graphs are captured and replayed") {
   }
 }
 
+// Two streams capture one graph, each some of the calls, of which one has more pieces than there are slots.
+TEST_CASE("what a graph has captured of several streams runs in the order of the calls, and eager calls behind it") {
+  need_device();
+  const TestDriver& driver = TestDriver::get();
+  constexpr std::size_t kLong = 20'000'000;
+  DeviceJob job(2);
+  std::atomic<int> come{0};
+  std::vector<DeviceBytes> longs;
+  std::vector<DeviceBytes> shorts;
+  for (int r = 0; r < 2; ++r) {
+    longs.emplace_back(job.device(r), kLong);
+    shorts.emplace_back(job.device(r), 100);
+  }
+  job.each([&](int r) {
+    const int device = job.device(r);
+    const TestStream one(device);
+    const TestStream two(device);
+    const DeviceBytes& a = longs[static_cast<std::size_t>(r)];
+    const DeviceBytes& b = shorts[static_cast<std::size_t>(r)];
+    const UseDevice use(device);
+    auto all_come = [&, steps = 0]() mutable {
+      steps += 2;
+      ++come;
+      while (come < steps) std::this_thread::yield();
+    };
+    Driver::Event event = nullptr;
+    TestDriver::must(driver.event_create(&event, Driver::kEventDisableTiming), "event");
+    const auto behind = [&](const TestStream& stream, const TestStream& other) {
+      TestDriver::must(driver.event_record(event, other.handle()), "record");
+      TestDriver::must(driver.stream_wait_event(stream.handle(), event, 0), "wait");
+    };
+    all_come();
+    TestDriver::must(driver.begin_capture(one.handle(), 1), "capture");
+    behind(two, one);
+    sum(job, r, a, kLong, one.get());
+    sum(job, r, b, 100, two.get());
+    sum(job, r, a, 1000, one.get());
+    behind(one, two);
+    Driver::Graph graph = nullptr;
+    Driver::Graph made = nullptr;
+    TestDriver::must(driver.end_capture(one.handle(), &graph), "capture");
+    all_come();
+    TestDriver::must(driver.instantiate(&made, graph, 0), "instantiate");
+    TestDriver::must(driver.destroy_graph(graph), "destroy");
+    for (int i = 0; i < 3; ++i) {
+      a.set(Bytes(kLong, std::byte(i + r)));
+      b.set(Bytes(100, std::byte(r)));
+      TestDriver::must(driver.launch(made, one.handle()), "launch");
+      sum(job, r, a, 10, one.get());
+      sum(job, r, b, 100, one.get());
+      TestDriver::must(driver.launch(made, one.handle()), "launch");
+      one.wait();
+      const Bytes got = a.get();
+      const auto once = static_cast<unsigned>(2 * i + 1);
+      const bool right = got[0] == std::byte(once * 16) && got[500] == std::byte(once * 8) &&
+                         got[kLong - 1] == std::byte(once * 2) && b.get() == Bytes(100, std::byte(4));
+      if (!right) throw std::runtime_error("another sum");
+    }
+    TestDriver::must(driver.destroy_exec(made), "destroy");
+    TestDriver::must(driver.event_destroy(event), "event");
+  });
+}
+
 TEST_CASE("an abort lets streams go on") {
   need_device();
   DeviceJob job(2);
@@ -201,7 +269,59 @@ TEST_CASE("an operation that a rank does not call times out, and the stream goes
   for (tuttiComm_t comm : comms) (void)tuttiCommAbort(comm);
 }
 
-TEST_CASE("a device that fails ends what waits for it") {
+TEST_CASE("that a stream comes late is no timeout") {
+  need_device();
+  const std::array<int, 2> devices = {0, TestDriver::get().devices - 1};
+  std::array<tuttiComm_t, 2> comms{};
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.timeout_ms = 100;
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, devices.data(), &config) == tuttiSuccess);
+  Gate gate;
+  const TestStream one(devices[0]);
+  const TestStream two(devices[1]);
+  const DeviceBytes a(devices[0], Bytes(100, std::byte(1)));
+  const DeviceBytes b(devices[1], Bytes(100, std::byte(2)));
+  // Both: a rank that waits for the other does count.
+  one.call(&Gate::hold, &gate);
+  two.call(&Gate::hold, &gate);
+  CHECK(tuttiAllReduce(a.data(), a.data(), 100, tuttiUint8, tuttiSum, comms[0], one.get()) == tuttiSuccess);
+  CHECK(tuttiAllReduce(b.data(), b.data(), 100, tuttiUint8, tuttiSum, comms[1], two.get()) == tuttiSuccess);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  gate.closed = false;
+  one.wait();
+  two.wait();
+  const bool right = a.get() == Bytes(100, std::byte(3)) && b.get() == Bytes(100, std::byte(3));
+  CHECK(right);
+  for (tuttiComm_t comm : comms) (void)tuttiCommAbort(comm);
+  DeviceBytes::free_all();
+}
+
+TEST_CASE("whichever call of the driver fails, what was called ends") {
+  need_device();
+  if (TestDriver::get().fail == nullptr) return;
+  bool all_passed = false;
+  for (int n = 0; !all_passed && n < 2000; ++n) {
+    std::array<tuttiComm_t, 2> comms{};
+    const std::array<int, 2> devices = {0, TestDriver::get().devices - 1};
+    REQUIRE(tuttiCommInitAll(comms.data(), 2, devices.data()) == tuttiSuccess);
+    const TestStream stream(0);
+    const DeviceBytes buffer(0, Bytes(14'000'000, std::byte(1)));
+    // The other rank calls nothing: what was called ends by the abort.
+    (void)TestDriver::get().fail(n);
+    const tuttiResult_t called =
+        tuttiAllReduce(buffer.data(), buffer.data(), 14'000'000, tuttiUint8, tuttiSum, comms[0], stream.get());
+    all_passed = TestDriver::get().fail(-1) >= 0;
+    INFO("call " << n << ": " << tuttiGetLastError(comms[0]));
+    CHECK((called == tuttiSuccess) == all_passed);
+    if (called != tuttiSuccess) CHECK((called == tuttiUnhandledCudaError || called == tuttiInvalidArgument));
+    for (tuttiComm_t comm : comms) CHECK(tuttiCommAbort(comm) == tuttiSuccess);
+    stream.wait();
+  }
+  CHECK(all_passed);
+  DeviceBytes::free_all();
+}
+
+TEST_CASE("a communicator whose device has failed can be destroyed") {
   need_device();
   if (TestDriver::get().make_broken == nullptr) return;
   DeviceJob job(2);
@@ -212,17 +332,10 @@ TEST_CASE("a device that fails ends what waits for it") {
   sum(job, 0, buffer, 100, stream.get());
   (void)TestDriver::get().make_broken(1);
   gate.closed = false;
-  tuttiResult_t failed = tuttiSuccess;
-  for (int i = 0; i < 20'000 && failed == tuttiSuccess; ++i) {
-    REQUIRE(tuttiCommGetAsyncError(job.comm(0), &failed) == tuttiSuccess);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  CHECK(failed == tuttiUnhandledCudaError);
+  CHECK(tuttiCommFinalize(job.comm(0)) == tuttiUnhandledCudaError);
   const std::string text = tuttiGetLastError(job.comm(0));
   INFO(text);
   CHECK(text.find("unspecified launch failure") != std::string::npos);
-  CHECK(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiUint8, tuttiSum, job.comm(0), stream.get()) ==
-        tuttiUnhandledCudaError);
   (void)TestDriver::get().make_broken(0);
 }
 
@@ -279,6 +392,8 @@ TEST_CASE("what cannot be is refused") {
   config.device = "cuda:-1";
   CHECK(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiInvalidArgument);
   CHECK(std::string(tuttiGetLastError(nullptr)).find("config.device") != std::string::npos);
+  const std::array<int, 2> none = {-2, -2};
+  CHECK(tuttiCommInitAll(comms.data(), 2, none.data()) == tuttiInvalidArgument);
   const std::array<int, 2> beyond = {0, 4000};
   CHECK(tuttiCommInitAll(comms.data(), 2, beyond.data()) == tuttiUnhandledCudaError);
   const std::string text = tuttiGetLastError(nullptr);
@@ -306,6 +421,37 @@ TEST_CASE("what cannot be is refused") {
     CHECK(results[r] == tuttiInvalidUsage);
     CHECK(texts[r].find("rank 1") != std::string::npos);
   }
+}
+
+TEST_CASE("a call is refused for buffers of the host, or an algorithm that does not serve it") {
+  need_device();
+  std::array<tuttiComm_t, 2> comms{};
+  const std::array<int, 2> devices = {0, 0};
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.algorithm = "all_reduce:ring";
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, devices.data(), &config) == tuttiSuccess);
+  const TestStream stream(0);
+  const DeviceBytes buffer(0, 100);
+  Bytes host(100);
+  CHECK(tuttiAllReduce(host.data(), buffer.data(), 100, tuttiUint8, tuttiSum, comms[0], stream.get()) ==
+        tuttiInvalidArgument);
+  CHECK(std::string(tuttiGetLastError(comms[0])).find("send buffer") != std::string::npos);
+  CHECK(tuttiAllReduce(buffer.data(), host.data(), 100, tuttiUint8, tuttiSum, comms[0], stream.get()) ==
+        tuttiInvalidArgument);
+  // The ring does not keep the order of ranks.
+  tuttiRedOp_t ordered{};
+  const auto keep = [](const void* in, void* inout, size_t count, tuttiDataType_t, void*) {
+    std::memcpy(inout, in, count);
+  };
+  REQUIRE(tuttiRedOpCreate(&ordered, keep, nullptr, 0, comms[0]) == tuttiSuccess);
+  CHECK(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiUint8, ordered, comms[0], stream.get()) ==
+        tuttiInvalidUsage);
+  stream.wait();
+  tuttiResult_t failed = tuttiSuccess;
+  REQUIRE(tuttiCommGetAsyncError(comms[0], &failed) == tuttiSuccess);
+  CHECK(failed == tuttiSuccess);
+  for (tuttiComm_t comm : comms) (void)tuttiCommAbort(comm);
+  DeviceBytes::free_all();
 }
 
 TEST_CASE("nothing is left of communicators that have gone") {

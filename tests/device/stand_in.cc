@@ -5,189 +5,28 @@
 // calls wait for him.
 //
 // STAND_IN_DEVICES: how many devices there are, 2 if it is not set.
-#include <sys/mman.h>
-#include <unistd.h>
+#include "stand_in.h"
 
-#include <atomic>
-#include <condition_variable>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <shared_mutex>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include "memory/cuda_driver.h"
-
-namespace {
-
-using Driver = tutti::internal::memory::CudaDriver;
-using Address = Driver::Address;
-
-constexpr int kSuccess = 0;
-constexpr int kInvalidValue = 1;
-constexpr int kInvalidDevice = 101;
-constexpr int kInvalidContext = 201;
-constexpr int kInvalidHandle = 400;
-constexpr int kNotReady = 600;
-constexpr int kLaunchFailed = 719;
-constexpr int kCaptureUnsupported = 900;
-constexpr int kRelaxed = 2;
-
-struct Block {
-  std::size_t bytes;
-  std::byte* alias;  // where the host reaches it
-  std::uint64_t id;
-};
-
-struct Graph;
-// What a stream does, one after the other, in a thread of its own; or, while it captures, what its graph will do.
-struct Stream {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
-  bool busy = false;
-  bool ends = false;
-  Graph* captures = nullptr;
-  std::uint64_t capture = 0;  // its number
-  bool global = false;        // its capture forbids calls to other threads
-  std::thread thread;
-};
-struct Event {
-  std::atomic<std::uint64_t> recorded{0};
-  std::atomic<std::uint64_t> reached{0};
-};
-struct UserObject {
-  void* data;
-  Driver::HostFunction destroy;
-  std::atomic<unsigned> references;
-};
-struct Graph {
-  std::vector<std::function<void()>> nodes;
-  std::vector<std::shared_ptr<void>> objects;
-};
-
-std::mutex state_mutex;
-std::map<Address, Block> blocks;
-std::set<void*> pinned;
-std::uint64_t next_id = 1;
-std::atomic<int> live{0};
-std::atomic<int> global_captures{0};
-std::atomic<std::uint64_t> captures{0};
-std::atomic<bool> broken{false};
-thread_local std::vector<int> contexts;  // devices, the current one last
-thread_local int capture_mode = 0;
-thread_local bool in_host_function = false;
-
-int devices() {
-  const char* const text = std::getenv("STAND_IN_DEVICES");
-  return text != nullptr ? std::atoi(text) : 2;
-}
-
-// Held by every call, and alone by one that frees memory.
-std::shared_mutex driver_mutex;
-std::mutex streams_mutex;
-std::set<Stream*> streams;
-
-// What every call begins with.
-int enter(bool forbidden_in_captures = false) {
-  if (in_host_function) {
-    std::fputs("stand-in: a function that a stream calls has called the driver\n", stderr);
-    std::abort();
-  }
-  if (broken) return kLaunchFailed;
-  return forbidden_in_captures && global_captures > 0 && capture_mode != kRelaxed ? kCaptureUnsupported : kSuccess;
-}
-
-// Where the host reaches the bytes: memory of its own, or the alias of a device's. Null beyond a block's end.
-std::byte* reach(Address address, std::size_t bytes) {
-  const std::lock_guard lock(state_mutex);
-  auto at = blocks.upper_bound(address);
-  if (at != blocks.begin()) {
-    --at;
-    const Address offset = address - at->first;
-    if (offset < at->second.bytes) return bytes <= at->second.bytes - offset ? at->second.alias + offset : nullptr;
-  }
-  return reinterpret_cast<std::byte*>(address);
-}
-
-void work(Stream& stream) {
-  for (;;) {
-    std::function<void()> next;
-    {
-      std::unique_lock lock(stream.mutex);
-      stream.busy = false;
-      stream.changed.notify_all();
-      stream.changed.wait(lock, [&] { return stream.ends || !stream.queue.empty(); });
-      if (stream.queue.empty()) return;
-      next = std::move(stream.queue.front());
-      stream.queue.pop_front();
-      stream.busy = true;
-    }
-    next();
-  }
-}
-
-Stream* make_stream() {
-  auto* const stream = new Stream;
-  {
-    const std::lock_guard lock(streams_mutex);
-    streams.insert(stream);
-  }
-  stream->thread = std::thread([stream] { work(*stream); });
-  return stream;
-}
-
-// Null is the default stream of the current device.
-Stream* stream_of(Driver::Stream handle) {
-  if (handle != nullptr) return reinterpret_cast<Stream*>(handle);
-  static auto* defaults = new std::map<int, Stream*>;
-  const std::lock_guard lock(state_mutex);
-  Stream*& stream = (*defaults)[contexts.empty() ? 0 : contexts.back()];
-  if (stream == nullptr) stream = make_stream();
-  return stream;
-}
-
-int submit(Driver::Stream handle, std::function<void()> what) {
-  if (handle == nullptr && contexts.empty()) return kInvalidContext;
-  Stream& stream = *stream_of(handle);
-  const std::lock_guard lock(stream.mutex);
-  if (stream.captures != nullptr) {
-    stream.captures->nodes.push_back(std::move(what));
-  } else {
-    stream.queue.push_back(std::move(what));
-    stream.changed.notify_all();
-  }
-  return kSuccess;
-}
-
-void wait_for(Stream& stream) {
-  std::unique_lock lock(stream.mutex);
-  stream.changed.wait(lock, [&] { return stream.queue.empty() && !stream.busy; });
-}
-
-}  // namespace
+using namespace tutti::internal::stand_in;
 
 #define CALL extern "C" __attribute__((visibility("default"))) int  // NOLINT: as the driver's own
 #define ENTER(...)                                  \
   const std::shared_lock driver_lock(driver_mutex); \
   if (const int refused = enter(__VA_ARGS__); refused != 0) return refused  // NOLINT
 
-// For tests: what has been made and not destroyed; from now on nothing works.
+// For tests: what has been made and not destroyed, and memory that is page-locked; from now on nothing works.
 CALL standInLive() {
-  return live;
+  const std::lock_guard lock(state_mutex);
+  return live + static_cast<int>(pinned.size());
 }
 CALL standInBreak(int breaks) {
   broken = breaks != 0;
   return kSuccess;
+}
+
+// The call behind so many fails; below 0: none. What is left of them.
+CALL standInFail(int calls) {
+  return calls_until_failure.exchange(calls);
 }
 
 CALL cuInit(unsigned /*flags*/) {
@@ -207,8 +46,9 @@ CALL cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
   return ordinal >= 0 && ordinal < devices() ? kSuccess : kInvalidDevice;
 }
-CALL cuDeviceGetAttribute(int* value, int /*attribute*/, int /*device*/) {
-  *value = 0;
+CALL cuDeviceGetAttribute(int* value, int attribute, int /*device*/) {
+  ENTER();
+  *value = attribute == Driver::kHostPointersServe ? 1 : 0;
   return kSuccess;
 }
 CALL cuDevicePrimaryCtxRetain(Driver::Context* context, int device) {
@@ -396,19 +236,37 @@ CALL cuEventCreate(Driver::Event* event, unsigned /*flags*/) {
   return kSuccess;
 }
 CALL cuEventDestroy_v2(Driver::Event event) {
-  delete reinterpret_cast<Event*>(event);
+  // Streams may come to it still.
+  static auto* const gone = new std::vector<Driver::Event>;
+  const std::lock_guard lock(state_mutex);
+  gone->push_back(event);
   --live;
   return kSuccess;
 }
 CALL cuEventRecord(Driver::Event handle, Driver::Stream stream) {
   ENTER();
   Event* const event = reinterpret_cast<Event*>(handle);
+  {
+    Stream& of = *stream_of(stream);
+    const std::lock_guard lock(of.mutex);
+    event->graph = of.captures;
+    event->capture = of.capture;
+  }
+  if (event->graph != nullptr) return kSuccess;  // the graph's nodes are in one order
   const std::uint64_t number = ++event->recorded;
   return submit(stream, [=] { event->reached = number; });
 }
 CALL cuStreamWaitEvent(Driver::Stream stream, Driver::Event handle, unsigned /*flags*/) {
   ENTER();
   const Event* const event = reinterpret_cast<Event*>(handle);
+  if (event->graph != nullptr) {
+    Stream& joining = *stream_of(stream);
+    const std::lock_guard lock(joining.mutex);
+    if (joining.captures != nullptr && joining.capture != event->capture) return kCaptureUnsupported;
+    joining.captures = event->graph;
+    joining.capture = event->capture;
+    return kSuccess;
+  }
   const std::uint64_t number = event->recorded;
   return submit(stream, [=] {
     while (event->reached < number) ::usleep(20);
@@ -434,10 +292,15 @@ CALL cuStreamBeginCapture_v2(Driver::Stream handle, int mode) {
 }
 CALL cuStreamEndCapture(Driver::Stream handle, Driver::Graph* graph) {
   Stream& stream = *stream_of(handle);
-  const std::lock_guard lock(stream.mutex);
   if (stream.captures == nullptr) return kInvalidHandle;
-  *graph = reinterpret_cast<Driver::Graph>(std::exchange(stream.captures, nullptr));
+  *graph = reinterpret_cast<Driver::Graph>(stream.captures);
   if (stream.global) --global_captures;
+  // The others that have joined it.
+  const std::lock_guard all(streams_mutex);
+  for (Stream* const other : streams) {
+    const std::lock_guard lock(other->mutex);
+    if (other->captures == reinterpret_cast<Graph*>(*graph)) other->captures = nullptr;
+  }
   return kSuccess;
 }
 CALL cuStreamIsCapturing(Driver::Stream handle, int* status) {
