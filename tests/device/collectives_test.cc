@@ -91,13 +91,18 @@ std::size_t size_of_type(tuttiDataType_t type) {
   }
 }
 
-// Bytes that make no NaN of any type. By Knuth's linear congruential generator (MMIX).
+// Bytes that make no NaN of any type, by Knuth's linear congruential generator (MMIX). They repeat themselves, as they
+// take long under sanitizers, but no piece is like another.
 Bytes input_of(int rank, std::size_t bytes, unsigned seed) {
+  constexpr std::size_t kPeriod = 65'521;  // a prime
   std::uint64_t state = seed * 1000 + static_cast<unsigned>(rank);
   Bytes all(bytes);
-  for (std::byte& b : all) {
+  for (std::size_t i = 0; i < std::min(bytes, kPeriod); ++i) {
     state = state * 6364136223846793005U + 1442695040888963407U;
-    b = std::byte((state >> 58) % 48);
+    all[i] = std::byte((state >> 58) % 48);
+  }
+  for (std::size_t done = kPeriod; done < bytes; done += kPeriod) {
+    std::memcpy(all.data() + done, all.data(), std::min(kPeriod, bytes - done));
   }
   return all;
 }
@@ -190,6 +195,7 @@ TEST_CASE("long vectors pass in pieces") {
   DeviceJob device(ranks);
   DeviceJob host(ranks, true);
   for (const Kind& kind : kKinds) {
+    if (ranks > 2 && !kind.combines) continue;
     for (const bool in_place : {false, true}) {
       if (in_place && (kind.in_place == nullptr || ranks > 2)) continue;
       compare(device, host, {&kind, ranks, 1'300'017, tuttiInt32, tuttiSum, ranks - 1, in_place});
