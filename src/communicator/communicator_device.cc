@@ -113,7 +113,6 @@ Status Communicator::queue_on_device(std::shared_ptr<const Batch> batch, std::sp
     coming_.fetch_sub(1, std::memory_order_relaxed);
     return s;
   }
-  const auto kept = *made;
   (void)coming.release();  // the driver has it
   if (Status s = plan.put_into(stream); !s.is_ok()) return s;
   for (void* const other : others) {

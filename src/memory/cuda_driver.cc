@@ -32,7 +32,6 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
       find_symbol(handle, "cuDeviceGetCount", &d.device_count) && find_symbol(handle, "cuDeviceGet", &d.device_get) &&
       find_symbol(handle, "cuDeviceGetAttribute", &d.device_attribute) &&
       find_symbol(handle, "cuDevicePrimaryCtxRetain", &d.retain_context) &&
-      find_symbol(handle, "cuDevicePrimaryCtxRelease_v2", &d.release_context) &&
       find_symbol(handle, "cuCtxPushCurrent_v2", &d.push_context) &&
       find_symbol(handle, "cuCtxPopCurrent_v2", &d.pop_context) &&
       find_symbol(handle, "cuCtxGetDevice", &d.current_device) &&

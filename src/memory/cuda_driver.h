@@ -72,7 +72,6 @@ struct CudaDriver {
   Result (*device_get)(int* device, int ordinal) = nullptr;
   Result (*device_attribute)(int* value, int attribute, int device) = nullptr;
   Result (*retain_context)(Context* context, int device) = nullptr;
-  Result (*release_context)(int device) = nullptr;
   Result (*push_context)(Context context) = nullptr;
   Result (*pop_context)(Context* context) = nullptr;
   Result (*current_device)(int* device) = nullptr;

@@ -57,23 +57,19 @@ CALL cuDevicePrimaryCtxRetain(Driver::Context* context, int device) {
   *context = reinterpret_cast<Driver::Context>(static_cast<std::uintptr_t>(device) + 1);
   return kSuccess;
 }
-CALL cuDevicePrimaryCtxRelease_v2(int /*device*/) {
-  --live;
-  return kSuccess;
-}
 CALL cuCtxPushCurrent_v2(Driver::Context context) {
   ENTER();
   contexts.push_back(static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1);
   return kSuccess;
 }
 CALL cuCtxPopCurrent_v2(Driver::Context* /*context*/) {
-  if (contexts.empty()) return kInvalidContext;
+  if (contexts.empty()) return Driver::kInvalidContext;
   contexts.pop_back();
   return kSuccess;
 }
 CALL cuCtxGetDevice(int* device) {
   ENTER();
-  if (contexts.empty()) return kInvalidContext;
+  if (contexts.empty()) return Driver::kInvalidContext;
   *device = contexts.back();
   return kSuccess;
 }
@@ -200,7 +196,7 @@ CALL cuStreamQuery(Driver::Stream handle) {
   ENTER(true);
   Stream& stream = *stream_of(handle);
   const std::lock_guard lock(stream.mutex);
-  return stream.queue.empty() && !stream.busy ? kSuccess : kNotReady;
+  return stream.queue.empty() && !stream.busy ? kSuccess : Driver::kNotReady;
 }
 CALL cuStreamWaitValue32_v2(Driver::Stream stream, Address address, std::uint32_t value, unsigned how) {
   ENTER();
@@ -262,7 +258,7 @@ CALL cuStreamWaitEvent(Driver::Stream stream, Driver::Event handle, unsigned /*f
   if (event->graph != nullptr) {
     Stream& joining = *stream_of(stream);
     const std::lock_guard lock(joining.mutex);
-    if (joining.captures != nullptr && joining.capture != event->capture) return kCaptureUnsupported;
+    if (joining.captures != nullptr && joining.capture != event->capture) return Driver::kFirstOfCaptures;
     joining.captures = event->graph;
     joining.capture = event->capture;
     return kSuccess;
@@ -275,7 +271,7 @@ CALL cuStreamWaitEvent(Driver::Stream stream, Driver::Event handle, unsigned /*f
 CALL cuEventQuery(Driver::Event handle) {
   ENTER(true);
   const Event& event = *reinterpret_cast<Event*>(handle);
-  return event.reached == event.recorded ? kSuccess : kNotReady;
+  return event.reached == event.recorded ? kSuccess : Driver::kNotReady;
 }
 
 CALL cuStreamBeginCapture_v2(Driver::Stream handle, int mode) {

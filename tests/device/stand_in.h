@@ -33,12 +33,8 @@ inline constexpr int kSuccess = 0;
 inline constexpr int kInvalidValue = 1;
 inline constexpr int kOutOfMemory = 2;
 inline constexpr int kInvalidDevice = 101;
-inline constexpr int kInvalidContext = 201;
 inline constexpr int kInvalidHandle = 400;
-inline constexpr int kNotReady = 600;
 inline constexpr int kLaunchFailed = 719;
-inline constexpr int kCaptureUnsupported = 900;
-inline constexpr int kRelaxed = 2;
 
 struct Block {
   std::size_t bytes;
@@ -107,7 +103,9 @@ inline int enter(bool forbidden_in_captures = false) {
   }
   if (broken) return kLaunchFailed;
   if (calls_until_failure >= 0 && calls_until_failure-- == 0) return kOutOfMemory;
-  return forbidden_in_captures && global_captures > 0 && capture_mode != kRelaxed ? kCaptureUnsupported : kSuccess;
+  return forbidden_in_captures && global_captures > 0 && capture_mode != Driver::kCaptureRelaxed
+             ? Driver::kFirstOfCaptures
+             : kSuccess;
 }
 
 // Where the host reaches the bytes: memory of its own, or the alias of a device's. Null beyond a block's end.
@@ -160,7 +158,7 @@ inline Stream* stream_of(Driver::Stream handle) {
 }
 
 inline int submit(Driver::Stream handle, std::function<void()> what) {
-  if (handle == nullptr && contexts.empty()) return kInvalidContext;
+  if (handle == nullptr && contexts.empty()) return Driver::kInvalidContext;
   Stream& stream = *stream_of(handle);
   const std::lock_guard lock(stream.mutex);
   if (stream.captures != nullptr) {
