@@ -29,14 +29,20 @@
  * communicators.
  *   A stream that captures a graph captures the operation, to run whenever the graph does, in the order in which one
  * capture has called them; the calls of a group must name one stream then. Graphs of one communicator, and calls beside
- * them, run in the order in which streams come to them, which must be the same on all ranks. A graph must not run twice
+ * them, run in the order in which streams come to them, which must be the same on all ranks (of graphs in which ranks
+ * meet on the device another order is tuttiMismatch). A graph must not run twice
  * at the same time, and one that runs after its communicator has been destroyed does nothing of use.
- *   Bytes pass through page-locked memory of the host, which stays the process's and serves later operations: some 24
- * MiB for each communicator with long messages; calls with blocks of varying counts, and the sends and receives of one
- * call or group, take as much as they have bytes. As with NCCL, ranks that are threads of one process must not wait for
- * each other where CUDA makes streams wait: in one stream, in streams that share a queue of the device
- * (CUDA_DEVICE_MAX_CONNECTIONS), or in a cudaFree by one of them before the others have made their calls. Nor may the
- * device be reset.
+ *   Where up to 8 ranks, all of a communicator's, are in one process and on one device, a kernel does all-reduce,
+ * reduce-scatter, all-gather, broadcast, reduce, gather, scatter and all-to-all on their buffers, which it combines in
+ * the order of ranks, unless an algorithm is asked for (config.algorithm). Those of built-in operators must lie at
+ * multiples of their element's size, or go the other way: bytes pass through page-locked memory of the host, which stays
+ * the process's and serves later operations: some 24 MiB for each communicator with long messages; calls with blocks of
+ * varying counts, and the sends and receives of one call or group, take as much as they have bytes.
+ *   Ranks of one process that share a device: a call of a collective waits until the others have made theirs, 20 ms at
+ * most, so that all of them come into their streams together; who calls for several ranks in one thread does so in a
+ * group. What comes apart, sends and receives, and graphs must, as with NCCL, not wait for each other where CUDA makes
+ * streams wait: in one stream, in streams that share a queue of the device (CUDA_DEVICE_MAX_CONNECTIONS), or in a
+ * cudaFree by one of them before the others have made their calls. Nor may the device be reset.
  *
  * Fork. A process may fork at any time, whatever its threads and its queued operations are at. The child has none of
  * its parent's communicators, streams and events: they are tuttiInvalidUsage there, it writes nothing to their

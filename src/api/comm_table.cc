@@ -12,6 +12,15 @@ namespace tutti::internal::api {
 
 using State = CommSlot::State;
 
+namespace {
+
+Status another_inside() {
+  return Status::invalid_usage(
+      "another thread is inside an operation of this communicator, which serves one thread at a time");
+}
+
+}  // namespace
+
 CommTable& CommTable::instance() {
   // Never destroyed: user code may free communicators during static destruction.
   static auto* const only = new CommTable;
@@ -79,24 +88,33 @@ Status CommTable::refusal(std::uint64_t handle) {
   return Status::invalid_argument("another thread is destroying or aborting this communicator");
 }
 
+bool CommTable::is_busy(CommSlot* slot, const ThreadRecord* record) {
+  ThreadRecord* const before = slot->owner.load(std::memory_order_relaxed);
+  if (before == nullptr || before == record) return slot->inside;
+  // A thread that enters meanwhile sees that it is not the owner any more, and comes to the lock.
+  slot->owner.store(nullptr, std::memory_order_relaxed);
+  asymmetric_fence_heavy();
+  const bool busy = before->operating.load(std::memory_order_acquire) == slot->handle;
+  if (busy) slot->owner.store(before, std::memory_order_relaxed);
+  if (!busy) ++slot->changes;
+  return busy;
+}
+
+Status CommTable::enter_beside(std::uint64_t handle, CommSlot** slot) {
+  const MutexLock lock(comm_table_mutex);
+  CommSlot* const found = find(handle);
+  if (found == nullptr || found->handle != handle || found->state != State::kOpen) return refusal(handle);
+  if (is_busy(found, nullptr)) return another_inside();
+  found->inside = true;
+  *slot = found;
+  return {};
+}
+
 Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared) {
   const MutexLock lock(comm_table_mutex);
   CommSlot* const slot = find(handle);
   if (slot == nullptr || slot->handle != handle || slot->state != State::kOpen) return refusal(handle);
-  ThreadRecord* const before = slot->owner.load(std::memory_order_relaxed);
-  bool busy = slot->inside;
-  if (before != nullptr && before != record) {
-    // A thread that enters meanwhile sees that it is not the owner any more, and comes to the lock.
-    slot->owner.store(nullptr, std::memory_order_relaxed);
-    asymmetric_fence_heavy();
-    busy = before->operating.load(std::memory_order_acquire) == handle;
-    if (busy) slot->owner.store(before, std::memory_order_relaxed);
-    if (!busy) ++slot->changes;
-  }
-  if (busy) {
-    return Status::invalid_usage(
-        "another thread is inside an operation of this communicator, which serves one thread at a time");
-  }
+  if (is_busy(slot, record)) return another_inside();
   // Before the lock is given up: who frees the communicator then finds this thread inside.
   record->operating.store(handle, std::memory_order_release);
   if (slot->changes < kMaxChanges) {

@@ -77,6 +77,7 @@ class CommTable final : public ForkAware {
 
  private:
   friend class Operating;
+  friend class OperatingBeside;
   friend class Looking;
   static constexpr std::size_t kChunkSlots = 64;
   static constexpr std::size_t kChunks = 8192;  // half a million communicators
@@ -86,6 +87,10 @@ class CommTable final : public ForkAware {
   CommTable();
   // Enters an operation through the lock. *shared: leave() must follow.
   Status enter(ThreadRecord* record, std::uint64_t handle, bool* shared) TUTTI_EXCLUDES(comm_table_mutex);
+  // The same for a thread that may be inside others.
+  Status enter_beside(std::uint64_t handle, CommSlot** slot) TUTTI_EXCLUDES(comm_table_mutex);
+  // Whether another operation than those of `record`'s thread may be inside. `record` is the owner then, or nobody.
+  static bool is_busy(CommSlot* slot, const ThreadRecord* record) TUTTI_REQUIRES(comm_table_mutex);
   void leave(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
   Status look(std::uint64_t handle, CommSlot** slot) TUTTI_EXCLUDES(comm_table_mutex);
   void end_look(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
@@ -168,6 +173,24 @@ class QuicklyOperating {
  private:
   ThreadRecord* const record_;
   Communicator* communicator_ = nullptr;
+};
+
+// As Operating, of which a thread has one at a time: of these it may have several.
+class OperatingBeside {
+ public:
+  explicit OperatingBeside(std::uint64_t handle) : status_(CommTable::instance().enter_beside(handle, &slot_)) {}
+  OperatingBeside(const OperatingBeside&) = delete;
+  OperatingBeside& operator=(const OperatingBeside&) = delete;
+  ~OperatingBeside() {
+    if (slot_ != nullptr) CommTable::instance().leave(slot_);
+  }
+  [[nodiscard]] const Status& status() const { return status_; }
+  // REQUIRES: status() is ok.
+  Communicator* operator->() const { return slot_->communicator; }
+
+ private:
+  CommSlot* slot_ = nullptr;
+  Status status_;
 };
 
 // While it lives the communicator is not freed. Any number of threads, beside an operation. A second one of a thread,

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -147,11 +149,6 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
       if (std::find(part->streams.begin(), part->streams.end(), tail.stream()) != part->streams.end()) f(tail);
     }
   };
-  if (!part->cuda_streams.empty()) {
-    Status queued = operating->enqueue_on_device(part->batch, part->cuda_streams);
-    if (!queued.is_ok() && !is_refusal(queued)) operating->set_told();
-    return queued;
-  }
   std::shared_ptr<Completion> before;
   for_own([&](const StreamTail& tail) { before = StreamTail::both(before, tail.before()); });
   Status status = operating->enqueue(part->batch, std::move(before), &part->completion);
@@ -160,6 +157,29 @@ Status start(Part* part, std::vector<StreamTail>* tails) {
   if (!status.is_ok() && !is_refusal(status)) operating->set_told();
   return status;
 }
+
+// What one part calls of a communicator on a device. The thread stays inside all of them until they are in their
+// streams, since ranks of this process put theirs there together.
+class DevicePart {
+ public:
+  explicit DevicePart(const Part& part) : operating_(part.comm) {
+    if (!operating_.status().is_ok()) return;
+    auto begun = operating_->begin_on_device(part.batch, part.cuda_streams);
+    begun_ = begun.is_ok() ? std::move(*begun) : nullptr;
+    refused_ = begun.status();
+  }
+  Status end() {
+    if (!operating_.status().is_ok()) return operating_.status();
+    Status queued = refused_.is_ok() ? operating_->end_on_device(begun_.get()) : refused_;
+    if (!queued.is_ok() && !is_refusal(queued)) operating_->set_told();
+    return queued;
+  }
+
+ private:
+  const OperatingBeside operating_;
+  std::unique_ptr<DeviceSubmission> begun_;
+  Status refused_;
+};
 
 // Communicators do not wait for each other, not where they share a stream either: the progress engine drives what each
 // has queued.
@@ -181,7 +201,15 @@ Status run(std::span<Part> parts, bool* started) {
   const auto note = [&](Status status) {
     if (first.is_ok()) first = std::move(status);
   };
-  for (Part& part : parts) note(start(&part, &tails));
+  std::deque<DevicePart> on_devices;
+  for (Part& part : parts) {
+    if (part.cuda_streams.empty()) {
+      note(start(&part, &tails));
+    } else {
+      on_devices.emplace_back(part);
+    }
+  }
+  for (DevicePart& part : on_devices) note(part.end());
   for (StreamTail& tail : tails) tail.attach();
   for (const Part& part : parts) {
     if (part.waits && part.completion != nullptr) {

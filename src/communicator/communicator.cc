@@ -106,6 +106,11 @@ Status Communicator::complete() {
   shares_process_ = std::count_if(m.peers.begin(), m.peers.end(),
                                   [&](const PeerInfo& peer) { return peer.process == self.process; }) > 1;
   process_rank_.enter(secret_);
+  if (is_on_device() && (shares_process_ || ranks() == 1)) {
+    const auto here = std::count_if(m.peers.begin(), m.peers.end(),
+                                    [&](const PeerInfo& peer) { return peer.process == self.process; });
+    convoy_ = DeviceConvoy::join(secret_, static_cast<int>(here), ranks(), rank(), on_device_->device());
+  }
   // Ranks that are made together are made by threads that end then.
   if (thread_ranks_ == nullptr) process_rank_.touch();
   waiter_ = std::make_unique<executor::Waiter>(
@@ -227,6 +232,7 @@ Status Communicator::tell_transports(PeerInfo* self, Deadline deadline) {
 
 Communicator::~Communicator() {
   if (on_device_ != nullptr) on_device_->close();
+  if (convoy_ != nullptr) convoy_->leave();
   {
     const MutexLock lock(mutex_);
     while (queue_runs_) queue_changed_.wait(mutex_);
@@ -416,6 +422,7 @@ Status Communicator::finalize() {
     // A graph may run still: what it finds from now on it lets go.
     on_device_->close();
     wait_for_queue();
+    if (convoy_ != nullptr) convoy_->leave();
   }
   finalized_ = true;
   deliver();
@@ -431,11 +438,15 @@ Status Communicator::finalize() {
 
 void Communicator::wait_for_queue() {
   constexpr std::int64_t kLookMs = 200;
-  while (has_queued()) {
+  constexpr std::int64_t kLookDirectMs = 1;  // nobody tells of the end
+  const auto runs_directly = [&] {
+    return on_device_ != nullptr && !failure_->failed() && on_device_->runs_directly();
+  };
+  for (bool direct = runs_directly(); has_queued() || direct; direct = runs_directly()) {
     look_at_device();
-    const Deadline deadline = Deadline::after_ms(kLookMs);
+    const Deadline deadline = Deadline::after_ms(direct ? kLookDirectMs : kLookMs);
     const MutexLock lock(mutex_);
-    while (has_queued()) {
+    while (has_queued() || direct) {
       if (!queue_changed_.wait_until(mutex_, deadline)) break;
     }
   }
@@ -449,6 +460,7 @@ void Communicator::deliver() const {
 bool Communicator::end_all(const Status& here, const Status& there) {
   const MutexLock lock(telling_mutex_);
   const bool first = failure_->fail(here);
+  if (first && convoy_ != nullptr) convoy_->stop();
   if (first) tell_peers(there);
   return first;
 }

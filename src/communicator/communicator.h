@@ -22,9 +22,11 @@
 #include "base/types.h"
 #include "bootstrap/job.h"
 #include "bootstrap/process_rank.h"
+#include "communicator/batch.h"
 #include "communicator/call.h"
 #include "communicator/call_history.h"
 #include "communicator/coalesced.h"
+#include "communicator/device_convoy.h"
 #include "communicator/device_plan.h"
 #include "communicator/last_bound.h"
 #include "communicator/links.h"
@@ -42,22 +44,6 @@
 #include "executor/waiter.h"
 
 namespace tutti::internal {
-
-// What a group has for one communicator.
-struct Batch {
-  std::vector<Call> calls;
-  std::vector<Transfer> transfers;
-  // What calls refer to.
-  std::vector<std::shared_ptr<const VaryingCopy>> counts;
-  std::vector<std::shared_ptr<const CustomOperator>> operators;
-
-  void clear() {
-    calls.clear();
-    transfers.clear();
-    counts.clear();
-    operators.clear();
-  }
-};
 
 class Communicator {
  public:
@@ -116,8 +102,16 @@ class Communicator {
   [[nodiscard]] bool is_on_device() const { return on_device_ != nullptr; }
   // Queues it behind all that was queued here before, and in the CUDA streams, null for the device's default one: what
   // is in them before has ended when it begins, and what comes then waits for its end. In a stream that captures, it
-  // becomes part of the graph.
-  Status enqueue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
+  // becomes part of the graph. May wait a short while for the other ranks of this process (device_convoy.h).
+  Status enqueue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
+    auto begun = begin_on_device(std::move(batch), streams);
+    return begun.is_ok() ? end_on_device(begun->get()) : begun.status();
+  }
+  // The same of a thread that has begun it for all of its ranks before it ends it for any: then none waits. In between
+  // it stays inside all of them. Null: nothing is to be ended.
+  Result<std::unique_ptr<DeviceSubmission>> begin_on_device(std::shared_ptr<const Batch> batch,
+                                                            std::span<void* const> streams);
+  Status end_on_device(DeviceSubmission* begun);
   // Whether it could, as far as streams matter.
   [[nodiscard]] Status check_streams(std::span<void* const> streams) const;
   Status enqueue_on_device(const Call& call, void* stream);
@@ -142,7 +136,10 @@ class Communicator {
   // noted alone. Any thread.
   Status fail(std::string_view what, Status status);
   // Ok, or what has failed the communicator.
-  [[nodiscard]] Status async_error() const { return failure_->status(); }
+  [[nodiscard]] Status async_error() {
+    look_at_meetings();
+    return failure_->status();
+  }
   // Of a call that was refused: the communicator is as it was.
   void set_last_error(const Status& status);
   // What has failed the communicator, or else what was refused last.
@@ -292,16 +289,39 @@ class Communicator {
   Status reserve_scratch(std::size_t bytes);
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
-  [[nodiscard]] static const char* name_of_batch(const Batch& batch);
   Status find_capture(std::span<void* const> streams, std::uint64_t* capture) const;
-  Status queue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams);
-  Status capture_on_device(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);
+  // What is the communicator's fault is its failure, unless nothing runs yet.
+  Status judge_queued(const Batch& batch, Status status, bool captures);
+  // The copies of a batch's pieces, and the host's work on them, in three parts.
+  Status begin_staged(DeviceSubmission* own);
+  static Status step_staged(const DeviceSubmission& own, std::size_t step);
+  Status end_staged(const DeviceSubmission& own);
+  // Behind what was called before, and behind what is in all of its streams.
+  Status gather_streams(const DeviceSubmission& own);
+  Status queue_alone(DeviceSubmission* own);
+  // Of all ranks, which are in this process: their states are settled by the caller.
+  static bool can_submit_directly(std::span<DeviceSubmission* const> all);
+  static void submit_together(std::span<DeviceSubmission* const> all, bool direct);
+  static Status submit_directly(std::span<DeviceSubmission* const> all);
+  // Whether a kernel may do the call where the ranks have one device; whether it can, with these buffers.
+  [[nodiscard]] bool may_run_directly(const Call& call) const;
+  [[nodiscard]] Status check_direct_buffers(const Call& call) const;
+  [[nodiscard]] executor::DirectCall direct_call(const Call& call) const;
+  Status capture_on_device(const std::shared_ptr<const Batch>& batch, std::uint64_t capture, void* stream);
+  Status capture_directly(const Call& call, const std::shared_ptr<DirectMeetings>& meetings, std::uint64_t capture,
+                          void* stream);
+  Status capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);
+  // Null: its ranks do not meet on a device.
+  Result<std::shared_ptr<DirectMeetings>> meetings();
+  // Fails the communicator if ranks that met on the device did not agree.
+  void look_at_meetings();
   // To a batch, for the only time, or in a graph. Any thread; calls no driver.
   void stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once);
   // Whether something is queued, here or in streams of a device that have still to come.
   [[nodiscard]] bool has_queued() const;
 
   friend class ComingBatch;
+  friend class DeviceConvoy;
 
   Settings settings_;
   Secret secret_{};
@@ -345,7 +365,9 @@ class Communicator {
   ProcessRank process_rank_;
   bool shares_process_ = false;  // with other ranks of the job
 
-  std::unique_ptr<OnDevice> on_device_;  // null: memory of the host
+  std::unique_ptr<OnDevice> on_device_;   // null: memory of the host
+  std::shared_ptr<DeviceConvoy> convoy_;  // null: no other rank is in this process
+  std::uint32_t captured_calls_ = 0;      // that meet on the device
 
   Mutex telling_mutex_;  // while a failure begins here, until the peers will be told of it
   mutable Mutex mutex_;

@@ -1,10 +1,12 @@
 // Operations on the memory of a CUDA device: queued in the order of the calls, each begins when its streams have come
-// to it and lets them go on when it has ended. See device_plan.h for what runs.
+// to it and lets them go on when it has ended. See device_plan.h for what runs, and communicator_direct.cc for what a
+// kernel does.
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "communicator/communicator.h"
+#include "communicator/descriptions.h"
 
 namespace tutti::internal {
 namespace {
@@ -17,15 +19,12 @@ memory::CudaDevice::Stream stream_of(void* stream) {
 
 Result<std::string> Communicator::describe_plan(Collective collective, std::size_t bytes) const {
   if (!is_on_device()) return plans_->describe(collective, bytes);
+  Call call;
+  call.collective = collective;
+  if (may_run_directly(call) && convoy_ != nullptr && convoy_->is_one_device(*failure_)) return std::string("direct");
   auto text = plans_->describe(collective, varies(collective) ? bytes : std::min(bytes, DevicePlan::kPieceBytes));
   if (text.is_ok()) *text += " through the host";
   return text;
-}
-
-const char* Communicator::name_of_batch(const Batch& batch) {
-  if (batch.calls.size() + batch.transfers.size() != 1) return "group";
-  if (batch.calls.size() == 1) return name_of(batch.calls.front().collective);
-  return batch.transfers.front().sends ? "send" : "recv";
 }
 
 Status Communicator::enqueue_on_device(const Call& call, void* stream) {
@@ -69,11 +68,18 @@ Status Communicator::find_capture(std::span<void* const> streams, std::uint64_t*
 
 // What cannot be queued fails the communicator, as the peers have queued theirs, unless it is refused, or was to be
 // captured: then nothing runs yet.
-Status Communicator::enqueue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
+Status Communicator::judge_queued(const Batch& batch, Status status, bool captures) {
+  if (status.is_ok()) return status;
+  return fail(name_of(batch), captures ? status.with_code(Code::kInvalidUsage) : std::move(status));
+}
+
+Result<std::unique_ptr<DeviceSubmission>> Communicator::begin_on_device(std::shared_ptr<const Batch> batch,
+                                                                        std::span<void* const> streams) {
   if (shares_process_) process_rank_.touch();
+  look_at_meetings();
   if (finalized_ || failure_->failed()) return refuse();
-  const char* const name = name_of_batch(*batch);
   bool captures = false;
+  std::unique_ptr<DeviceSubmission> begun;
   Status status = guarded([&]() -> Status {
     for (const Call& call : batch->calls) {
       if (is_empty(call)) continue;
@@ -84,49 +90,115 @@ Status Communicator::enqueue_on_device(std::shared_ptr<const Batch> batch, std::
     std::uint64_t capture = 0;
     if (Status s = find_capture(streams, &capture); !s.is_ok()) return s;
     captures = capture != 0;
-    return captures ? capture_on_device(std::move(batch), capture, streams.front())
-                    : queue_on_device(std::move(batch), streams);
+    if (captures) return capture_on_device(batch, capture, streams.front());
+    begun = std::make_unique<DeviceSubmission>(*this, batch, streams);
+    if (convoy_ == nullptr || batch->calls.empty()) {
+      begun->state = DeviceSubmission::State::kApart;
+    } else {
+      begun->direct =
+          batch->transfers.empty() && std::all_of(batch->calls.begin(), batch->calls.end(), [&](const Call& call) {
+            return is_empty(call) || (may_run_directly(call) && check_direct_buffers(call).is_ok());
+          });
+    }
+    return {};
   });
-  if (status.is_ok()) return status;
-  return fail(name, captures ? status.with_code(Code::kInvalidUsage) : std::move(status));
+  if (!status.is_ok()) return judge_queued(*batch, std::move(status), captures);
+  // Not while the device is current: the last one that comes makes others current.
+  if (begun != nullptr && begun->state == DeviceSubmission::State::kUnderWay) convoy_->come(rank(), begun.get());
+  return begun;
+}
+
+Status Communicator::end_on_device(DeviceSubmission* begun) {
+  if (begun == nullptr) return {};
+  if (convoy_ != nullptr) convoy_->wait(begun, *failure_);
+  if (begun->state == DeviceSubmission::State::kApart) begun->status = guarded([&] { return queue_alone(begun); });
+  return judge_queued(*begun->batch, std::move(begun->status), false);
+}
+
+Status Communicator::queue_alone(DeviceSubmission* own) {
+  if (Status s = begin_staged(own); !s.is_ok()) return s;
+  for (std::size_t step = 0; step < own->plan->steps(); ++step) {
+    if (Status s = step_staged(*own, step); !s.is_ok()) return s;
+  }
+  return end_staged(*own);
+}
+
+void Communicator::submit_together(std::span<DeviceSubmission* const> all, bool direct) {
+  if (direct) {
+    const Status status = guarded([&] { return submit_directly(all); });
+    for (DeviceSubmission* const one : all) one->status = status;
+    return;
+  }
+  const auto of_each = [&](auto&& what) {
+    for (DeviceSubmission* const one : all) {
+      if (one->status.is_ok()) one->status = guarded([&] { return what(one); });
+    }
+  };
+  of_each([](DeviceSubmission* one) { return one->comm.begin_staged(one); });
+  std::size_t steps = 0;
+  for (const DeviceSubmission* const one : all) {
+    if (one->status.is_ok()) steps = std::max(steps, one->plan->steps());
+  }
+  for (std::size_t step = 0; step < steps; ++step) {
+    of_each([&](const DeviceSubmission* one) { return one->comm.step_staged(*one, step); });
+  }
+  of_each([](const DeviceSubmission* one) { return one->comm.end_staged(*one); });
 }
 
 // In the order of the calls, whatever their streams: each waits until the one before is back in the device, which also
 // frees the slots, before it tells that it has come.
-Status Communicator::queue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
+Status Communicator::gather_streams(const DeviceSubmission& own) {
   const memory::CudaDevice& device = on_device_->device();
-  DeviceChannel& channel = on_device_->channel();
-  auto made = DevicePlan::make(std::move(batch), rank(), ranks(), channel, device);
-  if (!made.is_ok()) return made.status();
-  const DevicePlan& plan = **made;
-  auto coming = std::make_unique<ComingBatch>(on_device_->gate(*this), *made);
-  const auto stream = stream_of(streams.front());
-  const std::uint32_t* const returned = channel.word(DeviceChannel::Word::kReturned);
-  if (Status s = device.wait_for(stream, returned, plan.first()); !s.is_ok()) return s;
-  const auto others = streams.subspan(1);
-  for (void* const other : others) {
+  const auto stream = stream_of(own.streams.front());
+  if (Status s = on_device_->follow(stream); !s.is_ok()) return s;
+  for (void* const other : std::span(own.streams).subspan(1)) {
     if (Status s = device.record(stream_of(other), on_device_->event()); !s.is_ok()) return s;
     if (Status s = device.wait_for(stream, on_device_->event()); !s.is_ok()) return s;
   }
+  return {};
+}
+
+Status Communicator::begin_staged(DeviceSubmission* own) {
+  const memory::CudaDevice& device = on_device_->device();
+  const memory::CudaCurrent current = device.use();
+  if (Status s = current.status(); !s.is_ok()) return s;
+  if (Status s = gather_streams(*own); !s.is_ok()) return s;
+  auto made = DevicePlan::make(own->batch, rank(), ranks(), on_device_->channel(), device);
+  if (!made.is_ok()) return made.status();
+  own->plan = std::move(*made);
+  on_device_->set_last_direct(false);
+  auto coming = std::make_unique<ComingBatch>(on_device_->gate(*this), own->plan);
   coming_.fetch_add(1, std::memory_order_relaxed);
-  if (Status s = device.call(stream, &ComingBatch::come_once, coming.get()); !s.is_ok()) {
+  if (Status s = device.call(stream_of(own->streams.front()), &ComingBatch::come_once, coming.get()); !s.is_ok()) {
     coming_.fetch_sub(1, std::memory_order_relaxed);
     return s;
   }
   (void)coming.release();  // the driver has it
-  if (Status s = plan.put_into(stream); !s.is_ok()) return s;
-  for (void* const other : others) {
-    if (Status s = device.wait_for(stream_of(other), returned, plan.end()); !s.is_ok()) return s;
+  return {};
+}
+
+Status Communicator::step_staged(const DeviceSubmission& own, std::size_t step) {
+  if (step >= own.plan->steps()) return {};
+  const memory::CudaCurrent current = own.comm.on_device_->device().use();
+  return own.plan->put_step(step, stream_of(own.streams.front()));
+}
+
+Status Communicator::end_staged(const DeviceSubmission& own) {
+  const memory::CudaDevice& device = on_device_->device();
+  const memory::CudaCurrent current = device.use();
+  for (void* const other : std::span(own.streams).subspan(1)) {
+    const std::uint32_t* const returned = on_device_->channel().word(DeviceChannel::Word::kReturned);
+    if (Status s = device.wait_for(stream_of(other), returned, own.plan->end()); !s.is_ok()) return s;
   }
   return {};
 }
 
 // In the order of the calls, too. The words begin anew whenever the graph runs.
-Status Communicator::capture_on_device(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream) {
+Status Communicator::capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream) {
   const memory::CudaDevice& device = on_device_->device();
   const auto at = stream_of(stream);
-  bool first = false;
-  auto channel = on_device_->captured_channel(capture, &first);
+  const bool first = on_device_->begins_capture(capture);
+  auto channel = on_device_->captured_channel(capture);
   if (!channel.is_ok()) return channel.status();
   const DeviceChannel& words = (*channel)->channel();
   auto plan = DevicePlan::make(std::move(batch), rank(), ranks(), (*channel)->channel(), device);
@@ -150,7 +222,7 @@ void Communicator::stream_has_come(const std::shared_ptr<const DevicePlan>& plan
     if (finalized_ || failure_->failed()) return refuse();
     if (!plan->begin()) {
       return fail(
-          name_of_batch(plan->batch()),
+          name_of(plan->batch()),
           Status(Code::kInternalError, "a graph runs twice at the same time, and its operations have one memory"));
     }
     std::shared_ptr<Completion> completion;
@@ -171,6 +243,7 @@ bool Communicator::has_queued() const {
 
 void Communicator::look_at_device() {
   if (on_device_ == nullptr || failure_->failed()) return;
+  look_at_meetings();
   if (Status works = on_device_->check(); !works.is_ok()) (void)fail("device", std::move(works));
 }
 

@@ -1,5 +1,6 @@
 // What is queued: behind other operations of the communicator, in streams, by groups.
 #include "communicator/communicator.h"
+#include "communicator/descriptions.h"
 #include "communicator/host_functions.h"
 #include "communicator/queue_task.h"
 
@@ -70,7 +71,7 @@ Status Communicator::enqueue(const Transfer& transfer, Stream& stream) {
 // A call that cannot be queued fails the communicator: the peers have queued theirs.
 Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion) {
   std::shared_ptr<Completion> made;
-  const char* const what = next.device != nullptr  ? name_of_batch(next.device->batch())
+  const char* const what = next.device != nullptr  ? name_of(next.device->batch())
                            : next.batch != nullptr ? "group"
                                                    : name_of(next.call.collective);
   Status status = guarded([&] {

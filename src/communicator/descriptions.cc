@@ -37,4 +37,10 @@ std::string describe(std::span<const Transfer> transfers) noexcept {
   }
 }
 
+const char* name_of(const Batch& batch) {
+  if (batch.calls.size() + batch.transfers.size() != 1) return "group";
+  if (batch.calls.size() == 1) return name_of(batch.calls.front().collective);
+  return batch.transfers.front().sends ? "send" : "recv";
+}
+
 }  // namespace tutti::internal

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "communicator/batch.h"
 #include "communicator/call.h"
 #include "communicator/coalesced.h"
 #include "communicator/transfers.h"
@@ -14,5 +15,7 @@ std::string describe(const Call& call, const transport::Fingerprint& fingerprint
 // `first`: that of the first of its calls.
 std::string describe(const Coalesced& coalesced, const transport::Fingerprint& first) noexcept;
 std::string describe(std::span<const Transfer> transfers) noexcept;
+// "all_reduce", "recv"; "group" of several.
+const char* name_of(const Batch& batch);
 
 }  // namespace tutti::internal

@@ -76,19 +76,25 @@ Status DevicePlan::check_buffers() const {
 }
 
 Status DevicePlan::put_into(memory::CudaDevice::Stream stream) const {
+  for (std::size_t step = 0; step < steps(); ++step) {
+    if (Status s = put_step(step, stream); !s.is_ok()) return s;
+  }
+  return {};
+}
+
+Status DevicePlan::put_step(std::size_t step, memory::CudaDevice::Stream stream) const {
   constexpr std::size_t kSlots = DeviceChannel::kSlots;
-  const std::size_t n = pieces_.size();
-  for (std::size_t i = 0; i < n + kSlots; ++i) {
-    if (i >= kSlots && i - kSlots < n) {
-      if (Status s = return_piece(i - kSlots, stream); !s.is_ok()) return s;
-    }
-    if (i >= n) continue;
-    for (const memory::RowCopy& copy : pieces_[i].in) {
+  if (step >= kSlots) {
+    if (Status s = return_piece(step - kSlots, stream); !s.is_ok()) return s;
+  }
+  if (step < pieces_.size()) {
+    for (const memory::RowCopy& copy : pieces_[step].in) {
       if (Status s = device_.copy_to_host(stream, copy); !s.is_ok()) return s;
     }
     std::uint32_t* const entered = channel_.word(DeviceChannel::Word::kEntered);
-    if (Status s = device_.write(stream, entered, first_ + static_cast<std::uint32_t>(i) + 1); !s.is_ok()) return s;
+    return device_.write(stream, entered, first_ + static_cast<std::uint32_t>(step) + 1);
   }
+  if (step + 1 < steps()) return {};
   return device_.write(stream, channel_.word(DeviceChannel::Word::kReturned), end());
 }
 
@@ -218,7 +224,9 @@ void DevicePlan::add_transfer(const Transfer& transfer, Room& room, Piece* piece
 // A scalar that is read when the operation runs may be in the device's memory, too: the host reads its own.
 void DevicePlan::take_scalar(Call* call, Room& room, Piece* piece) const {
   if (call->op != ReduceOp::kPreMulSum || call->custom == nullptr || call->custom->scalar == nullptr) return;
-  if (device_.owner_of(call->custom->scalar) != memory::CudaDevice::Owner::kDevice) return;
+  using Owner = memory::CudaDevice::Owner;
+  const Owner owner = device_.owner_of(call->custom->scalar);
+  if (owner == Owner::kUnknown || owner == Owner::kHostPinned) return;
   const std::size_t bytes = size_of(call->custom->type);
   std::byte* const place = room.take(bytes);
   piece->in.push_back({place, bytes, bytes_at(call->custom->scalar), bytes, bytes, 1});

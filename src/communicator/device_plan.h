@@ -51,8 +51,11 @@ class DevicePlan {
   DevicePlan(const DevicePlan&) = delete;
   DevicePlan& operator=(const DevicePlan&) = delete;
 
-  // All that the device has to do for it.
+  // All that the device has to do for it; the same step by step. No step waits for more than what the steps before it
+  // of all ranks bring, and the host's work.
   Status put_into(memory::CudaDevice::Stream stream) const;
+  [[nodiscard]] std::size_t steps() const { return pieces_.size() + DeviceChannel::kSlots; }
+  Status put_step(std::size_t step, memory::CudaDevice::Stream stream) const;
   // Before and after it is run, which it is once at a time: false if it is under way.
   [[nodiscard]] bool begin() const { return !under_way_.exchange(true); }
   void ended() const { under_way_.store(false); }

@@ -25,7 +25,10 @@ Result<std::unique_ptr<OnDevice>> OnDevice::open(int ordinal) {
   made->device_ = *device;
   const memory::CudaCurrent current = made->device_->use();
   if (Status s = current.status(); !s.is_ok()) return s;
-  for (auto* event : {&made->event_, &made->captured_event_}) {
+  auto kernels = executor::DirectKernels::of(*made->device_);
+  if (!kernels.is_ok()) return kernels.status();
+  made->kernels_ = *kernels;
+  for (auto* event : {&made->event_, &made->captured_event_, &made->direct_event_}) {
     auto one = made->device_->make_event();
     if (!one.is_ok()) return one.status();
     *event = *one;
@@ -40,15 +43,14 @@ OnDevice::~OnDevice() {
   if (device_ == nullptr) return;
   if (channel_ != nullptr) channel_->give_back();
   const memory::CudaCurrent current = device_->use();
-  for (const auto event : {event_, captured_event_}) {
+  for (const auto event : {event_, captured_event_, direct_event_}) {
     if (event != nullptr) device_->destroy_event(event);
   }
 }
 
-Result<std::shared_ptr<const CapturedChannel>> OnDevice::captured_channel(std::uint64_t capture, bool* first) {
+Result<std::shared_ptr<const CapturedChannel>> OnDevice::captured_channel(std::uint64_t capture) {
   auto last = captured_.lock();
-  *first = last == nullptr || last->capture() != capture;
-  if (!*first) return last;
+  if (last != nullptr && last->capture() == capture) return last;
   auto channel = DeviceChannel::take(*device_);
   if (!channel.is_ok()) return channel.status();
   std::shared_ptr<const CapturedChannel> made = std::make_shared<CapturedChannel>(**channel, capture);
@@ -59,6 +61,13 @@ Result<std::shared_ptr<const CapturedChannel>> OnDevice::captured_channel(std::u
 const std::shared_ptr<StreamGate>& OnDevice::gate(Communicator& comm) {
   if (gate_ == nullptr) gate_ = std::make_shared<StreamGate>(comm);
   return gate_;
+}
+
+bool OnDevice::runs_directly() const {
+  if (!last_is_direct_) return false;
+  const memory::CudaCurrent current = device_->use();
+  auto reached = device_->has_reached(direct_event_);
+  return reached.is_ok() && !*reached;
 }
 
 Status OnDevice::check() const {

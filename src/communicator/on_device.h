@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "communicator/device_channel.h"
 #include "communicator/device_plan.h"
+#include "executor/cuda/direct_kernels.h"
 #include "memory/cuda_device.h"
 
 namespace tutti::internal {
@@ -87,14 +88,29 @@ class OnDevice {
 
   [[nodiscard]] const memory::CudaDevice& device() const { return *device_; }
   [[nodiscard]] DeviceChannel& channel() const { return *channel_; }
+  // Null: the library has no code for the device.
+  [[nodiscard]] const executor::DirectKernels* kernels() const { return kernels_; }
   // For the order between streams; behind what the last capture has of this communicator.
   [[nodiscard]] memory::CudaDevice::Event event() const { return event_; }
   [[nodiscard]] memory::CudaDevice::Event captured_event() const { return captured_event_; }
+  // Behind the last direct collective.
+  [[nodiscard]] memory::CudaDevice::Event direct_event() const { return direct_event_; }
+
+  // The stream goes on when what the communicator has called before is back in the device.
+  Status follow(memory::CudaDevice::Stream stream) const {
+    if (last_is_direct_) return device_->wait_for(stream, direct_event_);
+    return device_->wait_for(stream, channel_->word(DeviceChannel::Word::kReturned), channel_->count());
+  }
+  // What has been called now is direct, and direct_event() behind it.
+  void set_last_direct(bool direct) { last_is_direct_ = direct; }
+  // Whether a direct collective has still to end, as far as is known.
+  [[nodiscard]] bool runs_directly() const;
   // Whether the device still works. Any thread of the program's.
   [[nodiscard]] Status check() const;
 
-  // *first: nothing of this capture was asked for before.
-  Result<std::shared_ptr<const CapturedChannel>> captured_channel(std::uint64_t capture, bool* first);
+  // Whether nothing of this capture came here before.
+  bool begins_capture(std::uint64_t capture) { return std::exchange(last_capture_, capture) != capture; }
+  Result<std::shared_ptr<const CapturedChannel>> captured_channel(std::uint64_t capture);
   // `comm`: the communicator that has this.
   const std::shared_ptr<StreamGate>& gate(Communicator& comm);
   // Streams and graphs do not find the communicator any more.
@@ -107,6 +123,10 @@ class OnDevice {
   DeviceChannel* channel_ = nullptr;
   memory::CudaDevice::Event event_ = nullptr;
   memory::CudaDevice::Event captured_event_ = nullptr;
+  memory::CudaDevice::Event direct_event_ = nullptr;
+  const executor::DirectKernels* kernels_ = nullptr;
+  bool last_is_direct_ = false;
+  std::uint64_t last_capture_ = 0;
   std::shared_ptr<StreamGate> gate_;               // null: nothing has been called
   std::weak_ptr<const CapturedChannel> captured_;  // the last one
 };

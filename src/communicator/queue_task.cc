@@ -117,7 +117,7 @@ Progress Communicator::QueueTask::go_on_with_device(std::int64_t now_ns) {
   HostPart part;
   auto state = guarded_result([&] { return item_.device->advance(&part, now_ns); });
   if (!state.is_ok()) {
-    note(comm_.fail(name_of_batch(item_.device->batch()), state.status()));
+    note(comm_.fail(name_of(item_.device->batch()), state.status()));
     end_item();
     return Progress::kMoved;
   }
@@ -274,7 +274,7 @@ void Communicator::QueueTask::end_operation() {
 void Communicator::QueueTask::end_item() {
   // Nobody else hears of it.
   if (item_.device != nullptr && !first_.is_ok() && !comm_.failure_->failed()) {
-    (void)comm_.fail(name_of_batch(item_.device->batch()), first_.with_code(Code::kInternalError));
+    (void)comm_.fail(name_of(item_.device->batch()), first_.with_code(Code::kInternalError));
   }
   const std::shared_ptr<Completion> completion = std::move(item_.completion);
   const std::unique_ptr<DeviceRun> device = std::move(item_.device);

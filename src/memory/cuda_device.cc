@@ -97,6 +97,7 @@ Result<const CudaDevice*> CudaDevice::open(int ordinal) {
     return Status(Code::kUnhandledCudaError, name_of_device(ordinal) + " has other addresses for the host's memory");
   }
   std::unique_ptr<CudaDevice> made(new CudaDevice(d, ordinal));
+  made->device_ = device;
   if (Status s = d.check(d.retain_context(&made->context_, device), "using the device"); !s.is_ok()) return s;
   return made.release();
 }
@@ -172,7 +173,10 @@ CudaDevice::Owner CudaDevice::owner_of(const void* address) const {
   std::uint32_t type = 0;
   if (driver_.pointer_attribute(&type, CudaDriver::kPointerMemoryType, address_of(address)) != 0)
     return Owner::kUnknown;
-  return type == CudaDriver::kMemoryTypeHost ? Owner::kHostPinned : Owner::kDevice;
+  if (type == CudaDriver::kMemoryTypeHost) return Owner::kHostPinned;
+  int device = device_;
+  (void)driver_.pointer_attribute(&device, CudaDriver::kPointerDevice, address_of(address));
+  return device == device_ ? Owner::kDevice : Owner::kOtherDevice;
 }
 
 Status CudaDevice::give_to_graph(Stream stream, void* data, CudaDriver::HostFunction destroy) const {
@@ -200,6 +204,39 @@ Result<CudaDevice::Event> CudaDevice::make_event() const {
 
 void CudaDevice::destroy_event(Event event) const noexcept {
   (void)driver_.event_destroy(event);
+}
+
+Result<bool> CudaDevice::has_reached(Event event) const {
+  const auto state = driver_.event_query(event);
+  if (state == CudaDriver::kNotReady) return false;
+  if (Status s = driver_.check(state, "the device"); !s.is_ok()) return s;
+  return true;
+}
+
+Result<unsigned> CudaDevice::multiprocessors() const {
+  int count = 0;
+  const auto asked = driver_.device_attribute(&count, CudaDriver::kMultiprocessors, device_);
+  if (Status s = driver_.check(asked, "asking the device"); !s.is_ok()) return s;
+  return static_cast<unsigned>(count);
+}
+
+Result<std::byte*> CudaDevice::take_zeroed(std::size_t bytes) const {
+  CudaDriver::Address address = 0;
+  if (Status s = driver_.check(driver_.device_alloc(&address, bytes), "memory of the device"); !s.is_ok()) return s;
+  auto* const memory = reinterpret_cast<std::byte*>(address);
+  if (Status s = zero(memory, bytes); !s.is_ok()) return s;
+  return memory;
+}
+
+// Through a stream of its own.
+Status CudaDevice::zero(std::byte* memory, std::size_t bytes) const {
+  Stream stream = nullptr;
+  const auto made = driver_.stream_create(&stream, CudaDriver::kStreamNonBlocking, 0);
+  if (Status s = driver_.check(made, "making a stream"); !s.is_ok()) return s;
+  auto filled = driver_.fill_async(address_of(memory), 0, bytes, stream);
+  if (filled == 0) filled = driver_.stream_synchronize(stream);
+  (void)driver_.stream_destroy(stream);
+  return driver_.check(filled, "memory of the device");
 }
 
 Status CudaDevice::check(Event event) const {

@@ -55,7 +55,7 @@ class CudaDevice {
   [[nodiscard]] CudaCurrent use() const { return {driver_, context_}; }
 
   // Whose memory an address is of; kUnknown: not known to the driver, such as plain memory of the host.
-  enum class Owner : std::uint8_t { kUnknown, kHostPinned, kDevice };
+  enum class Owner : std::uint8_t { kUnknown, kHostPinned, kDevice, kOtherDevice };
   [[nodiscard]] Owner owner_of(const void* address) const;
 
   // These fail with kUnhandledCudaError.
@@ -81,6 +81,13 @@ class CudaDevice {
 
   Result<Event> make_event() const;
   void destroy_event(Event event) const noexcept;
+  // Whether all that was before it where it was recorded last has ended.
+  Result<bool> has_reached(Event event) const;
+  Result<unsigned> multiprocessors() const;
+  // Memory of the device, zero. Never given back, as the driver waits for all streams before that.
+  Result<std::byte*> take_zeroed(std::size_t bytes) const;
+  // Returns when it is zero. Waits for no stream of the program's.
+  Status zero(std::byte* memory, std::size_t bytes) const;
   // Whether the device still works, as far as the driver knows. `event`: any.
   [[nodiscard]] Status check(Event event) const;
   // Page-locks the memory.
@@ -93,6 +100,7 @@ class CudaDevice {
 
   const CudaDriver& driver_;
   const int ordinal_;
+  int device_ = -1;  // the driver's number of it
   CudaDriver::Context context_ = nullptr;
 };
 

@@ -51,8 +51,13 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
       find_symbol(handle, "cuLaunchHostFunc", &d.launch_host_function) &&
       find_symbol(handle, "cuStreamSynchronize", &d.stream_synchronize) &&
       find_symbol(handle, "cuStreamDestroy_v2", &d.stream_destroy) &&
-      find_symbol(handle, "cuEventCreate", &d.event_create) && find_symbol(handle, "cuEventRecord", &d.event_record) &&
-      find_symbol(handle, "cuEventQuery", &d.event_query) && find_symbol(handle, "cuEventDestroy_v2", &d.event_destroy);
+      find_symbol(handle, "cuModuleLoadData", &d.module_load) &&
+      find_symbol(handle, "cuModuleGetFunction", &d.module_function) &&
+      find_symbol(handle, "cuOccupancyMaxActiveBlocksPerMultiprocessor", &d.resident_blocks) &&
+      find_symbol(handle, "cuLaunchKernel", &d.launch_kernel) &&
+      find_symbol(handle, "cuMemsetD8Async", &d.fill_async) && find_symbol(handle, "cuEventCreate", &d.event_create) &&
+      find_symbol(handle, "cuEventRecord", &d.event_record) && find_symbol(handle, "cuEventQuery", &d.event_query) &&
+      find_symbol(handle, "cuEventDestroy_v2", &d.event_destroy);
   if (!all) {
     const char* why = ::dlerror();
     const std::string text = why != nullptr ? why : "a function is missing";

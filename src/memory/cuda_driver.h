@@ -19,6 +19,8 @@ struct CudaDriver {
   using Event = struct CudaEvent*;
   using Graph = struct CudaGraph*;
   using UserObject = struct CudaUserObject*;
+  using Module = struct CudaModule*;
+  using Function = struct CudaFunction*;
 
   using HostFunction = void (*)(void*);
 
@@ -46,6 +48,7 @@ struct CudaDriver {
   static constexpr Result kLastOfCaptures = 908;
   // CUdevice_attribute and CUpointer_attribute.
   static constexpr int kDmabufSupported = 124;
+  static constexpr int kMultiprocessors = 16;
   static constexpr int kHostPointersServe = 91;  // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
   static constexpr int kPointerMemoryType = 2;
   static constexpr int kPointerSynchronous = 6;
@@ -102,6 +105,13 @@ struct CudaDriver {
   Result (*launch_host_function)(Stream stream, HostFunction function, void* data) = nullptr;
   Result (*stream_synchronize)(Stream stream) = nullptr;
   Result (*stream_destroy)(Stream stream) = nullptr;
+  Result (*module_load)(Module* module, const void* image) = nullptr;
+  Result (*module_function)(Function* function, Module module, const char* name) = nullptr;
+  Result (*resident_blocks)(int* blocks, Function function, int threads, std::size_t shared_bytes) = nullptr;
+  Result (*launch_kernel)(Function function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
+                          unsigned threads_z, unsigned shared_bytes, Stream stream, void** arguments,
+                          void** extra) = nullptr;
+  Result (*fill_async)(Address address, unsigned char value, std::size_t bytes, Stream stream) = nullptr;
   Result (*event_create)(Event* event, unsigned flags) = nullptr;
   Result (*event_record)(Event event, Stream stream) = nullptr;
   Result (*event_query)(Event event) = nullptr;

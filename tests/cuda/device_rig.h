@@ -33,6 +33,8 @@ class DeviceArray {
   explicit DeviceArray(std::size_t count) : count_(count) {
     must(cudaMalloc(&memory_, std::max<std::size_t>(1, count) * sizeof(T)), "cudaMalloc");
     must(cudaMemset(memory_, 0, count * sizeof(T)), "cudaMemset");
+    // Not before it returns, and streams of their own do not wait for it.
+    must(cudaStreamSynchronize(nullptr), "cudaMemset");
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { write(values); }
   DeviceArray(DeviceArray&& other) noexcept

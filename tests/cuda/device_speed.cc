@@ -79,54 +79,68 @@ void reductions(std::size_t bytes, double peak_gbs) {
   }
 }
 
-void wait_for(const DirectJob& job) {
-  if (!finish(job.streams, job.control, kLongSeconds)) throw std::runtime_error("direct all-reduce does not end");
-}
-
-void direct(int ranks, std::size_t bytes, double peak_gbs, std::initializer_list<unsigned> blocks, DataType type) {
+// One launch for all ranks, or ranks that meet, in so many columns of thread blocks; 0: as many as the library takes.
+void direct(int ranks, std::size_t bytes, double peak_gbs, bool together, std::initializer_list<unsigned> columns,
+            DataType type) {
   DirectJob job(ranks);
   std::vector<DeviceArray<std::byte>> in;
   std::vector<DeviceArray<std::byte>> out;
+  std::vector<executor::DirectCall> calls;
   for (int r = 0; r < ranks; ++r) {
     in.emplace_back(bytes);
     out.emplace_back(bytes);
+    executor::DirectCall& call = calls.emplace_back(job.call(r, in.back().get()));
+    call.out[static_cast<std::size_t>(r)] = out.back().get();
+    call.count = bytes / size_of(type);
+    call.type = type;
+    call.element_bytes = size_of(type);
   }
-  for (const unsigned b : blocks) {
-    if (b * ranks > executor::most_resident_direct_blocks(type)) continue;
+  executor::DirectCall all = calls[0];
+  all.rank = -1;
+  for (int r = 0; r < ranks; ++r) {
+    all.in[static_cast<std::size_t>(r)] = in[static_cast<std::size_t>(r)].get();
+    all.out[static_cast<std::size_t>(r)] = out[static_cast<std::size_t>(r)].get();
+  }
+  for (const unsigned c : columns) {
+    if (!together && c * static_cast<unsigned>(ranks) > job.kernels().most_resident_blocks()) continue;
     const auto queue = [&] {
-      for (int r = 0; r < ranks; ++r) {
-        executor::DirectCall call = job.call(r, in[r].get());
-        call.out = out[r].get();
-        call.count = bytes / size_of(type);
-        call.type = type;
-        call.blocks = b;
-        must(executor::all_reduce_directly(call, job.streams[r].get()), "direct");
-      }
+      if (together) return job.launch_in(all, c, job.streams[0].get());
+      for (const executor::DirectCall& call : calls) job.launch(call, c);
     };
-    const std::string what = "direct all-reduce, " + std::to_string(ranks) + " ranks, type " +
-                             std::to_string(static_cast<int>(type)) + ", " + std::to_string(bytes) + " B, blocks " +
-                             std::to_string(b);
-    print(what.c_str(), time_us(bytes > 1 << 20 ? 10 : 100, queue, [&] { wait_for(job); }),
+    const std::string what = std::string("direct all-reduce, ") + (together ? "together, " : "meeting, ") +
+                             std::to_string(ranks) + " ranks, type " + std::to_string(static_cast<int>(type)) + ", " +
+                             std::to_string(bytes) + " B, columns " + std::to_string(c);
+    print(what.c_str(), time_us(bytes > 1 << 20 ? 10 : 100, queue, [&] { job.finish(); }),
           2.0 * static_cast<double>(bytes) * ranks, peak_gbs);
   }
 }
 
-// Of graphs with many calls, so that the host's launches do not count.
+// Of graphs with many calls, so that the host's launches do not count; beside an empty kernel's.
 void direct_latency(int ranks, std::size_t bytes) {
   constexpr int kCalls = 100;
   DirectJob job(ranks);
   std::vector<DeviceArray<std::byte>> in;
   std::vector<cudaGraphExec_t> graphs;
+  std::vector<cudaGraphExec_t> empty;
   for (int r = 0; r < ranks; ++r) {
     in.emplace_back(bytes);
     executor::DirectCall call = job.call(r, in.back().get());
     call.count = bytes / sizeof(float);
     graphs.push_back(job.capture(call, kCalls));
+    if (r > 0) continue;
+    call.collective = Collective::kBarrier;
+    call.ranks = 1;
+    call.rank = -1;
+    empty.push_back(job.capture(call, kCalls));
   }
   const double us = time_us(
-      5, [&] { job.replay(graphs); }, [&] { wait_for(job); });
-  std::printf("direct all-reduce in a graph, %d ranks, %zu B: %.2f us\n", ranks, bytes, us / kCalls);
+      5, [&] { job.replay(graphs); }, [&] { job.finish(); });
+  const double empty_us = time_us(
+      5, [&] { job.replay(empty); }, [&] { job.finish(); });
+  std::printf("direct all-reduce in a graph, %d ranks, %zu B: %.2f us; a kernel that does nothing: %.2f us\n", ranks,
+              bytes, us / kCalls, empty_us / kCalls);
   for (const cudaGraphExec_t graph : graphs) must(cudaGraphExecDestroy(graph), "destroy");
+  for (const cudaGraphExec_t graph : empty) must(cudaGraphExecDestroy(graph), "destroy");
 }
 
 void by_strands(const char* name, int ranks, std::size_t bytes, double peak_gbs, unsigned channels,
@@ -166,11 +180,16 @@ int main(int argc, char** argv) {
     std::printf("%s, %d multiprocessors; %zu B\n", properties.name, properties.multiProcessorCount, bytes);
     const double peak_gbs = copy_gbs(bytes);
     reductions(bytes, peak_gbs);
-    for (const int ranks : {2, 4, 8}) direct(ranks, bytes, peak_gbs, {8, 16, 24, 32, 64}, DataType::kFloat32);
-    for (const DataType type : {DataType::kBfloat16, DataType::kFloat8E4M3, DataType::kInt8})
-      direct(4, bytes, peak_gbs, {32}, type);
-    for (const std::size_t small : {std::size_t{8}, std::size_t{65'536}, std::size_t{1} << 20})
-      direct(2, small, peak_gbs, {1, 4, 16}, DataType::kFloat32);
+    for (const int ranks : {2, 4, 8}) {
+      direct(ranks, bytes, peak_gbs, true, {0, 8, 16, 24, 32, 64, 128}, DataType::kFloat32);
+      direct(ranks, bytes, peak_gbs, false, {8, 16, 24, 32, 64}, DataType::kFloat32);
+    }
+    for (const DataType type : {DataType::kBfloat16, DataType::kFloat8E4M3, DataType::kInt8, DataType::kFloat64})
+      direct(4, bytes, peak_gbs, true, {0}, type);
+    for (const std::size_t small : {std::size_t{8}, std::size_t{65'536}, std::size_t{1} << 20}) {
+      direct(2, small, peak_gbs, true, {0}, DataType::kFloat32);
+      direct(2, small, peak_gbs, false, {1, 4, 16}, DataType::kFloat32);
+    }
     for (const int ranks : {2, 4, 8}) {
       for (const std::size_t small : {std::size_t{8}, std::size_t{1024}, std::size_t{8192}})
         direct_latency(ranks, small);

@@ -1,35 +1,56 @@
-// Ranks of one CUDA device that reach each other's buffers.
+// Ranks of one CUDA device that reach each other's buffers, and meet on it.
 #pragma once
 
+#include <algorithm>
+#include <new>
 #include <vector>
 
 #include "device_rig.h"
-#include "executor/cuda/device_direct.h"
+#include "executor/cuda/direct_kernels.h"
 
 namespace tutti::internal::test {
 
-struct DirectJob {
-  explicit DirectJob(int ranks) : streams(static_cast<std::size_t>(ranks)) {
-    for (int r = 0; r < ranks; ++r) mailboxes.emplace_back(1);
+class DirectJob {
+ public:
+  explicit DirectJob(int ranks)
+      : streams(static_cast<std::size_t>(ranks)), mailboxes_(static_cast<std::size_t>(ranks)) {
+    auto device = memory::CudaDevice::get(0);
+    if (!device.is_ok()) throw std::runtime_error(device.status().message());
+    auto found = executor::DirectKernels::of(**device);
+    if (!found.is_ok() || *found == nullptr) throw std::runtime_error("no code for the device");
+    kernels_ = *found;
+    must(cudaHostAlloc(&control_, sizeof(executor::DirectControl), cudaHostAllocMapped), "cudaHostAlloc");
+    new (control_) executor::DirectControl();
   }
-  // Of sums of floats in place, but for what the caller changes.
+  DirectJob(const DirectJob&) = delete;
+  DirectJob& operator=(const DirectJob&) = delete;
+  ~DirectJob() { (void)cudaFreeHost(control_); }
+  [[nodiscard]] const executor::DirectKernels& kernels() const { return *kernels_; }
+  // An all-reduce of sums of floats in place, but for what the caller changes.
   executor::DirectCall call(int rank, std::byte* buffer) {
     executor::DirectCall c;
+    c.collective = Collective::kAllReduce;
+    c.type = DataType::kFloat32;
+    c.element_bytes = sizeof(float);
     c.rank = rank;
     c.ranks = static_cast<int>(streams.size());
-    for (std::size_t r = 0; r < streams.size(); ++r) c.mailboxes[r] = mailboxes[r].get();
-    c.in = buffer;
-    c.out = buffer;
-    c.control = control.get();
+    for (std::size_t r = 0; r < streams.size(); ++r) c.mailboxes[r] = mailboxes_.get() + r;
+    c.in[static_cast<std::size_t>(rank)] = buffer;
+    c.out[static_cast<std::size_t>(rank)] = buffer;
+    c.control = static_cast<executor::DirectControl*>(control_);
+    c.timeout_ns = 10'000'000'000;
     return c;
   }
+  void launch(const executor::DirectCall& call, unsigned columns) {
+    launch_in(call, columns, streams[static_cast<std::size_t>(call.rank)].get());
+  }
   // A graph of so many calls, which the caller destroys.
-  cudaGraphExec_t capture(const executor::DirectCall& call, int calls) {
-    const cudaStream_t stream = streams[static_cast<std::size_t>(call.rank)].get();
+  cudaGraphExec_t capture(const executor::DirectCall& call, int calls, unsigned columns = 1) {
+    const cudaStream_t stream = streams[static_cast<std::size_t>(std::max(0, call.rank))].get();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t made = nullptr;
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int i = 0; i < calls; ++i) must(executor::all_reduce_directly(call, stream), "all_reduce_directly");
+    for (int i = 0; i < calls; ++i) launch_in(call, columns, stream);
     must(cudaStreamEndCapture(stream, &graph), "capture");
     must(cudaGraphInstantiate(&made, graph, 0), "instantiate");
     must(cudaGraphDestroy(graph), "destroy");
@@ -38,9 +59,21 @@ struct DirectJob {
   void replay(const std::vector<cudaGraphExec_t>& graphs) {
     for (std::size_t r = 0; r < graphs.size(); ++r) must(cudaGraphLaunch(graphs[r], streams[r].get()), "launch");
   }
-  std::vector<DeviceArray<executor::DirectMailbox>> mailboxes;
+  // In any of the streams; all parts.
+  void launch_in(const executor::DirectCall& call, unsigned columns, cudaStream_t stream) const {
+    const Status put = kernels_->launch(call, reinterpret_cast<memory::CudaDevice::Stream>(stream), columns);
+    if (!put.is_ok()) throw std::runtime_error(put.message());
+  }
+  // Waits for all that is queued on them.
+  void finish() const {
+    for (const auto& stream : streams) must(cudaStreamSynchronize(stream.get()), "synchronize");
+  }
   std::vector<DeviceStreamOwner> streams;
-  Control control;
+
+ private:
+  DeviceArray<executor::DirectMailbox> mailboxes_;
+  void* control_ = nullptr;
+  const executor::DirectKernels* kernels_ = nullptr;
 };
 
 }  // namespace tutti::internal::test

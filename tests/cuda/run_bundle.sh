@@ -25,16 +25,21 @@ section 10 nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,n
 section 10 uname -srm
 test_section 300 "$here/bin/reduction_device_test"
 test_section 300 "$here/bin/strands_device_test" -d yes
+test_section 300 "$here/bin/direct_device_test" -d yes
 export LD_LIBRARY_PATH=$here/lib
 test_section 200 "$here/bin/device_order" -d yes
+test_section 200 "$here/bin/device_graphs" -d yes
 test_section 300 "$here/bin/device_collectives" -d yes
 for transports in shm tcp; do
   TUTTI_TRANSPORTS=$transports test_section 60 "$here/bin/all_reduce_perf" -p 3 -g 1 -b 48 -e 12M -f 16 -n 5
 done
 if command -v compute-sanitizer >/dev/null; then
-  short=('channels*,lanes go on*,*graph is replayed')
+  short=('channels*,lanes go on*')
   test_section 120 compute-sanitizer --error-exitcode 9 --tool memcheck "$here/bin/strands_device_test" "${short[@]}"
   test_section 120 compute-sanitizer --error-exitcode 9 --tool synccheck "$here/bin/strands_device_test" "${short[@]}"
+  for tool in memcheck synccheck; do
+    test_section 120 compute-sanitizer --error-exitcode 9 --tool "$tool" "$here/bin/direct_device_test" '*graph*'
+  done
   test_section 120 compute-sanitizer --error-exitcode 9 --tool memcheck "$here/bin/reduction_device_test" 'copies'
 fi
 section 200 "$here/bin/device_speed" 256

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "catch_compat.h"
 #include "device_job.h"
-#include "direct_job.h"
 #include "interpreter.h"
 #include "reduction/reference.h"
 
@@ -162,65 +161,4 @@ TEST_CASE("a peer that calls something else is noticed") {
   job.start();
   (void)job.finish(1);
   CHECK(job.has_mismatch());
-}
-
-TEST_CASE("direct all-reduce: every datatype and operator, the same bits on all ranks") {
-  for (const int ranks : {2, 3, 4, 8}) {
-    DirectJob job(ranks);
-    for (int t = 0; t < kDataTypes; ++t) {
-      for (int o = 0; o < kReduceOps; ++o) {
-        const auto type = static_cast<DataType>(t);
-        const auto op = static_cast<ReduceOp>(o);
-        if (!supports(type, op)) continue;
-        for (const std::size_t count : {std::size_t{1}, std::size_t{257}, std::size_t{40'003}}) {
-          const std::size_t bytes = count * size_of(type);
-          const bool in_place = count == 257;
-          std::vector<DeviceArray<std::byte>> in;
-          std::vector<DeviceArray<std::byte>> out;
-          std::vector<std::byte> wanted;
-          for (int r = 0; r < ranks; ++r) {
-            const std::vector<std::byte> input = random_bytes(bytes, static_cast<std::uint32_t>(r));
-            if (r == 0) wanted = input;
-            if (r > 0) reduction::combine_reference(type, op, wanted.data(), wanted.data(), input.data(), count);
-            in.emplace_back(input);
-            out.emplace_back(bytes);
-          }
-          const bool avg = op == ReduceOp::kAvg;
-          if (avg) reduction::finish_reference(type, wanted.data(), count, static_cast<std::size_t>(ranks));
-          for (int r = 0; r < ranks; ++r) {
-            executor::DirectCall call = job.call(r, in[r].get());
-            if (!in_place) call.out = out[r].get();
-            call.count = count;
-            call.type = type;
-            call.op = op;
-            call.divisor = avg ? static_cast<std::uint32_t>(ranks) : 0;
-            call.blocks = count > 1'000 ? 8 : 1;
-            must(executor::all_reduce_directly(call, job.streams[r].get()), "all_reduce_directly");
-          }
-          INFO("ranks " << ranks << ", type " << t << ", op " << o << ", count " << count);
-          REQUIRE(finish(job.streams, job.control, kLongSeconds));
-          for (int r = 0; r < ranks; ++r) CHECK(((in_place ? in : out)[r].read() == wanted));
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("direct all-reduce: a graph is replayed") {
-  DirectJob job(2);
-  constexpr std::size_t kCount = 10'000;
-  const DeviceArray<float> in[2] = {DeviceArray<float>(std::vector<float>(kCount, 1)),
-                                    DeviceArray<float>(std::vector<float>(kCount, 2))};
-  // In place: each replay doubles the sum.
-  std::vector<cudaGraphExec_t> graphs;
-  for (int r = 0; r < 2; ++r) {
-    executor::DirectCall call = job.call(r, in[r].bytes());
-    call.count = kCount;
-    call.blocks = 4;
-    graphs.push_back(job.capture(call, 1));
-  }
-  for (int i = 0; i < 10; ++i) job.replay(graphs);
-  REQUIRE(finish(job.streams, job.control, kLongSeconds));
-  for (const auto& array : in) CHECK((array.read() == std::vector<float>(kCount, 3 * 512)));
-  for (const cudaGraphExec_t graph : graphs) must(cudaGraphExecDestroy(graph), "destroy");
 }

@@ -3,14 +3,14 @@
 #include <array>
 #include <string>
 
+#include "base/types.h"
 #include "catch_compat.h"
 #include "device_rig.h"
+#include "reduction/reference.h"
 
 using namespace tutti::internal::test;
 
 namespace {
-
-using Bytes = std::vector<std::byte>;
 
 // One call of one rank; `stream`: the device's, null on the host.
 struct Arguments {
@@ -29,6 +29,7 @@ struct Kind {
   bool input_blocks;   // the input is a block for each rank
   bool output_blocks;  // the output is
   bool combines;
+  bool prefixes;                         // of ranks
   std::ptrdiff_t (*in_place)(int rank);  // blocks from the input to the output of a call in place; null: not allowed
 };
 
@@ -45,30 +46,30 @@ std::ptrdiff_t own_of_output(int rank) {
 const std::array<Kind, 10> kKinds = {{
     {"all_reduce",
      [](const Arguments& a) { return tuttiAllReduce(a.send, a.recv, a.count, a.type, a.op, a.comm, a.stream); }, false,
-     false, true, same},
+     false, true, false, same},
     {"broadcast",
      [](const Arguments& a) { return tuttiBroadcast(a.send, a.recv, a.count, a.type, a.root, a.comm, a.stream); },
-     false, false, false, same},
+     false, false, false, false, same},
     {"reduce",
      [](const Arguments& a) { return tuttiReduce(a.send, a.recv, a.count, a.type, a.op, a.root, a.comm, a.stream); },
-     false, false, true, same},
+     false, false, true, false, same},
     {"all_gather", [](const Arguments& a) { return tuttiAllGather(a.send, a.recv, a.count, a.type, a.comm, a.stream); },
-     false, true, false, own_of_output},
+     false, true, false, false, own_of_output},
     {"reduce_scatter",
      [](const Arguments& a) { return tuttiReduceScatter(a.send, a.recv, a.count, a.type, a.op, a.comm, a.stream); },
-     true, false, true, own_of_input},
+     true, false, true, false, own_of_input},
     {"gather",
      [](const Arguments& a) { return tuttiGather(a.send, a.recv, a.count, a.type, a.root, a.comm, a.stream); }, false,
-     true, false, nullptr},
+     true, false, false, nullptr},
     {"scatter",
      [](const Arguments& a) { return tuttiScatter(a.send, a.recv, a.count, a.type, a.root, a.comm, a.stream); }, true,
-     false, false, nullptr},
+     false, false, false, nullptr},
     {"alltoall", [](const Arguments& a) { return tuttiAlltoAll(a.send, a.recv, a.count, a.type, a.comm, a.stream); },
-     true, true, false, same},
+     true, true, false, false, same},
     {"scan", [](const Arguments& a) { return tuttiScan(a.send, a.recv, a.count, a.type, a.op, a.comm, a.stream); },
-     false, false, true, same},
+     false, false, true, true, same},
     {"exscan", [](const Arguments& a) { return tuttiExscan(a.send, a.recv, a.count, a.type, a.op, a.comm, a.stream); },
-     false, false, true, same},
+     false, false, true, true, same},
 }};
 
 std::size_t size_of_type(tuttiDataType_t type) {
@@ -115,7 +116,24 @@ struct Case {
   tuttiRedOp_t op;
   int root;
   bool in_place;
+  bool in_graph = false;
 };
+
+// What `call` puts into the stream, by way of a graph.
+void replay(int device, const TestStream& stream, const std::function<void()>& call) {
+  const TestDriver& driver = TestDriver::get();
+  const UseDevice use(device);
+  Driver::Graph graph = nullptr;
+  Driver::Graph made = nullptr;
+  TestDriver::must(driver.begin_capture(stream.handle(), 1), "capture");
+  call();
+  TestDriver::must(driver.end_capture(stream.handle(), &graph), "capture");
+  TestDriver::must(driver.instantiate(&made, graph, 0), "instantiate");
+  TestDriver::must(driver.destroy_graph(graph), "destroy");
+  TestDriver::must(driver.launch(made, stream.handle()), "launch");
+  stream.wait();
+  TestDriver::must(driver.destroy_exec(made), "destroy");
+}
 
 // What each rank has in its output afterwards; in place: in the one buffer.
 std::vector<Bytes> run(DeviceJob& job, const Case& c) {
@@ -145,8 +163,11 @@ std::vector<Bytes> run(DeviceJob& job, const Case& c) {
     const DeviceBytes device_send(device, send);
     const DeviceBytes device_recv(device, recv);
     const DeviceBytes device_one(device, one);
-    c.in_place ? call(device_one.data() + send_at, device_one.data() + recv_at, stream.get())
-               : call(device_send.data(), device_recv.data(), stream.get());
+    const auto on_device = [&] {
+      c.in_place ? call(device_one.data() + send_at, device_one.data() + recv_at, stream.get())
+                 : call(device_send.data(), device_recv.data(), stream.get());
+    };
+    c.in_graph ? replay(device, stream, on_device) : on_device();
     stream.wait();
     result = c.in_place ? device_one.get() : device_recv.get();
     if (!c.in_place && device_send.get() != send) throw std::runtime_error("the input has changed");
@@ -154,11 +175,52 @@ std::vector<Bytes> run(DeviceJob& job, const Case& c) {
   return results;
 }
 
+// What ranks get that one kernel serves: it combines in the order of ranks, where the host's algorithms have others.
+// `results`: the host's.
+void combine_in_order(const Case& c, std::vector<Bytes>* results) {
+  using tutti::internal::DataType;
+  using tutti::internal::ReduceOp;
+  const auto one_of = [](int values, int wanted, auto&& from) {
+    int value = 0;
+    while (value < values && tutti::internal::public_value(from(value)) != wanted) ++value;
+    return from(value);
+  };
+  const auto type = one_of(tutti::internal::kDataTypes, c.type, [](int v) { return static_cast<DataType>(v); });
+  const auto op = one_of(tutti::internal::kReduceOps, c.op, [](int v) { return static_cast<ReduceOp>(v); });
+  const std::size_t block = c.count * size_of_type(c.type);
+  const std::size_t bytes = c.kind->input_blocks ? block * static_cast<std::size_t>(c.ranks) : block;
+  const auto count = bytes / size_of_type(c.type);
+  Bytes sum = input_of(0, bytes, c.in_place ? 9 : 7);
+  for (int r = 1; r < c.ranks; ++r) {
+    tutti::internal::reduction::combine_reference(type, op, sum.data(), sum.data(),
+                                                  input_of(r, bytes, c.in_place ? 9 : 7).data(), count);
+  }
+  if (op == ReduceOp::kAvg) {
+    tutti::internal::reduction::finish_reference(type, sum.data(), count, static_cast<std::size_t>(c.ranks));
+  }
+  const bool rooted = std::string(c.kind->name) == "reduce";
+  for (int r = 0; r < c.ranks; ++r) {
+    if (rooted && r != c.root) continue;
+    const std::size_t at = c.kind->input_blocks ? static_cast<std::size_t>(r) * block : 0;
+    std::byte* const to = (*results)[static_cast<std::size_t>(r)].data() + (c.in_place ? at : 0);
+    std::copy_n(sum.data() + at, block, to);
+  }
+}
+
+bool is_one_device(const DeviceJob& job) {
+  for (int r = 1; r < job.ranks(); ++r) {
+    if (job.device(r) != job.device(0)) return false;
+  }
+  return true;
+}
+
 void compare(DeviceJob& device, DeviceJob& host, const Case& c) {
   INFO(c.kind->name << ", " << c.ranks << " ranks, count " << c.count << ", type " << c.type << ", op " << c.op
-                    << ", root " << c.root << (c.in_place ? ", in place" : ""));
+                    << ", root " << c.root << (c.in_place ? ", in place" : "") << (c.in_graph ? ", in a graph" : ""));
   // On a rank that gets nothing the output stays as it was, on the host as well.
-  const bool same_bytes = run(device, c) == run(host, c);
+  std::vector<Bytes> expected = run(host, c);
+  if (is_one_device(device) && c.kind->combines && !c.kind->prefixes) combine_in_order(c, &expected);
+  const bool same_bytes = run(device, c) == expected;
   CHECK(same_bytes);
 }
 
@@ -186,6 +248,23 @@ TEST_CASE("every collective, types and operators") {
     }
   }
   compare(device, host, {&kKinds[0], ranks, 33, tuttiFloat32, tuttiAvg, 0, true});
+}
+
+TEST_CASE("every collective in a graph") {
+  need_device();
+  const int ranks = GENERATE(1, 2, 3, 4);
+  DeviceJob device(ranks);
+  DeviceJob host(ranks, true);
+  for (const Kind& kind : kKinds) {
+    for (const bool in_place : {false, true}) {
+      if (in_place && kind.in_place == nullptr) continue;
+      for (const std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{5001}, std::size_t{70'000}}) {
+        compare(device, host, {&kind, ranks, count, tuttiInt32, tuttiSum, ranks - 1, in_place, true});
+      }
+      compare(device, host,
+              {&kind, ranks, 77, tuttiFloat8e5m2, kind.combines ? tuttiProd : tuttiSum, 0, in_place, true});
+    }
+  }
 }
 
 // Of integers: pieces may be combined in another order than the whole.

@@ -269,4 +269,12 @@ inline void check_success(tuttiResult_t result, tuttiComm_t comm) {
   if (result != tuttiSuccess) throw std::runtime_error(text_of(result, comm));
 }
 
+using Bytes = std::vector<std::byte>;
+
+// An all-reduce in place.
+inline void sum(DeviceJob& job, int rank, const DeviceBytes& buffer, std::size_t bytes, void* stream) {
+  check_success(tuttiAllReduce(buffer.data(), buffer.data(), bytes, tuttiUint8, tuttiSum, job.comm(rank), stream),
+                job.comm(rank));
+}
+
 }  // namespace tutti::internal::test

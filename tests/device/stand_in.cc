@@ -7,7 +7,11 @@
 // STAND_IN_DEVICES: how many devices there are, 2 if it is not set.
 #include "stand_in.h"
 
+#include "direct_host.h"
+
 using namespace tutti::internal::stand_in;
+using tutti::internal::executor::DirectCall;
+using tutti::internal::executor::DirectMailbox;
 
 #define CALL extern "C" __attribute__((visibility("default"))) int  // NOLINT: as the driver's own
 #define ENTER(...)                                  \
@@ -48,7 +52,7 @@ CALL cuDeviceGet(int* device, int ordinal) {
 }
 CALL cuDeviceGetAttribute(int* value, int attribute, int /*device*/) {
   ENTER();
-  *value = attribute == Driver::kHostPointersServe ? 1 : 0;
+  *value = attribute == Driver::kHostPointersServe ? 1 : attribute == Driver::kMultiprocessors ? 4 : 0;
   return kSuccess;
 }
 CALL cuDevicePrimaryCtxRetain(Driver::Context* context, int device) {
@@ -88,7 +92,7 @@ CALL cuMemAlloc_v2(Address* address, std::size_t bytes) {
   if (device == MAP_FAILED || alias == MAP_FAILED) return kInvalidValue;
   *address = reinterpret_cast<Address>(device);
   const std::lock_guard lock(state_mutex);
-  blocks[*address] = {bytes, static_cast<std::byte*>(alias), next_id++};
+  blocks[*address] = {bytes, static_cast<std::byte*>(alias), next_id++, contexts.empty() ? 0 : contexts.back()};
   ++live;
   return kSuccess;
 }
@@ -120,6 +124,7 @@ CALL cuPointerGetAttribute(void* value, int attribute, Address address) {
   auto at = blocks.upper_bound(address);
   if (at == blocks.begin() || address - (--at)->first >= at->second.bytes) return kInvalidValue;
   if (attribute == Driver::kPointerMemoryType) std::memcpy(value, &Driver::kMemoryTypeDevice, sizeof(unsigned));
+  if (attribute == Driver::kPointerDevice) std::memcpy(value, &at->second.device, sizeof at->second.device);
   if (attribute == Driver::kPointerBufferId) std::memcpy(value, &at->second.id, sizeof at->second.id);
   return kSuccess;
 }
@@ -163,6 +168,51 @@ CALL cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
   if (place == nullptr) return kInvalidValue;
   std::memcpy(to, place, bytes);
   return kSuccess;
+}
+
+CALL cuMemsetD8Async(Address address, unsigned char value, std::size_t bytes, Driver::Stream stream) {
+  ENTER();
+  std::byte* const place = reach(address, bytes);
+  if (place == nullptr) return kInvalidValue;
+  return submit(stream, [=] { std::memset(place, value, bytes); });
+}
+
+// Code for devices is not looked at: of the one kernel that there is the host's threads run what it is made of.
+CALL cuModuleLoadData(Driver::Module* module, const void* image) {
+  ENTER();
+  *module = reinterpret_cast<Driver::Module>(const_cast<void*>(image));
+  return kSuccess;
+}
+CALL cuModuleGetFunction(Driver::Function* function, Driver::Module module, const char* name) {
+  ENTER();
+  *function = reinterpret_cast<Driver::Function>(module);
+  return std::strcmp(name, "tutti_direct") == 0 ? kSuccess : kNotFound;
+}
+CALL cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Driver::Function /*function*/, int /*threads*/,
+                                                 std::size_t /*shared_bytes*/) {
+  ENTER();
+  *blocks = 16;
+  return kSuccess;
+}
+CALL cuLaunchKernel(Driver::Function /*function*/, unsigned x, unsigned y, unsigned z, unsigned /*threads_x*/,
+                    unsigned /*threads_y*/, unsigned /*threads_z*/, unsigned /*shared_bytes*/, Driver::Stream stream,
+                    void** arguments, void** /*extra*/) {
+  ENTER();
+  if (x == 0 || y == 0 || z != 1) return kInvalidValue;
+  DirectCall call = *static_cast<const DirectCall*>(arguments[0]);
+  for (auto& mailbox : call.mailboxes) {
+    if (mailbox == nullptr) continue;
+    mailbox = reinterpret_cast<DirectMailbox*>(reach(reinterpret_cast<Address>(mailbox), sizeof *mailbox));
+  }
+  return submit(stream, [=] {
+    const auto at_host = [](std::byte* place, std::size_t bytes) {
+      std::byte* const reached = reach(reinterpret_cast<Address>(place), bytes);
+      if (reached != nullptr) return reached;
+      std::fputs("stand-in: a kernel reaches beyond its memory\n", stderr);
+      std::abort();
+    };
+    tutti::internal::test::run_launch(call, static_cast<int>(x), static_cast<int>(y), at_host);
+  });
 }
 
 CALL cuStreamCreateWithPriority(Driver::Stream* stream, unsigned /*flags*/, int /*priority*/) {

@@ -34,12 +34,14 @@ inline constexpr int kInvalidValue = 1;
 inline constexpr int kOutOfMemory = 2;
 inline constexpr int kInvalidDevice = 101;
 inline constexpr int kInvalidHandle = 400;
+inline constexpr int kNotFound = 500;
 inline constexpr int kLaunchFailed = 719;
 
 struct Block {
   std::size_t bytes;
   std::byte* alias;  // where the host reaches it
   std::uint64_t id;
+  int device;
 };
 
 struct Graph;

@@ -18,7 +18,7 @@ ALLOWED = {
     "memory": {"base"},
     "transport": {"base", "memory", "net"},
     "topology": {"schedule", "algorithms", "base"},
-    "executor": {"schedule", "transport", "reduction", "base"},
+    "executor": {"schedule", "transport", "reduction", "memory", "base"},
     "bootstrap": {"base", "net"},
     "communicator": {"algorithms", "base", "bootstrap", "executor", "memory", "net", "reduction", "schedule", "topology",
                      "transport"},

@@ -1,9 +1,8 @@
-#include <cuda_runtime_api.h>
-
+// The kernel of direct collectives (direct.h). One for all datatypes, so that what moves and meets is there once.
 #include <cuda/atomic>
+#include <utility>
 
-#include "executor/cuda/device_direct.h"
-#include "reduction/device_launch.h"
+#include "executor/direct.h"
 #include "reduction/device_operators.h"
 
 namespace tutti::internal::executor {
@@ -12,82 +11,136 @@ namespace {
 using reduction::Crew;
 
 constexpr unsigned kThreads = reduction::kDeviceThreads;
-constexpr unsigned kIdleBetweenLooks = 1024;
 
 using DeviceCounter = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 using ControlWord = cuda::atomic_ref<std::uint32_t, cuda::thread_scope_system>;
 
-// Every rank's thread block of this number has come here as often as this one: false if the host ends the run. What
-// they wrote before is seen after.
-__device__ bool meet(const DirectCall& call, std::uint64_t number) {
-  __syncthreads();
-  bool told = false;
-  if (const int peer = static_cast<int>(threadIdx.x); peer < call.ranks) {
-    DirectMailbox::Meeting& theirs = call.mailboxes[peer]->meetings[blockIdx.x];
-    DirectMailbox::Meeting& own = call.mailboxes[call.rank]->meetings[blockIdx.x];
-    DeviceCounter(theirs.arrived[call.rank].value).store(number, cuda::memory_order_release);
-    const DeviceCounter arrived(own.arrived[peer].value);
-    for (unsigned idle = 0; !told && arrived.load(cuda::memory_order_acquire) < number;) {
-      told = ++idle % kIdleBetweenLooks == 0 && ControlWord(call.control->stop).load() != 0;
+struct Places {
+  const std::byte* from[kMostDirectRanks];
+  std::byte* to[kMostDirectRanks];
+};
+
+// The operator's, of a datatype that is known when the program runs.
+__device__ void produce_by_type(const DirectCall& call, const Crew& crew, const Places& places, int inputs, int outputs,
+                                std::size_t count) {
+  [&]<int... types>(std::integer_sequence<int, types...>) {
+    (..., (static_cast<int>(call.type) == types
+               ? reduction::produce_with<static_cast<DataType>(types)>(call.op, crew, call.divisor, places.from, inputs,
+                                                                       places.to, outputs, count)
+               : void()));
+  }
+  (std::make_integer_sequence<int, kDataTypes>{});
+}
+
+// A thread block, as one of its threads sees it.
+class ThreadBlock {
+ public:
+  __device__ explicit ThreadBlock(Places& places) : places_(places) {}
+  __device__ static int row() { return static_cast<int>(blockIdx.y); }
+  __device__ static int column() { return static_cast<int>(blockIdx.x); }
+  __device__ const std::byte** from() { return places_.from; }
+  __device__ std::byte** to() { return places_.to; }
+  template <class F>
+  __device__ static void each(int n, F&& f) {
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(kThreads)) f(i);
+  }
+  __device__ static void sync() { __syncthreads(); }
+  __device__ static bool all(bool own) { return __syncthreads_and(own) != 0; }
+  __device__ static std::uint64_t load(const std::uint64_t& place) {
+    return DeviceCounter(const_cast<std::uint64_t&>(place)).load(cuda::memory_order_acquire);
+  }
+  __device__ static void store(std::uint64_t& place, std::uint64_t value) {
+    DeviceCounter(place).store(value, cuda::memory_order_release);
+  }
+  // Behind the bus.
+  __device__ static bool told(const DirectControl& control) {
+    return ControlWord(const_cast<std::uint32_t&>(control.stop)).load(cuda::memory_order_relaxed) != 0;
+  }
+  __device__ static void report(DirectControl& control, int rank, DirectOutcome outcome, int peer,
+                                std::uint32_t sequence) {
+    DirectControl::Report& report = control.reports[rank];
+    report.peer = static_cast<std::uint32_t>(peer);
+    report.sequence = sequence;
+    ControlWord(report.outcome).store(static_cast<std::uint32_t>(outcome), cuda::memory_order_release);
+  }
+  __device__ static std::uint64_t now_ns() {
+    std::uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+  }
+  __device__ void combine(const DirectCall& call, int inputs, int outputs, std::size_t count) {
+    produce_by_type(call, crew(), places_, inputs, outputs, count);
+  }
+  __device__ void move(int outputs, std::size_t bytes) {
+    std::uintptr_t all = bytes | reinterpret_cast<std::uintptr_t>(places_.from[0]);
+    for (int o = 0; o < outputs; ++o) all |= reinterpret_cast<std::uintptr_t>(places_.to[o]);
+    if (all % sizeof(std::uint32_t) == 0) {
+      copy<std::uint32_t>(outputs, bytes);
+    } else {
+      copy<std::uint8_t>(outputs, bytes);
     }
   }
-  return __syncthreads_or(told) == 0;
-}
+  __device__ void exchange(std::size_t bytes) {
+    std::uintptr_t all = bytes;
+    for (int i = 0; i < 2; ++i) {
+      all |= reinterpret_cast<std::uintptr_t>(places_.from[i]) | reinterpret_cast<std::uintptr_t>(places_.to[i]);
+    }
+    if (all % sizeof(uint4) == 0) {
+      swap<uint4>(bytes);
+    } else if (all % sizeof(std::uint32_t) == 0) {
+      swap<std::uint32_t>(bytes);
+    } else {
+      swap<std::uint8_t>(bytes);
+    }
+  }
 
-template <DataType type>
-__global__ void __launch_bounds__(kThreads) all_reduce(DirectCall call) {
-  using T = reduction::Storage<type>;
-  __shared__ const std::byte* in[kMostDirectRanks];
-  __shared__ std::byte* out[kMostDirectRanks];
-  DirectMailbox::Meeting& own = call.mailboxes[call.rank]->meetings[blockIdx.x];
-  const std::uint64_t before = own.meetings;
-  const int peer = static_cast<int>(threadIdx.x);
-  if (peer < call.ranks) {
-    call.mailboxes[peer]->meetings[blockIdx.x].notices[call.rank] = {call.in, call.out, call.fingerprint};
+ private:
+  __device__ static Crew crew() {
+    return {std::size_t{blockIdx.x} * kThreads + threadIdx.x, std::size_t{gridDim.x} * kThreads};
   }
-  if (!meet(call, before + 1)) return;
-  // In packs, and each rank's share begins with a whole one.
-  constexpr std::size_t kPerPack = reduction::kPackBytes / sizeof(T);
-  const std::size_t packs = (call.count + kPerPack - 1) / kPerPack;
-  const auto begin_of = [&](int rank) {
-    const std::size_t begin = (packs / call.ranks * rank + packs % call.ranks * rank / call.ranks) * kPerPack;
-    return begin < call.count ? begin : call.count;
-  };
-  const std::size_t begin = begin_of(call.rank);
-  bool other = false;
-  if (peer < call.ranks) {
-    const DirectNotice notice = own.notices[peer];
-    other = !(notice.fingerprint == call.fingerprint);
-    in[peer] = notice.in + begin * sizeof(T);
-    out[peer] = notice.out + begin * sizeof(T);
+  template <class T>
+  __device__ void copy(int outputs, std::size_t bytes) {
+    reduction::produce(crew(), reduction::CopyFold<T>{}, places_.from, 1, places_.to, outputs, bytes / sizeof(T));
   }
-  if (__syncthreads_or(other) != 0) {
-    if (threadIdx.x == 0) ControlWord(call.control->mismatch).store(1);
-  } else {
-    const Crew crew{std::size_t{blockIdx.x} * kThreads + threadIdx.x, std::size_t{gridDim.x} * kThreads};
-    reduction::produce_with<type>(call.op, crew, call.divisor, in, call.ranks, out, call.ranks,
-                                  begin_of(call.rank + 1) - begin);
+  template <class T>
+  __device__ void swap(std::size_t bytes) {
+    const std::size_t count = bytes / sizeof(T);
+    const Crew own = crew();
+    constexpr int kAtOnce = reduction::kPacksAtOnce;
+    const auto source = [this](int i, std::size_t at) { return reinterpret_cast<const T*>(places_.from[i])[at]; };
+    const auto put = [this](int i, std::size_t at, T value) { reinterpret_cast<T*>(places_.to[i])[at] = value; };
+    for (std::size_t first = own.index; first < count; first += own.size * kAtOnce) {
+      T a[kAtOnce];
+      T b[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const std::size_t at = first + u * own.size;
+        if (at < count) {
+          a[u] = source(0, at);
+          b[u] = source(1, at);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const std::size_t at = first + u * own.size;
+        if (at < count) {
+          put(0, at, a[u]);
+          put(1, at, b[u]);
+        }
+      }
+    }
   }
-  // Until all have read this rank's input and written its output. Also the peers' notices may be written again then.
-  if (!meet(call, before + 2)) return;
-  if (threadIdx.x == 0) own.meetings = before + 2;
-}
+
+  Places& places_;
+};
 
 }  // namespace
-
-int all_reduce_directly(const DirectCall& call, reduction::DeviceStream stream) {
-  DirectCall own = call;
-  const reduction::TypedOperator code = reduction::own_code(call.type, call.op);
-  own.type = code.type;
-  own.op = code.op;
-  reduction::with_type(own.type, [&]<DataType type>() { all_reduce<type><<<own.blocks, kThreads, 0, stream>>>(own); });
-  return cudaGetLastError();
-}
-
-unsigned most_resident_direct_blocks(DataType type) {
-  unsigned most = 0;
-  reduction::with_type(type, [&]<DataType t>() { most = reduction::most_resident_blocks(all_reduce<t>); });
-  return most;
-}
-
 }  // namespace tutti::internal::executor
+
+extern "C" __global__ void __launch_bounds__(tutti::internal::reduction::kDeviceThreads)
+    tutti_direct(const __grid_constant__ tutti::internal::executor::DirectCall call) {
+  using namespace tutti::internal::executor;
+  __shared__ Places places;
+  ThreadBlock block(places);
+  run_directly(call, block);
+}

@@ -1,0 +1,203 @@
+// Collectives that a kernel does on the buffers of all ranks, which lie in one device (executor/direct.h): one launch
+// for all ranks where their threads come together (device_convoy.h), and one of each rank in graphs.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "communicator/communicator.h"
+#include "executor/fingerprint.h"
+
+namespace tutti::internal {
+namespace {
+
+memory::CudaDevice::Stream stream_of(void* stream) {
+  return static_cast<memory::CudaDevice::Stream>(stream);
+}
+
+bool same_call(const Call& a, const Call& b) {
+  return a.collective == b.collective && a.count == b.count && a.root == b.root && a.type == b.type &&
+         a.opaque.bytes == b.opaque.bytes && a.op == b.op;
+}
+
+}  // namespace
+
+bool Communicator::may_run_directly(const Call& call) const {
+  return executor::runs_directly(call.collective) && on_device_->kernels() != nullptr &&
+         ranks() <= executor::kMostDirectRanks && membership_.algorithm.empty() && call.custom == nullptr;
+}
+
+// Kernels cannot reach memory of other devices, and do not combine elements across their alignment.
+Status Communicator::check_direct_buffers(const Call& call) const {
+  const CollectiveInfo& info = info_of(call.collective);
+  if (!info.has_data) return {};
+  const auto check = [&](const void* buffer, Holds holds, const char* name) -> Status {
+    using Owner = memory::CudaDevice::Owner;
+    if (!has_any(holds, rank(), call.root)) return {};
+    const Owner owner = on_device_->device().owner_of(buffer);
+    if (owner == Owner::kUnknown || owner == Owner::kOtherDevice) {
+      return Status::invalid_argument(fmt::format("{} is no {} buffer's address that kernels on {} reach", buffer, name,
+                                                  memory::name_of_device(on_device_->device().ordinal())));
+    }
+    if (!reduces(call.collective) || reinterpret_cast<std::uintptr_t>(buffer) % element_bytes_of(call) == 0) return {};
+    return Status::invalid_argument(
+        fmt::format("{} is no address of elements of {} bytes ({} buffer)", buffer, element_bytes_of(call), name));
+  };
+  if (Status s = check(call.send, info.input, "send"); !s.is_ok()) return s;
+  return check(call.recv, info.output, "receive");
+}
+
+// Of all ranks, but for the buffers.
+executor::DirectCall Communicator::direct_call(const Call& call) const {
+  executor::DirectCall made;
+  made.collective = call.collective;
+  made.type = call.type;
+  made.op = call.op;
+  made.root = call.root;
+  made.ranks = ranks();
+  made.count = call.count;
+  made.element_bytes = element_bytes_of(call);
+  made.divisor = reduces(call.collective) && call.op == ReduceOp::kAvg ? static_cast<std::uint32_t>(ranks()) : 0;
+  return made;
+}
+
+bool Communicator::can_submit_directly(std::span<DeviceSubmission* const> all) {
+  const std::vector<Call>& first = all.front()->batch->calls;
+  return std::all_of(all.begin(), all.end(), [&](const DeviceSubmission* one) {
+    const std::vector<Call>& calls = one->batch->calls;
+    return one->direct && std::equal(first.begin(), first.end(), calls.begin(), calls.end(), same_call);
+  });
+}
+
+// In a stream of the first rank, behind what is in those of the others.
+Status Communicator::submit_directly(std::span<DeviceSubmission* const> all) {
+  Communicator& first = all.front()->comm;
+  const memory::CudaDevice& device = first.on_device_->device();
+  const memory::CudaCurrent current = device.use();
+  if (Status s = current.status(); !s.is_ok()) return s;
+  const auto stream = stream_of(all.front()->streams.front());
+  const auto others = all.subspan(1);
+  for (DeviceSubmission* const one : all) {
+    if (Status s = one->comm.gather_streams(*one); !s.is_ok()) return s;
+  }
+  for (DeviceSubmission* const one : others) {
+    const auto event = one->comm.on_device_->event();
+    if (Status s = device.record(stream_of(one->streams.front()), event); !s.is_ok()) return s;
+    if (Status s = device.wait_for(stream, event); !s.is_ok()) return s;
+  }
+  const std::vector<Call>& calls = all.front()->batch->calls;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (is_empty(calls[i]) || !has_data(calls[i].collective)) continue;
+    executor::DirectCall call = first.direct_call(calls[i]);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const Call& own = all[r]->batch->calls[i];
+      call.in[r] = static_cast<const std::byte*>(own.send);
+      call.out[r] = static_cast<std::byte*>(own.recv);
+    }
+    if (Status s = first.on_device_->kernels()->launch(call, stream); !s.is_ok()) return s;
+  }
+  const auto end = first.on_device_->direct_event();
+  if (Status s = device.record(stream, end); !s.is_ok()) return s;
+  for (DeviceSubmission* const one : all) {
+    OnDevice& own = *one->comm.on_device_;
+    if (one != all.front()) {
+      if (Status s = device.wait_for(stream_of(one->streams.front()), end); !s.is_ok()) return s;
+      if (Status s = device.record(stream_of(one->streams.front()), own.direct_event()); !s.is_ok()) return s;
+    }
+    for (void* const other : std::span(one->streams).subspan(1)) {
+      if (Status s = device.wait_for(stream_of(other), own.direct_event()); !s.is_ok()) return s;
+    }
+    own.set_last_direct(true);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<DirectMeetings>> Communicator::meetings() {
+  if (convoy_ == nullptr || on_device_->kernels() == nullptr || !convoy_->is_one_device(*failure_)) {
+    return std::shared_ptr<DirectMeetings>();
+  }
+  return convoy_->meetings(*on_device_->kernels());
+}
+
+// Which calls a kernel does depends on the calls alone, so that all ranks decide alike. What lies between those is
+// captured together.
+Status Communicator::capture_on_device(const std::shared_ptr<const Batch>& batch, std::uint64_t capture, void* stream) {
+  const std::vector<Call>& calls = batch->calls;
+  const auto direct = [&](const Call& call) { return !is_empty(call) && may_run_directly(call); };
+  std::shared_ptr<DirectMeetings> met;
+  if (std::any_of(calls.begin(), calls.end(), direct)) {
+    auto found = meetings();
+    if (!found.is_ok()) return found.status();
+    met = std::move(*found);
+  }
+  if (met == nullptr) return capture_staged(batch, capture, stream);
+  // First what is refused: nothing of the batch is in the graph then.
+  for (const Call& call : calls) {
+    if (!direct(call)) continue;
+    if (Status s = check_direct_buffers(call); !s.is_ok()) return s;
+  }
+  auto rest = std::make_shared<Batch>();
+  const auto capture_rest = [&]() -> Status {
+    if (rest->calls.empty() && rest->transfers.empty()) return {};
+    rest->counts = batch->counts;
+    rest->operators = batch->operators;
+    return capture_staged(std::exchange(rest, std::make_shared<Batch>()), capture, stream);
+  };
+  for (const Call& call : calls) {
+    if (!direct(call)) {
+      rest->calls.push_back(call);
+      continue;
+    }
+    if (Status s = capture_rest(); !s.is_ok()) return s;
+    if (Status s = capture_directly(call, met, capture, stream); !s.is_ok()) return s;
+  }
+  rest->transfers = batch->transfers;
+  return capture_rest();
+}
+
+Status Communicator::capture_directly(const Call& call, const std::shared_ptr<DirectMeetings>& met,
+                                      std::uint64_t capture, void* stream) {
+  using Kept = std::shared_ptr<DirectMeetings>;
+  const memory::CudaDevice& device = on_device_->device();
+  const auto at = stream_of(stream);
+  const bool first = on_device_->begins_capture(capture);
+  auto kept = std::make_unique<Kept>(met);
+  const auto forget = [](void* memory) { delete static_cast<Kept*>(memory); };
+  if (Status s = device.give_to_graph(at, kept.release(), forget); !s.is_ok()) return s;
+  if (!first) {
+    if (Status s = device.wait_for(at, on_device_->captured_event()); !s.is_ok()) return s;
+  }
+  executor::DirectCall made = direct_call(call);
+  const auto r = static_cast<std::size_t>(rank());
+  made.in[r] = static_cast<const std::byte*>(call.send);
+  made.out[r] = static_cast<std::byte*>(call.recv);
+  made.timeout_ns = static_cast<std::uint64_t>(settings_.timeout_ms) * 1'000'000;
+  made.fingerprint = executor::make_fingerprint(captured_calls_++, call.collective, call.type, call.op, call.root,
+                                                executor::count_with_element_bytes(call.opaque, call.count));
+  met->add_to(&made, rank());
+  const executor::DirectKernels& kernels = *on_device_->kernels();
+  const unsigned columns = std::min(kernels.useful_columns(made), met->columns());
+  if (Status s = kernels.launch(made, at, columns); !s.is_ok()) return s;
+  return device.record(at, on_device_->captured_event());
+}
+
+void Communicator::look_at_meetings() {
+  if (convoy_ == nullptr || failure_->failed()) return;
+  const executor::DirectControl::Report report = convoy_->report(rank());
+  switch (static_cast<executor::DirectOutcome>(report.outcome)) {
+    case executor::DirectOutcome::kGoes: return;
+    case executor::DirectOutcome::kMismatch:
+      (void)fail("graph", Status::mismatch(fmt::format(
+                              "rank {} runs its captured operation {}, rank {} runs another one: graphs that ranks "
+                              "replay in different orders, or that have captured different calls",
+                              rank(), report.sequence, report.peer)));
+      return;
+    case executor::DirectOutcome::kTimeout:
+      (void)fail("graph", Status::timeout(fmt::format("rank {} has not come to captured operation {} for {} ms",
+                                                      report.peer, report.sequence, settings_.timeout_ms)));
+      return;
+  }
+}
+
+}  // namespace tutti::internal

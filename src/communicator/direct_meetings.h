@@ -1,0 +1,50 @@
+// Where ranks whose kernels meet on a device tell each other of their calls (executor/direct.h): of what graphs have
+// captured, which no host takes part in.
+//
+// Ownership: the communicator's ranks together, and each graph that has some of its calls. The memory is the process's,
+// and serves others then.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "executor/cuda/direct_kernels.h"
+#include "executor/direct.h"
+#include "memory/cuda_device.h"
+
+namespace tutti::internal {
+
+class DirectMeetings {
+ public:
+  // Null: the device has no room for more thread blocks that wait for each other.
+  static Result<std::shared_ptr<DirectMeetings>> make(int ranks, const executor::DirectKernels& kernels,
+                                                      const memory::CudaDevice& device);
+  ~DirectMeetings();
+  DirectMeetings(const DirectMeetings&) = delete;
+  DirectMeetings& operator=(const DirectMeetings&) = delete;
+
+  // Makes the call one of rank `rank`, which meets the others.
+  void add_to(executor::DirectCall* call, int rank) const;
+  // Thread blocks of each rank.
+  [[nodiscard]] unsigned columns() const { return columns_; }
+  [[nodiscard]] executor::DirectControl& control() const { return *memory_.control; }
+
+ private:
+  // For kMostDirectRanks.
+  struct Memory {
+    executor::DirectMailbox* mailboxes = nullptr;  // of the device
+    executor::DirectControl* control = nullptr;    // of the host, page-locked
+  };
+  DirectMeetings(int ranks, unsigned columns, const memory::CudaDevice& device)
+      : ranks_(ranks), columns_(columns), device_(device) {}
+  static Result<Memory> take_memory(const memory::CudaDevice& device);
+
+  const int ranks_;
+  const unsigned columns_;
+  const memory::CudaDevice& device_;
+  Memory memory_;
+};
+
+}  // namespace tutti::internal

@@ -1,0 +1,117 @@
+// Direct collectives (executor/direct.h) by threads of the host: each thread is a thread block.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "executor/direct.h"
+#include "reduction/reduction.h"
+
+namespace tutti::internal::test {
+
+// `Reach`: from an address of a call to where the host finds so many bytes of it.
+template <class Reach>
+class HostBlock {
+ public:
+  HostBlock(int column, int columns, int row, Reach reach)
+      : column_(column), columns_(columns), row_(row), reach_(std::move(reach)) {}
+  [[nodiscard]] int row() const { return row_; }
+  [[nodiscard]] int column() const { return column_; }
+  const std::byte** from() { return from_.data(); }
+  std::byte** to() { return to_.data(); }
+  template <class F>
+  static void each(int n, F&& f) {
+    for (int i = 0; i < n; ++i) f(i);
+  }
+  static void sync() {}
+  static bool all(bool own) { return own; }
+  static std::uint64_t load(const std::uint64_t& place) {
+    return std::atomic_ref(const_cast<std::uint64_t&>(place)).load(std::memory_order_acquire);
+  }
+  static void store(std::uint64_t& place, std::uint64_t value) {
+    std::atomic_ref(place).store(value, std::memory_order_release);
+  }
+  static bool told(const executor::DirectControl& control) {
+    return std::atomic_ref(const_cast<std::uint32_t&>(control.stop)).load() != 0;
+  }
+  static void report(executor::DirectControl& control, int rank, executor::DirectOutcome outcome, int peer,
+                     std::uint32_t sequence) {
+    executor::DirectControl::Report& report = control.reports[static_cast<std::size_t>(rank)];
+    report.peer = static_cast<std::uint32_t>(peer);
+    report.sequence = sequence;
+    std::atomic_ref(report.outcome).store(static_cast<std::uint32_t>(outcome), std::memory_order_release);
+  }
+  static std::uint64_t now_ns() { return static_cast<std::uint64_t>(internal::now_ns()); }
+  void combine(const executor::DirectCall& call, int inputs, int outputs, std::size_t count) {
+    const auto [begin, end] = own_part(count);
+    const std::size_t size = size_of(call.type);
+    const std::size_t bytes = (end - begin) * size;
+    if (bytes == 0) return;
+    const reduction::Kernels& kernels = reduction::kernels(call.type, call.op);
+    // The inputs may be outputs.
+    std::vector<std::byte> value(bytes);
+    std::memcpy(value.data(), at(from_[0], begin * size, bytes), bytes);
+    for (int i = 1; i < inputs; ++i) {
+      kernels.combine(value.data(), value.data(), at(from_[static_cast<std::size_t>(i)], begin * size, bytes),
+                      end - begin);
+    }
+    if (call.divisor != 0) kernels.finish(value.data(), end - begin, call.divisor);
+    for (int o = 0; o < outputs; ++o) {
+      std::memcpy(at(to_[static_cast<std::size_t>(o)], begin * size, bytes), value.data(), bytes);
+    }
+  }
+  void move(int outputs, std::size_t bytes) {
+    const auto [begin, end] = own_part(bytes);
+    if (begin == end) return;
+    for (int o = 0; o < outputs; ++o) {
+      std::memmove(at(to_[static_cast<std::size_t>(o)], begin, end - begin), at(from_[0], begin, end - begin),
+                   end - begin);
+    }
+  }
+  void exchange(std::size_t bytes) {
+    const auto [begin, end] = own_part(bytes);
+    if (begin == end) return;
+    const std::byte* const one = at(from_[0], begin, end - begin);
+    const std::vector<std::byte> kept(one, one + (end - begin));
+    std::memmove(at(to_[1], begin, kept.size()), at(from_[1], begin, kept.size()), kept.size());
+    std::memcpy(at(to_[0], begin, kept.size()), kept.data(), kept.size());
+  }
+
+ private:
+  [[nodiscard]] std::pair<std::size_t, std::size_t> own_part(std::size_t all) const {
+    const auto n = static_cast<std::size_t>(columns_);
+    const auto i = static_cast<std::size_t>(column_);
+    return {all / n * i + std::min(i, all % n), all / n * (i + 1) + std::min(i + 1, all % n)};
+  }
+  template <class Byte>
+  Byte* at(Byte* base, std::size_t offset, std::size_t bytes) const {
+    return reach_(const_cast<std::byte*>(base) + offset, bytes);
+  }
+
+  const int column_;
+  const int columns_;
+  const int row_;
+  const Reach reach_;
+  std::array<const std::byte*, executor::kMostDirectRanks> from_{};
+  std::array<std::byte*, executor::kMostDirectRanks> to_{};
+};
+
+// All blocks of a launch, one after the other: of ranks that meet a block waits for theirs of the same number alone.
+template <class Reach>
+void run_launch(const executor::DirectCall& call, int columns, int rows, Reach reach) {
+  for (int row = 0; row < rows; ++row) {
+    for (int column = 0; column < columns; ++column) {
+      HostBlock block(column, columns, row, reach);
+      executor::run_directly(call, block);
+    }
+  }
+}
+
+}  // namespace tutti::internal::test
