@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,15 +39,21 @@ class HostBlock {
   static void store(std::uint64_t& place, std::uint64_t value) {
     std::atomic_ref(place).store(value, std::memory_order_release);
   }
+  static std::uint64_t add(std::uint64_t& place, std::uint64_t value) {
+    return std::atomic_ref(place).fetch_add(value, std::memory_order_acq_rel);
+  }
+  static std::uint64_t set_bits(std::uint64_t& place, std::uint64_t bits) {
+    return std::atomic_ref(place).fetch_or(bits, std::memory_order_acq_rel);
+  }
   static bool told(const executor::DirectControl& control) {
+    std::this_thread::yield();  // who waits must not keep the others from the processor
     return std::atomic_ref(const_cast<std::uint32_t&>(control.stop)).load() != 0;
   }
-  static void report(executor::DirectControl& control, int rank, executor::DirectOutcome outcome, int peer,
-                     std::uint32_t sequence) {
-    executor::DirectControl::Report& report = control.reports[static_cast<std::size_t>(rank)];
-    report.peer = static_cast<std::uint32_t>(peer);
-    report.sequence = sequence;
-    std::atomic_ref(report.outcome).store(static_cast<std::uint32_t>(outcome), std::memory_order_release);
+  static void stop(executor::DirectControl& control) { std::atomic_ref(control.stop).store(1); }
+  static void report(const executor::DirectCall& call, executor::DirectOutcome outcome, int peer) {
+    std::atomic_ref<std::uint64_t> report(call.control->reports[static_cast<std::size_t>(call.rank)]);
+    std::uint64_t none = 0;
+    (void)report.compare_exchange_strong(none, executor::pack_report(outcome, peer, call.number));
   }
   static std::uint64_t now_ns() { return static_cast<std::uint64_t>(internal::now_ns()); }
   void combine(const executor::DirectCall& call, int inputs, int outputs, std::size_t count) {

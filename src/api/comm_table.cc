@@ -90,6 +90,7 @@ Status CommTable::refusal(std::uint64_t handle) {
 
 bool CommTable::is_busy(CommSlot* slot, const ThreadRecord* record) {
   ThreadRecord* const before = slot->owner.load(std::memory_order_relaxed);
+  if (slot->beside) return true;
   if (before == nullptr || before == record) return slot->inside;
   // A thread that enters meanwhile sees that it is not the owner any more, and comes to the lock.
   slot->owner.store(nullptr, std::memory_order_relaxed);
@@ -105,9 +106,17 @@ Status CommTable::enter_beside(std::uint64_t handle, CommSlot** slot) {
   CommSlot* const found = find(handle);
   if (found == nullptr || found->handle != handle || found->state != State::kOpen) return refusal(handle);
   if (is_busy(found, nullptr)) return another_inside();
-  found->inside = true;
+  found->beside = true;
+  ++found->looks;
   *slot = found;
   return {};
+}
+
+void CommTable::leave_beside(CommSlot* slot) {
+  const MutexLock lock(comm_table_mutex);
+  slot->beside = false;
+  --slot->looks;
+  changed_.notify_all();
 }
 
 Status CommTable::enter(ThreadRecord* record, std::uint64_t handle, bool* shared) {
@@ -163,6 +172,7 @@ Status CommTable::destroy(std::uint64_t handle, Status* finalized) {
   CommSlot* const slot = find(handle);
   if (slot == nullptr || slot->handle != handle || slot->state != State::kOpen) return refusal(handle);
   close(slot, State::kDestroying);
+  while (slot->beside) changed_.wait(comm_table_mutex);
   lock.unlock();
   wait_for_users(handle);
   const bool told = slot->communicator->told();

@@ -44,8 +44,9 @@ struct alignas(64) CommSlot {
 
   enum class State { kFree, kReserved, kOpen, kDestroying, kFreeing, kInherited };
   State state TUTTI_GUARDED_BY(comm_table_mutex) = State::kFree;
-  // A thread is inside that entered through the lock.
+  // A thread is inside that entered through the lock; one that is inside others, too, which also counts as a look.
   bool inside TUTTI_GUARDED_BY(comm_table_mutex) = false;
+  bool beside TUTTI_GUARDED_BY(comm_table_mutex) = false;
   std::uint32_t generation TUTTI_GUARDED_BY(comm_table_mutex) = 0;  // of the handle, or of the last one
   std::uint32_t changes TUTTI_GUARDED_BY(comm_table_mutex) = 0;     // of owner
   std::uint32_t looks TUTTI_GUARDED_BY(comm_table_mutex) = 0;       // threads inside a query or abort
@@ -89,6 +90,7 @@ class CommTable final : public ForkAware {
   Status enter(ThreadRecord* record, std::uint64_t handle, bool* shared) TUTTI_EXCLUDES(comm_table_mutex);
   // The same for a thread that may be inside others.
   Status enter_beside(std::uint64_t handle, CommSlot** slot) TUTTI_EXCLUDES(comm_table_mutex);
+  void leave_beside(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
   // Whether another operation than those of `record`'s thread may be inside. `record` is the owner then, or nobody.
   static bool is_busy(CommSlot* slot, const ThreadRecord* record) TUTTI_REQUIRES(comm_table_mutex);
   void leave(CommSlot* slot) TUTTI_EXCLUDES(comm_table_mutex);
@@ -182,7 +184,7 @@ class OperatingBeside {
   OperatingBeside(const OperatingBeside&) = delete;
   OperatingBeside& operator=(const OperatingBeside&) = delete;
   ~OperatingBeside() {
-    if (slot_ != nullptr) CommTable::instance().leave(slot_);
+    if (slot_ != nullptr) CommTable::instance().leave_beside(slot_);
   }
   [[nodiscard]] const Status& status() const { return status_; }
   // REQUIRES: status() is ok.

@@ -73,6 +73,7 @@ Status Communicator::set_up(Deadline deadline) {
   if (Status s = set_up_links(deadline); !s.is_ok()) return s;
   settings_.algorithm = membership_.algorithm;
   settings_.strict = membership_.strict;
+  if (Status s = open_windows(deadline); !s.is_ok()) return s;
   return complete();
 }
 
@@ -423,6 +424,7 @@ Status Communicator::finalize() {
     on_device_->close();
     wait_for_queue();
     if (convoy_ != nullptr) convoy_->leave();
+    if (windows_ != nullptr && !failure_->failed()) windows_->set_quiet();
   }
   finalized_ = true;
   deliver();
@@ -442,8 +444,15 @@ void Communicator::wait_for_queue() {
   const auto runs_directly = [&] {
     return on_device_ != nullptr && !failure_->failed() && on_device_->runs_directly();
   };
+  // The other ranks' streams may never come: all have called, so nobody else counts the time.
+  const Deadline longest = Deadline::after_ms(settings_.timeout_ms);
   for (bool direct = runs_directly(); has_queued() || direct; direct = runs_directly()) {
     look_at_device();
+    if (direct && !has_queued() && longest.passed()) {
+      (void)fail("finalize",
+                 Status::timeout(fmt::format("a collective has waited for the streams of all ranks for {} ms",
+                                             settings_.timeout_ms)));
+    }
     const Deadline deadline = Deadline::after_ms(direct ? kLookDirectMs : kLookMs);
     const MutexLock lock(mutex_);
     while (has_queued() || direct) {

@@ -28,6 +28,7 @@
 #include "communicator/coalesced.h"
 #include "communicator/device_convoy.h"
 #include "communicator/device_plan.h"
+#include "communicator/direct_windows.h"
 #include "communicator/last_bound.h"
 #include "communicator/links.h"
 #include "communicator/membership.h"
@@ -261,6 +262,7 @@ class Communicator {
   // *memory: of the packed buffers.
   Result<const executor::Operation*> bind(const Coalesced& coalesced, const transport::Fingerprint& fingerprint,
                                           std::byte** memory);
+  static const Call& meeting();
   // Whether nothing takes long before its peers are waited for: no check, no proof, no long schedule.
   [[nodiscard]] bool begins_at_once(const Call& call);
   static constexpr int kMostRanksPlannedAtOnce = 256;
@@ -290,6 +292,8 @@ class Communicator {
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
   Status find_capture(std::span<void* const> streams, std::uint64_t* capture) const;
+  // That the device reaches those whose calls have them whole; varying blocks are looked at one by one later.
+  [[nodiscard]] Status check_device_buffers(const Batch& batch) const;
   // What is the communicator's fault is its failure, unless nothing runs yet.
   Status judge_queued(const Batch& batch, Status status, bool captures);
   // The copies of a batch's pieces, and the host's work on them, in three parts.
@@ -299,11 +303,12 @@ class Communicator {
   // Behind what was called before, and behind what is in all of its streams.
   Status gather_streams(const DeviceSubmission& own);
   Status queue_alone(DeviceSubmission* own);
+  [[nodiscard]] DevicePlan::Setting setting_of_plan(DeviceChannel& channel) const;
   // Of all ranks, which are in this process: their states are settled by the caller.
   static bool can_submit_directly(std::span<DeviceSubmission* const> all);
   static void submit_together(std::span<DeviceSubmission* const> all, bool direct);
   static Status submit_directly(std::span<DeviceSubmission* const> all);
-  // Whether a kernel may do the call where the ranks have one device; whether it can, with these buffers.
+  // Whether a kernel may do the call where the ranks have one device, or windows; whether it can, with these buffers.
   [[nodiscard]] bool may_run_directly(const Call& call) const;
   [[nodiscard]] Status check_direct_buffers(const Call& call) const;
   [[nodiscard]] executor::DirectCall direct_call(const Call& call) const;
@@ -313,6 +318,8 @@ class Communicator {
   Status capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream);
   // Null: its ranks do not meet on a device.
   Result<std::shared_ptr<DirectMeetings>> meetings();
+  // Of a communicator of several processes, before it is complete().
+  Status open_windows(Deadline deadline);
   // Fails the communicator if ranks that met on the device did not agree.
   void look_at_meetings();
   // To a batch, for the only time, or in a graph. Any thread; calls no driver.
@@ -366,8 +373,9 @@ class Communicator {
   bool shares_process_ = false;  // with other ranks of the job
 
   std::unique_ptr<OnDevice> on_device_;   // null: memory of the host
-  std::shared_ptr<DeviceConvoy> convoy_;  // null: no other rank is in this process
-  std::uint32_t captured_calls_ = 0;      // that meet on the device
+  std::shared_ptr<DeviceConvoy> convoy_;  // null: on the host, or without other ranks in this process, if there are any
+  std::unique_ptr<DirectWindows> windows_;  // null: none
+  std::uint32_t captured_calls_ = 0;        // that meet on the device
 
   Mutex telling_mutex_;  // while a failure begins here, until the peers will be told of it
   mutable Mutex mutex_;

@@ -1,6 +1,8 @@
-// Operations on the memory of a CUDA device: queued in the order of the calls, each begins when its streams have come
-// to it and lets them go on when it has ended. See device_plan.h for what runs, and communicator_direct.cc for what a
-// kernel does.
+// Operations on the memory of a CUDA device, in the order of the calls: into streams, together with other ranks'
+// (device_convoy.h) or alone, or into a graph. Here what is staged; see device_plan.h for what runs, and
+// communicator_direct.cc for what a kernel does.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -22,6 +24,8 @@ Result<std::string> Communicator::describe_plan(Collective collective, std::size
   Call call;
   call.collective = collective;
   if (may_run_directly(call) && convoy_ != nullptr && convoy_->is_one_device(*failure_)) return std::string("direct");
+  const bool by_windows = windows_ != nullptr && may_run_directly(call) && bytes >= windows_->least_bytes();
+  if (by_windows && has_data(collective)) return std::string("direct by windows");
   auto text = plans_->describe(collective, varies(collective) ? bytes : std::min(bytes, DevicePlan::kPieceBytes));
   if (text.is_ok()) *text += " through the host";
   return text;
@@ -52,6 +56,30 @@ Status Communicator::check_streams(std::span<void* const> streams) const {
   const memory::CudaCurrent current = on_device_->device().use();
   std::uint64_t capture = 0;
   return current.status().is_ok() ? find_capture(streams, &capture) : current.status();
+}
+
+Status Communicator::check_device_buffers(const Batch& batch) const {
+  const memory::CudaDevice& device = on_device_->device();
+  const auto check = [&](const void* buffer, const char* which) {
+    if (device.owner_of(buffer) != memory::CudaDevice::Owner::kUnknown) return Status();
+    return Status::invalid_argument(fmt::format("{} is no {} buffer's address that {} reaches", buffer, which,
+                                                memory::name_of_device(device.ordinal())));
+  };
+  for (const Call& call : batch.calls) {
+    const CollectiveInfo& info = info_of(call.collective);
+    if (!info.has_data || is_empty(call) || call.varying != nullptr) continue;
+    if (has_any(info.input, rank(), call.root)) {
+      if (Status s = check(call.send, "send"); !s.is_ok()) return s;
+    }
+    if (has_any(info.output, rank(), call.root)) {
+      if (Status s = check(call.recv, "receive"); !s.is_ok()) return s;
+    }
+  }
+  for (const Transfer& transfer : batch.transfers) {
+    if (transfer.count == 0) continue;
+    if (Status s = check(transfer.buffer, transfer.sends ? "send" : "receive"); !s.is_ok()) return s;
+  }
+  return {};
 }
 
 // *capture: 0 if none of them captures.
@@ -91,7 +119,10 @@ Result<std::unique_ptr<DeviceSubmission>> Communicator::begin_on_device(std::sha
     if (Status s = find_capture(streams, &capture); !s.is_ok()) return s;
     captures = capture != 0;
     if (captures) return capture_on_device(batch, capture, streams.front());
+    // Refused before the other ranks know of it.
+    if (Status s = check_device_buffers(*batch); !s.is_ok()) return s;
     begun = std::make_unique<DeviceSubmission>(*this, batch, streams);
+    begun->own_thread = std::any_of(streams.begin(), streams.end(), memory::CudaDevice::is_of_thread);
     if (convoy_ == nullptr || batch->calls.empty()) {
       begun->state = DeviceSubmission::State::kApart;
     } else {
@@ -104,7 +135,10 @@ Result<std::unique_ptr<DeviceSubmission>> Communicator::begin_on_device(std::sha
   });
   if (!status.is_ok()) return judge_queued(*batch, std::move(status), captures);
   // Not while the device is current: the last one that comes makes others current.
-  if (begun != nullptr && begun->state == DeviceSubmission::State::kUnderWay) convoy_->come(rank(), begun.get());
+  if (begun != nullptr && begun->state == DeviceSubmission::State::kUnderWay) {
+    Status come = guarded([&] { return convoy_->come(rank(), begun.get()), Status(); });
+    if (!come.is_ok()) return judge_queued(*batch, std::move(come), false);
+  }
   return begun;
 }
 
@@ -158,12 +192,17 @@ Status Communicator::gather_streams(const DeviceSubmission& own) {
   return {};
 }
 
+DevicePlan::Setting Communicator::setting_of_plan(DeviceChannel& channel) const {
+  const bool direct = windows_ != nullptr && membership_.algorithm.empty();
+  return {rank(), ranks(), channel, on_device_->device(), direct ? windows_.get() : nullptr};
+}
+
 Status Communicator::begin_staged(DeviceSubmission* own) {
   const memory::CudaDevice& device = on_device_->device();
   const memory::CudaCurrent current = device.use();
   if (Status s = current.status(); !s.is_ok()) return s;
   if (Status s = gather_streams(*own); !s.is_ok()) return s;
-  auto made = DevicePlan::make(own->batch, rank(), ranks(), on_device_->channel(), device);
+  auto made = DevicePlan::make(own->batch, setting_of_plan(on_device_->channel()));
   if (!made.is_ok()) return made.status();
   own->plan = std::move(*made);
   on_device_->set_last_direct(false);
@@ -180,12 +219,14 @@ Status Communicator::begin_staged(DeviceSubmission* own) {
 Status Communicator::step_staged(const DeviceSubmission& own, std::size_t step) {
   if (step >= own.plan->steps()) return {};
   const memory::CudaCurrent current = own.comm.on_device_->device().use();
+  if (Status s = current.status(); !s.is_ok()) return s;
   return own.plan->put_step(step, stream_of(own.streams.front()));
 }
 
 Status Communicator::end_staged(const DeviceSubmission& own) {
   const memory::CudaDevice& device = on_device_->device();
   const memory::CudaCurrent current = device.use();
+  if (Status s = current.status(); !s.is_ok()) return s;
   for (void* const other : std::span(own.streams).subspan(1)) {
     const std::uint32_t* const returned = on_device_->channel().word(DeviceChannel::Word::kReturned);
     if (Status s = device.wait_for(stream_of(other), returned, own.plan->end()); !s.is_ok()) return s;
@@ -201,8 +242,9 @@ Status Communicator::capture_staged(std::shared_ptr<const Batch> batch, std::uin
   auto channel = on_device_->captured_channel(capture);
   if (!channel.is_ok()) return channel.status();
   const DeviceChannel& words = (*channel)->channel();
-  auto plan = DevicePlan::make(std::move(batch), rank(), ranks(), (*channel)->channel(), device);
+  auto plan = DevicePlan::make(std::move(batch), setting_of_plan((*channel)->channel()));
   if (!plan.is_ok()) return plan.status();
+  if ((*plan)->uses_windows()) windows_->set_captured();
   auto coming = std::make_unique<ComingBatch>(on_device_->gate(*this), *plan, std::move(*channel));
   if (!first) {
     if (Status s = device.wait_for(at, on_device_->captured_event()); !s.is_ok()) return s;
@@ -214,7 +256,9 @@ Status Communicator::capture_staged(std::shared_ptr<const Batch> batch, std::uin
   }
   if (Status s = device.call(at, &ComingBatch::come, given); !s.is_ok()) return s;
   if (Status s = (*plan)->put_into(at); !s.is_ok()) return s;
-  return device.record(at, on_device_->captured_event());
+  if (Status s = device.record(at, on_device_->captured_event()); !s.is_ok()) return s;
+  on_device_->set_captured(capture);
+  return {};
 }
 
 void Communicator::stream_has_come(const std::shared_ptr<const DevicePlan>& plan, bool once) {

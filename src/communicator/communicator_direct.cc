@@ -25,7 +25,8 @@ bool same_call(const Call& a, const Call& b) {
 
 bool Communicator::may_run_directly(const Call& call) const {
   return executor::runs_directly(call.collective) && on_device_->kernels() != nullptr &&
-         ranks() <= executor::kMostDirectRanks && membership_.algorithm.empty() && call.custom == nullptr;
+         ranks() <= executor::kMostDirectRanks && membership_.algorithm.empty() && call.custom == nullptr &&
+         call.varying == nullptr;
 }
 
 // Kernels cannot reach memory of other devices, and do not combine elements across their alignment.
@@ -50,16 +51,19 @@ Status Communicator::check_direct_buffers(const Call& call) const {
 
 // Of all ranks, but for the buffers.
 executor::DirectCall Communicator::direct_call(const Call& call) const {
-  executor::DirectCall made;
-  made.collective = call.collective;
-  made.type = call.type;
-  made.op = call.op;
-  made.root = call.root;
-  made.ranks = ranks();
+  executor::DirectCall made = executor::direct_call(call.collective, call.type, call.op, call.root, ranks());
   made.count = call.count;
   made.element_bytes = element_bytes_of(call);
-  made.divisor = reduces(call.collective) && call.op == ReduceOp::kAvg ? static_cast<std::uint32_t>(ranks()) : 0;
   return made;
+}
+
+Status Communicator::open_windows(Deadline deadline) {
+  if (!is_on_device() || tree_ == nullptr || !DirectWindows::may_serve(membership_.peers)) return {};
+  auto opened = DirectWindows::open(membership_.peers, rank(), on_device_->device(), on_device_->kernels(),
+                                    [&](const std::string& own) { return tree_->all_gather(own, deadline); });
+  if (!opened.is_ok()) return opened.status();
+  windows_ = std::move(*opened);
+  return {};
 }
 
 bool Communicator::can_submit_directly(std::span<DeviceSubmission* const> all) {
@@ -173,29 +177,38 @@ Status Communicator::capture_directly(const Call& call, const std::shared_ptr<Di
   made.in[r] = static_cast<const std::byte*>(call.send);
   made.out[r] = static_cast<std::byte*>(call.recv);
   made.timeout_ns = static_cast<std::uint64_t>(settings_.timeout_ms) * 1'000'000;
-  made.fingerprint = executor::make_fingerprint(captured_calls_++, call.collective, call.type, call.op, call.root,
+  made.fingerprint = executor::make_fingerprint(0, call.collective, call.type, call.op, call.root,
                                                 executor::count_with_element_bytes(call.opaque, call.count));
+  made.number = captured_calls_++;
   met->add_to(&made, rank());
   const executor::DirectKernels& kernels = *on_device_->kernels();
   const unsigned columns = std::min(kernels.useful_columns(made), met->columns());
   if (Status s = kernels.launch(made, at, columns); !s.is_ok()) return s;
-  return device.record(at, on_device_->captured_event());
+  if (Status s = device.record(at, on_device_->captured_event()); !s.is_ok()) return s;
+  on_device_->set_captured(capture);
+  return {};
 }
 
 void Communicator::look_at_meetings() {
   if (convoy_ == nullptr || failure_->failed()) return;
-  const executor::DirectControl::Report report = convoy_->report(rank());
-  switch (static_cast<executor::DirectOutcome>(report.outcome)) {
+  const executor::DirectReport report = convoy_->report(rank());
+  switch (report.outcome) {
     case executor::DirectOutcome::kGoes: return;
     case executor::DirectOutcome::kMismatch:
       (void)fail("graph", Status::mismatch(fmt::format(
-                              "rank {} runs its captured operation {}, rank {} runs another one: graphs that ranks "
-                              "replay in different orders, or that have captured different calls",
-                              rank(), report.sequence, report.peer)));
+                              "rank {} runs the {}th operation that it has captured, rank {} runs another one: graphs "
+                              "that have captured different calls, or that ranks replay in different orders",
+                              rank(), report.number + 1, report.peer)));
       return;
     case executor::DirectOutcome::kTimeout:
-      (void)fail("graph", Status::timeout(fmt::format("rank {} has not come to captured operation {} for {} ms",
-                                                      report.peer, report.sequence, settings_.timeout_ms)));
+      (void)fail("graph", Status::timeout(fmt::format(
+                              "rank {} has not come to the {}th operation that rank {} has captured for {} ms",
+                              report.peer, report.number + 1, rank(), settings_.timeout_ms)));
+      return;
+    case executor::DirectOutcome::kStopped:
+      (void)fail("graph", Status::mismatch(fmt::format("a rank has left, and rank {} runs the {}th operation that it "
+                                                       "has captured",
+                                                       rank(), report.number + 1)));
       return;
   }
 }

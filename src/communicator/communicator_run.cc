@@ -17,24 +17,30 @@ Status Communicator::bind_and_run(const Call& call, const transport::Fingerprint
   return *operation == nullptr ? Status() : executor_->run(**operation, fingerprint.sequence);
 }
 
+// What is run of a call in which ranks only meet.
+const Call& Communicator::meeting() {
+  static const Call barrier{.collective = Collective::kBarrier, .count = 1};
+  return barrier;
+}
+
 Result<const executor::Operation*> Communicator::bind(const Call& call, const transport::Fingerprint& fingerprint) {
   if (call.varying != nullptr) return bind_varying(call, fingerprint);
-  const std::size_t bytes = vector_bytes(call);
-  Call bound = call;
-  if (!has_data(call.collective)) {
+  Call bound = call.only_meets ? meeting() : call;
+  const std::size_t bytes = vector_bytes(bound);
+  if (!has_data(bound.collective)) {
     // One byte of all-reduce: nobody has the result before everybody has contributed.
     bound.send = bound.recv = &barrier_token_;
   } else if (bytes == 0) {
     return nullptr;
   }
-  auto plan = plan_for(call, bytes, fingerprint);
+  auto plan = plan_for(bound, bytes, fingerprint);
   if (!plan.is_ok()) [[unlikely]]
     return plan.status();
   if (Status s = prepare_scratch(&bound, scratch_bytes(bound, **plan), bytes); !s.is_ok()) [[unlikely]]
     return s;
   bound_ = bind_call(bound, **plan, executor::with_plan(fingerprint, (*plan)->identity.hash), bytes, setting());
   const bool keeps = bytes < kLookUpBytes && !membership_.strict && !executor::is_check(fingerprint) &&
-                     !needs_copy(call) && call.custom == nullptr && call.type != DataType::kOpaque;
+                     !needs_copy(call) && call.custom == nullptr && call.type != DataType::kOpaque && !call.only_meets;
   return keeps ? &last_bound_.keep(call, fingerprint, bound_) : &bound_;
 }
 
@@ -121,6 +127,7 @@ std::size_t Communicator::planned_bytes(const Call& call) const {
 
 bool Communicator::begins_at_once(const Call& call) {
   if (membership_.strict && ranks() > 1) return false;
+  if (call.only_meets) return begins_at_once(meeting());
   if (call.varying != nullptr) varying_blocks_.lay_out(call, ranks(), rank());
   const std::size_t bytes = planned_bytes(call);
   if (has_data(call.collective) && bytes == 0) return true;
@@ -129,6 +136,7 @@ bool Communicator::begins_at_once(const Call& call) {
 }
 
 Result<std::unique_ptr<Plans::Making>> Communicator::begin_plan(const Call& call) {
+  if (call.only_meets) return begin_plan(meeting());
   const std::size_t bytes = planned_bytes(call);
   if (has_data(call.collective) && bytes == 0) return std::unique_ptr<Plans::Making>();
   const schedule::Order order = order_of(call);

@@ -243,6 +243,7 @@ Status Communicator::set_up_from(const Communicator& parent, const SplitGroup& g
     if (Status s = membership_.hear(membership_.peers); !s.is_ok()) return s;
   }
   make_link_maker();
+  if (Status s = open_windows(Deadline::after_ms(settings_.init_timeout_ms)); !s.is_ok()) return s;
   if (Status s = complete(); !s.is_ok()) return s;
   process_rank_.touch();
   return {};

@@ -11,11 +11,10 @@
 namespace tutti::internal {
 namespace {
 
-// For so long a rank waits for the others. Threads that do the same come within much less; one thread that serves
-// several ranks, without a group, loses it with each call: so it is seldom spent where it was in vain.
-constexpr std::int64_t kPatienceMs = 20;
-constexpr unsigned kPatientAgain = 16;  // batches
-constexpr unsigned kVain = 4;
+// For so long a rank waits for one that another thread serves: shorter than a pause in which the program would notice
+// it, and longer than a thread is late by chance. Of one that has never come it is not known who serves it.
+constexpr std::int64_t kPatienceMs = 200;
+constexpr std::int64_t kPatienceWithNewMs = 100;
 // The others' threads may need this processor to come.
 constexpr int kSpins = 200;
 
@@ -31,13 +30,14 @@ Convoys& convoys() {
 }  // namespace
 
 DeviceSubmission::~DeviceSubmission() {
-  if (convoy != nullptr) convoy->give_up(*this);
+  if (convoy != nullptr && state.load(std::memory_order_acquire) == State::kUnderWay) convoy->give_up(*this);
 }
 
 std::shared_ptr<DeviceConvoy> DeviceConvoy::join(const Secret& secret, int ranks, int of_all, int rank,
                                                  const memory::CudaDevice& device) {
-  std::shared_ptr<DeviceConvoy> convoy;
-  {
+  // A single rank's secret may be that of others.
+  std::shared_ptr<DeviceConvoy> convoy = of_all == 1 ? std::make_shared<DeviceConvoy>(1, 1) : nullptr;
+  if (convoy == nullptr) {
     const MutexLock lock(convoys().mutex);
     auto& all = convoys().by_secret;
     std::erase_if(all, [](const auto& one) { return one.second.expired(); });
@@ -52,6 +52,9 @@ std::shared_ptr<DeviceConvoy> DeviceConvoy::join(const Secret& secret, int ranks
   own.rank = rank;
   own.device = &device;
   convoy->members_.insert(at, own);
+  std::set<const memory::CudaDevice*> devices;
+  for (const Member& m : convoy->members_) devices.insert(m.device);
+  convoy->shares_device_ = devices.size() < convoy->members_.size();
   convoy->changed_.notify_all();
   return convoy;
 }
@@ -65,20 +68,16 @@ void DeviceConvoy::leave() {
 }
 
 void DeviceConvoy::stop() noexcept {
-  executor::DirectControl* const control = control_.load(std::memory_order_acquire);
+  stopped_.store(true);
+  executor::DirectControl* const control = control_.load();
   if (control != nullptr) std::atomic_ref(control->stop).store(1);
 }
 
-executor::DirectControl::Report DeviceConvoy::report(int rank) const {
+executor::DirectReport DeviceConvoy::report(int rank) const {
   executor::DirectControl* const control = control_.load(std::memory_order_acquire);
   if (control == nullptr) return {};
-  executor::DirectControl::Report& of = control->reports[static_cast<std::size_t>(rank)];
-  executor::DirectControl::Report seen;
-  seen.outcome = std::atomic_ref(of.outcome).load(std::memory_order_acquire);
-  if (seen.outcome == 0) return seen;
-  seen.peer = of.peer;
-  seen.sequence = of.sequence;
-  return seen;
+  std::atomic_ref<std::uint64_t> report(control->reports[static_cast<std::size_t>(rank)]);
+  return executor::unpack_report(report.load(std::memory_order_acquire));
 }
 
 bool DeviceConvoy::has_one_device() const {
@@ -88,11 +87,7 @@ bool DeviceConvoy::has_one_device() const {
 
 // Whether it matters in which order streams are filled, as far as is known yet.
 bool DeviceConvoy::travels_together() const {
-  if (left_) return false;
-  if (static_cast<int>(members_.size()) < ranks_ || ranks_ == 1) return true;
-  std::set<const memory::CudaDevice*> devices;
-  for (const Member& m : members_) devices.insert(m.device);
-  return devices.size() < members_.size();
+  return !left_ && (static_cast<int>(members_.size()) < ranks_ || ranks_ == 1 || shares_device_);
 }
 
 void DeviceConvoy::settle(DeviceSubmission::State state) {
@@ -107,6 +102,7 @@ void DeviceConvoy::settle(DeviceSubmission::State state) {
 void DeviceConvoy::come(int rank, DeviceSubmission* submission) {
   const MutexLock lock(mutex_);
   Member& own = *std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.rank == rank; });
+  own.thread = std::this_thread::get_id();
   const bool late = own.batches++ < settled_;
   if (late || !travels_together()) {
     submission->state.store(DeviceSubmission::State::kApart, std::memory_order_relaxed);
@@ -120,11 +116,21 @@ void DeviceConvoy::come(int rank, DeviceSubmission* submission) {
   for (const Member& m : members_) {
     if (m.here != nullptr) all.push_back(m.here);
   }
+  if (submission->own_thread) return settle(DeviceSubmission::State::kApart);
   if (static_cast<int>(all.size()) < ranks_) return;
-  missed_ = 0;
   const bool direct = has_one_device() && Communicator::can_submit_directly(all);
   Communicator::submit_together(all, direct);
   settle(DeviceSubmission::State::kDone);
+}
+
+std::int64_t DeviceConvoy::patience_ms() const {
+  std::int64_t least = kPatienceMs;
+  for (const Member& m : members_) {
+    if (m.here != nullptr) continue;
+    if (m.thread == std::this_thread::get_id()) return 0;  // it does not come while this thread waits
+    if (m.thread == std::thread::id()) least = kPatienceWithNewMs;
+  }
+  return least;
 }
 
 void DeviceConvoy::wait(DeviceSubmission* submission, const FailureState& failure) {
@@ -136,13 +142,10 @@ void DeviceConvoy::wait(DeviceSubmission* submission, const FailureState& failur
     std::this_thread::yield();
   }
   const MutexLock lock(mutex_);
-  const bool vain = missed_ >= kVain && missed_ % kPatientAgain != 0;
-  const Deadline deadline = Deadline::after_ms(vain ? 0 : kPatienceMs);
+  const Deadline deadline = Deadline::after_ms(patience_ms());
   while (!settled()) {
     if (changed_.wait_until(mutex_, deadline) && !failure.failed()) continue;
-    if (settled()) return;
-    ++missed_;
-    settle(DeviceSubmission::State::kApart);
+    if (!settled()) settle(DeviceSubmission::State::kApart);
   }
 }
 
@@ -168,7 +171,8 @@ Result<std::shared_ptr<DirectMeetings>> DeviceConvoy::meetings(const executor::D
     if (!made.is_ok()) return made;
     meetings_ = std::move(*made);
     met_ = true;
-    if (meetings_ != nullptr) control_.store(&meetings_->control(), std::memory_order_release);
+    if (meetings_ != nullptr) control_.store(&meetings_->control());
+    if (stopped_.load()) stop();
   }
   return meetings_;
 }

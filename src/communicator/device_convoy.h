@@ -7,14 +7,15 @@
 // whatever waits comes behind what it waits for. And when all of a communicator's ranks are there and their device is
 // one, a kernel can do the work on their buffers.
 //
-// A call returns when its batch is in the streams, so a rank waits here for the others, but not for long: then all of
-// them put this batch into their streams alone.
+// A call returns when its batch is in the streams, so a rank waits here for the others, but not for long, and not for
+// one that its own thread serves: then all of them put this batch into their streams alone.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/failure.h"
@@ -47,6 +48,7 @@ struct DeviceSubmission {
   const std::shared_ptr<const Batch> batch;
   const std::vector<void*> streams;
   bool direct = false;                     // a kernel may do it, as far as this rank knows
+  bool own_thread = false;                 // only this rank's thread can put it into its streams
   std::shared_ptr<const DevicePlan> plan;  // where none does
   Status status;
   std::atomic<State> state{State::kUnderWay};
@@ -82,18 +84,21 @@ class DeviceConvoy : public std::enable_shared_from_this<DeviceConvoy> {
   Result<std::shared_ptr<DirectMeetings>> meetings(const executor::DirectKernels& kernels) TUTTI_EXCLUDES(mutex_);
   // What waits for others on the device goes on. Takes no lock that is held while the driver is called.
   void stop() noexcept;
-  // Of a rank whose launch in a graph has failed; outcome kGoes: none has.
-  [[nodiscard]] executor::DirectControl::Report report(int rank) const;
+  // Of a rank whose launch in a graph has failed.
+  [[nodiscard]] executor::DirectReport report(int rank) const;
 
  private:
   struct Member {
     int rank = 0;
     const memory::CudaDevice* device = nullptr;
     std::uint64_t batches = 0;  // that it has come to
+    std::thread::id thread;     // that it came by last
     DeviceSubmission* here = nullptr;
   };
   bool travels_together() const TUTTI_REQUIRES(mutex_);
   bool has_one_device() const TUTTI_REQUIRES(mutex_);
+  // For so long those that are not here are waited for.
+  std::int64_t patience_ms() const TUTTI_REQUIRES(mutex_);
   // Of those that are here.
   void settle(DeviceSubmission::State state) TUTTI_REQUIRES(mutex_);
 
@@ -102,12 +107,13 @@ class DeviceConvoy : public std::enable_shared_from_this<DeviceConvoy> {
   Mutex mutex_;
   ConditionVariable changed_;
   std::vector<Member> members_ TUTTI_GUARDED_BY(mutex_);
-  bool left_ TUTTI_GUARDED_BY(mutex_) = false;          // a member has
-  std::uint64_t settled_ TUTTI_GUARDED_BY(mutex_) = 0;  // batches of which it is settled how they go
-  unsigned missed_ TUTTI_GUARDED_BY(mutex_) = 0;        // batches, one after the other, that went apart
-  bool met_ TUTTI_GUARDED_BY(mutex_) = false;           // meetings() has been decided
+  bool shares_device_ TUTTI_GUARDED_BY(mutex_) = false;  // one member with another
+  bool left_ TUTTI_GUARDED_BY(mutex_) = false;           // a member has
+  std::uint64_t settled_ TUTTI_GUARDED_BY(mutex_) = 0;   // batches of which it is settled how they go
+  bool met_ TUTTI_GUARDED_BY(mutex_) = false;            // meetings() has been decided
   std::shared_ptr<DirectMeetings> meetings_ TUTTI_GUARDED_BY(mutex_);
   std::atomic<executor::DirectControl*> control_{nullptr};  // of meetings_
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace tutti::internal

@@ -30,17 +30,18 @@ std::byte* DevicePlan::Room::take(std::size_t bytes) {
   return memory_ == nullptr ? nullptr : memory_ + at;
 }
 
-Result<std::shared_ptr<const DevicePlan>> DevicePlan::make(std::shared_ptr<const Batch> batch, int rank, int ranks,
-                                                           DeviceChannel& channel, const memory::CudaDevice& device) {
-  std::shared_ptr<DevicePlan> plan(new DevicePlan(std::move(batch), rank, ranks, channel, device));
+Result<std::shared_ptr<const DevicePlan>> DevicePlan::make(std::shared_ptr<const Batch> batch, const Setting& setting) {
+  std::shared_ptr<DevicePlan> plan(new DevicePlan(std::move(batch), setting));
   if (Status s = plan->fill_pieces(); !s.is_ok()) return s;
-  channel.add(static_cast<std::uint32_t>(plan->pieces_.size()));
+  setting.channel.add(static_cast<std::uint32_t>(plan->pieces_.size()));
   return std::shared_ptr<const DevicePlan>(std::move(plan));
 }
 
 Status DevicePlan::fill_pieces() {
   const std::vector<Cut> all = cuts();
   pieces_.resize(all.size());
+  // A window holds one part at a time.
+  if (std::any_of(all.begin(), all.end(), [](const Cut& c) { return c.way != Way::kHost; })) lag_ = 1;
   // First how much there is: a slot stays where it is for all of its pieces.
   std::array<std::size_t, DeviceChannel::kSlots> bytes{};
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -83,9 +84,8 @@ Status DevicePlan::put_into(memory::CudaDevice::Stream stream) const {
 }
 
 Status DevicePlan::put_step(std::size_t step, memory::CudaDevice::Stream stream) const {
-  constexpr std::size_t kSlots = DeviceChannel::kSlots;
-  if (step >= kSlots) {
-    if (Status s = return_piece(step - kSlots, stream); !s.is_ok()) return s;
+  if (step >= lag_) {
+    if (Status s = return_piece(step - lag_, stream); !s.is_ok()) return s;
   }
   if (step < pieces_.size()) {
     for (const memory::RowCopy& copy : pieces_[step].in) {
@@ -101,6 +101,9 @@ Status DevicePlan::put_step(std::size_t step, memory::CudaDevice::Stream stream)
 Status DevicePlan::return_piece(std::size_t piece, memory::CudaDevice::Stream stream) const {
   const std::uint32_t* const run = channel_.word(DeviceChannel::Word::kRun);
   if (Status s = device_.wait_for(stream, run, first_ + static_cast<std::uint32_t>(piece) + 1); !s.is_ok()) return s;
+  for (const executor::DirectCall& work : pieces_[piece].work) {
+    if (Status s = windows_->launch(work, stream); !s.is_ok()) return s;
+  }
   for (const memory::RowCopy& copy : pieces_[piece].out) {
     if (Status s = device_.copy_from_host(stream, copy); !s.is_ok()) return s;
   }
@@ -113,10 +116,10 @@ std::vector<DevicePlan::Cut> DevicePlan::cuts() const {
   for (std::size_t i = 0; i < calls.size();) {
     const Call& call = calls[i];
     const std::size_t bytes = call.varying != nullptr ? 0 : vector_bytes(call, ranks_);
-    if (bytes > kPieceBytes) {
-      const std::size_t each = std::max<std::size_t>(1, kPieceBytes / (bytes / call.count));
-      for (std::size_t at = 0; at < call.count; at += each) all.push_back({i, 1, at, std::min(each, call.count - at)});
-      ++i;
+    if (goes_by_windows(call)) {
+      cut(i++, windows_->half_bytes() / (bytes / call.count), {Way::kIntoWindows, Way::kOutOfWindows}, &all);
+    } else if (bytes > kPieceBytes) {
+      cut(i++, std::max<std::size_t>(1, kPieceBytes / (bytes / call.count)), {Way::kHost}, &all);
     } else {
       all.push_back(call.varying != nullptr ? Cut{i, 1, 0, 0} : short_calls(i));
       i += all.back().calls;
@@ -126,12 +129,25 @@ std::vector<DevicePlan::Cut> DevicePlan::cuts() const {
   return all;
 }
 
+void DevicePlan::cut(std::size_t i, std::size_t each, std::initializer_list<Way> ways, std::vector<Cut>* all) const {
+  const std::size_t count = batch_->calls[i].count;
+  for (std::size_t at = 0; at < count; at += each) {
+    for (const Way way : ways) all->push_back({i, 1, at, std::min(each, count - at), way});
+  }
+}
+
+// Which calls do depends on what all ranks know alike.
+bool DevicePlan::goes_by_windows(const Call& call) const {
+  return windows_ != nullptr && executor::runs_directly(call.collective) && has_data(call.collective) &&
+         call.custom == nullptr && call.varying == nullptr && vector_bytes(call, ranks_) >= windows_->least_bytes();
+}
+
 // As many as pass together.
 DevicePlan::Cut DevicePlan::short_calls(std::size_t first) const {
   Cut cut{first, 0, 0, 0};
   for (std::size_t bytes = 0; first + cut.calls < batch_->calls.size() && cut.calls < kMostCalls; ++cut.calls) {
     const Call& call = batch_->calls[first + cut.calls];
-    if (call.varying != nullptr) break;
+    if (call.varying != nullptr || goes_by_windows(call)) break;
     bytes += vector_bytes(call, ranks_);
     if (bytes > kPieceBytes) break;
   }
@@ -143,12 +159,15 @@ void DevicePlan::fill(const Cut& cut, Room& room, Piece* piece) const {
   piece->out.clear();
   piece->calls.clear();
   piece->transfers.clear();
+  piece->work.clear();
   piece->operators.clear();
   piece->counts.clear();
   for (std::size_t i = cut.call; i < cut.call + cut.calls; ++i) {
     const Call& call = batch_->calls[i];
     if (call.varying != nullptr) {
       add_varying(call, room, piece);
+    } else if (cut.way != Way::kHost) {
+      add_by_windows(call, cut, piece);
     } else {
       add(call, cut.begin, cut.count != 0 ? cut.count : call.count, room, piece);
     }
@@ -167,15 +186,40 @@ void DevicePlan::add(const Call& call, std::size_t begin, std::size_t count, Roo
   host.whole_count = call.count;
   const auto stage = [&](const void* buffer, Holds holds, std::vector<memory::RowCopy>* copies) -> std::byte* {
     if (count == 0 || !has_any(holds, rank_, call.root)) return nullptr;
-    const std::size_t blocks = blocks_in(holds, call.collective, ranks_);
-    std::byte* const place = room.take(blocks * count * element);
-    copies->push_back(
-        {place, count * element, bytes_at(buffer) + begin * element, call.count * element, count * element, blocks});
+    std::byte* const place = room.take(blocks_in(holds, call.collective, ranks_) * count * element);
+    copies->push_back(rows(call, buffer, holds, begin, count, place));
     return place;
   };
   host.send = stage(call.send, info.input, &piece->in);
   host.recv = stage(call.recv, info.output, &piece->out);
   take_scalar(&host, room, piece);
+}
+
+memory::RowCopy DevicePlan::rows(const Call& call, const void* buffer, Holds holds, std::size_t begin,
+                                 std::size_t count, std::byte* base) const {
+  const std::size_t element = element_bytes_of(call);
+  return {base,
+          count * element,
+          bytes_at(buffer) + begin * element,
+          call.count * element,
+          count * element,
+          blocks_in(holds, call.collective, ranks_)};
+}
+
+// Ranks meet when all inputs are in the windows, and again when all outputs are.
+void DevicePlan::add_by_windows(const Call& call, const Cut& cut, Piece* piece) const {
+  Call& host = piece->calls.emplace_back(call);
+  host.whole_count = call.count;
+  host.only_meets = true;
+  const CollectiveInfo& info = info_of(call.collective);
+  if (cut.way == Way::kIntoWindows) {
+    if (has_any(info.input, rank_, call.root)) {
+      piece->in.push_back(rows(call, call.send, info.input, cut.begin, cut.count, windows_->input()));
+    }
+    piece->work.push_back(windows_->part_of(call, cut.count));
+  } else if (has_any(info.output, rank_, call.root)) {
+    piece->out.push_back(rows(call, call.recv, info.output, cut.begin, cut.count, windows_->output()));
+  }
 }
 
 // At the host one block lies behind the other. What lies between them in the device is not touched.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,10 +18,12 @@
 #include "communicator/device_channel.h"
 #include "communicator/operators.h"
 #include "communicator/transfers.h"
+#include "executor/direct.h"
 
 namespace tutti::internal {
 
 struct Batch;
+class DirectWindows;
 
 // What the host has to run of a batch.
 struct HostPart {
@@ -38,6 +41,7 @@ class DevicePlan {
     std::vector<memory::RowCopy> out;
     std::vector<Call> calls;
     std::vector<Transfer> transfers;
+    std::vector<executor::DirectCall> work;  // of the device, before what goes out
     // What calls refer to: operators whose scalars are copied, and counts of blocks.
     std::vector<std::unique_ptr<CustomOperator>> operators;
     std::vector<std::unique_ptr<VaryingCounts>> counts;
@@ -46,15 +50,21 @@ class DevicePlan {
 
   // The channel, which has that much room then and outlives it, counts the pieces.
   // kInvalidArgument for a buffer that no device reaches.
-  static Result<std::shared_ptr<const DevicePlan>> make(std::shared_ptr<const Batch> batch, int rank, int ranks,
-                                                        DeviceChannel& channel, const memory::CudaDevice& device);
+  struct Setting {
+    int rank = 0;
+    int ranks = 1;
+    DeviceChannel& channel;
+    const memory::CudaDevice& device;
+    const DirectWindows* windows = nullptr;  // null: none
+  };
+  static Result<std::shared_ptr<const DevicePlan>> make(std::shared_ptr<const Batch> batch, const Setting& setting);
   DevicePlan(const DevicePlan&) = delete;
   DevicePlan& operator=(const DevicePlan&) = delete;
 
   // All that the device has to do for it; the same step by step. No step waits for more than what the steps before it
   // of all ranks bring, and the host's work.
   Status put_into(memory::CudaDevice::Stream stream) const;
-  [[nodiscard]] std::size_t steps() const { return pieces_.size() + DeviceChannel::kSlots; }
+  [[nodiscard]] std::size_t steps() const { return pieces_.size() + lag_; }
   Status put_step(std::size_t step, memory::CudaDevice::Stream stream) const;
   // Before and after it is run, which it is once at a time: false if it is under way.
   [[nodiscard]] bool begin() const { return !under_way_.exchange(true); }
@@ -70,6 +80,7 @@ class DevicePlan {
 
   // Of vectors that pass at once.
   static constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+  [[nodiscard]] bool uses_windows() const { return lag_ == 1; }
 
  private:
   // Gives out a slot's memory, or only counts how much there will be.
@@ -83,28 +94,38 @@ class DevicePlan {
     std::byte* const memory_;
     std::size_t taken_ = 0;
   };
-  // What a piece consists of.
+  // What a piece consists of. By windows a part of a call is two: what is copied into windows and combined there, and
+  // what is copied out of them.
+  enum class Way : std::uint8_t { kHost, kIntoWindows, kOutOfWindows };
   struct Cut {
     std::size_t call = 0;   // the first one
     std::size_t calls = 0;  // none: transfers
     std::size_t begin = 0;  // of one call's elements, if that is cut
     std::size_t count = 0;  // of them; 0: whole calls
+    Way way = Way::kHost;
   };
 
-  DevicePlan(std::shared_ptr<const Batch> batch, int rank, int ranks, DeviceChannel& channel,
-             const memory::CudaDevice& device)
+  DevicePlan(std::shared_ptr<const Batch> batch, const Setting& setting)
       : batch_(std::move(batch)),
-        rank_(rank),
-        ranks_(ranks),
-        channel_(channel),
-        device_(device),
-        first_(channel.count()) {}
+        rank_(setting.rank),
+        ranks_(setting.ranks),
+        channel_(setting.channel),
+        device_(setting.device),
+        windows_(setting.windows),
+        first_(setting.channel.count()) {}
   Status fill_pieces();
   [[nodiscard]] Status check_buffers() const;
   [[nodiscard]] std::vector<Cut> cuts() const;
   [[nodiscard]] Cut short_calls(std::size_t first) const;
+  [[nodiscard]] bool goes_by_windows(const Call& call) const;
+  // Those of call i, in parts of `each` elements.
+  void cut(std::size_t i, std::size_t each, std::initializer_list<Way> ways, std::vector<Cut>* all) const;
   void fill(const Cut& cut, Room& room, Piece* piece) const;
   void add(const Call& call, std::size_t begin, std::size_t count, Room& room, Piece* piece) const;
+  // From `base`, or to it, where blocks of `count` elements lie one behind the other.
+  [[nodiscard]] memory::RowCopy rows(const Call& call, const void* buffer, Holds holds, std::size_t begin,
+                                     std::size_t count, std::byte* base) const;
+  void add_by_windows(const Call& call, const Cut& cut, Piece* piece) const;
   void add_varying(const Call& call, Room& room, Piece* piece) const;
   void add_transfer(const Transfer& transfer, Room& room, Piece* piece) const;
   void take_scalar(Call* call, Room& room, Piece* piece) const;
@@ -115,8 +136,10 @@ class DevicePlan {
   const int ranks_;
   DeviceChannel& channel_;
   const memory::CudaDevice& device_;
+  const DirectWindows* const windows_;
   const std::uint32_t first_;
   std::vector<Piece> pieces_;
+  std::size_t lag_ = DeviceChannel::kSlots;  // pieces that enter before the first one returns
   mutable std::atomic<bool> under_way_{false};
 };
 

@@ -37,6 +37,7 @@ Shares& shares() {
 // Each takes half of what is left, so that many can.
 Result<std::shared_ptr<DirectMeetings>> DirectMeetings::make(int ranks, const executor::DirectKernels& kernels,
                                                              const CudaDevice& device) {
+  std::shared_ptr<DirectMeetings> made(new DirectMeetings(ranks, device));
   unsigned columns = 0;
   {
     const MutexLock lock(shares().mutex);
@@ -45,9 +46,8 @@ Result<std::shared_ptr<DirectMeetings>> DirectMeetings::make(int ranks, const ex
     columns = std::min(executor::kMostDirectBlocks, (most - std::min(most, taken)) / 2 / static_cast<unsigned>(ranks));
     if (columns == 0) return std::shared_ptr<DirectMeetings>();
     taken += columns * static_cast<unsigned>(ranks);
+    made->columns_ = columns;  // its destructor gives them back
   }
-  // From here on its destructor gives them back.
-  std::shared_ptr<DirectMeetings> made(new DirectMeetings(ranks, columns, device));
   auto taken = take_memory(device);
   if (!taken.is_ok()) return taken.status();
   made->memory_ = *taken;

@@ -5,8 +5,6 @@
 // and serves others then.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <memory>
 
 #include "base/status.h"
@@ -37,12 +35,11 @@ class DirectMeetings {
     executor::DirectMailbox* mailboxes = nullptr;  // of the device
     executor::DirectControl* control = nullptr;    // of the host, page-locked
   };
-  DirectMeetings(int ranks, unsigned columns, const memory::CudaDevice& device)
-      : ranks_(ranks), columns_(columns), device_(device) {}
+  DirectMeetings(int ranks, const memory::CudaDevice& device) : ranks_(ranks), device_(device) {}
   static Result<Memory> take_memory(const memory::CudaDevice& device);
 
   const int ranks_;
-  const unsigned columns_;
+  unsigned columns_ = 0;
   const memory::CudaDevice& device_;
   Memory memory_;
 };

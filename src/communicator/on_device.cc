@@ -67,7 +67,7 @@ bool OnDevice::runs_directly() const {
   if (!last_is_direct_) return false;
   const memory::CudaCurrent current = device_->use();
   auto reached = device_->has_reached(direct_event_);
-  return reached.is_ok() && !*reached;
+  return !reached.is_ok() || !*reached;
 }
 
 Status OnDevice::check() const {

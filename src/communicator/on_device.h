@@ -103,13 +103,14 @@ class OnDevice {
   }
   // What has been called now is direct, and direct_event() behind it.
   void set_last_direct(bool direct) { last_is_direct_ = direct; }
-  // Whether a direct collective has still to end, as far as is known.
+  // Whether a direct collective has still to end; or the device has failed.
   [[nodiscard]] bool runs_directly() const;
   // Whether the device still works. Any thread of the program's.
   [[nodiscard]] Status check() const;
 
-  // Whether nothing of this capture came here before.
-  bool begins_capture(std::uint64_t capture) { return std::exchange(last_capture_, capture) != capture; }
+  // Whether nothing of this capture came here before; that something has, and captured_event() is behind it.
+  [[nodiscard]] bool begins_capture(std::uint64_t capture) const { return last_capture_ != capture; }
+  void set_captured(std::uint64_t capture) { last_capture_ = capture; }
   Result<std::shared_ptr<const CapturedChannel>> captured_channel(std::uint64_t capture);
   // `comm`: the communicator that has this.
   const std::shared_ptr<StreamGate>& gate(Communicator& comm);

@@ -15,12 +15,14 @@
 //   void sync()                  what the block's threads wrote before is seen behind it
 //   bool all(bool)               sync(), and whether it is true for all threads
 //   std::uint64_t load(place); void store(place, value)      acquire and release, between blocks of all ranks
-//   bool told(const DirectControl&)                          to stop, by the host; asked by one of the threads
-//   void report(DirectControl&, int rank, DirectOutcome, int peer)
+//   std::uint64_t add(place, value), set_bits(place, bits)   the same, both; what was there before
+//   bool told(const DirectControl&); void stop(DirectControl&)
+//   void report(const DirectCall&, DirectOutcome, int peer)  if it is the rank's first
 //   std::uint64_t now_ns()
-//   void combine(const DirectCall&, int inputs, int outputs, std::size_t count)   of from(), in their order, to all
-//   to() void move(int outputs, std::size_t bytes)               from the first from() to all to() void
-//   exchange(std::size_t bytes)                         from()[0] to to()[0], from()[1] to to()[1], which may be
+//   void combine(const DirectCall&, int inputs, int outputs, std::size_t count)
+//                                                            of all from(), in their order, to all to()
+//   void move(int outputs, std::size_t bytes)                from the first from() to all to()
+//   void exchange(std::size_t bytes)                         from()[0] to to()[0], from()[1] to to()[1], which may be
 //                                                            each other's sources
 #pragma once
 
@@ -53,32 +55,43 @@ struct DirectNotice {
 };
 
 // A rank's, in memory of the device; zero at first. A thread block of a rank meets those of the same number of its
-// peers here. Each field is written by one rank: `arrived` and `notices` by the rank of their index.
+// peers.
 struct DirectMailbox {
-  // In place of a number: this rank was told to stop, or has given up. What comes later does nothing.
-  static constexpr std::uint64_t kEnded = UINT64_MAX;
+  // In a counter: one of the ranks has given up. Then nobody gets behind it any more.
+  static constexpr std::uint64_t kEnded = std::uint64_t{1} << 63;
   struct alignas(128) Counter {
     std::uint64_t value = 0;
   };
   struct alignas(128) Meeting {
-    std::array<Counter, kMostDirectRanks> arrived;  // how often that rank has come
-    std::array<DirectNotice, kMostDirectRanks> notices;
-    std::uint64_t meetings = 0;  // that have been, or kEnded; the rank's own
+    Counter all;                                            // rank 0's: how often any rank has come, and kEnded
+    std::array<DirectNotice, kMostDirectRanks> notices;     // by the rank that has written it
+    std::array<std::uint64_t, kMostDirectRanks> arrived{};  // rank 0's, by rank: how often it has come, for reports
+    std::uint64_t meetings = 0;                             // that have been; the rank's own
   };
   std::array<Meeting, kMostDirectBlocks> meetings;
 };
 
-enum class DirectOutcome : std::uint32_t { kGoes = 0, kMismatch = 1, kTimeout = 2 };
+// kStopped: by the host, as the communicator has failed or a rank has left it.
+enum class DirectOutcome : std::uint8_t { kGoes = 0, kMismatch = 1, kTimeout = 2, kStopped = 3 };
+
+// Of a launch that has failed: with whom, and at which of the calls.
+struct DirectReport {
+  DirectOutcome outcome = DirectOutcome::kGoes;
+  int peer = 0;
+  std::uint32_t number = 0;
+};
+constexpr std::uint64_t pack_report(DirectOutcome outcome, int peer, std::uint32_t number) {
+  return static_cast<std::uint64_t>(outcome) | static_cast<std::uint64_t>(peer) << 8 | std::uint64_t{number} << 32;
+}
+constexpr DirectReport unpack_report(std::uint64_t word) {
+  return {static_cast<DirectOutcome>(word & 0xff), static_cast<int>(word >> 8 & 0xff),
+          static_cast<std::uint32_t>(word >> 32)};
+}
 
 // What host and device tell each other of ranks that meet: in page-locked memory.
 struct DirectControl {
-  struct Report {
-    std::uint32_t outcome = 0;  // DirectOutcome; written last
-    std::uint32_t peer = 0;
-    std::uint32_t sequence = 0;  // of the call's fingerprint
-  };
-  std::uint32_t stop = 0;                        // by the host, not 0: every launch ends that waits for others
-  std::array<Report, kMostDirectRanks> reports;  // by rank, of its first failure
+  std::uint32_t stop = 0;  // not 0: by the host, or a device on which calls differ: every launch ends that waits
+  alignas(8) std::array<std::uint64_t, kMostDirectRanks> reports{};  // by rank, of its first failure, as pack_report()
 };
 
 struct DirectCall {
@@ -87,11 +100,12 @@ struct DirectCall {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   int ranks = 1;
-  int rank = -1;          // whose part it is; -1: one launch does all of them
+  int rank = -1;          // whose part it is, which meets those of the others; -1: nobody meets
+  int only = -1;          // then: whose part it is; -1: one launch does all of them
   std::size_t count = 0;  // elements, as in the call
   std::size_t element_bytes = 1;
   std::uint32_t divisor = 0;  // of an average
-  // By rank; of one that meets the others its own alone.
+  // By rank, as the device reaches them; of a rank that meets others its own alone.
   std::array<const std::byte*, kMostDirectRanks> in{};
   std::array<std::byte*, kMostDirectRanks> out{};
   // Of ranks that meet.
@@ -99,7 +113,20 @@ struct DirectCall {
   DirectControl* control = nullptr;
   std::uint64_t timeout_ns = 0;  // that a rank waits for another
   transport::Fingerprint fingerprint;
+  std::uint32_t number = 0;  // for reports
 };
+
+// Of what a call says; the rest is the caller's.
+constexpr DirectCall direct_call(Collective collective, DataType type, ReduceOp op, int root, int ranks) {
+  DirectCall call;
+  call.collective = collective;
+  call.type = type;
+  call.op = op;
+  call.root = root;
+  call.ranks = ranks;
+  call.divisor = reduces(collective) && op == ReduceOp::kAvg ? static_cast<std::uint32_t>(ranks) : 0;
+  return call;
+}
 
 inline constexpr std::size_t kDirectShareUnit =
     16;  // bytes that a share begins at a multiple of, unless elements do not fit
@@ -116,35 +143,47 @@ constexpr std::size_t direct_share_begin(const DirectCall& call, int rank) {
   return begin < call.count ? begin : call.count;
 }
 
-// Every rank's thread block of this number has come here as often as this one: false if the launch is to end. What they
-// wrote before is seen after.
+// Every rank's thread block of this number has come here as often as this one: false if the launch is to end, which no
+// rank's then gets behind. What they wrote before is seen after. `gives_up`: when the host says so, or after the
+// timeout.
 template <class Block>
-TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t number) {
+TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t number, bool gives_up) {
   constexpr unsigned kIdleBetweenLooks = 1024;
-  const int column = block.column();
-  block.sync();
-  block.each(call.ranks,
-             [&](int peer) { block.store(call.mailboxes[peer]->meetings[column].arrived[call.rank].value, number); });
+  DirectMailbox::Meeting& meeting = call.mailboxes[0]->meetings[block.column()];
+  const std::uint64_t wanted = number * static_cast<std::uint64_t>(call.ranks);
   bool goes_on = true;
-  block.each(call.ranks, [&](int peer) {
-    const std::uint64_t& arrived = call.mailboxes[call.rank]->meetings[column].arrived[peer].value;
+  block.sync();
+  block.each(1, [&](int) {
+    block.store(meeting.arrived[call.rank], number);
+    std::uint64_t come = block.add(meeting.all.value, 1) + 1;
     std::uint64_t since = 0;
-    for (unsigned idle = 0; goes_on && block.load(arrived) < number;) {
-      if (++idle % kIdleBetweenLooks != 0) continue;
-      const std::uint64_t now = block.now_ns();
-      if (since == 0) since = now;
-      if (block.told(*call.control)) {
-        goes_on = false;
-      } else if (now - since > call.timeout_ns) {
-        block.report(*call.control, call.rank, DirectOutcome::kTimeout, peer, call.fingerprint.sequence);
-        goes_on = false;
+    for (unsigned idle = 0; come < wanted;) {
+      if (++idle % kIdleBetweenLooks == 0 && gives_up) {
+        const std::uint64_t now = block.now_ns();
+        if (since == 0) since = now;
+        const bool told = block.told(*call.control);
+        if (told || now - since > call.timeout_ns) {
+          // Unless all have come just now: they may be behind it already.
+          if (block.set_bits(meeting.all.value, DirectMailbox::kEnded) < wanted) {
+            int late = 0;
+            while (late + 1 < call.ranks && block.load(meeting.arrived[late]) >= number) ++late;
+            block.report(call, told ? DirectOutcome::kStopped : DirectOutcome::kTimeout, late);
+            goes_on = false;
+          }
+          return;
+        }
       }
+      come = block.load(meeting.all.value);
     }
+    if ((come & DirectMailbox::kEnded) == 0) return;
+    goes_on = false;
+    block.report(call, DirectOutcome::kStopped, call.rank);
   });
   return block.all(goes_on);
 }
 
-// Tells the others of the call and hears of theirs. Their notices are this rank's to read until the next meeting.
+// Tells the others of the call and hears of theirs. Their notices are this rank's to read until the next meeting. If
+// one differs from this rank's, each rank finds one that differs from its own.
 template <class Block>
 TUTTI_HOST_DEVICE bool tell_notices(const DirectCall& call, Block& block, std::uint64_t number) {
   const int column = block.column();
@@ -152,13 +191,14 @@ TUTTI_HOST_DEVICE bool tell_notices(const DirectCall& call, Block& block, std::u
     call.mailboxes[peer]->meetings[column].notices[call.rank] = {call.in[call.rank], call.out[call.rank],
                                                                  call.fingerprint};
   });
-  if (!meet(call, block, number)) return false;
+  if (!meet(call, block, number, true)) return false;
   bool same = true;
   block.each(call.ranks, [&](int peer) {
     const DirectNotice& notice = call.mailboxes[call.rank]->meetings[column].notices[peer];
     if (notice.fingerprint == call.fingerprint) return;
     same = false;
-    block.report(*call.control, call.rank, DirectOutcome::kMismatch, peer, call.fingerprint.sequence);
+    block.report(call, DirectOutcome::kMismatch, peer);
+    block.stop(*call.control);  // blocks that have no counterpart wait
   });
   return block.all(same);
 }
@@ -255,21 +295,17 @@ TUTTI_HOST_DEVICE void do_part(const DirectCall& call, Block& block, int rank) {
   }
 }
 
-// The host's word is behind the bus: who need not wait does not look.
 template <class Block>
 TUTTI_HOST_DEVICE void run_directly(const DirectCall& call, Block& block) {
-  if (call.rank < 0) return do_part(call, block, block.row());
+  if (call.rank < 0) return do_part(call, block, call.only < 0 ? block.row() : call.only);
   std::uint64_t& meetings = call.mailboxes[call.rank]->meetings[block.column()].meetings;
   const std::uint64_t before = meetings;
-  if (before == DirectMailbox::kEnded) return;
-  bool goes_on = tell_notices(call, block, before + 1);
-  if (goes_on) {
-    do_part(call, block, call.rank);
-    // Until all have read this rank's input and written its output. Also the notices may be written anew then.
-    goes_on = meet(call, block, before + 2);
-  }
-  block.sync();
-  block.each(1, [&](int) { meetings = goes_on ? before + 2 : DirectMailbox::kEnded; });
+  if (!tell_notices(call, block, before + 1)) return;
+  do_part(call, block, call.rank);
+  // Until all have read this rank's input and written its output, which takes none of them long: they are at work. Then
+  // also the notices may be written anew.
+  (void)meet(call, block, before + 2, false);
+  block.each(1, [&](int) { meetings = before + 2; });
 }
 
 }  // namespace tutti::internal::executor

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <bit>
 #include <map>
 #include <memory>
 #include <optional>
@@ -226,6 +227,27 @@ Result<std::byte*> CudaDevice::take_zeroed(std::size_t bytes) const {
   auto* const memory = reinterpret_cast<std::byte*>(address);
   if (Status s = zero(memory, bytes); !s.is_ok()) return s;
   return memory;
+}
+
+Result<std::string> CudaDevice::uuid() const {
+  CudaDriver::Uuid uuid{};
+  if (Status s = driver_.check(driver_.device_uuid(&uuid, device_), "asking the device"); !s.is_ok()) return s;
+  return std::string(uuid.bytes, sizeof uuid.bytes);
+}
+
+Result<CudaDevice::IpcHandle> CudaDevice::ipc_handle(const std::byte* memory) const {
+  CudaDriver::IpcHandle handle{};
+  const auto got = driver_.ipc_get_handle(&handle, address_of(memory));
+  if (Status s = driver_.check(got, "sharing memory of the device"); !s.is_ok()) return s;
+  return std::bit_cast<IpcHandle>(handle);
+}
+
+Result<std::byte*> CudaDevice::open_ipc(const IpcHandle& handle) const {
+  CudaDriver::Address address = 0;
+  const auto opened =
+      driver_.ipc_open_handle(&address, std::bit_cast<CudaDriver::IpcHandle>(handle), CudaDriver::kIpcEnablePeers);
+  if (Status s = driver_.check(opened, "reaching memory of a peer's device"); !s.is_ok()) return s;
+  return reinterpret_cast<std::byte*>(address);
 }
 
 // Through a stream of its own.

@@ -7,6 +7,7 @@
 // Threads: any.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -43,6 +44,8 @@ class CudaDevice {
   using Stream = CudaDriver::Stream;  // the program's; null: the device's default one
   using Event = CudaDriver::Event;
 
+  // A handle that stands for another stream in each thread: CU_STREAM_PER_THREAD.
+  static bool is_of_thread(const void* stream) { return reinterpret_cast<std::uintptr_t>(stream) == 2; }
   // Process-wide, and never closed, as the CUDA runtime has it. kUnhandledCudaError says why there is none.
   static Result<const CudaDevice*> get(int ordinal);
   CudaDevice(const CudaDevice&) = delete;
@@ -86,6 +89,12 @@ class CudaDevice {
   Result<unsigned> multiprocessors() const;
   // Memory of the device, zero. Never given back, as the driver waits for all streams before that.
   Result<std::byte*> take_zeroed(std::size_t bytes) const;
+  // Which device it is, on this machine: the same in all processes.
+  Result<std::string> uuid() const;
+  // By which other processes reach what take_zeroed() has given; what such a handle of another process leads to.
+  using IpcHandle = std::array<std::byte, sizeof(CudaDriver::IpcHandle)>;
+  Result<IpcHandle> ipc_handle(const std::byte* memory) const;
+  Result<std::byte*> open_ipc(const IpcHandle& handle) const;
   // Returns when it is zero. Waits for no stream of the program's.
   Status zero(std::byte* memory, std::size_t bytes) const;
   // Whether the device still works, as far as the driver knows. `event`: any.

@@ -55,9 +55,11 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
       find_symbol(handle, "cuModuleGetFunction", &d.module_function) &&
       find_symbol(handle, "cuOccupancyMaxActiveBlocksPerMultiprocessor", &d.resident_blocks) &&
       find_symbol(handle, "cuLaunchKernel", &d.launch_kernel) &&
-      find_symbol(handle, "cuMemsetD8Async", &d.fill_async) && find_symbol(handle, "cuEventCreate", &d.event_create) &&
-      find_symbol(handle, "cuEventRecord", &d.event_record) && find_symbol(handle, "cuEventQuery", &d.event_query) &&
-      find_symbol(handle, "cuEventDestroy_v2", &d.event_destroy);
+      find_symbol(handle, "cuMemsetD8Async", &d.fill_async) && find_symbol(handle, "cuDeviceGetUuid", &d.device_uuid) &&
+      find_symbol(handle, "cuIpcGetMemHandle", &d.ipc_get_handle) &&
+      find_symbol(handle, "cuIpcOpenMemHandle_v2", &d.ipc_open_handle) &&
+      find_symbol(handle, "cuEventCreate", &d.event_create) && find_symbol(handle, "cuEventRecord", &d.event_record) &&
+      find_symbol(handle, "cuEventQuery", &d.event_query) && find_symbol(handle, "cuEventDestroy_v2", &d.event_destroy);
   if (!all) {
     const char* why = ::dlerror();
     const std::string text = why != nullptr ? why : "a function is missing";

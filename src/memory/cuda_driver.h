@@ -23,6 +23,13 @@ struct CudaDriver {
   using Function = struct CudaFunction*;
 
   using HostFunction = void (*)(void*);
+  // CUuuid, CUipcMemHandle.
+  struct Uuid {
+    char bytes[16];
+  };
+  struct IpcHandle {
+    char bytes[64];
+  };
 
   // CUDA_MEMCPY2D. An address of unified memory is a `device` one, whatever memory it is.
   struct Place2D {
@@ -68,6 +75,7 @@ struct CudaDriver {
   static constexpr int kNotCapturing = 0;             // CU_STREAM_CAPTURE_STATUS_NONE
   static constexpr unsigned kNoDestructorSync = 1;    // CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
   static constexpr unsigned kMoveToGraph = 1;         // CU_GRAPH_USER_OBJECT_MOVE
+  static constexpr unsigned kIpcEnablePeers = 1;      // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
   Result (*init)(unsigned flags) = nullptr;
   Result (*error_text)(Result error, const char** text) = nullptr;
@@ -111,6 +119,9 @@ struct CudaDriver {
   Result (*launch_kernel)(Function function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
                           unsigned threads_z, unsigned shared_bytes, Stream stream, void** arguments,
                           void** extra) = nullptr;
+  Result (*device_uuid)(Uuid* uuid, int device) = nullptr;
+  Result (*ipc_get_handle)(IpcHandle* handle, Address address) = nullptr;
+  Result (*ipc_open_handle)(Address* address, IpcHandle handle, unsigned flags) = nullptr;
   Result (*fill_async)(Address address, unsigned char value, std::size_t bytes, Stream stream) = nullptr;
   Result (*event_create)(Event* event, unsigned flags) = nullptr;
   Result (*event_record)(Event event, Stream stream) = nullptr;

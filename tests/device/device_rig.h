@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -67,6 +68,8 @@ struct TestDriver {
  private:
   static TestDriver open() {
     TestDriver d;
+    // Ranks of one device whose graphs wait for each other must not share its hardware queues.
+    (void)::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return d;
     const bool all =
@@ -239,6 +242,13 @@ class DeviceJob {
   [[nodiscard]] int ranks() const { return static_cast<int>(comms_.size()); }
   [[nodiscard]] int device(int rank) const { return devices_[static_cast<std::size_t>(rank)]; }
   tuttiComm_t& comm(int rank) { return comms_[static_cast<std::size_t>(rank)]; }
+  // In each(): returns when all ranks have come here, or one has failed. Where graphs wait for each other on a device,
+  // no thread may call the driver for what waits for the device, such as memory, before all of them run.
+  void all_come() const {
+    const int turn = ++come_;
+    const int wanted = (turn + ranks() - 1) / ranks() * ranks();
+    while (come_ < wanted && !failed_) std::this_thread::yield();
+  }
   // body(rank), each in a thread; what one throws is thrown.
   void each(const std::function<void(int)>& body) const {
     std::vector<std::thread> threads;
@@ -248,6 +258,7 @@ class DeviceJob {
         try {
           body(r);
         } catch (const std::exception& e) {
+          failed_ = true;
           errors[static_cast<std::size_t>(r)] = e.what();
         }
       });
@@ -262,6 +273,8 @@ class DeviceJob {
  private:
   std::vector<tuttiComm_t> comms_;
   std::vector<int> devices_;
+  mutable std::atomic<int> come_{0};
+  mutable std::atomic<bool> failed_{false};
 };
 
 // Throws what is no success.

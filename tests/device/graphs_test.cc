@@ -202,3 +202,93 @@ TEST_CASE("an abort ends a graph that waits on the device") {
   TestDriver::must(driver.destroy_exec(made), "destroy");
   DeviceBytes::free_all();
 }
+
+namespace {
+
+// One graph with an all-reduce of so many bytes in place.
+Driver::Graph capture(tuttiComm_t comm, const TestStream& stream, const DeviceBytes& buffer, std::size_t bytes) {
+  const TestDriver& driver = TestDriver::get();
+  Driver::Graph graph = nullptr;
+  Driver::Graph made = nullptr;
+  TestDriver::must(driver.begin_capture(stream.handle(), 1), "capture");
+  check_success(tuttiAllReduce(buffer.data(), buffer.data(), bytes, tuttiUint8, tuttiSum, comm, stream.get()), comm);
+  TestDriver::must(driver.end_capture(stream.handle(), &graph), "capture");
+  TestDriver::must(driver.instantiate(&made, graph, 0), "instantiate");
+  TestDriver::must(driver.destroy_graph(graph), "destroy");
+  return made;
+}
+
+// Two ranks on one device, in one thread.
+struct Pair {
+  explicit Pair(int timeout_ms = 20'000) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeout_ms = timeout_ms;
+    const std::array<int, 2> devices = {0, 0};
+    check_success(tuttiCommInitAllConfig(comms.data(), 2, devices.data(), &config), nullptr);
+  }
+  ~Pair() {
+    for (tuttiComm_t& comm : comms) {
+      if (comm != nullptr) (void)tuttiCommAbort(std::exchange(comm, nullptr));
+    }
+    for (const Driver::Graph graph : graphs) (void)TestDriver::get().destroy_exec(graph);
+  }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+  void launch(std::size_t rank) {
+    TestDriver::must(TestDriver::get().launch(graphs.at(rank), streams.at(rank)->handle()), "launch");
+  }
+  const UseDevice use{0};
+  const TestStream one{0};
+  const TestStream two{0};
+  const std::array<const TestStream*, 2> streams = {&one, &two};
+  const DeviceBytes a{0, Bytes(100'000, std::byte(1))};
+  const DeviceBytes b{0, Bytes(100'000, std::byte(2))};
+  std::array<tuttiComm_t, 2> comms{};
+  std::vector<Driver::Graph> graphs;
+};
+
+}  // namespace
+
+TEST_CASE("buffers of a rank that has given up are not touched by one that comes late") {
+  need_device();
+  const bool aborts = GENERATE(true, false);
+  Pair pair(aborts ? 20'000 : 100);
+  pair.graphs = {capture(pair.comms[0], pair.one, pair.a, 100'000), capture(pair.comms[1], pair.two, pair.b, 100'000)};
+  pair.launch(0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (aborts) CHECK(tuttiCommAbort(std::exchange(pair.comms[0], nullptr)) == tuttiSuccess);
+  pair.one.wait();
+  pair.a.set(Bytes(100'000, std::byte(77)));
+  pair.launch(1);
+  pair.two.wait();
+  const bool untouched = pair.a.get() == Bytes(100'000, std::byte(77));
+  CHECK(untouched);
+}
+
+TEST_CASE("a rank may capture what it does not use") {
+  need_device();
+  Pair pair;
+  const TestDriver& driver = TestDriver::get();
+  TestDriver::must(driver.destroy_exec(capture(pair.comms[0], pair.one, pair.a, 100'000)), "destroy");
+  pair.graphs = {capture(pair.comms[0], pair.one, pair.a, 100'000), capture(pair.comms[1], pair.two, pair.b, 100'000)};
+  pair.launch(0);
+  pair.launch(1);
+  pair.one.wait();
+  pair.two.wait();
+  const bool right = pair.a.get() == Bytes(100'000, std::byte(3)) && pair.b.get() == Bytes(100'000, std::byte(3));
+  CHECK(right);
+}
+
+TEST_CASE("a graph that runs when another rank has left is an error") {
+  need_device();
+  Pair pair;
+  pair.graphs = {capture(pair.comms[0], pair.one, pair.a, 100'000), capture(pair.comms[1], pair.two, pair.b, 100'000)};
+  // A rank that serves itself alone waits a moment for the others before it leaves.
+  CHECK(tuttiCommDestroy(std::exchange(pair.comms[0], nullptr)) == tuttiSuccess);
+  pair.launch(1);
+  pair.two.wait();
+  tuttiResult_t failed = tuttiSuccess;
+  REQUIRE(tuttiCommGetAsyncError(pair.comms[1], &failed) == tuttiSuccess);
+  INFO(tuttiGetLastError(pair.comms[1]));
+  CHECK(failed == tuttiMismatch);
+}

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "catch_compat.h"
 #include "device_rig.h"
@@ -24,6 +25,7 @@ struct Gate {
 
 TEST_CASE("an operation begins when its stream has come to it, and what follows waits for its end") {
   need_device();
+  const int held = GENERATE(0, 1);
   DeviceJob job(2);
   Gate gate;
   std::atomic<int> called{0};
@@ -31,7 +33,7 @@ TEST_CASE("an operation begins when its stream has come to it, and what follows 
   job.each([&](int r) {
     const TestStream stream(job.device(r));
     const DeviceBytes buffer(job.device(r), Bytes(1000, std::byte(r + 1)));
-    if (r == 0) stream.call(&Gate::hold, &gate);
+    if (r == held) stream.call(&Gate::hold, &gate);
     sum(job, r, buffer, 1000, stream.get());
     sum(job, r, buffer, 1000, stream.get());
     // Nobody has waited for anything.
@@ -96,7 +98,6 @@ TEST_CASE("streams of one communicator, in the order of the calls") {
   });
 }
 
-// Two streams capture one graph, each some of the calls, of which one has more pieces than there are slots.
 TEST_CASE("one thread calls for several ranks, in a group or not") {
   need_device();
   DeviceJob job(3);
@@ -120,7 +121,57 @@ TEST_CASE("one thread calls for several ranks, in a group or not") {
   }
 }
 
-// Graphs in which ranks meet on the device, or at the host where there are several.
+TEST_CASE("a call that is refused is none that the other ranks' calls meet") {
+  need_device();
+  DeviceJob job(2);
+  job.each([&](int r) {
+    const TestStream stream(job.device(r));
+    const DeviceBytes buffer(job.device(r), 64);
+    Bytes host(64);
+    for (int i = 0; i < 4; ++i) {
+      if (r == 0 && i % 2 == 0 &&
+          tuttiBroadcast(host.data(), host.data(), 64, tuttiUint8, 1, job.comm(r), stream.get()) !=
+              tuttiInvalidArgument) {
+        throw std::runtime_error("memory of the host is not refused");
+      }
+      if (r == 1) buffer.set(Bytes(64, std::byte(i + 1)));
+      check_success(tuttiBroadcast(buffer.data(), buffer.data(), 64, tuttiUint8, 1, job.comm(r), stream.get()),
+                    job.comm(r));
+      stream.wait();
+      if (buffer.get() != Bytes(64, std::byte(i + 1))) throw std::runtime_error("another call's bytes");
+    }
+  });
+}
+
+TEST_CASE("a communicator that is aborted while a group waits with it stays until the group has ended") {
+  need_device();
+  for (int i = 0; i < 10; ++i) {
+    DeviceJob job(3);
+    const TestStream one(job.device(0));
+    const TestStream two(job.device(1));
+    const DeviceBytes a(job.device(0), Bytes(1000, std::byte(1)));
+    const DeviceBytes b(job.device(1), Bytes(1000, std::byte(1)));
+    std::atomic<bool> calls{false};
+    std::thread group([&] {
+      check_success(tuttiGroupStart(), nullptr);
+      sum(job, 0, a, 1000, one.get());
+      sum(job, 1, b, 1000, two.get());
+      calls = true;
+      (void)tuttiGroupEnd();
+    });
+    while (!calls) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(i));
+    (void)tuttiCommAbort(std::exchange(job.comm(i % 3), nullptr));
+    group.join();
+    one.wait();
+    two.wait();
+    for (int r = 0; r < 3; ++r) {
+      if (job.comm(r) != nullptr) (void)tuttiCommAbort(std::exchange(job.comm(r), nullptr));
+    }
+  }
+  DeviceBytes::free_all();
+}
+
 TEST_CASE("an abort lets streams go on") {
   need_device();
   DeviceJob job(2);

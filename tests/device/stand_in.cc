@@ -7,6 +7,11 @@
 // STAND_IN_DEVICES: how many devices there are, 2 if it is not set.
 #include "stand_in.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string>
+
 #include "direct_host.h"
 
 using namespace tutti::internal::stand_in;
@@ -82,19 +87,22 @@ CALL cuThreadExchangeStreamCaptureMode(int* mode) {
   return kSuccess;
 }
 
+// `of`: its device.
+static int map_block(Address* address, int fd, std::size_t bytes, int of) {
+  void* const device = ::mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, fd, 0);
+  void* const alias = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (device == MAP_FAILED || alias == MAP_FAILED) return kInvalidValue;
+  *address = reinterpret_cast<Address>(device);
+  const std::lock_guard lock(state_mutex);
+  blocks[*address] = {bytes, static_cast<std::byte*>(alias), next_id++, of, fd};
+  ++live;
+  return kSuccess;
+}
 CALL cuMemAlloc_v2(Address* address, std::size_t bytes) {
   ENTER(true);
   const int fd = ::memfd_create("stand-in", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) return kInvalidValue;
-  void* const device = ::mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, fd, 0);
-  void* const alias = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  ::close(fd);
-  if (device == MAP_FAILED || alias == MAP_FAILED) return kInvalidValue;
-  *address = reinterpret_cast<Address>(device);
-  const std::lock_guard lock(state_mutex);
-  blocks[*address] = {bytes, static_cast<std::byte*>(alias), next_id++, contexts.empty() ? 0 : contexts.back()};
-  ++live;
-  return kSuccess;
+  return map_block(address, fd, bytes, contexts.empty() ? 0 : contexts.back());
 }
 CALL cuMemFree_v2(Address address) {
   const std::unique_lock alone(driver_mutex);
@@ -107,8 +115,42 @@ CALL cuMemFree_v2(Address address) {
   if (at == blocks.end()) return kInvalidValue;
   ::munmap(reinterpret_cast<void*>(address), at->second.bytes);
   ::munmap(at->second.alias, at->second.bytes);
+  ::close(at->second.fd);
   blocks.erase(at);
   --live;
+  return kSuccess;
+}
+// Of a block of another process; as the driver, not of the own one.
+struct BlockName {
+  ::pid_t pid;
+  int fd;
+  int device;
+  std::size_t bytes;
+};
+CALL cuIpcGetMemHandle(Driver::IpcHandle* handle, Address address) {
+  ENTER();
+  const std::lock_guard lock(state_mutex);
+  const auto at = blocks.find(address);
+  if (at == blocks.end()) return kInvalidValue;
+  const BlockName name{::getpid(), at->second.fd, at->second.device, at->second.bytes};
+  *handle = {};
+  std::memcpy(handle->bytes, &name, sizeof name);
+  return kSuccess;
+}
+CALL cuIpcOpenMemHandle_v2(Address* address, Driver::IpcHandle handle, unsigned /*flags*/) {
+  ENTER();
+  BlockName name{};
+  std::memcpy(&name, handle.bytes, sizeof name);
+  if (name.pid == ::getpid()) return Driver::kInvalidContext;
+  const std::string path = "/proc/" + std::to_string(name.pid) + "/fd/" + std::to_string(name.fd);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return kInvalidValue;
+  return map_block(address, fd, name.bytes, name.device);
+}
+CALL cuDeviceGetUuid(Driver::Uuid* uuid, int device) {
+  ENTER();
+  *uuid = {};
+  uuid->bytes[0] = static_cast<char>(device + 1);
   return kSuccess;
 }
 CALL cuMemGetAddressRange_v2(Address* base, std::size_t* bytes, Address address) {
@@ -300,7 +342,12 @@ CALL cuEventRecord(Driver::Event handle, Driver::Stream stream) {
   }
   if (event->graph != nullptr) return kSuccess;  // the graph's nodes are in one order
   const std::uint64_t number = ++event->recorded;
-  return submit(stream, [=] { event->reached = number; });
+  return submit(stream, [=] {
+    // A later record may have been reached before, in another stream.
+    for (std::uint64_t before = event->reached; before < number;) {
+      if (event->reached.compare_exchange_weak(before, number)) break;
+    }
+  });
 }
 CALL cuStreamWaitEvent(Driver::Stream stream, Driver::Event handle, unsigned /*flags*/) {
   ENTER();

@@ -42,6 +42,7 @@ struct Block {
   std::byte* alias;  // where the host reaches it
   std::uint64_t id;
   int device;
+  int fd;  // of its memory, by which other processes reach it
 };
 
 struct Graph;

@@ -52,16 +52,25 @@ class ThreadBlock {
   __device__ static void store(std::uint64_t& place, std::uint64_t value) {
     DeviceCounter(place).store(value, cuda::memory_order_release);
   }
+  __device__ static std::uint64_t add(std::uint64_t& place, std::uint64_t value) {
+    return DeviceCounter(place).fetch_add(value, cuda::memory_order_acq_rel);
+  }
+  __device__ static std::uint64_t set_bits(std::uint64_t& place, std::uint64_t bits) {
+    return DeviceCounter(place).fetch_or(bits, cuda::memory_order_acq_rel);
+  }
   // Behind the bus.
   __device__ static bool told(const DirectControl& control) {
     return ControlWord(const_cast<std::uint32_t&>(control.stop)).load(cuda::memory_order_relaxed) != 0;
   }
-  __device__ static void report(DirectControl& control, int rank, DirectOutcome outcome, int peer,
-                                std::uint32_t sequence) {
-    DirectControl::Report& report = control.reports[rank];
-    report.peer = static_cast<std::uint32_t>(peer);
-    report.sequence = sequence;
-    ControlWord(report.outcome).store(static_cast<std::uint32_t>(outcome), cuda::memory_order_release);
+  __device__ static void stop(DirectControl& control) {
+    ControlWord(control.stop).store(1, cuda::memory_order_relaxed);
+  }
+  // Of several blocks whose rank fails at the same time one may report over the other: atomic operations on the host's
+  // memory are not for all devices.
+  __device__ static void report(const DirectCall& call, DirectOutcome outcome, int peer) {
+    const DeviceCounter report(call.control->reports[call.rank]);
+    if (report.load(cuda::memory_order_relaxed) != 0) return;
+    report.store(pack_report(outcome, peer, call.number), cuda::memory_order_release);
   }
   __device__ static std::uint64_t now_ns() {
     std::uint64_t now;

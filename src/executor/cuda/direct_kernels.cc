@@ -69,7 +69,8 @@ Result<const DirectKernels*> DirectKernels::open(const CudaDevice& device) {
 unsigned DirectKernels::useful_columns(const DirectCall& call) const {
   const std::size_t share = has_blocks(call.collective) ? call.count : direct_share_begin(call, 1);
   const std::size_t each = kBytesOfThread * reduction::kDeviceThreads;
-  const std::size_t most = std::max(1U, multiprocessors_ / static_cast<unsigned>(call.ranks));
+  const auto beside = static_cast<unsigned>(call.only < 0 ? call.ranks : 1);
+  const std::size_t most = std::max(1U, multiprocessors_ / beside);
   return static_cast<unsigned>(std::clamp<std::size_t>((share * call.element_bytes + each - 1) / each, 1, most));
 }
 
@@ -81,9 +82,10 @@ Status DirectKernels::launch(const DirectCall& call, CudaDevice::Stream stream, 
     own.op = code.op;
   }
   void* arguments[] = {&own};
-  const auto launched = device_.driver().launch_kernel(function_, columns == 0 ? useful_columns(call) : columns,
-                                                       call.rank < 0 ? static_cast<unsigned>(call.ranks) : 1, 1,
-                                                       reduction::kDeviceThreads, 1, 1, 0, stream, arguments, nullptr);
+  const auto launched =
+      device_.driver().launch_kernel(function_, columns == 0 ? useful_columns(call) : columns,
+                                     call.rank < 0 && call.only < 0 ? static_cast<unsigned>(call.ranks) : 1, 1,
+                                     reduction::kDeviceThreads, 1, 1, 0, stream, arguments, nullptr);
   return device_.driver().check(launched, "queuing on the stream");
 }
 
