@@ -130,6 +130,8 @@ void replay(const DeviceJob& job, int device, const TestStream& stream, const st
   TestDriver::must(driver.end_capture(stream.handle(), &graph), "capture");
   TestDriver::must(driver.instantiate(&made, graph, 0), "instantiate");
   TestDriver::must(driver.destroy_graph(graph), "destroy");
+  TestDriver::must(driver.upload(made, stream.handle()), "upload");
+  stream.wait();
   job.all_come();
   TestDriver::must(driver.launch(made, stream.handle()), "launch");
   stream.wait();

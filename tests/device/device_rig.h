@@ -49,6 +49,7 @@ struct TestDriver {
   int (*begin_capture)(Driver::Stream, int) = nullptr;
   int (*end_capture)(Driver::Stream, Driver::Graph*) = nullptr;
   int (*instantiate)(Driver::Graph*, Driver::Graph, unsigned long long) = nullptr;
+  int (*upload)(Driver::Graph, Driver::Stream) = nullptr;
   int (*launch)(Driver::Graph, Driver::Stream) = nullptr;
   int (*destroy_graph)(Driver::Graph) = nullptr;
   int (*destroy_exec)(Driver::Graph) = nullptr;
@@ -92,7 +93,8 @@ struct TestDriver {
         find_symbol(library, "cuStreamBeginCapture_v2", &d.begin_capture) &&
         find_symbol(library, "cuStreamEndCapture", &d.end_capture) &&
         find_symbol(library, "cuGraphInstantiateWithFlags", &d.instantiate) &&
-        find_symbol(library, "cuGraphLaunch", &d.launch) && find_symbol(library, "cuGraphDestroy", &d.destroy_graph) &&
+        find_symbol(library, "cuGraphUpload", &d.upload) && find_symbol(library, "cuGraphLaunch", &d.launch) &&
+        find_symbol(library, "cuGraphDestroy", &d.destroy_graph) &&
         find_symbol(library, "cuGraphExecDestroy", &d.destroy_exec);
     if (!all) throw std::runtime_error("libcuda.so.1 lacks a function");
     (void)find_symbol(library, "standInLive", &d.live);
@@ -243,7 +245,8 @@ class DeviceJob {
   [[nodiscard]] int device(int rank) const { return devices_[static_cast<std::size_t>(rank)]; }
   tuttiComm_t& comm(int rank) { return comms_[static_cast<std::size_t>(rank)]; }
   // In each(): returns when all ranks have come here, or one has failed. Where graphs wait for each other on a device,
-  // no thread may call the driver for what waits for the device, such as memory, before all of them run.
+  // no thread may call the driver for what waits for the device, such as memory or the first launch of a graph in a new
+  // stream, before all of them run.
   void all_come() const {
     const int turn = ++come_;
     const int wanted = (turn + ranks() - 1) / ranks() * ranks();

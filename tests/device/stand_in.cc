@@ -437,6 +437,10 @@ CALL cuGraphInstantiateWithFlags(Driver::Graph* made, Driver::Graph graph, unsig
   *made = reinterpret_cast<Driver::Graph>(new Graph(*reinterpret_cast<Graph*>(graph)));
   return kSuccess;
 }
+CALL cuGraphUpload(Driver::Graph /*graph*/, Driver::Stream /*stream*/) {
+  ENTER();
+  return kSuccess;
+}
 CALL cuGraphLaunch(Driver::Graph graph, Driver::Stream stream) {
   ENTER();
   for (const auto& node : reinterpret_cast<Graph*>(graph)->nodes) {
