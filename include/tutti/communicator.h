@@ -127,9 +127,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
 /* Which algorithm and transports serve a collective on a vector of `bytes` bytes (where it has a block for each rank:
  * of all blocks together), as "ALGORITHM over TRANSPORTS": for example "ring over shm+tcp"; of buffers on a CUDA device
  * "direct", by a kernel where the ranks' calls come together, "direct by windows", or "... through the host". Writes at
- * most `size` bytes to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument if it does not fit, where
- * nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage if a forced algorithm does
- * not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank; so are the transports,
+ * most `size` bytes to `text`, the caller's, with a zero at the end; 128 are enough. tuttiInvalidArgument if it does
+ * not fit, where nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage if a forced
+ * algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank; so are the transports,
  * unless RDMA connects only some of the hosts, where each rank names those that it uses itself. With an operator that
  * does not commute another algorithm may serve, one that keeps the order of ranks. Any thread. */
 TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,

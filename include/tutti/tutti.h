@@ -32,7 +32,7 @@
  * them, run in the order in which streams come to them, which must be the same on all ranks (of graphs in which ranks
  * meet on the device another order is tuttiMismatch). A graph must not run twice
  * at the same time, and one that runs after its communicator has been destroyed does nothing of use.
- *     Where up to 8 ranks, all of a communicator's, are in one process and on one device, a kernel does all-reduce,
+ *   Where up to 8 ranks, all of a communicator's, are in one process and on one device, a kernel does all-reduce,
  * reduce-scatter, all-gather, broadcast, reduce, gather, scatter and all-to-all on their buffers, unless an algorithm
  * is asked for (config.algorithm) or an operator of the program's. Where up to 8 ranks are in several processes of one
  * machine, whose devices reach each other, kernels do longer ones by way of 1 to 64 MiB of memory on each device. Both
@@ -40,16 +40,16 @@
  * from call to call, but not from rank to rank. What is left passes through page-locked memory of the host, which
  * stays the process's and serves later operations: some 24 MiB for each communicator with long messages; calls with
  * blocks of varying counts, and the sends and receives of one call or group, take as much as they have bytes.
- *     Ranks of one process that share a device: a call of a collective waits until the others have made theirs, at most
+ *   Ranks of one process that share a device: a call of a collective waits until the others have made theirs, at most
  * 0.2 s and not for one that the same thread serves, so that all of them come into their streams together; who calls
  * for several ranks in one thread does so in a group. What a kernel does begins when the streams of all ranks have
  * come to it, however late: that is no timeout, and an abort lets the streams go on when they have; only
  * tuttiCommFinalize and tuttiCommDestroy wait no longer than the timeout. What comes apart, sends and receives, and
  * graphs must, as with NCCL, not wait for each other where CUDA makes streams wait: in one stream, in streams that
- * share a queue of the device (CUDA_DEVICE_MAX_CONNECTIONS), or in a call of CUDA that waits for the device (memory,
- * graphs that are made or destroyed) before the others have made their calls, or launched their graphs. Nor may the
- * device be reset.
- *     Of what a kernel does graphs have it at all ranks or at none: what one has captured meets what another has
+ * share a queue of the device (CUDA_DEVICE_MAX_CONNECTIONS), or in a call of CUDA that waits for the device before
+ * the others have made their calls or launched their graphs: for memory, to make or destroy a graph, or the first
+ * launch of a graph that has not been uploaded (cudaGraphUpload) in a new stream. Nor may the device be reset.
+ *   Of what a kernel does graphs have it at all ranks or at none: what one has captured meets what another has
  * captured, and not calls beside graphs. Buffers must be the communicator's device's, or page-locked, and those of
  * reductions lie at multiples of their element's size: in a graph others are tuttiInvalidUsage, and calls go by the
  * host. Two graphs of one communicator must not run at the same time either. A graph that runs when another rank has
