@@ -29,8 +29,8 @@
  * communicators.
  *   A stream that captures a graph captures the operation, to run whenever the graph does, in the order in which one
  * capture has called them; the calls of a group must name one stream then. Graphs of one communicator, and calls beside
- * them, run in the order in which streams come to them, which must be the same on all ranks (of graphs in which ranks
- * meet on the device another order is tuttiMismatch). A graph must not run twice
+ * them, run in the order in which streams come to them, which must be the same on all ranks (where graphs of ranks
+ * meet on the device, different calls that meet are tuttiMismatch). A graph must not run twice
  * at the same time, and one that runs after its communicator has been destroyed does nothing of use.
  *   Where up to 8 ranks, all of a communicator's, are in one process and on one device, a kernel does all-reduce,
  * reduce-scatter, all-gather, broadcast, reduce, gather, scatter and all-to-all on their buffers, unless an algorithm

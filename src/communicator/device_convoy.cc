@@ -81,8 +81,10 @@ executor::DirectReport DeviceConvoy::report(int rank) const {
 }
 
 bool DeviceConvoy::has_one_device() const {
-  return ranks_ == of_all_ && ranks_ <= executor::kMostDirectRanks && static_cast<int>(members_.size()) == ranks_ &&
-         std::all_of(members_.begin(), members_.end(), [&](const Member& m) { return m.device == members_[0].device; });
+  if (static_cast<int>(members_.size()) < ranks_ || ranks_ < of_all_ || ranks_ > executor::kMostDirectRanks)
+    return false;
+  const memory::CudaDevice* const first = members_.front().device;
+  return std::all_of(members_.begin(), members_.end(), [&](const Member& m) { return m.device == first; });
 }
 
 // Whether it matters in which order streams are filled, as far as is known yet.
