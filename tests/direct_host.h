@@ -33,7 +33,9 @@ class HostBlock {
   }
   static void sync() {}
   static bool all(bool own) { return own; }
+  // Who waits must not keep the others from the processor.
   static std::uint64_t load(const std::uint64_t& place) {
+    std::this_thread::yield();
     return std::atomic_ref(const_cast<std::uint64_t&>(place)).load(std::memory_order_acquire);
   }
   static void store(std::uint64_t& place, std::uint64_t value) {
@@ -46,7 +48,6 @@ class HostBlock {
     return std::atomic_ref(place).fetch_or(bits, std::memory_order_acq_rel);
   }
   static bool told(const executor::DirectControl& control) {
-    std::this_thread::yield();  // who waits must not keep the others from the processor
     return std::atomic_ref(const_cast<std::uint32_t&>(control.stop)).load() != 0;
   }
   static void stop(executor::DirectControl& control) { std::atomic_ref(control.stop).store(1); }
