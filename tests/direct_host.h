@@ -47,6 +47,9 @@ class HostBlock {
   static std::uint64_t set_bits(std::uint64_t& place, std::uint64_t bits) {
     return std::atomic_ref(place).fetch_or(bits, std::memory_order_acq_rel);
   }
+  static bool exchange(std::uint64_t& place, std::uint64_t expected, std::uint64_t value) {
+    return std::atomic_ref(place).compare_exchange_strong(expected, value, std::memory_order_acq_rel);
+  }
   static bool told(const executor::DirectControl& control) {
     return std::atomic_ref(const_cast<std::uint32_t&>(control.stop)).load() != 0;
   }

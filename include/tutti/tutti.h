@@ -52,8 +52,9 @@
  *   Of what a kernel does graphs have it at all ranks or at none: what one has captured meets what another has
  * captured, and not calls beside graphs. Buffers must be the communicator's device's, or page-locked, and those of
  * reductions lie at multiples of their element's size: in a graph others are tuttiInvalidUsage, and calls go by the
- * host. Two graphs of one communicator must not run at the same time either. A graph that runs when another rank has
- * left ends at once, as tuttiMismatch; one that another rank does not launch is tuttiTimeout.
+ * host. Two graphs of one communicator must not run at the same time, nor a graph beside its calls in other streams.
+ * A graph that runs when another rank has left ends at once, as tuttiMismatch; one that another rank does not launch
+ * is tuttiTimeout.
  *
  * Fork. A process may fork at any time, whatever its threads and its queued operations are at. The child has none of
  * its parent's communicators, streams and events: they are tuttiInvalidUsage there, it writes nothing to their

@@ -424,7 +424,7 @@ Status Communicator::finalize() {
     on_device_->close();
     wait_for_queue();
     if (convoy_ != nullptr) convoy_->leave();
-    if (windows_ != nullptr && !failure_->failed()) windows_->set_quiet();
+    if (windows_ != nullptr && !failure_->failed() && on_device_->await_return(kDeliverMs)) windows_->set_quiet();
   }
   finalized_ = true;
   deliver();
@@ -470,6 +470,7 @@ bool Communicator::end_all(const Status& here, const Status& there) {
   const MutexLock lock(telling_mutex_);
   const bool first = failure_->fail(here);
   if (first && convoy_ != nullptr) convoy_->stop();
+  if (first && windows_ != nullptr) windows_->stop();
   if (first) tell_peers(there);
   return first;
 }

@@ -41,7 +41,10 @@ Status DevicePlan::fill_pieces() {
   const std::vector<Cut> all = cuts();
   pieces_.resize(all.size());
   // A window holds one part at a time.
-  if (std::any_of(all.begin(), all.end(), [](const Cut& c) { return c.way != Way::kHost; })) lag_ = 1;
+  if (std::any_of(all.begin(), all.end(), [](const Cut& c) { return c.way != Way::kHost; })) {
+    lag_ = 1;
+    control_ = windows_->control();
+  }
   // First how much there is: a slot stays where it is for all of its pieces.
   std::array<std::size_t, DeviceChannel::kSlots> bytes{};
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -96,6 +99,12 @@ Status DevicePlan::put_step(std::size_t step, memory::CudaDevice::Stream stream)
   }
   if (step + 1 < steps()) return {};
   return device_.write(stream, channel_.word(DeviceChannel::Word::kReturned), end());
+}
+
+// First its kernels are told, which would touch the windows of all ranks.
+void DevicePlan::let_go() const {
+  if (control_ != nullptr) DirectWindows::stop(control_);
+  channel_.store(DeviceChannel::Word::kRun, end());
 }
 
 Status DevicePlan::return_piece(std::size_t piece, memory::CudaDevice::Stream stream) const {

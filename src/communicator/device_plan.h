@@ -70,7 +70,7 @@ class DevicePlan {
   [[nodiscard]] bool begin() const { return !under_way_.exchange(true); }
   void ended() const { under_way_.store(false); }
   // What the device waits for is done, as far as it knows: of a plan that is not run, or not to its end.
-  void let_go() const { channel_.store(DeviceChannel::Word::kRun, end()); }
+  void let_go() const;
   [[nodiscard]] const Batch& batch() const { return *batch_; }
   [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
   [[nodiscard]] DeviceChannel& channel() const { return channel_; }
@@ -139,7 +139,8 @@ class DevicePlan {
   const DirectWindows* const windows_;
   const std::uint32_t first_;
   std::vector<Piece> pieces_;
-  std::size_t lag_ = DeviceChannel::kSlots;  // pieces that enter before the first one returns
+  std::size_t lag_ = DeviceChannel::kSlots;     // pieces that enter before the first one returns
+  executor::DirectControl* control_ = nullptr;  // of windows that it uses; outlives all plans
   mutable std::atomic<bool> under_way_{false};
 };
 

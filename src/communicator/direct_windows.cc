@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <new>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "memory/pinned_memory.h"
 #include "net/frame.h"
 
 namespace tutti::internal {
@@ -31,6 +33,7 @@ constexpr std::size_t kLeastOfRankInTurns = std::size_t{1} << 20;
 struct Block {
   std::byte* memory = nullptr;
   std::size_t bytes = 0;
+  executor::DirectControl* control = nullptr;
 };
 struct Windows {
   Mutex mutex;
@@ -56,6 +59,7 @@ Result<Block> take_block(const CudaDevice& device) {
     if (!own.spare.empty()) {
       const Block block = own.spare.back();
       own.spare.pop_back();
+      new (block.control) executor::DirectControl();
       return block;
     }
     const std::size_t share = (kBytesOfDevice - std::min(kBytesOfDevice, own.taken)) / 4;
@@ -63,8 +67,9 @@ Result<Block> take_block(const CudaDevice& device) {
     bytes = std::min(kMostBytes, std::bit_floor(share));
     own.taken += bytes;
   }
-  auto memory = device.take_zeroed(bytes);
-  if (memory.is_ok()) return Block{*memory, bytes};
+  auto control = memory::PinnedMemory::instance().take(sizeof(executor::DirectControl), device);
+  auto memory = control.is_ok() ? device.take_zeroed(bytes) : Result<std::byte*>(control.status());
+  if (memory.is_ok()) return Block{*memory, bytes, new (control->memory) executor::DirectControl()};
   const MutexLock lock(all_windows().mutex);
   all_windows().own[&device].taken -= bytes;
   return memory.status();
@@ -144,6 +149,7 @@ Status DirectWindows::take(Offer* offer) {
   if (block->memory == nullptr) return Status(Code::kUnhandledCudaError, "other communicators have all windows");
   own_ = block->memory;
   own_bytes_ = block->bytes;
+  control_ = block->control;
   auto handle = device_.ipc_handle(own_);
   if (!handle.is_ok()) return handle.status();
   auto uuid = device_.uuid();
@@ -181,7 +187,7 @@ DirectWindows::~DirectWindows() {
   if (own_ == nullptr || !quiet_ || captured_) return;
   (void)guarded([&] {
     const MutexLock lock(all_windows().mutex);
-    all_windows().own[&device_].spare.push_back({own_, own_bytes_});
+    all_windows().own[&device_].spare.push_back({own_, own_bytes_, control_});
     return Status();
   });
 }
@@ -191,6 +197,7 @@ executor::DirectCall DirectWindows::part_of(const Call& call, std::size_t count)
   made.count = count;
   made.element_bytes = element_bytes_of(call);
   made.only = static_cast<int>(rank_);
+  made.control = control_;
   for (int r = 0; r < ranks_; ++r) {
     const auto i = static_cast<std::size_t>(r);
     made.in[i] = windows_[i];

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -45,6 +46,10 @@ class DirectWindows {
 
   // Shorter vectors go by the host. The same on all ranks.
   [[nodiscard]] std::size_t least_bytes() const { return least_bytes_; }
+  // From now on this rank's launches touch no windows. The control is the process's, and outlives this.
+  void stop() const { stop(control_); }
+  static void stop(executor::DirectControl* control) { std::atomic_ref(control->stop).store(1); }
+  [[nodiscard]] executor::DirectControl* control() const { return control_; }
   // Of a window's inputs, and as many of its outputs.
   [[nodiscard]] std::size_t half_bytes() const { return half_bytes_; }
   [[nodiscard]] std::byte* input() const { return windows_[rank_]; }
@@ -74,6 +79,7 @@ class DirectWindows {
   const int ranks_;
   const memory::CudaDevice& device_;
   const executor::DirectKernels* const kernels_;
+  executor::DirectControl* control_ = nullptr;  // page-locked
   std::byte* own_ = nullptr;
   std::size_t own_bytes_ = 0;
   std::size_t half_bytes_ = 0;

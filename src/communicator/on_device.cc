@@ -1,5 +1,7 @@
 #include "communicator/on_device.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "communicator/communicator.h"
@@ -68,6 +70,16 @@ bool OnDevice::runs_directly() const {
   const memory::CudaCurrent current = device_->use();
   auto reached = device_->has_reached(direct_event_);
   return !reached.is_ok() || !*reached;
+}
+
+bool OnDevice::await_return(std::int64_t longest_ms) const {
+  const auto returned = [&] {
+    return DeviceChannel::reached(channel_->load(DeviceChannel::Word::kReturned), channel_->count());
+  };
+  for (const Deadline deadline = Deadline::after_ms(longest_ms); !returned() && !deadline.passed();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return returned();
 }
 
 Status OnDevice::check() const {

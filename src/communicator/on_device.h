@@ -103,6 +103,8 @@ class OnDevice {
   }
   // What has been called now is direct, and direct_event() behind it.
   void set_last_direct(bool direct) { last_is_direct_ = direct; }
+  // Whether all that was staged is back in the device, for which it waits so long.
+  [[nodiscard]] bool await_return(std::int64_t longest_ms) const;
   // Whether a direct collective has still to end; or the device has failed.
   [[nodiscard]] bool runs_directly() const;
   // Whether the device still works. Any thread of the program's.

@@ -16,6 +16,7 @@
 //   bool all(bool)               sync(), and whether it is true for all threads
 //   std::uint64_t load(place); void store(place, value)      acquire and release, between blocks of all ranks
 //   std::uint64_t add(place, value), set_bits(place, bits)   the same, both; what was there before
+//   bool exchange(place, expected, value)                    the same; whether it was as expected
 //   bool told(const DirectControl&); void stop(DirectControl&)
 //   void report(const DirectCall&, DirectOutcome, int peer)  if it is the rank's first
 //   std::uint64_t now_ns()
@@ -108,7 +109,7 @@ struct DirectCall {
   // By rank, as the device reaches them; of a rank that meets others its own alone.
   std::array<const std::byte*, kMostDirectRanks> in{};
   std::array<std::byte*, kMostDirectRanks> out{};
-  // Of ranks that meet.
+  // Of ranks that meet; a control also where a launch may be let go.
   std::array<DirectMailbox*, kMostDirectRanks> mailboxes{};
   DirectControl* control = nullptr;
   std::uint64_t timeout_ns = 0;  // that a rank waits for another
@@ -163,11 +164,18 @@ TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t 
         if (since == 0) since = now;
         const bool told = block.told(*call.control);
         if (told || now - since > call.timeout_ns) {
-          // Unless all have come just now: they may be behind it already.
-          if (block.set_bits(meeting.all.value, DirectMailbox::kEnded) < wanted) {
+          // Unless all have come meanwhile: they may be behind it already.
+          std::uint64_t seen = block.load(meeting.all.value);
+          while (seen < wanted && !block.exchange(meeting.all.value, seen, seen | DirectMailbox::kEnded)) {
+            seen = block.load(meeting.all.value);
+          }
+          if (seen < wanted) {
             int late = 0;
             while (late + 1 < call.ranks && block.load(meeting.arrived[late]) >= number) ++late;
             block.report(call, told ? DirectOutcome::kStopped : DirectOutcome::kTimeout, late);
+            goes_on = false;
+          } else if ((seen & DirectMailbox::kEnded) != 0) {
+            block.report(call, DirectOutcome::kStopped, call.rank);
             goes_on = false;
           }
           return;
@@ -187,6 +195,13 @@ TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t 
 template <class Block>
 TUTTI_HOST_DEVICE bool tell_notices(const DirectCall& call, Block& block, std::uint64_t number) {
   const int column = block.column();
+  // Nothing is told behind the end: peers may compare still what was told before.
+  bool ended = false;
+  block.each(1, [&](int) {
+    ended = (block.load(call.mailboxes[0]->meetings[column].all.value) & DirectMailbox::kEnded) != 0;
+    if (ended) block.report(call, DirectOutcome::kStopped, call.rank);
+  });
+  if (!block.all(!ended)) return false;
   block.each(call.ranks, [&](int peer) {
     call.mailboxes[peer]->meetings[column].notices[call.rank] = {call.in[call.rank], call.out[call.rank],
                                                                  call.fingerprint};
@@ -198,7 +213,9 @@ TUTTI_HOST_DEVICE bool tell_notices(const DirectCall& call, Block& block, std::u
     if (notice.fingerprint == call.fingerprint) return;
     same = false;
     block.report(call, DirectOutcome::kMismatch, peer);
-    block.stop(*call.control);  // blocks that have no counterpart wait
+    // All find that, and none goes on; nor do launches to come. Blocks that have no counterpart wait.
+    (void)block.set_bits(call.mailboxes[0]->meetings[column].all.value, DirectMailbox::kEnded);
+    block.stop(*call.control);
   });
   return block.all(same);
 }
@@ -297,7 +314,13 @@ TUTTI_HOST_DEVICE void do_part(const DirectCall& call, Block& block, int rank) {
 
 template <class Block>
 TUTTI_HOST_DEVICE void run_directly(const DirectCall& call, Block& block) {
-  if (call.rank < 0) return do_part(call, block, call.only < 0 ? block.row() : call.only);
+  if (call.rank < 0) {
+    // What is let go, as the communicator has failed or ended, touches no windows.
+    bool goes = true;
+    if (call.control != nullptr) block.each(1, [&](int) { goes = !block.told(*call.control); });
+    if (block.all(goes)) do_part(call, block, call.only < 0 ? block.row() : call.only);
+    return;
+  }
   std::uint64_t& meetings = call.mailboxes[call.rank]->meetings[block.column()].meetings;
   const std::uint64_t before = meetings;
   if (!tell_notices(call, block, before + 1)) return;

@@ -278,12 +278,12 @@ TEST_CASE("a communicator whose device has failed can be destroyed") {
   stream.call(&Gate::hold, &gate);
   sum(job, 0, buffer, 100, stream.get());
   (void)TestDriver::get().make_broken(1);
-  gate.closed = false;
   CHECK(tuttiCommFinalize(job.comm(0)) == tuttiUnhandledCudaError);
   const std::string text = tuttiGetLastError(job.comm(0));
   INFO(text);
   CHECK(text.find("unspecified launch failure") != std::string::npos);
   (void)TestDriver::get().make_broken(0);
+  gate.closed = false;
 }
 
 TEST_CASE("communicators that are split keep the device") {

@@ -58,6 +58,9 @@ class ThreadBlock {
   __device__ static std::uint64_t set_bits(std::uint64_t& place, std::uint64_t bits) {
     return DeviceCounter(place).fetch_or(bits, cuda::memory_order_acq_rel);
   }
+  __device__ static bool exchange(std::uint64_t& place, std::uint64_t expected, std::uint64_t value) {
+    return DeviceCounter(place).compare_exchange_strong(expected, value, cuda::memory_order_acq_rel);
+  }
   // Behind the bus.
   __device__ static bool told(const DirectControl& control) {
     return ControlWord(const_cast<std::uint32_t&>(control.stop)).load(cuda::memory_order_relaxed) != 0;
