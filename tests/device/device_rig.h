@@ -120,6 +120,12 @@ inline void need_device() {
   std::exit(77);
 }
 
+// Whether the stand-in is there, of which a case needs this function; says so if not.
+inline bool has_stand_in(const void* function) {
+  if (function == nullptr) std::puts("left out: this case needs the stand-in for the driver, and here is a device");
+  return function != nullptr;
+}
+
 // The device is the thread's current one while it lives.
 class UseDevice {
  public:

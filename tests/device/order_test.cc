@@ -244,7 +244,7 @@ TEST_CASE("that a stream comes late is no timeout") {
 
 TEST_CASE("whichever call of the driver fails, what was called ends") {
   need_device();
-  if (TestDriver::get().fail == nullptr) return;
+  if (!has_stand_in(reinterpret_cast<const void*>(TestDriver::get().fail))) return;
   bool all_passed = false;
   for (int n = 0; !all_passed && n < 2000; ++n) {
     std::array<tuttiComm_t, 2> comms{};
@@ -270,7 +270,7 @@ TEST_CASE("whichever call of the driver fails, what was called ends") {
 
 TEST_CASE("a communicator whose device has failed can be destroyed") {
   need_device();
-  if (TestDriver::get().make_broken == nullptr) return;
+  if (!has_stand_in(reinterpret_cast<const void*>(TestDriver::get().make_broken))) return;
   DeviceJob job(2);
   Gate gate;
   const TestStream stream(job.device(0));
@@ -403,7 +403,7 @@ TEST_CASE("a call is refused for buffers of the host, or an algorithm that does 
 
 TEST_CASE("nothing is left of communicators that have gone") {
   need_device();
-  if (TestDriver::get().live == nullptr) return;
+  if (!has_stand_in(reinterpret_cast<const void*>(TestDriver::get().live))) return;
   const auto use = [] {
     DeviceJob job(3);
     job.each([&](int r) {
