@@ -65,13 +65,14 @@ struct AtExit {
 [[maybe_unused]] const AtExit at_exit;
 
 constexpr std::string_view kMagic = "tutti\r\n";
-constexpr std::uint8_t kProtocolVersion = 4;
+constexpr std::uint8_t kProtocolVersion = 5;
 constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
 constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2 + 8;
 constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kHelloBytes = kGreetingBytes + kClaimBytes + kNonceBytes;
 constexpr std::size_t kMacBytes = sizeof(Mac);
 constexpr std::size_t kReplyBytes = kHelloBytes + kMacBytes;
+constexpr char kWelcome = '!';
 
 Result<std::string> make_hello(const Claim& claim) {
   std::array<std::uint8_t, kNonceBytes> nonce;
@@ -125,8 +126,13 @@ Handshake::Handshake(Role role, const Secret& secret, const Claim& mine, std::in
       want_bytes_(role == Role::kAcceptor ? kHelloBytes : 0) {}
 
 short Handshake::events() const {
-  const bool sends = state_ == State::kSendHello || state_ == State::kSendReply || state_ == State::kSendProof;
-  return sends ? POLLOUT : POLLIN;
+  switch (state_) {
+    case State::kSendHello:
+    case State::kSendReply:
+    case State::kSendProof:
+    case State::kSendWelcome: return POLLOUT;
+    default: return POLLIN;
+  }
 }
 
 Result<bool> Handshake::advance(int socket) {
@@ -141,7 +147,8 @@ Result<bool> Handshake::advance(int socket) {
     switch (state_) {
       case State::kSendHello: next = enter(State::kReadReply); break;
       case State::kSendReply: next = enter(State::kReadProof); break;
-      case State::kSendProof: next = enter(State::kDone); break;
+      case State::kSendProof: next = enter(State::kReadWelcome); break;
+      case State::kSendWelcome: next = enter(State::kDone); break;
       default: next = received(socket); break;
     }
     if (!next.is_ok()) return next;
@@ -154,7 +161,10 @@ Status Handshake::enter(State state) {
   state_ = state;
   done_bytes_ = 0;
   buffer_.clear();
-  want_bytes_ = state == State::kReadReply ? kReplyBytes : state == State::kReadProof ? kMacBytes : 0;
+  want_bytes_ = state == State::kReadReply     ? kReplyBytes
+                : state == State::kReadProof   ? kMacBytes
+                : state == State::kReadWelcome ? 1
+                                               : 0;
   if (state == State::kSendHello || state == State::kSendReply) {
     Result<std::string> hello = make_hello(mine_);
     if (!hello.is_ok()) return hello.status();
@@ -166,6 +176,7 @@ Status Handshake::enter(State state) {
     if (!proof.is_ok()) return proof.status();
     buffer_.append(reinterpret_cast<const char*>(proof->data()), proof->size());
   }
+  if (state == State::kSendWelcome) buffer_.assign(1, kWelcome);
   return {};
 }
 
@@ -180,6 +191,10 @@ void Handshake::refuse(int socket) {
 Status Handshake::received(int socket) {
   if (state_ == State::kReadProof) {
     if (Status s = verify_proof(Role::kDialler, buffer_); !s.is_ok()) return s;
+    return enter(State::kSendWelcome);
+  }
+  if (state_ == State::kReadWelcome) {
+    if (buffer_.front() != kWelcome) return Status::invalid_usage("protocol error: an unknown answer to the proof");
     return enter(State::kDone);
   }
   const bool hello = state_ == State::kReadHello;
@@ -257,7 +272,7 @@ Result<bool> Handshake::read_more(int socket) {
       return Status::remote(fmt::format("connection lost during the handshake: {}", std::strerror(errno)));
     }
     done_bytes_ += static_cast<std::size_t>(got);
-    if (state_ == State::kReadProof) continue;
+    if (state_ == State::kReadProof || state_ == State::kReadWelcome) continue;
     if (Status s = check_greeting(); !s.is_ok()) return s;
   }
   return true;

@@ -4,7 +4,8 @@
 // streams, of which communicator) and a nonce; the acceptor answers with its own claim, a nonce, and an HMAC-SHA256
 // (RFC 2104, FIPS 180-4) under the secret over its role and everything said so far; the dialler answers with an HMAC
 // over the other role and the same. A process without the secret can produce neither, cannot replay (fresh nonces) and
-// cannot reflect (the role is in the HMAC).
+// cannot reflect (the role is in the HMAC). The acceptor ends it with one byte: before that, a dialler does not know
+// whether its proof came in time, and the end of the connection says nothing but that it has to dial again.
 //
 // Handshake is a state machine for poll loops with many connections: it never waits. Limits of time
 // and of number are its users' (Acceptor, Dial).
@@ -49,6 +50,8 @@ class Handshake {
   // byte of the handshake any more. kInvalidUsage: the other end is not tutti, another version of it,
   // or does not know the secret. kRemoteError: it closed the connection.
   Result<bool> advance(int socket);
+  // This side has proven itself, and the other one, which may count on it from now on, has not said that it knows.
+  [[nodiscard]] bool awaits_welcome() const { return state_ == State::kReadWelcome; }
   // What to poll for: POLLIN or POLLOUT.
   [[nodiscard]] short events() const;
   // The last error was that: what answered is tutti, but of a job with another secret.
@@ -57,7 +60,17 @@ class Handshake {
   [[nodiscard]] const Claim& peer() const { return peer_; }
 
  private:
-  enum class State : std::uint8_t { kSendHello, kReadHello, kSendReply, kReadReply, kSendProof, kReadProof, kDone };
+  enum class State : std::uint8_t {
+    kSendHello,
+    kReadHello,
+    kSendReply,
+    kReadReply,
+    kSendProof,
+    kReadProof,
+    kSendWelcome,
+    kReadWelcome,
+    kDone
+  };
   Status enter(State state);
   Status received(int socket);
   static void refuse(int socket);

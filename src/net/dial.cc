@@ -20,17 +20,20 @@ Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Clai
 
 void Dial::prepare(PollSet* set) {
   const std::int64_t now = now_ns();
-  bool may_start = true;  // all addresses before this one have failed or are silent
+  const bool proven = this->proven();
+  bool may_start = !proven;  // all addresses before this one have failed or are silent
   for (Attempt& attempt : attempts_) {
     if (done()) return;
     if (!attempt.fd.valid() && may_start && now >= attempt.next_ns) begin(&attempt);
     attempt.polled = attempt.fd.valid();
     if (!attempt.polled) {
-      if (attempt.started) set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attempt.next_ns - now) / kMs + 1));
+      if (attempt.started && !proven)
+        set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, attempt.next_ns - now) / kMs + 1));
       continue;
     }
     attempt.entry = set->add(attempt.fd.get(), attempt.connected ? attempt.handshake.events() : POLLOUT);
     const std::int64_t silent_ms = (now - attempt.begun_ns) / kMs;
+    if (proven) continue;
     if (silent_ms < kStaggerMs) {
       may_start = false;
       set->wake_at(Deadline::after_ms(kStaggerMs - silent_ms));
@@ -46,7 +49,7 @@ void Dial::process(const PollSet& set) {
     attempt.polled = false;
     if (set.ready(attempt.entry) != 0) {
       advance(i);
-    } else if (!patient_ && now_ns() - attempt.begun_ns >= kHandshakeMs * kMs) {
+    } else if (!patient_ && !attempt.handshake.awaits_welcome() && now_ns() - attempt.begun_ns >= kHandshakeMs * kMs) {
       fail(&attempt, Status::timeout(attempt.connected ? "no answer" : "cannot connect"));
     }
   }
@@ -73,6 +76,11 @@ bool Dial::gone_for(std::int64_t ms) const {
 bool Dial::unreachable() const {
   return std::all_of(attempts_.begin(), attempts_.end(),
                      [](const Attempt& a) { return !a.error.empty() && !a.reached; });
+}
+
+bool Dial::proven() const {
+  return std::any_of(attempts_.begin(), attempts_.end(),
+                     [](const Attempt& a) { return a.fd.valid() && a.handshake.awaits_welcome(); });
 }
 
 bool Dial::all_failed() const {
@@ -134,8 +142,13 @@ void Dial::advance(std::size_t index) {
   }
   Result<bool> finished = attempt.handshake.advance(attempt.fd.get());
   if (!finished.is_ok()) return fail(&attempt, finished.status());
-  if (!*finished) return;
-  socket_ = std::move(attempt.fd);
+  if (*finished) {
+    socket_ = std::move(attempt.fd);
+  } else if (attempt.handshake.awaits_welcome()) {
+    for (Attempt& other : attempts_) {
+      if (&other != &attempt) other.fd.reset();
+    }
+  }
 }
 
 }  // namespace tutti::internal::net

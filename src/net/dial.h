@@ -19,7 +19,8 @@ namespace tutti::internal::net {
 // Addresses are tried in order. The next one starts when the last has failed or has been silent for a
 // while, and they then go on side by side, so that an address that swallows everything, or a stranger
 // who accepts and says nothing, costs that while only. Failed addresses are tried again, less and less
-// often. Only one connection ever completes its handshake.
+// often. Only one connection ever proves itself: then the others are given up, and the peer, who may count on it
+// already, has all the time that it needs to say so.
 class Dial {
  public:
   static constexpr std::int64_t kStaggerMs = 50;      // of silence, before the next address starts
@@ -76,6 +77,7 @@ class Dial {
   void begin(Attempt* attempt);
   void fail(Attempt* attempt, const Status& why);
   void advance(std::size_t index);
+  [[nodiscard]] bool proven() const;
 
   Secret secret_;
   Claim mine_;

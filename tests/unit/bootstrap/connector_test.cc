@@ -297,9 +297,9 @@ TEST_CASE("a departed peer is not waited for") {
   CHECK(channels.status().code() == Code::kRemoteError);
 }
 
-// Its leave notice has come by another way, while what proves the connection has not been read here.
+// Its connection came while another peer was waited for, and its leave notice by another way.
 TEST_CASE("a peer that has connected before it left is connected to") {
-  auto ranks = make_ranks(2, {.allow_unix = false});
+  auto ranks = make_ranks(3, {.allow_unix = false});
   const net::Address address = net::parse_address(ranks[0]->info.tcp_addresses.front()).value();
   const UniqueFd socket = net::start_connect(address).value();
   const auto streams = static_cast<std::uint16_t>(1);
@@ -307,7 +307,7 @@ TEST_CASE("a peer that has connected before it left is connected to") {
   const Deadline deadline = Deadline::after_ms(kLongMs);
   bool proven = false;
   while (!proven && !deadline.passed()) {
-    CHECK(ranks[0]->connector->connect({1}, ranks[0]->failure, Deadline::after_ms(20)).status().code() ==
+    CHECK(ranks[0]->connector->connect({2}, ranks[0]->failure, Deadline::after_ms(20)).status().code() ==
           Code::kTimeout);
     auto advanced = handshake.advance(socket.get());
     // Connecting may take a moment.

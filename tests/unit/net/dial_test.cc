@@ -1,0 +1,122 @@
+#include "net/dial.h"
+
+#include <sys/socket.h>
+
+#include <functional>
+
+#include "base/clock.h"
+#include "catch_compat.h"
+#include "net/acceptor.h"
+
+using namespace tutti::internal;
+using namespace tutti::internal::net;
+
+namespace {
+
+Secret some_secret() {
+  Secret secret;
+  secret.fill(3);
+  return secret;
+}
+
+const Claim kMine{Purpose::kRoot, 5, 0, 1};
+const Claim kTheirs{Purpose::kRoot, -1, 0, 1};
+
+struct Listener {
+  UniqueFd fd = listen_tcp(0, 0).value();
+  Address address = parse_address("127.0.0.1:0")->with_port(local_address(fd.get())->port());
+};
+
+// Both sides act until `done`.
+void turn(Dial* dial, const std::function<void()>& other, const std::function<bool()>& done) {
+  const Deadline deadline = Deadline::after_ms(20'000);
+  PollSet set;
+  while (!done() && !deadline.passed()) {
+    set.clear(2);
+    dial->prepare(&set);
+    REQUIRE(set.wait().is_ok());
+    dial->process(set);
+    other();
+  }
+  REQUIRE(done());
+}
+
+// Answers one connection, and reads no proof.
+class Half {
+ public:
+  void accept(int listener) {
+    if (!socket_.valid()) {
+      Result<UniqueFd> accepted = accept_one(listener);
+      REQUIRE(accepted.is_ok());
+      socket_ = std::move(*accepted);
+    }
+    if (readable() && !replied_) {
+      REQUIRE(handshake_.advance(socket_.get()).is_ok());
+      replied_ = true;
+    }
+  }
+  // The dialler has sent its proof.
+  [[nodiscard]] bool proof_came() const { return replied_ && readable(); }
+  void welcome() {
+    Result<bool> done = handshake_.advance(socket_.get());
+    REQUIRE(done.is_ok());
+    REQUIRE(*done);
+  }
+  void close() { socket_.reset(); }
+
+ private:
+  // A message is sent at once, and so comes at once.
+  [[nodiscard]] bool readable() const {
+    char byte = 0;
+    return socket_.valid() && ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  }
+  UniqueFd socket_;
+  Handshake handshake_{Handshake::Role::kAcceptor, some_secret(), kTheirs};
+  bool replied_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("a peer that gives up a connection before it has read the proof is dialled again") {
+  const Listener listener;
+  Dial dial({listener.address}, some_secret(), kMine, -1);
+  Half first;
+  turn(
+      &dial, [&] { first.accept(listener.fd.get()); }, [&] { return first.proof_came(); });
+  CHECK_FALSE(dial.done());
+  first.close();
+  Half second;
+  turn(
+      &dial, [&] { second.accept(listener.fd.get()); }, [&] { return second.proof_came(); });
+  CHECK_FALSE(dial.done());
+  second.welcome();
+  turn(
+      &dial, [] {}, [&] { return dial.done(); });
+}
+
+TEST_CASE("one connection proves itself, and is waited for from then on") {
+  const Listener silent;
+  const Listener listener;
+  Dial dial({silent.address, listener.address}, some_secret(), kMine, -1);
+  Half other;
+  Half half;
+  UniqueFd swallowed;
+  const auto accept = [&] {
+    if (!swallowed.valid()) swallowed = accept_one(silent.fd.get()).value();
+    half.accept(listener.fd.get());
+  };
+  turn(&dial, accept, [&] { return half.proof_came(); });
+  // The hello is there, then the end.
+  char hello[256];
+  REQUIRE(::recv(swallowed.get(), hello, sizeof hello, MSG_DONTWAIT) > 0);
+  CHECK(::recv(swallowed.get(), hello, sizeof hello, MSG_DONTWAIT) == 0);
+  const std::int64_t begin_ns = now_ns();
+  turn(
+      &dial, [&] { REQUIRE_FALSE(accept_one(silent.fd.get())->valid()); },
+      [&] { return now_ns() - begin_ns > (Dial::kHandshakeMs + 500) * 1'000'000; });
+  CHECK_FALSE(dial.done());
+  CHECK_FALSE(dial.all_failed());
+  half.welcome();
+  turn(
+      &dial, [] {}, [&] { return dial.done(); });
+}
