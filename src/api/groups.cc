@@ -113,7 +113,7 @@ Status check(const Part& part, const Communicator& comm) {
     if (Status s = comm.check_forced(call); !s.is_ok()) return s.with_context(name_of(call.collective));
   }
   if (!part.cuda_streams.empty()) {
-    if (Status s = comm.check_streams(part.cuda_streams); !s.is_ok()) return s;
+    if (Status s = comm.check_on_device(*part.batch, part.cuda_streams); !s.is_ok()) return s;
   }
   return check_apart(part.batch->calls, comm.rank(), comm.ranks());
 }

@@ -104,6 +104,7 @@ class Communicator {
   // Queues it behind all that was queued here before, and in the CUDA streams, null for the device's default one: what
   // is in them before has ended when it begins, and what comes then waits for its end. In a stream that captures, it
   // becomes part of the graph. May wait a short while for the other ranks of this process (device_convoy.h).
+  // REQUIRES: check_on_device() and check_forced() have passed.
   Status enqueue_on_device(std::shared_ptr<const Batch> batch, std::span<void* const> streams) {
     auto begun = begin_on_device(std::move(batch), streams);
     return begun.is_ok() ? end_on_device(begun->get()) : begun.status();
@@ -113,8 +114,8 @@ class Communicator {
   Result<std::unique_ptr<DeviceSubmission>> begin_on_device(std::shared_ptr<const Batch> batch,
                                                             std::span<void* const> streams);
   Status end_on_device(DeviceSubmission* begun);
-  // Whether it could, as far as streams matter.
-  [[nodiscard]] Status check_streams(std::span<void* const> streams) const;
+  // That the device takes the streams, and reaches the buffers. What is refused is so before other ranks know of it.
+  [[nodiscard]] Status check_on_device(const Batch& batch, std::span<void* const> streams) const;
   Status enqueue_on_device(const Call& call, void* stream);
   Status enqueue_on_device(const Transfer& transfer, void* stream);
 
@@ -292,8 +293,7 @@ class Communicator {
   // `stream`, if any, has it as its last from then on.
   Status queue(Queued next, Stream* stream, std::shared_ptr<Completion>* completion);
   Status find_capture(std::span<void* const> streams, std::uint64_t* capture) const;
-  // That the device reaches those whose calls have them whole; varying blocks are looked at one by one later.
-  [[nodiscard]] Status check_device_buffers(const Batch& batch) const;
+  Status check_and_enqueue_on_device(std::shared_ptr<const Batch> batch, void* stream);
   // What is the communicator's fault is its failure, unless nothing runs yet.
   Status judge_queued(const Batch& batch, Status status, bool captures);
   // The copies of a batch's pieces, and the host's work on them, in three parts.

@@ -9,15 +9,9 @@
 
 #include "communicator/communicator.h"
 #include "communicator/descriptions.h"
+#include "communicator/device_buffers.h"
 
 namespace tutti::internal {
-namespace {
-
-memory::CudaDevice::Stream stream_of(void* stream) {
-  return static_cast<memory::CudaDevice::Stream>(stream);
-}
-
-}  // namespace
 
 Result<std::string> Communicator::describe_plan(Collective collective, std::size_t bytes) const {
   if (!is_on_device()) return plans_->describe(collective, bytes);
@@ -43,43 +37,34 @@ Status Communicator::enqueue_on_device(const Call& call, void* stream) {
     return Status();
   });
   if (!made.is_ok()) return fail(name_of(call.collective), std::move(made));
-  return enqueue_on_device(std::move(batch), {&stream, 1});
+  return check_and_enqueue_on_device(std::move(batch), stream);
 }
 
 Status Communicator::enqueue_on_device(const Transfer& transfer, void* stream) {
   std::shared_ptr<const Batch> batch;
   if (Status s = copy({&transfer, 1}, &batch); !s.is_ok()) return s;
+  return check_and_enqueue_on_device(std::move(batch), stream);
+}
+
+Status Communicator::check_and_enqueue_on_device(std::shared_ptr<const Batch> batch, void* stream) {
+  Status checked = guarded([&]() -> Status {
+    for (const Call& call : batch->calls) {
+      if (is_empty(call)) continue;
+      if (Status s = check_forced(call); !s.is_ok()) return s;
+    }
+    return check_on_device(*batch, {&stream, 1});
+  });
+  if (!checked.is_ok()) return fail(name_of(*batch), std::move(checked));
   return enqueue_on_device(std::move(batch), {&stream, 1});
 }
 
-Status Communicator::check_streams(std::span<void* const> streams) const {
-  const memory::CudaCurrent current = on_device_->device().use();
-  std::uint64_t capture = 0;
-  return current.status().is_ok() ? find_capture(streams, &capture) : current.status();
-}
-
-Status Communicator::check_device_buffers(const Batch& batch) const {
+Status Communicator::check_on_device(const Batch& batch, std::span<void* const> streams) const {
   const memory::CudaDevice& device = on_device_->device();
-  const auto check = [&](const void* buffer, const char* which) {
-    if (device.owner_of(buffer) != memory::CudaDevice::Owner::kUnknown) return Status();
-    return Status::invalid_argument(fmt::format("{} is no {} buffer's address that {} reaches", buffer, which,
-                                                memory::name_of_device(device.ordinal())));
-  };
-  for (const Call& call : batch.calls) {
-    const CollectiveInfo& info = info_of(call.collective);
-    if (!info.has_data || is_empty(call) || call.varying != nullptr) continue;
-    if (has_any(info.input, rank(), call.root)) {
-      if (Status s = check(call.send, "send"); !s.is_ok()) return s;
-    }
-    if (has_any(info.output, rank(), call.root)) {
-      if (Status s = check(call.recv, "receive"); !s.is_ok()) return s;
-    }
-  }
-  for (const Transfer& transfer : batch.transfers) {
-    if (transfer.count == 0) continue;
-    if (Status s = check(transfer.buffer, transfer.sends ? "send" : "receive"); !s.is_ok()) return s;
-  }
-  return {};
+  const memory::CudaCurrent current = device.use();
+  if (Status s = current.status(); !s.is_ok()) return s;
+  std::uint64_t capture = 0;
+  if (Status s = find_capture(streams, &capture); !s.is_ok()) return s;
+  return check_device_buffers(batch, rank(), ranks(), device);
 }
 
 // *capture: 0 if none of them captures.
@@ -87,7 +72,7 @@ Status Communicator::find_capture(std::span<void* const> streams, std::uint64_t*
   *capture = 0;
   for (void* const stream : streams) {
     std::uint64_t id = 0;
-    if (Status s = on_device_->device().find_capture(stream_of(stream), &id); !s.is_ok()) return s;
+    if (Status s = on_device_->device().find_capture(memory::CudaDevice::stream_of(stream), &id); !s.is_ok()) return s;
     if (id != 0) *capture = id;
   }
   if (*capture == 0 || streams.size() == 1) return {};
@@ -109,18 +94,12 @@ Result<std::unique_ptr<DeviceSubmission>> Communicator::begin_on_device(std::sha
   bool captures = false;
   std::unique_ptr<DeviceSubmission> begun;
   Status status = guarded([&]() -> Status {
-    for (const Call& call : batch->calls) {
-      if (is_empty(call)) continue;
-      if (Status s = check_forced(call); !s.is_ok()) return s;
-    }
     const memory::CudaCurrent current = on_device_->device().use();
     if (Status s = current.status(); !s.is_ok()) return s;
     std::uint64_t capture = 0;
     if (Status s = find_capture(streams, &capture); !s.is_ok()) return s;
     captures = capture != 0;
     if (captures) return capture_on_device(batch, capture, streams.front());
-    // Refused before the other ranks know of it.
-    if (Status s = check_device_buffers(*batch); !s.is_ok()) return s;
     begun = std::make_unique<DeviceSubmission>(*this, batch, streams);
     begun->own_thread = std::any_of(streams.begin(), streams.end(), memory::CudaDevice::is_of_thread);
     if (convoy_ == nullptr || batch->calls.empty()) {
@@ -183,10 +162,10 @@ void Communicator::submit_together(std::span<DeviceSubmission* const> all, bool 
 // frees the slots, before it tells that it has come.
 Status Communicator::gather_streams(const DeviceSubmission& own) {
   const memory::CudaDevice& device = on_device_->device();
-  const auto stream = stream_of(own.streams.front());
+  const auto stream = memory::CudaDevice::stream_of(own.streams.front());
   if (Status s = on_device_->follow(stream); !s.is_ok()) return s;
   for (void* const other : std::span(own.streams).subspan(1)) {
-    if (Status s = device.record(stream_of(other), on_device_->event()); !s.is_ok()) return s;
+    if (Status s = device.record(memory::CudaDevice::stream_of(other), on_device_->event()); !s.is_ok()) return s;
     if (Status s = device.wait_for(stream, on_device_->event()); !s.is_ok()) return s;
   }
   return {};
@@ -208,7 +187,9 @@ Status Communicator::begin_staged(DeviceSubmission* own) {
   on_device_->set_last_direct(false);
   auto coming = std::make_unique<ComingBatch>(on_device_->gate(*this), own->plan);
   coming_.fetch_add(1, std::memory_order_relaxed);
-  if (Status s = device.call(stream_of(own->streams.front()), &ComingBatch::come_once, coming.get()); !s.is_ok()) {
+  if (Status s =
+          device.call(memory::CudaDevice::stream_of(own->streams.front()), &ComingBatch::come_once, coming.get());
+      !s.is_ok()) {
     coming_.fetch_sub(1, std::memory_order_relaxed);
     return s;
   }
@@ -220,7 +201,7 @@ Status Communicator::step_staged(const DeviceSubmission& own, std::size_t step) 
   if (step >= own.plan->steps()) return {};
   const memory::CudaCurrent current = own.comm.on_device_->device().use();
   if (Status s = current.status(); !s.is_ok()) return s;
-  return own.plan->put_step(step, stream_of(own.streams.front()));
+  return own.plan->put_step(step, memory::CudaDevice::stream_of(own.streams.front()));
 }
 
 Status Communicator::end_staged(const DeviceSubmission& own) {
@@ -229,7 +210,8 @@ Status Communicator::end_staged(const DeviceSubmission& own) {
   if (Status s = current.status(); !s.is_ok()) return s;
   for (void* const other : std::span(own.streams).subspan(1)) {
     const std::uint32_t* const returned = on_device_->channel().word(DeviceChannel::Word::kReturned);
-    if (Status s = device.wait_for(stream_of(other), returned, own.plan->end()); !s.is_ok()) return s;
+    if (Status s = device.wait_for(memory::CudaDevice::stream_of(other), returned, own.plan->end()); !s.is_ok())
+      return s;
   }
   return {};
 }
@@ -237,7 +219,7 @@ Status Communicator::end_staged(const DeviceSubmission& own) {
 // In the order of the calls, too. The words begin anew whenever the graph runs.
 Status Communicator::capture_staged(std::shared_ptr<const Batch> batch, std::uint64_t capture, void* stream) {
   const memory::CudaDevice& device = on_device_->device();
-  const auto at = stream_of(stream);
+  const auto at = memory::CudaDevice::stream_of(stream);
   const bool first = on_device_->begins_capture(capture);
   auto channel = on_device_->captured_channel(capture);
   if (!channel.is_ok()) return channel.status();

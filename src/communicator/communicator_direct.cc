@@ -12,10 +12,6 @@
 namespace tutti::internal {
 namespace {
 
-memory::CudaDevice::Stream stream_of(void* stream) {
-  return static_cast<memory::CudaDevice::Stream>(stream);
-}
-
 bool same_call(const Call& a, const Call& b) {
   return a.collective == b.collective && a.count == b.count && a.root == b.root && a.type == b.type &&
          a.opaque.bytes == b.opaque.bytes && a.op == b.op;
@@ -80,14 +76,14 @@ Status Communicator::submit_directly(std::span<DeviceSubmission* const> all) {
   const memory::CudaDevice& device = first.on_device_->device();
   const memory::CudaCurrent current = device.use();
   if (Status s = current.status(); !s.is_ok()) return s;
-  const auto stream = stream_of(all.front()->streams.front());
+  const auto stream = memory::CudaDevice::stream_of(all.front()->streams.front());
   const auto others = all.subspan(1);
   for (DeviceSubmission* const one : all) {
     if (Status s = one->comm.gather_streams(*one); !s.is_ok()) return s;
   }
   for (DeviceSubmission* const one : others) {
     const auto event = one->comm.on_device_->event();
-    if (Status s = device.record(stream_of(one->streams.front()), event); !s.is_ok()) return s;
+    if (Status s = device.record(memory::CudaDevice::stream_of(one->streams.front()), event); !s.is_ok()) return s;
     if (Status s = device.wait_for(stream, event); !s.is_ok()) return s;
   }
   const std::vector<Call>& calls = all.front()->batch->calls;
@@ -106,11 +102,12 @@ Status Communicator::submit_directly(std::span<DeviceSubmission* const> all) {
   for (DeviceSubmission* const one : all) {
     OnDevice& own = *one->comm.on_device_;
     if (one != all.front()) {
-      if (Status s = device.wait_for(stream_of(one->streams.front()), end); !s.is_ok()) return s;
-      if (Status s = device.record(stream_of(one->streams.front()), own.direct_event()); !s.is_ok()) return s;
+      if (Status s = device.wait_for(memory::CudaDevice::stream_of(one->streams.front()), end); !s.is_ok()) return s;
+      if (Status s = device.record(memory::CudaDevice::stream_of(one->streams.front()), own.direct_event()); !s.is_ok())
+        return s;
     }
     for (void* const other : std::span(one->streams).subspan(1)) {
-      if (Status s = device.wait_for(stream_of(other), own.direct_event()); !s.is_ok()) return s;
+      if (Status s = device.wait_for(memory::CudaDevice::stream_of(other), own.direct_event()); !s.is_ok()) return s;
     }
     own.set_last_direct(true);
   }
@@ -164,7 +161,7 @@ Status Communicator::capture_directly(const Call& call, const std::shared_ptr<Di
                                       std::uint64_t capture, void* stream) {
   using Kept = std::shared_ptr<DirectMeetings>;
   const memory::CudaDevice& device = on_device_->device();
-  const auto at = stream_of(stream);
+  const auto at = memory::CudaDevice::stream_of(stream);
   const bool first = on_device_->begins_capture(capture);
   auto kept = std::make_unique<Kept>(met);
   const auto forget = [](void* memory) { delete static_cast<Kept*>(memory); };

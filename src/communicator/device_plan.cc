@@ -53,28 +53,12 @@ Status DevicePlan::fill_pieces() {
     std::size_t& most = bytes[i % bytes.size()];
     most = std::max(most, counted.taken());
   }
-  if (Status s = check_buffers(); !s.is_ok()) return s;
   for (std::size_t slot = 0; slot < bytes.size(); ++slot) {
     if (Status s = channel_.reserve(slot, bytes[slot], device_); !s.is_ok()) return s;
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
     Room room(channel_.slot(i % bytes.size()));
     fill(all[i], room, &pieces_[i]);
-  }
-  return {};
-}
-
-Status DevicePlan::check_buffers() const {
-  for (const Piece& piece : pieces_) {
-    for (const auto* copies : {&piece.in, &piece.out}) {
-      for (const memory::RowCopy& copy : *copies) {
-        if (device_.owner_of(copy.device) != memory::CudaDevice::Owner::kUnknown) continue;
-        return Status::invalid_argument(fmt::format("{} is {} address that {} reaches",
-                                                    static_cast<const void*>(copy.device),
-                                                    copies == &piece.in ? "no send buffer's" : "no receive buffer's",
-                                                    memory::name_of_device(device_.ordinal())));
-      }
-    }
   }
   return {};
 }

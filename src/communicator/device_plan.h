@@ -114,7 +114,6 @@ class DevicePlan {
         windows_(setting.windows),
         first_(setting.channel.count()) {}
   Status fill_pieces();
-  [[nodiscard]] Status check_buffers() const;
   [[nodiscard]] std::vector<Cut> cuts() const;
   [[nodiscard]] Cut short_calls(std::size_t first) const;
   [[nodiscard]] bool goes_by_windows(const Call& call) const;

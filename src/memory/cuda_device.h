@@ -42,6 +42,7 @@ struct RowCopy {
 class CudaDevice {
  public:
   using Stream = CudaDriver::Stream;  // the program's; null: the device's default one
+  static Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
   using Event = CudaDriver::Event;
 
   // A handle that stands for another stream in each thread: CU_STREAM_PER_THREAD.

@@ -128,10 +128,14 @@ TEST_CASE("a call that is refused is none that the other ranks' calls meet") {
     const TestStream stream(job.device(r));
     const DeviceBytes buffer(job.device(r), 64);
     Bytes host(64);
+    constexpr std::array<size_t, 2> kCounts = {32, 32};
+    const auto call_with_host_memory = [&](bool varying) {
+      if (!varying) return tuttiBroadcast(host.data(), host.data(), 64, tuttiUint8, 1, job.comm(r), stream.get());
+      return tuttiAllGatherV(buffer.data(), 32, host.data(), kCounts.data(), nullptr, tuttiUint8, job.comm(r),
+                             stream.get());
+    };
     for (int i = 0; i < 4; ++i) {
-      if (r == 0 && i % 2 == 0 &&
-          tuttiBroadcast(host.data(), host.data(), 64, tuttiUint8, 1, job.comm(r), stream.get()) !=
-              tuttiInvalidArgument) {
+      if (r == 0 && call_with_host_memory(i % 2 == 1) != tuttiInvalidArgument) {
         throw std::runtime_error("memory of the host is not refused");
       }
       if (r == 1) buffer.set(Bytes(64, std::byte(i + 1)));
@@ -139,6 +143,37 @@ TEST_CASE("a call that is refused is none that the other ranks' calls meet") {
                     job.comm(r));
       stream.wait();
       if (buffer.get() != Bytes(64, std::byte(i + 1))) throw std::runtime_error("another call's bytes");
+    }
+  });
+}
+
+TEST_CASE("a group with a call that is refused starts nothing, of no communicator") {
+  need_device();
+  DeviceJob one(2);
+  DeviceJob other(2);
+  one.each([&](int r) {
+    const TestStream stream(one.device(r));
+    const DeviceBytes first(one.device(r), 64);
+    const DeviceBytes second(one.device(r), 64);
+    first.set(Bytes(64, std::byte(1)));
+    second.set(Bytes(64, std::byte(2)));
+    const auto group = [&](void* buffer) {
+      check_success(tuttiGroupStart(), nullptr);
+      const auto add = [&](void* data, tuttiComm_t comm) {
+        check_success(tuttiAllReduce(data, data, 64, tuttiUint8, tuttiSum, comm, stream.get()), comm);
+      };
+      add(first.data(), one.comm(r));
+      add(buffer, other.comm(r));
+      return tuttiGroupEnd();
+    };
+    Bytes host(64);
+    if (r == 0 && group(host.data()) != tuttiInvalidArgument) throw std::runtime_error("not refused");
+    stream.wait();
+    if (first.get() != Bytes(64, std::byte(1))) throw std::runtime_error("something was started");
+    check_success(group(second.data()), other.comm(r));
+    stream.wait();
+    if (first.get() != Bytes(64, std::byte(2)) || second.get() != Bytes(64, std::byte(4))) {
+      throw std::runtime_error("another call's bytes");
     }
   });
 }
