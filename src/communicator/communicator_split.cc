@@ -169,16 +169,24 @@ Result<std::vector<std::string>> Communicator::exchange_texts(const std::string&
 }
 
 Status Communicator::agree(Status own) {
+  // Beside the length of the reason: that it is another rank's, seen from here.
+  constexpr std::uint32_t kOfAnother = 1U << 31;
   const std::string text = own.is_ok() ? std::string() : reason_of(own);
-  const auto own_bytes = static_cast<std::uint32_t>(text.size());
-  std::vector<std::uint32_t> bytes(static_cast<std::size_t>(ranks()));
-  if (Status s = exchange_of_split(&own_bytes, bytes.data(), 1, DataType::kUint32); !s.is_ok()) return s;
+  const bool of_another = own.code() == Code::kRemoteError;
+  const std::uint32_t own_word = static_cast<std::uint32_t>(text.size()) | (of_another ? kOfAnother : 0);
+  std::vector<std::uint32_t> words(static_cast<std::size_t>(ranks()));
+  if (Status s = exchange_of_split(&own_word, words.data(), 1, DataType::kUint32); !s.is_ok()) return s;
+  std::vector<std::uint32_t> bytes(words.size());
+  std::transform(words.begin(), words.end(), bytes.begin(), [](std::uint32_t w) { return w & ~kOfAnother; });
   auto texts = exchange_texts(text, bytes);
   if (!texts.is_ok()) return texts.status();
-  if (!own.is_ok()) return own;
-  const auto troubled = std::find_if(bytes.begin(), bytes.end(), [](std::uint32_t b) { return b != 0; });
-  if (troubled == bytes.end()) return {};
-  const auto r = static_cast<std::size_t>(troubled - bytes.begin());
+  if (!own.is_ok() && !of_another) return own;
+  auto cause =
+      std::find_if(words.begin(), words.end(), [](std::uint32_t w) { return w != 0 && (w & kOfAnother) == 0; });
+  if (cause == words.end() && !own.is_ok()) return own;
+  if (cause == words.end()) cause = std::find_if(words.begin(), words.end(), [](std::uint32_t w) { return w != 0; });
+  if (cause == words.end()) return {};
+  const auto r = static_cast<std::size_t>(cause - words.begin());
   return told_by(static_cast<int>(r), Code::kSystemError, (*texts)[r]);
 }
 
