@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 def register() -> None:
     if dist.is_available():
-        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def _create(options: Any, own: Any) -> Any:

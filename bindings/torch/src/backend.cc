@@ -54,12 +54,14 @@ Backend::~Backend() {
 
 void Backend::abort() {
   collectives_->revoke();
+  for (const auto& queue : device_queues()) queue->revoke();
   const std::lock_guard<std::mutex> lock(messages_mutex_);
   for (const auto& [direction, messages] : messages_) messages.channel->revoke();
 }
 
 void Backend::shutdown() {
   if (closing_.exchange(true)) return;
+  for (const auto& queue : device_queues()) queue->close();
   std::map<Direction, Messages> all;
   {
     const std::lock_guard<std::mutex> lock(messages_mutex_);
@@ -76,6 +78,9 @@ c10d::ErrorType Backend::getError() {
   tuttiResult_t error = tuttiSuccess;
   const tuttiComm_t comm = collectives_->comm();
   if (comm == nullptr || tuttiCommGetAsyncError(comm, &error) != tuttiSuccess) return c10d::ErrorType::COMM_ERROR;
+  for (const auto& queue : device_queues()) {
+    if (error == tuttiSuccess && !queue->failure().empty()) return c10d::ErrorType::COMM_ERROR;
+  }
   switch (error) {
     case tuttiSuccess: return c10d::ErrorType::SUCCESS;
     case tuttiTimeout: return c10d::ErrorType::TIMEOUT;
@@ -214,12 +219,15 @@ void Backend::startCoalescing() {
 // What has been called since the start does not run: the caller hears of the refusal in place of it.
 void Backend::stop_coalescing() {
   std::vector<std::pair<std::shared_ptr<Channel>, Operation>> dropped;  // without the lock: it may take Python's
+  std::vector<Operation> dropped_on_device;
   const std::lock_guard<std::mutex> lock(coalescing_mutex_);
   coalescing_ = false;
   dropped.swap(coalesced_);
+  dropped_on_device.swap(coalesced_on_device_);
 }
 
 WorkPtr Backend::endCoalescing() {
+  if (auto work = end_coalescing_on_device(); work != nullptr) return work;
   std::vector<Operation> collectives;
   std::vector<std::pair<std::shared_ptr<Channel>, Operation>> transfers;
   {
@@ -328,6 +336,7 @@ Call tagged(const std::shared_ptr<std::int64_t>& tag, bool sends, Call call) {
 
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   check_peer("send", to);
+  if (!device_of(tensors).is_cpu()) return send_on_device(check_single("send", tensors), to);
   return run_in(messages(rank_, to), [&] {
     const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
@@ -344,6 +353,7 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
 
 WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   check_peer("recv", from);
+  if (!device_of(tensors).is_cpu()) return recv_on_device(check_single("recv", tensors), from);
   return run_in(messages(from, rank_), [&] {
     const at::Tensor& tensor = check_single("recv", tensors);
     Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});

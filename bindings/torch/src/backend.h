@@ -1,10 +1,16 @@
-// tutti as a backend of torch.distributed, for tensors on the CPU: one object for each process group.
+// tutti as a backend of torch.distributed, for tensors on the CPU and on CUDA devices: one object for each process
+// group.
 //
 // Collectives run in the group's communicator, one after the other. Sends and receives are independent of them and of
 // each other, as with gloo: messages of one rank to another have a communicator of their own, made when both have come
 // to the first of them, and are matched in order; a receive whose tag is not that of the message fails. An operation
 // with async_op=False runs in the calling thread, if none is queued before it; all others are queued, and run in
 // tutti's.
+//
+// On a device, operations keep the rules of NCCL's backend (device_work.h): they are in the order of streams, one
+// communicator for each device, which is made when it is first needed, by all ranks of the group. Sends and receives
+// have a communicator for each pair of ranks, made when both have called the first of them; those that are coalesced
+// have the group's. Tags are not looked at.
 //
 // What an operation takes is what torch.distributed's documentation says. A refused operation is a RuntimeError and
 // leaves the group as it was; if other ranks wait in it, they are told why. One that fails is a DistBackendError with
@@ -23,6 +29,7 @@
 #include <vector>
 
 #include "channel.h"
+#include "device_queue.h"
 #include "rendezvous.h"
 #include "work.h"
 
@@ -72,6 +79,9 @@ class Backend final : public c10d::Backend {
   // Through the store: rank 0 names the ranks that have not come, all of them or the first.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
+  // Makes the communicator of that device. Collective.
+  void eagerConnectSingleDevice(at::Device device) override;
+
   // What is called between the two begins at the end, collectives as one group.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -108,7 +118,8 @@ class Backend final : public c10d::Backend {
     std::function<void()> after;  // see Flight
     Tensors kept;                 // beside inputs and outputs
     int sender = -1;
-    bool alone = false;  // what its call does depends on what it has received: no part of a group
+    bool alone = false;                  // what its call does depends on what it has received: no part of a group
+    std::shared_ptr<DeviceQueue> queue;  // of two ranks; null: the group's, if it is for a device
   };
   // Messages of one rank to another.
   struct Messages {
@@ -124,7 +135,20 @@ class Backend final : public c10d::Backend {
             const c10::intrusive_ptr<c10d::Store>& own_store);
   // Runs `make`, which checks arguments and returns an Operation, and begins that.
   template <class Make>
-  WorkPtr run(Make make);
+  WorkPtr run(at::Device device, Make make);
+  template <class Make>
+  WorkPtr run_on_device(Make make);
+  WorkPtr begin_on_device(Operation operation);
+  WorkPtr begin_now_on_device(Operation operation);
+  WorkPtr end_coalescing_on_device();
+  // The group's on that device, and that of two ranks. Returns when all of them have come.
+  std::shared_ptr<DeviceQueue> queue_of(at::Device device);
+  std::shared_ptr<DeviceQueue> queue_of_pair(at::Device device, int peer);
+  [[nodiscard]] bool is_coalescing();
+  WorkPtr send_on_device(const at::Tensor& tensor, int to);
+  WorkPtr recv_on_device(const at::Tensor& tensor, int from);
+  // What all queues of devices are asked.
+  std::vector<std::shared_ptr<DeviceQueue>> device_queues();
   template <class Make>
   WorkPtr run_in(const std::shared_ptr<Channel>& channel, Make make);
   WorkPtr begin(const std::shared_ptr<Channel>& channel, Operation operation);
@@ -162,8 +186,15 @@ class Backend final : public c10d::Backend {
   std::mutex messages_mutex_;
   std::map<Direction, Messages> messages_;
 
+  // By device, and the other rank, or -1 for all.
+  using QueueKey = std::pair<std::string, int>;
+  std::mutex queues_mutex_;
+  std::map<QueueKey, std::shared_ptr<DeviceQueue>> queues_;
+  std::atomic<std::uint64_t> device_operations_{0};
+
   std::mutex coalescing_mutex_;
   bool coalescing_ = false;  // what is called is kept in the following, until the end or a refusal
+  std::vector<Operation> coalesced_on_device_;
   std::vector<std::pair<std::shared_ptr<Channel>, Operation>> coalesced_;
 };
 

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "backend.h"
@@ -73,7 +72,7 @@ Splits splits_of(const char* name, const at::Tensor& tensor, const std::vector<s
 }  // namespace
 
 WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  return run([&] {
+  return run(device_of(tensors), [&] {
     constexpr const char* kName = "broadcast";
     check_root(kName, opts.rootRank, size_);
     const at::Tensor tensor = check_single(kName, tensors);
@@ -99,14 +98,14 @@ Backend::Operation Backend::all_reduce(const at::Tensor& tensor, const c10d::All
 }
 
 WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return run([&] {
+  return run(device_of(tensors), [&] {
     if (tensors.size() == 1 && tensors.front().is_sparse()) return all_reduce_sparse(tensors.front(), opts);
     return all_reduce(check_single(kAllReduce, tensors), opts);
   });
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  return run([&] {
+  return run(device_of(tensors), [&] {
     if (tensors.empty()) refuse("all_reduce_coalesced", "requires non-empty tensor list");
     std::vector<Operation> operations;
     for (const at::Tensor& tensor : tensors) operations.push_back(all_reduce(tensor, opts));
@@ -115,7 +114,7 @@ WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoal
 }
 
 WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  return run([&] {
+  return run(device_of(tensors), [&] {
     constexpr const char* kName = "reduce";
     check_root(kName, opts.rootRank, size_);
     const at::Tensor tensor = check_single(kName, tensors);
@@ -146,12 +145,12 @@ Backend::Operation Backend::all_gather(const at::Tensor& output, const at::Tenso
 }
 
 WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
-  return run([&] { return all_gather(output, input, opts); });
+  return run(device_of(Tensors{input}), [&] { return all_gather(output, input, opts); });
 }
 
 WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllgatherOptions& opts) {
-  return run([&] {
+  return run(device_of(inputs), [&] {
     if (outputs.empty() || outputs.size() != inputs.size()) refuse(kAllGather, "requires as many outputs as inputs");
     std::vector<Operation> operations;
     for (std::size_t i = 0; i < inputs.size(); ++i) operations.push_back(all_gather(outputs[i], inputs[i], opts));
@@ -178,7 +177,7 @@ Backend::Operation Backend::all_gather_blocks(const Tensors& outputs, const at::
 }
 
 WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
-  return run([&] {
+  return run(device_of(inputs), [&] {
     const at::Tensor& input = check_single(kAllGather, inputs, " input");
     return all_gather_blocks(check_blocks(kAllGather, outputs, static_cast<std::size_t>(size_), "output"), input, opts);
   });
@@ -187,7 +186,7 @@ WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const
 // outputs[r] holds what rank r has in its inputs.
 WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                      const c10d::AllgatherOptions& opts) {
-  return run([&] {
+  return run(device_of(inputs), [&] {
     if (inputs.empty()) refuse(kAllGather, "requires non-empty input tensor list");
     if (outputs.size() != static_cast<std::size_t>(size_))
       refuse(kAllGather, "output lists should be equal to world size");
@@ -205,7 +204,7 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inp
 }
 
 WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
-  return run([&] {
+  return run(device_of(inputs), [&] {
     constexpr const char* kName = "gather";
     check_root(kName, opts.rootRank, size_);
     const at::Tensor input = check_single(kName, inputs, " input");
@@ -231,7 +230,7 @@ WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c1
 }
 
 WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
-  return run([&] {
+  return run(device_of(outputs), [&] {
     constexpr const char* kName = "scatter";
     check_root(kName, opts.rootRank, size_);
     const at::Tensor output = check_single(kName, outputs, " output");
@@ -274,12 +273,12 @@ Backend::Operation Backend::reduce_scatter_whole(const at::Tensor& output, const
 }
 
 WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
-  return run([&] { return reduce_scatter_whole(output, input, opts); });
+  return run(device_of(Tensors{output}), [&] { return reduce_scatter_whole(output, input, opts); });
 }
 
 WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::ReduceScatterOptions& opts) {
-  return run([&] {
+  return run(device_of(outputs), [&] {
     if (outputs.empty() || outputs.size() != inputs.size())
       refuse(kReduceScatter, "requires as many outputs as inputs");
     std::vector<Operation> operations;
@@ -293,7 +292,7 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inpu
 // Blocks may have sizes of their own, as their ranks' outputs.
 WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                 const c10d::ReduceScatterOptions& opts) {
-  return run([&] {
+  return run(device_of(outputs), [&] {
     const at::Tensor output = check_single(kReduceScatter, outputs, " output");
     const Tensors& blocks = check_blocks(kReduceScatter, inputs, static_cast<std::size_t>(size_), "input");
     check_same_type(kReduceScatter, blocks, output);
@@ -304,8 +303,7 @@ WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
     at::Tensor joined = at::empty({all}, output.options());
     std::int64_t at = 0;
     for (const at::Tensor& block : blocks) {
-      // As it lies in memory, whatever its format.
-      std::memcpy(static_cast<char*>(joined.data_ptr()) + at * block.element_size(), block.data_ptr(), block.nbytes());
+      copy_memory(joined.narrow(0, at, block.numel()), block);
       at += block.numel();
     }
     Operation operation(c10d::OpType::REDUCE_SCATTER, kReduceScatter, "tutti:reduce_scatter", blocks, {output}, opts);
@@ -325,7 +323,7 @@ WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
 
 WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                                std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
-  return run([&] {
+  return run(device_of(Tensors{input}), [&] {
     check_tensor(kAllToAll, input);
     check_same_type(kAllToAll, {output}, input);
     const auto ranks = static_cast<std::size_t>(size_);
@@ -343,7 +341,7 @@ WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vecto
 }
 
 WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
-  return run([&] {
+  return run(device_of(outputs), [&] {
     const auto ranks = static_cast<std::size_t>(size_);
     if (outputs.size() != ranks || inputs.size() != ranks) {
       refuse(kAllToAll, c10::str("requires lists of ", ranks, " tensors, got ", outputs.size(), " outputs and ",
@@ -368,7 +366,7 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
 // ---- Barriers -----------------------------------------------------------------------------------
 
 WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
-  return run([&] {
+  return run(at::kCPU, [&] {
     Operation operation(c10d::OpType::BARRIER, "barrier", "tutti:barrier", {}, {}, opts);
     operation.call = [](tuttiComm_t comm, void* stream) { return tuttiBarrier(comm, stream); };
     return operation;

@@ -1,6 +1,7 @@
 #include "channel.h"
 
 #include <algorithm>
+#include <climits>
 #include <exception>
 
 #include "failure.h"
@@ -70,6 +71,16 @@ void Channel::queue(const std::shared_ptr<Flight>& flight, const Call& call) {
     (void)tuttiEventDestroy(event);
     end(flight, result);
   }
+}
+
+tuttiComm_t Channel::split_to(const std::string& device, int rank, std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> order(order_);
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.device = device.c_str();
+  config.timeout_ms = static_cast<int>(std::clamp<std::chrono::milliseconds::rep>(timeout.count(), 1, INT_MAX));
+  tuttiComm_t made = nullptr;
+  check(closed_ ? tuttiInvalidUsage : tuttiCommSplit(comm_, 0, rank, &made, &config), device, comm_);
+  return made;
 }
 
 void Channel::refuse(const std::string& why) {

@@ -53,6 +53,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
     completer_.add(flight, std::move(told));
   }
 
+  // The same ranks with their buffers on a device (tutti's name). Collective, in the order of the operations.
+  tuttiComm_t split_to(const std::string& device, int rank, std::chrono::milliseconds timeout);
+
   // Looks after what is on its way: lets go of what has ended, and fails what another rank has refused. Returns whether
   // there is anything left.
   bool look_after();

@@ -44,8 +44,9 @@ void read_id(c10d::Store& store, const std::string& key, tuttiUniqueId* id) {
 }
 
 tuttiResult_t try_init(const tuttiUniqueId& id, const Place& place, std::chrono::milliseconds init_timeout,
-                       std::chrono::milliseconds timeout, tuttiComm_t* comm) {
+                       std::chrono::milliseconds timeout, tuttiComm_t* comm, const std::string& device = {}) {
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  if (!device.empty()) config.device = device.c_str();
   config.init_timeout_ms = in_int(init_timeout);
   config.timeout_ms = in_int(timeout);
   return tuttiCommInitRankConfig(comm, place.ranks, id, place.rank, &config);
@@ -116,7 +117,7 @@ Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds ti
 }
 
 tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std::chrono::milliseconds timeout,
-                      const std::function<std::string()>& gives_up) {
+                      const std::function<std::string()>& gives_up, const std::string& device) {
   const auto wait_for = [&](const std::string& awaited) {
     for (auto pause = kFirstPause; !store.check({awaited}); pause = std::min(pause * 2, kLongestPause)) {
       if (const std::string why = gives_up(); !why.empty()) throw std::runtime_error(why);
@@ -143,7 +144,7 @@ tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std:
     throw;
   }
   tuttiComm_t comm = nullptr;
-  check(try_init(id, {rank, 2}, std::min(kPairTimeout, timeout), timeout, &comm), kOperation);
+  check(try_init(id, {rank, 2}, std::min(kPairTimeout, timeout), timeout, &comm, device), kOperation);
   return comm;
 }
 

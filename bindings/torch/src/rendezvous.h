@@ -27,7 +27,8 @@ Joined join(c10d::Store& store, const Place& place, std::chrono::milliseconds ti
 
 // The communicator of two ranks that come to `key`, of which either may come much later, or never: until the other is
 // there it waits at the store, and gives up as soon as `gives_up` says why: with that in a std::runtime_error.
+// `device`: tutti's name of the one that its buffers are on; empty: the host.
 tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std::chrono::milliseconds timeout,
-                      const std::function<std::string()>& gives_up);
+                      const std::function<std::string()>& gives_up, const std::string& device = {});
 
 }  // namespace tutti_torch

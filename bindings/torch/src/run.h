@@ -30,6 +30,7 @@ WorkPtr Backend::run_in(const std::shared_ptr<Channel>& channel, Make make) {
   Operation operation;
   try {
     operation = make();
+    check_one_device(operation.name, operation.inputs, operation.outputs);
   } catch (const c10::Error& e) {
     std::string_view why = e.what_without_backtrace();
     if (why.starts_with("tutti ")) why.remove_prefix(6);
@@ -41,8 +42,21 @@ WorkPtr Backend::run_in(const std::shared_ptr<Channel>& channel, Make make) {
 }
 
 template <class Make>
-WorkPtr Backend::run(Make make) {
-  return run_in(collectives_, std::move(make));
+WorkPtr Backend::run_on_device(Make make) {
+  Operation operation;
+  try {
+    operation = make();
+    check_one_device(operation.name, operation.inputs, operation.outputs);
+  } catch (const c10::Error&) {
+    stop_coalescing();
+    throw;
+  }
+  return begin_on_device(std::move(operation));
+}
+
+template <class Make>
+WorkPtr Backend::run(at::Device device, Make make) {
+  return device.is_cpu() ? run_in(collectives_, std::move(make)) : run_on_device(std::move(make));
 }
 
 }  // namespace tutti_torch

@@ -1,5 +1,6 @@
 #include "tensors.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
@@ -55,12 +56,39 @@ void refuse(const std::string& operation, const std::string& why) {
   TORCH_CHECK(false, "tutti ", operation, ": ", why);
 }
 
+bool is_accelerator(at::Device device) {
+  // What a program registers as its own kind of device may be CUDA's memory by another name.
+  return device.is_cuda() || device.is_privateuseone();
+}
+
+at::Device device_of(const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined() && is_accelerator(tensor.device())) return tensor.device();
+  }
+  return at::kCPU;
+}
+
+at::Device device_of(const std::vector<Tensors>& lists) {
+  return lists.empty() ? at::Device(at::kCPU) : device_of(lists.front());
+}
+
+void check_one_device(const std::string& operation, const Tensors& inputs, const Tensors& outputs) {
+  const at::Tensor* first = nullptr;
+  for (const Tensors* const tensors : {&inputs, &outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (first == nullptr) first = &tensor;
+      if (tensor.device() == first->device()) continue;
+      refuse(operation, c10::str("all tensors must be on one device, got ", first->device(), " and ", tensor.device()));
+    }
+  }
+}
+
 void check_tensor(const std::string& operation, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse(operation, "a tensor is undefined");
   if (tensor.layout() != at::kStrided)
     refuse(operation, c10::str("only supports dense tensors, got ", tensor.layout()));
-  if (!tensor.device().is_cpu()) {
-    refuse(operation, c10::str("only supports CPU tensors, got one on ", tensor.device()));
+  if (!tensor.device().is_cpu() && !is_accelerator(tensor.device())) {
+    refuse(operation, c10::str("only supports CPU and CUDA tensors, got one on ", tensor.device()));
   }
   if (tensor.is_conj() || tensor.is_neg()) refuse(operation, "takes no lazily conjugated tensors: call resolve_conj()");
   if (!tensor.is_contiguous(tensor.suggest_memory_format())) {
@@ -143,7 +171,7 @@ Operator::Operator(const std::string& operation, const c10d::ReduceOp& op, const
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) refuse(operation, c10::str("has no reduction ", static_cast<int>(op.op_)));
   const auto* const factor = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
   if (factor == nullptr) refuse(operation, "PREMUL_SUM comes without its factor");
-  factor_ = at::empty({1}, tensor.options());
+  factor_ = at::empty({1}, tensor.options().device(at::kCPU));
   if (factor->tensor_factor.defined()) {
     factor_.copy_(factor->tensor_factor.reshape({1}));
   } else {
@@ -174,6 +202,16 @@ bool are_aligned(const Tensors& tensors, std::size_t bytes) {
 }
 
 }  // namespace
+
+void copy_memory(const at::Tensor& to, const at::Tensor& from) {
+  if (to.device().is_cpu()) {
+    if (from.nbytes() > 0) std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  const auto flat = [](const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); };
+  flat(to).copy_(flat(from), true);
+}
 
 void check_apart(const std::string& operation, const Tensors& tensors) {
   std::vector<std::size_t> order;
@@ -212,9 +250,7 @@ void Blocks::store(const Tensors& tensors) const {
 
 void Blocks::copy(const Tensors& to, const Tensors& from) {
   for (std::size_t i = 0; i < to.size(); ++i) {
-    if (to[i].nbytes() > 0 && to[i].data_ptr() != from[i].data_ptr()) {
-      std::memcpy(to[i].data_ptr(), from[i].data_ptr(), to[i].nbytes());
-    }
+    if (to[i].nbytes() > 0 && to[i].data_ptr() != from[i].data_ptr()) copy_memory(to[i], from[i]);
   }
 }
 

@@ -17,7 +17,17 @@ using Tensors = std::vector<at::Tensor>;
 // Throws "OPERATION: why".
 [[noreturn]] void refuse(const std::string& operation, const std::string& why);
 
-// On the CPU, strided, and dense in the memory format that it suggests: what is moved is the memory as it lies.
+// One whose tensors DeviceQueue takes.
+bool is_accelerator(at::Device device);
+// Of the first of them that is on one; else the CPU.
+at::Device device_of(const Tensors& tensors);
+at::Device device_of(const std::vector<Tensors>& lists);
+
+// All of them are on one device.
+void check_one_device(const std::string& operation, const Tensors& inputs, const Tensors& outputs);
+
+// On the CPU or such a device, strided, and dense in the memory format that it suggests: what is moved is the memory as
+// it lies.
 void check_tensor(const std::string& operation, const at::Tensor& tensor);
 void check_tensors(const std::string& operation, const Tensors& tensors);
 // The only one of a list.
@@ -63,6 +73,9 @@ class Operator {
   tuttiDataType_t type_ = tuttiFloat32;
   at::Tensor factor_;  // undefined: a built-in operator
 };
+
+// Of dense tensors of one type and size, as they lie. On a device in the current stream.
+void copy_memory(const at::Tensor& to, const at::Tensor& from);
 
 // Of a list that is received into: no two of them have memory in common.
 void check_apart(const std::string& operation, const Tensors& tensors);

@@ -1,6 +1,6 @@
 """tutti as a backend of torch.distributed.
 
-The backend ``tutti``, for tensors on the CPU, is known once torch is imported, and this module loaded when a group asks
+The backend ``tutti``, for tensors on the CPU and on CUDA devices, is known once torch is imported, and this module loaded when a group asks
 for it; importing it registers the backend, too::
 
     torch.distributed.init_process_group("tutti")          # or "cpu:tutti,cuda:nccl"
@@ -29,7 +29,10 @@ def version() -> str:
 
 
 def _backend(group: dist.ProcessGroup | None) -> Any:
-    return (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    group = group or dist.group.WORLD
+    # One object serves all kinds of devices that the group has given to tutti.
+    kinds = sorted(group._device_types, key=lambda device: device.type != "cpu")
+    return group._get_backend(kinds[0])
 
 
 def monitored_barrier(
@@ -78,4 +81,4 @@ def _create(options: Any, own: Any) -> Any:
 
 # Threads of the backend do not touch what is Python's any more when the interpreter ends.
 atexit.register(_C.exit_begins)
-dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])

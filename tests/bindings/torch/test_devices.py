@@ -1,0 +1,268 @@
+"""Tensors on devices, which are those of the stand-in for CUDA's driver (tests/device), by the name "standin".
+
+PyTorch has no CUDA in this build; the backend serves any device whose memory tutti takes for CUDA's, by the same code.
+"""
+
+import ctypes
+import datetime
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks import fork_ranks
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_BACKEND = "cpu:tutti,standin:tutti"
+
+
+@pytest.fixture(scope="module")
+def device_module(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The module of the device, built by another process: what one registers that loads it stays for all tests."""
+    folder = tmp_path_factory.mktemp("device")
+    source = pathlib.Path(__file__).with_name("stand_in_device.cc")
+    build = (
+        "import torch.utils.cpp_extension as e\n"
+        f"e.load('stand_in_device', ['{source}'], extra_cflags=['-std=c++20', '-O1'], build_directory='{folder}')"
+    )
+    subprocess.run([sys.executable, "-c", build], check=True, stdout=subprocess.PIPE)
+    return folder / "stand_in_device.so"
+
+
+def _load(path: pathlib.Path) -> Any:
+    # The driver is found by its name from now on.
+    ctypes.CDLL(str(_ROOT / "build/tests/device/libcuda.so.1"))
+    spec = importlib.util.spec_from_file_location("stand_in_device", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    torch.utils.rename_privateuse1_backend("standin")
+    torch._register_device_module("standin", module)
+    dist.Backend.backend_capability["tutti"] = ["cpu", "cuda", "standin"]
+    return module
+
+
+@pytest.fixture
+def each(device_module: pathlib.Path) -> Callable[..., list[Any]]:
+    """each(ranks, function): function(rank, ranks, module) in every rank of a group for both memories."""
+
+    def run_each(ranks: int, function: Callable[[int, int, Any], Any]) -> list[Any]:
+        def run_rank(rank: int, folder: str) -> Any:
+            module = _load(device_module)
+            store = dist.FileStore(os.path.join(folder, "store"), ranks)
+            timeout = datetime.timedelta(seconds=60)
+            dist.init_process_group(_BACKEND, store=store, rank=rank, world_size=ranks, timeout=timeout)
+            result = function(rank, ranks, module)
+            dist.destroy_process_group()
+            return result
+
+        return fork_ranks(ranks, run_rank)
+
+    return run_each
+
+
+def on(rank: int, values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor on the rank's device."""
+    return torch.as_tensor(values, dtype=dtype).to(f"standin:{rank % 2}")
+
+
+def test_collectives(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        total = ranks * (ranks + 1) // 2
+        for count in (1, 1000, 300_000):
+            own = on(rank, [float(rank + 1)] * count)
+            dist.all_reduce(own)
+            assert own.device.type == "standin"
+            assert own.cpu().eq(total).all()
+            dist.broadcast(own.fill_(rank), 1)
+            assert own.cpu().eq(1).all()
+            dist.reduce(own.fill_(rank + 1), 2, op=dist.ReduceOp.MAX)
+            assert rank != 2 or own.cpu().eq(ranks).all()
+            everyone = on(rank, [0.0] * count * ranks)
+            dist.all_gather_into_tensor(everyone, own.fill_(rank))
+            assert everyone.cpu().view(ranks, -1).eq(torch.arange(ranks).view(-1, 1)).all()
+            dist.reduce_scatter_tensor(own, everyone)
+            assert own.cpu().eq(rank * ranks).all()
+            parts = list(everyone.chunk(ranks))
+            dist.reduce_scatter(own, [part.fill_(i) for i, part in enumerate(parts)], op=dist.ReduceOp.AVG)
+            assert own.cpu().eq(rank).all()
+            dist.all_to_all_single(everyone, on(rank, [float(rank)] * count * ranks))
+            assert everyone.cpu().view(ranks, -1).eq(torch.arange(ranks).view(-1, 1)).all()
+        dist.barrier()
+
+    each(3, body)
+
+
+def test_lists_of_unlike_tensors(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        outputs = [on(rank, [0] * (r + 1), torch.int64) for r in range(ranks)]
+        dist.all_gather(outputs, on(rank, [rank] * (rank + 1), torch.int64))
+        assert [o.tolist() for o in outputs] == [[r] * (r + 1) for r in range(ranks)]
+        outputs = [on(rank, [0] * (rank + 1), torch.int64) for _ in range(ranks)]
+        dist.all_to_all(outputs, [on(rank, [10 * rank + r] * (r + 1), torch.int64) for r in range(ranks)])
+        assert [o.tolist() for o in outputs] == [[10 * r + rank] * (rank + 1) for r in range(ranks)]
+        gathered = [on(rank, [0.0]) for _ in range(ranks)] if rank == 0 else None
+        dist.gather(on(rank, [float(rank)]), gathered)
+        assert gathered is None or [g.item() for g in gathered] == list(range(ranks))
+        own = on(rank, [0.0])
+        dist.scatter(own, [on(rank, [float(r)]) for r in range(ranks)] if rank == 1 else None, src=1)
+        assert own.item() == rank
+        factor = dist._make_nccl_premul_sum(0.5)
+        dist.all_reduce(own.fill_(2), op=factor)
+        assert own.item() == ranks
+
+    each(3, body)
+
+
+def test_order_of_streams(each: Callable[..., list[Any]]) -> None:
+    """The thread does not wait: the operation begins behind what the stream has, and wait() is the stream's."""
+
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        standin.set_device(rank % 2)
+        own = on(rank, [1.0] * 1000)
+        dist.all_reduce(own)
+        other = on(rank, [5.0] * 1000)
+        gate = standin.Gate()
+        gate.hold()
+        own.copy_(other)
+        work = dist.all_reduce(own, async_op=True)
+        assert not work.is_completed()
+        work.wait()
+        result = torch.empty_like(own)
+        result.copy_(own)
+        assert not work.is_completed()
+        gate.open()
+        assert result.cpu().eq(5 * ranks).all()
+        assert work.is_completed()
+        assert work.is_success()
+        # What another stream uses, the allocator knows.
+        assert standin.streams_of(own) == 1
+        assert standin.streams_of(other) == 0
+        # Without async_op it is in the current stream.
+        dist.all_reduce(other)
+        assert standin.streams_of(other) == 0
+        assert other.cpu().eq(5 * ranks).all()
+
+    each(2, body)
+
+
+def test_futures(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        standin.set_device(rank % 2)
+        work = dist.all_reduce(on(rank, [1.0, 2.0]), async_op=True)
+        then = work.get_future().then(lambda future: [t / ranks for t in future.value()])
+        assert then.wait()[0].tolist() == [1.0, 2.0]
+
+    each(2, body)
+
+
+def test_transfers(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        # Of two ranks, before anything collective.
+        if rank == 0:
+            dist.send(on(rank, [7.0] * 100), 1)
+        elif rank == 1:
+            own = on(rank, [0.0] * 100)
+            dist.recv(own, 0)
+            assert own.cpu().eq(7).all()
+        # A ring, all at once.
+        to, source = (rank + 1) % ranks, (rank - 1) % ranks
+        received = on(rank, [0.0] * 50_000)
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, on(rank, [float(rank)] * 50_000), to),
+                dist.P2POp(dist.irecv, received, source),
+            ]
+        )
+        for work in works:
+            work.wait()
+        assert received.cpu().eq(source).all()
+        # Back, one by one: each pair has an order of its own.
+        if rank == 0:
+            dist.send(on(rank, [1.0]), 1)
+            dist.recv(received[:1], 1)
+            assert received[0].item() == 2
+        elif rank == 1:
+            dist.recv(received[:1], 0)
+            assert received[0].item() == 1
+            dist.send(on(rank, [2.0]), 0)
+
+    each(3, body)
+
+
+def test_coalesced(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        tensors = [on(rank, [float(i)] * 10) for i in range(5)]
+        with dist._coalescing_manager(device=torch.device(f"standin:{rank % 2}"), async_ops=True) as manager:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        manager.wait()
+        assert all(t.cpu().eq(i * ranks).all() for i, t in enumerate(tensors))
+
+    each(2, body)
+
+
+def test_both_memories_in_one_group(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        host = torch.ones(10)
+        device = on(rank, [2.0] * 10)
+        works = [dist.all_reduce(t, async_op=True) for t in (host, device, host, device)]
+        for work in works:
+            work.wait()
+        assert host.eq(ranks**2).all()
+        assert device.cpu().eq(2 * ranks**2).all()
+        half = dist.new_group(list(range(ranks)), backend=_BACKEND)
+        dist.all_reduce(device, group=half)
+        assert device.cpu().eq(2 * ranks**3).all()
+
+    each(2, body)
+
+
+def test_what_is_refused_and_what_fails(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        own = on(rank, [1.0] * 10)
+        with pytest.raises(RuntimeError, match="must be contiguous"):
+            dist.all_reduce(own[::2])
+        with pytest.raises(RuntimeError, match="all tensors must be on one device"):
+            dist.all_gather_into_tensor(torch.zeros(10 * ranks), own)
+        dist.all_reduce(own)
+        assert own.cpu().eq(ranks).all()
+        # One rank calls something else: all are told, by what they call next at the latest.
+        with pytest.raises(RuntimeError, match="ranks called different operations: .*broadcast.*all_reduce"):
+            for _ in range(1000):
+                if rank == 0:
+                    dist.all_reduce(own)
+                else:
+                    dist.broadcast(own, 0)
+                own.cpu()
+
+    each(2, body)
+
+
+def test_data_parallel(each: Callable[..., list[Any]]) -> None:
+    """DistributedDataParallel's buckets: the same parameters on all ranks as one process has with all data."""
+
+    def body(rank: int, ranks: int, standin: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        standin.set_device(0)
+        model = torch.nn.Linear(4, 3).to("standin:0")
+        parallel = torch.nn.parallel.DistributedDataParallel(model) if ranks > 1 else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.arange(32.0).reshape(8, 4) / 32
+        for _ in range(3):
+            optimizer.zero_grad()
+            parallel(data[rank::ranks].to("standin:0")).square().mean().backward()
+            optimizer.step()
+        return [p.detach().cpu() for p in model.parameters()]
+
+    alone = each(1, body)[0]
+    for parameters in each(2, body):
+        for own, wanted in zip(parameters, alone, strict=True):
+            torch.testing.assert_close(own, wanted)
