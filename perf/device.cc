@@ -1,6 +1,10 @@
 #include "device.h"
 
+#include <dlfcn.h>
+
 #include <utility>
+
+#include "base/symbol.h"
 
 namespace tutti::internal::perf {
 
@@ -53,6 +57,73 @@ Status Device::copy(std::byte* to, const std::byte* from, std::size_t bytes) con
                                                    reinterpret_cast<CudaDriver::Address>(from), bytes, stream_);
   if (Status s = device_->driver().check(copied, "copying"); !s.is_ok()) return s;
   return synchronize();
+}
+
+// What the library itself does not need of the driver, which it has opened.
+struct Graph::Functions {
+  using Stream = CudaDriver::Stream;
+  using Handle = CudaDriver::Graph;
+  int (*begin_capture)(Stream, int) = nullptr;
+  int (*end_capture)(Stream, Handle*) = nullptr;
+  int (*instantiate)(Handle*, Handle, unsigned long long) = nullptr;
+  int (*upload)(Handle, Stream) = nullptr;
+  int (*launch)(Handle, Stream) = nullptr;
+  int (*destroy_graph)(Handle) = nullptr;
+  int (*destroy_executable)(Handle) = nullptr;
+
+  static Functions find() {
+    Functions f;
+    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    f.complete = library != nullptr && find_symbol(library, "cuStreamBeginCapture_v2", &f.begin_capture) &&
+                 find_symbol(library, "cuStreamEndCapture", &f.end_capture) &&
+                 find_symbol(library, "cuGraphInstantiateWithFlags", &f.instantiate) &&
+                 find_symbol(library, "cuGraphUpload", &f.upload) && find_symbol(library, "cuGraphLaunch", &f.launch) &&
+                 find_symbol(library, "cuGraphDestroy", &f.destroy_graph) &&
+                 find_symbol(library, "cuGraphExecDestroy", &f.destroy_executable);
+    return f;
+  }
+  bool complete = false;
+};
+
+Result<const Graph::Functions*> Graph::functions() {
+  static const Functions found = Functions::find();
+  if (!found.complete) return Status(Code::kUnhandledCudaError, "the CUDA driver has no graphs");
+  return &found;
+}
+
+Result<std::unique_ptr<Graph>> Graph::capture(const Device& device, const std::function<Status()>& calls) {
+  auto driver = functions();
+  if (!driver.is_ok()) return driver.status();
+  std::unique_ptr<Graph> made(new Graph(device, **driver));
+  if (Status s = made->make(calls); !s.is_ok()) return s;
+  return made;
+}
+
+Status Graph::make(const std::function<Status()>& calls) {
+  constexpr int kOfThisThread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+  const CudaCurrent current = device_.device_->use();
+  const CudaDriver& driver = device_.device_->driver();
+  if (Status s = driver.check(driver_.begin_capture(device_.stream_, kOfThisThread), "capturing"); !s.is_ok()) return s;
+  const Status called = calls();
+  const Status ended = driver.check(driver_.end_capture(device_.stream_, &graph_), "ending the capture");
+  if (!called.is_ok()) return called;
+  if (!ended.is_ok()) return ended;
+  if (Status s = driver.check(driver_.instantiate(&executable_, graph_, 0), "instantiating a graph"); !s.is_ok()) {
+    return s;
+  }
+  if (Status s = driver.check(driver_.upload(executable_, device_.stream_), "uploading a graph"); !s.is_ok()) return s;
+  return device_.synchronize();
+}
+
+Status Graph::launch() const {
+  const CudaCurrent current = device_.device_->use();
+  return device_.device_->driver().check(driver_.launch(executable_, device_.stream_), "launching a graph");
+}
+
+Graph::~Graph() {
+  const CudaCurrent current = device_.device_->use();
+  if (executable_ != nullptr) (void)driver_.destroy_executable(executable_);
+  if (graph_ != nullptr) (void)driver_.destroy_graph(graph_);
 }
 
 }  // namespace tutti::internal::perf

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "memory/cuda_device.h"
@@ -29,10 +31,33 @@ class Device {
   Status copy(std::byte* to, const std::byte* from, std::size_t bytes) const;
 
  private:
+  friend class Graph;
   Device() = default;
 
   const memory::CudaDevice* device_ = nullptr;
   memory::CudaDriver::Stream stream_ = nullptr;
+};
+
+// What calls have put into a device's stream, to be replayed there. Ended before the device.
+class Graph {
+ public:
+  // Of what `calls` puts into the stream. Nothing of it has run then, and a launch waits for nothing but the stream.
+  static Result<std::unique_ptr<Graph>> capture(const Device& device, const std::function<Status()>& calls);
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  Status launch() const;
+
+ private:
+  struct Functions;
+  static Result<const Functions*> functions();
+  Graph(const Device& device, const Functions& driver) : device_(device), driver_(driver) {}
+  Status make(const std::function<Status()>& calls);
+
+  const Device& device_;
+  const Functions& driver_;
+  memory::CudaDriver::Graph graph_ = nullptr;
+  memory::CudaDriver::Graph executable_ = nullptr;
 };
 
 }  // namespace tutti::internal::perf

@@ -14,7 +14,8 @@ constexpr std::int64_t kMinIterations = 20;
 constexpr std::int64_t kMaxIterations = 20'000;
 constexpr double kTimePerMeasurementNs = 100e6;
 constexpr std::int64_t kProbeIterations = 4;
-constexpr double kShortProbeNs = 1e6;  // a shorter probe is repeated with more iterations
+constexpr int kIterationsOfGraph = 20;  // nccl-tests'
+constexpr double kShortProbeNs = 1e6;   // a shorter probe is repeated with more iterations
 
 // values[i] = the largest over the ranks.
 Status max_over_ranks(const Rank& rank, std::vector<double>& values) {
@@ -76,9 +77,7 @@ Result<Timing> time_operation(const Options& options, const Operation& operation
   const std::int64_t total = iterations.value();
   const std::int64_t batches = std::min(total, kMaxBatches);
   std::vector<double> batches_ns;
-  if (Status status = to_status(tuttiBarrier(rank.own_comm, nullptr), "tuttiBarrier", rank.own_comm); !status.is_ok()) {
-    return status;
-  }
+  if (Status status = meet(rank); !status.is_ok()) return status;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     const std::int64_t length = total / batches + (batch < total % batches ? 1 : 0);
     const Result<double> call_ns = time_batch(operation, rank, length);
@@ -87,6 +86,29 @@ Result<Timing> time_operation(const Options& options, const Operation& operation
   }
   if (Status status = max_over_ranks(rank, batches_ns); !status.is_ok()) return status;
   return summarize(std::move(batches_ns), options.subject.in_turn(), total);
+}
+
+// Each launch of a graph is a batch.
+Result<Timing> time_graph(const Options& options, const Operation& operation, const Rank& rank) {
+  if (Status status = operation.clear(); !status.is_ok()) return status;
+  const int iterations = options.iterations > 0 ? options.iterations : kIterationsOfGraph;
+  auto graph = Graph::capture(*rank.device, [&] {
+    tuttiResult_t result = tuttiSuccess;
+    for (int i = 0; i < iterations && result == tuttiSuccess; ++i) result = operation.call();
+    return to_status(result, "the operation", rank.comm);
+  });
+  if (!graph.is_ok()) return graph.status();
+  if (Status status = meet(rank); !status.is_ok()) return status;
+  std::vector<double> batches_ns;
+  // The first one warms up.
+  for (int launch = 0; launch <= options.graph_launches; ++launch) {
+    const std::int64_t begin_ns = now_ns();
+    if (Status status = (*graph)->launch(); !status.is_ok()) return status;
+    if (Status status = synchronize(rank); !status.is_ok()) return status;
+    if (launch > 0) batches_ns.push_back(static_cast<double>(now_ns() - begin_ns) / iterations);
+  }
+  if (Status status = max_over_ranks(rank, batches_ns); !status.is_ok()) return status;
+  return summarize(std::move(batches_ns), options.subject.in_turn(), std::int64_t{iterations} * options.graph_launches);
 }
 
 Result<std::int64_t> verify_all(const Options& options, Problem& problem, const Operation& operation, const Rank& rank,
@@ -132,7 +154,8 @@ Result<Measurement> measure(const Options& options, const Problem& problem, cons
   const Operation operation(seeded, rank, buffers, in_place);
   const Result<std::int64_t> errors = verify_all(options, seeded, operation, rank, own_errors);
   if (!errors.is_ok()) return errors.status();
-  const Result<Timing> timing = time_operation(options, operation, rank);
+  const Result<Timing> timing =
+      rank.in_graphs ? time_graph(options, operation, rank) : time_operation(options, operation, rank);
   if (!timing.is_ok()) return timing.status();
   return Measurement{timing.value(), errors.value()};
 }

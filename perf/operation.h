@@ -23,6 +23,7 @@ struct Rank {
   tuttiComm_t own_comm = nullptr;  // of the same ranks, on memory of the host, for what the program itself tells
   tuttiStream_t stream = nullptr;  // null: calls block
   const Device* device = nullptr;  // where the buffers are, whose stream then takes the calls; null: on the host
+  bool in_graphs = false;          // calls are captured, and run when that is launched
   // As the calls take it.
   [[nodiscard]] void* call_stream() const { return device != nullptr ? device->stream() : stream; }
 };
@@ -32,6 +33,9 @@ Status to_status(tuttiResult_t result, const char* what, tuttiComm_t comm);
 
 // Waits for what was queued on the rank's stream, if it has one. Of a device's, with what has failed the communicator.
 Status synchronize(const Rank& rank);
+
+// Returns when all ranks have come, whatever their devices do.
+Status meet(const Rank& rank);
 
 // Page-aligned memory with guard bytes before and behind what a call may touch. On a device there is a second one,
 // which calls get; upload() and download() make the one what the other is.
@@ -86,6 +90,7 @@ class Operation {
   [[nodiscard]] tuttiResult_t call_collective(Collective collective) const;
   [[nodiscard]] tuttiResult_t call_transfers(Transfers transfers) const;
   Status prepare() const;
+  Status run_once() const;
   [[nodiscard]] std::byte* sent() const { return (in_place_ ? buffers_.recv : buffers_.send).for_call(send_); }
   [[nodiscard]] std::byte* received() const { return buffers_.recv.for_call(recv_); }
   // Both buffers, as far as the call may touch them.

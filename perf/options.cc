@@ -140,12 +140,18 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
   app.add_option("-g,--ngpus", options.devices,
                  "Buffers on CUDA devices, which ranks take in turn; this many ranks for each of -t (each is a thread)")
       ->check(CLI::Range(1, 4096));
+  app.add_option("-G,--cudagraph", options.graph_launches,
+                 "With -g: capture the timed iterations (-n, or 20) in a CUDA graph, and launch it this many times")
+      ->check(CLI::Range(0, many));
   app.add_option("-J,--json", options.json_path, "Write all results to this file as one JSON object");
 }
 
 void interpret(const Words& words, bool max_given, Options& options) {
   if (options.cycles == 0 && !(options.json_path.empty() && options.plot_path.empty())) {
     throw CLI::ValidationError("--run_cycles", "0 never ends, and --json and --plot are written at the end");
+  }
+  if (options.graph_launches > 0 && options.devices == 0) {
+    throw CLI::ValidationError("--cudagraph", "needs buffers on CUDA devices: -g 1");
   }
   if (words.ping_pong) options.subject = Transfers::kPingPong;
   if (options.skew != 0) options.subject = *varying_form(*options.subject.collective());

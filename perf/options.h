@@ -21,11 +21,12 @@ struct Options {
   std::vector<ReduceOp> ops;
   bool all_roots = false;
   int root = 0;
-  double skew = 0;     // of blocks with counts of their own; 0: all are equal
-  int processes = 0;   // 0: not given
-  int threads = 0;     // 0: not given
-  int devices = 0;     // ranks of each thread, whose buffers are on CUDA devices; 0: all are on the host
-  int iterations = 0;  // 0: as many as fit a fixed time
+  double skew = 0;         // of blocks with counts of their own; 0: all are equal
+  int processes = 0;       // 0: not given
+  int threads = 0;         // 0: not given
+  int devices = 0;         // ranks of each thread, whose buffers are on CUDA devices; 0: all are on the host
+  int graph_launches = 0;  // of CUDA graphs that hold the calls; 0: there is no graph
+  int iterations = 0;      // 0: as many as fit a fixed time
   int warmup_iterations = 5;
   int checks = 1;  // verifications per size and mode
   int cycles = 1;  // 0: until interrupted

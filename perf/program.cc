@@ -176,7 +176,7 @@ class Run {
 };
 
 // With a communicator of the same ranks whose buffers are on devices.
-Status run_on_device(Rank& rank, Run& run) {
+Status run_on_device(const Options& options, Rank& rank, Run& run) {
   auto device = Device::open(rank.rank);
   const std::string name = device.is_ok() ? (*device)->name() : "host";
   // Also of a rank that has none, so that the others do not wait for it: they hear of it then.
@@ -187,6 +187,7 @@ Status run_on_device(Rank& rank, Run& run) {
   if (!device.is_ok()) status = device.status();
   if (status.is_ok()) {
     rank.device = device->get();
+    rank.in_graphs = options.graph_launches > 0;
     status = run.execute();
   }
   const Status destroyed = to_status(tuttiCommDestroy(rank.comm), "tuttiCommDestroy", nullptr);
@@ -196,7 +197,7 @@ Status run_on_device(Rank& rank, Run& run) {
 }
 
 Status run_on_stream(const Options& options, Rank& rank, Run& run) {
-  if (options.devices > 0) return run_on_device(rank, run);
+  if (options.devices > 0) return run_on_device(options, rank, run);
   if (options.blocking) return run.execute();
   if (Status status = to_status(tuttiStreamCreate(&rank.stream), "tuttiStreamCreate", nullptr); !status.is_ok()) {
     return status;

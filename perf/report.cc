@@ -128,7 +128,10 @@ Status Report::print_header() const {
   std::printf("# tutti %s, %s%s\n", library_version().c_str(), options_.subject.name(), skew.c_str());
   std::printf("# ranks: %zu, sizes: %zu to %zu bytes, warmup iters: %d, iters: %s, checks: %d, memory: %s, %s\n",
               rank_lines_.size(), options_.sizes_bytes.front(), options_.sizes_bytes.back(), options_.warmup_iterations,
-              iterations.c_str(), options_.checks, name_of(options_.memory), options_.blocking ? "blocking" : "stream");
+              iterations.c_str(), options_.checks, name_of(options_.memory),
+              options_.graph_launches > 0 ? "graphs"
+              : options_.blocking         ? "blocking"
+                                          : "stream");
   std::printf("#\n# Using ranks\n");
   for (const std::string& line : rank_lines_) std::printf("#  %s\n", line.c_str());
   std::printf("#\n# %78s%33s\n", "out-of-place", "in-place");

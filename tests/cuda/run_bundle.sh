@@ -45,6 +45,7 @@ fi
 section 200 "$here/bin/device_speed" 256
 for ranks in 2 4; do
   section 60 "$here/bin/all_reduce_perf" -g "$ranks" -b 8 -e 256M -f 8
+  section 60 "$here/bin/all_reduce_perf" -g "$ranks" -b 8 -e 256M -f 8 -n 20 -G 10
   section 60 "$here/bin/all_reduce_perf" -p "$ranks" -g 1 -b 8 -e 256M -f 8
 done
 section 60 "$here/bin/sendrecv_perf" -p 2 -g 1 -b 8 -e 256M -f 8
