@@ -14,6 +14,7 @@
 #include "facts.h"
 #include "topology/cpu_quota.h"
 #include "topology/detect.h"
+#include "topology/gpus.h"
 #include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal::tools {
@@ -137,6 +138,54 @@ void print_rdma(const Rdma& rdma) {
   if (rdma.status.is_ok() && !rdma.choice.is_ok()) std::printf("  none chosen: %s\n", rdma.choice.message().c_str());
 }
 
+// Of each GPU the RDMA devices that are nearest to it.
+std::vector<std::string> near_adapters(const topology::Gpu& gpu, const Rdma& rdma) {
+  std::vector<std::string> names;
+  for (const verbs::Finding& finding : rdma.findings) {
+    if (names.empty() || names.back() != finding.port.device) names.push_back(finding.port.device);
+  }
+  std::vector<std::string> places;
+  places.reserve(names.size());
+  for (const std::string& name : names) places.push_back("/sys/class/infiniband/" + name + "/device");
+  std::vector<std::string> near;
+  for (const std::size_t i : topology::nearest(gpu, places)) near.push_back(names[i]);
+  return near;
+}
+
+void print_paths(const std::vector<topology::Gpu>& all) {
+  std::printf("  %-8s", "");
+  for (std::size_t i = 0; i < all.size(); ++i) std::printf("%8s", fmt::format("GPU {}", i).c_str());
+  std::printf("\n");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::printf("  %-8s", fmt::format("GPU {}", i).c_str());
+    for (std::size_t peer = 0; peer < all.size(); ++peer) {
+      const unsigned links = i == peer ? 0 : all[i].nvlinks_to(all, peer);
+      const std::string text = links > 0 ? fmt::format("NV{}", links) : short_name(all[i].paths[peer]);
+      std::printf("%8s", text.c_str());
+    }
+    std::printf("\n");
+  }
+  std::printf(
+      "  NVn: n NVLinks; else over PCIe: PIX one switch, PXB several, PHB a host bridge, NODE host bridges of a NUMA\n"
+      "  node, SYS between NUMA nodes\n");
+}
+
+void print_gpus(const topology::Gpus& gpus, const Rdma& rdma) {
+  std::printf("\nGPUs\n");
+  if (!gpus.trouble.empty() || gpus.all.empty()) {
+    std::printf("  %s%s\n", gpus.all.empty() ? "none" : "not all",
+                gpus.trouble.empty() ? "" : (": " + gpus.trouble).c_str());
+  }
+  for (std::size_t i = 0; i < gpus.all.size(); ++i) {
+    const topology::Gpu& gpu = gpus.all[i];
+    const std::vector<std::string> near = near_adapters(gpu, rdma);
+    std::printf("  GPU %-3zu %s, compute capability %d.%d, %.1f GiB, %s, %s%s\n", i, gpu.name.c_str(), gpu.major,
+                gpu.minor, static_cast<double>(gpu.memory_bytes) / (1 << 30), gpu.pci.c_str(),
+                node_text(gpu.numa_node).c_str(), near.empty() ? "" : ("; nearest " + join(near)).c_str());
+  }
+  if (gpus.all.size() > 1) print_paths(gpus.all);
+}
+
 // Unknown numbers are null.
 json known(bool is_known, const json& value) {
   return is_known ? value : json();
@@ -207,6 +256,28 @@ json rdma_json(const Rdma& rdma) {
   return {{"settings", rdma.settings}, {"error", known(!failed.is_ok(), failed.message())}, {"ports", ports}};
 }
 
+json gpus_json(const topology::Gpus& gpus, const Rdma& rdma) {
+  json all = json::array();
+  for (const topology::Gpu& gpu : gpus.all) {
+    json links = json::array();
+    json paths = json::array();
+    for (std::size_t peer = 0; peer < gpus.all.size(); ++peer) {
+      links.push_back(&gpus.all[peer] == &gpu ? 0 : gpu.nvlinks_to(gpus.all, peer));
+      paths.push_back(known(gpu.paths[peer] != topology::PciPath::kUnknown, short_name(gpu.paths[peer])));
+    }
+    all.push_back({{"name", gpu.name},
+                   {"uuid", gpu.uuid},
+                   {"pci", gpu.pci},
+                   {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                   {"memory_bytes", gpu.memory_bytes},
+                   {"numa_node", known(gpu.numa_node >= 0, gpu.numa_node)},
+                   {"nvlinks", links},
+                   {"paths", paths},
+                   {"nearest_rdma_devices", near_adapters(gpu, rdma)}});
+  }
+  return {{"error", known(!gpus.trouble.empty(), gpus.trouble)}, {"gpus", all}};
+}
+
 int run_topo(bool as_json) {
   const Result<Rdma> rdma = read_rdma();
   if (!rdma.is_ok()) {
@@ -215,16 +286,19 @@ int run_topo(bool as_json) {
   }
   const Facts facts = read_facts({});
   const topology::Machine& machine = topology::this_machine();
+  const topology::Gpus gpus = topology::find_gpus();
   if (as_json) {
     const json all = {{"machine", machine_json(facts, machine)},
                       {"interfaces", interfaces_json(facts)},
-                      {"rdma", rdma_json(rdma.value())}};
+                      {"rdma", rdma_json(rdma.value())},
+                      {"gpus", gpus_json(gpus, rdma.value())}};
     // Names are the administrator's and need not be UTF-8.
     std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
     return kExitOk;
   }
   print_machine(facts, machine);
   print_rdma(rdma.value());
+  print_gpus(gpus, rdma.value());
   return kExitOk;
 }
 
@@ -232,7 +306,7 @@ int run_topo(bool as_json) {
 
 Run add_topo(CLI::App& app, CLI::App** chosen) {
   const auto as_json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("topo", "Show this machine: processors, network interfaces, RDMA ports");
+  CLI::App* command = app.add_subcommand("topo", "Show this machine: processors, network interfaces, RDMA ports, GPUs");
   command->add_flag("--json", *as_json, "As JSON; what is unknown is null");
   command->footer(
       "For each RDMA port it says whether a rank that is started in the same way would use it, and why.\n"
