@@ -57,25 +57,31 @@ void Dial::process(const PollSet& set) {
 }
 
 bool Dial::refused_for(std::int64_t ms) const {
-  return all_failed() && !shortage_.now() && now_ns() - refused_since_ns_ >= ms * kMs;
+  return all_failed() && !connected() && !shortage_.now() && now_ns() - refused_since_ns_ >= ms * kMs;
 }
 
 bool Dial::foreign_for(std::int64_t ms) const {
   const std::int64_t since_ns = now_ns() - ms * kMs;
-  return all_failed() && std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
+  return all_failed() && !connected() && std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
            return a.foreign_since_ns != 0 && a.foreign_since_ns <= since_ns;
          });
 }
 
 bool Dial::gone_for(std::int64_t ms) const {
   const std::int64_t since_ns = now_ns() - ms * kMs;
-  return std::all_of(attempts_.begin(), attempts_.end(),
-                     [&](const Attempt& a) { return a.absent_since_ns != 0 && a.absent_since_ns <= since_ns; });
+  return !connected() && std::all_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
+    return a.absent_since_ns != 0 && a.absent_since_ns <= since_ns;
+  });
 }
 
 bool Dial::unreachable() const {
   return std::all_of(attempts_.begin(), attempts_.end(),
                      [](const Attempt& a) { return !a.error.empty() && !a.reached; });
+}
+
+// What answers takes its time, and may be the peer.
+bool Dial::connected() const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.fd.valid() && a.connected; });
 }
 
 bool Dial::proven() const {

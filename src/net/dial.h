@@ -77,6 +77,7 @@ class Dial {
   void begin(Attempt* attempt);
   void fail(Attempt* attempt, const Status& why);
   void advance(std::size_t index);
+  [[nodiscard]] bool connected() const;
   [[nodiscard]] bool proven() const;
 
   Secret secret_;

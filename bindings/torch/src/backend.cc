@@ -48,7 +48,10 @@ void Backend::open(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& 
 Backend::~Backend() {
   std::optional<pybind11::gil_scoped_release> released;
   if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
-  if (!closing_ && !collectives_->is_idle()) abort();
+  const auto queues = device_queues();
+  const bool idle = collectives_->is_idle() &&
+                    std::all_of(queues.begin(), queues.end(), [](const QueuePtr& queue) { return queue->settle(); });
+  if (!closing_ && !idle) abort();
   shutdown();
 }
 
@@ -79,7 +82,7 @@ c10d::ErrorType Backend::getError() {
   const tuttiComm_t comm = collectives_->comm();
   if (comm == nullptr || tuttiCommGetAsyncError(comm, &error) != tuttiSuccess) return c10d::ErrorType::COMM_ERROR;
   for (const auto& queue : device_queues()) {
-    if (error == tuttiSuccess && !queue->failure().empty()) return c10d::ErrorType::COMM_ERROR;
+    if (error == tuttiSuccess && queue->has_failed()) return c10d::ErrorType::COMM_ERROR;
   }
   switch (error) {
     case tuttiSuccess: return c10d::ErrorType::SUCCESS;
@@ -313,9 +316,11 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
   return channel;
 }
 
-void Backend::check_peer(const char* name, int peer) const {
-  if (peer < 0 || peer >= size_) refuse(name, c10::str("invalid rank: ", peer));
-  if (peer == rank_) refuse(name, "a rank cannot exchange messages with itself");
+void Backend::check_peer(const char* name, int peer) {
+  const bool is_rank = peer >= 0 && peer < size_;
+  if (is_rank && peer != rank_) return;
+  stop_coalescing();
+  refuse(name, is_rank ? "a rank cannot exchange messages with itself" : c10::str("invalid rank: ", peer));
 }
 
 namespace {
@@ -336,7 +341,7 @@ Call tagged(const std::shared_ptr<std::int64_t>& tag, bool sends, Call call) {
 
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   check_peer("send", to);
-  if (!device_of(tensors).is_cpu()) return send_on_device(check_single("send", tensors), to);
+  if (!device_of(tensors).is_cpu()) return send_on_device(tensors, to);
   return run_in(messages(rank_, to), [&] {
     const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
@@ -353,7 +358,7 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
 
 WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   check_peer("recv", from);
-  if (!device_of(tensors).is_cpu()) return recv_on_device(check_single("recv", tensors), from);
+  if (!device_of(tensors).is_cpu()) return recv_on_device(tensors, from);
   return run_in(messages(from, rank_), [&] {
     const at::Tensor& tensor = check_single("recv", tensors);
     Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});

@@ -10,7 +10,7 @@
 // On a device, operations keep the rules of NCCL's backend (device_work.h): they are in the order of streams, one
 // communicator for each device, which is made when it is first needed, by all ranks of the group. Sends and receives
 // have a communicator for each pair of ranks, made when both have called the first of them; those that are coalesced
-// have the group's. Tags are not looked at.
+// have the group's. Tags are not looked at. What one rank refuses there, the others are not told.
 //
 // What an operation takes is what torch.distributed's documentation says. A refused operation is a RuntimeError and
 // leaves the group as it was; if other ranks wait in it, they are told why. One that fails is a DistBackendError with
@@ -18,6 +18,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -75,6 +77,7 @@ class Backend final : public c10d::Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
   WorkPtr send(Tensors& tensors, int to, int tag) override;
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  // Behind what the current streams of devices have that the group has been used on, for which the thread waits.
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
   // Through the store: rank 0 names the ranks that have not come, all of them or the first.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
@@ -96,6 +99,7 @@ class Backend final : public c10d::Backend {
   void shutdown() override;
 
  private:
+  using QueuePtr = std::shared_ptr<DeviceQueue>;
   struct Operation {
     Operation() = default;
     Operation(c10d::OpType its_type, const char* its_name, const char* its_title, Tensors in, Tensors out)
@@ -118,8 +122,8 @@ class Backend final : public c10d::Backend {
     std::function<void()> after;  // see Flight
     Tensors kept;                 // beside inputs and outputs
     int sender = -1;
-    bool alone = false;                  // what its call does depends on what it has received: no part of a group
-    std::shared_ptr<DeviceQueue> queue;  // of two ranks; null: the group's, if it is for a device
+    bool alone = false;  // what its call does depends on what it has received: no part of a group
+    QueuePtr queue;      // of two ranks; null: the group's, if it is for a device
   };
   // Messages of one rank to another.
   struct Messages {
@@ -127,6 +131,8 @@ class Backend final : public c10d::Backend {
     std::thread joins;
   };
   using Direction = std::pair<int, int>;  // from, to
+  // Of devices: by device for all ranks, and by the other rank for two, whatever the device.
+  using QueueKey = std::pair<std::string, int>;
 
   // With the communicator of a group that has been split.
   Backend(const Joined& joined, const c10::intrusive_ptr<c10d::Store>& store,
@@ -142,13 +148,15 @@ class Backend final : public c10d::Backend {
   WorkPtr begin_now_on_device(Operation operation);
   WorkPtr end_coalescing_on_device();
   // The group's on that device, and that of two ranks. Returns when all of them have come.
-  std::shared_ptr<DeviceQueue> queue_of(at::Device device);
-  std::shared_ptr<DeviceQueue> queue_of_pair(at::Device device, int peer);
+  QueuePtr queue_at(const QueueKey& key, const std::function<QueuePtr()>& make);
+  QueuePtr queue_of(at::Device device);
+  QueuePtr queue_of_pair(const char* name, at::Device device, int peer);
   [[nodiscard]] bool is_coalescing();
-  WorkPtr send_on_device(const at::Tensor& tensor, int to);
-  WorkPtr recv_on_device(const at::Tensor& tensor, int from);
-  // What all queues of devices are asked.
-  std::vector<std::shared_ptr<DeviceQueue>> device_queues();
+  void wait_for_current_streams();
+  WorkPtr send_on_device(const Tensors& tensors, int to);
+  WorkPtr recv_on_device(const Tensors& tensors, int from);
+  // Those that are made.
+  std::vector<QueuePtr> device_queues();
   template <class Make>
   WorkPtr run_in(const std::shared_ptr<Channel>& channel, Make make);
   WorkPtr begin(const std::shared_ptr<Channel>& channel, Operation operation);
@@ -156,7 +164,7 @@ class Backend final : public c10d::Backend {
   void stop_coalescing();
   Work::Part begin_flight(const std::shared_ptr<Channel>& channel, Operation& operation, bool here);
   c10::intrusive_ptr<Work> make_work(const Channel& channel, const Operation& operation) const;
-  void check_peer(const char* name, int peer) const;
+  void check_peer(const char* name, int peer);
   // Why there is nothing more to wait for before two ranks can exchange messages; empty: there is.
   [[nodiscard]] std::string no_pair(int peer, Clock::time_point deadline) const;
   std::shared_ptr<Channel> messages(int from, int to);
@@ -186,10 +194,8 @@ class Backend final : public c10d::Backend {
   std::mutex messages_mutex_;
   std::map<Direction, Messages> messages_;
 
-  // By device, and the other rank, or -1 for all.
-  using QueueKey = std::pair<std::string, int>;
   std::mutex queues_mutex_;
-  std::map<QueueKey, std::shared_ptr<DeviceQueue>> queues_;
+  std::map<QueueKey, std::shared_future<QueuePtr>> queues_;  // also those that a thread is about to make
   std::atomic<std::uint64_t> device_operations_{0};
 
   std::mutex coalescing_mutex_;

@@ -173,6 +173,7 @@ Backend::Operation Backend::all_gather_blocks(const Tensors& outputs, const at::
                            comm, stream);
   };
   operation.after = [blocks, outputs] { blocks.store(outputs); };
+  operation.kept = blocks.copies();
   return operation;
 }
 
@@ -217,6 +218,7 @@ WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c1
       check_apart(kName, operation.outputs);
       blocks = Blocks(operation.outputs);
       operation.after = [blocks, outputs = operation.outputs] { blocks.store(outputs); };
+      operation.kept = blocks.copies();
     } else {
       check_no_blocks(kName, outputs, "output");
     }
@@ -242,6 +244,7 @@ WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c
       check_alike(kName, {operation.inputs[static_cast<std::size_t>(rank_)]}, output);
       blocks = Blocks(operation.inputs);
       blocks.load(operation.inputs);
+      operation.kept = blocks.copies();
     } else {
       check_no_blocks(kName, inputs, "input");
     }
@@ -359,6 +362,9 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
                             to.displacements(), to.moved().type, comm, stream);
     };
     operation.after = [to, outputs] { to.store(outputs); };
+    operation.kept = to.copies();
+    const Tensors of_inputs = from.copies();
+    operation.kept.insert(operation.kept.end(), of_inputs.begin(), of_inputs.end());
     return operation;
   });
 }
@@ -366,6 +372,7 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
 // ---- Barriers -----------------------------------------------------------------------------------
 
 WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
+  wait_for_current_streams();
   return run(at::kCPU, [&] {
     Operation operation(c10d::OpType::BARRIER, "barrier", "tutti:barrier", {}, {}, opts);
     operation.call = [](tuttiComm_t comm, void* stream) { return tuttiBarrier(comm, stream); };

@@ -1,5 +1,9 @@
 // The operations of Backend on the tensors of devices.
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
+#include <exception>
+#include <future>
 #include <utility>
 
 #include "backend.h"
@@ -10,10 +14,12 @@
 
 namespace tutti_torch {
 
-std::vector<std::shared_ptr<DeviceQueue>> Backend::device_queues() {
+std::vector<Backend::QueuePtr> Backend::device_queues() {
   const std::lock_guard<std::mutex> lock(queues_mutex_);
-  std::vector<std::shared_ptr<DeviceQueue>> all;
-  for (const auto& [key, queue] : queues_) all.push_back(queue);
+  std::vector<QueuePtr> all;
+  for (const auto& [key, queue] : queues_) {
+    if (queue.wait_for(std::chrono::seconds(0)) == std::future_status::ready) all.push_back(queue.get());
+  }
   return all;
 }
 
@@ -21,33 +27,63 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
   if (is_accelerator(device)) (void)queue_of(device);
 }
 
-// Ranks call this in one order, as all that is collective.
-std::shared_ptr<DeviceQueue> Backend::queue_of(at::Device device) {
-  const std::lock_guard<std::mutex> lock(queues_mutex_);
-  std::shared_ptr<DeviceQueue>& queue = queues_[{device.str(), -1}];
-  if (queue == nullptr) {
-    const tuttiComm_t comm = collectives_->split_to(name_of_device(device), rank_, comm_timeout_);
-    queue = std::make_shared<DeviceQueue>(device, comm, std::nullopt);
-  }
-  return queue;
-}
-
-std::shared_ptr<DeviceQueue> Backend::queue_of_pair(at::Device device, int peer) {
-  const QueueKey key{device.str(), peer};
+// The first thread that asks for it makes it, without the lock: other ranks may want another one first.
+Backend::QueuePtr Backend::queue_at(const QueueKey& key, const std::function<QueuePtr()>& make) {
+  std::promise<QueuePtr> promise;
+  std::shared_future<QueuePtr> known;
   {
     const std::lock_guard<std::mutex> lock(queues_mutex_);
-    const auto known = queues_.find(key);
-    if (known != queues_.end()) return known->second;
+    const auto at = queues_.find(key);
+    if (at != queues_.end()) {
+      known = at->second;
+    } else {
+      queues_[key] = promise.get_future().share();
+    }
   }
-  // Without the lock: another thread may need another queue before the peer comes.
-  const PairRanks ranks{std::min(rank_, peer), std::max(rank_, peer)};
-  const std::string name = "device/" + std::to_string(ranks.sender) + "/" + std::to_string(ranks.receiver);
-  const auto deadline = Clock::now() + comm_timeout_;
-  const auto why_none = [&] { return no_pair(peer, deadline); };
-  const tuttiComm_t comm =
-      join_pair(*own_store_, name, rank_ == ranks.sender ? 0 : 1, comm_timeout_, why_none, name_of_device(device));
-  const std::lock_guard<std::mutex> lock(queues_mutex_);
-  return queues_[key] = std::make_shared<DeviceQueue>(device, comm, ranks);
+  if (known.valid()) return known.get();
+  try {
+    QueuePtr made = make();
+    if (closing_) {
+      made->close();
+      std::rethrow_exception(backend_error("init", "the process group has been shut down"));
+    }
+    promise.set_value(made);
+    return made;
+  } catch (...) {
+    const std::lock_guard<std::mutex> lock(queues_mutex_);
+    queues_.erase(key);
+    promise.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+// Ranks call this in one order, as all that is collective.
+Backend::QueuePtr Backend::queue_of(at::Device device) {
+  return queue_at({device.str(), -1}, [&] {
+    const tuttiComm_t comm = collectives_->split_to(name_of_device(device), rank_, comm_timeout_);
+    return std::make_shared<DeviceQueue>(device, comm, std::nullopt);
+  });
+}
+
+Backend::QueuePtr Backend::queue_of_pair(const char* name, at::Device device, int peer) {
+  QueuePtr queue = queue_at({"", peer}, [&] {
+    const PairRanks ranks{std::min(rank_, peer), std::max(rank_, peer)};
+    const std::string key = "device/" + std::to_string(ranks.sender) + "/" + std::to_string(ranks.receiver);
+    const auto deadline = Clock::now() + comm_timeout_;
+    const auto why_none = [&] { return no_pair(peer, deadline); };
+    try {
+      const tuttiComm_t comm =
+          join_pair(*own_store_, key, rank_ == ranks.sender ? 0 : 1, comm_timeout_, why_none, name_of_device(device));
+      return std::make_shared<DeviceQueue>(device, comm, ranks);
+    } catch (const c10::Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      std::rethrow_exception(backend_error(name, e.what()));
+    }
+  });
+  if (queue->device() == device) return queue;
+  refuse(name, c10::str("messages to and from rank ", peer, " are those of tensors on ", queue->device(), ", not on ",
+                        device));
 }
 
 bool Backend::is_coalescing() {
@@ -73,14 +109,15 @@ WorkPtr Backend::begin_now_on_device(Operation operation) {
   const auto queue = operation.queue != nullptr ? operation.queue : queue_of(device_of(touched));
   const std::uint64_t number = ++device_operations_;
   const bool transfer = c10d::isP2POp(operation.type);
-  auto entry = Recorder::get().add(pg_uid_, pg_desc_, operation.title, number, transfer, timeout_.load().count(),
-                                   operation.inputs, operation.outputs);
-  DeviceQueue::End end = queue->begin(operation.name, operation.call, operation.after, touched, !operation.async);
+  const auto entry = Recorder::get().add(pg_uid_, pg_desc_, operation.title, number, transfer, timeout_.load().count(),
+                                         operation.inputs, operation.outputs);
+  DeviceQueue::End end =
+      queue->begin(operation.name, operation.call, operation.after, touched, !operation.async, entry);
   DeviceWork::Operation told{operation.type,    operation.name,
                              operation.title,   operation.inputs.empty() ? operation.outputs : operation.inputs,
                              operation.outputs, number,
                              operation.sender};
-  return c10::make_intrusive<DeviceWork>(rank_, std::move(told), queue, std::move(end), std::move(entry));
+  return c10::make_intrusive<DeviceWork>(rank_, std::move(told), queue, std::move(end));
 }
 
 // Null: there is nothing of it.
@@ -104,12 +141,21 @@ WorkPtr Backend::end_coalescing_on_device() {
   return begin_now_on_device(std::move(all));
 }
 
+// torch does not tell for which of the group's devices a barrier is.
+void Backend::wait_for_current_streams() {
+  for (const QueuePtr& queue : device_queues()) {
+    const c10::impl::VirtualGuardImpl guard(queue->device().type());
+    guard.synchronizeStream(guard.getStream(queue->device()));
+  }
+}
+
 // What is coalesced runs in the group's communicator, whose ranks it names; else it is of two.
-WorkPtr Backend::send_on_device(const at::Tensor& tensor, int to) {
+WorkPtr Backend::send_on_device(const Tensors& tensors, int to) {
   return run_on_device([&] {
+    const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
     const bool in_group = is_coalescing();
-    if (!in_group) operation.queue = queue_of_pair(tensor.device(), to);
+    if (!in_group) operation.queue = queue_of_pair("send", tensor.device(), to);
     const int peer = in_group ? to : to < rank_ ? 0 : 1;
     operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor), peer](
                          tuttiComm_t comm, void* stream) {
@@ -119,12 +165,13 @@ WorkPtr Backend::send_on_device(const at::Tensor& tensor, int to) {
   });
 }
 
-WorkPtr Backend::recv_on_device(const at::Tensor& tensor, int from) {
+WorkPtr Backend::recv_on_device(const Tensors& tensors, int from) {
   return run_on_device([&] {
+    const at::Tensor& tensor = check_single("recv", tensors);
     Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});
     operation.sender = from;
     const bool in_group = is_coalescing();
-    if (!in_group) operation.queue = queue_of_pair(tensor.device(), from);
+    if (!in_group) operation.queue = queue_of_pair("recv", tensor.device(), from);
     const int peer = in_group ? from : from < rank_ ? 0 : 1;
     operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor), peer](
                          tuttiComm_t comm, void* stream) {

@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <utility>
+#include <vector>
 
 namespace tutti_torch {
 
@@ -14,20 +15,73 @@ std::string name_of_device(at::Device device) {
   return "cuda:" + std::to_string(static_cast<int>(device.index()));
 }
 
+namespace {
+
+// Of the process. Never destroyed: queues may be freed by destructors of static objects.
+struct Queues {
+  std::mutex mutex;
+  std::vector<DeviceQueue*> all;
+};
+
+Queues& queues() {
+  static auto* const made = new Queues;
+  return *made;
+}
+
+// An event that a graph has captured cannot be asked for.
+bool has_come(const c10::Event& event) {
+  try {
+    return event.query();
+  } catch (const c10::Error&) {
+    return true;
+  }
+}
+
+}  // namespace
+
 DeviceQueue::DeviceQueue(at::Device device, tuttiComm_t comm, std::optional<PairRanks> ranks)
     : device_(device),
       ranks_(ranks),
       comm_(comm),
-      stream_(VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, false)) {}
+      stream_(VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, false)) {
+  const std::lock_guard<std::mutex> lock(queues().mutex);
+  queues().all.push_back(this);
+}
 
-std::string DeviceQueue::told(tuttiResult_t result) const {
+DeviceQueue::~DeviceQueue() {
+  close();
+  const std::lock_guard<std::mutex> lock(queues().mutex);
+  std::erase(queues().all, this);
+}
+
+void DeviceQueue::settle_all() {
+  const std::lock_guard<std::mutex> lock(queues().mutex);
+  for (DeviceQueue* const queue : queues().all) (void)queue->settle();
+}
+
+std::string DeviceQueue::text_of(tuttiResult_t result) const {
   std::string text = error_text(result, comm_);
   return ranks_ ? told_of_pair(std::move(text), *ranks_) : text;
 }
 
 DeviceQueue::End DeviceQueue::begin(const std::string& operation, const Call& call, const std::function<void()>& after,
-                                    const Tensors& touched, bool here) {
+                                    const Tensors& touched, bool here, const std::shared_ptr<Recorder::Entry>& entry) {
   const std::lock_guard<std::mutex> lock(order_);
+  (void)settle();
+  try {
+    End end = put(operation, call, after, touched, here);
+    if (entry != nullptr) entry->state = Recorder::State::kStarted;
+    const std::lock_guard<std::mutex> of_pending(pending_mutex_);
+    pending_.push_back({end.event, entry});
+    return end;
+  } catch (...) {
+    if (entry != nullptr) entry->end(false);
+    throw;
+  }
+}
+
+DeviceQueue::End DeviceQueue::put(const std::string& operation, const Call& call, const std::function<void()>& after,
+                                  const Tensors& touched, bool here) {
   const tuttiComm_t comm = comm_;
   if (comm == nullptr) std::rethrow_exception(backend_error(operation, "the process group has been shut down"));
   const VirtualGuardImpl guard(device_.type());
@@ -41,31 +95,67 @@ DeviceQueue::End DeviceQueue::begin(const std::string& operation, const Call& ca
   const c10::StreamGuard inside(stream);
   if (const tuttiResult_t result = call(comm, stream.native_handle()); result != tuttiSuccess) {
     if (result == tuttiInvalidArgument) refuse(operation, error_text(result, nullptr));
-    std::rethrow_exception(backend_error(operation, told(result)));
+    told_ = true;
+    std::rethrow_exception(backend_error(operation, text_of(result)));
   }
-  if (after) after();
-  End end{c10::Event(device_.type()), stream};
-  end.event.record(stream);
   for (const at::Tensor& tensor : touched) {
     if (!here && tensor.has_storage()) guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
   }
+  if (after) after();
+  End end{std::make_shared<c10::Event>(device_.type()), stream};
+  end.event->record(stream);
   return end;
+}
+
+bool DeviceQueue::settle() {
+  const std::lock_guard<std::mutex> lock(pending_mutex_);
+  const bool failed = has_failed();
+  while (!pending_.empty() && (failed || has_come(*pending_.front().event))) {
+    if (const auto& entry = pending_.front().entry; entry != nullptr) entry->end(!failed);
+    pending_.pop_front();
+  }
+  return pending_.empty();
 }
 
 std::string DeviceQueue::failure() const {
   const tuttiComm_t comm = comm_;
+  if (comm == nullptr) {
+    const std::lock_guard<std::mutex> lock(ended_mutex_);
+    return ended_why_;
+  }
   tuttiResult_t failed = tuttiSuccess;
-  if (comm == nullptr || tuttiCommGetAsyncError(comm, &failed) != tuttiSuccess || failed == tuttiSuccess) return {};
-  return told(failed);
+  if (tuttiCommGetAsyncError(comm, &failed) != tuttiSuccess || failed == tuttiSuccess) return {};
+  return text_of(failed);
+}
+
+std::exception_ptr DeviceQueue::error(const std::string& operation) {
+  const std::string why = failure();
+  if (why.empty()) return nullptr;
+  told_ = true;
+  return backend_error(operation, why);
 }
 
 void DeviceQueue::revoke() {
+  told_ = true;
   if (const tuttiComm_t comm = comm_; comm != nullptr) (void)tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT);
 }
 
+// The handle stays while it is destroyed, so that it can be revoked.
 void DeviceQueue::close() {
   const std::lock_guard<std::mutex> lock(order_);
-  if (const tuttiComm_t comm = comm_.exchange(nullptr); comm != nullptr) (void)tuttiCommDestroy(comm);
+  const tuttiComm_t comm = comm_;
+  if (comm == nullptr) return;
+  const tuttiResult_t finalized = tuttiCommFinalize(comm);
+  std::string why = failure();
+  if (why.empty() && finalized != tuttiSuccess) why = text_of(finalized);
+  {
+    const std::lock_guard<std::mutex> of_end(ended_mutex_);
+    ended_why_ = why;
+  }
+  (void)tuttiCommDestroy(comm);
+  comm_ = nullptr;
+  (void)settle();
+  if (!why.empty() && !told_) TORCH_WARN("tutti: operations on ", device_, " have failed, and nobody was told: ", why);
 }
 
 }  // namespace tutti_torch

@@ -10,6 +10,8 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,6 +20,7 @@
 
 #include "channel.h"
 #include "failure.h"
+#include "recorder.h"
 
 namespace tutti_torch {
 
@@ -31,33 +34,52 @@ class DeviceQueue {
   DeviceQueue(at::Device device, tuttiComm_t comm, std::optional<PairRanks> ranks);
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;
-  ~DeviceQueue() { close(); }
+  ~DeviceQueue();
 
   // Where an operation ends, and in which stream that is.
   struct End {
-    c10::Event event;
+    std::shared_ptr<c10::Event> event;
     c10::Stream stream;
   };
   // Calls tutti, and `after` for what the stream is to do behind it. `here`: in the current stream of the device; else
   // in the queue's own, behind what the current one has by now, and the caching allocator is told that `touched` are
-  // used there. Throws what the call is refused for (RuntimeError), or why it has failed (DistBackendError).
+  // used there. Throws what the call is refused for (RuntimeError), or why it has failed (DistBackendError). `entry`,
+  // if any, ends when it does.
   End begin(const std::string& operation, const Call& call, const std::function<void()>& after, const Tensors& touched,
-            bool here);
-  // Why the communicator has failed; empty: it has not.
-  [[nodiscard]] std::string failure() const;
+            bool here, const std::shared_ptr<Recorder::Entry>& entry);
+  // Why the communicator has failed, for whoever has called that operation, who is told then; null: it has not.
+  [[nodiscard]] std::exception_ptr error(const std::string& operation);
+  [[nodiscard]] bool has_failed() const { return !failure().empty(); }
+  // Looks which operations have ended. True: all.
+  bool settle();
+  // Those of all queues of the process.
+  static void settle_all();
   void revoke();
-  // Ends the communicator, after what is on its way.
+  // Ends the communicator, after what is on its way. Warns of a failure that nobody was told of.
   void close();
   [[nodiscard]] at::Device device() const { return device_; }
 
  private:
-  [[nodiscard]] std::string told(tuttiResult_t result) const;
+  struct Pending {
+    std::shared_ptr<c10::Event> event;
+    std::shared_ptr<Recorder::Entry> entry;  // may be null
+  };
+  [[nodiscard]] std::string text_of(tuttiResult_t result) const;
+  // Empty: the communicator has not failed.
+  [[nodiscard]] std::string failure() const;
+  End put(const std::string& operation, const Call& call, const std::function<void()>& after, const Tensors& touched,
+          bool here);
 
   const at::Device device_;
   const std::optional<PairRanks> ranks_;
   std::atomic<tuttiComm_t> comm_;
   const c10::Stream stream_;
-  std::mutex order_;  // held while an operation is put into its stream
+  std::mutex order_;               // held while an operation is put into its stream
+  std::atomic<bool> told_{false};  // of the failure
+  mutable std::mutex ended_mutex_;
+  std::string ended_why_;  // of a communicator that has failed, once it has ended
+  std::mutex pending_mutex_;
+  std::deque<Pending> pending_;  // that have not ended, and some that have
 };
 
 }  // namespace tutti_torch

@@ -19,32 +19,25 @@ std::optional<std::vector<at::Tensor>> profiled(const Tensors& tensors) {
 
 }  // namespace
 
-DeviceWork::DeviceWork(int rank, Operation operation, std::shared_ptr<DeviceQueue> queue, DeviceQueue::End end,
-                       std::shared_ptr<Recorder::Entry> entry)
+DeviceWork::DeviceWork(int rank, Operation operation, std::shared_ptr<DeviceQueue> queue, DeviceQueue::End end)
     : c10d::Work(rank, operation.type, operation.title, profiled(operation.shown)),
       operation_(std::move(operation)),
       queue_(std::move(queue)),
-      end_(std::move(end)),
-      entry_(std::move(entry)) {
-  if (entry_ != nullptr) entry_->state = Recorder::State::kStarted;
+      end_(std::move(end)) {
   // Profiles show the call; what the device does they have from the device.
   if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
 }
 
 bool DeviceWork::isCompleted() {
-  const bool failed = !queue_->failure().empty();
-  if (!failed && !end_.event.query()) return false;
-  if (entry_ != nullptr && entry_->ended_ns == 0) entry_->end(!failed);
-  return true;
+  return queue_->has_failed() || end_.event->query();
 }
 
 bool DeviceWork::isSuccess() const {
-  return end_.event.query() && exception() == nullptr;
+  return end_.event->query() && exception() == nullptr;
 }
 
 std::exception_ptr DeviceWork::exception() const {
-  const std::string why = queue_->failure();
-  return why.empty() ? nullptr : backend_error(operation_.name, why);
+  return queue_->error(operation_.name);
 }
 
 int DeviceWork::sourceRank() const {
@@ -55,7 +48,7 @@ int DeviceWork::sourceRank() const {
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   const at::Device device = queue_->device();
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
-  end_.event.block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  end_.event->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   if (timeout == kNoTimeout) return true;
   for (const auto deadline = Clock::now() + timeout; !isCompleted(); std::this_thread::sleep_for(kPause)) {
     if (Clock::now() < deadline) continue;

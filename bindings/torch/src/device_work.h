@@ -9,7 +9,6 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "device_queue.h"
-#include "recorder.h"
 
 namespace tutti_torch {
 
@@ -25,8 +24,7 @@ class DeviceWork final : public c10d::Work {
     std::uint64_t sequence = 0;
     int sender = -1;
   };
-  DeviceWork(int rank, Operation operation, std::shared_ptr<DeviceQueue> queue, DeviceQueue::End end,
-             std::shared_ptr<Recorder::Entry> entry);
+  DeviceWork(int rank, Operation operation, std::shared_ptr<DeviceQueue> queue, DeviceQueue::End end);
 
   // The stream has come to the end of it, or never will, as the communicator has failed.
   bool isCompleted() override;
@@ -46,7 +44,6 @@ class DeviceWork final : public c10d::Work {
   const Operation operation_;
   const std::shared_ptr<DeviceQueue> queue_;
   const DeviceQueue::End end_;
-  const std::shared_ptr<Recorder::Entry> entry_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -54,6 +54,7 @@ py::dict as_dict(const Recorder::Entry& entry) {
 }
 
 py::list flight_record() {
+  DeviceQueue::settle_all();
   py::list result;
   for (const auto& entry : Recorder::get().entries()) result.append(as_dict(*entry));
   return result;
@@ -87,7 +88,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
             backend.monitoredBarrier(options, wait_all_ranks);
           },
           pybind11::arg("timeout") = pybind11::none(), pybind11::arg("wait_all_ranks") = false,
-          pybind11::call_guard<pybind11::gil_scoped_release>());
+          pybind11::call_guard<pybind11::gil_scoped_release>())
+      // Of ranks outside of a new group: its members meet in their store, and need nobody else.
+      .def("perform_nocolor_split", [](Backend&, const at::Device&) {});
   m.def("create", &tutti_torch::create, pybind11::arg("options"), pybind11::arg("own"),
         pybind11::call_guard<pybind11::gil_scoped_release>());
   m.def("exit_begins", &tutti_torch::exit_begins, pybind11::call_guard<pybind11::gil_scoped_release>());

@@ -144,7 +144,11 @@ tuttiComm_t join_pair(c10d::Store& store, const std::string& key, int rank, std:
     throw;
   }
   tuttiComm_t comm = nullptr;
-  check(try_init(id, {rank, 2}, std::min(kPairTimeout, timeout), timeout, &comm, device), kOperation);
+  const tuttiResult_t result = try_init(id, {rank, 2}, std::min(kPairTimeout, timeout), timeout, &comm, device);
+  // Both have read what they need, or begin anew.
+  withdraw(store, own);
+  if (rank != 0) withdraw(store, key + "/joins");
+  check(result, kOperation);
   return comm;
 }
 

@@ -229,7 +229,8 @@ void check_apart(const std::string& operation, const Tensors& tensors) {
 }
 
 Blocks::Blocks(const Tensors& tensors) : tensors_(tensors), moved_(tutti_torch::moved(tensors.front())) {
-  if (!are_aligned(tensors_, moved_.bytes())) {
+  are_copies_ = !are_aligned(tensors_, moved_.bytes());
+  if (are_copies_) {
     for (at::Tensor& tensor : tensors_) tensor = at::empty({tensor.numel()}, tensor.options());
   }
   const std::uintptr_t lowest = lowest_address(tensors_);

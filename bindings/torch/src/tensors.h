@@ -91,6 +91,8 @@ class Blocks {
   void load(const Tensors& tensors) const;
   void store(const Tensors& tensors) const;
 
+  // Of the blocks, if they are that: who calls tutti keeps them to the end.
+  [[nodiscard]] Tensors copies() const { return are_copies_ ? tensors_ : Tensors(); }
   [[nodiscard]] void* base() const { return base_; }
   [[nodiscard]] const Moved& moved() const { return moved_; }
   [[nodiscard]] const std::size_t* counts() const { return counts_.data(); }
@@ -100,6 +102,7 @@ class Blocks {
   static void copy(const Tensors& to, const Tensors& from);
 
   Tensors tensors_;
+  bool are_copies_ = false;
   void* base_ = nullptr;
   Moved moved_;
   std::vector<std::size_t> counts_;

@@ -30,9 +30,8 @@ def version() -> str:
 
 def _backend(group: dist.ProcessGroup | None) -> Any:
     group = group or dist.group.WORLD
-    # One object serves all kinds of devices that the group has given to tutti.
-    kinds = sorted(group._device_types, key=lambda device: device.type != "cpu")
-    return group._get_backend(kinds[0])
+    backends = [group._get_backend(device) for device in group._device_types]
+    return next(backend for backend in backends if isinstance(backend, _C.Backend))
 
 
 def monitored_barrier(

@@ -10,6 +10,8 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import tutti_torch
 from ranks import fork_ranks
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -53,12 +56,21 @@ def _load(path: pathlib.Path) -> Any:
 def each(device_module: pathlib.Path) -> Callable[..., list[Any]]:
     """each(ranks, function): function(rank, ranks, module) in every rank of a group for both memories."""
 
-    def run_each(ranks: int, function: Callable[[int, int, Any], Any]) -> list[Any]:
+    def run_each(
+        ranks: int,
+        function: Callable[[int, int, Any], Any],
+        backend: str = _BACKEND,
+        timeout_s: float = 60,
+        bound: bool = False,
+    ) -> list[Any]:
         def run_rank(rank: int, folder: str) -> Any:
             module = _load(device_module)
             store = dist.FileStore(os.path.join(folder, "store"), ranks)
-            timeout = datetime.timedelta(seconds=60)
-            dist.init_process_group(_BACKEND, store=store, rank=rank, world_size=ranks, timeout=timeout)
+            timeout = datetime.timedelta(seconds=timeout_s)
+            device = torch.device(f"standin:{rank % 2}") if bound else None
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=ranks, timeout=timeout, device_id=device
+            )
             result = function(rank, ranks, module)
             dist.destroy_process_group()
             return result
@@ -244,6 +256,130 @@ def test_what_is_refused_and_what_fails(each: Callable[..., list[Any]]) -> None:
                 own.cpu()
 
     each(2, body)
+
+
+def test_a_bound_device_and_groups_of_some_ranks(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        some = dist.new_group([0, 1])
+        if rank < 2:
+            own = on(rank, [1.0] * 10)
+            dist.all_reduce(own, group=some)
+            assert own.cpu().eq(2).all()
+        own = on(rank, [1.0] * 10)
+        dist.all_reduce(own)
+        assert own.cpu().eq(ranks).all()
+
+    each(3, body, bound=True)
+
+
+def test_threads_that_meet_in_one_pair(each: Callable[..., list[Any]]) -> None:
+    """Also beside a collective that is the first of its device: neither waits for the other."""
+
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        tensors = [on(rank, [5.0 if rank == 0 else 0.0] * 100) for _ in range(2)]
+        first = on(rank, [1.0] * 100)
+        pass_on = (lambda tensor: dist.send(tensor, 1)) if rank == 0 else (lambda tensor: dist.recv(tensor, 0))
+        threads = [threading.Thread(target=pass_on, args=(tensor,)) for tensor in tensors]
+        reduce = threading.Thread(target=lambda: dist.all_reduce(first))
+        threads.insert(0 if rank == 0 else 2, reduce)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        dist.barrier()
+        assert all(tensor.cpu().eq(5).all() for tensor in tensors)
+        assert first.cpu().eq(2).all()
+
+    each(2, body, timeout_s=20)
+
+
+def test_a_refusal_ends_coalescing(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        own = on(rank, [float(rank)] * 10)
+        backend = dist.group.WORLD._get_backend(own.device)
+        for wrong in (own[::2], own):
+            backend._start_coalescing()
+            with pytest.raises(RuntimeError, match="must be contiguous|invalid rank"):
+                backend.send([wrong], 1 - rank if wrong is not own else 17, 0)
+        dist.all_reduce(own)
+        assert own.cpu().eq(1).all()
+
+    each(2, body)
+
+
+def test_a_group_on_whose_device_a_rank_calls_something_else_can_be_destroyed(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        # The first on the device is a collective of the host for one of them.
+        with pytest.raises(RuntimeError):
+            dist.all_reduce(on(rank, [1.0]) if rank == 0 else torch.ones(1))
+
+    each(2, body, timeout_s=5)
+
+
+def test_what_is_on_its_way_ends_with_the_group(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        standin.set_device(rank % 2)
+        own = on(rank, [1.0] * 10)
+        dist.all_reduce(own)
+        if rank == 0:
+            began = time.monotonic()
+            work = dist.all_reduce(own, async_op=True)
+            dist.group.WORLD._get_backend(own.device).abort()
+            # Streams go on, and nobody takes that for a success.
+            own.cpu()
+            assert not work.is_success()
+            with pytest.raises(RuntimeError):
+                work.wait()
+            dist.destroy_process_group()
+            assert not work.is_success()
+            assert time.monotonic() - began < 30
+            dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
+
+    each(2, body)
+
+
+def test_a_failure_that_nobody_was_told_of_is_a_warning(
+    each: Callable[..., list[Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        own = on(rank, [1.0] * 10)
+        dist.all_reduce(own)
+        if rank == 0:
+            dist.all_reduce(own)
+            own.cpu()
+
+    each(2, body)
+    assert "operations on standin:0 have failed, and nobody was told: rank 1 has left" in capfd.readouterr().err
+
+
+def test_flight_record(each: Callable[..., list[Any]]) -> None:
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        own = on(rank, [1.0] * 10)
+        dist.all_reduce(own)
+        with pytest.raises(RuntimeError):
+            dist.all_reduce(own[::2])
+        own.cpu()
+        entries = [e for e in tutti_torch.flight_record()["entries"] if e["profiling_name"] == "tutti:all_reduce"]
+        assert [e["state"] for e in entries] == ["completed"]
+
+    each(2, body)
+
+
+def test_barriers(each: Callable[..., list[Any]]) -> None:
+    """A barrier is behind what the current stream has, and monitored ones find the backend of any device."""
+
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        standin.set_device(rank % 2)
+        dist.all_reduce(on(rank, [0.0]))
+        opened = []
+        gate = standin.Gate()
+        gate.hold()
+        threading.Timer(0.3, lambda: (opened.append(1), gate.open())).start()
+        dist.barrier()
+        assert opened
+        tutti_torch.monitored_barrier()
+
+    each(2, body, backend="standin:tutti", timeout_s=20)
 
 
 def test_data_parallel(each: Callable[..., list[Any]]) -> None:

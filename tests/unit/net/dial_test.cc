@@ -89,6 +89,10 @@ TEST_CASE("a peer that gives up a connection before it has read the proof is dia
   turn(
       &dial, [&] { second.accept(listener.fd.get()); }, [&] { return second.proof_came(); });
   CHECK_FALSE(dial.done());
+  // What answers takes its time: nobody has refused.
+  CHECK(dial.all_failed());
+  CHECK_FALSE(dial.refused_for(0));
+  CHECK_FALSE(dial.gone_for(0));
   second.welcome();
   turn(
       &dial, [] {}, [&] { return dial.done(); });
