@@ -341,7 +341,7 @@ Call tagged(const std::shared_ptr<std::int64_t>& tag, bool sends, Call call) {
 
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   check_peer("send", to);
-  if (!device_of(tensors).is_cpu()) return send_on_device(tensors, to);
+  if (!device_of(tensors).is_cpu()) return transfer_on_device(true, tensors, to);
   return run_in(messages(rank_, to), [&] {
     const at::Tensor& tensor = check_single("send", tensors);
     Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
@@ -358,7 +358,7 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
 
 WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   check_peer("recv", from);
-  if (!device_of(tensors).is_cpu()) return recv_on_device(tensors, from);
+  if (!device_of(tensors).is_cpu()) return transfer_on_device(false, tensors, from);
   return run_in(messages(from, rank_), [&] {
     const at::Tensor& tensor = check_single("recv", tensors);
     Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});

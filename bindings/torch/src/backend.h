@@ -153,8 +153,7 @@ class Backend final : public c10d::Backend {
   QueuePtr queue_of_pair(const char* name, at::Device device, int peer);
   [[nodiscard]] bool is_coalescing();
   void wait_for_current_streams();
-  WorkPtr send_on_device(const Tensors& tensors, int to);
-  WorkPtr recv_on_device(const Tensors& tensors, int from);
+  WorkPtr transfer_on_device(bool sends, const Tensors& tensors, int peer);
   // Those that are made.
   std::vector<QueuePtr> device_queues();
   template <class Make>

@@ -150,32 +150,20 @@ void Backend::wait_for_current_streams() {
 }
 
 // What is coalesced runs in the group's communicator, whose ranks it names; else it is of two.
-WorkPtr Backend::send_on_device(const Tensors& tensors, int to) {
+WorkPtr Backend::transfer_on_device(bool sends, const Tensors& tensors, int peer) {
   return run_on_device([&] {
-    const at::Tensor& tensor = check_single("send", tensors);
-    Operation operation(c10d::OpType::SEND, "send", "tutti:send", {tensor}, {});
+    const char* const name = sends ? "send" : "recv";
+    const at::Tensor& tensor = check_single(name, tensors);
+    Operation operation = sends ? Operation(c10d::OpType::SEND, name, "tutti:send", {tensor}, {})
+                                : Operation(c10d::OpType::RECV, name, "tutti:recv", {}, {tensor});
+    if (!sends) operation.sender = peer;
     const bool in_group = is_coalescing();
-    if (!in_group) operation.queue = queue_of_pair("send", tensor.device(), to);
-    const int peer = in_group ? to : to < rank_ ? 0 : 1;
-    operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor), peer](
-                         tuttiComm_t comm, void* stream) {
-      return tuttiSend(data, count, what.type, peer, comm, stream);
-    };
-    return operation;
-  });
-}
-
-WorkPtr Backend::recv_on_device(const Tensors& tensors, int from) {
-  return run_on_device([&] {
-    const at::Tensor& tensor = check_single("recv", tensors);
-    Operation operation(c10d::OpType::RECV, "recv", "tutti:recv", {}, {tensor});
-    operation.sender = from;
-    const bool in_group = is_coalescing();
-    if (!in_group) operation.queue = queue_of_pair("recv", tensor.device(), from);
-    const int peer = in_group ? from : from < rank_ ? 0 : 1;
-    operation.call = [data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor), peer](
-                         tuttiComm_t comm, void* stream) {
-      return tuttiRecv(data, count, what.type, peer, comm, stream);
+    if (!in_group) operation.queue = queue_of_pair(name, tensor.device(), peer);
+    const int other = in_group ? peer : peer < rank_ ? 0 : 1;
+    operation.call = [sends, data = tensor.data_ptr(), what = moved(tensor), count = moved(tensor).count(tensor),
+                      other](tuttiComm_t comm, void* stream) {
+      return sends ? tuttiSend(data, count, what.type, other, comm, stream)
+                   : tuttiRecv(data, count, what.type, other, comm, stream);
     };
     return operation;
   });
