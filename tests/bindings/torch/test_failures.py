@@ -266,16 +266,15 @@ def test_a_refusal_for_which_others_have_ended_the_group_is_told_later() -> None
 
 def test_a_failed_group_with_first_messages_that_nobody_has_waited_for_ends() -> None:
     def body(rank: int, size: int) -> None:
+        # Begun before the group fails: one that is begun later may find that out at once.
+        works = [dist.isend(torch.ones(3), 1 - rank)]
         refused_text(lambda: dist.all_reduce(torch.ones(10 + rank)))
-        works = []
-        for _ in range(2):
-            # The second one may find out that the group has failed.
-            with contextlib.suppress(RuntimeError):
-                works.append(dist.isend(torch.ones(3), 1 - rank))
+        with contextlib.suppress(RuntimeError):
+            works.append(dist.isend(torch.ones(3), 1 - rank))
         refused_text(lambda: dist.recv(torch.ones(4), 1 - rank))
         began = time.monotonic()
         dist.destroy_process_group()
-        assert time.monotonic() - began < 20 and works
+        assert time.monotonic() - began < 20, works
         dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
 
     ranks.run(2, body, timeout_s=3)
