@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "algorithms/catalog.h"
 #include "base/collectives.h"
@@ -33,8 +34,8 @@ Result<Collective> parse_collective(const std::string& name) {
 }
 
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
-  algorithms::Hosts hosts;
-  if (sizes.empty()) return hosts;
+  algorithms::Hosts::Lists hosts;
+  if (sizes.empty()) return algorithms::Hosts();
   std::istringstream words(sizes);
   int next = 0;
   for (std::string word; std::getline(words, word, ',');) {
@@ -48,7 +49,7 @@ Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
   if (next != ranks || sizes.back() == ',') {
     return Status::invalid_argument(fmt::format("--hosts: the sizes {} must add up to {}", sizes, ranks));
   }
-  return hosts;
+  return algorithms::Hosts(std::move(hosts));
 }
 
 std::string known_algorithms(std::optional<Collective> collective) {

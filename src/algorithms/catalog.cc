@@ -42,21 +42,14 @@ bool always(const World&) {
   return true;
 }
 bool some_hosts(const World& w) {
-  return w.hosts.size() > 1 && largest_host(w.hosts) > 1;
+  return w.hosts.size() > 1 && w.hosts.largest() > 1;
 }
 bool some_equal_hosts(const World& w) {
-  return some_hosts(w) && equal_hosts(w.hosts);
+  return some_hosts(w) && w.hosts.are_equal();
 }
 
-// Whether each host has consecutive ranks, and the next host those behind them.
 bool hosts_in_order(const World& w) {
-  int next = 0;
-  for (const auto& host : w.hosts) {
-    for (const int rank : host) {
-      if (rank != next++) return false;
-    }
-  }
-  return true;
+  return w.hosts.are_in_order();
 }
 
 // The vector in one piece, in two, in one per rank, and so on.
@@ -74,7 +67,7 @@ int per_folded(const World& w) {
 }
 // Equal hosts: each of a host's members takes a share, which the hosts' ring cuts again.
 int per_local_rank_and_host(const World& w) {
-  const std::size_t shares = equal_hosts(w.hosts) ? w.hosts.front().size() : 1;
+  const std::size_t shares = w.hosts.are_equal() ? w.hosts.front().size() : 1;
   return static_cast<int>(shares * w.hosts.size());
 }
 
@@ -420,21 +413,7 @@ const AlgorithmEntry* unlisted(const AlgorithmEntry& family, std::string_view na
 
 Status check_world(const World& world) {
   if (world.ranks < 1) return Status::invalid_argument("the number of ranks must be at least 1");
-  if (world.hosts.empty()) return Status::ok();
-  std::vector<char> seen(static_cast<std::size_t>(world.ranks), 0);
-  int count = 0;
-  for (const auto& host : world.hosts) {
-    if (host.empty()) return Status::invalid_argument("a host has no ranks");
-    for (const int rank : host) {
-      if (rank < 0 || rank >= world.ranks || seen[static_cast<std::size_t>(rank)] != 0) {
-        return Status::invalid_argument(fmt::format("rank {} is on two hosts, or is not below {}", rank, world.ranks));
-      }
-      seen[static_cast<std::size_t>(rank)] = 1;
-      ++count;
-    }
-  }
-  if (count != world.ranks) return Status::invalid_argument("not every rank is on a host");
-  return Status::ok();
+  return world.hosts.check(world.ranks);
 }
 
 }  // namespace

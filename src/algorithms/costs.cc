@@ -37,11 +37,11 @@ Level network(int n, double sharing, const Costs& k) {
 
 Level flat(const World& w, const Costs& k) {
   if (w.hosts.size() <= 1) return shared_memory(w.ranks, k);
-  return network(w.ranks, static_cast<double>(largest_host(w.hosts)), k);
+  return network(w.ranks, static_cast<double>(w.hosts.largest()), k);
 }
 
 Level inside_hosts(const World& w, const Costs& k) {
-  return shared_memory(w.hosts.empty() ? w.ranks : static_cast<int>(largest_host(w.hosts)), k);
+  return shared_memory(w.hosts.empty() ? w.ranks : static_cast<int>(w.hosts.largest()), k);
 }
 
 Level between_hosts(const World& w, const Costs& k) {
@@ -293,7 +293,7 @@ double chain_exscan(const World& w, double bytes, const Costs& k, int pieces) {
 double hierarchical_all_reduce(const World& w, double bytes, const Costs& k) {
   const Level in = inside_hosts(w, k);
   const Level out = between_hosts(w, k);
-  if (!equal_hosts(w.hosts)) {
+  if (!w.hosts.are_equal()) {
     return chain_both(in, bytes) + ring(out, bytes, out.gamma, 0) + ring(out, bytes, 0, 0);
   }
   // A host's members share its link, each with its part of the vector: together the vector once.

@@ -20,33 +20,46 @@ using schedule::ScratchComes;
 class Group {
  public:
   // REQUIRES: ranks are distinct and contain me.
-  Group(std::vector<int> ranks, int me) : ranks_(std::move(ranks)) {
+  Group(std::vector<int> ranks, int me) : ranks_(std::move(ranks)), size_(static_cast<int>(ranks_.size())) {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (ranks_[i] == me) index_ = static_cast<int>(i);
     }
   }
-  // Ranks 0 .. n - 1.
-  static Group world(int n, int me) {
-    std::vector<int> ranks(static_cast<std::size_t>(n));
-    for (int i = 0; i < n; ++i) ranks[static_cast<std::size_t>(i)] = i;
-    return Group(std::move(ranks), me);
+  // Ranks first, first + stride, ..., n of them. REQUIRES: me is one; stride > 0.
+  static Group progression(int first, int stride, int n, int me) {
+    Group group;
+    group.first_ = first;
+    group.stride_ = stride;
+    group.size_ = n;
+    group.index_ = (me - first) / stride;
+    return group;
   }
+  // Ranks 0 .. n - 1.
+  static Group world(int n, int me) { return progression(0, 1, n, me); }
 
-  [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] int index() const { return index_; }
   // i taken modulo the size, so that neighbours need no special case. REQUIRES: i >= -size().
   [[nodiscard]] int wrap(int i) const { return (i + size()) % size(); }
   // The rank of member wrap(i).
-  [[nodiscard]] int rank(int i) const { return ranks_[static_cast<std::size_t>(wrap(i))]; }
+  [[nodiscard]] int rank(int i) const {
+    return ranks_.empty() ? first_ + wrap(i) * stride_ : ranks_[static_cast<std::size_t>(wrap(i))];
+  }
   // REQUIRES: rank is a member.
   [[nodiscard]] int index_of(int rank) const {
+    if (ranks_.empty()) return (rank - first_) / stride_;
     int i = 0;
     while (ranks_[static_cast<std::size_t>(i)] != rank) ++i;
     return i;
   }
 
  private:
-  std::vector<int> ranks_;
+  Group() = default;
+
+  std::vector<int> ranks_;  // empty: a progression
+  int first_ = 0;
+  int stride_ = 1;
+  int size_ = 0;
   int index_ = 0;
 };
 

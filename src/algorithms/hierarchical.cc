@@ -11,19 +11,7 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-// Host and local rank of a rank.
-struct HostPosition {
-  std::size_t host = 0;
-  std::size_t local_rank = 0;  // among the members of the host
-};
-
-HostPosition find_position(const Hosts& hosts, int rank) {
-  for (std::size_t h = 0; h < hosts.size(); ++h) {
-    const auto at = std::find(hosts[h].begin(), hosts[h].end(), rank);
-    if (at != hosts[h].end()) return {h, static_cast<std::size_t>(at - hosts[h].begin())};
-  }
-  return {};
-}
+using HostPosition = Hosts::Position;
 
 Group inside(const Hosts& hosts, const HostPosition& position, int me) {
   return Group(hosts[position.host], me);
@@ -31,19 +19,26 @@ Group inside(const Hosts& hosts, const HostPosition& position, int me) {
 
 // The members with one local rank on all hosts. REQUIRES: all hosts have that local rank.
 Group across(const Hosts& hosts, std::size_t local_rank, int me) {
+  if (hosts.are_in_order() && hosts.are_equal()) {
+    const auto per_host = static_cast<int>(hosts.front().size());
+    return Group::progression(static_cast<int>(local_rank), per_host, static_cast<int>(hosts.size()), me);
+  }
   std::vector<int> ranks;
   for (const auto& host : hosts) ranks.push_back(host[local_rank]);
   return Group(std::move(ranks), me);
 }
 
-// One member of each host: its first, or the root.
-std::vector<int> leaders(const Hosts& hosts, int root) {
+// The member of a host that acts for it: its first, or the root.
+int leader_of(const Hosts& hosts, std::size_t host, int root) {
+  return hosts.position_of(root).host == host ? root : hosts[host].front();
+}
+
+Group leaders(const Hosts& hosts, int root, int me) {
   std::vector<int> ranks;
-  for (const auto& host : hosts) {
-    const bool has_root = std::find(host.begin(), host.end(), root) != host.end();
-    ranks.push_back(has_root ? root : host.front());
-  }
-  return ranks;
+  ranks.reserve(hosts.size());
+  for (const auto& host : hosts) ranks.push_back(host.front());
+  ranks[hosts.position_of(root).host] = root;
+  return Group(std::move(ranks), me);
 }
 
 // Part j: the blocks of the ranks with local rank j on all hosts.
@@ -79,20 +74,10 @@ void tree_reduce(Builder& b, const Group& g, Tree tree, int root, ChunkRange c, 
 
 }  // namespace
 
-bool equal_hosts(const Hosts& hosts) {
-  return std::all_of(hosts.begin(), hosts.end(), [&](const auto& h) { return h.size() == hosts.front().size(); });
-}
-
-std::size_t largest_host(const Hosts& hosts) {
-  std::size_t most = 0;
-  for (const auto& host : hosts) most = std::max(most, host.size());
-  return most;
-}
-
 void hierarchical_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const HostPosition position = find_position(hosts, b.rank());
+  const HostPosition position = hosts.position_of(b.rank());
   const Group host = inside(hosts, position, b.rank());
-  if (equal_hosts(hosts)) {
+  if (hosts.are_equal()) {
     const std::vector<Part> parts = equal_parts(c, host.size());
     direct_reduce_scatter(b, host, parts, Completes::kNo);
     ring_all_reduce(b, across(hosts, position.local_rank, b.rank()), parts[position.local_rank].front(), completes);
@@ -105,7 +90,7 @@ void hierarchical_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Compl
 }
 
 void hierarchical_doubling_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const HostPosition position = find_position(hosts, b.rank());
+  const HostPosition position = hosts.position_of(b.rank());
   const Group host = inside(hosts, position, b.rank());
   tree_reduce(b, host, Tree::kBinomial, 0, c, Completes::kNo);
   if (position.local_rank == 0) doubling_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
@@ -113,31 +98,29 @@ void hierarchical_doubling_all_reduce(Builder& b, const Hosts& hosts, ChunkRange
 }
 
 void hierarchical_broadcast(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c) {
-  const HostPosition position = find_position(hosts, b.rank());
+  const HostPosition position = hosts.position_of(b.rank());
   const Group host = inside(hosts, position, b.rank());
-  const std::vector<int> heads = leaders(hosts, root);
-  const int head = heads[position.host];
+  const int head = leader_of(hosts, position.host, root);
   if (b.rank() == head) {
-    const Group between(heads, b.rank());
+    const Group between = leaders(hosts, root, b.rank());
     tree_broadcast(b, between, tree, between.index_of(root), c);
   }
   tree_broadcast(b, host, tree, host.index_of(head), c);
 }
 
 void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c, Completes completes) {
-  const HostPosition position = find_position(hosts, b.rank());
+  const HostPosition position = hosts.position_of(b.rank());
   const Group host = inside(hosts, position, b.rank());
-  const std::vector<int> heads = leaders(hosts, root);
-  const int head = heads[position.host];
+  const int head = leader_of(hosts, position.host, root);
   tree_reduce(b, host, tree, host.index_of(head), c, Completes::kNo);
   if (b.rank() == head) {
-    const Group between(heads, b.rank());
+    const Group between = leaders(hosts, root, b.rank());
     tree_reduce(b, between, tree, between.index_of(root), c, completes);
   }
 }
 
 void hierarchical_reduce_scatter(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const HostPosition position = find_position(hosts, b.rank());
+  const HostPosition position = hosts.position_of(b.rank());
   const std::vector<Part> parts = parts_by_local_rank(hosts, c);
   direct_reduce_scatter(b, inside(hosts, position, b.rank()), parts, Completes::kNo);
   ring_reduce_scatter(b, across(hosts, position.local_rank, b.rank()), one_part_each(parts[position.local_rank]),
@@ -145,7 +128,7 @@ void hierarchical_reduce_scatter(Builder& b, const Hosts& hosts, ChunkRange c, C
 }
 
 void hierarchical_all_gather(Builder& b, const Hosts& hosts, ChunkRange c) {
-  const HostPosition position = find_position(hosts, b.rank());
+  const HostPosition position = hosts.position_of(b.rank());
   const std::vector<Part> parts = parts_by_local_rank(hosts, c);
   ring_all_gather(b, across(hosts, position.local_rank, b.rank()), one_part_each(parts[position.local_rank]));
   direct_all_gather(b, inside(hosts, position, b.rank()), parts);

@@ -11,15 +11,11 @@
 #pragma once
 
 #include "algorithms/group.h"
+#include "algorithms/hosts.h"
 
 namespace tutti::internal::algorithms {
 
-// The ranks of each host. Every rank is on exactly one, and no host is empty.
-using Hosts = std::vector<std::vector<int>>;
-
-[[nodiscard]] bool equal_hosts(const Hosts& hosts);
-[[nodiscard]] std::size_t largest_host(const Hosts& hosts);
-
+// All of them: REQUIRES hosts.check().
 // For large vectors. REQUIRES: c.count is a multiple of hosts.size(), and of hosts.size() times the size
 // of a host where these are equal.
 void hierarchical_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes);
@@ -32,7 +28,7 @@ enum class Tree { kBinomial, kChain };
 void hierarchical_broadcast(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c);
 void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c, Completes completes);
 
-// Part r of c belongs to rank r. REQUIRES: equal_hosts(hosts); c.count is a multiple of the number of ranks.
+// Part r of c belongs to rank r. REQUIRES: hosts.are_equal(); c.count is a multiple of the number of ranks.
 void hierarchical_reduce_scatter(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes);
 void hierarchical_all_gather(Builder& b, const Hosts& hosts, ChunkRange c);
 

@@ -13,7 +13,7 @@ namespace {
 
 // Hosts of the given sizes, ranks in order. REQUIRES: sizes are positive.
 Hosts in_order(const std::vector<int>& sizes) {
-  Hosts hosts;
+  Hosts::Lists hosts;
   int next = 0;
   for (const int size : sizes) {
     hosts.emplace_back();
@@ -24,7 +24,7 @@ Hosts in_order(const std::vector<int>& sizes) {
 
 // Rank r on host r modulo count.
 Hosts dealt_round(int ranks, int count) {
-  Hosts hosts(static_cast<std::size_t>(count));
+  Hosts::Lists hosts(static_cast<std::size_t>(count));
   for (int r = 0; r < ranks; ++r) hosts[static_cast<std::size_t>(r % count)].push_back(r);
   return hosts;
 }
@@ -32,7 +32,7 @@ Hosts dealt_round(int ranks, int count) {
 Hosts drawn(int ranks, unsigned seed) {
   std::mt19937 random(seed);
   const int count = 2 + static_cast<int>(random() % static_cast<unsigned>(std::max(1, ranks / 2)));
-  Hosts hosts(static_cast<std::size_t>(count));
+  Hosts::Lists hosts(static_cast<std::size_t>(count));
   for (int r = 0; r < ranks; ++r) hosts[random() % hosts.size()].push_back(r);
   std::erase_if(hosts, [](const auto& h) { return h.empty(); });
   return hosts;

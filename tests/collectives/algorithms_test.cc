@@ -1,5 +1,6 @@
 // Every algorithm of the catalog, forced, through the public interface.
 #include <cstdlib>
+#include <utility>
 
 #include "algorithms/catalog.h"
 #include "suites.h"
@@ -9,16 +10,12 @@ namespace {
 
 // Without shared memory every rank is a host of its own; with it all are on one.
 algorithms::World world_of(int ranks, bool shared) {
-  algorithms::World world{ranks, {}};
-  if (shared) world.hosts.emplace_back();
+  algorithms::Hosts::Lists hosts;
   for (int r = 0; r < ranks; ++r) {
-    if (shared) {
-      world.hosts.front().push_back(r);
-    } else {
-      world.hosts.push_back({r});
-    }
+    if (r == 0 || !shared) hosts.emplace_back();
+    hosts.back().push_back(r);
   }
-  return world;
+  return {ranks, std::move(hosts)};
 }
 
 // One collective at every power of two from 1 KiB to 1 MiB.

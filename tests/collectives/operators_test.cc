@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 
 #include "algorithms/catalog.h"
@@ -289,8 +290,9 @@ TEST_CASE("every algorithm with functions of the program's", "[algorithms]") {
   for (const algorithms::AlgorithmEntry& entry : algorithms::catalog()) {
     if (!reduces(entry.collective)) continue;
     for (const int ranks : {2, 3, 5, 6}) {
-      algorithms::World world{ranks, {{}}};
-      for (int r = 0; r < ranks; ++r) world.hosts.front().push_back(r);
+      std::vector<int> together(static_cast<std::size_t>(ranks));
+      std::iota(together.begin(), together.end(), 0);
+      const algorithms::World world{ranks, algorithms::Hosts::Lists{together}};
       if (!entry.supports(world)) continue;
       std::vector<Case> cases;
       for (const std::size_t count : {5, 4097, 300'001}) {

@@ -19,12 +19,12 @@ constexpr std::int64_t kStuckMs = 20'000;
 
 // The division into hosts that an algorithm wants: none, or pairs of ranks.
 std::vector<algorithms::World> worlds_of(int ranks) {
-  algorithms::World pairs{ranks, {}};
+  algorithms::Hosts::Lists pairs;
   for (int r = 0; r < ranks; ++r) {
-    if (r % 2 == 0) pairs.hosts.emplace_back();
-    pairs.hosts.back().push_back(r);
+    if (r % 2 == 0) pairs.emplace_back();
+    pairs.back().push_back(r);
   }
-  return {{ranks, {}}, pairs};
+  return {{ranks, {}}, {ranks, pairs}};
 }
 
 // Calls run(entry, world, in place) for every algorithm of the catalog that takes so many ranks.

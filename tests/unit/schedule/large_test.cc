@@ -48,12 +48,12 @@ constexpr int kRanks = 10'000;
 constexpr int kRanksPerHost = 8;
 
 World divided() {
-  World world{kRanks, {}};
+  algorithms::Hosts::Lists hosts;
   for (int r = 0; r < kRanks; ++r) {
-    if (r % kRanksPerHost == 0) world.hosts.emplace_back();
-    world.hosts.back().push_back(r);
+    if (r % kRanksPerHost == 0) hosts.emplace_back();
+    hosts.back().push_back(r);
   }
-  return world;
+  return {kRanks, std::move(hosts)};
 }
 
 TEST_CASE("what a rank writes of a schedule for ten thousand takes little") {

@@ -21,12 +21,13 @@ struct Place {
 
 // By the ranks of each host.
 World world_of(const std::vector<int>& hosts) {
-  World world{0, {}};
+  int next = 0;
+  algorithms::Hosts::Lists lists;
   for (const int ranks : hosts) {
-    world.hosts.emplace_back();
-    for (int i = 0; i < ranks; ++i) world.hosts.back().push_back(world.ranks++);
+    lists.emplace_back();
+    for (int i = 0; i < ranks; ++i) lists.back().push_back(next++);
   }
-  return world;
+  return {next, std::move(lists)};
 }
 
 std::vector<Place> places() {

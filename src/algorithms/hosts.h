@@ -1,0 +1,60 @@
+// Which ranks are on which host.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tutti::internal::algorithms {
+
+// Constant once made; copies share what they hold, and ask nothing of the number of ranks. Any thread.
+class Hosts {
+ public:
+  using Lists = std::vector<std::vector<int>>;  // the ranks of each host, in their order there
+
+  Hosts() = default;
+  Hosts(Lists lists);  // NOLINT(google-explicit-constructor): is one
+  Hosts(std::initializer_list<std::vector<int>> lists) : Hosts(Lists(lists)) {}
+
+  [[nodiscard]] std::size_t size() const { return lists().size(); }
+  [[nodiscard]] bool empty() const { return lists().empty(); }
+  [[nodiscard]] const std::vector<int>& operator[](std::size_t host) const { return lists()[host]; }
+  [[nodiscard]] const std::vector<int>& front() const { return lists().front(); }
+  [[nodiscard]] Lists::const_iterator begin() const { return lists().begin(); }
+  [[nodiscard]] Lists::const_iterator end() const { return lists().end(); }
+
+  // kInvalidArgument unless there are none, or each of so many ranks is on exactly one, and none is empty.
+  [[nodiscard]] Status check(int ranks) const;
+  [[nodiscard]] bool are_equal() const { return data_ == nullptr || data_->equal; }
+  [[nodiscard]] std::size_t largest() const { return data_ == nullptr ? 0 : data_->largest; }
+  // Ranks are numbered through, host after host.
+  [[nodiscard]] bool are_in_order() const { return data_ == nullptr || data_->in_order; }
+
+  struct Position {
+    std::size_t host = 0;
+    std::size_t local_rank = 0;  // among the members of the host
+  };
+  // REQUIRES: check(), and the rank is on one.
+  [[nodiscard]] Position position_of(int rank) const;
+
+  bool operator==(const Hosts& other) const { return data_ == other.data_ || lists() == other.lists(); }
+
+ private:
+  struct Data {
+    Lists lists;
+    std::vector<Position> positions;  // by rank; empty where they can be computed
+    bool equal = true;
+    bool in_order = true;
+    std::size_t largest = 0;
+    std::size_t ranks = 0;
+    const char* trouble = nullptr;  // why check() refuses them, whatever the number of ranks
+  };
+  [[nodiscard]] const Lists& lists() const;
+
+  std::shared_ptr<const Data> data_;
+};
+
+}  // namespace tutti::internal::algorithms
