@@ -19,5 +19,6 @@ Run add_verify(CLI::App& app, CLI::App** chosen);
 Run add_schedule(CLI::App& app, CLI::App** chosen);
 Run add_topo(CLI::App& app, CLI::App** chosen);
 Run add_doctor(CLI::App& app, CLI::App** chosen);
+Run add_simulate(CLI::App& app, CLI::App** chosen);
 
 }  // namespace tutti::internal::tools

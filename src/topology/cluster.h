@@ -1,0 +1,37 @@
+// Graphs of clusters that need not exist: equal hosts, and the common networks between them.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "topology/graph.h"
+
+namespace tutti::internal::topology {
+
+enum class Fabric : std::uint8_t {
+  kSwitch,     // one that all ports lead to and that hinders nobody
+  kFatTree,    // leaf switches below such a one (Leiserson: Fat-trees, IEEE Trans. Computers 34 (1985))
+  kDragonfly,  // groups, each joined to each other one (Kim, Dally, Scott, Abts: Technology-driven, highly-scalable
+               // dragonfly topology, ISCA 2008)
+  kSites,      // places far from each other, joined in a ring
+};
+
+struct Cluster {
+  int hosts = 1;
+  int ranks_per_host = 1;
+  int numa_nodes = 1;     // of a host; more are joined by a link of `numa` speed each with each
+  Speed numa{20, 0.1};    // as one UPI or xGMI link has it
+  int ports = 1;          // of a host, spread over its NUMA nodes
+  Speed port{12.5, 0.5};  // 100 Gb/s
+  Fabric fabric = Fabric::kSwitch;
+  int parts = 1;                    // hosts of a leaf; groups; sites. Hosts are spread over groups and sites evenly
+  double oversubscription = 1;      // how many times what the hosts of a leaf or group could send its way out carries
+  Speed between_sites{1.25, 5000};  // of one direction of one stretch
+};
+inline constexpr int kMostHosts = 1 << 20;
+inline constexpr int kMostRanks = 1 << 22;
+
+// Ranks are in the order of hosts. kInvalidArgument says which number is not possible.
+Result<Graph> make_cluster(const Cluster& cluster);
+
+}  // namespace tutti::internal::topology

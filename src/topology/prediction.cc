@@ -1,0 +1,168 @@
+#include "topology/prediction.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::internal::topology {
+namespace {
+
+using algorithms::AlgorithmEntry;
+using algorithms::World;
+using schedule::Schedule;
+using schedule::Step;
+
+// Other hosts whose schedules are compared with those of the first one. Of a generator that treats all hosts alike but
+// for some, these are the first ones, the last ones, or those at powers of two.
+constexpr std::size_t kSomeHosts = 24;
+// Of so many steps one may depend on others than its like: where a range has more chunks than one step can, each host
+// cuts it at the same chunks, and its own one lies in another part.
+constexpr std::size_t kStepsForOneUnlike = 1000;
+constexpr std::size_t kFewSteps = 4'000'000;
+
+std::size_t bytes_of(const Schedule& s) {
+  return sizeof(Schedule) + s.steps.capacity() * sizeof(Step) + s.dependencies.capacity() * sizeof(std::uint32_t);
+}
+
+// Two ranks that have the same place on their hosts.
+class Comparison {
+ public:
+  Comparison(const Schedule& a, const Schedule& b, int per_host) : a_(a), b_(b), per_host_(per_host) {}
+
+  // Whether they do the same, with the same places of their own hosts and of others, behind steps that are alike.
+  [[nodiscard]] bool alike() const {
+    if (a_.steps.size() != b_.steps.size() || a_.dependencies.size() != b_.dependencies.size()) return false;
+    std::size_t unlike = 0;
+    for (std::size_t i = 0; i < a_.steps.size(); ++i) {
+      if (!same_step(a_.steps[i], b_.steps[i]) || a_.steps[i].dependencies != b_.steps[i].dependencies) return false;
+      if (!like_dependencies(a_.steps[i], b_.steps[i])) ++unlike;
+    }
+    return unlike <= a_.steps.size() / kStepsForOneUnlike;
+  }
+
+ private:
+  [[nodiscard]] bool same_step(const Step& s, const Step& t) const { return s.chunks == t.chunks && like_step(s, t); }
+  [[nodiscard]] bool like_step(const Step& s, const Step& t) const {
+    if (s.kind != t.kind || s.source != t.source || s.target != t.target) return false;
+    if (is_local(s.kind)) return true;
+    return s.peer % per_host_ == t.peer % per_host_ &&
+           (s.peer / per_host_ == a_.rank / per_host_) == (t.peer / per_host_ == b_.rank / per_host_);
+  }
+  [[nodiscard]] bool like_dependencies(const Step& s, const Step& t) const {
+    for (std::size_t i = 0; i < s.dependencies; ++i) {
+      if (!like_step(a_.steps[a_.dependencies_of(s)[i]], b_.steps[b_.dependencies_of(t)[i]])) return false;
+    }
+    return true;
+  }
+
+  const Schedule& a_;
+  const Schedule& b_;
+  const int per_host_;
+};
+
+class Predictor {
+ public:
+  Predictor(const Graph& graph, const MachineCosts& costs, const Question& question)
+      : graph_(graph), costs_(costs), question_(question) {}
+
+  Result<Prediction> run() {
+    Routes routes(graph_, costs_, question_.cores_of_host, question_.slowed);
+    world_ = World{static_cast<int>(graph_.ranks.size()), routes.hosts()};
+    if (world_.hosts.size() == 1) world_.hosts = {};
+    const bool slowed = !question_.slowed.ranks.empty() || !question_.slowed.nodes.empty();
+    if (!slowed && hosts_alike(graph_)) {
+      auto simulated = simulate_first_host();
+      if (!simulated.is_ok() || (*simulated).steps > 0) return simulated;
+    }
+    if (Status s = generate(0, world_.ranks); !s.is_ok()) return s;
+    return simulate(routes, nullptr);
+  }
+
+ private:
+  // Without steps where the hosts do not do the same.
+  Result<Prediction> simulate_first_host() {
+    const int hosts = static_cast<int>(world_.hosts.size());
+    const int per_host = world_.ranks / hosts;
+    if (Status s = generate(0, per_host); !s.is_ok()) return s;
+    std::vector<int> others;
+    const std::size_t all_steps = steps_ * static_cast<std::size_t>(hosts);
+    if (all_steps <= kFewSteps) {
+      for (int h = 1; h < hosts; ++h) others.push_back(h);
+    } else {
+      for (int h = 1; h < hosts && others.size() < kSomeHosts; h *= 2) others.insert(others.end(), {h, hosts - h});
+    }
+    bool alike = true;
+    for (const int h : others) {
+      for (int i = 0; i < per_host && alike; ++i) {
+        auto other = make_schedule(*question_.entry, world_, h * per_host + i, question_.root);
+        if (!other.is_ok()) return other.status();
+        alike = Comparison(schedules_[static_cast<std::size_t>(i)], *other, per_host).alike();
+      }
+      if (!alike) break;
+    }
+    if (!alike) return Prediction{};
+    const Routes routes(graph_, costs_, question_.cores_of_host, {}, true);
+    auto simulated = simulate(routes, [per_host](int rank) { return rank % per_host; });
+    // Hosts may still differ in the order of what they exchange.
+    if (!simulated.is_ok() && simulated.status().code() == Code::kInvalidArgument) return Prediction{};
+    return simulated;
+  }
+
+  Status generate(int from, int to) {
+    schedules_.clear();
+    steps_ = 0;
+    std::size_t memory = 0;
+    for (int rank = from; rank < to; ++rank) {
+      auto schedule = make_schedule(*question_.entry, world_, rank, question_.root);
+      if (!schedule.is_ok()) return schedule.status();
+      steps_ += (*schedule).steps.size();
+      memory += bytes_of(*schedule);
+      schedules_.push_back(std::move(*schedule));
+      // Of what is left to generate, as much again as of what there is.
+      const double done = rank + 1.0 - from;
+      const double all = static_cast<double>(memory + schedule::bytes_to_simulate(steps_)) * ((to - from) / done);
+      if (all > static_cast<double>(question_.most_memory_bytes)) {
+        return Status::invalid_argument(fmt::format("it would take about {:.1f} GiB of memory, more than {:.1f}",
+                                                    all / (1 << 30),
+                                                    static_cast<double>(question_.most_memory_bytes) / (1 << 30)));
+      }
+      if (rank % 256 == 0 && question_.interrupt) {
+        if (Status s = question_.interrupt(); !s.is_ok()) return s;
+      }
+    }
+    return {};
+  }
+
+  Result<Prediction> simulate(const Routes& routes, std::function<int(int)> representative) {
+    const schedule::Shape& shape = schedules_.front().shape;
+    const std::size_t elements = question_.bytes / question_.element_bytes / shape.blocks;
+    const schedule::Layout layout(shape, elements, question_.element_bytes);
+    schedule::SimulationOptions options;
+    options.keeps_steps = question_.keeps_steps;
+    options.interrupt = question_.interrupt;
+    options.representative = std::move(representative);
+    Prediction prediction;
+    prediction.one_host = options.representative != nullptr;
+    prediction.steps = steps_;
+    auto timing = schedule::simulate(schedules_, layout, routes, options);
+    if (!timing.is_ok()) return timing.status();
+    prediction.timing = std::move(*timing);
+    return prediction;
+  }
+
+  const Graph& graph_;
+  const MachineCosts& costs_;
+  const Question& question_;
+  World world_;
+  std::vector<Schedule> schedules_;
+  std::size_t steps_ = 0;
+};
+
+}  // namespace
+
+Result<Prediction> predict(const Graph& graph, const MachineCosts& costs, const Question& question) {
+  return Predictor(graph, costs, question).run();
+}
+
+}  // namespace tutti::internal::topology

@@ -1,0 +1,108 @@
+// The ways between the ranks of a graph, as the simulator reads them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "algorithms/hosts.h"
+#include "schedule/simulate.h"
+#include "topology/graph.h"
+
+namespace tutti::internal::topology {
+
+// What messages of one kind cost, links aside: each transport has its own.
+struct MessageCosts {
+  double latency_us = 0;
+  double message_us = 0;           // of each side's processor, for a message
+  double send_us_per_byte = 0;     // of the sender's processor
+  double receive_us_per_byte = 0;  // of the receiver's
+  double piece_bytes = 0;          // passed on at a time; 0: the message as a whole
+  double buffer_bytes = 0;         // of a lane
+};
+
+struct MachineCosts {
+  MessageCosts within_host;
+  MessageCosts between_hosts;
+  double combine_us_per_byte = 0;
+  double copy_us_per_byte = 0;
+};
+
+// How many times as fast something is as the graph and the costs say.
+struct Slowed {
+  std::map<int, double> ranks;           // processors
+  std::map<std::int32_t, double> nodes;  // their way to the parent, and of a port its way out; both directions
+};
+
+// All constant once made. Any thread. Keeps a reference to the graph.
+class Routes : public schedule::Interconnect {
+ public:
+  // REQUIRES: graph.check(), and it has ranks. `cores_of_host`: processors that ranks of a host share; 0: each rank has
+  // its own. `one_host`: resources of all hosts are those of the first one: see hosts_alike().
+  Routes(const Graph& graph, const MachineCosts& costs, int cores_of_host, const Slowed& slowed = {},
+         bool one_host = false);
+
+  [[nodiscard]] std::size_t resources() const override { return us_per_byte_.size(); }
+  [[nodiscard]] double us_per_byte(std::uint32_t resource) const override { return us_per_byte_[resource]; }
+  void find_route(int from, int to, schedule::Route& route) const override;
+  [[nodiscard]] std::size_t processors() const override { return slowness_.size(); }
+  [[nodiscard]] std::uint32_t processor_of(int rank) const override {
+    return processors_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] double slowness(std::uint32_t processor) const override { return slowness_[processor]; }
+  [[nodiscard]] double combine_us_per_byte() const override { return costs_.combine_us_per_byte; }
+  [[nodiscard]] double copy_us_per_byte() const override { return costs_.copy_us_per_byte; }
+
+  // "host0/numa1 up", "host0/eth0 out", "NVLink host0/gpu0 to host0/gpu1".
+  [[nodiscard]] std::string describe(std::uint32_t resource) const;
+  // Ranks of each host, in the order in which hosts first have one.
+  [[nodiscard]] const algorithms::Hosts& hosts() const { return hosts_; }
+
+ private:
+  struct LinkEnd {
+    std::uint32_t link = 0;
+    std::uint32_t position = 0;  // among the link's nodes
+  };
+  void add_ranks(int cores_of_host, const Slowed& slowed);
+  void add_links();
+  void choose_ports();
+  [[nodiscard]] std::int32_t port_for(std::size_t rank, std::size_t local_rank,
+                                      const std::vector<std::int32_t>& ports) const;
+  [[nodiscard]] int depth_in_common(std::int32_t a, std::int32_t b) const;
+  // From one node to another; both in one host, or both of the network.
+  void go(std::int32_t from, std::int32_t to, schedule::Route& route) const;
+  bool go_by_link(std::int32_t from, std::int32_t to, std::int32_t above, schedule::Route& route) const;
+  bool go_among(std::int32_t from, std::int32_t to, schedule::Route& route) const;
+  void climb(std::int32_t node, std::int32_t above, bool up, schedule::Route& route) const;
+  void cross(const LinkEnd& from, const LinkEnd& to, schedule::Route& route) const;
+  [[nodiscard]] std::uint32_t of_first_host(std::uint32_t resource) const;
+  void use(std::uint32_t resource, double latency_us, schedule::Route& route) const;
+  [[nodiscard]] std::int32_t meeting_of(std::int32_t a, std::int32_t b) const;
+  [[nodiscard]] const Node& node(std::int32_t n) const { return graph_.nodes[static_cast<std::size_t>(n)]; }
+  // Resources: of node n 4n (up), 4n + 1 (down), 4n + 2 (out), 4n + 3 (in); then two for each end of a link.
+  [[nodiscard]] static std::uint32_t resource_of(std::int32_t n, int which) {
+    return 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(which);
+  }
+
+  const Graph& graph_;
+  MachineCosts costs_;
+  bool one_host_;
+  std::vector<double> us_per_byte_;
+  std::vector<int> depths_;                // of nodes
+  std::vector<std::uint32_t> link_first_;  // first resource of each link
+  std::uint32_t link_resources_of_host_ = 1;
+  std::unordered_map<std::int32_t, std::vector<LinkEnd>> link_ends_;  // by node
+  std::vector<std::uint32_t> processors_;                             // by rank
+  std::vector<double> slowness_;                                      // by processor
+  std::vector<std::int32_t> rank_hosts_;                              // node of each rank's host
+  std::vector<std::int32_t> rank_ports_;                              // -1: its host has none
+  algorithms::Hosts hosts_;
+};
+
+// Whether all hosts are alike down to their speeds, have equally many consecutive ranks at the same places, and lead to
+// one single network: so that hosts that do the same at the same time are no different.
+[[nodiscard]] bool hosts_alike(const Graph& graph);
+
+}  // namespace tutti::internal::topology

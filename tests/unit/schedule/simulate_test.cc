@@ -1,0 +1,210 @@
+#include "schedule/simulate.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "algorithms/catalog.h"
+#include "catch_compat.h"
+#include "schedule/builder.h"
+
+namespace tutti::internal::schedule {
+namespace {
+
+// All ranks have a processor and a port of their own; `shared` also one link between all of them.
+class Star : public Interconnect {
+ public:
+  explicit Star(std::size_t ranks) : ranks_(ranks) {}
+  [[nodiscard]] std::size_t resources() const override { return 2 * ranks_ + 1; }
+  [[nodiscard]] double us_per_byte(std::uint32_t r) const override { return r == 2 * ranks_ ? shared : port; }
+  void find_route(int from, int to, Route& route) const override {
+    route = common;
+    route.resources = {static_cast<std::uint32_t>(2 * from), static_cast<std::uint32_t>(2 * to + 1)};
+    if (shared > 0) route.resources.push_back(static_cast<std::uint32_t>(2 * ranks_));
+  }
+  [[nodiscard]] std::size_t processors() const override { return ranks_; }
+  [[nodiscard]] std::uint32_t processor_of(int rank) const override { return static_cast<std::uint32_t>(rank); }
+  [[nodiscard]] double slowness(std::uint32_t p) const override { return static_cast<int>(p) == slow_rank ? 2 : 1; }
+  [[nodiscard]] double combine_us_per_byte() const override { return combine; }
+  [[nodiscard]] double copy_us_per_byte() const override { return 0; }
+
+  double port = 0;
+  double shared = 0;
+  double combine = 0;
+  int slow_rank = -1;
+  Route common;
+
+ private:
+  std::size_t ranks_;
+};
+
+std::vector<Schedule> schedules_of(Collective collective, const std::string& name, int ranks, int root = 0) {
+  const auto* entry = algorithms::find(collective, name);
+  std::vector<Schedule> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(make_schedule(*entry, algorithms::World{ranks, {}}, r, root).value());
+  return all;
+}
+
+double time_of(const std::vector<Schedule>& schedules, std::size_t bytes, const Star& star) {
+  const Shape& shape = schedules.front().shape;
+  auto timing = simulate(schedules, Layout(shape, bytes / shape.blocks, 1), star);
+  REQUIRE(timing.is_ok());
+  return (*timing).total_us;
+}
+
+bool near(double a, double b) {
+  return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+}
+
+bool says(const std::string& text, const char* what) {
+  return text.find(what) != std::string::npos;
+}
+
+TEST_CASE("a message takes its sender's work, the link, the latency and its receiver's work") {
+  const auto broadcast = schedules_of(Collective::kBroadcast, "direct", 2);
+  Star star(2);
+  star.port = 0.25;
+  star.common.message_us = 3;
+  star.common.latency_us = 10;
+  star.common.send_us_per_byte = 0.5;
+  star.common.receive_us_per_byte = 0.125;
+  star.common.buffer_bytes = 1000;
+  CHECK(near(time_of(broadcast, 100, star), (3 + 50) + 25 + 10 + (3 + 12.5)));
+  star.slow_rank = 0;
+  CHECK(near(time_of(broadcast, 100, star), 2 * (3 + 50) + 25 + 10 + (3 + 12.5)));
+  star.slow_rank = 1;
+  CHECK(near(time_of(broadcast, 100, star), (3 + 50) + 25 + 10 + 2 * (3 + 12.5)));
+}
+
+TEST_CASE("a chain passes on the first piece before the last one comes") {
+  const auto chain = schedules_of(Collective::kBroadcast, "chain", 5);
+  Star star(5);
+  star.port = 1;
+  star.common.buffer_bytes = 1e9;
+  CHECK(near(time_of(chain, 1000, star), 4 * 1000));  // as a whole
+  star.common.piece_bytes = 10;
+  const double piecewise = time_of(chain, 1000, star);
+  CHECK(piecewise >= 1000);
+  CHECK(piecewise <= 1000 + 8 * 10);
+}
+
+TEST_CASE("messages that share a link take turns, others do not") {
+  const auto gather = schedules_of(Collective::kGather, "direct", 5);
+  Star star(5);
+  star.port = 1;
+  star.common.buffer_bytes = 1e9;
+  CHECK(near(time_of(gather, 500, star), 400));  // four blocks into the port of the root
+  const auto all_to_all = schedules_of(Collective::kAllToAll, "direct", 5);
+  CHECK(near(time_of(all_to_all, 500, star), 400));
+  star.shared = 1;
+  CHECK(near(time_of(all_to_all, 500, star), 2000));  // twenty
+}
+
+TEST_CASE("what is longer than the buffer waits for its receiver") {
+  // Rank 1 receives from rank 0 behind what rank 2 sends late.
+  std::vector<Schedule> schedules;
+  const Shape shape{Collective::kBroadcast, 3, 0, 1, 1};
+  for (int r = 0; r < 3; ++r) {
+    Builder b(shape, r);
+    if (r == 0) {
+      b.send(1, {0, 1});
+      b.send(2, {0, 1});
+    } else if (r == 1) {
+      b.recv(2, {0, 1});
+      b.recv(0, {0, 1});
+    } else {
+      b.recv(0, {0, 1});
+      b.send(1, {0, 1});
+    }
+    schedules.push_back(b.finish().value());
+  }
+  Star star(3);
+  star.port = 1;
+  star.common.buffer_bytes = 1000;
+  CHECK(near(time_of(schedules, 100, star), 300));  // two from rank 0, whose second one rank 2 passes on
+  star.common.buffer_bytes = 0;
+  star.common.latency_us = 7;
+  CHECK(time_of(schedules, 100, star) > 307);  // the first one goes last
+}
+
+TEST_CASE("every algorithm ends, in no less time than its bytes take") {
+  for (const auto& entry : algorithms::catalog()) {
+    if (info_of(entry.collective).varies) continue;
+    for (int ranks = 1; ranks <= 9; ++ranks) {
+      if (!entry.supports({ranks, {}})) continue;
+      const auto schedules = schedules_of(entry.collective, entry.name, ranks);
+      std::uint64_t sends = 0;
+      for (const Schedule& s : schedules) {
+        for (const Step& step : s.steps) sends += step.kind == StepKind::kSend ? 1 : 0;
+      }
+      Star star(static_cast<std::size_t>(ranks));
+      star.port = 1e-3;
+      star.combine = 1e-4;
+      star.common = {{}, 1, 0.25, 1e-4, 1e-4, 4096, 16384};
+      const Layout layout(schedules.front().shape, 100'000, 1);
+      const auto timing = simulate(schedules, layout, star);
+      INFO(name_of(entry.collective) << ' ' << entry.name << ", " << ranks << " ranks");
+      REQUIRE(timing.is_ok());
+      CHECK(timing.value().messages == sends);
+      double most = 0;
+      for (const double us : timing.value().resource_us) most = std::max(most, us);
+      for (const double us : timing.value().processor_us) most = std::max(most, us);
+      CHECK(timing.value().total_us >= most * (1 - 1e-9));
+      CHECK(timing.value().total_us == simulate(schedules, layout, star).value().total_us);
+    }
+  }
+}
+
+TEST_CASE("steps are kept where they are asked for, and a rank's dependents follow what they depend on") {
+  const auto ring = schedules_of(Collective::kAllReduce, "ring", 4);
+  Star star(4);
+  star.port = 0.01;
+  star.common.latency_us = 1;
+  star.common.buffer_bytes = 1e9;
+  SimulationOptions options;
+  options.keeps_steps = true;
+  const auto timing = simulate(ring, Layout(ring.front().shape, 4096, 1), star, options);
+  REQUIRE(timing.is_ok());
+  for (std::size_t r = 0; r < 4; ++r) {
+    const auto& times = timing.value().steps[r];
+    REQUIRE(times.size() == ring[r].steps.size());
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      CHECK(times[i].end_us >= times[i].begin_us);
+      for (const std::uint32_t d : ring[r].dependencies_of(ring[r].steps[i])) CHECK(times[i].end_us >= times[d].end_us);
+    }
+  }
+}
+
+TEST_CASE("what does not match, or waits for itself, is refused") {
+  auto schedules = schedules_of(Collective::kAllReduce, "ring", 3);
+  const Star star(3);
+  const Layout layout(schedules.front().shape, 300, 1);
+  auto missing = schedules;
+  missing[1].steps[0].peer = 0;  // what rank 2 waits for goes to rank 0
+  CHECK(simulate(missing, layout, star).status().code() == Code::kInvalidArgument);
+  auto nobody = schedules;
+  nobody[2].steps[0].peer = 3;
+  CHECK(says(simulate(nobody, layout, star).status().message(), "rank 2, step 0: its peer is no rank"));
+  std::vector<Schedule> stuck;
+  for (int r = 0; r < 2; ++r) {
+    Builder b(Shape{Collective::kAllToAll, 2, 0, 2, 2}, r);
+    b.recv_into(1 - r, {Buffer::kOutput, static_cast<std::uint32_t>(1 - r)}, 1);
+    b.wait_for_last();
+    b.send_from(1 - r, {Buffer::kInput, static_cast<std::uint32_t>(1 - r)}, 1);
+    b.copy({Buffer::kInput, static_cast<std::uint32_t>(r)}, {Buffer::kOutput, static_cast<std::uint32_t>(r)}, 1);
+    stuck.push_back(b.finish().value());
+  }
+  CHECK(says(simulate(stuck, Layout(stuck.front().shape, 8, 1), star).status().message(), "wait for each other"));
+}
+
+TEST_CASE("an interrupt ends a simulation with its error") {
+  const auto schedules = schedules_of(Collective::kAllToAll, "direct", 300);
+  Star star(300);
+  SimulationOptions options;
+  options.interrupt = [] { return Status::aborted("enough"); };
+  const auto timing = simulate(schedules, Layout(schedules.front().shape, 8, 1), star, options);
+  CHECK(timing.status().code() == Code::kAborted);
+}
+
+}  // namespace
+}  // namespace tutti::internal::schedule

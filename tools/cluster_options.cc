@@ -1,0 +1,188 @@
+#include "cluster_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "base/config.h"
+#include "topology/select.h"
+#include "transport/shm/costs.h"
+#include "transport/tcp/costs.h"
+#include "transport/verbs/costs.h"
+
+namespace tutti::internal::tools {
+namespace {
+
+using topology::Cluster;
+using topology::Fabric;
+using topology::Speed;
+
+// A number from the beginning of the text, which becomes what stands behind it.
+bool take_number(std::string& text, double& number) {
+  char* end = nullptr;
+  number = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || !std::isfinite(number) || number < 0) return false;
+  text.erase(0, static_cast<std::size_t>(end - text.c_str()));
+  return true;
+}
+
+Status wrong(const std::string& option, const std::string& text, const char* expected) {
+  return Status::invalid_argument(fmt::format("{}: \"{}\" is not {}", option, text, expected));
+}
+
+std::vector<std::string> words_of(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, separator);) words.push_back(word);
+  return words;
+}
+
+// PARTS or PARTS:OVERSUBSCRIPTION.
+Status parse_parts(const std::string& option, const std::string& text, Cluster& cluster) {
+  constexpr const char* kExpected = "COUNT or COUNT:OVERSUBSCRIPTION";
+  const std::vector<std::string> words = words_of(text, ':');
+  const auto parts = words.empty() ? std::nullopt : parse_integer(words[0], 1, topology::kMostHosts);
+  if (!parts || words.size() > 2) return wrong(option, text, kExpected);
+  cluster.parts = static_cast<int>(*parts);
+  if (words.size() < 2) return {};
+  std::string rest = words[1];
+  if (!take_number(rest, cluster.oversubscription) || !rest.empty()) return wrong(option, text, kExpected);
+  return {};
+}
+
+Status read_fabric(const ClusterOptions& options, Cluster& cluster) {
+  if (!options.fat_tree.empty()) {
+    cluster.fabric = Fabric::kFatTree;
+    return parse_parts("--fat-tree", options.fat_tree, cluster);
+  }
+  if (!options.dragonfly.empty()) {
+    cluster.fabric = Fabric::kDragonfly;
+    return parse_parts("--dragonfly", options.dragonfly, cluster);
+  }
+  if (options.sites.empty()) return {};
+  cluster.fabric = Fabric::kSites;
+  const std::size_t comma = options.sites.find(',');
+  const auto count = parse_integer(options.sites.substr(0, comma), 1, topology::kMostHosts);
+  if (!count) return wrong("--sites", options.sites, "COUNT or COUNT,RATE,LATENCY");
+  cluster.parts = static_cast<int>(*count);
+  if (comma == std::string::npos) return {};
+  return parse_speed("--sites", options.sites.substr(comma + 1), cluster.between_sites);
+}
+
+// rank=17:0.5 or link=PATH:0.1.
+Status read_slow(const std::string& text, Machines& machines) {
+  constexpr const char* kExpected = "rank=RANK:FACTOR or link=PATH:FACTOR, with a factor above 0 and up to 1";
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return wrong("--slow", text, kExpected);
+  std::string rest = text.substr(colon + 1);
+  double factor = 0;
+  if (!take_number(rest, factor) || !rest.empty() || factor <= 0 || factor > 1) return wrong("--slow", text, kExpected);
+  const std::string what = text.substr(0, colon);
+  if (what.starts_with("rank=")) {
+    const auto ranks = static_cast<std::int64_t>(machines.graph.ranks.size());
+    const auto rank = parse_integer(what.substr(5), 0, ranks - 1);
+    if (!rank) return wrong("--slow", text, fmt::format("that of a rank from 0 to {}", ranks - 1).c_str());
+    machines.slowed.ranks[static_cast<int>(*rank)] = factor;
+    return {};
+  }
+  if (!what.starts_with("link=")) return wrong("--slow", text, kExpected);
+  const std::int32_t node = machines.graph.find(what.substr(5));
+  if (node < 0)
+    return wrong("--slow", text, "the path of something that there is (\"tutti simulate --show\" lists them)");
+  machines.slowed.nodes[node] = factor;
+  return {};
+}
+
+Result<topology::Graph> make_graph(const ClusterOptions& options) {
+  Cluster cluster;
+  cluster.hosts = options.hosts;
+  cluster.ranks_per_host = options.per_host > 0 ? options.per_host : 1;
+  cluster.numa_nodes = options.numa_nodes;
+  cluster.ports = options.ports;
+  if (Status s = parse_speed("--link", options.link, cluster.port); !s.is_ok()) return s;
+  if (Status s = parse_speed("--numa-link", options.numa_link, cluster.numa); !s.is_ok()) return s;
+  if (Status s = read_fabric(options, cluster); !s.is_ok()) return s;
+  return topology::make_cluster(cluster);
+}
+
+topology::MessageCosts message_costs(const LinkCosts& link, bool processors_move_bytes) {
+  topology::MessageCosts costs;
+  costs.message_us = link.message_us;
+  costs.latency_us = std::max(0.0, link.alpha_us - 2 * link.message_us);
+  costs.send_us_per_byte = costs.receive_us_per_byte = processors_move_bytes ? link.beta_us_per_byte / 2 : 0;
+  costs.piece_bytes = link.piece_bytes;
+  costs.buffer_bytes = 8 * link.piece_bytes;
+  return costs;
+}
+
+}  // namespace
+
+Status parse_speed(const std::string& option, const std::string& text, Speed& speed) {
+  constexpr const char* kExpected =
+      "a rate (100Gb/s, 12.5GB/s), a latency (2us, 30ms), or both with a comma between them";
+  const std::vector<std::string> words = words_of(text, ',');
+  if (words.empty() || words.size() > 2) return wrong(option, text, kExpected);
+  for (std::string word : words) {
+    double number = 0;
+    if (!take_number(word, number)) return wrong(option, text, kExpected);
+    if (word == "Gb/s" || word == "Gbps") {
+      speed.gbytes_per_second = number / 8;
+    } else if (word == "Mb/s" || word == "Mbps") {
+      speed.gbytes_per_second = number / 8000;
+    } else if (word == "GB/s") {
+      speed.gbytes_per_second = number;
+    } else if (word == "us") {
+      speed.latency_us = number;
+    } else if (word == "ms") {
+      speed.latency_us = number * 1e3;
+    } else {
+      return wrong(option, text, kExpected);
+    }
+  }
+  return {};
+}
+
+void add_cluster_options(CLI::App& command, ClusterOptions& options) {
+  const auto text = [&](const char* name, std::string& value, const char* help) {
+    return command.add_option(name, value, help)->capture_default_str()->group("Machines");
+  };
+  const auto number = [&](const char* name, int& value, int least, int most, const char* help) {
+    return command.add_option(name, value, help)->check(CLI::Range(least, most))->group("Machines");
+  };
+  number("--hosts", options.hosts, 1, topology::kMostHosts, "Equal hosts (1)");
+  number("--per-host", options.per_host, 1, topology::kMostRanks, "Ranks of each host (1)");
+  number("--numa-nodes", options.numa_nodes, 1, 64, "NUMA nodes of a host (1)");
+  number("--ports", options.ports, 1, 64, "Network ports of a host, each rank uses the nearest (1)");
+  text("--link", options.link, "Rate and latency of a port");
+  text("--numa-link", options.numa_link, "Rate and latency between two NUMA nodes");
+  text("--fat-tree", options.fat_tree, "Leaf switches: HOSTS or HOSTS:OVERSUBSCRIPTION of each");
+  text("--dragonfly", options.dragonfly, "Groups, each joined to each other: COUNT or COUNT:OVERSUBSCRIPTION");
+  text("--sites", options.sites, "Distant sites in a ring: COUNT or COUNT,RATE,LATENCY of each stretch (10Gb/s,5ms)");
+  text("--transport", options.transport, "Between hosts")->check(CLI::IsMember({"tcp", "verbs"}));
+  number("--cores", options.cores, 1, 1 << 16, "Processors of a host, which its ranks share (as many as ranks)");
+  command.add_option("--slow", options.slow, "rank=17:0.5 or link=PATH:0.1: as fast as that part of what it was")
+      ->group("Machines");
+}
+
+Result<Machines> make_machines(const ClusterOptions& options) {
+  auto graph = make_graph(options);
+  if (!graph.is_ok()) return graph.status();
+  Machines machines;
+  machines.graph = std::move(*graph);
+  machines.cores_of_host = options.cores;
+  if (Status s = machines.graph.check(); !s.is_ok()) return s;
+  const LinkCosts between = options.transport == "verbs" ? transport::verbs::costs(1) : transport::tcp::costs(1);
+  machines.costs.within_host = message_costs(transport::shm::costs(1), true);
+  machines.costs.between_hosts = message_costs(between, options.transport != "verbs");
+  const algorithms::Costs combined = topology::combine_costs({}, {}, 1);
+  machines.costs.combine_us_per_byte = machines.costs.copy_us_per_byte = combined.gamma_us_per_byte;
+  for (const std::string& one : options.slow) {
+    if (Status s = read_slow(one, machines); !s.is_ok()) return s;
+  }
+  return machines;
+}
+
+}  // namespace tutti::internal::tools

@@ -1,0 +1,46 @@
+// The machines on which a collective is computed: from a file, or described on the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "topology/cluster.h"
+#include "topology/prediction.h"
+
+namespace tutti::internal::tools {
+
+struct ClusterOptions {
+  std::string topology;  // a file; empty: none
+  int hosts = 1;
+  int per_host = 0;  // 0: not given
+  int numa_nodes = 1;
+  int ports = 1;
+  std::string link = "100Gb/s,0.5us";
+  std::string numa_link = "20GB/s,0.1us";
+  std::string fat_tree;
+  std::string dragonfly;
+  std::string sites;
+  std::string transport = "tcp";
+  int cores = 0;
+  std::vector<std::string> slow;
+};
+
+// Adds the options to the subcommand.
+void add_cluster_options(CLI::App& command, ClusterOptions& options);
+
+// What was asked for. Its graph has ranks and is sound.
+struct Machines {
+  topology::Graph graph;
+  topology::MachineCosts costs;
+  topology::Slowed slowed;
+  int cores_of_host = 0;
+};
+// kInvalidArgument names the option, or the file with line and field.
+Result<Machines> make_machines(const ClusterOptions& options);
+
+// "100Gb/s", "12.5GB/s", with ",2us" behind it, or that alone. What is not given keeps its value in `speed`.
+Status parse_speed(const std::string& option, const std::string& text, topology::Speed& speed);
+
+}  // namespace tutti::internal::tools
