@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <map>
 #include <sstream>
 
 #include "base/config.h"
+#include "topology/graph_json.h"
+#include "topology/nccl_xml.h"
 #include "topology/select.h"
 #include "transport/shm/costs.h"
 #include "transport/tcp/costs.h"
@@ -96,6 +100,38 @@ Status read_slow(const std::string& text, Machines& machines) {
   return {};
 }
 
+// Whether the file is XML: that begins with "<".
+bool is_xml(const std::string& path) {
+  std::ifstream file(path);
+  char first = 0;
+  file >> first;
+  return first == '<';
+}
+
+// As the file has it; a single host as many times as is asked for.
+Result<topology::Graph> graph_of_file(const ClusterOptions& options, const Cluster& cluster) {
+  auto graph = is_xml(options.topology) ? topology::read_nccl_topology(options.topology)
+                                        : topology::read_graph(options.topology);
+  if (!graph.is_ok()) return graph;
+  const bool is_host = (*graph).nodes.front().kind == topology::NodeKind::kHost;
+  if (!is_host && (options.hosts > 1 || cluster.fabric != Fabric::kSwitch)) {
+    return Status::invalid_argument("--hosts and networks: " + options.topology + " has more than one host already");
+  }
+  if (is_host && (options.per_host > 0 || (*graph).ranks.empty())) {
+    const auto gpus = std::count_if((*graph).nodes.begin(), (*graph).nodes.end(),
+                                    [](const auto& node) { return node.kind == topology::NodeKind::kGpu; });
+    topology::place_ranks(*graph, options.per_host > 0 ? options.per_host : std::max(1, static_cast<int>(gpus)));
+  }
+  if (is_host && options.hosts == 1 && cluster.fabric == Fabric::kSwitch) return graph;
+  if (!is_host && (*graph).ranks.empty()) {
+    const int per_host = std::max(1, options.per_host);
+    for (const std::int32_t host : (*graph).hosts()) {
+      (*graph).ranks.insert((*graph).ranks.end(), static_cast<std::size_t>(per_host), host);
+    }
+  }
+  return is_host ? topology::make_cluster(cluster, *graph) : std::move(graph);
+}
+
 Result<topology::Graph> make_graph(const ClusterOptions& options) {
   Cluster cluster;
   cluster.hosts = options.hosts;
@@ -105,8 +141,13 @@ Result<topology::Graph> make_graph(const ClusterOptions& options) {
   if (Status s = parse_speed("--link", options.link, cluster.port); !s.is_ok()) return s;
   if (Status s = parse_speed("--numa-link", options.numa_link, cluster.numa); !s.is_ok()) return s;
   if (Status s = read_fabric(options, cluster); !s.is_ok()) return s;
-  return topology::make_cluster(cluster);
+  return options.topology.empty() ? topology::make_cluster(cluster) : graph_of_file(options, cluster);
 }
+
+// Between kernels that write into each other's memory: an H200, all-reduce of 8 B over two ranks on one device, and
+// what its memory moves (docs/benchmarks.md). Links have their own rates.
+constexpr topology::MessageCosts kBetweenDevices = {3, 0.5, 0, 0, 1 << 18, 1 << 22};
+constexpr topology::LocalCosts kDevice = {7e-7, 5e-7};
 
 topology::MessageCosts message_costs(const LinkCosts& link, bool processors_move_bytes) {
   topology::MessageCosts costs;
@@ -152,8 +193,13 @@ void add_cluster_options(CLI::App& command, ClusterOptions& options) {
   const auto number = [&](const char* name, int& value, int least, int most, const char* help) {
     return command.add_option(name, value, help)->check(CLI::Range(least, most))->group("Machines");
   };
+  command
+      .add_option("--topology", options.topology, "A file: tutti's JSON, or NCCL's XML, of which one host can be many")
+      ->envname("TUTTI_TOPOLOGY")
+      ->check(CLI::ExistingFile)
+      ->group("Machines");
   number("--hosts", options.hosts, 1, topology::kMostHosts, "Equal hosts (1)");
-  number("--per-host", options.per_host, 1, topology::kMostRanks, "Ranks of each host (1)");
+  number("--per-host", options.per_host, 1, topology::kMostRanks, "Ranks of each host (its GPUs, or 1)");
   number("--numa-nodes", options.numa_nodes, 1, 64, "NUMA nodes of a host (1)");
   number("--ports", options.ports, 1, 64, "Network ports of a host, each rank uses the nearest (1)");
   text("--link", options.link, "Rate and latency of a port");
@@ -170,19 +216,49 @@ void add_cluster_options(CLI::App& command, ClusterOptions& options) {
 Result<Machines> make_machines(const ClusterOptions& options) {
   auto graph = make_graph(options);
   if (!graph.is_ok()) return graph.status();
+  return make_machines(options, std::move(*graph));
+}
+
+Result<Machines> make_machines(const ClusterOptions& options, topology::Graph graph) {
   Machines machines;
-  machines.graph = std::move(*graph);
+  machines.graph = std::move(graph);
   machines.cores_of_host = options.cores;
+  machines.by_verbs = options.transport == "verbs";
   if (Status s = machines.graph.check(); !s.is_ok()) return s;
   const LinkCosts between = options.transport == "verbs" ? transport::verbs::costs(1) : transport::tcp::costs(1);
   machines.costs.within_host = message_costs(transport::shm::costs(1), true);
   machines.costs.between_hosts = message_costs(between, options.transport != "verbs");
   const algorithms::Costs combined = topology::combine_costs({}, {}, 1);
-  machines.costs.combine_us_per_byte = machines.costs.copy_us_per_byte = combined.gamma_us_per_byte;
+  machines.costs.host = {combined.gamma_us_per_byte, combined.gamma_us_per_byte};
+  machines.costs.between_devices = kBetweenDevices;
+  machines.costs.device = kDevice;
   for (const std::string& one : options.slow) {
     if (Status s = read_slow(one, machines); !s.is_ok()) return s;
   }
   return machines;
+}
+
+algorithms::World world_of(const Machines& machines) {
+  algorithms::Hosts::Lists hosts;
+  std::map<std::int32_t, std::size_t> numbers;
+  for (std::size_t rank = 0; rank < machines.graph.ranks.size(); ++rank) {
+    const auto at = numbers.emplace(machines.graph.host_of(machines.graph.ranks[rank]), hosts.size()).first;
+    if (at->second == hosts.size()) hosts.emplace_back();
+    hosts[at->second].push_back(static_cast<int>(rank));
+  }
+  const auto ranks = static_cast<int>(machines.graph.ranks.size());
+  if (hosts.size() < 2) return {ranks, {}};
+  return {ranks, std::move(hosts)};
+}
+
+algorithms::Costs selection_costs(const Machines& machines) {
+  const algorithms::World world = world_of(machines);
+  const auto most =
+      static_cast<double>(world.hosts.empty() ? static_cast<std::size_t>(world.ranks) : world.hosts.largest());
+  const double ranks_per_cpu = machines.cores_of_host > 0 ? std::max(1.0, most / machines.cores_of_host) : 1;
+  const LinkCosts between =
+      machines.by_verbs ? transport::verbs::costs(ranks_per_cpu) : transport::tcp::costs(ranks_per_cpu);
+  return topology::combine_costs(transport::shm::costs(ranks_per_cpu), between, ranks_per_cpu);
 }
 
 }  // namespace tutti::internal::tools

@@ -36,9 +36,17 @@ struct Machines {
   topology::MachineCosts costs;
   topology::Slowed slowed;
   int cores_of_host = 0;
+  bool by_verbs = false;  // between hosts
 };
 // kInvalidArgument names the option, or the file with line and field.
 Result<Machines> make_machines(const ClusterOptions& options);
+// Those of the graph, with the costs and the slow parts that the options say.
+Result<Machines> make_machines(const ClusterOptions& options, topology::Graph graph);
+
+// The graph's ranks, on their hosts.
+algorithms::World world_of(const Machines& machines);
+// What selection reads of them.
+algorithms::Costs selection_costs(const Machines& machines);
 
 // "100Gb/s", "12.5GB/s", with ",2us" behind it, or that alone. What is not given keeps its value in `speed`.
 Status parse_speed(const std::string& option, const std::string& text, topology::Speed& speed);

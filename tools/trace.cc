@@ -61,7 +61,6 @@ Status write_timeline(const std::string& path, const algorithms::AlgorithmEntry&
   std::fputs("{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n", file.get());
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     const int process = static_cast<int>(h);
-    if (static_cast<std::size_t>(hosts[h].front()) >= timing.steps.size()) break;
     const std::int32_t place = graph.host_of(graph.ranks[static_cast<std::size_t>(hosts[h].front())]);
     events.push_back(named("process_name", process, 0, graph.path(place)));
     for (const int rank : hosts[h]) {

@@ -172,8 +172,7 @@ class Simulator {
 
   Status run() {
     const int ranks = static_cast<int>(machines_.graph.ranks.size());
-    algorithms::World world{ranks, routes_.hosts()};
-    if (world.hosts.size() == 1) world.hosts = {};
+    const algorithms::World world = world_of(machines_);
     if (options_.root >= ranks) return Status::invalid_argument(fmt::format("--root must be below {}", ranks));
     const auto entries = entries_of(options_, collective_, world);
     if (!entries.is_ok()) return entries.status();

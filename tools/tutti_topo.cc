@@ -1,319 +1,170 @@
-// tutti topo: what this machine has to communicate with, and what of it would be used.
+// tutti topo: what this machine has to communicate with, or other machines have, as a tree or a picture.
 #include <fmt/core.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "base/config.h"
+#include "algorithms/catalog.h"
+#include "cluster_options.h"
 #include "command.h"
-#include "facts.h"
-#include "topology/cpu_quota.h"
-#include "topology/detect.h"
-#include "topology/gpus.h"
-#include "transport/verbs/ports/devices.h"
+#include "names.h"
+#include "picture.h"
+#include "schedule/layout.h"
+#include "topo_facts.h"
+#include "topology/graph_json.h"
+#include "topology/select.h"
 
 namespace tutti::internal::tools {
 namespace {
 
-using nlohmann::json;
-namespace verbs = transport::verbs;
-
-struct Rdma {
-  std::string settings;  // TUTTI_VERBS
-  Status status;         // why there are no ports at all
-  std::vector<verbs::Finding> findings;
-  std::vector<verbs::Reason> reasons;
-  Status choice;  // why none is chosen
+struct Options {
+  ClusterOptions cluster;
+  bool as_json = false;
+  std::string svg;
+  std::string dot;
+  std::string collective;
+  std::string algorithm;
+  std::uint64_t bytes = 1 << 20;
+  int root = 0;
 };
 
-// kInvalidUsage if TUTTI_VERBS cannot be read; all else is in the result.
-Result<Rdma> read_rdma() {
-  const Result<Settings> settings = settings_from_environment();
-  if (!settings.is_ok()) return settings.status();
-  const Result<verbs::Options> options = verbs::parse_options(settings.value().verbs);
-  if (!options.is_ok()) return options.status();
-  Rdma rdma;
-  rdma.settings = settings.value().verbs;
-  Result<std::vector<verbs::Finding>> found = verbs::find_ports(options.value(), topology::far_nodes());
-  rdma.status = found.status();
-  if (!found.is_ok()) return rdma;
-  rdma.findings = std::move(*found);
-  rdma.reasons = verbs::reasons(rdma.findings, options.value());
-  rdma.choice = verbs::choose_among(rdma.findings, options.value()).status();
-  return rdma;
+// What each rank sends to each other one, all steps together.
+Result<std::vector<Flow>> flows_of(const algorithms::AlgorithmEntry& entry, const algorithms::World& world, int root,
+                                   std::uint64_t bytes) {
+  std::map<std::pair<int, int>, double> sums;
+  for (int rank = 0; rank < world.ranks; ++rank) {
+    const auto schedule = make_schedule(entry, world, rank, root);
+    if (!schedule.is_ok()) return schedule.status();
+    const schedule::Layout layout(schedule.value().shape, bytes / schedule.value().shape.blocks, 1);
+    for (const schedule::Step& s : schedule.value().steps) {
+      if (s.kind != schedule::StepKind::kSend || s.chunks == 0) continue;
+      sums[{rank, s.peer}] += static_cast<double>(layout.bytes(s.source_range()).size);
+    }
+  }
+  std::vector<Flow> flows;
+  for (const auto& [ends, sum] : sums) flows.push_back({ends.first, ends.second, sum});
+  return flows;
 }
 
-std::string rate_text(double gbits) {
-  if (gbits <= 0) return "rate unknown";
-  char text[32];
-  std::snprintf(text, sizeof text, "%g Gb/s", gbits);
-  return text;
+Result<Overlay> overlay_of(const Options& options, const Machines& machines) {
+  constexpr int kMostRanks = 4096;
+  if (options.collective.empty()) return Overlay{};
+  const Result<Collective> collective = parse_collective(options.collective);
+  if (!collective.is_ok()) return collective.status();
+  const algorithms::World world = world_of(machines);
+  if (world.ranks < 1) return Status::invalid_argument("--collective: there are no ranks; --per-host places some");
+  if (world.ranks > kMostRanks) return Status::invalid_argument("--collective: more than 4096 ranks cannot be drawn");
+  if (options.root >= world.ranks) return Status::invalid_argument(fmt::format("--root must be below {}", world.ranks));
+  std::string forced;
+  if (!options.algorithm.empty()) forced = fmt::format("{}:{}", name_of(collective.value()), options.algorithm);
+  if (!options.algorithm.empty() && algorithms::find(collective.value(), options.algorithm) == nullptr) {
+    return no_algorithm(options.algorithm, collective.value());
+  }
+  auto entry = topology::select(collective.value(), world, options.bytes, selection_costs(machines), forced);
+  if (!entry.is_ok()) return Status::invalid_argument(entry.status().message());
+  auto flows = flows_of(**entry, world, options.root, options.bytes);
+  if (!flows.is_ok()) return flows.status();
+  return Overlay{fmt::format("{} of {}, {} rank{}: {}", name_of(collective.value()),
+                             text_of_bytes(static_cast<double>(options.bytes)), world.ranks,
+                             world.ranks == 1 ? "" : "s", (*entry)->name),
+                 std::move(*flows)};
 }
 
-std::string node_text(int node) {
-  return node < 0 ? "NUMA node unknown" : fmt::format("NUMA node {}", node);
+Status write_text(const std::string& path, const std::string& text) {
+  if (path == "-") return std::printf("%s", text.c_str()) < 0 ? Status::system("standard output", errno) : Status();
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file ? Status() : Status::system(path, errno);
 }
 
-std::string join(const std::vector<std::string>& texts) {
-  std::string all;
-  for (const std::string& text : texts) {
-    if (!all.empty()) all += ", ";
-    all += text;
-  }
-  return all;
+// Another machine's, or this one's.
+bool is_this_machine(const ClusterOptions& options) {
+  return options.topology.empty() && options.hosts == 1 && options.fat_tree.empty() && options.dragonfly.empty() &&
+         options.sites.empty() && options.numa_nodes == 1 && options.ports == 1;
 }
 
-std::string gid_text(const std::array<std::uint8_t, 16>& gid) {
-  std::string text;
-  for (std::size_t i = 0; i < gid.size(); i += 2) {
-    char group[8];
-    std::snprintf(group, sizeof group, "%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
-    text += group;
-  }
-  return text;
-}
-
-// In processors; none: no control group limits their time.
-std::optional<double> processor_limit() {
-  std::optional<double> least;
-  for (const topology::CpuQuota& quota : topology::cpu_quotas()) {
-    const double processors = quota.millicpus / 1000.0;
-    least = least ? std::min(*least, processors) : processors;
-  }
-  return least;
-}
-
-void print_machine(const Facts& facts, const topology::Machine& machine) {
-  const topology::ProcessorSet allowed = topology::allowed_processors();
-  std::printf("machine\n  %s, %s\n  processors: %zu, of which this process may use %zu (%s)\n", facts.host.c_str(),
-              facts.kernel.c_str(), machine.processors.count(), allowed.count(), range_text(allowed).c_str());
-  if (const auto limit = processor_limit()) std::printf("  control groups leave it the time of %.2f\n", *limit);
-  for (const topology::NumaNode& node : machine.numa_nodes) {
-    std::printf("  NUMA node %d: processors %s, %.1f GiB\n", node.number, range_text(node.processors).c_str(),
-                static_cast<double>(node.memory_bytes) / (1 << 30));
-  }
-  std::printf("\nnetwork interfaces\n");
-  for (const Interface& one : facts.interfaces) {
-    std::printf("  %-12s %s, %s, MTU %d, %s%s%s\n", one.name.c_str(), one.state.c_str(), rate_text(one.gbits).c_str(),
-                one.mtu_bytes, node_text(one.numa_node).c_str(), one.addresses.empty() ? "" : "; ",
-                join(one.addresses).c_str());
-  }
-}
-
-void print_port(const verbs::Finding& finding, const verbs::Reason& reason) {
-  const verbs::Port& port = finding.port;
-  std::printf("  %s:%d", port.device.c_str(), port.port);
-  if (!finding.state.empty()) {
-    std::printf("  %s, %s, %s, MTU %d of %d\n    %s%s", name_of(port.fabric), finding.state.c_str(),
-                rate_text(port.gbits).c_str(), port.mtu_bytes, finding.max_mtu_bytes, node_text(port.numa_node).c_str(),
-                port.numa_node < 0 ? ""
-                : port.near        ? ", near this process"
-                                   : ", far from this process");
-    if (port.fabric == verbs::Fabric::kInfiniband) std::printf(", LID %d", port.lid);
-  }
-  if (!port.gid_type.empty()) {
-    std::printf("\n    GID %d of %zu: %s, %s", port.gid_index, finding.gids.size(), gid_text(port.gid).c_str(),
-                port.gid_type.c_str());
-    if (!port.netdev.empty()) std::printf(", on %s", port.netdev.c_str());
-    if (!port.address.empty()) std::printf(", address %s", port.address.c_str());
-    if (!port.subnet.empty()) std::printf(", subnet %s", port.subnet.c_str());
-  }
-  std::printf("\n    ");
-  if (reason.position >= 0) {
-    std::printf("chosen, number %d: %s\n", reason.position + 1, reason.why.c_str());
+Status show(const Options& options) {
+  const bool here = is_this_machine(options.cluster);
+  Result<TopoFacts> facts = TopoFacts{};
+  Machines machines;
+  if (here) {
+    facts = read_topo_facts();
+    if (!facts.is_ok()) return facts.status();
+    auto graph = topology::host_graph(host_facts(*facts));
+    if (!graph.is_ok()) return graph.status();
+    if (options.cluster.per_host > 0) topology::place_ranks(*graph, options.cluster.per_host);
+    auto made = make_machines(options.cluster, std::move(*graph));
+    if (!made.is_ok()) return made.status();
+    machines = std::move(*made);
   } else {
-    std::printf("%s%s\n", finding.trouble.empty() ? "not chosen: " : "", reason.why.c_str());
+    auto made = make_machines(options.cluster);
+    if (!made.is_ok()) return made.status();
+    machines = std::move(*made);
   }
-}
-
-void print_rdma(const Rdma& rdma) {
-  std::printf("\nRDMA ports%s%s\n", rdma.settings.empty() ? "" : ", with TUTTI_VERBS=", rdma.settings.c_str());
-  if (!rdma.status.is_ok()) std::printf("  none: %s\n", rdma.status.message().c_str());
-  for (std::size_t i = 0; i < rdma.findings.size(); ++i) print_port(rdma.findings[i], rdma.reasons[i]);
-  if (rdma.status.is_ok() && !rdma.choice.is_ok()) std::printf("  none chosen: %s\n", rdma.choice.message().c_str());
-}
-
-// Of each GPU the RDMA devices that are nearest to it.
-std::vector<std::string> near_adapters(const topology::Gpu& gpu, const Rdma& rdma) {
-  std::vector<std::string> names;
-  for (const verbs::Finding& finding : rdma.findings) {
-    if (names.empty() || names.back() != finding.port.device) names.push_back(finding.port.device);
+  const Result<Overlay> overlay = overlay_of(options, machines);
+  if (!overlay.is_ok()) return overlay.status();
+  if (!options.svg.empty()) {
+    const auto svg = to_svg(machines.graph, overlay.value());
+    if (!svg.is_ok()) return svg.status();
+    if (Status s = write_text(options.svg, svg.value()); !s.is_ok()) return s;
   }
-  std::vector<std::string> places;
-  places.reserve(names.size());
-  for (const std::string& name : names) places.push_back("/sys/class/infiniband/" + name + "/device");
-  std::vector<std::string> near;
-  for (const std::size_t i : topology::nearest(gpu, places)) near.push_back(names[i]);
-  return near;
-}
-
-void print_paths(const std::vector<topology::Gpu>& all) {
-  std::printf("  %-8s", "");
-  for (std::size_t i = 0; i < all.size(); ++i) std::printf("%8s", fmt::format("GPU {}", i).c_str());
+  if (!options.dot.empty()) {
+    if (Status s = write_text(options.dot, to_dot(machines.graph, overlay.value())); !s.is_ok()) return s;
+  }
+  if (options.as_json) {
+    if (!here) return write_text("-", to_json(machines.graph));
+    auto all = nlohmann::ordered_json::parse(to_json(machines.graph));
+    all["facts"] = facts_json(*facts);
+    return write_text("-", all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  }
+  if (!options.svg.empty() || !options.dot.empty()) return {};
+  std::printf("%s", to_tree(machines.graph, overlay.value()).c_str());
+  if (!here || !options.collective.empty()) return {};
   std::printf("\n");
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    std::printf("  %-8s", fmt::format("GPU {}", i).c_str());
-    for (std::size_t peer = 0; peer < all.size(); ++peer) {
-      const unsigned links = i == peer ? 0 : all[i].nvlinks_to(all, peer);
-      const std::string text = links > 0 ? fmt::format("NV{}", links) : short_name(all[i].paths[peer]);
-      std::printf("%8s", text.c_str());
-    }
-    std::printf("\n");
-  }
-  std::printf(
-      "  NVn: n NVLinks; else over PCIe: PIX one switch, PXB several, PHB a host bridge, NODE host bridges of a NUMA\n"
-      "  node, SYS between NUMA nodes\n");
+  print_facts(*facts);
+  return {};
 }
 
-void print_gpus(const topology::Gpus& gpus, const Rdma& rdma) {
-  std::printf("\nGPUs\n");
-  if (!gpus.trouble.empty() || gpus.all.empty()) {
-    std::printf("  %s%s\n", gpus.all.empty() ? "none" : "not all",
-                gpus.trouble.empty() ? "" : (": " + gpus.trouble).c_str());
-  }
-  for (std::size_t i = 0; i < gpus.all.size(); ++i) {
-    const topology::Gpu& gpu = gpus.all[i];
-    const std::vector<std::string> near = near_adapters(gpu, rdma);
-    std::printf("  GPU %-3zu %s, compute capability %d.%d, %.1f GiB, %s, %s%s\n", i, gpu.name.c_str(), gpu.major,
-                gpu.minor, static_cast<double>(gpu.memory_bytes) / (1 << 30), gpu.pci.c_str(),
-                node_text(gpu.numa_node).c_str(), near.empty() ? "" : ("; nearest " + join(near)).c_str());
-  }
-  if (gpus.all.size() > 1) print_paths(gpus.all);
-}
-
-// Unknown numbers are null.
-json known(bool is_known, const json& value) {
-  return is_known ? value : json();
-}
-
-json machine_json(const Facts& facts, const topology::Machine& machine) {
-  json nodes = json::array();
-  const std::optional<double> limit = processor_limit();
-  for (const topology::NumaNode& node : machine.numa_nodes) {
-    nodes.push_back(
-        {{"node", node.number}, {"processors", range_text(node.processors)}, {"memory_bytes", node.memory_bytes}});
-  }
-  return {{"host", facts.host},
-          {"kernel", facts.kernel},
-          {"processors", machine.processors.count()},
-          {"allowed_processors", range_text(topology::allowed_processors())},
-          {"processor_limit", known(limit.has_value(), limit.value_or(0))},
-          {"numa_nodes", nodes}};
-}
-
-json interfaces_json(const Facts& facts) {
-  json all = json::array();
-  for (const Interface& one : facts.interfaces) {
-    all.push_back({{"name", one.name},
-                   {"state", one.state},
-                   {"gbits_per_second", known(one.gbits > 0, one.gbits)},
-                   {"mtu_bytes", one.mtu_bytes},
-                   {"numa_node", known(one.numa_node >= 0, one.numa_node)},
-                   {"addresses", one.addresses}});
-  }
-  return all;
-}
-
-json port_json(const verbs::Finding& finding, const verbs::Reason& reason) {
-  const verbs::Port& port = finding.port;
-  json gids = json::array();
-  for (const verbs::Gid& gid : finding.gids) {
-    gids.push_back({{"index", gid.index}, {"gid", gid_text(gid.bytes)}, {"type", gid.type}, {"interface", gid.netdev}});
-  }
-  return {{"device", port.device},
-          {"port", port.port},
-          {"usable", finding.trouble.empty()},
-          {"chosen", known(reason.position >= 0, reason.position)},
-          {"reason", reason.why},
-          {"state", finding.state},
-          {"fabric", name_of(port.fabric)},
-          {"gbits_per_second", known(port.gbits > 0, port.gbits)},
-          {"mtu_bytes", port.mtu_bytes},
-          {"max_mtu_bytes", finding.max_mtu_bytes},
-          {"numa_node", known(port.numa_node >= 0, port.numa_node)},
-          {"near", port.near},
-          {"gid_index", port.gid_index},
-          {"gid", gid_text(port.gid)},
-          {"gid_type", port.gid_type},
-          {"interface", port.netdev},
-          {"address", port.address},
-          {"subnet", port.subnet},
-          {"lid", port.lid},
-          {"gids", gids}};
-}
-
-json rdma_json(const Rdma& rdma) {
-  json ports = json::array();
-  for (std::size_t i = 0; i < rdma.findings.size(); ++i) {
-    ports.push_back(port_json(rdma.findings[i], rdma.reasons[i]));
-  }
-  const Status& failed = rdma.status.is_ok() ? rdma.choice : rdma.status;
-  return {{"settings", rdma.settings}, {"error", known(!failed.is_ok(), failed.message())}, {"ports", ports}};
-}
-
-json gpus_json(const topology::Gpus& gpus, const Rdma& rdma) {
-  json all = json::array();
-  for (const topology::Gpu& gpu : gpus.all) {
-    json links = json::array();
-    json paths = json::array();
-    for (std::size_t peer = 0; peer < gpus.all.size(); ++peer) {
-      links.push_back(&gpus.all[peer] == &gpu ? 0 : gpu.nvlinks_to(gpus.all, peer));
-      paths.push_back(known(gpu.paths[peer] != topology::PciPath::kUnknown, short_name(gpu.paths[peer])));
-    }
-    all.push_back({{"name", gpu.name},
-                   {"uuid", gpu.uuid},
-                   {"pci", gpu.pci},
-                   {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
-                   {"memory_bytes", gpu.memory_bytes},
-                   {"numa_node", known(gpu.numa_node >= 0, gpu.numa_node)},
-                   {"nvlinks", links},
-                   {"paths", paths},
-                   {"nearest_rdma_devices", near_adapters(gpu, rdma)}});
-  }
-  return {{"error", known(!gpus.trouble.empty(), gpus.trouble)}, {"gpus", all}};
-}
-
-int run_topo(bool as_json) {
-  const Result<Rdma> rdma = read_rdma();
-  if (!rdma.is_ok()) {
-    std::fprintf(stderr, "tutti topo: %s\n", rdma.status().message().c_str());
-    return kExitUsage;
-  }
-  const Facts facts = read_facts({});
-  const topology::Machine& machine = topology::this_machine();
-  const topology::Gpus gpus = topology::find_gpus();
-  if (as_json) {
-    const json all = {{"machine", machine_json(facts, machine)},
-                      {"interfaces", interfaces_json(facts)},
-                      {"rdma", rdma_json(rdma.value())},
-                      {"gpus", gpus_json(gpus, rdma.value())}};
-    // Names are the administrator's and need not be UTF-8.
-    std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
-    return kExitOk;
-  }
-  print_machine(facts, machine);
-  print_rdma(rdma.value());
-  print_gpus(gpus, rdma.value());
-  return kExitOk;
+int run_topo(const Options& options) {
+  const Status status = show(options);
+  if (status.is_ok()) return kExitOk;
+  std::fprintf(stderr, "tutti topo: %s\n", status.message().c_str());
+  const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kInvalidUsage;
+  return usage ? kExitUsage : kExitFailure;
 }
 
 }  // namespace
 
 Run add_topo(CLI::App& app, CLI::App** chosen) {
-  const auto as_json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("topo", "Show this machine: processors, network interfaces, RDMA ports, GPUs");
-  command->add_flag("--json", *as_json, "As JSON; what is unknown is null");
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("topo", "Show this machine, or others: processors, networks, RDMA ports, GPUs, ranks");
+  command->add_flag("--json", options->as_json,
+                    "As JSON, which TUTTI_TOPOLOGY and --topology take; of facts, what is unknown is null");
+  command->add_option("--svg", options->svg, "Draw it into this file; - is standard output");
+  command->add_option("--dot", options->dot, "Write it for Graphviz into this file; - is standard output");
+  command->add_option("--collective", options->collective,
+                      "Show between which ranks this one runs: " + all_collectives());
+  command->add_option("--algorithm", options->algorithm, "By this algorithm, not the one that would be chosen");
+  command->add_option("-s,--size", options->bytes, "Bytes of its whole vector: 8, 64K, 1M (1M)")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--root", options->root, "Root, where the collective has one")
+      ->check(CLI::Range(0, topology::kMostRanks));
+  add_cluster_options(*command, options->cluster);
   command->footer(
-      "For each RDMA port it says whether a rank that is started in the same way would use it, and why.\n"
-      "TUTTI_VERBS is applied.\n"
-      "Exit status: 0 success, 2 invalid arguments or settings.");
+      "Without a description of other machines it shows this one, and says of each RDMA port whether a rank that is\n"
+      "started in the same way would use it, and why. TUTTI_VERBS is applied; so are HWLOC_XMLFILE and "
+      "HWLOC_SYNTHETIC.\n"
+      "Exit status: 0 success, 1 a file could not be written, 2 invalid arguments, settings or files.");
   *chosen = command;
-  return [as_json] { return run_topo(*as_json); };
+  return [options] { return run_topo(*options); };
 }
 
 }  // namespace tutti::internal::tools

@@ -227,7 +227,8 @@ class Simulation {
       } else if (is_recv(s.kind)) {
         receive(event.step, event.time_us);
       } else {
-        const double each = s.kind == StepKind::kCopy ? net_.copy_us_per_byte() : net_.combine_us_per_byte();
+        const int rank = rank_of(event.step);
+        const double each = s.kind == StepKind::kCopy ? net_.copy_us_per_byte(rank) : net_.combine_us_per_byte(rank);
         states_[event.step].end_us = work(event.step, event.time_us, bytes_of(s) * each);
         complete(event.step, event.time_us, 0, 0);
       }
@@ -308,7 +309,7 @@ class Simulation {
     const Step& what = step(s);
     const double bytes = bytes_of(what);
     net_.find_route(what.peer, rank_of(s), route_);
-    const double combine = what.kind == StepKind::kRecvReduce ? net_.combine_us_per_byte() : 0;
+    const double combine = what.kind == StepKind::kRecvReduce ? net_.combine_us_per_byte(rank_of(s)) : 0;
     const double each = route_.receive_us_per_byte + combine;
     state.end_us = work(s, time_us, route_.message_us + bytes * each);
     const double piece = piece_of(bytes);

@@ -59,8 +59,8 @@ class Interconnect {
   // How many times as long a processor takes as it should: 1, or more for a slow one.
   [[nodiscard]] virtual double slowness(std::uint32_t processor) const = 0;
   // Of values combined, and of bytes copied within a rank.
-  [[nodiscard]] virtual double combine_us_per_byte() const = 0;
-  [[nodiscard]] virtual double copy_us_per_byte() const = 0;
+  [[nodiscard]] virtual double combine_us_per_byte(int rank) const = 0;
+  [[nodiscard]] virtual double copy_us_per_byte(int rank) const = 0;
 };
 
 struct StepTime {

@@ -18,26 +18,23 @@ std::int32_t add(Graph& graph, NodeKind kind, std::string name, std::int32_t par
   return static_cast<std::int32_t>(graph.nodes.size()) - 1;
 }
 
-void add_host(Graph& graph, const Cluster& cluster, int number, std::int32_t network) {
-  const std::int32_t host = add(graph, NodeKind::kHost, fmt::format("host{}", number), network);
-  std::vector<std::int32_t> numa;
-  for (int i = 0; i < cluster.numa_nodes; ++i) {
-    numa.push_back(add(graph, NodeKind::kNumaNode, fmt::format("numa{}", i), host));
+// The host's nodes, links and ranks once more.
+void add_host(Graph& graph, const Graph& host, const Cluster& cluster, int number, std::int32_t network) {
+  const auto offset = static_cast<std::int32_t>(graph.nodes.size());
+  for (Node node : host.nodes) {
+    node.parent = node.parent < 0 ? network : node.parent + offset;
+    if (node.kind == NodeKind::kHost) node.name = fmt::format("host{}", number);
+    if (node.kind == NodeKind::kPort) {
+      node.leads_to = network;
+      if (node.out == Speed{}) node.out = cluster.port;
+    }
+    graph.nodes.push_back(std::move(node));
   }
-  for (int i = 0; i < cluster.ports; ++i) {
-    const auto at = static_cast<std::size_t>(i % cluster.numa_nodes);
-    const std::int32_t port = add(graph, NodeKind::kPort, fmt::format("port{}", i), numa[at]);
-    graph.nodes[static_cast<std::size_t>(port)].leads_to = network;
-    graph.nodes[static_cast<std::size_t>(port)].out = cluster.port;
+  for (CrossLink link : host.links) {
+    for (std::int32_t& node : link.nodes) node += offset;
+    graph.links.push_back(std::move(link));
   }
-  for (std::size_t i = 0; i < numa.size(); ++i) {
-    for (std::size_t j = i + 1; j < numa.size(); ++j) graph.links.push_back({"NUMA", {numa[i], numa[j]}, cluster.numa});
-  }
-  // Consecutive ranks share a NUMA node.
-  for (int i = 0; i < cluster.ranks_per_host; ++i) {
-    const auto at = static_cast<std::size_t>(i) * numa.size() / static_cast<std::size_t>(cluster.ranks_per_host);
-    graph.ranks.push_back(numa[at]);
-  }
+  for (const std::int32_t node : host.ranks) graph.ranks.push_back(node + offset);
 }
 
 Status check(const Cluster& c) {
@@ -57,20 +54,72 @@ Status check(const Cluster& c) {
   return {};
 }
 
+// Of all ports of a host together.
+double gbytes_of_host(const Graph& host, const Cluster& c) {
+  double all = 0;
+  for (const Node& node : host.nodes) {
+    if (node.kind == NodeKind::kPort)
+      all += node.out == Speed{} ? c.port.gbytes_per_second : node.out.gbytes_per_second;
+  }
+  return all;
+}
+
 // What a part of the network with so many hosts has to the outside.
-Speed way_out(const Cluster& c, int hosts, int ways) {
-  return {c.port.gbytes_per_second * c.ports * hosts / c.oversubscription / ways, c.port.latency_us};
+Speed way_out(const Cluster& c, const Graph& host, int hosts, int ways) {
+  return {gbytes_of_host(host, c) * hosts / c.oversubscription / ways, c.port.latency_us};
 }
 
 }  // namespace
 
+void place_ranks(Graph& host, int ranks) {
+  std::vector<std::int32_t> places;
+  for (const NodeKind kind : {NodeKind::kGpu, NodeKind::kNumaNode, NodeKind::kHost}) {
+    for (std::size_t i = 0;
+         i < host.nodes.size() && (places.empty() || kind == host.nodes[static_cast<std::size_t>(places.front())].kind);
+         ++i) {
+      if (host.nodes[i].kind == kind) places.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  host.ranks.clear();
+  for (int i = 0; i < ranks; ++i) {
+    host.ranks.push_back(places[static_cast<std::size_t>(i) * places.size() / static_cast<std::size_t>(ranks)]);
+  }
+}
+
+Graph make_host(const Cluster& c) {
+  Graph host;
+  add(host, NodeKind::kHost, "host", -1);
+  std::vector<std::int32_t> numa;
+  for (int i = 0; i < c.numa_nodes; ++i) {
+    numa.push_back(add(host, NodeKind::kNumaNode, fmt::format("numa{}", i), 0));
+    for (int p = i; p < c.ports; p += c.numa_nodes) add(host, NodeKind::kPort, fmt::format("port{}", p), numa.back());
+  }
+  for (std::size_t i = 0; i < numa.size(); ++i) {
+    for (std::size_t j = i + 1; j < numa.size(); ++j) host.links.push_back({"NUMA", {numa[i], numa[j]}, c.numa});
+  }
+  place_ranks(host, c.ranks_per_host);
+  return host;
+}
+
 Result<Graph> make_cluster(const Cluster& c) {
   if (Status s = check(c); !s.is_ok()) return s;
+  return make_cluster(c, make_host(c));
+}
+
+Result<Graph> make_cluster(const Cluster& c, const Graph& host) {
+  if (Status s = check(c); !s.is_ok()) return s;
+  if (host.nodes.empty() || host.nodes.front().kind != NodeKind::kHost) {
+    return Status::invalid_argument("what is to be repeated is not one host");
+  }
+  if (static_cast<double>(host.ranks.size()) * c.hosts > kMostRanks ||
+      static_cast<double>(host.nodes.size()) * c.hosts > 2.0 * kMostRanks) {
+    return Status::invalid_argument("so many hosts of that kind are too many");
+  }
   Graph graph;
   add(graph, NodeKind::kNetwork, "network", -1);
   int next = 0;
   if (c.fabric == Fabric::kSwitch) {
-    while (next < c.hosts) add_host(graph, c, next++, 0);
+    while (next < c.hosts) add_host(graph, host, c, next++, 0);
     return graph;
   }
   const int parts = c.fabric == Fabric::kFatTree ? (c.hosts + c.parts - 1) / c.parts : c.parts;
@@ -79,13 +128,13 @@ Result<Graph> make_cluster(const Cluster& c) {
   for (int i = 0; i < parts; ++i) {
     const int end = c.fabric == Fabric::kFatTree ? std::min(c.hosts, (i + 1) * c.parts)
                                                  : static_cast<int>(std::int64_t{c.hosts} * (i + 1) / parts);
-    const Speed up = c.fabric == Fabric::kFatTree ? way_out(c, c.parts, 1) : Speed{};
+    const Speed up = c.fabric == Fabric::kFatTree ? way_out(c, host, c.parts, 1) : Speed{};
     networks.push_back(add(graph, NodeKind::kNetwork, fmt::format("{}{}", name, i), 0, up));
-    while (next < end) add_host(graph, c, next++, networks.back());
+    while (next < end) add_host(graph, host, c, next++, networks.back());
   }
   const auto n = networks.size();
   for (std::size_t i = 0; i < n && c.fabric == Fabric::kDragonfly; ++i) {
-    const Speed each = way_out(c, (c.hosts + parts - 1) / parts, std::max(1, parts - 1));
+    const Speed each = way_out(c, host, (c.hosts + parts - 1) / parts, std::max(1, parts - 1));
     for (std::size_t j = i + 1; j < n; ++j) graph.links.push_back({"global", {networks[i], networks[j]}, each});
   }
   for (std::size_t i = 0; i < n && n > 1 && c.fabric == Fabric::kSites; ++i) {

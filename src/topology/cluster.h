@@ -31,7 +31,15 @@ struct Cluster {
 inline constexpr int kMostHosts = 1 << 20;
 inline constexpr int kMostRanks = 1 << 22;
 
+// The nodes, links and ranks of one host, as the cluster says. REQUIRES: its numbers are positive.
+Graph make_host(const Cluster& cluster);
+// Places so many ranks in a host: on GPUs, else on NUMA nodes, else in the host as a whole; consecutive ones together.
+void place_ranks(Graph& host, int ranks);
+
 // Ranks are in the order of hosts. kInvalidArgument says which number is not possible.
 Result<Graph> make_cluster(const Cluster& cluster);
+// The same of hosts like this one: its ports lead to the network, and those of unknown speed have the cluster's. Of the
+// cluster, what it says of the inside of a host does not count.
+Result<Graph> make_cluster(const Cluster& cluster, const Graph& host);
 
 }  // namespace tutti::internal::topology

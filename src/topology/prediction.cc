@@ -71,7 +71,7 @@ class Predictor {
     world_ = World{static_cast<int>(graph_.ranks.size()), routes.hosts()};
     if (world_.hosts.size() == 1) world_.hosts = {};
     const bool slowed = !question_.slowed.ranks.empty() || !question_.slowed.nodes.empty();
-    if (!slowed && hosts_alike(graph_)) {
+    if (!slowed && !question_.keeps_steps && hosts_alike(graph_)) {
       auto simulated = simulate_first_host();
       if (!simulated.is_ok() || (*simulated).steps > 0) return simulated;
     }

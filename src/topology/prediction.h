@@ -18,7 +18,7 @@ struct Question {
   std::size_t element_bytes = 4;
   int cores_of_host = 0;  // that its ranks share; 0: each has one
   Slowed slowed;
-  bool keeps_steps = false;                  // of all ranks, or of those of the first host
+  bool keeps_steps = false;                  // then all ranks are simulated
   std::size_t most_memory_bytes = SIZE_MAX;  // refuses what would take more
   std::function<Status()> interrupt;
 };

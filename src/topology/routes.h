@@ -23,11 +23,17 @@ struct MessageCosts {
   double buffer_bytes = 0;         // of a lane
 };
 
-struct MachineCosts {
-  MessageCosts within_host;
-  MessageCosts between_hosts;
+struct LocalCosts {
   double combine_us_per_byte = 0;
   double copy_us_per_byte = 0;
+};
+
+struct MachineCosts {
+  MessageCosts within_host;
+  MessageCosts between_devices;  // GPUs of one host
+  MessageCosts between_hosts;
+  LocalCosts host;
+  LocalCosts device;
 };
 
 // How many times as fast something is as the graph and the costs say.
@@ -52,8 +58,8 @@ class Routes : public schedule::Interconnect {
     return processors_[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] double slowness(std::uint32_t processor) const override { return slowness_[processor]; }
-  [[nodiscard]] double combine_us_per_byte() const override { return costs_.combine_us_per_byte; }
-  [[nodiscard]] double copy_us_per_byte() const override { return costs_.copy_us_per_byte; }
+  [[nodiscard]] double combine_us_per_byte(int rank) const override { return local(rank).combine_us_per_byte; }
+  [[nodiscard]] double copy_us_per_byte(int rank) const override { return local(rank).copy_us_per_byte; }
 
   // "host0/numa1 up", "host0/eth0 out", "NVLink host0/gpu0 to host0/gpu1".
   [[nodiscard]] std::string describe(std::uint32_t resource) const;
@@ -65,6 +71,10 @@ class Routes : public schedule::Interconnect {
     std::uint32_t link = 0;
     std::uint32_t position = 0;  // among the link's nodes
   };
+  [[nodiscard]] bool on_device(int rank) const {
+    return node(graph_.ranks[static_cast<std::size_t>(rank)]).kind == NodeKind::kGpu;
+  }
+  [[nodiscard]] const LocalCosts& local(int rank) const { return on_device(rank) ? costs_.device : costs_.host; }
   void add_ranks(int cores_of_host, const Slowed& slowed);
   void add_links();
   void choose_ports();

@@ -25,8 +25,8 @@ class Star : public Interconnect {
   [[nodiscard]] std::size_t processors() const override { return ranks_; }
   [[nodiscard]] std::uint32_t processor_of(int rank) const override { return static_cast<std::uint32_t>(rank); }
   [[nodiscard]] double slowness(std::uint32_t p) const override { return static_cast<int>(p) == slow_rank ? 2 : 1; }
-  [[nodiscard]] double combine_us_per_byte() const override { return combine; }
-  [[nodiscard]] double copy_us_per_byte() const override { return 0; }
+  [[nodiscard]] double combine_us_per_byte(int) const override { return combine; }
+  [[nodiscard]] double copy_us_per_byte(int) const override { return 0; }
 
   double port = 0;
   double shared = 0;

@@ -1,11 +1,13 @@
 #!/bin/bash
-# tutti topo and tutti doctor on the machine at hand, whatever it has. Usage: command_line_test.sh TUTTI
+# tutti topo and tutti doctor on the machine at hand, whatever it has; topo and simulate on machines that are described.
+# Usage: command_line_test.sh TUTTI
 set -euo pipefail
 tutti=$1
 failed=0
 out=$(mktemp)
-trap 'rm -f "$out"' EXIT
-unset TUTTI_VERBS
+folder=$(mktemp -d)
+trap 'rm -rf "$out" "$folder"' EXIT
+unset TUTTI_VERBS TUTTI_TOPOLOGY HWLOC_XMLFILE HWLOC_SYNTHETIC
 
 # expect STATUS TEXT ARGUMENTS...: the exit status, and a text in the output.
 expect() {
@@ -32,11 +34,12 @@ expect 0 '^RDMA ports$' topo
 TUTTI_VERBS=nonsense=1 expect 2 'nonsense' topo
 TUTTI_VERBS=rails=2 expect 0 'with TUTTI_VERBS=rails=2' topo
 expect 0 'numa_nodes' topo --json
-json "j['machine']['processors'] >= 1 and any(i['name'] == 'lo' for i in j['interfaces'])"
-json "all(p['usable'] or p['reason'] for p in j['rdma']['ports'])"
+json "j['format'] == 'tutti topology' and j['root']['kind'] == 'host'"
+json "j['facts']['machine']['processors'] >= 1 and any(i['name'] == 'lo' for i in j['facts']['interfaces'])"
+json "all(p['usable'] or p['reason'] for p in j['facts']['rdma']['ports'])"
 # Without a device, the remedy.
 if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
-  json "'rdma link add' in j['rdma']['error'] or 'libibverbs-dev' in j['rdma']['error']"
+  json "'rdma link add' in j['facts']['rdma']['error'] or 'libibverbs-dev' in j['facts']['rdma']['error']"
 fi
 expect 2 'subcommand' doctor
 expect 2 'subcommand' doctor nonsense
@@ -48,4 +51,64 @@ if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
   expect 1 '^[okwarn]*  *memory lock limit: ' doctor rdma
   expect 1 '^RDMA cannot be used on this machine$' doctor rdma
 fi
+
+# What is printed can be read again, and drawn.
+"$tutti" topo --json >"$folder/here.json"
+expect 0 'numa0' topo --topology "$folder/here.json"
+TUTTI_TOPOLOGY=$folder/here.json expect 0 'numa0' topo --per-host 3
+expect 0 '<svg' topo --svg - --per-host 2
+expect 0 'rank 0 sends to 1' topo --topology "$folder/here.json" --per-host 2 --collective all_reduce
+"$tutti" topo --hosts 3 --per-host 4 --numa-nodes 2 --ports 2 --json >"$folder/cluster.json"
+"$tutti" topo --topology "$folder/cluster.json" --json >"$folder/again.json"
+cmp "$folder/cluster.json" "$folder/again.json" || failed=1
+expect 0 'host1/numa0 - host1/numa1' topo --topology "$folder/cluster.json"
+expect 0 'rank 11 sends to' topo --topology "$folder/cluster.json" --collective alltoall -s 1M --algorithm pairwise
+expect 0 'marker-end' topo --topology "$folder/cluster.json" --collective all_reduce -s 64M --svg -
+python3 -c 'import sys, xml.etree.ElementTree as t; t.parse(sys.argv[1])' "$out" || failed=1
+expect 0 'digraph topology' topo --topology "$folder/cluster.json" --collective all_reduce --dot -
+expect 2 'no algorithm "nonsense"' topo --per-host 2 --collective all_reduce --algorithm nonsense
+expect 2 'no collective "nonsense"' topo --per-host 2 --collective nonsense
+expect 1 'no/such/folder' topo --svg "$folder/no/such/folder"
+expect 2 'more than a picture' topo --hosts 2000 --svg -
+HWLOC_SYNTHETIC='pack:2 numa:2 core:4 pu:1' expect 0 'package1' topo
+
+# Files that are wrong: file, line and field.
+head -c 300 "$folder/cluster.json" >"$folder/cut.json"
+expect 2 'cut.json:[0-9]*: ' topo --topology "$folder/cut.json"
+sed 's/"version": 1/"version": 2/' "$folder/cluster.json" >"$folder/new.json"
+expect 2 'new.json:3: version: is 2, and this is for version 1' simulate --topology "$folder/new.json"
+sed '0,/"kind": "host"/s//"kind": "gpu"/' "$folder/cluster.json" >"$folder/gpu.json"
+expect 2 'networks and hosts are in networks' topo --topology "$folder/gpu.json"
+sed '0,/12.5/s//-3/' "$folder/cluster.json" >"$folder/rate.json"
+expect 2 'rate.json:[0-9]*: root.nodes\[0\].*gbytes_per_second: is not a number' topo --topology "$folder/rate.json"
+printf '<system version="1"><cpu numaid="x"/></system>' >"$folder/bad.xml"
+expect 2 'bad.xml:1: cpu.numaid: "x" is not a number' topo --topology "$folder/bad.xml"
+expect 2 'no-such-file' topo --topology no-such-file
+
+# Simulation.
+expect 0 'the best of them' simulate --hosts 4 --per-host 4 -s 1M
+expect 0 'the first host stands for all' simulate --hosts 4 --per-host 4 -s 1M --algorithm hierarchical
+expect 0 'the first rank ends .*(rank 3)' simulate --hosts 4 --per-host 4 -s 8 --collective broadcast --root 3 --algorithm 'k_nomial:2'
+expect 0 'results' simulate --topology "$folder/cluster.json" --collective alltoall -s 64K --json
+json "j['ranks'] == 12 and len(j['results']) >= 3 and all(r['time_us'] > 0 for r in j['results'])"
+json "sum(l['bytes'] for l in j['results'][0]['links']) > 0"
+expect 0 'leaf' simulate --hosts 8 --per-host 2 --fat-tree 4:8 --algorithm ring -s 16M
+expect 0 'WAN' simulate --hosts 4 --per-host 2 --sites 4,10Gb/s,5ms --algorithm ring -s 16M
+expect 0 'global' simulate --hosts 4 --per-host 2 --dragonfly 2 --algorithm halving_doubling -s 16M
+"$tutti" simulate --hosts 2 --per-host 2 --algorithm ring -s 1M --trace "$folder/trace.json" >"$out"
+cp "$folder/trace.json" "$out"
+json "sum(e['ph'] == 'X' for e in j['traceEvents']) == 4 * 12 and all(e['dur'] >= 0 for e in j['traceEvents'] if e['ph'] == 'X')"
+time_of() { "$tutti" simulate --hosts 2 --per-host 2 --algorithm ring -s 1M --json "$@" |
+  python3 -c "import json, sys; print(json.load(sys.stdin)['results'][0]['time_us'])"; }
+python3 -c "import sys; plain, rank, link = map(float, sys.argv[1:]); assert rank > 1.2 * plain and link > 2 * plain, sys.argv" \
+  "$(time_of)" "$(time_of --slow rank=1:0.25)" "$(time_of --slow link=host0/numa0/port0:0.05)" || failed=1
+expect 2 'GiB of memory' simulate --hosts 1000 --per-host 8 --collective alltoall --algorithm direct --memory 0.01
+expect 2 '\-\-slow: "rank=99:0.5"' simulate --per-host 2 --slow rank=99:0.5
+expect 2 '\-\-slow: "link=nothing:0.5"' simulate --per-host 2 --slow link=nothing:0.5
+expect 2 '\-\-slow' simulate --per-host 2 --slow rank=1:0
+expect 2 '\-\-link: "100"' simulate --per-host 2 --link 100
+expect 2 '\-\-trace needs' simulate --per-host 2 --trace "$folder/t"
+expect 2 'no/such' simulate --per-host 2 --algorithm ring --trace "$folder/no/such"
+expect 2 '\-\-root must be below 2' simulate --per-host 2 --collective broadcast --root 2
+expect 2 'does not s' simulate --per-host 2 --algorithm hierarchical
 exit $failed

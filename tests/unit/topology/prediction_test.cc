@@ -15,8 +15,9 @@ MachineCosts some_costs() {
   MachineCosts costs;
   costs.within_host = {0.4, 0.3, 4e-5, 4e-5, 32768, 262144};
   costs.between_hosts = {5, 1, 1e-4, 1e-4, 32768, 262144};
-  costs.combine_us_per_byte = 4e-5;
-  costs.copy_us_per_byte = 3e-5;
+  costs.between_devices = {2, 1, 0, 0, 262144, 1048576};
+  costs.host = {4e-5, 3e-5};
+  costs.device = {1e-6, 1e-6};
   return costs;
 }
 

@@ -1,0 +1,36 @@
+// Graphs of machines for people: as a tree of text, for Graphviz, and as a drawing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "topology/graph.h"
+
+namespace tutti::internal::tools {
+
+// Where a collective runs: what each rank sends to each other one.
+struct Flow {
+  int from = 0;
+  int to = 0;
+  double bytes = 0;
+};
+struct Overlay {
+  std::string title;  // "all_reduce of 64 MiB, ring"; empty: there is none
+  std::vector<Flow> flows;
+};
+
+// All end with a line break. REQUIRES: graph.check().
+std::string to_tree(const topology::Graph& graph, const Overlay& overlay);
+std::string to_dot(const topology::Graph& graph, const Overlay& overlay);
+// kInvalidArgument: it has more nodes than a picture can show.
+Result<std::string> to_svg(const topology::Graph& graph, const Overlay& overlay);
+
+// "12.5 GB/s, 2 us"; empty where nothing is known.
+std::string text_of(const topology::Speed& speed);
+// "64 MiB", "1000 B".
+std::string text_of_bytes(double bytes);
+// "0-3,8" of numbers in ascending order.
+std::string text_of_ranks(const std::vector<int>& ranks);
+
+}  // namespace tutti::internal::tools
