@@ -20,5 +20,7 @@ Run add_schedule(CLI::App& app, CLI::App** chosen);
 Run add_topo(CLI::App& app, CLI::App** chosen);
 Run add_doctor(CLI::App& app, CLI::App** chosen);
 Run add_simulate(CLI::App& app, CLI::App** chosen);
+Run add_explain(CLI::App& app, CLI::App** chosen);
+Run add_tune(CLI::App& app, CLI::App** chosen);
 
 }  // namespace tutti::internal::tools

@@ -24,7 +24,7 @@ int run_command(int argc, char** argv) {
   app.set_version_flag("--version", "tutti " TUTTI_VERSION);
   app.require_subcommand(0, 1);  // none is reported below, after unknown flags
   std::vector<std::pair<CLI::App*, Run>> commands;
-  for (const auto add : {add_topo, add_doctor, add_simulate, add_schedule, add_verify}) {
+  for (const auto add : {add_topo, add_doctor, add_explain, add_simulate, add_tune, add_schedule, add_verify}) {
     CLI::App* command = nullptr;
     Run run = add(app, &command);
     commands.emplace_back(command, std::move(run));

@@ -113,7 +113,7 @@ std::string RankSettings::pack() const {
   packer.text(bytes_of(cpus)).number(static_cast<std::uint32_t>(quotas.size()));
   for (const topology::CpuQuota& quota : quotas) packer.number(quota.group).number(quota.millicpus);
   packer.number(static_cast<std::uint64_t>(known_load * kLoadUnits));
-  packer.number(level2_bytes).text(algorithm).number(static_cast<std::uint8_t>(strict));
+  packer.number(level2_bytes).text(algorithm).text(tuning).number(static_cast<std::uint8_t>(strict));
   packer.number(static_cast<std::uint8_t>(reads_processes)).number(static_cast<std::uint8_t>(on_device));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
   for (const auto& [name, told] : by_transport) packer.text(name).text(told);
@@ -134,6 +134,7 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   settings.known_load = static_cast<double>(unpacker.number<std::uint64_t>()) / kLoadUnits;
   settings.level2_bytes = unpacker.number<std::uint64_t>();
   settings.algorithm = unpacker.text();
+  settings.tuning = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
   settings.reads_processes = unpacker.number<std::uint8_t>() != 0;
   settings.on_device = unpacker.number<std::uint8_t>() != 0;
@@ -161,6 +162,11 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   told.level2_bytes = topology::this_machine().level2_share_bytes(told.cpus);
   told.reads_processes = reads_processes(settings);
   told.algorithm = settings.algorithm;
+  if (rank == 0 && !settings.tuning.empty()) {
+    auto tuning = topology::read_tuning(settings.tuning);
+    if (!tuning.is_ok()) return tuning.status().with_context("TUTTI_TUNING");
+    told.tuning = topology::to_json(*tuning);
+  }
   told.strict = settings.strict;
   told.on_device = memory::is_device_name(settings.device);
   info->settings = told.pack();
@@ -223,6 +229,13 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
       std::all_of(told.begin(), told.end(), [](const RankSettings& one) { return one.reads_processes; });
   if (Status s = check_devices(told); !s.is_ok()) return s;
   m.algorithm = first.algorithm;
+  if (from != nullptr) {
+    m.tuning = from->parent.tuning;
+  } else if (!first.tuning.empty()) {
+    auto tuning = topology::parse_tuning(first.tuning, "what rank 0 tells of its TUTTI_TUNING");
+    if (!tuning.is_ok()) return tuning.status();
+    m.tuning = std::make_shared<const topology::Tuning>(std::move(*tuning));
+  }
   m.strict = first.strict;
   m.resolve();
   return m;

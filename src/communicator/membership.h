@@ -17,6 +17,7 @@
 #include "communicator/machine_load.h"
 #include "communicator/transports.h"
 #include "topology/detect.h"
+#include "topology/tuning.h"
 
 namespace tutti::internal {
 
@@ -37,6 +38,7 @@ struct RankSettings {
   bool on_device = false;  // its buffers are in the memory of a CUDA device
   // Of these rank 0's hold.
   std::string algorithm;
+  std::string tuning;  // what the file says that Settings::tuning names
   bool strict = false;
   // By transport, what it must tell of this rank (Transport::tell); empty before.
   std::map<std::string, std::string, std::less<>> by_transport;
@@ -71,9 +73,10 @@ struct Membership {
   std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
   bool reads_processes = false;                  // all ranks want to read the memory of processes
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
-  bool strict = false;                           // every call is compared on all ranks, by rank 0's TUTTI_CHECK
-  std::vector<int> host_of;                      // by rank: its index in hosts
-  Transports transports;                         // rank 0's
+  std::shared_ptr<const topology::Tuning> tuning;  // rank 0's TUTTI_TUNING; null: none
+  bool strict = false;                             // every call is compared on all ranks, by rank 0's TUTTI_CHECK
+  std::vector<int> host_of;                        // by rank: its index in hosts
+  Transports transports;                           // rank 0's
   // Of the transports; the same on every rank. Of ranks on one host; null: no host has two that are connected.
   Transport* within_hosts = nullptr;
   // Of ranks on different hosts, of several transports the one that comes last in the registry; null: none.

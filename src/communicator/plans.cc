@@ -40,6 +40,17 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
       costs_(costs),
       world_{membership.ranks(), membership.hosts} {
   for (auto& rows : rows_) rows.resize(static_cast<std::size_t>(membership.ranks()));
+  if (membership.tuning == nullptr) return;
+  const auto name = [](const Transport* transport) {
+    return transport == nullptr ? std::string() : std::string(transport->name());
+  };
+  tuned_ = membership.tuning->find(topology::kind_of(world_, name(membership.within_hosts),
+                                                     name(membership.between_hosts), membership.ranks_per_cpu));
+}
+
+Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, std::size_t bytes,
+                                                        schedule::Order order) const {
+  return topology::select(collective, world_, bytes, costs_, membership_.algorithm, order, tuned_);
 }
 
 Plans::~Plans() = default;
@@ -148,7 +159,7 @@ Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntr
 }
 
 bool Plans::must_prove(Collective collective, int root, std::size_t bytes, schedule::Order order) const {
-  auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm, order);
+  auto entry = select(collective, bytes, order);
   if (!entry.is_ok()) return false;
   const auto known = plans_.find({*entry, root});
   return (known == plans_.end() || known->second.plan == nullptr) &&
@@ -157,7 +168,7 @@ bool Plans::must_prove(Collective collective, int root, std::size_t bytes, sched
 
 Result<std::unique_ptr<Plans::Making>> Plans::begin(Collective collective, int root, std::size_t bytes,
                                                     CallHistory* history, schedule::Order order) {
-  auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm, order);
+  auto entry = select(collective, bytes, order);
   if (!entry.is_ok()) return entry.status();
   if (log::enabled(log::Level::kDebug)) {
     log::debug(fmt::format("{} of {} bytes: {}", name_of(collective), bytes, (*entry)->name));
@@ -220,7 +231,7 @@ const executor::Plan* Plans::keep(Making& making) {
 
 Status Plans::check_forced(Collective collective, schedule::Order order) const {
   if (membership_.algorithm.empty()) return {};
-  return topology::select(collective, world_, 0, costs_, membership_.algorithm, order).status();
+  return select(collective, 0, order).status();
 }
 
 Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule schedule) {
@@ -233,7 +244,7 @@ Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule
 }
 
 Result<std::string> Plans::describe(Collective collective, std::size_t bytes) const {
-  auto entry = topology::select(collective, world_, bytes, costs_, membership_.algorithm);
+  auto entry = select(collective, bytes, schedule::Order::kAny);
   if (!entry.is_ok()) return entry.status();
   const std::string transports = membership_.describe_transports();
   return fmt::format("{} over {}", (*entry)->name, transports.empty() ? "memory" : transports);

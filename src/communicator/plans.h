@@ -76,6 +76,8 @@ class Plans {
     executor::PlanIdentity identity;  // known before the plan is made
     std::unique_ptr<executor::Plan> plan;
   };
+  Result<const algorithms::AlgorithmEntry*> select(Collective collective, std::size_t bytes,
+                                                   schedule::Order order) const;
   static std::size_t row_of(Collective collective, schedule::Order order) {
     return static_cast<std::size_t>(collective) + (order == schedule::Order::kRanks ? kCollectives : 0);
   }
@@ -96,6 +98,7 @@ class Plans {
   executor::Waiter& waiter_;
   const std::int64_t timeout_ms_;
   const algorithms::Costs costs_;
+  const topology::TunedJob* tuned_ = nullptr;  // of the membership's tuning; null: nothing was measured
   algorithms::World world_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
   std::map<std::pair<const algorithms::AlgorithmEntry*, int>, Planned> plans_;

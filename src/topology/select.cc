@@ -103,21 +103,39 @@ Status check_forced(const std::string& forced) {
   return {};
 }
 
-Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,
-                                     const Costs& costs, const std::string& forced, Order order) {
-  auto chosen = forced_entry(collective, world, forced, order);
-  if (!chosen.is_ok() || *chosen != nullptr) return chosen;
-  const AlgorithmEntry* best = nullptr;
-  double best_us = 0;
+Result<Explanation> explain(Collective collective, const algorithms::World& world, std::size_t bytes,
+                            const Costs& costs, const std::string& forced, Order order, const TunedJob* tuned) {
+  auto wanted = forced_entry(collective, world, forced, order);
+  if (!wanted.is_ok()) return wanted.status();
+  Explanation found;
+  const auto add = [&](const AlgorithmEntry& e) {
+    found.candidates.push_back({&e, e.cost_us(world, static_cast<double>(bytes), costs)});
+  };
   for (const AlgorithmEntry& e : algorithms::catalog()) {
-    if (e.collective != collective || !e.supports(world) || !keeps(e, world, order)) continue;
-    const double us = e.cost_us(world, static_cast<double>(bytes), costs);
-    if (best != nullptr && us >= best_us) continue;
-    best = &e;
-    best_us = us;
+    if (e.collective == collective && e.supports(world) && keeps(e, world, order)) add(e);
   }
-  if (best == nullptr) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
-  return best;
+  if (*wanted != nullptr && !algorithms::is_listed(**wanted)) add(**wanted);
+  if (found.candidates.empty()) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
+  std::stable_sort(found.candidates.begin(), found.candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
+  found.chosen = found.candidates.front().entry;
+  const AlgorithmEntry* measured = tuned == nullptr ? nullptr : tuned->choose(collective, bytes);
+  if (*wanted != nullptr) {
+    found.chosen = *wanted;
+    found.because = Because::kForced;
+  } else if (measured != nullptr && measured->supports(world) && keeps(*measured, world, order)) {
+    found.chosen = measured;
+    found.because = Because::kMeasured;
+  }
+  return found;
+}
+
+Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,
+                                     const Costs& costs, const std::string& forced, Order order,
+                                     const TunedJob* tuned) {
+  auto found = explain(collective, world, bytes, costs, forced, order, tuned);
+  if (!found.is_ok()) return found.status();
+  return (*found).chosen;
 }
 
 }  // namespace tutti::internal::topology

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "algorithms/catalog.h"
 #include "base/link_costs.h"
 #include "base/status.h"
+#include "topology/tuning.h"
 
 namespace tutti::internal::topology {
 
@@ -20,11 +23,28 @@ algorithms::Costs combine_costs(const LinkCosts& within_host, const LinkCosts& b
 // COLLECTIVE:NAME, where a NAME may have a parameter that the catalog does not list. kInvalidUsage if that names what
 // does not exist or does not serve this world. `order`: in which the algorithm must combine. Where that is the ranks',
 // a NAME without COLLECTIVE counts only if the algorithm keeps it. bytes: of the whole vector, all blocks together.
-//
+// `tuned`: what was measured for such a job, which counts where it serves and nothing is forced; null: nothing was.
 Result<const algorithms::AlgorithmEntry*> select(Collective collective, const algorithms::World& world,
                                                  std::size_t bytes, const algorithms::Costs& costs,
                                                  const std::string& forced,
-                                                 schedule::Order order = schedule::Order::kAny);
+                                                 schedule::Order order = schedule::Order::kAny,
+                                                 const TunedJob* tuned = nullptr);
+
+// Why select() takes what it does.
+enum class Because : std::uint8_t { kForced, kMeasured, kPredicted };
+struct Candidate {
+  const algorithms::AlgorithmEntry* entry = nullptr;
+  double predicted_us = 0;  // by its cost formula
+};
+struct Explanation {
+  const algorithms::AlgorithmEntry* chosen = nullptr;
+  Because because = Because::kPredicted;
+  std::vector<Candidate> candidates;  // of the catalog, with what is forced; the fastest first
+};
+// Of the same arguments.
+Result<Explanation> explain(Collective collective, const algorithms::World& world, std::size_t bytes,
+                            const algorithms::Costs& costs, const std::string& forced,
+                            schedule::Order order = schedule::Order::kAny, const TunedJob* tuned = nullptr);
 
 // Whether `forced` names only what there is, for whatever ranks. kInvalidUsage quotes it, and says what is wrong.
 Status check_forced(const std::string& forced);

@@ -111,4 +111,37 @@ expect 2 '\-\-trace needs' simulate --per-host 2 --trace "$folder/t"
 expect 2 'no/such' simulate --per-host 2 --algorithm ring --trace "$folder/no/such"
 expect 2 '\-\-root must be below 2' simulate --per-host 2 --collective broadcast --root 2
 expect 2 'does not s' simulate --per-host 2 --algorithm hierarchical
+
+# Tuning: two processes here; the file is used, and another machine's is not.
+unset TUTTI_ALGORITHM TUTTI_TUNING
+tuning=$folder/tuning.json
+expect 0 '2 ranks on 1 host over shm' tune -n 2 --seconds 1 --most-bytes 64K --collectives all_reduce,barrier -o "$tuning"
+cp "$tuning" "$out"
+json "j['jobs'][0]['hosts'] == [2] and set(j['jobs'][0]['choices']) == {'all_reduce', 'barrier'}"
+TUTTI_TRANSPORTS=tcp expect 0 'on 2 hosts over tcp' tune -n 2 --seconds 1 --most-bytes 4K --collectives reduce -o "$tuning"
+cp "$tuning" "$out"
+json "len(j['jobs']) == 2"
+sed 's/"algorithm": "[a-z_:0-9]*"/"algorithm": "ring"/' "$tuning" | sed '/barrier/,$d' >"$folder/half.json"
+TUTTI_TUNING=$folder/half.json expect 2 'half.json:[0-9]*: ' explain -n 2
+python3 - "$tuning" "$folder/ring.json" <<'PY'
+import json, sys
+j = json.load(open(sys.argv[1]))
+for job in j['jobs']:
+    job['choices'] = {'all_reduce': [{'from_bytes': 0, 'algorithm': 'ring'}]}
+json.dump(j, open(sys.argv[2], 'w'))
+j['machine'] = 'another'
+json.dump(j, open(sys.argv[2] + '.other', 'w'))
+PY
+TUTTI_TUNING=$folder/ring.json expect 0 '^> ring ' explain all_reduce -n 2 -s 8
+TUTTI_TUNING=$folder/ring.json expect 0 'has no such job' explain all_reduce -n 3 -s 8
+TUTTI_TUNING=$folder/ring.json.other expect 2 'machine: is "another"' explain all_reduce -n 2
+expect 1 'machine: is "another".*--force' tune -n 2 --seconds 1 --most-bytes 64 --collectives barrier -o "$folder/ring.json.other"
+expect 0 'barrier' tune -n 2 --seconds 1 --most-bytes 64 --collectives barrier -o "$folder/ring.json.other" --force
+expect 2 'no collective "nonsense"' tune -n 2 --collectives nonsense
+expect 2 'No launcher' tune --seconds 1
+TUTTI_ALGORITHM=all_reduce:ring expect 0 'TUTTI_ALGORITHM asks for it' explain all_reduce -n 2 -s 8
+TUTTI_ALGORITHM=nonsense expect 2 'nonsense' explain all_reduce -n 2 -s 8
+expect 0 'simulated *measured' explain broadcast -n 2 -s 64K --measure --seconds 0.5
+expect 0 'over 128 ranks on 16 hosts' explain all_reduce --hosts 16 --per-host 8 -s 64M
+expect 2 '\-\-measure needs' explain all_reduce --hosts 2 --measure
 exit $failed

@@ -1,0 +1,68 @@
+// What was measured to be fastest on this machine: for kinds of jobs, by collective and size. `tutti tune` measures it
+// and writes the file (docs/topology.md), rank 0 reads it (TUTTI_TUNING) and tells all ranks.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "algorithms/catalog.h"
+#include "base/status.h"
+
+namespace tutti::internal::topology {
+
+// What jobs must have in common for the measurements of one to hold for the other.
+struct JobKind {
+  std::vector<int> hosts;    // ranks of each, the largest first
+  std::string transports;    // within hosts and between them: "shm", "tcp", "shm+tcp"
+  double ranks_per_cpu = 1;  // on the host that has most, at least 1
+  bool operator==(const JobKind&) const = default;
+};
+// Names are those of transports; empty where there is none.
+JobKind kind_of(const algorithms::World& world, const std::string& within, const std::string& between,
+                double ranks_per_cpu);
+
+// The fastest from so many bytes of the whole vector on.
+struct TunedChoice {
+  std::size_t from_bytes = 0;
+  std::string algorithm;
+  bool operator==(const TunedChoice&) const = default;
+};
+
+struct TunedJob {
+  JobKind kind;
+  // Ascending; the first from 0.
+  std::map<Collective, std::vector<TunedChoice>> choices;
+
+  // Null: nothing was measured. Whether it serves is the caller's to see.
+  [[nodiscard]] const algorithms::AlgorithmEntry* choose(Collective collective, std::size_t bytes) const;
+  bool operator==(const TunedJob&) const = default;
+};
+
+struct Tuning {
+  std::string machine;  // machine_name() where it was measured
+  std::string library;  // library_version()
+  std::vector<TunedJob> jobs;
+
+  // Of the same kind, with ranks per processor within a quarter; null: there is none.
+  [[nodiscard]] const TunedJob* find(const JobKind& kind) const;
+  bool operator==(const Tuning&) const = default;
+};
+
+inline constexpr const char* kTuningFormat = "tutti tuning";
+inline constexpr int kTuningVersion = 1;
+
+// "AMD EPYC 7763, 2 processors".
+std::string machine_name();
+// As the build has it: "0.1.0".
+std::string library_version();
+
+// kInvalidUsage, with file, line and field, where it cannot be read, or is another machine's or another version's: what
+// was fastest there says nothing here.
+Result<Tuning> read_tuning(const std::string& path);
+// The same of a text, but of any machine and version.
+Result<Tuning> parse_tuning(const std::string& text, const std::string& name);
+std::string to_json(const Tuning& tuning);
+
+}  // namespace tutti::internal::topology

@@ -1,0 +1,120 @@
+#include "topology/tuning.h"
+
+#include <fstream>
+#include <string>
+
+#include "catch_compat.h"
+#include "made_tree.h"
+#include "topology/select.h"
+
+namespace tutti::internal::topology {
+namespace {
+
+using algorithms::World;
+
+Tuning some_tuning() {
+  Tuning tuning;
+  tuning.machine = machine_name();
+  tuning.library = library_version();
+  TunedJob job;
+  job.kind = kind_of(World{4, {}}, "shm", "", 2);
+  job.choices[Collective::kAllReduce] = {{0, "ring"}, {1000, "direct"}, {1 << 20, "k_nomial:4"}};
+  job.choices[Collective::kBroadcast] = {{0, "chain:8"}};
+  tuning.jobs.push_back(job);
+  job.kind = kind_of(World{4, {{0, 1}, {2, 3}}}, "shm", "tcp", 1);
+  job.choices.erase(Collective::kBroadcast);
+  tuning.jobs.push_back(job);
+  return tuning;
+}
+
+std::string error_of(const std::string& text) {
+  return parse_tuning(text, "file").status().message();
+}
+
+std::string changed(const char* what, const char* into) {
+  std::string text = to_json(some_tuning());
+  const std::size_t at = text.find(what);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, std::string(what).size(), into);
+}
+
+TEST_CASE("what is written is read back as it was") {
+  const auto read = parse_tuning(to_json(some_tuning()), "file");
+  REQUIRE(read.is_ok());
+  CHECK(read.value() == some_tuning());
+}
+
+TEST_CASE("jobs are of the same kind whatever the order of their hosts, and within limits the load") {
+  const Tuning tuning = some_tuning();
+  CHECK(tuning.find(kind_of(World{4, {{2, 3}, {0, 1}}}, "shm", "tcp", 1)) == &tuning.jobs[1]);
+  CHECK(tuning.find(kind_of(World{4, {}}, "shm", "tcp", 2.1)) == &tuning.jobs[0]);
+  CHECK(tuning.find(kind_of(World{4, {}}, "shm", "tcp", 1)) == nullptr);
+  CHECK(tuning.find(kind_of(World{4, {}}, "tcp", "tcp", 2)) == nullptr);
+  CHECK(tuning.find(kind_of(World{5, {}}, "shm", "", 2)) == nullptr);
+  CHECK(kind_of(World{3, {{0}, {1}, {2}}}, "shm", "tcp", 0.5).transports == "tcp");
+  CHECK(kind_of(World{3, {{0, 2}, {1}}}, "shm", "verbs", 0.5).transports == "shm+verbs");
+}
+
+TEST_CASE("the measured choice counts where it serves, before the costs and behind what is forced") {
+  const Tuning tuning = some_tuning();
+  const TunedJob* job = &tuning.jobs[0];
+  const World world{4, {}};
+  algorithms::Costs costs;
+  costs.within_host = {1, 1e-4, 0.2, 1, 32768, 0, false};
+  costs.between_hosts = costs.within_host;
+  costs.gamma_us_per_byte = 1e-5;
+  const auto chosen = [&](Collective collective, std::size_t bytes, const std::string& forced = "",
+                          schedule::Order order = schedule::Order::kAny) {
+    return std::string(select(collective, world, bytes, costs, forced, order, job).value()->name);
+  };
+  CHECK(chosen(Collective::kAllReduce, 8) == "ring");
+  CHECK(chosen(Collective::kAllReduce, 999) == "ring");
+  CHECK(chosen(Collective::kAllReduce, 1000) == "direct");
+  CHECK(chosen(Collective::kAllReduce, std::size_t{1} << 30) == "k_nomial:4");
+  CHECK(chosen(Collective::kBroadcast, 8) == "chain:8");
+  CHECK(chosen(Collective::kAllReduce, 8, "recursive_doubling") == "recursive_doubling");
+  // A ring does not combine in the order of ranks.
+  CHECK(chosen(Collective::kAllReduce, 8, "", schedule::Order::kRanks) != "ring");
+  // Nothing was measured.
+  CHECK(chosen(Collective::kAllGather, 8) == select(Collective::kAllGather, world, 8, costs, "").value()->name);
+  const auto explained = explain(Collective::kAllReduce, world, 8, costs, "", schedule::Order::kAny, job);
+  REQUIRE(explained.is_ok());
+  CHECK(explained.value().because == Because::kMeasured);
+  CHECK(explained.value().candidates.size() > 5);
+  CHECK(explained.value().candidates[0].predicted_us <= explained.value().candidates[1].predicted_us);
+}
+
+TEST_CASE("files that are wrong are refused with line and field") {
+  CHECK(error_of(changed("\"ring\"", "\"round\"")).find("algorithm: all_reduce has no algorithm \"round\"") !=
+        std::string::npos);
+  CHECK(error_of(changed("\"from_bytes\": 0", "\"from_bytes\": 8")).find("is not 0") != std::string::npos);
+  CHECK(error_of(changed("\"from_bytes\": 1000", "\"from_bytes\": 0")).find("is not above the last") !=
+        std::string::npos);
+  CHECK(error_of(changed("\"all_reduce\"", "\"all_reduced\"")).find("is no collective") != std::string::npos);
+  CHECK(error_of(changed("\"transports\"", "\"transport\"")).find("jobs[0].transport: is not known here") !=
+        std::string::npos);
+  CHECK(error_of(changed("4\n", "0\n")).find("jobs[0].hosts[0]: is not a number of ranks") != std::string::npos);
+  const std::string text = to_json(some_tuning());
+  for (std::size_t length = 0; length + 2 < text.size(); length += 7) CHECK(error_of(text.substr(0, length)) != "");
+}
+
+TEST_CASE("files of other machines and versions are refused") {
+  const test::MadeTree tree;
+  const auto written = [&](const std::string& text) {
+    const std::string path = (tree.root() / "tuning.json").string();
+    std::ofstream(path) << text;
+    return read_tuning(path);
+  };
+  CHECK(written(to_json(some_tuning())).is_ok());
+  Tuning other = some_tuning();
+  other.machine = "another";
+  auto refused = written(to_json(other));
+  CHECK(refused.status().code() == Code::kInvalidUsage);
+  CHECK(refused.status().message().find("tuning.json:4: machine: is \"another\", and this is") != std::string::npos);
+  other = some_tuning();
+  other.library = "0.0.1";
+  CHECK(written(to_json(other)).status().message().find("tuning.json:5: library: is \"0.0.1\"") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::internal::topology

@@ -1,0 +1,258 @@
+#include "candidates.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "base/clock.h"
+#include "topology/detect.h"
+
+namespace tutti::internal::tools {
+namespace {
+
+using algorithms::AlgorithmEntry;
+
+constexpr double kBatchUs = 400;   // of calls that are timed together
+constexpr int kMostCalls = 1000;   // of a batch
+constexpr int kRounds = 7;         // at most; fewer where time runs short
+constexpr double kHopeless = 2.5;  // times the best of the last size: not measured at the next ones
+constexpr int kLeastRounds = 3;
+
+Status failed(tuttiResult_t result, const char* what, tuttiComm_t comm) {
+  if (result == tuttiSuccess) return {};
+  return Status(code_of(static_cast<int>(result)), fmt::format("{}: {}", what, tuttiGetLastError(comm)));
+}
+
+// Names this rank's host to itself: ranks that share it have the same number.
+std::uint64_t host_number() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  char name[256] = {};
+  (void)::gethostname(name, sizeof name - 1);
+  char net[64] = {};
+  if (::readlink("/proc/self/ns/ipc", net, sizeof net - 1) < 0) net[0] = '\0';
+  return std::hash<std::string>()(id + name + net);
+}
+
+// A vector's worth of memory for each buffer of a call.
+struct Memory {
+  explicit Memory(std::size_t bytes) : input(bytes + 64), output(bytes + 64) {}
+  std::vector<std::byte> input;
+  std::vector<std::byte> output;
+};
+
+tuttiResult_t call(Collective collective, std::size_t bytes, int ranks, Memory& memory, tuttiComm_t comm) {
+  void* const in = memory.input.data();
+  void* const out = memory.output.data();
+  const std::size_t all = bytes / sizeof(float);
+  const std::size_t block = all / static_cast<std::size_t>(ranks);
+  switch (collective) {
+    case Collective::kAllReduce: return tuttiAllReduce(in, out, all, tuttiFloat32, tuttiSum, comm, nullptr);
+    case Collective::kReduceScatter: return tuttiReduceScatter(in, out, block, tuttiFloat32, tuttiSum, comm, nullptr);
+    case Collective::kAllGather: return tuttiAllGather(in, out, block, tuttiFloat32, comm, nullptr);
+    case Collective::kBroadcast: return tuttiBroadcast(in, out, all, tuttiFloat32, 0, comm, nullptr);
+    case Collective::kReduce: return tuttiReduce(in, out, all, tuttiFloat32, tuttiSum, 0, comm, nullptr);
+    case Collective::kBarrier: return tuttiBarrier(comm, nullptr);
+    case Collective::kGather: return tuttiGather(in, out, block, tuttiFloat32, 0, comm, nullptr);
+    case Collective::kScatter: return tuttiScatter(in, out, block, tuttiFloat32, 0, comm, nullptr);
+    case Collective::kAllToAll: return tuttiAlltoAll(in, out, block, tuttiFloat32, comm, nullptr);
+    case Collective::kScan: return tuttiScan(in, out, all, tuttiFloat32, tuttiSum, comm, nullptr);
+    case Collective::kExscan: return tuttiExscan(in, out, all, tuttiFloat32, tuttiSum, comm, nullptr);
+    default: return tuttiInvalidArgument;
+  }
+}
+
+class Measuring {
+ public:
+  Measuring(tuttiComm_t comm, const MeasureOptions& options) : comm_(comm), options_(options) {}
+  ~Measuring() {
+    for (tuttiComm_t one : comms_) (void)tuttiCommDestroy(one);
+  }
+  Measuring(const Measuring&) = delete;
+  Measuring& operator=(const Measuring&) = delete;
+
+  Result<Measurements> run() {
+    begin_ns_ = now_ns();
+    if (Status s = find_job(); !s.is_ok()) return s;
+    if (Status s = make_comms(); !s.is_ok()) return s;
+    Memory memory(options_.sizes.empty() ? 0 : options_.sizes.back());
+    std::size_t done = 0;
+    const std::size_t all = options_.collectives.size() * options_.sizes.size();
+    for (const Collective collective : options_.collectives) {
+      std::vector<std::size_t> left(candidates_[collective].size());
+      for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
+      for (const std::size_t bytes : options_.sizes) {
+        ++done;
+        if (bytes / sizeof(float) < static_cast<std::size_t>(world_.ranks) && collective != Collective::kBarrier)
+          continue;
+        if (Status s = measure(collective, bytes, left, memory, static_cast<double>(all - done + 1)); !s.is_ok())
+          return s;
+        if (rank_ == 0 && options_.progress) options_.progress(static_cast<int>(100 * done / all));
+        if (collective == Collective::kBarrier) {
+          done += options_.sizes.size() - 1;
+          break;
+        }
+      }
+    }
+    return std::move(found_);
+  }
+
+ private:
+  // Which ranks share a host, and how they are connected.
+  Status find_job() {
+    int ranks = 0;
+    if (Status s = failed(tuttiCommCount(comm_, &ranks), "tuttiCommCount", comm_); !s.is_ok()) return s;
+    if (Status s = failed(tuttiCommUserRank(comm_, &rank_), "tuttiCommUserRank", comm_); !s.is_ok()) return s;
+    std::array<char, 256> text{};
+    Status s = failed(tuttiCommExplain(comm_, tuttiCollectiveAllReduce, 8, text.data(), text.size()),
+                      "tuttiCommExplain", comm_);
+    if (!s.is_ok()) return s;
+    const std::string over = text.data();
+    const std::size_t at = over.find(" over ");
+    const std::string transports = at == std::string::npos ? "" : over.substr(at + 6);
+    struct Place {
+      std::uint64_t host;
+      std::uint64_t processors;
+    };
+    const Place own{host_number(), topology::allowed_processors().count()};
+    std::vector<Place> places(static_cast<std::size_t>(ranks));
+    s = failed(tuttiAllGather(&own, places.data(), sizeof own, tuttiUint8, comm_, nullptr), "tuttiAllGather", comm_);
+    if (!s.is_ok()) return s;
+    const bool shares = transports.find("shm") != std::string::npos;
+    algorithms::Hosts::Lists hosts;
+    std::map<std::uint64_t, std::vector<int>> machines;
+    for (int r = 0; r < ranks; ++r) machines[places[static_cast<std::size_t>(r)].host].push_back(r);
+    double ranks_per_cpu = 1;
+    for (const auto& [host, members] : machines) {
+      const auto processors = static_cast<double>(places[static_cast<std::size_t>(members.front())].processors);
+      ranks_per_cpu = std::max(ranks_per_cpu, static_cast<double>(members.size()) / std::max(1.0, processors));
+      if (shares) hosts.push_back(members);
+      for (const int r : members) {
+        if (!shares) hosts.push_back({r});
+      }
+    }
+    std::sort(hosts.begin(), hosts.end());
+    world_ = algorithms::World{ranks, std::move(hosts)};
+    const std::string between =
+        shares && transports.size() > 3 ? transports.substr(transports.find('+') + 1) : transports;
+    found_.kind = topology::kind_of(world_, "shm", between, ranks_per_cpu);
+    if (world_.hosts.size() == 1) world_.hosts = {};
+    found_.world = world_;
+    return {};
+  }
+
+  [[nodiscard]] bool is_wanted(const AlgorithmEntry& entry) const {
+    const auto& only = options_.only;
+    return entry.supports(world_) && (only.empty() || std::find(only.begin(), only.end(), entry.name) != only.end());
+  }
+
+  // One communicator for the first candidate of each collective, one for the second, and so on.
+  Status make_comms() {
+    for (const AlgorithmEntry& entry : algorithms::catalog()) {
+      if (is_wanted(entry)) candidates_[entry.collective].push_back(&entry);
+    }
+    std::size_t most = 0;
+    for (const Collective collective : options_.collectives) most = std::max(most, candidates_[collective].size());
+    for (std::size_t i = 0; i < most; ++i) {
+      std::string algorithm;
+      for (const Collective collective : options_.collectives) {
+        if (i >= candidates_[collective].size()) continue;
+        algorithm +=
+            fmt::format("{}{}:{}", algorithm.empty() ? "" : ",", name_of(collective), candidates_[collective][i]->name);
+      }
+      tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+      config.algorithm = algorithm.c_str();
+      tuttiComm_t made = nullptr;
+      if (Status s = failed(tuttiCommSplit(comm_, 0, rank_, &made, &config), "tuttiCommSplit", comm_); !s.is_ok())
+        return s;
+      comms_.push_back(made);
+    }
+    return {};
+  }
+
+  // Microseconds of a call, of the slowest rank.
+  Result<double> time(Collective collective, std::size_t bytes, std::size_t candidate, int calls, Memory& memory) {
+    tuttiComm_t comm = comms_[candidate];
+    if (Status s = failed(tuttiBarrier(comm_, nullptr), "tuttiBarrier", comm_); !s.is_ok()) return s;
+    const std::int64_t begin_ns = now_ns();
+    for (int i = 0; i < calls; ++i) {
+      Status s = failed(call(collective, bytes, world_.ranks, memory, comm), name_of(collective), comm);
+      if (!s.is_ok()) return s;
+    }
+    double us = static_cast<double>(now_ns() - begin_ns) / 1e3 / calls;
+    Status s = failed(tuttiAllReduce(&us, &us, 1, tuttiFloat64, tuttiMax, comm_, nullptr), "tuttiAllReduce", comm_);
+    if (!s.is_ok()) return s;
+    return us;
+  }
+
+  // `left`: the candidates that are still worth a look; those that are not leave it.
+  Status measure(Collective collective, std::size_t bytes, std::vector<std::size_t>& left, Memory& memory,
+                 double cells) {
+    std::vector<int> calls;
+    std::vector<std::vector<double>> rounds(left.size());
+    double all_us = 0;
+    for (const std::size_t candidate : left) {
+      // The first call connects.
+      for (const int warm : {1, 2}) {
+        auto us = time(collective, bytes, candidate, warm, memory);
+        if (!us.is_ok()) return us.status();
+        if (warm == 1) continue;
+        calls.push_back(std::clamp(static_cast<int>(kBatchUs / std::max(0.05, *us)), 1, kMostCalls));
+        all_us += *us * calls.back();
+      }
+    }
+    const double elapsed_us = static_cast<double>(now_ns() - begin_ns_) / 1e3;
+    double share = std::max(0.0, (options_.seconds * 1e6 - elapsed_us) / cells / std::max(1.0, all_us));
+    // All ranks do as many.
+    Status s = failed(tuttiBroadcast(&share, &share, 1, tuttiFloat64, 0, comm_, nullptr), "tuttiBroadcast", comm_);
+    if (!s.is_ok()) return s;
+    const int count = std::clamp(static_cast<int>(share), kLeastRounds, kRounds);
+    for (int round = 0; round < count; ++round) {
+      for (std::size_t i = 0; i < left.size(); ++i) {
+        auto us = time(collective, bytes, left[i], calls[i], memory);
+        if (!us.is_ok()) return us.status();
+        rounds[i].push_back(*us);
+      }
+    }
+    double best = INFINITY;
+    std::vector<double> medians;
+    for (auto& one : rounds) {
+      std::nth_element(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(one.size() / 2), one.end());
+      medians.push_back(one[one.size() / 2]);
+      best = std::min(best, medians.back());
+    }
+    std::vector<std::size_t> next;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      found_.times.push_back({collective, bytes, candidates_[collective][left[i]], medians[i]});
+      if (medians[i] <= kHopeless * best) next.push_back(left[i]);
+    }
+    // With few bytes what counts is another matter than with many.
+    if (bytes >= 4096) left = std::move(next);
+    return {};
+  }
+
+  tuttiComm_t comm_;
+  const MeasureOptions& options_;
+  int rank_ = 0;
+  std::int64_t begin_ns_ = 0;
+  algorithms::World world_;
+  std::map<Collective, std::vector<const AlgorithmEntry*>> candidates_;
+  std::vector<tuttiComm_t> comms_;
+  Measurements found_;
+};
+
+}  // namespace
+
+Result<Measurements> measure_candidates(tuttiComm_t comm, const MeasureOptions& options) {
+  return Measuring(comm, options).run();
+}
+
+}  // namespace tutti::internal::tools

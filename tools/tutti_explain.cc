@@ -1,0 +1,194 @@
+// tutti explain: which algorithm serves a collective, why, and how the others compare.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/config.h"
+#include "candidates.h"
+#include "cluster_options.h"
+#include "command.h"
+#include "names.h"
+#include "perf/options.h"
+#include "perf/ranks.h"
+#include "picture.h"
+#include "topology/detect.h"
+#include "topology/prediction.h"
+#include "topology/select.h"
+
+namespace tutti::internal::tools {
+namespace {
+
+struct Options {
+  ClusterOptions cluster;
+  std::string collective = "all_reduce";
+  std::uint64_t bytes = 1 << 20;
+  int root = 0;
+  bool measure = false;
+  double seconds = 10;
+};
+
+struct Context {
+  Collective collective = Collective::kAllReduce;
+  Machines machines;
+  topology::Explanation explanation;
+  std::string why;
+};
+
+const char* text_of(topology::Because because) {
+  switch (because) {
+    case topology::Because::kForced: return "TUTTI_ALGORITHM asks for it";
+    case topology::Because::kMeasured: return "it was measured to be fastest: TUTTI_TUNING";
+    case topology::Because::kPredicted: return "its cost formula gives the shortest time";
+  }
+  return "";
+}
+
+// As a communicator of these ranks would choose, in this environment.
+Result<Context> explain(const Options& options) {
+  Context context;
+  const Result<Collective> collective = parse_collective(options.collective);
+  if (!collective.is_ok()) return collective.status();
+  context.collective = collective.value();
+  auto machines = make_machines(options.cluster);
+  if (!machines.is_ok()) return machines.status();
+  context.machines = std::move(*machines);
+  const algorithms::World world = world_of(context.machines);
+  if (options.root >= world.ranks) return Status::invalid_argument(fmt::format("--root must be below {}", world.ranks));
+  const Result<Settings> settings = settings_from_environment();
+  if (!settings.is_ok()) return settings.status();
+  topology::Tuning tuning;
+  const topology::TunedJob* tuned = nullptr;
+  const algorithms::Costs costs = selection_costs(context.machines);
+  if (!settings.value().tuning.empty()) {
+    auto read = topology::read_tuning(settings.value().tuning);
+    if (!read.is_ok()) return read.status().with_context("TUTTI_TUNING");
+    tuning = std::move(*read);
+    tuned = tuning.find(topology::kind_of(world, "shm", options.cluster.transport, costs.ranks_per_cpu));
+  }
+  auto explained = topology::explain(context.collective, world, options.bytes, costs, settings.value().algorithm,
+                                     schedule::Order::kAny, tuned);
+  if (!explained.is_ok()) return explained.status();
+  context.explanation = std::move(*explained);
+  context.why = text_of(context.explanation.because);
+  if (!settings.value().tuning.empty() && context.explanation.because == topology::Because::kPredicted) {
+    context.why += tuned == nullptr ? "; the file of TUTTI_TUNING has no such job"
+                                    : "; the file of TUTTI_TUNING has no such collective";
+  }
+  return context;
+}
+
+// By name; what cannot be simulated is missing.
+std::map<std::string, double> simulated(const Context& context, const Options& options) {
+  std::map<std::string, double> times;
+  for (const topology::Candidate& one : context.explanation.candidates) {
+    topology::Question question;
+    question.entry = one.entry;
+    question.root = options.root;
+    question.bytes = options.bytes;
+    question.cores_of_host = context.machines.cores_of_host;
+    question.slowed = context.machines.slowed;
+    question.most_memory_bytes = std::size_t{2} << 30;
+    const auto prediction = topology::predict(context.machines.graph, context.machines.costs, question);
+    if (prediction.is_ok()) times[one.entry->name] = prediction.value().timing.total_us;
+  }
+  return times;
+}
+
+void print(const Context& context, const Options& options, const std::map<std::string, double>& measured) {
+  const algorithms::World world = world_of(context.machines);
+  const std::map<std::string, double> simulation = simulated(context, options);
+  std::printf("%s of %s over %d rank%s on %zu host%s: %s\n%s\n\n", name_of(context.collective),
+              text_of_bytes(static_cast<double>(options.bytes)).c_str(), world.ranks, world.ranks == 1 ? "" : "s",
+              std::max<std::size_t>(1, world.hosts.size()), world.hosts.size() > 1 ? "s" : "",
+              context.explanation.chosen->name, context.why.c_str());
+  std::printf("  %-28s %14s %14s%s\n  %-28s %14s %14s%s\n", "algorithm", "by formula", "simulated",
+              measured.empty() ? "" : "       measured", "", "(us)", "(us)", measured.empty() ? "" : "           (us)");
+  const auto text = [](const std::map<std::string, double>& times, const std::string& name) {
+    const auto known = times.find(name);
+    return known == times.end() ? std::string("-") : fmt::format("{:.2f}", known->second);
+  };
+  for (const topology::Candidate& one : context.explanation.candidates) {
+    std::printf("%s %-28s %14.2f %14s", one.entry == context.explanation.chosen ? ">" : " ", one.entry->name,
+                one.predicted_us, text(simulation, one.entry->name).c_str());
+    if (!measured.empty()) std::printf(" %14s", text(measured, one.entry->name).c_str());
+    std::printf("\n");
+  }
+  std::fflush(stdout);
+}
+
+// The candidates on real ranks of this machine, and then all of it.
+int run_measured(const Options& options, const Context& context) {
+  if (info_of(context.collective).varies) {
+    std::fprintf(stderr, "tutti explain: --measure: blocks of different counts are not measured\n");
+    return kExitUsage;
+  }
+  perf::Options started;
+  started.processes = world_of(context.machines).ranks;
+  return perf::run_ranks(started, [&](tuttiComm_t comm) {
+    MeasureOptions what;
+    what.collectives = {context.collective};
+    what.sizes = {options.bytes};
+    what.seconds = options.seconds;
+    const auto found = measure_candidates(comm, what);
+    int rank = 0;
+    (void)tuttiCommUserRank(comm, &rank);
+    if (!found.is_ok()) {
+      std::fprintf(stderr, "tutti explain: %s\n", found.status().message().c_str());
+      return kExitFailure;
+    }
+    std::map<std::string, double> times;
+    for (const MeasuredTime& one : found.value().times) times[one.entry->name] = one.us;
+    if (rank == 0) print(context, options, times);
+    return kExitOk;
+  });
+}
+
+int run_explain(Options options) {
+  // A single host is this machine, whose processors its ranks share.
+  const bool here = options.cluster.topology.empty() && options.cluster.hosts == 1;
+  if (here && options.cluster.cores == 0) {
+    options.cluster.cores = static_cast<int>(topology::allowed_processors().count());
+  }
+  if (here && options.cluster.per_host == 0) options.cluster.per_host = 2;
+  const Result<Context> context = explain(options);
+  if (!context.is_ok()) {
+    std::fprintf(stderr, "tutti explain: %s\n", context.status().message().c_str());
+    return kExitUsage;
+  }
+  if (!options.measure) {
+    print(context.value(), options, {});
+    return kExitOk;
+  }
+  if (here && options.cluster.per_host > 1) return run_measured(options, context.value());
+  std::fprintf(stderr, "tutti explain: --measure needs two or more ranks of this machine: --per-host (-n)\n");
+  return kExitUsage;
+}
+
+}  // namespace
+
+Run add_explain(CLI::App& app, CLI::App** chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("explain", "Say which algorithm serves a collective, and why");
+  command->add_option("collective", options->collective, "One of " + all_collectives())->capture_default_str();
+  command->add_option("-s,--size", options->bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--root", options->root, "Root, where the collective has one")
+      ->check(CLI::Range(0, topology::kMostRanks));
+  add_cluster_options(*command, options->cluster);
+  command->add_option("-n", options->cluster.per_host, "As --per-host: of one host, this machine, 2 unless given")
+      ->check(CLI::Range(1, topology::kMostRanks));
+  command->add_flag("--measure", options->measure, "Run the candidates on processes of this machine, too");
+  command->add_option("--seconds", options->seconds, "That --measure may take, about")->check(CLI::Range(0.1, 3600.0));
+  command->footer(
+      "TUTTI_ALGORITHM and TUTTI_TUNING are applied as a job's rank 0 applies them.\n"
+      "Exit status: 0 success, 1 a measurement failed, 2 invalid arguments or settings.");
+  *chosen = command;
+  return [options] { return run_explain(*options); };
+}
+
+}  // namespace tutti::internal::tools

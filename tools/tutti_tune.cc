@@ -1,0 +1,195 @@
+// tutti tune: measures which algorithm is fastest on this machine, or in this job, and writes that into a file.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "candidates.h"
+#include "command.h"
+#include "names.h"
+#include "perf/options.h"
+#include "perf/ranks.h"
+#include "topology/select.h"
+#include "topology/tuning.h"
+
+namespace tutti::internal::tools {
+namespace {
+
+struct Options {
+  std::vector<int> ranks;
+  std::string output = "tutti-tuning.json";
+  std::vector<std::string> collectives;
+  double seconds = 60;
+  std::uint64_t most_bytes = std::uint64_t{64} << 20;
+  bool force = false;
+};
+
+// What is within this of the best is taken for as good: then the one that the size before has is kept.
+constexpr double kAsGood = 1.03;
+
+std::vector<std::size_t> sizes_up_to(std::size_t most) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = 8; bytes <= most; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
+
+// The first of a new algorithm counts from halfway, in powers, behind the last size of the one before.
+std::vector<topology::TunedChoice> choices_of(const Measurements& measured, Collective collective) {
+  std::vector<topology::TunedChoice> choices;
+  std::size_t last_bytes = 0;
+  for (std::size_t i = 0; i < measured.times.size();) {
+    if (measured.times[i].collective != collective) {
+      ++i;
+      continue;
+    }
+    const std::size_t bytes = measured.times[i].bytes;
+    const MeasuredTime* best = &measured.times[i];
+    const MeasuredTime* same = nullptr;
+    for (; i < measured.times.size() && measured.times[i].collective == collective && measured.times[i].bytes == bytes;
+         ++i) {
+      const MeasuredTime& one = measured.times[i];
+      if (one.us < best->us) best = &one;
+      if (!choices.empty() && choices.back().algorithm == one.entry->name) same = &one;
+    }
+    if (same != nullptr && same->us <= kAsGood * best->us) best = same;
+    if (choices.empty() || choices.back().algorithm != best->entry->name) {
+      choices.push_back({choices.empty() ? 0 : 2 * last_bytes, best->entry->name});
+    }
+    last_bytes = bytes;
+  }
+  return choices;
+}
+
+topology::TunedJob job_of(const Measurements& measured, const std::vector<Collective>& collectives) {
+  topology::TunedJob job;
+  job.kind = measured.kind;
+  for (const Collective collective : collectives) {
+    auto choices = choices_of(measured, collective);
+    if (!choices.empty()) job.choices[collective] = std::move(choices);
+  }
+  return job;
+}
+
+// Adds to a file of this machine and version what was measured; anew where there is none, or another's.
+Status keep(const Options& options, const topology::TunedJob& job) {
+  topology::Tuning tuning;
+  std::error_code none;
+  if (std::filesystem::exists(options.output, none)) {
+    auto before = topology::read_tuning(options.output);
+    if (!before.is_ok() && !options.force) {
+      return Status::invalid_argument(before.status().message() + "; --force replaces it");
+    }
+    if (before.is_ok()) tuning = std::move(*before);
+  }
+  tuning.machine = topology::machine_name();
+  tuning.library = topology::library_version();
+  std::erase_if(tuning.jobs, [&](const topology::TunedJob& one) { return one.kind == job.kind; });
+  tuning.jobs.push_back(job);
+  // Never half a file.
+  const std::string part = options.output + ".part";
+  std::ofstream file(part, std::ios::binary);
+  file << to_json(tuning);
+  file.close();
+  if (!file) return Status::invalid_argument(part + ": cannot be written");
+  std::filesystem::rename(part, options.output, none);
+  return none ? Status::invalid_argument(options.output + ": " + none.message()) : Status();
+}
+
+void print(const topology::TunedJob& job, int ranks) {
+  std::printf("%d ranks on %zu host%s over %s\n", ranks, job.kind.hosts.size(), job.kind.hosts.size() == 1 ? "" : "s",
+              job.kind.transports.c_str());
+  for (const auto& [collective, choices] : job.choices) {
+    std::string line;
+    for (const topology::TunedChoice& one : choices) {
+      line += line.empty() ? one.algorithm : fmt::format(", from {} {}", one.from_bytes, one.algorithm);
+    }
+    std::printf("  %-16s %s\n", name_of(collective), line.c_str());
+  }
+  std::fflush(stdout);
+}
+
+int tune(tuttiComm_t comm, const Options& options, const std::vector<Collective>& collectives, double seconds) {
+  MeasureOptions what;
+  what.collectives = collectives;
+  what.sizes = sizes_up_to(options.most_bytes);
+  what.seconds = seconds;
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  what.progress = [&](int percent) {
+    if (terminal) std::fprintf(stderr, "measuring: %d %%\r", percent);
+  };
+  const auto measured = measure_candidates(comm, what);
+  int rank = 0;
+  (void)tuttiCommUserRank(comm, &rank);
+  Status status = measured.status();
+  if (status.is_ok() && rank == 0) {
+    const topology::TunedJob job = job_of(measured.value(), collectives);
+    status = keep(options, job);
+    if (status.is_ok()) print(job, measured.value().world.ranks);
+  }
+  if (status.is_ok()) return kExitOk;
+  std::fprintf(stderr, "tutti tune: %s\n", status.message().c_str());
+  return kExitFailure;
+}
+
+int run_tune(const Options& options) {
+  std::vector<Collective> collectives;
+  for (const std::string& name : options.collectives) {
+    const auto collective = parse_collective(name);
+    if (!collective.is_ok() || info_of(collective.value()).varies) {
+      std::fprintf(
+          stderr, "tutti tune: --collectives: %s\n",
+          collective.is_ok() ? "blocks of different counts are not tuned" : collective.status().message().c_str());
+      return kExitUsage;
+    }
+    collectives.push_back(collective.value());
+  }
+  for (const CollectiveInfo& info : kUniformTable) {
+    if (options.collectives.empty()) collectives.push_back(info.collective);
+  }
+  // Without numbers of ranks a launcher has started them.
+  const std::vector<int> jobs = options.ranks.empty() ? std::vector<int>{0} : options.ranks;
+  for (const int ranks : jobs) {
+    perf::Options started;
+    started.processes = ranks;
+    const double seconds = options.seconds / static_cast<double>(jobs.size());
+    const int status =
+        perf::run_ranks(started, [&](tuttiComm_t comm) { return tune(comm, options, collectives, seconds); });
+    if (status != 0) return status;
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Run add_tune(CLI::App& app, CLI::App** chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("tune", "Measure which algorithms are fastest here, and write a file that says so");
+  command
+      ->add_option("-n,--ranks", options->ranks,
+                   "Processes to start here, several jobs one after the other: 2,4,8; else a launcher's")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 1024));
+  command->add_option("-o,--output", options->output, "The file; what it has of other jobs is kept")
+      ->capture_default_str();
+  command->add_option("--collectives", options->collectives, "Only these")->delimiter(',');
+  command->add_option("--seconds", options->seconds, "That it may take, about")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  command->add_option("--most-bytes", options->most_bytes, "The largest vector (64M)")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_flag("--force", options->force, "Replace a file that is another machine's or cannot be read");
+  command->footer(
+      "Jobs use the file if rank 0 has TUTTI_TUNING=FILE. The machine should be idle meanwhile.\n"
+      "Exit status: 0 success, 1 something failed, 2 invalid arguments.");
+  *chosen = command;
+  return [options] { return run_tune(*options); };
+}
+
+}  // namespace tutti::internal::tools
