@@ -19,6 +19,8 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::int64_t kLastWordMs = 1000;  // it is there already: microseconds
+// A parent that can run at all answers in milliseconds.
+constexpr std::int64_t kParentsWordMs = 5000;
 
 // The connection to the root service between the placement and the moment at which this rank's part of the tree
 // stands. Over it the root hears of this rank's end, and this rank of the others'.
@@ -86,6 +88,9 @@ class TreeBuilder {
   Status build(UniqueFd listener, RootLine* root);
   // Whether build() has failed because of a neighbour that is gone, which is among neighbours().
   [[nodiscard]] bool neighbour_gone() const { return neighbour_gone_; }
+  // After a failure, before neighbours(): a parent that may count on this rank already gets the time that it needs to
+  // say so. Else it would take the end of the connection for this rank's death.
+  void await_parent();
   // Those that are connected; after a failure also a parent that has not welcomed this rank, but may know it.
   std::vector<TreeNeighbour> neighbours();
   // After all else.
@@ -201,6 +206,21 @@ Status TreeBuilder::meet_parent(const net::PollSet& set) {
   return dial_parent();
 }
 
+void TreeBuilder::await_parent() {
+  const Deadline deadline = Deadline::after_ms(kParentsWordMs);
+  net::PollSet set;
+  while (dial_ && dial_->proven() && !deadline.passed()) {
+    set.clear(1);
+    set.wake_at(deadline);
+    dial_->prepare(&set);
+    if (!set.wait().is_ok()) return;
+    dial_->process(set);
+    if (!dial_->done()) continue;
+    parent_ = dial_->take();
+    dial_.reset();
+  }
+}
+
 std::vector<TreeNeighbour> TreeBuilder::neighbours() {
   if (parent_.valid()) keep_parent();
   return std::move(neighbours_);
@@ -273,6 +293,7 @@ Status connect_tree(const Member& member, const Secret& secret, const Registrati
   }
   TreeBuilder builder(member, secret, placement);
   Status s = builder.build(std::move(listener), &line);
+  if (!s.is_ok()) builder.await_parent();
   TreeSeed seed{member.rank,       member.ranks,     builder.neighbours(),   secret,
                 registration.host, registration.pid, registration.addresses, builder.acceptor()};
   Result<std::unique_ptr<ControlTree>> tree = make_socket_tree(std::move(seed));

@@ -52,6 +52,8 @@ class Dial {
   // Not ok if no descriptor or memory for a connection has been had for kShortageMs: trying on is pointless. Until
   // then Acceptors of this process give up strangers (net/shortage.h).
   [[nodiscard]] const Status& shortage() const { return shortage_.lasting(); }
+  // This side has proven itself to a peer, which may count on it from now on, and has not said so yet.
+  [[nodiscard]] bool proven() const;
   // The last attempt has failed for such a lack.
   [[nodiscard]] bool lacks() const { return shortage_.now(); }
   // Per address what went wrong last, for messages.
@@ -78,7 +80,6 @@ class Dial {
   void fail(Attempt* attempt, const Status& why);
   void advance(std::size_t index);
   [[nodiscard]] bool connected() const;
-  [[nodiscard]] bool proven() const;
 
   Secret secret_;
   Claim mine_;
