@@ -156,8 +156,10 @@ class Measuring {
 
   // One communicator for the first candidate of each collective, one for the second, and so on.
   Status make_comms() {
-    for (const AlgorithmEntry& entry : algorithms::catalog()) {
-      if (is_wanted(entry)) candidates_[entry.collective].push_back(&entry);
+    for (const Collective collective : options_.collectives) {
+      for (const AlgorithmEntry* entry : algorithms::candidates(collective)) {
+        if (is_wanted(*entry)) candidates_[collective].push_back(entry);
+      }
     }
     std::size_t most = 0;
     for (const Collective collective : options_.collectives) most = std::max(most, candidates_[collective].size());

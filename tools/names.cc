@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "algorithms/catalog.h"
+#include "algorithms/loaded.h"
 #include "base/collectives.h"
 #include "base/config.h"
 
@@ -55,6 +56,28 @@ Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
 std::string known_algorithms(std::optional<Collective> collective) {
   return algorithms::known_names(
       [&](const algorithms::AlgorithmEntry& entry) { return !collective || entry.collective == *collective; });
+}
+
+bool names_file(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".json");
+}
+
+Result<const algorithms::AlgorithmEntry*> entry_of(const std::string& name_or_file, const std::string& collective) {
+  if (names_file(name_or_file)) {
+    auto program = algorithms::Program::read(name_or_file);
+    if (!program.is_ok()) return program.status();
+    const algorithms::AlgorithmEntry* entry = algorithms::keep(std::move(*program));
+    if (entry == nullptr) return Status::invalid_argument(name_or_file + ": name: is another algorithm's");
+    if (Status s = algorithms::prove_samples(*entry); !s.is_ok()) {
+      return s.with_code(Code::kInvalidArgument).with_context(name_or_file);
+    }
+    return entry;
+  }
+  const Result<Collective> of = parse_collective(collective);
+  if (!of.is_ok()) return of.status();
+  const algorithms::AlgorithmEntry* entry = algorithms::find(of.value(), name_or_file);
+  if (entry == nullptr) return no_algorithm(name_or_file, of.value());
+  return entry;
 }
 
 Status no_algorithm(const std::string& name, std::optional<Collective> collective) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/hierarchical.h"
+#include "algorithms/catalog.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -19,6 +19,10 @@ Result<Collective> parse_collective(const std::string& name);
 std::string known_algorithms(std::optional<Collective> collective);
 // That there is no such algorithm, which there are, and which other collectives have one of this name.
 Status no_algorithm(const std::string& name, std::optional<Collective> collective);
+// The algorithm of that name; or of a file, which is read and proven: of one the collective is the file's.
+Result<const algorithms::AlgorithmEntry*> entry_of(const std::string& name_or_file, const std::string& collective);
+// Whether it is meant to name a file: it has a "/" or ends with ".json".
+bool names_file(const std::string& text);
 // Sizes of hosts "4,4" as ranks in order; empty for an empty text. The sum must be `ranks`.
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "schedule/schedule.h"
 #include "topology/graph.h"
 
 namespace tutti::internal::tools {
@@ -25,6 +26,13 @@ std::string to_tree(const topology::Graph& graph, const Overlay& overlay);
 std::string to_dot(const topology::Graph& graph, const Overlay& overlay);
 // kInvalidArgument: it has more nodes than a picture can show.
 Result<std::string> to_svg(const topology::Graph& graph, const Overlay& overlay);
+
+// Steps over time, which goes down: a column for each rank, an arrow for each message. Each message takes as long as
+// any other. kInvalidArgument where sends and receives do not match.
+Result<std::string> draw_schedules(const std::vector<schedule::Schedule>& schedules, const std::string& title);
+
+// Into a file; "-" is standard output.
+Status write_text(const std::string& path, const std::string& text);
 
 // "12.5 GB/s, 2 us"; empty where nothing is known.
 std::string text_of(const topology::Speed& speed);

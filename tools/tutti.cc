@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/loaded.h"
+#include "base/config.h"
 #include "base/standard_output.h"
 #include "base/status.h"
 #include "command.h"
@@ -35,7 +37,12 @@ int run_command(int argc, char** argv) {
     return after_printing(app.exit(error) == 0 ? kExitOk : kExitUsage);
   }
   for (const auto& [command, run] : commands) {
-    if (command->parsed()) return after_printing(run());
+    if (!command->parsed()) continue;
+    // As a job's ranks do.
+    const Status loaded = algorithms::load_schedules(environment_variable("TUTTI_SCHEDULES").value_or(""));
+    if (loaded.is_ok()) return after_printing(run());
+    std::fprintf(stderr, "tutti: TUTTI_SCHEDULES: %s\n", loaded.message().c_str());
+    return kExitUsage;
   }
   std::fprintf(stderr, "A subcommand is required\n\n%s", app.help().c_str());
   return kExitUsage;

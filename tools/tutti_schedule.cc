@@ -1,13 +1,17 @@
-// tutti schedule: prints one rank's steps.
+// tutti schedule: prints one rank's steps, or writes or draws those of all.
 #include <fmt/core.h>
 
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "algorithms/catalog.h"
+#include "algorithms/program.h"
 #include "command.h"
 #include "names.h"
+#include "picture.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -19,16 +23,59 @@ struct Options {
   int ranks = 4;
   int rank = 0;
   int root = 0;
+  bool as_json = false;
+  std::string svg;
 };
 
+constexpr int kMostRanksToWrite = 4096;
+constexpr int kMostRanksToDraw = 64;
+
+Result<std::vector<schedule::Schedule>> schedules_of(const algorithms::AlgorithmEntry& entry,
+                                                     const algorithms::World& world, int root) {
+  std::vector<schedule::Schedule> schedules;
+  for (int rank = 0; rank < world.ranks; ++rank) {
+    auto one = make_schedule(entry, world, rank, root);
+    if (!one.is_ok()) return one.status();
+    schedules.push_back(std::move(*one));
+  }
+  return schedules;
+}
+
+std::string word_of(const std::string& name) {
+  std::string word = "written_" + name;
+  for (char& c : word) c = c == ':' ? '_' : c;
+  return word;
+}
+
+Status write_all(const Options& options, const algorithms::AlgorithmEntry& entry, const algorithms::World& world) {
+  const int most = options.svg.empty() ? kMostRanksToWrite : kMostRanksToDraw;
+  if (world.ranks > most) {
+    return Status::invalid_argument(
+        fmt::format("{}: {} ranks are more than {}", options.svg.empty() ? "--json" : "--svg", world.ranks, most));
+  }
+  auto schedules = schedules_of(entry, world, options.root);
+  if (!schedules.is_ok()) return schedules.status();
+  if (options.as_json) {
+    if (has_root(entry.collective)) {
+      return Status::invalid_argument("--json: steps serve one root alone, and what is read serves all");
+    }
+    std::printf("%s", algorithms::to_json(*schedules, word_of(entry.name), order_of(entry, world)).c_str());
+    return {};
+  }
+  auto drawing =
+      draw_schedules(*schedules, fmt::format("{} {}, {} ranks", name_of(entry.collective), entry.name, world.ranks));
+  if (!drawing.is_ok()) return drawing.status();
+  return write_text(options.svg, *drawing);
+}
+
 Status print_schedule(const Options& options) {
-  const Result<Collective> collective = parse_collective(options.collective);
-  if (!collective.is_ok()) return collective.status();
-  const algorithms::AlgorithmEntry* entry = algorithms::find(collective.value(), options.algorithm);
-  if (entry == nullptr) return no_algorithm(options.algorithm, collective.value());
+  auto found = entry_of(options.algorithm, options.collective);
+  if (!found.is_ok()) return found.status();
+  const algorithms::AlgorithmEntry* const entry = *found;
   Result<algorithms::Hosts> hosts = parse_hosts(options.hosts, options.ranks);
   if (!hosts.is_ok()) return hosts.status();
   const algorithms::World world{options.ranks, std::move(hosts).value()};
+  if (options.as_json || !options.svg.empty()) return write_all(options, *entry, world);
   const Result<schedule::Schedule> schedule = make_schedule(*entry, world, options.rank, options.root);
   if (!schedule.is_ok()) return schedule.status();
   std::printf("%s; time %s\n%s", entry->name, entry->formula, to_text(schedule.value()).c_str());
@@ -47,7 +94,9 @@ int run_schedule(const Options& options) {
 Run add_schedule(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("schedule", "Print the steps of one rank");
-  command->add_option("algorithm", options->algorithm, "Name of the algorithm (ring, k_nomial:4, ...)")->required();
+  command
+      ->add_option("algorithm", options->algorithm, "Name of the algorithm (ring, k_nomial:4, ...), or a file of one")
+      ->required();
   command->add_option("-n,--ranks", options->ranks, "Number of ranks")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
@@ -55,6 +104,8 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   command->add_option("--collective", options->collective, "One of " + all_collectives())->capture_default_str();
   command->add_option("--root", options->root, "Root, where the collective has one")->capture_default_str();
   command->add_option("--hosts", options->hosts, "Ranks per host, such as 4,4 (default: one host)");
+  command->add_flag("--json", options->as_json, "The steps of all ranks, as a file that TUTTI_SCHEDULES takes");
+  command->add_option("--svg", options->svg, "Draw them over time into this file; - is standard output");
   std::string footer = "Algorithms:\n";
   for (int c = 0; c < kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);

@@ -71,13 +71,17 @@ Result<std::vector<const AlgorithmEntry*>> entries_of(const Options& options, Co
                                                       const algorithms::World& world) {
   std::vector<const AlgorithmEntry*> entries;
   if (options.algorithm != "all") {
-    const AlgorithmEntry* entry = algorithms::find(collective, options.algorithm);
-    if (entry == nullptr) return no_algorithm(options.algorithm, collective);
-    entries.push_back(entry);
+    auto entry = entry_of(options.algorithm, options.collective);
+    if (!entry.is_ok()) return entry.status();
+    if ((*entry)->collective != collective) {
+      return Status::invalid_argument(
+          fmt::format("{} is an algorithm for {}: --collective", options.algorithm, name_of((*entry)->collective)));
+    }
+    entries.push_back(*entry);
     return entries;
   }
-  for (const AlgorithmEntry& entry : algorithms::catalog()) {
-    if (entry.collective == collective && entry.supports(world)) entries.push_back(&entry);
+  for (const AlgorithmEntry* entry : algorithms::candidates(collective)) {
+    if (entry->supports(world)) entries.push_back(entry);
   }
   return entries;
 }
@@ -270,7 +274,9 @@ Run add_simulate(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("simulate", "Compute how long a collective takes on given machines");
   command->add_option("--collective", options->collective, "One of " + all_collectives())->capture_default_str();
-  command->add_option("--algorithm", options->algorithm, "Its name, or all that serve these ranks")
+  command
+      ->add_option("--algorithm", options->algorithm,
+                   "Its name, a file of one (docs/schedules.md), or all that serve these ranks")
       ->capture_default_str();
   command->add_option("-s,--size", options->bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
       ->transform(CLI::AsSizeValue(false));

@@ -1,9 +1,7 @@
 // tutti topo: what this machine has to communicate with, or other machines have, as a tree or a picture.
 #include <fmt/core.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -74,14 +72,6 @@ Result<Overlay> overlay_of(const Options& options, const Machines& machines) {
                              text_of_bytes(static_cast<double>(options.bytes)), world.ranks,
                              world.ranks == 1 ? "" : "s", (*entry)->name),
                  std::move(*flows)};
-}
-
-Status write_text(const std::string& path, const std::string& text) {
-  if (path == "-") return std::printf("%s", text.c_str()) < 0 ? Status::system("standard output", errno) : Status();
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  return file ? Status() : Status::system(path, errno);
 }
 
 // Another machine's, or this one's.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/loaded.h"
 #include "algorithms/prove.h"
 #include "base/clock.h"
 #include "command.h"
@@ -23,6 +24,7 @@ struct Options {
   int max_ranks = algorithms::kProvenRanks;
   std::string algorithm;
   std::string collective;
+  std::vector<std::string> files;
 };
 
 struct Total {
@@ -42,6 +44,8 @@ void show_progress(const AlgorithmEntry& entry, int ranks) {
 Status prove_up_to(const AlgorithmEntry& entry, int max_ranks, Total& total) {
   const std::int64_t start = now_ns();
   for (int ranks = 1; ranks <= max_ranks; ++ranks) {
+    // A program may be for some numbers alone.
+    if (entry.write != nullptr && !entry.supports(World{ranks, {}})) continue;
     show_progress(entry, ranks);
     for (const World& world : algorithms::worlds_to_prove(entry, ranks)) {
       for (const int root : algorithms::roots_to_prove(entry, world)) {
@@ -70,6 +74,13 @@ Result<std::vector<const AlgorithmEntry*>> choose(const Options& options) {
   if (!collective.is_ok()) return collective.status();
   const auto wanted = [&](Collective c) { return options.collective.empty() || c == collective.value(); };
   std::vector<const AlgorithmEntry*> entries;
+  for (const std::string& file : options.files) {
+    auto program = algorithms::Program::read(file);
+    if (!program.is_ok()) return program.status();
+    entries.push_back(algorithms::keep(std::move(*program)));
+    if (entries.back() == nullptr) return Status::invalid_argument(file + ": name: is another algorithm's");
+  }
+  if (!entries.empty()) return entries;
   if (options.algorithm.empty()) {
     for (const AlgorithmEntry& entry : algorithms::catalog()) {
       if (wanted(entry.collective)) entries.push_back(&entry);
@@ -131,6 +142,8 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
       ->capture_default_str();
   command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, k_nomial:4, ...)");
   command->add_option("--collective", options->collective, "Only this collective: " + all_collectives());
+  command->add_option("files", options->files,
+                      "Files of schedules to prove, in place of the library's own (docs/schedules.md)");
   command->footer("Exit status: 0 all algorithms proven, 1 a proof failed, 2 invalid arguments.");
   *chosen = command;
   return [options] { return run_verify(*options); };

@@ -16,6 +16,7 @@
 #include "algorithms/doubling.h"
 #include "algorithms/halving.h"
 #include "algorithms/k_nomial.h"
+#include "algorithms/loaded.h"
 #include "algorithms/ordered.h"
 #include "algorithms/pairwise.h"
 #include "algorithms/prefix.h"
@@ -424,12 +425,24 @@ std::span<const AlgorithmEntry> catalog() {
 
 const AlgorithmEntry* find(Collective collective, std::string_view name) {
   if (const AlgorithmEntry* listed = find_listed(collective, name); listed != nullptr) return listed;
+  if (const AlgorithmEntry* loaded = find_loaded(collective, name); loaded != nullptr) return loaded;
   const int value = value_of(name);
   const auto family = std::find_if(std::begin(kCatalog), std::end(kCatalog), [&](const AlgorithmEntry& e) {
     return e.collective == collective && e.parameter.value != 0 && stem_of(e.name) == stem_of(name) &&
            value >= e.parameter.least && value <= e.parameter.most;
   });
   return family == std::end(kCatalog) ? nullptr : unlisted(*family, name, value);
+}
+
+std::vector<const AlgorithmEntry*> candidates(Collective collective) {
+  std::vector<const AlgorithmEntry*> all;
+  for (const AlgorithmEntry& e : kCatalog) {
+    if (e.collective == collective) all.push_back(&e);
+  }
+  for (const AlgorithmEntry* e : loaded_entries()) {
+    if (e->collective == collective) all.push_back(e);
+  }
+  return all;
 }
 
 bool is_listed(const AlgorithmEntry& entry) {
@@ -445,11 +458,13 @@ std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which)
   std::string text;
   std::set<std::string_view> seen;
   std::map<std::string_view, Parameter> families;
-  for (const AlgorithmEntry& e : kCatalog) {
-    if (!which(e) || !seen.insert(e.name).second) continue;
+  const auto add = [&](const AlgorithmEntry& e) {
+    if (!which(e) || !seen.insert(e.name).second) return;
     text += fmt::format("{}{}", text.empty() ? "" : ", ", e.name);
-    if (e.parameter.value != 0) families.try_emplace(stem_of(e.name), e.parameter);
-  }
+    if (e.write == nullptr && e.parameter.value != 0) families.try_emplace(stem_of(e.name), e.parameter);
+  };
+  for (const AlgorithmEntry& e : kCatalog) add(e);
+  for (const AlgorithmEntry* e : loaded_entries()) add(*e);
   for (const auto& [stem, parameter] : families) {
     text += fmt::format("; {}:K for any K from {} to {}", stem, parameter.least, parameter.most);
   }
@@ -466,6 +481,7 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
   const std::string what = fmt::format("{} {}", name_of(entry.collective), entry.name);
   if (!entry.supports(world))
     return Status::invalid_argument(what + " does not support this division of the ranks into hosts");
+  if (entry.write != nullptr) return entry.write(world, rank, root_rank, entry.parameter.value);
   Builder builder(entry.shape(world, root_rank), rank);
   entry.generate(builder, world, entry.parameter.value);
   Result<schedule::Schedule> schedule = builder.finish();

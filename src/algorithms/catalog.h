@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "algorithms/hierarchical.h"
 #include "base/link_costs.h"
@@ -68,7 +69,7 @@ class EntryFunction<R(Args...)> {
 struct AlgorithmEntry {
   const char* name;  // with the parameter, if it has one: "ring", "k_nomial:4"; a chain of one piece is "chain"
   Collective collective;
-  bool (*supports)(const World&);
+  EntryFunction<bool(const World&)> serves;                    // see supports()
   EntryFunction<schedule::Shape(const World&, int root)> cut;  // see shape()
   // Writes the steps of builder.rank(). REQUIRES: the builder has that shape.
   EntryFunction<void(Builder&, const World&)> generate;
@@ -80,7 +81,11 @@ struct AlgorithmEntry {
   // It may do so elsewhere too (two ranks are always in order).
   bool (*keeps_order)(const World&) = nullptr;
   Parameter parameter{};
+  // Of an algorithm that was loaded (loaded.h): writes the schedule, in place of `generate`. Null: of none of the
+  // catalog.
+  Result<schedule::Schedule> (*write)(const World&, int rank, int root, int parameter) = nullptr;
 
+  [[nodiscard]] bool supports(const World& world) const { return serves(world, parameter.value); }
   // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
   [[nodiscard]] schedule::Shape shape(const World& world, int root) const { return cut(world, root, parameter.value); }
   // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
@@ -97,8 +102,10 @@ inline schedule::Order order_of(const AlgorithmEntry& entry, const World& world)
 // Static; entries of one collective stand together. Of algorithms with a parameter, those that selection considers and
 // the tests prove. Any thread.
 std::span<const AlgorithmEntry> catalog();
-// nullptr if there is none. Of an algorithm with a parameter also what the catalog does not list, as its range allows;
-// the same pointer each time, for ever. Any thread.
+// All that may be chosen: the catalog's, then those that were loaded. For ever valid. Any thread.
+std::vector<const AlgorithmEntry*> candidates(Collective collective);
+// nullptr if there is none. Also what was loaded. Of an algorithm with a parameter also what the catalog does not list,
+// as its range allows; the same pointer each time, for ever. Any thread.
 const AlgorithmEntry* find(Collective collective, std::string_view name);
 // Whether it is in the catalog.
 [[nodiscard]] bool is_listed(const AlgorithmEntry& entry);

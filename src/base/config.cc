@@ -21,12 +21,13 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
 // All that tutti, its programs and its scripts read.
 constexpr std::string_view kPrefix = "TUTTI_";
-constexpr std::array<std::string_view, 25> kNames = {
+constexpr std::array<std::string_view, 26> kNames = {
     "TUTTI_TRANSPORTS",  "TUTTI_INTERFACE",    "TUTTI_PORT_RANGE",       "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
     "TUTTI_TIMEOUT_MS",  "TUTTI_ALGORITHM",    "TUTTI_INIT_TIMEOUT_MS",  "TUTTI_LOG",         "TUTTI_RANK",
     "TUTTI_WORLD_SIZE",  "TUTTI_ROOT",         "TUTTI_SECRET",           "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
     "TUTTI_CHECK",       "TUTTI_CROSS_MEMORY", "TUTTI_PROGRESS_THREADS", "TUTTI_LIBRARY",     "TUTTI_MPI",
-    "TUTTI_MPI_SUMMARY", "TUTTI_MPI_AFTER",    "TUTTI_MPI_NONBLOCKING",  "TUTTI_TUNING",      "TUTTI_TOPOLOGY"};
+    "TUTTI_MPI_SUMMARY", "TUTTI_MPI_AFTER",    "TUTTI_MPI_NONBLOCKING",  "TUTTI_TUNING",      "TUTTI_TOPOLOGY",
+    "TUTTI_SCHEDULES"};
 constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 
@@ -112,10 +113,11 @@ Status read_ms(const Value& value, Settings* s) {
   return read_integer(value, kLow, kMaxMs, wanted, &(s->*Field));
 }
 
-constexpr std::array<SettingEntry, 14> kSettings = {{
+constexpr std::array<SettingEntry, 15> kSettings = {{
     {"TUTTI_TRANSPORTS", take_text<&Settings::transports>, reset_field<&Settings::transports>},
     {"TUTTI_INTERFACE", take_text<&Settings::interface>, reset_field<&Settings::interface>},
     {"TUTTI_ALGORITHM", take_text<&Settings::algorithm>, reset_field<&Settings::algorithm>},
+    {"TUTTI_SCHEDULES", take_text<&Settings::schedules>, reset_field<&Settings::schedules>},
     {"TUTTI_TUNING", take_text<&Settings::tuning>, reset_field<&Settings::tuning>},
     {"TUTTI_VERBS", take_text<&Settings::verbs>, reset_field<&Settings::verbs>},
     {"TUTTI_CHECK", [](const Value& v, Settings* s) { return read_choice(v, "strict", "off", &s->strict); },

@@ -183,7 +183,7 @@ Result<JsonFile> parse_json(std::string text, const std::string& name, std::stri
   if (!nlohmann::json::sax_parse(begin, end, &maker)) {
     return Status::invalid_argument(fmt::format("{}:{}: {}", name, lines.now, maker.why()));
   }
-  JsonFile file{name, maker.take()};
+  JsonFile file{name, std::move(text), maker.take()};
   set_parents(*file.root);
   if (Status s = check_head(file, format, version); !s.is_ok()) return s;
   return file;

@@ -37,6 +37,7 @@ struct JsonValue {
 
 struct JsonFile {
   std::string name;
+  std::string text;
   std::unique_ptr<JsonValue> root;  // an object
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "algorithms/loaded.h"
 #include "base/clock.h"
 #include "base/service_thread.h"
 #include "bootstrap/in_process.h"
@@ -36,6 +37,8 @@ Status cause_of(const std::vector<Status>& results) {
 Result<Settings> checked_settings() {
   auto settings = settings_from_environment();
   if (!settings.is_ok()) return settings;
+  // Before what may name them.
+  if (Status s = algorithms::load_schedules(settings->schedules); !s.is_ok()) return s.with_context("TUTTI_SCHEDULES");
   for (const auto check : {check_transports, check_algorithm, check_verbs}) {
     if (Status s = check(*settings); !s.is_ok()) return s;
   }

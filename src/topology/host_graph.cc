@@ -26,8 +26,9 @@ Topology load() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);
-  // Of what these ask drivers, NVML is asked below.
-  for (const char* slow : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"}) {
+  // Of what these ask drivers, NVML is asked below. PCI devices the kernel's files tell of, too, without the names of a
+  // database, whose memory the library of "pci" keeps.
+  for (const char* slow : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci"}) {
     hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
   }
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);

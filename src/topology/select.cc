@@ -111,10 +111,11 @@ Result<Explanation> explain(Collective collective, const algorithms::World& worl
   const auto add = [&](const AlgorithmEntry& e) {
     found.candidates.push_back({&e, e.cost_us(world, static_cast<double>(bytes), costs)});
   };
-  for (const AlgorithmEntry& e : algorithms::catalog()) {
-    if (e.collective == collective && e.supports(world) && keeps(e, world, order)) add(e);
+  const std::vector<const AlgorithmEntry*> candidates = algorithms::candidates(collective);
+  for (const AlgorithmEntry* e : candidates) {
+    if (e->supports(world) && keeps(*e, world, order)) add(*e);
   }
-  if (*wanted != nullptr && !algorithms::is_listed(**wanted)) add(**wanted);
+  if (*wanted != nullptr && std::find(candidates.begin(), candidates.end(), *wanted) == candidates.end()) add(**wanted);
   if (found.candidates.empty()) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });

@@ -112,6 +112,28 @@ expect 2 'no/such' simulate --per-host 2 --algorithm ring --trace "$folder/no/su
 expect 2 '\-\-root must be below 2' simulate --per-host 2 --collective broadcast --root 2
 expect 2 'does not s' simulate --per-host 2 --algorithm hierarchical
 
+# Schedules that people bring: proven, simulated, drawn, run, and refused.
+own=$(dirname "$0")/../../../examples/schedules/ring_both_ways.json
+expect 0 'ring_both_ways' verify "$own" --max-ranks 9
+expect 0 'ring_both_ways' simulate --per-host 4 -s 1M --algorithm "$own"
+expect 0 'send .*chunk' schedule "$own" -n 4
+expect 0 '<svg' schedule "$own" -n 4 --svg -
+python3 -c 'import sys, xml.etree.ElementTree as t; t.parse(sys.argv[1])' "$out" || failed=1
+TUTTI_SCHEDULES=$own expect 0 'ring_both_ways' explain all_reduce -n 4
+TUTTI_SCHEDULES=$own TUTTI_ALGORITHM=ring_both_ways expect 0 '^> ring_both_ways' explain all_reduce -n 4 -s 8
+TUTTI_SCHEDULES=$own expect 0 'ring_both_ways *[0-9.]* *[0-9.]* *[0-9.]*$' explain all_reduce -n 2 -s 64K --measure --seconds 0.5
+"$tutti" schedule halving_doubling -n 5 --json >"$folder/steps.json"
+expect 0 'written_halving_doubling' verify "$folder/steps.json" --max-ranks 8
+sed '0,/"recv_reduce"/s//"recv"/' "$folder/steps.json" >"$folder/wrong.json"
+expect 1 'FAILED' verify "$folder/wrong.json" --max-ranks 8
+TUTTI_SCHEDULES=$folder/wrong.json expect 2 'wrong.json: all_reduce written_halving_doubling, 5 ranks' explain all_reduce
+head -c 200 "$own" >"$folder/cut.json"
+expect 2 'cut.json:[0-9]*: ' verify "$folder/cut.json"
+TUTTI_SCHEDULES=$folder/cut.json expect 2 'cut.json:[0-9]*: ' explain all_reduce
+sed 's/ring_both_ways/ring/' "$own" >"$folder/taken.json"
+TUTTI_SCHEDULES=$folder/taken.json expect 2 'name: "ring" is another' explain all_reduce
+expect 2 'serve one root' schedule k_nomial:2 --collective broadcast --json
+
 # Tuning: two processes here; the file is used, and another machine's is not.
 unset TUTTI_ALGORITHM TUTTI_TUNING
 tuning=$folder/tuning.json

@@ -1,0 +1,208 @@
+#include "algorithms/loaded.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "algorithms/prove.h"
+#include "base/mutex.h"
+#include "schedule/simulate.h"
+
+namespace tutti::internal::algorithms {
+namespace {
+
+constexpr int kMostRanksToCost = 128;
+
+// Never freed, never moved: plans point to them.
+class Loaded {
+ public:
+  const AlgorithmEntry* add(std::shared_ptr<const Program> program) TUTTI_EXCLUDES(mutex_);
+  // From now on it may be chosen.
+  void use(const AlgorithmEntry& entry) TUTTI_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    usable_[static_cast<std::size_t>(entry.parameter.value) - 1] = true;
+  }
+  std::vector<const AlgorithmEntry*> all() TUTTI_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    std::vector<const AlgorithmEntry*> entries;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (usable_[i]) entries.push_back(&entries_[i]);
+    }
+    return entries;
+  }
+  const Program& program(int number) TUTTI_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return *programs_[static_cast<std::size_t>(number) - 1];
+  }
+  std::shared_ptr<const Program> shared(int number) TUTTI_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return programs_[static_cast<std::size_t>(number) - 1];
+  }
+
+ private:
+  Mutex mutex_;
+  std::deque<std::shared_ptr<const Program>> programs_ TUTTI_GUARDED_BY(mutex_);  // by parameter - 1
+  std::deque<AlgorithmEntry> entries_ TUTTI_GUARDED_BY(mutex_);
+  std::deque<bool> usable_ TUTTI_GUARDED_BY(mutex_);
+};
+
+Loaded& loaded() {
+  static auto* const all = new Loaded();
+  return *all;
+}
+
+// ---- Of an entry, by its parameter -----------------------------------------------------------------
+
+bool serves(const World& world, int number) {
+  return loaded().program(number).serves(world.ranks);
+}
+schedule::Shape no_shape(const World& /*world*/, int /*root*/, int /*number*/) {
+  return {};
+}
+void no_steps(Builder& /*builder*/, const World& /*world*/, int /*number*/) {}
+bool in_order(const World& /*world*/) {
+  return true;
+}
+Result<schedule::Schedule> write(const World& world, int rank, int root, int number) {
+  return loaded().program(number).write(world.ranks, rank, root);
+}
+
+// Ranks and links as the cost formulas see them.
+class PlainNetwork : public schedule::Interconnect {
+ public:
+  PlainNetwork(const World& world, const Costs& costs) : costs_(costs) {
+    host_of_.resize(static_cast<std::size_t>(world.ranks), 0);
+    for (std::size_t h = 0; h < world.hosts.size(); ++h) {
+      for (const int rank : world.hosts[h]) host_of_[static_cast<std::size_t>(rank)] = h;
+    }
+  }
+  [[nodiscard]] std::size_t resources() const override { return 0; }
+  [[nodiscard]] double us_per_byte(std::uint32_t /*resource*/) const override { return 0; }
+  void find_route(int from, int to, schedule::Route& route) const override {
+    const bool within = host_of_[static_cast<std::size_t>(from)] == host_of_[static_cast<std::size_t>(to)];
+    const LinkCosts& link = within ? costs_.within_host : costs_.between_hosts;
+    route = {};
+    route.message_us = link.message_us;
+    route.latency_us = std::max(0.0, link.alpha_us - 2 * link.message_us);
+    route.send_us_per_byte = route.receive_us_per_byte = link.beta_us_per_byte / 2;
+    route.piece_bytes = link.piece_bytes;
+    route.buffer_bytes = 8 * link.piece_bytes;
+  }
+  [[nodiscard]] std::size_t processors() const override { return host_of_.size(); }
+  [[nodiscard]] std::uint32_t processor_of(int rank) const override { return static_cast<std::uint32_t>(rank); }
+  [[nodiscard]] double slowness(std::uint32_t /*processor*/) const override { return 1; }
+  [[nodiscard]] double combine_us_per_byte(int /*rank*/) const override { return costs_.gamma_us_per_byte; }
+  [[nodiscard]] double copy_us_per_byte(int /*rank*/) const override { return costs_.gamma_us_per_byte; }
+
+ private:
+  const Costs& costs_;
+  std::vector<std::size_t> host_of_;
+};
+
+// There is no formula: simulated, with root 0. What cannot be is never the cheapest.
+double cost(const World& world, double bytes, const Costs& costs, int number) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  if (world.ranks > kMostRanksToCost) return kNever;
+  const std::shared_ptr<const Program> program = loaded().shared(number);
+  std::vector<schedule::Schedule> schedules;
+  for (int rank = 0; rank < world.ranks; ++rank) {
+    auto schedule = program->write(world.ranks, rank, 0);
+    if (!schedule.is_ok()) return kNever;
+    schedules.push_back(std::move(*schedule));
+  }
+  const schedule::Shape& shape = schedules.front().shape;
+  const schedule::Layout layout(shape, static_cast<std::size_t>(bytes) / shape.blocks, 1);
+  const auto timing = schedule::simulate(schedules, layout, PlainNetwork(world, costs));
+  return timing.is_ok() ? timing.value().total_us : kNever;
+}
+
+const AlgorithmEntry* Loaded::add(std::shared_ptr<const Program> program) {
+  const MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < programs_.size(); ++i) {
+    if (programs_[i]->collective() != program->collective() || programs_[i]->name() != program->name()) continue;
+    if (programs_[i]->text() == program->text()) return &entries_[i];
+    if (usable_[i]) return nullptr;
+  }
+  programs_.push_back(std::move(program));
+  usable_.push_back(false);
+  const Program& added = *programs_.back();
+  const auto number = static_cast<int>(programs_.size());
+  entries_.push_back({added.name().c_str(), added.collective(), serves, no_shape, no_steps, cost, "simulated",
+                      added.order() == schedule::Order::kRanks ? in_order : nullptr, Parameter{number, 0, 0}, write});
+  return &entries_.back();
+}
+
+bool taken_by_catalog(const Program& program) {
+  const auto entries = catalog();
+  return takes_parameter(program.name()) || std::any_of(entries.begin(), entries.end(), [&](const AlgorithmEntry& e) {
+           return e.collective == program.collective() && e.name == program.name();
+         });
+}
+
+}  // namespace
+
+const AlgorithmEntry* keep(std::shared_ptr<const Program> program) {
+  return taken_by_catalog(*program) ? nullptr : loaded().add(std::move(program));
+}
+
+std::vector<const AlgorithmEntry*> loaded_entries() {
+  return loaded().all();
+}
+
+const AlgorithmEntry* find_loaded(Collective collective, std::string_view name) {
+  for (const AlgorithmEntry* entry : loaded().all()) {
+    if (entry->collective == collective && entry->name == name) return entry;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const Program> program_of(const AlgorithmEntry& entry) {
+  return loaded().shared(entry.parameter.value);
+}
+
+std::vector<int> sample_ranks(const Program& program) {
+  std::vector<int> ranks;
+  for (const int n : {2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64}) {
+    if (program.serves(n)) ranks.push_back(n);
+  }
+  for (int n = 1; ranks.empty() && n <= 1024; ++n) {
+    if (program.serves(n)) ranks.push_back(n);
+  }
+  return ranks;
+}
+
+Status prove_samples(const AlgorithmEntry& entry) {
+  const std::vector<int> samples = sample_ranks(*program_of(entry));
+  if (samples.empty())
+    return Status::invalid_argument(fmt::format("{} serves no number of ranks up to 1024", entry.name));
+  for (const int ranks : samples) {
+    const World world{ranks, {}};
+    for (const int root : roots_to_prove(entry, world)) {
+      if (auto proof = prove(entry, world, root); !proof.is_ok()) return proof.status();
+    }
+  }
+  return {};
+}
+
+Status load_schedules(const std::string& files) {
+  std::istringstream names(files);
+  for (std::string file; std::getline(names, file, ',');) {
+    auto program = Program::read(file);
+    if (!program.is_ok()) return program.status().with_code(Code::kInvalidUsage);
+    const AlgorithmEntry* const before = find_loaded((*program)->collective(), (*program)->name());
+    if (before != nullptr && program_of(*before)->text() == (*program)->text()) continue;
+    const std::string name = (*program)->name();
+    const AlgorithmEntry* const entry = keep(std::move(*program));
+    if (entry == nullptr)
+      return Status::invalid_usage(fmt::format("{}: name: \"{}\" is another algorithm's", file, name));
+    if (Status s = prove_samples(*entry); !s.is_ok()) return s.with_code(Code::kInvalidUsage).with_context(file);
+    loaded().use(*entry);
+  }
+  return {};
+}
+
+}  // namespace tutti::internal::algorithms

@@ -1,0 +1,33 @@
+// Algorithms that were read from files (TUTTI_SCHEDULES): candidates as those of the catalog.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/catalog.h"
+#include "algorithms/program.h"
+
+namespace tutti::internal::algorithms {
+
+// Reads the files, whose names are separated by commas, and keeps what they have for the life of the process; one that
+// is there already, from a file of the same text, is not read again. kInvalidUsage with file, line and field; also for
+// a name that is taken, and for what is not proven: each file is proven for the numbers of ranks of sample_ranks(),
+// with every root, before it counts. Any thread.
+Status load_schedules(const std::string& files);
+// An entry for a program, which is not chosen yet. nullptr where its name is taken by another one.
+const AlgorithmEntry* keep(std::shared_ptr<const Program> program);
+
+// That may be chosen. For ever valid.
+std::vector<const AlgorithmEntry*> loaded_entries();
+const AlgorithmEntry* find_loaded(Collective collective, std::string_view name);
+// The program of a loaded entry.
+std::shared_ptr<const Program> program_of(const AlgorithmEntry& entry);
+
+// Those from 2 to 9, and some up to 64, that the program serves; of one for more alone, the least.
+std::vector<int> sample_ranks(const Program& program);
+// With every root. The error says how many ranks and which root.
+Status prove_samples(const AlgorithmEntry& entry);
+
+}  // namespace tutti::internal::algorithms
