@@ -1,0 +1,35 @@
+#!/bin/bash
+# Feeds the readers of topology, tuning and schedule files with anything for some seconds, beginning with the corpus.
+# Usage: fuzz_readers.sh CLANG++ READERS.CC SOURCES FOLDER VERSION [SECONDS]
+set -euo pipefail
+compiler=$1 readers=$(realpath "$2") sources=$3 folder=$4 version=$5 seconds=${6:-10}
+here=$sources/tests/fuzz
+mkdir -p "$folder/objects"
+cd "$sources"
+if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+  "$compiler" -fsanitize=fuzzer,address -x c++ - -o "$folder/probe" 2>/dev/null; then
+  echo "this compiler has no libFuzzer: install the [tests] of tools/packages.txt"
+  exit 77
+fi
+flags=(-std=c++20 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE
+  "-DTUTTI_VERSION=\"$version\"" -Isrc)
+files=("$readers" src/base/{json_file,status,types,fmt,log,config,descriptors,fork}.cc src/schedule/*.cc
+  src/algorithms/*.cc src/topology/{graph,graph_json,host_graph,nccl_xml,tuning,detect}.cc)
+export compiler folder
+printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c '
+  object=$folder/objects/$(echo "$1" | tr / _).o
+  "$compiler" "${@:2}" -c "$1" -o "$object"' - {} "${flags[@]}"
+"$compiler" -fsanitize=fuzzer,address,undefined "$folder"/objects/*.o -lpugixml -lhwloc -lpthread -ldl -o "$folder/readers"
+
+# The first byte names the reader.
+rm -rf "$folder/corpus"
+mkdir -p "$folder/corpus"
+number=0
+for kind in topology tuning schedule nccl; do
+  for file in "$here/corpus/$kind"/*; do
+    { printf "\\x$number"; cat "$file"; } >"$folder/corpus/$kind-$(basename "$file")"
+  done
+  number=$((number + 1))
+done
+cd "$folder"
+./readers -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=8000 -verbosity=0 corpus
