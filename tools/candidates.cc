@@ -31,17 +31,6 @@ Status failed(tuttiResult_t result, const char* what, tuttiComm_t comm) {
   return Status(code_of(static_cast<int>(result)), fmt::format("{}: {}", what, tuttiGetLastError(comm)));
 }
 
-// Names this rank's host to itself: ranks that share it have the same number.
-std::uint64_t host_number() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  char name[256] = {};
-  (void)::gethostname(name, sizeof name - 1);
-  char net[64] = {};
-  if (::readlink("/proc/self/ns/ipc", net, sizeof net - 1) < 0) net[0] = '\0';
-  return std::hash<std::string>()(id + name + net);
-}
-
 // A vector's worth of memory for each buffer of a call.
 struct Memory {
   explicit Memory(std::size_t bytes) : input(bytes + 64), output(bytes + 64) {}
@@ -252,6 +241,16 @@ class Measuring {
 };
 
 }  // namespace
+
+std::uint64_t host_number() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  char name[256] = {};
+  (void)::gethostname(name, sizeof name - 1);
+  char net[64] = {};
+  if (::readlink("/proc/self/ns/ipc", net, sizeof net - 1) < 0) net[0] = '\0';
+  return std::hash<std::string>()(id + name + net);
+}
 
 Result<Measurements> measure_candidates(tuttiComm_t comm, const MeasureOptions& options) {
   return Measuring(comm, options).run();

@@ -4,6 +4,7 @@
 #include <tutti/tutti.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -36,6 +37,9 @@ struct Measurements {
   algorithms::World world;
   std::vector<MeasuredTime> times;  // candidates that were clearly slower at the size before are left out
 };
+
+// Names this rank's host to itself: ranks that share it have the same number.
+std::uint64_t host_number();
 
 // Every rank of the communicator calls it; the result is the same on each. Candidates take turns, so that what the
 // machine does meanwhile concerns all.

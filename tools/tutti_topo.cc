@@ -15,6 +15,7 @@
 #include "picture.h"
 #include "schedule/layout.h"
 #include "topo_facts.h"
+#include "topo_job.h"
 #include "topology/graph_json.h"
 #include "topology/select.h"
 
@@ -80,46 +81,48 @@ bool is_this_machine(const ClusterOptions& options) {
          options.sites.empty() && options.numa_nodes == 1 && options.ports == 1;
 }
 
-Status show(const Options& options) {
-  const bool here = is_this_machine(options.cluster);
-  Result<TopoFacts> facts = TopoFacts{};
-  Machines machines;
-  if (here) {
-    facts = read_topo_facts();
-    if (!facts.is_ok()) return facts.status();
-    auto graph = topology::host_graph(host_facts(*facts));
-    if (!graph.is_ok()) return graph.status();
-    if (options.cluster.per_host > 0) topology::place_ranks(*graph, options.cluster.per_host);
-    auto made = make_machines(options.cluster, std::move(*graph));
-    if (!made.is_ok()) return made.status();
-    machines = std::move(*made);
-  } else {
-    auto made = make_machines(options.cluster);
-    if (!made.is_ok()) return made.status();
-    machines = std::move(*made);
-  }
-  const Result<Overlay> overlay = overlay_of(options, machines);
+// `facts`: of this machine, where that is shown; null: it is not.
+Status show_machines(const Options& options, const Result<Machines>& machines, const TopoFacts* facts) {
+  if (!machines.is_ok()) return machines.status();
+  const topology::Graph& graph = machines.value().graph;
+  const Result<Overlay> overlay = overlay_of(options, machines.value());
   if (!overlay.is_ok()) return overlay.status();
   if (!options.svg.empty()) {
-    const auto svg = to_svg(machines.graph, overlay.value());
+    const auto svg = to_svg(graph, overlay.value());
     if (!svg.is_ok()) return svg.status();
     if (Status s = write_text(options.svg, svg.value()); !s.is_ok()) return s;
   }
   if (!options.dot.empty()) {
-    if (Status s = write_text(options.dot, to_dot(machines.graph, overlay.value())); !s.is_ok()) return s;
+    if (Status s = write_text(options.dot, to_dot(graph, overlay.value())); !s.is_ok()) return s;
   }
   if (options.as_json) {
-    if (!here) return write_text("-", to_json(machines.graph));
-    auto all = nlohmann::ordered_json::parse(to_json(machines.graph));
+    if (facts == nullptr) return write_text("-", to_json(graph));
+    auto all = nlohmann::ordered_json::parse(to_json(graph));
     all["facts"] = facts_json(*facts);
     return write_text("-", all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
   if (!options.svg.empty() || !options.dot.empty()) return {};
-  std::printf("%s", to_tree(machines.graph, overlay.value()).c_str());
-  if (!here || !options.collective.empty()) return {};
+  std::printf("%s", to_tree(graph, overlay.value()).c_str());
+  if (facts == nullptr || !options.collective.empty()) return {};
   std::printf("\n");
   print_facts(*facts);
   return {};
+}
+
+Status show(const Options& options) {
+  if (!is_this_machine(options.cluster)) return show_machines(options, make_machines(options.cluster), nullptr);
+  const Result<TopoFacts> facts = read_topo_facts();
+  if (!facts.is_ok()) return facts.status();
+  auto graph = topology::host_graph(host_facts(facts.value()));
+  if (!graph.is_ok()) return graph.status();
+  auto job = gather_job(*graph);
+  if (!job.is_ok()) return job.status();
+  if (job->has_value()) {
+    if ((**job).rank > 0) return {};
+    return show_machines(options, make_machines(options.cluster, std::move((**job).graph)), nullptr);
+  }
+  if (options.cluster.per_host > 0) topology::place_ranks(*graph, options.cluster.per_host);
+  return show_machines(options, make_machines(options.cluster, std::move(*graph)), &facts.value());
 }
 
 int run_topo(const Options& options) {
@@ -149,7 +152,9 @@ Run add_topo(CLI::App& app, CLI::App** chosen) {
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
   command->footer(
-      "Without a description of other machines it shows this one, and says of each RDMA port whether a rank that is\n"
+      "Without a description of other machines it shows this one, under a launcher (mpirun, srun, torchrun) those of "
+      "the\n"
+      "whole job, once; and of this one it says of each RDMA port whether a rank that is\n"
       "started in the same way would use it, and why. TUTTI_VERBS is applied; so are HWLOC_XMLFILE and "
       "HWLOC_SYNTHETIC.\n"
       "Exit status: 0 success, 1 a file could not be written, 2 invalid arguments, settings or files.");

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace tutti::internal::topology {
@@ -18,23 +19,30 @@ std::int32_t add(Graph& graph, NodeKind kind, std::string name, std::int32_t par
   return static_cast<std::int32_t>(graph.nodes.size()) - 1;
 }
 
-// The host's nodes, links and ranks once more.
-void add_host(Graph& graph, const Graph& host, const Cluster& cluster, int number, std::int32_t network) {
+// The host's nodes and links once more, in that network.
+void append(Graph& graph, const Graph& host, std::int32_t network) {
   const auto offset = static_cast<std::int32_t>(graph.nodes.size());
   for (Node node : host.nodes) {
     node.parent = node.parent < 0 ? network : node.parent + offset;
-    if (node.kind == NodeKind::kHost) node.name = fmt::format("host{}", number);
-    if (node.kind == NodeKind::kPort) {
-      node.leads_to = network;
-      if (node.out == Speed{}) node.out = cluster.port;
-    }
+    if (node.kind == NodeKind::kPort) node.leads_to = network;
     graph.nodes.push_back(std::move(node));
   }
   for (CrossLink link : host.links) {
     for (std::int32_t& node : link.nodes) node += offset;
     graph.links.push_back(std::move(link));
   }
-  for (const std::int32_t node : host.ranks) graph.ranks.push_back(node + offset);
+}
+
+// With its ranks, and the cluster's speed where its ports have none.
+void add_host(Graph& graph, const Graph& host, const Cluster& cluster, int number, std::int32_t network) {
+  const std::size_t offset = graph.nodes.size();
+  append(graph, host, network);
+  graph.nodes[offset].name = fmt::format("host{}", number);
+  for (std::size_t n = offset; n < graph.nodes.size(); ++n) {
+    Node& node = graph.nodes[n];
+    if (node.kind == NodeKind::kPort && node.out == Speed{}) node.out = cluster.port;
+  }
+  for (const std::int32_t node : host.ranks) graph.ranks.push_back(node + static_cast<std::int32_t>(offset));
 }
 
 Status check(const Cluster& c) {
@@ -99,6 +107,20 @@ Graph make_host(const Cluster& c) {
   }
   place_ranks(host, c.ranks_per_host);
   return host;
+}
+
+Graph join_hosts(const std::vector<Graph>& hosts) {
+  Graph all;
+  add(all, NodeKind::kNetwork, "network", -1);
+  std::map<std::string, int> names;
+  for (const Graph& host : hosts) {
+    const auto at = all.nodes.size();
+    append(all, host, 0);
+    std::string& name = all.nodes[at].name;
+    const int again = ++names[name];
+    if (again > 1) name += fmt::format("-{}", again);
+  }
+  return all;
 }
 
 Result<Graph> make_cluster(const Cluster& c) {

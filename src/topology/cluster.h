@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 #include "topology/graph.h"
@@ -35,6 +36,10 @@ inline constexpr int kMostRanks = 1 << 22;
 Graph make_host(const Cluster& cluster);
 // Places so many ranks in a host: on GPUs, else on NUMA nodes, else in the host as a whole; consecutive ones together.
 void place_ranks(Graph& host, int ranks);
+
+// Hosts on one network of unknown speed, in this order. Of two with one name the second gets a number. Ranks are left
+// out. REQUIRES: each is a host with what is in it.
+Graph join_hosts(const std::vector<Graph>& hosts);
 
 // Ranks are in the order of hosts. kInvalidArgument says which number is not possible.
 Result<Graph> make_cluster(const Cluster& cluster);
