@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -109,9 +110,13 @@ class Measuring {
     const std::string transports = at == std::string::npos ? "" : over.substr(at + 6);
     struct Place {
       std::uint64_t host;
-      std::uint64_t processors;
+      std::array<std::uint64_t, topology::kMaxProcessors / 64> processors;  // that it may use, a bit for each
     };
-    const Place own{host_number(), topology::allowed_processors().count()};
+    Place own{host_number(), {}};
+    const topology::ProcessorSet allowed = topology::allowed_processors();
+    for (std::size_t i = 0; i < allowed.size(); ++i) {
+      if (allowed[i]) own.processors[i / 64] |= std::uint64_t{1} << i % 64;
+    }
     std::vector<Place> places(static_cast<std::size_t>(ranks));
     s = failed(tuttiAllGather(&own, places.data(), sizeof own, tuttiUint8, comm_, nullptr), "tuttiAllGather", comm_);
     if (!s.is_ok()) return s;
@@ -121,8 +126,14 @@ class Measuring {
     for (int r = 0; r < ranks; ++r) machines[places[static_cast<std::size_t>(r)].host].push_back(r);
     double ranks_per_cpu = 1;
     for (const auto& [host, members] : machines) {
-      const auto processors = static_cast<double>(places[static_cast<std::size_t>(members.front())].processors);
-      ranks_per_cpu = std::max(ranks_per_cpu, static_cast<double>(members.size()) / std::max(1.0, processors));
+      // Of all its ranks together, as a launcher binds each to its own.
+      int processors = 0;
+      for (std::size_t word = 0; word < own.processors.size(); ++word) {
+        std::uint64_t any = 0;
+        for (const int r : members) any |= places[static_cast<std::size_t>(r)].processors[word];
+        processors += std::popcount(any);
+      }
+      ranks_per_cpu = std::max(ranks_per_cpu, static_cast<double>(members.size()) / std::max(1, processors));
       if (shares) hosts.push_back(members);
       for (const int r : members) {
         if (!shares) hosts.push_back({r});

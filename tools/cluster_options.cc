@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <sstream>
 
 #include "base/config.h"
+#include "base/json_file.h"
 #include "topology/graph_json.h"
 #include "topology/nccl_xml.h"
 #include "topology/select.h"
@@ -26,6 +28,9 @@ using topology::Speed;
 
 // A number from the beginning of the text, which becomes what stands behind it.
 bool take_number(std::string& text, double& number) {
+  // No sign, no hexadecimal digits.
+  if (text.empty() || (std::isdigit(static_cast<unsigned char>(text[0])) == 0 && text[0] != '.')) return false;
+  if (text.size() > 1 && (text[1] == 'x' || text[1] == 'X')) return false;
   char* end = nullptr;
   number = std::strtod(text.c_str(), &end);
   if (end == text.c_str() || !std::isfinite(number) || number < 0) return false;
@@ -51,6 +56,7 @@ Status parse_parts(const std::string& option, const std::string& text, Cluster& 
   const auto parts = words.empty() ? std::nullopt : parse_integer(words[0], 1, topology::kMostHosts);
   if (!parts || words.size() > 2) return wrong(option, text, kExpected);
   cluster.parts = static_cast<int>(*parts);
+  if (text.back() == ':') return wrong(option, text, kExpected);
   if (words.size() < 2) return {};
   std::string rest = words[1];
   if (!take_number(rest, cluster.oversubscription) || !rest.empty()) return wrong(option, text, kExpected);
@@ -58,6 +64,10 @@ Status parse_parts(const std::string& option, const std::string& text, Cluster& 
 }
 
 Status read_fabric(const ClusterOptions& options, Cluster& cluster) {
+  const int networks =
+      (options.fat_tree.empty() ? 0 : 1) + (options.dragonfly.empty() ? 0 : 1) + (options.sites.empty() ? 0 : 1);
+  if (networks > 1)
+    return Status::invalid_argument("only one of --fat-tree, --dragonfly and --sites describes a network");
   if (!options.fat_tree.empty()) {
     cluster.fabric = Fabric::kFatTree;
     return parse_parts("--fat-tree", options.fat_tree, cluster);
@@ -95,27 +105,40 @@ Status read_slow(const std::string& text, Machines& machines) {
   if (!what.starts_with("link=")) return wrong("--slow", text, kExpected);
   const std::int32_t node = machines.graph.find(what.substr(5));
   if (node < 0)
-    return wrong("--slow", text, "the path of something that there is (\"tutti simulate --show\" lists them)");
+    return wrong("--slow", text, "the path of something that there is (tutti topo with the same options shows them)");
+  const topology::Node& slow = machines.graph.nodes[static_cast<std::size_t>(node)];
+  if (slow.up.gbytes_per_second <= 0 && slow.out.gbytes_per_second <= 0) {
+    return wrong("--slow", text, "the path of something that has a rate: a port, or what has one to where it is in");
+  }
   machines.slowed.nodes[node] = factor;
   return {};
 }
 
-// Whether the file is XML: that begins with "<".
-bool is_xml(const std::string& path) {
-  std::ifstream file(path);
-  char first = 0;
-  file >> first;
-  return first == '<';
+// By what it begins with, behind a byte order mark: XML by "<".
+Result<topology::Graph> read_any(const std::string& path) {
+  auto text = read_text_file(path, kMostJsonBytes);
+  if (!text.is_ok()) return text.status();
+  if ((*text).starts_with("\xef\xbb\xbf")) (*text).erase(0, 3);
+  const std::size_t first = (*text).find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && (*text)[first] == '<') return topology::parse_nccl_topology(*text, path);
+  auto file = parse_json(std::move(*text), path, topology::kTopologyFormat, topology::kTopologyVersion);
+  if (!file.is_ok()) return file.status();
+  return topology::graph_of(*file);
 }
 
 // As the file has it; a single host as many times as is asked for.
 Result<topology::Graph> graph_of_file(const ClusterOptions& options, const Cluster& cluster) {
-  auto graph = is_xml(options.topology) ? topology::read_nccl_topology(options.topology)
-                                        : topology::read_graph(options.topology);
+  auto graph = read_any(options.topology);
   if (!graph.is_ok()) return graph;
   const bool is_host = (*graph).nodes.front().kind == topology::NodeKind::kHost;
   if (!is_host && (options.hosts > 1 || cluster.fabric != Fabric::kSwitch)) {
     return Status::invalid_argument("--hosts and networks: " + options.topology + " has more than one host already");
+  }
+  if (options.numa_nodes != 1 || options.ports != 1) {
+    return Status::invalid_argument("--numa-nodes and --ports: hosts are those of " + options.topology);
+  }
+  if (!is_host && options.per_host > 0 && !(*graph).ranks.empty()) {
+    return Status::invalid_argument("--per-host: " + options.topology + " has ranks already");
   }
   if (is_host && (options.per_host > 0 || (*graph).ranks.empty())) {
     const auto gpus = std::count_if((*graph).nodes.begin(), (*graph).nodes.end(),
@@ -165,10 +188,12 @@ Status parse_speed(const std::string& option, const std::string& text, Speed& sp
   constexpr const char* kExpected =
       "a rate (100Gb/s, 12.5GB/s), a latency (2us, 30ms), or both with a comma between them";
   const std::vector<std::string> words = words_of(text, ',');
-  if (words.empty() || words.size() > 2) return wrong(option, text, kExpected);
+  if (words.empty() || words.size() > 2 || text.back() == ',') return wrong(option, text, kExpected);
   for (std::string word : words) {
     double number = 0;
     if (!take_number(word, number)) return wrong(option, text, kExpected);
+    const bool is_rate = word.ends_with("/s") || word.ends_with("bps");
+    if (is_rate && (number < 1e-6 || number > 1e9)) return wrong(option, text, "a rate that a link can have");
     if (word == "Gb/s" || word == "Gbps") {
       speed.gbytes_per_second = number / 8;
     } else if (word == "Mb/s" || word == "Mbps") {

@@ -58,6 +58,12 @@ std::string known_algorithms(std::optional<Collective> collective) {
       [&](const algorithms::AlgorithmEntry& entry) { return !collective || entry.collective == *collective; });
 }
 
+Status fit_size(Collective collective, std::uint64_t* bytes) {
+  if (*bytes > std::uint64_t{1} << 50) return Status::invalid_argument("--size: is more than 1P, or negative");
+  if (!info_of(collective).has_data) *bytes = 0;
+  return {};
+}
+
 bool names_file(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".json");
 }
@@ -67,7 +73,9 @@ Result<const algorithms::AlgorithmEntry*> entry_of(const std::string& name_or_fi
     auto program = algorithms::Program::read(name_or_file);
     if (!program.is_ok()) return program.status();
     const algorithms::AlgorithmEntry* entry = algorithms::keep(std::move(*program));
-    if (entry == nullptr) return Status::invalid_argument(name_or_file + ": name: is another algorithm's");
+    if (entry == nullptr)
+      return Status::invalid_argument(name_or_file +
+                                      ": name: is another algorithm's, of the library or of another file");
     if (Status s = algorithms::prove_samples(*entry); !s.is_ok()) {
       return s.with_code(Code::kInvalidArgument).with_context(name_or_file);
     }

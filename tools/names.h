@@ -1,6 +1,7 @@
 // Reading collectives and hosts from the command line.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ Status no_algorithm(const std::string& name, std::optional<Collective> collectiv
 Result<const algorithms::AlgorithmEntry*> entry_of(const std::string& name_or_file, const std::string& collective);
 // Whether it is meant to name a file: it has a "/" or ends with ".json".
 bool names_file(const std::string& text);
+// Of a collective without data 0, whatever was asked for. kInvalidArgument: more than 2^50.
+Status fit_size(Collective collective, std::uint64_t* bytes);
 // Sizes of hosts "4,4" as ranks in order; empty for an empty text. The sum must be `ranks`.
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks);
 

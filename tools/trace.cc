@@ -44,8 +44,8 @@ json named(const char* what, int process, int thread, const std::string& name) {
 
 Status write_timeline(const std::string& path, const algorithms::AlgorithmEntry& entry, const topology::Graph& graph,
                       const algorithms::Hosts& hosts, int root, const schedule::Timing& timing) {
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "we"));
-  if (file == nullptr) return Status::invalid_argument(Status::system("--trace: " + path, errno).message());
+  std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "we"));
+  if (file == nullptr) return Status::system("--trace: " + path, errno);
   algorithms::World world{static_cast<int>(graph.ranks.size()), hosts};
   if (hosts.size() == 1) world.hosts = {};
   std::vector<json> events;
@@ -85,7 +85,8 @@ Status write_timeline(const std::string& path, const algorithms::AlgorithmEntry&
     }
   }
   std::fputs("\n]}\n", file.get());
-  if (std::ferror(file.get()) != 0) return Status::system("writing " + path, EIO);
+  const bool failed = std::ferror(file.get()) != 0;
+  if (std::fclose(file.release()) != 0 || failed) return Status::system("writing " + path, errno);
   return {};
 }
 

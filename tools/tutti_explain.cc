@@ -49,15 +49,17 @@ const char* text_of(topology::Because because) {
 }
 
 // As a communicator of these ranks would choose, in this environment.
-Result<Context> explain(const Options& options) {
+Result<Context> explain(Options& options) {
   Context context;
   const Result<Collective> collective = parse_collective(options.collective);
   if (!collective.is_ok()) return collective.status();
   context.collective = collective.value();
+  if (Status s = fit_size(context.collective, &options.bytes); !s.is_ok()) return s;
   auto machines = make_machines(options.cluster);
   if (!machines.is_ok()) return machines.status();
   context.machines = std::move(*machines);
   const algorithms::World world = world_of(context.machines);
+  if (world.ranks == 0) return Status::invalid_argument("there are no hosts, so no ranks");
   if (options.root >= world.ranks) return Status::invalid_argument(fmt::format("--root must be below {}", world.ranks));
   const Result<Settings> settings = settings_from_environment();
   if (!settings.is_ok()) return settings.status();

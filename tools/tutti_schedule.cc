@@ -53,6 +53,9 @@ Status write_all(const Options& options, const algorithms::AlgorithmEntry& entry
     return Status::invalid_argument(
         fmt::format("{}: {} ranks are more than {}", options.svg.empty() ? "--json" : "--svg", world.ranks, most));
   }
+  if (options.as_json && info_of(entry.collective).varies) {
+    return Status::invalid_argument("--json: blocks of different counts are served by the library's own alone");
+  }
   auto schedules = schedules_of(entry, world, options.root);
   if (!schedules.is_ok()) return schedules.status();
   if (options.as_json) {

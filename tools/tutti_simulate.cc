@@ -177,6 +177,7 @@ class Simulator {
   Status run() {
     const int ranks = static_cast<int>(machines_.graph.ranks.size());
     const algorithms::World world = world_of(machines_);
+    if (ranks == 0) return Status::invalid_argument("there are no hosts, so no ranks");
     if (options_.root >= ranks) return Status::invalid_argument(fmt::format("--root must be below {}", ranks));
     const auto entries = entries_of(options_, collective_, world);
     if (!entries.is_ok()) return entries.status();
@@ -254,12 +255,12 @@ class Simulator {
   std::vector<Outcome> outcomes_;
 };
 
-int run_simulate(const Options& options) {
+int run_simulate(Options options) {
   Status status;
   const Result<Collective> collective = parse_collective(options.collective);
   if (!collective.is_ok()) {
     status = collective.status();
-  } else {
+  } else if (status = fit_size(collective.value(), &options.bytes); status.is_ok()) {
     auto machines = make_machines(options.cluster);
     status = machines.is_ok() ? Simulator(options, collective.value(), std::move(*machines)).run() : machines.status();
   }

@@ -51,11 +51,12 @@ Result<std::vector<Flow>> flows_of(const algorithms::AlgorithmEntry& entry, cons
   return flows;
 }
 
-Result<Overlay> overlay_of(const Options& options, const Machines& machines) {
+Result<Overlay> overlay_of(Options options, const Machines& machines) {
   constexpr int kMostRanks = 4096;
   if (options.collective.empty()) return Overlay{};
   const Result<Collective> collective = parse_collective(options.collective);
   if (!collective.is_ok()) return collective.status();
+  if (Status s = fit_size(collective.value(), &options.bytes); !s.is_ok()) return s;
   const algorithms::World world = world_of(machines);
   if (world.ranks < 1) return Status::invalid_argument("--collective: there are no ranks; --per-host places some");
   if (world.ranks > kMostRanks) return Status::invalid_argument("--collective: more than 4096 ranks cannot be drawn");

@@ -32,6 +32,8 @@ struct Options {
 
 // What is within this of the best is taken for as good: then the one that the size before has is kept.
 constexpr double kAsGood = 1.03;
+constexpr std::uint64_t kLeastBytes = 8;
+constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 30;
 
 std::vector<std::size_t> sizes_up_to(std::size_t most) {
   std::vector<std::size_t> sizes;
@@ -76,7 +78,23 @@ topology::TunedJob job_of(const Measurements& measured, const std::vector<Collec
   return job;
 }
 
-// Adds to a file of this machine and version what was measured; anew where there is none, or another's.
+// Before a minute is spent on it.
+Status try_output(const Options& options) {
+  std::error_code none;
+  if (std::filesystem::exists(options.output, none) && !options.force) {
+    if (auto before = topology::read_tuning(options.output); !before.is_ok()) {
+      return Status::invalid_argument(before.status().message() + "; --force replaces it");
+    }
+  }
+  const std::string part = options.output + ".part";
+  const bool opens = std::ofstream(part, std::ios::binary).is_open();
+  std::filesystem::remove(part, none);
+  if (opens && !std::filesystem::is_directory(options.output, none)) return {};
+  return Status::invalid_argument(options.output + ": cannot be written");
+}
+
+// Adds to a file of this machine and version what was measured; anew where there is none, or another's. What it has of
+// other jobs is kept, and of this one what it has of other collectives.
 Status keep(const Options& options, const topology::TunedJob& job) {
   topology::Tuning tuning;
   std::error_code none;
@@ -89,8 +107,13 @@ Status keep(const Options& options, const topology::TunedJob& job) {
   }
   tuning.machine = topology::machine_name();
   tuning.library = topology::library_version();
-  std::erase_if(tuning.jobs, [&](const topology::TunedJob& one) { return one.kind == job.kind; });
-  tuning.jobs.push_back(job);
+  const auto known = std::find_if(tuning.jobs.begin(), tuning.jobs.end(),
+                                  [&](const topology::TunedJob& one) { return one.kind == job.kind; });
+  if (known == tuning.jobs.end()) {
+    tuning.jobs.push_back(job);
+  } else {
+    for (const auto& [collective, choices] : job.choices) known->choices[collective] = choices;
+  }
   // Never half a file.
   const std::string part = options.output + ".part";
   std::ofstream file(part, std::ios::binary);
@@ -129,7 +152,9 @@ int tune(tuttiComm_t comm, const Options& options, const std::vector<Collective>
   Status status = measured.status();
   if (status.is_ok() && rank == 0) {
     const topology::TunedJob job = job_of(measured.value(), collectives);
-    status = keep(options, job);
+    status = job.choices.empty()
+                 ? Status::invalid_argument("no size was measured: --most-bytes leaves ranks no element")
+                 : keep(options, job);
     if (status.is_ok()) print(job, measured.value().world.ranks);
   }
   if (status.is_ok()) return kExitOk;
@@ -151,6 +176,14 @@ int run_tune(const Options& options) {
   }
   for (const CollectiveInfo& info : kUniformTable) {
     if (options.collectives.empty()) collectives.push_back(info.collective);
+  }
+  if (options.most_bytes < kLeastBytes || options.most_bytes > kMostBytes) {
+    std::fprintf(stderr, "tutti tune: --most-bytes must be from 8 to 4G\n");
+    return kExitUsage;
+  }
+  if (const Status status = try_output(options); !status.is_ok()) {
+    std::fprintf(stderr, "tutti tune: %s\n", status.message().c_str());
+    return kExitFailure;
   }
   // Without numbers of ranks a launcher has started them.
   const std::vector<int> jobs = options.ranks.empty() ? std::vector<int>{0} : options.ranks;

@@ -112,7 +112,11 @@ int run_verify(const Options& options) {
   int failures = 0;
   for (const AlgorithmEntry* entry : chosen.value()) {
     Total total;
-    const Status status = prove_up_to(*entry, options.max_ranks, total);
+    Status status = prove_up_to(*entry, options.max_ranks, total);
+    if (status.is_ok() && total.proofs == 0) {
+      status = Status::invalid_argument(
+          fmt::format("it serves no number of ranks up to {}: --max-ranks", options.max_ranks));
+    }
     if (!status.is_ok()) {
       std::printf("%-14s %-22s FAILED: %s\n", name_of(entry->collective), entry->name, status.message().c_str());
       ++failures;
@@ -142,8 +146,9 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
       ->capture_default_str();
   command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, k_nomial:4, ...)");
   command->add_option("--collective", options->collective, "Only this collective: " + all_collectives());
-  command->add_option("files", options->files,
-                      "Files of schedules to prove, in place of the library's own (docs/schedules.md)");
+  CLI::Option* const files = command->add_option(
+      "files", options->files, "Files of schedules to prove, in place of the library's own (docs/schedules.md)");
+  for (const char* other : {"--algorithm", "--collective"}) files->excludes(command->get_option(other));
   command->footer("Exit status: 0 all algorithms proven, 1 a proof failed, 2 invalid arguments.");
   *chosen = command;
   return [options] { return run_verify(*options); };

@@ -434,6 +434,14 @@ const AlgorithmEntry* find(Collective collective, std::string_view name) {
   return family == std::end(kCatalog) ? nullptr : unlisted(*family, name, value);
 }
 
+std::string AlgorithmEntry::identity() const {
+  if (write == nullptr) return name;
+  // FNV-1a: http://www.isthe.com/chongo/tech/comp/fnv
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : program_of(*this)->text()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return fmt::format("{} {:016x}", name, hash);
+}
+
 std::vector<const AlgorithmEntry*> candidates(Collective collective) {
   std::vector<const AlgorithmEntry*> all;
   for (const AlgorithmEntry& e : kCatalog) {

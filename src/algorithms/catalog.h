@@ -85,6 +85,8 @@ struct AlgorithmEntry {
   // catalog.
   Result<schedule::Schedule> (*write)(const World&, int rank, int root, int parameter) = nullptr;
 
+  // What ranks that run it must have in common: its name, and of what was loaded the text of its file.
+  [[nodiscard]] std::string identity() const;
   [[nodiscard]] bool supports(const World& world) const { return serves(world, parameter.value); }
   // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
   [[nodiscard]] schedule::Shape shape(const World& world, int root) const { return cut(world, root, parameter.value); }

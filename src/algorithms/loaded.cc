@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "algorithms/prove.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "schedule/simulate.h"
 
@@ -16,15 +17,25 @@ namespace tutti::internal::algorithms {
 namespace {
 
 constexpr int kMostRanksToCost = 128;
+constexpr std::size_t kMostStepsToCost = 200'000;
+constexpr std::int64_t kMostProofMs = 10'000;
 
 // Never freed, never moved: plans point to them.
 class Loaded {
  public:
   const AlgorithmEntry* add(std::shared_ptr<const Program> program) TUTTI_EXCLUDES(mutex_);
-  // From now on it may be chosen.
-  void use(const AlgorithmEntry& entry) TUTTI_EXCLUDES(mutex_) {
+  // From now on it may be chosen. False: another one of its name may be, meanwhile.
+  bool use(const AlgorithmEntry& entry) TUTTI_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const AlgorithmEntry& other = entries_[i];
+      if (usable_[i] && &other != &entry && other.collective == entry.collective &&
+          std::string_view(other.name) == entry.name) {
+        return false;
+      }
+    }
     usable_[static_cast<std::size_t>(entry.parameter.value) - 1] = true;
+    return true;
   }
   std::vector<const AlgorithmEntry*> all() TUTTI_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
@@ -109,9 +120,12 @@ double cost(const World& world, double bytes, const Costs& costs, int number) {
   if (world.ranks > kMostRanksToCost) return kNever;
   const std::shared_ptr<const Program> program = loaded().shared(number);
   std::vector<schedule::Schedule> schedules;
+  std::size_t steps = 0;
   for (int rank = 0; rank < world.ranks; ++rank) {
     auto schedule = program->write(world.ranks, rank, 0);
     if (!schedule.is_ok()) return kNever;
+    steps += (*schedule).steps.size();
+    if (steps > kMostStepsToCost) return kNever;
     schedules.push_back(std::move(*schedule));
   }
   const schedule::Shape& shape = schedules.front().shape;
@@ -179,10 +193,16 @@ Status prove_samples(const AlgorithmEntry& entry) {
   const std::vector<int> samples = sample_ranks(*program_of(entry));
   if (samples.empty())
     return Status::invalid_argument(fmt::format("{} serves no number of ranks up to 1024", entry.name));
+  const Deadline deadline = Deadline::after_ms(kMostProofMs);
   for (const int ranks : samples) {
     const World world{ranks, {}};
+    const auto interrupt = [&] {
+      if (!deadline.passed()) return Status();
+      return Status::invalid_argument(fmt::format("{} takes too long to prove: more than {} s for up to {} ranks",
+                                                  entry.name, kMostProofMs / 1000, ranks));
+    };
     for (const int root : roots_to_prove(entry, world)) {
-      if (auto proof = prove(entry, world, root); !proof.is_ok()) return proof.status();
+      if (auto proof = prove(entry, world, root, interrupt); !proof.is_ok()) return proof.status();
     }
   }
   return {};
@@ -190,17 +210,23 @@ Status prove_samples(const AlgorithmEntry& entry) {
 
 Status load_schedules(const std::string& files) {
   std::istringstream names(files);
-  for (std::string file; std::getline(names, file, ',');) {
+  for (std::string word; std::getline(names, word, ',');) {
+    const std::size_t from = word.find_first_not_of(' ');
+    if (from == std::string::npos) continue;
+    const std::string file = word.substr(from, word.find_last_not_of(' ') + 1 - from);
     auto program = Program::read(file);
     if (!program.is_ok()) return program.status().with_code(Code::kInvalidUsage);
     const AlgorithmEntry* const before = find_loaded((*program)->collective(), (*program)->name());
     if (before != nullptr && program_of(*before)->text() == (*program)->text()) continue;
     const std::string name = (*program)->name();
     const AlgorithmEntry* const entry = keep(std::move(*program));
-    if (entry == nullptr)
-      return Status::invalid_usage(fmt::format("{}: name: \"{}\" is another algorithm's", file, name));
+    const auto taken = [&] {
+      return Status::invalid_usage(fmt::format(
+          "{}: name: \"{}\" is another algorithm's, of the library or of a file that was read before", file, name));
+    };
+    if (entry == nullptr) return taken();
     if (Status s = prove_samples(*entry); !s.is_ok()) return s.with_code(Code::kInvalidUsage).with_context(file);
-    loaded().use(*entry);
+    if (!loaded().use(*entry)) return taken();
   }
   return {};
 }

@@ -27,7 +27,7 @@ std::shared_ptr<const Program> program_of(const AlgorithmEntry& entry);
 
 // Those from 2 to 9, and some up to 64, that the program serves; of one for more alone, the least.
 std::vector<int> sample_ranks(const Program& program);
-// With every root. The error says how many ranks and which root.
+// With every root. The error says how many ranks and which root, or that it takes too long: more than 10 s.
 Status prove_samples(const AlgorithmEntry& entry);
 
 }  // namespace tutti::internal::algorithms

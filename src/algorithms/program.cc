@@ -73,6 +73,7 @@ class ProgramReader {
     if (list.empty() || list.size() > kMostRanksOfSteps) {
       reading_.fail(root, fmt::format("schedules: there are not from 1 to {}", kMostRanksOfSteps));
     }
+    if (!reading_.status().is_ok()) return reading_.status();
     schedule::Shape shape;
     shape.collective = program_.collective_;
     shape.ranks = static_cast<std::int32_t>(list.size());

@@ -11,7 +11,7 @@ namespace tutti::internal::algorithms {
 
 inline constexpr std::int64_t kMostChunks = 1 << 20;
 // Of one rank: more can be neither proven nor run.
-inline constexpr std::size_t kMostRuns = 10'000'000;
+inline constexpr std::size_t kMostRuns = 1'000'000;
 inline constexpr std::size_t kMostSteps = 1 << 20;
 inline constexpr std::size_t kMostStatements = 100'000;
 inline constexpr std::size_t kMostRanksOfSteps = 4096;

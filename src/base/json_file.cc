@@ -189,19 +189,25 @@ Result<JsonFile> parse_json(std::string text, const std::string& name, std::stri
   return file;
 }
 
-Result<JsonFile> read_json_file(const std::string& path, std::string_view format, int version) {
+Result<std::string> read_text_file(const std::string& path, std::size_t most_bytes) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return Status::invalid_argument(Status::system(path, errno).message());
   std::string text;
   std::vector<char> piece(1 << 16);
   while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())) || stream.gcount() > 0) {
     text.append(piece.data(), static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kMostJsonBytes) {
-      return Status::invalid_argument(fmt::format("{}: is longer than {} MiB", path, kMostJsonBytes >> 20));
+    if (text.size() > most_bytes) {
+      return Status::invalid_argument(fmt::format("{}: is longer than {} MiB", path, most_bytes >> 20));
     }
   }
   if (stream.bad()) return Status::invalid_argument(path + ": cannot be read");
-  return parse_json(std::move(text), path, format, version);
+  return text;
+}
+
+Result<JsonFile> read_json_file(const std::string& path, std::string_view format, int version) {
+  auto text = read_text_file(path, kMostJsonBytes);
+  if (!text.is_ok()) return text.status();
+  return parse_json(std::move(*text), path, format, version);
 }
 
 void JsonReading::fail(const JsonValue& value, const std::string& why) {

@@ -23,6 +23,8 @@ constexpr std::size_t kMixedSliceBytes = 128 * 1024;
 // proven sizes on both sides of those that are left out.
 constexpr double kProofMs = 500;
 constexpr double kProofMib = 64;
+// Of what has to be proven.
+constexpr double kMostProofMib = 4096;
 // Where the processor is slow or has others' work to do.
 constexpr std::int64_t kGiveUpMs = 2000;
 // The last bytes take microseconds, unless the peer is busy with other things or its network is slow.
@@ -133,7 +135,13 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
           ? fmt::format("; the tests have proven it for up to {} ranks", algorithms::ranks_to_prove(entry).back())
           : "; the tests have proven it with other parameters";
   const algorithms::ProofCost cost = algorithms::cost_to_prove(entry, world_, root);
-  if (cost.ms > kProofMs || cost.mib > kProofMib) {
+  // What people bring never runs without.
+  const bool must = entry.write != nullptr;
+  if (must && cost.mib > kMostProofMib) {
+    return Status::invalid_usage(
+        fmt::format("{} cannot be proven: it would take about {} MiB", what, std::lround(cost.mib)));
+  }
+  if (!must && (cost.ms > kProofMs || cost.mib > kProofMib)) {
     log::info(fmt::format("{} is not proven in this job: it would take about {} ms and {} MiB{}", what,
                           std::lround(cost.ms), std::lround(cost.mib), instead));
     return {};
@@ -142,7 +150,7 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
   bool given_up = false;
   Status ended;
   const auto proof = algorithms::prove(entry, world_, root, [&]() -> Status {
-    given_up = give_up.passed();
+    given_up = !must && give_up.passed();
     if (deadline.passed()) ended = Status::timeout("timed out while proving " + what);
     if (failure_.failed()) ended = failure_.status();
     return given_up ? Status::timeout("given up") : ended;
@@ -181,7 +189,7 @@ Result<std::unique_ptr<Plans::Making>> Plans::begin(Collective collective, int r
   making->schedule = std::move(*schedule);
   // Once: the history's readers may look at it from now on.
   if (identity.hash == 0) {
-    identity = executor::identify((*entry)->name, making->schedule, slice_bytes(collective));
+    identity = executor::identify((*entry)->identity(), making->schedule, slice_bytes(collective));
   }
   if (history != nullptr) history->set_plan(identity);
   making->peers = unconnected(making->schedule);
@@ -220,7 +228,7 @@ const executor::Plan* Plans::keep(Making& making) {
   std::unique_ptr<executor::Plan>& plan = plans_.at({making.entry, making.root}).plan;
   if (plan == nullptr) {
     plan = executor::make_plan(
-        making.entry->name, std::move(making.schedule), [&](int peer) { return links_.at(peer).get(); },
+        making.entry->identity(), std::move(making.schedule), [&](int peer) { return links_.at(peer).get(); },
         slice_bytes(making.collective));
   }
   auto& row = rows_[row_of(making.collective, making.order)][static_cast<std::size_t>(making.root)];

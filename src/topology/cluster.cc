@@ -57,8 +57,8 @@ Status check(const Cluster& c) {
   if (c.ports < 1 || c.ports > 64) return refuse("the number of ports", 64);
   if (c.parts < 1 || c.parts > c.hosts) return refuse("the number of hosts of a leaf, of groups or of sites", c.hosts);
   if (c.oversubscription < 1 || c.oversubscription > 1000) return refuse("the oversubscription", 1000);
-  const int joined = c.fabric == Fabric::kDragonfly ? c.parts : 1;
-  if (joined > 1000) return refuse("the number of groups", 1000);
+  const bool joined = c.fabric == Fabric::kDragonfly || c.fabric == Fabric::kSites;
+  if (joined && c.parts > 1000) return refuse("the number of groups or sites", 1000);
   return {};
 }
 

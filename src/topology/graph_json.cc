@@ -63,7 +63,7 @@ class Reader {
     const std::string name = reading_.text(object, "name", "");
     const bool many = object.find("count") != nullptr;
     const std::int64_t count = reading_.integer(object, "count", 1, kMostNodes, 1);
-    const std::int64_t first = reading_.integer(object, "first", 0, kMostNodes, 0);
+    const std::int64_t first = reading_.integer(object, "first", 0, 9'999'999, 0);
     if (many && parent < 0) reading_.fail(object, "the root cannot have a count");
     for (std::int64_t i = 0; i < count && ok(); ++i) {
       add_one(object, many ? fmt::format("{}{}", name, first + i) : name, parent, parent_path);

@@ -3,15 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <pugixml.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/config.h"
+#include "base/json_file.h"
 #include "topology/host_graph.h"
 
 namespace tutti::internal::topology {
@@ -46,6 +45,8 @@ class Reader {
     host.kind = NodeKind::kHost;
     host.name = "host";
     graph_.nodes.push_back(std::move(host));
+    if (text_.size() > kMostBytes) return failed(0, "it is longer than 16 MiB");
+    if (status_.is_ok() && !system.child("cpu")) return failed(system.offset_debug(), "system has no element \"cpu\"");
     for (const pugi::xml_node cpu : system.children("cpu")) add_cpu(cpu);
     add_links();
     add_ranks();
@@ -256,14 +257,9 @@ Result<Graph> parse_nccl_topology(const std::string& text, const std::string& na
 }
 
 Result<Graph> read_nccl_topology(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return Status::invalid_argument(Status::system(path, errno).message());
-  std::string text(kMostBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) return Status::invalid_argument(path + ": cannot be read");
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  if (text.size() > kMostBytes) return Status::invalid_argument(path + ": is longer than 16 MiB");
-  return parse_nccl_topology(text, path);
+  auto text = read_text_file(path, kMostBytes);
+  if (!text.is_ok()) return text.status();
+  return parse_nccl_topology(*text, path);
 }
 
 }  // namespace tutti::internal::topology

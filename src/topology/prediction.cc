@@ -136,7 +136,12 @@ class Predictor {
 
   Result<Prediction> simulate(const Routes& routes, std::function<int(int)> representative) {
     const schedule::Shape& shape = schedules_.front().shape;
-    const std::size_t elements = question_.bytes / question_.element_bytes / shape.blocks;
+    const bool has_data = info_of(shape.collective).has_data;
+    const std::size_t elements = has_data ? question_.bytes / question_.element_bytes / shape.blocks : 0;
+    if (has_data && elements == 0) {
+      return Status::invalid_argument(
+          fmt::format("{} bytes leave a rank no element of {} bytes", question_.bytes, question_.element_bytes));
+    }
     const schedule::Layout layout(shape, elements, question_.element_bytes);
     schedule::SimulationOptions options;
     options.keeps_steps = question_.keeps_steps;

@@ -89,15 +89,16 @@ void Routes::choose_ports() {
   for (const auto& host : hosts_) {
     const auto known = ports.find(rank_hosts_[static_cast<std::size_t>(host.front())]);
     if (known == ports.end()) continue;
-    for (std::size_t i = 0; i < host.size(); ++i) {
-      const auto rank = static_cast<std::size_t>(host[i]);
-      rank_ports_[rank] = port_for(rank, i, known->second);
+    std::unordered_map<std::int32_t, std::size_t> there;  // ranks at each place
+    for (const int r : host) {
+      const auto rank = static_cast<std::size_t>(r);
+      rank_ports_[rank] = port_for(rank, there[graph_.ranks[rank]]++, known->second);
     }
   }
 }
 
 // Of those that are nearest to the rank's place, in turn.
-std::int32_t Routes::port_for(std::size_t rank, std::size_t local_rank, const std::vector<std::int32_t>& ports) const {
+std::int32_t Routes::port_for(std::size_t rank, std::size_t turn, const std::vector<std::int32_t>& ports) const {
   std::vector<std::int32_t> nearest;
   int most = -1;
   for (const std::int32_t port : ports) {
@@ -106,7 +107,7 @@ std::int32_t Routes::port_for(std::size_t rank, std::size_t local_rank, const st
     most = std::max(most, depth);
     if (depth == most) nearest.push_back(port);
   }
-  return nearest[local_rank % nearest.size()];
+  return nearest[turn % nearest.size()];
 }
 
 int Routes::depth_in_common(std::int32_t a, std::int32_t b) const {

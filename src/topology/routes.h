@@ -78,8 +78,7 @@ class Routes : public schedule::Interconnect {
   void add_ranks(int cores_of_host, const Slowed& slowed);
   void add_links();
   void choose_ports();
-  [[nodiscard]] std::int32_t port_for(std::size_t rank, std::size_t local_rank,
-                                      const std::vector<std::int32_t>& ports) const;
+  [[nodiscard]] std::int32_t port_for(std::size_t rank, std::size_t turn, const std::vector<std::int32_t>& ports) const;
   [[nodiscard]] int depth_in_common(std::int32_t a, std::int32_t b) const;
   // From one node to another; both in one host, or both of the network.
   void go(std::int32_t from, std::int32_t to, schedule::Route& route) const;

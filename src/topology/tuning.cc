@@ -116,11 +116,16 @@ const algorithms::AlgorithmEntry* TunedJob::choose(Collective collective, std::s
 }
 
 const TunedJob* Tuning::find(const JobKind& kind) const {
-  const auto at = std::find_if(jobs.begin(), jobs.end(), [&](const TunedJob& job) {
-    return job.kind.hosts == kind.hosts && job.kind.transports == kind.transports &&
-           std::abs(job.kind.ranks_per_cpu / kind.ranks_per_cpu - 1) <= kAlikeRanksPerCpu;
-  });
-  return at == jobs.end() ? nullptr : &*at;
+  const TunedJob* nearest = nullptr;
+  double least = kAlikeRanksPerCpu;
+  for (const TunedJob& job : jobs) {
+    if (job.kind.hosts != kind.hosts || job.kind.transports != kind.transports) continue;
+    const double apart = std::abs(job.kind.ranks_per_cpu / kind.ranks_per_cpu - 1);
+    if (apart > least || (nearest != nullptr && apart == least)) continue;
+    nearest = &job;
+    least = apart;
+  }
+  return nearest;
 }
 
 std::string machine_name() {

@@ -45,7 +45,7 @@ struct Tuning {
   std::string library;  // library_version()
   std::vector<TunedJob> jobs;
 
-  // Of the same kind, with ranks per processor within a quarter; null: there is none.
+  // Of the same kind, with ranks per processor within a quarter, the nearest; null: there is none.
   [[nodiscard]] const TunedJob* find(const JobKind& kind) const;
   bool operator==(const Tuning&) const = default;
 };

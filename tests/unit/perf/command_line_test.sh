@@ -7,6 +7,7 @@ barrier=$(realpath "$2")
 tutti=$(realpath "$3")
 compare=$(realpath "$4")
 plot=$(dirname "$all_reduce")/tutti_plot
+own=$(realpath "$(dirname "$0")/../../../examples/schedules/ring_both_ways.json")
 failed=0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -116,6 +117,16 @@ for flag in -J --plot; do expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}"
 expect 2 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file.svg
 [[ ! -s out && ! -e file.svg ]] || complain '--plot of one rank: it has measured'
 expect 2 'nothing to draw' "$all_reduce" -t 2 -b 0 -e 0 --plot file.svg
+
+# An algorithm of one's own; ranks whose files differ say so.
+expect 0 '# Out of bounds values : 0 OK' env TUTTI_SCHEDULES="$own" TUTTI_ALGORITHM=ring_both_ways "$all_reduce" -p 3 -b 4 -e 1M -f 16 -n 2
+sed 's/Two rings/Twin rings/' "$own" >other.json
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+job=(env TUTTI_WORLD_SIZE=2 "TUTTI_ROOT=127.0.0.1:$port" TUTTI_ALGORITHM=ring_both_ways)
+timeout 100 "${job[@]}" TUTTI_RANK=1 TUTTI_SCHEDULES=other.json "$all_reduce" "${small[@]}" >other.out 2>&1 &
+expect 1 'in different ways.*ring_both_ways [0-9a-f]*,.*ring_both_ways [0-9a-f]*,' "${job[@]}" TUTTI_RANK=0 \
+  TUTTI_SCHEDULES="$own" "$all_reduce" "${small[@]}"
+wait $! && complain 'the rank with the other file has found nothing'
 
 # Once for a process, not once for each of its ranks.
 TUTTI_LOG=verbose expect 0 'TUTTI_LOG="verbose" is none of error' "$all_reduce" -t 3 "${small[@]}"

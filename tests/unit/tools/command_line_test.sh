@@ -115,7 +115,7 @@ expect 2 '\-\-slow: "link=nothing:0.5"' simulate --per-host 2 --slow link=nothin
 expect 2 '\-\-slow' simulate --per-host 2 --slow rank=1:0
 expect 2 '\-\-link: "100"' simulate --per-host 2 --link 100
 expect 2 '\-\-trace needs' simulate --per-host 2 --trace "$folder/t"
-expect 2 'no/such' simulate --per-host 2 --algorithm ring --trace "$folder/no/such"
+expect 1 'no/such' simulate --per-host 2 --algorithm ring --trace "$folder/no/such"
 expect 2 '\-\-root must be below 2' simulate --per-host 2 --collective broadcast --root 2
 expect 2 'does not s' simulate --per-host 2 --algorithm hierarchical
 
@@ -140,6 +140,28 @@ TUTTI_SCHEDULES=$folder/cut.json expect 2 'cut.json:[0-9]*: ' explain all_reduce
 sed 's/ring_both_ways/ring/' "$own" >"$folder/taken.json"
 TUTTI_SCHEDULES=$folder/taken.json expect 2 'name: "ring" is another' explain all_reduce
 expect 2 'serve one root' schedule k_nomial:2 --collective broadcast --json
+
+printf '{"format": "tutti schedule", "version": 1, "name": "late", "collective": "all_reduce", "least_ranks": 100, "do": []}' >"$folder/late.json"
+expect 1 'serves no number of ranks up to 64' verify "$folder/late.json"
+printf '{"format": "tutti schedule", "version": 1, "name": "none", "collective": "all_gather", "chunks": 1, "schedules": []}' >"$folder/none.json"
+expect 2 'schedules: there are not from 1' verify "$folder/none.json"
+expect 2 'excludes' verify "$own" --collective barrier
+printf '{"format": "tutti schedule", "version": 1, "name": "slow", "collective": "barrier", "do": [{"for": "k", "below": 2000000, "do": []}]}' >"$folder/slow.json"
+expect 1 'statements are run' verify "$folder/slow.json"
+
+# Odd sizes and speeds, and what contradicts itself.
+expect 0 'barrier of 0 bytes' simulate --collective barrier --hosts 4 -s 1G
+expect 2 'leave a rank no element' simulate --hosts 8 --collective alltoall -s 7 --algorithm direct
+for speed in 0Gb/s 0x10Gb/s 1e-300Gb/s 5Gb/s, -5Gb/s; do expect 2 '\-\-link' simulate --hosts 2 --link="$speed"; done
+expect 2 'only one of' simulate --hosts 4 --fat-tree 2 --sites 2
+expect 2 '\-\-per-host: .* has ranks already' simulate --topology "$folder/cluster.json" --per-host 7
+expect 2 '\-\-numa-nodes' simulate --topology "$folder/cluster.json" --numa-nodes 2
+expect 2 'something that has a rate' simulate --hosts 2 --slow link=host0:0.5
+expect 2 '\-\-size' simulate --hosts 2 -s 9E
+expect 1 'No space left' simulate --hosts 2 --per-host 2 --algorithm ring --trace /dev/full
+expect 0 'results' simulate --topology <(cat "$folder/cluster.json") --json
+expect 2 '\-\-most-bytes' tune -n 2 --most-bytes 8E
+expect 1 'cannot be written' tune -n 2 -o "$folder/no/such/file"
 
 # Tuning: two processes here; the file is used, and another machine's is not.
 unset TUTTI_ALGORITHM TUTTI_TUNING
