@@ -1,8 +1,9 @@
 #!/bin/bash
-# Feeds the readers of topology, tuning and schedule files with anything for some seconds, beginning with the corpus.
+# Feeds the readers of topology, tuning and schedule files with anything, beginning with the corpus: the same inputs each
+# time, some seconds of them; or, with SECONDS, others for so long.
 # Usage: fuzz_readers.sh CLANG++ READERS.CC SOURCES FOLDER VERSION [SECONDS]
 set -euo pipefail
-compiler=$1 readers=$(realpath "$2") sources=$3 folder=$4 version=$5 seconds=${6:-10}
+compiler=$1 readers=$(realpath "$2") sources=$3 folder=$4 version=$5
 here=$sources/tests/fuzz
 mkdir -p "$folder/objects"
 cd "$sources"
@@ -32,4 +33,5 @@ for kind in topology tuning schedule nccl; do
   number=$((number + 1))
 done
 cd "$folder"
-./readers -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=8000 -verbosity=0 corpus
+if (($# > 5)); then length=(-max_total_time="$6"); else length=(-seed=1 -runs=40000); fi
+./readers "${length[@]}" -timeout=60 -rss_limit_mb=3000 -max_len=8000 -verbosity=0 corpus
