@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/collectives.h"
 #include "cluster_options.h"
 #include "command.h"
 #include "names.h"
+#include "perf/measure.h"
 #include "topology/prediction.h"
 #include "trace.h"
 
@@ -44,16 +44,6 @@ struct Outcome {
   Prediction prediction;
   double seconds = 0;  // that the simulation took
 };
-
-// As in nccl-tests: what each rank's bus carries, whatever the algorithm.
-double bus_factor(Collective collective, int ranks) {
-  const CollectiveInfo& info = info_of(collective);
-  const double others = (ranks - 1.0) / ranks;
-  if (collective == Collective::kAllReduce) return 2 * others;
-  const bool has_blocks = info.input == Holds::kOwnBlock || info.output == Holds::kOwnBlock ||
-                          info.origin == Origin::kPeer || info.origin == Origin::kOwner;
-  return has_blocks ? others : 1;
-}
 
 double gbytes_per_second(double bytes, double us) {
   return us > 0 ? bytes / us / 1e3 : 0;
@@ -118,7 +108,8 @@ void print_outcome(const Outcome& one, Collective collective, double bytes, int 
   }
   const double us = one.prediction.timing.total_us;
   std::printf("%-28s %12.2f %9.2f %9.2f  %s\n", one.entry->name, us, gbytes_per_second(bytes, us),
-              gbytes_per_second(bytes, us) * bus_factor(collective, ranks), bottleneck(one.prediction, routes).c_str());
+              gbytes_per_second(bytes, us) * perf::bus_factor(collective, ranks),
+              bottleneck(one.prediction, routes).c_str());
 }
 
 std::vector<std::uint32_t> by_time(const schedule::Timing& timing) {
@@ -153,7 +144,7 @@ json outcome_json(const Outcome& one, Collective collective, double bytes, int r
   const schedule::Timing& t = one.prediction.timing;
   row["time_us"] = t.total_us;
   row["algbw_gbs"] = gbytes_per_second(bytes, t.total_us);
-  row["busbw_gbs"] = gbytes_per_second(bytes, t.total_us) * bus_factor(collective, ranks);
+  row["busbw_gbs"] = gbytes_per_second(bytes, t.total_us) * perf::bus_factor(collective, ranks);
   row["messages"] = t.messages;
   row["steps"] = one.prediction.steps;
   row["one_host_for_all"] = one.prediction.one_host;

@@ -103,37 +103,52 @@ Status check_forced(const std::string& forced) {
   return {};
 }
 
-Result<Explanation> explain(Collective collective, const algorithms::World& world, std::size_t bytes,
-                            const Costs& costs, const std::string& forced, Order order, const TunedJob* tuned) {
+namespace {
+
+// What goes before the costs; without an entry where nothing does.
+struct Decided {
+  const AlgorithmEntry* entry = nullptr;
+  Because because = Because::kPredicted;
+};
+
+Result<Decided> decided(Collective collective, const algorithms::World& world, std::size_t bytes,
+                        const std::string& forced, Order order, const TunedJob* tuned) {
   auto wanted = forced_entry(collective, world, forced, order);
   if (!wanted.is_ok()) return wanted.status();
-  Explanation found;
-  const auto add = [&](const AlgorithmEntry& e) {
-    found.candidates.push_back({&e, e.cost_us(world, static_cast<double>(bytes), costs)});
-  };
-  const std::vector<const AlgorithmEntry*> candidates = algorithms::candidates(collective);
-  for (const AlgorithmEntry* e : candidates) {
-    if (e->supports(world) && keeps(*e, world, order)) add(*e);
+  if (*wanted != nullptr) return Decided{*wanted, Because::kForced};
+  const AlgorithmEntry* measured = tuned == nullptr ? nullptr : tuned->choose(collective, bytes);
+  if (measured == nullptr || !measured->supports(world) || !keeps(*measured, world, order)) return Decided{};
+  return Decided{measured, Because::kMeasured};
+}
+
+}  // namespace
+
+Result<Explanation> explain(Collective collective, const algorithms::World& world, std::size_t bytes,
+                            const Costs& costs, const std::string& forced, Order order, const TunedJob* tuned) {
+  auto before = decided(collective, world, bytes, forced, order, tuned);
+  if (!before.is_ok()) return before.status();
+  Explanation found{(*before).entry, (*before).because, {}};
+  std::vector<const AlgorithmEntry*> all = algorithms::candidates(collective);
+  if (found.chosen != nullptr && std::find(all.begin(), all.end(), found.chosen) == all.end()) {
+    all.push_back(found.chosen);
   }
-  if (*wanted != nullptr && std::find(candidates.begin(), candidates.end(), *wanted) == candidates.end()) add(**wanted);
+  for (const AlgorithmEntry* e : all) {
+    if (!e->supports(world) || !keeps(*e, world, order)) continue;
+    found.candidates.push_back({e, e->cost_us(world, static_cast<double>(bytes), costs)});
+  }
   if (found.candidates.empty()) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
-  found.chosen = found.candidates.front().entry;
-  const AlgorithmEntry* measured = tuned == nullptr ? nullptr : tuned->choose(collective, bytes);
-  if (*wanted != nullptr) {
-    found.chosen = *wanted;
-    found.because = Because::kForced;
-  } else if (measured != nullptr && measured->supports(world) && keeps(*measured, world, order)) {
-    found.chosen = measured;
-    found.because = Because::kMeasured;
-  }
+  if (found.chosen == nullptr) found.chosen = found.candidates.front().entry;
   return found;
 }
 
 Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,
                                      const Costs& costs, const std::string& forced, Order order,
                                      const TunedJob* tuned) {
+  auto before = decided(collective, world, bytes, forced, order, tuned);
+  if (!before.is_ok()) return before.status();
+  if ((*before).entry != nullptr) return (*before).entry;
   auto found = explain(collective, world, bytes, costs, forced, order, tuned);
   if (!found.is_ok()) return found.status();
   return (*found).chosen;
