@@ -9,8 +9,11 @@ perftest() {
   "$program" -d "$serving" "$@" >"$case_folder/server" 2>&1 &
   server=$!
   wait_for_port 18515
-  "$program" -d "$writing" "$@" "$address" | tee "$case_folder/client"
-  wait "$server"
+  if ! "$program" -d "$writing" "$@" "$address" | tee "$case_folder/client" || ! wait "$server"; then
+    echo 'the server printed:'
+    cat "$case_folder/server"
+    return 1
+  fi
   # The row of numbers is the last that begins with the message's size.
   note "$program from $writing to $serving, $*:" \
     "$(awk -v c="$column" '$1 ~ /^[0-9]+$/ { value = $c } END { print value }' "$case_folder/client") $unit"
