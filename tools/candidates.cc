@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <climits>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -21,9 +22,11 @@ namespace {
 
 using algorithms::AlgorithmEntry;
 
-constexpr double kBatchUs = 400;   // of calls that are timed together
+// Of calls that are timed together. Where ranks take turns, longer than the turns are.
+constexpr double kBatchUs = 400;
+constexpr double kBatchOfTurnsUs = 4000;
 constexpr int kMostCalls = 1000;   // of a batch
-constexpr int kRounds = 7;         // at most; fewer where time runs short
+constexpr int kRounds = 31;        // at most; fewer where time runs short
 constexpr double kHopeless = 2.5;  // times the best of the last size: not measured at the next ones
 constexpr int kLeastRounds = 3;
 
@@ -58,6 +61,13 @@ tuttiResult_t call(Collective collective, std::size_t bytes, int ranks, Memory& 
     case Collective::kExscan: return tuttiExscan(in, out, all, tuttiFloat32, tuttiSum, comm, nullptr);
     default: return tuttiInvalidArgument;
   }
+}
+
+// Of the running kernel: containers have that of their machine.
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
 }
 
 class Measuring {
@@ -110,9 +120,10 @@ class Measuring {
     const std::string transports = at == std::string::npos ? "" : over.substr(at + 6);
     struct Place {
       std::uint64_t host;
+      std::uint64_t boot;
       std::array<std::uint64_t, topology::kMaxProcessors / 64> processors;  // that it may use, a bit for each
     };
-    Place own{host_number(), {}};
+    Place own{host_number(), std::hash<std::string>()(boot_id()), {}};
     const topology::ProcessorSet allowed = topology::allowed_processors();
     for (std::size_t i = 0; i < allowed.size(); ++i) {
       if (allowed[i]) own.processors[i / 64] |= std::uint64_t{1} << i % 64;
@@ -122,18 +133,29 @@ class Measuring {
     if (!s.is_ok()) return s;
     const bool shares = transports.find("shm") != std::string::npos;
     algorithms::Hosts::Lists hosts;
-    std::map<std::uint64_t, std::vector<int>> machines;
-    for (int r = 0; r < ranks; ++r) machines[places[static_cast<std::size_t>(r)].host].push_back(r);
-    double ranks_per_cpu = 1;
-    for (const auto& [host, members] : machines) {
-      // Of all its ranks together, as a launcher binds each to its own.
+    std::map<std::uint64_t, std::vector<int>> machines;  // by what shares memory
+    std::map<std::uint64_t, std::vector<int>> boots;     // by what shares processors
+    for (int r = 0; r < ranks; ++r) {
+      machines[places[static_cast<std::size_t>(r)].host].push_back(r);
+      boots[places[static_cast<std::size_t>(r)].boot].push_back(r);
+    }
+    // Of ranks together, as a launcher binds each to its own.
+    const auto processors_of = [&](const std::vector<int>& members) {
       int processors = 0;
       for (std::size_t word = 0; word < own.processors.size(); ++word) {
         std::uint64_t any = 0;
         for (const int r : members) any |= places[static_cast<std::size_t>(r)].processors[word];
         processors += std::popcount(any);
       }
-      ranks_per_cpu = std::max(ranks_per_cpu, static_cast<double>(members.size()) / std::max(1, processors));
+      return std::max(1, processors);
+    };
+    double ranks_per_cpu = 1;
+    int cores = INT_MAX;
+    for (const auto& [boot, members] : boots) {
+      cores = std::min(cores, processors_of(members));
+      ranks_per_cpu = std::max(ranks_per_cpu, static_cast<double>(members.size()) / processors_of(members));
+    }
+    for (const auto& [host, members] : machines) {
       if (shares) hosts.push_back(members);
       for (const int r : members) {
         if (!shares) hosts.push_back({r});
@@ -146,6 +168,7 @@ class Measuring {
     found_.kind = topology::kind_of(world_, "shm", between, ranks_per_cpu);
     if (world_.hosts.size() == 1) world_.hosts = {};
     found_.world = world_;
+    found_.sharing = {cores, boots.size() == 1 && world_.hosts.size() > 1};
     return {};
   }
 
@@ -195,6 +218,20 @@ class Measuring {
     return us;
   }
 
+  [[nodiscard]] double batch_us() const { return found_.kind.ranks_per_cpu > 1 ? kBatchOfTurnsUs : kBatchUs; }
+  // The least that a call took, of more and more in a row: the first one connects, and some meet what else the machine
+  // does.
+  Result<double> warm_up(Collective collective, std::size_t bytes, std::size_t candidate, Memory& memory) {
+    double least = INFINITY;
+    for (int calls = 1; calls <= kMostCalls; calls *= 4) {
+      auto us = time(collective, bytes, candidate, calls, memory);
+      if (!us.is_ok()) return us;
+      least = std::min(least, *us);
+      if (calls > 1 && *us * calls > batch_us() / 2) break;
+    }
+    return least;
+  }
+
   // `left`: the candidates that are still worth a look; those that are not leave it.
   Status measure(Collective collective, std::size_t bytes, std::vector<std::size_t>& left, Memory& memory,
                  double cells) {
@@ -202,14 +239,10 @@ class Measuring {
     std::vector<std::vector<double>> rounds(left.size());
     double all_us = 0;
     for (const std::size_t candidate : left) {
-      // The first call connects.
-      for (const int warm : {1, 2}) {
-        auto us = time(collective, bytes, candidate, warm, memory);
-        if (!us.is_ok()) return us.status();
-        if (warm == 1) continue;
-        calls.push_back(std::clamp(static_cast<int>(kBatchUs / std::max(0.05, *us)), 1, kMostCalls));
-        all_us += *us * calls.back();
-      }
+      auto us = warm_up(collective, bytes, candidate, memory);
+      if (!us.is_ok()) return us.status();
+      calls.push_back(std::clamp(static_cast<int>(batch_us() / std::max(0.05, *us)), 1, kMostCalls));
+      all_us += *us * calls.back();
     }
     const double elapsed_us = static_cast<double>(now_ns() - begin_ns_) / 1e3;
     double share = std::max(0.0, (options_.seconds * 1e6 - elapsed_us) / cells / std::max(1.0, all_us));
@@ -233,7 +266,7 @@ class Measuring {
     }
     std::vector<std::size_t> next;
     for (std::size_t i = 0; i < left.size(); ++i) {
-      found_.times.push_back({collective, bytes, candidates_[collective][left[i]], medians[i]});
+      found_.times.push_back({collective, bytes, candidates_[collective][left[i]], medians[i], calls[i]});
       if (medians[i] <= kHopeless * best) next.push_back(left[i]);
     }
     // With few bytes what counts is another matter than with many.
@@ -254,13 +287,11 @@ class Measuring {
 }  // namespace
 
 std::uint64_t host_number() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
   char name[256] = {};
   (void)::gethostname(name, sizeof name - 1);
   char net[64] = {};
   if (::readlink("/proc/self/ns/ipc", net, sizeof net - 1) < 0) net[0] = '\0';
-  return std::hash<std::string>()(id + name + net);
+  return std::hash<std::string>()(boot_id() + name + net);
 }
 
 Result<Measurements> measure_candidates(tuttiComm_t comm, const MeasureOptions& options) {

@@ -12,6 +12,7 @@
 
 #include "algorithms/catalog.h"
 #include "base/status.h"
+#include "topology/routes.h"
 #include "topology/tuning.h"
 
 namespace tutti::internal::tools {
@@ -30,11 +31,13 @@ struct MeasuredTime {
   std::size_t bytes = 0;
   const algorithms::AlgorithmEntry* entry = nullptr;
   double us = 0;  // of a call, of the slowest rank, the median of some rounds
+  int calls = 1;  // that were timed in a row
 };
 
 struct Measurements {
   topology::JobKind kind;
   algorithms::World world;
+  topology::Sharing sharing;
   std::vector<MeasuredTime> times;  // candidates that were clearly slower at the size before are left out
 };
 

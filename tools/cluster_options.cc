@@ -247,40 +247,37 @@ Result<Machines> make_machines(const ClusterOptions& options) {
 Result<Machines> make_machines(const ClusterOptions& options, topology::Graph graph) {
   Machines machines;
   machines.graph = std::move(graph);
-  machines.cores_of_host = options.cores;
+  machines.sharing.cores = options.cores;
   machines.by_verbs = options.transport == "verbs";
   if (Status s = machines.graph.check(); !s.is_ok()) return s;
-  const LinkCosts between = options.transport == "verbs" ? transport::verbs::costs(1) : transport::tcp::costs(1);
-  machines.costs.within_host = message_costs(transport::shm::costs(1), true);
-  machines.costs.between_hosts = message_costs(between, options.transport != "verbs");
-  const algorithms::Costs combined = topology::combine_costs({}, {}, 1);
-  machines.costs.host = {combined.gamma_us_per_byte, combined.gamma_us_per_byte};
-  machines.costs.between_devices = kBetweenDevices;
-  machines.costs.device = kDevice;
+  machines.costs = default_costs(machines.by_verbs);
   for (const std::string& one : options.slow) {
     if (Status s = read_slow(one, machines); !s.is_ok()) return s;
   }
   return machines;
 }
 
+topology::MachineCosts default_costs(bool by_verbs) {
+  topology::MachineCosts costs;
+  costs.within_host = message_costs(transport::shm::costs(1), true);
+  costs.between_hosts = message_costs(by_verbs ? transport::verbs::costs(1) : transport::tcp::costs(1), !by_verbs);
+  const algorithms::Costs combined = topology::combine_costs({}, {}, 1);
+  costs.host = {combined.gamma_us_per_byte, combined.gamma_us_per_byte};
+  costs.turn_us = 0.5;
+  costs.between_devices = kBetweenDevices;
+  costs.device = kDevice;
+  return costs;
+}
+
 algorithms::World world_of(const Machines& machines) {
-  algorithms::Hosts::Lists hosts;
-  std::map<std::int32_t, std::size_t> numbers;
-  for (std::size_t rank = 0; rank < machines.graph.ranks.size(); ++rank) {
-    const auto at = numbers.emplace(machines.graph.host_of(machines.graph.ranks[rank]), hosts.size()).first;
-    if (at->second == hosts.size()) hosts.emplace_back();
-    hosts[at->second].push_back(static_cast<int>(rank));
-  }
-  const auto ranks = static_cast<int>(machines.graph.ranks.size());
-  if (hosts.size() < 2) return {ranks, {}};
-  return {ranks, std::move(hosts)};
+  return topology::world_of(machines.graph);
 }
 
 algorithms::Costs selection_costs(const Machines& machines) {
   const algorithms::World world = world_of(machines);
   const auto most =
       static_cast<double>(world.hosts.empty() ? static_cast<std::size_t>(world.ranks) : world.hosts.largest());
-  const double ranks_per_cpu = machines.cores_of_host > 0 ? std::max(1.0, most / machines.cores_of_host) : 1;
+  const double ranks_per_cpu = machines.sharing.cores > 0 ? std::max(1.0, most / machines.sharing.cores) : 1;
   const LinkCosts between =
       machines.by_verbs ? transport::verbs::costs(ranks_per_cpu) : transport::tcp::costs(ranks_per_cpu);
   return topology::combine_costs(transport::shm::costs(ranks_per_cpu), between, ranks_per_cpu);

@@ -35,7 +35,7 @@ struct Machines {
   topology::Graph graph;
   topology::MachineCosts costs;
   topology::Slowed slowed;
-  int cores_of_host = 0;
+  topology::Sharing sharing;
   bool by_verbs = false;  // between hosts
 };
 // kInvalidArgument names the option, or the file with line and field.
@@ -43,6 +43,8 @@ Result<Machines> make_machines(const ClusterOptions& options);
 // Those of the graph, with the costs and the slow parts that the options say.
 Result<Machines> make_machines(const ClusterOptions& options, topology::Graph graph);
 
+// Where nothing was measured.
+topology::MachineCosts default_costs(bool by_verbs);
 // The graph's ranks, on their hosts.
 algorithms::World world_of(const Machines& machines);
 // What selection reads of them.

@@ -28,17 +28,19 @@ class Units : public schedule::Interconnect {
   explicit Units(std::size_t ranks) : ranks_(ranks) {}
   [[nodiscard]] std::size_t resources() const override { return 0; }
   [[nodiscard]] double us_per_byte(std::uint32_t /*resource*/) const override { return 0; }
-  void find_route(int /*from*/, int /*to*/, schedule::Route& route) const override {
+  void find_route(int /*from*/, int /*to*/, double /*bytes*/, schedule::Route& route) const override {
     route = {};
     route.latency_us = 0.7;
     route.message_us = 0.15;
     route.buffer_bytes = 1e18;
   }
   [[nodiscard]] std::size_t processors() const override { return ranks_; }
-  [[nodiscard]] std::uint32_t processor_of(int rank) const override { return static_cast<std::uint32_t>(rank); }
-  [[nodiscard]] double slowness(std::uint32_t /*processor*/) const override { return 1; }
-  [[nodiscard]] double combine_us_per_byte(int /*rank*/) const override { return 0.3; }
-  [[nodiscard]] double copy_us_per_byte(int /*rank*/) const override { return 0.3; }
+  [[nodiscard]] schedule::Processors processors_of(int rank) const override {
+    return {static_cast<std::uint32_t>(rank), 1, 0};
+  }
+  [[nodiscard]] double slowness(int /*rank*/) const override { return 1; }
+  [[nodiscard]] double combine_us_per_byte(int /*rank*/, double /*bytes*/) const override { return 0.3; }
+  [[nodiscard]] double copy_us_per_byte(int /*rank*/, double /*bytes*/) const override { return 0.3; }
 
  private:
   std::size_t ranks_;

@@ -92,7 +92,7 @@ std::map<std::string, double> simulated(const Context& context, const Options& o
     question.entry = one.entry;
     question.root = options.root;
     question.bytes = options.bytes;
-    question.cores_of_host = context.machines.cores_of_host;
+    question.sharing = context.machines.sharing;
     question.slowed = context.machines.slowed;
     question.most_memory_bytes = std::size_t{2} << 30;
     const auto prediction = topology::predict(context.machines.graph, context.machines.costs, question);

@@ -163,7 +163,7 @@ class Simulator {
       : options_(options),
         collective_(collective),
         machines_(std::move(machines)),
-        routes_(machines_.graph, machines_.costs, machines_.cores_of_host, machines_.slowed) {}
+        routes_(machines_.graph, machines_.costs, machines_.sharing, machines_.slowed) {}
 
   Status run() {
     const int ranks = static_cast<int>(machines_.graph.ranks.size());
@@ -196,7 +196,7 @@ class Simulator {
     question.entry = entry;
     question.root = options_.root;
     question.bytes = options_.bytes;
-    question.cores_of_host = machines_.cores_of_host;
+    question.sharing = machines_.sharing;
     question.slowed = machines_.slowed;
     question.keeps_steps = !options_.trace.empty();
     question.most_memory_bytes = memory_limit(options_);

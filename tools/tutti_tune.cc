@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -11,11 +12,13 @@
 #include <vector>
 
 #include "candidates.h"
+#include "cluster_options.h"
 #include "command.h"
 #include "names.h"
 #include "perf/options.h"
 #include "perf/ranks.h"
-#include "topology/select.h"
+#include "topology/cluster.h"
+#include "topology/fitting.h"
 #include "topology/tuning.h"
 
 namespace tutti::internal::tools {
@@ -27,6 +30,7 @@ struct Options {
   std::vector<std::string> collectives;
   double seconds = 60;
   std::uint64_t most_bytes = std::uint64_t{64} << 20;
+  std::string times;
   bool force = false;
 };
 
@@ -124,9 +128,43 @@ Status keep(const Options& options, const topology::TunedJob& job) {
   return none ? Status::invalid_argument(options.output + ": " + none.message()) : Status();
 }
 
-void print(const topology::TunedJob& job, int ranks) {
-  std::printf("%d ranks on %zu host%s over %s\n", ranks, job.kind.hosts.size(), job.kind.hosts.size() == 1 ? "" : "s",
-              job.kind.transports.c_str());
+// A line for each, behind what the file has.
+Status append_times(const std::string& path, const Measurements& measured, const std::vector<double>& predicted) {
+  std::ofstream file(path, std::ios::app);
+  if (file.tellp() == 0) {
+    file << "ranks,hosts,transports,ranks_per_cpu,collective,bytes,algorithm,calls,measured_us,predicted_us\n";
+  }
+  for (std::size_t i = 0; i < measured.times.size(); ++i) {
+    const MeasuredTime& one = measured.times[i];
+    file << fmt::format("{},{},{},{:g},{},{},{},{},{:.3f},{:.3f}\n", measured.world.ranks, measured.kind.hosts.size(),
+                        measured.kind.transports, measured.kind.ranks_per_cpu, name_of(one.collective), one.bytes,
+                        one.entry->name, one.calls, one.us, predicted[i]);
+  }
+  file.close();
+  return file ? Status() : Status::invalid_argument(path + ": cannot be written");
+}
+
+// The simulator's costs, with which it comes nearest to what was measured.
+Status fit(const Measurements& measured, topology::TunedJob& job, std::vector<double>& predicted) {
+  topology::ObservedJob observed;
+  observed.graph = topology::graph_of(measured.world, {});
+  observed.sharing = measured.sharing;
+  std::vector<topology::Observation> observations;
+  for (const MeasuredTime& one : measured.times) {
+    observations.push_back({one.entry, one.bytes, one.calls, one.us});
+  }
+  auto fitted = topology::fit_costs(observed, observations,
+                                    default_costs(job.kind.transports.find("verbs") != std::string::npos));
+  if (!fitted.is_ok()) return fitted.status();
+  job.costs = (*fitted).costs;
+  if (measured.world.hosts.size() > 1) job.port_gbytes_per_second = (*fitted).port.gbytes_per_second;
+  predicted = std::move((*fitted).predicted_us);
+  return {};
+}
+
+void print(const topology::TunedJob& job, const Measurements& measured, const std::vector<double>& predicted) {
+  std::printf("%d ranks on %zu host%s over %s\n", measured.world.ranks, job.kind.hosts.size(),
+              job.kind.hosts.size() == 1 ? "" : "s", job.kind.transports.c_str());
   for (const auto& [collective, choices] : job.choices) {
     std::string line;
     for (const topology::TunedChoice& one : choices) {
@@ -134,6 +172,14 @@ void print(const topology::TunedJob& job, int ranks) {
     }
     std::printf("  %-16s %s\n", name_of(collective), line.c_str());
   }
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < predicted.size(); ++i) {
+    errors.push_back(100 * std::abs(predicted[i] / measured.times[i].us - 1));
+  }
+  std::sort(errors.begin(), errors.end());
+  std::printf(
+      "  predictions of these %zu times are wrong by %.0f %% in the median, 90 %% of them by less than %.0f %%\n",
+      errors.size(), errors[errors.size() / 2], errors[errors.size() * 9 / 10]);
   std::fflush(stdout);
 }
 
@@ -146,16 +192,19 @@ int tune(tuttiComm_t comm, const Options& options, const std::vector<Collective>
   what.progress = [&](int percent) {
     if (terminal) std::fprintf(stderr, "measuring: %d %%\r", percent);
   };
-  const auto measured = measure_candidates(comm, what);
+  auto measured = measure_candidates(comm, what);
   int rank = 0;
   (void)tuttiCommUserRank(comm, &rank);
   Status status = measured.status();
   if (status.is_ok() && rank == 0) {
-    const topology::TunedJob job = job_of(measured.value(), collectives);
+    topology::TunedJob job = job_of(*measured, collectives);
+    std::vector<double> predicted;
     status = job.choices.empty()
                  ? Status::invalid_argument("no size was measured: --most-bytes leaves ranks no element")
-                 : keep(options, job);
-    if (status.is_ok()) print(job, measured.value().world.ranks);
+                 : fit(*measured, job, predicted);
+    if (status.is_ok()) status = keep(options, job);
+    if (status.is_ok() && !options.times.empty()) status = append_times(options.times, *measured, predicted);
+    if (status.is_ok()) print(job, *measured, predicted);
   }
   if (status.is_ok()) return kExitOk;
   std::fprintf(stderr, "tutti tune: %s\n", status.message().c_str());
@@ -217,6 +266,7 @@ Run add_tune(CLI::App& app, CLI::App** chosen) {
       ->capture_default_str();
   command->add_option("--most-bytes", options->most_bytes, "The largest vector (64M)")
       ->transform(CLI::AsSizeValue(false));
+  command->add_option("--times", options->times, "Add all that is measured to this file, comma-separated");
   command->add_flag("--force", options->force, "Replace a file that is another machine's or cannot be read");
   command->footer(
       "Jobs use the file if rank 0 has TUTTI_TUNING=FILE. The machine should be idle meanwhile.\n"

@@ -93,7 +93,7 @@ class PlainNetwork : public schedule::Interconnect {
   }
   [[nodiscard]] std::size_t resources() const override { return 0; }
   [[nodiscard]] double us_per_byte(std::uint32_t /*resource*/) const override { return 0; }
-  void find_route(int from, int to, schedule::Route& route) const override {
+  void find_route(int from, int to, double /*bytes*/, schedule::Route& route) const override {
     const bool within = host_of_[static_cast<std::size_t>(from)] == host_of_[static_cast<std::size_t>(to)];
     const LinkCosts& link = within ? costs_.within_host : costs_.between_hosts;
     route = {};
@@ -104,10 +104,16 @@ class PlainNetwork : public schedule::Interconnect {
     route.buffer_bytes = 8 * link.piece_bytes;
   }
   [[nodiscard]] std::size_t processors() const override { return host_of_.size(); }
-  [[nodiscard]] std::uint32_t processor_of(int rank) const override { return static_cast<std::uint32_t>(rank); }
-  [[nodiscard]] double slowness(std::uint32_t /*processor*/) const override { return 1; }
-  [[nodiscard]] double combine_us_per_byte(int /*rank*/) const override { return costs_.gamma_us_per_byte; }
-  [[nodiscard]] double copy_us_per_byte(int /*rank*/) const override { return costs_.gamma_us_per_byte; }
+  [[nodiscard]] schedule::Processors processors_of(int rank) const override {
+    return {static_cast<std::uint32_t>(rank), 1, 0};
+  }
+  [[nodiscard]] double slowness(int /*rank*/) const override { return 1; }
+  [[nodiscard]] double combine_us_per_byte(int /*rank*/, double /*bytes*/) const override {
+    return costs_.gamma_us_per_byte;
+  }
+  [[nodiscard]] double copy_us_per_byte(int /*rank*/, double /*bytes*/) const override {
+    return costs_.gamma_us_per_byte;
+  }
 
  private:
   const Costs& costs_;

@@ -42,6 +42,13 @@ struct State {
   std::uint32_t last = kNone;   // of a send: the receive of its last chunk
 };
 
+// Of a rank's current call.
+struct CallEnd {
+  std::uint32_t left = 0;  // steps
+  double us = 0;           // the latest end of those that have one
+  int calls = 0;           // that have ended
+};
+
 // The steps that begin behind each: in compressed rows.
 struct Dependents {
   std::vector<std::uint32_t> first;  // one more than steps
@@ -61,11 +68,17 @@ class Simulation {
     if (options_.keeps_steps) begins_.assign(states_.size(), 0);
     links_.assign(net_.resources(), 0);
     processors_.assign(net_.processors(), 0);
+    ranks_.assign(schedules_.size(), 0);
     timing_.resource_bytes.assign(net_.resources(), 0);
     timing_.resource_us.assign(net_.resources(), 0);
     timing_.processor_us.assign(net_.processors(), 0);
-    for (std::uint32_t s = 0; s < states_.size(); ++s) {
-      if (states_[s].waits == 0) release(s);
+    ends_.resize(schedules_.size());
+    for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
+      const auto steps = static_cast<std::uint32_t>(schedules_[rank].steps.size());
+      ends_[rank].left = steps;
+      for (std::uint32_t i = 0; i < steps; ++i) {
+        if (states_[first_step_[rank] + i].waits == 0) release(first_step_[rank] + i);
+      }
     }
     if (Status s = run_events(); !s.is_ok()) return s;
     if (ended_ != states_.size()) return describe_stuck();
@@ -76,6 +89,10 @@ class Simulation {
   [[nodiscard]] int rank_of(std::uint32_t s) const {
     return static_cast<int>(std::upper_bound(first_step_.begin(), first_step_.end(), s) - first_step_.begin()) - 1;
   }
+  // Of all calls.
+  [[nodiscard]] std::uint32_t steps_of(std::size_t rank) const {
+    return static_cast<std::uint32_t>(schedules_[rank].steps.size()) * static_cast<std::uint32_t>(options_.calls);
+  }
   [[nodiscard]] const Step& step(std::uint32_t s) const { return *steps_[s]; }
   [[nodiscard]] double bytes_of(const Step& s) const {
     const ChunkRange range = s.kind == StepKind::kSend ? s.source_range() : s.target_range();
@@ -85,11 +102,18 @@ class Simulation {
   void number_steps() {
     std::size_t all = 0;
     for (const Schedule& one : schedules_) all += one.steps.size();
+    all *= static_cast<std::size_t>(options_.calls);
     states_.resize(all);
     steps_.reserve(all);
     for (const Schedule& one : schedules_) {
       first_step_.push_back(static_cast<std::uint32_t>(steps_.size()));
-      for (const Step& s : one.steps) steps_.push_back(&s);
+      for (int call = 0; call < options_.calls; ++call) {
+        // Those of later calls wait for the call before, too.
+        if (call > 0) {
+          for (std::size_t i = 0; i < one.steps.size(); ++i) states_[steps_.size() + i].waits = 1;
+        }
+        for (const Step& s : one.steps) steps_.push_back(&s);
+      }
     }
   }
 
@@ -100,10 +124,11 @@ class Simulation {
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
       const Schedule& one = schedules_[rank];
       last_of_lane.clear();
-      for (std::uint32_t i = 0; i < one.steps.size(); ++i) {
-        const Step& s = one.steps[i];
+      for (std::uint32_t i = 0; i < steps_of(rank); ++i) {
         const std::uint32_t later = first_step_[rank] + i;
-        for (const std::uint32_t d : one.dependencies_of(s)) f(first_step_[rank] + d, later);
+        const Step& s = step(later);
+        const auto first = first_step_[rank] + i - i % static_cast<std::uint32_t>(one.steps.size());
+        for (const std::uint32_t d : one.dependencies_of(s)) f(first + d, later);
         const std::uint64_t way = is_local(s.kind) ? 0 : s.kind == StepKind::kSend ? 1 : 2;
         const auto [at, is_first] = last_of_lane.try_emplace(way << 32 | static_cast<std::uint32_t>(s.peer), later);
         if (!is_first) f(std::exchange(at->second, later), later);
@@ -131,9 +156,8 @@ class Simulation {
   Status match_messages() {
     std::unordered_map<std::uint64_t, Lane> lanes;
     for (std::uint32_t rank = 0; rank < schedules_.size(); ++rank) {
-      const Schedule& one = schedules_[rank];
-      for (std::uint32_t i = 0; i < one.steps.size(); ++i) {
-        const Step& s = one.steps[i];
+      for (std::uint32_t i = 0; i < steps_of(rank); ++i) {
+        const Step& s = step(first_step_[rank] + i);
         if (is_local(s.kind)) continue;
         const auto peer =
             static_cast<std::uint32_t>(options_.representative ? options_.representative(s.peer) : s.peer);
@@ -192,7 +216,9 @@ class Simulation {
   }
   [[nodiscard]] Status bad(std::uint32_t s, const char* why) const {
     const int rank = rank_of(s);
-    return bad(static_cast<std::uint32_t>(rank), s - first_step_[static_cast<std::size_t>(rank)], why);
+    const auto r = static_cast<std::size_t>(rank);
+    return bad(static_cast<std::uint32_t>(rank),
+               (s - first_step_[r]) % static_cast<std::uint32_t>(schedules_[r].steps.size()), why);
   }
 
   // ---- Events ---------------------------------------------------------------------------------
@@ -228,8 +254,10 @@ class Simulation {
         receive(event.step, event.time_us);
       } else {
         const int rank = rank_of(event.step);
-        const double each = s.kind == StepKind::kCopy ? net_.copy_us_per_byte(rank) : net_.combine_us_per_byte(rank);
-        states_[event.step].end_us = work(event.step, event.time_us, bytes_of(s) * each);
+        const double bytes = bytes_of(s);
+        const double each =
+            s.kind == StepKind::kCopy ? net_.copy_us_per_byte(rank, bytes) : net_.combine_us_per_byte(rank, bytes);
+        states_[event.step].end_us = work(event.step, event.time_us, bytes * each);
         complete(event.step, event.time_us, 0, 0);
       }
       if (count % kEventsBetweenInterrupts == 0 && options_.interrupt) {
@@ -239,19 +267,24 @@ class Simulation {
     return {};
   }
 
-  // Gives the rank's processor work that begins at `time_us`; returns when it is done with all that it has.
+  // Gives a processor of the rank work that is there at `time_us`; returns when all is done that the rank has.
   double work(std::uint32_t s, double time_us, double work_us) {
-    const std::uint32_t p = net_.processor_of(rank_of(s));
-    const double all = work_us * net_.slowness(p);
-    timing_.processor_us[p] += all;
-    return processors_[p] = std::max(processors_[p], time_us) + all;
+    const int rank = rank_of(s);
+    double& busy = ranks_[static_cast<std::size_t>(rank)];  // until then the rank has work
+    const Processors those = net_.processors_of(rank);
+    const double begin = time_us > busy ? time_us + those.turn_us : busy;
+    const auto all = std::span(processors_).subspan(those.first, those.count);
+    double& processor = *std::min_element(all.begin(), all.end());
+    const double takes = work_us * net_.slowness(rank);
+    timing_.processor_us[static_cast<std::size_t>(&processor - processors_.data())] += takes;
+    return busy = processor = std::max(processor, begin) + takes;
   }
-  double slowness(std::uint32_t s) const { return net_.slowness(net_.processor_of(rank_of(s))); }
+  double slowness(std::uint32_t s) const { return net_.slowness(rank_of(s)); }
 
   void start_send(std::uint32_t s, double time_us) {
     State& state = states_[s];
     const double bytes = bytes_of(step(s));
-    net_.find_route(rank_of(s), step(s).peer, route_);
+    net_.find_route(rank_of(s), step(s).peer, bytes, route_);
     state.end_us = work(s, time_us, route_.message_us + bytes * route_.send_us_per_byte);
     const double piece = piece_of(bytes);
     const double first = time_us + (route_.message_us + piece * route_.send_us_per_byte) * slowness(s);
@@ -271,7 +304,7 @@ class Simulation {
   void inject(std::uint32_t s, double time_us) {
     State& state = states_[s];
     const double bytes = bytes_of(step(s));
-    net_.find_route(rank_of(s), step(s).peer, route_);
+    net_.find_route(rank_of(s), step(s).peer, bytes, route_);
     const double piece = piece_of(bytes);
     double end = std::max(state.end_us, time_us);
     double slowest = 0;
@@ -308,8 +341,8 @@ class Simulation {
     State& state = states_[s];
     const Step& what = step(s);
     const double bytes = bytes_of(what);
-    net_.find_route(what.peer, rank_of(s), route_);
-    const double combine = what.kind == StepKind::kRecvReduce ? net_.combine_us_per_byte(rank_of(s)) : 0;
+    net_.find_route(what.peer, rank_of(s), bytes, route_);
+    const double combine = what.kind == StepKind::kRecvReduce ? net_.combine_us_per_byte(rank_of(s), bytes) : 0;
     const double each = route_.receive_us_per_byte + combine;
     state.end_us = work(s, time_us, route_.message_us + bytes * each);
     const double piece = piece_of(bytes);
@@ -332,6 +365,23 @@ class Simulation {
       State& later = states_[d];
       let_follow(schedules_[static_cast<std::size_t>(rank)].shape, s, d);
       if (--later.waits == 0) release(d);
+    }
+    end_step(static_cast<std::size_t>(rank), state.end_us);
+  }
+
+  // With the last one of a call the next call begins.
+  void end_step(std::size_t rank, double end_us) {
+    CallEnd& end = ends_[rank];
+    end.us = std::max(end.us, end_us);
+    if (--end.left > 0) return;
+    if (end.calls++ == 0) timing_.first_call_us = std::max(timing_.first_call_us, end.us);
+    if (end.calls == options_.calls) return;
+    const auto steps = static_cast<std::uint32_t>(schedules_[rank].steps.size());
+    end.left = steps;
+    const std::uint32_t first = first_step_[rank] + static_cast<std::uint32_t>(end.calls) * steps;
+    for (std::uint32_t s = first; s < first + steps; ++s) {
+      states_[s].ready_us = std::max(states_[s].ready_us, end.us);
+      if (--states_[s].waits == 0) release(s);
     }
   }
 
@@ -370,7 +420,7 @@ class Simulation {
     timing_.rank_us.assign(schedules_.size(), 0);
     if (options_.keeps_steps) timing_.steps.resize(schedules_.size());
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
-      for (std::uint32_t i = 0; i < schedules_[rank].steps.size(); ++i) {
+      for (std::uint32_t i = 0; i < steps_of(rank); ++i) {
         const std::uint32_t s = first_step_[rank] + i;
         timing_.rank_us[rank] = std::max(timing_.rank_us[rank], states_[s].end_us);
         if (options_.keeps_steps) timing_.steps[rank].push_back({begins_[s], states_[s].end_us});
@@ -392,6 +442,8 @@ class Simulation {
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> waiting_send_;  // by the receive that is not there yet
   std::vector<double> links_;       // when each is done with what it has accepted
   std::vector<double> processors_;  // likewise
+  std::vector<double> ranks_;       // likewise
+  std::vector<CallEnd> ends_;       // of each rank
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t next_number_ = 0;
   std::size_t ended_ = 0;

@@ -5,13 +5,16 @@
 //  - a message costs its sender and its receiver processor time (a fixed part and one for each byte), a latency, and
 //    time on each resource of its route (network ports, cables, memory), in the manner of LogGP (Alexandrov, Ionescu,
 //    Schauser, Scheiman: LogGP: incorporating long messages into the LogP model, SPAA 1995);
-//  - processors and links do the work that reaches them in the order in which it does, and are never idle while there
+//  - ranks, processors and links do the work that reaches them in the order in which it does, and are never idle while
+//  there
 //    is some: what they have accepted is done at the latest when all before it is, too;
 //  - bytes pass by pieces: a step begins as soon as the first piece of what it depends on is there, where the
 //    dependency is one of data, and ends no earlier than that has ended and the last piece has passed, too
 //    (cut-through, as the executor's watermarks do it);
 //  - a message longer than what the lane buffers waits for its receiver; shorter ones do not;
-//  - steps of a lane begin in their order.
+//  - steps of a lane begin in their order;
+//  - ranks that share processors have their work done by whichever is free first; one that has waited for something
+//    waits for its turn, too.
 // What is left out: slices, waking of sleeping ranks, the caches.
 //
 // Deterministic: the same input gives the same times.
@@ -40,6 +43,13 @@ struct Route {
   double buffer_bytes = 0;               // that a lane takes before its receiver is there
 };
 
+// That do the work of a rank: those from `first` on, of which several may be shared with other ranks.
+struct Processors {
+  std::uint32_t first = 0;
+  std::uint32_t count = 1;
+  double turn_us = 0;  // until a rank has its turn that has waited for a message; 0: it need not share
+};
+
 // Any thread; constant while a simulation runs.
 class Interconnect {
  public:
@@ -51,16 +61,16 @@ class Interconnect {
   [[nodiscard]] virtual std::size_t resources() const = 0;
   // 0: takes any number of bytes at once.
   [[nodiscard]] virtual double us_per_byte(std::uint32_t resource) const = 0;
-  // Overwrites all of `route`; its memory is reused.
-  virtual void find_route(int from, int to, Route& route) const = 0;
-  // Processors are numbered from 0; several ranks may share one.
+  // For a message of so many bytes. Overwrites all of `route`; its memory is reused.
+  virtual void find_route(int from, int to, double bytes, Route& route) const = 0;
+  // Processors are numbered from 0.
   [[nodiscard]] virtual std::size_t processors() const = 0;
-  [[nodiscard]] virtual std::uint32_t processor_of(int rank) const = 0;
-  // How many times as long a processor takes as it should: 1, or more for a slow one.
-  [[nodiscard]] virtual double slowness(std::uint32_t processor) const = 0;
-  // Of values combined, and of bytes copied within a rank.
-  [[nodiscard]] virtual double combine_us_per_byte(int rank) const = 0;
-  [[nodiscard]] virtual double copy_us_per_byte(int rank) const = 0;
+  [[nodiscard]] virtual Processors processors_of(int rank) const = 0;
+  // How many times as long the rank's work takes as it should: 1, or more of a slow one.
+  [[nodiscard]] virtual double slowness(int rank) const = 0;
+  // Of values combined, and of bytes copied within a rank, so many of them at a time.
+  [[nodiscard]] virtual double combine_us_per_byte(int rank, double bytes) const = 0;
+  [[nodiscard]] virtual double copy_us_per_byte(int rank, double bytes) const = 0;
 };
 
 struct StepTime {
@@ -69,13 +79,14 @@ struct StepTime {
 };
 
 struct Timing {
-  double total_us = 0;                       // until the last step of any rank has ended
+  double total_us = 0;                       // until the last step of any rank has ended, in the last call
+  double first_call_us = 0;                  // likewise, in the first one
   std::vector<double> rank_us;               // until the last step of each rank has
   std::vector<double> resource_bytes;        // that each resource has carried
   std::vector<double> resource_us;           // that it took for them
   std::vector<double> processor_us;          // that each processor has worked
   std::uint64_t messages = 0;                // from rank to rank
-  std::vector<std::vector<StepTime>> steps;  // of each rank; empty unless asked for
+  std::vector<std::vector<StepTime>> steps;  // of each rank, call after call; empty unless asked for
 };
 
 struct SimulationOptions {
@@ -84,6 +95,9 @@ struct SimulationOptions {
   // for a rank. The n-th message from one to another of them that comes from where it stands for somebody is the n-th
   // that it receives so. Null: each rank stands for itself.
   std::function<int(int)> representative;
+  // How many times in a row the schedules are run. A rank begins its next call where it has ended the one before, and
+  // waits for nobody else: of one-way collectives, calls follow each other faster than one of them takes.
+  int calls = 1;
   // Asked now and then; an error ends the simulation, with that error.
   std::function<Status()> interrupt;
 };

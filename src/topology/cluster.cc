@@ -123,6 +123,37 @@ Graph join_hosts(const std::vector<Graph>& hosts) {
   return all;
 }
 
+Graph graph_of(const algorithms::World& world, Speed port) {
+  Graph graph;
+  const auto add = [&](Node node) {
+    graph.nodes.push_back(std::move(node));
+    return static_cast<std::int32_t>(graph.nodes.size()) - 1;
+  };
+  const auto named = [](NodeKind kind, std::string name, std::int32_t parent) {
+    Node node;
+    node.kind = kind;
+    node.name = std::move(name);
+    node.parent = parent;
+    return node;
+  };
+  if (world.hosts.size() < 2) {
+    add(named(NodeKind::kHost, "host0", -1));
+    graph.ranks.assign(static_cast<std::size_t>(world.ranks), 0);
+    return graph;
+  }
+  const std::int32_t network = add(named(NodeKind::kNetwork, "network", -1));
+  graph.ranks.resize(static_cast<std::size_t>(world.ranks));
+  for (std::size_t h = 0; h < world.hosts.size(); ++h) {
+    const std::int32_t host = add(named(NodeKind::kHost, fmt::format("host{}", h), network));
+    Node one = named(NodeKind::kPort, "port0", host);
+    one.leads_to = network;
+    one.out = port;
+    add(std::move(one));
+    for (const int rank : world.hosts[h]) graph.ranks[static_cast<std::size_t>(rank)] = host;
+  }
+  return graph;
+}
+
 Result<Graph> make_cluster(const Cluster& c) {
   if (Status s = check(c); !s.is_ok()) return s;
   return make_cluster(c, make_host(c));

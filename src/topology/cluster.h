@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "algorithms/catalog.h"
 #include "base/status.h"
 #include "topology/graph.h"
 
@@ -40,6 +41,9 @@ void place_ranks(Graph& host, int ranks);
 // Hosts on one network of unknown speed, in this order. Of two with one name the second gets a number. Ranks are left
 // out. REQUIRES: each is a host with what is in it.
 Graph join_hosts(const std::vector<Graph>& hosts);
+
+// The hosts of a job, of which nothing is known but who is where, with a port of that speed each.
+Graph graph_of(const algorithms::World& world, Speed port);
 
 // Ranks are in the order of hosts. kInvalidArgument says which number is not possible.
 Result<Graph> make_cluster(const Cluster& cluster);

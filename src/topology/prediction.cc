@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 namespace tutti::internal::topology {
@@ -20,6 +21,23 @@ constexpr std::size_t kSomeHosts = 24;
 // cuts it at the same chunks, and its own one lies in another part.
 constexpr std::size_t kStepsForOneUnlike = 1000;
 constexpr std::size_t kFewSteps = 4'000'000;
+
+// Of calls in a row; then each takes as long as the one before.
+constexpr int kSimulatedCalls = 8;
+
+Result<std::size_t> elements_of(const schedule::Shape& shape, std::size_t bytes, std::size_t element_bytes) {
+  if (!info_of(shape.collective).has_data) return std::size_t{0};
+  const std::size_t elements = bytes / element_bytes / shape.blocks;
+  if (elements > 0) return elements;
+  return Status::invalid_argument(fmt::format("{} bytes leave a rank no element of {} bytes", bytes, element_bytes));
+}
+
+double us_of_call(const schedule::Timing& timing, int calls) {
+  if (calls == 1) return timing.total_us;
+  const int simulated = std::min(calls, kSimulatedCalls);
+  const double each = (timing.total_us - timing.first_call_us) / (simulated - 1);
+  return (timing.first_call_us + (calls - 1) * each) / calls;
+}
 
 std::size_t bytes_of(const Schedule& s) {
   return sizeof(Schedule) + s.steps.capacity() * sizeof(Step) + s.dependencies.capacity() * sizeof(std::uint32_t);
@@ -67,11 +85,10 @@ class Predictor {
       : graph_(graph), costs_(costs), question_(question) {}
 
   Result<Prediction> run() {
-    Routes routes(graph_, costs_, question_.cores_of_host, question_.slowed);
-    world_ = World{static_cast<int>(graph_.ranks.size()), routes.hosts()};
-    if (world_.hosts.size() == 1) world_.hosts = {};
+    Routes routes(graph_, costs_, question_.sharing, question_.slowed);
+    world_ = world_of(graph_);
     const bool slowed = !question_.slowed.ranks.empty() || !question_.slowed.nodes.empty();
-    if (!slowed && !question_.keeps_steps && hosts_alike(graph_)) {
+    if (!slowed && !question_.keeps_steps && !question_.sharing.one_machine && hosts_alike(graph_)) {
       auto simulated = simulate_first_host();
       if (!simulated.is_ok() || (*simulated).steps > 0) return simulated;
     }
@@ -102,7 +119,7 @@ class Predictor {
       if (!alike) break;
     }
     if (!alike) return Prediction{};
-    const Routes routes(graph_, costs_, question_.cores_of_host, {}, true);
+    const Routes routes(graph_, costs_, question_.sharing, {}, true);
     auto simulated = simulate(routes, [per_host](int rank) { return rank % per_host; });
     // Hosts may still differ in the order of what they exchange.
     if (!simulated.is_ok() && simulated.status().code() == Code::kInvalidArgument) return Prediction{};
@@ -135,15 +152,11 @@ class Predictor {
   }
 
   Result<Prediction> simulate(const Routes& routes, std::function<int(int)> representative) {
-    const schedule::Shape& shape = schedules_.front().shape;
-    const bool has_data = info_of(shape.collective).has_data;
-    const std::size_t elements = has_data ? question_.bytes / question_.element_bytes / shape.blocks : 0;
-    if (has_data && elements == 0) {
-      return Status::invalid_argument(
-          fmt::format("{} bytes leave a rank no element of {} bytes", question_.bytes, question_.element_bytes));
-    }
-    const schedule::Layout layout(shape, elements, question_.element_bytes);
+    auto elements = elements_of(schedules_.front().shape, question_.bytes, question_.element_bytes);
+    if (!elements.is_ok()) return elements.status();
+    const schedule::Layout layout(schedules_.front().shape, *elements, question_.element_bytes);
     schedule::SimulationOptions options;
+    options.calls = std::min(question_.calls, kSimulatedCalls);
     options.keeps_steps = question_.keeps_steps;
     options.interrupt = question_.interrupt;
     options.representative = std::move(representative);
@@ -153,6 +166,7 @@ class Predictor {
     auto timing = schedule::simulate(schedules_, layout, routes, options);
     if (!timing.is_ok()) return timing.status();
     prediction.timing = std::move(*timing);
+    prediction.us_of_call = us_of_call(prediction.timing, question_.calls);
     return prediction;
   }
 
@@ -165,6 +179,41 @@ class Predictor {
 };
 
 }  // namespace
+
+World world_of(const Graph& graph) {
+  algorithms::Hosts::Lists hosts;
+  std::unordered_map<std::int32_t, std::size_t> numbers;  // by node
+  for (std::size_t rank = 0; rank < graph.ranks.size(); ++rank) {
+    const auto [at, is_new] = numbers.try_emplace(graph.host_of(graph.ranks[rank]), hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[at->second].push_back(static_cast<int>(rank));
+  }
+  const auto ranks = static_cast<int>(graph.ranks.size());
+  if (hosts.size() < 2) return {ranks, {}};
+  return {ranks, std::move(hosts)};
+}
+
+Result<std::vector<Schedule>> write_schedules(const AlgorithmEntry& entry, const World& world, int root) {
+  std::vector<Schedule> schedules;
+  for (int rank = 0; rank < world.ranks; ++rank) {
+    auto schedule = make_schedule(entry, world, rank, root);
+    if (!schedule.is_ok()) return schedule.status();
+    schedules.push_back(std::move(*schedule));
+  }
+  return schedules;
+}
+
+Result<double> simulate_calls(std::span<const Schedule> schedules, std::size_t bytes, std::size_t element_bytes,
+                              int calls, const schedule::Interconnect& net) {
+  const schedule::Shape& shape = schedules.front().shape;
+  auto elements = elements_of(shape, bytes, element_bytes);
+  if (!elements.is_ok()) return elements.status();
+  schedule::SimulationOptions options;
+  options.calls = std::min(calls, kSimulatedCalls);
+  const auto timing = schedule::simulate(schedules, schedule::Layout(shape, *elements, element_bytes), net, options);
+  if (!timing.is_ok()) return timing.status();
+  return us_of_call(timing.value(), calls);
+}
 
 Result<Prediction> predict(const Graph& graph, const MachineCosts& costs, const Question& question) {
   return Predictor(graph, costs, question).run();

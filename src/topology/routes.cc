@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 
 namespace tutti::internal::topology {
@@ -21,7 +22,17 @@ double us_per_byte_of(const Speed& speed) {
 
 }  // namespace
 
-Routes::Routes(const Graph& graph, const MachineCosts& costs, int cores_of_host, const Slowed& slowed, bool one_host)
+double PerByte::at(double bytes) const {
+  if (bytes <= kBytes.front()) return us_per_byte_.front();
+  for (std::size_t i = 1; i < kBytes.size(); ++i) {
+    if (bytes > kBytes[i]) continue;
+    const double share = std::log2(bytes / kBytes[i - 1]) / std::log2(kBytes[i] / kBytes[i - 1]);
+    return us_per_byte_[i - 1] + share * (us_per_byte_[i] - us_per_byte_[i - 1]);
+  }
+  return us_per_byte_.back();
+}
+
+Routes::Routes(const Graph& graph, const MachineCosts& costs, Sharing sharing, const Slowed& slowed, bool one_host)
     : graph_(graph), costs_(costs), one_host_(one_host) {
   us_per_byte_.resize(4 * graph.nodes.size());
   depths_.resize(graph.nodes.size());
@@ -35,7 +46,7 @@ Routes::Routes(const Graph& graph, const MachineCosts& costs, int cores_of_host,
     depths_[i] = one.parent < 0 ? 0 : depths_[static_cast<std::size_t>(one.parent)] + 1;
   }
   add_links();
-  add_ranks(cores_of_host, slowed);
+  add_ranks(sharing, slowed);
   if (!hosts_.empty()) {
     link_resources_of_host_ =
         static_cast<std::uint32_t>((us_per_byte_.size() - 4 * graph.nodes.size()) / hosts_.size());
@@ -52,7 +63,7 @@ void Routes::add_links() {
   }
 }
 
-void Routes::add_ranks(int cores_of_host, const Slowed& slowed) {
+void Routes::add_ranks(Sharing sharing, const Slowed& slowed) {
   algorithms::Hosts::Lists lists;
   std::unordered_map<std::int32_t, std::size_t> numbers;  // of hosts
   for (std::size_t rank = 0; rank < graph_.ranks.size(); ++rank) {
@@ -64,17 +75,28 @@ void Routes::add_ranks(int cores_of_host, const Slowed& slowed) {
   }
   hosts_ = std::move(lists);
   processors_.resize(graph_.ranks.size());
+  std::vector<int> all;
   for (const auto& host : hosts_) {
-    const auto first = static_cast<std::uint32_t>(slowness_.size());
-    const auto cores = cores_of_host > 0 ? std::min(host.size(), static_cast<std::size_t>(cores_of_host)) : host.size();
-    slowness_.resize(slowness_.size() + cores, 1);
-    for (std::size_t i = 0; i < host.size(); ++i) {
-      processors_[static_cast<std::size_t>(host[i])] = first + static_cast<std::uint32_t>(i % cores);
-    }
+    if (!sharing.one_machine) share_processors({host.begin(), host.end()}, sharing.cores);
+    all.insert(all.end(), host.begin(), host.end());
   }
-  for (const auto& [rank, factor] : slowed.ranks) {
-    double& slowness = slowness_[processors_[static_cast<std::size_t>(rank)]];
-    slowness = std::max(slowness, 1 / factor);
+  if (sharing.one_machine) share_processors(all, sharing.cores);
+  slowness_.assign(graph_.ranks.size(), 1);
+  for (const auto& [rank, factor] : slowed.ranks) slowness_[static_cast<std::size_t>(rank)] = 1 / factor;
+}
+
+// Of one machine. Where there are enough, a rank stays with the one that it has.
+void Routes::share_processors(const std::vector<int>& ranks, int cores) {
+  const auto first = static_cast<std::uint32_t>(processor_count_);
+  const bool enough = cores == 0 || ranks.size() <= static_cast<std::size_t>(cores);
+  const std::size_t count = enough ? ranks.size() : static_cast<std::size_t>(cores);
+  processor_count_ += count;
+  const double others = enough ? 0 : static_cast<double>(ranks.size()) / cores - 1;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    schedule::Processors& those = processors_[static_cast<std::size_t>(ranks[i])];
+    those.first = enough ? first + static_cast<std::uint32_t>(i) : first;
+    those.count = enough ? 1 : static_cast<std::uint32_t>(cores);
+    those.turn_us = others * costs_.turn_us;
   }
 }
 
@@ -212,7 +234,7 @@ void Routes::go(std::int32_t from, std::int32_t to, schedule::Route& route) cons
   climb(to, above, false, route);
 }
 
-void Routes::find_route(int from, int to, schedule::Route& route) const {
+void Routes::find_route(int from, int to, double bytes, schedule::Route& route) const {
   const auto f = static_cast<std::size_t>(from);
   const auto t = static_cast<std::size_t>(to);
   const bool within = rank_hosts_[f] == rank_hosts_[t];
@@ -221,8 +243,8 @@ void Routes::find_route(int from, int to, schedule::Route& route) const {
   route.resources.clear();
   route.latency_us = costs.latency_us;
   route.message_us = costs.message_us;
-  route.send_us_per_byte = costs.send_us_per_byte;
-  route.receive_us_per_byte = costs.receive_us_per_byte;
+  route.send_us_per_byte = costs.send_us_per_byte.at(bytes);
+  route.receive_us_per_byte = costs.receive_us_per_byte.at(bytes);
   route.piece_bytes = costs.piece_bytes;
   route.buffer_bytes = costs.buffer_bytes;
   if (within) return go(graph_.ranks[f], graph_.ranks[t], route);

@@ -1,6 +1,7 @@
 // The ways between the ranks of a graph, as the simulator reads them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -13,19 +14,39 @@
 
 namespace tutti::internal::topology {
 
+// What a byte costs by the size of what it is part of: given at some sizes, linear in between over their logarithm,
+// constant beyond (as the functions of PLogP: Kielmann, Bal, Verstoep: Fast measurement of LogP parameters for message
+// passing platforms, IPDPS 2000 Workshops).
+class PerByte {
+ public:
+  static constexpr int kSizes = 4;
+  static constexpr std::array<double, kSizes> kBytes = {1 << 10, 1 << 15, 1 << 20, 1 << 25};
+
+  constexpr PerByte(double us_per_byte = 0) { us_per_byte_.fill(us_per_byte); }
+  [[nodiscard]] double at(double bytes) const;
+  [[nodiscard]] const std::array<double, kSizes>& values() const { return us_per_byte_; }
+  [[nodiscard]] std::array<double, kSizes>& values() { return us_per_byte_; }
+  bool operator==(const PerByte&) const = default;
+
+ private:
+  std::array<double, kSizes> us_per_byte_{};
+};
+
 // What messages of one kind cost, links aside: each transport has its own.
 struct MessageCosts {
   double latency_us = 0;
-  double message_us = 0;           // of each side's processor, for a message
-  double send_us_per_byte = 0;     // of the sender's processor
-  double receive_us_per_byte = 0;  // of the receiver's
-  double piece_bytes = 0;          // passed on at a time; 0: the message as a whole
-  double buffer_bytes = 0;         // of a lane
+  double message_us = 0;        // of each side's processor, for a message
+  PerByte send_us_per_byte;     // of the sender's processor
+  PerByte receive_us_per_byte;  // of the receiver's
+  double piece_bytes = 0;       // passed on at a time; 0: the message as a whole
+  double buffer_bytes = 0;      // of a lane
+  bool operator==(const MessageCosts&) const = default;
 };
 
 struct LocalCosts {
-  double combine_us_per_byte = 0;
-  double copy_us_per_byte = 0;
+  PerByte combine_us_per_byte;
+  PerByte copy_us_per_byte;
+  bool operator==(const LocalCosts&) const = default;
 };
 
 struct MachineCosts {
@@ -34,32 +55,46 @@ struct MachineCosts {
   MessageCosts between_hosts;
   LocalCosts host;
   LocalCosts device;
+  // What a rank that has waited for a message waits for its turn, for each other one that its processor has.
+  double turn_us = 0;
+  bool operator==(const MachineCosts&) const = default;
+};
+
+// Processors that ranks share.
+struct Sharing {
+  int cores = 0;  // of each host; 0: each rank has one of its own
+  bool one_machine =
+      false;  // the hosts are one machine, whose cores these are: containers, or ranks without shared memory
 };
 
 // How many times as fast something is as the graph and the costs say.
 struct Slowed {
-  std::map<int, double> ranks;           // processors
+  std::map<int, double> ranks;
   std::map<std::int32_t, double> nodes;  // their way to the parent, and of a port its way out; both directions
 };
 
 // All constant once made. Any thread. Keeps a reference to the graph.
 class Routes : public schedule::Interconnect {
  public:
-  // REQUIRES: graph.check(), and it has ranks. `cores_of_host`: processors that ranks of a host share; 0: each rank has
-  // its own. `one_host`: resources of all hosts are those of the first one: see hosts_alike().
-  Routes(const Graph& graph, const MachineCosts& costs, int cores_of_host, const Slowed& slowed = {},
+  // REQUIRES: graph.check(), and it has ranks. `one_host`: resources of all hosts are those of the first one: see
+  // hosts_alike().
+  Routes(const Graph& graph, const MachineCosts& costs, Sharing sharing, const Slowed& slowed = {},
          bool one_host = false);
 
   [[nodiscard]] std::size_t resources() const override { return us_per_byte_.size(); }
   [[nodiscard]] double us_per_byte(std::uint32_t resource) const override { return us_per_byte_[resource]; }
-  void find_route(int from, int to, schedule::Route& route) const override;
-  [[nodiscard]] std::size_t processors() const override { return slowness_.size(); }
-  [[nodiscard]] std::uint32_t processor_of(int rank) const override {
+  void find_route(int from, int to, double bytes, schedule::Route& route) const override;
+  [[nodiscard]] std::size_t processors() const override { return processor_count_; }
+  [[nodiscard]] schedule::Processors processors_of(int rank) const override {
     return processors_[static_cast<std::size_t>(rank)];
   }
-  [[nodiscard]] double slowness(std::uint32_t processor) const override { return slowness_[processor]; }
-  [[nodiscard]] double combine_us_per_byte(int rank) const override { return local(rank).combine_us_per_byte; }
-  [[nodiscard]] double copy_us_per_byte(int rank) const override { return local(rank).copy_us_per_byte; }
+  [[nodiscard]] double slowness(int rank) const override { return slowness_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] double combine_us_per_byte(int rank, double bytes) const override {
+    return local(rank).combine_us_per_byte.at(bytes);
+  }
+  [[nodiscard]] double copy_us_per_byte(int rank, double bytes) const override {
+    return local(rank).copy_us_per_byte.at(bytes);
+  }
 
   // "host0/numa1 up", "host0/eth0 out", "NVLink host0/gpu0 to host0/gpu1".
   [[nodiscard]] std::string describe(std::uint32_t resource) const;
@@ -75,7 +110,8 @@ class Routes : public schedule::Interconnect {
     return node(graph_.ranks[static_cast<std::size_t>(rank)]).kind == NodeKind::kGpu;
   }
   [[nodiscard]] const LocalCosts& local(int rank) const { return on_device(rank) ? costs_.device : costs_.host; }
-  void add_ranks(int cores_of_host, const Slowed& slowed);
+  void add_ranks(Sharing sharing, const Slowed& slowed);
+  void share_processors(const std::vector<int>& ranks, int cores);
   void add_links();
   void choose_ports();
   [[nodiscard]] std::int32_t port_for(std::size_t rank, std::size_t turn, const std::vector<std::int32_t>& ports) const;
@@ -103,10 +139,11 @@ class Routes : public schedule::Interconnect {
   std::vector<std::uint32_t> link_first_;  // first resource of each link
   std::uint32_t link_resources_of_host_ = 1;
   std::unordered_map<std::int32_t, std::vector<LinkEnd>> link_ends_;  // by node
-  std::vector<std::uint32_t> processors_;                             // by rank
-  std::vector<double> slowness_;                                      // by processor
-  std::vector<std::int32_t> rank_hosts_;                              // node of each rank's host
-  std::vector<std::int32_t> rank_ports_;                              // -1: its host has none
+  std::vector<schedule::Processors> processors_;                      // by rank
+  std::size_t processor_count_ = 0;
+  std::vector<double> slowness_;          // by rank
+  std::vector<std::int32_t> rank_hosts_;  // node of each rank's host
+  std::vector<std::int32_t> rank_ports_;  // -1: its host has none
   algorithms::Hosts hosts_;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/json_file.h"
+#include "topology/costs_json.h"
 #include "topology/detect.h"
 
 namespace tutti::internal::topology {
@@ -44,7 +45,7 @@ std::vector<TunedChoice> read_choices(JsonReading& reading, const JsonValue& lis
 TunedJob read_job(JsonReading& reading, const JsonValue& object) {
   TunedJob job;
   if (!reading.is_object(object)) return job;
-  reading.allow(object, {"hosts", "transports", "ranks_per_cpu", "choices", "measured_us"});
+  reading.allow(object, {"hosts", "transports", "ranks_per_cpu", "choices", "costs", "port_gbytes_per_second"});
   reading.require(object, {"hosts", "transports", "choices"});
   for (const JsonValue& host : reading.list(object, "hosts")) {
     if (host.kind != JsonValue::Kind::kInteger || host.integer < 1 || host.integer > kMostRanks) {
@@ -56,6 +57,10 @@ TunedJob read_job(JsonReading& reading, const JsonValue& object) {
   std::sort(job.kind.hosts.begin(), job.kind.hosts.end(), std::greater<>());
   job.kind.transports = reading.text(object, "transports", "");
   job.kind.ranks_per_cpu = reading.number(object, "ranks_per_cpu", 1, 1e6, 1);
+  if (const JsonValue* costs = reading.object(object, "costs"); costs != nullptr) {
+    job.costs = read_costs(reading, *costs);
+  }
+  job.port_gbytes_per_second = reading.number(object, "port_gbytes_per_second", 0, 1e6, 0);
   const JsonValue* choices = reading.object(object, "choices");
   for (std::size_t i = 0; choices != nullptr && i < choices->names.size(); ++i) {
     const auto known = std::find_if(kCollectiveTable.begin(), kCollectiveTable.end(),
@@ -165,10 +170,13 @@ std::string to_json(const Tuning& tuning) {
         choices[name_of(collective)].push_back({{"from_bytes", one.from_bytes}, {"algorithm", one.algorithm}});
       }
     }
-    all["jobs"].push_back({{"hosts", job.kind.hosts},
-                           {"transports", job.kind.transports},
-                           {"ranks_per_cpu", job.kind.ranks_per_cpu},
-                           {"choices", std::move(choices)}});
+    Json one = {{"hosts", job.kind.hosts},
+                {"transports", job.kind.transports},
+                {"ranks_per_cpu", job.kind.ranks_per_cpu},
+                {"choices", std::move(choices)}};
+    if (job.costs.has_value()) one["costs"] = json_of(*job.costs);
+    if (job.port_gbytes_per_second > 0) one["port_gbytes_per_second"] = job.port_gbytes_per_second;
+    all["jobs"].push_back(std::move(one));
   }
   return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "algorithms/catalog.h"
 #include "base/status.h"
+#include "topology/routes.h"
 
 namespace tutti::internal::topology {
 
@@ -32,6 +34,9 @@ struct TunedChoice {
 
 struct TunedJob {
   JobKind kind;
+  // Of the simulator, fitted to what was measured. None: nothing was fitted.
+  std::optional<MachineCosts> costs;
+  double port_gbytes_per_second = 0;  // of the hosts' ports; 0: unknown
   // Ascending; the first from 0.
   std::map<Collective, std::vector<TunedChoice>> choices;
 

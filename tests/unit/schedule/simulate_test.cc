@@ -17,21 +17,26 @@ class Star : public Interconnect {
   explicit Star(std::size_t ranks) : ranks_(ranks) {}
   [[nodiscard]] std::size_t resources() const override { return 2 * ranks_ + 1; }
   [[nodiscard]] double us_per_byte(std::uint32_t r) const override { return r == 2 * ranks_ ? shared : port; }
-  void find_route(int from, int to, Route& route) const override {
+  void find_route(int from, int to, double /*bytes*/, Route& route) const override {
     route = common;
     route.resources = {static_cast<std::uint32_t>(2 * from), static_cast<std::uint32_t>(2 * to + 1)};
     if (shared > 0) route.resources.push_back(static_cast<std::uint32_t>(2 * ranks_));
   }
   [[nodiscard]] std::size_t processors() const override { return ranks_; }
-  [[nodiscard]] std::uint32_t processor_of(int rank) const override { return static_cast<std::uint32_t>(rank); }
-  [[nodiscard]] double slowness(std::uint32_t p) const override { return static_cast<int>(p) == slow_rank ? 2 : 1; }
-  [[nodiscard]] double combine_us_per_byte(int) const override { return combine; }
-  [[nodiscard]] double copy_us_per_byte(int) const override { return 0; }
+  [[nodiscard]] Processors processors_of(int rank) const override {
+    if (cores == 0) return {static_cast<std::uint32_t>(rank), 1, 0};
+    return {0, cores, turn};
+  }
+  [[nodiscard]] double slowness(int rank) const override { return rank == slow_rank ? 2 : 1; }
+  [[nodiscard]] double combine_us_per_byte(int, double) const override { return combine; }
+  [[nodiscard]] double copy_us_per_byte(int, double) const override { return 0; }
 
   double port = 0;
   double shared = 0;
   double combine = 0;
   int slow_rank = -1;
+  std::uint32_t cores = 0;  // that all ranks share; 0: none shares
+  double turn = 0;
   Route common;
 
  private:
@@ -204,6 +209,56 @@ TEST_CASE("an interrupt ends a simulation with its error") {
   options.interrupt = [] { return Status::aborted("enough"); };
   const auto timing = simulate(schedules, Layout(schedules.front().shape, 8, 1), star, options);
   CHECK(timing.status().code() == Code::kAborted);
+}
+
+TEST_CASE("ranks that share processors wait for these, and for their turn where they have waited for a message") {
+  constexpr int kRanks = 6;
+  const auto chain = schedules_of(Collective::kBroadcast, "chain", kRanks);
+  Star star(kRanks);
+  star.common.message_us = 1;
+  star.common.latency_us = 2;
+  star.common.buffer_bytes = 1e9;
+  const double alone = time_of(chain, 64, star);
+  star.cores = kRanks;
+  star.turn = 0.75;
+  CHECK(near(time_of(chain, 64, star), alone + (kRanks - 1) * 0.75));
+  star.turn = 0;
+  CHECK(near(time_of(chain, 64, star), alone));
+  star.cores = 1;  // enough for a chain, in which one rank works at a time
+  CHECK(near(time_of(chain, 64, star), alone));
+  const auto all = schedules_of(Collective::kAllToAll, "direct", kRanks);
+  CHECK(time_of(all, 6 * 64, star) >= 2 * kRanks * (kRanks - 1));  // all work is one processor's
+  star.cores = 2;
+  const double two = time_of(all, 6 * 64, star);
+  CHECK(two >= kRanks * (kRanks - 1));
+  CHECK(two < 2 * kRanks * (kRanks - 1));
+}
+
+TEST_CASE("calls in a row follow each other as far as their ranks let them") {
+  const auto simulated = [](const char* name, Collective collective, int calls) {
+    const auto schedules = schedules_of(collective, name, 4);
+    Star star(4);
+    star.common.message_us = 1;
+    star.common.latency_us = 10;
+    star.common.buffer_bytes = 1e9;
+    SimulationOptions options;
+    options.calls = calls;
+    auto timing = simulate(schedules, Layout(schedules.front().shape, 64, 1), star, options);
+    REQUIRE(timing.is_ok());
+    CHECK(timing.value().messages % static_cast<std::uint64_t>(calls) == 0);
+    return *timing;
+  };
+  const Timing one = simulated("chain", Collective::kBroadcast, 1);
+  CHECK(one.first_call_us == one.total_us);
+  const Timing chain = simulated("chain", Collective::kBroadcast, 5);
+  CHECK(chain.messages == 5 * one.messages);
+  // Behind the first one a message to receive and one to send, each time.
+  CHECK(near(chain.total_us, one.total_us + 4 * 2));
+  // All wait for all.
+  const Timing exchanged = simulated("recursive_doubling", Collective::kAllReduce, 1);
+  const Timing thrice = simulated("recursive_doubling", Collective::kAllReduce, 3);
+  CHECK(near(thrice.first_call_us, exchanged.total_us));
+  CHECK(near(thrice.total_us, 3 * exchanged.total_us));
 }
 
 }  // namespace

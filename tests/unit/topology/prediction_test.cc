@@ -33,9 +33,9 @@ Cluster of(int hosts, int per_host) {
 }
 
 std::set<std::string> ways(const Graph& graph, int from, int to) {
-  const Routes routes(graph, some_costs(), 0);
+  const Routes routes(graph, some_costs(), {});
   schedule::Route route;
-  routes.find_route(from, to, route);
+  routes.find_route(from, to, 1, route);
   std::set<std::string> names;
   for (const std::uint32_t r : route.resources) names.insert(routes.describe(r));
   return names;
@@ -81,9 +81,9 @@ TEST_CASE("leaves of a fat tree share their way up, groups have a link each with
   CHECK(ways(sites, 0, 3).count("WAN site0 to site3") == 1);
   const Names around = ways(sites, 0, 2);
   CHECK(around.size() == 4);  // two ports, two stretches
-  const Routes routes(sites, some_costs(), 0);
+  const Routes routes(sites, some_costs(), {});
   schedule::Route route;
-  routes.find_route(0, 2, route);
+  routes.find_route(0, 2, 1, route);
   CHECK(route.latency_us > 2 * 5000);
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("where all hosts do the same, one stands for all, and takes as long") 
     for (const auto& entry : algorithms::catalog()) {
       if (info_of(entry.collective).varies) continue;
       Question question = question_of(entry.collective, entry.name, 1 << 20);
-      if (!entry.supports({hosts * 4, Routes(graph, some_costs(), 0).hosts()})) continue;
+      if (!entry.supports({hosts * 4, Routes(graph, some_costs(), {}).hosts()})) continue;
       INFO(name_of(entry.collective) << ' ' << entry.name << " on " << hosts << " hosts");
       auto folded = predict(graph, some_costs(), question);
       REQUIRE(folded.is_ok());

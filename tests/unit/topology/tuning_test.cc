@@ -23,6 +23,12 @@ Tuning some_tuning() {
   tuning.jobs.push_back(job);
   job.kind = kind_of(World{4, {{0, 1}, {2, 3}}}, "shm", "tcp", 1);
   job.choices.erase(Collective::kBroadcast);
+  job.costs.emplace();
+  job.costs->within_host.send_us_per_byte.values() = {1e-4, 2e-4, 3e-4, 4e-4};
+  job.costs->between_hosts = {9, 1.5, 1e-4, 2e-4, 32768, 262144};
+  job.costs->host.combine_us_per_byte = 3e-5;
+  job.costs->turn_us = 0.5;
+  job.port_gbytes_per_second = 0.125;
   tuning.jobs.push_back(job);
   return tuning;
 }

@@ -1,0 +1,179 @@
+#include "topology/fitting.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace tutti::internal::topology {
+namespace {
+
+using algorithms::AlgorithmEntry;
+
+// Enough for a dozen numbers, and each search looks at all of them some hundred times.
+constexpr std::size_t kMostObservations = 200;
+constexpr int kMostSweeps = 25;
+constexpr double kFirstStep = 0.7;  // of logarithms
+constexpr double kLastStep = 0.02;
+constexpr double kGain = 1e-6;     // less is none: what nothing depends on stays where it is
+constexpr double kMostRate = 1e4;  // GB/s of a port, beyond which it hinders nobody
+constexpr double kAwayMost = 1.5;  // a measurement that has met something else says no more than this
+constexpr std::size_t kElementBytes = 4;
+
+// Schedules are written once; then costs change.
+class Model {
+ public:
+  Model(const ObservedJob& job, const MachineCosts& start)
+      : costs(start), graph(job.graph), job_(job), world_(world_of(job.graph)) {}
+
+  MachineCosts costs;
+  Graph graph;  // whose ports' speeds change
+
+  Status add(std::span<const Observation> observations) {
+    for (const Observation& one : observations) {
+      auto& schedules = schedules_[one.entry];
+      if (!schedules.empty()) continue;
+      auto written = write_schedules(*one.entry, world_, 0);
+      if (!written.is_ok()) return written.status();
+      schedules = std::move(*written);
+    }
+    return {};
+  }
+
+  // Calls f(one, predicted us).
+  template <class F>
+  Status for_each(std::span<const Observation> observations, F f) const {
+    const Routes routes(graph, costs, job_.sharing);
+    for (const Observation& one : observations) {
+      const auto us = simulate_calls(schedules_.at(one.entry), one.bytes, kElementBytes, one.calls, routes);
+      if (!us.is_ok()) return us.status();
+      f(one, us.value());
+    }
+    return {};
+  }
+
+  // Those on which something of this job depends.
+  [[nodiscard]] std::vector<double*> numbers() {
+    std::vector<double*> all;
+    const auto add = [&](MessageCosts& of) {
+      all.insert(all.end(), {&of.message_us, &of.latency_us, &of.piece_bytes, &of.buffer_bytes});
+      for (double& each : of.send_us_per_byte.values()) all.push_back(&each);
+      for (double& each : of.receive_us_per_byte.values()) all.push_back(&each);
+    };
+    const Routes routes(graph, costs, job_.sharing);
+    const std::size_t hosts = routes.hosts().size();
+    if (routes.hosts().largest() > 1) add(costs.within_host);
+    if (hosts > 1) add(costs.between_hosts);
+    if (routes.processors() < graph.ranks.size()) all.push_back(&costs.turn_us);
+    for (double& each : costs.host.combine_us_per_byte.values()) all.push_back(&each);
+    all.push_back(&copy_);
+    if (hosts > 1) all.push_back(&port_rate_);
+    return all;
+  }
+  // Behind a change of numbers.
+  void apply() {
+    for (int i = 0; i < PerByte::kSizes; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      costs.host.copy_us_per_byte.values()[at] = copy_ * costs.host.combine_us_per_byte.values()[at];
+    }
+    port_rate_ = std::min(port_rate_, kMostRate);
+    for (Node& node : graph.nodes) {
+      if (node.kind == NodeKind::kPort && node.leads_to >= 0) node.out.gbytes_per_second = port_rate_;
+    }
+  }
+  void begin_with_port_rate() {
+    port_rate_ = 1.25;
+    for (const Node& node : graph.nodes) {
+      if (node.kind == NodeKind::kPort && node.out.gbytes_per_second > 0) port_rate_ = node.out.gbytes_per_second;
+    }
+  }
+  [[nodiscard]] double port_rate() const { return port_rate_; }
+
+ private:
+  const ObservedJob& job_;
+  const algorithms::World world_;
+  std::map<const AlgorithmEntry*, std::vector<schedule::Schedule>> schedules_;
+  double copy_ = 1;       // as a part of what combining takes
+  double port_rate_ = 0;  // GB/s
+};
+
+// Hooke and Jeeves' exploratory moves: each number by itself, by a factor that grows with success and shrinks without.
+class Search {
+ public:
+  Search(Model& model, std::span<const Observation> observations, const std::function<bool()>& enough)
+      : model_(model), observations_(observations), enough_(enough) {}
+
+  Status run() {
+    const std::vector<double*> numbers = model_.numbers();
+    std::vector<double> steps(numbers.size(), kFirstStep);
+    auto first = loss();
+    if (!first.is_ok()) return first.status();
+    double best = *first;
+    for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (steps[i] < kLastStep) continue;
+        if (enough_ && enough_()) return {};
+        auto better = improve(*numbers[i], steps[i], best);
+        if (!better.is_ok()) return better.status();
+        steps[i] *= *better ? 1.3 : 0.5;
+      }
+      if (std::all_of(steps.begin(), steps.end(), [](double step) { return step < kLastStep; })) break;
+    }
+    return {};
+  }
+
+ private:
+  Result<bool> improve(double& number, double step, double& best) {
+    const double before = number;
+    for (const double change : {step, -step}) {
+      number = before * std::exp(change);
+      model_.apply();
+      auto changed = loss();
+      if (!changed.is_ok()) return changed.status();
+      if (*changed < best - kGain) {
+        best = *changed;
+        return true;
+      }
+    }
+    number = before;
+    model_.apply();
+    return false;
+  }
+  Result<double> loss() const {
+    double sum = 0;
+    Status s = model_.for_each(observations_, [&](const Observation& one, double predicted) {
+      sum += std::min(kAwayMost, std::abs(std::log(predicted / one.us)));
+    });
+    if (!s.is_ok()) return s;
+    return sum / static_cast<double>(observations_.size());
+  }
+
+  Model& model_;
+  std::span<const Observation> observations_;
+  const std::function<bool()>& enough_;
+};
+
+}  // namespace
+
+Result<FittedCosts> fit_costs(const ObservedJob& job, std::span<const Observation> observations,
+                              const MachineCosts& start, const std::function<bool()>& enough) {
+  if (observations.empty()) return Status::invalid_argument("nothing was measured");
+  Model model(job, start);
+  if (Status s = model.add(observations); !s.is_ok()) return s;
+  model.begin_with_port_rate();
+  model.apply();
+  // Evenly, of all collectives and sizes.
+  std::vector<Observation> some;
+  const std::size_t count = std::min(observations.size(), kMostObservations);
+  for (std::size_t i = 0; i < count; ++i) some.push_back(observations[i * observations.size() / count]);
+  if (Status s = Search(model, some, enough).run(); !s.is_ok()) return s;
+  FittedCosts fitted{model.costs, {model.port_rate(), 0}, {}};
+  Status s = model.for_each(observations,
+                            [&](const Observation&, double predicted) { fitted.predicted_us.push_back(predicted); });
+  if (!s.is_ok()) return s;
+  return fitted;
+}
+
+}  // namespace tutti::internal::topology
