@@ -10,6 +10,7 @@
 #include <climits>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -289,9 +290,17 @@ class Measuring {
 std::uint64_t host_number() {
   char name[256] = {};
   (void)::gethostname(name, sizeof name - 1);
-  char net[64] = {};
-  if (::readlink("/proc/self/ns/ipc", net, sizeof net - 1) < 0) net[0] = '\0';
-  return std::hash<std::string>()(boot_id() + name + net);
+  const auto space = [](const char* path) {
+    char link[64] = {};
+    return ::readlink(path, link, sizeof link - 1) < 0 ? std::string() : std::string(link);
+  };
+  std::string id = boot_id() + name + space("/proc/self/ns/ipc");
+  // Where memory is not shared beyond a network namespace.
+  const char* const transports = std::getenv("TUTTI_TRANSPORTS");
+  if (transports != nullptr && std::string_view(transports).find("shm:netns") != std::string_view::npos) {
+    id += space("/proc/self/ns/net");
+  }
+  return std::hash<std::string>()(id);
 }
 
 Result<Measurements> measure_candidates(tuttiComm_t comm, const MeasureOptions& options) {

@@ -169,17 +169,13 @@ Result<topology::Graph> make_graph(const ClusterOptions& options) {
 
 // Between kernels that write into each other's memory: an H200, all-reduce of 8 B over two ranks on one device, and
 // what its memory moves (docs/benchmarks.md). Links have their own rates.
-constexpr topology::MessageCosts kBetweenDevices = {3, 0.5, 0, 0, 1 << 18, 1 << 22};
-constexpr topology::LocalCosts kDevice = {7e-7, 5e-7};
+const MessageCosts kBetweenDevices = {3, 0.5, 0, 0, 1 << 18, 1 << 22};
+const topology::LocalCosts kDevice = {7e-7, 5e-7};
 
-topology::MessageCosts message_costs(const LinkCosts& link, bool processors_move_bytes) {
-  topology::MessageCosts costs;
-  costs.message_us = link.message_us;
-  costs.latency_us = std::max(0.0, link.alpha_us - 2 * link.message_us);
-  costs.send_us_per_byte = costs.receive_us_per_byte = processors_move_bytes ? link.beta_us_per_byte / 2 : 0;
-  costs.piece_bytes = link.piece_bytes;
-  costs.buffer_bytes = 8 * link.piece_bytes;
-  return costs;
+double ranks_per_cpu_of(const algorithms::World& world, topology::Sharing sharing) {
+  const bool together = sharing.one_machine || world.hosts.empty();
+  const auto most = static_cast<double>(together ? static_cast<std::size_t>(world.ranks) : world.hosts.largest());
+  return sharing.cores > 0 ? std::max(1.0, most / sharing.cores) : 1;
 }
 
 }  // namespace
@@ -250,22 +246,23 @@ Result<Machines> make_machines(const ClusterOptions& options, topology::Graph gr
   machines.sharing.cores = options.cores;
   machines.by_verbs = options.transport == "verbs";
   if (Status s = machines.graph.check(); !s.is_ok()) return s;
-  machines.costs = default_costs(machines.by_verbs);
+  machines.costs = default_costs(world_of(machines), machines.by_verbs, machines.sharing).machine;
   for (const std::string& one : options.slow) {
     if (Status s = read_slow(one, machines); !s.is_ok()) return s;
   }
   return machines;
 }
 
-topology::MachineCosts default_costs(bool by_verbs) {
-  topology::MachineCosts costs;
-  costs.within_host = message_costs(transport::shm::costs(1), true);
-  costs.between_hosts = message_costs(by_verbs ? transport::verbs::costs(1) : transport::tcp::costs(1), !by_verbs);
-  const algorithms::Costs combined = topology::combine_costs({}, {}, 1);
-  costs.host = {combined.gamma_us_per_byte, combined.gamma_us_per_byte};
-  costs.turn_us = 0.5;
-  costs.between_devices = kBetweenDevices;
-  costs.device = kDevice;
+double ranks_per_cpu(const Machines& machines) {
+  return ranks_per_cpu_of(world_of(machines), machines.sharing);
+}
+
+topology::JobCosts default_costs(const algorithms::World& world, bool by_verbs, topology::Sharing sharing) {
+  topology::JobCosts costs = topology::default_costs(world, transport::shm::costs(),
+                                                     by_verbs ? transport::verbs::costs() : transport::tcp::costs(),
+                                                     ranks_per_cpu_of(world, sharing), sharing.one_machine);
+  costs.machine.between_devices = kBetweenDevices;
+  costs.machine.device = kDevice;
   return costs;
 }
 
@@ -273,14 +270,11 @@ algorithms::World world_of(const Machines& machines) {
   return topology::world_of(machines.graph);
 }
 
-algorithms::Costs selection_costs(const Machines& machines) {
+std::shared_ptr<const topology::JobModel> model_of(const Machines& machines, const topology::TunedJob* fitted) {
   const algorithms::World world = world_of(machines);
-  const auto most =
-      static_cast<double>(world.hosts.empty() ? static_cast<std::size_t>(world.ranks) : world.hosts.largest());
-  const double ranks_per_cpu = machines.sharing.cores > 0 ? std::max(1.0, most / machines.sharing.cores) : 1;
-  const LinkCosts between =
-      machines.by_verbs ? transport::verbs::costs(ranks_per_cpu) : transport::tcp::costs(ranks_per_cpu);
-  return topology::combine_costs(transport::shm::costs(ranks_per_cpu), between, ranks_per_cpu);
+  topology::JobCosts costs = default_costs(world, machines.by_verbs, machines.sharing);
+  topology::use_fitted(fitted, costs);
+  return topology::JobModel::of(world, costs);
 }
 
 }  // namespace tutti::internal::tools

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "topology/cluster.h"
+#include "topology/job_model.h"
 #include "topology/prediction.h"
 
 namespace tutti::internal::tools {
@@ -43,12 +45,14 @@ Result<Machines> make_machines(const ClusterOptions& options);
 // Those of the graph, with the costs and the slow parts that the options say.
 Result<Machines> make_machines(const ClusterOptions& options, topology::Graph graph);
 
+// On the host that has most, at least 1.
+double ranks_per_cpu(const Machines& machines);
 // Where nothing was measured.
-topology::MachineCosts default_costs(bool by_verbs);
+topology::JobCosts default_costs(const algorithms::World& world, bool by_verbs, topology::Sharing sharing);
 // The graph's ranks, on their hosts.
 algorithms::World world_of(const Machines& machines);
-// What selection reads of them.
-algorithms::Costs selection_costs(const Machines& machines);
+// What selection goes by, as a communicator of these ranks has it. `fitted`: as in topology::use_fitted().
+std::shared_ptr<const topology::JobModel> model_of(const Machines& machines, const topology::TunedJob* fitted);
 
 // "100Gb/s", "12.5GB/s", with ",2us" behind it, or that alone. What is not given keeps its value in `speed`.
 Status parse_speed(const std::string& option, const std::string& text, topology::Speed& speed);

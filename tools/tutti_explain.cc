@@ -43,7 +43,7 @@ const char* text_of(topology::Because because) {
   switch (because) {
     case topology::Because::kForced: return "TUTTI_ALGORITHM asks for it";
     case topology::Because::kMeasured: return "it was measured to be fastest: TUTTI_TUNING";
-    case topology::Because::kPredicted: return "its cost formula gives the shortest time";
+    case topology::Because::kPredicted: return "it is predicted to be fastest";
   }
   return "";
 }
@@ -65,15 +65,19 @@ Result<Context> explain(Options& options) {
   if (!settings.is_ok()) return settings.status();
   topology::Tuning tuning;
   const topology::TunedJob* tuned = nullptr;
-  const algorithms::Costs costs = selection_costs(context.machines);
+  const topology::TunedJob* fitted = nullptr;
   if (!settings.value().tuning.empty()) {
     auto read = topology::read_tuning(settings.value().tuning);
     if (!read.is_ok()) return read.status().with_context("TUTTI_TUNING");
     tuning = std::move(*read);
-    tuned = tuning.find(topology::kind_of(world, "shm", options.cluster.transport, costs.ranks_per_cpu));
+    const topology::JobKind kind =
+        topology::kind_of(world, "shm", options.cluster.transport, ranks_per_cpu(context.machines));
+    tuned = tuning.find(kind);
+    fitted = tuning.nearest_costs(kind);
+    if (fitted != nullptr) context.machines.costs = *fitted->costs;
   }
-  auto explained = topology::explain(context.collective, world, options.bytes, costs, settings.value().algorithm,
-                                     schedule::Order::kAny, tuned);
+  auto explained = topology::explain(context.collective, *model_of(context.machines, fitted), options.bytes,
+                                     settings.value().algorithm, schedule::Order::kAny, tuned);
   if (!explained.is_ok()) return explained.status();
   context.explanation = std::move(*explained);
   context.why = text_of(context.explanation.because);
@@ -108,7 +112,7 @@ void print(const Context& context, const Options& options, const std::map<std::s
               text_of_bytes(static_cast<double>(options.bytes)).c_str(), world.ranks, world.ranks == 1 ? "" : "s",
               std::max<std::size_t>(1, world.hosts.size()), world.hosts.size() > 1 ? "s" : "",
               context.explanation.chosen->name, context.why.c_str());
-  std::printf("  %-28s %14s %14s%s\n  %-28s %14s %14s%s\n", "algorithm", "by formula", "simulated",
+  std::printf("  %-28s %14s %14s%s\n  %-28s %14s %14s%s\n", "algorithm", "predicted", "one call",
               measured.empty() ? "" : "       measured", "", "(us)", "(us)", measured.empty() ? "" : "           (us)");
   const auto text = [](const std::map<std::string, double>& times, const std::string& name) {
     const auto known = times.find(name);

@@ -81,7 +81,7 @@ Status print_schedule(const Options& options) {
   if (options.as_json || !options.svg.empty()) return write_all(options, *entry, world);
   const Result<schedule::Schedule> schedule = make_schedule(*entry, world, options.rank, options.root);
   if (!schedule.is_ok()) return schedule.status();
-  std::printf("%s; time %s\n%s", entry->name, entry->formula, to_text(schedule.value()).c_str());
+  std::printf("%s\n%s", entry->name, to_text(schedule.value()).c_str());
   return Status::ok();
 }
 

@@ -66,7 +66,7 @@ Result<Overlay> overlay_of(Options options, const Machines& machines) {
   if (!options.algorithm.empty() && algorithms::find(collective.value(), options.algorithm) == nullptr) {
     return no_algorithm(options.algorithm, collective.value());
   }
-  auto entry = topology::select(collective.value(), world, options.bytes, selection_costs(machines), forced);
+  auto entry = topology::select(collective.value(), *model_of(machines, nullptr), options.bytes, forced);
   if (!entry.is_ok()) return Status::invalid_argument(entry.status().message());
   auto flows = flows_of(**entry, world, options.root, options.bytes);
   if (!flows.is_ok()) return flows.status();

@@ -153,8 +153,9 @@ Status fit(const Measurements& measured, topology::TunedJob& job, std::vector<do
   for (const MeasuredTime& one : measured.times) {
     observations.push_back({one.entry, one.bytes, one.calls, one.us});
   }
-  auto fitted = topology::fit_costs(observed, observations,
-                                    default_costs(job.kind.transports.find("verbs") != std::string::npos));
+  auto fitted = topology::fit_costs(
+      observed, observations,
+      default_costs(measured.world, job.kind.transports.find("verbs") != std::string::npos, measured.sharing).machine);
   if (!fitted.is_ok()) return fitted.status();
   job.costs = (*fitted).costs;
   if (measured.world.hosts.size() > 1) job.port_gbytes_per_second = (*fitted).port.gbytes_per_second;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "algorithms/hierarchical.h"
-#include "base/link_costs.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "schedule/builder.h"
@@ -22,17 +21,6 @@ namespace tutti::internal::algorithms {
 struct World {
   int ranks = 1;
   Hosts hosts;
-};
-
-// What the cost model reads.
-struct Costs {
-  LinkCosts within_host;
-  LinkCosts between_hosts;
-  double gamma_us_per_byte = 0;  // combining two values
-  // The same of values that are sent on in the same pass.
-  double forward_gamma_us_per_byte = 0;
-  // On the machine that has most. The costs of shared memory and of combining have it in them already.
-  double ranks_per_cpu = 1;
 };
 
 // What an algorithm leaves open: a tree its radix, a chain in how many pieces it is cut. It stands behind the name.
@@ -73,10 +61,6 @@ struct AlgorithmEntry {
   EntryFunction<schedule::Shape(const World&, int root)> cut;  // see shape()
   // Writes the steps of builder.rank(). REQUIRES: the builder has that shape.
   EntryFunction<void(Builder&, const World&)> generate;
-  EntryFunction<double(const World&, double bytes, const Costs&)> cost;
-  // Of cost_us() on one host, n > 1: B bytes, n ranks, p the largest power of two <= n; a = alpha, b = beta,
-  // g = gamma, f = forward_gamma, o = message. Where each rank has a processor (costs.h).
-  const char* formula;
   // Whether it combines in the order of ranks, whatever the root, so that the operator need not commute. Null: nowhere.
   // It may do so elsewhere too (two ranks are always in order).
   bool (*keeps_order)(const World&) = nullptr;
@@ -90,10 +74,6 @@ struct AlgorithmEntry {
   [[nodiscard]] bool supports(const World& world) const { return serves(world, parameter.value); }
   // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
   [[nodiscard]] schedule::Shape shape(const World& world, int root) const { return cut(world, root, parameter.value); }
-  // Predicted time in microseconds for a vector of `bytes` (all blocks together). REQUIRES: supports(world).
-  [[nodiscard]] double cost_us(const World& world, double bytes, const Costs& costs) const {
-    return cost(world, bytes, costs, parameter.value);
-  }
 };
 
 inline schedule::Order order_of(const AlgorithmEntry& entry, const World& world) {

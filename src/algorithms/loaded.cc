@@ -4,20 +4,16 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
 #include <sstream>
 #include <utility>
 
 #include "algorithms/prove.h"
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "schedule/simulate.h"
 
 namespace tutti::internal::algorithms {
 namespace {
 
-constexpr int kMostRanksToCost = 128;
-constexpr std::size_t kMostStepsToCost = 200'000;
 constexpr std::int64_t kMostProofMs = 10'000;
 
 // Never freed, never moved: plans point to them.
@@ -82,64 +78,6 @@ Result<schedule::Schedule> write(const World& world, int rank, int root, int num
   return loaded().program(number).write(world.ranks, rank, root);
 }
 
-// Ranks and links as the cost formulas see them.
-class PlainNetwork : public schedule::Interconnect {
- public:
-  PlainNetwork(const World& world, const Costs& costs) : costs_(costs) {
-    host_of_.resize(static_cast<std::size_t>(world.ranks), 0);
-    for (std::size_t h = 0; h < world.hosts.size(); ++h) {
-      for (const int rank : world.hosts[h]) host_of_[static_cast<std::size_t>(rank)] = h;
-    }
-  }
-  [[nodiscard]] std::size_t resources() const override { return 0; }
-  [[nodiscard]] double us_per_byte(std::uint32_t /*resource*/) const override { return 0; }
-  void find_route(int from, int to, double /*bytes*/, schedule::Route& route) const override {
-    const bool within = host_of_[static_cast<std::size_t>(from)] == host_of_[static_cast<std::size_t>(to)];
-    const LinkCosts& link = within ? costs_.within_host : costs_.between_hosts;
-    route = {};
-    route.message_us = link.message_us;
-    route.latency_us = std::max(0.0, link.alpha_us - 2 * link.message_us);
-    route.send_us_per_byte = route.receive_us_per_byte = link.beta_us_per_byte / 2;
-    route.piece_bytes = link.piece_bytes;
-    route.buffer_bytes = 8 * link.piece_bytes;
-  }
-  [[nodiscard]] std::size_t processors() const override { return host_of_.size(); }
-  [[nodiscard]] schedule::Processors processors_of(int rank) const override {
-    return {static_cast<std::uint32_t>(rank), 1, 0};
-  }
-  [[nodiscard]] double slowness(int /*rank*/) const override { return 1; }
-  [[nodiscard]] double combine_us_per_byte(int /*rank*/, double /*bytes*/) const override {
-    return costs_.gamma_us_per_byte;
-  }
-  [[nodiscard]] double copy_us_per_byte(int /*rank*/, double /*bytes*/) const override {
-    return costs_.gamma_us_per_byte;
-  }
-
- private:
-  const Costs& costs_;
-  std::vector<std::size_t> host_of_;
-};
-
-// There is no formula: simulated, with root 0. What cannot be is never the cheapest.
-double cost(const World& world, double bytes, const Costs& costs, int number) {
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  if (world.ranks > kMostRanksToCost) return kNever;
-  const std::shared_ptr<const Program> program = loaded().shared(number);
-  std::vector<schedule::Schedule> schedules;
-  std::size_t steps = 0;
-  for (int rank = 0; rank < world.ranks; ++rank) {
-    auto schedule = program->write(world.ranks, rank, 0);
-    if (!schedule.is_ok()) return kNever;
-    steps += (*schedule).steps.size();
-    if (steps > kMostStepsToCost) return kNever;
-    schedules.push_back(std::move(*schedule));
-  }
-  const schedule::Shape& shape = schedules.front().shape;
-  const schedule::Layout layout(shape, static_cast<std::size_t>(bytes) / shape.blocks, 1);
-  const auto timing = schedule::simulate(schedules, layout, PlainNetwork(world, costs));
-  return timing.is_ok() ? timing.value().total_us : kNever;
-}
-
 const AlgorithmEntry* Loaded::add(std::shared_ptr<const Program> program) {
   const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < programs_.size(); ++i) {
@@ -151,7 +89,7 @@ const AlgorithmEntry* Loaded::add(std::shared_ptr<const Program> program) {
   usable_.push_back(false);
   const Program& added = *programs_.back();
   const auto number = static_cast<int>(programs_.size());
-  entries_.push_back({added.name().c_str(), added.collective(), serves, no_shape, no_steps, cost, "simulated",
+  entries_.push_back({added.name().c_str(), added.collective(), serves, no_shape, no_steps,
                       added.order() == schedule::Order::kRanks ? in_order : nullptr, Parameter{number, 0, 0}, write});
   return &entries_.back();
 }

@@ -125,11 +125,8 @@ Status Communicator::complete() {
           &reduction::kernels(static_cast<DataType>(type), static_cast<ReduceOp>(op));
     }
   }
-  const auto costs_of = [&](const Transport* t) { return t == nullptr ? LinkCosts() : t->costs(m.ranks_per_cpu); };
-  const algorithms::Costs costs =
-      topology::combine_costs(costs_of(m.within_hosts), costs_of(m.between_hosts), m.ranks_per_cpu);
   transfers_ = std::make_unique<Transfers>(rank(), ranks());
-  plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings_.timeout_ms, costs);
+  plans_ = std::make_unique<Plans>(m, link_maker_.get(), *failure_, *waiter_, settings_.timeout_ms);
   if (tree_ != nullptr) {
     if (Status s = watch_peers(); !s.is_ok()) return s;
   }

@@ -197,6 +197,7 @@ void Membership::count_ranks(const std::vector<RankSettings>& told, const SplitF
     ranks_per_cpu = std::max(ranks_per_cpu, here.ranks_per_cpu());
   }
   machine = own.all[own.of[self]];
+  one_machine = own.all.size() == 1;
   oversubscribed = machine.ranks_per_cpu() > 1;
   if (!oversubscribed || in_job(self).known > in_job(self).own_ranks_per_cpu()) return;
   preferred_processor =

@@ -69,6 +69,7 @@ struct Membership {
   bool oversubscribed = false;   // more ranks of this communicator on this machine than processors they may use
   int preferred_processor = -1;  // where oversubscribed, the processor on which this rank takes turns; -1: any
   std::size_t preferred_processor_step_bytes = 0;  // the longest message of operations in which it keeps to that
+  bool one_machine = true;                         // all ranks are on it; the same on every rank
   double ranks_per_cpu = 1;                      // ranks per processor on the machine with most; the same on every rank
   std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
   bool reads_processes = false;                  // all ranks want to read the memory of processes

@@ -33,26 +33,35 @@ constexpr std::int64_t kYieldMs = 1;
 }  // namespace
 
 Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
-             std::int64_t timeout_ms, const algorithms::Costs& costs)
+             std::int64_t timeout_ms)
     : membership_(membership),
       link_maker_(links),
       failure_(failure),
       waiter_(waiter),
       timeout_ms_(timeout_ms),
-      costs_(costs),
       world_{membership.ranks(), membership.hosts} {
   for (auto& rows : rows_) rows.resize(static_cast<std::size_t>(membership.ranks()));
-  if (membership.tuning == nullptr) return;
   const auto name = [](const Transport* transport) {
     return transport == nullptr ? std::string() : std::string(transport->name());
   };
-  tuned_ = membership.tuning->find(topology::kind_of(world_, name(membership.within_hosts),
-                                                     name(membership.between_hosts), membership.ranks_per_cpu));
+  const auto costs_of = [](const Transport* transport) {
+    return transport == nullptr ? TransportCosts() : transport->costs();
+  };
+  topology::JobCosts costs =
+      topology::default_costs(world_, costs_of(membership.within_hosts), costs_of(membership.between_hosts),
+                              membership.ranks_per_cpu, membership.one_machine);
+  if (membership.tuning != nullptr) {
+    const topology::JobKind kind = topology::kind_of(world_, name(membership.within_hosts),
+                                                     name(membership.between_hosts), membership.ranks_per_cpu);
+    tuned_ = membership.tuning->find(kind);
+    topology::use_fitted(membership.tuning->nearest_costs(kind), costs);
+  }
+  model_ = topology::JobModel::of(world_, costs);
 }
 
 Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, std::size_t bytes,
                                                         schedule::Order order) const {
-  return topology::select(collective, world_, bytes, costs_, membership_.algorithm, order, tuned_);
+  return topology::select(collective, *model_, bytes, membership_.algorithm, order, tuned_);
 }
 
 Plans::~Plans() = default;

@@ -23,7 +23,7 @@ class Plans {
  public:
   // All outlive the plans.
   Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
-        std::int64_t timeout_ms, const algorithms::Costs& costs);
+        std::int64_t timeout_ms);
   ~Plans();
 
   // Null if this class of calls has not been planned yet.
@@ -97,9 +97,9 @@ class Plans {
   const FailureState& failure_;
   executor::Waiter& waiter_;
   const std::int64_t timeout_ms_;
-  const algorithms::Costs costs_;
   const topology::TunedJob* tuned_ = nullptr;  // of the membership's tuning; null: nothing was measured
   algorithms::World world_;
+  std::shared_ptr<const topology::JobModel> model_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
   std::map<std::pair<const algorithms::AlgorithmEntry*, int>, Planned> plans_;
   std::array<std::vector<std::unique_ptr<Row>>, 2 * kCollectives> rows_;

@@ -15,7 +15,7 @@ constexpr std::size_t kSliceBytes = 512 * 1024;
 class TcpTransport final : public PlainTransport {
  public:
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
-  [[nodiscard]] LinkCosts costs(double ranks_per_cpu) const override { return transport::tcp::costs(ranks_per_cpu); }
+  [[nodiscard]] TransportCosts costs() const override { return transport::tcp::costs(); }
   [[nodiscard]] std::size_t slice_bytes(const Membership&, Collective) const override { return kSliceBytes; }
   // Which addresses reach the peer shows when it is dialled.
   [[nodiscard]] bool connects(const Membership&, int, int) const override { return true; }

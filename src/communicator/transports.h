@@ -14,7 +14,7 @@
 #include "base/collectives.h"
 #include "base/config.h"
 #include "base/failure.h"
-#include "base/link_costs.h"
+#include "base/message_costs.h"
 #include "base/status.h"
 #include "bootstrap/connector.h"
 #include "transport/transport.h"
@@ -98,8 +98,8 @@ class Transport {
 
   // As in the registry.
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // For selection. `ranks_per_cpu`: Membership's. The same on every rank.
-  [[nodiscard]] virtual LinkCosts costs(double ranks_per_cpu) const = 0;
+  // For selection, where nothing was measured. The same on every rank.
+  [[nodiscard]] virtual TransportCosts costs() const = 0;
   // Chunks beyond this are cut so that what is under way stays in the cache, where all links are of this transport. The
   // same on every rank.
   [[nodiscard]] virtual std::size_t slice_bytes(const Membership& membership, Collective collective) const = 0;

@@ -22,16 +22,6 @@ double us_per_byte_of(const Speed& speed) {
 
 }  // namespace
 
-double PerByte::at(double bytes) const {
-  if (bytes <= kBytes.front()) return us_per_byte_.front();
-  for (std::size_t i = 1; i < kBytes.size(); ++i) {
-    if (bytes > kBytes[i]) continue;
-    const double share = std::log2(bytes / kBytes[i - 1]) / std::log2(kBytes[i] / kBytes[i - 1]);
-    return us_per_byte_[i - 1] + share * (us_per_byte_[i] - us_per_byte_[i - 1]);
-  }
-  return us_per_byte_.back();
-}
-
 Routes::Routes(const Graph& graph, const MachineCosts& costs, Sharing sharing, const Slowed& slowed, bool one_host)
     : graph_(graph), costs_(costs), one_host_(one_host) {
   us_per_byte_.resize(4 * graph.nodes.size());

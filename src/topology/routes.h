@@ -1,7 +1,6 @@
 // The ways between the ranks of a graph, as the simulator reads them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -9,39 +8,11 @@
 #include <vector>
 
 #include "algorithms/hosts.h"
+#include "base/message_costs.h"
 #include "schedule/simulate.h"
 #include "topology/graph.h"
 
 namespace tutti::internal::topology {
-
-// What a byte costs by the size of what it is part of: given at some sizes, linear in between over their logarithm,
-// constant beyond (as the functions of PLogP: Kielmann, Bal, Verstoep: Fast measurement of LogP parameters for message
-// passing platforms, IPDPS 2000 Workshops).
-class PerByte {
- public:
-  static constexpr int kSizes = 4;
-  static constexpr std::array<double, kSizes> kBytes = {1 << 10, 1 << 15, 1 << 20, 1 << 25};
-
-  constexpr PerByte(double us_per_byte = 0) { us_per_byte_.fill(us_per_byte); }
-  [[nodiscard]] double at(double bytes) const;
-  [[nodiscard]] const std::array<double, kSizes>& values() const { return us_per_byte_; }
-  [[nodiscard]] std::array<double, kSizes>& values() { return us_per_byte_; }
-  bool operator==(const PerByte&) const = default;
-
- private:
-  std::array<double, kSizes> us_per_byte_{};
-};
-
-// What messages of one kind cost, links aside: each transport has its own.
-struct MessageCosts {
-  double latency_us = 0;
-  double message_us = 0;        // of each side's processor, for a message
-  PerByte send_us_per_byte;     // of the sender's processor
-  PerByte receive_us_per_byte;  // of the receiver's
-  double piece_bytes = 0;       // passed on at a time; 0: the message as a whole
-  double buffer_bytes = 0;      // of a lane
-  bool operator==(const MessageCosts&) const = default;
-};
 
 struct LocalCosts {
   PerByte combine_us_per_byte;
@@ -63,8 +34,9 @@ struct MachineCosts {
 // Processors that ranks share.
 struct Sharing {
   int cores = 0;  // of each host; 0: each rank has one of its own
-  bool one_machine =
-      false;  // the hosts are one machine, whose cores these are: containers, or ranks without shared memory
+  // The hosts are one, whose cores these are: containers, or ranks without shared memory.
+  bool one_machine = false;
+  bool operator==(const Sharing&) const = default;
 };
 
 // How many times as fast something is as the graph and the costs say.

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <sstream>
 #include <vector>
@@ -11,7 +12,6 @@ namespace tutti::internal::topology {
 namespace {
 
 using algorithms::AlgorithmEntry;
-using algorithms::Costs;
 using schedule::Order;
 
 bool keeps(const AlgorithmEntry& entry, const algorithms::World& world, Order order) {
@@ -77,15 +77,6 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
 
 }  // namespace
 
-// Fitted together with the costs of shared memory (transport/shm/costs.cc).
-Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts, double ranks_per_cpu) {
-  Costs costs{within_host, between_hosts, 4e-5 * ranks_per_cpu, 0, ranks_per_cpu};
-  // Before a rank has its turn again, others have driven the bytes that it is to combine and send on out of the
-  // caches. Eight ranks on two processors, 256 KiB to 4 MiB: a ring takes 1.2 to 1.4 times as long as going directly.
-  if (ranks_per_cpu > 1) costs.forward_gamma_us_per_byte = costs.gamma_us_per_byte;
-  return costs;
-}
-
 Status check_forced(const std::string& forced) {
   for (const Word& word : words_of(forced)) {
     const auto known = std::find_if(kCollectiveTable.begin(), kCollectiveTable.end(), [&](const CollectiveInfo& c) {
@@ -105,7 +96,7 @@ Status check_forced(const std::string& forced) {
 
 namespace {
 
-// What goes before the costs; without an entry where nothing does.
+// What goes before predictions; without an entry where nothing does.
 struct Decided {
   const AlgorithmEntry* entry = nullptr;
   Because because = Because::kPredicted;
@@ -121,10 +112,28 @@ Result<Decided> decided(Collective collective, const algorithms::World& world, s
   return Decided{measured, Because::kMeasured};
 }
 
+// Less is no difference that a prediction could tell: then the one that comes first in the catalog, the simpler one.
+constexpr double kAsFast = 0.98;
+
+// Null: there is none.
+const AlgorithmEntry* fastest(Collective collective, const JobModel& job, std::size_t bytes, Order order) {
+  const AlgorithmEntry* best = nullptr;
+  double least = 0;
+  for (const AlgorithmEntry* e : algorithms::candidates(collective)) {
+    if (!e->supports(job.world()) || !keeps(*e, job.world(), order)) continue;
+    const double us = job.predict_us(*e, std::bit_floor(bytes));
+    if (best != nullptr && us >= kAsFast * least) continue;
+    best = e;
+    least = us;
+  }
+  return best;
+}
+
 }  // namespace
 
-Result<Explanation> explain(Collective collective, const algorithms::World& world, std::size_t bytes,
-                            const Costs& costs, const std::string& forced, Order order, const TunedJob* tuned) {
+Result<Explanation> explain(Collective collective, const JobModel& job, std::size_t bytes, const std::string& forced,
+                            Order order, const TunedJob* tuned) {
+  const algorithms::World& world = job.world();
   auto before = decided(collective, world, bytes, forced, order, tuned);
   if (!before.is_ok()) return before.status();
   Explanation found{(*before).entry, (*before).because, {}};
@@ -133,25 +142,23 @@ Result<Explanation> explain(Collective collective, const algorithms::World& worl
     all.push_back(found.chosen);
   }
   for (const AlgorithmEntry* e : all) {
-    if (!e->supports(world) || !keeps(*e, world, order)) continue;
-    found.candidates.push_back({e, e->cost_us(world, static_cast<double>(bytes), costs)});
+    if (e->supports(world) && keeps(*e, world, order)) found.candidates.push_back({e, job.predict_us(*e, bytes)});
   }
   if (found.candidates.empty()) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
-  if (found.chosen == nullptr) found.chosen = found.candidates.front().entry;
+  if (found.chosen == nullptr) found.chosen = fastest(collective, job, bytes, order);
   return found;
 }
 
-Result<const AlgorithmEntry*> select(Collective collective, const algorithms::World& world, std::size_t bytes,
-                                     const Costs& costs, const std::string& forced, Order order,
-                                     const TunedJob* tuned) {
-  auto before = decided(collective, world, bytes, forced, order, tuned);
+Result<const AlgorithmEntry*> select(Collective collective, const JobModel& job, std::size_t bytes,
+                                     const std::string& forced, Order order, const TunedJob* tuned) {
+  auto before = decided(collective, job.world(), bytes, forced, order, tuned);
   if (!before.is_ok()) return before.status();
   if ((*before).entry != nullptr) return (*before).entry;
-  auto found = explain(collective, world, bytes, costs, forced, order, tuned);
-  if (!found.is_ok()) return found.status();
-  return (*found).chosen;
+  const AlgorithmEntry* const entry = fastest(collective, job, bytes, order);
+  if (entry == nullptr) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
+  return entry;
 }
 
 }  // namespace tutti::internal::topology

@@ -1,4 +1,4 @@
-// Which algorithm for which size: the cheapest of the catalog by its cost formula, on this world's links.
+// Which algorithm for which size: the one that the simulator finds fastest in this job.
 // Evaluated when a communicator first meets a size class, never per call. Every rank must come to the
 // same answer, so only what all ranks know alike goes in.
 #pragma once
@@ -9,23 +9,19 @@
 #include <vector>
 
 #include "algorithms/catalog.h"
-#include "base/link_costs.h"
 #include "base/status.h"
+#include "topology/job_model.h"
 #include "topology/tuning.h"
 
 namespace tutti::internal::topology {
-
-// What transports have published of their links, and what combining costs on these machines. `ranks_per_cpu`: on the
-// host that has most, at least 1.
-algorithms::Costs combine_costs(const LinkCosts& within_host, const LinkCosts& between_hosts, double ranks_per_cpu);
 
 // `forced`: TUTTI_ALGORITHM, a comma-separated list of NAME (where a collective has it) and
 // COLLECTIVE:NAME, where a NAME may have a parameter that the catalog does not list. kInvalidUsage if that names what
 // does not exist or does not serve this world. `order`: in which the algorithm must combine. Where that is the ranks',
 // a NAME without COLLECTIVE counts only if the algorithm keeps it. bytes: of the whole vector, all blocks together.
 // `tuned`: what was measured for such a job, which counts where it serves and nothing is forced; null: nothing was.
-Result<const algorithms::AlgorithmEntry*> select(Collective collective, const algorithms::World& world,
-                                                 std::size_t bytes, const algorithms::Costs& costs,
+// Predictions are those for the largest power of two that is not above bytes.
+Result<const algorithms::AlgorithmEntry*> select(Collective collective, const JobModel& job, std::size_t bytes,
                                                  const std::string& forced,
                                                  schedule::Order order = schedule::Order::kAny,
                                                  const TunedJob* tuned = nullptr);
@@ -34,7 +30,7 @@ Result<const algorithms::AlgorithmEntry*> select(Collective collective, const al
 enum class Because : std::uint8_t { kForced, kMeasured, kPredicted };
 struct Candidate {
   const algorithms::AlgorithmEntry* entry = nullptr;
-  double predicted_us = 0;  // by its cost formula
+  double predicted_us = 0;  // of so many bytes; infinity: it cannot be known
 };
 struct Explanation {
   const algorithms::AlgorithmEntry* chosen = nullptr;
@@ -42,8 +38,7 @@ struct Explanation {
   std::vector<Candidate> candidates;  // of the catalog, with what is forced; the fastest first
 };
 // Of the same arguments.
-Result<Explanation> explain(Collective collective, const algorithms::World& world, std::size_t bytes,
-                            const algorithms::Costs& costs, const std::string& forced,
+Result<Explanation> explain(Collective collective, const JobModel& job, std::size_t bytes, const std::string& forced,
                             schedule::Order order = schedule::Order::kAny, const TunedJob* tuned = nullptr);
 
 // Whether `forced` names only what there is, for whatever ranks. kInvalidUsage quotes it, and says what is wrong.

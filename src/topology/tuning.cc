@@ -133,6 +133,19 @@ const TunedJob* Tuning::find(const JobKind& kind) const {
   return nearest;
 }
 
+const TunedJob* Tuning::nearest_costs(const JobKind& kind) const {
+  const TunedJob* nearest = nullptr;
+  double least = 0;
+  for (const TunedJob& job : jobs) {
+    if (!job.costs.has_value() || job.kind.transports != kind.transports) continue;
+    const double apart = std::abs(std::log(job.kind.ranks_per_cpu / kind.ranks_per_cpu));
+    if (nearest != nullptr && apart >= least) continue;
+    nearest = &job;
+    least = apart;
+  }
+  return nearest;
+}
+
 std::string machine_name() {
   const Machine& machine = this_machine();
   const std::size_t processors = machine.processors.count();

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/link_costs.h"
+#include "base/message_costs.h"
 
 namespace tutti::internal::transport::shm {
 
-// `ranks_per_cpu`: on the machine that has most, at least 1; the same on every rank.
-LinkCosts costs(double ranks_per_cpu);
+TransportCosts costs();
 
 }  // namespace tutti::internal::transport::shm

@@ -2,18 +2,18 @@
 
 namespace tutti::internal::transport::tcp {
 
-LinkCosts costs(double ranks_per_cpu) {
-  LinkCosts costs;
-  costs.alpha_us = 20.0;
-  costs.beta_us_per_byte = 4.5e-4;
-  costs.message_us = ranks_per_cpu > 1 ? 12.0 : 4.0;
-  // Four ranks over TCP within a machine, 256 KiB to 1 MiB: directly 1.6 to 2 times the time of halving.
-  costs.incast = 1.5;
-  costs.piece_bytes = 32.0 * 1024.0;
-  // Ranks that take turns, over TCP within a machine: all-gathers by recursive doubling take 0.6 to 0.7 times as long
-  // as Bruck's with 4, 8 and 16 ranks to 16 KiB, 0.75 to 0.9 at 64 and 128 KiB, and as long beyond; with 6, 9, 12 and
-  // 20 ranks 0.5 to 0.7 times as long at 1 KiB, 0.5 to 0.93 at 64 KiB.
-  if (ranks_per_cpu > 1) costs.paired_round_saves_us = 6.0;
+// Messages as of shared memory, measured within the machine. The port is an assumption: Ethernet of 25 Gbit/s.
+TransportCosts costs() {
+  TransportCosts costs;
+  costs.messages.latency_us = 0;
+  costs.messages.message_us = 1.5;
+  costs.messages.send_us_per_byte = PerByte({2.05e-4, 1.04e-4, 1.36e-4, 1.78e-4});
+  costs.messages.receive_us_per_byte = PerByte({1.36e-4, 7.0e-5, 9.0e-5, 1.18e-4});
+  costs.messages.piece_bytes = 1e5;
+  costs.messages.buffer_bytes = 2.1e5;
+  costs.turn_us = 2.8;
+  costs.port_gbytes_per_second = 3.125;
+  costs.port_latency_us = 10;
   return costs;
 }
 

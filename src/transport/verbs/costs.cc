@@ -2,14 +2,16 @@
 
 namespace tutti::internal::transport::verbs {
 
-// A switched 100 Gbit/s network, where the device moves the bytes: ranks that share a processor cost it nothing.
-LinkCosts costs(double /*ranks_per_cpu*/) {
-  LinkCosts costs;
-  costs.alpha_us = 3.0;
-  costs.beta_us_per_byte = 8e-5;
-  costs.message_us = 0.5;
-  costs.incast = 1.5;                 // as over TCP: not measured
-  costs.piece_bytes = 32.0 * 1024.0;  // a slot
+// Assumptions: a switched 100 Gbit/s network, where the device moves the bytes; a piece is a slot.
+TransportCosts costs() {
+  TransportCosts costs;
+  costs.messages.latency_us = 1;
+  costs.messages.message_us = 0.5;
+  costs.messages.piece_bytes = 32.0 * 1024.0;
+  costs.messages.buffer_bytes = 256.0 * 1024.0;
+  costs.turn_us = 0.6;
+  costs.port_gbytes_per_second = 12.5;
+  costs.port_latency_us = 0.5;
   return costs;
 }
 

@@ -62,10 +62,6 @@ inline Membership threads(const std::vector<int>& machines, const std::string& a
   return std::move(made).value();
 }
 
-inline algorithms::Costs costs() {
-  return topology::combine_costs(transport::shm::costs(1), transport::tcp::costs(1), 1);
-}
-
 // Rank 0's plans of a job of threads, of which the others never come: links between threads wait for nobody.
 struct Fixture {
   explicit Fixture(int ranks, const std::string& algorithm = "", std::int64_t timeout_ms = 60'000)
@@ -76,8 +72,7 @@ struct Fixture {
     thread_ranks = *made;
     waiter = std::make_unique<executor::Waiter>(thread_ranks->wakeup_fd(0), failure, false, 1000);
     links = std::make_unique<CountingLinks>(make_thread_links(thread_ranks, membership));
-    plans =
-        std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms, costs());
+    plans = std::make_unique<Plans>(membership, ranks > 1 ? links.get() : nullptr, failure, *waiter, timeout_ms);
   }
   const executor::Plan* make(Collective collective, int root, std::size_t bytes) const {
     auto made = plans->make(collective, root, bytes, &history);

@@ -101,7 +101,7 @@ TEST_CASE("the description names the transports of the hosts") {
   const auto described = [](const std::vector<int>& machines) {
     const Fixture f(4);
     const Membership membership = threads(machines, "ring");
-    const Plans plans(membership, nullptr, f.failure, *f.waiter, 1000, costs());
+    const Plans plans(membership, nullptr, f.failure, *f.waiter, 1000);
     auto text = plans.describe(Collective::kAllReduce, 1000);
     return text.is_ok() ? *text : text.status().message();
   };

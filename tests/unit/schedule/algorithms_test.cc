@@ -1,4 +1,4 @@
-// Message counts and volumes against the formulas in the algorithms' headers, and properties of the model.
+// Message counts and volumes against the formulas in the algorithms' headers.
 #include <algorithm>
 #include <cmath>
 
@@ -8,8 +8,6 @@
 
 namespace tutti::internal::algorithms {
 namespace {
-
-constexpr Costs kSomeLinks{{0.5, 1e-4, 0.1, 1, 32768}, {5.0, 1e-3, 1.0, 1.5, 32768}, 5e-5, 0};
 
 struct Sent {
   std::size_t messages = 0;  // most of any rank
@@ -114,11 +112,6 @@ TEST_CASE("a chain sends as many messages as it has pieces, each as soon as it h
       CHECK(steps[i].kind == (i % 2 == 0 ? schedule::StepKind::kRecv : schedule::StepKind::kSend));
       CHECK((steps[i].chunks == 1 && steps[i].target_chunk == i / 2));
     }
-    // Of large vectors each further piece costs a message; of short ones they go on sooner.
-    const Costs costs{{1, 0.001, 0.5, 1, 32768}, {}, 0, 0};
-    const AlgorithmEntry& one = *find(Collective::kBroadcast, "chain");
-    CHECK(entry.cost_us(World{3, {}}, 1 << 20, costs) > one.cost_us(World{3, {}}, 1 << 20, costs));
-    if (pieces < 4) CHECK(entry.cost_us(World{3, {}}, 16384, costs) < one.cost_us(World{3, {}}, 16384, costs));
   }
   for (const char* name : {"chain:0", "chain:1", "chain:1025", "chain:", "chain:2:2"}) {
     CHECK(find(Collective::kBroadcast, name) == nullptr);
@@ -157,100 +150,6 @@ TEST_CASE("exchanges with one partner at a time send one message for each") {
     const Sent doubling = most_sent(Collective::kAllGather, "recursive_doubling", n);
     CHECK(doubling.messages == rounds + (power_of_two_below(n) == n ? 0 : 1));
     if (power_of_two_below(n) == n) CHECK(doubling.chunks == others);
-  }
-}
-
-TEST_CASE("the model knows the trade between rounds and bytes") {
-  const World w{16, {}};
-  const Costs links = kSomeLinks;
-  const auto cost = [&](const char* name, double bytes) {
-    return find(Collective::kAllReduce, name)->cost_us(w, bytes, links);
-  };
-  CHECK(cost("recursive_doubling", 8) < cost("ring", 8));
-  CHECK(cost("ring", 64e6) < cost("recursive_doubling", 64e6));
-  CHECK(cost("ring", 64e6) < cost("k_nomial:2", 64e6));
-  for (const AlgorithmEntry& entry : catalog()) {
-    World world{16, {}};
-    if (!entry.supports(world)) world.hosts = {{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}};
-    INFO(entry.name);
-    CHECK(entry.cost_us(world, 8, links) > 0);
-    CHECK(entry.cost_us(world, 1e6, links) > entry.cost_us(world, 8, links));
-  }
-  const double ring =
-      find(Collective::kAllReduce, "ring")->cost_us(World{4, {}}, 4e6, {{1.0, 1e-3}, {1.0, 1e-3}, 1e-4, 0});
-  CHECK(std::abs(ring - (2 * 3 + 0.75 * 4e6 * 2e-3 + 0.25 * 4e6 * 1e-4)) < 1e-6);
-}
-
-TEST_CASE("direct algorithms pay for every message, and are for few ranks and few bytes") {
-  const auto cost = [](Collective c, const char* name, int n, double bytes) {
-    return find(c, name)->cost_us(World{n, {}}, bytes, kSomeLinks);
-  };
-  const LinkCosts k = kSomeLinks.within_host;
-  for (const Collective c : {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce, Collective::kBarrier,
-                             Collective::kReduceScatter, Collective::kAllGather}) {
-    INFO(name_of(c));
-    CHECK(cost(c, "direct", 1, 0) == 0);
-    CHECK(std::abs(cost(c, "direct", 2, 0) - k.alpha_us) < 1e-9);
-    CHECK(std::abs(cost(c, "direct", 12, 0) - (k.alpha_us + 10 * k.message_us)) < 1e-9);
-  }
-  const double two_phase = cost(Collective::kAllReduce, "direct_two_phase", 12, 0);
-  CHECK(std::abs(two_phase - 2 * (k.alpha_us + 10 * k.message_us)) < 1e-9);
-  const auto all_reduce = [&](const char* name, int n, double b) { return cost(Collective::kAllReduce, name, n, b); };
-  CHECK(all_reduce("direct", 4, 8) < all_reduce("recursive_doubling", 4, 8));
-  CHECK(all_reduce("direct", 64, 8) > all_reduce("recursive_doubling", 64, 8));
-  CHECK(all_reduce("direct", 4, 1e6) > all_reduce("direct_two_phase", 4, 1e6));
-  CHECK(all_reduce("ring", 256, 64e6) < all_reduce("direct", 256, 64e6));
-}
-
-// All ranks are of one host, whose costs have the ranks per processor in them.
-TEST_CASE("where ranks take turns, one-way algorithms cost their path and the mean rank's work") {
-  const LinkCosts k{1.2, 1.4e-4, 0.4, 1, 32768};
-  constexpr double kGamma = 8e-5;
-  const auto cost = [&](Collective c, const char* name, int n, double bytes, double ranks_per_cpu) {
-    return find(c, name)->cost_us(World{n, {}}, bytes, Costs{k, {}, kGamma, kGamma, ranks_per_cpu});
-  };
-  const auto work = [&](double bytes, double gamma) { return k.message_us + bytes * (k.beta_us_per_byte + gamma); };
-  const auto hop = [&](double bytes, double gamma) { return k.alpha_us + bytes * (k.beta_us_per_byte + gamma); };
-  const auto check = [&](Collective c, const char* name, double bytes, double path, double all_work) {
-    INFO(name_of(c) << ' ' << name);
-    CHECK(std::abs(cost(c, name, 4, bytes, 2) - (path + all_work / 4) / 2) < 1e-9);
-  };
-  // Four on two processors: one message of the path passes from one to the other; there are 3 in a chain, and 3 + 2 of
-  // doubling.
-  check(Collective::kBroadcast, "k_nomial:2", 1e6, hop(1e6, 0) + hop(1e6, 0) - k.alpha_us, 3 * work(1e6, 0));
-  check(Collective::kScan, "chain", 1e6, hop(1e6, kGamma), 3 * work(1e6, kGamma));
-  check(Collective::kScan, "recursive_doubling", 1e6, hop(1e6, kGamma), 5 * work(1e6, kGamma));
-  check(Collective::kReduce, "direct", 1e3, 3 * hop(1e3, kGamma) - 2 * (k.alpha_us - k.message_us),
-        3 * work(1e3, kGamma));
-  for (const Collective c : {Collective::kScan, Collective::kExscan}) {
-    INFO(name_of(c));
-    for (const double bytes : {8.0, 1024.0, 16384.0, 65536.0, 1048576.0}) {
-      CHECK(cost(c, "chain", 4, bytes, 2) < cost(c, "recursive_doubling", 4, bytes, 2));
-    }
-    CHECK(cost(c, "chain", 4, 1024, 1) > cost(c, "recursive_doubling", 4, 1024, 1));
-    // So many processors that the chain has to pass each of them.
-    CHECK(cost(c, "chain", 64, 1024, 2) > cost(c, "recursive_doubling", 64, 1024, 2));
-  }
-}
-
-TEST_CASE("taking turns costs no more than waiting for all of one's processor, and nothing where each has its own") {
-  for (const AlgorithmEntry& entry : catalog()) {
-    if (!entry.supports(World{2, {}})) continue;
-    for (const int n : {1, 2, 3, 4, 6, 7, 8, 16, 63}) {
-      for (const double bytes : {0.0, 8.0, 4096.0, 65536.0, 16e6}) {
-        INFO(entry.name << " " << name_of(entry.collective) << ", " << n << " ranks, " << bytes << " bytes");
-        Costs costs = kSomeLinks;
-        const double alone = entry.cost_us(World{n, {}}, bytes, costs);
-        costs.ranks_per_cpu = 0.25;
-        CHECK(entry.cost_us(World{n, {}}, bytes, costs) == alone);
-        for (const double ranks_per_cpu : {1.25, 2.0, 4.0, 64.0}) {
-          costs.ranks_per_cpu = ranks_per_cpu;
-          const double us = entry.cost_us(World{n, {}}, bytes, costs);
-          CHECK(us <= alone * (1 + 1e-9));
-          CHECK((us > 0 || alone == 0));
-        }
-      }
-    }
   }
 }
 

@@ -192,7 +192,7 @@ expect 2 'no collective "nonsense"' tune -n 2 --collectives nonsense
 expect 2 'No launcher' tune --seconds 1
 TUTTI_ALGORITHM=all_reduce:ring expect 0 'TUTTI_ALGORITHM asks for it' explain all_reduce -n 2 -s 8
 TUTTI_ALGORITHM=nonsense expect 2 'nonsense' explain all_reduce -n 2 -s 8
-expect 0 'simulated *measured' explain broadcast -n 2 -s 64K --measure --seconds 0.5
+expect 0 'one call *measured' explain broadcast -n 2 -s 64K --measure --seconds 0.5
 expect 0 'over 128 ranks on 16 hosts' explain all_reduce --hosts 16 --per-host 8 -s 64M
 expect 2 '\-\-measure needs' explain all_reduce --hosts 2 --measure
 exit $failed

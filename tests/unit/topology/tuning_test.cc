@@ -65,13 +65,13 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   const Tuning tuning = some_tuning();
   const TunedJob* job = &tuning.jobs[0];
   const World world{4, {}};
-  algorithms::Costs costs;
-  costs.within_host = {1, 1e-4, 0.2, 1, 32768, 0, false};
-  costs.between_hosts = costs.within_host;
-  costs.gamma_us_per_byte = 1e-5;
+  JobCosts costs;
+  costs.machine.within_host = {0.5, 0.2, 1e-4, 1e-4, 32768, 262144};
+  costs.machine.host = {1e-5, 1e-5};
+  const JobModel model(world, costs);
   const auto chosen = [&](Collective collective, std::size_t bytes, const std::string& forced = "",
                           schedule::Order order = schedule::Order::kAny) {
-    return std::string(select(collective, world, bytes, costs, forced, order, job).value()->name);
+    return std::string(select(collective, model, bytes, forced, order, job).value()->name);
   };
   CHECK(chosen(Collective::kAllReduce, 8) == "ring");
   CHECK(chosen(Collective::kAllReduce, 999) == "ring");
@@ -82,8 +82,8 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   // A ring does not combine in the order of ranks.
   CHECK(chosen(Collective::kAllReduce, 8, "", schedule::Order::kRanks) != "ring");
   // Nothing was measured.
-  CHECK(chosen(Collective::kAllGather, 8) == select(Collective::kAllGather, world, 8, costs, "").value()->name);
-  const auto explained = explain(Collective::kAllReduce, world, 8, costs, "", schedule::Order::kAny, job);
+  CHECK(chosen(Collective::kAllGather, 8) == select(Collective::kAllGather, model, 8, "").value()->name);
+  const auto explained = explain(Collective::kAllReduce, model, 8, "", schedule::Order::kAny, job);
   REQUIRE(explained.is_ok());
   CHECK(explained.value().because == Because::kMeasured);
   CHECK(explained.value().candidates.size() > 5);

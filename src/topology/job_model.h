@@ -1,0 +1,71 @@
+// How long algorithms take in one job, by simulation: what selection goes by.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "algorithms/catalog.h"
+#include "base/message_costs.h"
+#include "base/mutex.h"
+#include "topology/graph.h"
+#include "topology/routes.h"
+#include "topology/tuning.h"
+
+namespace tutti::internal::topology {
+
+// The same on every rank.
+struct JobCosts {
+  MachineCosts machine;
+  Speed port;  // of each host
+  Sharing sharing;
+  bool operator==(const JobCosts&) const = default;
+};
+
+// Where nothing was measured: what transports publish. `ranks_per_cpu`: on the machine that has most. `one_machine`:
+// all ranks are on it, whichever hosts they are.
+JobCosts default_costs(const algorithms::World& world, const TransportCosts& within_host,
+                       const TransportCosts& between_hosts, double ranks_per_cpu, bool one_machine);
+
+// Puts in their place what was fitted to measurements, if anything was.
+void use_fitted(const TunedJob* fitted, JobCosts& costs);
+
+// Any thread.
+class JobModel {
+ public:
+  // The same one for all in this process that ask for the same while it is there.
+  static std::shared_ptr<const JobModel> of(const algorithms::World& world, const JobCosts& costs);
+  JobModel(const algorithms::World& world, const JobCosts& costs);
+  ~JobModel();
+  JobModel(const JobModel&) = delete;
+  JobModel& operator=(const JobModel&) = delete;
+
+  [[nodiscard]] const algorithms::World& world() const { return world_; }
+  [[nodiscard]] const JobCosts& costs() const { return costs_; }
+  // Microseconds of a call among some in a row, with root 0. Kept: the second question takes no time. Infinity: it
+  // cannot be known, as of an algorithm that serves these ranks and not as many as can be simulated.
+  //
+  // Of up to kSimulatedRanks ranks all are simulated. Of more, three smaller jobs of the kind, each with twice as many
+  // ranks as the one before; as time has grown there, it grows from there on. REQUIRES: entry.supports(world()).
+  [[nodiscard]] double predict_us(const algorithms::AlgorithmEntry& entry, std::size_t bytes) const
+      TUTTI_EXCLUDES(mutex_);
+  static constexpr int kSimulatedRanks = 64;
+
+ private:
+  struct Simulated;
+  [[nodiscard]] double simulate(const Simulated& job, const algorithms::AlgorithmEntry& entry, std::size_t bytes) const
+      TUTTI_REQUIRES(mutex_);
+  [[nodiscard]] std::unique_ptr<Simulated> make(const algorithms::World& world) const;
+
+  const algorithms::World world_;
+  const JobCosts costs_;
+  mutable Mutex mutex_;
+  // The job; or of more ranks than are simulated one that is like it, one with a half of its ranks and one with a
+  // quarter.
+  mutable std::array<std::unique_ptr<Simulated>, 3> jobs_ TUTTI_GUARDED_BY(mutex_);
+  mutable std::map<std::pair<const algorithms::AlgorithmEntry*, std::size_t>, double> known_ TUTTI_GUARDED_BY(mutex_);
+};
+
+}  // namespace tutti::internal::topology
