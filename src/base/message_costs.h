@@ -41,6 +41,7 @@ struct TransportCosts {
   MessageCosts messages;
   // What a rank that has waited for a message waits for its turn, for each other one that its processor has.
   double turn_us = 0;
+  double call_us = 0;  // of a rank, for each call
   // Of the port of a host by which its ranks reach others, one direction.
   double port_gbytes_per_second = 0;
   double port_latency_us = 0;

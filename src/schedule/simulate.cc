@@ -69,6 +69,7 @@ class Simulation {
     links_.assign(net_.resources(), 0);
     processors_.assign(net_.processors(), 0);
     ranks_.assign(schedules_.size(), 0);
+    timing_.calls_us.assign(static_cast<std::size_t>(options_.calls), 0);
     timing_.resource_bytes.assign(net_.resources(), 0);
     timing_.resource_us.assign(net_.resources(), 0);
     timing_.processor_us.assign(net_.processors(), 0);
@@ -76,7 +77,10 @@ class Simulation {
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
       const auto steps = static_cast<std::uint32_t>(schedules_[rank].steps.size());
       ends_[rank].left = steps;
+      if (steps == 0) continue;
+      const double begin = begin_call(rank, 0);
       for (std::uint32_t i = 0; i < steps; ++i) {
+        states_[first_step_[rank] + i].ready_us = begin;
         if (states_[first_step_[rank] + i].waits == 0) release(first_step_[rank] + i);
       }
     }
@@ -268,16 +272,20 @@ class Simulation {
   }
 
   // Gives a processor of the rank work that is there at `time_us`; returns when all is done that the rank has.
-  double work(std::uint32_t s, double time_us, double work_us) {
+  double work(std::uint32_t s, double time_us, double work_us, bool has_waited = false) {
     const int rank = rank_of(s);
     double& busy = ranks_[static_cast<std::size_t>(rank)];  // until then the rank has work
     const Processors those = net_.processors_of(rank);
-    const double begin = time_us > busy ? time_us + those.turn_us : busy;
+    const double turn = has_waited && time_us > busy ? those.turn_us : 0;
+    const double begin = std::max(time_us, busy) + turn;
     const auto all = std::span(processors_).subspan(those.first, those.count);
     double& processor = *std::min_element(all.begin(), all.end());
     const double takes = work_us * net_.slowness(rank);
     timing_.processor_us[static_cast<std::size_t>(&processor - processors_.data())] += takes;
-    return busy = processor = std::max(processor, begin) + takes;
+    // While the rank waits for its turn, others have the processor.
+    busy = std::max(processor, begin) + takes;
+    processor = std::max(processor, begin - turn) + takes;
+    return busy;
   }
   double slowness(std::uint32_t s) const { return net_.slowness(rank_of(s)); }
 
@@ -344,7 +352,7 @@ class Simulation {
     net_.find_route(what.peer, rank_of(s), bytes, route_);
     const double combine = what.kind == StepKind::kRecvReduce ? net_.combine_us_per_byte(rank_of(s), bytes) : 0;
     const double each = route_.receive_us_per_byte + combine;
-    state.end_us = work(s, time_us, route_.message_us + bytes * each);
+    state.end_us = work(s, time_us, route_.message_us + bytes * each, true);
     const double piece = piece_of(bytes);
     state.floor_us = std::max(state.floor_us, state.arrived_end_us);
     const double first = time_us + (route_.message_us + piece * each) * slowness(s);
@@ -369,18 +377,25 @@ class Simulation {
     end_step(static_cast<std::size_t>(rank), state.end_us);
   }
 
+  // Not the processor's time: it would be promised for then, and what comes before would wait for it.
+  double begin_call(std::size_t rank, double time_us) {
+    double& busy = ranks_[rank];
+    return busy = std::max(busy, time_us) + net_.call_us();
+  }
   // With the last one of a call the next call begins.
   void end_step(std::size_t rank, double end_us) {
     CallEnd& end = ends_[rank];
     end.us = std::max(end.us, end_us);
     if (--end.left > 0) return;
-    if (end.calls++ == 0) timing_.first_call_us = std::max(timing_.first_call_us, end.us);
+    double& call = timing_.calls_us[static_cast<std::size_t>(end.calls++)];
+    call = std::max(call, end.us);
     if (end.calls == options_.calls) return;
     const auto steps = static_cast<std::uint32_t>(schedules_[rank].steps.size());
     end.left = steps;
     const std::uint32_t first = first_step_[rank] + static_cast<std::uint32_t>(end.calls) * steps;
+    const double begin = begin_call(rank, end.us);
     for (std::uint32_t s = first; s < first + steps; ++s) {
-      states_[s].ready_us = std::max(states_[s].ready_us, end.us);
+      states_[s].ready_us = std::max(states_[s].ready_us, begin);
       if (--states_[s].waits == 0) release(s);
     }
   }

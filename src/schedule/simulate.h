@@ -66,6 +66,8 @@ class Interconnect {
   // Processors are numbered from 0.
   [[nodiscard]] virtual std::size_t processors() const = 0;
   [[nodiscard]] virtual Processors processors_of(int rank) const = 0;
+  // Of each rank, what a call takes before its first step.
+  [[nodiscard]] virtual double call_us() const { return 0; }
   // How many times as long the rank's work takes as it should: 1, or more of a slow one.
   [[nodiscard]] virtual double slowness(int rank) const = 0;
   // Of values combined, and of bytes copied within a rank, so many of them at a time.
@@ -80,7 +82,7 @@ struct StepTime {
 
 struct Timing {
   double total_us = 0;                       // until the last step of any rank has ended, in the last call
-  double first_call_us = 0;                  // likewise, in the first one
+  std::vector<double> calls_us;              // likewise, in each call
   std::vector<double> rank_us;               // until the last step of each rank has
   std::vector<double> resource_bytes;        // that each resource has carried
   std::vector<double> resource_us;           // that it took for them

@@ -65,12 +65,13 @@ Json json_of(const MachineCosts& costs) {
           {"between_hosts", json_of(costs.between_hosts)},
           {"combine_us_per_byte", costs.host.combine_us_per_byte.values()},
           {"copy_us_per_byte", costs.host.copy_us_per_byte.values()},
-          {"turn_us", costs.turn_us}};
+          {"turn_us", costs.turn_us},
+          {"call_us", costs.call_us}};
 }
 
 MachineCosts read_costs(JsonReading& reading, const JsonValue& object) {
   MachineCosts costs;
-  const auto names = {"within_host", "between_hosts", "combine_us_per_byte", "copy_us_per_byte", "turn_us"};
+  const auto names = {"within_host", "between_hosts", "combine_us_per_byte", "copy_us_per_byte", "turn_us", "call_us"};
   reading.allow(object, names);
   reading.require(object, names);
   costs.within_host = read_message_costs(reading, object, "within_host");
@@ -78,6 +79,7 @@ MachineCosts read_costs(JsonReading& reading, const JsonValue& object) {
   costs.host.combine_us_per_byte = read_per_byte(reading, object, "combine_us_per_byte");
   costs.host.copy_us_per_byte = read_per_byte(reading, object, "copy_us_per_byte");
   costs.turn_us = reading.number(object, "turn_us", 0, kMostUs, 0);
+  costs.call_us = reading.number(object, "call_us", 0, kMostUs, 0);
   return costs;
 }
 

@@ -1,6 +1,7 @@
 #include "topology/fitting.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -13,7 +14,7 @@ namespace {
 using algorithms::AlgorithmEntry;
 
 // Enough for a dozen numbers, and each search looks at all of them some hundred times.
-constexpr std::size_t kMostObservations = 200;
+constexpr std::size_t kMostObservations = 350;
 constexpr int kMostSweeps = 25;
 constexpr double kFirstStep = 0.7;  // of logarithms
 constexpr double kLastStep = 0.02;
@@ -21,6 +22,30 @@ constexpr double kGain = 1e-6;     // less is none: what nothing depends on stay
 constexpr double kMostRate = 1e4;  // GB/s of a port, beyond which it hinders nobody
 constexpr double kAwayMost = 1.5;  // a measurement that has met something else says no more than this
 constexpr std::size_t kElementBytes = 4;
+
+// What a byte of a message takes of both sides' processors.
+struct Bytes {
+  std::array<double, PerByte::kSizes> us{};  // by size
+  double senders_part = 0.5;
+
+  void begin(const MessageCosts& costs) {
+    double sent = 0;
+    double all = 0;
+    for (std::size_t i = 0; i < us.size(); ++i) {
+      us[i] = costs.send_us_per_byte.values()[i] + costs.receive_us_per_byte.values()[i];
+      sent += costs.send_us_per_byte.values()[i];
+      all += us[i];
+    }
+    if (all > 0) senders_part = sent / all;
+  }
+  void apply(MessageCosts& costs) {
+    senders_part = std::min(senders_part, 0.95);
+    for (std::size_t i = 0; i < us.size(); ++i) {
+      costs.send_us_per_byte.values()[i] = senders_part * us[i];
+      costs.receive_us_per_byte.values()[i] = (1 - senders_part) * us[i];
+    }
+  }
+};
 
 // Schedules are written once; then costs change.
 class Model {
@@ -54,19 +79,20 @@ class Model {
     return {};
   }
 
-  // Those on which something of this job depends.
+  // Those on which something of this job depends. What both sides' bytes cost has one number for each size, and one
+  // says which part of it is the sender's: else there would be more than measurements tell apart.
   [[nodiscard]] std::vector<double*> numbers() {
     std::vector<double*> all;
-    const auto add = [&](MessageCosts& of) {
-      all.insert(all.end(), {&of.message_us, &of.latency_us, &of.piece_bytes, &of.buffer_bytes});
-      for (double& each : of.send_us_per_byte.values()) all.push_back(&each);
-      for (double& each : of.receive_us_per_byte.values()) all.push_back(&each);
+    const auto add = [&](MessageCosts& of, Bytes& bytes) {
+      all.insert(all.end(), {&of.message_us, &of.latency_us, &of.piece_bytes, &of.buffer_bytes, &bytes.senders_part});
+      for (double& each : bytes.us) all.push_back(&each);
     };
     const Routes routes(graph, costs, job_.sharing);
     const std::size_t hosts = routes.hosts().size();
-    if (routes.hosts().largest() > 1) add(costs.within_host);
-    if (hosts > 1) add(costs.between_hosts);
+    if (routes.hosts().largest() > 1) add(costs.within_host, within_);
+    if (hosts > 1) add(costs.between_hosts, between_);
     if (routes.processors() < graph.ranks.size()) all.push_back(&costs.turn_us);
+    all.push_back(&costs.call_us);
     for (double& each : costs.host.combine_us_per_byte.values()) all.push_back(&each);
     all.push_back(&copy_);
     if (hosts > 1) all.push_back(&port_rate_);
@@ -74,20 +100,23 @@ class Model {
   }
   // Behind a change of numbers.
   void apply() {
-    for (int i = 0; i < PerByte::kSizes; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      costs.host.copy_us_per_byte.values()[at] = copy_ * costs.host.combine_us_per_byte.values()[at];
-    }
+    within_.apply(costs.within_host);
+    between_.apply(costs.between_hosts);
+    const Bytes& moved = costs.within_host.message_us > 0 ? within_ : between_;
+    for (std::size_t i = 0; i < moved.us.size(); ++i) costs.host.copy_us_per_byte.values()[i] = copy_ * moved.us[i] / 2;
     port_rate_ = std::min(port_rate_, kMostRate);
     for (Node& node : graph.nodes) {
       if (node.kind == NodeKind::kPort && node.leads_to >= 0) node.out.gbytes_per_second = port_rate_;
     }
   }
-  void begin_with_port_rate() {
+  void begin() {
+    within_.begin(costs.within_host);
+    between_.begin(costs.between_hosts);
     port_rate_ = 1.25;
     for (const Node& node : graph.nodes) {
       if (node.kind == NodeKind::kPort && node.out.gbytes_per_second > 0) port_rate_ = node.out.gbytes_per_second;
     }
+    apply();
   }
   [[nodiscard]] double port_rate() const { return port_rate_; }
 
@@ -95,7 +124,9 @@ class Model {
   const ObservedJob& job_;
   const algorithms::World world_;
   std::map<const AlgorithmEntry*, std::vector<schedule::Schedule>> schedules_;
-  double copy_ = 1;       // as a part of what combining takes
+  Bytes within_;
+  Bytes between_;
+  double copy_ = 1;       // of what a byte of a message takes, half
   double port_rate_ = 0;  // GB/s
 };
 
@@ -106,11 +137,11 @@ class Search {
       : model_(model), observations_(observations), enough_(enough) {}
 
   Status run() {
-    const std::vector<double*> numbers = model_.numbers();
-    std::vector<double> steps(numbers.size(), kFirstStep);
     auto first = loss();
     if (!first.is_ok()) return first.status();
     double best = *first;
+    const std::vector<double*> numbers = model_.numbers();
+    std::vector<double> steps(numbers.size(), kFirstStep);
     for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
       for (std::size_t i = 0; i < numbers.size(); ++i) {
         if (steps[i] < kLastStep) continue;
@@ -162,8 +193,7 @@ Result<FittedCosts> fit_costs(const ObservedJob& job, std::span<const Observatio
   if (observations.empty()) return Status::invalid_argument("nothing was measured");
   Model model(job, start);
   if (Status s = model.add(observations); !s.is_ok()) return s;
-  model.begin_with_port_rate();
-  model.apply();
+  model.begin();
   // Evenly, of all collectives and sizes.
   std::vector<Observation> some;
   const std::size_t count = std::min(observations.size(), kMostObservations);

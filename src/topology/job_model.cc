@@ -16,7 +16,7 @@ using algorithms::World;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // Fitted together with the costs of shared memory (transport/shm/costs.cc).
-const LocalCosts kHost = {PerByte({5e-5, 7.4e-6, 6e-7, 8e-5}), PerByte({5.7e-5, 2.9e-5, 3.7e-5, 5.6e-5})};
+const LocalCosts kHost = {PerByte({5.2e-5, 5e-7, 9e-6, 8.8e-5}), PerByte({7.8e-5, 3.5e-5, 4.2e-5, 6.4e-5})};
 // Of jobs with more than are simulated: each of their ranks does this, and has the memory for it. A simulation takes
 // both with the square of their number.
 constexpr int kSmallerRanks = 32;
@@ -24,11 +24,10 @@ constexpr int kManyHosts = 8;  // with up to as many ranks each
 // Of an algorithm that somebody has brought.
 constexpr std::size_t kMostSteps = 200'000;
 
-// Of few ranks more calls in a row: of small vectors it matters how one follows the other. Of many, what a simulation
-// takes does.
+// Of small vectors it matters how calls follow each other; of many ranks what a simulation takes.
 int calls_of(int ranks, std::size_t bytes) {
   if (ranks > 16) return 1;
-  return bytes <= 65536 ? 8 : 4;
+  return bytes <= 65536 ? 100 : 4;
 }
 
 // The largest smaller job, or one with a half or a quarter (`part` 1, 2, 4) of its ranks. Of many hosts fewer, with so
@@ -86,8 +85,15 @@ JobCosts default_costs(const World& world, const TransportCosts& within_host, co
   costs.machine.within_host = within_host.messages;
   costs.machine.between_hosts = between_hosts.messages;
   costs.machine.host = kHost;
-  costs.machine.turn_us = std::max(within_host.turn_us, between_hosts.turn_us);
-  if (!one_machine) costs.port = {between_hosts.port_gbytes_per_second, between_hosts.port_latency_us};
+  // Of those that the job uses.
+  const bool between = world.hosts.size() > 1;
+  const bool within = !between || world.hosts.largest() > 1;
+  for (const TransportCosts* used : {within ? &within_host : nullptr, between ? &between_hosts : nullptr}) {
+    if (used == nullptr) continue;
+    costs.machine.turn_us = std::max(costs.machine.turn_us, used->turn_us);
+    costs.machine.call_us = std::max(costs.machine.call_us, used->call_us);
+  }
+  if (between && !one_machine) costs.port = {between_hosts.port_gbytes_per_second, between_hosts.port_latency_us};
   const bool together = one_machine || world.hosts.empty();
   const auto most = together ? static_cast<double>(world.ranks) : static_cast<double>(world.hosts.largest());
   costs.sharing.one_machine = one_machine && world.hosts.size() > 1;

@@ -28,6 +28,7 @@ struct MachineCosts {
   LocalCosts device;
   // What a rank that has waited for a message waits for its turn, for each other one that its processor has.
   double turn_us = 0;
+  double call_us = 0;  // of a rank, for each call
   bool operator==(const MachineCosts&) const = default;
 };
 
@@ -60,6 +61,7 @@ class Routes : public schedule::Interconnect {
   [[nodiscard]] schedule::Processors processors_of(int rank) const override {
     return processors_[static_cast<std::size_t>(rank)];
   }
+  [[nodiscard]] double call_us() const override { return costs_.call_us; }
   [[nodiscard]] double slowness(int rank) const override { return slowness_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] double combine_us_per_byte(int rank, double bytes) const override {
     return local(rank).combine_us_per_byte.at(bytes);

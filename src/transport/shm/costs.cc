@@ -7,11 +7,12 @@ TransportCosts costs() {
   TransportCosts costs;
   costs.messages.latency_us = 0.07;
   costs.messages.message_us = 0.04;
-  costs.messages.send_us_per_byte = PerByte({1.14e-4, 5.9e-5, 7.4e-5, 1.12e-4});
-  costs.messages.receive_us_per_byte = PerByte({7.9e-5, 4.1e-5, 5.2e-5, 7.8e-5});
-  costs.messages.piece_bytes = 85e3;
+  costs.messages.send_us_per_byte = PerByte({0.000134, 6e-05, 7.14e-05, 0.00011});
+  costs.messages.receive_us_per_byte = PerByte({8.96e-05, 4e-05, 4.76e-05, 7.32e-05});
+  costs.messages.piece_bytes = 65536;
   costs.messages.buffer_bytes = 2e7;
-  costs.turn_us = 0.58;
+  costs.turn_us = 0.67;
+  costs.call_us = 0.01;
   return costs;
 }
 

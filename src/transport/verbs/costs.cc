@@ -10,6 +10,7 @@ TransportCosts costs() {
   costs.messages.piece_bytes = 32.0 * 1024.0;
   costs.messages.buffer_bytes = 256.0 * 1024.0;
   costs.turn_us = 0.6;
+  costs.call_us = 0.01;
   costs.port_gbytes_per_second = 12.5;
   costs.port_latency_us = 0.5;
   return costs;

@@ -18,6 +18,7 @@ MachineCosts true_costs() {
   costs.between_hosts = {12, 2, 2e-4, 2e-4, 65536, 1048576};
   costs.host = {5e-5, 4e-5};
   costs.turn_us = 0.6;
+  costs.call_us = 0.2;
   return costs;
 }
 MachineCosts first_guess() {
@@ -26,6 +27,7 @@ MachineCosts first_guess() {
   costs.between_hosts = {30, 5, 1e-4, 1e-4, 32768, 262144};
   costs.host = {4e-5, 4e-5};
   costs.turn_us = 0.2;
+  costs.call_us = 0.05;
   return costs;
 }
 

@@ -28,6 +28,7 @@ Tuning some_tuning() {
   job.costs->between_hosts = {9, 1.5, 1e-4, 2e-4, 32768, 262144};
   job.costs->host.combine_us_per_byte = 3e-5;
   job.costs->turn_us = 0.5;
+  job.costs->call_us = 0.25;
   job.port_gbytes_per_second = 0.125;
   tuning.jobs.push_back(job);
   return tuning;
