@@ -166,9 +166,20 @@ expect 1 'cannot be written' tune -n 2 -o "$folder/no/such/file"
 # Tuning: two processes here; the file is used, and another machine's is not.
 unset TUTTI_ALGORITHM TUTTI_TUNING
 tuning=$folder/tuning.json
-expect 0 '2 ranks on 1 host over shm' tune -n 2 --seconds 1 --most-bytes 64K --collectives all_reduce,barrier -o "$tuning"
+expect 0 'predictions of these .* times are wrong by' tune -n 2 --seconds 1 --most-bytes 64K \
+  --collectives all_reduce,barrier -o "$tuning" --times "$folder/times.csv"
+report=$(dirname "${BASH_SOURCE[0]}")/../../../perf/prediction_report.py
+if ! python3 "$report" "$folder/times.csv" "$folder/times.csv" | grep -q '^2 ranks, 1 hosts, shm .* 1.000 '; then
+  echo "no job, or what was measured to be fastest was not, in the report of:"
+  cat "$folder/times.csv"
+  failed=1
+fi
 cp "$tuning" "$out"
+json "j['jobs'][0]['costs']['call_us'] > 0 and len(j['jobs'][0]['costs']['within_host']['send_us_per_byte']) == 4"
 json "j['jobs'][0]['hosts'] == [2] and set(j['jobs'][0]['choices']) == {'all_reduce', 'barrier'}"
+TUTTI_TUNING=$tuning expect 0 '^> ' explain all_reduce -n 2 -s 8
+sed 's/"call_us": [^,}]*/"call_us": "much"/' "$tuning" >"$folder/much.json"
+TUTTI_TUNING=$folder/much.json expect 2 'much.json:[0-9]*: jobs\[0\].costs.call_us: is not a number' explain -n 2
 TUTTI_TRANSPORTS=tcp expect 0 'on 2 hosts over tcp' tune -n 2 --seconds 1 --most-bytes 4K --collectives reduce -o "$tuning"
 cp "$tuning" "$out"
 json "len(j['jobs']) == 2"
