@@ -7,7 +7,7 @@
 // communication over multiple links, PPoPP 2006; Traeff, Rougier: MPI collectives and datatypes for
 // hierarchical all-to-all communication, EuroMPI 2014 (decomposition by nodes and lanes).
 //
-// Cost: the sum of the parts, each with its own link's alpha and beta: see algorithms/costs.cc.
+// Cost: the sum of the parts, each with its own link's alpha and beta.
 #pragma once
 
 #include "algorithms/group.h"

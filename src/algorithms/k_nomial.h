@@ -1,9 +1,8 @@
 // K-nomial tree of radix k: in every round each member that has the vector sends it to k - 1 others (broadcast), or
 // combines those of k - 1 others with its own (reduce). With k = 2 it is the binomial tree: the fewest messages of any
 // member. A larger radix has fewer rounds one after the other and more messages in each, up to k = n, where all is sent
-// directly. The root's link carries the vector once for each of its children, so for small vectors. By its cost, which
-// counts an alpha for every child, no radix but 2 is ever chosen: others are to be forced, until they are measured on
-// networks whose alphas overlap.
+// directly. The root's link carries the vector once for each of its children, so for small vectors. More children
+// at once pay where messages that are under way at the same time overlap.
 //
 // Members are numbered from the root, and their numbers written with base k: the parent's number is that without the
 // lowest digit that is not 0.
