@@ -20,9 +20,12 @@ def read(path):
     jobs = defaultdict(lambda: defaultdict(dict))
     with open(path, newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            job = (int(row["ranks"]), int(row["hosts"]), row["transports"])
-            cell = jobs[job][row["collective"], int(row["bytes"])]
-            cell[row["algorithm"]] = (float(row["measured_us"]), float(row["predicted_us"]))
+            job = (int(row["ranks"]), int(row["hosts"]), row["transports"], float(row["ranks_per_cpu"]))
+            times = (float(row["measured_us"]), float(row["predicted_us"] or "nan"))
+            if times[0] > 0 and times[1] > 0:
+                jobs[job][row["collective"], int(row["bytes"])][row["algorithm"]] = times
+    if not jobs:
+        sys.exit(f"{path}: no predicted times")
     return jobs
 
 

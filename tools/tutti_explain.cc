@@ -74,10 +74,11 @@ Result<Context> explain(Options& options) {
         topology::kind_of(world, "shm", options.cluster.transport, ranks_per_cpu(context.machines));
     tuned = tuning.find(kind);
     fitted = tuning.nearest_costs(kind);
-    if (fitted != nullptr) context.machines.costs = *fitted->costs;
   }
-  auto explained = topology::explain(context.collective, *model_of(context.machines, fitted), options.bytes,
-                                     settings.value().algorithm, schedule::Order::kAny, tuned);
+  const auto model = model_of(context.machines, fitted);
+  context.machines.costs = model->costs().machine;
+  auto explained = topology::explain(context.collective, *model, options.bytes, settings.value().algorithm,
+                                     schedule::Order::kAny, tuned);
   if (!explained.is_ok()) return explained.status();
   context.explanation = std::move(*explained);
   context.why = text_of(context.explanation.because);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "candidates.h"
 #include "cluster_options.h"
 #include "command.h"
@@ -36,6 +37,11 @@ struct Options {
 
 // What is within this of the best is taken for as good: then the one that the size before has is kept.
 constexpr double kAsGood = 1.03;
+// Of more a simulation takes so long that a fit would last for minutes.
+constexpr int kMostRanksToFit = 16;
+constexpr std::int64_t kFitMs = 20'000;
+// GB/s: what is measured within one machine has no port.
+constexpr double kHindersNobody = 50;
 constexpr std::uint64_t kLeastBytes = 8;
 constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 30;
 
@@ -91,6 +97,9 @@ Status try_output(const Options& options) {
     }
   }
   const std::string part = options.output + ".part";
+  if (!options.times.empty() && !std::ofstream(options.times, std::ios::app).is_open()) {
+    return Status::invalid_argument(options.times + ": cannot be written");
+  }
   const bool opens = std::ofstream(part, std::ios::binary).is_open();
   std::filesystem::remove(part, none);
   if (opens && !std::filesystem::is_directory(options.output, none)) return {};
@@ -117,6 +126,11 @@ Status keep(const Options& options, const topology::TunedJob& job) {
     tuning.jobs.push_back(job);
   } else {
     for (const auto& [collective, choices] : job.choices) known->choices[collective] = choices;
+    // What was fitted to some collectives alone does not take the place of what was fitted to all.
+    if (options.collectives.empty() || !known->costs.has_value()) {
+      known->costs = job.costs;
+      known->port_gbytes_per_second = job.port_gbytes_per_second;
+    }
   }
   // Never half a file.
   const std::string part = options.output + ".part";
@@ -136,9 +150,10 @@ Status append_times(const std::string& path, const Measurements& measured, const
   }
   for (std::size_t i = 0; i < measured.times.size(); ++i) {
     const MeasuredTime& one = measured.times[i];
-    file << fmt::format("{},{},{},{:g},{},{},{},{},{:.3f},{:.3f}\n", measured.world.ranks, measured.kind.hosts.size(),
+    file << fmt::format("{},{},{},{:g},{},{},{},{},{:.3f},{}\n", measured.world.ranks, measured.kind.hosts.size(),
                         measured.kind.transports, measured.kind.ranks_per_cpu, name_of(one.collective), one.bytes,
-                        one.entry->name, one.calls, one.us, predicted[i]);
+                        one.entry->name, one.calls, one.us,
+                        predicted.empty() ? std::string() : fmt::format("{:.3f}", predicted[i]));
   }
   file.close();
   return file ? Status() : Status::invalid_argument(path + ": cannot be written");
@@ -146,6 +161,7 @@ Status append_times(const std::string& path, const Measurements& measured, const
 
 // The simulator's costs, with which it comes nearest to what was measured.
 Status fit(const Measurements& measured, topology::TunedJob& job, std::vector<double>& predicted) {
+  if (measured.world.ranks > kMostRanksToFit) return {};
   topology::ObservedJob observed;
   observed.graph = topology::graph_of(measured.world, {});
   observed.sharing = measured.sharing;
@@ -153,12 +169,15 @@ Status fit(const Measurements& measured, topology::TunedJob& job, std::vector<do
   for (const MeasuredTime& one : measured.times) {
     observations.push_back({one.entry, one.bytes, one.calls, one.us});
   }
+  const Deadline deadline = Deadline::after_ms(kFitMs);
   auto fitted = topology::fit_costs(
       observed, observations,
-      default_costs(measured.world, job.kind.transports.find("verbs") != std::string::npos, measured.sharing).machine);
+      default_costs(measured.world, job.kind.transports.find("verbs") != std::string::npos, measured.sharing).machine,
+      [&] { return deadline.passed(); });
   if (!fitted.is_ok()) return fitted.status();
   job.costs = (*fitted).costs;
-  if (measured.world.hosts.size() > 1) job.port_gbytes_per_second = (*fitted).port.gbytes_per_second;
+  const double port = (*fitted).port.gbytes_per_second;
+  if (measured.world.hosts.size() > 1 && port < kHindersNobody) job.port_gbytes_per_second = port;
   predicted = std::move((*fitted).predicted_us);
   return {};
 }
@@ -172,6 +191,10 @@ void print(const topology::TunedJob& job, const Measurements& measured, const st
       line += line.empty() ? one.algorithm : fmt::format(", from {} {}", one.from_bytes, one.algorithm);
     }
     std::printf("  %-16s %s\n", name_of(collective), line.c_str());
+  }
+  if (predicted.empty()) {
+    std::fflush(stdout);
+    return;
   }
   std::vector<double> errors;
   for (std::size_t i = 0; i < predicted.size(); ++i) {

@@ -248,7 +248,7 @@ const executor::Plan* Plans::keep(Making& making) {
 
 Status Plans::check_forced(Collective collective, schedule::Order order) const {
   if (membership_.algorithm.empty()) return {};
-  return select(collective, 0, order).status();
+  return topology::forced_entry(collective, world_, membership_.algorithm, order).status();
 }
 
 Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule schedule) {

@@ -18,7 +18,8 @@ constexpr std::size_t kMostObservations = 350;
 constexpr int kMostSweeps = 25;
 constexpr double kFirstStep = 0.7;  // of logarithms
 constexpr double kLastStep = 0.02;
-constexpr double kGain = 1e-6;     // less is none: what nothing depends on stays where it is
+constexpr double kGain = 1e-6;  // less is none: what nothing depends on stays where it is
+constexpr double kMostNumber = 1e8;
 constexpr double kMostRate = 1e4;  // GB/s of a port, beyond which it hinders nobody
 constexpr double kAwayMost = 1.5;  // a measurement that has met something else says no more than this
 constexpr std::size_t kElementBytes = 4;
@@ -32,7 +33,8 @@ struct Bytes {
     double sent = 0;
     double all = 0;
     for (std::size_t i = 0; i < us.size(); ++i) {
-      us[i] = costs.send_us_per_byte.values()[i] + costs.receive_us_per_byte.values()[i];
+      // What is 0 could never grow.
+      us[i] = std::max(1e-7, costs.send_us_per_byte.values()[i] + costs.receive_us_per_byte.values()[i]);
       sent += costs.send_us_per_byte.values()[i];
       all += us[i];
     }
@@ -88,21 +90,20 @@ class Model {
       for (double& each : bytes.us) all.push_back(&each);
     };
     const Routes routes(graph, costs, job_.sharing);
-    const std::size_t hosts = routes.hosts().size();
-    if (routes.hosts().largest() > 1) add(costs.within_host, within_);
-    if (hosts > 1) add(costs.between_hosts, between_);
+    if (has_within_) add(costs.within_host, within_);
+    if (has_between_) add(costs.between_hosts, between_);
     if (routes.processors() < graph.ranks.size()) all.push_back(&costs.turn_us);
     all.push_back(&costs.call_us);
     for (double& each : costs.host.combine_us_per_byte.values()) all.push_back(&each);
     all.push_back(&copy_);
-    if (hosts > 1) all.push_back(&port_rate_);
+    if (has_between_) all.push_back(&port_rate_);
     return all;
   }
   // Behind a change of numbers.
   void apply() {
-    within_.apply(costs.within_host);
-    between_.apply(costs.between_hosts);
-    const Bytes& moved = costs.within_host.message_us > 0 ? within_ : between_;
+    if (has_within_) within_.apply(costs.within_host);
+    if (has_between_) between_.apply(costs.between_hosts);
+    const Bytes& moved = has_within_ ? within_ : between_;
     for (std::size_t i = 0; i < moved.us.size(); ++i) costs.host.copy_us_per_byte.values()[i] = copy_ * moved.us[i] / 2;
     port_rate_ = std::min(port_rate_, kMostRate);
     for (Node& node : graph.nodes) {
@@ -110,6 +111,8 @@ class Model {
     }
   }
   void begin() {
+    has_within_ = world_.hosts.empty() || world_.hosts.largest() > 1;
+    has_between_ = world_.hosts.size() > 1;
     within_.begin(costs.within_host);
     between_.begin(costs.between_hosts);
     port_rate_ = 1.25;
@@ -124,6 +127,8 @@ class Model {
   const ObservedJob& job_;
   const algorithms::World world_;
   std::map<const AlgorithmEntry*, std::vector<schedule::Schedule>> schedules_;
+  bool has_within_ = false;
+  bool has_between_ = false;
   Bytes within_;
   Bytes between_;
   double copy_ = 1;       // of what a byte of a message takes, half
@@ -159,7 +164,7 @@ class Search {
   Result<bool> improve(double& number, double step, double& best) {
     const double before = number;
     for (const double change : {step, -step}) {
-      number = before * std::exp(change);
+      number = std::min(kMostNumber, before * std::exp(change));
       model_.apply();
       auto changed = loss();
       if (!changed.is_ok()) return changed.status();

@@ -1,10 +1,13 @@
 #include "topology/job_model.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "base/fork.h"
 #include "topology/cluster.h"
 #include "topology/prediction.h"
 
@@ -23,23 +26,27 @@ constexpr int kSmallerRanks = 32;
 constexpr int kManyHosts = 8;  // with up to as many ranks each
 // Of an algorithm that somebody has brought.
 constexpr std::size_t kMostSteps = 200'000;
+// Of jobs with more than kSimulatedRanks, that are simulated as they are: trees of thousands.
+constexpr std::size_t kMostStepsOfMany = 4'000;
 
 // Of small vectors it matters how calls follow each other; of many ranks what a simulation takes.
 int calls_of(int ranks, std::size_t bytes) {
   if (ranks > 16) return 1;
-  return bytes <= 65536 ? 100 : 4;
+  if (bytes > 65536) return 4;
+  return ranks <= 8 ? 100 : 8;
 }
 
-// The largest smaller job, or one with a half or a quarter (`part` 1, 2, 4) of its ranks. Of many hosts fewer, with so
-// many ranks each; of few hosts and of one those with fewer ranks.
+// A smaller job, or about a half or a quarter (`part` 1, 2, 4) of it: with fewer hosts, or with fewer ranks on each,
+// whichever there are more of than are simulated. Where hosts have several ranks, so have those of the smaller job.
 World smaller(const World& world, int part) {
   const int hosts = std::max(1, static_cast<int>(world.hosts.size()));
   const int size = world.hosts.empty() ? world.ranks : static_cast<int>(world.hosts.largest());
-  int few = hosts;
-  int fewer = std::max(1, std::min(size, kSmallerRanks / hosts) / part);
-  if (hosts >= kManyHosts) {
-    fewer = std::min(size, kManyHosts);
-    few = std::max(kManyHosts, std::min(hosts, kSmallerRanks / fewer)) / part;
+  int fewer = std::min(size, hosts < kManyHosts ? std::max(2, kSmallerRanks / hosts) : kManyHosts);
+  int few = std::min(hosts, std::max(kManyHosts, kSmallerRanks / fewer));
+  if (hosts >= kManyHosts && hosts * fewer >= few * size) {
+    few /= part;
+  } else {
+    fewer = std::max(std::min(size, 2), fewer / part);
   }
   if (few == 1) return {fewer, {}};
   algorithms::Hosts::Lists lists;
@@ -51,20 +58,38 @@ World smaller(const World& world, int part) {
   return {next, std::move(lists)};
 }
 
-// What so many further doublings add, where the last two have added these: each adds as many times what the one before
-// has as the last one did. So it is for constants, logarithms, powers of the number of ranks, and sums of a constant
-// and one of these.
-double added(double before_last, double last, double doublings) {
-  constexpr double kMostGrowth = 2;  // nothing grows faster than the number of ranks
-  if (last <= 0) return 0;
-  const double growth = before_last > 0 ? std::min(kMostGrowth, last / before_last) : 1;
-  if (std::abs(growth - 1) < 1e-6) return last * doublings;
-  return last * growth * (std::pow(growth, doublings) - 1) / (growth - 1);
+// Of three jobs the logarithms (of base 2) of their numbers of ranks, and their times; ascending.
+struct Growth {
+  std::array<double, 3> doublings{};
+  std::array<double, 3> us{};
+
+  // What is added until so many doublings: each adds as many times what the one before has as the last one did. So it
+  // is for constants, logarithms, powers of the number of ranks, and sums of a constant and one of these. By
+  // multiplication alone, which all machines do alike.
+  [[nodiscard]] double added(double until) const {
+    constexpr double kMostGrowth = 2.5;  // little more than the number of ranks
+    const double before = (us[1] - us[0]) / (doublings[1] - doublings[0]);
+    double each = (us[2] - us[1]) / (doublings[2] - doublings[1]);
+    if (each <= 0) return 0;
+    const double growth = before > 0 ? std::min(kMostGrowth, each / before) : 1;
+    double sum = 0;
+    for (double left = until - doublings[2]; left > 0; left -= 1) {
+      each *= growth;
+      sum += each * std::min(1.0, left);
+    }
+    return sum;
+  }
+};
+// Chunks or blocks, whichever are more.
+double parts_of(const AlgorithmEntry& entry, const World& world) {
+  const schedule::Shape shape = entry.shape(world, 0);
+  return std::max({1.0, static_cast<double>(shape.chunks), static_cast<double>(shape.blocks)});
 }
 
 struct Registry {
-  Mutex mutex;
-  std::vector<std::weak_ptr<const JobModel>> models TUTTI_GUARDED_BY(mutex);
+  ForkMutex mutex;
+  // In a forked child those of its parent are left alone: a thread that is not there may have been using them.
+  std::vector<std::pair<pid_t, std::weak_ptr<const JobModel>>> models TUTTI_GUARDED_BY(mutex);
 };
 Registry& registry() {
   static auto* const all = new Registry();
@@ -110,16 +135,18 @@ void use_fitted(const TunedJob* fitted, JobCosts& costs) {
   costs.machine = *fitted->costs;
   costs.machine.between_devices = devices;
   costs.machine.device = device;
-  costs.port = {fitted->port_gbytes_per_second, 0};
+  if (fitted->port_gbytes_per_second > 0) costs.port = {fitted->port_gbytes_per_second, 0};
 }
 
 std::shared_ptr<const JobModel> JobModel::of(const World& world, const JobCosts& costs) {
   Registry& all = registry();
   const MutexLock lock(all.mutex);
   auto& models = all.models;
-  models.erase(std::remove_if(models.begin(), models.end(), [](const auto& one) { return one.expired(); }),
+  models.erase(std::remove_if(models.begin(), models.end(), [](const auto& one) { return one.second.expired(); }),
                models.end());
-  for (const auto& one : models) {
+  const pid_t process = ::getpid();
+  for (const auto& [owner, one] : models) {
+    if (owner != process) continue;
     auto model = one.lock();
     if (model != nullptr && model->costs_ == costs && model->world_.ranks == world.ranks &&
         model->world_.hosts == world.hosts) {
@@ -127,7 +154,7 @@ std::shared_ptr<const JobModel> JobModel::of(const World& world, const JobCosts&
     }
   }
   auto model = std::make_shared<const JobModel>(world, costs);
-  models.push_back(model);
+  models.emplace_back(process, model);
   return model;
 }
 
@@ -151,17 +178,23 @@ std::unique_ptr<JobModel::Simulated> JobModel::make(const World& world) const {
   return job;
 }
 
-double JobModel::simulate(const Simulated& job, const AlgorithmEntry& entry, std::size_t bytes) const {
-  if (!entry.supports(job.world)) return kNever;
+// Of all ranks; none where that is not possible, or they have more steps.
+std::vector<schedule::Schedule> JobModel::write(const Simulated& job, const AlgorithmEntry& entry,
+                                                std::size_t most_steps) {
   std::vector<schedule::Schedule> schedules;
   std::size_t steps = 0;
   for (int rank = 0; rank < job.world.ranks; ++rank) {
     auto schedule = make_schedule(entry, job.world, rank, 0);
-    if (!schedule.is_ok()) return kNever;
+    if (!schedule.is_ok()) return {};
     steps += (*schedule).steps.size();
-    if (steps > kMostSteps) return kNever;
+    if (steps > most_steps) return {};
     schedules.push_back(std::move(*schedule));
   }
+  return schedules;
+}
+
+double JobModel::simulate(const Simulated& job, const std::vector<schedule::Schedule>& schedules,
+                          std::size_t bytes) const {
   // No rank is without an element.
   const std::size_t least = schedules.front().shape.blocks;
   const auto us = simulate_calls(schedules, std::max(bytes, least), 1, calls_of(world_.ranks, bytes), *job.routes);
@@ -171,21 +204,31 @@ double JobModel::simulate(const Simulated& job, const AlgorithmEntry& entry, std
 double JobModel::predict_us(const AlgorithmEntry& entry, std::size_t bytes) const {
   if (world_.ranks == 1) return 0;
   const MutexLock lock(mutex_);
-  const auto [known, is_new] = known_.try_emplace({&entry, bytes}, kNever);
-  if (!is_new) return known->second;
-  const bool all = world_.ranks <= kSimulatedRanks;
-  if (jobs_[0] == nullptr) {
-    jobs_[0] = make(all ? world_ : smaller(world_, 1));
-    if (!all) jobs_[1] = make(smaller(world_, 2));
-    if (!all) jobs_[2] = make(smaller(world_, 4));
+  const std::pair<const AlgorithmEntry*, std::size_t> key{&entry, bytes};
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
+  return known_[key] = predict(entry, bytes);
+}
+
+double JobModel::predict(const AlgorithmEntry& entry, std::size_t bytes) const {
+  if (whole_ == nullptr) whole_ = make(world_);
+  auto all = write(*whole_, entry, world_.ranks <= kSimulatedRanks ? kMostSteps : kMostStepsOfMany);
+  if (!all.empty()) return simulate(*whole_, all, bytes);
+  if (world_.ranks <= kSimulatedRanks) return kNever;
+  Growth growth;
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    if (jobs_[i] == nullptr) jobs_[i] = make(smaller(world_, 4 >> i));
+    if (!entry.supports(jobs_[i]->world)) return kNever;
+    const auto schedules = write(*jobs_[i], entry, kMostSteps);
+    if (schedules.empty()) return kNever;
+    // What cuts the vector into blocks sends as long ones there as it does here.
+    const double part = parts_of(entry, jobs_[i]->world) / parts_of(entry, world_);
+    growth.us[i] =
+        simulate(*jobs_[i], schedules, static_cast<std::size_t>(static_cast<double>(bytes) * std::min(1.0, part)));
+    if (growth.us[i] == kNever) return kNever;
+    growth.doublings[i] = log2_by_parts(jobs_[i]->world.ranks);
   }
-  const double us = simulate(*jobs_[0], entry, bytes);
-  if (all || us == kNever) return known->second = us;
-  const double half = simulate(*jobs_[1], entry, bytes);
-  const double quarter = simulate(*jobs_[2], entry, bytes);
-  if (half == kNever || quarter == kNever) return kNever;
-  const double doublings = std::log2(world_.ranks / static_cast<double>(jobs_[0]->world.ranks));
-  return known->second = us + added(half - quarter, us - half, doublings);
+  return growth.us.back() + growth.added(log2_by_parts(world_.ranks));
 }
 
 }  // namespace tutti::internal::topology

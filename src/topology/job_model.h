@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "algorithms/catalog.h"
 #include "base/message_costs.h"
@@ -44,26 +45,31 @@ class JobModel {
 
   [[nodiscard]] const algorithms::World& world() const { return world_; }
   [[nodiscard]] const JobCosts& costs() const { return costs_; }
-  // Microseconds of a call among some in a row, with root 0. Kept: the second question takes no time. Infinity: it
-  // cannot be known, as of an algorithm that serves these ranks and not as many as can be simulated.
+  // Microseconds with root 0: of few ranks of a call among some in a row, of more than 16 of one alone. Kept: the
+  // second question takes no time. Infinity: it cannot be known, as of an algorithm that serves these ranks and not as
+  // many as can be simulated.
   //
-  // Of up to kSimulatedRanks ranks all are simulated. Of more, three smaller jobs of the kind, each with twice as many
-  // ranks as the one before; as time has grown there, it grows from there on. REQUIRES: entry.supports(world()).
+  // Of up to kSimulatedRanks ranks all are simulated; of more, where they have few steps (trees). Else three smaller
+  // jobs of the kind, with blocks as long as here; as time has grown there, it grows from there on.
+  // REQUIRES: entry.supports(world()).
   [[nodiscard]] double predict_us(const algorithms::AlgorithmEntry& entry, std::size_t bytes) const
       TUTTI_EXCLUDES(mutex_);
   static constexpr int kSimulatedRanks = 64;
 
  private:
   struct Simulated;
-  [[nodiscard]] double simulate(const Simulated& job, const algorithms::AlgorithmEntry& entry, std::size_t bytes) const
-      TUTTI_REQUIRES(mutex_);
+  [[nodiscard]] double predict(const algorithms::AlgorithmEntry& entry, std::size_t bytes) const TUTTI_REQUIRES(mutex_);
+  static std::vector<schedule::Schedule> write(const Simulated& job, const algorithms::AlgorithmEntry& entry,
+                                               std::size_t most_steps);
+  [[nodiscard]] double simulate(const Simulated& job, const std::vector<schedule::Schedule>& schedules,
+                                std::size_t bytes) const;
   [[nodiscard]] std::unique_ptr<Simulated> make(const algorithms::World& world) const;
 
   const algorithms::World world_;
   const JobCosts costs_;
   mutable Mutex mutex_;
-  // The job; or of more ranks than are simulated one that is like it, one with a half of its ranks and one with a
-  // quarter.
+  mutable std::unique_ptr<Simulated> whole_ TUTTI_GUARDED_BY(mutex_);
+  // Of more ranks than are simulated: smaller ones that are like it, the smallest first.
   mutable std::array<std::unique_ptr<Simulated>, 3> jobs_ TUTTI_GUARDED_BY(mutex_);
   mutable std::map<std::pair<const algorithms::AlgorithmEntry*, std::size_t>, double> known_ TUTTI_GUARDED_BY(mutex_);
 };

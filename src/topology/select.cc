@@ -50,7 +50,8 @@ bool exists(Collective collective, const std::string& name) {
   return algorithms::find(collective, name) != nullptr;
 }
 
-// The forced entry, null if none is forced for this collective.
+}  // namespace
+
 Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
                                            const std::string& forced, Order order) {
   if (Status s = check_forced(forced); !s.is_ok()) return s;
@@ -74,8 +75,6 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
   }
   return static_cast<const AlgorithmEntry*>(nullptr);
 }
-
-}  // namespace
 
 Status check_forced(const std::string& forced) {
   for (const Word& word : words_of(forced)) {

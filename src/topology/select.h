@@ -41,6 +41,9 @@ struct Explanation {
 Result<Explanation> explain(Collective collective, const JobModel& job, std::size_t bytes, const std::string& forced,
                             schedule::Order order = schedule::Order::kAny, const TunedJob* tuned = nullptr);
 
+// What `forced` makes select() take, or null; its errors. Predicts nothing.
+Result<const algorithms::AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
+                                                       const std::string& forced, schedule::Order order);
 // Whether `forced` names only what there is, for whatever ranks. kInvalidUsage quotes it, and says what is wrong.
 Status check_forced(const std::string& forced);
 

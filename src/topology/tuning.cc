@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "base/json_file.h"
@@ -134,14 +136,18 @@ const TunedJob* Tuning::find(const JobKind& kind) const {
 }
 
 const TunedJob* Tuning::nearest_costs(const JobKind& kind) const {
+  const auto ranks_of = [](const JobKind& of) { return std::accumulate(of.hosts.begin(), of.hosts.end(), 0.0); };
+  const auto apart = [](double a, double b) { return std::max(a / b, b / a); };
+  // The same hosts first, then by load, then by their number and their ranks.
+  const auto distance = [&](const TunedJob& job) {
+    return std::tuple(job.kind.hosts != kind.hosts, apart(job.kind.ranks_per_cpu, kind.ranks_per_cpu),
+                      apart(static_cast<double>(job.kind.hosts.size()), static_cast<double>(kind.hosts.size())),
+                      apart(ranks_of(job.kind), ranks_of(kind)));
+  };
   const TunedJob* nearest = nullptr;
-  double least = 0;
   for (const TunedJob& job : jobs) {
     if (!job.costs.has_value() || job.kind.transports != kind.transports) continue;
-    const double apart = std::abs(std::log(job.kind.ranks_per_cpu / kind.ranks_per_cpu));
-    if (nearest != nullptr && apart >= least) continue;
-    nearest = &job;
-    least = apart;
+    if (nearest == nullptr || distance(job) < distance(*nearest)) nearest = &job;
   }
   return nearest;
 }

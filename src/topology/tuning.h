@@ -50,7 +50,8 @@ struct Tuning {
   std::string library;  // library_version()
   std::vector<TunedJob> jobs;
 
-  // The job whose fitted costs are nearest: over the same transports, with the nearest ranks per processor. Null: none.
+  // The job whose fitted costs are nearest: over the same transports, of the same hosts, else with the nearest ranks
+  // per processor. Null: none.
   [[nodiscard]] const TunedJob* nearest_costs(const JobKind& kind) const;
   // Of the same kind, with ranks per processor within a quarter, the nearest; null: there is none.
   [[nodiscard]] const TunedJob* find(const JobKind& kind) const;

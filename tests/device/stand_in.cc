@@ -30,6 +30,7 @@ CALL standInLive() {
 }
 CALL standInBreak(int breaks) {
   broken = breaks != 0;
+  if (broken) ++failures;
   return kSuccess;
 }
 
@@ -294,12 +295,13 @@ CALL cuStreamWaitValue32_v2(Driver::Stream stream, Address address, std::uint32_
   ENTER();
   if (how != Driver::kWaitAtLeast) return kInvalidValue;
   auto* const word = reinterpret_cast<std::uint32_t*>(address);
-  return submit(stream, [=] {
+  // What was queued before the device has failed does not run any more, whose memory may be gone.
+  return submit(stream, [=, before = failures.load()] {
     const auto reached = [&] {
       const std::uint32_t now = std::atomic_ref<std::uint32_t>(*word).load();
       return static_cast<std::int32_t>(now - value) >= 0;
     };
-    while (!reached()) ::usleep(20);
+    while (failures == before && !reached()) ::usleep(20);
   });
 }
 CALL cuStreamWriteValue32_v2(Driver::Stream stream, Address address, std::uint32_t value, unsigned /*flags*/) {

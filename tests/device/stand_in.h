@@ -83,6 +83,7 @@ inline std::atomic<int> live{0};
 inline std::atomic<int> global_captures{0};
 inline std::atomic<std::uint64_t> captures{0};
 inline std::atomic<bool> broken{false};
+inline std::atomic<int> failures{0};              // how many times it has become broken
 inline std::atomic<int> calls_until_failure{-1};  // below 0: none fails
 inline thread_local std::vector<int> contexts;    // devices, the current one last
 inline thread_local int capture_mode = 0;

@@ -62,6 +62,34 @@ TEST_CASE("jobs are of the same kind whatever the order of their hosts, and with
   CHECK(kind_of(World{3, {{0, 2}, {1}}}, "shm", "verbs", 0.5).transports == "shm+verbs");
 }
 
+TEST_CASE("fitted costs are those of the same hosts, else of the nearest load and size over the same transports") {
+  Tuning tuning;
+  const auto add = [&](const World& world, double ranks_per_cpu, const char* within, const char* between) {
+    TunedJob job;
+    job.kind = kind_of(world, within, between, ranks_per_cpu);
+    job.costs.emplace();
+    job.costs->call_us = static_cast<double>(tuning.jobs.size());
+    tuning.jobs.push_back(job);
+  };
+  add(World{2, {}}, 1, "shm", "");
+  add(World{4, {}}, 1, "shm", "");
+  add(World{8, {}}, 4, "shm", "");
+  add(World{2, {{0}, {1}}}, 1, "shm", "tcp");
+  const auto nearest = [&](const World& world, double ranks_per_cpu, const char* within, const char* between) {
+    const TunedJob* job = tuning.nearest_costs(kind_of(world, within, between, ranks_per_cpu));
+    return job == nullptr ? -1 : static_cast<int>(job->costs->call_us);
+  };
+  CHECK(nearest(World{2, {}}, 1, "shm", "") == 0);
+  CHECK(nearest(World{4, {}}, 1, "shm", "") == 1);
+  CHECK(nearest(World{4, {}}, 4, "shm", "") == 1);
+  CHECK(nearest(World{16, {}}, 1, "shm", "") == 1);
+  CHECK(nearest(World{16, {}}, 8, "shm", "") == 2);
+  CHECK(nearest(World{3, {{0}, {1}, {2}}}, 1, "shm", "tcp") == 3);
+  CHECK(nearest(World{3, {{0}, {1}, {2}}}, 1, "shm", "verbs") == -1);
+  tuning.jobs[1].costs.reset();
+  CHECK(nearest(World{4, {}}, 1, "shm", "") == 0);
+}
+
 TEST_CASE("the measured choice counts where it serves, before the costs and behind what is forced") {
   const Tuning tuning = some_tuning();
   const TunedJob* job = &tuning.jobs[0];
