@@ -38,7 +38,7 @@ struct Bytes {
       sent += costs.send_us_per_byte.values()[i];
       all += us[i];
     }
-    if (all > 0) senders_part = sent / all;
+    if (sent > 0) senders_part = sent / all;
   }
   void apply(MessageCosts& costs) {
     senders_part = std::min(senders_part, 0.95);
