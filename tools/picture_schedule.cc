@@ -28,7 +28,7 @@ class Units : public schedule::Interconnect {
   explicit Units(std::size_t ranks) : ranks_(ranks) {}
   [[nodiscard]] std::size_t resources() const override { return 0; }
   [[nodiscard]] double us_per_byte(std::uint32_t /*resource*/) const override { return 0; }
-  void find_route(int /*from*/, int /*to*/, double /*bytes*/, schedule::Route& route) const override {
+  void find_route(int /*from*/, int /*to*/, double /*call_bytes*/, schedule::Route& route) const override {
     route = {};
     route.latency_us = 0.7;
     route.message_us = 0.15;
@@ -39,8 +39,8 @@ class Units : public schedule::Interconnect {
     return {static_cast<std::uint32_t>(rank), 1, 0};
   }
   [[nodiscard]] double slowness(int /*rank*/) const override { return 1; }
-  [[nodiscard]] double combine_us_per_byte(int /*rank*/, double /*bytes*/) const override { return 0.3; }
-  [[nodiscard]] double copy_us_per_byte(int /*rank*/, double /*bytes*/) const override { return 0.3; }
+  [[nodiscard]] double combine_us_per_byte(int /*rank*/, double /*call_bytes*/) const override { return 0.3; }
+  [[nodiscard]] double copy_us_per_byte(int /*rank*/, double /*call_bytes*/) const override { return 0.3; }
 
  private:
   std::size_t ranks_;

@@ -9,9 +9,9 @@ namespace tutti::internal {
 // Between powers of two linear; the same on all machines.
 double log2_by_parts(double number);
 
-// What a byte costs by the size of what it is part of: given at some sizes, linear in between over their logarithm,
-// constant beyond (as the functions of PLogP: Kielmann, Bal, Verstoep: Fast measurement of LogP parameters for message
-// passing platforms, IPDPS 2000 Workshops).
+// What a byte costs by the size of the vector that it is part of: given at some sizes, linear in between over their
+// logarithm, constant beyond (in the manner of PLogP, whose functions are of the message's size: Kielmann, Bal,
+// Verstoep: Fast measurement of LogP parameters for message passing platforms, IPDPS 2000 Workshops).
 class PerByte {
  public:
   static constexpr int kSizes = 4;

@@ -59,7 +59,11 @@ class Simulation {
  public:
   Simulation(std::span<const Schedule> schedules, const Layout& layout, const Interconnect& net,
              const SimulationOptions& options)
-      : schedules_(schedules), layout_(layout), net_(net), options_(options) {}
+      : schedules_(schedules),
+        layout_(layout),
+        net_(net),
+        options_(options),
+        call_bytes_(bytes_of_all(schedules, layout)) {}
 
   Result<Timing> run() {
     number_steps();
@@ -73,6 +77,7 @@ class Simulation {
     timing_.resource_bytes.assign(net_.resources(), 0);
     timing_.resource_us.assign(net_.resources(), 0);
     timing_.processor_us.assign(net_.processors(), 0);
+    timing_.work_us.assign(schedules_.size(), 0);
     ends_.resize(schedules_.size());
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
       const auto steps = static_cast<std::uint32_t>(schedules_[rank].steps.size());
@@ -92,6 +97,10 @@ class Simulation {
  private:
   [[nodiscard]] int rank_of(std::uint32_t s) const {
     return static_cast<int>(std::upper_bound(first_step_.begin(), first_step_.end(), s) - first_step_.begin()) - 1;
+  }
+  static double bytes_of_all(std::span<const Schedule> schedules, const Layout& layout) {
+    const std::uint32_t chunks = schedules.empty() ? 0 : schedules.front().shape.chunks;
+    return chunks == 0 ? 0 : static_cast<double>(layout.bytes({0, chunks}).size);
   }
   // Of all calls.
   [[nodiscard]] std::uint32_t steps_of(std::size_t rank) const {
@@ -259,8 +268,8 @@ class Simulation {
       } else {
         const int rank = rank_of(event.step);
         const double bytes = bytes_of(s);
-        const double each =
-            s.kind == StepKind::kCopy ? net_.copy_us_per_byte(rank, bytes) : net_.combine_us_per_byte(rank, bytes);
+        const double each = s.kind == StepKind::kCopy ? net_.copy_us_per_byte(rank, call_bytes_)
+                                                      : net_.combine_us_per_byte(rank, call_bytes_);
         states_[event.step].end_us = work(event.step, event.time_us, bytes * each);
         complete(event.step, event.time_us, 0, 0);
       }
@@ -282,6 +291,7 @@ class Simulation {
     double& processor = *std::min_element(all.begin(), all.end());
     const double takes = work_us * net_.slowness(rank);
     timing_.processor_us[static_cast<std::size_t>(&processor - processors_.data())] += takes;
+    timing_.work_us[static_cast<std::size_t>(rank)] += takes;
     // While the rank waits for its turn, others have the processor.
     busy = std::max(processor, begin) + takes;
     processor = std::max(processor, begin - turn) + takes;
@@ -292,7 +302,7 @@ class Simulation {
   void start_send(std::uint32_t s, double time_us) {
     State& state = states_[s];
     const double bytes = bytes_of(step(s));
-    net_.find_route(rank_of(s), step(s).peer, bytes, route_);
+    net_.find_route(rank_of(s), step(s).peer, call_bytes_, route_);
     state.end_us = work(s, time_us, route_.message_us + bytes * route_.send_us_per_byte);
     const double piece = piece_of(bytes);
     const double first = time_us + (route_.message_us + piece * route_.send_us_per_byte) * slowness(s);
@@ -312,7 +322,7 @@ class Simulation {
   void inject(std::uint32_t s, double time_us) {
     State& state = states_[s];
     const double bytes = bytes_of(step(s));
-    net_.find_route(rank_of(s), step(s).peer, bytes, route_);
+    net_.find_route(rank_of(s), step(s).peer, call_bytes_, route_);
     const double piece = piece_of(bytes);
     double end = std::max(state.end_us, time_us);
     double slowest = 0;
@@ -349,8 +359,8 @@ class Simulation {
     State& state = states_[s];
     const Step& what = step(s);
     const double bytes = bytes_of(what);
-    net_.find_route(what.peer, rank_of(s), bytes, route_);
-    const double combine = what.kind == StepKind::kRecvReduce ? net_.combine_us_per_byte(rank_of(s), bytes) : 0;
+    net_.find_route(what.peer, rank_of(s), call_bytes_, route_);
+    const double combine = what.kind == StepKind::kRecvReduce ? net_.combine_us_per_byte(rank_of(s), call_bytes_) : 0;
     const double each = route_.receive_us_per_byte + combine;
     state.end_us = work(s, time_us, route_.message_us + bytes * each, true);
     const double piece = piece_of(bytes);
@@ -449,6 +459,7 @@ class Simulation {
   const Layout& layout_;
   const Interconnect& net_;
   const SimulationOptions& options_;
+  const double call_bytes_;
   std::vector<const Step*> steps_;
   std::vector<std::uint32_t> first_step_;  // of each rank
   std::vector<State> states_;

@@ -15,7 +15,7 @@
 //  - steps of a lane begin in their order;
 //  - ranks that share processors have their work done by whichever is free first; one that has waited for something
 //    waits for its turn, too.
-// What is left out: slices, waking of sleeping ranks, the caches.
+// What is left out: slices, waking of sleeping ranks; of the caches all but the size of the call.
 //
 // Deterministic: the same input gives the same times.
 #pragma once
@@ -61,8 +61,10 @@ class Interconnect {
   [[nodiscard]] virtual std::size_t resources() const = 0;
   // 0: takes any number of bytes at once.
   [[nodiscard]] virtual double us_per_byte(std::uint32_t resource) const = 0;
-  // For a message of so many bytes. Overwrites all of `route`; its memory is reused.
-  virtual void find_route(int from, int to, double bytes, Route& route) const = 0;
+  // `call_bytes`: of the whole vector, here and below. What a byte takes depends on them, and not on how many there are
+  // in a message: long messages are passed on by pieces, and what has to share the caches is all that a call touches.
+  // Overwrites all of `route`; its memory is reused.
+  virtual void find_route(int from, int to, double call_bytes, Route& route) const = 0;
   // Processors are numbered from 0.
   [[nodiscard]] virtual std::size_t processors() const = 0;
   [[nodiscard]] virtual Processors processors_of(int rank) const = 0;
@@ -70,9 +72,9 @@ class Interconnect {
   [[nodiscard]] virtual double call_us() const { return 0; }
   // How many times as long the rank's work takes as it should: 1, or more of a slow one.
   [[nodiscard]] virtual double slowness(int rank) const = 0;
-  // Of values combined, and of bytes copied within a rank, so many of them at a time.
-  [[nodiscard]] virtual double combine_us_per_byte(int rank, double bytes) const = 0;
-  [[nodiscard]] virtual double copy_us_per_byte(int rank, double bytes) const = 0;
+  // Of values combined, and of bytes copied within a rank.
+  [[nodiscard]] virtual double combine_us_per_byte(int rank, double call_bytes) const = 0;
+  [[nodiscard]] virtual double copy_us_per_byte(int rank, double call_bytes) const = 0;
 };
 
 struct StepTime {
@@ -87,6 +89,7 @@ struct Timing {
   std::vector<double> resource_bytes;        // that each resource has carried
   std::vector<double> resource_us;           // that it took for them
   std::vector<double> processor_us;          // that each processor has worked
+  std::vector<double> work_us;               // that was worked for each rank
   std::uint64_t messages = 0;                // from rank to rank
   std::vector<std::vector<StepTime>> steps;  // of each rank, call after call; empty unless asked for
 };

@@ -19,7 +19,7 @@ using algorithms::World;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // Fitted together with the costs of shared memory (transport/shm/costs.cc).
-const LocalCosts kHost = {PerByte({5.2e-5, 5e-7, 9e-6, 8.8e-5}), PerByte({7.8e-5, 3.5e-5, 4.2e-5, 6.4e-5})};
+const LocalCosts kHost = {PerByte({5.2e-5, 3e-7, 5.5e-6, 2.5e-5}), PerByte({6.8e-5, 3.2e-5, 3.2e-5, 5.9e-5})};
 // Of jobs with more than are simulated: each of their ranks does this, and has the memory for it. A simulation takes
 // both with the square of their number.
 constexpr int kSmallerRanks = 32;

@@ -33,13 +33,13 @@ Result<std::size_t> elements_of(const schedule::Shape& shape, std::size_t bytes,
 }
 
 // By the second half of the calls that were simulated: the first ones are still getting into their stride. No call
-// takes less than the busiest processor or link works for it.
+// takes less than the busiest rank, processor or link works for it.
 double us_of_call(const schedule::Timing& timing, int calls) {
   const auto simulated = static_cast<int>(timing.calls_us.size());
   if (calls <= simulated) return timing.total_us / calls;
   const int half = simulated / 2;
   double each = (timing.total_us - timing.calls_us[static_cast<std::size_t>(half) - 1]) / (simulated - half);
-  for (const auto* works : {&timing.processor_us, &timing.resource_us}) {
+  for (const auto* works : {&timing.work_us, &timing.processor_us, &timing.resource_us}) {
     for (const double us : *works) each = std::max(each, us / simulated);
   }
   return (timing.total_us + (calls - simulated) * each) / calls;

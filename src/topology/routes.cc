@@ -224,7 +224,7 @@ void Routes::go(std::int32_t from, std::int32_t to, schedule::Route& route) cons
   climb(to, above, false, route);
 }
 
-void Routes::find_route(int from, int to, double bytes, schedule::Route& route) const {
+void Routes::find_route(int from, int to, double call_bytes, schedule::Route& route) const {
   const auto f = static_cast<std::size_t>(from);
   const auto t = static_cast<std::size_t>(to);
   const bool within = rank_hosts_[f] == rank_hosts_[t];
@@ -233,8 +233,8 @@ void Routes::find_route(int from, int to, double bytes, schedule::Route& route) 
   route.resources.clear();
   route.latency_us = costs.latency_us;
   route.message_us = costs.message_us;
-  route.send_us_per_byte = costs.send_us_per_byte.at(bytes);
-  route.receive_us_per_byte = costs.receive_us_per_byte.at(bytes);
+  route.send_us_per_byte = costs.send_us_per_byte.at(call_bytes);
+  route.receive_us_per_byte = costs.receive_us_per_byte.at(call_bytes);
   route.piece_bytes = costs.piece_bytes;
   route.buffer_bytes = costs.buffer_bytes;
   if (within) return go(graph_.ranks[f], graph_.ranks[t], route);

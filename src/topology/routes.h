@@ -56,18 +56,18 @@ class Routes : public schedule::Interconnect {
 
   [[nodiscard]] std::size_t resources() const override { return us_per_byte_.size(); }
   [[nodiscard]] double us_per_byte(std::uint32_t resource) const override { return us_per_byte_[resource]; }
-  void find_route(int from, int to, double bytes, schedule::Route& route) const override;
+  void find_route(int from, int to, double call_bytes, schedule::Route& route) const override;
   [[nodiscard]] std::size_t processors() const override { return processor_count_; }
   [[nodiscard]] schedule::Processors processors_of(int rank) const override {
     return processors_[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] double call_us() const override { return costs_.call_us; }
   [[nodiscard]] double slowness(int rank) const override { return slowness_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] double combine_us_per_byte(int rank, double bytes) const override {
-    return local(rank).combine_us_per_byte.at(bytes);
+  [[nodiscard]] double combine_us_per_byte(int rank, double call_bytes) const override {
+    return local(rank).combine_us_per_byte.at(call_bytes);
   }
-  [[nodiscard]] double copy_us_per_byte(int rank, double bytes) const override {
-    return local(rank).copy_us_per_byte.at(bytes);
+  [[nodiscard]] double copy_us_per_byte(int rank, double call_bytes) const override {
+    return local(rank).copy_us_per_byte.at(call_bytes);
   }
 
   // "host0/numa1 up", "host0/eth0 out", "NVLink host0/gpu0 to host0/gpu1".

@@ -5,12 +5,12 @@ namespace tutti::internal::transport::tcp {
 // Messages as of shared memory, measured within the machine. The port is an assumption: Ethernet of 25 Gbit/s.
 TransportCosts costs() {
   TransportCosts costs;
-  costs.messages.latency_us = 0.05;
-  costs.messages.message_us = 1.2;
-  costs.messages.send_us_per_byte = PerByte({0.000175, 0.000102, 0.00014, 0.00018});
-  costs.messages.receive_us_per_byte = PerByte({0.000116, 6.8e-05, 9.32e-05, 0.00012});
-  costs.messages.piece_bytes = 32768;
-  costs.messages.buffer_bytes = 524288;
+  costs.messages.latency_us = 0.042;
+  costs.messages.message_us = 1.16;
+  costs.messages.send_us_per_byte = PerByte({0.00017, 0.000102, 0.000118, 0.000184});
+  costs.messages.receive_us_per_byte = PerByte({0.000132, 7.89e-05, 9.15e-05, 0.000142});
+  costs.messages.piece_bytes = 54000;
+  costs.messages.buffer_bytes = 166000;
   costs.turn_us = 3;
   costs.call_us = 0.94;
   costs.port_gbytes_per_second = 3.125;

@@ -17,7 +17,7 @@ class Star : public Interconnect {
   explicit Star(std::size_t ranks) : ranks_(ranks) {}
   [[nodiscard]] std::size_t resources() const override { return 2 * ranks_ + 1; }
   [[nodiscard]] double us_per_byte(std::uint32_t r) const override { return r == 2 * ranks_ ? shared : port; }
-  void find_route(int from, int to, double /*bytes*/, Route& route) const override {
+  void find_route(int from, int to, double /*call_bytes*/, Route& route) const override {
     route = common;
     route.resources = {static_cast<std::uint32_t>(2 * from), static_cast<std::uint32_t>(2 * to + 1)};
     if (shared > 0) route.resources.push_back(static_cast<std::uint32_t>(2 * ranks_));
