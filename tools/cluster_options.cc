@@ -271,10 +271,9 @@ algorithms::World world_of(const Machines& machines) {
 }
 
 std::shared_ptr<const topology::JobModel> model_of(const Machines& machines, const topology::TunedJob* fitted) {
-  const algorithms::World world = world_of(machines);
-  topology::JobCosts costs = default_costs(world, machines.by_verbs, machines.sharing);
+  topology::JobCosts costs = default_costs(world_of(machines), machines.by_verbs, machines.sharing);
   topology::use_fitted(fitted, costs);
-  return topology::JobModel::of(world, costs);
+  return topology::JobModel::of(machines.graph, costs);
 }
 
 }  // namespace tutti::internal::tools

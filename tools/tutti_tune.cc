@@ -163,7 +163,7 @@ Status append_times(const std::string& path, const Measurements& measured, const
 Status fit(const Measurements& measured, topology::TunedJob& job, std::vector<double>& predicted) {
   if (measured.world.ranks > kMostRanksToFit) return {};
   topology::ObservedJob observed;
-  observed.graph = topology::graph_of(measured.world, {});
+  observed.graph = topology::graph_of(measured.world, {}, {});
   observed.sharing = measured.sharing;
   std::vector<topology::Observation> observations;
   for (const MeasuredTime& one : measured.times) {

@@ -1,5 +1,5 @@
 // All algorithms, by collective and name: the one place that proof, simulation, selection, tests and the
-// command line read. A new algorithm is one pure file and one line in catalog.cc.
+// command line read. A new algorithm is one pure file and one line in catalog_table.cc.
 #pragma once
 
 #include <functional>
@@ -21,6 +21,10 @@ namespace tutti::internal::algorithms {
 struct World {
   int ranks = 1;
   Hosts hosts;
+  // By which hierarchical algorithms go, where more than hosts is known. Empty: by the hosts alone. See groups().
+  Hierarchy hierarchy{};
+
+  [[nodiscard]] Hierarchy groups() const { return hierarchy.empty() ? Hierarchy({hosts}) : hierarchy; }
 };
 
 // What an algorithm leaves open: a tree its radix, a chain in how many pieces it is cut. It stands behind the name.
@@ -28,6 +32,7 @@ struct Parameter {
   int value = 0;  // 0: the algorithm has none
   int least = 0;  // that may be asked for
   int most = 0;
+  bool of_ports = false;  // more than a host has network ports are of no use: selection leaves them out
 };
 
 // A function of an entry, with the parameter's value as a last argument or without.
@@ -75,6 +80,13 @@ struct AlgorithmEntry {
   // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
   [[nodiscard]] schedule::Shape shape(const World& world, int root) const { return cut(world, root, parameter.value); }
 };
+
+// The same with another parameter. REQUIRES: name and value agree.
+constexpr AlgorithmEntry with_parameter(AlgorithmEntry entry, const char* name, int value) {
+  entry.name = name;
+  entry.parameter.value = value;
+  return entry;
+}
 
 inline schedule::Order order_of(const AlgorithmEntry& entry, const World& world) {
   const bool keeps = entry.keeps_order != nullptr && entry.keeps_order(world);

@@ -1,6 +1,6 @@
 #include "algorithms/hierarchical.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "algorithms/chain.h"
 #include "algorithms/direct.h"
@@ -11,52 +11,30 @@
 namespace tutti::internal::algorithms {
 namespace {
 
-using HostPosition = Hosts::Position;
+constexpr int kNoRoot = -1;
 
-Group inside(const Hosts& hosts, const HostPosition& position, int me) {
-  return Group(hosts[position.host], me);
+Levels levels_of(const Builder& b, const Hierarchy& hierarchy) {
+  return {hierarchy, b.shape().ranks, b.rank()};
 }
 
-// The members with one local rank on all hosts. REQUIRES: all hosts have that local rank.
-Group across(const Hosts& hosts, std::size_t local_rank, int me) {
-  if (hosts.are_in_order() && hosts.are_equal()) {
-    const auto per_host = static_cast<int>(hosts.front().size());
-    return Group::progression(static_cast<int>(local_rank), per_host, static_cast<int>(hosts.size()), me);
-  }
-  std::vector<int> ranks;
-  for (const auto& host : hosts) ranks.push_back(host[local_rank]);
-  return Group(std::move(ranks), me);
-}
-
-// The member of a host that acts for it: its first, or the root.
-int leader_of(const Hosts& hosts, std::size_t host, int root) {
-  return hosts.position_of(root).host == host ? root : hosts[host].front();
-}
-
-Group leaders(const Hosts& hosts, int root, int me) {
-  std::vector<int> ranks;
-  ranks.reserve(hosts.size());
-  for (const auto& host : hosts) ranks.push_back(host.front());
-  ranks[hosts.position_of(root).host] = root;
-  return Group(std::move(ranks), me);
-}
-
-// Part j: the blocks of the ranks with local rank j on all hosts.
-std::vector<Part> parts_by_local_rank(const Hosts& hosts, ChunkRange c) {
-  const auto ranks = static_cast<std::uint32_t>(hosts.size() * hosts.front().size());
-  std::vector<Part> parts(hosts.front().size());
-  for (const auto& host : hosts) {
-    for (std::size_t j = 0; j < host.size(); ++j) {
-      parts[j].push_back(c.part(static_cast<std::uint32_t>(host[j]), ranks));
+// By index at that level: the blocks of the ranks that have this one's place further in.
+std::vector<Part> parts_by_place(const Levels& levels, std::size_t level, ChunkRange c, int ranks) {
+  std::vector<Part> parts;
+  for (const auto& group : levels.layer(level)) {
+    parts.resize(group.size());
+    for (std::size_t j = 0; j < group.size(); ++j) {
+      parts[j].push_back(c.part(static_cast<std::uint32_t>(group[j]), static_cast<std::uint32_t>(ranks)));
     }
   }
   return parts;
 }
 
-// The blocks of one local rank as one part for each host.
-std::vector<Part> one_part_each(const Part& blocks) {
+// Of the outermost level: each peer's own.
+std::vector<Part> own_parts(const Group& peers, ChunkRange c, int ranks) {
   std::vector<Part> parts;
-  for (const ChunkRange& c : blocks) parts.push_back({c});
+  for (int i = 0; i < peers.size(); ++i) {
+    parts.push_back({c.part(static_cast<std::uint32_t>(peers.rank(i)), static_cast<std::uint32_t>(ranks))});
+  }
   return parts;
 }
 
@@ -72,66 +50,86 @@ void tree_reduce(Builder& b, const Group& g, Tree tree, int root, ChunkRange c, 
   k_nomial_reduce(b, g, root, c, kBinomial, completes);
 }
 
+// To the leaders of the outermost groups, from the innermost level on.
+void reduce_to_leaders(Builder& b, const Levels& levels, Tree tree, int root, ChunkRange c) {
+  for (std::size_t level = levels.innermost(); level > 0 && levels.leads(level, root); --level) {
+    const Group leaders = levels.leaders(level, root);
+    tree_reduce(b, leaders, tree, levels.head(level, root, leaders), c, Completes::kNo);
+  }
+}
+
+void broadcast_from_leaders(Builder& b, const Levels& levels, Tree tree, int root, ChunkRange c) {
+  for (std::size_t level = 1; level <= levels.innermost(); ++level) {
+    if (!levels.leads(level, root)) continue;
+    const Group leaders = levels.leaders(level, root);
+    tree_broadcast(b, leaders, tree, levels.head(level, root, leaders), c);
+  }
+}
+
+void all_reduce_by_leaders(Builder& b, const Levels& levels, ChunkRange c, Completes completes) {
+  reduce_to_leaders(b, levels, Tree::kChain, kNoRoot, c);
+  if (levels.leads(0, kNoRoot)) ring_all_reduce(b, levels.leaders(0, kNoRoot), c, completes);
+  broadcast_from_leaders(b, levels, Tree::kChain, kNoRoot, c);
+}
+
 }  // namespace
 
-void hierarchical_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const HostPosition position = hosts.position_of(b.rank());
-  const Group host = inside(hosts, position, b.rank());
-  if (hosts.are_equal()) {
-    const std::vector<Part> parts = equal_parts(c, host.size());
-    direct_reduce_scatter(b, host, parts, Completes::kNo);
-    ring_all_reduce(b, across(hosts, position.local_rank, b.rank()), parts[position.local_rank].front(), completes);
-    direct_all_gather(b, host, parts);
-    return;
+void hierarchical_all_reduce(Builder& b, const Hierarchy& hierarchy, ChunkRange c, Completes completes) {
+  const Levels levels = levels_of(b, hierarchy);
+  if (!hierarchy.are_equal()) return all_reduce_by_leaders(b, levels, c, completes);
+  std::vector<std::pair<Group, std::vector<Part>>> shared;
+  for (std::size_t level = levels.innermost(); level > 0; --level) {
+    const Group peers = levels.peers(level);
+    std::vector<Part> parts = equal_parts(c, peers.size());
+    direct_reduce_scatter(b, peers, parts, Completes::kNo);
+    c = parts[static_cast<std::size_t>(peers.index())].front();
+    shared.emplace_back(peers, std::move(parts));
   }
-  chain_reduce(b, host, 0, c, 1, Completes::kNo);
-  if (position.local_rank == 0) ring_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
-  chain_broadcast(b, host, 0, c);
+  ring_all_reduce(b, levels.peers(0), c, completes);
+  for (; !shared.empty(); shared.pop_back()) direct_all_gather(b, shared.back().first, shared.back().second);
 }
 
-void hierarchical_doubling_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const HostPosition position = hosts.position_of(b.rank());
-  const Group host = inside(hosts, position, b.rank());
-  tree_reduce(b, host, Tree::kBinomial, 0, c, Completes::kNo);
-  if (position.local_rank == 0) doubling_all_reduce(b, across(hosts, 0, b.rank()), c, completes);
-  tree_broadcast(b, host, Tree::kBinomial, 0, c);
+void hierarchical_doubling_all_reduce(Builder& b, const Hierarchy& hierarchy, ChunkRange c, Completes completes) {
+  const Levels levels = levels_of(b, hierarchy);
+  reduce_to_leaders(b, levels, Tree::kBinomial, kNoRoot, c);
+  if (levels.leads(0, kNoRoot)) doubling_all_reduce(b, levels.leaders(0, kNoRoot), c, completes);
+  broadcast_from_leaders(b, levels, Tree::kBinomial, kNoRoot, c);
 }
 
-void hierarchical_broadcast(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c) {
-  const HostPosition position = hosts.position_of(b.rank());
-  const Group host = inside(hosts, position, b.rank());
-  const int head = leader_of(hosts, position.host, root);
-  if (b.rank() == head) {
-    const Group between = leaders(hosts, root, b.rank());
-    tree_broadcast(b, between, tree, between.index_of(root), c);
+void hierarchical_broadcast(Builder& b, const Hierarchy& hierarchy, Tree tree, int root, ChunkRange c) {
+  const Levels levels = levels_of(b, hierarchy);
+  if (levels.leads(0, root)) {
+    const Group leaders = levels.leaders(0, root);
+    tree_broadcast(b, leaders, tree, levels.head(0, root, leaders), c);
   }
-  tree_broadcast(b, host, tree, host.index_of(head), c);
+  broadcast_from_leaders(b, levels, tree, root, c);
 }
 
-void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c, Completes completes) {
-  const HostPosition position = hosts.position_of(b.rank());
-  const Group host = inside(hosts, position, b.rank());
-  const int head = leader_of(hosts, position.host, root);
-  tree_reduce(b, host, tree, host.index_of(head), c, Completes::kNo);
-  if (b.rank() == head) {
-    const Group between = leaders(hosts, root, b.rank());
-    tree_reduce(b, between, tree, between.index_of(root), c, completes);
+void hierarchical_reduce(Builder& b, const Hierarchy& hierarchy, Tree tree, int root, ChunkRange c,
+                         Completes completes) {
+  const Levels levels = levels_of(b, hierarchy);
+  reduce_to_leaders(b, levels, tree, root, c);
+  if (!levels.leads(0, root)) return;
+  const Group leaders = levels.leaders(0, root);
+  tree_reduce(b, leaders, tree, levels.head(0, root, leaders), c, completes);
+}
+
+void hierarchical_reduce_scatter(Builder& b, const Hierarchy& hierarchy, ChunkRange c, Completes completes) {
+  const Levels levels = levels_of(b, hierarchy);
+  for (std::size_t level = levels.innermost(); level > 0; --level) {
+    direct_reduce_scatter(b, levels.peers(level), parts_by_place(levels, level, c, b.shape().ranks), Completes::kNo);
   }
+  const Group outermost = levels.peers(0);
+  ring_reduce_scatter(b, outermost, own_parts(outermost, c, b.shape().ranks), completes);
 }
 
-void hierarchical_reduce_scatter(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes) {
-  const HostPosition position = hosts.position_of(b.rank());
-  const std::vector<Part> parts = parts_by_local_rank(hosts, c);
-  direct_reduce_scatter(b, inside(hosts, position, b.rank()), parts, Completes::kNo);
-  ring_reduce_scatter(b, across(hosts, position.local_rank, b.rank()), one_part_each(parts[position.local_rank]),
-                      completes);
-}
-
-void hierarchical_all_gather(Builder& b, const Hosts& hosts, ChunkRange c) {
-  const HostPosition position = hosts.position_of(b.rank());
-  const std::vector<Part> parts = parts_by_local_rank(hosts, c);
-  ring_all_gather(b, across(hosts, position.local_rank, b.rank()), one_part_each(parts[position.local_rank]));
-  direct_all_gather(b, inside(hosts, position, b.rank()), parts);
+void hierarchical_all_gather(Builder& b, const Hierarchy& hierarchy, ChunkRange c) {
+  const Levels levels = levels_of(b, hierarchy);
+  const Group outermost = levels.peers(0);
+  ring_all_gather(b, outermost, own_parts(outermost, c, b.shape().ranks));
+  for (std::size_t level = 1; level <= levels.innermost(); ++level) {
+    direct_all_gather(b, levels.peers(level), parts_by_place(levels, level, c, b.shape().ranks));
+  }
 }
 
 }  // namespace tutti::internal::algorithms

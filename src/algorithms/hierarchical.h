@@ -1,7 +1,8 @@
-// Hierarchical: as little as possible crosses from host to host. Where hosts have equally many members,
-// member j of every host looks after share j: reduce-scatter inside the host, the same collective between
-// the members j of all hosts, all-gather inside the host. All of a host's members use its network at once.
-// Otherwise one leader per host acts for the rest.
+// Hierarchical: as little as possible crosses from host to host, from socket to socket, from site to site. Where groups
+// have equally many members, member j of every innermost group looks after share j: reduce-scatter inside the group,
+// the same collective between the members j of all groups, level by level, all-gather inside the group. All of a host's
+// members use its network at once, and each by the port that is its own.
+// Otherwise one leader per group acts for the rest.
 //
 // Chan, van de Geijn, Gropp, Thakur: Collective communication on architectures that support simultaneous
 // communication over multiple links, PPoPP 2006; Traeff, Rougier: MPI collectives and datatypes for
@@ -11,25 +12,26 @@
 #pragma once
 
 #include "algorithms/group.h"
-#include "algorithms/hosts.h"
+#include "algorithms/hierarchy.h"
 
 namespace tutti::internal::algorithms {
 
-// All of them: REQUIRES hosts.check().
-// For large vectors. REQUIRES: c.count is a multiple of hosts.size(), and of hosts.size() times the size
-// of a host where these are equal.
-void hierarchical_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes);
+// All of them: REQUIRES hierarchy.check() and not empty().
+// For large vectors. REQUIRES: c.count is a multiple of the number of the outermost groups, and of the number of ranks
+// where the groups of each division are equal.
+void hierarchical_all_reduce(Builder& b, const Hierarchy& hierarchy, ChunkRange c, Completes completes);
 // For small vectors, any sizes: binomial reduce to a leader, recursive doubling, binomial broadcast.
-void hierarchical_doubling_all_reduce(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes);
+void hierarchical_doubling_all_reduce(Builder& b, const Hierarchy& hierarchy, ChunkRange c, Completes completes);
 
 enum class Tree { kBinomial, kChain };
-// root is a rank. Between one member of each host (the root for its own) and then inside the hosts, or
+// root is a rank. Between one member of each outermost group (the root for its own) and then further in, or
 // the other way round.
-void hierarchical_broadcast(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c);
-void hierarchical_reduce(Builder& b, const Hosts& hosts, Tree tree, int root, ChunkRange c, Completes completes);
+void hierarchical_broadcast(Builder& b, const Hierarchy& hierarchy, Tree tree, int root, ChunkRange c);
+void hierarchical_reduce(Builder& b, const Hierarchy& hierarchy, Tree tree, int root, ChunkRange c,
+                         Completes completes);
 
-// Part r of c belongs to rank r. REQUIRES: hosts.are_equal(); c.count is a multiple of the number of ranks.
-void hierarchical_reduce_scatter(Builder& b, const Hosts& hosts, ChunkRange c, Completes completes);
-void hierarchical_all_gather(Builder& b, const Hosts& hosts, ChunkRange c);
+// Part r of c belongs to rank r. REQUIRES: hierarchy.are_equal(); c.count is a multiple of the number of ranks.
+void hierarchical_reduce_scatter(Builder& b, const Hierarchy& hierarchy, ChunkRange c, Completes completes);
+void hierarchical_all_gather(Builder& b, const Hierarchy& hierarchy, ChunkRange c);
 
 }  // namespace tutti::internal::algorithms

@@ -1,4 +1,4 @@
-// Which ranks are on which host.
+// Which ranks are on which host; or a division of ranks into other groups.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,7 @@ class Hosts {
   // kInvalidArgument unless there are none, or each of so many ranks is on exactly one, and none is empty.
   [[nodiscard]] Status check(int ranks) const;
   [[nodiscard]] bool are_equal() const { return data_ == nullptr || data_->equal; }
+  [[nodiscard]] std::size_t ranks() const { return data_ == nullptr ? 0 : data_->ranks; }
   [[nodiscard]] std::size_t largest() const { return data_ == nullptr ? 0 : data_->largest; }
   // Ranks are numbered through, host after host.
   [[nodiscard]] bool are_in_order() const { return data_ == nullptr || data_->in_order; }

@@ -38,15 +38,44 @@ Hosts drawn(int ranks, unsigned seed) {
   return hosts;
 }
 
+// Each group in equal parts. REQUIRES: the groups are equal, and their size is a multiple of parts.
+Hosts in_parts(const Hosts& groups, std::size_t parts) {
+  Hosts::Lists lists;
+  for (const auto& group : groups) {
+    const std::size_t size = group.size() / parts;
+    for (auto at = group.begin(); at != group.end(); at += static_cast<std::ptrdiff_t>(size)) {
+      lists.emplace_back(at, at + static_cast<std::ptrdiff_t>(size));
+    }
+  }
+  return lists;
+}
+
+// Each group of several in two parts, whose ranks are drawn.
+Hosts parted(const Hosts& groups, unsigned seed) {
+  std::mt19937 random(seed);
+  Hosts::Lists lists;
+  for (const auto& group : groups) {
+    std::vector<int> parts[2];
+    for (const int rank : group) parts[random() % 2].push_back(rank);
+    for (auto& part : parts) {
+      if (!part.empty()) lists.push_back(std::move(part));
+    }
+  }
+  return lists;
+}
+
 std::string describe(const AlgorithmEntry& entry, const World& world, int root) {
   std::string text = fmt::format("{} {}, {} ranks", name_of(entry.collective), entry.name, world.ranks);
   if (has_root(entry.collective)) text += fmt::format(", root {}", root);
-  const char* separator = ", hosts ";
-  for (const auto& host : world.hosts) {
-    text += separator;
-    text += std::to_string(host.size());
-    separator = ",";
-  }
+  const auto add = [&](const char* separator, const Hosts& groups) {
+    for (const auto& group : groups) {
+      text += separator;
+      text += std::to_string(group.size());
+      separator = ",";
+    }
+  };
+  add(", hosts ", world.hosts);
+  for (const Hosts& division : world.hierarchy.divisions()) add(", groups ", division);
   return text;
 }
 
@@ -119,20 +148,37 @@ std::vector<World> worlds_to_prove(const AlgorithmEntry& entry, int ranks) {
   const World flat{ranks, {}};
   if (entry.supports(flat)) return {flat};
   std::vector<World> worlds;
-  const auto add = [&](Hosts hosts) {
-    World world{ranks, std::move(hosts)};
+  const auto add = [&](Hosts hosts, std::vector<Hosts> divisions = {}) {
+    World world{ranks, std::move(hosts), Hierarchy(std::move(divisions))};
     if (entry.supports(world)) worlds.push_back(std::move(world));
   };
   for (int size = 2; size <= ranks / 2; ++size) {
     if (ranks % size != 0) continue;
-    add(in_order(std::vector<int>(static_cast<std::size_t>(ranks / size), size)));
-    add(dealt_round(ranks, ranks / size));
+    const Hosts equal = in_order(std::vector<int>(static_cast<std::size_t>(ranks / size), size));
+    const Hosts dealt = dealt_round(ranks, ranks / size);
+    add(equal);
+    add(dealt);
+    for (int parts = 2; parts <= 3; ++parts) {
+      if (size % parts != 0 || size == parts) continue;
+      const auto n = static_cast<std::size_t>(parts);
+      add(equal, {equal, in_parts(equal, n)});
+      add(dealt, {dealt, in_parts(dealt, n)});
+      if (size % (2 * parts) != 0 || size == 2 * parts) continue;
+      add(equal, {equal, in_parts(equal, n), in_parts(equal, 2 * n)});
+      add(dealt, {dealt, in_parts(dealt, n), in_parts(dealt, 2 * n)});
+    }
   }
   if (ranks >= 3) add(in_order({1, ranks - 1}));
   if (ranks >= 5) add(in_order({ranks - 3, 1, 2}));
   if (ranks >= 5) add(dealt_round(ranks, (ranks + 1) / 2));
   add(drawn(ranks, static_cast<unsigned>(ranks)));
   add(drawn(ranks, static_cast<unsigned>(ranks) + 1000));
+  for (const unsigned seed : {2000U, 3000U}) {
+    const Hosts hosts = drawn(ranks, static_cast<unsigned>(ranks) + seed);
+    const Hosts parts = parted(hosts, seed);
+    add(hosts, {hosts, parts});
+    add(hosts, {hosts, parts, parted(parts, seed + 1)});
+  }
   return worlds;
 }
 
@@ -165,7 +211,11 @@ bool proven_by_tests(const AlgorithmEntry& entry, const World& world, int root) 
   if (!contains(roots_to_prove(entry, world), has_root(entry.collective) ? root : 0)) return false;
   if (serves_one_host(entry)) return true;
   const std::vector<World> worlds = worlds_to_prove(entry, world.ranks);
-  return std::any_of(worlds.begin(), worlds.end(), [&](const World& w) { return w.hosts == world.hosts; });
+  const Hierarchy groups = world.groups();
+  const bool by_groups_alone = entry.supports(World{world.ranks, {}, groups});
+  return std::any_of(worlds.begin(), worlds.end(), [&](const World& w) {
+    return w.groups() == groups && (by_groups_alone || w.hosts == world.hosts);
+  });
 }
 
 }  // namespace tutti::internal::algorithms

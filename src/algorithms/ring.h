@@ -11,6 +11,7 @@
 #pragma once
 
 #include "algorithms/group.h"
+#include "algorithms/hosts.h"
 
 namespace tutti::internal::algorithms {
 
@@ -20,5 +21,13 @@ void ring_reduce_scatter(Builder& b, const Group& g, const std::vector<Part>& pa
 void ring_all_gather(Builder& b, const Group& g, const std::vector<Part>& parts);
 // REQUIRES: c.count is a multiple of g.size().
 void ring_all_reduce(Builder& b, const Group& g, ChunkRange c, Completes completes);
+
+// Of all ranks: so many rings side by side, each for its share of the vector. All go from host to host, and enter and
+// leave each by other members, whose network ports are others where each has its own: as NCCL's channels do.
+// REQUIRES: hosts.check(), and there are some; c.count is a multiple of the ranks times the channels.
+void channel_rings_all_reduce(Builder& b, const Hosts& hosts, int channels, ChunkRange c, Completes completes);
+// Part r of c belongs to rank r.
+void channel_rings_reduce_scatter(Builder& b, const Hosts& hosts, int channels, ChunkRange c, Completes completes);
+void channel_rings_all_gather(Builder& b, const Hosts& hosts, int channels, ChunkRange c);
 
 }  // namespace tutti::internal::algorithms

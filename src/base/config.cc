@@ -113,12 +113,13 @@ Status read_ms(const Value& value, Settings* s) {
   return read_integer(value, kLow, kMaxMs, wanted, &(s->*Field));
 }
 
-constexpr std::array<SettingEntry, 15> kSettings = {{
+constexpr std::array<SettingEntry, 16> kSettings = {{
     {"TUTTI_TRANSPORTS", take_text<&Settings::transports>, reset_field<&Settings::transports>},
     {"TUTTI_INTERFACE", take_text<&Settings::interface>, reset_field<&Settings::interface>},
     {"TUTTI_ALGORITHM", take_text<&Settings::algorithm>, reset_field<&Settings::algorithm>},
     {"TUTTI_SCHEDULES", take_text<&Settings::schedules>, reset_field<&Settings::schedules>},
     {"TUTTI_TUNING", take_text<&Settings::tuning>, reset_field<&Settings::tuning>},
+    {"TUTTI_TOPOLOGY", take_text<&Settings::topology>, reset_field<&Settings::topology>},
     {"TUTTI_VERBS", take_text<&Settings::verbs>, reset_field<&Settings::verbs>},
     {"TUTTI_CHECK", [](const Value& v, Settings* s) { return read_choice(v, "strict", "off", &s->strict); },
      reset_field<&Settings::strict>},

@@ -31,6 +31,7 @@ struct Settings {
   std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
   std::string tuning;     // TUTTI_TUNING: a file of `tutti tune`, of which rank 0's holds; empty: none
+  std::string topology;   // TUTTI_TOPOLOGY: a file of `tutti topo --json`, of which rank 0's holds; empty: none
   std::string schedules;  // TUTTI_SCHEDULES: files of schedules, separated by commas; the same on every rank
   bool moves = true;      // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
   bool strict = false;    // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs

@@ -189,6 +189,15 @@ Result<JsonFile> parse_json(std::string text, const std::string& name, std::stri
   return file;
 }
 
+bool is_utf8(const std::string& text) {
+  try {
+    (void)nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+  return true;
+}
+
 Result<std::string> read_text_file(const std::string& path, std::size_t most_bytes) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return Status::invalid_argument(Status::system(path, errno).message());

@@ -20,6 +20,9 @@
 
 namespace tutti::internal {
 
+// Whether it is: what files say of names is.
+[[nodiscard]] bool is_utf8(const std::string& text);
+
 struct JsonValue {
   enum class Kind : std::uint8_t { kNull, kBool, kInteger, kNumber, kText, kList, kObject };
   Kind kind = Kind::kNull;

@@ -9,7 +9,10 @@
 
 #include "memory/cuda_device.h"
 #include "memory/process_reads.h"
+#include "net/address.h"
 #include "net/frame.h"
+#include "topology/cluster.h"
+#include "topology/graph_json.h"
 
 namespace tutti::internal {
 namespace {
@@ -105,6 +108,13 @@ int preferred_processor_of(const std::vector<PeerInfo>& peers, const std::vector
 
 // Of a load as it is told.
 constexpr double kLoadUnits = 1 << 20;
+constexpr double kMbitsOfGbit = 1000;
+
+// Of the interface by which others would reach this process best; 0: unknown.
+double port_gbits_of(const std::string& filter) {
+  const auto addresses = net::interface_addresses(filter);
+  return addresses.is_ok() && !addresses.value().empty() ? net::gbits_of_interface(addresses.value().front()) : 0;
+}
 
 }  // namespace
 
@@ -113,6 +123,8 @@ std::string RankSettings::pack() const {
   packer.text(bytes_of(cpus)).number(static_cast<std::uint32_t>(quotas.size()));
   for (const topology::CpuQuota& quota : quotas) packer.number(quota.group).number(quota.millicpus);
   packer.number(static_cast<std::uint64_t>(known_load * kLoadUnits));
+  packer.number(static_cast<std::int32_t>(place.package)).number(static_cast<std::int32_t>(place.numa_node));
+  packer.number(static_cast<std::uint64_t>(port_gbits * kMbitsOfGbit)).text(topology);
   packer.number(level2_bytes).text(algorithm).text(tuning).number(static_cast<std::uint8_t>(strict));
   packer.number(static_cast<std::uint8_t>(reads_processes)).number(static_cast<std::uint8_t>(on_device));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
@@ -132,6 +144,10 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
     settings.quotas.push_back(quota);
   }
   settings.known_load = static_cast<double>(unpacker.number<std::uint64_t>()) / kLoadUnits;
+  settings.place.package = unpacker.number<std::int32_t>();
+  settings.place.numa_node = unpacker.number<std::int32_t>();
+  settings.port_gbits = static_cast<double>(unpacker.number<std::uint64_t>()) / kMbitsOfGbit;
+  settings.topology = unpacker.text();
   settings.level2_bytes = unpacker.number<std::uint64_t>();
   settings.algorithm = unpacker.text();
   settings.tuning = unpacker.text();
@@ -160,12 +176,19 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   told.quotas = topology::cpu_quotas();
   told.known_load = known_load();
   told.level2_bytes = topology::this_machine().level2_share_bytes(told.cpus);
+  told.place = topology::this_machine().place_of(told.cpus);
+  told.port_gbits = port_gbits_of(settings.interface);
   told.reads_processes = reads_processes(settings);
   told.algorithm = settings.algorithm;
   if (rank == 0 && !settings.tuning.empty()) {
     auto tuning = topology::read_tuning(settings.tuning);
     if (!tuning.is_ok()) return tuning.status().with_context("TUTTI_TUNING");
     told.tuning = topology::to_json(*tuning);
+  }
+  if (rank == 0 && !settings.topology.empty()) {
+    auto graph = topology::read_graph(settings.topology);
+    if (!graph.is_ok()) return graph.status().with_context("TUTTI_TOPOLOGY");
+    told.topology = topology::to_json(*graph);
   }
   told.strict = settings.strict;
   told.on_device = memory::is_device_name(settings.device);
@@ -205,6 +228,32 @@ void Membership::count_ranks(const std::vector<RankSettings>& told, const SplitF
   preferred_processor_step_bytes = static_cast<std::size_t>(kPreferredProcessorBytes / machine.ranks_per_cpu());
 }
 
+Status Membership::describe_machines(const std::vector<RankSettings>& told, const SplitFrom* from) {
+  const algorithms::World world{ranks(), hosts.size() > 1 ? algorithms::Hosts(hosts) : algorithms::Hosts()};
+  port_gbits = told[0].port_gbits;
+  for (const RankSettings& one : told) port_gbits = std::min(port_gbits, one.port_gbits);
+  if (from != nullptr && from->parent.described) {
+    described = true;
+    graph = std::make_shared<const topology::Graph>(topology::part_of(*from->parent.graph, from->members));
+    return {};
+  }
+  if (from == nullptr && !told[0].topology.empty()) {
+    auto file = parse_json(told[0].topology, "what rank 0 tells of its TUTTI_TOPOLOGY", topology::kTopologyFormat,
+                           topology::kTopologyVersion);
+    if (!file.is_ok()) return file.status();
+    auto read = topology::graph_of(*file);
+    if (!read.is_ok()) return read.status();
+    if (Status s = topology::match_job(*read, world); !s.is_ok()) return s.with_context("rank 0's TUTTI_TOPOLOGY");
+    described = true;
+    graph = std::make_shared<const topology::Graph>(std::move(*read));
+    return {};
+  }
+  std::vector<topology::Place> places;
+  for (const RankSettings& one : told) places.push_back(one.place);
+  graph = std::make_shared<const topology::Graph>(topology::graph_of(world, places, {}));
+  return {};
+}
+
 Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
                                    const SplitFrom* from) {
   Membership m;
@@ -237,6 +286,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
     if (!tuning.is_ok()) return tuning.status();
     m.tuning = std::make_shared<const topology::Tuning>(std::move(*tuning));
   }
+  if (Status s = m.describe_machines(told, from); !s.is_ok()) return s;
   m.strict = first.strict;
   m.resolve();
   return m;

@@ -17,6 +17,7 @@
 #include "communicator/machine_load.h"
 #include "communicator/transports.h"
 #include "topology/detect.h"
+#include "topology/graph.h"
 #include "topology/tuning.h"
 
 namespace tutti::internal {
@@ -32,13 +33,16 @@ struct RankSettings {
   topology::ProcessorSet cpus;             // that it may use
   std::vector<topology::CpuQuota> quotas;  // of the control groups that it is in
   double known_load = 0;                   // known_load(), when it joined
+  topology::Place place;                   // of those processors
+  double port_gbits = 0;                   // of the interface that others reach it by; 0: unknown
   // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
   std::uint64_t level2_bytes = 0;
   bool reads_processes = false;
   bool on_device = false;  // its buffers are in the memory of a CUDA device
   // Of these rank 0's hold.
   std::string algorithm;
-  std::string tuning;  // what the file says that Settings::tuning names
+  std::string tuning;    // what the file says that Settings::tuning names
+  std::string topology;  // likewise
   bool strict = false;
   // By transport, what it must tell of this rank (Transport::tell); empty before.
   std::map<std::string, std::string, std::less<>> by_transport;
@@ -75,9 +79,14 @@ struct Membership {
   bool reads_processes = false;                  // all ranks want to read the memory of processes
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   std::shared_ptr<const topology::Tuning> tuning;  // rank 0's TUTTI_TUNING; null: none
-  bool strict = false;                             // every call is compared on all ranks, by rank 0's TUTTI_CHECK
-  std::vector<int> host_of;                        // by rank: its index in hosts
-  Transports transports;                           // rank 0's
+  // The machines of these ranks: by rank 0's TUTTI_TOPOLOGY, else hosts, packages and NUMA nodes as ranks have told;
+  // and the least speed of a port to the network (0: unknown). The same on every rank.
+  std::shared_ptr<const topology::Graph> graph;
+  bool described = false;  // by a file
+  double port_gbits = 0;
+  bool strict = false;       // every call is compared on all ranks, by rank 0's TUTTI_CHECK
+  std::vector<int> host_of;  // by rank: its index in hosts
+  Transports transports;     // rank 0's
   // Of the transports; the same on every rank. Of ranks on one host; null: no host has two that are connected.
   Transport* within_hosts = nullptr;
   // Of ranks on different hosts, of several transports the one that comes last in the registry; null: none.
@@ -98,6 +107,8 @@ struct Membership {
   friend Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transports transports,
                                             const SplitFrom* from);
   void count_ranks(const std::vector<RankSettings>& told, const SplitFrom* from);
+  // `graph` and what comes with it.
+  Status describe_machines(const std::vector<RankSettings>& told, const SplitFrom* from);
   // Which transports connect the hosts, by what has been told so far.
   void resolve();
 };

@@ -11,6 +11,7 @@
 
 #include "algorithms/prove.h"
 #include "base/log.h"
+#include "topology/prediction.h"
 
 namespace tutti::internal {
 namespace {
@@ -30,6 +31,27 @@ constexpr std::int64_t kGiveUpMs = 2000;
 // The last bytes take microseconds, unless the peer is busy with other things or its network is slow.
 constexpr std::int64_t kYieldMs = 1;
 
+// What selection goes by; and what was measured of such jobs, or null.
+std::shared_ptr<const topology::JobModel> model_of(const Membership& membership, const topology::TunedJob** tuned) {
+  const auto name = [](const Transport* transport) {
+    return transport == nullptr ? std::string() : std::string(transport->name());
+  };
+  const auto costs_of = [&](const Transport* transport) {
+    return transport == nullptr ? TransportCosts() : transport->costs(membership);
+  };
+  const algorithms::World world = topology::world_of(*membership.graph);
+  topology::JobCosts costs =
+      topology::default_costs(world, costs_of(membership.within_hosts), costs_of(membership.between_hosts),
+                              membership.ranks_per_cpu, membership.one_machine);
+  if (membership.tuning != nullptr) {
+    const topology::JobKind kind = topology::kind_of(world, name(membership.within_hosts),
+                                                     name(membership.between_hosts), membership.ranks_per_cpu);
+    *tuned = membership.tuning->find(kind);
+    topology::use_fitted(membership.tuning->nearest_costs(kind), costs);
+  }
+  return topology::JobModel::of(*membership.graph, costs);
+}
+
 }  // namespace
 
 Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState& failure, executor::Waiter& waiter,
@@ -39,24 +61,8 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
       failure_(failure),
       waiter_(waiter),
       timeout_ms_(timeout_ms),
-      world_{membership.ranks(), membership.hosts} {
+      model_(model_of(membership, &tuned_)) {
   for (auto& rows : rows_) rows.resize(static_cast<std::size_t>(membership.ranks()));
-  const auto name = [](const Transport* transport) {
-    return transport == nullptr ? std::string() : std::string(transport->name());
-  };
-  const auto costs_of = [](const Transport* transport) {
-    return transport == nullptr ? TransportCosts() : transport->costs();
-  };
-  topology::JobCosts costs =
-      topology::default_costs(world_, costs_of(membership.within_hosts), costs_of(membership.between_hosts),
-                              membership.ranks_per_cpu, membership.one_machine);
-  if (membership.tuning != nullptr) {
-    const topology::JobKind kind = topology::kind_of(world_, name(membership.within_hosts),
-                                                     name(membership.between_hosts), membership.ranks_per_cpu);
-    tuned_ = membership.tuning->find(kind);
-    topology::use_fitted(membership.tuning->nearest_costs(kind), costs);
-  }
-  model_ = topology::JobModel::of(world_, costs);
 }
 
 Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, std::size_t bytes,
@@ -67,8 +73,8 @@ Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, s
 Plans::~Plans() = default;
 
 std::size_t Plans::slice_bytes(Collective collective) const {
-  const bool shared_alone = world_.hosts.size() == 1;
-  const bool none_shared = world_.hosts.size() == static_cast<std::size_t>(world_.ranks);
+  const bool shared_alone = membership_.hosts.size() == 1;
+  const bool none_shared = membership_.hosts.size() == membership_.peers.size();
   const Transport* const only = shared_alone  ? membership_.within_hosts
                                 : none_shared ? membership_.between_hosts
                                               : nullptr;
@@ -136,14 +142,14 @@ Status Plans::add_links(Making& making, std::vector<std::unique_ptr<transport::L
 
 // What the test suite has not proven, the first use proves, within bounds. The caller waits, and so does who aborts.
 Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) const {
-  if (algorithms::proven_by_tests(entry, world_, root)) return {};
+  if (algorithms::proven_by_tests(entry, world(), root)) return {};
   const std::string what =
-      fmt::format("the schedule of {} {} for {} ranks", name_of(entry.collective), entry.name, world_.ranks);
+      fmt::format("the schedule of {} {} for {} ranks", name_of(entry.collective), entry.name, world().ranks);
   const std::string instead =
       algorithms::is_listed(entry)
           ? fmt::format("; the tests have proven it for up to {} ranks", algorithms::ranks_to_prove(entry).back())
           : "; the tests have proven it with other parameters";
-  const algorithms::ProofCost cost = algorithms::cost_to_prove(entry, world_, root);
+  const algorithms::ProofCost cost = algorithms::cost_to_prove(entry, world(), root);
   // What people bring never runs without.
   const bool must = entry.write != nullptr;
   if (must && cost.mib > kMostProofMib) {
@@ -158,7 +164,7 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
   const Deadline give_up = Deadline::after_ms(kGiveUpMs);
   bool given_up = false;
   Status ended;
-  const auto proof = algorithms::prove(entry, world_, root, [&]() -> Status {
+  const auto proof = algorithms::prove(entry, world(), root, [&]() -> Status {
     given_up = !must && give_up.passed();
     if (deadline.passed()) ended = Status::timeout("timed out while proving " + what);
     if (failure_.failed()) ended = failure_.status();
@@ -172,7 +178,7 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
 
 Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) {
   if (Status s = prove(entry, root, deadline); !s.is_ok()) return s;
-  return algorithms::make_schedule(entry, world_, membership_.rank, root);
+  return algorithms::make_schedule(entry, world(), membership_.rank, root);
 }
 
 bool Plans::must_prove(Collective collective, int root, std::size_t bytes, schedule::Order order) const {
@@ -180,7 +186,7 @@ bool Plans::must_prove(Collective collective, int root, std::size_t bytes, sched
   if (!entry.is_ok()) return false;
   const auto known = plans_.find({*entry, root});
   return (known == plans_.end() || known->second.plan == nullptr) &&
-         !algorithms::proven_by_tests(**entry, world_, root);
+         !algorithms::proven_by_tests(**entry, world(), root);
 }
 
 Result<std::unique_ptr<Plans::Making>> Plans::begin(Collective collective, int root, std::size_t bytes,
@@ -248,7 +254,7 @@ const executor::Plan* Plans::keep(Making& making) {
 
 Status Plans::check_forced(Collective collective, schedule::Order order) const {
   if (membership_.algorithm.empty()) return {};
-  return topology::forced_entry(collective, world_, membership_.algorithm, order).status();
+  return topology::forced_entry(collective, world(), membership_.algorithm, order).status();
 }
 
 Result<std::unique_ptr<executor::Plan>> Plans::plan_transfers(schedule::Schedule schedule) {

@@ -78,6 +78,7 @@ class Plans {
   };
   Result<const algorithms::AlgorithmEntry*> select(Collective collective, std::size_t bytes,
                                                    schedule::Order order) const;
+  [[nodiscard]] const algorithms::World& world() const { return model_->world(); }
   static std::size_t row_of(Collective collective, schedule::Order order) {
     return static_cast<std::size_t>(collective) + (order == schedule::Order::kRanks ? kCollectives : 0);
   }
@@ -98,8 +99,7 @@ class Plans {
   executor::Waiter& waiter_;
   const std::int64_t timeout_ms_;
   const topology::TunedJob* tuned_ = nullptr;  // of the membership's tuning; null: nothing was measured
-  algorithms::World world_;
-  std::shared_ptr<const topology::JobModel> model_;
+  const std::shared_ptr<const topology::JobModel> model_;
   std::map<int, std::unique_ptr<transport::Link>> links_;  // by peer
   std::map<std::pair<const algorithms::AlgorithmEntry*, int>, Planned> plans_;
   std::array<std::vector<std::unique_ptr<Row>>, 2 * kCollectives> rows_;

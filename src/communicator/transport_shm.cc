@@ -70,7 +70,7 @@ class ShmTransport final : public PlainTransport {
   explicit ShmTransport(bool within_namespace_only) : within_namespace_only_(within_namespace_only) {}
 
   [[nodiscard]] std::string_view name() const override { return "shm"; }
-  [[nodiscard]] TransportCosts costs() const override { return shm::costs(); }
+  [[nodiscard]] TransportCosts costs(const Membership&) const override { return shm::costs(); }
   [[nodiscard]] std::size_t slice_bytes(const Membership& membership, Collective collective) const override {
     const bool exchanges = has_blocks(collective) && !has_root(collective) && !combines(collective);
     if (exchanges && read_each_other(membership)) return shm::kMostZcopyBytes;

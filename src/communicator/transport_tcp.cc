@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "communicator/membership.h"
 #include "transport/tcp/costs.h"
 #include "transport/tcp/link.h"
 
@@ -15,7 +16,13 @@ constexpr std::size_t kSliceBytes = 512 * 1024;
 class TcpTransport final : public PlainTransport {
  public:
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
-  [[nodiscard]] TransportCosts costs() const override { return transport::tcp::costs(); }
+  // With the port that there is, where the kernel says how fast it is.
+  [[nodiscard]] TransportCosts costs(const Membership& membership) const override {
+    TransportCosts costs = transport::tcp::costs();
+    constexpr double kBitsOfByte = 8;
+    if (membership.port_gbits > 0) costs.port_gbytes_per_second = membership.port_gbits / kBitsOfByte;
+    return costs;
+  }
   [[nodiscard]] std::size_t slice_bytes(const Membership&, Collective) const override { return kSliceBytes; }
   // Which addresses reach the peer shows when it is dialled.
   [[nodiscard]] bool connects(const Membership&, int, int) const override { return true; }

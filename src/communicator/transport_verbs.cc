@@ -41,7 +41,7 @@ class VerbsTransport final : public PlainTransport {
   explicit VerbsTransport(bool asked) : asked_(asked) {}
 
   [[nodiscard]] std::string_view name() const override { return "verbs"; }
-  [[nodiscard]] TransportCosts costs() const override { return verbs::costs(); }
+  [[nodiscard]] TransportCosts costs(const Membership&) const override { return verbs::costs(); }
   [[nodiscard]] std::size_t slice_bytes(const Membership&, Collective) const override { return kSliceBytes; }
   Result<std::optional<std::string>> tell(const Settings& settings, const Membership& membership) override;
   Status hear(const std::vector<std::string>& told, const Membership& membership) override;

@@ -99,7 +99,7 @@ class Transport {
   // As in the registry.
   [[nodiscard]] virtual std::string_view name() const = 0;
   // For selection, where nothing was measured. The same on every rank.
-  [[nodiscard]] virtual TransportCosts costs() const = 0;
+  [[nodiscard]] virtual TransportCosts costs(const Membership& membership) const = 0;
   // Chunks beyond this are cut so that what is under way stays in the cache, where all links are of this transport. The
   // same on every rank.
   [[nodiscard]] virtual std::size_t slice_bytes(const Membership& membership, Collective collective) const = 0;

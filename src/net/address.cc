@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <set>
 
@@ -215,6 +216,21 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
         fmt::format("no interface with an address passes TUTTI_INTERFACE={}; there are {}", filter, there));
   }
   return outside;
+}
+
+double gbits_of_interface(const Address& own) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return 0;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || !is_ip(entry->ifa_addr->sa_family)) continue;
+    const bool v4 = entry->ifa_addr->sa_family == AF_INET;
+    if (!(Address(entry->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)) == own)) continue;
+    std::ifstream file(fmt::format("/sys/class/net/{}/speed", entry->ifa_name));
+    double mbits = 0;
+    return file >> mbits && mbits > 0 ? mbits / 1000 : 0;
+  }
+  return 0;
 }
 
 }  // namespace tutti::internal::net

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace tutti::internal::topology {
@@ -77,6 +79,44 @@ Speed way_out(const Cluster& c, const Graph& host, int hosts, int ways) {
   return {gbytes_of_host(host, c) * hosts / c.oversubscription / ways, c.port.latency_us};
 }
 
+// Nodes of one kind in that parent, for the ranks of which `number` says that they are in different ones; by rank's
+// number, joined with each other where `linked`. None where it does not know of a rank, or all are in one.
+template <class Number>
+std::map<int, std::int32_t> divide(Graph& graph, NodeKind kind, std::int32_t parent, const std::vector<int>& ranks,
+                                   bool linked, Number number) {
+  std::map<int, std::int32_t> nodes;
+  for (const int rank : ranks) nodes[number(rank)] = -1;
+  if (nodes.size() < 2 || nodes.begin()->first < 0) return {};
+  for (auto& [n, node] : nodes) node = add(graph, kind, fmt::format("{}{}", name_of(kind), n), parent);
+  for (auto a = nodes.begin(); linked && a != nodes.end(); ++a) {
+    for (auto b = std::next(a); b != nodes.end(); ++b)
+      graph.links.push_back({"NUMA", {a->second, b->second}, kBetweenNumaNodes});
+  }
+  return nodes;
+}
+
+// Ranks of one host, at their places.
+void add_ranks(Graph& graph, std::int32_t host, const std::vector<int>& ranks, std::span<const Place> places) {
+  for (const int rank : ranks) graph.ranks[static_cast<std::size_t>(rank)] = host;
+  if (places.empty()) return;
+  const auto package = [&](int rank) { return places[static_cast<std::size_t>(rank)].package; };
+  const auto numa_node = [&](int rank) { return places[static_cast<std::size_t>(rank)].numa_node; };
+  const auto put = [&](const std::map<int, std::int32_t>& nodes, const std::vector<int>& there, auto number) {
+    for (const int rank : there) {
+      if (!nodes.empty()) graph.ranks[static_cast<std::size_t>(rank)] = nodes.at(number(rank));
+    }
+  };
+  const auto packages = divide(graph, NodeKind::kPackage, host, ranks, true, package);
+  put(packages, ranks, package);
+  if (packages.empty()) return put(divide(graph, NodeKind::kNumaNode, host, ranks, true, numa_node), ranks, numa_node);
+  for (const auto& one : packages) {
+    std::vector<int> there;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(there),
+                 [&](int rank) { return package(rank) == one.first; });
+    put(divide(graph, NodeKind::kNumaNode, one.second, there, false, numa_node), there, numa_node);
+  }
+}
+
 }  // namespace
 
 void place_ranks(Graph& host, int ranks) {
@@ -123,35 +163,57 @@ Graph join_hosts(const std::vector<Graph>& hosts) {
   return all;
 }
 
-Graph graph_of(const algorithms::World& world, Speed port) {
+Graph graph_of(const algorithms::World& world, std::span<const Place> places, Speed port) {
   Graph graph;
-  const auto add = [&](Node node) {
-    graph.nodes.push_back(std::move(node));
-    return static_cast<std::int32_t>(graph.nodes.size()) - 1;
-  };
-  const auto named = [](NodeKind kind, std::string name, std::int32_t parent) {
-    Node node;
-    node.kind = kind;
-    node.name = std::move(name);
-    node.parent = parent;
-    return node;
-  };
+  graph.ranks.resize(static_cast<std::size_t>(world.ranks));
   if (world.hosts.size() < 2) {
-    add(named(NodeKind::kHost, "host0", -1));
-    graph.ranks.assign(static_cast<std::size_t>(world.ranks), 0);
+    std::vector<int> all(graph.ranks.size());
+    std::iota(all.begin(), all.end(), 0);
+    add_ranks(graph, add(graph, NodeKind::kHost, "host0", -1), all, places);
     return graph;
   }
-  const std::int32_t network = add(named(NodeKind::kNetwork, "network", -1));
-  graph.ranks.resize(static_cast<std::size_t>(world.ranks));
+  const std::int32_t network = add(graph, NodeKind::kNetwork, "network", -1);
   for (std::size_t h = 0; h < world.hosts.size(); ++h) {
-    const std::int32_t host = add(named(NodeKind::kHost, fmt::format("host{}", h), network));
-    Node one = named(NodeKind::kPort, "port0", host);
+    const std::int32_t host = add(graph, NodeKind::kHost, fmt::format("host{}", h), network);
+    Node& one = graph.nodes[static_cast<std::size_t>(add(graph, NodeKind::kPort, "port0", host))];
     one.leads_to = network;
     one.out = port;
-    add(std::move(one));
-    for (const int rank : world.hosts[h]) graph.ranks[static_cast<std::size_t>(rank)] = host;
+    add_ranks(graph, host, world.hosts[h], places);
   }
   return graph;
+}
+
+Status match_job(Graph& graph, const algorithms::World& job) {
+  const auto ranks = static_cast<std::size_t>(job.ranks);
+  if (graph.ranks.empty() && graph.hosts().size() == 1) place_ranks(graph, job.ranks);
+  if (graph.ranks.size() != ranks) {
+    return Status::invalid_argument(
+        fmt::format("it describes machines with {} ranks, and the job has {}", graph.ranks.size(), ranks));
+  }
+  for (std::int32_t& place : graph.ranks) {
+    const Node& node = graph.nodes[static_cast<std::size_t>(place)];
+    if (node.kind == NodeKind::kGpu) place = node.parent;
+  }
+  // Of each rank, the first one on its host.
+  std::map<std::int32_t, int> first_there;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto rank = static_cast<int>(r);
+    const int first = first_there.try_emplace(graph.host_of(graph.ranks[r]), rank).first->second;
+    const int in_job = job.hosts.empty() ? 0 : job.hosts[job.hosts.position_of(rank).host].front();
+    if (first == in_job) continue;
+    return Status::invalid_argument(
+        in_job == rank
+            ? fmt::format("it has rank {} on the host of rank {}, but in the job it is on another", rank, first)
+            : fmt::format("it has rank {} on another host than rank {}, but in the job it is there", rank, in_job));
+  }
+  return {};
+}
+
+Graph part_of(const Graph& graph, const std::vector<int>& ranks) {
+  Graph part = graph;
+  part.ranks.clear();
+  for (const int rank : ranks) part.ranks.push_back(graph.ranks[static_cast<std::size_t>(rank)]);
+  return part;
 }
 
 Result<Graph> make_cluster(const Cluster& c) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "algorithms/catalog.h"
 #include "base/status.h"
+#include "topology/detect.h"
 #include "topology/graph.h"
 
 namespace tutti::internal::topology {
@@ -18,11 +20,14 @@ enum class Fabric : std::uint8_t {
   kSites,      // places far from each other, joined in a ring
 };
 
+// As one UPI or xGMI link has it.
+inline constexpr Speed kBetweenNumaNodes{20, 0.1};
+
 struct Cluster {
   int hosts = 1;
   int ranks_per_host = 1;
-  int numa_nodes = 1;     // of a host; more are joined by a link of `numa` speed each with each
-  Speed numa{20, 0.1};    // as one UPI or xGMI link has it
+  int numa_nodes = 1;  // of a host; more are joined by a link of `numa` speed each with each
+  Speed numa = kBetweenNumaNodes;
   int ports = 1;          // of a host, spread over its NUMA nodes
   Speed port{12.5, 0.5};  // 100 Gb/s
   Fabric fabric = Fabric::kSwitch;
@@ -42,8 +47,17 @@ void place_ranks(Graph& host, int ranks);
 // out. REQUIRES: each is a host with what is in it.
 Graph join_hosts(const std::vector<Graph>& hosts);
 
-// The hosts of a job, of which nothing is known but who is where, with a port of that speed each.
-Graph graph_of(const algorithms::World& world, Speed port);
+// The hosts of a job with a port of that speed each; in a host, where it is known of all of its ranks and they are in
+// several, packages and NUMA nodes. Packages are joined with each other by links, and so are NUMA nodes that are in
+// none. `places`: by rank; empty: nothing is known.
+Graph graph_of(const algorithms::World& world, std::span<const Place> places, Speed port);
+
+// Makes the graph of a file that of a job: ranks that it has on GPUs are where these are, since the job's memory is the
+// host's; of one host without ranks, they are spread over it. kInvalidArgument where its ranks are others, or on other
+// hosts.
+Status match_job(Graph& graph, const algorithms::World& job);
+// Of those ranks alone.
+Graph part_of(const Graph& graph, const std::vector<int>& ranks);
 
 // Ranks are in the order of hosts. kInvalidArgument says which number is not possible.
 Result<Graph> make_cluster(const Cluster& cluster);

@@ -57,7 +57,8 @@ Machine describe(hwloc_topology_t topology) {
   machine.processors = set_of(hwloc_topology_get_topology_cpuset(topology));
   for_each(topology, HWLOC_OBJ_PACKAGE, [&](hwloc_obj& package) {
     const char* const model = hwloc_obj_get_info_by_name(&package, "CPUModel");
-    if (machine.packages++ == 0 && model != nullptr) machine.processor_model = model;
+    if (machine.packages.empty() && model != nullptr) machine.processor_model = model;
+    machine.packages.push_back(set_of(package.cpuset));
   });
   for (const hwloc_obj_type_t type :
        {HWLOC_OBJ_L1CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L5CACHE}) {
@@ -154,6 +155,15 @@ int Machine::node_of(const ProcessorSet& of) const {
     found = node.number;
   }
   return found;
+}
+
+Place Machine::place_of(const ProcessorSet& of) const {
+  Place place;
+  place.numa_node = node_of(of);
+  for (std::size_t i = 0; i < packages.size() && packages.size() > 1 && of.any(); ++i) {
+    if ((of & ~packages[i]).none()) place.package = static_cast<int>(i);
+  }
+  return place;
 }
 
 std::vector<int> Machine::far_nodes(const ProcessorSet& of) const {

@@ -28,10 +28,17 @@ struct NumaNode {
   std::uint64_t memory_bytes = 0;
 };
 
+// Where on its host a rank is: the numbers of package and NUMA node. -1: unknown, or it may be in several.
+struct Place {
+  int package = -1;
+  int numa_node = -1;
+  bool operator==(const Place&) const = default;
+};
+
 // Plain data. What is not told is empty.
 struct Machine {
   ProcessorSet processors;  // online, whether this process may use them or not
-  int packages = 0;
+  std::vector<ProcessorSet> packages;
   std::string processor_model;  // of the first package
   std::vector<Cache> caches;
   std::vector<NumaNode> numa_nodes;  // by number
@@ -44,6 +51,8 @@ struct Machine {
   [[nodiscard]] std::size_t last_level_share_bytes(const ProcessorSet& processors, std::size_t users) const;
   // Of the NUMA node that has all of `processors`. -1: several have, it is not told, or there is no other.
   [[nodiscard]] int node_of(const ProcessorSet& processors) const;
+  // Likewise, with the package, by its place among them.
+  [[nodiscard]] Place place_of(const ProcessorSet& processors) const;
   // Numbers of the NUMA nodes that have processors, but none of `processors`.
   [[nodiscard]] std::vector<int> far_nodes(const ProcessorSet& processors) const;
 };

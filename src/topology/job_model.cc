@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/fork.h"
@@ -36,9 +38,18 @@ int calls_of(int ranks, std::size_t bytes) {
   return ranks <= 8 ? 100 : 8;
 }
 
-// A smaller job, or about a half or a quarter (`part` 1, 2, 4) of it: with fewer hosts, or with fewer ranks on each,
+// So many of them, evenly spread.
+template <class T>
+std::vector<T> some_of(const std::vector<T>& all, std::size_t count) {
+  std::vector<T> some;
+  for (std::size_t i = 0; i < count; ++i) some.push_back(all[i * all.size() / count]);
+  return some;
+}
+
+// Ranks that make a smaller job, or about a half or a quarter (`part` 1, 2, 4) of it: of fewer hosts, or fewer on each,
 // whichever there are more of than are simulated. Where hosts have several ranks, so have those of the smaller job.
-World smaller(const World& world, int part) {
+// Ascending.
+std::vector<int> smaller(const World& world, int part) {
   const int hosts = std::max(1, static_cast<int>(world.hosts.size()));
   const int size = world.hosts.empty() ? world.ranks : static_cast<int>(world.hosts.largest());
   int fewer = std::min(size, hosts < kManyHosts ? std::max(2, kSmallerRanks / hosts) : kManyHosts);
@@ -48,14 +59,28 @@ World smaller(const World& world, int part) {
   } else {
     fewer = std::max(std::min(size, 2), fewer / part);
   }
-  if (few == 1) return {fewer, {}};
-  algorithms::Hosts::Lists lists;
-  int next = 0;
-  for (int h = 0; h < few; ++h) {
-    lists.emplace_back();
-    for (int i = 0; i < fewer; ++i) lists.back().push_back(next++);
+  if (world.hosts.empty()) {
+    std::vector<int> all(static_cast<std::size_t>(world.ranks));
+    std::iota(all.begin(), all.end(), 0);
+    return some_of(all, static_cast<std::size_t>(fewer));
   }
-  return {next, std::move(lists)};
+  // Hosts with as many ranks as that, if there are enough.
+  std::vector<std::size_t> large;
+  for (std::size_t h = 0; h < world.hosts.size(); ++h) {
+    if (world.hosts[h].size() >= static_cast<std::size_t>(fewer)) large.push_back(h);
+  }
+  if (large.size() < static_cast<std::size_t>(few)) {
+    large.resize(world.hosts.size());
+    std::iota(large.begin(), large.end(), std::size_t{0});
+  }
+  std::vector<int> ranks;
+  for (const std::size_t h : some_of(large, static_cast<std::size_t>(few))) {
+    const std::vector<int> here =
+        some_of(world.hosts[h], std::min(world.hosts[h].size(), static_cast<std::size_t>(fewer)));
+    ranks.insert(ranks.end(), here.begin(), here.end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
 // Of three jobs the logarithms (of base 2) of their numbers of ranks, and their times; ascending.
@@ -135,10 +160,20 @@ void use_fitted(const TunedJob* fitted, JobCosts& costs) {
   costs.machine = *fitted->costs;
   costs.machine.between_devices = devices;
   costs.machine.device = device;
-  if (fitted->port_gbytes_per_second > 0) costs.port = {fitted->port_gbytes_per_second, 0};
+  if (fitted->port_gbytes_per_second <= 0) return;
+  costs.port = {fitted->port_gbytes_per_second, 0};
+  costs.measured = true;
 }
 
-std::shared_ptr<const JobModel> JobModel::of(const World& world, const JobCosts& costs) {
+void set_ports(Graph& graph, const JobCosts& costs) {
+  for (Node& node : graph.nodes) {
+    if (node.kind == NodeKind::kPort && node.leads_to >= 0 && (costs.measured || node.out == Speed{}))
+      node.out = costs.port;
+  }
+}
+
+std::shared_ptr<const JobModel> JobModel::of(Graph graph, const JobCosts& costs) {
+  set_ports(graph, costs);
   Registry& all = registry();
   const MutexLock lock(all.mutex);
   auto& models = all.models;
@@ -148,31 +183,53 @@ std::shared_ptr<const JobModel> JobModel::of(const World& world, const JobCosts&
   for (const auto& [owner, one] : models) {
     if (owner != process) continue;
     auto model = one.lock();
-    if (model != nullptr && model->costs_ == costs && model->world_.ranks == world.ranks &&
-        model->world_.hosts == world.hosts) {
-      return model;
-    }
+    if (model != nullptr && model->costs_ == costs && model->graph_ == graph) return model;
   }
-  auto model = std::make_shared<const JobModel>(world, costs);
+  auto model = std::make_shared<const JobModel>(std::move(graph), costs);
   models.emplace_back(process, model);
   return model;
 }
 
-JobModel::JobModel(const World& world, const JobCosts& costs) : world_(world), costs_(costs) {}
+namespace {
+
+Graph with_ports(Graph graph, const JobCosts& costs) {
+  set_ports(graph, costs);
+  return graph;
+}
+
+int least_ports(const Graph& graph) {
+  std::map<std::int32_t, int> ports;  // by host
+  for (const std::int32_t place : graph.ranks) ports[graph.host_of(place)] = 0;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (graph.nodes[n].kind != NodeKind::kPort || graph.nodes[n].leads_to < 0) continue;
+    const auto host = ports.find(graph.host_of(static_cast<std::int32_t>(n)));
+    if (host != ports.end()) ++host->second;
+  }
+  int least = ports.begin()->second;
+  for (const auto& [host, count] : ports) least = std::min(least, count);
+  return std::max(1, least);
+}
+
+}  // namespace
+
+JobModel::JobModel(Graph graph, const JobCosts& costs)
+    : graph_(with_ports(std::move(graph), costs)),
+      world_(world_of(graph_)),
+      ports_(least_ports(graph_)),
+      costs_(costs) {}
 JobModel::~JobModel() = default;
 
-std::unique_ptr<JobModel::Simulated> JobModel::make(const World& world) const {
+std::unique_ptr<JobModel::Simulated> JobModel::make(const std::vector<int>& ranks) const {
   auto job = std::make_unique<Simulated>();
-  job->world = world;
-  if (job->world.hosts.size() == 1) job->world.hosts = {};
-  job->graph = graph_of(job->world, costs_.port);
+  job->graph = ranks.empty() ? graph_ : part_of(graph_, ranks);
+  job->world = world_of(job->graph);
   Sharing sharing = costs_.sharing;
-  if (sharing.cores > 0 && world.ranks < world_.ranks) {
+  if (sharing.cores > 0 && job->world.ranks < world_.ranks) {
     const auto most = [&](const World& w) {
       return sharing.one_machine || w.hosts.empty() ? static_cast<double>(w.ranks)
                                                     : static_cast<double>(w.hosts.largest());
     };
-    sharing.cores = std::max(1, static_cast<int>(std::lround(sharing.cores * most(world) / most(world_))));
+    sharing.cores = std::max(1, static_cast<int>(std::lround(sharing.cores * most(job->world) / most(world_))));
   }
   job->routes = std::make_unique<Routes>(job->graph, costs_.machine, sharing);
   return job;
@@ -211,7 +268,7 @@ double JobModel::predict_us(const AlgorithmEntry& entry, std::size_t bytes) cons
 }
 
 double JobModel::predict(const AlgorithmEntry& entry, std::size_t bytes) const {
-  if (whole_ == nullptr) whole_ = make(world_);
+  if (whole_ == nullptr) whole_ = make({});
   auto all = write(*whole_, entry, world_.ranks <= kSimulatedRanks ? kMostSteps : kMostStepsOfMany);
   if (!all.empty()) return simulate(*whole_, all, bytes);
   if (world_.ranks <= kSimulatedRanks) return kNever;

@@ -20,8 +20,9 @@ namespace tutti::internal::topology {
 // The same on every rank.
 struct JobCosts {
   MachineCosts machine;
-  Speed port;  // of each host
+  Speed port;  // see set_ports()
   Sharing sharing;
+  bool measured = false;  // what a port does is, too
   bool operator==(const JobCosts&) const = default;
 };
 
@@ -33,24 +34,32 @@ JobCosts default_costs(const algorithms::World& world, const TransportCosts& wit
 // Puts in their place what was fitted to measurements, if anything was.
 void use_fitted(const TunedJob* fitted, JobCosts& costs);
 
+// Gives ports that lead to a network that speed: those that have none, and where it was measured all.
+void set_ports(Graph& graph, const JobCosts& costs);
+
 // Any thread.
 class JobModel {
  public:
-  // The same one for all in this process that ask for the same while it is there.
-  static std::shared_ptr<const JobModel> of(const algorithms::World& world, const JobCosts& costs);
-  JobModel(const algorithms::World& world, const JobCosts& costs);
+  // The same one for all in this process that ask for the same while it is there. The graph's ports get the costs'
+  // speed, as set_ports() does. REQUIRES: graph.check(), and it has ranks.
+  static std::shared_ptr<const JobModel> of(Graph graph, const JobCosts& costs);
+  JobModel(Graph graph, const JobCosts& costs);
   ~JobModel();
   JobModel(const JobModel&) = delete;
   JobModel& operator=(const JobModel&) = delete;
 
   [[nodiscard]] const algorithms::World& world() const { return world_; }
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+  // Network ports of the host that has fewest, of those with ranks; at least 1.
+  [[nodiscard]] int ports() const { return ports_; }
   [[nodiscard]] const JobCosts& costs() const { return costs_; }
   // Microseconds with root 0: of few ranks of a call among some in a row, of more than 16 of one alone. Kept: the
   // second question takes no time. Infinity: it cannot be known, as of an algorithm that serves these ranks and not as
   // many as can be simulated.
   //
   // Of up to kSimulatedRanks ranks all are simulated; of more, where they have few steps (trees). Else three smaller
-  // jobs of the kind, with blocks as long as here; as time has grown there, it grows from there on.
+  // jobs, of some of the ranks of some hosts, with blocks as long as here; as time has grown there, it grows from there
+  // on.
   // REQUIRES: entry.supports(world()).
   [[nodiscard]] double predict_us(const algorithms::AlgorithmEntry& entry, std::size_t bytes) const
       TUTTI_EXCLUDES(mutex_);
@@ -63,9 +72,12 @@ class JobModel {
                                                std::size_t most_steps);
   [[nodiscard]] double simulate(const Simulated& job, const std::vector<schedule::Schedule>& schedules,
                                 std::size_t bytes) const;
-  [[nodiscard]] std::unique_ptr<Simulated> make(const algorithms::World& world) const;
+  // Of those ranks alone; none are named: of all.
+  [[nodiscard]] std::unique_ptr<Simulated> make(const std::vector<int>& ranks) const;
 
+  const Graph graph_;
   const algorithms::World world_;
+  const int ports_;
   const JobCosts costs_;
   mutable Mutex mutex_;
   mutable std::unique_ptr<Simulated> whole_ TUTTI_GUARDED_BY(mutex_);

@@ -83,6 +83,9 @@ class Reader {
     if (graph_.nodes.size() == kMostNodes && status_.is_ok()) {
       status_ = failed(element.offset_debug(), fmt::format("there are more than {} elements", kMostNodes));
     }
+    if (status_.is_ok() && !is_utf8(node.name)) {
+      status_ = failed(element.offset_debug(), fmt::format("{}: its name is not UTF-8", element.name()));
+    }
     if (!status_.is_ok()) return 0;
     for (const Node& other : graph_.nodes) {
       if (other.parent == parent && other.name == node.name) {

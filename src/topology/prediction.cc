@@ -85,6 +85,14 @@ class Comparison {
   const int per_host_;
 };
 
+// Of the nodes around a place, from the root on.
+std::size_t depth_of_host(const Graph& graph, const std::vector<std::int32_t>& nodes) {
+  const auto host = std::find_if(nodes.begin(), nodes.end(), [&](std::int32_t node) {
+    return graph.nodes[static_cast<std::size_t>(node)].kind == NodeKind::kHost;
+  });
+  return static_cast<std::size_t>(host - nodes.begin());
+}
+
 class Predictor {
  public:
   Predictor(const Graph& graph, const MachineCosts& costs, const Question& question)
@@ -187,16 +195,42 @@ class Predictor {
 }  // namespace
 
 World world_of(const Graph& graph) {
-  algorithms::Hosts::Lists hosts;
-  std::unordered_map<std::int32_t, std::size_t> numbers;  // by node
-  for (std::size_t rank = 0; rank < graph.ranks.size(); ++rank) {
-    const auto [at, is_new] = numbers.try_emplace(graph.host_of(graph.ranks[rank]), hosts.size());
-    if (is_new) hosts.emplace_back();
-    hosts[at->second].push_back(static_cast<int>(rank));
+  // The nodes in which a rank is that divide ranks: networks from the root on, host, package, NUMA node.
+  const auto around = [&](std::int32_t node) {
+    std::vector<std::int32_t> nodes;
+    for (; node >= 0; node = graph.nodes[static_cast<std::size_t>(node)].parent) {
+      const NodeKind kind = graph.nodes[static_cast<std::size_t>(node)].kind;
+      if (kind != NodeKind::kGpu && kind != NodeKind::kPciSwitch && kind != NodeKind::kPort) nodes.push_back(node);
+    }
+    return std::vector<std::int32_t>(nodes.rbegin(), nodes.rend());
+  };
+  std::unordered_map<std::int32_t, std::vector<std::int32_t>> known;  // of places
+  std::size_t most = 0;                                               // networks above a host
+  for (const std::int32_t place : graph.ranks) {
+    const auto [at, is_new] = known.try_emplace(place);
+    if (!is_new) continue;
+    at->second = around(place);
+    most = std::max(most, depth_of_host(graph, at->second));
   }
-  const auto ranks = static_cast<int>(graph.ranks.size());
-  if (hosts.size() < 2) return {ranks, {}};
-  return {ranks, std::move(hosts)};
+  // Networks of each depth, hosts, what is in hosts of each depth. Where there is none, what is around it counts.
+  constexpr std::size_t kInHosts = 2;
+  std::vector<algorithms::Hosts> divisions;
+  algorithms::Hosts hosts;
+  for (std::size_t level = 0; level <= most + kInHosts; ++level) {
+    algorithms::Hosts::Lists lists;
+    std::unordered_map<std::int32_t, std::size_t> numbers;  // by node
+    for (std::size_t rank = 0; rank < graph.ranks.size(); ++rank) {
+      const std::vector<std::int32_t>& nodes = known.at(graph.ranks[rank]);
+      const std::size_t host = depth_of_host(graph, nodes);
+      const std::size_t depth = level < most ? std::min(level, host) : host + (level - most);
+      const auto [at, is_new] = numbers.try_emplace(nodes[std::min(depth, nodes.size() - 1)], lists.size());
+      if (is_new) lists.emplace_back();
+      lists[at->second].push_back(static_cast<int>(rank));
+    }
+    divisions.emplace_back(std::move(lists));
+    if (level == most && divisions.back().size() > 1) hosts = divisions.back();
+  }
+  return {static_cast<int>(graph.ranks.size()), std::move(hosts), algorithms::Hierarchy(std::move(divisions))};
 }
 
 Result<std::vector<Schedule>> write_schedules(const AlgorithmEntry& entry, const World& world, int root) {

@@ -33,7 +33,8 @@ struct Prediction {
   std::size_t steps = 0;  // that were simulated
 };
 
-// Ranks and hosts of the graph, as algorithms see them.
+// Ranks of the graph, their hosts and other groups, as algorithms see them: those of a network, of a package, of a NUMA
+// node. REQUIRES: graph.check().
 algorithms::World world_of(const Graph& graph);
 
 // Of all ranks, in their order.

@@ -111,6 +111,23 @@ Result<Decided> decided(Collective collective, const algorithms::World& world, s
   return Decided{measured, Because::kMeasured};
 }
 
+// All that serve the job, in the catalog's order; of those whose parameter is a number of ports, one for as many as
+// there are.
+std::vector<const AlgorithmEntry*> candidates_of(Collective collective, const JobModel& job, Order order) {
+  std::vector<const AlgorithmEntry*> all;
+  const auto add = [&](const AlgorithmEntry* e) {
+    if (!e->supports(job.world()) || !keeps(*e, job.world(), order)) return;
+    if (std::find(all.begin(), all.end(), e) == all.end()) all.push_back(e);
+  };
+  for (const AlgorithmEntry* e : algorithms::candidates(collective)) {
+    if (!e->parameter.of_ports || e->parameter.value <= job.ports()) add(e);
+    if (!e->parameter.of_ports || e->parameter.value != 1 || job.ports() < 2) continue;
+    const AlgorithmEntry* const ports = algorithms::find(collective, fmt::format("{}:{}", e->name, job.ports()));
+    if (ports != nullptr) add(ports);
+  }
+  return all;
+}
+
 // Less is no difference that a prediction could tell: then the one that comes first in the catalog, the simpler one.
 constexpr double kAsFast = 0.98;
 
@@ -118,8 +135,7 @@ constexpr double kAsFast = 0.98;
 const AlgorithmEntry* fastest(Collective collective, const JobModel& job, std::size_t bytes, Order order) {
   const AlgorithmEntry* best = nullptr;
   double least = 0;
-  for (const AlgorithmEntry* e : algorithms::candidates(collective)) {
-    if (!e->supports(job.world()) || !keeps(*e, job.world(), order)) continue;
+  for (const AlgorithmEntry* e : candidates_of(collective, job, order)) {
     const double us = job.predict_us(*e, std::bit_floor(bytes));
     if (best != nullptr && us >= kAsFast * least) continue;
     best = e;
@@ -136,13 +152,11 @@ Result<Explanation> explain(Collective collective, const JobModel& job, std::siz
   auto before = decided(collective, world, bytes, forced, order, tuned);
   if (!before.is_ok()) return before.status();
   Explanation found{(*before).entry, (*before).because, {}};
-  std::vector<const AlgorithmEntry*> all = algorithms::candidates(collective);
+  std::vector<const AlgorithmEntry*> all = candidates_of(collective, job, order);
   if (found.chosen != nullptr && std::find(all.begin(), all.end(), found.chosen) == all.end()) {
     all.push_back(found.chosen);
   }
-  for (const AlgorithmEntry* e : all) {
-    if (e->supports(world) && keeps(*e, world, order)) found.candidates.push_back({e, job.predict_us(*e, bytes)});
-  }
+  for (const AlgorithmEntry* e : all) found.candidates.push_back({e, job.predict_us(*e, bytes)});
   if (found.candidates.empty()) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });

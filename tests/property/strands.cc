@@ -61,9 +61,9 @@ TEST_CASE("strands with a thread each compute what their schedules say") {
 TEST_CASE("strands with two threads each compute what their schedules say") {
   unsigned seed = 1;
   for (const AlgorithmEntry& entry : algorithms::catalog()) {
-    // Some serve even numbers of ranks alone.
-    std::vector<World> worlds = algorithms::worlds_to_prove(entry, 3);
-    if (worlds.empty()) worlds = algorithms::worlds_to_prove(entry, 4);
+    // Some serve even numbers of ranks alone, some no fewer than eight.
+    std::vector<World> worlds;
+    for (int ranks = 3; worlds.empty() && ranks <= 8; ++ranks) worlds = algorithms::worlds_to_prove(entry, ranks);
     REQUIRE(!worlds.empty());
     const Job job(entry, worlds.front(), 0);
     Wires wires(2, 64);

@@ -31,7 +31,7 @@ class SimTransport final : public PlainTransport {
  public:
   explicit SimTransport(std::uint64_t seed) : seed_(seed) {}
   [[nodiscard]] std::string_view name() const override { return "sim"; }
-  [[nodiscard]] TransportCosts costs() const override { return transport::tcp::costs(); }
+  [[nodiscard]] TransportCosts costs(const Membership&) const override { return transport::tcp::costs(); }
   [[nodiscard]] std::size_t slice_bytes(const Membership&, Collective) const override { return 512 * 1024; }
   [[nodiscard]] bool connects(const Membership&, int, int) const override { return true; }
   [[nodiscard]] std::optional<Meeting> meeting() const override { return std::nullopt; }

@@ -7,6 +7,9 @@
 
 #include "catch_compat.h"
 #include "communicator/transport_shm.h"
+#include "topology/cluster.h"
+#include "topology/graph_json.h"
+#include "topology/prediction.h"
 
 using namespace tutti::internal;
 
@@ -116,6 +119,59 @@ TEST_CASE("machines whose kernel tells no identity are all different") {
   CHECK(m.hosts == Hosts{{0}, {1}});
   CHECK(m.ranks_per_cpu == 1);
   CHECK_FALSE(m.oversubscribed);
+}
+
+// `of`: by rank.
+std::vector<PeerInfo> with_places(std::vector<PeerInfo> peers, const std::vector<topology::Place>& of,
+                                  const std::vector<double>& gbits, const std::string& file = "") {
+  for (PeerInfo& p : peers) {
+    auto settings = RankSettings::unpack(p.settings);
+    REQUIRE(settings.is_ok());
+    settings->place = of[static_cast<std::size_t>(p.rank)];
+    settings->port_gbits = gbits[static_cast<std::size_t>(p.rank)];
+    if (p.rank == 0) settings->topology = file;
+    p.settings = settings->pack();
+  }
+  return peers;
+}
+
+const std::vector<Place> kTwoMachines = {{1, 1, 7, "3"}, {1, 2, 7, "3"}, {2, 3, 7, "3"}, {1, 4, 7, "3"}};
+
+TEST_CASE("the machines' graph is of what ranks tell of their places and ports") {
+  const Membership m =
+      member(0, with_places(book(kTwoMachines), {{0, 0}, {1, 1}, {0, 0}, {0, 0}}, {100, 25.5, 40, 100}));
+  CHECK(m.port_gbits == 25.5);
+  const algorithms::World world = topology::world_of(*m.graph);
+  CHECK(world.hosts == algorithms::Hosts(m.hosts));
+  REQUIRE(world.hierarchy.size() == 2);
+  CHECK(world.hierarchy[1] == algorithms::Hosts{{0, 3}, {1}, {2}});
+  // Of a split, what its own ranks have told.
+  const Membership part = member_of_split(0, m, {0, 1});
+  CHECK(topology::world_of(*part.graph).hierarchy.empty());
+  CHECK(part.graph->nodes.size() > 1);
+  const Membership unknown = member(0, with_places(book(kTwoMachines), {{}, {}, {}, {}}, {100, 0, 40, 100}));
+  CHECK(unknown.port_gbits == 0);
+  CHECK(topology::world_of(*unknown.graph).hierarchy.size() == 1);
+}
+
+TEST_CASE("rank 0's description of the machines holds, if they are the job's") {
+  topology::Cluster cluster;
+  cluster.hosts = 2;
+  cluster.ranks_per_host = 2;
+  topology::Graph graph = topology::make_cluster(cluster).value();
+  const std::vector<topology::Place> nowhere(4);
+  const std::vector<double> unknown(4);
+  const auto told = [&] { return with_places(book(kTwoMachines), nowhere, unknown, topology::to_json(graph)); };
+  const auto refused = make_membership(0, told(), parse_transports("shm,tcp").value());
+  CHECK(refused.status().code() == Code::kInvalidArgument);
+  CHECK(refused.status().message().find("TUTTI_TOPOLOGY: it has rank 3 on another host than rank 0") != std::string::npos);
+  graph.ranks[3] = graph.ranks[0];
+  const Membership m = member(1, told());
+  CHECK(*m.graph == graph);
+  const Membership part = member_of_split(0, m, {3, 2});
+  CHECK(part.graph->ranks == std::vector<std::int32_t>{graph.ranks[3], graph.ranks[2]});
+  auto half = with_places(book(kTwoMachines), nowhere, unknown, topology::to_json(graph).substr(0, 100));
+  CHECK_FALSE(make_membership(0, std::move(half), parse_transports("shm,tcp").value()).is_ok());
 }
 
 TEST_CASE("load counts the ranks on the processors that they may use") {

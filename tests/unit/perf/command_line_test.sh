@@ -120,6 +120,19 @@ expect 2 'nothing to draw' "$all_reduce" -t 2 -b 0 -e 0 --plot file.svg
 
 # An algorithm of one's own; ranks whose files differ say so.
 expect 0 '# Out of bounds values : 0 OK' env TUTTI_SCHEDULES="$own" TUTTI_ALGORITHM=ring_both_ways "$all_reduce" -p 3 -b 4 -e 1M -f 16 -n 2
+
+# Machines that a file describes: two packages, so that there is a hierarchy within the host.
+cat >machines.json <<'JSON'
+{"format": "tutti topology", "version": 1,
+ "root": {"kind": "host", "name": "here", "nodes": [{"kind": "package", "name": "package", "count": 2}],
+          "links": [{"kind": "UPI", "between": ["package0", "package1"], "gbytes_per_second": 20}]},
+ "ranks": [{"at": "package0", "count": 2}, {"at": "package1", "count": 2}]}
+JSON
+expect 0 '# Out of bounds values : 0 OK' env TUTTI_TOPOLOGY=machines.json TUTTI_ALGORITHM=hierarchical "$all_reduce" -p 4 \
+  -b 4 -e 1M -f 16 -n 2
+expect 1 '4 ranks, and the job has 3' env TUTTI_TOPOLOGY=machines.json "$all_reduce" -p 3 "${small[@]}"
+expect 1 'does not serve 4 ranks' env TUTTI_ALGORITHM=all_reduce:hierarchical "$all_reduce" -p 4 "${small[@]}"
+expect 1 'no/such/file' env TUTTI_TOPOLOGY=no/such/file "$all_reduce" -p 2 "${small[@]}"
 sed 's/Two rings/Twin rings/' "$own" >other.json
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 job=(env TUTTI_WORLD_SIZE=2 "TUTTI_ROOT=127.0.0.1:$port" TUTTI_ALGORITHM=ring_both_ways)

@@ -44,7 +44,7 @@ const char* const kTwoPackages = "pack:2 [numa(memory=1073741824)] l3:1(size=335
 
 void check_two_packages(const Machine& m) {
   CHECK(m.processors == range(0, 15));
-  CHECK(m.packages == 2);
+  CHECK(m.packages.size() == 2);
   REQUIRE(m.numa_nodes.size() == 2);
   CHECK(m.numa_nodes[0].number == 0);
   CHECK(m.numa_nodes[1].number == 1);

@@ -62,14 +62,14 @@ double median_error(const std::vector<Observation>& observed, const std::vector<
 TEST_CASE("costs are found again from the times that they lead to") {
   ObservedJob job;
   SECTION("ranks of one host that share its processors") {
-    job.graph = graph_of(World{4, {}}, {});
+    job.graph = graph_of(World{4, {}}, {}, {});
     job.sharing.cores = 2;
   }
   SECTION("ranks of one host with processors of their own") {
-    job.graph = graph_of(World{3, {}}, {});
+    job.graph = graph_of(World{3, {}}, {}, {});
   }
   SECTION("two hosts whose port is slower than their ranks") {
-    job.graph = graph_of(World{4, {{0, 1}, {2, 3}}}, {0.125, 0});
+    job.graph = graph_of(World{4, {{0, 1}, {2, 3}}}, {}, {0.125, 0});
   }
   const auto observed = observe(job);
   ObservedJob unknown = job;
@@ -86,7 +86,7 @@ TEST_CASE("costs are found again from the times that they lead to") {
 
 TEST_CASE("a fit ends when it is told to, and needs something to fit to") {
   ObservedJob job;
-  job.graph = graph_of(World{2, {}}, {});
+  job.graph = graph_of(World{2, {}}, {}, {});
   const auto observed = observe(job);
   const auto at_once = fit_costs(job, observed, first_guess(), [] { return true; });
   REQUIRE(at_once.is_ok());

@@ -30,7 +30,7 @@ World hosts_of_one(int ranks) {
 }
 
 double us(const World& world, Collective collective, const char* name, std::size_t bytes) {
-  return JobModel(world, some_costs()).predict_us(*algorithms::find(collective, name), bytes);
+  return JobModel(graph_of(world, {}, {}), some_costs()).predict_us(*algorithms::find(collective, name), bytes);
 }
 
 TEST_CASE("the model knows the trade between rounds and bytes") {
@@ -60,15 +60,18 @@ TEST_CASE("between hosts the port is shared, so what crosses it least is ahead")
 
 TEST_CASE("every algorithm of the catalog takes some time, and more for more bytes") {
   for (const AlgorithmEntry& entry : algorithms::catalog()) {
-    World world{6, {}};
-    if (!entry.supports(world)) world = World{8, {{0, 1, 2, 3}, {4, 5, 6, 7}}};
-    REQUIRE(entry.supports(world));
+    const World divided{8, {{0, 1, 2, 3}, {4, 5, 6, 7}}};
+    const std::vector<Place> places = {{0, 0}, {0, 0}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, {1, 1}};
+    Graph graph = graph_of(World{6, {}}, {}, {});
+    if (!entry.supports(world_of(graph))) graph = graph_of(divided, {}, {});
+    if (!entry.supports(world_of(graph))) graph = graph_of(divided, places, {});
+    REQUIRE(entry.supports(world_of(graph)));
     INFO(entry.name << ' ' << name_of(entry.collective));
-    const JobModel model(world, some_costs());
+    const JobModel model(graph, some_costs());
     CHECK(model.predict_us(entry, 0) > 0);
     CHECK(std::isfinite(model.predict_us(entry, 1 << 20)));
     if (info_of(entry.collective).has_data) CHECK(model.predict_us(entry, 1 << 20) > model.predict_us(entry, 8));
-    CHECK(JobModel(World{1, {}}, some_costs()).predict_us(entry, 8) == 0);
+    CHECK(JobModel(graph_of(World{1, {}}, {}, {}), some_costs()).predict_us(entry, 8) == 0);
   }
 }
 
@@ -83,10 +86,10 @@ double carried_on(const World& world, const char* name, std::size_t bytes) {
   const AlgorithmEntry& entry = *algorithms::find(Collective::kAllReduce, name);
   const auto schedules = write_schedules(entry, world, 0);
   REQUIRE(schedules.is_ok());
-  const Graph graph = graph_of(world, some_costs().port);
+  const Graph graph = graph_of(world, {}, some_costs().port);
   const Routes routes(graph, some_costs().machine, {});
   const double simulated = simulate_calls(schedules.value(), bytes, 1, 1, routes).value();
-  return JobModel(world, some_costs()).predict_us(entry, bytes) / simulated;
+  return JobModel(graph, some_costs()).predict_us(entry, bytes) / simulated;
 }
 
 TEST_CASE("more ranks than are simulated go on as fewer do") {
@@ -114,20 +117,23 @@ TEST_CASE("more ranks than are simulated go on as fewer do") {
         10 * us(hosts_of_one(4096), Collective::kAllReduce, "recursive_doubling", 8));
 }
 
+std::shared_ptr<const JobModel> model_of(const World& world, const JobCosts& costs) {
+  return JobModel::of(graph_of(world, {}, {}), costs);
+}
+
 TEST_CASE("those who ask for the same job have the same model while somebody has it") {
   const World world = hosts_of_one(5);
-  auto first = JobModel::of(world, some_costs());
-  CHECK(JobModel::of(hosts_of_one(5), some_costs()) == first);
-  CHECK(JobModel::of(hosts_of_one(4), some_costs()) != first);
-  CHECK(JobModel::of(World{5, {}}, some_costs()) != first);
+  auto first = model_of(world, some_costs());
+  CHECK(model_of(hosts_of_one(5), some_costs()) == first);
+  CHECK(model_of(hosts_of_one(4), some_costs()) != first);
+  CHECK(model_of(World{5, {}}, some_costs()) != first);
   JobCosts others = some_costs();
   others.machine.turn_us = 1;
-  CHECK(JobModel::of(world, others) != first);
+  CHECK(model_of(world, others) != first);
   std::vector<double> found(8);
   std::vector<std::thread> threads;
   const AlgorithmEntry& ring = *algorithms::find(Collective::kAllReduce, "ring");
-  for (double& one : found)
-    threads.emplace_back([&] { one = JobModel::of(world, some_costs())->predict_us(ring, 999); });
+  for (double& one : found) threads.emplace_back([&] { one = model_of(world, some_costs())->predict_us(ring, 999); });
   for (std::thread& t : threads) t.join();
   for (const double one : found) CHECK(one == first->predict_us(ring, 999));
   const std::weak_ptr<const JobModel> weak = first;

@@ -143,6 +143,107 @@ TEST_CASE("what would take more memory than allowed is refused before it does") 
   CHECK(says(refused.status().message(), "GiB of memory"));
 }
 
+using algorithms::Hierarchy;
+using algorithms::Hosts;
+using algorithms::World;
+
+TEST_CASE("the groups of a graph's ranks are its networks, hosts, packages and NUMA nodes") {
+  Cluster cluster = of(4, 4);
+  cluster.numa_nodes = 2;
+  cluster.fabric = Fabric::kSites;
+  cluster.parts = 2;
+  const World world = world_of(make_cluster(cluster).value());
+  const Hosts hosts = {{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}};
+  CHECK(world.hosts == hosts);
+  REQUIRE(world.hierarchy.size() == 3);
+  CHECK(world.hierarchy[0] == Hosts{{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}});
+  CHECK(world.hierarchy[1] == hosts);
+  CHECK(world.hierarchy[2][1] == std::vector<int>{2, 3});
+  CHECK(world.hierarchy.check(16).is_ok());
+  // Of one host, and of one that has nothing in it.
+  cluster = of(1, 4);
+  cluster.numa_nodes = 2;
+  const World host = world_of(make_cluster(cluster).value());
+  CHECK(host.hosts.empty());
+  CHECK(host.hierarchy == Hierarchy({{{0, 1}, {2, 3}}}));
+  CHECK(world_of(make_cluster(of(1, 4)).value()).hierarchy.empty());
+}
+
+TEST_CASE("a job's graph has packages and NUMA nodes where all ranks of a host know theirs") {
+  const World job{6, {{0, 1, 2, 3}, {4, 5}}};
+  const std::vector<Place> places = {{0, 0}, {1, 2}, {0, 1}, {1, 3}, {0, -1}, {-1, -1}};
+  const Graph graph = graph_of(job, places, {1.25, 3});
+  REQUIRE(graph.check().is_ok());
+  const World world = world_of(graph);
+  CHECK(world.hosts == job.hosts);
+  REQUIRE(world.hierarchy.size() == 3);
+  CHECK(world.hierarchy[1] == Hosts{{0, 2}, {1, 3}, {4, 5}});
+  CHECK(world.hierarchy[2] == Hosts{{0}, {1}, {2}, {3}, {4, 5}});
+  CHECK(ways(graph, 0, 1) == Names{"NUMA host0/package0 to host0/package1"});
+  CHECK(ways(graph, 0, 2).empty());
+  CHECK(ways(graph, 3, 5) == Names{"host0/port0 out", "host1/port0 in"});
+  CHECK(world_of(graph_of(job, {}, {})).hierarchy == Hierarchy({job.hosts}));
+  // NUMA nodes that are in no package.
+  const Graph nodes = graph_of(World{2, {}}, std::vector<Place>{{-1, 1}, {-1, 0}}, {});
+  CHECK(ways(nodes, 0, 1) == Names{"NUMA numa1 to numa0"});
+}
+
+TEST_CASE("a graph from a file is that of a job whose ranks are on the same hosts") {
+  const World job{4, {{0, 1}, {2, 3}}};
+  Graph graph = make_cluster(of(2, 2)).value();
+  CHECK(match_job(graph, job).is_ok());
+  const auto refusal = [](Graph of_file, const World& of) { return match_job(of_file, of).message(); };
+  CHECK(says(refusal(graph, World{3, {{0, 1}, {2}}}), "4 ranks, and the job has 3"));
+  CHECK(says(refusal(graph, World{4, {{0, 2}, {1, 3}}}),
+             "rank 1 on the host of rank 0, but in the job it is on another"));
+  CHECK(says(refusal(graph, World{4, {}}), "rank 2 on another host than rank 0, but in the job it is there"));
+  CHECK(says(refusal(graph, World{4, {{0}, {1}, {2}, {3}}}), "rank 1"));
+  // One host without ranks, and ranks on GPUs.
+  Cluster cluster = of(1, 1);
+  cluster.numa_nodes = 2;
+  Graph host = make_host(cluster);
+  host.ranks.clear();
+  REQUIRE(match_job(host, World{4, {}}).is_ok());
+  CHECK(host.path(host.ranks[0]) == "numa0");
+  CHECK(host.path(host.ranks[3]) == "numa1");
+  Node gpu;
+  gpu.kind = NodeKind::kGpu;
+  gpu.name = "gpu";
+  gpu.parent = host.ranks[3];
+  host.nodes.push_back(gpu);
+  host.ranks[3] = static_cast<std::int32_t>(host.nodes.size()) - 1;
+  REQUIRE(match_job(host, World{4, {}}).is_ok());
+  CHECK(host.path(host.ranks[3]) == "numa1");
+  CHECK(part_of(host, {3, 0}).ranks == std::vector<std::int32_t>{host.ranks[3], host.ranks[0]});
+}
+
+// Of four ranks on two nodes, half of all bytes cross the link between these without a hierarchy, in each direction.
+TEST_CASE("a slow link within hosts makes deeper hierarchies worth while") {
+  Cluster cluster = of(4, 8);
+  cluster.numa_nodes = 2;
+  cluster.numa = {0.5, 0.1};
+  cluster.port = {100, 1};
+  const Graph graph = make_cluster(cluster).value();
+  const auto us = [&](const char* name) {
+    return predict(graph, some_costs(), question_of(Collective::kAllReduce, name, 8 << 20)).value().timing.total_us;
+  };
+  CHECK(us("hierarchical") < 0.8 * us("hierarchical:1"));
+}
+
+TEST_CASE("channels of a ring use all ports of a host") {
+  Cluster cluster = of(4, 4);
+  cluster.ports = 4;
+  cluster.numa_nodes = 4;
+  cluster.numa = {1000, 0};
+  cluster.port = {0.5, 1};
+  const Graph graph = make_cluster(cluster).value();
+  const auto us = [&](const char* name) {
+    return predict(graph, some_costs(), question_of(Collective::kAllReduce, name, 16 << 20)).value().timing.total_us;
+  };
+  CHECK(us("ring:2") < 0.6 * us("ring"));
+  CHECK(us("ring:4") < 0.6 * us("ring:2"));
+}
+
 TEST_CASE("clusters that cannot be are refused") {
   Cluster cluster = of(0, 1);
   CHECK(make_cluster(cluster).status().code() == Code::kInvalidArgument);

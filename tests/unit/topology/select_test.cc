@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "catch_compat.h"
+#include "topology/cluster.h"
+#include "topology/prediction.h"
 #include "transport/shm/costs.h"
 #include "transport/tcp/costs.h"
 #include "transport/verbs/costs.h"
@@ -46,7 +48,7 @@ std::vector<Place> places() {
 
 std::shared_ptr<const topology::JobModel> model_of(const World& world, double ranks_per_cpu = 1, bool rdma = false) {
   const TransportCosts network = rdma ? transport::verbs::costs() : transport::tcp::costs();
-  return topology::JobModel::of(world,
+  return topology::JobModel::of(topology::graph_of(world, {}, {}),
                                 topology::default_costs(world, transport::shm::costs(), network, ranks_per_cpu, false));
 }
 
@@ -128,6 +130,29 @@ TEST_CASE("nothing gets cheaper because there is one rank more than processors")
       }
     }
   }
+}
+
+TEST_CASE("rings have as many channels as hosts have ports") {
+  topology::Cluster cluster;
+  cluster.hosts = 4;
+  cluster.ranks_per_host = 8;
+  cluster.port = {2, 1};
+  const auto names = [&](int ports) {
+    cluster.ports = ports;
+    topology::Graph graph = topology::make_cluster(cluster).value();
+    const algorithms::World world = topology::world_of(graph);
+    const auto job = topology::JobModel::of(
+        graph, topology::default_costs(world, transport::shm::costs(), transport::verbs::costs(), 1, false));
+    std::string all;
+    const auto found = topology::explain(Collective::kReduceScatter, *job, 64 << 20, "");
+    REQUIRE(found.is_ok());
+    for (const topology::Candidate& one : found.value().candidates) {
+      if (std::string(one.entry->name).starts_with("ring")) all += one.entry->name + std::string(" ");
+    }
+    return all;
+  };
+  CHECK(names(1) == "ring ");
+  CHECK(names(8) == "ring:8 ring:2 ring ");
 }
 
 TEST_CASE("where the operator does not commute, only algorithms are chosen that keep the order of ranks") {

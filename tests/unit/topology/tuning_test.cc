@@ -5,6 +5,7 @@
 
 #include "catch_compat.h"
 #include "made_tree.h"
+#include "topology/cluster.h"
 #include "topology/select.h"
 
 namespace tutti::internal::topology {
@@ -97,7 +98,7 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   JobCosts costs;
   costs.machine.within_host = {0.5, 0.2, 1e-4, 1e-4, 32768, 262144};
   costs.machine.host = {1e-5, 1e-5};
-  const JobModel model(world, costs);
+  const JobModel model(graph_of(world, {}, {}), costs);
   const auto chosen = [&](Collective collective, std::size_t bytes, const std::string& forced = "",
                           schedule::Order order = schedule::Order::kAny) {
     return std::string(select(collective, model, bytes, forced, order, job).value()->name);
