@@ -53,6 +53,21 @@ Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
   return algorithms::Hosts(std::move(hosts));
 }
 
+Result<algorithms::World> parse_world(const std::string& sizes, int most_ranks) {
+  std::istringstream words(sizes);
+  std::int64_t ranks = 0;
+  for (std::string word; std::getline(words, word, ',');) {
+    // What is no number is told below.
+    ranks += parse_integer(word, 1, most_ranks).value_or(0);
+    if (ranks > most_ranks) {
+      return Status::invalid_argument(fmt::format("--hosts: {} are more than {} ranks", sizes, most_ranks));
+    }
+  }
+  auto hosts = parse_hosts(sizes, ranks > 0 ? static_cast<int>(ranks) : most_ranks);
+  if (!hosts.is_ok()) return hosts.status();
+  return algorithms::World{static_cast<int>(ranks), std::move(*hosts)};
+}
+
 std::string known_algorithms(std::optional<Collective> collective) {
   return algorithms::known_names(
       [&](const algorithms::AlgorithmEntry& entry) { return !collective || entry.collective == *collective; });

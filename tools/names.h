@@ -28,5 +28,7 @@ bool names_file(const std::string& text);
 Status fit_size(Collective collective, std::uint64_t* bytes);
 // Sizes of hosts "4,4" as ranks in order; empty for an empty text. The sum must be `ranks`.
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks);
+// The same, with as many ranks as they have together, no more than so many.
+Result<algorithms::World> parse_world(const std::string& sizes, int most_ranks);
 
 }  // namespace tutti::internal::tools

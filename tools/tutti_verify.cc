@@ -22,10 +22,13 @@ using algorithms::World;
 
 struct Options {
   int max_ranks = algorithms::kProvenRanks;
+  std::string hosts;
   std::string algorithm;
   std::string collective;
   std::vector<std::string> files;
 };
+
+constexpr int kMostRanks = 1024;
 
 struct Total {
   std::size_t proofs = 0;
@@ -41,25 +44,36 @@ void show_progress(const AlgorithmEntry& entry, int ranks) {
   std::fflush(stdout);
 }
 
-Status prove_up_to(const AlgorithmEntry& entry, int max_ranks, Total& total) {
-  const std::int64_t start = now_ns();
+Status prove_world(const AlgorithmEntry& entry, const World& world, Total& total) {
+  for (const int root : algorithms::roots_to_prove(entry, world)) {
+    const Result<schedule::Proof> proof = algorithms::prove(entry, world, root);
+    if (!proof.is_ok()) return proof.status();
+    ++total.proofs;
+    total.work.steps += proof.value().steps;
+    total.work.transfers += proof.value().transfers;
+    total.work.accesses += proof.value().accesses;
+  }
+  return {};
+}
+
+Status prove_up_to(const AlgorithmEntry& entry, int max_ranks, bool must_serve, Total& total) {
   for (int ranks = 1; ranks <= max_ranks; ++ranks) {
-    // A program may be for some numbers alone.
-    if (entry.write != nullptr && !entry.supports(World{ranks, {}})) continue;
     show_progress(entry, ranks);
     for (const World& world : algorithms::worlds_to_prove(entry, ranks)) {
-      for (const int root : algorithms::roots_to_prove(entry, world)) {
-        const Result<schedule::Proof> proof = algorithms::prove(entry, world, root);
-        if (!proof.is_ok()) return proof.status();
-        ++total.proofs;
-        total.work.steps += proof.value().steps;
-        total.work.transfers += proof.value().transfers;
-        total.work.accesses += proof.value().accesses;
-      }
+      if (Status s = prove_world(entry, world, total); !s.is_ok()) return s;
     }
   }
+  if (total.proofs > 0 || !must_serve) return {};
+  return Status::invalid_argument(fmt::format(
+      "it serves no number of ranks up to {}, on the hosts that are tried: --max-ranks, --hosts", max_ranks));
+}
+
+// What is asked for: `only`, or where that is null many, of which it must serve some or need not.
+Status prove_all(const AlgorithmEntry& entry, const World* only, int max_ranks, bool must_serve, Total& total) {
+  const std::int64_t start = now_ns();
+  Status status = only != nullptr ? prove_world(entry, *only, total) : prove_up_to(entry, max_ranks, must_serve, total);
   total.ms = static_cast<double>(now_ns() - start) / 1e6;
-  return Status::ok();
+  return status;
 }
 
 void print_total(const char* collective, const char* name, const Total& t) {
@@ -95,30 +109,48 @@ Result<std::vector<const AlgorithmEntry*>> choose(const Options& options) {
   return no_algorithm(options.algorithm, options.collective.empty() ? std::nullopt : std::optional(collective.value()));
 }
 
+void print_claim(const Options& options, int most_ranks) {
+  const char* const roots = most_ranks > algorithms::kProvenRanks ? " (beyond 64 ranks: three)" : "";
+  if (options.hosts.empty()) {
+    std::printf(
+        "Every number of ranks from 1 to %d, every root%s; algorithms that know hosts on many divisions of the\n"
+        "ranks. ",
+        most_ranks, roots);
+  } else {
+    std::printf("Hosts of %s ranks, in their order, every root%s.\n", options.hosts.c_str(), roots);
+  }
+  std::printf(
+      "Each proof: results, equal combination trees, no races (also in place), matching messages, no\n"
+      "deadlock without buffering, nor in program order with one message per lane.\n\n");
+}
+
 int run_verify(const Options& options) {
   const Result<std::vector<const AlgorithmEntry*>> chosen = choose(options);
   if (!chosen.is_ok()) {
     std::fprintf(stderr, "tutti verify: %s\n", chosen.status().message().c_str());
     return kExitUsage;
   }
-  std::printf(
-      "Every number of ranks from 1 to %d, every root%s; algorithms that know hosts on many divisions of the\n"
-      "ranks. Each proof: results, equal combination trees, no races (also in place), matching messages, no\n"
-      "deadlock without buffering, nor in program order with one message per lane.\n\n",
-      options.max_ranks, options.max_ranks > algorithms::kProvenRanks ? " (beyond 64 ranks: three)" : "");
+  std::optional<World> only;
+  if (!options.hosts.empty()) {
+    auto world = parse_world(options.hosts, kMostRanks);
+    if (!world.is_ok()) {
+      std::fprintf(stderr, "tutti verify: %s\n", world.status().message().c_str());
+      return kExitUsage;
+    }
+    only = std::move(*world);
+  }
+  print_claim(options, only ? only->ranks : options.max_ranks);
   std::printf("%-14s %-22s %8s %12s %12s %12s %10s\n", "collective", "algorithm", "proofs", "steps", "transfers",
               "accesses", "time (ms)");
   Total all;
   int failures = 0;
   for (const AlgorithmEntry* entry : chosen.value()) {
+    // Of the library's some serve any division.
+    if (only && options.files.empty() && !entry->supports(*only)) continue;
     Total total;
-    Status status = prove_up_to(*entry, options.max_ranks, total);
     // Of all algorithms some need more ranks.
     const bool asked_for = !options.algorithm.empty() || !options.files.empty();
-    if (status.is_ok() && total.proofs == 0 && asked_for) {
-      status = Status::invalid_argument(
-          fmt::format("it serves no number of ranks up to {}: --max-ranks", options.max_ranks));
-    }
+    const Status status = prove_all(*entry, only ? &*only : nullptr, options.max_ranks, asked_for, total);
     if (!status.is_ok()) {
       std::printf("%-14s %-22s FAILED: %s\n", name_of(entry->collective), entry->name, status.message().c_str());
       ++failures;
@@ -132,6 +164,10 @@ int run_verify(const Options& options) {
     all.ms += total.ms;
   }
   print_total("total", "", all);
+  if (all.proofs == 0 && failures == 0) {
+    std::printf("FAILED: no algorithm that is asked for serves these hosts\n");
+    ++failures;
+  }
   if (failures > 0) std::printf("%d FAILED\n", failures);
   return failures > 0 ? kExitFailure : kExitOk;
 }
@@ -144,8 +180,12 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
   command
       ->add_option("--max-ranks", options->max_ranks,
                    "Prove every number of ranks up to this one; beyond 64 with three roots only, and slowly")
-      ->check(CLI::Range(1, 1024))
+      ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
+  command
+      ->add_option("--hosts", options->hosts,
+                   "Prove this division alone: ranks per host, such as 8,8,4; the ranks in their order")
+      ->excludes(command->get_option("--max-ranks"));
   command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, k_nomial:4, ...)");
   command->add_option("--collective", options->collective, "Only this collective: " + all_collectives());
   CLI::Option* const files = command->add_option(

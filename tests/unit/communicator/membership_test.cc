@@ -164,7 +164,8 @@ TEST_CASE("rank 0's description of the machines holds, if they are the job's") {
   const auto told = [&] { return with_places(book(kTwoMachines), nowhere, unknown, topology::to_json(graph)); };
   const auto refused = make_membership(0, told(), parse_transports("shm,tcp").value());
   CHECK(refused.status().code() == Code::kInvalidArgument);
-  CHECK(refused.status().message().find("TUTTI_TOPOLOGY: it has rank 3 on another host than rank 0") != std::string::npos);
+  CHECK(refused.status().message().find("TUTTI_TOPOLOGY: it has rank 3 on another host than rank 0") !=
+        std::string::npos);
   graph.ranks[3] = graph.ranks[0];
   const Membership m = member(1, told());
   CHECK(*m.graph == graph);

@@ -119,6 +119,15 @@ expect 1 'no/such' simulate --per-host 2 --algorithm ring --trace "$folder/no/su
 expect 2 '\-\-root must be below 2' simulate --per-host 2 --collective broadcast --root 2
 expect 2 'does not s' simulate --per-host 2 --algorithm hierarchical
 
+# Proofs on hosts of these sizes alone.
+expect 0 'all_reduce *hierarchical_doubling' verify --hosts 3,1
+expect 0 'all_reduce  *hierarchical  *1  ' verify --hosts 40,30 --algorithm hierarchical
+expect 1 'FAILED: no algorithm that is asked for' verify --hosts 3 --algorithm hierarchical
+expect 2 '"x" is no number' verify --hosts 2,x
+expect 2 'add up' verify --hosts 2,
+expect 2 'more than 1024' verify --hosts 1000,25
+expect 2 'excludes' verify --hosts 2,2 --max-ranks 4
+
 # Schedules that people bring: proven, simulated, drawn, run, and refused.
 own=$(dirname "$0")/../../../examples/schedules/ring_both_ways.json
 expect 0 'ring_both_ways' verify "$own" --max-ranks 9
