@@ -143,8 +143,14 @@ class ExpressionParser {
       Op op;
       int operands;
     };
-    static constexpr std::array<Known, 4> kFunctions = {
-        {{"min", Op::kMin, 2}, {"max", Op::kMax, 2}, {"xor", Op::kXor, 2}, {"log2", Op::kLog2, 1}}};
+    static constexpr std::array<Known, 8> kFunctions = {{{"min", Op::kMin, 2},
+                                                         {"max", Op::kMax, 2},
+                                                         {"xor", Op::kXor, 2},
+                                                         {"log2", Op::kLog2, 1},
+                                                         {"rank_of", Op::kRankOf, 2},
+                                                         {"host_of", Op::kHostOf, 1},
+                                                         {"local_rank_of", Op::kLocalRankOf, 1},
+                                                         {"local_ranks_of", Op::kLocalRanksOf, 1}}};
     const auto known =
         std::find_if(kFunctions.begin(), kFunctions.end(), [&](const Known& k) { return name == k.name; });
     if (known == kFunctions.end()) return fail(fmt::format("there is no function \"{}\"", name));
@@ -168,7 +174,40 @@ Result<Expression> Expression::parse(const std::string& text, const std::vector<
   return ExpressionParser(text, names).run();
 }
 
-Result<std::int64_t> Expression::value(const std::vector<std::int64_t>& values) const {
+bool Expression::names(std::size_t position) const {
+  return std::any_of(items_.begin(), items_.end(), [&](const Item& item) {
+    return item.op == Op::kName && static_cast<std::size_t>(item.number) == position;
+  });
+}
+
+bool Expression::asks_for_places() const {
+  return std::any_of(items_.begin(), items_.end(), [](const Item& item) { return is_of_places(item.op); });
+}
+
+// `a` is the host of kRankOf alone, `b` the last operand.
+Result<std::int64_t> Expression::of_places(Op op, std::int64_t a, std::int64_t b, const Places& places) {
+  const auto none = [](const std::string& call, const std::string& what, std::int64_t most) {
+    return Status::invalid_argument(fmt::format("{}: {} 0 to {}", call, what, most));
+  };
+  if (op == Op::kHostOf || op == Op::kLocalRankOf) {
+    if (b < 0 || b >= places.ranks()) {
+      return none(fmt::format("{}({})", op == Op::kHostOf ? "host_of" : "local_rank_of", b), "there are ranks",
+                  places.ranks() - 1);
+    }
+    const Hosts::Position position = places.position_of(static_cast<int>(b));
+    return static_cast<std::int64_t>(op == Op::kHostOf ? position.host : position.local_rank);
+  }
+  const std::int64_t host = op == Op::kRankOf ? a : b;
+  const std::string call =
+      op == Op::kRankOf ? fmt::format("rank_of({}, {})", a, b) : fmt::format("local_ranks_of({})", b);
+  if (host < 0 || host >= places.hosts()) return none(call, "there are hosts", places.hosts() - 1);
+  const int local_ranks = places.local_ranks(static_cast<int>(host));
+  if (op == Op::kLocalRanksOf) return local_ranks;
+  if (b < 0 || b >= local_ranks) return none(call, fmt::format("host {} has the local ranks", host), local_ranks - 1);
+  return places.rank_of(static_cast<int>(host), static_cast<int>(b));
+}
+
+Result<std::int64_t> Expression::value(const std::vector<std::int64_t>& values, const Places& places) const {
   std::vector<std::int64_t> stack;
   const auto pop = [&] {
     const std::int64_t top = stack.back();
@@ -181,8 +220,13 @@ Result<std::int64_t> Expression::value(const std::vector<std::int64_t>& values) 
       continue;
     }
     const std::int64_t b = pop();
-    const bool alone = item.op == Op::kNegate || item.op == Op::kNot || item.op == Op::kLog2;
-    const std::int64_t a = alone ? 0 : pop();
+    const std::int64_t a = takes_one(item.op) ? 0 : pop();
+    if (is_of_places(item.op)) {
+      auto found = of_places(item.op, a, b, places);
+      if (!found.is_ok()) return found.status();
+      stack.push_back(*found);
+      continue;
+    }
     std::int64_t result = 0;
     switch (item.op) {
       case Op::kNegate: result = -b; break;
@@ -208,7 +252,11 @@ Result<std::int64_t> Expression::value(const std::vector<std::int64_t>& values) 
       case Op::kMax: result = std::max(a, b); break;
       case Op::kXor: result = a ^ b; break;
       case Op::kNumber:
-      case Op::kName: break;
+      case Op::kName:
+      case Op::kRankOf:
+      case Op::kHostOf:
+      case Op::kLocalRankOf:
+      case Op::kLocalRanksOf: break;
     }
     if (result > kMost || result < -kMost) return Status::invalid_argument("gives a number beyond 2^53");
     stack.push_back(result);

@@ -15,6 +15,7 @@ namespace tutti::internal::algorithms {
 namespace {
 
 constexpr std::int64_t kMostProofMs = 10'000;
+constexpr int kMostSampleRanks = 1024;
 
 // Never freed, never moved: plans point to them.
 class Loaded {
@@ -65,7 +66,7 @@ Loaded& loaded() {
 // ---- Of an entry, by its parameter -----------------------------------------------------------------
 
 bool serves(const World& world, int number) {
-  return loaded().program(number).serves(world.ranks);
+  return loaded().program(number).serves(world);
 }
 schedule::Shape no_shape(const World& /*world*/, int /*root*/, int /*number*/) {
   return {};
@@ -75,7 +76,7 @@ bool in_order(const World& /*world*/) {
   return true;
 }
 Result<schedule::Schedule> write(const World& world, int rank, int root, int number) {
-  return loaded().program(number).write(world.ranks, rank, root);
+  return loaded().program(number).write(world, rank, root);
 }
 
 const AlgorithmEntry* Loaded::add(std::shared_ptr<const Program> program) {
@@ -122,28 +123,27 @@ std::shared_ptr<const Program> program_of(const AlgorithmEntry& entry) {
   return loaded().shared(entry.parameter.value);
 }
 
-std::vector<int> sample_ranks(const Program& program) {
-  std::vector<int> ranks;
-  for (const int n : {2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64}) {
-    if (program.serves(n)) ranks.push_back(n);
-  }
-  for (int n = 1; ranks.empty() && n <= 1024; ++n) {
-    if (program.serves(n)) ranks.push_back(n);
-  }
-  return ranks;
+std::vector<World> sample_worlds(const AlgorithmEntry& entry) {
+  std::vector<World> worlds;
+  const auto add = [&](int ranks) {
+    for (World& world : worlds_to_prove(entry, ranks)) worlds.push_back(std::move(world));
+  };
+  for (const int n : {2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64}) add(n);
+  for (int n = 1; worlds.empty() && n <= kMostSampleRanks; ++n) add(n);
+  return worlds;
 }
 
 Status prove_samples(const AlgorithmEntry& entry) {
-  const std::vector<int> samples = sample_ranks(*program_of(entry));
-  if (samples.empty())
-    return Status::invalid_argument(fmt::format("{} serves no number of ranks up to 1024", entry.name));
+  const std::vector<World> samples = sample_worlds(entry);
+  // For some hosts alone, perhaps, of all the divisions that there are: its first use proves it.
+  if (samples.empty() && !program_of(entry)->uses_hosts())
+    return Status::invalid_argument(fmt::format("{} serves no number of ranks up to {}", entry.name, kMostSampleRanks));
   const Deadline deadline = Deadline::after_ms(kMostProofMs);
-  for (const int ranks : samples) {
-    const World world{ranks, {}};
+  for (const World& world : samples) {
     const auto interrupt = [&] {
       if (!deadline.passed()) return Status();
       return Status::invalid_argument(fmt::format("{} takes too long to prove: more than {} s for up to {} ranks",
-                                                  entry.name, kMostProofMs / 1000, ranks));
+                                                  entry.name, kMostProofMs / 1000, world.ranks));
     };
     for (const int root : roots_to_prove(entry, world)) {
       if (auto proof = prove(entry, world, root, interrupt); !proof.is_ok()) return proof.status();

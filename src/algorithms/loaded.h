@@ -13,8 +13,8 @@ namespace tutti::internal::algorithms {
 
 // Reads the files, whose names are separated by commas, and keeps what they have for the life of the process; one that
 // is there already, from a file of the same text, is not read again. kInvalidUsage with file, line and field; also for
-// a name that is taken, and for what is not proven: each file is proven for the numbers of ranks of sample_ranks(),
-// with every root, before it counts. Any thread.
+// a name that is taken, and for what is not proven: each file is proven for sample_worlds(), with every root, before
+// it counts. Any thread.
 Status load_schedules(const std::string& files);
 // An entry for a program, which is not chosen yet. nullptr where its name is taken by another one.
 const AlgorithmEntry* keep(std::shared_ptr<const Program> program);
@@ -25,9 +25,10 @@ const AlgorithmEntry* find_loaded(Collective collective, std::string_view name);
 // The program of a loaded entry.
 std::shared_ptr<const Program> program_of(const AlgorithmEntry& entry);
 
-// Those from 2 to 9, and some up to 64, that the program serves; of one for more alone, the least.
-std::vector<int> sample_ranks(const Program& program);
-// With every root. The error says how many ranks and which root, or that it takes too long: more than 10 s.
+// From 2 to 9 ranks, and some up to 64, that the program serves; of one for more alone, the least. Of one that asks
+// which ranks are on which host the divisions that worlds_to_prove() has, of which it may serve none.
+std::vector<World> sample_worlds(const AlgorithmEntry& entry);
+// With every root. The error says how many ranks, which hosts and which root, or that it takes too long (10 s).
 Status prove_samples(const AlgorithmEntry& entry);
 
 }  // namespace tutti::internal::algorithms

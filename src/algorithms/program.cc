@@ -25,6 +25,10 @@ bool is_name(const std::string& text) {
          std::all_of(text.begin(), text.end(), letter);
 }
 
+bool is_of_hosts(std::size_t given) {
+  return given != kRanks && given != kRank && given != kRoot;
+}
+
 }  // namespace
 
 class ProgramReader {
@@ -51,10 +55,10 @@ class ProgramReader {
     if (has_steps) return read_schedules(root);
     program_.least_ranks_ = static_cast<int>(reading_.integer(root, "least_ranks", 1, 1 << 20, 1));
     program_.most_ranks_ = static_cast<int>(reading_.integer(root, "most_ranks", 1, 1 << 20, 1 << 20));
-    names_ = {"ranks"};
+    names_.assign(kGivenNames.begin(), kGivenNames.begin() + kAlikeGivens);
     program_.when_ = expression(root, "when", "1");
     program_.chunks_ = expression(root, "chunks", "1");
-    names_ = {"ranks", "rank", "root"};
+    names_.assign(kGivenNames.begin(), kGivenNames.end());
     program_.variables_ = kGivens;
     program_.body_ = block(root, "do", 0);
     return reading_.status();
@@ -170,7 +174,7 @@ class ProgramReader {
   }
 
   // A text, or a number.
-  Expression expression(const JsonValue& object, const char* name, const char* otherwise) {
+  Program::Field expression(const JsonValue& object, const char* name, const char* otherwise) {
     const JsonValue* value = object.find(name);
     std::string text = otherwise;
     if (value != nullptr && value->kind == JsonValue::Kind::kInteger) {
@@ -180,10 +184,17 @@ class ProgramReader {
     } else if (value != nullptr && reading_.is_text(*value)) {
       text = value->text;
     }
+    const JsonValue& at = value != nullptr ? *value : object;
     auto parsed = Expression::parse(text, names_);
-    if (parsed.is_ok()) return std::move(*parsed);
-    reading_.fail(value != nullptr ? *value : object, parsed.status().message());
-    return {};
+    if (!parsed.is_ok()) {
+      reading_.fail(at, parsed.status().message());
+      return {};
+    }
+    for (std::size_t given = 0; given < kGivens; ++given) {
+      if (is_of_hosts(given) && parsed.value().names(given)) program_.uses_hosts_ = true;
+    }
+    if (parsed.value().asks_for_places()) program_.uses_hosts_ = true;
+    return {std::move(*parsed), &at};
   }
 
   std::vector<Statement> block(const JsonValue& object, const char* name, int depth) {

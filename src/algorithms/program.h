@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/catalog.h"
 #include "algorithms/expression.h"
 #include "base/json_file.h"
 #include "base/status.h"
@@ -28,10 +29,12 @@ class Program {
   [[nodiscard]] const std::string& text() const { return file_.text; }
   // Whether it combines in the order of ranks, as the file says. It is proven.
   [[nodiscard]] schedule::Order order() const { return order_; }
-  // Whether it is for so many ranks.
-  [[nodiscard]] bool serves(int ranks) const;
-  // REQUIRES: serves(ranks). kInvalidArgument with file, line and field.
-  [[nodiscard]] Result<schedule::Schedule> write(int ranks, int rank, int root) const;
+  // Whether it asks which ranks are on which host: what is proven on some hosts is not proven on others.
+  [[nodiscard]] bool uses_hosts() const { return uses_hosts_; }
+  // Whether it is for so many ranks, on these hosts. REQUIRES: world.hosts.check(world.ranks).
+  [[nodiscard]] bool serves(const World& world) const;
+  // REQUIRES: serves(world). kInvalidArgument with file, line and field.
+  [[nodiscard]] Result<schedule::Schedule> write(const World& world, int rank, int root) const;
 
  private:
   friend class ProgramReader;
@@ -54,11 +57,15 @@ class Program {
     kReduce,
     kWaitForLast,
   };
+  struct Field {
+    Expression expression;
+    const JsonValue* at = nullptr;  // for errors
+  };
   struct Statement {
     Do what = Do::kSend;
-    const JsonValue* at = nullptr;     // for errors
-    std::size_t variable = 0;          // of kFor and kLet: its position
-    std::vector<Expression> operands;  // as ProgramReader orders them
+    const JsonValue* at = nullptr;  // for errors
+    std::size_t variable = 0;       // of kFor and kLet: its position
+    std::vector<Field> operands;    // as ProgramReader orders them
     schedule::Buffer source = schedule::Buffer::kInput;
     schedule::Buffer operand = schedule::Buffer::kOutput;
     schedule::Buffer target = schedule::Buffer::kOutput;
@@ -73,8 +80,9 @@ class Program {
   schedule::Order order_ = schedule::Order::kAny;
   int least_ranks_ = 1;
   int most_ranks_ = 1 << 20;
-  Expression when_;                            // whether it is for so many ranks
-  Expression chunks_;                          // of a block
+  Field when_;    // whether it is for so many ranks, on these hosts
+  Field chunks_;  // of a block
+  bool uses_hosts_ = false;
   std::vector<schedule::Schedule> schedules_;  // of a file with steps: by rank
   std::size_t variables_ = 0;
   std::vector<Statement> body_;

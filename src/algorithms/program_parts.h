@@ -17,7 +17,24 @@ inline constexpr std::size_t kMostStatements = 100'000;
 inline constexpr std::size_t kMostRanksOfSteps = 4096;
 inline constexpr std::array<const char*, 5> kStepKinds = {"send", "recv", "recv_reduce", "copy", "reduce"};
 inline constexpr std::array<const char*, 3> kBuffers = {"input", "output", "scratch"};
-// Positions of what every expression may name.
-enum Given : std::size_t { kRanks, kRank, kRoot, kGivens };
+// Positions of what expressions may name. The first ones are the same on every rank: `when` and `chunks` may name these
+// alone, statements all.
+enum Given : std::size_t {
+  kRanks,
+  kHosts,
+  kEqualHosts,
+  kHostsInOrder,
+  kMostLocalRanks,
+  kAlikeGivens,
+  kRank = kAlikeGivens,
+  kRoot,
+  kHost,
+  kLocalRank,
+  kLocalRanks,
+  kGivens
+};
+inline constexpr std::array<const char*, kGivens> kGivenNames = {
+    "ranks", "hosts", "equal_hosts", "hosts_in_order", "most_local_ranks",
+    "rank",  "root",  "host",        "local_rank",     "local_ranks"};
 
 }  // namespace tutti::internal::algorithms

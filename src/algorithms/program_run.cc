@@ -17,16 +17,35 @@ using schedule::ChunkRange;
 using schedule::Completes;
 using schedule::ScratchComes;
 
+// Of names that are the same on every rank, by position.
+std::vector<std::int64_t> alike_values(const Places& places) {
+  std::vector<std::int64_t> values(kAlikeGivens);
+  values[kRanks] = places.ranks();
+  values[kHosts] = places.hosts();
+  values[kEqualHosts] = places.hosts_are_equal() ? 1 : 0;
+  values[kHostsInOrder] = places.hosts_are_in_order() ? 1 : 0;
+  values[kMostLocalRanks] = places.most_local_ranks();
+  return values;
+}
+
 }  // namespace
 
 // Of one rank.
 class ProgramRun {
  public:
-  ProgramRun(const Program& program, const schedule::Shape& shape, int rank)
-      : program_(program), reading_(program.file_), builder_(shape, rank), values_(program.variables_, 0) {
-    values_[kRanks] = shape.ranks;
+  ProgramRun(const Program& program, const Places& places, const schedule::Shape& shape, int rank)
+      : program_(program),
+        places_(places),
+        reading_(program.file_),
+        builder_(shape, rank),
+        values_(alike_values(places)) {
+    values_.resize(program.variables_, 0);
+    const Hosts::Position position = places.position_of(rank);
     values_[kRank] = rank;
     values_[kRoot] = shape.root;
+    values_[kHost] = static_cast<std::int64_t>(position.host);
+    values_[kLocalRank] = static_cast<std::int64_t>(position.local_rank);
+    values_[kLocalRanks] = places.local_ranks(static_cast<int>(position.host));
   }
 
   Result<schedule::Schedule> run() {
@@ -47,9 +66,10 @@ class ProgramRun {
 
   [[nodiscard]] bool ok() const { return reading_.status().is_ok(); }
   std::int64_t value(const Statement& s, std::size_t operand) {
-    auto found = s.operands[operand].value(values_);
+    const Program::Field& field = s.operands[operand];
+    auto found = field.expression.value(values_, places_);
     if (found.is_ok()) return *found;
-    reading_.fail(*s.at, found.status().message());
+    reading_.fail(*field.at, fmt::format("rank {}: {}", values_[kRank], found.status().message()));
     return 0;
   }
 
@@ -127,37 +147,44 @@ class ProgramRun {
   }
 
   const Program& program_;
+  const Places& places_;
   JsonReading reading_;
   Builder builder_;
   std::vector<std::int64_t> values_;  // by position
   std::size_t runs_ = 0;
 };
 
-bool Program::serves(int ranks) const {
-  if (ranks < least_ranks_ || ranks > most_ranks_) return false;
+bool Program::serves(const World& world) const {
+  if (world.ranks < least_ranks_ || world.ranks > most_ranks_) return false;
   if (!schedules_.empty()) return true;
-  const auto wanted = when_.value({ranks});
+  const Places places(world.ranks, world.hosts);
+  const auto wanted = when_.expression.value(alike_values(places), places);
   return wanted.is_ok() && wanted.value() != 0;
 }
 
-Result<schedule::Schedule> Program::write(int ranks, int rank, int root) const {
+Result<schedule::Schedule> Program::write(const World& world, int rank, int root) const {
   if (!schedules_.empty()) return schedules_[static_cast<std::size_t>(rank)];
-  const auto chunks = chunks_.value({ranks});
-  if (!chunks.is_ok() || chunks.value() < 1 || chunks.value() > kMostChunks) {
-    return Status::invalid_argument(
-        fmt::format("{}: chunks: is not from 1 to {} for {} ranks", file_.name, kMostChunks, ranks));
+  const Places places(world.ranks, world.hosts);
+  JsonReading reading(file_);
+  const auto chunks = chunks_.expression.value(alike_values(places), places);
+  if (!chunks.is_ok()) {
+    reading.fail(*chunks_.at, chunks.status().message());
+  } else if (chunks.value() < 1 || chunks.value() > kMostChunks) {
+    reading.fail(*chunks_.at, fmt::format("is not from 1 to {} for {} ranks", kMostChunks, world.ranks));
   }
+  if (!reading.status().is_ok()) return reading.status();
   schedule::Shape shape;
   shape.collective = collective_;
-  shape.ranks = ranks;
+  shape.ranks = world.ranks;
   shape.root = has_root(collective_) ? root : 0;
-  shape.blocks = static_cast<std::uint32_t>(blocks_of(collective_, ranks));
-  shape.chunks = static_cast<std::uint32_t>(chunks.value()) * shape.blocks;
-  if (shape.chunks > kMostChunks) {
-    return Status::invalid_argument(
-        fmt::format("{}: chunks: makes it more than {} for {} ranks", file_.name, kMostChunks, ranks));
+  shape.blocks = static_cast<std::uint32_t>(blocks_of(collective_, world.ranks));
+  const std::int64_t all = chunks.value() * shape.blocks;
+  if (all > kMostChunks) {
+    reading.fail(*chunks_.at, fmt::format("makes {}, more than {}, for {} ranks", all, kMostChunks, world.ranks));
+    return reading.status();
   }
-  return ProgramRun(*this, shape, rank).run();
+  shape.chunks = static_cast<std::uint32_t>(all);
+  return ProgramRun(*this, places, shape, rank).run();
 }
 
 std::string to_json(const std::vector<schedule::Schedule>& schedules, const std::string& name, schedule::Order order) {

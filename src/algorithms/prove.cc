@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "algorithms/loaded.h"
+
 namespace tutti::internal::algorithms {
 namespace {
 
@@ -76,6 +78,18 @@ std::string describe(const AlgorithmEntry& entry, const World& world, int root) 
   };
   add(", hosts ", world.hosts);
   for (const Hosts& division : world.hierarchy.divisions()) add(", groups ", division);
+  if (world.hosts.are_in_order()) return text;
+  text += ", of the ranks";
+  constexpr std::size_t kHostsToName = 8;
+  constexpr std::size_t kRanksToName = 8;
+  for (std::size_t h = 0; h < std::min(world.hosts.size(), kHostsToName); ++h) {
+    const std::vector<int>& host = world.hosts[h];
+    for (std::size_t i = 0; i < std::min(host.size(), kRanksToName); ++i) {
+      text += fmt::format("{}{}", i == 0 ? (h == 0 ? " " : ", ") : " ", host[i]);
+    }
+    if (host.size() > kRanksToName) text += " ...";
+  }
+  if (world.hosts.size() > kHostsToName) text += ", ...";
   return text;
 }
 
@@ -83,9 +97,14 @@ bool serves_one_host(const AlgorithmEntry& entry) {
   return entry.supports(World{kProvenRanks, {}});
 }
 
+// Then what is proven on some hosts is not proven on others.
+bool depends_on_hosts(const AlgorithmEntry& entry) {
+  return entry.write != nullptr ? program_of(entry)->uses_hosts() : !serves_one_host(entry);
+}
+
 // Hosts multiply the worlds, and direct and ring algorithms the steps: their samples are smaller.
 int most_ranks_to_prove(const AlgorithmEntry& entry) {
-  if (!serves_one_host(entry)) return 257;
+  if (depends_on_hosts(entry)) return 257;
   // Moving some chunk of every rank's block to every rank takes ranks^2 steps in all, or more.
   const Result<schedule::Schedule> first = make_schedule(entry, World{kProvenRanks, {}}, 0, 0);
   const bool quadratic = !first.is_ok() || first.value().steps.size() >= kProvenRanks - 4;
@@ -145,19 +164,22 @@ ProofCost cost_to_prove(const AlgorithmEntry& entry, const World& world, int roo
 }
 
 std::vector<World> worlds_to_prove(const AlgorithmEntry& entry, int ranks) {
-  const World flat{ranks, {}};
-  if (entry.supports(flat)) return {flat};
   std::vector<World> worlds;
+  const World flat{ranks, {}};
+  if (entry.supports(flat)) worlds.push_back(flat);
+  if (!depends_on_hosts(entry)) return worlds;
   const auto add = [&](Hosts hosts, std::vector<Hosts> divisions = {}) {
+    if (hosts.size() < 2) return;                              // as none
+    if (entry.write != nullptr && !divisions.empty()) return;  // a program knows of hosts alone
     World world{ranks, std::move(hosts), Hierarchy(std::move(divisions))};
     if (entry.supports(world)) worlds.push_back(std::move(world));
   };
-  for (int size = 2; size <= ranks / 2; ++size) {
+  for (int size = 1; size <= ranks / 2; ++size) {
     if (ranks % size != 0) continue;
     const Hosts equal = in_order(std::vector<int>(static_cast<std::size_t>(ranks / size), size));
     const Hosts dealt = dealt_round(ranks, ranks / size);
     add(equal);
-    add(dealt);
+    if (size > 1) add(dealt);
     for (int parts = 2; parts <= 3; ++parts) {
       if (size % parts != 0 || size == parts) continue;
       const auto n = static_cast<std::size_t>(parts);
@@ -209,7 +231,7 @@ bool proven_by_tests(const AlgorithmEntry& entry, const World& world, int root) 
   };
   if (!is_listed(entry) || !contains(ranks_to_prove(entry), world.ranks)) return false;
   if (!contains(roots_to_prove(entry, world), has_root(entry.collective) ? root : 0)) return false;
-  if (serves_one_host(entry)) return true;
+  if (!depends_on_hosts(entry)) return true;
   const std::vector<World> worlds = worlds_to_prove(entry, world.ranks);
   const Hierarchy groups = world.groups();
   const bool by_groups_alone = entry.supports(World{world.ranks, {}, groups});

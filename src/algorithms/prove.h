@@ -26,8 +26,8 @@ struct ProofCost {
 ProofCost cost_to_prove(const AlgorithmEntry& entry, const World& world, int root);
 
 // One host; all divisions into equal hosts, with ranks in order and dealt round, and these in equal parts, and those
-// again; some unequal ones; some drawn by a fixed seed, with parts of parts. Only worlds that the entry serves: the
-// flat algorithms are not shown hosts.
+// again; some unequal ones; some drawn by a fixed seed, with parts of parts. Only worlds that the entry serves: what
+// does not depend on hosts is not shown any.
 std::vector<World> worlds_to_prove(const AlgorithmEntry& entry, int ranks);
 // All roots, or with more than kProvenRanks ranks some. {0} for a collective without one.
 std::vector<int> roots_to_prove(const AlgorithmEntry& entry, const World& world);

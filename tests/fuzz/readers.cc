@@ -48,11 +48,12 @@ void read_program(const std::string& text) {
   if (!file.is_ok()) return;
   const auto program = algorithms::Program::parse(std::move(*file));
   if (!program.is_ok()) return;
-  for (const int ranks : {1, 2, 3}) {
-    if (!program.value()->serves(ranks)) continue;
+  for (const algorithms::World& world :
+       {algorithms::World{1, {}}, {2, {}}, {3, {}}, {2, {{0}, {1}}}, {3, {{0, 2}, {1}}}, {4, {{0, 1}, {2, 3}}}}) {
+    if (!program.value()->serves(world)) continue;
     std::vector<schedule::Schedule> schedules;
-    for (int rank = 0; rank < ranks; ++rank) {
-      auto schedule = program.value()->write(ranks, rank, 0);
+    for (int rank = 0; rank < world.ranks; ++rank) {
+      auto schedule = program.value()->write(world, rank, 0);
       if (!schedule.is_ok()) return;
       if (schedule.value().steps.size() > 2000) return;
       schedules.push_back(std::move(*schedule));

@@ -13,7 +13,7 @@ namespace {
 std::string value_of(const std::string& text) {
   const auto parsed = Expression::parse(text, {"ranks", "rank", "k"});
   if (!parsed.is_ok()) return parsed.status().message();
-  const auto value = parsed.value().value({8, 3, -2});
+  const auto value = parsed.value().value({8, 3, -2}, Places(8, {{0, 1, 2}, {3, 5, 7, 4, 6}}));
   return value.is_ok() ? std::to_string(value.value()) : value.status().message();
 }
 
@@ -42,6 +42,36 @@ TEST_CASE("expressions") {
   CHECK(value_of("4000000000 * 4000000000 * 4000000000").find("beyond 2^53") != std::string::npos);
   CHECK(value_of(std::string(5000, '(')).find("nested too deep") != std::string::npos);
   CHECK(value_of(std::string(5000, '-') + "1").find("nested too deep") != std::string::npos);
+}
+
+TEST_CASE("expressions that ask where ranks are") {
+  // Hosts {0, 1, 2} and {3, 5, 7, 4, 6}; rank is 3, k is -2.
+  CHECK(value_of("rank_of(0, 2)") == "2");
+  CHECK(value_of("rank_of(1, 1)") == "5");
+  CHECK(value_of("rank_of(1, local_ranks_of(1) - 1)") == "6");
+  CHECK(value_of("host_of(2) * 10 + host_of(4)") == "1");
+  CHECK(value_of("local_rank_of(rank) * 10 + local_rank_of(4)") == "3");
+  CHECK(value_of("local_ranks_of(0) * 10 + local_ranks_of(host_of(rank))") == "35");
+  CHECK(value_of("rank_of(host_of(7), local_rank_of(7))") == "7");
+  CHECK(value_of("rank_of(2, 0)") == "rank_of(2, 0): there are hosts 0 to 1");
+  CHECK(value_of("rank_of(k, 0)") == "rank_of(-2, 0): there are hosts 0 to 1");
+  CHECK(value_of("rank_of(0, 3)") == "rank_of(0, 3): host 0 has the local ranks 0 to 2");
+  CHECK(value_of("rank_of(1, k)") == "rank_of(1, -2): host 1 has the local ranks 0 to 4");
+  CHECK(value_of("host_of(ranks)") == "host_of(8): there are ranks 0 to 7");
+  CHECK(value_of("local_rank_of(-1)") == "local_rank_of(-1): there are ranks 0 to 7");
+  CHECK(value_of("local_ranks_of(4294967296)") == "local_ranks_of(4294967296): there are hosts 0 to 1");
+  CHECK(value_of("rank_of(1)").find("rank_of takes 2 operands") != std::string::npos);
+  CHECK(value_of("host_of(1, 2)").find("\")\" is missing") != std::string::npos);
+  // Without hosts all ranks are on one.
+  const auto alone = [](const std::string& text) {
+    const auto value = Expression::parse(text, {}).value().value({}, Places(8, {}));
+    return value.is_ok() ? std::to_string(value.value()) : value.status().message();
+  };
+  CHECK(alone("rank_of(0, 7)") == "7");
+  CHECK(alone("10 * host_of(7) + local_rank_of(7)") == "7");
+  CHECK(alone("local_ranks_of(0)") == "8");
+  CHECK(alone("rank_of(1, 0)") == "rank_of(1, 0): there are hosts 0 to 0");
+  CHECK(alone("rank_of(0, 8)") == "rank_of(0, 8): host 0 has the local ranks 0 to 7");
 }
 
 Result<std::shared_ptr<const Program>> parsed(const std::string& text) {
@@ -78,7 +108,7 @@ TEST_CASE("a ring as a program is the catalog's ring") {
   const AlgorithmEntry* ring = find(Collective::kAllReduce, "ring");
   for (int ranks = 2; ranks <= 9; ++ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
-      CHECK(to_text(program.value()->write(ranks, rank, 0).value()) ==
+      CHECK(to_text(program.value()->write({ranks, {}}, rank, 0).value()) ==
             to_text(make_schedule(*ring, {ranks, {}}, rank, 0).value()));
     }
   }
@@ -139,7 +169,7 @@ TEST_CASE("files that are wrong are refused with line and field") {
   refused(R"x("do": [{"send": 0, "to": "rank"}])x", "do[0]: rank 0: 0 is no other rank");
   refused(R"x("do": [{"send": "1 / (rank - rank)", "to": 0
   }])x",
-          "do[0]: divides by 0");
+          "do[0].send: rank 0: divides by 0");
   refused(R"x("do": [{"for": "k", "below": "1000000000", "do": []}])x", "statements are run");
   refused(R"x("chunks": "0", "do": [])x", "chunks: is not from 1 to");
   refused(R"x("when": "0", "do": [])x", "serves no number of ranks");
@@ -150,6 +180,97 @@ TEST_CASE("files that are wrong are refused with line and field") {
   CHECK(error_of(with_head("wrong", "all_reduced", "\"do\": []")).find("is no collective") != std::string::npos);
   const std::string text = with_head("cut", "all_reduce", kRing);
   for (std::size_t length = 0; length < text.size(); length += 5) CHECK(error_of(text.substr(0, length)) != "");
+}
+
+// Of each statement the fields, which a name or a function of hosts makes one that asks for them.
+TEST_CASE("programs say whether they ask which ranks are on which host") {
+  const auto uses = [](const std::string& rest) {
+    const auto program = parsed(with_head("uses", "broadcast", rest));
+    REQUIRE(program.is_ok());
+    return program.value()->uses_hosts();
+  };
+  const auto send = [](const std::string& chunk) { return R"x("do": [{"send": ")x" + chunk + R"x(", "to": 0}])x"; };
+  for (const char* name : {"hosts", "equal_hosts", "hosts_in_order", "most_local_ranks"}) {
+    INFO(name);
+    CHECK(uses(std::string(R"x("do": [], "when": ")x") + name + '"'));
+    CHECK(uses(std::string(R"x("do": [], "chunks": ")x") + name + '"'));
+    CHECK(uses(send(name)));
+  }
+  for (const char* name : {"host", "local_rank", "local_ranks"}) {
+    CHECK(uses(send(name)));
+    const std::string own = std::string(R"x("do": [], "when": ")x") + name + '"';
+    CHECK(error_of(with_head("own", "broadcast", own)).find(std::string("there is no \"") + name) != std::string::npos);
+  }
+  for (const char* call : {"rank_of(0, 0)", "host_of(0)", "local_rank_of(0)", "local_ranks_of(0)"}) {
+    CHECK(uses(send(call)));
+    CHECK(uses(std::string(R"x("do": [], "when": ")x") + call + '"'));
+  }
+  CHECK(!uses(send("ranks + rank + root")));
+  // One of its own that has the name.
+  CHECK(!uses(R"x("do": [{"let": "host", "be": 0}, {"send": "host", "to": 0}])x"));
+  CHECK(uses(R"x("do": [{"let": "host", "be": "host"}])x"));
+}
+
+TEST_CASE("what a program is given of its hosts") {
+  const auto program = parsed(with_head("given", "all_reduce", R"x("chunks": 200, "do": [
+    {"send": "hosts + 10 * equal_hosts + 100 * hosts_in_order", "to": "(rank + 1) % ranks"},
+    {"send": "host + 10 * local_rank + 100 * (rank == 4)", "to": "(rank + 1) % ranks"},
+    {"send": "local_ranks + 10 * most_local_ranks", "to": "(rank + 1) % ranks"}])x"));
+  REQUIRE(program.is_ok());
+  const auto sent = [&](const World& world, int rank) {
+    const auto schedule = program.value()->write(world, rank, 0);
+    REQUIRE(schedule.is_ok());
+    std::vector<int> chunks;
+    for (const schedule::Step& s : schedule.value().steps) {
+      if (s.kind == schedule::StepKind::kSend) chunks.push_back(static_cast<int>(s.source_chunk));
+    }
+    return chunks;
+  };
+  const World unlike{5, {{0, 1}, {4, 2, 3}}};
+  CHECK(sent(unlike, 0) == std::vector<int>{2, 0, 32});
+  CHECK(sent(unlike, 1) == std::vector<int>{2, 10, 32});
+  CHECK(sent(unlike, 4) == std::vector<int>{2, 101, 33});
+  CHECK(sent(unlike, 3) == std::vector<int>{2, 21, 33});
+  CHECK(sent({5, {}}, 3) == std::vector<int>{111, 30, 55});
+  CHECK(sent({4, {{0, 1}, {2, 3}}}, 3) == std::vector<int>{112, 11, 22});
+  CHECK(sent({4, {{0, 2}, {1, 3}}}, 3) == std::vector<int>{12, 11, 22});
+}
+
+TEST_CASE("when says which hosts a program serves") {
+  const auto serves = [](const std::string& when, const World& world) {
+    return parsed(with_head("when", "all_reduce", R"x("do": [], "when": ")x" + when + '"')).value()->serves(world);
+  };
+  const World one{4, {}};
+  const World equal{4, {{0, 1}, {2, 3}}};
+  const World dealt{4, {{0, 2}, {1, 3}}};
+  const World unequal{4, {{0, 1, 2}, {3}}};
+  CHECK(serves("hosts == 1", one));
+  CHECK(serves("hosts == 1", {4, {{0, 1, 2, 3}}}));
+  CHECK(!serves("hosts > 1", one));
+  CHECK(serves("equal_hosts && hosts == 2", equal));
+  CHECK(serves("equal_hosts", dealt));
+  CHECK(!serves("equal_hosts", unequal));
+  CHECK(serves("hosts_in_order", unequal));
+  CHECK(!serves("hosts_in_order", dealt));
+  CHECK(serves("most_local_ranks == 3 && local_ranks_of(0) == 3 && local_ranks_of(1) == 1", unequal));
+  CHECK(serves("host_of(2) == 0 && local_rank_of(2) == 1 && rank_of(1, 1) == 3", dealt));
+  CHECK(!serves("rank_of(1, 1) == 1 || 1", unequal));  // cannot be computed
+}
+
+TEST_CASE("a rank or a host that there is not is refused with line and field") {
+  const auto refused = [](const std::string& rest, const std::string& why) {
+    const std::string error = error_of(with_head("wrong_place", "all_reduce", rest));
+    INFO(error);
+    CHECK(error.find(why) != std::string::npos);
+  };
+  refused("\"do\": [\n{\"send\": 0,\n\"to\": \"rank_of(host, local_ranks)\"}]",
+          "file:3: do[0].to: rank 0: rank_of(0, 2): host 0 has the local ranks 0 to 1");
+  refused(R"x("do": [{"let": "next", "be": "rank_of(host + 1, 0)"}])x",
+          "do[0].be: rank 0: rank_of(1, 0): there are hosts 0 to 0");
+  refused(R"x("do": [{"if": "local_ranks_of(hosts)", "do": []}])x", "do[0].if: rank 0: local_ranks_of(1)");
+  refused(R"x("do": [{"for": "k", "below": "host_of(ranks)", "do": []}])x", "do[0].below: rank 0: host_of(2)");
+  refused("\"do\": [],\n\"chunks\": \"local_rank_of(-1)\"",
+          "file:2: chunks: local_rank_of(-1): there are ranks 0 to 1");
 }
 
 TEST_CASE("steps that are written are read back, and proven") {
@@ -165,10 +286,11 @@ TEST_CASE("steps that are written are read back, and proven") {
       const auto program = parsed(text);
       INFO(entry.name << ' ' << name_of(entry.collective) << ": " << program.status().message());
       REQUIRE(program.is_ok());
-      CHECK(program.value()->serves(ranks));
-      CHECK(!program.value()->serves(ranks + 1));
+      CHECK(program.value()->serves({ranks, {}}));
+      CHECK(!program.value()->serves({ranks + 1, {}}));
       for (int r = 0; r < ranks; ++r) {
-        CHECK(to_text(program.value()->write(ranks, r, 0).value()) == to_text(schedules[static_cast<std::size_t>(r)]));
+        CHECK(to_text(program.value()->write({ranks, {}}, r, 0).value()) ==
+              to_text(schedules[static_cast<std::size_t>(r)]));
       }
       CHECK(error_of(text) == "");
     }
