@@ -100,6 +100,32 @@ TUTTI_TRANSPORTS=shm:netns,tcp TUTTI_INTERFACE=joint job interface 4
 TUTTI_TRANSPORTS=shm,tcp OTHERS_TRANSPORTS=shm:netns job rank-0-goes-across-namespaces 4
 TUTTI_TRANSPORTS=shm:netns,tcp OTHERS_TRANSPORTS=shm job rank-0-stays-in-its-namespace 4
 
+# Algorithms of one's own that go by hosts: here ranks are dealt round. One that serves these hosts alone is proven by
+# the job; of this one nobody sends what others wait for.
+levels=$(realpath "$(dirname "$0")/../../examples/schedules/two_level.json")
+TUTTI_SCHEDULES=$levels TUTTI_ALGORITHM=all_reduce:two_level TUTTI_TRANSPORTS=shm:netns,tcp job hosts-of-two 4
+cat >"$work/nothing.json" <<'EOF'
+{"format": "tutti schedule", "version": 1, "name": "nothing", "collective": "broadcast",
+ "when": "hosts == 2 && local_ranks_of(0) == 3 && local_ranks_of(1) == 2 && rank_of(1, 1) == 3",
+ "do": [{"if": "rank != root", "do": [{"recv": 0, "from": "root"}]}]}
+EOF
+TUTTI_SCHEDULES=$work/nothing.json TUTTI_ALGORITHM=broadcast:nothing TUTTI_TRANSPORTS=shm:netns,tcp \
+  start "$work/unproven" 5 >"$work/unproven.out" 2>&1
+for pid in "${pids[@]}"; do
+  if wait "$pid"; then
+    echo 'an algorithm ran that cannot be proven on these hosts'
+    exit 1
+  fi
+done
+pids=()
+# Some may have heard first that others have failed.
+if ! grep -q 'broadcast nothing, 5 ranks, root 0, hosts 3,2, of the ranks 0 2 4, 1 3: ' "$work/unproven.out"; then
+  echo 'no rank has found that the algorithm cannot be proven on these hosts:'
+  cat "$work/unproven.out"
+  exit 1
+fi
+echo 'passed: hosts without a proof'
+
 export TUTTI_TRANSPORTS=tcp TUTTI_PORT_RANGE=41000-41019
 start "$work/ports" 4 hold
 wait_ready "$work/ports" 4

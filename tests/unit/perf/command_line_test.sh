@@ -141,6 +141,14 @@ expect 1 'in different ways.*ring_both_ways [0-9a-f]*,.*ring_both_ways [0-9a-f]*
   TUTTI_SCHEDULES="$own" "$all_reduce" "${small[@]}"
 wait $! && complain 'the rank with the other file has found nothing'
 
+# One that goes by hosts: without shared memory each rank is a host of its own, with it there is one, which it does not
+# serve.
+levels=$(dirname "$own")/two_level.json
+expect 0 '# Out of bounds values : 0 OK' env TUTTI_SCHEDULES="$levels" TUTTI_ALGORITHM=all_reduce:two_level \
+  TUTTI_TRANSPORTS=tcp "$all_reduce" -p 3 -b 4 -e 1M -f 16 -n 2
+expect 1 '"all_reduce:two_level" does not serve 3 ranks on these hosts' env TUTTI_SCHEDULES="$levels" \
+  TUTTI_ALGORITHM=all_reduce:two_level TUTTI_TRANSPORTS=shm "$all_reduce" -p 3 "${small[@]}"
+
 # Once for a process, not once for each of its ranks.
 TUTTI_LOG=verbose expect 0 'TUTTI_LOG="verbose" is none of error' "$all_reduce" -t 3 "${small[@]}"
 [[ $(grep -c TUTTI_LOG err) == 1 ]] || complain 'TUTTI_LOG is told more than once'

@@ -158,6 +158,30 @@ expect 2 'excludes' verify "$own" --collective barrier
 printf '{"format": "tutti schedule", "version": 1, "name": "slow", "collective": "barrier", "do": [{"for": "k", "below": 2000000, "do": []}]}' >"$folder/slow.json"
 expect 1 'statements are run' verify "$folder/slow.json"
 
+# One that goes by hosts: on hosts of equal size it writes what the library's hierarchical all-reduce does.
+levels=$(dirname "$0")/../../../examples/schedules/two_level.json
+expect 0 'two_level  *[1-9]' verify "$levels" --max-ranks 12
+expect 0 'Hosts of 3,3,3 ranks' verify "$levels" --hosts 3,3,3
+expect 1 'two_level .*FAILED: .*hosts 3,1: .*does not support this division' verify "$levels" --hosts 3,1
+for rank in 0 5 11; do
+  "$tutti" schedule hierarchical -n 12 --hosts 4,4,4 -r $rank | sed 's/^hierarchical$/two_level/' >"$folder/built_in"
+  expect 0 'all_reduce, rank' schedule "$levels" -n 12 --hosts 4,4,4 -r $rank
+  cmp "$out" "$folder/built_in" || failed=1
+done
+expect 2 'does not support this division' schedule "$levels" -n 4
+expect 2 'does not support this division' schedule "$levels" -n 4 --hosts 3,1
+expect 0 '^two_level .*' simulate --hosts 4 --per-host 4 -s 64M --algorithm "$levels"
+TUTTI_SCHEDULES=$levels expect 0 'two_level' explain all_reduce --hosts 3 --per-host 2
+TUTTI_SCHEDULES=$levels TUTTI_ALGORITHM=two_level expect 0 '^> two_level' explain all_reduce --hosts 3 --per-host 2 -s 8
+TUTTI_SCHEDULES=$levels expect 0 'ring' explain all_reduce -n 4
+! grep -q two_level "$out" || { echo 'two_level serves one host'; failed=1; }
+sed 's/rank_of(host, other)/rank_of(host, other + 1)/' "$levels" >"$folder/beyond.json"
+expect 1 'beyond.json:[0-9]*: do\[1\].do\[1\].to: rank [0-9]*: rank_of(' verify "$folder/beyond.json"
+sed 's/rank_of(host, other)/host * local_ranks + other/' "$levels" >"$folder/dealt.json"
+expect 1 'FAILED: .*hosts 2,2, of the ranks 0 2, 1 3: ' verify "$folder/dealt.json"
+expect 0 'two_level' verify "$folder/dealt.json" --hosts 2,2
+TUTTI_SCHEDULES=$folder/dealt.json expect 2 'hosts 2,2, of the ranks 0 2, 1 3: ' explain all_reduce
+
 # Odd sizes and speeds, and what contradicts itself.
 expect 0 'barrier of 0 bytes' simulate --collective barrier --hosts 4 -s 1G
 expect 2 'leave a rank no element' simulate --hosts 8 --collective alltoall -s 7 --algorithm direct
