@@ -76,15 +76,17 @@ Status run_plot(std::vector<std::string> arguments, const std::string& input) {
 
 }  // namespace
 
-Status check_plot() {
+Status check_plot(const std::string& option, const std::string& results) {
   const Status status = run_plot({"--check"}, "");
   if (status.is_ok()) return status;
-  return Status::invalid_usage("--plot cannot draw here; the file of -J can be drawn elsewhere, by tutti_plot: " +
-                               status.message());
+  return Status::invalid_usage(option + " cannot draw here; " + results +
+                               " can be drawn elsewhere, by tutti_plot: " + status.message());
 }
 
-Status draw_plot(const std::string& path, const std::string& json) {
-  return run_plot({"--output", path}, json);
+Status draw_plot(const std::string& path, const std::string& json, const std::string& format) {
+  std::vector<std::string> arguments{"--output", path};
+  if (!format.empty()) arguments.insert(arguments.end(), {"--format", format});
+  return run_plot(std::move(arguments), json);
 }
 
 }  // namespace tutti::internal::perf

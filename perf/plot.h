@@ -7,9 +7,11 @@
 
 namespace tutti::internal::perf {
 
-// Whether pictures can be drawn: kInvalidUsage, with the remedy, without Python or matplotlib. Takes a second.
-Status check_plot();
-// Draws the results, a JSON object as -J writes it, into the file, whose suffix says in which format.
-Status draw_plot(const std::string& path, const std::string& json);
+// Whether pictures can be drawn: kInvalidUsage, with the remedy, without Python or matplotlib. Takes a second. `option`
+// is the one that asks for a picture, `results` says what else has the results.
+Status check_plot(const std::string& option, const std::string& results);
+// Draws the results, a JSON object as -J and tutti simulate write it, into the file; "-" is standard output. `format`:
+// svg, png or pdf; empty: what the file's suffix says.
+Status draw_plot(const std::string& path, const std::string& json, const std::string& format = "");
 
 }  // namespace tutti::internal::perf

@@ -117,7 +117,7 @@ Status Report::begin() {
   if (Status status = open_if_named(options_.json_path, &json_); !status.is_ok()) return status;
   if (!options_.plot_path.empty()) {
     if (Result<OutputFile> plot = OutputFile::open(options_.plot_path); !plot.is_ok()) return plot.status();
-    if (Status status = check_plot(); !status.is_ok()) return status;
+    if (Status status = check_plot("--plot", "the file of -J"); !status.is_ok()) return status;
   }
   return print_header();
 }

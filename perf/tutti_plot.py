@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Draws what all_reduce_perf and its siblings, or perf/compare, have measured: time and bus bandwidth against size.
+"""Draws what all_reduce_perf and its siblings, or perf/compare, have measured, or tutti simulate has predicted: time
+and bus bandwidth against size.
 
-Reads the JSON object that their option -J writes. They draw with this themselves (--plot)."""
+Reads the JSON object that their option -J writes, or tutti simulate --json. They draw with this themselves (--plot,
+tutti simulate --svg)."""
 
 import argparse
 import io
 import json
+import math
 import os
 import sys
 
 REMEDY = "drawing needs matplotlib: install Debian's python3-matplotlib (for /usr/bin/python3), or pip's matplotlib"
 USAGE_STATUS = 2
+FORMATS = ("svg", "png", "pdf")
 # Bus bandwidth over algorithm bandwidth, of n ranks, as nccl-tests count.
 BUS_FACTORS = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -73,17 +77,30 @@ def name_of(entry):
     return " ".join(words)
 
 
-def lines_of(entries):
-    """name -> ([bytes], [us], [GB/s]), by size; the names in the order in which they were measured."""
-    points = {}
+def measured_points(entries):
+    """(name of the line, bytes, us, GB/s) of each."""
     for entry in entries:
         size, ranks, time_us = entry["bytes"], entry["ranks"], entry["time_us"]["median"]
         if size > 0 and time_us > 0:
             bus_gbs = entry.get("busbw_gbs", None)
             if bus_gbs is None:
                 bus_gbs = size / time_us / 1e3 * BUS_FACTORS[entry["collective"]](ranks)
-            points.setdefault(name_of(entry), []).append((size, time_us, bus_gbs))
-    return {name: tuple(zip(*sorted(values))) for name, values in points.items()}
+            yield name_of(entry), size, time_us, bus_gbs
+
+
+def simulated_points(entries):
+    """The same; what could not be simulated has an error in place of a time."""
+    for entry in entries:
+        if entry["bytes"] > 0 and entry.get("time_us", 0) > 0:
+            yield entry["algorithm"], entry["bytes"], entry["time_us"], entry["busbw_gbs"]
+
+
+def lines_of(points):
+    """name -> ([bytes], [us], [GB/s]), by size; the names in the order in which they come first."""
+    lines = {}
+    for name, *values in points:
+        lines.setdefault(name, []).append(tuple(values))
+    return {name: tuple(zip(*sorted(values))) for name, values in lines.items()}
 
 
 def draw_panel(axes, lines, column, title, unit):
@@ -99,47 +116,115 @@ def draw_panel(axes, lines, column, title, unit):
     axes.grid(alpha=0.3)
 
 
-def draw(results, path):
-    """Writes the picture; what the suffix of `path` says: SVG, PNG, PDF. REQUIRES: matplotlib."""
+def crossing(before, after, size):
+    """Where the lines of (bytes, us) meet on logarithmic axes, of which the second is below from `size` on."""
+    sizes = [s for s in before[0] if s < size]
+    if not sizes or size not in before[0] or sizes[-1] not in after[0]:
+        return size
+    gaps = [math.log(after[1][after[0].index(s)] / before[1][before[0].index(s)]) for s in (sizes[-1], size)]
+    share = gaps[0] / (gaps[0] - gaps[1]) if gaps[0] > gaps[1] else 0.5
+    return sizes[-1] * (size / sizes[-1]) ** min(1, max(0, share))
+
+
+def best_spans(lines, best):
+    """(name, from size, to size) where each is the fastest; None is the end of the axis."""
+    switches = [crossing(lines[a["algorithm"]], lines[b["algorithm"]], b["from_bytes"]) for a, b in zip(best, best[1:])]
+    return list(zip((one["algorithm"] for one in best), [None] + switches, switches + [None]))
+
+
+def mark_best(axes, spans, named):
+    """Each span in the colour of the line that is the best there, and a line where another one becomes it."""
+    colours = {line.get_label(): line.get_color() for line in axes.get_lines()}
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right)
+    for name, low, high in spans:
+        axes.axvspan(low or left, high or right, color=colours[name], alpha=0.1, linewidth=0)
+        if low:
+            axes.axvline(low, color="black", linestyle=":", linewidth=1)
+        if named:
+            axes.annotate(name, (low or left, 1), (3, -5), xycoords=axes.get_xaxis_transform(),
+                          textcoords="offset points", rotation=90, fontsize=7.5, ha="left", va="top")
+
+
+def keep_to_best(time_axes, bandwidth_axes, lines, best):
+    """Lines of what is hopelessly slow may leave the panels: else the others would be close together."""
+    values = [lines[one["algorithm"]] for one in best]
+    slowest = max(max(us) for _, us, _ in values)
+    least = min(min(gbs) for _, _, gbs in values)
+    time_axes.set_ylim(top=min(time_axes.get_ylim()[1], 20 * slowest))
+    bandwidth_axes.set_ylim(bottom=max(bandwidth_axes.get_ylim()[0], least / 20))
+
+
+def picture_of(results):
+    """The lines, what the times are, what is above the panels, and of a simulation which were the best."""
+    entries = results["results"]
+    if results.get("format") == "tutti simulation":
+        lines = lines_of(simulated_points(entries))
+        hosts = results["hosts"]
+        best = results.get("best", []) if len(lines) > 1 else []
+        about = f"{results['collective']}, {results['ranks']} ranks on {hosts} host{'s' if hosts > 1 else ''}, predicted"
+        return lines, "predicted", about, best
+    lines = lines_of(measured_points(entries))
+    if not lines:
+        return {}, "", "", []
+    first = entries[0]
+    over = ", ".join(sorted({part for entry in entries for part in entry["transport"].split(", ")}))
+    about = f"{first['collective']}, {first['ranks']} ranks, {over}, {results['machine']['cpu']}"
+    return lines, "median", about, []
+
+
+def draw(results, path, suffix):
+    """Writes the picture; `suffix`: svg, png or pdf. REQUIRES: matplotlib."""
     from matplotlib import pyplot, ticker
 
-    entries = results["results"]
-    lines = lines_of(entries)
+    lines, kind, about, best = picture_of(results)
     if not lines:
         raise PlotError("nothing to draw: no size has any bytes, or nothing was measured")
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    draw_panel(panels[0], lines, 1, "median time (lower is better)", "time (µs)")
+    draw_panel(panels[0], lines, 1, f"{kind} time (lower is better)", "time (µs)")
     draw_panel(panels[1], lines, 2, "bus bandwidth (higher is better)", "bandwidth (GB/s)")
+    if best:
+        keep_to_best(*panels, lines, best)
     sizes = sorted({size for values in lines.values() for size in values[0]})
     for axes in panels:
         # At most a dozen labels, on sizes that were measured.
         axes.set_xticks(sizes[::(len(sizes) + 11) // 12])
         axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_size(int(value))))
         axes.xaxis.set_minor_locator(ticker.NullLocator())
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        low, high = axes.get_ylim()
+        if high < 100 * low:
+            axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.12g}"))
         axes.yaxis.set_minor_formatter(ticker.NullFormatter())
         axes.tick_params(axis="x", labelsize=8, rotation=45 if len(sizes) > 8 else 0)
+        mark_best(axes, best_spans(lines, best), named=axes is panels[0])
     # Below the panels, where no line is; the picture grows as the legend needs it.
     figure.legend(*panels[0].get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, 0), fontsize=9,
                   ncols=min(6, len(lines)))
-    first = entries[0]
-    over = ", ".join(sorted({part for entry in entries for part in entry["transport"].split(", ")}))
-    figure.suptitle(f"{first['collective']}, {first['ranks']} ranks, {over}, {results['machine']['cpu']}", fontsize=11)
+    figure.suptitle(about, fontsize=11)
     picture = io.BytesIO()
-    suffix = os.path.splitext(path)[1][1:].lower()
-    if suffix not in ("svg", "png", "pdf"):
-        raise PlotError(f"'{path}' ends in none of .svg, .png and .pdf")
     figure.savefig(picture, format=suffix, dpi=120, bbox_inches="tight")
+    if path == "-":
+        sys.stdout.buffer.write(picture.getvalue())
+        return
     # What the file held stays until there is something in its place.
     with open(path, "wb") as output:
         output.write(picture.getvalue())
+
+
+def suffix_of(path):
+    suffix = os.path.splitext(path)[1][1:].lower()
+    if suffix not in FORMATS:
+        raise PlotError(f"'{path}' ends in none of .svg, .png and .pdf")
+    return suffix
 
 
 def main():
     parser = argparse.ArgumentParser(prog="tutti_plot", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="?", default="-", metavar="RESULTS.json", help="default: standard input")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the picture: FILE.svg, .png or .pdf")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the picture: FILE.svg, .png or .pdf; - is standard output")
+    parser.add_argument("--format", choices=FORMATS, help="of the picture, whatever the file is called")
     parser.add_argument("--check", action="store_true", help="only tell whether drawing is possible; status 2 if not")
     options = parser.parse_args()
     if not options.check and not options.output:
@@ -154,7 +239,7 @@ def main():
         else:
             with open(options.results, encoding="utf-8") as source:
                 results = json.load(source)
-        draw(results, options.output)
+        draw(results, options.output, options.format or suffix_of(options.output))
     except (PlotError, OSError, ValueError) as error:
         print(f"tutti_plot: {error}", file=sys.stderr)
         return USAGE_STATUS if options.check else 1

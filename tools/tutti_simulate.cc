@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -16,6 +18,9 @@
 #include "command.h"
 #include "names.h"
 #include "perf/measure.h"
+#include "perf/output_file.h"
+#include "perf/plot.h"
+#include "size_table.h"
 #include "topology/prediction.h"
 #include "trace.h"
 
@@ -31,6 +36,11 @@ struct Options {
   std::string collective = "all_reduce";
   std::string algorithm = "all";
   std::uint64_t bytes = 1 << 20;
+  // Of several sizes; 0: not given.
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t factor = 0;
+  std::string svg;
   std::size_t links = 10;
   int root = 0;
   double memory_gib = 0;
@@ -76,9 +86,40 @@ Result<std::vector<const AlgorithmEntry*>> entries_of(const Options& options, Co
   return entries;
 }
 
+bool has_sizes(const Options& options) {
+  return options.begin > 0 || options.end > 0;
+}
+
+// Ascending, as nccl-tests have them; without a range of them the one size.
+Result<std::vector<std::uint64_t>> sizes_of(const Options& options, Collective collective) {
+  if (!has_sizes(options)) {
+    if (options.factor > 0) return Status::invalid_argument("--factor: needs --begin or --end");
+    if (!options.svg.empty()) return Status::invalid_argument("--svg draws over sizes: --begin and --end");
+    std::uint64_t bytes = options.bytes;
+    if (Status s = fit_size(collective, &bytes); !s.is_ok()) return s;
+    return std::vector<std::uint64_t>{bytes};
+  }
+  if (!info_of(collective).has_data) {
+    return Status::invalid_argument(fmt::format("--begin and --end: a {} has no size", name_of(collective)));
+  }
+  if (!options.trace.empty()) return Status::invalid_argument("--trace is of one size: --size");
+  if (options.svg == "-" && options.as_json) {
+    return Status::invalid_argument("--json and --svg -: both are for standard output");
+  }
+  const std::uint64_t end = options.end > 0 ? options.end : std::max<std::uint64_t>(options.begin, 64 << 20);
+  const std::uint64_t factor = options.factor > 0 ? options.factor : 2;
+  std::vector<std::uint64_t> sizes{options.begin > 0 ? options.begin : std::min<std::uint64_t>(end, 8)};
+  if (end < sizes.front()) return Status::invalid_argument("--end: is smaller than --begin");
+  while (sizes.back() <= end / factor) sizes.push_back(sizes.back() * factor);
+  if (!options.svg.empty() && sizes.size() < 2) return Status::invalid_argument("--svg: one size makes no curve");
+  return sizes;
+}
+
 // On a terminal, the line that the result will replace.
-void show_progress(const char* name) {
-  if (isatty(STDERR_FILENO) == 1) std::fprintf(stderr, "simulating %-40s\r", name);
+void show_progress(const char* name, std::uint64_t bytes) {
+  if (isatty(STDERR_FILENO) == 1) {
+    std::fprintf(stderr, "simulating %-40s\r", fmt::format("{}, {} bytes", name, bytes).c_str());
+  }
 }
 void end_progress() {
   if (isatty(STDERR_FILENO) == 1) std::fprintf(stderr, "%-52s\r", "");
@@ -138,8 +179,11 @@ void print_details(const Outcome& one, const Options& options, const topology::R
               one.prediction.one_host ? "; the first host stands for all, which do the same" : "");
 }
 
-json outcome_json(const Outcome& one, Collective collective, double bytes, int ranks, const topology::Routes& routes) {
-  json row = {{"algorithm", one.entry->name}};
+// The busiest links, up to so many.
+json outcome_json(const Outcome& one, Collective collective, std::uint64_t size, int ranks,
+                  const topology::Routes& routes, std::size_t links) {
+  json row = {{"algorithm", one.entry->name}, {"bytes", size}};
+  const auto bytes = static_cast<double>(size);
   if (!one.status.is_ok()) return row["error"] = one.status.message(), row;
   const schedule::Timing& t = one.prediction.timing;
   row["time_us"] = t.total_us;
@@ -151,6 +195,7 @@ json outcome_json(const Outcome& one, Collective collective, double bytes, int r
   row["seconds_to_simulate"] = one.seconds;
   row["links"] = json::array();
   for (const std::uint32_t r : by_time(t)) {
+    if (row["links"].size() == links) break;
     row["links"].push_back(
         {{"name", routes.describe(r)}, {"bytes", t.resource_bytes[r]}, {"busy_us", t.resource_us[r]}});
   }
@@ -163,39 +208,97 @@ class Simulator {
       : options_(options),
         collective_(collective),
         machines_(std::move(machines)),
+        ranks_(static_cast<int>(machines_.graph.ranks.size())),
         routes_(machines_.graph, machines_.costs, machines_.sharing, machines_.slowed) {}
 
-  Status run() {
-    const int ranks = static_cast<int>(machines_.graph.ranks.size());
+  Status run(const std::vector<std::uint64_t>& sizes) {
     const algorithms::World world = world_of(machines_);
-    if (ranks == 0) return Status::invalid_argument("there are no hosts, so no ranks");
-    if (options_.root >= ranks) return Status::invalid_argument(fmt::format("--root must be below {}", ranks));
+    if (ranks_ == 0) return Status::invalid_argument("there are no hosts, so no ranks");
+    if (options_.root >= ranks_) return Status::invalid_argument(fmt::format("--root must be below {}", ranks_));
     const auto entries = entries_of(options_, collective_, world);
     if (!entries.is_ok()) return entries.status();
     if (!options_.trace.empty() && entries.value().size() != 1) {
       return Status::invalid_argument("--trace needs --algorithm with the name of one");
     }
-    for (const AlgorithmEntry* entry : entries.value()) outcomes_.push_back(simulate(entry));
-    end_progress();
-    std::stable_sort(outcomes_.begin(), outcomes_.end(), [](const Outcome& a, const Outcome& b) {
-      if (a.status.is_ok() != b.status.is_ok()) return a.status.is_ok();
-      return a.prediction.timing.total_us < b.prediction.timing.total_us;
-    });
-    if (Status s = outcomes_.front().status; !s.is_ok()) return s.with_context(outcomes_.front().entry->name);
-    if (!options_.trace.empty()) {
-      if (Status s = write_trace(); !s.is_ok()) return s;
-    }
-    options_.as_json ? print_json(ranks) : print(ranks);
-    return {};
+    return has_sizes(options_) ? run_sizes(entries.value(), sizes) : run_one(entries.value(), sizes.front());
   }
 
  private:
-  Outcome simulate(const AlgorithmEntry* entry) {
-    show_progress(entry->name);
+  Status run_one(const std::vector<const AlgorithmEntry*>& entries, std::uint64_t bytes) {
+    std::vector<Outcome> outcomes;
+    for (const AlgorithmEntry* entry : entries) outcomes.push_back(simulate(entry, bytes));
+    end_progress();
+    std::stable_sort(outcomes.begin(), outcomes.end(), [](const Outcome& a, const Outcome& b) {
+      if (a.status.is_ok() != b.status.is_ok()) return a.status.is_ok();
+      return a.prediction.timing.total_us < b.prediction.timing.total_us;
+    });
+    const Outcome& best = outcomes.front();
+    if (!best.status.is_ok()) return Status(best.status).with_context(best.entry->name);
+    if (!options_.trace.empty()) {
+      if (Status s = write_timeline(options_.trace, *best.entry, machines_.graph, routes_.hosts(), options_.root,
+                                    best.prediction.timing);
+          !s.is_ok()) {
+        return s;
+      }
+    }
+    if (!options_.as_json) return print(outcomes, bytes), Status();
+    json all = about();
+    all["bytes"] = bytes;
+    for (const Outcome& one : outcomes) {
+      all["results"].push_back(outcome_json(one, collective_, bytes, ranks_, routes_, SIZE_MAX));
+    }
+    return print_json(all), Status();
+  }
+
+  Status run_sizes(const std::vector<const AlgorithmEntry*>& entries, const std::vector<std::uint64_t>& sizes) {
+    if (Status s = begin_drawing(); !s.is_ok()) return s;
+    SizeTable table;
+    for (const AlgorithmEntry* entry : entries) table.algorithms.emplace_back(entry->name);
+    json all = about();
+    Status failed;
+    for (const std::uint64_t bytes : sizes) {
+      SizeTable::Row& row = table.rows.emplace_back();
+      row.bytes = bytes;
+      for (const AlgorithmEntry* entry : entries) {
+        const Outcome one = simulate(entry, bytes);
+        row.us.push_back(one.status.is_ok() ? one.prediction.timing.total_us : std::numeric_limits<double>::infinity());
+        if (!one.status.is_ok() && failed.is_ok()) failed = Status(one.status).with_context(entry->name);
+        all["results"].push_back(outcome_json(one, collective_, bytes, ranks_, routes_, options_.links));
+      }
+    }
+    end_progress();
+    const std::vector<BestFrom> best = best_of(table);
+    if (best.empty()) return failed;
+    for (const BestFrom& one : best) {
+      all["best"].push_back({{"from_bytes", one.bytes}, {"algorithm", table.algorithms[one.algorithm]}});
+    }
+    if (options_.as_json) {
+      print_json(all);
+    } else if (options_.svg != "-") {
+      std::printf("%s %s, predicted: time in us\n\n%s", name_of(collective_), where().c_str(),
+                  tools::to_text(table).c_str());
+    }
+    std::fflush(stdout);
+    return options_.svg.empty() ? Status() : perf::draw_plot(options_.svg, to_text(all), "svg");
+  }
+
+  // Before anything is simulated, which may take long.
+  [[nodiscard]] Status begin_drawing() const {
+    if (options_.svg.empty()) return {};
+    if (perf::bus_factor(collective_, ranks_) <= 0) {
+      return Status::invalid_argument("--svg has nothing to draw: a rank alone has no bus bandwidth");
+    }
+    if (Status s = perf::check_plot("--svg", "what --json prints"); !s.is_ok()) return s;
+    if (options_.svg == "-") return {};
+    return perf::OutputFile::open(options_.svg).status();
+  }
+
+  Outcome simulate(const AlgorithmEntry* entry, std::uint64_t bytes) const {
+    show_progress(entry->name, bytes);
     topology::Question question;
     question.entry = entry;
     question.root = options_.root;
-    question.bytes = options_.bytes;
+    question.bytes = bytes;
     question.sharing = machines_.sharing;
     question.slowed = machines_.slowed;
     question.keeps_steps = !options_.trace.empty();
@@ -210,54 +313,73 @@ class Simulator {
     return outcome;
   }
 
-  Status write_trace() {
-    const Outcome& one = outcomes_.front();
-    return write_timeline(options_.trace, *one.entry, machines_.graph, routes_.hosts(), options_.root,
-                          one.prediction.timing);
+  [[nodiscard]] std::string where() const {
+    const std::size_t hosts = routes_.hosts().size();
+    return fmt::format("over {} rank{} on {} host{}", ranks_, ranks_ == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
   }
 
-  void print(int ranks) const {
-    const auto hosts = routes_.hosts().size();
-    std::printf("%s of %llu bytes over %d rank%s on %zu host%s, predicted\n\n", name_of(collective_),
-                static_cast<unsigned long long>(options_.bytes), ranks, ranks == 1 ? "" : "s", hosts,
-                hosts == 1 ? "" : "s");
+  void print(const std::vector<Outcome>& outcomes, std::uint64_t bytes) const {
+    std::printf("%s of %llu bytes %s, predicted\n\n", name_of(collective_), static_cast<unsigned long long>(bytes),
+                where().c_str());
     std::printf("%-28s %12s %9s %9s  %s\n%-28s %12s %9s %9s\n", "algorithm", "time", "algbw", "busbw", "busiest", "",
                 "(us)", "(GB/s)", "(GB/s)");
-    const auto bytes = static_cast<double>(options_.bytes);
-    for (const Outcome& one : outcomes_) print_outcome(one, collective_, bytes, ranks, routes_);
-    if (outcomes_.size() > 1) std::printf("\nthe best of them, %s:", outcomes_.front().entry->name);
-    print_details(outcomes_.front(), options_, routes_);
+    for (const Outcome& one : outcomes) {
+      print_outcome(one, collective_, static_cast<double>(bytes), ranks_, routes_);
+    }
+    if (outcomes.size() > 1) std::printf("\nthe best of them, %s:", outcomes.front().entry->name);
+    print_details(outcomes.front(), options_, routes_);
   }
 
-  void print_json(int ranks) const {
-    json all = {{"format", "tutti simulation"}, {"version", 1},   {"collective", name_of(collective_)},
-                {"bytes", options_.bytes},      {"ranks", ranks}, {"hosts", routes_.hosts().size()},
-                {"results", json::array()}};
-    for (const Outcome& one : outcomes_) {
-      all["results"].push_back(outcome_json(one, collective_, static_cast<double>(options_.bytes), ranks, routes_));
-    }
-    std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+  [[nodiscard]] json about() const {
+    return {{"format", "tutti simulation"},       {"version", 1},
+            {"collective", name_of(collective_)}, {"ranks", ranks_},
+            {"hosts", routes_.hosts().size()},    {"results", json::array()}};
   }
+  static std::string to_text(const json& all) { return all.dump(2, ' ', false, json::error_handler_t::replace); }
+  static void print_json(const json& all) { std::printf("%s\n", to_text(all).c_str()); }
 
   const Options& options_;
   Collective collective_;
   Machines machines_;
+  int ranks_;
   topology::Routes routes_;
-  std::vector<Outcome> outcomes_;
 };
 
-int run_simulate(Options options) {
-  Status status;
+Status simulate(const Options& options) {
   const Result<Collective> collective = parse_collective(options.collective);
-  if (!collective.is_ok()) {
-    status = collective.status();
-  } else if (status = fit_size(collective.value(), &options.bytes); status.is_ok()) {
-    auto machines = make_machines(options.cluster);
-    status = machines.is_ok() ? Simulator(options, collective.value(), std::move(*machines)).run() : machines.status();
-  }
+  if (!collective.is_ok()) return collective.status();
+  const auto sizes = sizes_of(options, collective.value());
+  if (!sizes.is_ok()) return sizes.status();
+  auto machines = make_machines(options.cluster);
+  if (!machines.is_ok()) return machines.status();
+  return Simulator(options, collective.value(), std::move(*machines)).run(sizes.value());
+}
+
+int run_simulate(const Options& options) {
+  const Status status = simulate(options);
   if (status.is_ok()) return kExitOk;
   std::fprintf(stderr, "tutti simulate: %s\n", status.message().c_str());
-  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailure;
+  const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kInvalidUsage;
+  return usage ? kExitUsage : kExitFailure;
+}
+
+void add_size_options(CLI::App& command, Options& options) {
+  CLI::Option* const one =
+      command.add_option("-s,--size", options.bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
+          ->transform(CLI::AsSizeValue(false));
+  const auto bound = [&](const char* name, std::uint64_t& value, const char* help) {
+    command.add_option(name, value, help)
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 50))
+        ->excludes(one);
+  };
+  bound("-b,--begin", options.begin, "Compare the algorithms over sizes, from this one (8)");
+  bound("-e,--end", options.end, "Up to this one (64M, or --begin if that is larger)");
+  command.add_option("-f,--factor", options.factor, "Multiply by this between sizes (2)")
+      ->check(CLI::Range(std::uint64_t{2}, std::uint64_t{1} << 30));
+  command.add_option("--svg", options.svg,
+                     "Draw time and bus bandwidth over these sizes into this file; - is standard output (needs "
+                     "matplotlib)");
 }
 
 }  // namespace
@@ -270,14 +392,13 @@ Run add_simulate(CLI::App& app, CLI::App** chosen) {
       ->add_option("--algorithm", options->algorithm,
                    "Its name, a file of one (docs/schedules.md), or all that serve these ranks")
       ->capture_default_str();
-  command->add_option("-s,--size", options->bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
-      ->transform(CLI::AsSizeValue(false));
+  add_size_options(*command, *options);
   command->add_option("--root", options->root, "Root, where the collective has one")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
-  command->add_option("--links", options->links, "How many links to list")->capture_default_str();
+  command->add_option("--links", options->links, "How many links to list, the busiest")->capture_default_str();
   command->add_option("--trace", options->trace, "Write a timeline that Perfetto opens to this file");
-  command->add_flag("--json", options->as_json, "As JSON, with all links");
+  command->add_flag("--json", options->as_json, "As JSON, with all links; over sizes with those of --links");
   command->add_option("--memory", options->memory_gib, "GiB that it may take (half of what is free)")
       ->check(CLI::PositiveNumber);
   command->footer(

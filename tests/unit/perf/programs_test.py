@@ -155,6 +155,13 @@ def check_plot():
     names = REDUCING | ROOTED | BLOCKS | TRANSFERS | {'ping_pong'}
     wanted = {name: BUS_FACTORS.get(name, 1) for name in names}
     require(factors == wanted, 'tutti_plot has other bus factors', factors)
+    # One takes 10 us, the other a nanosecond for each byte: they meet at 10000 bytes.
+    sizes = (4096, 16384)
+    meet = tutti_plot.crossing((sizes, [size / 1e3 for size in sizes]), (sizes, [10, 10]), 16384)
+    require(abs(meet - 10000) < 1e-6, 'tutti_plot finds another crossing', meet)
+    # Of what was not simulated at the size before nothing else is known.
+    meet = tutti_plot.crossing((sizes, [size / 1e3 for size in sizes]), ((16384,), [10]), 16384)
+    require(meet == 16384, 'tutti_plot finds another crossing', meet)
 
 
 def main():

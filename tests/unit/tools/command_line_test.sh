@@ -127,6 +127,47 @@ expect 2 '"x" is no number' verify --hosts 2,x
 expect 2 'add up' verify --hosts 2,
 expect 2 'more than 1024' verify --hosts 1000,25
 expect 2 'excludes' verify --hosts 2,2 --max-ranks 4
+# Over sizes: a line for each, the fastest with a star, and from which size on it is that.
+expect 0 '^  *32 .*[0-9]\* ' simulate --hosts 2 --per-host 4 --collective alltoall -e 64K
+[[ $(grep -c '^ *[0-9]* .*[0-9.]\*' "$out") == 12 && $(grep -c '^ *[0-9]*  *-  *-' "$out") == 2 ]] || { cat "$out"; failed=1; }
+expect 0 '^\* the best: bruck from 32 B on, direct from ' simulate --hosts 2 --per-host 4 --collective alltoall -e 64K
+expect 0 '"best"' simulate --hosts 4 --per-host 4 -b 8 -e 4M -f 8 --json --links 1
+cp "$out" "$folder/sizes.json"
+json "[r['bytes'] for r in j['results'] if r['algorithm'] == 'ring'] == [8 * 8 ** i for i in range(7)]"
+json "len(j['best']) > 1 and all(len(r['links']) == 1 for r in j['results'])"
+json "all(b['algorithm'] == min((r for r in j['results'] if r['bytes'] == b['from_bytes']), key=lambda r: r['time_us'])['algorithm'] for b in j['best'])"
+json "len({r['bytes']: r for r in j['results']}) == 7"
+expect 2 'excludes' simulate --hosts 2 -b 8 -s 8
+expect 2 'is smaller than --begin' simulate --hosts 2 -b 64 -e 8
+expect 2 '\-\-begin' simulate --hosts 2 -b 0
+expect 2 '\-\-end' simulate --hosts 2 -e 2E
+expect 2 '\-\-factor: needs' simulate --hosts 2 -f 4
+expect 2 '\-\-factor' simulate --hosts 2 -e 64 -f 1
+expect 2 'a barrier has no size' simulate --hosts 2 --collective barrier -e 64
+expect 2 '\-\-trace is of one size' simulate --hosts 2 --algorithm ring -e 64 --trace "$folder/t"
+expect 2 'leave a rank no element' simulate --hosts 8 --collective alltoall -b 1 -e 8
+expect 2 'draws over sizes' simulate --hosts 2 --svg "$folder/curves.svg"
+expect 2 'one size makes no curve' simulate --hosts 2 -b 8 -e 15 --svg "$folder/curves.svg"
+expect 2 'both are for standard output' simulate --hosts 2 -e 64 --json --svg -
+expect 2 'a rank alone' simulate -e 64 --svg "$folder/curves.svg"
+plot=$(dirname "$tutti")/tutti_plot
+if "$plot" --check; then
+  expect 0 '^\* the best' simulate --hosts 4 --per-host 4 -b 8 -e 4M -f 8 --svg "$folder/curves"
+  cp "$folder/curves" "$out"
+  python3 -c 'import sys, xml.etree.ElementTree as t; t.parse(sys.argv[1])' "$out" || failed=1
+  # Each name in the legend, and those of the best beside what they are best of.
+  for name in ring hierarchical 'size (bytes)' 'bandwidth (GB/s)'; do
+    grep -q -F "<!-- $name -->" "$out" || { echo "the picture has no $name"; failed=1; }
+  done
+  [[ $(grep -c -F '<!-- hierarchical -->' "$out") == 2 ]] || { echo 'what is the best is not marked'; failed=1; }
+  expect 0 '<svg' simulate --hosts 4 --per-host 4 -e 4M --svg -
+  "$plot" -o "$folder/curves.png" "$folder/sizes.json" && [[ $(head -c 4 "$folder/curves.png") == $'\x89PNG' ]] || failed=1
+  expect 1 'no/such' simulate --hosts 2 -e 64 --svg "$folder/no/such"
+fi
+mkdir "$folder/without"
+echo 'raise ImportError("not here")' >"$folder/without/matplotlib.py"
+PYTHONPATH=$folder/without expect 2 'svg cannot draw here; what --json .*python3-matplotlib' simulate --hosts 2 -e 64 --svg "$folder/none.svg"
+[[ ! -e $folder/none.svg ]] || { echo 'a file was made for nothing'; failed=1; }
 
 # Schedules that people bring: proven, simulated, drawn, run, and refused.
 own=$(dirname "$0")/../../../examples/schedules/ring_both_ways.json
