@@ -270,10 +270,37 @@ algorithms::World world_of(const Machines& machines) {
   return topology::world_of(machines.graph);
 }
 
-std::shared_ptr<const topology::JobModel> model_of(const Machines& machines, const topology::TunedJob* fitted) {
+namespace {
+
+topology::JobCosts costs_of(const Machines& machines, const topology::TunedJob* fitted) {
   topology::JobCosts costs = default_costs(world_of(machines), machines.by_verbs, machines.sharing);
   topology::use_fitted(fitted, costs);
-  return topology::JobModel::of(machines.graph, costs);
+  return costs;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const JobTuning>> apply_tuning(const std::string& file, Machines& machines) {
+  auto found = std::make_unique<JobTuning>();
+  if (!file.empty()) {
+    auto read = topology::read_tuning(file);
+    if (!read.is_ok()) return read.status().with_context("TUTTI_TUNING");
+    found->tuning = std::move(*read);
+    const topology::JobKind kind =
+        topology::kind_of(world_of(machines), "shm", machines.by_verbs ? "verbs" : "tcp", ranks_per_cpu(machines));
+    found->tuned = found->tuning.find(kind);
+    found->fitted = found->tuning.nearest_costs(kind);
+    found->about = found->fitted == nullptr
+                       ? fmt::format("with the costs that transports publish: the file of TUTTI_TUNING has none for {}",
+                                     text_of(kind))
+                       : fmt::format("with the costs of {}: TUTTI_TUNING", text_of(found->fitted->kind));
+    machines.costs = costs_of(machines, found->fitted).machine;
+  }
+  return std::unique_ptr<const JobTuning>(std::move(found));
+}
+
+std::shared_ptr<const topology::JobModel> model_of(const Machines& machines, const topology::TunedJob* fitted) {
+  return topology::JobModel::of(machines.graph, costs_of(machines, fitted));
 }
 
 }  // namespace tutti::internal::tools

@@ -51,6 +51,17 @@ double ranks_per_cpu(const Machines& machines);
 topology::JobCosts default_costs(const algorithms::World& world, bool by_verbs, topology::Sharing sharing);
 // The graph's ranks, on their hosts.
 algorithms::World world_of(const Machines& machines);
+
+// What the file of TUTTI_TUNING, if there is one, says of a job of such ranks.
+struct JobTuning {
+  topology::Tuning tuning;
+  const topology::TunedJob* tuned = nullptr;   // the fastest algorithms of such jobs; null: it has none of the kind
+  const topology::TunedJob* fitted = nullptr;  // the nearest one's costs; null: it has none over the same transports
+  std::string about;                           // whose costs are taken, a line for people; empty: there is no file
+};
+// As a job's rank 0 reads it. The machines get the fitted costs. kInvalidUsage as topology::read_tuning() has it.
+Result<std::unique_ptr<const JobTuning>> apply_tuning(const std::string& file, Machines& machines);
+
 // What selection goes by, as a communicator of these ranks has it. `fitted`: as in topology::use_fitted().
 std::shared_ptr<const topology::JobModel> model_of(const Machines& machines, const topology::TunedJob* fitted);
 

@@ -63,20 +63,10 @@ Result<Context> explain(Options& options) {
   if (options.root >= world.ranks) return Status::invalid_argument(fmt::format("--root must be below {}", world.ranks));
   const Result<Settings> settings = settings_from_environment();
   if (!settings.is_ok()) return settings.status();
-  topology::Tuning tuning;
-  const topology::TunedJob* tuned = nullptr;
-  const topology::TunedJob* fitted = nullptr;
-  if (!settings.value().tuning.empty()) {
-    auto read = topology::read_tuning(settings.value().tuning);
-    if (!read.is_ok()) return read.status().with_context("TUTTI_TUNING");
-    tuning = std::move(*read);
-    const topology::JobKind kind =
-        topology::kind_of(world, "shm", options.cluster.transport, ranks_per_cpu(context.machines));
-    tuned = tuning.find(kind);
-    fitted = tuning.nearest_costs(kind);
-  }
-  const auto model = model_of(context.machines, fitted);
-  context.machines.costs = model->costs().machine;
+  const auto tuning = apply_tuning(settings.value().tuning, context.machines);
+  if (!tuning.is_ok()) return tuning.status();
+  const topology::TunedJob* const tuned = tuning.value()->tuned;
+  const auto model = model_of(context.machines, tuning.value()->fitted);
   auto explained = topology::explain(context.collective, *model, options.bytes, settings.value().algorithm,
                                      schedule::Order::kAny, tuned);
   if (!explained.is_ok()) return explained.status();
@@ -86,6 +76,7 @@ Result<Context> explain(Options& options) {
     context.why += tuned == nullptr ? "; the file of TUTTI_TUNING has no such job"
                                     : "; the file of TUTTI_TUNING has no such collective";
   }
+  if (!tuning.value()->about.empty()) context.why += "\n" + tuning.value()->about;
   return context;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "cluster_options.h"
 #include "command.h"
 #include "names.h"
@@ -204,9 +205,10 @@ json outcome_json(const Outcome& one, Collective collective, std::uint64_t size,
 
 class Simulator {
  public:
-  Simulator(const Options& options, Collective collective, Machines machines)
+  Simulator(const Options& options, Collective collective, const JobTuning& tuning, Machines machines)
       : options_(options),
         collective_(collective),
+        tuning_(tuning),
         machines_(std::move(machines)),
         ranks_(static_cast<int>(machines_.graph.ranks.size())),
         routes_(machines_.graph, machines_.costs, machines_.sharing, machines_.slowed) {}
@@ -275,7 +277,7 @@ class Simulator {
     if (options_.as_json) {
       print_json(all);
     } else if (options_.svg != "-") {
-      std::printf("%s %s, predicted: time in us\n\n%s", name_of(collective_), where().c_str(),
+      std::printf("%s %s, predicted: time in us%s\n\n%s", name_of(collective_), where().c_str(), costs_line().c_str(),
                   tools::to_text(table).c_str());
     }
     std::fflush(stdout);
@@ -318,9 +320,12 @@ class Simulator {
     return fmt::format("over {} rank{} on {} host{}", ranks_, ranks_ == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
   }
 
+  // Behind a line of text.
+  [[nodiscard]] std::string costs_line() const { return tuning_.about.empty() ? "" : "\n" + tuning_.about; }
+
   void print(const std::vector<Outcome>& outcomes, std::uint64_t bytes) const {
-    std::printf("%s of %llu bytes %s, predicted\n\n", name_of(collective_), static_cast<unsigned long long>(bytes),
-                where().c_str());
+    std::printf("%s of %llu bytes %s, predicted%s\n\n", name_of(collective_), static_cast<unsigned long long>(bytes),
+                where().c_str(), costs_line().c_str());
     std::printf("%-28s %12s %9s %9s  %s\n%-28s %12s %9s %9s\n", "algorithm", "time", "algbw", "busbw", "busiest", "",
                 "(us)", "(GB/s)", "(GB/s)");
     for (const Outcome& one : outcomes) {
@@ -331,15 +336,20 @@ class Simulator {
   }
 
   [[nodiscard]] json about() const {
-    return {{"format", "tutti simulation"},       {"version", 1},
-            {"collective", name_of(collective_)}, {"ranks", ranks_},
-            {"hosts", routes_.hosts().size()},    {"results", json::array()}};
+    json all = {{"format", "tutti simulation"},       {"version", 1},
+                {"collective", name_of(collective_)}, {"ranks", ranks_},
+                {"hosts", routes_.hosts().size()},    {"results", json::array()}};
+    if (tuning_.fitted == nullptr) return all;
+    const topology::JobKind& kind = tuning_.fitted->kind;
+    all["costs_of"] = {{"hosts", kind.hosts}, {"transports", kind.transports}, {"ranks_per_cpu", kind.ranks_per_cpu}};
+    return all;
   }
   static std::string to_text(const json& all) { return all.dump(2, ' ', false, json::error_handler_t::replace); }
   static void print_json(const json& all) { std::printf("%s\n", to_text(all).c_str()); }
 
   const Options& options_;
   Collective collective_;
+  const JobTuning& tuning_;
   Machines machines_;
   int ranks_;
   topology::Routes routes_;
@@ -352,7 +362,11 @@ Status simulate(const Options& options) {
   if (!sizes.is_ok()) return sizes.status();
   auto machines = make_machines(options.cluster);
   if (!machines.is_ok()) return machines.status();
-  return Simulator(options, collective.value(), std::move(*machines)).run(sizes.value());
+  const Result<Settings> settings = settings_from_environment();
+  if (!settings.is_ok()) return settings.status();
+  const auto tuning = apply_tuning(settings.value().tuning, *machines);
+  if (!tuning.is_ok()) return tuning.status();
+  return Simulator(options, collective.value(), *tuning.value(), std::move(*machines)).run(sizes.value());
 }
 
 int run_simulate(const Options& options) {
@@ -403,7 +417,8 @@ Run add_simulate(CLI::App& app, CLI::App** chosen) {
       ->check(CLI::PositiveNumber);
   command->footer(
       "Runs the schedules of all ranks with time in place of data. Nothing is sent; the machines need not exist.\n"
-      "Exit status: 0 success, 1 a file could not be written, 2 invalid arguments.");
+      "With TUTTI_TUNING messages cost what tutti tune has fitted to the nearest job over the same transports.\n"
+      "Exit status: 0 success, 1 a file could not be written, 2 invalid arguments or settings.");
   *chosen = command;
   return [options] { return run_simulate(*options); };
 }

@@ -183,8 +183,7 @@ Status fit(const Measurements& measured, topology::TunedJob& job, std::vector<do
 }
 
 void print(const topology::TunedJob& job, const Measurements& measured, const std::vector<double>& predicted) {
-  std::printf("%d ranks on %zu host%s over %s\n", measured.world.ranks, job.kind.hosts.size(),
-              job.kind.hosts.size() == 1 ? "" : "s", job.kind.transports.c_str());
+  std::printf("%s\n", text_of(job.kind).c_str());
   for (const auto& [collective, choices] : job.choices) {
     std::string line;
     for (const topology::TunedChoice& one : choices) {

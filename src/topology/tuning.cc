@@ -152,6 +152,13 @@ const TunedJob* Tuning::nearest_costs(const JobKind& kind) const {
   return nearest;
 }
 
+std::string text_of(const JobKind& kind) {
+  const int ranks = std::accumulate(kind.hosts.begin(), kind.hosts.end(), 0);
+  const std::size_t hosts = kind.hosts.size();
+  return fmt::format("{} rank{} on {} host{} over {}", ranks, ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
+                     kind.transports.empty() ? "memory" : kind.transports);
+}
+
 std::string machine_name() {
   const Machine& machine = this_machine();
   const std::size_t processors = machine.processors.count();

@@ -24,6 +24,8 @@ struct JobKind {
 // Names are those of transports; empty where there is none.
 JobKind kind_of(const algorithms::World& world, const std::string& within, const std::string& between,
                 double ranks_per_cpu);
+// "4 ranks on 1 host over shm".
+std::string text_of(const JobKind& kind);
 
 // The fastest from so many bytes of the whole vector on.
 struct TunedChoice {

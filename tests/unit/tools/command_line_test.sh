@@ -269,16 +269,34 @@ json "j['jobs'][0]['costs']['call_us'] < 1000"
 expect 1 'cannot be written' tune -n 2 --times "$folder/no/such/times" -o "$tuning"
 sed 's/"algorithm": "[a-z_:0-9]*"/"algorithm": "ring"/' "$tuning" | sed '/barrier/,$d' >"$folder/half.json"
 TUTTI_TUNING=$folder/half.json expect 2 'half.json:[0-9]*: ' explain -n 2
-python3 - "$tuning" "$folder/ring.json" <<'PY'
+python3 - "$tuning" "$folder/ring.json" "$folder/slow.json" <<'PY'
 import json, sys
 j = json.load(open(sys.argv[1]))
 for job in j['jobs']:
     job['choices'] = {'all_reduce': [{'from_bytes': 0, 'algorithm': 'ring'}]}
 json.dump(j, open(sys.argv[2], 'w'))
+for job in j['jobs']:
+    job['costs']['within_host']['latency_us'] = 12345
+json.dump(j, open(sys.argv[3], 'w'))
 j['machine'] = 'another'
 json.dump(j, open(sys.argv[2] + '.other', 'w'))
 PY
 TUTTI_TUNING=$folder/ring.json expect 0 '^> ring ' explain all_reduce -n 2 -s 8
+# The costs that were fitted are those of the simulation, and it is said whose they are.
+whose='^with the costs of 2 ranks on 1 host over shm: TUTTI_TUNING$'
+TUTTI_TUNING=$folder/ring.json expect 0 "$whose" explain all_reduce -n 3
+TUTTI_TUNING=$folder/ring.json expect 0 "$whose" simulate --per-host 3
+TUTTI_TUNING=$folder/ring.json expect 0 "$whose" simulate --per-host 3 -e 64
+TUTTI_TUNING=$folder/ring.json expect 0 'publish: .* has none for 4 ranks on 2 hosts over shm+verbs$' simulate --hosts 2 --per-host 2 --transport verbs
+expect 0 '"results"' simulate --per-host 3 --json
+json "'costs_of' not in j"
+TUTTI_TUNING=$folder/ring.json expect 0 '"results"' simulate --per-host 3 --json
+json "j['costs_of']['hosts'] == [2] and j['costs_of']['transports'] == 'shm'"
+TUTTI_TUNING=$folder/ring.json expect 0 '"results"' simulate --per-host 2 --algorithm ring -s 64 --json
+json "j['results'][0]['time_us'] < 1000"
+TUTTI_TUNING=$folder/slow.json expect 0 '"results"' simulate --per-host 2 --algorithm ring -s 64 --json
+json "j['results'][0]['time_us'] > 1000"
+TUTTI_TUNING=$folder/ring.json.other expect 2 'machine: is "another"' simulate --per-host 2
 TUTTI_TUNING=$folder/ring.json expect 0 'has no such job' explain all_reduce -n 3 -s 8
 TUTTI_TUNING=$folder/ring.json.other expect 2 'machine: is "another"' explain all_reduce -n 2
 expect 1 'machine: is "another".*--force' tune -n 2 --seconds 1 --most-bytes 64 --collectives barrier -o "$folder/ring.json.other"
