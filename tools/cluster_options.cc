@@ -64,26 +64,25 @@ Status parse_parts(const std::string& option, const std::string& text, Cluster& 
 }
 
 Status read_fabric(const ClusterOptions& options, Cluster& cluster) {
-  const int networks =
-      (options.fat_tree.empty() ? 0 : 1) + (options.dragonfly.empty() ? 0 : 1) + (options.sites.empty() ? 0 : 1);
-  if (networks > 1)
+  if (options.fat_tree.has_value() + options.dragonfly.has_value() + options.sites.has_value() > 1) {
     return Status::invalid_argument("only one of --fat-tree, --dragonfly and --sites describes a network");
-  if (!options.fat_tree.empty()) {
+  }
+  if (options.fat_tree) {
     cluster.fabric = Fabric::kFatTree;
-    return parse_parts("--fat-tree", options.fat_tree, cluster);
+    return parse_parts("--fat-tree", *options.fat_tree, cluster);
   }
-  if (!options.dragonfly.empty()) {
+  if (options.dragonfly) {
     cluster.fabric = Fabric::kDragonfly;
-    return parse_parts("--dragonfly", options.dragonfly, cluster);
+    return parse_parts("--dragonfly", *options.dragonfly, cluster);
   }
-  if (options.sites.empty()) return {};
+  if (!options.sites) return {};
   cluster.fabric = Fabric::kSites;
-  const std::size_t comma = options.sites.find(',');
-  const auto count = parse_integer(options.sites.substr(0, comma), 1, topology::kMostHosts);
-  if (!count) return wrong("--sites", options.sites, "COUNT or COUNT,RATE,LATENCY");
+  const std::size_t comma = options.sites->find(',');
+  const auto count = parse_integer(options.sites->substr(0, comma), 1, topology::kMostHosts);
+  if (!count) return wrong("--sites", *options.sites, "COUNT or COUNT,RATE,LATENCY");
   cluster.parts = static_cast<int>(*count);
   if (comma == std::string::npos) return {};
-  return parse_speed("--sites", options.sites.substr(comma + 1), cluster.between_sites);
+  return parse_speed("--sites", options.sites->substr(comma + 1), cluster.between_sites);
 }
 
 // rank=17:0.5 or link=PATH:0.1.
@@ -126,30 +125,67 @@ Result<topology::Graph> read_any(const std::string& path) {
   return topology::graph_of(*file);
 }
 
+// Of an option: how it is written, and whether it is given.
+using Given = std::pair<const char*, bool>;
+
+// That those of the options that are given have no effect; ok where none is.
+Status without_effect(const ClusterOptions& options, const std::vector<Given>& some, const char* why) {
+  std::string names;
+  for (const auto& [name, given] : some) {
+    if (given) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  }
+  if (names.empty()) return {};
+  return Status::invalid_argument(
+      fmt::format("{}: no effect beside {} (--topology, or TUTTI_TOPOLOGY), {}", names, options.topology, why));
+}
+
+// Whether all that is given says something that the file leaves open.
+Status check_effects(const ClusterOptions& options, const Cluster& cluster, const topology::Graph& graph) {
+  const std::vector<Given> inside = {{"--numa-nodes", options.numa_nodes.has_value()},
+                                     {"--ports", options.ports.has_value()},
+                                     {"--numa-link", options.numa_link.has_value()}};
+  const std::vector<Given> between = {{"--link", options.link.has_value()},
+                                      {"--transport", options.transport.has_value()}};
+  if (graph.nodes.front().kind != topology::NodeKind::kHost) {
+    std::vector<Given> network = inside;
+    network.insert(network.end(), {{"--hosts", options.hosts.has_value()},
+                                   {"--link", options.link.has_value()},
+                                   {"--fat-tree", options.fat_tree.has_value()},
+                                   {"--dragonfly", options.dragonfly.has_value()},
+                                   {"--sites", options.sites.has_value()}});
+    if (Status s = without_effect(options, network, "which has its hosts and networks already"); !s.is_ok()) return s;
+    const bool has_ranks = options.per_host.has_value() && !graph.ranks.empty();
+    if (Status s = without_effect(options, {{"--per-host", has_ranks}}, "which has ranks already"); !s.is_ok())
+      return s;
+    const bool is_alone = options.transport.has_value() && graph.hosts().size() < 2;
+    return without_effect(options, {{"--transport", is_alone}}, "which has one host");
+  }
+  if (Status s = without_effect(options, inside, "which says what its host consists of"); !s.is_ok()) return s;
+  if (cluster.hosts == 1) return without_effect(options, between, "which has one host, and --hosts asks for no more");
+  // Of a fat tree and a dragonfly the ways between switches have the latency of a port.
+  const bool spreads = cluster.fabric == Fabric::kFatTree || cluster.fabric == Fabric::kDragonfly;
+  const bool open = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const topology::Node& node) {
+    return node.kind == topology::NodeKind::kPort && node.out == Speed{};
+  });
+  return without_effect(options, {{"--link", options.link.has_value() && !spreads && !open}},
+                        "which has no port of unknown speed");
+}
+
 // As the file has it; a single host as many times as is asked for.
 Result<topology::Graph> graph_of_file(const ClusterOptions& options, const Cluster& cluster) {
   auto graph = read_any(options.topology);
   if (!graph.is_ok()) return graph;
+  if (Status s = check_effects(options, cluster, *graph); !s.is_ok()) return s;
   const bool is_host = (*graph).nodes.front().kind == topology::NodeKind::kHost;
-  if (!is_host && (options.hosts > 1 || cluster.fabric != Fabric::kSwitch)) {
-    return Status::invalid_argument("--hosts and networks: " + options.topology + " has more than one host already");
-  }
-  if (options.numa_nodes != 1 || options.ports != 1) {
-    return Status::invalid_argument("--numa-nodes and --ports: hosts are those of " + options.topology);
-  }
-  if (!is_host && options.per_host > 0 && !(*graph).ranks.empty()) {
-    return Status::invalid_argument("--per-host: " + options.topology + " has ranks already");
-  }
-  if (is_host && (options.per_host > 0 || (*graph).ranks.empty())) {
+  if (is_host && (options.per_host || (*graph).ranks.empty())) {
     const auto gpus = std::count_if((*graph).nodes.begin(), (*graph).nodes.end(),
                                     [](const auto& node) { return node.kind == topology::NodeKind::kGpu; });
-    topology::place_ranks(*graph, options.per_host > 0 ? options.per_host : std::max(1, static_cast<int>(gpus)));
+    topology::place_ranks(*graph, options.per_host.value_or(std::max(1, static_cast<int>(gpus))));
   }
-  if (is_host && options.hosts == 1 && cluster.fabric == Fabric::kSwitch) return graph;
+  if (is_host && cluster.hosts == 1 && cluster.fabric == Fabric::kSwitch) return graph;
   if (!is_host && (*graph).ranks.empty()) {
-    const int per_host = std::max(1, options.per_host);
     for (const std::int32_t host : (*graph).hosts()) {
-      (*graph).ranks.insert((*graph).ranks.end(), static_cast<std::size_t>(per_host), host);
+      (*graph).ranks.insert((*graph).ranks.end(), static_cast<std::size_t>(cluster.ranks_per_host), host);
     }
   }
   return is_host ? topology::make_cluster(cluster, *graph) : std::move(graph);
@@ -157,12 +193,16 @@ Result<topology::Graph> graph_of_file(const ClusterOptions& options, const Clust
 
 Result<topology::Graph> make_graph(const ClusterOptions& options) {
   Cluster cluster;
-  cluster.hosts = options.hosts;
-  cluster.ranks_per_host = options.per_host > 0 ? options.per_host : 1;
-  cluster.numa_nodes = options.numa_nodes;
-  cluster.ports = options.ports;
-  if (Status s = parse_speed("--link", options.link, cluster.port); !s.is_ok()) return s;
-  if (Status s = parse_speed("--numa-link", options.numa_link, cluster.numa); !s.is_ok()) return s;
+  cluster.hosts = options.hosts.value_or(1);
+  cluster.ranks_per_host = options.per_host.value_or(1);
+  cluster.numa_nodes = options.numa_nodes.value_or(1);
+  cluster.ports = options.ports.value_or(1);
+  if (options.link) {
+    if (Status s = parse_speed("--link", *options.link, cluster.port); !s.is_ok()) return s;
+  }
+  if (options.numa_link) {
+    if (Status s = parse_speed("--numa-link", *options.numa_link, cluster.numa); !s.is_ok()) return s;
+  }
   if (Status s = read_fabric(options, cluster); !s.is_ok()) return s;
   return options.topology.empty() ? topology::make_cluster(cluster) : graph_of_file(options, cluster);
 }
@@ -208,10 +248,10 @@ Status parse_speed(const std::string& option, const std::string& text, Speed& sp
 }
 
 void add_cluster_options(CLI::App& command, ClusterOptions& options) {
-  const auto text = [&](const char* name, std::string& value, const char* help) {
-    return command.add_option(name, value, help)->capture_default_str()->group("Machines");
+  const auto text = [&](const char* name, std::optional<std::string>& value, const char* help) {
+    return command.add_option(name, value, help)->group("Machines");
   };
-  const auto number = [&](const char* name, int& value, int least, int most, const char* help) {
+  const auto number = [&](const char* name, auto& value, int least, int most, const char* help) {
     return command.add_option(name, value, help)->check(CLI::Range(least, most))->group("Machines");
   };
   command
@@ -223,12 +263,12 @@ void add_cluster_options(CLI::App& command, ClusterOptions& options) {
   number("--per-host", options.per_host, 1, topology::kMostRanks, "Ranks of each host (its GPUs, or 1)");
   number("--numa-nodes", options.numa_nodes, 1, 64, "NUMA nodes of a host (1)");
   number("--ports", options.ports, 1, 64, "Network ports of a host, each rank uses the nearest (1)");
-  text("--link", options.link, "Rate and latency of a port");
-  text("--numa-link", options.numa_link, "Rate and latency between two NUMA nodes");
+  text("--link", options.link, "Rate and latency of a port (100Gb/s,0.5us)");
+  text("--numa-link", options.numa_link, "Rate and latency between two NUMA nodes (20GB/s,0.1us)");
   text("--fat-tree", options.fat_tree, "Leaf switches: HOSTS or HOSTS:OVERSUBSCRIPTION of each");
   text("--dragonfly", options.dragonfly, "Groups, each joined to each other: COUNT or COUNT:OVERSUBSCRIPTION");
   text("--sites", options.sites, "Distant sites in a ring: COUNT or COUNT,RATE,LATENCY of each stretch (10Gb/s,5ms)");
-  text("--transport", options.transport, "Between hosts")->check(CLI::IsMember({"tcp", "verbs"}));
+  text("--transport", options.transport, "Between hosts (tcp)")->check(CLI::IsMember({"tcp", "verbs"}));
   number("--cores", options.cores, 1, 1 << 16, "Processors of a host, which its ranks share (as many as ranks)");
   command.add_option("--slow", options.slow, "rank=17:0.5 or link=PATH:0.1: as fast as that part of what it was")
       ->group("Machines");
@@ -244,7 +284,7 @@ Result<Machines> make_machines(const ClusterOptions& options, topology::Graph gr
   Machines machines;
   machines.graph = std::move(graph);
   machines.sharing.cores = options.cores;
-  machines.by_verbs = options.transport == "verbs";
+  machines.by_verbs = options.transport.value_or("tcp") == "verbs";
   if (Status s = machines.graph.check(); !s.is_ok()) return s;
   machines.costs = default_costs(world_of(machines), machines.by_verbs, machines.sharing).machine;
   for (const std::string& one : options.slow) {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,18 +14,19 @@
 
 namespace tutti::internal::tools {
 
+// None: not given, which is not the same as what holds then: beside a file, what is given must have an effect.
 struct ClusterOptions {
   std::string topology;  // a file; empty: none
-  int hosts = 1;
-  int per_host = 0;  // 0: not given
-  int numa_nodes = 1;
-  int ports = 1;
-  std::string link = "100Gb/s,0.5us";
-  std::string numa_link = "20GB/s,0.1us";
-  std::string fat_tree;
-  std::string dragonfly;
-  std::string sites;
-  std::string transport = "tcp";
+  std::optional<int> hosts;
+  std::optional<int> per_host;
+  std::optional<int> numa_nodes;
+  std::optional<int> ports;
+  std::optional<std::string> link;
+  std::optional<std::string> numa_link;
+  std::optional<std::string> fat_tree;
+  std::optional<std::string> dragonfly;
+  std::optional<std::string> sites;
+  std::optional<std::string> transport;
   int cores = 0;
   std::vector<std::string> slow;
 };

@@ -148,11 +148,11 @@ int run_measured(const Options& options, const Context& context) {
 
 int run_explain(Options options) {
   // A single host is this machine, whose processors its ranks share.
-  const bool here = options.cluster.topology.empty() && options.cluster.hosts == 1;
+  const bool here = options.cluster.topology.empty() && options.cluster.hosts.value_or(1) == 1;
   if (here && options.cluster.cores == 0) {
     options.cluster.cores = static_cast<int>(topology::allowed_processors().count());
   }
-  if (here && options.cluster.per_host == 0) options.cluster.per_host = 2;
+  if (here && !options.cluster.per_host) options.cluster.per_host = 2;
   const Result<Context> context = explain(options);
   if (!context.is_ok()) {
     std::fprintf(stderr, "tutti explain: %s\n", context.status().message().c_str());
@@ -162,7 +162,7 @@ int run_explain(Options options) {
     print(context.value(), options, {});
     return kExitOk;
   }
-  if (here && options.cluster.per_host > 1) return run_measured(options, context.value());
+  if (here && *options.cluster.per_host > 1) return run_measured(options, context.value());
   std::fprintf(stderr, "tutti explain: --measure needs two or more ranks of this machine: --per-host (-n)\n");
   return kExitUsage;
 }

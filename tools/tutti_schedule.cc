@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ namespace {
 
 struct Options {
   std::string algorithm;
-  std::string collective = "all_reduce";
+  std::optional<std::string> collective;  // none: not given; that of a file, else an all-reduce
   std::string hosts;
   int ranks = 4;
   int rank = 0;
@@ -72,9 +73,17 @@ Status write_all(const Options& options, const algorithms::AlgorithmEntry& entry
 }
 
 Status print_schedule(const Options& options) {
-  auto found = entry_of(options.algorithm, options.collective);
+  auto found = entry_of(options.algorithm, options.collective.value_or("all_reduce"));
   if (!found.is_ok()) return found.status();
   const algorithms::AlgorithmEntry* const entry = *found;
+  if (options.collective) {
+    const Result<Collective> collective = parse_collective(*options.collective);
+    if (!collective.is_ok()) return collective.status();
+    if (collective.value() != entry->collective) {
+      return Status::invalid_argument(fmt::format("--collective {}: no effect beside {}, which is of {}",
+                                                  *options.collective, options.algorithm, name_of(entry->collective)));
+    }
+  }
   Result<algorithms::Hosts> hosts = parse_hosts(options.hosts, options.ranks);
   if (!hosts.is_ok()) return hosts.status();
   const algorithms::World world{options.ranks, std::move(hosts).value()};
@@ -104,7 +113,8 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   command->add_option("-r,--rank", options->rank, "The rank whose steps are printed")->capture_default_str();
-  command->add_option("--collective", options->collective, "One of " + all_collectives())->capture_default_str();
+  command->add_option("--collective", options->collective,
+                      "One of " + all_collectives() + " (that of the file, or all_reduce)");
   command->add_option("--root", options->root, "Root, where the collective has one")->capture_default_str();
   command->add_option("--hosts", options->hosts, "Ranks per host, such as 4,4 (default: one host)");
   command->add_flag("--json", options->as_json, "The steps of all ranks, as a file that TUTTI_SCHEDULES takes");

@@ -78,8 +78,8 @@ Result<Overlay> overlay_of(Options options, const Machines& machines) {
 
 // Another machine's, or this one's.
 bool is_this_machine(const ClusterOptions& options) {
-  return options.topology.empty() && options.hosts == 1 && options.fat_tree.empty() && options.dragonfly.empty() &&
-         options.sites.empty() && options.numa_nodes == 1 && options.ports == 1;
+  return options.topology.empty() && options.hosts.value_or(1) == 1 && !options.fat_tree && !options.dragonfly &&
+         !options.sites && options.numa_nodes.value_or(1) == 1 && options.ports.value_or(1) == 1;
 }
 
 // `facts`: of this machine, where that is shown; null: it is not.
@@ -122,7 +122,7 @@ Status show(const Options& options) {
     if ((**job).rank > 0) return {};
     return show_machines(options, make_machines(options.cluster, std::move((**job).graph)), nullptr);
   }
-  if (options.cluster.per_host > 0) topology::place_ranks(*graph, options.cluster.per_host);
+  if (options.cluster.per_host) topology::place_ranks(*graph, *options.cluster.per_host);
   return show_machines(options, make_machines(options.cluster, std::move(*graph)), &facts.value());
 }
 

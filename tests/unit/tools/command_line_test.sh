@@ -189,6 +189,9 @@ expect 2 'cut.json:[0-9]*: ' verify "$folder/cut.json"
 TUTTI_SCHEDULES=$folder/cut.json expect 2 'cut.json:[0-9]*: ' explain all_reduce
 sed 's/ring_both_ways/ring/' "$own" >"$folder/taken.json"
 TUTTI_SCHEDULES=$folder/taken.json expect 2 'name: "ring" is another' explain all_reduce
+expect 0 'send .*chunk' schedule "$own" -n 4 --collective all_reduce
+expect 2 '\-\-collective barrier: no effect beside .*ring_both_ways.json, which is of all_reduce' schedule "$own" -n 4 --collective barrier
+expect 2 'no collective "nonsense"' schedule "$own" --collective nonsense
 expect 2 'serve one root' schedule k_nomial:2 --collective broadcast --json
 
 printf '{"format": "tutti schedule", "version": 1, "name": "late", "collective": "all_reduce", "least_ranks": 100, "do": []}' >"$folder/late.json"
@@ -229,7 +232,32 @@ expect 2 'leave a rank no element' simulate --hosts 8 --collective alltoall -s 7
 for speed in 0Gb/s 0x10Gb/s 1e-300Gb/s 5Gb/s, -5Gb/s; do expect 2 '\-\-link' simulate --hosts 2 --link="$speed"; done
 expect 2 'only one of' simulate --hosts 4 --fat-tree 2 --sites 2
 expect 2 '\-\-per-host: .* has ranks already' simulate --topology "$folder/cluster.json" --per-host 7
-expect 2 '\-\-numa-nodes' simulate --topology "$folder/cluster.json" --numa-nodes 2
+# Beside a file, what it says already is refused, and what it leaves open is not.
+for option in '--numa-nodes 1' '--ports 1' '--hosts 1' '--link 100Gb/s' '--numa-link 5GB/s' '--fat-tree 2' '--dragonfly 2' '--sites 2'; do
+  for command in topo simulate explain; do
+    # shellcheck disable=SC2086  # words
+    expect 2 "${option% *}: no effect beside $folder/cluster.json (.*), which has its hosts and networks already" \
+      $command --topology "$folder/cluster.json" $option
+  done
+done
+TUTTI_TOPOLOGY=$folder/cluster.json expect 2 '\-\-ports, \-\-hosts: no effect' simulate --hosts 3 --ports 2
+expect 0 'the best' simulate --topology "$folder/cluster.json" --transport verbs --cores 2 -s 64 --slow rank=1:0.5
+"$tutti" topo --per-host 2 --numa-nodes 2 --hosts 1 --json >"$folder/alone.json"
+expect 2 '\-\-transport: no effect .* which has one host$' simulate --topology "$folder/alone.json" --transport tcp
+# A host: it says what is inside, and may leave open how fast its ports are.
+host() { printf '{"format": "tutti topology", "version": 1, "root": {"kind": "host", "name": "host", "nodes": [
+  {"kind": "port", "name": "p"%s}]}}' "$1" >"$folder/host.json"; }
+host ''
+for option in '--numa-nodes 2' '--ports 2' '--numa-link 5GB/s'; do
+  # shellcheck disable=SC2086  # words
+  expect 2 "${option% *}: no effect .*, which says what its host consists of" simulate --topology "$folder/host.json" --hosts 2 $option
+done
+expect 2 '\-\-link, \-\-transport: no effect .*, which has one host, and --hosts' simulate --topology "$folder/host.json" --link 1Gb/s --transport tcp
+expect 0 'on 1 host,' simulate --topology "$folder/host.json" --hosts 1 --per-host 3
+expect 0 ' p  1 GB/s' topo --topology "$folder/host.json" --hosts 2 --link 8Gb/s
+host ', "out": {"gbytes_per_second": 5, "latency_us": 1}'
+expect 2 '\-\-link: no effect .*, which has no port of unknown speed' simulate --topology "$folder/host.json" --hosts 2 --link 1Gb/s
+expect 0 'on 4 hosts, predicted' simulate --topology "$folder/host.json" --hosts 4 --link 1ms --fat-tree 2 --transport verbs -s 64
 expect 2 'something that has a rate' simulate --hosts 2 --slow link=host0:0.5
 expect 2 '\-\-size' simulate --hosts 2 -s 9E
 expect 1 'No space left' simulate --hosts 2 --per-host 2 --algorithm ring --trace /dev/full
