@@ -39,15 +39,6 @@ struct Context {
   std::string why;
 };
 
-const char* text_of(topology::Because because) {
-  switch (because) {
-    case topology::Because::kForced: return "TUTTI_ALGORITHM asks for it";
-    case topology::Because::kMeasured: return "it was measured to be fastest: TUTTI_TUNING";
-    case topology::Because::kPredicted: return "it is predicted to be fastest";
-  }
-  return "";
-}
-
 // As a communicator of these ranks would choose, in this environment.
 Result<Context> explain(Options& options) {
   Context context;

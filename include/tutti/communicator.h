@@ -131,7 +131,13 @@ TUTTI_EXPORT tuttiResult_t tuttiCommCuDevice(tuttiComm_t comm, int *device);
  * not fit, where nothing is written, or if `collective` is none of a tuttiCollective_t; tuttiInvalidUsage if a forced
  * algorithm does not serve these ranks. Connects and runs nothing. The algorithm is the same on every rank; so are the transports,
  * unless RDMA connects only some of the hosts, where each rank names those that it uses itself. With an operator that
- * does not commute another algorithm may serve, one that keeps the order of ranks. Any thread. */
+ * does not commute another algorithm may serve, one that keeps the order of ranks. Any thread.
+ *
+ * With a `size` below 1024 that line is all. From 1024 on, further lines follow where an algorithm is selected: why it is
+ * ("forced: ...", "measured to be fastest: ...", "predicted to be fastest"), and whose fitted costs predictions are made
+ * with, if those of any job are; then one for each algorithm that could serve, the fastest first, as many as fit:
+ * "ring: predicted 12.3 us", or "ring: not predicted". Lines are separated by a newline, none is cut off, and behind the
+ * last one there is no newline. Texts behind the first line are for people: they may change. */
 TUTTI_EXPORT tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char *text,
                                             size_t size);
 

@@ -123,7 +123,8 @@ class Communicator {
     check(tuttiCommGetUniqueId(get(), &id), get());
     return id;
   }
-  // Which algorithm and transports serve a collective on a vector of `bytes` bytes: "ring over shm".
+  // Which algorithm and transports serve a collective on a vector of `bytes` bytes, a line: "ring over shm".
+  // tuttiCommExplain says why and what others would take, too, where there is room for that.
   [[nodiscard]] std::string explain(tuttiCollective_t collective, std::size_t bytes) const {
     char text[128];
     check(tuttiCommExplain(get(), collective, bytes, text, sizeof text), get());

@@ -12,6 +12,7 @@
 #include "api/configuration.h"
 #include "api/groups.h"
 #include "api/handles.h"
+#include "communicator/descriptions.h"
 #include "communicator/host_functions.h"
 #include "communicator/join.h"
 #include "communicator/peer_memory.h"
@@ -302,20 +303,24 @@ static_assert(tuttiCollectiveAllReduce == static_cast<int>(Collective::kAllReduc
               tuttiCollectiveGatherV == static_cast<int>(Collective::kGatherV) &&
               tuttiCollectiveScatterV == static_cast<int>(Collective::kScatterV));
 
+// Who has so much room for the text wants more than a line.
+constexpr std::size_t kExplainedAtLength = 1024;
+
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, tuttiCollective_t collective, size_t bytes, char* text, size_t size) {
   return look(comm, [&](Communicator* c) {
     if (text == nullptr) return report(Status::invalid_argument("text is NULL"), c);
     if (static_cast<unsigned>(collective) >= tutti::internal::kCollectives) {
       return report(Status::invalid_argument("collective is not a tuttiCollective_t"), c);
     }
-    auto plan = c->describe_plan(static_cast<Collective>(collective), bytes);
-    if (!plan.is_ok()) return report(plan.status(), c);
-    if (plan->size() + 1 > size) {
+    auto lines = c->describe_plan(static_cast<Collective>(collective), bytes, size >= kExplainedAtLength);
+    if (!lines.is_ok()) return report(lines.status(), c);
+    const std::string all = tutti::internal::lines_within(*lines, size);
+    if (all.size() + 1 > size) {
       return report(Status::invalid_argument(fmt::format("tuttiCommExplain: the text takes {} bytes, and there are {}",
-                                                         plan->size() + 1, size)),
+                                                         all.size() + 1, size)),
                     c);
     }
-    std::memcpy(text, plan->c_str(), plan->size() + 1);
+    std::memcpy(text, all.c_str(), all.size() + 1);
     return tuttiSuccess;
   });
 }

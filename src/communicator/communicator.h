@@ -150,8 +150,10 @@ class Communicator {
   // that returns it calls set_told().
   [[nodiscard]] bool told() const { return failure_->told(); }
   void set_told() { failure_->set_told(); }
-  // "ring over shm", "ring over shm through the host".
-  [[nodiscard]] Result<std::string> describe_plan(Collective collective, std::size_t bytes) const;
+  // "ring over shm", "ring over shm through the host"; `at_length`: where it is selected, behind that why, and what the
+  // candidates are predicted to take, a line each.
+  [[nodiscard]] Result<std::vector<std::string>> describe_plan(Collective collective, std::size_t bytes,
+                                                               bool at_length) const;
 
  private:
   class QueueTask;

@@ -13,16 +13,26 @@
 
 namespace tutti::internal {
 
-Result<std::string> Communicator::describe_plan(Collective collective, std::size_t bytes) const {
-  if (!is_on_device()) return plans_->describe(collective, bytes);
-  Call call;
-  call.collective = collective;
-  if (may_run_directly(call) && convoy_ != nullptr && convoy_->is_one_device(*failure_)) return std::string("direct");
-  const bool by_windows = windows_ != nullptr && may_run_directly(call) && bytes >= windows_->least_bytes();
-  if (by_windows && has_data(collective)) return std::string("direct by windows");
-  auto text = plans_->describe(collective, varies(collective) ? bytes : std::min(bytes, DevicePlan::kPieceBytes));
-  if (text.is_ok()) *text += " through the host";
-  return text;
+Result<std::vector<std::string>> Communicator::describe_plan(Collective collective, std::size_t bytes,
+                                                             bool at_length) const {
+  std::size_t piece = bytes;
+  if (is_on_device()) {
+    Call call;
+    call.collective = collective;
+    const bool directly = may_run_directly(call);
+    if (directly && convoy_ != nullptr && convoy_->is_one_device(*failure_)) return std::vector<std::string>{"direct"};
+    const bool by_windows = windows_ != nullptr && directly && bytes >= windows_->least_bytes();
+    if (by_windows && has_data(collective)) return std::vector<std::string>{"direct by windows"};
+    if (!varies(collective)) piece = std::min(bytes, DevicePlan::kPieceBytes);
+  }
+  auto text = plans_->describe(collective, piece);
+  if (!text.is_ok()) return text.status();
+  std::vector<std::string> lines{std::move(*text)};
+  if (is_on_device()) lines.front() += " through the host";
+  if (!at_length) return lines;
+  for (std::string& line : plans_->describe_choice(collective, piece)) lines.push_back(std::move(line));
+  if (piece < bytes && lines.size() > 1) lines[1] += fmt::format("; each piece of {} bytes takes", piece);
+  return lines;
 }
 
 Status Communicator::enqueue_on_device(const Call& call, void* stream) {

@@ -37,6 +37,18 @@ std::string describe(std::span<const Transfer> transfers) noexcept {
   }
 }
 
+std::string lines_within(const std::vector<std::string>& lines, std::size_t room) {
+  std::string text;
+  for (const std::string& line : lines) {
+    if (&line != &lines.front()) {
+      if (text.size() + 1 + line.size() + 1 > room) break;
+      text += '\n';
+    }
+    text += line;
+  }
+  return text;
+}
+
 const char* name_of(const Batch& batch) {
   if (batch.calls.size() + batch.transfers.size() != 1) return "group";
   if (batch.calls.size() == 1) return name_of(batch.calls.front().collective);

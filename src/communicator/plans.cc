@@ -273,4 +273,21 @@ Result<std::string> Plans::describe(Collective collective, std::size_t bytes) co
   return fmt::format("{} over {}", (*entry)->name, transports.empty() ? "memory" : transports);
 }
 
+std::vector<std::string> Plans::describe_choice(Collective collective, std::size_t bytes) const {
+  const auto found =
+      topology::explain(collective, *model_, bytes, membership_.algorithm, schedule::Order::kAny, tuned_);
+  if (!found.is_ok()) return {};
+  const topology::Explanation& choice = found.value();
+  std::vector<std::string> lines{text_of(choice.because)};
+  if (choice.fitted_to) {
+    lines.front() += fmt::format("; predictions with the costs of {} (TUTTI_TUNING)", text_of(*choice.fitted_to));
+  }
+  for (const topology::Candidate& one : choice.candidates) {
+    lines.push_back(std::isinf(one.predicted_us)
+                        ? fmt::format("{}: not predicted", one.entry->name)
+                        : fmt::format("{}: predicted {:.1f} us", one.entry->name, one.predicted_us));
+  }
+  return lines;
+}
+
 }  // namespace tutti::internal

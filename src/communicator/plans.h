@@ -67,8 +67,11 @@ class Plans {
   // Waits until the peers have all that was sent to them, but not beyond the deadline. What is not delivered then, or
   // when the communicator fails, never will be.
   void deliver(Deadline deadline);
-  // Which algorithm make() would select or has selected. Connects nothing.
+  // Which algorithm make() would select or has selected, "ring over shm". Connects nothing.
   Result<std::string> describe(Collective collective, std::size_t bytes) const;
+  // Behind that, if it is not an error: why, and what each candidate is predicted to take, the fastest first, a line
+  // each.
+  [[nodiscard]] std::vector<std::string> describe_choice(Collective collective, std::size_t bytes) const;
 
  private:
   using Row = std::array<const executor::Plan*, 65>;

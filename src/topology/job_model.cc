@@ -158,6 +158,7 @@ void use_fitted(const TunedJob* fitted, JobCosts& costs) {
   const MessageCosts devices = costs.machine.between_devices;
   const LocalCosts device = costs.machine.device;
   costs.machine = *fitted->costs;
+  costs.fitted_to = fitted->kind;
   costs.machine.between_devices = devices;
   costs.machine.device = device;
   if (fitted->port_gbytes_per_second <= 0) return;

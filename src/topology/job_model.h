@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct JobCosts {
   Speed port;  // see set_ports()
   Sharing sharing;
   bool measured = false;  // what a port does is, too
+  std::optional<JobKind> fitted_to;  // the job to whose measurements; none: they are what transports publish
   bool operator==(const JobCosts&) const = default;
 };
 

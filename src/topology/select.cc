@@ -52,6 +52,15 @@ bool exists(Collective collective, const std::string& name) {
 
 }  // namespace
 
+const char* text_of(Because because) {
+  switch (because) {
+    case Because::kForced: return "forced: TUTTI_ALGORITHM, or the configuration's algorithm, asks for it";
+    case Because::kMeasured: return "measured to be fastest: TUTTI_TUNING";
+    case Because::kPredicted: return "predicted to be fastest";
+  }
+  return "";
+}
+
 Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
                                            const std::string& forced, Order order) {
   if (Status s = check_forced(forced); !s.is_ok()) return s;
@@ -151,7 +160,7 @@ Result<Explanation> explain(Collective collective, const JobModel& job, std::siz
   const algorithms::World& world = job.world();
   auto before = decided(collective, world, bytes, forced, order, tuned);
   if (!before.is_ok()) return before.status();
-  Explanation found{(*before).entry, (*before).because, {}};
+  Explanation found{(*before).entry, (*before).because, {}, job.costs().fitted_to};
   std::vector<const AlgorithmEntry*> all = candidates_of(collective, job, order);
   if (found.chosen != nullptr && std::find(all.begin(), all.end(), found.chosen) == all.end()) {
     all.push_back(found.chosen);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ Result<const algorithms::AlgorithmEntry*> select(Collective collective, const Jo
 
 // Why select() takes what it does.
 enum class Because : std::uint8_t { kForced, kMeasured, kPredicted };
+// "predicted to be fastest".
+const char* text_of(Because because);
 struct Candidate {
   const algorithms::AlgorithmEntry* entry = nullptr;
   double predicted_us = 0;  // of so many bytes; infinity: it cannot be known
@@ -36,6 +39,7 @@ struct Explanation {
   const algorithms::AlgorithmEntry* chosen = nullptr;
   Because because = Because::kPredicted;
   std::vector<Candidate> candidates;  // of the catalog, with what is forced; the fastest first
+  std::optional<JobKind> fitted_to;   // whose fitted costs the predictions are made of; none: those that are published
 };
 // Of the same arguments.
 Result<Explanation> explain(Collective collective, const JobModel& job, std::size_t bytes, const std::string& forced,

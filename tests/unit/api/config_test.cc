@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -305,6 +306,45 @@ TEST_CASE("a rank whose settings are refused fails the others") {
     CHECK(texts[r].find("pigeons") != std::string::npos);
     CHECK((r == 2 || texts[r].find("rank 2 (host ") != std::string::npos));
   }
+}
+
+TEST_CASE("an explanation with room for more than a line says why, and what others would take") {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.transports = "shm";
+  std::array<tuttiComm_t, 2> comms{};
+  REQUIRE(tuttiCommInitAllConfig(comms.data(), 2, nullptr, &config) == tuttiSuccess);
+  const auto explained = [&](std::size_t size) {
+    std::vector<char> text(size, 'u');
+    CHECK(tuttiCommExplain(comms[0], tuttiCollectiveAllReduce, 1 << 20, text.data(), size) == tuttiSuccess);
+    return std::string(text.data());
+  };
+  const std::string first = explained(128);
+  CHECK(first.ends_with(" over shm"));
+  CHECK(explained(1023) == first);
+  const std::string all = explained(1024);
+  INFO(all);
+  REQUIRE(all.starts_with(first + "\npredicted to be fastest\n"));
+  CHECK(all.back() != '\n');
+  CHECK(explained(1 << 16).starts_with(all));
+  std::istringstream lines(all.substr(first.size() + 1));
+  std::string line;
+  std::getline(lines, line);
+  double last_us = 0;
+  int candidates = 0;
+  bool has_chosen = false;
+  for (; std::getline(lines, line); ++candidates) {
+    const auto colon = line.find(": predicted ");
+    REQUIRE(colon != std::string::npos);
+    CHECK(line.ends_with(" us"));
+    const double us = std::stod(line.substr(colon + 12));
+    CHECK(us > 0);
+    CHECK(us >= last_us);
+    last_us = us;
+    has_chosen = has_chosen || line.substr(0, colon) + " over shm" == first;
+  }
+  CHECK(candidates > 5);
+  CHECK(has_chosen);
+  for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
 TEST_CASE("texts may be overwritten when the call has returned") {

@@ -4,7 +4,9 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <memory>
 
+#include "communicator/descriptions.h"
 #include "plans_fixture.h"
 
 using namespace tutti::internal;
@@ -110,6 +112,48 @@ TEST_CASE("the description names the transports of the hosts") {
   CHECK(described({1, 1, 2, 2}) == "ring over shm+tcp");
   CHECK(described({1, 2, 2}) == "ring over shm+tcp");  // of this rank's own links none is through shared memory
   CHECK(described({1}) == "ring over memory");
+}
+
+TEST_CASE("the choice is explained by why it is made, and by what the candidates take") {
+  const Fixture f(4);
+  const auto explained = [&](const Membership& membership) {
+    return Plans(membership, nullptr, f.failure, *f.waiter, 1000).describe_choice(Collective::kAllReduce, 1000);
+  };
+  const auto named = [](const std::vector<std::string>& lines, const std::string& name) {
+    return std::count_if(lines.begin(), lines.end(),
+                         [&](const std::string& line) { return line.starts_with(name + ": predicted "); });
+  };
+  Membership membership = threads({1, 1, 1, 1}, "");
+  const std::vector<std::string> predicted = explained(membership);
+  REQUIRE(predicted.size() > 5);
+  CHECK(predicted[0] == "predicted to be fastest");
+  CHECK(named(predicted, "ring") == 1);
+  CHECK(named(predicted, "k_nomial:4") == 1);
+  CHECK(predicted[1].ends_with(" us"));
+  const std::vector<std::string> forced = explained(threads({1, 1, 1, 1}, "k_nomial:3"));
+  CHECK(forced.at(0).starts_with("forced: "));
+  CHECK(named(forced, "k_nomial:3") == 1);
+  CHECK(forced.size() == predicted.size() + 1);
+  CHECK(explained(threads({1, 1, 1, 1}, "quantum")).empty());
+
+  topology::Tuning tuning;
+  tuning.jobs.push_back({{{4}, "shm", membership.ranks_per_cpu}, topology::MachineCosts(), 0, {}});
+  membership.tuning = std::make_shared<const topology::Tuning>(tuning);
+  CHECK(explained(membership).at(0) ==
+        "predicted to be fastest; predictions with the costs of 4 ranks on 1 host over shm (TUTTI_TUNING)");
+  tuning.jobs[0].choices[Collective::kAllReduce] = {{0, "ring"}};
+  membership.tuning = std::make_shared<const topology::Tuning>(tuning);
+  CHECK(explained(membership).at(0).starts_with("measured to be fastest: TUTTI_TUNING; predictions with "));
+}
+
+TEST_CASE("lines are left out whole where there is no room for them") {
+  const std::vector<std::string> lines = {"ring over shm", "why", "ring: 1", "direct: 2"};
+  CHECK(lines_within(lines, 100) == "ring over shm\nwhy\nring: 1\ndirect: 2");
+  CHECK(lines_within(lines, 36) == "ring over shm\nwhy\nring: 1\ndirect: 2");
+  CHECK(lines_within(lines, 35) == "ring over shm\nwhy\nring: 1");
+  CHECK(lines_within(lines, 18) == "ring over shm\nwhy");
+  CHECK(lines_within(lines, 17) == "ring over shm");
+  CHECK(lines_within(lines, 3) == "ring over shm");
 }
 
 // 400 ranks are none that the tests have proven, and their proof is worth its cost.

@@ -331,7 +331,7 @@ expect 1 'machine: is "another".*--force' tune -n 2 --seconds 1 --most-bytes 64 
 expect 0 'barrier' tune -n 2 --seconds 1 --most-bytes 64 --collectives barrier -o "$folder/ring.json.other" --force
 expect 2 'no collective "nonsense"' tune -n 2 --collectives nonsense
 expect 2 'No launcher' tune --seconds 1
-TUTTI_ALGORITHM=all_reduce:ring expect 0 'TUTTI_ALGORITHM asks for it' explain all_reduce -n 2 -s 8
+TUTTI_ALGORITHM=all_reduce:ring expect 0 '^forced: TUTTI_ALGORITHM' explain all_reduce -n 2 -s 8
 TUTTI_ALGORITHM=nonsense expect 2 'nonsense' explain all_reduce -n 2 -s 8
 expect 0 'one call *measured' explain broadcast -n 2 -s 64K --measure --seconds 0.5
 expect 0 'over 128 ranks on 16 hosts' explain all_reduce --hosts 16 --per-host 8 -s 64M

@@ -118,6 +118,18 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   CHECK(explained.value().because == Because::kMeasured);
   CHECK(explained.value().candidates.size() > 5);
   CHECK(explained.value().candidates[0].predicted_us <= explained.value().candidates[1].predicted_us);
+  // Whose costs they are.
+  CHECK(!explained.value().fitted_to);
+  JobCosts others = costs;
+  use_fitted(nullptr, others);
+  CHECK(others == costs);
+  use_fitted(job, others);
+  const auto fitted = explain(Collective::kAllReduce, JobModel(world, others), 8, "");
+  REQUIRE(fitted.is_ok());
+  CHECK(fitted.value().fitted_to == job->kind);
+  CHECK(text_of(*fitted.value().fitted_to) == "4 ranks on 1 host over shm");
+  CHECK(text_of(JobKind{{2, 1}, "shm+tcp", 1}) == "3 ranks on 2 hosts over shm+tcp");
+  CHECK(text_of(JobKind{{1}, "", 1}) == "1 rank on 1 host over memory");
 }
 
 TEST_CASE("files that are wrong are refused with line and field") {
