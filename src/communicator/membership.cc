@@ -263,6 +263,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
   if (!settings.is_ok()) return settings.status();
   const std::vector<RankSettings>& told = *settings;
   const RankSettings& first = told[0];
+  m.node = topology::this_machine().node_of(told[static_cast<std::size_t>(rank)].cpus);
   m.transports = std::move(transports);
   m.hosts = hosts_of(m.peers, m.transports);
   m.host_of.resize(m.peers.size());

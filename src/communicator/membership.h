@@ -62,7 +62,8 @@ struct SplitFrom {
 
 struct Membership {
   int rank = 0;
-  std::vector<PeerInfo> peers;          // by rank
+  int node = -1;                // the NUMA node on whose processors alone this rank could run when it joined; -1: none
+  std::vector<PeerInfo> peers;  // by rank
   std::vector<std::vector<int>> hosts;  // ranks that can share memory, by host, in rank order
   // Of the communicator that joined, from which this one has come by splits; which of its ranks those here are, by
   // rank; and the load of this rank's machine, as announce_load().

@@ -8,7 +8,6 @@
 #include "communicator/membership.h"
 #include "communicator/transport_shm.h"
 #include "executor/engine.h"
-#include "topology/detect.h"
 #include "transport/shm/link.h"
 
 namespace tutti::internal {
@@ -75,7 +74,7 @@ Status ShmPairs::add(int job_rank, Channel channel, const LinkOwner& owner) {
     return {};
   }
   const shm::Pair::Self self{owner.membership.rank, channel.dialled ? shm::Placing::kSecond : shm::Placing::kFirst,
-                             topology::own_node()};
+                             owner.membership.node};
   auto pair = shm::Pair::create(std::move(channel.sockets[0]), owner.wakeup_fd, job_rank, self);
   if (!pair.is_ok()) return pair.status().with_context(fmt::format("shared memory with rank {}", channel.peer));
   set(job_rank, {State::kMade, std::move(*pair)});

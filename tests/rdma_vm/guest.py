@@ -52,7 +52,8 @@ class Guest:
         command = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             # No KVM: the rig does the same everywhere, and build machines seldom have it.
-            "-accel", "tcg,thread=multi", "-cpu", CPU, "-smp", str(options.cpus), "-m", f"{options.memory}M",
+            "-accel", "tcg,thread=multi", "-cpu", CPU, "-smp",
+            f"{options.cpus},sockets={options.sockets}", "-m", f"{options.memory}M",
             "-kernel", str(kernel.image), "-initrd", str(initrd),
             "-append", " ".join(KERNEL_OPTIONS + [f"rdma_vm.guest={index}"]),
             "-serial", f"file:{self.console}",

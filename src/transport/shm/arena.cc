@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/memfd.h"
+#include "base/numa.h"
 
 namespace tutti::internal::transport::shm {
 namespace {
@@ -60,6 +61,7 @@ Result<Arena::Block> Arena::allocate(std::size_t bytes) {
     free.reserve(free.capacity() + count);  // for free()
     auto taken = take_pages(pages ? bytes : kSlabPages * kPageBytes);
     if (!taken.is_ok()) return taken.status();
+    if (!pages && node_ >= 0) prefer_node(taken->memory, kSlabPages * kPageBytes, node_);
     for (std::size_t i = count; i-- > 0;) {
       const std::size_t at = (i + number_) % count * bytes;
       free.push_back({taken->memory + at, taken->offset + at});
@@ -67,6 +69,8 @@ Result<Arena::Block> Arena::allocate(std::size_t bytes) {
   }
   const Block block = free.back();
   free.pop_back();
+  // A peer that looked at it first would have its page made where the peer runs.
+  if (bytes % kPageBytes != 0) std::memset(block.memory, 0, bytes);
   return block;
 }
 

@@ -26,6 +26,7 @@ const char* name_of(Turns turns) {
 Result<std::shared_ptr<Pair>> Pair::create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, const Self& self) {
   auto arena = Arena::create();
   if (!arena.is_ok()) return arena.status();
+  arena->settle(self.node);
   auto block = arena->allocate(sizeof(PairMemory));
   if (!block.is_ok()) return block.status();
   arena->spread(static_cast<std::uint32_t>(self.rank));

@@ -54,7 +54,9 @@ class Pair : public std::enable_shared_from_this<Pair> {
   struct Self {
     int rank = 0;                       // by which the peer's processor tells many apart (Arena::spread)
     Placing placing = Placing::kFirst;  // of its extensions; the peer says the other
-    int node = -1;  // the NUMA node on whose processors alone it runs: there lies what the peer sends. -1: none
+    // The NUMA node on whose processors alone it runs: there lie the slots that the peer fills, and what of this side
+    // is short. -1: none.
+    int node = -1;
   };
   // `socket`: authenticated, connected and non-blocking. `peer`: its rank, for messages.
   static Result<std::shared_ptr<Pair>> create(UniqueFd socket, const WakeupFd& wakeup_fd, int peer, const Self& self);

@@ -1,0 +1,44 @@
+# shellcheck shell=bash disable=SC2154,SC2317
+# A part of guest_cases.sh, in one guest of two packages, which are a NUMA node of two processors each: what is known of
+# them, jobs of ranks that are bound to them, and where the memory of links lies (numa_rank.cc).
+
+export TUTTI_TRANSPORTS=shm
+programs=${rank_program%/*}
+# Of node 0 and node 1.
+node_processors=(0-1 2-3)
+
+topo() {
+  local line
+  "$tutti_program" topo >"$case_folder/topo"
+  for line in 'package0 .*processors 0-1' 'package1 .*processors 2-3' 'NUMA node 0: processors 0-1' \
+    'NUMA node 1: processors 2-3'; do
+    grep -q "$line" "$case_folder/topo" || { cat "$case_folder/topo"; return 1; }
+  done
+  taskset -c 2 "$tutti_program" topo | grep 'of which this process may use 1 (2)'
+}
+run_case 'packages and NUMA nodes' 60 topo
+
+# Neighbours on different nodes; neighbours together; some bound and some not.
+on_nodes_in_turn() { taskset -c "${node_processors[$3 % 2]}" "$rank_program" "$@"; }
+on_nodes_in_blocks() { taskset -c "${node_processors[2 * $3 / $4]}" "$rank_program" "$@"; }
+on_processors() { taskset -c "$(($3 % 4))" "$rank_program" "$@"; }
+some_anywhere() { if (($3 % 3 == 0)); then on_nodes_in_turn "$@"; else "$rank_program" "$@"; fi; }
+
+# collectives BYTES RANKS COMMAND
+collectives() { all_ranks "$2" "$3" check "$1"; }
+
+for command in "$rank_program" on_nodes_in_turn on_nodes_in_blocks on_processors some_anywhere; do
+  run_case "collectives of 4 ranks, ${command##*/}" 120 collectives 60000 4 "$command"
+done
+# More ranks than processors on a node.
+run_case 'collectives of 6 ranks, on_nodes_in_turn' 120 collectives 60000 6 on_nodes_in_turn
+
+# Nothing but slots serves what is long, so that they are used.
+pages() {
+  export TUTTI_CROSS_MEMORY=never
+  all_ranks 2 "$@"
+}
+bound_pages() { taskset -c "${node_processors[$1]}" "$programs/numa_rank" blocking "$@"; }
+queued_pages() { "$programs/numa_rank" queued "$@"; }
+run_case 'pages of a link between nodes' 60 pages bound_pages
+run_case 'pages of a link that is made by a queued operation' 60 pages queued_pages
