@@ -32,13 +32,13 @@ shift
 # A port on which nobody listens; the kernel draws its own from 32768 upwards.
 port=$((20000 + RANDOM % 12000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((20000 + RANDOM % 12000)); done
-export TUTTI_WORLD_SIZE=$ranks TUTTI_ROOT=127.0.0.1:$port
+export TUTTI_WORLD_SIZE=$ranks TUTTI_LOCAL_SIZE=$ranks TUTTI_ROOT=127.0.0.1:$port
 trap 'stop 1' HUP
 trap 'stop 2' INT
 trap 'stop 15' TERM
 pids=()
 for ((rank = 0; rank < ranks; ++rank)); do
-  TUTTI_RANK=$rank "$@" &
+  TUTTI_RANK=$rank TUTTI_LOCAL_RANK=$rank "$@" &
   pids+=($!)
 done
 status=0

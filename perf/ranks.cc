@@ -81,6 +81,9 @@ bool wait_for_id(const SharedPage& page) {
 
 int run_child(int process, const Options& options, SharedPage& page, const RankMain& rank_main) {
   const int threads = options.ranks_of_process();
+  // For TUTTI_BIND, over what a launcher has said of the parent.
+  setenv("TUTTI_LOCAL_RANK", std::to_string(process).c_str(), 1);
+  setenv("TUTTI_LOCAL_SIZE", std::to_string(options.processes).c_str(), 1);
   if (process == 0 ? !share_id(page) : !wait_for_id(page)) return kFailureStatus;
   return run_threads(threads, [&](int i) {
     tuttiComm_t comm = nullptr;

@@ -12,6 +12,7 @@
 #include "api/configuration.h"
 #include "api/groups.h"
 #include "api/handles.h"
+#include "communicator/binding.h"
 #include "communicator/descriptions.h"
 #include "communicator/host_functions.h"
 #include "communicator/join.h"
@@ -36,9 +37,11 @@ Status make_comm(tuttiComm_t* comm, const tuttiConfig_t* config, Join&& join, De
   CommTable& table = CommTable::instance();
   auto settings = settings_from(config);
   auto handle = settings.is_ok() ? table.reserve() : settings.status();
-  if (!handle.is_ok()) {
-    decline(handle.status());
-    return handle.status();
+  const Status ready = handle.is_ok() ? guarded([&] { return bind_calling_thread(settings->bind); }) : handle.status();
+  if (!ready.is_ok()) {
+    if (handle.is_ok()) table.cancel(*handle);
+    decline(ready);
+    return ready;
   }
   std::unique_ptr<Communicator> communicator;
   Status made = guarded([&] {

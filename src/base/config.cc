@@ -21,13 +21,13 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
 // All that tutti, its programs and its scripts read.
 constexpr std::string_view kPrefix = "TUTTI_";
-constexpr std::array<std::string_view, 26> kNames = {
+constexpr std::array<std::string_view, 29> kNames = {
     "TUTTI_TRANSPORTS",  "TUTTI_INTERFACE",    "TUTTI_PORT_RANGE",       "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
     "TUTTI_TIMEOUT_MS",  "TUTTI_ALGORITHM",    "TUTTI_INIT_TIMEOUT_MS",  "TUTTI_LOG",         "TUTTI_RANK",
     "TUTTI_WORLD_SIZE",  "TUTTI_ROOT",         "TUTTI_SECRET",           "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
     "TUTTI_CHECK",       "TUTTI_CROSS_MEMORY", "TUTTI_PROGRESS_THREADS", "TUTTI_LIBRARY",     "TUTTI_MPI",
     "TUTTI_MPI_SUMMARY", "TUTTI_MPI_AFTER",    "TUTTI_MPI_NONBLOCKING",  "TUTTI_TUNING",      "TUTTI_TOPOLOGY",
-    "TUTTI_SCHEDULES"};
+    "TUTTI_SCHEDULES",   "TUTTI_BIND",         "TUTTI_LOCAL_RANK",       "TUTTI_LOCAL_SIZE"};
 constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
 constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
 
@@ -73,11 +73,12 @@ Status read_choice(const Value& value, std::string_view yes, std::string_view no
   return {};
 }
 
-Status read_cross_memory(const Value& value, Settings* s) {
-  constexpr std::array<std::string_view, 3> kWords = {"auto", "always", "never"};  // by CrossMemory
-  const auto* const word = std::find(kWords.begin(), kWords.end(), value.text);
-  if (word == kWords.end()) return value.unreadable("auto, always or never");
-  s->cross_memory = static_cast<CrossMemory>(word - kWords.begin());
+// One of three, by T's values.
+template <class T>
+Status read_choice(const Value& value, const std::array<std::string_view, 3>& words, T* out) {
+  const auto* const word = std::find(words.begin(), words.end(), value.text);
+  if (word == words.end()) return value.unreadable(fmt::format("{}, {} or {}", words[0], words[1], words[2]));
+  *out = static_cast<T>(word - words.begin());
   return {};
 }
 
@@ -130,7 +131,16 @@ constexpr std::array<SettingEntry, 16> kSettings = {{
      }},
     {"TUTTI_AFFINITY", [](const Value& v, Settings* s) { return read_choice(v, "move", "keep", &s->moves); },
      reset_field<&Settings::moves>},
-    {"TUTTI_CROSS_MEMORY", read_cross_memory, reset_field<&Settings::cross_memory>},
+    {"TUTTI_CROSS_MEMORY",
+     [](const Value& v, Settings* s) {
+       return read_choice(v, {"auto", "always", "never"}, &s->cross_memory);
+     },
+     reset_field<&Settings::cross_memory>},
+    {"TUTTI_BIND",
+     [](const Value& v, Settings* s) {
+       return read_choice(v, {"none", "core", "numa"}, &s->bind);
+     },
+     reset_field<&Settings::bind>},
     {"TUTTI_TCP_STREAMS",
      [](const Value& v, Settings* s) { return read_integer(v, 1, 16, "a number from 1 to 16", &s->tcp_streams); },
      reset_field<&Settings::tcp_streams>},

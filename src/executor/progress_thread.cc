@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/asymmetric_fence.h"
+#include "base/bound_processors.h"
 #include "base/clock.h"
 #include "executor/turn_taking.h"
 
@@ -18,7 +19,8 @@ namespace tutti::internal::executor {
 namespace {
 
 // The thread that makes the engine may be bound to one processor, on which it computes while the engine runs. What all
-// threads of the process may use together is what the process has been given.
+// threads of the process may use together is what the process has been given; where threads have been bound by
+// TUTTI_BIND, not more than they have.
 void use_processors_of_process() {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -30,6 +32,7 @@ void use_processors_of_process() {
     if (id > 0 && ::sched_getaffinity(id, sizeof one, &one) == 0) CPU_OR(&all, &all, &one);
   }
   ::closedir(threads);
+  if (const auto bound = bound_processors()) CPU_AND(&all, &all, &*bound);
   (void)::sched_setaffinity(0, sizeof all, &all);
 }
 

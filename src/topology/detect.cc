@@ -28,6 +28,7 @@ Topology load() {
   Topology topology(raw);
   hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(raw, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
   hwloc_topology_set_cache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
   hwloc_topology_set_flags(raw, kFlags);
   if (hwloc_topology_load(raw) != 0) return nullptr;
@@ -55,6 +56,8 @@ void for_each(hwloc_topology_t topology, hwloc_obj_type_t type, Take take) {
 Machine describe(hwloc_topology_t topology) {
   Machine machine;
   machine.processors = set_of(hwloc_topology_get_topology_cpuset(topology));
+  machine.permitted = set_of(hwloc_topology_get_allowed_cpuset(topology)) & machine.processors;
+  for_each(topology, HWLOC_OBJ_CORE, [&](const hwloc_obj& core) { machine.cores.push_back(set_of(core.cpuset)); });
   for_each(topology, HWLOC_OBJ_PACKAGE, [&](hwloc_obj& package) {
     const char* const model = hwloc_obj_get_info_by_name(&package, "CPUModel");
     if (machine.packages.empty() && model != nullptr) machine.processor_model = model;
@@ -87,6 +90,7 @@ Machine look() TUTTI_REQUIRES(mutex) {
   if (machine.processors.none()) {
     const long online = std::clamp(::sysconf(_SC_NPROCESSORS_ONLN), 1L, static_cast<long>(kMaxProcessors));
     for (long i = 0; i < online; ++i) machine.processors.set(static_cast<std::size_t>(i));
+    machine.permitted = machine.processors;
   }
   return machine;
 }

@@ -1,4 +1,4 @@
-// What machine this process runs on: processors, packages, caches, NUMA nodes, as hwloc finds them. hwloc's own
+// What machine this process runs on: processors, packages, cores, caches, NUMA nodes, as hwloc finds them. hwloc's own
 // variables hold here too (HWLOC_XMLFILE, HWLOC_SYNTHETIC: another machine's description in place of the kernel's).
 #pragma once
 
@@ -38,8 +38,10 @@ struct Place {
 // Plain data. What is not told is empty.
 struct Machine {
   ProcessorSet processors;  // online, whether this process may use them or not
+  ProcessorSet permitted;   // those of them that its control group leaves it; its affinity mask may have fewer
   std::vector<ProcessorSet> packages;
   std::string processor_model;  // of the first package
+  std::vector<ProcessorSet> cores;
   std::vector<Cache> caches;
   std::vector<NumaNode> numa_nodes;  // by number
 

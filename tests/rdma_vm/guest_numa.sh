@@ -42,3 +42,32 @@ bound_pages() { taskset -c "${node_processors[$1]}" "$programs/numa_rank" blocki
 queued_pages() { "$programs/numa_rank" queued "$@"; }
 run_case 'pages of a link between nodes' 60 pages bound_pages
 run_case 'pages of a link that is made by a queued operation' 60 pages queued_pages
+
+# bound_to RANKS PROCESSORS COMMAND...: local ranks are bound by TUTTI_BIND to these, in their order.
+bound_rank() {
+  TUTTI_LOCAL_RANK=$1 TUTTI_LOCAL_SIZE=$2 "$programs/../collectives/bound_rank" "$@"
+}
+bound_after() { taskset -cp "${node_processors[2 * $1 / $2]}" "$BASHPID" && bound_rank "$@"; }
+bound_to() {
+  local wanted=$2 bound
+  all_ranks "$1" "${@:3}"
+  bound=$(for ((rank = 0; rank < $1; ++rank)); do cat "$case_folder/job/bound.$rank"; done | xargs)
+  note "$bound"
+  [[ $bound == "$wanted" ]]
+}
+bound_pages_by_setting() { TUTTI_LOCAL_RANK=$1 TUTTI_LOCAL_SIZE=2 "$programs/numa_rank" blocking "$@"; }
+rank_by_setting() { TUTTI_LOCAL_RANK=$3 TUTTI_LOCAL_SIZE=$4 "$rank_program" "$@"; }
+export programs TUTTI_BIND=numa
+run_case 'TUTTI_BIND=numa, 2 ranks' 60 bound_to 2 '0-1 2-3' bound_rank
+run_case 'TUTTI_BIND=numa, 4 ranks' 60 bound_to 4 '0-1 0-1 2-3 2-3' bound_rank
+run_case 'TUTTI_BIND=numa, 6 ranks' 60 bound_to 6 '0-1 0-1 0-1 2-3 2-3 2-3' bound_rank
+run_case 'TUTTI_BIND=numa within taskset' 60 bound_to 2 '0-1 2-3' bound_after
+# As if it were bound when it starts.
+run_case 'TUTTI_BIND=numa, pages of a link' 60 pages bound_pages_by_setting
+run_case 'TUTTI_BIND=numa, collectives of 4 ranks' 120 collectives 60000 4 rank_by_setting
+export TUTTI_BIND=core
+run_case 'TUTTI_BIND=core, 2 ranks' 60 bound_to 2 '0 2' bound_rank
+run_case 'TUTTI_BIND=core, 4 ranks' 60 bound_to 4 '0 1 2 3' bound_rank
+# Four ranks that are bound to two nodes have two cores each, shared by ranks that are not known.
+run_case 'TUTTI_BIND=core within taskset' 60 bound_to 4 '0-1 0-1 2-3 2-3' bound_after
+run_case 'TUTTI_BIND=core, collectives of 4 ranks' 120 collectives 60000 4 rank_by_setting

@@ -3,7 +3,7 @@
 // Looks in which nodes the memory of their link lies, in pages that this process has in use (move_pages(2)): slots with
 // the rank that reads them, what is short with the rank that writes it. Rank 0 alone sends what takes slots, by which
 // the arenas of the two are told apart.
-// blocking: the rank is bound when it starts.
+// blocking: the rank is bound when it starts, or by TUTTI_BIND.
 // queued: it binds its own thread beside one that may run anywhere, and the link is made by the first queued operation.
 // FOLDER is where the ranks find each other.
 #include <sched.h>

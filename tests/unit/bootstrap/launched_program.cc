@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bootstrap/launch/environment.h"
+#include "bootstrap/launch/local_rank.h"
 
 #ifdef TUTTI_TEST_WITH_MPI
 #include <mpi.h>
@@ -35,6 +36,12 @@ int join_and_leave(LaunchedJob* found) {
   Result<LaunchedJob> detected = detect_job(settings, deadline);
   if (!detected.is_ok()) return fail("detect_job", detected.status());
   *found = *detected;
+  // All ranks are on this machine.
+  Result<LocalRank> local = detect_local_rank();
+  if (!local.is_ok()) return fail("detect_local_rank", local.status());
+  if (local->rank != found->rank || local->ranks != found->ranks) {
+    return fail("detect_local_rank", Status::internal("it differs from the rank"));
+  }
   Result<Job> job = join_any(*found, settings, deadline);
   if (!job.is_ok()) return fail("join", job.status());
   Result<std::vector<std::string>> all = job->tree->all_gather(std::to_string(found->rank), deadline);

@@ -45,6 +45,8 @@ const char* const kTwoPackages = "pack:2 [numa(memory=1073741824)] l3:1(size=335
 void check_two_packages(const Machine& m) {
   CHECK(m.processors == range(0, 15));
   CHECK(m.packages.size() == 2);
+  REQUIRE(m.cores.size() == 8);
+  CHECK(m.cores[1] == range(2, 3));
   REQUIRE(m.numa_nodes.size() == 2);
   CHECK(m.numa_nodes[0].number == 0);
   CHECK(m.numa_nodes[1].number == 1);
@@ -149,6 +151,8 @@ TEST_CASE("a thread that is pinned may use less of the same machine") {
   CHECK(before.processors.count() == online());
   const ProcessorSet allowed = allowed_processors();
   CHECK((allowed & ~before.processors).none());
+  CHECK((allowed & ~before.permitted).none());
+  CHECK((before.permitted & ~before.processors).none());
   std::size_t one = 0;
   while (!allowed[one]) ++one;
   std::optional<ProcessorSet> pinned;
@@ -164,6 +168,7 @@ TEST_CASE("a thread that is pinned may use less of the same machine") {
   REQUIRE(pinned.has_value());
   CHECK(*pinned == range(one, one));
   CHECK(then->processors == before.processors);
+  CHECK(then->permitted == before.permitted);
   CHECK(then->caches.size() == before.caches.size());
   CHECK(allowed_processors() == allowed);
 }

@@ -1,0 +1,25 @@
+#include "base/bound_processors.h"
+
+#include "base/fork.h"
+
+namespace tutti::internal {
+namespace {
+
+// Made when the library is loaded, and never destroyed, as what it guards.
+ForkMutex& mutex = *new ForkMutex;
+cpu_set_t all TUTTI_GUARDED_BY(mutex);  // none, as all that is static begins
+
+}  // namespace
+
+void add_bound_processors(const cpu_set_t& processors) {
+  const MutexLock lock(mutex);
+  CPU_OR(&all, &all, &processors);
+}
+
+std::optional<cpu_set_t> bound_processors() {
+  const MutexLock lock(mutex);
+  if (CPU_COUNT(&all) == 0) return std::nullopt;
+  return all;
+}
+
+}  // namespace tutti::internal

@@ -1,0 +1,26 @@
+// Which of the processes that a launcher has started on this machine this one is, by what it left in the environment.
+//
+// Threads: any.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace tutti::internal {
+
+struct LocalRank {
+  int rank = 0;
+  int ranks = 1;
+};
+
+// Order: TUTTI_LOCAL_RANK and TUTTI_LOCAL_SIZE, torchrun, which other launchers may start once per machine, Open MPI,
+// Hydra (MPICH, Intel MPI), Slurm, which may have started the others. kInvalidUsage with what was looked for if there
+// is none, and with what is wrong if variables are there but unreadable.
+Result<LocalRank> detect_local_rank();
+
+// How many tasks a Slurm list has on the node of that number, from 0 on: "2(x3),1". 0 if it has no such node or is
+// malformed.
+int slurm_tasks_on(const std::string& list, int node);
+
+}  // namespace tutti::internal

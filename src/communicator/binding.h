@@ -1,0 +1,14 @@
+// TUTTI_BIND: ranks bind themselves.
+#pragma once
+
+#include "base/config.h"
+#include "base/status.h"
+
+namespace tutti::internal {
+
+// Binds the calling thread, for good, to what topology::share_of() says, and so the threads that it starts from then
+// on. It never gives a thread processors that it may not use already. kInvalidUsage where Bind is not kNone and nobody
+// says which of the ranks on this machine this process is.
+Status bind_calling_thread(Bind bind);
+
+}  // namespace tutti::internal
