@@ -23,7 +23,7 @@ struct JobCosts {
   MachineCosts machine;
   Speed port;  // see set_ports()
   Sharing sharing;
-  bool measured = false;  // what a port does is, too
+  bool measured = false;             // what a port does is, too
   std::optional<JobKind> fitted_to;  // the job to whose measurements; none: they are what transports publish
   bool operator==(const JobCosts&) const = default;
 };

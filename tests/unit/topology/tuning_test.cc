@@ -124,7 +124,7 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   use_fitted(nullptr, others);
   CHECK(others == costs);
   use_fitted(job, others);
-  const auto fitted = explain(Collective::kAllReduce, JobModel(world, others), 8, "");
+  const auto fitted = explain(Collective::kAllReduce, JobModel(graph_of(world, {}, {}), others), 8, "");
   REQUIRE(fitted.is_ok());
   CHECK(fitted.value().fitted_to == job->kind);
   CHECK(text_of(*fitted.value().fitted_to) == "4 ranks on 1 host over shm");
