@@ -125,10 +125,8 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
     footer += fmt::format("  {}: {}\n", name_of(collective), known_algorithms(collective));
   }
   footer +=
-      "The hierarchical ones need --hosts. Times: a for a message, o for each further one that is sent meanwhile,\n"
-      "b for a byte, g for combining a byte, f the same where it is sent on at once; B bytes, n ranks, p the largest\n"
-      "power of two up to n.\n"
-      "k_nomial:K is a tree of radix K, chain:K a chain of K pieces.\n"
+      "The hierarchical ones need --hosts, and so do rings of several channels.\n"
+      "k_nomial:K is a tree of radix K, chain:K a chain of K pieces, ring:K a ring of K channels.\n"
       "Exit status: 0 success, 1 a failure, 2 invalid arguments.";
   command->footer(footer);
   *chosen = command;
