@@ -33,6 +33,16 @@ done
 # More ranks than processors on a node.
 run_case 'collectives of 6 ranks, on_nodes_in_turn' 120 collectives 60000 6 on_nodes_in_turn
 
+# Packages divide ranks that are bound to them, and them alone: else these algorithms are refused.
+hierarchical=$(printf '%s:hierarchical,' all_reduce reduce_scatter all_gather broadcast reduce)
+across_packages() { TUTTI_ALGORITHM=${hierarchical%,} collectives 60000 "$@"; }
+without_packages() {
+  ! TUTTI_ALGORITHM=${hierarchical%,} collectives 60000 4 "$rank_program" 2>"$case_folder/refused" || return 1
+  grep 'hierarchical.* does not serve 4 ranks' "$case_folder/refused"
+}
+run_case 'hierarchies across packages, 4 ranks' 120 across_packages 4 on_nodes_in_turn
+run_case 'no hierarchies of ranks that are bound to no package' 60 without_packages
+
 # Nothing but slots serves what is long, so that they are used.
 pages() {
   export TUTTI_CROSS_MEMORY=never
