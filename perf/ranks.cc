@@ -182,9 +182,10 @@ int run_launched(const RankMain& rank_main) {
   if (result == tuttiSuccess) return run_and_destroy(comm, rank_main);
   fail(to_status(result, "tuttiCommInitEnv", nullptr));
   if (result != tuttiInvalidUsage) return kFailureStatus;
-  std::fprintf(stderr,
-               "No launcher has described the job. Start local processes with -p N (or threads with -t N),\n"
-               "or start this program with mpirun, mpiexec, srun or torchrun.\n");
+  std::fprintf(
+      stderr,
+      "No launcher has described the job. Start local processes with -p N (tutti tune: -n N), threads with -t N,\n"
+      "or start this program with mpirun, mpiexec, srun or torchrun.\n");
   return kUsageStatus;
 }
 

@@ -240,6 +240,9 @@ def main():
             with open(options.results, encoding="utf-8") as source:
                 results = json.load(source)
         draw(results, options.output, options.format or suffix_of(options.output))
+    except KeyError as error:
+        print(f"tutti_plot: {options.results}: {error} is missing: not a file of results", file=sys.stderr)
+        return 1
     except (PlotError, OSError, ValueError) as error:
         print(f"tutti_plot: {error}", file=sys.stderr)
         return USAGE_STATUS if options.check else 1

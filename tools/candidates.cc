@@ -181,7 +181,7 @@ class Measuring {
   // One communicator for the first candidate of each collective, one for the second, and so on.
   Status make_comms() {
     for (const Collective collective : options_.collectives) {
-      for (const AlgorithmEntry* entry : algorithms::candidates(collective)) {
+      for (const AlgorithmEntry* entry : algorithms::candidates(collective, world_, 0)) {
         if (is_wanted(*entry)) candidates_[collective].push_back(entry);
       }
     }

@@ -212,6 +212,34 @@ Result<topology::Graph> make_graph(const ClusterOptions& options) {
 const MessageCosts kBetweenDevices = {3, 0.5, 0, 0, 1 << 18, 1 << 22};
 const topology::LocalCosts kDevice = {7e-7, 5e-7};
 
+// "0-3,8": 5. What is no such list has none.
+int count_processors(const std::string& list) {
+  int count = 0;
+  for (const std::string& part : words_of(list, ',')) {
+    const std::size_t dash = part.find('-');
+    const auto first = parse_integer(part.substr(0, dash), 0, 1 << 20);
+    const auto last = dash == std::string::npos ? first : parse_integer(part.substr(dash + 1), 0, 1 << 20);
+    if (!first || !last || *last < *first) return 0;
+    count += static_cast<int>(*last - *first) + 1;
+  }
+  return count;
+}
+
+// Of the host that has fewest, of those with ranks, as its NUMA nodes say; 0: unknown.
+int least_processors(const topology::Graph& graph) {
+  std::map<std::int32_t, int> processors;  // by host
+  for (const std::int32_t place : graph.ranks) processors[graph.host_of(place)] = 0;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (graph.nodes[n].kind != topology::NodeKind::kNumaNode) continue;
+    const auto host = processors.find(graph.host_of(static_cast<std::int32_t>(n)));
+    if (host != processors.end()) host->second += count_processors(graph.nodes[n].processors);
+  }
+  if (processors.empty()) return 0;
+  return std::min_element(processors.begin(), processors.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->second;
+}
+
 double ranks_per_cpu_of(const algorithms::World& world, topology::Sharing sharing) {
   const bool together = sharing.one_machine || world.hosts.empty();
   const auto most = static_cast<double>(together ? static_cast<std::size_t>(world.ranks) : world.hosts.largest());
@@ -283,9 +311,9 @@ Result<Machines> make_machines(const ClusterOptions& options) {
 Result<Machines> make_machines(const ClusterOptions& options, topology::Graph graph) {
   Machines machines;
   machines.graph = std::move(graph);
-  machines.sharing.cores = options.cores;
   machines.by_verbs = options.transport.value_or("tcp") == "verbs";
   if (Status s = machines.graph.check(); !s.is_ok()) return s;
+  machines.sharing.cores = options.cores > 0 ? options.cores : least_processors(machines.graph);
   machines.costs = default_costs(world_of(machines), machines.by_verbs, machines.sharing).machine;
   for (const std::string& one : options.slow) {
     if (Status s = read_slow(one, machines); !s.is_ok()) return s;

@@ -23,13 +23,9 @@ std::string all_collectives() {
 }
 
 Result<Collective> parse_collective(const std::string& name) {
-  const auto plain = [](std::string s) {
-    std::erase(s, '_');
-    return s;
-  };
   for (int c = 0; c < kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
-    if (plain(name) == plain(name_of(collective))) return collective;
+    if (is_name(name, name_of(collective))) return collective;
   }
   return Status::invalid_argument(fmt::format("no collective \"{}\"; there are {}", name, all_collectives()));
 }

@@ -68,6 +68,9 @@ Result<Context> explain(Options& options) {
                                     : "; the file of TUTTI_TUNING has no such collective";
   }
   if (!tuning.value()->about.empty()) context.why += "\n" + tuning.value()->about;
+  for (const std::string& idle : topology::idle_names(model->world(), settings.value().algorithm)) {
+    context.why += fmt::format("\nTUTTI_ALGORITHM: {}", idle);
+  }
   return context;
 }
 

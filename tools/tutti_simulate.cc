@@ -68,7 +68,8 @@ std::size_t memory_limit(const Options& options) {
   return (info.freeram + info.bufferram) * info.mem_unit / 2;
 }
 
-Result<std::vector<const AlgorithmEntry*>> entries_of(const Options& options, Collective collective,
+// `ports`: of each host.
+Result<std::vector<const AlgorithmEntry*>> entries_of(const Options& options, Collective collective, int ports,
                                                       const algorithms::World& world) {
   std::vector<const AlgorithmEntry*> entries;
   if (options.algorithm != "all") {
@@ -81,10 +82,7 @@ Result<std::vector<const AlgorithmEntry*>> entries_of(const Options& options, Co
     entries.push_back(*entry);
     return entries;
   }
-  for (const AlgorithmEntry* entry : algorithms::candidates(collective)) {
-    if (entry->supports(world)) entries.push_back(entry);
-  }
-  return entries;
+  return algorithms::candidates(collective, world, ports);
 }
 
 bool has_sizes(const Options& options) {
@@ -217,7 +215,7 @@ class Simulator {
     const algorithms::World world = world_of(machines_);
     if (ranks_ == 0) return Status::invalid_argument("there are no hosts, so no ranks");
     if (options_.root >= ranks_) return Status::invalid_argument(fmt::format("--root must be below {}", ranks_));
-    const auto entries = entries_of(options_, collective_, world);
+    const auto entries = entries_of(options_, collective_, topology::least_ports(machines_.graph), world);
     if (!entries.is_ok()) return entries.status();
     if (!options_.trace.empty() && entries.value().size() != 1) {
       return Status::invalid_argument("--trace needs --algorithm with the name of one");

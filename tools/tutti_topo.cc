@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "algorithms/catalog.h"
+#include "base/config.h"
 #include "cluster_options.h"
 #include "command.h"
 #include "names.h"
@@ -51,6 +52,23 @@ Result<std::vector<Flow>> flows_of(const algorithms::AlgorithmEntry& entry, cons
   return flows;
 }
 
+// The one that is named, or that a job with these settings would select.
+Result<const algorithms::AlgorithmEntry*> entry_for(const Options& options, Collective collective,
+                                                    const Machines& machines) {
+  if (!options.algorithm.empty()) {
+    const auto* const entry = algorithms::find(collective, options.algorithm);
+    if (entry == nullptr) return no_algorithm(options.algorithm, collective);
+    return entry;
+  }
+  const Result<Settings> settings = settings_from_environment();
+  if (!settings.is_ok()) return settings.status();
+  Machines tuned = machines;
+  const auto tuning = apply_tuning(settings.value().tuning, tuned);
+  if (!tuning.is_ok()) return tuning.status();
+  return topology::select(collective, *model_of(tuned, tuning.value()->fitted), options.bytes,
+                          settings.value().algorithm, schedule::Order::kAny, tuning.value()->tuned);
+}
+
 Result<Overlay> overlay_of(Options options, const Machines& machines) {
   constexpr int kMostRanks = 4096;
   if (options.collective.empty()) return Overlay{};
@@ -61,12 +79,7 @@ Result<Overlay> overlay_of(Options options, const Machines& machines) {
   if (world.ranks < 1) return Status::invalid_argument("--collective: there are no ranks; --per-host places some");
   if (world.ranks > kMostRanks) return Status::invalid_argument("--collective: more than 4096 ranks cannot be drawn");
   if (options.root >= world.ranks) return Status::invalid_argument(fmt::format("--root must be below {}", world.ranks));
-  std::string forced;
-  if (!options.algorithm.empty()) forced = fmt::format("{}:{}", name_of(collective.value()), options.algorithm);
-  if (!options.algorithm.empty() && algorithms::find(collective.value(), options.algorithm) == nullptr) {
-    return no_algorithm(options.algorithm, collective.value());
-  }
-  auto entry = topology::select(collective.value(), *model_of(machines, nullptr), options.bytes, forced);
+  auto entry = entry_for(options, collective.value(), machines);
   if (!entry.is_ok()) return Status::invalid_argument(entry.status().message());
   auto flows = flows_of(**entry, world, options.root, options.bytes);
   if (!flows.is_ok()) return flows.status();

@@ -36,6 +36,8 @@ struct Options {
 };
 
 // What is within this of the best is taken for as good: then the one that the size before has is kept.
+constexpr std::size_t kStep = 4;  // from one size to the next
+constexpr std::size_t kOfBytesAlone = std::size_t{16} << 20;
 constexpr double kAsGood = 1.03;
 // Of more a simulation takes so long that a fit would last for minutes.
 constexpr int kMostRanksToFit = 16;
@@ -47,7 +49,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 30;
 
 std::vector<std::size_t> sizes_up_to(std::size_t most) {
   std::vector<std::size_t> sizes;
-  for (std::size_t bytes = 8; bytes <= most; bytes *= 4) sizes.push_back(bytes);
+  for (std::size_t bytes = 8; bytes <= most; bytes *= kStep) sizes.push_back(bytes);
   return sizes;
 }
 
@@ -75,6 +77,8 @@ std::vector<topology::TunedChoice> choices_of(const Measurements& measured, Coll
     }
     last_bytes = bytes;
   }
+  // Of larger ones nothing is known, unless they are so large that bytes alone count.
+  if (!choices.empty() && last_bytes > 0 && last_bytes < kOfBytesAlone) choices.push_back({kStep * last_bytes, ""});
   return choices;
 }
 
@@ -187,7 +191,8 @@ void print(const topology::TunedJob& job, const Measurements& measured, const st
   for (const auto& [collective, choices] : job.choices) {
     std::string line;
     for (const topology::TunedChoice& one : choices) {
-      line += line.empty() ? one.algorithm : fmt::format(", from {} {}", one.from_bytes, one.algorithm);
+      const std::string& name = one.algorithm.empty() ? "what is predicted" : one.algorithm;
+      line += line.empty() ? name : fmt::format(", from {} {}", one.from_bytes, name);
     }
     std::printf("  %-16s %s\n", name_of(collective), line.c_str());
   }

@@ -92,6 +92,40 @@ std::vector<const AlgorithmEntry*> candidates(Collective collective) {
   return all;
 }
 
+std::vector<const AlgorithmEntry*> candidates(Collective collective, const World& world, int ports) {
+  std::vector<const AlgorithmEntry*> all;
+  const auto add = [&](const AlgorithmEntry* e) {
+    if (e != nullptr && e->supports(world) && std::find(all.begin(), all.end(), e) == all.end()) all.push_back(e);
+  };
+  const auto divisions = static_cast<int>(world.groups().size());
+  for (const AlgorithmEntry* e : candidates(collective)) {
+    const Parameter& parameter = e->parameter;
+    const bool in_range = parameter.value >= parameter.least && parameter.value <= parameter.most;
+    if (parameter.of == Parameter::Of::kDivisions && in_range && parameter.value >= divisions) continue;
+    if (parameter.of == Parameter::Of::kPorts && in_range && ports != 0 && parameter.value > ports) continue;
+    add(e);
+    if (parameter.of == Parameter::Of::kPorts && !in_range && ports > 1) {
+      add(find(collective, fmt::format("{}:{}", e->name, ports)));
+    }
+  }
+  return all;
+}
+
+std::string AlgorithmEntry::needs() const {
+  if (write != nullptr) return "what its file says (least_ranks, most_ranks, when)";
+  if (parameter.of == Parameter::Of::kPorts) {
+    return fmt::format("several hosts, one of which has {} ranks", std::max(2, parameter.value));
+  }
+  const std::string_view stem = stem_of(name);
+  const bool equal = collective == Collective::kReduceScatter || collective == Collective::kAllGather;
+  return fmt::format("{} of several ranks{}{}",
+                     stem.starts_with("hierarchical") ? "groups (hosts, packages, NUMA nodes)" : "hosts",
+                     equal ? ", with equally many each" : "",
+                     parameter.value >= parameter.least && parameter.value <= parameter.most && parameter.value > 1
+                         ? fmt::format(", in {} levels", parameter.value)
+                         : "");
+}
+
 bool is_listed(const AlgorithmEntry& entry) {
   return find_listed(entry.collective, entry.name) != nullptr;
 }
@@ -127,7 +161,7 @@ Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const Worl
   }
   const std::string what = fmt::format("{} {}", name_of(entry.collective), entry.name);
   if (!entry.supports(world))
-    return Status::invalid_argument(what + " does not support this division of the ranks into groups");
+    return Status::invalid_argument(fmt::format("{} does not serve these ranks: it needs {}", what, entry.needs()));
   if (entry.write != nullptr) return entry.write(world, rank, root_rank, entry.parameter.value);
   Builder builder(entry.shape(world, root_rank), rank);
   entry.generate(builder, world, entry.parameter.value);

@@ -32,7 +32,10 @@ struct Parameter {
   int value = 0;  // 0: the algorithm has none
   int least = 0;  // that may be asked for
   int most = 0;
-  bool of_ports = false;  // more than a host has network ports are of no use: selection leaves them out
+  // What it counts, so that selection leaves out what is of no use: more channels than hosts have network ports, as
+  // many divisions as there are (that is the algorithm without parameter).
+  enum class Of : std::uint8_t { kOther, kPorts, kDivisions };
+  Of of = Of::kOther;
 };
 
 // A function of an entry, with the parameter's value as a last argument or without.
@@ -76,6 +79,8 @@ struct AlgorithmEntry {
 
   // What ranks that run it must have in common: its name, and of what was loaded the text of its file.
   [[nodiscard]] std::string identity() const;
+  // What it needs of a job to serve it: "several hosts, ...".
+  [[nodiscard]] std::string needs() const;
   [[nodiscard]] bool supports(const World& world) const { return serves(world, parameter.value); }
   // How the vector is cut. root matters where the collective has one. REQUIRES: supports(world).
   [[nodiscard]] schedule::Shape shape(const World& world, int root) const { return cut(world, root, parameter.value); }
@@ -98,6 +103,9 @@ inline schedule::Order order_of(const AlgorithmEntry& entry, const World& world)
 std::span<const AlgorithmEntry> catalog();
 // All that may be chosen: the catalog's, then those that were loaded. For ever valid. Any thread.
 std::vector<const AlgorithmEntry*> candidates(Collective collective);
+// Of these, those that serve the job and differ there. `ports`: that each host has to the network, at least; unknown:
+// 0, as many as anybody may want. Of those whose parameter is a number of ports, one for as many as there are.
+std::vector<const AlgorithmEntry*> candidates(Collective collective, const World& world, int ports);
 // nullptr if there is none. Also what was loaded. Of an algorithm with a parameter also what the catalog does not list,
 // as its range allows; the same pointer each time, for ever. Any thread.
 const AlgorithmEntry* find(Collective collective, std::string_view name);

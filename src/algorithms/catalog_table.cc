@@ -34,13 +34,12 @@ bool always(const World&) {
 }
 // Of hierarchical algorithms, the parameter is by how many of the outermost divisions they go; of those that have none
 // in their name, by all.
-constexpr int kAllDivisions = 16;
-constexpr Parameter kDivisions{kAllDivisions, 1, kAllDivisions - 1};
+constexpr int kAllDivisions = 64;
+constexpr Parameter kDivisions{kAllDivisions, 1, kAllDivisions - 1, Parameter::Of::kDivisions};
 
-// Where there are fewer divisions than that, it would be no other algorithm than the one that goes by all.
 bool some_groups(const World& w, int divisions) {
-  const std::size_t all = w.groups().size();
-  return all > (divisions == kAllDivisions ? 0 : static_cast<std::size_t>(divisions));
+  const std::size_t least = divisions == kAllDivisions ? 1 : static_cast<std::size_t>(divisions);
+  return w.groups().size() >= least;
 }
 Hierarchy groups_of(const World& w, int divisions) {
   return w.groups().outermost(static_cast<std::size_t>(divisions));
@@ -92,7 +91,7 @@ Shape by_places(const World& w, int /*root_rank*/, int divisions) {
 
 // Of rings: the channels. More than one is for hosts whose members have network ports of their own.
 constexpr int kMostChannels = 64;
-constexpr Parameter kOneChannel{1, 2, kMostChannels, true};
+constexpr Parameter kOneChannel{1, 2, kMostChannels, Parameter::Of::kPorts};
 bool some_per_host(const World& w, int channels) {
   return channels == 1 || (w.hosts.size() > 1 && w.hosts.largest() >= static_cast<std::size_t>(channels));
 }

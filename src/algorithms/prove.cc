@@ -77,7 +77,9 @@ std::string describe(const AlgorithmEntry& entry, const World& world, int root) 
     }
   };
   add(", hosts ", world.hosts);
-  for (const Hosts& division : world.hierarchy.divisions()) add(", groups ", division);
+  for (const Hosts& division : world.hierarchy.divisions()) {
+    if (!(division == world.hosts)) add(", groups ", division);
+  }
   if (world.hosts.are_in_order()) return text;
   text += ", of the ranks";
   constexpr std::size_t kHostsToName = 8;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace tutti::internal {
 
@@ -185,6 +186,20 @@ constexpr std::size_t blocks_in(Holds holds, Collective c, int ranks) {
 }
 
 // Lower-case, as the API has them; "unknown" for a value outside the enumeration.
+// Whether it is that name, underscores aside: "allreduce" is all_reduce.
+constexpr bool is_name(std::string_view text, std::string_view name) {
+  const auto skip = [](std::string_view& rest) {
+    while (!rest.empty() && rest.front() == '_') rest.remove_prefix(1);
+    return !rest.empty();
+  };
+  for (bool left = true; left;) {
+    left = skip(text);
+    if (skip(name) != left || (left && text.front() != name.front())) return false;
+    if (left) text.remove_prefix(1), name.remove_prefix(1);
+  }
+  return true;
+}
+
 constexpr const char* name_of(Collective c) {
   return static_cast<int>(c) < kCollectives ? info_of(c).name : "unknown";
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/log.h"
 #include "memory/cuda_device.h"
 #include "memory/process_reads.h"
 #include "net/address.h"
@@ -104,6 +105,12 @@ int preferred_processor_of(const std::vector<PeerInfo>& peers, const std::vector
   std::size_t cpu = 0;
   for (std::size_t left = before * cpus.count() / ranks; !cpus[cpu] || left-- > 0;) ++cpu;
   return static_cast<int>(cpu);
+}
+
+std::vector<int> all_ranks(std::size_t count) {
+  std::vector<int> ranks(count);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 // Of a load as it is told.
@@ -230,11 +237,15 @@ void Membership::count_ranks(const std::vector<RankSettings>& told, const SplitF
 
 Status Membership::describe_machines(const std::vector<RankSettings>& told, const SplitFrom* from) {
   const algorithms::World world{ranks(), hosts.size() > 1 ? algorithms::Hosts(hosts) : algorithms::Hosts()};
-  port_gbits = told[0].port_gbits;
-  for (const RankSettings& one : told) port_gbits = std::min(port_gbits, one.port_gbits);
+  for (const RankSettings& one : told) {
+    if (one.port_gbits > 0) port_gbits = port_gbits > 0 ? std::min(port_gbits, one.port_gbits) : one.port_gbits;
+  }
   if (from != nullptr && from->parent.described) {
     described = true;
-    graph = std::make_shared<const topology::Graph>(topology::part_of(*from->parent.graph, from->members));
+    const auto& whole = from->parent.graph;
+    graph = from->members == all_ranks(whole->ranks.size())
+                ? whole
+                : std::make_shared<const topology::Graph>(topology::part_of(*whole, from->members));
     return {};
   }
   if (from == nullptr && !told[0].topology.empty()) {
@@ -243,10 +254,18 @@ Status Membership::describe_machines(const std::vector<RankSettings>& told, cons
     if (!file.is_ok()) return file.status();
     auto read = topology::graph_of(*file);
     if (!read.is_ok()) return read.status();
-    if (Status s = topology::match_job(*read, world); !s.is_ok()) return s.with_context("rank 0's TUTTI_TOPOLOGY");
-    described = true;
-    graph = std::make_shared<const topology::Graph>(std::move(*read));
-    return {};
+    // A program may make other communicators than the one that it is of.
+    const bool of_these = read.value().ranks.empty() || read.value().ranks.size() == peers.size();
+    if (of_these) {
+      if (Status s = topology::match_job(*read, world); !s.is_ok()) return s.with_context("rank 0's TUTTI_TOPOLOGY");
+      described = true;
+      graph = std::make_shared<const topology::Graph>(std::move(*read));
+      return {};
+    }
+    if (rank == 0) {
+      log::info(fmt::format("TUTTI_TOPOLOGY is not used: it describes machines with {} ranks, and there are {}",
+                            read.value().ranks.size(), peers.size()));
+    }
   }
   std::vector<topology::Place> places;
   for (const RankSettings& one : told) places.push_back(one.place);

@@ -81,7 +81,7 @@ struct Membership {
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   std::shared_ptr<const topology::Tuning> tuning;  // rank 0's TUTTI_TUNING; null: none
   // The machines of these ranks: by rank 0's TUTTI_TOPOLOGY, else hosts, packages and NUMA nodes as ranks have told;
-  // and the least speed of a port to the network (0: unknown). The same on every rank.
+  // and the speed of the slowest port to the network of those that are known (0: none is). The same on every rank.
   std::shared_ptr<const topology::Graph> graph;
   bool described = false;  // by a file
   double port_gbits = 0;

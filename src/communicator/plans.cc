@@ -63,6 +63,10 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
       timeout_ms_(timeout_ms),
       model_(model_of(membership, &tuned_)) {
   for (auto& rows : rows_) rows.resize(static_cast<std::size_t>(membership.ranks()));
+  if (membership.rank != 0 || membership.algorithm.empty() || !log::enabled(log::Level::kInfo)) return;
+  for (const std::string& idle : topology::idle_names(world(), membership.algorithm)) {
+    log::info(fmt::format("TUTTI_ALGORITHM: {}", idle));
+  }
 }
 
 Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, std::size_t bytes,

@@ -63,7 +63,7 @@ class Simulation {
         layout_(layout),
         net_(net),
         options_(options),
-        call_bytes_(bytes_of_all(schedules, layout)) {}
+        call_bytes_(options.call_bytes > 0 ? options.call_bytes : bytes_of_all(schedules, layout)) {}
 
   Result<Timing> run() {
     number_steps();

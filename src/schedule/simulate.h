@@ -103,6 +103,8 @@ struct SimulationOptions {
   // How many times in a row the schedules are run. A rank begins its next call where it has ended the one before, and
   // waits for nobody else: of one-way collectives, calls follow each other faster than one of them takes.
   int calls = 1;
+  // Of the whole vector, by which bytes cost what they do (Interconnect); 0: as the layout has it.
+  double call_bytes = 0;
   // Asked now and then; an error ends the simulation, with that error.
   std::function<Status()> interrupt;
 };

@@ -108,7 +108,9 @@ void add_ranks(Graph& graph, std::int32_t host, const std::vector<int>& ranks, s
   };
   const auto packages = divide(graph, NodeKind::kPackage, host, ranks, true, package);
   put(packages, ranks, package);
-  if (packages.empty()) return put(divide(graph, NodeKind::kNumaNode, host, ranks, true, numa_node), ranks, numa_node);
+  const bool in_packages = std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return package(rank) >= 0; });
+  if (packages.empty())
+    return put(divide(graph, NodeKind::kNumaNode, host, ranks, !in_packages, numa_node), ranks, numa_node);
   for (const auto& one : packages) {
     std::vector<int> there;
     std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(there),
@@ -183,9 +185,32 @@ Graph graph_of(const algorithms::World& world, std::span<const Place> places, Sp
   return graph;
 }
 
+namespace {
+
+// Over the NUMA nodes of the host that have processors, neighbours together.
+void spread_over_nodes(Graph& host, int ranks) {
+  const auto numa_nodes = [&](bool with_processors) {
+    std::vector<std::int32_t> found;
+    for (std::size_t n = 0; n < host.nodes.size(); ++n) {
+      const Node& node = host.nodes[n];
+      if (node.kind == NodeKind::kNumaNode && !(with_processors && node.processors.empty()))
+        found.push_back(static_cast<std::int32_t>(n));
+    }
+    return found;
+  };
+  std::vector<std::int32_t> nodes = numa_nodes(true);
+  if (nodes.empty()) nodes = numa_nodes(false);  // it does not tell
+  if (nodes.empty()) nodes = host.hosts();
+  for (int i = 0; i < ranks; ++i) {
+    host.ranks.push_back(nodes[static_cast<std::size_t>(i) * nodes.size() / static_cast<std::size_t>(ranks)]);
+  }
+}
+
+}  // namespace
+
 Status match_job(Graph& graph, const algorithms::World& job) {
   const auto ranks = static_cast<std::size_t>(job.ranks);
-  if (graph.ranks.empty() && graph.hosts().size() == 1) place_ranks(graph, job.ranks);
+  if (graph.ranks.empty() && graph.hosts().size() == 1) spread_over_nodes(graph, job.ranks);
   if (graph.ranks.size() != ranks) {
     return Status::invalid_argument(
         fmt::format("it describes machines with {} ranks, and the job has {}", graph.ranks.size(), ranks));
@@ -203,10 +228,25 @@ Status match_job(Graph& graph, const algorithms::World& job) {
     if (first == in_job) continue;
     return Status::invalid_argument(
         in_job == rank
-            ? fmt::format("it has rank {} on the host of rank {}, but in the job it is on another", rank, first)
+            ? fmt::format("it has rank {} on the host of rank {}, but in the job it is on another (ranks that do not "
+                          "share memory are on hosts of their own: TUTTI_TRANSPORTS)",
+                          rank, first)
             : fmt::format("it has rank {} on another host than rank {}, but in the job it is there", rank, in_job));
   }
   return {};
+}
+
+int least_ports(const Graph& graph) {
+  std::map<std::int32_t, int> ports;  // by host
+  for (const std::int32_t place : graph.ranks) ports[graph.host_of(place)] = 0;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (graph.nodes[n].kind != NodeKind::kPort || graph.nodes[n].leads_to < 0) continue;
+    const auto host = ports.find(graph.host_of(static_cast<std::int32_t>(n)));
+    if (host != ports.end()) ++host->second;
+  }
+  int least = ports.begin()->second;
+  for (const auto& [host, count] : ports) least = std::min(least, count);
+  return std::max(1, least);
 }
 
 Graph part_of(const Graph& graph, const std::vector<int>& ranks) {

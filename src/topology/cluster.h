@@ -53,9 +53,11 @@ Graph join_hosts(const std::vector<Graph>& hosts);
 Graph graph_of(const algorithms::World& world, std::span<const Place> places, Speed port);
 
 // Makes the graph of a file that of a job: ranks that it has on GPUs are where these are, since the job's memory is the
-// host's; of one host without ranks, they are spread over it. kInvalidArgument where its ranks are others, or on other
-// hosts.
+// host's; of one host without ranks, they are spread over its NUMA nodes that have processors. kInvalidArgument where
+// its ranks are others, or on other hosts.
 Status match_job(Graph& graph, const algorithms::World& job);
+// Network ports of the host that has fewest, of those with ranks; at least 1.
+int least_ports(const Graph& graph);
 // Of those ranks alone.
 Graph part_of(const Graph& graph, const std::vector<int>& ranks);
 

@@ -306,7 +306,14 @@ Result<Graph> graph_of(const JsonFile& file) {
 }
 
 Result<Graph> read_graph(const std::string& path) {
-  auto file = read_json_file(path, kTopologyFormat, kTopologyVersion);
+  auto text = read_text_file(path, kMostJsonBytes);
+  if (!text.is_ok()) return text.status();
+  const std::size_t first = (*text).find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && (*text)[first] == '<') {
+    return Status::invalid_argument(
+        fmt::format("{}: is XML; `tutti topo --topology {} --json` makes of NCCL's what is read here", path, path));
+  }
+  auto file = parse_json(std::move(*text), path, kTopologyFormat, kTopologyVersion);
   if (!file.is_ok()) return file.status();
   return graph_of(*file);
 }

@@ -17,6 +17,7 @@ namespace tutti::internal::topology {
 namespace {
 
 using algorithms::AlgorithmEntry;
+using algorithms::Hierarchy;
 using algorithms::World;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -25,7 +26,8 @@ const LocalCosts kHost = {PerByte({5.2e-5, 3e-7, 5.5e-6, 2.5e-5}), PerByte({6.8e
 // Of jobs with more than are simulated: each of their ranks does this, and has the memory for it. A simulation takes
 // both with the square of their number.
 constexpr int kSmallerRanks = 32;
-constexpr int kManyHosts = 8;  // with up to as many ranks each
+constexpr int kManyHosts = 8;
+constexpr int kMostOfHost = 16;  // ranks; of more, what shares the ports is not known
 // Of an algorithm that somebody has brought.
 constexpr std::size_t kMostSteps = 200'000;
 // Of jobs with more than kSimulatedRanks, that are simulated as they are: trees of thousands.
@@ -47,17 +49,22 @@ std::vector<T> some_of(const std::vector<T>& all, std::size_t count) {
 }
 
 // Ranks that make a smaller job, or about a half or a quarter (`part` 1, 2, 4) of it: of fewer hosts, or fewer on each,
-// whichever there are more of than are simulated. Where hosts have several ranks, so have those of the smaller job.
-// Ascending.
-std::vector<int> smaller(const World& world, int part) {
+// whichever there are more of than are simulated. Where hosts have several ranks, so have those of the smaller job: for
+// each port one, for each group in a host two. Ascending.
+std::vector<int> smaller(const World& world, int ports, int part) {
   const int hosts = std::max(1, static_cast<int>(world.hosts.size()));
   const int size = world.hosts.empty() ? world.ranks : static_cast<int>(world.hosts.largest());
-  int fewer = std::min(size, hosts < kManyHosts ? std::max(2, kSmallerRanks / hosts) : kManyHosts);
+  const Hierarchy groups = world.groups();
+  const int in_host = groups.empty() ? 1 : static_cast<int>(groups[groups.size() - 1].size()) / hosts;
+  const int least = std::min({size, kMostOfHost, std::max({2, ports, 2 * in_host})});
+  int fewer = std::min(size, hosts < kManyHosts ? std::max(2, kSmallerRanks / hosts) : kMostOfHost);
   int few = std::min(hosts, std::max(kManyHosts, kSmallerRanks / fewer));
   if (hosts >= kManyHosts && hosts * fewer >= few * size) {
     few /= part;
+    fewer = std::max(fewer, least);
   } else {
-    fewer = std::max(std::min(size, 2), fewer / part);
+    fewer = std::min(size, std::max(fewer, 4 * least)) / part;
+    fewer = std::max(std::min(size, 2), fewer);
   }
   if (world.hosts.empty()) {
     std::vector<int> all(static_cast<std::size_t>(world.ranks));
@@ -198,19 +205,6 @@ Graph with_ports(Graph graph, const JobCosts& costs) {
   return graph;
 }
 
-int least_ports(const Graph& graph) {
-  std::map<std::int32_t, int> ports;  // by host
-  for (const std::int32_t place : graph.ranks) ports[graph.host_of(place)] = 0;
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (graph.nodes[n].kind != NodeKind::kPort || graph.nodes[n].leads_to < 0) continue;
-    const auto host = ports.find(graph.host_of(static_cast<std::int32_t>(n)));
-    if (host != ports.end()) ++host->second;
-  }
-  int least = ports.begin()->second;
-  for (const auto& [host, count] : ports) least = std::min(least, count);
-  return std::max(1, least);
-}
-
 }  // namespace
 
 JobModel::JobModel(Graph graph, const JobCosts& costs)
@@ -251,11 +245,12 @@ std::vector<schedule::Schedule> JobModel::write(const Simulated& job, const Algo
   return schedules;
 }
 
-double JobModel::simulate(const Simulated& job, const std::vector<schedule::Schedule>& schedules,
-                          std::size_t bytes) const {
+double JobModel::simulate(const Simulated& job, const std::vector<schedule::Schedule>& schedules, std::size_t bytes,
+                          std::size_t call_bytes) const {
   // No rank is without an element.
   const std::size_t least = schedules.front().shape.blocks;
-  const auto us = simulate_calls(schedules, std::max(bytes, least), 1, calls_of(world_.ranks, bytes), *job.routes);
+  const auto us = simulate_calls(schedules, std::max(bytes, least), 1, calls_of(world_.ranks, bytes), *job.routes,
+                                 static_cast<double>(call_bytes));
   return us.is_ok() ? us.value() : kNever;
 }
 
@@ -271,18 +266,18 @@ double JobModel::predict_us(const AlgorithmEntry& entry, std::size_t bytes) cons
 double JobModel::predict(const AlgorithmEntry& entry, std::size_t bytes) const {
   if (whole_ == nullptr) whole_ = make({});
   auto all = write(*whole_, entry, world_.ranks <= kSimulatedRanks ? kMostSteps : kMostStepsOfMany);
-  if (!all.empty()) return simulate(*whole_, all, bytes);
+  if (!all.empty()) return simulate(*whole_, all, bytes, bytes);
   if (world_.ranks <= kSimulatedRanks) return kNever;
   Growth growth;
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
-    if (jobs_[i] == nullptr) jobs_[i] = make(smaller(world_, 4 >> i));
+    if (jobs_[i] == nullptr) jobs_[i] = make(smaller(world_, ports_, 4 >> i));
     if (!entry.supports(jobs_[i]->world)) return kNever;
     const auto schedules = write(*jobs_[i], entry, kMostSteps);
     if (schedules.empty()) return kNever;
     // What cuts the vector into blocks sends as long ones there as it does here.
     const double part = parts_of(entry, jobs_[i]->world) / parts_of(entry, world_);
-    growth.us[i] =
-        simulate(*jobs_[i], schedules, static_cast<std::size_t>(static_cast<double>(bytes) * std::min(1.0, part)));
+    const auto as_long = static_cast<std::size_t>(static_cast<double>(bytes) * std::min(1.0, part));
+    growth.us[i] = simulate(*jobs_[i], schedules, as_long, bytes);
     if (growth.us[i] == kNever) return kNever;
     growth.doublings[i] = log2_by_parts(jobs_[i]->world.ranks);
   }

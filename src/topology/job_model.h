@@ -51,7 +51,6 @@ class JobModel {
   JobModel& operator=(const JobModel&) = delete;
 
   [[nodiscard]] const algorithms::World& world() const { return world_; }
-  [[nodiscard]] const Graph& graph() const { return graph_; }
   // Network ports of the host that has fewest, of those with ranks; at least 1.
   [[nodiscard]] int ports() const { return ports_; }
   [[nodiscard]] const JobCosts& costs() const { return costs_; }
@@ -73,7 +72,7 @@ class JobModel {
   static std::vector<schedule::Schedule> write(const Simulated& job, const algorithms::AlgorithmEntry& entry,
                                                std::size_t most_steps);
   [[nodiscard]] double simulate(const Simulated& job, const std::vector<schedule::Schedule>& schedules,
-                                std::size_t bytes) const;
+                                std::size_t bytes, std::size_t call_bytes) const;
   // Of those ranks alone; none are named: of all.
   [[nodiscard]] std::unique_ptr<Simulated> make(const std::vector<int>& ranks) const;
 

@@ -206,17 +206,19 @@ World world_of(const Graph& graph) {
   };
   std::unordered_map<std::int32_t, std::vector<std::int32_t>> known;  // of places
   std::size_t most = 0;                                               // networks above a host
+  std::size_t in_hosts = 0;                                           // levels in one
   for (const std::int32_t place : graph.ranks) {
     const auto [at, is_new] = known.try_emplace(place);
     if (!is_new) continue;
     at->second = around(place);
-    most = std::max(most, depth_of_host(graph, at->second));
+    const std::size_t host = depth_of_host(graph, at->second);
+    most = std::max(most, host);
+    in_hosts = std::max(in_hosts, at->second.size() - 1 - host);
   }
   // Networks of each depth, hosts, what is in hosts of each depth. Where there is none, what is around it counts.
-  constexpr std::size_t kInHosts = 2;
   std::vector<algorithms::Hosts> divisions;
   algorithms::Hosts hosts;
-  for (std::size_t level = 0; level <= most + kInHosts; ++level) {
+  for (std::size_t level = 0; level <= most + in_hosts; ++level) {
     algorithms::Hosts::Lists lists;
     std::unordered_map<std::int32_t, std::size_t> numbers;  // by node
     for (std::size_t rank = 0; rank < graph.ranks.size(); ++rank) {
@@ -244,12 +246,13 @@ Result<std::vector<Schedule>> write_schedules(const AlgorithmEntry& entry, const
 }
 
 Result<double> simulate_calls(std::span<const Schedule> schedules, std::size_t bytes, std::size_t element_bytes,
-                              int calls, const schedule::Interconnect& net) {
+                              int calls, const schedule::Interconnect& net, double call_bytes) {
   const schedule::Shape& shape = schedules.front().shape;
   auto elements = elements_of(shape, bytes, element_bytes);
   if (!elements.is_ok()) return elements.status();
   schedule::SimulationOptions options;
   options.calls = std::min(calls, kSimulatedCalls);
+  options.call_bytes = call_bytes;
   const auto timing = schedule::simulate(schedules, schedule::Layout(shape, *elements, element_bytes), net, options);
   if (!timing.is_ok()) return timing.status();
   return us_of_call(timing.value(), calls);

@@ -42,9 +42,10 @@ Result<std::vector<schedule::Schedule>> write_schedules(const algorithms::Algori
                                                         const algorithms::World& world, int root);
 // What one of so many calls in a row takes, of vectors of so many bytes: the first ones are simulated, of the rest each
 // takes as long as the last one of these. Errors as simulate() has them, and kInvalidArgument where a rank has no
-// element.
+// element. `call_bytes`: as in SimulationOptions.
 Result<double> simulate_calls(std::span<const schedule::Schedule> schedules, std::size_t bytes,
-                              std::size_t element_bytes, int calls, const schedule::Interconnect& net);
+                              std::size_t element_bytes, int calls, const schedule::Interconnect& net,
+                              double call_bytes = 0);
 
 // REQUIRES: graph.check(), and it has ranks. kInvalidArgument where the algorithm does not serve them, or what it would
 // take is not allowed.

@@ -56,7 +56,7 @@ const char* text_of(Because because) {
   switch (because) {
     case Because::kForced: return "forced: TUTTI_ALGORITHM, or the configuration's algorithm, asks for it";
     case Because::kMeasured: return "measured to be fastest: TUTTI_TUNING";
-    case Because::kPredicted: return "predicted to be fastest";
+    case Because::kPredicted: return "predicted to be fastest, or within 2 % of that and simpler";
   }
   return "";
 }
@@ -65,7 +65,7 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
                                            const std::string& forced, Order order) {
   if (Status s = check_forced(forced); !s.is_ok()) return s;
   for (const Word& word : words_of(forced)) {
-    if (word.collective && *word.collective != name_of(collective)) continue;
+    if (word.collective && !is_name(*word.collective, name_of(collective))) continue;
     const AlgorithmEntry* entry = algorithms::find(collective, word.name);
     const bool serves = entry != nullptr && entry->supports(world);
     if (serves && keeps(*entry, world, order)) return entry;
@@ -79,20 +79,42 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
                                   "does not commute needs; there are {}",
                                   word.text, names));
     }
-    return unusable(forced,
-                    fmt::format("algorithm \"{}\" does not serve {} ranks on these hosts", word.text, world.ranks));
+    return unusable(forced, fmt::format("algorithm \"{}\" does not serve {} ranks on these hosts: it needs {}",
+                                        word.text, world.ranks, entry->needs()));
   }
   return static_cast<const AlgorithmEntry*>(nullptr);
+}
+
+std::vector<std::string> idle_names(const algorithms::World& world, const std::string& forced) {
+  std::vector<std::string> idle;
+  for (const Word& word : words_of(forced)) {
+    if (word.collective) continue;
+    const AlgorithmEntry* found = nullptr;
+    bool serves = false;
+    for (const CollectiveInfo& info : kCollectiveTable) {
+      const AlgorithmEntry* const entry = algorithms::find(info.collective, word.name);
+      if (entry == nullptr) continue;
+      found = entry;
+      serves = serves || entry->supports(world);
+    }
+    if (found == nullptr || serves) continue;
+    idle.push_back(fmt::format("{} does not serve {} ranks on these hosts, and counts for nothing: it needs {}",
+                               word.name, world.ranks, found->needs()));
+  }
+  return idle;
 }
 
 Status check_forced(const std::string& forced) {
   for (const Word& word : words_of(forced)) {
     const auto known = std::find_if(kCollectiveTable.begin(), kCollectiveTable.end(), [&](const CollectiveInfo& c) {
-      return word.collective ? *word.collective == c.name : exists(c.collective, word.name);
+      return word.collective ? is_name(*word.collective, c.name) : exists(c.collective, word.name);
     });
     const bool found = known != kCollectiveTable.end();
     if (!found && word.collective) {
-      return unusable(forced, fmt::format("collective \"{}\" does not exist", *word.collective));
+      std::string names;
+      for (const CollectiveInfo& info : kCollectiveTable)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+      return unusable(forced, fmt::format("collective \"{}\" does not exist; there are {}", *word.collective, names));
     }
     if (found && exists(known->collective, word.name)) continue;
     const std::string names = algorithms::known_names(
@@ -120,20 +142,9 @@ Result<Decided> decided(Collective collective, const algorithms::World& world, s
   return Decided{measured, Because::kMeasured};
 }
 
-// All that serve the job, in the catalog's order; of those whose parameter is a number of ports, one for as many as
-// there are.
 std::vector<const AlgorithmEntry*> candidates_of(Collective collective, const JobModel& job, Order order) {
-  std::vector<const AlgorithmEntry*> all;
-  const auto add = [&](const AlgorithmEntry* e) {
-    if (!e->supports(job.world()) || !keeps(*e, job.world(), order)) return;
-    if (std::find(all.begin(), all.end(), e) == all.end()) all.push_back(e);
-  };
-  for (const AlgorithmEntry* e : algorithms::candidates(collective)) {
-    if (!e->parameter.of_ports || e->parameter.value <= job.ports()) add(e);
-    if (!e->parameter.of_ports || e->parameter.value != 1 || job.ports() < 2) continue;
-    const AlgorithmEntry* const ports = algorithms::find(collective, fmt::format("{}:{}", e->name, job.ports()));
-    if (ports != nullptr) add(ports);
-  }
+  std::vector<const AlgorithmEntry*> all = algorithms::candidates(collective, job.world(), job.ports());
+  std::erase_if(all, [&](const AlgorithmEntry* e) { return !keeps(*e, job.world(), order); });
   return all;
 }
 
@@ -165,7 +176,7 @@ Result<Explanation> explain(Collective collective, const JobModel& job, std::siz
   if (found.chosen != nullptr && std::find(all.begin(), all.end(), found.chosen) == all.end()) {
     all.push_back(found.chosen);
   }
-  for (const AlgorithmEntry* e : all) found.candidates.push_back({e, job.predict_us(*e, bytes)});
+  for (const AlgorithmEntry* e : all) found.candidates.push_back({e, job.predict_us(*e, std::bit_floor(bytes))});
   if (found.candidates.empty()) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });

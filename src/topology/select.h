@@ -33,7 +33,7 @@ enum class Because : std::uint8_t { kForced, kMeasured, kPredicted };
 const char* text_of(Because because);
 struct Candidate {
   const algorithms::AlgorithmEntry* entry = nullptr;
-  double predicted_us = 0;  // of so many bytes; infinity: it cannot be known
+  double predicted_us = 0;  // of the largest power of two that is not above bytes; infinity: it cannot be known
 };
 struct Explanation {
   const algorithms::AlgorithmEntry* chosen = nullptr;
@@ -48,6 +48,9 @@ Result<Explanation> explain(Collective collective, const JobModel& job, std::siz
 // What `forced` makes select() take, or null; its errors. Predicts nothing.
 Result<const algorithms::AlgorithmEntry*> forced_entry(Collective collective, const algorithms::World& world,
                                                        const std::string& forced, schedule::Order order);
+// What of `forced` counts for no collective, since it serves none with these ranks, and what it needs: "NAME does not
+// serve ...". REQUIRES: check_forced().
+std::vector<std::string> idle_names(const algorithms::World& world, const std::string& forced);
 // Whether `forced` names only what there is, for whatever ranks. kInvalidUsage quotes it, and says what is wrong.
 Status check_forced(const std::string& forced);
 

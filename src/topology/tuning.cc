@@ -28,13 +28,14 @@ std::vector<TunedChoice> read_choices(JsonReading& reading, const JsonValue& lis
     reading.require(one, {"from_bytes", "algorithm"});
     TunedChoice choice;
     choice.from_bytes = static_cast<std::size_t>(reading.integer(one, "from_bytes", 0, INT64_MAX, 0));
-    choice.algorithm = reading.text(one, "algorithm", "");
+    const bool measured = reading.status().is_ok() && one.find("algorithm")->kind != JsonValue::Kind::kNull;
+    if (measured) choice.algorithm = reading.text(one, "algorithm", "");
     if (!reading.status().is_ok()) return choices;
     const bool first = choices.empty();
     if (first ? choice.from_bytes != 0 : choice.from_bytes <= choices.back().from_bytes) {
       reading.fail(*one.find("from_bytes"), first ? "is not 0, as that of the first must be" : "is not above the last");
     }
-    if (algorithms::find(collective, choice.algorithm) == nullptr) {
+    if (measured && algorithms::find(collective, choice.algorithm) == nullptr) {
       reading.fail(*one.find("algorithm"),
                    fmt::format("{} has no algorithm \"{}\"", name_of(collective), choice.algorithm));
     }
@@ -119,7 +120,8 @@ const algorithms::AlgorithmEntry* TunedJob::choose(Collective collective, std::s
   const std::vector<TunedChoice>& all = known->second;
   const auto behind = std::upper_bound(all.begin(), all.end(), bytes,
                                        [](std::size_t b, const TunedChoice& one) { return b < one.from_bytes; });
-  return behind == all.begin() ? nullptr : algorithms::find(collective, std::prev(behind)->algorithm);
+  if (behind == all.begin() || std::prev(behind)->algorithm.empty()) return nullptr;
+  return algorithms::find(collective, std::prev(behind)->algorithm);
 }
 
 const TunedJob* Tuning::find(const JobKind& kind) const {
@@ -193,7 +195,9 @@ std::string to_json(const Tuning& tuning) {
     Json choices = Json::object();
     for (const auto& [collective, list] : job.choices) {
       for (const TunedChoice& one : list) {
-        choices[name_of(collective)].push_back({{"from_bytes", one.from_bytes}, {"algorithm", one.algorithm}});
+        Json choice = {{"from_bytes", one.from_bytes}, {"algorithm", one.algorithm}};
+        if (one.algorithm.empty()) choice["algorithm"] = nullptr;
+        choices[name_of(collective)].push_back(std::move(choice));
       }
     }
     Json one = {{"hosts", job.kind.hosts},

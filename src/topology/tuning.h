@@ -30,7 +30,7 @@ std::string text_of(const JobKind& kind);
 // The fastest from so many bytes of the whole vector on.
 struct TunedChoice {
   std::size_t from_bytes = 0;
-  std::string algorithm;
+  std::string algorithm;  // empty: nothing was measured
   bool operator==(const TunedChoice&) const = default;
 };
 

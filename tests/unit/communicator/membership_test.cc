@@ -150,7 +150,7 @@ TEST_CASE("the machines' graph is of what ranks tell of their places and ports")
   CHECK(topology::world_of(*part.graph).hierarchy.empty());
   CHECK(part.graph->nodes.size() > 1);
   const Membership unknown = member(0, with_places(book(kTwoMachines), {{}, {}, {}, {}}, {100, 0, 40, 100}));
-  CHECK(unknown.port_gbits == 0);
+  CHECK(unknown.port_gbits == 40);
   CHECK(topology::world_of(*unknown.graph).hierarchy.size() == 1);
 }
 

@@ -130,7 +130,9 @@ cat >machines.json <<'JSON'
 JSON
 expect 0 '# Out of bounds values : 0 OK' env TUTTI_TOPOLOGY=machines.json TUTTI_ALGORITHM=hierarchical "$all_reduce" -p 4 \
   -b 4 -e 1M -f 16 -n 2
-expect 1 '4 ranks, and the job has 3' env TUTTI_TOPOLOGY=machines.json "$all_reduce" -p 3 "${small[@]}"
+expect 0 'is not used: it describes machines with 4 ranks, and there are 3' env TUTTI_LOG=info TUTTI_TOPOLOGY=machines.json \
+  "$all_reduce" -p 3 "${small[@]}"
+expect 1 'do not share memory' env TUTTI_TRANSPORTS=tcp TUTTI_TOPOLOGY=machines.json "$all_reduce" -p 4 "${small[@]}"
 expect 1 'does not serve 4 ranks' env TUTTI_ALGORITHM=all_reduce:hierarchical "$all_reduce" -p 4 "${small[@]}"
 expect 1 'no/such/file' env TUTTI_TOPOLOGY=no/such/file "$all_reduce" -p 2 "${small[@]}"
 sed 's/Two rings/Twin rings/' "$own" >other.json

@@ -112,8 +112,21 @@ TEST_CASE("a hierarchical algorithm goes by all divisions, or by so many as its 
   };
   CHECK(peers("hierarchical") == std::set<int>{1, 2, 4});
   CHECK(peers("hierarchical:1") == std::set<int>{1, 2, 3, 4});
-  CHECK_FALSE(find(Collective::kAllReduce, "hierarchical:2")->supports(world));
-  CHECK_FALSE(find(Collective::kAllReduce, "hierarchical:1")->supports(World{8, kHosts}));
+  CHECK(peers("hierarchical:2") == peers("hierarchical"));
+  CHECK_FALSE(find(Collective::kAllReduce, "hierarchical:3")->supports(world));
+  CHECK(find(Collective::kAllReduce, "hierarchical:1")->supports(World{8, kHosts}));
+  // Of what would be the same, one is a candidate.
+  const auto names = [](const World& of, int ports) {
+    std::set<std::string> all;
+    for (const AlgorithmEntry* e : candidates(Collective::kAllReduce, of, ports)) all.insert(e->name);
+    return all;
+  };
+  CHECK(names(world, 1).contains("hierarchical:1"));
+  CHECK_FALSE(names(World{8, kHosts}, 1).contains("hierarchical:1"));
+  CHECK(names(World{8, kHosts}, 1).contains("hierarchical"));
+  CHECK_FALSE(names(world, 1).contains("ring:2"));
+  CHECK(names(world, 4).contains("ring:4"));
+  CHECK(names(world, 0).contains("ring:2"));
   CHECK(find(Collective::kAllReduce, "hierarchical")->supports(World{8, {}, Hierarchy({kPackages})}));
   CHECK_FALSE(find(Collective::kAllReduce, "hierarchical")->supports(World{8, {}}));
 }

@@ -206,14 +206,14 @@ expect 1 'statements are run' verify "$folder/slow.json"
 levels=$(dirname "$0")/../../../examples/schedules/two_level.json
 expect 0 'two_level  *[1-9]' verify "$levels" --max-ranks 12
 expect 0 'Hosts of 3,3,3 ranks' verify "$levels" --hosts 3,3,3
-expect 1 'two_level .*FAILED: .*hosts 3,1: .*does not support this division' verify "$levels" --hosts 3,1
+expect 1 'two_level .*FAILED: .*hosts 3,1: .*does not serve these ranks' verify "$levels" --hosts 3,1
 for rank in 0 5 11; do
   "$tutti" schedule hierarchical -n 12 --hosts 4,4,4 -r $rank | sed 's/^hierarchical$/two_level/' >"$folder/built_in"
   expect 0 'all_reduce, rank' schedule "$levels" -n 12 --hosts 4,4,4 -r $rank
   cmp "$out" "$folder/built_in" || failed=1
 done
-expect 2 'does not support this division' schedule "$levels" -n 4
-expect 2 'does not support this division' schedule "$levels" -n 4 --hosts 3,1
+expect 2 'does not serve these ranks' schedule "$levels" -n 4
+expect 2 'does not serve these ranks' schedule "$levels" -n 4 --hosts 3,1
 expect 0 '^two_level .*' simulate --hosts 4 --per-host 4 -s 64M --algorithm "$levels"
 TUTTI_SCHEDULES=$levels expect 0 'two_level' explain all_reduce --hosts 3 --per-host 2
 TUTTI_SCHEDULES=$levels TUTTI_ALGORITHM=two_level expect 0 '^> two_level' explain all_reduce --hosts 3 --per-host 2 -s 8
@@ -333,6 +333,21 @@ expect 2 'no collective "nonsense"' tune -n 2 --collectives nonsense
 expect 2 'No launcher' tune --seconds 1
 TUTTI_ALGORITHM=all_reduce:ring expect 0 '^forced: TUTTI_ALGORITHM' explain all_reduce -n 2 -s 8
 TUTTI_ALGORITHM=nonsense expect 2 'nonsense' explain all_reduce -n 2 -s 8
+TUTTI_ALGORITHM=allreduce:ring expect 0 '^forced: ' explain all_reduce -n 2 -s 8
+TUTTI_ALGORITHM=hierarchical expect 0 'TUTTI_ALGORITHM: hierarchical does not serve 2 ranks .*NUMA nodes' explain -n 2
+TUTTI_ALGORITHM=all_reduce:direct expect 0 'all_reduce of 1 MiB, 4 ranks: direct$' topo --hosts 2 --per-host 2 --collective all_reduce -s 1M
+expect 2 'ring:2 does not serve these ranks: it needs several hosts, one of which has 2 ranks' simulate --per-host 4 --algorithm ring:2
+# Processors that ranks share are known from a file.
+cat >"$folder/two_processors.json" <<'JSON'
+{"format": "tutti topology", "version": 1, "root": {"kind": "host", "name": "h", "nodes": [
+ {"kind": "numa", "name": "n", "processors": "0,2"}]}, "ranks": [{"at": "n", "count": 8}]}
+JSON
+for wanted in '--topology '"$folder/two_processors.json" '--per-host 8 --cores 2'; do
+  # shellcheck disable=SC2086  # words
+  expect 0 results simulate $wanted -s 1M --json && json "True"
+  python3 -c 'import json, sys; print([r["time_us"] for r in json.load(open(sys.argv[1]))["results"]])' "$out" >>"$folder/shared"
+done
+[[ $(sort -u "$folder/shared" | wc -l) == 1 ]] || { cat "$folder/shared"; failed=1; }
 expect 0 'one call *measured' explain broadcast -n 2 -s 64K --measure --seconds 0.5
 expect 0 'over 128 ranks on 16 hosts' explain all_reduce --hosts 16 --per-host 8 -s 64M
 expect 2 '\-\-measure needs' explain all_reduce --hosts 2 --measure

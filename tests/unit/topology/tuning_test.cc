@@ -118,6 +118,14 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   CHECK(explained.value().because == Because::kMeasured);
   CHECK(explained.value().candidates.size() > 5);
   CHECK(explained.value().candidates[0].predicted_us <= explained.value().candidates[1].predicted_us);
+  // Beyond what was measured, predictions count.
+  Tuning less = some_tuning();
+  less.jobs[0].choices[Collective::kAllReduce].push_back({std::size_t{1} << 22, ""});
+  CHECK(less.jobs[0].choose(Collective::kAllReduce, 1 << 21) != nullptr);
+  CHECK(less.jobs[0].choose(Collective::kAllReduce, 1 << 22) == nullptr);
+  CHECK(explain(Collective::kAllReduce, model, 1 << 23, "", schedule::Order::kAny, &less.jobs[0]).value().because ==
+        Because::kPredicted);
+  CHECK(parse_tuning(to_json(less), "file").value() == less);
   // Whose costs they are.
   CHECK(!explained.value().fitted_to);
   JobCosts others = costs;
