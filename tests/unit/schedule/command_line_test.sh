@@ -64,5 +64,5 @@ expect 2 'there are .*ring' schedule nothing
 expect 2 'rank 4' schedule ring -n 4 -r 4
 expect 2 'add up to 4' schedule hierarchical -n 4 --hosts 2,1
 expect 2 '"x"' schedule hierarchical -n 4 --hosts 2,x
-expect 2 'does not support' schedule hierarchical -n 4
+expect 2 'it needs groups' schedule hierarchical -n 4
 exit $failed
