@@ -63,7 +63,8 @@ Result<Context> explain(Options& options) {
   if (!explained.is_ok()) return explained.status();
   context.explanation = std::move(*explained);
   context.why = text_of(context.explanation.because);
-  if (!settings.value().tuning.empty() && context.explanation.because == topology::Because::kPredicted) {
+  if (!settings.value().tuning.empty() && (context.explanation.because == topology::Because::kPredicted ||
+                                           context.explanation.because == topology::Because::kNearly)) {
     context.why += tuned == nullptr ? "; the file of TUTTI_TUNING has no such job"
                                     : "; the file of TUTTI_TUNING has no such collective";
   }

@@ -56,7 +56,8 @@ const char* text_of(Because because) {
   switch (because) {
     case Because::kForced: return "forced: TUTTI_ALGORITHM, or the configuration's algorithm, asks for it";
     case Because::kMeasured: return "measured to be fastest: TUTTI_TUNING";
-    case Because::kPredicted: return "predicted to be fastest, or within 2 % of that and simpler";
+    case Because::kPredicted: return "predicted to be fastest";
+    case Because::kNearly: return "predicted to be within 2 % of the fastest, and simpler";
   }
   return "";
 }
@@ -180,7 +181,14 @@ Result<Explanation> explain(Collective collective, const JobModel& job, std::siz
   if (found.candidates.empty()) return Status::internal(fmt::format("no algorithm for {}", name_of(collective)));
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
-  if (found.chosen == nullptr) found.chosen = fastest(collective, job, bytes, order);
+  if (found.chosen == nullptr) {
+    found.chosen = fastest(collective, job, bytes, order);
+    const double least = found.candidates.front().predicted_us;
+    const bool is_fastest = std::any_of(found.candidates.begin(), found.candidates.end(), [&](const Candidate& one) {
+      return one.entry == found.chosen && one.predicted_us <= least;
+    });
+    if (!is_fastest) found.because = Because::kNearly;
+  }
   return found;
 }
 

@@ -28,7 +28,12 @@ Result<const algorithms::AlgorithmEntry*> select(Collective collective, const Jo
                                                  const TunedJob* tuned = nullptr);
 
 // Why select() takes what it does.
-enum class Because : std::uint8_t { kForced, kMeasured, kPredicted };
+enum class Because : std::uint8_t {
+  kForced,
+  kMeasured,
+  kPredicted,  // to be fastest
+  kNearly,     // to be as fast as a prediction can tell, and it comes before the fastest in the catalog
+};
 // "predicted to be fastest".
 const char* text_of(Because because);
 struct Candidate {

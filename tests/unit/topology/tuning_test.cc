@@ -123,8 +123,9 @@ TEST_CASE("the measured choice counts where it serves, before the costs and behi
   less.jobs[0].choices[Collective::kAllReduce].push_back({std::size_t{1} << 22, ""});
   CHECK(less.jobs[0].choose(Collective::kAllReduce, 1 << 21) != nullptr);
   CHECK(less.jobs[0].choose(Collective::kAllReduce, 1 << 22) == nullptr);
-  CHECK(explain(Collective::kAllReduce, model, 1 << 23, "", schedule::Order::kAny, &less.jobs[0]).value().because ==
-        Because::kPredicted);
+  const Because because =
+      explain(Collective::kAllReduce, model, 1 << 23, "", schedule::Order::kAny, &less.jobs[0]).value().because;
+  CHECK((because == Because::kPredicted || because == Because::kNearly));
   CHECK(parse_tuning(to_json(less), "file").value() == less);
   // Whose costs they are.
   CHECK(!explained.value().fitted_to);
