@@ -173,8 +173,9 @@ def picture_of(results):
     return lines, "median", about, []
 
 
-def draw(results, path, suffix):
-    """Writes the picture; `suffix`: svg, png or pdf. REQUIRES: matplotlib."""
+def draw(results, path, suffix=None):
+    """Writes the picture; `suffix`: svg, png or pdf, else that of the path. REQUIRES: matplotlib."""
+    suffix = suffix or suffix_of(path)
     from matplotlib import pyplot, ticker
 
     lines, kind, about, best = picture_of(results)

@@ -75,6 +75,28 @@ for flag in -J --plot; do
 done
 expect 1 'missing/file.svg' "$compare" -J missing/file.svg
 if "$plot" --check; then expect 1 'missing/file.svg' "$compare" --plot missing/file.svg; fi
+# What the comparison draws, of made-up times.
+cat >report.py <<'PY'
+import sys
+from types import SimpleNamespace
+
+sys.path.insert(0, sys.argv[1])
+import compare_report
+from tutti_plot import require_matplotlib, restart_where_matplotlib_is
+
+restart_where_matplotlib_is()
+require_matplotlib()
+library = SimpleNamespace(version="1", moved={8: 8, 1024: 1024}, failure=None)
+column = SimpleNamespace(title="tutti", memory="malloc", peer=False, yardstick=False, times_s={8: [1e-6], 1024: [2e-6]},
+                         library=library)
+options = SimpleNamespace(collective="all_reduce", ranks=2, transport="shm", skew=0, rounds=1, json=None,
+                          plot="compared.svg")
+compare_report.report(options, [column], [8, 1024])
+PY
+if "$plot" --check; then
+  expect 0 '1K *2.00' python3 report.py "$(dirname "$compare")"
+  grep -q '<svg' compared.svg || complain 'the comparison draws no picture'
+fi
 echo 'earlier results' >kept
 expect 1 'missing/file.svg' "$all_reduce" -t 2 "${small[@]}" -J kept --plot missing/file.svg
 [[ $(cat kept) == 'earlier results' ]] || complain 'a refused run has spoiled earlier results'
