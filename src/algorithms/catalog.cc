@@ -100,11 +100,11 @@ std::vector<const AlgorithmEntry*> candidates(Collective collective, const World
   const auto divisions = static_cast<int>(world.groups().size());
   for (const AlgorithmEntry* e : candidates(collective)) {
     const Parameter& parameter = e->parameter;
-    const bool in_range = parameter.value >= parameter.least && parameter.value <= parameter.most;
-    if (parameter.of == Parameter::Of::kDivisions && in_range && parameter.value >= divisions) continue;
-    if (parameter.of == Parameter::Of::kPorts && in_range && ports != 0 && parameter.value > ports) continue;
+    if (parameter.of == Parameter::Of::kDivisions && parameter.is_named() && parameter.value >= divisions) continue;
+    if (parameter.of == Parameter::Of::kPorts && parameter.is_named() && ports != 0 && parameter.value > ports)
+      continue;
     add(e);
-    if (parameter.of == Parameter::Of::kPorts && !in_range && ports > 1) {
+    if (parameter.of == Parameter::Of::kPorts && !parameter.is_named() && ports > 1) {
       add(find(collective, fmt::format("{}:{}", e->name, ports)));
     }
   }
@@ -116,14 +116,10 @@ std::string AlgorithmEntry::needs() const {
   if (parameter.of == Parameter::Of::kPorts) {
     return fmt::format("several hosts, one of which has {} ranks", std::max(2, parameter.value));
   }
-  const std::string_view stem = stem_of(name);
   const bool equal = collective == Collective::kReduceScatter || collective == Collective::kAllGather;
-  return fmt::format("{} of several ranks{}{}",
-                     stem.starts_with("hierarchical") ? "groups (hosts, packages, NUMA nodes)" : "hosts",
+  return fmt::format("groups (hosts, packages, NUMA nodes) of several ranks{}{}",
                      equal ? ", with equally many each" : "",
-                     parameter.value >= parameter.least && parameter.value <= parameter.most && parameter.value > 1
-                         ? fmt::format(", in {} levels", parameter.value)
-                         : "");
+                     parameter.is_named() && parameter.value > 1 ? fmt::format(", in {} levels", parameter.value) : "");
 }
 
 bool is_listed(const AlgorithmEntry& entry) {

@@ -36,6 +36,9 @@ struct Parameter {
   // many divisions as there are (that is the algorithm without parameter).
   enum class Of : std::uint8_t { kOther, kPorts, kDivisions };
   Of of = Of::kOther;
+
+  // Whether the value is in the name. Else the algorithm has none, or one of its own.
+  [[nodiscard]] constexpr bool is_named() const { return value != 0 && value >= least && value <= most; }
 };
 
 // A function of an entry, with the parameter's value as a last argument or without.
