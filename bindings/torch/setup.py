@@ -31,7 +31,12 @@ setuptools.setup(
             "tutti_torch._C",
             sorted(str(source.relative_to(folder)) for source in folder.glob("src/*.cc")),
             extra_compile_args=["-std=c++20", "-O2", "-g0", *pkg_config("--cflags")],
-            extra_link_args=[*pkg_config("--libs"), *(f"-Wl,-rpath,{path}" for path in library_folders)],
+            # A compiler that links its C++ library into the extension would offer it to libtutti, too, which has another.
+            extra_link_args=[
+                "-Wl,--exclude-libs,ALL",
+                *pkg_config("--libs"),
+                *(f"-Wl,-rpath,{path}" for path in library_folders),
+            ],
         )
     ],
     cmdclass={"build_ext": cpp_extension.BuildExtension},

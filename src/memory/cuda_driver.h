@@ -50,6 +50,7 @@ struct CudaDriver {
 
   static constexpr Result kNotReady = 600;
   static constexpr Result kInvalidContext = 201;
+  static constexpr Result kNoBinaryForDevice = 209;
   // What is not allowed because of a capture: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to _WRONG_THREAD.
   static constexpr Result kFirstOfCaptures = 900;
   static constexpr Result kLastOfCaptures = 908;
@@ -71,6 +72,7 @@ struct CudaDriver {
   static constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
   static constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
   static constexpr unsigned kWaitAtLeast = 0;         // CU_STREAM_WAIT_VALUE_GEQ: by the difference, which may wrap
+  static constexpr int kCaptureGlobal = 0;            // CU_STREAM_CAPTURE_MODE_GLOBAL
   static constexpr int kCaptureRelaxed = 2;           // CU_STREAM_CAPTURE_MODE_RELAXED
   static constexpr int kNotCapturing = 0;             // CU_STREAM_CAPTURE_STATUS_NONE
   static constexpr unsigned kNoDestructorSync = 1;    // CU_USER_OBJECT_NO_DESTRUCTOR_SYNC

@@ -1,8 +1,8 @@
 // Stands for the CUDA driver on machines that have none: a libcuda.so.1 whose devices are memory of the host and whose
 // streams are threads. It has what tutti and its tests use, and is as strict as the driver may be: device memory cannot
 // be touched by the host's instructions; functions that a stream calls must not call the driver; while one thread
-// captures, calls that are not allowed then fail in the others; who frees memory waits for all streams, and all other
-// calls wait for him.
+// captures, calls that are not allowed then fail, and end the capture; who frees memory waits for all streams, and all
+// other calls wait for him.
 //
 // STAND_IN_DEVICES: how many devices there are, 2 if it is not set.
 #include "stand_in.h"
@@ -370,6 +370,14 @@ CALL cuStreamWaitEvent(Driver::Stream stream, Driver::Event handle, unsigned /*f
 CALL cuEventQuery(Driver::Event handle) {
   ENTER(true);
   const Event& event = *reinterpret_cast<Event*>(handle);
+  if (event.graph != nullptr) {
+    const std::lock_guard all(streams_mutex);
+    for (Stream* const stream : streams) {
+      const std::lock_guard lock(stream->mutex);
+      if (stream->captures == event.graph) stream->invalid = true;
+    }
+    return kCapturedEvent;
+  }
   return event.reached == event.recorded ? kSuccess : Driver::kNotReady;
 }
 
@@ -380,7 +388,13 @@ CALL cuStreamBeginCapture_v2(Driver::Stream handle, int mode) {
   if (handle == nullptr || stream.captures != nullptr) return kInvalidHandle;
   stream.captures = new Graph;
   stream.capture = ++captures;
-  stream.global = mode == 0;
+  stream.global = mode == Driver::kCaptureGlobal;
+  stream.invalid = false;
+  stream.captured_by = {};
+  if (mode != Driver::kCaptureRelaxed) {
+    stream.captured_by = std::this_thread::get_id();
+    ++own_captures;
+  }
   if (stream.global) ++global_captures;
   ++live;
   return kSuccess;
@@ -389,14 +403,23 @@ CALL cuStreamEndCapture(Driver::Stream handle, Driver::Graph* graph) {
   Stream& stream = *stream_of(handle);
   if (stream.captures == nullptr) return kInvalidHandle;
   *graph = reinterpret_cast<Driver::Graph>(stream.captures);
-  if (stream.global) --global_captures;
-  // The others that have joined it.
-  const std::lock_guard all(streams_mutex);
-  for (Stream* const other : streams) {
-    const std::lock_guard lock(other->mutex);
-    if (other->captures == reinterpret_cast<Graph*>(*graph)) other->captures = nullptr;
+  if (std::exchange(stream.global, false)) --global_captures;
+  if (std::exchange(stream.captured_by, {}) != std::thread::id()) --own_captures;
+  bool invalid = false;
+  {
+    // The others that have joined it, too.
+    const std::lock_guard all(streams_mutex);
+    for (Stream* const other : streams) {
+      const std::lock_guard lock(other->mutex);
+      if (other->captures != reinterpret_cast<Graph*>(*graph)) continue;
+      other->captures = nullptr;
+      invalid |= std::exchange(other->invalid, false);
+    }
   }
-  return kSuccess;
+  if (!invalid) return kSuccess;
+  --live;
+  delete reinterpret_cast<Graph*>(std::exchange(*graph, nullptr));
+  return kCaptureInvalidated;
 }
 CALL cuStreamIsCapturing(Driver::Stream handle, int* status) {
   ENTER();

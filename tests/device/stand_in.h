@@ -36,6 +36,8 @@ inline constexpr int kInvalidDevice = 101;
 inline constexpr int kInvalidHandle = 400;
 inline constexpr int kNotFound = 500;
 inline constexpr int kLaunchFailed = 719;
+inline constexpr int kCaptureInvalidated = 901;
+inline constexpr int kCapturedEvent = 907;
 
 struct Block {
   std::size_t bytes;
@@ -56,6 +58,8 @@ struct Stream {
   Graph* captures = nullptr;
   std::uint64_t capture = 0;  // its number
   bool global = false;        // its capture forbids calls to other threads
+  bool invalid = false;       // one was made nevertheless
+  std::thread::id captured_by;
   std::thread thread;
 };
 struct Event {
@@ -87,6 +91,7 @@ inline std::atomic<int> failures{0};              // how many times it has becom
 inline std::atomic<int> calls_until_failure{-1};  // below 0: none fails
 inline thread_local std::vector<int> contexts;    // devices, the current one last
 inline thread_local int capture_mode = 0;
+inline thread_local int own_captures = 0;  // that this thread has begun, and that forbid it calls
 inline thread_local bool in_host_function = false;
 
 inline int devices() {
@@ -99,6 +104,16 @@ inline std::shared_mutex driver_mutex;
 inline std::mutex streams_mutex;
 inline std::set<Stream*> streams;
 
+// Such a call ends the captures that forbid it.
+inline int refuse_in_captures() {
+  const std::lock_guard all(streams_mutex);
+  for (Stream* const stream : streams) {
+    const std::lock_guard lock(stream->mutex);
+    if (stream->global || stream->captured_by == std::this_thread::get_id()) stream->invalid = true;
+  }
+  return Driver::kFirstOfCaptures;
+}
+
 // What every call begins with.
 inline int enter(bool forbidden_in_captures = false) {
   if (in_host_function) {
@@ -107,9 +122,9 @@ inline int enter(bool forbidden_in_captures = false) {
   }
   if (broken) return kLaunchFailed;
   if (calls_until_failure >= 0 && calls_until_failure-- == 0) return kOutOfMemory;
-  return forbidden_in_captures && global_captures > 0 && capture_mode != Driver::kCaptureRelaxed
-             ? Driver::kFirstOfCaptures
-             : kSuccess;
+  if (!forbidden_in_captures || capture_mode == Driver::kCaptureRelaxed) return kSuccess;
+  const bool forbidden = own_captures > 0 || (global_captures > 0 && capture_mode == Driver::kCaptureGlobal);
+  return forbidden ? refuse_in_captures() : kSuccess;
 }
 
 // Where the host reaches the bytes: memory of its own, or the alias of a device's. Null beyond a block's end.

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "capture.h"
+
 namespace tutti_torch {
 
 using c10::impl::VirtualGuardImpl;
@@ -28,16 +30,13 @@ Queues& queues() {
   return *made;
 }
 
-// An event that a graph has captured cannot be asked for.
-bool has_come(const c10::Event& event) {
-  try {
-    return event.query();
-  } catch (const c10::Error&) {
-    return true;
-  }
-}
-
 }  // namespace
+
+bool DeviceQueue::End::has_come() const {
+  if (captured) return true;
+  const AsksInCaptures asks;
+  return event->query();
+}
 
 DeviceQueue::DeviceQueue(at::Device device, tuttiComm_t comm, std::optional<PairRanks> ranks)
     : device_(device),
@@ -72,7 +71,7 @@ DeviceQueue::End DeviceQueue::begin(const std::string& operation, const Call& ca
     End end = put(operation, call, after, touched, here);
     if (entry != nullptr) entry->state = Recorder::State::kStarted;
     const std::lock_guard<std::mutex> of_pending(pending_mutex_);
-    pending_.push_back({end.event, entry});
+    pending_.push_back({end, entry});
     return end;
   } catch (...) {
     if (entry != nullptr) entry->end(false);
@@ -102,7 +101,7 @@ DeviceQueue::End DeviceQueue::put(const std::string& operation, const Call& call
     if (!here && tensor.has_storage()) guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
   }
   if (after) after();
-  End end{std::make_shared<c10::Event>(device_.type()), stream};
+  End end{std::make_shared<c10::Event>(device_.type()), stream, is_capturing(stream)};
   end.event->record(stream);
   return end;
 }
@@ -110,7 +109,7 @@ DeviceQueue::End DeviceQueue::put(const std::string& operation, const Call& call
 bool DeviceQueue::settle() {
   const std::lock_guard<std::mutex> lock(pending_mutex_);
   const bool failed = has_failed();
-  while (!pending_.empty() && (failed || has_come(*pending_.front().event))) {
+  while (!pending_.empty() && (failed || pending_.front().end.has_come())) {
     if (const auto& entry = pending_.front().entry; entry != nullptr) entry->end(!failed);
     pending_.pop_front();
   }

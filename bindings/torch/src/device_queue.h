@@ -40,6 +40,8 @@ class DeviceQueue {
   struct End {
     std::shared_ptr<c10::Event> event;
     c10::Stream stream;
+    bool captured;  // in a graph, which runs later, and as often as the program likes: nobody is told of its end
+    [[nodiscard]] bool has_come() const;
   };
   // Calls tutti, and `after` for what the stream is to do behind it. `here`: in the current stream of the device; else
   // in the queue's own, behind what the current one has by now, and the caching allocator is told that `touched` are
@@ -61,7 +63,7 @@ class DeviceQueue {
 
  private:
   struct Pending {
-    std::shared_ptr<c10::Event> event;
+    End end;
     std::shared_ptr<Recorder::Entry> entry;  // may be null
   };
   [[nodiscard]] std::string text_of(tuttiResult_t result) const;

@@ -29,11 +29,11 @@ DeviceWork::DeviceWork(int rank, Operation operation, std::shared_ptr<DeviceQueu
 }
 
 bool DeviceWork::isCompleted() {
-  return queue_->has_failed() || end_.event->query();
+  return queue_->has_failed() || end_.has_come();
 }
 
 bool DeviceWork::isSuccess() const {
-  return end_.event->query() && exception() == nullptr;
+  return end_.has_come() && exception() == nullptr;
 }
 
 std::exception_ptr DeviceWork::exception() const {

@@ -169,7 +169,8 @@ Operator::Operator(const std::string& operation, const c10d::ReduceOp& op, const
     return;
   }
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) refuse(operation, c10::str("has no reduction ", static_cast<int>(op.op_)));
-  const auto* const factor = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  // By the name that PyTorch 2.11 has, too.
+  const auto* const factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (factor == nullptr) refuse(operation, "PREMUL_SUM comes without its factor");
   factor_ = at::empty({1}, tensor.options().device(at::kCPU));
   if (factor->tensor_factor.defined()) {

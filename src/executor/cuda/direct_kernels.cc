@@ -47,8 +47,15 @@ Result<const DirectKernels*> DirectKernels::open(const CudaDevice& device) {
   memory::CudaDriver::Module module = nullptr;
   // Why there is none the driver tells by several errors: that of the device itself, too, which shows soon.
   if (const auto loaded = driver.module_load(&module, tutti_device_image); loaded != 0) {
-    log::info(fmt::format("{} runs no code of this library's, which works through the host: {}",
-                          memory::name_of_device(device.ordinal()), driver.check(loaded, "loading it").message()));
+    const std::string line =
+        fmt::format("{} runs no code of this library's, which works through the host: {}",
+                    memory::name_of_device(device.ordinal()), driver.check(loaded, "loading it").message());
+    // The library was meant to have some, and is built for other devices.
+    if (loaded == memory::CudaDriver::kNoBinaryForDevice) {
+      log::warn(line + " (built without its compute capability: see the option device_architectures)");
+    } else {
+      log::info(line);
+    }
     return nullptr;
   }
   std::unique_ptr<DirectKernels> made(new DirectKernels(device));

@@ -265,6 +265,25 @@ struct Gate {
   }
 };
 
+// What the current stream is given while it lives and until it has been ended, and then its replays.
+class Captured {
+ public:
+  explicit Captured(int mode) : stream_(Guard().getStream(Guard().getDevice())) {
+    make_current(stream_.device_index());
+    CUDA("cuStreamBeginCapture_v2", (void*, int), streams().handle(stream_), mode);
+  }
+  void end() {
+    void* graph = nullptr;
+    CUDA("cuStreamEndCapture", (void*, void**), streams().handle(stream_), &graph);
+    CUDA("cuGraphInstantiateWithFlags", (void**, void*, unsigned long long), &graph_, graph, 0ULL);
+  }
+  void replay() const { CUDA("cuGraphLaunch", (void*, void*), graph_, streams().handle(stream_)); }
+
+ private:
+  const c10::Stream stream_;
+  void* graph_ = nullptr;
+};
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
@@ -273,6 +292,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   pybind11::class_<Gate>(m, "Gate").def(pybind11::init()).def("hold", &Gate::hold).def("open", [](Gate& gate) {
     gate.open = true;
   });
+  pybind11::class_<Captured>(m, "Captured")
+      .def(pybind11::init<int>(), pybind11::arg("mode"))
+      .def("end", &Captured::end)
+      .def("replay", &Captured::replay);
   // How many streams, beside the one that it was allocated in, the allocator knows to use a tensor.
   m.def("streams_of", [](const at::Tensor& tensor) {
     const std::lock_guard lock(recorded_mutex);

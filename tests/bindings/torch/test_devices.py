@@ -165,6 +165,38 @@ def test_order_of_streams(each: Callable[..., list[Any]]) -> None:
     each(2, body)
 
 
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread_local", "relaxed"])
+@pytest.mark.parametrize("async_op", [False, True])
+def test_graphs(each: Callable[..., list[Any]], mode: int, async_op: bool) -> None:
+    """A graph captures operations, also right behind others of whose end nobody knows yet."""
+
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        standin.set_device(rank % 2)
+        own = on(rank, [1.0] * 1000)
+        eager = dist.all_reduce(own, async_op=True)
+        eager.wait()
+        with torch.Stream(device=own.device):
+            dist.all_reduce(own)
+            graph = standin.Captured(mode)
+            for _ in range(2):
+                work = dist.all_reduce(own, async_op=async_op)
+                if async_op:
+                    work.wait()
+                    # It is as far as it will be: it begins when the graph runs.
+                    assert work.is_completed()
+            tutti_torch.flight_record()
+            graph.end()
+            own.fill_(1)
+            for _ in range(3):
+                graph.replay()
+            assert own.cpu().eq(ranks**6).all()
+            dist.all_reduce(own)
+            assert own.cpu().eq(ranks**7).all()
+        assert eager.is_completed()
+
+    each(2, body)
+
+
 def test_futures(each: Callable[..., list[Any]]) -> None:
     def body(rank: int, ranks: int, standin: Any) -> None:
         standin.set_device(rank % 2)
