@@ -66,12 +66,14 @@ Json json_of(const MachineCosts& costs) {
           {"combine_us_per_byte", costs.host.combine_us_per_byte.values()},
           {"copy_us_per_byte", costs.host.copy_us_per_byte.values()},
           {"turn_us", costs.turn_us},
-          {"call_us", costs.call_us}};
+          {"call_us", costs.call_us},
+          {"memory_us_per_byte", costs.memory_us_per_byte}};
 }
 
 MachineCosts read_costs(JsonReading& reading, const JsonValue& object) {
   MachineCosts costs;
-  const auto names = {"within_host", "between_hosts", "combine_us_per_byte", "copy_us_per_byte", "turn_us", "call_us"};
+  const auto names = {"within_host", "between_hosts", "combine_us_per_byte", "copy_us_per_byte",
+                      "turn_us",     "call_us",       "memory_us_per_byte"};
   reading.allow(object, names);
   reading.require(object, names);
   costs.within_host = read_message_costs(reading, object, "within_host");
@@ -80,6 +82,7 @@ MachineCosts read_costs(JsonReading& reading, const JsonValue& object) {
   costs.host.copy_us_per_byte = read_per_byte(reading, object, "copy_us_per_byte");
   costs.turn_us = reading.number(object, "turn_us", 0, kMostUs, 0);
   costs.call_us = reading.number(object, "call_us", 0, kMostUs, 0);
+  costs.memory_us_per_byte = reading.number(object, "memory_us_per_byte", 0, kMostUs, 0);
   return costs;
 }
 

@@ -20,8 +20,9 @@ constexpr double kFirstStep = 0.7;  // of logarithms
 constexpr double kLastStep = 0.02;
 constexpr double kGain = 1e-6;  // less is none: what nothing depends on stays where it is
 constexpr double kMostNumber = 1e8;
-constexpr double kMostRate = 1e4;  // GB/s of a port, beyond which it hinders nobody
-constexpr double kAwayMost = 1.5;  // a measurement that has met something else says no more than this
+constexpr double kLeastUsPerByte = 1e-7;  // what is 0 could never grow
+constexpr double kMostRate = 1e4;         // GB/s of a port, beyond which it hinders nobody
+constexpr double kAwayMost = 1.5;         // a measurement that has met something else says no more than this
 constexpr std::size_t kElementBytes = 4;
 
 // What a byte of a message takes of both sides' processors.
@@ -33,8 +34,7 @@ struct Bytes {
     double sent = 0;
     double all = 0;
     for (std::size_t i = 0; i < us.size(); ++i) {
-      // What is 0 could never grow.
-      us[i] = std::max(1e-7, costs.send_us_per_byte.values()[i] + costs.receive_us_per_byte.values()[i]);
+      us[i] = std::max(kLeastUsPerByte, costs.send_us_per_byte.values()[i] + costs.receive_us_per_byte.values()[i]);
       sent += costs.send_us_per_byte.values()[i];
       all += us[i];
     }
@@ -90,7 +90,10 @@ class Model {
       for (double& each : bytes.us) all.push_back(&each);
     };
     const Routes routes(graph, costs, job_.sharing);
-    if (has_within_) add(costs.within_host, within_);
+    if (has_within_) {
+      add(costs.within_host, within_);
+      all.push_back(&costs.memory_us_per_byte);
+    }
     if (has_between_) add(costs.between_hosts, between_);
     if (routes.processors() < graph.ranks.size()) all.push_back(&costs.turn_us);
     all.push_back(&costs.call_us);
@@ -113,6 +116,7 @@ class Model {
   void begin() {
     has_within_ = world_.hosts.empty() || world_.hosts.largest() > 1;
     has_between_ = world_.hosts.size() > 1;
+    costs.memory_us_per_byte = std::max(kLeastUsPerByte, costs.memory_us_per_byte);
     within_.begin(costs.within_host);
     between_.begin(costs.between_hosts);
     port_rate_ = 1.25;

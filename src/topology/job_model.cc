@@ -22,7 +22,9 @@ using algorithms::World;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // Fitted together with the costs of shared memory (transport/shm/costs.cc).
-const LocalCosts kHost = {PerByte({5.2e-5, 3e-7, 5.5e-6, 2.5e-5}), PerByte({6.8e-5, 3.2e-5, 3.2e-5, 5.9e-5})};
+const LocalCosts kHost = {PerByte({5.36e-05, 7.67e-06, 8.31e-06, 1.95e-05}),
+                          PerByte({5.03e-05, 2.86e-05, 3e-05, 5.23e-05})};
+constexpr double kMemoryUsPerByte = 2e-5;
 // Of jobs with more than are simulated: each of their ranks does this, and has the memory for it. A simulation takes
 // both with the square of their number.
 constexpr int kSmallerRanks = 32;
@@ -142,6 +144,7 @@ JobCosts default_costs(const World& world, const TransportCosts& within_host, co
   costs.machine.within_host = within_host.messages;
   costs.machine.between_hosts = between_hosts.messages;
   costs.machine.host = kHost;
+  costs.machine.memory_us_per_byte = kMemoryUsPerByte;
   // Of those that the job uses.
   const bool between = world.hosts.size() > 1;
   const bool within = !between || world.hosts.largest() > 1;

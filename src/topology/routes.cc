@@ -13,7 +13,8 @@ constexpr int kUp = 0;
 constexpr int kDown = 1;
 constexpr int kOut = 2;
 constexpr int kIn = 3;
-constexpr const char* kWays[] = {"up", "down", "out", "in"};
+constexpr int kMemory = 4;
+constexpr const char* kNamesOfWays[] = {"up", "down", "out", "in", "memory"};
 constexpr double kUsPerByteOfOne = 1e-3;  // at 1 GB/s
 
 double us_per_byte_of(const Speed& speed) {
@@ -24,7 +25,7 @@ double us_per_byte_of(const Speed& speed) {
 
 Routes::Routes(const Graph& graph, const MachineCosts& costs, Sharing sharing, const Slowed& slowed, bool one_host)
     : graph_(graph), costs_(costs), one_host_(one_host) {
-  us_per_byte_.resize(4 * graph.nodes.size());
+  us_per_byte_.resize(kWays * graph.nodes.size());
   depths_.resize(graph.nodes.size());
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& one = graph.nodes[i];
@@ -33,13 +34,14 @@ Routes::Routes(const Graph& graph, const MachineCosts& costs, Sharing sharing, c
     const double factor = slow == slowed.nodes.end() ? 1 : 1 / slow->second;
     us_per_byte_[resource_of(n, kUp)] = us_per_byte_[resource_of(n, kDown)] = us_per_byte_of(one.up) * factor;
     us_per_byte_[resource_of(n, kOut)] = us_per_byte_[resource_of(n, kIn)] = us_per_byte_of(one.out) * factor;
+    us_per_byte_[resource_of(n, kMemory)] = costs.memory_us_per_byte;
     depths_[i] = one.parent < 0 ? 0 : depths_[static_cast<std::size_t>(one.parent)] + 1;
   }
   add_links();
   add_ranks(sharing, slowed);
   if (!hosts_.empty()) {
     link_resources_of_host_ =
-        static_cast<std::uint32_t>((us_per_byte_.size() - 4 * graph.nodes.size()) / hosts_.size());
+        static_cast<std::uint32_t>((us_per_byte_.size() - kWays * graph.nodes.size()) / hosts_.size());
   }
   choose_ports();
 }
@@ -59,6 +61,7 @@ void Routes::add_ranks(Sharing sharing, const Slowed& slowed) {
   for (std::size_t rank = 0; rank < graph_.ranks.size(); ++rank) {
     const std::int32_t host = graph_.host_of(graph_.ranks[rank]);
     rank_hosts_.push_back(host);
+    rank_memory_.push_back(memory_of(rank));
     const auto [at, is_new] = numbers.try_emplace(host, lists.size());
     if (is_new) lists.emplace_back();
     lists[at->second].push_back(static_cast<int>(rank));
@@ -88,6 +91,12 @@ void Routes::share_processors(const std::vector<int>& ranks, int cores) {
     those.count = enough ? 1 : static_cast<std::uint32_t>(cores);
     those.turn_us = others * costs_.turn_us;
   }
+}
+
+std::int32_t Routes::memory_of(std::size_t rank) const {
+  std::int32_t at = graph_.ranks[rank];
+  while (node(at).kind != NodeKind::kNumaNode && node(at).kind != NodeKind::kHost) at = node(at).parent;
+  return at;
 }
 
 void Routes::choose_ports() {
@@ -237,7 +246,10 @@ void Routes::find_route(int from, int to, double call_bytes, schedule::Route& ro
   route.receive_us_per_byte = costs.receive_us_per_byte.at(call_bytes);
   route.piece_bytes = costs.piece_bytes;
   route.buffer_bytes = costs.buffer_bytes;
-  if (within) return go(graph_.ranks[f], graph_.ranks[t], route);
+  if (within) {
+    if (!devices) use(resource_of(rank_memory_[t], kMemory), 0, route);
+    return go(graph_.ranks[f], graph_.ranks[t], route);
+  }
   const auto outside = [&](std::size_t rank) {
     const std::int32_t port = rank_ports_[rank];
     if (port >= 0 && node(port).leads_to >= 0) return node(port).leads_to;
@@ -259,15 +271,16 @@ void Routes::find_route(int from, int to, double call_bytes, schedule::Route& ro
 
 // Hosts are alike, and their nodes and links stand in the same order.
 std::uint32_t Routes::of_first_host(std::uint32_t resource) const {
-  const std::uint32_t of_nodes = 4 * static_cast<std::uint32_t>(graph_.nodes.size());
+  const std::uint32_t of_nodes = kWays * static_cast<std::uint32_t>(graph_.nodes.size());
   if (resource >= of_nodes) return of_nodes + (resource - of_nodes) % link_resources_of_host_;
-  const std::int32_t host = graph_.host_of(static_cast<std::int32_t>(resource / 4));
-  return host < 0 ? resource : resource - 4 * static_cast<std::uint32_t>(host - rank_hosts_.front());
+  const std::int32_t host = graph_.host_of(static_cast<std::int32_t>(resource / kWays));
+  return host < 0 ? resource : resource - kWays * static_cast<std::uint32_t>(host - rank_hosts_.front());
 }
 
 std::string Routes::describe(std::uint32_t resource) const {
-  if (resource < 4 * graph_.nodes.size()) {
-    return fmt::format("{} {}", graph_.path(static_cast<std::int32_t>(resource / 4)), kWays[resource % 4]);
+  if (resource < kWays * graph_.nodes.size()) {
+    return fmt::format("{} {}", graph_.path(static_cast<std::int32_t>(resource / kWays)),
+                       kNamesOfWays[resource % kWays]);
   }
   const auto link = static_cast<std::size_t>(std::upper_bound(link_first_.begin(), link_first_.end(), resource) -
                                              link_first_.begin() - 1);

@@ -29,6 +29,9 @@ struct MachineCosts {
   // What a rank that has waited for a message waits for its turn, for each other one that its processor has.
   double turn_us = 0;
   double call_us = 0;  // of a rank, for each call
+  // Of the memory of a NUMA node, or of a host whose nodes are not known: all messages between ranks share it that are
+  // received there. Processors that copy at the same time are slower than one alone.
+  double memory_us_per_byte = 0;
   bool operator==(const MachineCosts&) const = default;
 };
 
@@ -70,7 +73,7 @@ class Routes : public schedule::Interconnect {
     return local(rank).copy_us_per_byte.at(call_bytes);
   }
 
-  // "host0/numa1 up", "host0/eth0 out", "NVLink host0/gpu0 to host0/gpu1".
+  // "host0/numa1 up", "host0/numa1 memory", "host0/eth0 out", "NVLink host0/gpu0 to host0/gpu1".
   [[nodiscard]] std::string describe(std::uint32_t resource) const;
   // Ranks of each host, in the order in which hosts first have one.
   [[nodiscard]] const algorithms::Hosts& hosts() const { return hosts_; }
@@ -100,10 +103,13 @@ class Routes : public schedule::Interconnect {
   void use(std::uint32_t resource, double latency_us, schedule::Route& route) const;
   [[nodiscard]] std::int32_t meeting_of(std::int32_t a, std::int32_t b) const;
   [[nodiscard]] const Node& node(std::int32_t n) const { return graph_.nodes[static_cast<std::size_t>(n)]; }
-  // Resources: of node n 4n (up), 4n + 1 (down), 4n + 2 (out), 4n + 3 (in); then two for each end of a link.
-  [[nodiscard]] static std::uint32_t resource_of(std::int32_t n, int which) {
-    return 4 * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(which);
+  // Resources: of node n from kWays n on, one for each way; then two for each end of a link.
+  static constexpr std::uint32_t kWays = 5;
+  [[nodiscard]] static std::uint32_t resource_of(std::int32_t n, int way) {
+    return kWays * static_cast<std::uint32_t>(n) + static_cast<std::uint32_t>(way);
   }
+  // Of the place where the rank is.
+  [[nodiscard]] std::int32_t memory_of(std::size_t rank) const;
 
   const Graph& graph_;
   MachineCosts costs_;
@@ -115,9 +121,10 @@ class Routes : public schedule::Interconnect {
   std::unordered_map<std::int32_t, std::vector<LinkEnd>> link_ends_;  // by node
   std::vector<schedule::Processors> processors_;                      // by rank
   std::size_t processor_count_ = 0;
-  std::vector<double> slowness_;          // by rank
-  std::vector<std::int32_t> rank_hosts_;  // node of each rank's host
-  std::vector<std::int32_t> rank_ports_;  // -1: its host has none
+  std::vector<double> slowness_;           // by rank
+  std::vector<std::int32_t> rank_hosts_;   // node of each rank's host
+  std::vector<std::int32_t> rank_ports_;   // -1: its host has none
+  std::vector<std::int32_t> rank_memory_;  // node whose memory it is
   algorithms::Hosts hosts_;
 };
 

@@ -2,17 +2,18 @@
 
 namespace tutti::internal::transport::shm {
 
-// Fitted by topology::fit_costs to what `tutti tune` measured with 2, 4 and 8 ranks on two processors, all together.
+// Fitted to what `tutti tune` measured with 2, 4 and 8 ranks on two processors and with 2 to 16 on sixteen, all
+// together but for one factor between the two machines' speeds.
 TransportCosts costs() {
   TransportCosts costs;
-  costs.messages.latency_us = 0.092;
-  costs.messages.message_us = 0.0243;
-  costs.messages.send_us_per_byte = PerByte({0.000134, 6.4e-05, 6.3e-05, 0.000117});
-  costs.messages.receive_us_per_byte = PerByte({8.95e-05, 4.26e-05, 4.2e-05, 7.8e-05});
-  costs.messages.piece_bytes = 108000;
-  costs.messages.buffer_bytes = 1.2e7;
-  costs.turn_us = 0.67;
-  costs.call_us = 0.01;
+  costs.messages.latency_us = 0.088;
+  costs.messages.message_us = 0.0289;
+  costs.messages.send_us_per_byte = PerByte({9.93e-05, 5.64e-05, 5.92e-05, 0.000103});
+  costs.messages.receive_us_per_byte = PerByte({8.83e-05, 5.02e-05, 5.26e-05, 9.18e-05});
+  costs.messages.piece_bytes = 48000;
+  costs.messages.buffer_bytes = 82000;
+  costs.turn_us = 0.86;
+  costs.call_us = 0.006;
   return costs;
 }
 

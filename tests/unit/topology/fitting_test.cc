@@ -19,6 +19,7 @@ MachineCosts true_costs() {
   costs.host = {5e-5, 4e-5};
   costs.turn_us = 0.6;
   costs.call_us = 0.2;
+  costs.memory_us_per_byte = 6e-5;
   return costs;
 }
 MachineCosts first_guess() {

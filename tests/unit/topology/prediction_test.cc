@@ -32,8 +32,10 @@ Cluster of(int hosts, int per_host) {
   return cluster;
 }
 
-std::set<std::string> ways(const Graph& graph, int from, int to) {
-  const Routes routes(graph, some_costs(), {});
+std::set<std::string> ways(const Graph& graph, int from, int to, double memory_us_per_byte = 0) {
+  MachineCosts costs = some_costs();
+  costs.memory_us_per_byte = memory_us_per_byte;
+  const Routes routes(graph, costs, {});
   schedule::Route route;
   routes.find_route(from, to, 1, route);
   std::set<std::string> names;
@@ -61,6 +63,31 @@ TEST_CASE("each rank uses the port that is nearest to it, and those of one NUMA 
   cluster.ports = 1;
   const Graph one = make_cluster(cluster).value();
   CHECK(ways(one, 2, 4) == Names{"NUMA host0/numa1 to host0/numa0", "host0/numa0/port0 out", "host1/numa0/port0 in"});
+}
+
+TEST_CASE("messages within a host share the memory where they are received: a NUMA node's, or the host's") {
+  Cluster cluster = of(2, 4);
+  cluster.numa_nodes = 2;
+  const Graph graph = make_cluster(cluster).value();
+  CHECK(ways(graph, 0, 1, 1e-5) == Names{"host0/numa0 memory"});
+  CHECK(ways(graph, 0, 3, 1e-5) == Names{"NUMA host0/numa0 to host0/numa1", "host0/numa1 memory"});
+  CHECK(ways(graph, 0, 4, 1e-5) == ways(graph, 0, 4));
+  CHECK(ways(graph_of({3, {}}, {}, {}), 0, 2, 1e-5) == Names{"host0 memory"});
+}
+
+TEST_CASE("ranks that all copy at the same time take as long as their memory, one alone as long as its processor") {
+  const auto us_of = [](const char* algorithm, int ranks, double memory_us_per_byte) {
+    MachineCosts costs = some_costs();
+    costs.memory_us_per_byte = memory_us_per_byte;
+    Question question;
+    question.entry = algorithms::find(Collective::kAllGather, algorithm);
+    question.bytes = static_cast<std::size_t>(ranks) << 20;
+    return predict(graph_of({ranks, {}}, {}, {}), costs, question).value().us_of_call;
+  };
+  const double bytes_received = 16 * 15 * 1048576.0;
+  CHECK(us_of("ring", 16, 1e-5) > bytes_received * 1e-5);
+  CHECK(us_of("ring", 16, 1e-5) > 1.2 * us_of("ring", 16, 0));
+  CHECK(us_of("ring", 2, 1e-5) < 1.1 * us_of("ring", 2, 0));
 }
 
 TEST_CASE("leaves of a fat tree share their way up, groups have a link each with each, sites a ring") {

@@ -30,6 +30,7 @@ Tuning some_tuning() {
   job.costs->host.combine_us_per_byte = 3e-5;
   job.costs->turn_us = 0.5;
   job.costs->call_us = 0.25;
+  job.costs->memory_us_per_byte = 3e-5;
   job.port_gbytes_per_second = 0.125;
   tuning.jobs.push_back(job);
   return tuning;
