@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "topology/detect.h"
+#include "topology/prediction.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -30,6 +31,7 @@ constexpr int kMostCalls = 1000;   // of a batch
 constexpr int kRounds = 31;        // at most; fewer where time runs short
 constexpr double kHopeless = 2.5;  // times the best of the last size: not measured at the next ones
 constexpr int kLeastRounds = 3;
+constexpr int kMostRanksToCompare = 16;  // of more, no two algorithms do the same
 
 Status failed(tuttiResult_t result, const char* what, tuttiComm_t comm) {
   if (result == tuttiSuccess) return {};
@@ -107,6 +109,11 @@ class Measuring {
   }
 
  private:
+  struct Candidate {
+    const AlgorithmEntry* entry;
+    std::vector<const AlgorithmEntry*> same;  // with the same schedules for these ranks
+  };
+
   // Which ranks share a host, and how they are connected.
   Status find_job() {
     int ranks = 0;
@@ -178,12 +185,33 @@ class Measuring {
     return entry.supports(world_) && (only.empty() || std::find(only.begin(), only.end(), entry.name) != only.end());
   }
 
+  // Those of a collective, and which of them do the same as others: a chain of two ranks is a tree.
+  Status find_candidates(Collective collective) {
+    std::vector<std::vector<schedule::Schedule>> known;
+    std::vector<Candidate>& all = candidates_[collective];
+    for (const AlgorithmEntry* entry : algorithms::candidates(collective, world_, 0)) {
+      if (!is_wanted(*entry)) continue;
+      if (world_.ranks > kMostRanksToCompare) {
+        all.push_back({entry, {}});
+        continue;
+      }
+      auto schedules = topology::write_schedules(*entry, world_, 0);
+      if (!schedules.is_ok()) return schedules.status();
+      const auto at = static_cast<std::size_t>(std::find(known.begin(), known.end(), *schedules) - known.begin());
+      if (at < known.size()) {
+        all[at].same.push_back(entry);
+      } else {
+        all.push_back({entry, {}});
+        known.push_back(std::move(*schedules));
+      }
+    }
+    return {};
+  }
+
   // One communicator for the first candidate of each collective, one for the second, and so on.
   Status make_comms() {
     for (const Collective collective : options_.collectives) {
-      for (const AlgorithmEntry* entry : algorithms::candidates(collective, world_, 0)) {
-        if (is_wanted(*entry)) candidates_[collective].push_back(entry);
-      }
+      if (Status s = find_candidates(collective); !s.is_ok()) return s;
     }
     std::size_t most = 0;
     for (const Collective collective : options_.collectives) most = std::max(most, candidates_[collective].size());
@@ -191,8 +219,8 @@ class Measuring {
       std::string algorithm;
       for (const Collective collective : options_.collectives) {
         if (i >= candidates_[collective].size()) continue;
-        algorithm +=
-            fmt::format("{}{}:{}", algorithm.empty() ? "" : ",", name_of(collective), candidates_[collective][i]->name);
+        algorithm += fmt::format("{}{}:{}", algorithm.empty() ? "" : ",", name_of(collective),
+                                 candidates_[collective][i].entry->name);
       }
       tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
       config.algorithm = algorithm.c_str();
@@ -267,7 +295,11 @@ class Measuring {
     }
     std::vector<std::size_t> next;
     for (std::size_t i = 0; i < left.size(); ++i) {
-      found_.times.push_back({collective, bytes, candidates_[collective][left[i]], medians[i], calls[i]});
+      const Candidate& measured = candidates_[collective][left[i]];
+      found_.times.push_back({collective, bytes, measured.entry, medians[i], calls[i]});
+      for (const AlgorithmEntry* one : measured.same) {
+        found_.times.push_back({collective, bytes, one, medians[i], calls[i]});
+      }
       if (medians[i] <= kHopeless * best) next.push_back(left[i]);
     }
     // With few bytes what counts is another matter than with many.
@@ -280,7 +312,7 @@ class Measuring {
   int rank_ = 0;
   std::int64_t begin_ns_ = 0;
   algorithms::World world_;
-  std::map<Collective, std::vector<const AlgorithmEntry*>> candidates_;
+  std::map<Collective, std::vector<Candidate>> candidates_;
   std::vector<tuttiComm_t> comms_;
   Measurements found_;
 };

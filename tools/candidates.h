@@ -45,7 +45,7 @@ struct Measurements {
 std::uint64_t host_number();
 
 // Every rank of the communicator calls it; the result is the same on each. Candidates take turns, so that what the
-// machine does meanwhile concerns all.
+// machine does meanwhile concerns all; those with the same schedules for these ranks are one, and have one time.
 Result<Measurements> measure_candidates(tuttiComm_t comm, const MeasureOptions& options);
 
 }  // namespace tutti::internal::tools

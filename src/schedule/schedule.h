@@ -60,6 +60,7 @@ struct Step {
 
   [[nodiscard]] ChunkRange source_range() const { return {source_chunk, chunks}; }
   [[nodiscard]] ChunkRange target_range() const { return {target_chunk, chunks}; }
+  bool operator==(const Step&) const = default;
 };
 static_assert(sizeof(Step) == 28);
 
@@ -142,6 +143,7 @@ struct Shape {
     const std::uint32_t per_block = chunks_per_block();
     return r.first / per_block == (r.first + r.count - 1) / per_block;
   }
+  bool operator==(const Shape&) const = default;
 };
 
 // The steps before which a step may not touch a byte. A dependency is a step index; it is satisfied
@@ -161,6 +163,7 @@ struct Schedule {
   [[nodiscard]] std::span<const std::uint32_t> dependencies_of(const Step& s) const {
     return {dependencies.data() + s.first_dependency, s.dependencies};
   }
+  bool operator==(const Schedule&) const = default;
 };
 
 // Where a step and one that it depends on touch the same memory, and one of them writes it: the dependent has to stay

@@ -277,6 +277,15 @@ if ! grep -q '^2 ranks, 1 hosts, shm .* 1.000 ' "$out"; then
   cat "$folder/times.csv"
   failed=1
 fi
+# All trees of two ranks do the same, and have one time.
+if [[ $(grep ',128,k_nomial:' "$folder/times.csv" | wc -l) != 3 ||
+  $(grep ',128,k_nomial:' "$folder/times.csv" | cut -d, -f9 | sort -u | wc -l) != 1 ]]; then
+  echo "trees of two ranks have several times:"
+  cat "$folder/times.csv"
+  failed=1
+fi
+sed 's/"memory_us_per_byte": [^,}]*/"memory_us_per_byte": -1/' "$tuning" >"$folder/memory.json"
+TUTTI_TUNING=$folder/memory.json expect 2 'memory.json:[0-9]*: jobs\[0\].costs.memory_us_per_byte: ' explain -n 2
 cp "$tuning" "$out"
 json "j['jobs'][0]['costs']['call_us'] > 0 and len(j['jobs'][0]['costs']['within_host']['send_us_per_byte']) == 4"
 json "j['jobs'][0]['hosts'] == [2] and set(j['jobs'][0]['choices']) == {'all_reduce', 'barrier'}"
