@@ -2,8 +2,17 @@
 # What tools/device_bundle calls FOLDER/run.
 set -uo pipefail
 
+all_parts=(device torch sanitizer speed host)
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-folder=$1
+folder=${1:-}
+parts=("${@:2}")
+((${#parts[@]} > 0)) || parts=("${all_parts[@]}")
+for part in "${parts[@]}"; do
+  if [[ -z $folder || " ${all_parts[*]} " != *" $part "* ]]; then
+    echo "Usage: run REPORT_FOLDER [PART...]; parts: ${all_parts[*]}" >&2
+    exit 2
+  fi
+done
 mkdir -p "$folder"
 report=$folder/report.txt
 : >"$report"
@@ -21,7 +30,11 @@ section() {
 }
 
 # As section, of what must succeed.
-test_section() { section "$@" || failed=$((failed + 1)); }
+test_section() {
+  section "$@" && return
+  failed=$((failed + 1))
+  return 1
+}
 
 run_device() {
   test_section 300 "$here/bin/reduction_device_test"
@@ -36,10 +49,12 @@ run_device() {
 }
 
 run_torch() {
-  if ! python3 -c 'import sys, torch; sys.exit(torch.version.cuda is None)' 2>>"$report"; then
-    echo '==> no PyTorch for CUDA here' >>"$report"
+  if ! python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>>"$report"; then
+    echo '==> no PyTorch here' >>"$report"
     return
   fi
+  # One that cannot be imported, or is not for CUDA, fails.
+  test_section 60 python3 -c 'import torch; print(torch.__version__); assert torch.version.cuda' || return
   (
     cd "$here/torch" || exit
     PATH=$here/torch/pkg-config:$PATH MAX_JOBS=$(nproc) timeout 200 python3 setup.py -q build_ext --inplace
@@ -82,14 +97,14 @@ run_host() {
     section 60 "$here/bin/${collective}_perf" -p "$(nproc)" -b 8 -e 16M -f 8
   done
   section 60 "$here/bin/barrier_perf" -p "$(nproc)"
-  section 200 "$here/bin/tutti" tune -n "2,4,8,$(nproc)" --seconds 40 --times "$folder/times.csv" -o "$folder/tuning.json"
-  section 200 "$here/bin/tutti" tune -n "2,4,8,$(nproc)" --seconds 40 --times "$folder/again.csv" -o "$folder/again.json"
+  for times in times again; do
+    rm -f "$folder/$times".{csv,json}
+    test_section 200 "$here/bin/tutti" tune -n 2,4,8,16 --seconds 40 --times "$folder/$times.csv" -o "$folder/$times.json"
+  done
 }
 
 section 10 nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader
 section 10 uname -srm
-parts=("${@:2}")
-((${#parts[@]} > 0)) || parts=(device torch sanitizer speed host)
 for part in "${parts[@]}"; do
   "run_$part"
 done

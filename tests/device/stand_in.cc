@@ -4,7 +4,8 @@
 // captures, calls that are not allowed then fail, and end the capture; who frees memory waits for all streams, and all
 // other calls wait for him.
 //
-// STAND_IN_DEVICES: how many devices there are, 2 if it is not set.
+// STAND_IN_DEVICES: how many devices there are, 2 if it is not set. STAND_IN_FOREIGN: they run no code that is not for
+// them, and none is.
 #include "stand_in.h"
 
 #include <fcntl.h>
@@ -223,6 +224,7 @@ CALL cuMemsetD8Async(Address address, unsigned char value, std::size_t bytes, Dr
 // Code for devices is not looked at: of the one kernel that there is the host's threads run what it is made of.
 CALL cuModuleLoadData(Driver::Module* module, const void* image) {
   ENTER();
+  if (std::getenv("STAND_IN_FOREIGN") != nullptr) return Driver::kNoBinaryForDevice;
   *module = reinterpret_cast<Driver::Module>(const_cast<void*>(image));
   return kSuccess;
 }
@@ -403,12 +405,18 @@ CALL cuStreamEndCapture(Driver::Stream handle, Driver::Graph* graph) {
   Stream& stream = *stream_of(handle);
   if (stream.captures == nullptr) return kInvalidHandle;
   *graph = reinterpret_cast<Driver::Graph>(stream.captures);
-  if (std::exchange(stream.global, false)) --global_captures;
-  if (std::exchange(stream.captured_by, {}) != std::thread::id()) --own_captures;
   bool invalid = false;
   {
     // The others that have joined it, too.
     const std::lock_guard all(streams_mutex);
+    {
+      const std::lock_guard lock(stream.mutex);
+      const bool has_owner = stream.captured_by != std::thread::id();
+      if (has_owner && stream.captured_by != std::this_thread::get_id()) return kCaptureWrongThread;
+      if (has_owner) --own_captures;
+      stream.captured_by = {};
+      if (std::exchange(stream.global, false)) --global_captures;
+    }
     for (Stream* const other : streams) {
       const std::lock_guard lock(other->mutex);
       if (other->captures != reinterpret_cast<Graph*>(*graph)) continue;

@@ -38,6 +38,7 @@ inline constexpr int kNotFound = 500;
 inline constexpr int kLaunchFailed = 719;
 inline constexpr int kCaptureInvalidated = 901;
 inline constexpr int kCapturedEvent = 907;
+inline constexpr int kCaptureWrongThread = 908;
 
 struct Block {
   std::size_t bytes;

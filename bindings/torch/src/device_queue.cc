@@ -108,8 +108,15 @@ DeviceQueue::End DeviceQueue::put(const std::string& operation, const Call& call
 
 bool DeviceQueue::settle() {
   const std::lock_guard<std::mutex> lock(pending_mutex_);
-  const bool failed = has_failed();
-  while (!pending_.empty() && (failed || pending_.front().end.has_come())) {
+  bool failed = has_failed();
+  const auto has_ended = [&](const End& end) {
+    try {
+      return failed || end.has_come();
+    } catch (const c10::Error&) {
+      return failed = true;
+    }
+  };
+  while (!pending_.empty() && has_ended(pending_.front().end)) {
     if (const auto& entry = pending_.front().entry; entry != nullptr) entry->end(!failed);
     pending_.pop_front();
   }

@@ -41,6 +41,7 @@ class DeviceQueue {
     std::shared_ptr<c10::Event> event;
     c10::Stream stream;
     bool captured;  // in a graph, which runs later, and as often as the program likes: nobody is told of its end
+    // Throws what torch says of a device that has failed.
     [[nodiscard]] bool has_come() const;
   };
   // Calls tutti, and `after` for what the stream is to do behind it. `here`: in the current stream of the device; else
@@ -52,7 +53,7 @@ class DeviceQueue {
   // Why the communicator has failed, for whoever has called that operation, who is told then; null: it has not.
   [[nodiscard]] std::exception_ptr error(const std::string& operation);
   [[nodiscard]] bool has_failed() const { return !failure().empty(); }
-  // Looks which operations have ended. True: all.
+  // Looks which operations have ended; all have if the device has failed. True: all.
   bool settle();
   // Those of all queues of the process.
   static void settle_all();

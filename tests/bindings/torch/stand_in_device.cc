@@ -130,7 +130,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) CUDA("cuStreamWaitEvent", (void*, void*, unsigned), streams().handle(stream), event, 0U);
   }
   bool queryEvent(void* event) const override {
-    return event == nullptr || find<int (*)(void*)>("cuEventQuery")(event) == 0;
+    constexpr int kNotReady = 600;
+    const int result = event == nullptr ? 0 : find<int (*)(void*)>("cuEventQuery")(event);
+    TORCH_CHECK(result == 0 || result == kNotReady, "cuEventQuery: CUDA error ", result);
+    return result == 0;
   }
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
   bool queryStream(const c10::Stream& stream) const override {
@@ -301,6 +304,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     const std::lock_guard lock(recorded_mutex);
     return recorded[tensor.storage().data_ptr().get()].size();
   });
+  // From now on no call of the driver works.
+  m.def("break_devices", [] { CUDA("standInBreak", (int), 1); });
   m.def("set_device", [](int device) { current_device = device; });
   m.def("current_device", [] { return current_device; });
   m.def("device_count", [] { return kDevices; });

@@ -384,6 +384,28 @@ def test_a_failure_that_nobody_was_told_of_is_a_warning(
     assert "operations on standin:0 have failed, and nobody was told: rank 1 has left" in capfd.readouterr().err
 
 
+def test_a_device_that_fails_is_told_of_and_ends_with_its_group(each: Callable[..., list[Any]]) -> None:
+    """Also where it fails behind an operation of whose end nobody has asked."""
+
+    def body(rank: int, ranks: int, standin: Any) -> None:
+        standin.set_device(rank % 2)
+        own = on(rank, [1.0] * 10)
+        dist.all_reduce(own)
+        gate = standin.Gate()
+        gate.hold()
+        work = dist.all_reduce(own, async_op=True)
+        standin.break_devices()
+        gate.open()
+        with pytest.raises(RuntimeError, match="719"):
+            for _ in range(1000):
+                work.is_completed()
+                time.sleep(0.01)
+        states = [entry["state"] for entry in tutti_torch.flight_record()["entries"]]
+        assert states[-1] == "failed"
+
+    each(2, body, timeout_s=20)
+
+
 def test_flight_record(each: Callable[..., list[Any]]) -> None:
     def body(rank: int, ranks: int, standin: Any) -> None:
         own = on(rank, [1.0] * 10)
