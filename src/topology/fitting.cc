@@ -116,8 +116,12 @@ class Model {
   void begin() {
     has_within_ = world_.hosts.empty() || world_.hosts.largest() > 1;
     has_between_ = world_.hosts.size() > 1;
-    costs.memory_us_per_byte = std::max(kLeastUsPerByte, costs.memory_us_per_byte);
     within_.begin(costs.within_host);
+    // Where ranks that all copy begin to wait for it: less makes no difference, so that a search would not find more.
+    const auto most =
+        static_cast<double>(world_.hosts.empty() ? world_.ranks : static_cast<int>(world_.hosts.largest()));
+    const double begins = within_.us.back() / most;
+    if (has_within_ && costs.memory_us_per_byte == 0) costs.memory_us_per_byte = begins;
     between_.begin(costs.between_hosts);
     port_rate_ = 1.25;
     for (const Node& node : graph.nodes) {

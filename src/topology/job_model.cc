@@ -24,7 +24,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // Fitted together with the costs of shared memory (transport/shm/costs.cc).
 const LocalCosts kHost = {PerByte({5.36e-05, 7.67e-06, 8.31e-06, 1.95e-05}),
                           PerByte({5.03e-05, 2.86e-05, 3e-05, 5.23e-05})};
-constexpr double kMemoryUsPerByte = 2e-5;
+constexpr double kMemoryUsPerByte = 2e-5;  // of a host of so many processors; of more it is as much faster:
+constexpr double kProcessorsOfMemory = 16;
 // Of jobs with more than are simulated: each of their ranks does this, and has the memory for it. A simulation takes
 // both with the square of their number.
 constexpr int kSmallerRanks = 32;
@@ -144,7 +145,6 @@ JobCosts default_costs(const World& world, const TransportCosts& within_host, co
   costs.machine.within_host = within_host.messages;
   costs.machine.between_hosts = between_hosts.messages;
   costs.machine.host = kHost;
-  costs.machine.memory_us_per_byte = kMemoryUsPerByte;
   // Of those that the job uses.
   const bool between = world.hosts.size() > 1;
   const bool within = !between || world.hosts.largest() > 1;
@@ -156,6 +156,8 @@ JobCosts default_costs(const World& world, const TransportCosts& within_host, co
   if (between && !one_machine) costs.port = {between_hosts.port_gbytes_per_second, between_hosts.port_latency_us};
   const bool together = one_machine || world.hosts.empty();
   const auto most = together ? static_cast<double>(world.ranks) : static_cast<double>(world.hosts.largest());
+  const double processors = most / std::max(1.0, ranks_per_cpu);
+  costs.machine.memory_us_per_byte = kMemoryUsPerByte * std::min(1.0, kProcessorsOfMemory / processors);
   costs.sharing.one_machine = one_machine && world.hosts.size() > 1;
   // Beside other jobs, ranks that are alone on a machine have less of it, but no other rank to wait for.
   if (ranks_per_cpu > 1 && most > 1)
@@ -221,15 +223,19 @@ std::unique_ptr<JobModel::Simulated> JobModel::make(const std::vector<int>& rank
   auto job = std::make_unique<Simulated>();
   job->graph = ranks.empty() ? graph_ : part_of(graph_, ranks);
   job->world = world_of(job->graph);
+  // Fewer ranks have as much less of what a host's ranks share.
   Sharing sharing = costs_.sharing;
-  if (sharing.cores > 0 && job->world.ranks < world_.ranks) {
+  MachineCosts machine = costs_.machine;
+  if (job->world.ranks < world_.ranks) {
     const auto most = [&](const World& w) {
       return sharing.one_machine || w.hosts.empty() ? static_cast<double>(w.ranks)
                                                     : static_cast<double>(w.hosts.largest());
     };
-    sharing.cores = std::max(1, static_cast<int>(std::lround(sharing.cores * most(job->world) / most(world_))));
+    const double part = most(job->world) / most(world_);
+    if (sharing.cores > 0) sharing.cores = std::max(1, static_cast<int>(std::lround(sharing.cores * part)));
+    machine.memory_us_per_byte /= part;
   }
-  job->routes = std::make_unique<Routes>(job->graph, costs_.machine, sharing);
+  job->routes = std::make_unique<Routes>(job->graph, machine, sharing);
   return job;
 }
 

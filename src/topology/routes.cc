@@ -34,11 +34,11 @@ Routes::Routes(const Graph& graph, const MachineCosts& costs, Sharing sharing, c
     const double factor = slow == slowed.nodes.end() ? 1 : 1 / slow->second;
     us_per_byte_[resource_of(n, kUp)] = us_per_byte_[resource_of(n, kDown)] = us_per_byte_of(one.up) * factor;
     us_per_byte_[resource_of(n, kOut)] = us_per_byte_[resource_of(n, kIn)] = us_per_byte_of(one.out) * factor;
-    us_per_byte_[resource_of(n, kMemory)] = costs.memory_us_per_byte;
     depths_[i] = one.parent < 0 ? 0 : depths_[static_cast<std::size_t>(one.parent)] + 1;
   }
   add_links();
   add_ranks(sharing, slowed);
+  add_memory();
   if (!hosts_.empty()) {
     link_resources_of_host_ =
         static_cast<std::uint32_t>((us_per_byte_.size() - kWays * graph.nodes.size()) / hosts_.size());
@@ -61,7 +61,6 @@ void Routes::add_ranks(Sharing sharing, const Slowed& slowed) {
   for (std::size_t rank = 0; rank < graph_.ranks.size(); ++rank) {
     const std::int32_t host = graph_.host_of(graph_.ranks[rank]);
     rank_hosts_.push_back(host);
-    rank_memory_.push_back(memory_of(rank));
     const auto [at, is_new] = numbers.try_emplace(host, lists.size());
     if (is_new) lists.emplace_back();
     lists[at->second].push_back(static_cast<int>(rank));
@@ -90,6 +89,19 @@ void Routes::share_processors(const std::vector<int>& ranks, int cores) {
     those.first = enough ? first + static_cast<std::uint32_t>(i) : first;
     those.count = enough ? 1 : static_cast<std::uint32_t>(cores);
     those.turn_us = others * costs_.turn_us;
+  }
+}
+
+void Routes::add_memory() {
+  std::unordered_map<std::int32_t, int> nodes;  // of NUMA, by host
+  for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+    if (graph_.nodes[n].kind == NodeKind::kNumaNode) ++nodes[graph_.host_of(static_cast<std::int32_t>(n))];
+  }
+  for (std::size_t rank = 0; rank < graph_.ranks.size(); ++rank) {
+    const std::int32_t at = memory_of(rank);
+    const double share = node(at).kind == NodeKind::kNumaNode ? nodes[rank_hosts_[rank]] : 1;
+    us_per_byte_[resource_of(at, kMemory)] = share * costs_.memory_us_per_byte;
+    rank_memory_.push_back(at);
   }
 }
 

@@ -29,8 +29,8 @@ struct MachineCosts {
   // What a rank that has waited for a message waits for its turn, for each other one that its processor has.
   double turn_us = 0;
   double call_us = 0;  // of a rank, for each call
-  // Of the memory of a NUMA node, or of a host whose nodes are not known: all messages between ranks share it that are
-  // received there. Processors that copy at the same time are slower than one alone.
+  // Of a host's memory, which the messages between its ranks share: processors that copy at the same time are slower
+  // than one alone. Of several NUMA nodes each has as much of it, and serves what is received there.
   double memory_us_per_byte = 0;
   bool operator==(const MachineCosts&) const = default;
 };
@@ -88,6 +88,7 @@ class Routes : public schedule::Interconnect {
   }
   [[nodiscard]] const LocalCosts& local(int rank) const { return on_device(rank) ? costs_.device : costs_.host; }
   void add_ranks(Sharing sharing, const Slowed& slowed);
+  void add_memory();
   void share_processors(const std::vector<int>& ranks, int cores);
   void add_links();
   void choose_ports();

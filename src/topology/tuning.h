@@ -61,7 +61,7 @@ struct Tuning {
 };
 
 inline constexpr const char* kTuningFormat = "tutti tuning";
-inline constexpr int kTuningVersion = 1;
+inline constexpr int kTuningVersion = 2;
 
 // "AMD EPYC 7763, 2 processors".
 std::string machine_name();

@@ -2,7 +2,8 @@
 
 namespace tutti::internal::transport::tcp {
 
-// Messages as of shared memory, measured within the machine. The port is an assumption: Ethernet of 25 Gbit/s.
+// Messages fitted to what was measured within a machine of two processors. The port is an assumption: Ethernet of 25
+// Gbit/s.
 TransportCosts costs() {
   TransportCosts costs;
   costs.messages.latency_us = 0.042;

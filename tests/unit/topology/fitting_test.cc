@@ -69,6 +69,9 @@ TEST_CASE("costs are found again from the times that they lead to") {
   SECTION("ranks of one host with processors of their own") {
     job.graph = graph_of(World{3, {}}, {}, {});
   }
+  SECTION("so many ranks of one host that they wait for its memory") {
+    job.graph = graph_of(World{8, {}}, {}, {});
+  }
   SECTION("two hosts whose port is slower than their ranks") {
     job.graph = graph_of(World{4, {{0, 1}, {2, 3}}}, {}, {0.125, 0});
   }
@@ -78,6 +81,7 @@ TEST_CASE("costs are found again from the times that they lead to") {
   const auto fitted = fit_costs(unknown, observed, first_guess());
   REQUIRE(fitted.is_ok());
   CHECK(median_error(observed, fitted.value().predicted_us) < 0.05);
+  if (job.graph.ranks.size() == 8) CHECK(std::abs(fitted.value().costs.memory_us_per_byte / 6e-5 - 1) < 0.2);
   if (job.graph.nodes.size() > 1) CHECK(std::abs(fitted.value().port.gbytes_per_second / 0.125 - 1) < 0.1);
   // It is a function of what was measured, and leaves alone what that says nothing of.
   CHECK(fit_costs(unknown, observed, first_guess()).value().costs == fitted.value().costs);

@@ -82,14 +82,16 @@ World equal_hosts(int hosts, int per_host) {
 }
 
 // How many times as long as all of them simulated.
-double carried_on(const World& world, const char* name, std::size_t bytes) {
+double carried_on(const World& world, const char* name, std::size_t bytes, double memory_us_per_byte = 0) {
+  JobCosts costs = some_costs();
+  costs.machine.memory_us_per_byte = memory_us_per_byte;
   const AlgorithmEntry& entry = *algorithms::find(Collective::kAllReduce, name);
   const auto schedules = write_schedules(entry, world, 0);
   REQUIRE(schedules.is_ok());
-  const Graph graph = graph_of(world, {}, some_costs().port);
-  const Routes routes(graph, some_costs().machine, {});
+  const Graph graph = graph_of(world, {}, costs.port);
+  const Routes routes(graph, costs.machine, {});
   const double simulated = simulate_calls(schedules.value(), bytes, 1, 1, routes).value();
-  return JobModel(graph, some_costs()).predict_us(entry, bytes) / simulated;
+  return JobModel(graph, costs).predict_us(entry, bytes) / simulated;
 }
 
 TEST_CASE("more ranks than are simulated go on as fewer do") {
@@ -100,6 +102,14 @@ TEST_CASE("more ranks than are simulated go on as fewer do") {
       CHECK(std::abs(carried_on(equal_hosts(64, 4), name, bytes) - 1) < 0.5);
       if (name == std::string("hierarchical") || name == std::string("hierarchical_doubling")) continue;
       CHECK(std::abs(carried_on(equal_hosts(200, 1), name, bytes) - 1) < 0.5);
+    }
+  }
+  // Of more ranks of a host than are simulated, that have to share its memory.
+  for (const char* name : {"recursive_doubling", "ring", "halving_doubling", "k_nomial:4", "double_tree"}) {
+    for (const std::size_t bytes : {std::size_t{1} << 18, std::size_t{16} << 20}) {
+      INFO(name << ", " << bytes << " bytes");
+      CHECK(std::abs(carried_on({128, {}}, name, bytes, 2e-5) - 1) < 0.5);
+      CHECK(std::abs(carried_on(equal_hosts(4, 48), name, bytes, 2e-5) - 1) < 0.5);
     }
   }
   // What serves a job is known of it, whatever its shape.

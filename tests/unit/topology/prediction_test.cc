@@ -73,6 +73,17 @@ TEST_CASE("messages within a host share the memory where they are received: a NU
   CHECK(ways(graph, 0, 3, 1e-5) == Names{"NUMA host0/numa0 to host0/numa1", "host0/numa1 memory"});
   CHECK(ways(graph, 0, 4, 1e-5) == ways(graph, 0, 4));
   CHECK(ways(graph_of({3, {}}, {}, {}), 0, 2, 1e-5) == Names{"host0 memory"});
+  // Together the nodes are as fast as a host of which nothing is known.
+  MachineCosts costs = some_costs();
+  costs.memory_us_per_byte = 1e-5;
+  schedule::Route route;
+  const Routes routes(graph, costs, {});
+  routes.find_route(0, 1, 1, route);
+  CHECK(routes.us_per_byte(route.resources.at(0)) == Approx(2e-5));
+  const Graph flat = graph_of({3, {}}, {}, {});
+  const Routes of_flat(flat, costs, {});
+  of_flat.find_route(0, 1, 1, route);
+  CHECK(of_flat.us_per_byte(route.resources.at(0)) == Approx(1e-5));
 }
 
 TEST_CASE("ranks that all copy at the same time take as long as their memory, one alone as long as its processor") {
