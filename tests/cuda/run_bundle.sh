@@ -56,11 +56,11 @@ run_torch() {
   # One that cannot be imported, or is not for CUDA, fails.
   test_section 60 python3 -c 'import torch; print(torch.__version__); assert torch.version.cuda' || return
   (
-    cd "$here/torch" || exit
-    PATH=$here/torch/pkg-config:$PATH MAX_JOBS=$(nproc) timeout 200 python3 setup.py -q build_ext --inplace
+    cd "$here/backend" || exit
+    PATH=$here/backend/pkg-config:$PATH MAX_JOBS=$(nproc) timeout 200 python3 setup.py -q build_ext --inplace
   ) >>"$report" 2>&1
-  PYTHONPATH=$here/torch:$here/torch/tests test_section 300 \
-    python3 -m pytest -q --tb=short --durations=0 -p no:cacheprovider "$here/torch/tests"
+  PYTHONPATH=$here/backend:$here/backend/tests test_section 300 \
+    python3 -m pytest -q --tb=short --durations=0 -p no:cacheprovider "$here/backend/tests"
 }
 
 run_sanitizer() {
