@@ -190,6 +190,18 @@ std::vector<std::string> unknown_variables() {
   return result;
 }
 
+std::vector<std::string> given_variables() {
+  std::vector<std::string> result;
+  for (char** at = ::environ; at != nullptr && *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (name.substr(0, kPrefix.size()) != kPrefix || name.size() + 1 >= entry.size()) continue;
+    result.emplace_back(name == "TUTTI_SECRET" ? "TUTTI_SECRET=(not shown)" : entry);
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
 Result<Settings> settings_from_environment() {
   // No call_once: a forked child would wait for the thread that has been at it.
   static std::atomic<bool> warned{false};

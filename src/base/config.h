@@ -60,6 +60,10 @@ std::optional<std::string> environment_variable(const char* name);
 // of them misspelt, and for a TUTTI_LOG that is no level: the log is not what a job is for, so that is no error.
 std::vector<std::string> unknown_variables();
 
+// Those of the environment that begin with TUTTI_, as "TUTTI_LOG=info", in the order of their names; of a secret not
+// the value.
+std::vector<std::string> given_variables();
+
 // The whole of `text` as a decimal integer in [low, high], or nothing.
 std::optional<std::int64_t> parse_integer(const std::string& text, std::int64_t low, std::int64_t high);
 

@@ -2,10 +2,14 @@
 
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <climits>
+#include <vector>
 
 #include "base/config.h"
 
@@ -21,7 +25,54 @@ Level level_from_environment() {
   return Level::kWarn;
 }
 
+// What this process's lines say of its ranks. Those before it stay: a line may be about to use them.
+struct Ranks {
+  std::uint64_t job;
+  std::vector<int> ranks;  // ascending
+  std::string text;
+  const Ranks* before;
+};
+std::atomic<const Ranks*> process_ranks{nullptr};
+
+// "rank 3 ", "ranks 0-3 ", "ranks 0,2 ".
+std::string text_of(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {} ", ranks.front());
+  if (ranks.back() - ranks.front() == static_cast<int>(ranks.size()) - 1) {
+    return fmt::format("ranks {}-{} ", ranks.front(), ranks.back());
+  }
+  std::string text;
+  for (const int rank : ranks) text += fmt::format("{}{}", text.empty() ? "ranks " : ",", rank);
+  return text + " ";
+}
+
+// Without the C library's, whose locks a forked child may find held.
+std::string time_text() {
+  using namespace std::chrono;
+  const auto now = floor<milliseconds>(system_clock::now());
+  const auto day = floor<days>(now);
+  const year_month_day date(day);
+  const hh_mm_ss<milliseconds> time(now - day);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), time.hours().count(),
+                     time.minutes().count(), time.seconds().count(), time.subseconds().count());
+}
+
 }  // namespace
+
+bool add_rank(std::uint64_t job, int rank) {
+  const Ranks* known = process_ranks.load();
+  for (;;) {
+    if (known != nullptr && known->job != job) return false;
+    auto ranks = known == nullptr ? std::vector<int>() : known->ranks;
+    const auto at = std::lower_bound(ranks.begin(), ranks.end(), rank);
+    if (at != ranks.end() && *at == rank) return true;
+    ranks.insert(at, rank);
+    const std::string text = text_of(ranks);
+    const auto* const next = new Ranks{job, std::move(ranks), text, known};
+    if (process_ranks.compare_exchange_strong(known, next)) return true;
+    delete next;
+  }
+}
 
 // No guarded static: a forked child would wait for the thread that has been reading it.
 bool enabled(Level level) {
@@ -44,7 +95,11 @@ void write(Level level, const std::string& line) {
     ++lost;
     return;
   }
-  const std::string begin = fmt::format("tutti {} ", ::getpid());
+  utsname host{};
+  (void)::uname(&host);
+  const Ranks* const ranks = process_ranks.load();
+  const std::string begin = fmt::format("{} {} tutti[{}] {}", time_text(), host.nodename, ::getpid(),
+                                        ranks == nullptr ? std::string() : ranks->text);
   std::string text = begin + kNames[static_cast<int>(level)] + ": " + line;
   // So much a pipe that can be written to has room for, and takes in one piece.
   if (text.size() >= PIPE_BUF) text.resize(PIPE_BUF - 1);

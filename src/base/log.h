@@ -1,6 +1,9 @@
-// Diagnostics on standard error, by TUTTI_LOG = error | warn (default) | info | debug.
+// Diagnostics on standard error, by TUTTI_LOG = error | warn (default) | info | debug. Each line has the time (UTC),
+// the host and the process, and once that is known the rank:
+//   2026-01-02T03:04:05.678Z node1 tutti[4321] rank 0 warn: ...
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace tutti::internal::log {
@@ -10,6 +13,9 @@ enum class Level : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 [[nodiscard]] bool enabled(Level level);
 // One line, written with one system call. Any thread.
 void write(Level level, const std::string& line);
+// From now on lines say that this process has the rank, beside those of the same job that it has already; of further
+// jobs nothing is said. `job`: a number of its own. True: it is the first job. Any thread.
+bool add_rank(std::uint64_t job, int rank);
 
 inline void warn(const std::string& line) {
   if (enabled(Level::kWarn)) write(Level::kWarn, line);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "communicator/descriptions.h"
+#include "communicator/job_summary.h"
 #include "communicator/queue_task.h"
 #include "memory/region.h"
 #include "topology/detect.h"
@@ -62,7 +63,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
     comm->family_ = std::make_shared<Family>(job.rank);
     return comm->set_up(deadline);
   });
-  if (s.is_ok()) return comm;
+  if (s.is_ok()) {
+    log_joined(comm->membership_, comm->secret_, settings.init_timeout_ms - (deadline.at_ns() - now_ns()) / 1'000'000);
+    return comm;
+  }
   // Leaving alone would not tell the others why, and those who still gather would wait.
   comm->tell_peers(s);
   return s;
@@ -130,9 +134,8 @@ Status Communicator::complete() {
   if (tree_ != nullptr) {
     if (Status s = watch_peers(); !s.is_ok()) return s;
   }
-  log::info(fmt::format("rank {} of {} on {} host(s){}{}{}", rank(), m.ranks(), m.hosts.size(),
-                        m.oversubscribed ? ", more ranks than processors" : "", m.machine.lack_of_time(),
-                        is_on_device() ? ", memory of " + memory::name_of_device(device()) : std::string()));
+  log::debug(fmt::format("a communicator of {} ranks on {} hosts, rank {}{}", m.ranks(), m.hosts.size(), rank(),
+                         is_on_device() ? ", memory of " + memory::name_of_device(device()) : std::string()));
   return {};
 }
 

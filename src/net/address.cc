@@ -218,19 +218,24 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
   return outside;
 }
 
-double gbits_of_interface(const Address& own) {
+std::string interface_of(const Address& own) {
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return 0;
+  if (::getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || !is_ip(entry->ifa_addr->sa_family)) continue;
     const bool v4 = entry->ifa_addr->sa_family == AF_INET;
-    if (!(Address(entry->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)) == own)) continue;
-    std::ifstream file(fmt::format("/sys/class/net/{}/speed", entry->ifa_name));
-    double mbits = 0;
-    return file >> mbits && mbits > 0 ? mbits / 1000 : 0;
+    if (Address(entry->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)) == own) return entry->ifa_name;
   }
-  return 0;
+  return {};
+}
+
+double gbits_of_interface(const Address& own) {
+  const std::string name = interface_of(own);
+  if (name.empty()) return 0;
+  std::ifstream file(fmt::format("/sys/class/net/{}/speed", name));
+  double mbits = 0;
+  return file >> mbits && mbits > 0 ? mbits / 1000 : 0;
 }
 
 }  // namespace tutti::internal::net

@@ -62,8 +62,9 @@ Result<std::vector<Address>> resolve(const std::string& host, std::uint16_t port
 // comes only if nothing else is there or if the filter names it (prefix or "=", not "^").
 // kInvalidUsage if a filter was given and nothing passes it.
 Result<std::vector<Address>> interface_addresses(const std::string& filter);
-// How fast the interface of that address is, one direction, as the kernel says (of virtual ones what they claim).
-// 0: it does not, as of loopback.
+// The interface of that address; empty if this host has none.
+[[nodiscard]] std::string interface_of(const Address& own);
+// How fast it is, one direction, as the kernel says (of virtual ones what they claim). 0: it does not, as of loopback.
 [[nodiscard]] double gbits_of_interface(const Address& own);
 
 }  // namespace tutti::internal::net

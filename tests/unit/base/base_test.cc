@@ -1,9 +1,11 @@
 // Status, the failure state, and the settings from the environment.
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -263,6 +265,42 @@ TEST_CASE("nobody waits for who reads standard error, and what is lost is said",
            text.rfind("warn: last\n") == text.size() - 11;
   }));
   for (const int end : ends) ::close(end);
+}
+
+TEST_CASE("lines of the log have the time, the host, the process and its ranks of the first job", "[fork]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  CHECK(ends_in_child([&] {
+    ::dup2(ends[1], STDERR_FILENO);
+    const auto line = [&](bool added, bool expected, const char* ranks) {
+      log::warn("text");
+      std::string read(4096, ' ');
+      read.resize(static_cast<std::size_t>(::read(ends[0], read.data(), read.size())));
+      char host[256] = {};
+      (void)::gethostname(host, sizeof host - 1);
+      const std::string rest = fmt::format(" {} tutti[{}] {}warn: text\n", host, ::getpid(), ranks);
+      const std::string_view form = "dddd-dd-ddTdd:dd:dd.dddZ";
+      bool is_time = read.size() == form.size() + rest.size();
+      for (std::size_t i = 0; is_time && i < form.size(); ++i) {
+        is_time = form[i] == 'd' ? read[i] >= '0' && read[i] <= '9' : read[i] == form[i];
+      }
+      return is_time && read.substr(form.size()) == rest && added == expected;
+    };
+    return line(true, true, "") && line(log::add_rank(7, 3), true, "rank 3 ") &&
+           line(log::add_rank(7, 3), true, "rank 3 ") && line(log::add_rank(8, 0), false, "rank 3 ") &&
+           line(log::add_rank(7, 2), true, "ranks 2-3 ") && line(log::add_rank(7, 0), true, "ranks 0,2,3 ");
+  }));
+  for (const int end : ends) ::close(end);
+}
+
+TEST_CASE("what the environment sets of tutti's is told, but for the secret") {
+  ::setenv("TUTTI_LOG", "warn", 1);
+  ::setenv("TUTTI_SECRET", "hidden", 1);
+  const std::vector<std::string> given = given_variables();
+  ::unsetenv("TUTTI_LOG");
+  ::unsetenv("TUTTI_SECRET");
+  CHECK(std::find(given.begin(), given.end(), "TUTTI_LOG=warn") != given.end());
+  CHECK(std::find(given.begin(), given.end(), "TUTTI_SECRET=(not shown)") != given.end());
 }
 
 TEST_CASE("shared memory over the limit of file sizes is an error that names it, and no signal") {
