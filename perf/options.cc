@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/standard_output.h"
 #include "report.h"
@@ -23,7 +24,7 @@ constexpr int kUsageStatus = 2;
 // The arguments as they were written, before they are given a meaning.
 struct Words {
   std::string min_bytes = "8";
-  std::string max_bytes;
+  std::string max_bytes = "64M";
   std::string step_bytes;
   std::size_t step_factor = 2;
   std::string datatype = "float";
@@ -108,10 +109,10 @@ std::vector<std::size_t> sizes_from(const Words& words, bool max_given) {
 }
 
 void add_size_flags(CLI::App& app, Words& words) {
-  words.max_bytes = "64M";
-  app.add_option("-b,--minbytes", words.min_bytes, "Smallest size: 8, 4K, 64M, 1G (default 8)");
-  app.add_option("-e,--maxbytes", words.max_bytes, "Largest size (default 64M, or -b if that is larger)");
-  CLI::Option* step = app.add_option("-i,--stepbytes", words.step_bytes, "Add this between sizes");
+  app.add_option("-b,--minbytes", words.min_bytes, "Smallest size: 8, 4K, 64M, 1G (default 8)")->type_name("SIZE");
+  app.add_option("-e,--maxbytes", words.max_bytes, "Largest size (default 64M, or -b if that is larger)")
+      ->type_name("SIZE");
+  CLI::Option* step = app.add_option("-i,--stepbytes", words.step_bytes, "Add this between sizes")->type_name("SIZE");
   app.add_option("-f,--stepfactor", words.step_factor, "Multiply by this between sizes (default 2)")
       ->check(CLI::Range(2, 1 << 30))
       ->excludes(step);
@@ -143,7 +144,8 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
   app.add_option("-G,--cudagraph", options.graph_launches,
                  "With -g: capture the timed iterations (-n, or 20) in a CUDA graph, and launch it this many times")
       ->check(CLI::Range(0, many));
-  app.add_option("-J,--json", options.json_path, "Write all results to this file as one JSON object");
+  app.add_option("-J,--json", options.json_path, "Write all results to this file as one JSON object")
+      ->type_name("FILE");
 }
 
 void interpret(const Words& words, bool max_given, Options& options) {
@@ -191,50 +193,45 @@ std::string described(Subject subject) {
   return subject.transfers() != nullptr ? "sends and receives" : subject.name();
 }
 
+// A command line whose values go to its own members.
+struct Line {
+  explicit Line(Subject subject);
+
+  Options options;
+  Words words;
+  CLI::App app;
+};
+
 const char* const kFooter =
     "Without -p and -t the ranks are those of mpirun, mpiexec, srun or torchrun.\n"
     "With all, operators that are not defined for the datatype, or for the collective, are left out.\n"
     "A size is the larger of a rank's two buffers. Times are medians over batches of the slowest rank.\n"
     "Exit status: 0 measured and right, 1 wrong data or a failure, 2 invalid command line.";
 
-}  // namespace
-
-Status check_ranks(const Options& options, int ranks) {
-  if (options.root >= ranks) return Status::invalid_usage(fmt::format("--root: there is no rank {}", options.root));
-  if (options.subject == Transfers::kPingPong && ranks != 2) {
-    return Status::invalid_usage(fmt::format("--ping-pong is between 2 ranks, and there are {}", ranks));
-  }
-  if (options.subject.varies() && !(options.skew <= ranks)) {
-    return Status::invalid_usage(fmt::format("--skew: of {} blocks the largest is at most {} times the mean, not {}",
-                                             ranks, ranks, options.skew));
-  }
-  return Status::ok();
-}
-
-std::variant<Options, int> parse_options(Subject subject, int argc, char** argv) {
-  Options options;
+Line::Line(Subject subject)
+    : app(fmt::format("Times {} and checks the results.", described(subject)), fmt::format("{}_perf", subject.name())) {
   options.subject = subject;
-  Words words;
-  CLI::App app(fmt::format("Times {} and checks the results.", described(subject)),
-               fmt::format("{}_perf", subject.name()));
   app.footer(kFooter);
   app.get_formatter()->column_width(30);
-  app.set_version_flag("--version", [&app] { return app.get_name() + ", tutti " + library_version(); });
-  words.max_bytes = "64M";
+  app.set_version_flag("--version", [this] { return app.get_name() + ", tutti " + library_version(); });
   if (subject.has_data()) {
     add_size_flags(app, words);
     app.add_option("-d,--datatype", words.datatype,
                    "int8, uint8, int16, uint16, int32, uint32, int64, uint64, half, float (default), double, "
-                   "bfloat16, f8e4m3, f8e5m2, complex64, complex128, bool, or all");
+                   "bfloat16, f8e4m3, f8e5m2, complex64, complex128, bool, or all")
+        ->type_name("DATATYPE|all");
     app.add_option("--plot", options.plot_path,
-                   "Draw time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)");
+                   "Draw time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)")
+        ->type_name("FILE");
   }
   if (subject.reduces()) {
     const char* const average = subject.combines_prefixes() ? "" : " avg,";
     app.add_option("-o,--op", words.op,
-                   fmt::format("sum (default), prod, max, min,{} band, bor, bxor, land, lor, lxor, or all", average));
+                   fmt::format("sum (default), prod, max, min,{} band, bor, bxor, land, lor, lxor, or all", average))
+        ->type_name("OPERATOR|all");
   }
-  if (subject.has_root()) app.add_option("-r,--root", words.root, "Root rank (default 0), or all");
+  if (subject.has_root())
+    app.add_option("-r,--root", words.root, "Root rank (default 0), or all")->type_name("RANK|all");
   if (subject == Transfers::kSendRecv) {
     app.add_flag(
         "--ping-pong", words.ping_pong,
@@ -250,9 +247,33 @@ std::variant<Options, int> parse_options(Subject subject, int argc, char** argv)
         ->check(CLI::Range(1.0, 4096.0));
   }
   add_flags(app, words, options);
+}
+
+}  // namespace
+
+Status check_ranks(const Options& options, int ranks) {
+  if (options.root >= ranks) return Status::invalid_usage(fmt::format("--root: there is no rank {}", options.root));
+  if (options.subject == Transfers::kPingPong && ranks != 2) {
+    return Status::invalid_usage(fmt::format("--ping-pong is between 2 ranks, and there are {}", ranks));
+  }
+  if (options.subject.varies() && !(options.skew <= ranks)) {
+    return Status::invalid_usage(fmt::format("--skew: of {} blocks the largest is at most {} times the mean, not {}",
+                                             ranks, ranks, options.skew));
+  }
+  return Status::ok();
+}
+
+std::shared_ptr<const CLI::App> command_line(Subject subject) {
+  const auto line = std::make_shared<const Line>(subject);
+  return {line, &line->app};
+}
+
+std::variant<Options, int> parse_options(Subject subject, int argc, char** argv) {
+  Line line(subject);
+  CLI::App& app = line.app;
   try {
     app.parse(argc, argv);
-    interpret(words, subject.has_data() && app.count("--maxbytes") > 0, options);
+    interpret(line.words, subject.has_data() && app.count("--maxbytes") > 0, line.options);
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) != 0) return kUsageStatus;
     const Status printed = flush_standard_output();
@@ -260,7 +281,7 @@ std::variant<Options, int> parse_options(Subject subject, int argc, char** argv)
     std::fprintf(stderr, "error: %s\n", printed.message().c_str());
     return kFailureStatus;
   }
-  return options;
+  return std::move(line.options);
 }
 
 }  // namespace tutti::internal::perf

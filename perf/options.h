@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -9,6 +10,10 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "subject.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tutti::internal::perf {
 
@@ -55,5 +60,8 @@ Status check_ranks(const Options& options, int ranks);
 // The options, or the exit status after --help or --version (0; 1 if they could not be printed) or a usage
 // error (2), which has been told.
 std::variant<Options, int> parse_options(Subject subject, int argc, char** argv);
+
+// What they are read from, for what describes it.
+std::shared_ptr<const CLI::App> command_line(Subject subject);
 
 }  // namespace tutti::internal::perf

@@ -13,13 +13,25 @@
 
 namespace tutti::internal::tools {
 
-std::string all_collectives() {
+namespace {
+
+std::string first_collectives(int count) {
   std::string text;
-  for (int c = 0; c < kCollectives; ++c) {
+  for (int c = 0; c < count; ++c) {
     if (c > 0) text += ", ";
     text += name_of(static_cast<Collective>(c));
   }
   return text;
+}
+
+}  // namespace
+
+std::string all_collectives() {
+  return first_collectives(kCollectives);
+}
+
+std::string uniform_collectives() {
+  return first_collectives(kUniformCollectives);
 }
 
 Result<Collective> parse_collective(const std::string& name) {

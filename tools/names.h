@@ -14,6 +14,8 @@ namespace tutti::internal::tools {
 
 // All collectives, by the names that name_of() gives, separated by ", ".
 std::string all_collectives();
+// Those whose blocks are all of one size.
+std::string uniform_collectives();
 // Also with underscores: "all_reduce" is "allreduce".
 Result<Collective> parse_collective(const std::string& name);
 // The algorithms of the collective, or of all where there is none.

@@ -1,14 +1,12 @@
 // The tutti command. Unknown flags and unreadable values end with exit status 2.
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <utility>
-#include <vector>
 
 #include "algorithms/loaded.h"
+#include "application.h"
 #include "base/config.h"
 #include "base/standard_output.h"
 #include "base/status.h"
-#include "command.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -22,21 +20,14 @@ int after_printing(int status) {
 }
 
 int run_command(int argc, char** argv) {
-  CLI::App app("tutti: collective communication between the ranks of a job", "tutti");
-  app.set_version_flag("--version", "tutti " TUTTI_VERSION);
-  app.require_subcommand(0, 1);  // none is reported below, after unknown flags
-  std::vector<std::pair<CLI::App*, Run>> commands;
-  for (const auto add : {add_topo, add_doctor, add_explain, add_simulate, add_tune, add_schedule, add_verify}) {
-    CLI::App* command = nullptr;
-    Run run = add(app, &command);
-    commands.emplace_back(command, std::move(run));
-  }
+  Application application;
+  CLI::App& app = application.app;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return after_printing(app.exit(error) == 0 ? kExitOk : kExitUsage);
   }
-  for (const auto& [command, run] : commands) {
+  for (const auto& [command, run] : application.commands) {
     if (!command->parsed()) continue;
     // As a job's ranks do.
     const Status loaded = algorithms::load_schedules(environment_variable("TUTTI_SCHEDULES").value_or(""));

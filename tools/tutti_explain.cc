@@ -167,7 +167,9 @@ int run_explain(Options options) {
 Run add_explain(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("explain", "Say which algorithm serves a collective, and why");
-  command->add_option("collective", options->collective, "One of " + all_collectives())->capture_default_str();
+  command->add_option("collective", options->collective, "One of " + all_collectives())
+      ->type_name("COLLECTIVE")
+      ->capture_default_str();
   command->add_option("-s,--size", options->bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
       ->transform(CLI::AsSizeValue(false));
   command->add_option("--root", options->root, "Root, where the collective has one")

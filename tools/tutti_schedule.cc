@@ -108,17 +108,21 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
   CLI::App* command = app.add_subcommand("schedule", "Print the steps of one rank");
   command
       ->add_option("algorithm", options->algorithm, "Name of the algorithm (ring, k_nomial:4, ...), or a file of one")
+      ->type_name("ALGORITHM|FILE")
       ->required();
   command->add_option("-n,--ranks", options->ranks, "Number of ranks")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   command->add_option("-r,--rank", options->rank, "The rank whose steps are printed")->capture_default_str();
-  command->add_option("--collective", options->collective,
-                      "One of " + all_collectives() + " (that of the file, or all_reduce)");
+  command
+      ->add_option("--collective", options->collective,
+                   "One of " + all_collectives() + " (that of the file, or all_reduce)")
+      ->type_name("COLLECTIVE");
   command->add_option("--root", options->root, "Root, where the collective has one")->capture_default_str();
   command->add_option("--hosts", options->hosts, "Ranks per host, such as 4,4 (default: one host)");
   command->add_flag("--json", options->as_json, "The steps of all ranks, as a file that TUTTI_SCHEDULES takes");
-  command->add_option("--svg", options->svg, "Draw them over time into this file; - is standard output");
+  command->add_option("--svg", options->svg, "Draw them over time into this file; - is standard output")
+      ->type_name("FILE");
   std::string footer = "Algorithms:\n";
   for (int c = 0; c < kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);

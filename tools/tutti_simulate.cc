@@ -389,9 +389,11 @@ void add_size_options(CLI::App& command, Options& options) {
   bound("-e,--end", options.end, "Up to this one (64M, or --begin if that is larger)");
   command.add_option("-f,--factor", options.factor, "Multiply by this between sizes (2)")
       ->check(CLI::Range(std::uint64_t{2}, std::uint64_t{1} << 30));
-  command.add_option("--svg", options.svg,
-                     "Draw time and bus bandwidth over these sizes into this file; - is standard output (needs "
-                     "matplotlib)");
+  command
+      .add_option("--svg", options.svg,
+                  "Draw time and bus bandwidth over these sizes into this file; - is standard output (needs "
+                  "matplotlib)")
+      ->type_name("FILE");
 }
 
 }  // namespace
@@ -399,17 +401,21 @@ void add_size_options(CLI::App& command, Options& options) {
 Run add_simulate(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("simulate", "Compute how long a collective takes on given machines");
-  command->add_option("--collective", options->collective, "One of " + all_collectives())->capture_default_str();
+  command->add_option("--collective", options->collective, "One of " + all_collectives())
+      ->type_name("COLLECTIVE")
+      ->capture_default_str();
   command
       ->add_option("--algorithm", options->algorithm,
                    "Its name, a file of one (docs/schedules.md), or all that serve these ranks")
+      ->type_name("ALGORITHM|FILE|all")
       ->capture_default_str();
   add_size_options(*command, *options);
   command->add_option("--root", options->root, "Root, where the collective has one")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
   command->add_option("--links", options->links, "How many links to list, the busiest")->capture_default_str();
-  command->add_option("--trace", options->trace, "Write a timeline that Perfetto opens to this file");
+  command->add_option("--trace", options->trace, "Write a timeline that Perfetto opens to this file")
+      ->type_name("FILE");
   command->add_flag("--json", options->as_json, "As JSON, with all links; over sizes with those of --links");
   command->add_option("--memory", options->memory_gib, "GiB that it may take (half of what is free)")
       ->check(CLI::PositiveNumber);

@@ -155,11 +155,14 @@ Run add_topo(CLI::App& app, CLI::App** chosen) {
       app.add_subcommand("topo", "Show this machine, or others: processors, networks, RDMA ports, GPUs, ranks");
   command->add_flag("--json", options->as_json,
                     "As JSON, which TUTTI_TOPOLOGY and --topology take; of facts, what is unknown is null");
-  command->add_option("--svg", options->svg, "Draw it into this file; - is standard output");
-  command->add_option("--dot", options->dot, "Write it for Graphviz into this file; - is standard output");
-  command->add_option("--collective", options->collective,
-                      "Show between which ranks this one runs: " + all_collectives());
-  command->add_option("--algorithm", options->algorithm, "By this algorithm, not the one that would be chosen");
+  command->add_option("--svg", options->svg, "Draw it into this file; - is standard output")->type_name("FILE");
+  command->add_option("--dot", options->dot, "Write it for Graphviz into this file; - is standard output")
+      ->type_name("FILE");
+  command
+      ->add_option("--collective", options->collective, "Show between which ranks this one runs: " + all_collectives())
+      ->type_name("COLLECTIVE");
+  command->add_option("--algorithm", options->algorithm, "By this algorithm, not the one that would be chosen")
+      ->type_name("ALGORITHM");
   command->add_option("-s,--size", options->bytes, "Bytes of its whole vector: 8, 64K, 1M (1M)")
       ->transform(CLI::AsSizeValue(false));
   command->add_option("--root", options->root, "Root, where the collective has one")

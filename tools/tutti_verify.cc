@@ -186,10 +186,15 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
       ->add_option("--hosts", options->hosts,
                    "Prove this division alone: ranks per host, such as 8,8,4; the ranks in their order")
       ->excludes(command->get_option("--max-ranks"));
-  command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, k_nomial:4, ...)");
-  command->add_option("--collective", options->collective, "Only this collective: " + all_collectives());
-  CLI::Option* const files = command->add_option(
-      "files", options->files, "Files of schedules to prove, in place of the library's own (docs/schedules.md)");
+  command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, k_nomial:4, ...)")
+      ->type_name("ALGORITHM");
+  command->add_option("--collective", options->collective, "Only this collective: " + all_collectives())
+      ->type_name("COLLECTIVE");
+  CLI::Option* const files =
+      command
+          ->add_option("files", options->files,
+                       "Files of schedules to prove, in place of the library's own (docs/schedules.md)")
+          ->type_name("FILE");
   for (const char* other : {"--algorithm", "--collective"}) files->excludes(command->get_option(other));
   command->footer("Exit status: 0 all algorithms proven, 1 a proof failed, 2 invalid arguments.");
   *chosen = command;

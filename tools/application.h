@@ -1,0 +1,19 @@
+// The tutti command as a whole: its subcommands, and how each is run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <utility>
+#include <vector>
+
+#include "command.h"
+
+namespace tutti::internal::tools {
+
+struct Application {
+  Application();
+
+  CLI::App app;
+  std::vector<std::pair<CLI::App*, Run>> commands;  // in the order of --help
+};
+
+}  // namespace tutti::internal::tools
