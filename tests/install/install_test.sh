@@ -14,6 +14,12 @@ read -ra flags <<<"$(pkg-config --cflags --libs tutti)"
 "$cc" -std=c99 -pedantic-errors -Wall -Werror -o "$root/client" "$client" "${flags[@]}"
 libraries=$(dirname "$(find "$root" -name 'libtutti.so.*' -type f)")
 LD_LIBRARY_PATH=$libraries timeout 60 "$root/client"
+# Each program has its manual page and its completion.
+for program in $(find "$root" -path '*/bin/*' \( -name tutti -o -name '*_perf' \) -printf '%f\n'); do
+  [[ -n $(find "$root" -path "*/man/man1/$program.1") ]] || { echo "no manual page of $program was installed"; exit 1; }
+  [[ -n $(find "$root" -path "*/share/bash-completion/completions/$program") ]] ||
+    { echo "no completion of $program was installed"; exit 1; }
+done
 # The same by CMake, from a folder that has been moved.
 moved=$root/moved
 prefix=$(dirname "$(dirname "$(find "$root" -name tutti.h)")")

@@ -1,0 +1,110 @@
+#!/bin/bash
+# Manual pages and completions have all that --help has; groff and man read the pages, bash the completions.
+# Usage: manual_test.sh FOLDER PROGRAM...
+# FOLDER has what write_manual has written.
+set -euo pipefail
+written=$(realpath "$1")
+shift
+programs=("$@")
+failed=0
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+chmod 755 "$folder"
+unset TUTTI_TOPOLOGY TUTTI_SCHEDULES
+
+fail() {
+  echo "$*"
+  failed=1
+}
+
+# options COMMAND...: the names of the options that --help lists.
+options() { "$@" --help | sed -nE 's/^  (-[^ ]*).*/\1/p' | tr , '\n'; }
+
+# show PAGE: as a terminal shows it, without its attributes.
+show() { groff -man -Tascii -P -cbou -rLL=200n "$1"; }
+
+# completions PROGRAM WORD...: what the last word may become, one a line. The words are those that bash makes of a line,
+# where ":" and "=" stand alone.
+completions() {
+  bash -euc 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_$1"; printf "%s\n" "${COMPREPLY[@]}"' \
+    bash "$written/$1" "$@"
+}
+
+# expect WANTED PROGRAM WORD...: all completions, in order, with blanks between them.
+expect() {
+  local wanted=$1 got
+  shift
+  got=$(completions "$@" | xargs) || fail "$*: no completion"
+  [[ $got == "$wanted" ]] || fail "$* is completed to \"$got\", not to \"$wanted\""
+}
+
+# check PAGE COMMAND...: the command's page and its completion.
+check() {
+  local page=$written/$1.1 name=$1 option shown completed warnings
+  shift
+  [[ -s $page ]] || { fail "no page $name"; return; }
+  warnings=$(groff -man -Tutf8 -ww -z "$page" 2>&1) || fail "$name: groff fails"
+  [[ -z $warnings ]] || fail "$name: $warnings"
+  ! LC_ALL=C grep -n '[^ -~]' "$page" || fail "$name: what is no ASCII needs to be escaped"
+  grep -q ": \"$name - [^\"]" <<<"$(lexgrog "$page")" || fail "$name: apropos finds no description"
+  shown=$(show "$page")
+  completed=$(completions "${1##*/}" "${@:2}" -)
+  [[ $(options "$@" | wc -l) -ge 2 ]] || fail "$*: --help lists no options"
+  for option in $(options "$@"); do
+    grep -qE -e "^ +(-.*, )?$option( [A-Za-z|]+)?(,.*| \.\.\.)?( |\$)" <<<"$shown" || fail "the page $name lacks $option"
+    grep -qxF -e "$option" <<<"$completed" || fail "the completion of $* lacks $option"
+  done
+  for section in NAME SYNOPSIS DESCRIPTION OPTIONS ENVIRONMENT 'EXIT STATUS' 'SEE ALSO'; do
+    grep -qx "$section" <<<"$shown" || fail "the page $name has no section $section"
+  done
+  grep -qE '^ +2 +Invalid (arguments|command line)' <<<"$shown" || fail "the page $name lacks exit status 2"
+}
+
+mkdir -p "$folder/man/man1"
+cp "$written"/*.1 "$folder/man/man1"
+for program in "${programs[@]}"; do
+  name=${program##*/}
+  check "$name" "$program"
+  # As users look it up.
+  grep -q "$name" <<<"$(man -M "$folder/man" "$name" 2>"$folder/errors")" || fail "man $name: $(cat "$folder/errors")"
+  [[ ! -s $folder/errors ]] || fail "man $name: $(cat "$folder/errors")"
+  # The completion is that of this program.
+  bash -euc 'source "$0"; complete -p "$1"' "$written/$name" "$name" >/dev/null || fail "no completion of $name"
+done
+subcommands=$("${programs[0]}" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+[[ $(wc -w <<<"$subcommands") -ge 7 ]] || fail "few subcommands: $subcommands"
+expect "$(xargs <<<"$subcommands")" tutti ''
+for subcommand in $subcommands; do
+  check "tutti-$subcommand" "${programs[0]}" "$subcommand"
+  grep -qF "tutti-$subcommand(1)" <<<"$(show "$written/tutti.1")" || fail "tutti(1) does not name tutti-$subcommand"
+done
+grep -q '^ *TUTTI_TIMEOUT_MS$' <<<"$(show "$written/tutti.1")" || fail 'tutti(1) lacks TUTTI_TIMEOUT_MS'
+grep -qE "^ +A file: tutti's JSON" <<<"$(show "$written/tutti-simulate.1")" || fail 'an apostrophe is lost'
+grep -qE '^ +tutti doctor rdma$' <<<"$(show "$written/tutti-doctor.1")" || fail 'tutti-doctor(1) lacks rdma'
+
+cd "$folder"
+touch picture.svg 'with blank.svg'
+expect 'simulate' tutti si
+expect '--collective --cores' tutti topo --c
+expect 'all_reduce' tutti topo --collective all_r
+expect 'all_reduce' tutti topo --collective = all_r
+expect 'tcp verbs' tutti simulate --transport ''
+expect 'tcp verbs' tutti simulate --transport =
+expect 'rdma' tutti doctor ''
+expect '' tutti simulate --hosts ''
+expect 'all_reduce,broadcast' tutti tune --collectives all_reduce,bro
+expect 'alltoall alltoall_v' tutti explain --root 1 allt
+expect 'picture.svg' tutti topo --svg pic
+expect 'with blank.svg' tutti topo --svg with
+expect 'picture.svg' tutti verify picture.svg pic
+grep -qx 4 <<<"$(completions tutti simulate --algorithm k_nomial :)" || fail 'an algorithm with a parameter is not completed'
+grep -qx ring <<<"$(completions tutti schedule '')" || fail 'algorithms are not completed'
+grep -qx picture.svg <<<"$(completions tutti schedule '')" || fail 'files of algorithms are not completed'
+for program in "${programs[@]}"; do
+  case ${program##*/} in
+    all_reduce_perf) expect 'avg all' all_reduce_perf -o a ;;
+    scan_perf) expect 'all' scan_perf -d float -o a ;;
+    gather_perf) expect 'float' gather_perf -b 8 --datatype flo ;;
+  esac
+done
+exit "$failed"
