@@ -5,10 +5,12 @@ namespace tutti::internal::tools {
 Application::Application() : app("tutti: collective communication between the ranks of a job", "tutti") {
   app.set_version_flag("--version", "tutti " TUTTI_VERSION);
   app.require_subcommand(0, 1);  // none is reported by whoever runs it, after unknown flags
+  Run run_program = add_run(app, &run, &program);
+  commands.emplace_back(run, std::move(run_program));
   for (const auto add : {add_topo, add_doctor, add_explain, add_simulate, add_tune, add_schedule, add_verify}) {
     CLI::App* command = nullptr;
-    Run run = add(app, &command);
-    commands.emplace_back(command, std::move(run));
+    Run run_it = add(app, &command);
+    commands.emplace_back(command, std::move(run_it));
   }
   app.footer("Exit status: 0 success, 1 a failure, 2 invalid arguments; each subcommand says more.");
 }

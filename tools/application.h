@@ -14,6 +14,8 @@ struct Application {
 
   CLI::App app;
   std::vector<std::pair<CLI::App*, Run>> commands;  // in the order of --help
+  CLI::App* run = nullptr;                          // that of `tutti run`
+  ProgramLine program;                              // that it starts: take_program(), before the rest is parsed
 };
 
 }  // namespace tutti::internal::tools

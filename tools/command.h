@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace tutti::internal::tools {
 
@@ -22,5 +24,12 @@ Run add_doctor(CLI::App& app, CLI::App** chosen);
 Run add_simulate(CLI::App& app, CLI::App** chosen);
 Run add_explain(CLI::App& app, CLI::App** chosen);
 Run add_tune(CLI::App& app, CLI::App** chosen);
+
+// What `tutti run` starts: a program and its arguments. They are no arguments of tutti's, so `run` gets them apart.
+using ProgramLine = std::vector<std::string>;
+// `program`: read when the subcommand runs.
+Run add_run(CLI::App& app, CLI::App** chosen, const ProgramLine* program);
+// Takes the program's line from the arguments, which begin with "run": what follows the options of that, or "--".
+ProgramLine take_program(const CLI::App& run, std::vector<std::string>* arguments);
 
 }  // namespace tutti::internal::tools

@@ -1,6 +1,9 @@
 // The tutti command. Unknown flags and unreadable values end with exit status 2.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "algorithms/loaded.h"
 #include "application.h"
@@ -22,13 +25,19 @@ int after_printing(int status) {
 int run_command(int argc, char** argv) {
   Application application;
   CLI::App& app = application.app;
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments[0] == application.run->get_name()) {
+    application.program = take_program(*application.run, &arguments);
+  }
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     return after_printing(app.exit(error) == 0 ? kExitOk : kExitUsage);
   }
   for (const auto& [command, run] : application.commands) {
     if (!command->parsed()) continue;
+    if (command == application.run) return run();
     // As a job's ranks do.
     const Status loaded = algorithms::load_schedules(environment_variable("TUTTI_SCHEDULES").value_or(""));
     if (loaded.is_ok()) return after_printing(run());

@@ -2,7 +2,7 @@
 """Adds up an array over the ranks of a job. Start it with any launcher, or, for two ranks of this machine:
 
 torchrun --nproc-per-node 2 all_reduce.py
-examples/run_ranks.sh 2 python3 examples/python/all_reduce.py
+tutti run -n 2 python3 examples/python/all_reduce.py
 """
 
 import sys

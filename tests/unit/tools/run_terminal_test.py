@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""tutti run on a terminal: labels, output line by line, prompts, input for rank 0, Ctrl-C. Usage: run_terminal_test.py TUTTI"""
+import os
+import pty
+import select
+import signal
+import sys
+import time
+
+TUTTI = sys.argv[1]
+LONG_S = 60  # nothing here takes so long, on whatever machine
+
+# Without a line that flushes: on a terminal none is needed.
+TALK = '''
+import os, sys, time
+rank = os.environ["TUTTI_RANK"]
+print("rank", rank, "out", sys.stdout.isatty(), "err", sys.stderr.isatty())
+if rank == "0":
+    print("read", input("name? "))
+time.sleep(600)
+'''
+
+
+class Run:
+    """One on a terminal of its own."""
+
+    def __init__(self, *arguments):
+        self.text = ''
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execv(TUTTI, [TUTTI, 'run', *arguments])
+
+    def expect(self, *wanted):
+        until = time.monotonic() + LONG_S
+        while not all(text in self.text for text in wanted):
+            if time.monotonic() > until:
+                os.kill(self.pid, signal.SIGKILL)
+                sys.exit(f'not all of {wanted} in {self.text!r}')
+            if select.select([self.terminal], [], [], 1)[0]:
+                self.text += os.read(self.terminal, 4096).decode()
+
+    def type(self, text):
+        os.write(self.terminal, text.encode())
+
+    def expect_end(self, status):
+        until = time.monotonic() + LONG_S
+        ended = 0
+        while ended == 0:
+            if time.monotonic() > until:
+                os.kill(self.pid, signal.SIGKILL)
+                sys.exit(f'does not end: {self.text!r}')
+            if select.select([self.terminal], [], [], 0.1)[0]:
+                try:
+                    self.text += os.read(self.terminal, 4096).decode()
+                except OSError:
+                    time.sleep(0.1)
+            ended, how = os.waitpid(self.pid, os.WNOHANG)
+        try:
+            while more := os.read(self.terminal, 4096):
+                self.text += more.decode()
+        except OSError:
+            pass  # all of it is read
+        os.close(self.terminal)
+        if os.waitstatus_to_exitcode(how) != status:
+            sys.exit(f'exit status {os.waitstatus_to_exitcode(how)}, not {status}: {self.text!r}')
+
+
+def main():
+    run = Run('-n', '2', sys.executable, '-c', TALK)
+    run.expect('[0] rank 0 out True err True\r\n', '[1] rank 1 out True err True\r\n', '[0] name? ')
+    run.type('Ada\n')
+    run.expect('read Ada\r\n')
+    run.type('\x03')
+    run.expect_end(130)
+
+    run = Run('-n', '2', '--no-label', 'cat')
+    run.type('to rank 0\n')
+    run.expect('to rank 0\r\nto rank 0\r\n')
+    run.type('\x04')  # ends the input, and so the ranks
+    run.expect_end(0)
+    if '[' in run.text:
+        sys.exit(f'labels in spite of --no-label: {run.text!r}')
+
+    # What is written last arrives, and labels are those of lines.
+    run = Run('-n', '3', '--', 'bash', '-c', 'for i in {1..200}; do echo line $i; done; printf rest')
+    run.expect_end(0)
+    for rank in range(3):
+        for line in [f'line {i}\r\n' for i in range(1, 201)] + ['rest']:
+            if run.text.count(f'[{rank}] {line}') != 1:
+                sys.exit(f'rank {rank}, {line!r}: not once in {run.text!r}')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,230 @@
+#!/bin/bash
+# tutti run with real processes: variables, signals, output, input, exit statuses, ends.
+# Usage: run_test.sh TUTTI
+set -uo pipefail
+tutti=$1
+failed=0
+folder=$(mktemp -d)
+out=$folder/out
+err=$folder/err
+trap 'rm -rf "$folder"' EXIT
+unset "${!TUTTI_@}"
+
+wrong() {
+  echo "wrong: $*"
+  failed=1
+}
+
+# expect STATUS ARGUMENTS...: runs it to its end, with its output in $out and $err.
+expect() {
+  local status=$1 got=0
+  shift
+  timeout -k 1 100 "$tutti" run "$@" >"$out" 2>"$err" </dev/null || got=$?
+  ((got == status)) || wrong "tutti run $*: exit status $got instead of $status: $(head -c 2000 "$out" "$err")"
+}
+# says FILE LINES: sorted, that is all there is.
+says() {
+  [[ $(sort "$1") == "$2" ]] || wrong "$3: $(head -c 2000 "$1") instead of $2"
+}
+
+# until_true COMMAND...: waits for it, on a machine that may be loaded.
+until_true() {
+  local end=$((SECONDS + 60))
+  until "$@"; do
+    ((SECONDS < end)) || { wrong "never: $*"; return 1; }
+    sleep 0.05
+  done
+}
+# A zombie, which nobody may have collected yet, does not run.
+runs() { [[ -r /proc/$1/stat && $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) == [^ZX]* ]]; }
+gone() { ! runs "$1"; }
+state() { [[ $(sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null) == "$2" ]]; }
+lines() { [[ -e $2 && $(wc -l <"$2") -ge $1 ]]; }
+
+# begin ARGUMENTS...: in the background as pid $run; ranks append their pids to $folder/pids. What a script starts in the
+# background ignores SIGINT and SIGQUIT, without env.
+begin() {
+  : >"$folder/pids"
+  env --default-signal "$tutti" run "$@" >"$out" 2>"$err" </dev/null &
+  run=$!
+}
+ended() {
+  local status=$1 got=0
+  shift
+  until_true gone "$run" || kill -KILL "$run"
+  { wait "$run"; } 2>/dev/null || got=$?
+  ((got == status)) || wrong "$*: exit status $got instead of $status: $(head -c 2000 "$out" "$err")"
+  local pid
+  while read -r pid; do until_true gone "$pid" || kill -KILL "$pid"; done <"$folder/pids"
+}
+export pids=$folder/pids err
+# Each rank with a child that would outlive it.
+readonly quiet='sleep 600 & echo $! >>"$pids"; echo $$ >>"$pids"; wait'
+readonly deaf='trap "" INT TERM HUP; (while :; do sleep 1; done) & echo $! >>"$pids"; echo $$ >>"$pids"; while :; do wait; done'
+
+# Variables: one job, whose port and secret no other has.
+expect 0 -n 3 -- bash -c 'echo $TUTTI_RANK $TUTTI_WORLD_SIZE $TUTTI_LOCAL_RANK $TUTTI_LOCAL_SIZE'
+says "$out" $'0 3 0 3\n1 3 1 3\n2 3 2 3' 'variables'
+readonly show='echo $TUTTI_ROOT $TUTTI_SECRET; while [[ ! -e $go ]]; do sleep 0.05; done'
+export go=$folder/go
+for i in {1..8}; do "$tutti" run -n 2 bash -c "$show" >"$folder/job$i" </dev/null & done
+for i in {1..8}; do until_true lines 2 "$folder/job$i"; done
+touch "$go"
+wait
+for i in {1..8}; do
+  [[ $(sort -u "$folder/job$i") =~ ^127\.0\.0\.1:[1-9][0-9]*\ [0-9a-f]{64}$ ]] || wrong "root and secret: $(cat "$folder/job$i")"
+done
+[[ $(cat "$folder"/job? | cut -d ' ' -f 1 | sort -u | wc -l) == 8 ]] || wrong 'two jobs have one port'
+[[ $(cat "$folder"/job? | cut -d ' ' -f 2 | sort -u | wc -l) == 8 ]] || wrong 'two jobs have one secret'
+TUTTI_SECRET=mine TUTTI_RANK=7 expect 0 -n 1 --bind core -- bash -c 'echo $TUTTI_SECRET $TUTTI_RANK $TUTTI_BIND; export -p | grep -c TUTTI_RANK'
+says "$out" $'1\nmine 0 core' 'what is set already'
+# They make a job, also beside each other.
+"$tutti" run -n 2 "$tutti" topo >"$folder/beside" 2>&1 </dev/null &
+expect 0 -n 2 "$tutti" topo
+wait $! || wrong "a job beside another: $(cat "$folder/beside")"
+grep -q 'ranks 0-1' "$out" || wrong "no job: $(cat "$out" "$err")"
+# Nothing of the launcher's is left to the ranks.
+expect 0 -n 2 grep -E 'SigBlk|SigIgn' /proc/self/status
+says "$out" "$(for i in 1 2; do grep -E 'SigBlk|SigIgn' /proc/self/status; done | sort)" 'signals of ranks'
+expect 0 -n 2 bash -c 'ulimit -Sn'
+says "$out" "$(for i in 1 2; do ulimit -Sn; done)" 'limits of ranks'
+expect 0 -n 2 bash -c 'exec ls /proc/self/fd'
+says "$out" "$(for i in 1 2; do bash -c 'exec ls /proc/self/fd' </dev/null; done | sort)" 'descriptors of ranks'
+
+# The program's own arguments, with and without "--".
+expect 0 -n 1 --no-label printf '<%s>\n' -n 2 -- '[1,2]' '' --help
+says "$out" $'<-->\n<--help>\n<-n>\n<2>\n<>\n<[1,2]>' 'arguments'
+expect 0 -n1 --grace=1 -- printf '<%s>\n' -n -- run
+says "$out" $'<-->\n<-n>\n<run>' 'arguments behind --'
+expect 2 -n 2
+expect 2 -n 2 --
+expect 2 true
+expect 2 -n 0 true
+expect 2 -n 2 --nonsense true
+expect 2 -n 2 --bind socket true
+expect 2 -n 2 --label --no-label true
+expect 2 -n 2 --grace -1 true
+expect 0 --help
+grep -q 'Example: tutti run -n' "$out" && grep -q 'Exit status: 0 ' "$out" || wrong 'no example or no exit statuses in --help'
+
+# Exit statuses, and one line that says of whom.
+expect 0 -n 3 true
+[[ ! -s $err && ! -s $out ]] || wrong 'a run without an error speaks'
+expect 3 -n 3 --no-label -- bash -c '[[ $TUTTI_RANK != 1 ]] || exit 3'
+says "$err" 'tutti run: rank 1 has ended with exit status 3' 'a failure'
+expect 139 -n 2 -- bash -c 'ulimit -c 0; [[ $TUTTI_RANK != 1 ]] || kill -SEGV $$'
+says "$err" 'tutti run: rank 1 was ended by signal 11 (Segmentation fault)' 'a signal'
+# The first to fail counts, not the first in order, and the others have their time.
+expect 5 -n 3 --grace 60 -- bash -c 'case $TUTTI_RANK in 0) while [[ ! -s $err ]]; do sleep 0.05; done; echo late; exit 9 ;; 2) exit 5 ;; esac'
+says "$out" late 'a rank that ends within the grace period'
+export up=$folder/up
+readonly fails='[[ $TUTTI_RANK != 1 ]] || { while [[ ! -e $up ]]; do sleep 0.05; done; exit 7; }; '
+expect 7 -n 2 --grace 2 -- bash -c "$fails"'trap "echo told; exit 0" TERM; touch "$up"; while :; do sleep 0.05; done'
+says "$out" told 'SIGTERM behind the grace period'
+expect 7 -n 2 --grace 0.3 -- bash -c "$fails"'trap "" TERM; while :; do sleep 0.05; done'
+expect 7 -n 2 --grace 0 --keep-going -- bash -c '[[ $TUTTI_RANK != 1 ]] || exit 7; sleep 1; echo through'
+says "$out" through '--keep-going'
+
+# What cannot be started is told once.
+echo '#!/no/such/interpreter' >"$folder/script"
+chmod +x "$folder/script"
+for case in '127 no-such-program' "127 $folder/none" "126 $folder" "126 $folder/out" "126 $folder/script"; do
+  read -r status program <<<"$case"
+  expect "$status" -n 4 "$program"
+  [[ $(wc -l <"$err") == 1 ]] && grep -q "^tutti run: $program: " "$err" || wrong "$program: $(cat "$err")"
+done
+
+# Output: labels, whole lines, separate streams, the end of a line that has none.
+export said=$folder/said
+expect 0 -n 2 --label -- bash -c 'echo to out; echo to err >&2;
+  [[ $TUTTI_RANK == 1 ]] && touch "$said" || { while [[ ! -e $said ]]; do sleep 0.05; done; printf rest; }'
+says "$out" $'[0] rest\n[0] to out\n[1] to out' 'labelled output'
+says "$err" $'[0] to err\n[1] to err' 'labelled errors'
+[[ $(tail -c 4 "$out") == rest ]] || wrong 'a line that has not ended was changed'
+expect 0 -n 2 -- echo plain
+says "$out" $'plain\nplain' 'a file has no labels unless they are asked for'
+expect 0 -n 1 --label -- echo one
+says "$out" '[0] one' 'the label of a single rank'
+expect 0 -n 4 --label -- bash -c 'for ((i = 0; i < 3000; ++i)); do printf "line of "; echo $TUTTI_RANK; done'
+[[ $(sort "$out" | uniq -c | tr -s ' ') == "$(for i in 0 1 2 3; do echo " 3000 [$i] line of $i"; done)" ]] || wrong 'lines are mixed'
+# A line without an end, and a reader that does not read, take no memory. A rank looks at what the launcher has had.
+export peak=$folder/peak
+readonly look='sed -n "s/VmHWM:[^0-9]*\([0-9]*\) kB/\1/p" /proc/$PPID/status >"$peak"'
+is_small() { [[ -s $peak && $(<"$peak") -lt 600000 ]]; }
+bytes=$("$tutti" run -n 2 -- bash -c "[[ \$TUTTI_RANK == 0 ]] || { head -c 1G /dev/zero; $look; }" | wc -c)
+[[ $bytes == $((1 << 30)) ]] && is_small || wrong "an endless line: $bytes bytes, $(<"$peak") kB of memory"
+rm "$peak"
+"$tutti" run -n 2 --label -- bash -c "[[ \$TUTTI_RANK != 0 ]] || exec yes; sleep 1; $look; exec sleep 600" | until_true test -s "$peak"
+[[ ${PIPESTATUS[0]} == 141 ]] && is_small || wrong "a reader that does not read: $(<"$peak") kB of memory"
+: >"$folder/pids"
+"$tutti" run -n 2 --grace 1 -- bash -c 'trap "" TERM PIPE; echo $$ >>"$pids"; while :; do echo more; done' 2>"$err" | head -n 1 >"$out"
+[[ ${PIPESTATUS[0]} == 141 && ! -s $err ]] || wrong "without a reader: $(cat "$err")"
+while read -r pid; do until_true gone "$pid"; done <"$folder/pids"
+[[ ! -e /dev/full ]] || { "$tutti" run -n 2 echo x >/dev/full 2>"$err"; [[ $? == 1 ]] && grep -q 'cannot write' "$err" || wrong '/dev/full'; }
+expect 0 -n 2 --output "$folder/made/here" -- bash -c 'echo out $TUTTI_RANK; printf "err $TUTTI_RANK" >&2'
+for rank in 0 1; do
+  [[ $(cat "$folder/made/here/rank$rank.out") == "out $rank" && $(cat "$folder/made/here/rank$rank.err") == "err $rank" ]] ||
+    wrong "--output: $(head "$folder"/made/here/*)"
+done
+[[ ! -s $out && ! -s $err ]] || wrong '--output leaves something'
+expect 1 -n 2 --output "$folder/out/under-a-file" true
+
+# Input goes to rank 0.
+got=$(printf 'one\ntwo' | "$tutti" run -n 2 --label cat)
+[[ $got == $'[0] one\n[0] two' ]] || wrong "input: $got"
+
+# Signals reach the ranks and what they have started; the run then ends with them.
+for signal in INT:130 TERM:143 HUP:129; do
+  begin -n 2 bash -c "$quiet"
+  until_true lines 4 "$folder/pids"
+  kill -s "${signal%:*}" "$run"
+  ended "${signal#*:}" "SIG${signal%:*}"
+  [[ ! -s $err ]] || wrong "SIG${signal%:*}: $(cat "$err")"
+  begin -n 2 --grace 0.5 bash -c "$deaf"
+  until_true lines 4 "$folder/pids"
+  kill -s "${signal%:*}" "$run"
+  ended "${signal#*:}" "SIG${signal%:*} to ranks that ignore it"
+done
+for signal in QUIT USR1 USR2; do
+  begin -n 2 bash -c "trap 'echo got $signal; exit 0' $signal; echo \$\$ >>\"\$pids\"; while :; do sleep 0.05; done"
+  until_true lines 2 "$folder/pids"
+  kill -s $signal "$run"
+  ended 0 "SIG$signal"
+  says "$out" "got $signal"$'\n'"got $signal" "SIG$signal"
+done
+begin -n 2 bash -c "$quiet"
+until_true lines 4 "$folder/pids"
+kill -TSTP "$run"
+for pid in $run $(cat "$folder/pids"); do until_true state "$pid" T; done
+kill -CONT "$run"
+for pid in $run $(cat "$folder/pids"); do until_true state "$pid" S; done
+kill -TERM "$run"
+ended 143 'SIGTSTP and SIGCONT'
+# One that was ignored when the launcher was started does nothing, as behind nohup.
+: >"$folder/pids"
+(trap '' HUP; exec "$tutti" run -n 2 bash -c 'echo $$ >>"$pids"; sleep 1; echo whole') >"$out" 2>"$err" </dev/null &
+run=$!
+until_true lines 2 "$folder/pids"
+kill -HUP "$run"
+ended 0 'an ignored SIGHUP'
+says "$out" $'whole\nwhole' 'an ignored SIGHUP'
+
+# Ranks die with a launcher that is killed.
+begin -n 3 bash -c 'echo $$ >>"$pids"; exec sleep 600'
+until_true lines 3 "$folder/pids"
+kill -KILL "$run"
+ended 137 SIGKILL
+
+# Time is over.
+begin -n 2 --timeout 0.7 bash -c "$quiet"
+ended 124 --timeout
+grep -q 'not ended after 0.7 s' "$err" || wrong "--timeout: $(cat "$err")"
+begin -n 2 --timeout 0.7 --grace 0.2 bash -c "$deaf"
+ended 124 '--timeout, and ranks that ignore SIGTERM'
+# What ranks have left behind may finish, and is then ended.
+expect 0 -n 2 -- bash -c '(sleep 0.5; echo later) & true'
+says "$out" $'later\nlater' 'what a rank has started'
+begin -n 2 --grace 0.3 bash -c 'sleep 600 & echo $! >>"$pids"'
+ended 0 'what ranks leave behind'
+
+exit $failed

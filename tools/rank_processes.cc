@@ -1,0 +1,143 @@
+#include "rank_processes.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/unique_fd.h"
+
+namespace tutti::internal::tools {
+namespace {
+
+constexpr int kNoProcess = 1;
+constexpr int kCannotRun = 126;
+constexpr int kNotFound = 127;
+
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// As bash tells them apart.
+StartFailure failure_of(const std::string& program, int error) {
+  const bool has_path = program.find('/') != std::string::npos;
+  if (error != ENOENT || (has_path && ::access(program.c_str(), F_OK) == 0)) {
+    const char* const why = error == ENOENT ? "its interpreter does not exist" : std::strerror(error);
+    return {kCannotRun, fmt::format("{}: cannot be run: {}", program, why)};
+  }
+  return {kNotFound, fmt::format("{}: not found{}", program, has_path ? "" : " in any folder of PATH")};
+}
+
+// In the child, up to the program; returns errno where that cannot be run.
+int become(const RankProgram& program, char** words, char** environment, const ProcessState& state, pid_t launcher) {
+  // The launcher may have died before prctl.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  if (::getppid() != launcher) ::_exit(kNoProcess);
+  if (::setpgid(0, 0) != 0) return errno;
+  const std::array<int, 3> streams{program.input, program.output, program.errors};
+  for (int stream = 0; stream < 3; ++stream) {
+    if (streams[stream] != stream && ::dup2(streams[stream], stream) < 0) return errno;
+  }
+  state.restore();
+  ::execvpe(words[0], words, environment);
+  return errno;
+}
+
+}  // namespace
+
+ProcessState ProcessState::now() {
+  ProcessState state;
+  ::sigprocmask(SIG_BLOCK, nullptr, &state.mask);
+  ::sigaction(SIGPIPE, nullptr, &state.broken_pipe);
+  ::getrlimit(RLIMIT_NOFILE, &state.open_files);
+  return state;
+}
+
+void ProcessState::restore() const {
+  ::setrlimit(RLIMIT_NOFILE, &open_files);
+  ::sigaction(SIGPIPE, &broken_pipe, nullptr);
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+}
+
+RankProcesses::RankProcesses(const ProcessState& state) : state_(state), launcher_(::getpid()) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+RankProcesses::~RankProcesses() {
+  signal(SIGKILL);
+  for (const Group& group : groups_) {
+    if (!group.left) continue;
+    while (::waitpid(-group.leader, nullptr, 0) > 0 || errno == EINTR) {
+    }
+  }
+}
+
+StartFailure RankProcesses::start(const RankProgram& program) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {kNoProcess, Status::system("pipe", errno).message()};
+  const UniqueFd told(ends[0]);
+  UniqueFd tell(ends[1]);
+  const std::vector<char*> words = pointers(program.words);
+  const std::vector<char*> environment = pointers(program.environment);
+  const pid_t child = ::fork();
+  if (child < 0) return {kNoProcess, Status::system("no process for a rank", errno).message()};
+  if (child == 0) {
+    const int error =
+        become(program, const_cast<char**>(words.data()), const_cast<char**>(environment.data()), state_, launcher_);
+    [[maybe_unused]] const ssize_t put = ::write(tell.get(), &error, sizeof error);
+    ::_exit(kNoProcess);
+  }
+  tell.reset();
+  // Ends without a word once the program runs: tell is close-on-exec.
+  int error = 0;
+  ssize_t got = 0;
+  while ((got = ::read(told.get(), &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (got == sizeof error) {
+    ::waitpid(child, nullptr, 0);
+    return failure_of(program.words[0], error);
+  }
+  groups_.push_back({child, true});
+  ++running_;
+  ++groups_left_;
+  return {};
+}
+
+// A group's number is nobody else's until all of its processes have been collected.
+void RankProcesses::signal(int number) const {
+  for (const Group& group : groups_) {
+    if (group.left) ::kill(-group.leader, number);
+  }
+}
+
+void RankProcesses::collect_group(std::size_t rank, const Ended& ended) {
+  Group& group = groups_[rank];
+  if (!group.left) return;
+  int wait_status = 0;
+  pid_t process = 0;
+  while ((process = ::waitpid(-group.leader, &wait_status, WNOHANG)) > 0) {
+    if (process != group.leader) continue;
+    --running_;
+    ended(static_cast<int>(rank), wait_status);
+  }
+  if (process == 0 || errno != ECHILD) return;
+  group.left = false;
+  --groups_left_;
+}
+
+void RankProcesses::collect(pid_t first, const Ended& ended) {
+  for (std::size_t rank = 0; rank < groups_.size(); ++rank) {
+    if (groups_[rank].leader == first) collect_group(rank, ended);
+  }
+  for (std::size_t rank = 0; rank < groups_.size(); ++rank) collect_group(rank, ended);
+}
+
+}  // namespace tutti::internal::tools
