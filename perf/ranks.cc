@@ -185,7 +185,7 @@ int run_launched(const RankMain& rank_main) {
   std::fprintf(
       stderr,
       "No launcher has described the job. Start local processes with -p N (tutti tune: -n N), threads with -t N,\n"
-      "or start this program with mpirun, mpiexec, srun or torchrun.\n");
+      "or start this program with tutti run, mpirun, mpiexec, srun or torchrun.\n");
   return kUsageStatus;
 }
 

@@ -11,14 +11,19 @@ namespace {
 // How soon it is seen that the launcher has come to the foreground.
 constexpr int kForegroundMs = 500;
 
+// Its group would be stopped if it read. A terminal that is not the session's own (-1) stops nobody.
+bool in_background() {
+  const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
+  return foreground >= 0 && foreground != ::getpgrp();
+}
+
 }  // namespace
 
-// A background group that reads is stopped.
 void InputRelay::watch(std::vector<pollfd>* entries, int* timeout_ms) {
   watched_ = false;
   if (!sink_.valid()) return;
   const bool reads = begin_ == end_;
-  if (reads && ::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) {
+  if (reads && in_background()) {
     *timeout_ms = *timeout_ms < 0 ? kForegroundMs : std::min(*timeout_ms, kForegroundMs);
     return;
   }

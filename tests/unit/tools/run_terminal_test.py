@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tutti run on a terminal: labels, output line by line, prompts, input for rank 0, Ctrl-C. Usage: run_terminal_test.py TUTTI"""
+"""tutti run on a terminal: labels, output line by line, prompts, input for rank 0, Ctrl-C, a shell's jobs.
+Usage: run_terminal_test.py TUTTI"""
 import os
 import pty
 import select
@@ -22,13 +23,14 @@ time.sleep(600)
 
 
 class Run:
-    """One on a terminal of its own."""
+    """A command on a terminal of its own."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *command):
         self.text = ''
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
-            os.execv(TUTTI, [TUTTI, 'run', *arguments])
+            os.environ['PS1'] = 'shell$ '
+            os.execv(command[0], command)
 
     def expect(self, *wanted):
         until = time.monotonic() + LONG_S
@@ -41,6 +43,11 @@ class Run:
 
     def type(self, text):
         os.write(self.terminal, text.encode())
+
+    def expect_after(self, typed, *wanted):
+        self.text = ''
+        self.type(typed)
+        self.expect(*wanted)
 
     def expect_end(self, status):
         until = time.monotonic() + LONG_S
@@ -66,14 +73,14 @@ class Run:
 
 
 def main():
-    run = Run('-n', '2', sys.executable, '-c', TALK)
+    run = Run(TUTTI, 'run', '-n', '2', sys.executable, '-c', TALK)
     run.expect('[0] rank 0 out True err True\r\n', '[1] rank 1 out True err True\r\n', '[0] name? ')
     run.type('Ada\n')
     run.expect('read Ada\r\n')
     run.type('\x03')
     run.expect_end(130)
 
-    run = Run('-n', '2', '--no-label', 'cat')
+    run = Run(TUTTI, 'run', '-n', '2', '--no-label', 'cat')
     run.type('to rank 0\n')
     run.expect('to rank 0\r\nto rank 0\r\n')
     run.type('\x04')  # ends the input, and so the ranks
@@ -82,12 +89,31 @@ def main():
         sys.exit(f'labels in spite of --no-label: {run.text!r}')
 
     # What is written last arrives, and labels are those of lines.
-    run = Run('-n', '3', '--', 'bash', '-c', 'for i in {1..200}; do echo line $i; done; printf rest')
+    run = Run(TUTTI, 'run', '-n', '3', '--', 'bash', '-c', 'for i in {1..200}; do echo line $i; done; printf rest')
     run.expect_end(0)
     for rank in range(3):
         for line in [f'line {i}\r\n' for i in range(1, 201)] + ['rest']:
             if run.text.count(f'[{rank}] {line}') != 1:
                 sys.exit(f'rank {rank}, {line!r}: not once in {run.text!r}')
+
+    # In the background it leaves the terminal's input to the shell.
+    run = Run('/bin/bash', '--norc', '-i')
+    run.expect('shell$ ')
+    run.type(f"{TUTTI} run -n 2 -- bash -c 'echo u\"\"p; exec cat' &\n")
+    run.expect('[0] up', '[1] up')
+    run.type('echo the shell has re"ad"\n')
+    run.expect('the shell has read')
+    run.expect_after('fg\n', 'exec cat')
+    run.type('for the rank\n')
+    run.expect('[0] for the rank')
+    run.expect_after('\x1a', 'Stopped', 'shell$ ')
+    run.expect_after('fg\n', 'exec cat')
+    run.type('more\n')
+    run.expect('[0] more')
+    run.expect_after('\x03', 'shell$ ')
+    run.type('echo status=$?; exit 0\n')
+    run.expect('status=130')
+    run.expect_end(0)
 
 
 if __name__ == '__main__':
