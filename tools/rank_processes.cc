@@ -75,7 +75,7 @@ RankProcesses::~RankProcesses() {
   signal(SIGKILL);
   for (const Group& group : groups_) {
     if (!group.left) continue;
-    while (::waitpid(-group.leader, nullptr, 0) > 0 || errno == EINTR) {
+    while (::waitpid(group.runs ? group.leader : -group.leader, nullptr, 0) > 0 || errno == EINTR) {
     }
   }
 }
@@ -105,7 +105,7 @@ StartFailure RankProcesses::start(const RankProgram& program) {
     ::waitpid(child, nullptr, 0);
     return failure_of(program.words[0], error);
   }
-  groups_.push_back({child, true});
+  groups_.push_back({child, true, true});
   ++running_;
   ++groups_left_;
   return {};
@@ -114,21 +114,28 @@ StartFailure RankProcesses::start(const RankProgram& program) {
 // A group's number is nobody else's until all of its processes have been collected.
 void RankProcesses::signal(int number) const {
   for (const Group& group : groups_) {
-    if (group.left) ::kill(-group.leader, number);
+    if (group.left && ::kill(-group.leader, number) != 0 && group.runs) ::kill(group.leader, number);
   }
 }
 
+// The rank itself may have gone into another group.
 void RankProcesses::collect_group(std::size_t rank, const Ended& ended) {
   Group& group = groups_[rank];
   if (!group.left) return;
-  int wait_status = 0;
-  pid_t process = 0;
-  while ((process = ::waitpid(-group.leader, &wait_status, WNOHANG)) > 0) {
-    if (process != group.leader) continue;
-    --running_;
-    ended(static_cast<int>(rank), wait_status);
+  bool empty = false;
+  for (const pid_t whom : {group.leader, -group.leader}) {
+    if (whom > 0 && !group.runs) continue;
+    int wait_status = 0;
+    pid_t process = 0;
+    while ((process = ::waitpid(whom, &wait_status, WNOHANG)) > 0) {
+      if (process != group.leader) continue;
+      group.runs = false;
+      --running_;
+      ended(static_cast<int>(rank), wait_status);
+    }
+    empty = process < 0 && errno == ECHILD;
   }
-  if (process == 0 || errno != ECHILD) return;
+  if (!empty || group.runs) return;
   group.left = false;
   --groups_left_;
 }

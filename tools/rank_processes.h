@@ -63,7 +63,8 @@ class RankProcesses {
  private:
   struct Group {
     pid_t leader = 0;
-    bool left = false;
+    bool left = false;  // the rank, or what it has started
+    bool runs = false;  // the rank
   };
   void collect_group(std::size_t rank, const Ended& ended);
 

@@ -23,6 +23,8 @@ constexpr int kTimedOut = 124;
 constexpr int kOfSignal = 128;
 // Processes may be made while others are killed.
 constexpr std::int64_t kKillAgainMs = 100;
+// How soon it is seen that what a rank has started has left its group.
+constexpr int kLookMs = 50;
 constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
 bool is_ignored(int number) {
@@ -150,13 +152,16 @@ void RankSupervisor::rank_ended(int rank, int wait_status) {
   if (!run_.keep_going) terminate_at_ = Deadline::after_ms(run_.grace_ms);
 }
 
+void RankSupervisor::collect(pid_t first) {
+  processes_.collect(first, [this](int rank, int wait_status) { rank_ended(rank, wait_status); });
+}
+
 void RankSupervisor::take_signals() {
   signalfd_siginfo info{};
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int number = static_cast<int>(info.ssi_signo);
     if (number == SIGCHLD) {
-      processes_.collect(static_cast<pid_t>(info.ssi_pid),
-                         [this](int rank, int wait_status) { rank_ended(rank, wait_status); });
+      collect(static_cast<pid_t>(info.ssi_pid));
       continue;
     }
     processes_.signal(number);
@@ -174,6 +179,8 @@ void RankSupervisor::act_on_time() {
     end_run(kTimedOut);
     terminate_at_ = Deadline::after_ms(0);
   }
+  // A process may also leave its rank's group, as a daemon does, and of that no signal tells.
+  if (!processes_.ranks_left() && processes_.processes_left()) collect(0);
   // What ranks have started may end by itself, as what formats their output does; it need not heed SIGINT as they do.
   if (!processes_.ranks_left() && processes_.processes_left() && !terminate_at_ && !terminated_) {
     terminate_at_ = Deadline::after_ms(ended_by_ != 0 ? 0 : run_.grace_ms);
@@ -198,6 +205,7 @@ int RankSupervisor::timeout_ms() const {
   for (const auto& deadline : {run_until_, terminate_at_, kill_at_}) {
     if (deadline) ms = deadline->left_ms(ms < 0 ? kLong : ms);
   }
+  if (!processes_.ranks_left() && processes_.processes_left()) ms = ms < 0 ? kLookMs : std::min(ms, kLookMs);
   return ms;
 }
 

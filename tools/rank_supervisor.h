@@ -42,6 +42,7 @@ class RankSupervisor {
   int start_ranks();
   int start_rank(int rank);
   void take_signals();
+  void collect(pid_t first);
   void rank_ended(int rank, int wait_status);
   void act_on_time();
   [[nodiscard]] int timeout_ms() const;

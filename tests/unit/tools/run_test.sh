@@ -215,6 +215,29 @@ until_true lines 3 "$folder/pids"
 kill -KILL "$run"
 ended 137 SIGKILL
 
+# One that has left its group is a rank still.
+readonly leaves='import os, sys, time
+rank = os.getpid()
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    while os.getppid() == rank:
+        time.sleep(0.05)
+    os._exit(0)
+while os.getpgid(child) != child:
+    time.sleep(0.01)
+os.setpgid(0, child)
+open(os.environ["pids"], "a").write(f"{os.getpid()}\n")
+if len(sys.argv) > 1:
+    time.sleep(600)
+sys.exit(4)'
+: >"$folder/pids"
+expect 4 -n 2 python3 -c "$leaves"
+begin -n 1 python3 -c "$leaves" stays
+until_true lines 1 "$folder/pids"
+kill -TERM "$run"
+ended 143 'a rank in another group'
+
 # Time is over.
 begin -n 2 --timeout 0.7 bash -c "$quiet"
 ended 124 --timeout
@@ -224,6 +247,11 @@ ended 124 '--timeout, and ranks that ignore SIGTERM'
 # What ranks have left behind may finish, and is then ended.
 expect 0 -n 2 -- bash -c '(sleep 0.5; echo later) & true'
 says "$out" $'later\nlater' 'what a rank has started'
+begin -n 2 --grace 60 bash -c 'setsid sleep 600 </dev/null >/dev/null 2>&1 & echo $! >"$said$TUTTI_RANK"'
+ended 0 'ranks that leave a daemon'
+for rank in 0 1; do
+  runs "$(<"$said$rank")" && kill "$(<"$said$rank")" || wrong 'a daemon was ended'
+done
 begin -n 2 --grace 0.3 bash -c 'sleep 600 & echo $! >>"$pids"'
 ended 0 'what ranks leave behind'
 
