@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "bootstrap/rank_list.h"
 #include "net/address.h"
 #include "topology/tuning.h"
 
@@ -17,25 +18,12 @@ namespace {
 
 constexpr std::size_t kMostHosts = 8;  // that are named
 
-// "0-3,6": ascending.
-std::string text_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
-    if (last > i) text += fmt::format("-{}", ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 std::string describe_ranks(const Membership& m) {
   std::string text = fmt::format("tutti {}, {} rank{} on {} host{}: ", topology::library_version(), m.ranks(),
                                  m.ranks() == 1 ? "" : "s", m.hosts.size(), m.hosts.size() == 1 ? "" : "s");
   for (std::size_t h = 0; h < std::min(m.hosts.size(), kMostHosts); ++h) {
     const PeerInfo& first = m.peers[static_cast<std::size_t>(m.hosts[h].front())];
-    text += fmt::format("{}{} {}", h == 0 ? "" : "; ", first.hostname, text_of(m.hosts[h]));
+    text += fmt::format("{}{} {}", h == 0 ? "" : "; ", first.hostname, list_ranks(m.hosts[h]));
   }
   if (m.hosts.size() > kMostHosts) text += fmt::format("; {} more", m.hosts.size() - kMostHosts);
   return text;

@@ -175,7 +175,7 @@ expect 1 '"all_reduce:two_level" does not serve 3 ranks on these hosts' env TUTT
 
 # Once for a process, not once for each of its ranks.
 # What one asks first of a job is told once.
-TUTTI_LOG=info expect 0 ' tutti\[[0-9]*\] rank 0 info: tutti [0-9.]*, 2 ranks on 1 host: .* 0-1$' "$all_reduce" -p 2 "${small[@]}"
+TUTTI_LOG=info expect 0 ' tutti\[[0-9]*\] rank 0 info: tutti [0-9.]*, 2 ranks on 1 host: .* ranks 0, 1$' "$all_reduce" -p 2 "${small[@]}"
 for line in 'shm within the host; rank 0 is reached at ' 'the environment sets .*TUTTI_LOG=info' 'joined in [0-9]* ms'; do
   [[ $(grep -c "rank 0 info: .*$line" err) == 1 ]] || complain "not once: $line"
 done
