@@ -118,6 +118,6 @@ if [[ $all_reduce != none ]]; then
   started "$run_ranks" 2 "$all_reduce" -b 8 -e 8 -n 1 -w 0
   # Ranks that are threads made together are nobody's local ranks, and are left alone.
   "$all_reduce" -t 2 -b 8 -e 8 -n 1 -w 0 >"$folder/said" 2>&1 || fail 'all_reduce_perf -t 2 has failed'
-  ! grep -q 'TUTTI_BIND' "$folder/said" || fail 'a thread of tuttiCommInitAll was bound'
+  ! grep -q 'TUTTI_BIND: ' "$folder/said" || fail 'a thread of tuttiCommInitAll was bound'
   echo 'ok: all_reduce_perf -p and run_ranks.sh say which rank is which'
 fi
