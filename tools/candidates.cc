@@ -27,9 +27,10 @@ using algorithms::AlgorithmEntry;
 // Of calls that are timed together. Where ranks take turns, longer than the turns are.
 constexpr double kBatchUs = 400;
 constexpr double kBatchOfTurnsUs = 4000;
-constexpr int kMostCalls = 1000;   // of a batch
-constexpr int kRounds = 31;        // at most; fewer where time runs short
-constexpr double kHopeless = 2.5;  // times the best of the last size: not measured at the next ones
+constexpr int kMostCalls = 1000;          // of a batch
+constexpr int kRounds = 31;               // at most; fewer where time runs short
+constexpr double kHopeless = 2.5;         // times the best of the last size: not measured at the next ones
+constexpr std::size_t kManyBytes = 8192;  // for each rank: with fewer, what counts is another matter than with more
 constexpr int kLeastRounds = 3;
 constexpr int kMostRanksToCompare = 16;  // of more, no two algorithms do the same
 
@@ -302,8 +303,7 @@ class Measuring {
       }
       if (medians[i] <= kHopeless * best) next.push_back(left[i]);
     }
-    // With few bytes what counts is another matter than with many.
-    if (bytes >= 4096) left = std::move(next);
+    if (bytes / static_cast<std::size_t>(world_.ranks) >= kManyBytes) left = std::move(next);
     return {};
   }
 

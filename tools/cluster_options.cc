@@ -197,6 +197,7 @@ Result<topology::Graph> make_graph(const ClusterOptions& options) {
   cluster.ranks_per_host = options.per_host.value_or(1);
   cluster.numa_nodes = options.numa_nodes.value_or(1);
   cluster.ports = options.ports.value_or(1);
+  cluster.cores = options.cores.value_or(0);
   if (options.link) {
     if (Status s = parse_speed("--link", *options.link, cluster.port); !s.is_ok()) return s;
   }
@@ -313,7 +314,12 @@ Result<Machines> make_machines(const ClusterOptions& options, topology::Graph gr
   machines.graph = std::move(graph);
   machines.by_verbs = options.transport.value_or("tcp") == "verbs";
   if (Status s = machines.graph.check(); !s.is_ok()) return s;
-  machines.sharing.cores = options.cores > 0 ? options.cores : least_processors(machines.graph);
+  const int known = least_processors(machines.graph);
+  if (options.cores && known > 0 && *options.cores != known) {
+    return Status::invalid_argument(
+        fmt::format("--cores: no effect: how many processors the machines have is known, {} each", known));
+  }
+  machines.sharing.cores = options.cores.value_or(known);
   machines.costs = default_costs(world_of(machines), machines.by_verbs, machines.sharing).machine;
   for (const std::string& one : options.slow) {
     if (Status s = read_slow(one, machines); !s.is_ok()) return s;

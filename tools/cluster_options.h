@@ -27,7 +27,7 @@ struct ClusterOptions {
   std::optional<std::string> dragonfly;
   std::optional<std::string> sites;
   std::optional<std::string> transport;
-  int cores = 0;
+  std::optional<int> cores;
   std::vector<std::string> slow;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/config.h"
@@ -25,6 +26,7 @@ namespace {
 
 struct Options {
   ClusterOptions cluster;
+  std::optional<int> ranks;
   std::string collective = "all_reduce";
   std::uint64_t bytes = 1 << 20;
   int root = 0;
@@ -143,11 +145,11 @@ int run_measured(const Options& options, const Context& context) {
 
 int run_explain(Options options) {
   // A single host is this machine, whose processors its ranks share.
-  const bool here = options.cluster.topology.empty() && options.cluster.hosts.value_or(1) == 1;
-  if (here && options.cluster.cores == 0) {
-    options.cluster.cores = static_cast<int>(topology::allowed_processors().count());
-  }
-  if (here && !options.cluster.per_host) options.cluster.per_host = 2;
+  // Nothing describes other machines: it is this one, whose processors its ranks share.
+  ClusterOptions& cluster = options.cluster;
+  const bool here = cluster.topology.empty() && !cluster.per_host && cluster.hosts.value_or(1) == 1;
+  if (here || options.ranks) cluster.per_host = options.ranks.value_or(2);
+  if (here && !cluster.cores) cluster.cores = static_cast<int>(topology::allowed_processors().count());
   const Result<Context> context = explain(options);
   if (!context.is_ok()) {
     std::fprintf(stderr, "tutti explain: %s\n", context.status().message().c_str());
@@ -157,8 +159,8 @@ int run_explain(Options options) {
     print(context.value(), options, {});
     return kExitOk;
   }
-  if (here && *options.cluster.per_host > 1) return run_measured(options, context.value());
-  std::fprintf(stderr, "tutti explain: --measure needs two or more ranks of this machine: --per-host (-n)\n");
+  if (here && *cluster.per_host > 1) return run_measured(options, context.value());
+  std::fprintf(stderr, "tutti explain: --measure needs two or more ranks of this machine: -n, and no other machines\n");
   return kExitUsage;
 }
 
@@ -175,8 +177,9 @@ Run add_explain(CLI::App& app, CLI::App** chosen) {
   command->add_option("--root", options->root, "Root, where the collective has one")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
-  command->add_option("-n", options->cluster.per_host, "As --per-host: of one host, this machine, 2 unless given")
-      ->check(CLI::Range(1, topology::kMostRanks));
+  command->add_option("-n", options->ranks, "Ranks of this machine (2), or, where others are described, of each host")
+      ->check(CLI::Range(1, topology::kMostRanks))
+      ->excludes("--per-host");
   command->add_flag("--measure", options->measure, "Run the candidates on processes of this machine, too");
   command->add_option("--seconds", options->seconds, "That --measure may take, about")->check(CLI::Range(0.1, 3600.0));
   command->footer(

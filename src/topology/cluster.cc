@@ -142,6 +142,10 @@ Graph make_host(const Cluster& c) {
   std::vector<std::int32_t> numa;
   for (int i = 0; i < c.numa_nodes; ++i) {
     numa.push_back(add(host, NodeKind::kNumaNode, fmt::format("numa{}", i), 0));
+    const int first = c.cores * i / c.numa_nodes;
+    const int last = c.cores * (i + 1) / c.numa_nodes - 1;
+    if (first == last) host.nodes.back().processors = fmt::format("{}", first);
+    if (first < last) host.nodes.back().processors = fmt::format("{}-{}", first, last);
     for (int p = i; p < c.ports; p += c.numa_nodes) add(host, NodeKind::kPort, fmt::format("port{}", p), numa.back());
   }
   for (std::size_t i = 0; i < numa.size(); ++i) {

@@ -28,6 +28,7 @@ struct Cluster {
   int ranks_per_host = 1;
   int numa_nodes = 1;  // of a host; more are joined by a link of `numa` speed each with each
   Speed numa = kBetweenNumaNodes;
+  int cores = 0;          // of a host, spread over its NUMA nodes; 0: nothing is said of them
   int ports = 1;          // of a host, spread over its NUMA nodes
   Speed port{12.5, 0.5};  // 100 Gb/s
   Fabric fabric = Fabric::kSwitch;

@@ -82,11 +82,12 @@ class Model {
   }
 
   // Those on which something of this job depends. What both sides' bytes cost has one number for each size, and one
-  // says which part of it is the sender's: else there would be more than measurements tell apart.
+  // says which part of it is the sender's: else there would be more than measurements tell apart. What is passed on at
+  // a time and what a lane takes are the transport's: it knows them.
   [[nodiscard]] std::vector<double*> numbers() {
     std::vector<double*> all;
     const auto add = [&](MessageCosts& of, Bytes& bytes) {
-      all.insert(all.end(), {&of.message_us, &of.latency_us, &of.piece_bytes, &of.buffer_bytes, &bytes.senders_part});
+      all.insert(all.end(), {&of.message_us, &of.latency_us, &bytes.senders_part});
       for (double& each : bytes.us) all.push_back(&each);
     };
     const Routes routes(graph, costs, job_.sharing);

@@ -33,9 +33,10 @@ struct FittedCosts {
 };
 
 // Begins with `start`, and leaves alone what the job has no use for: of hosts with one rank what is within a host, and
-// so on. Minimizes the mean of |log(predicted / measured)| over some of the observations by pattern search (Hooke,
-// Jeeves: "Direct search" solution of numerical and statistical problems, J. ACM 8 (1961)); some seconds.
-// Deterministic, unless `enough` ends it before: it is asked now and then.
+// so on; and what is passed on at a time and what a lane takes, which the transport knows. Minimizes the mean of
+// |log(predicted / measured)| over some of the observations by pattern search (Hooke, Jeeves: "Direct search" solution
+// of numerical and statistical problems, J. ACM 8 (1961)); some seconds. Deterministic, unless `enough` ends it before:
+// it is asked now and then.
 Result<FittedCosts> fit_costs(const ObservedJob& job, std::span<const Observation> observations,
                               const MachineCosts& start, const std::function<bool()>& enough = {});
 

@@ -26,6 +26,11 @@ json() {
   python3 -c "import json, sys; j = json.load(open(sys.argv[1])); assert $1, j" "$out" || failed=1
 }
 
+wrong() {
+  echo "$*"
+  failed=1
+}
+
 expect 0 '--json' topo --help
 expect 2 'nonsense' topo --nonsense
 expect 0 "^  $(hostname)," topo
@@ -247,6 +252,18 @@ expect 2 '\-\-transport: no effect .* which has one host$' simulate --topology "
 # A host: it says what is inside, and may leave open how fast its ports are.
 host() { printf '{"format": "tutti topology", "version": 1, "root": {"kind": "host", "name": "host", "nodes": [
   {"kind": "port", "name": "p"%s}]}}' "$1" >"$folder/host.json"; }
+# Processors that are described are written, and a host is the same by its file.
+"$tutti" topo --hosts 2 --per-host 6 --numa-nodes 2 --cores 3 --json >"$folder/cores.json"
+grep -q '"processors": "0"' "$folder/cores.json" && grep -q '"processors": "1-2"' "$folder/cores.json" || wrong 'cores are lost'
+described=$("$tutti" simulate --hosts 2 --per-host 6 --numa-nodes 2 --cores 3 --algorithm ring -s 64K --json | grep -v seconds_to_)
+[[ $("$tutti" simulate --topology "$folder/cores.json" --algorithm ring -s 64K --json | grep -v seconds_to_) == "$described" ]] || wrong 'not the same machines'
+# A host that is described has as many processors as ranks, in each command; ranks alone are those of this machine.
+ranks=$((8 * $(nproc)))
+predicted() { "$tutti" explain all_reduce "$@" -s 64K | sed -n 's/^. ring  *\([0-9.]*\) .*/\1/p'; }
+[[ $(predicted --per-host "$ranks") == "$(predicted --per-host "$ranks" --cores "$ranks")" ]] || wrong 'not as many processors as ranks'
+[[ $(predicted -n "$ranks") == "$(predicted --per-host "$ranks" --cores "$(nproc)")" ]] || wrong 'not the processors of this machine'
+[[ $(predicted -n "$ranks") != "$(predicted --per-host "$ranks")" ]] || wrong 'processors make no difference'
+expect 2 '\-\-per-host excludes \-n' explain all_reduce -n 2 --per-host 2
 host ''
 for option in '--numa-nodes 2' '--ports 2' '--numa-link 5GB/s'; do
   # shellcheck disable=SC2086  # words
@@ -254,6 +271,8 @@ for option in '--numa-nodes 2' '--ports 2' '--numa-link 5GB/s'; do
 done
 expect 2 '\-\-link, \-\-transport: no effect .*, which has one host, and --hosts' simulate --topology "$folder/host.json" --link 1Gb/s --transport tcp
 expect 0 'on 1 host,' simulate --topology "$folder/host.json" --hosts 1 --per-host 3
+expect 2 '\-\-cores: no effect: .* is known, 3 each' simulate --topology "$folder/cores.json" --cores 2
+expect 0 'the best' simulate --topology "$folder/cores.json" --cores 3
 expect 0 ' p  1 GB/s' topo --topology "$folder/host.json" --hosts 2 --link 8Gb/s
 host ', "out": {"gbytes_per_second": 5, "latency_us": 1}'
 expect 2 '\-\-link: no effect .*, which has no port of unknown speed' simulate --topology "$folder/host.json" --hosts 2 --link 1Gb/s
@@ -275,6 +294,12 @@ python3 "$report" "$folder/times.csv" "$folder/times.csv" >"$out"
 if ! grep -q '^2 ranks, 1 hosts, shm .* 1.000 ' "$out"; then
   echo "no job, or what was measured to be fastest was not, in the report of:"
   cat "$folder/times.csv"
+  failed=1
+fi
+python3 "$report" --explain "$tutti" "$folder/times.csv" >"$out"
+if ! grep -q '^  as explain chooses  *[1-9]' "$out"; then
+  echo "nothing of what explain chooses in:"
+  cat "$out"
   failed=1
 fi
 # All trees of two ranks do the same, and have one time.
