@@ -16,11 +16,8 @@
 #include <cstdio>
 #include <new>
 
+#include "base/processor.h"
 #include "compare_worker.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace {
 
@@ -40,12 +37,6 @@ static_assert(sizeof(Line) == kCacheLineBytes);
 struct Page {
   std::array<std::array<Line, 2>, 2> lines;
 };
-
-void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
 
 class Exchange {
  public:
@@ -83,7 +74,7 @@ class Exchange {
   static bool wait(const Line& line, uint64_t sequence) {
     int64_t deadline_ns = 0;
     for (int64_t spin = 1; line.sequence.load(std::memory_order_acquire) != sequence; ++spin) {
-      relax();
+      tutti::internal::pause_processor();
       if (spin % kSpinsBetweenClocks != 0) continue;
       const int64_t now_ns = compare_now_ns();
       if (deadline_ns == 0) deadline_ns = now_ns + kDeadlineNs;

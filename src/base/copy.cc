@@ -1,8 +1,14 @@
 #include "base/copy.h"
 
+#include <atomic>
+
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 
 namespace tutti::internal {
+
+#if defined(__x86_64__)
 namespace {
 
 constexpr std::size_t kLine = 64;
@@ -68,5 +74,19 @@ std::vector<Copy> streaming_copies() {
   if (has_avx2) copies.push_back(&copy_streaming_by<&copy_lines_avx2>);
   return copies;
 }
+
+#else
+
+// Nothing has been measured on other processors, whose hints for such stores bind nobody.
+void copy_streaming(std::byte* target, const std::byte* source, std::size_t bytes) {
+  copy_bytes(target, source, bytes);
+  std::atomic_thread_fence(std::memory_order_release);
+}
+
+std::vector<void (*)(std::byte* target, const std::byte* source, std::size_t bytes)> streaming_copies() {
+  return {&copy_streaming};
+}
+
+#endif
 
 }  // namespace tutti::internal

@@ -1,7 +1,6 @@
 #include "executor/progress_thread.h"
 
 #include <dirent.h>
-#include <emmintrin.h>
 #include <sched.h>
 #include <sys/epoll.h>
 
@@ -13,6 +12,7 @@
 #include "base/asymmetric_fence.h"
 #include "base/bound_processors.h"
 #include "base/clock.h"
+#include "base/processor.h"
 #include "executor/turn_taking.h"
 
 namespace tutti::internal::executor {
@@ -149,7 +149,7 @@ void ProgressThread::rest() {
   for (const Task* task = tasks_; task != nullptr; task = task->next_) takes_turns = takes_turns || task->takes_turns();
   if (idle_passes_ < kSpins + 2) ++idle_passes_;
   if (idle_passes_ <= kSpins && tasks_ != nullptr && !takes_turns) {
-    _mm_pause();
+    pause_processor();
     return;
   }
   const std::int64_t begin_ns = now_ns();

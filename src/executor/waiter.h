@@ -11,8 +11,6 @@
 // Threads: used by the one thread that runs operations. FailureState may be written by others.
 #pragma once
 
-#include <emmintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/failure.h"
+#include "base/processor.h"
 #include "base/stall.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -94,7 +93,7 @@ class Waiter {
     const std::uint32_t count = idle_count_++;
     if (count < spins_) {
       if (count >= kHotSpins) {
-        _mm_pause();
+        pause_processor();
       } else {
         between_looks();
       }
@@ -120,7 +119,7 @@ class Waiter {
   // How often a rank looks for a message before it calls anything: at least once.
   [[nodiscard]] std::uint32_t hot_looks() const { return spins_ == 0 ? 1 : kHotSpins; }
   // Looks that the processor makes ahead of time are thrown away, with all behind them, when the peer writes.
-  static void between_looks() { _mm_lfence(); }
+  static void between_looks() { wait_for_loads(); }
   // Whether it yields from the start.
   [[nodiscard]] bool takes_turns() const { return spins_ == 0; }
   // Whether nothing has moved for longer than a peer that is running needs to move something.

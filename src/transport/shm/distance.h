@@ -10,8 +10,6 @@
 // Threads: of the sending lane.
 #pragma once
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -19,6 +17,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/processor.h"
 
 namespace tutti::internal::transport::shm {
 
@@ -63,9 +62,9 @@ class Distance {
   // The second: the nanoseconds that it took.
   static std::pair<std::uint32_t, std::int64_t> timed_load(const std::atomic<std::uint32_t>& word) {
     const std::int64_t begin = now_ns();
-    _mm_lfence();
+    wait_for_loads();
     const std::uint32_t value = word.load(std::memory_order_acquire);
-    _mm_lfence();
+    wait_for_loads();
     return {value, now_ns() - begin};
   }
   // What it takes where the line is in this processor's own cache: mostly the clock's time.
