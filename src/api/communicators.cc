@@ -31,13 +31,14 @@ Status check_rank(tuttiComm_t* comm, int nranks, int rank) {
 }
 
 // *comm is written only on success. join(settings) makes the communicator together with the peers; what is refused
-// before that, decline(why) tells them.
+// before that, decline(why) tells them. `ranks`: 0 if join finds them.
 template <class Join, class Decline>
-Status make_comm(tuttiComm_t* comm, const tuttiConfig_t* config, Join&& join, Decline&& decline) {
+Status make_comm(tuttiComm_t* comm, int ranks, const tuttiConfig_t* config, Join&& join, Decline&& decline) {
   CommTable& table = CommTable::instance();
   auto settings = settings_from(config);
   auto handle = settings.is_ok() ? table.reserve() : settings.status();
-  const Status ready = handle.is_ok() ? guarded([&] { return bind_calling_thread(settings->bind); }) : handle.status();
+  const Status ready =
+      handle.is_ok() ? guarded([&] { return bind_calling_thread(settings->bind, ranks); }) : handle.status();
   if (!ready.is_ok()) {
     if (handle.is_ok()) table.cancel(*handle);
     decline(ready);
@@ -64,13 +65,15 @@ Status init_rank(tuttiComm_t* comm, int nranks, const tuttiUniqueId& id, int ran
   static_assert(sizeof bytes == sizeof id.internal);
   std::memcpy(bytes.data(), id.internal, bytes.size());
   return make_comm(
-      comm, config, [&](const Settings& settings) { return join_with_id(bytes, rank, nranks, settings); },
+      comm, nranks, config, [&](const Settings& settings) { return join_with_id(bytes, rank, nranks, settings); },
       [&](const Status& why) { decline_with_id(bytes, rank, nranks, why); });
 }
 
 Status init_environment(tuttiComm_t* comm, const tuttiConfig_t* config) {
   if (comm == nullptr) return Status::invalid_argument("comm is NULL");
-  return make_comm(comm, config, join_launched, decline_launched);
+  // Without a launcher, only a job of one rank need not say where its ranks are.
+  const int ranks = environment_variable("TUTTI_WORLD_SIZE") == "1" ? 1 : 0;
+  return make_comm(comm, ranks, config, join_launched, decline_launched);
 }
 
 Status init_all(tuttiComm_t* comms, int ndev, const int* devlist, const tuttiConfig_t* config) {

@@ -12,9 +12,10 @@
 
 namespace tutti::internal {
 
-Status bind_calling_thread(Bind bind) {
+Status bind_calling_thread(Bind bind, int ranks) {
   if (bind == Bind::kNone) return {};
   auto local = detect_local_rank();
+  if (!local.is_ok() && ranks == 1) local = LocalRank{};
   if (!local.is_ok()) return local.status().with_context("TUTTI_BIND");
   const topology::ProcessorSet allowed = topology::allowed_processors();
   const topology::ProcessorSet share =
@@ -29,8 +30,9 @@ Status bind_calling_thread(Bind bind) {
     return Status::system("TUTTI_BIND: binding the thread", errno);
   }
   add_bound_processors(processors);
-  log::info(fmt::format("TUTTI_BIND: local rank {} of {} {} {} of the {} processors that it could use", local->rank,
-                        local->ranks, share != allowed ? "is bound to" : "stays with", share.count(), allowed.count()));
+  log::info(fmt::format("TUTTI_BIND: local rank {} of {} {} processors {} of the {} that it could use", local->rank,
+                        local->ranks, share != allowed ? "is bound to" : "stays with", topology::list_of(share),
+                        topology::list_of(allowed)));
   return {};
 }
 

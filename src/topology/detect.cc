@@ -1,5 +1,6 @@
 #include "topology/detect.h"
 
+#include <fmt/core.h>
 #include <hwloc.h>
 #include <unistd.h>
 
@@ -109,6 +110,19 @@ const Machine& this_machine() {
 }
 
 // Not by hwloc: with another machine's description it would answer for that one.
+std::string list_of(const ProcessorSet& processors) {
+  std::string text;
+  for (std::size_t first = 0; first < processors.size(); ++first) {
+    if (!processors[first]) continue;
+    std::size_t last = first;
+    while (last + 1 < processors.size() && processors[last + 1]) ++last;
+    if (!text.empty()) text += ',';
+    text += last == first ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+    first = last;
+  }
+  return text;
+}
+
 ProcessorSet allowed_processors() {
   cpu_set_t own;
   CPU_ZERO(&own);

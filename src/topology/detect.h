@@ -65,6 +65,8 @@ const Machine& this_machine();
 // Looks now.
 Machine detect();
 
+// "0-3,8"; "" if there is none.
+std::string list_of(const ProcessorSet& processors);
 // Those that the calling thread may run on now: its affinity mask, which the kernel keeps within the control group's.
 ProcessorSet allowed_processors();
 // Of this machine, seen from the calling thread.

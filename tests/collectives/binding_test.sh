@@ -95,6 +95,11 @@ echo "ok: within taskset's $first"
 run_pair env TUTTI_BIND=core TUTTI_LOCAL_RANK= TUTTI_LOCAL_SIZE=
 [[ ${statuses[*]} == '1 1' ]] || fail "without a local rank: exit statuses ${statuses[*]}"
 grep -q 'TUTTI_BIND: .*Set TUTTI_LOCAL_RANK, from 0 on, and TUTTI_LOCAL_SIZE' "$folder/said.0" || fail 'no remedy told'
+# A job of one rank is alone on the machine.
+[[ $all_reduce == none ]] || env -u TUTTI_LOCAL_RANK TUTTI_BIND=core TUTTI_LOG=info TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 \
+  "$all_reduce" -b 8 -e 8 -n 1 -w 0 >"$folder/said" 2>&1 || fail 'a job of one rank cannot be bound'
+[[ $all_reduce == none ]] || grep -q "TUTTI_BIND: local rank 0 of 1 is bound to processors $first.* of the $allowed that" \
+  "$folder/said" || grep -q 'local rank 0 of 1 stays with' "$folder/said" || fail 'nor says which processors it has'
 # One rank alone: the other hears of it.
 # shellcheck disable=SC2016
 run_pair bash -c '[[ $TUTTI_LOCAL_RANK == 0 ]] || export TUTTI_LOCAL_RANK=2; TUTTI_BIND=core exec "$@"' -

@@ -1,6 +1,7 @@
 // Machines that hwloc is told of, and this one.
 #include "topology/detect.h"
 
+#include <fmt/core.h>
 #include <hwloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,6 +75,14 @@ std::size_t online() {
 }
 
 }  // namespace
+
+TEST_CASE("processors as a list") {
+  CHECK(list_of({}).empty());
+  CHECK(list_of(range(0, 0)) == "0");
+  CHECK(list_of(range(2, 5) | range(7, 7) | range(9, 10)) == "2-5,7,9-10");
+  CHECK(list_of(range(kMaxProcessors - 2, kMaxProcessors - 1)) ==
+        fmt::format("{}-{}", kMaxProcessors - 2, kMaxProcessors - 1));
+}
 
 TEST_CASE("packages, caches and NUMA nodes of a described machine") {
   check_two_packages(described(kTwoPackages));
