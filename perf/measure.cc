@@ -17,75 +17,115 @@ constexpr std::int64_t kProbeIterations = 4;
 constexpr int kIterationsOfGraph = 20;  // nccl-tests'
 constexpr double kShortProbeNs = 1e6;   // a shorter probe is repeated with more iterations
 
-// values[i] = the largest over the ranks.
-Status max_over_ranks(const Rank& rank, std::vector<double>& values) {
-  return to_status(
-      tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, tuttiMax, rank.own_comm, nullptr),
-      "gathering times", rank.own_comm);
+// Nanoseconds of one operation, of which an iteration may have several.
+struct OperationTime {
+  double whole_ns = 0;
+  double calling_ns = 0;  // until the call has returned
+};
+
+// The same of each batch.
+struct BatchTimes {
+  std::vector<double> whole_ns;
+  std::vector<double> calling_ns;
+
+  void add(const OperationTime& time) {
+    whole_ns.push_back(time.whole_ns);
+    calling_ns.push_back(time.calling_ns);
+  }
+};
+
+// values[i] = what the ranks' values are taken for.
+Status combine(const Rank& rank, Average average, std::vector<double>& values) {
+  double* const data = values.data();
+  const auto reduce = [&](tuttiRedOp_t op) {
+    return tuttiAllReduce(data, data, values.size(), tuttiFloat64, op, rank.own_comm, nullptr);
+  };
+  tuttiResult_t result = tuttiSuccess;
+  switch (average) {
+    case Average::kRank0: result = tuttiBcast(data, values.size(), tuttiFloat64, 0, rank.own_comm, nullptr); break;
+    case Average::kMean: result = reduce(tuttiAvg); break;
+    case Average::kFastest: result = reduce(tuttiMin); break;
+    case Average::kSlowest: result = reduce(tuttiMax); break;
+  }
+  return to_status(result, "gathering times", rank.own_comm);
 }
 
-// Nanoseconds of one of `iterations` calls on this rank.
-Result<double> time_batch(const Operation& operation, const Rank& rank, std::int64_t iterations) {
+// Of one of the operations in `iterations` iterations, on this rank.
+Result<OperationTime> time_batch(const Options& options, const Operation& operation, const Rank& rank,
+                                 std::int64_t iterations) {
   const std::int64_t begin_ns = now_ns();
   for (std::int64_t i = 0; i < iterations; ++i) {
-    const tuttiResult_t result = operation.call();
+    const tuttiResult_t result = operation.iterate();
     if (result != tuttiSuccess) return to_status(result, "the operation", rank.comm);
+    if (!options.wait_each) continue;
+    if (Status status = synchronize(rank); !status.is_ok()) return status;
   }
+  const std::int64_t returned_ns = now_ns();
   if (Status status = synchronize(rank); !status.is_ok()) return status;
-  return static_cast<double>(now_ns() - begin_ns) / static_cast<double>(iterations);
+  const double operations = static_cast<double>(iterations) * options.aggregate;
+  return OperationTime{static_cast<double>(now_ns() - begin_ns) / operations,
+                       static_cast<double>(returned_ns - begin_ns) / operations};
 }
 
-// The slowest rank's time of one of `iterations` calls; the same on all ranks.
-Result<double> probe(const Operation& operation, const Rank& rank, std::int64_t iterations) {
-  Result<double> own_ns = time_batch(operation, rank, iterations);
-  if (!own_ns.is_ok()) return own_ns;
-  std::vector<double> slowest{*own_ns};
-  if (Status status = max_over_ranks(rank, slowest); !status.is_ok()) return status;
+// The slowest rank's time of one of `iterations` iterations; the same on all ranks.
+Result<double> probe(const Options& options, const Operation& operation, const Rank& rank, std::int64_t iterations) {
+  const Result<OperationTime> own = time_batch(options, operation, rank, iterations);
+  if (!own.is_ok()) return own.status();
+  std::vector<double> slowest{own.value().whole_ns * options.aggregate};
+  if (Status status = combine(rank, Average::kSlowest, slowest); !status.is_ok()) return status;
   return slowest.front();
 }
 
 Result<std::int64_t> choose_iterations(const Options& options, const Operation& operation, const Rank& rank) {
   if (options.iterations > 0) return std::int64_t{options.iterations};
-  Result<double> call_ns = probe(operation, rank, kProbeIterations);
-  if (call_ns.is_ok() && *call_ns * kProbeIterations < kShortProbeNs) {
-    call_ns = probe(operation, rank, kProbeIterations * 25);
+  Result<double> iteration_ns = probe(options, operation, rank, kProbeIterations);
+  if (iteration_ns.is_ok() && *iteration_ns * kProbeIterations < kShortProbeNs) {
+    iteration_ns = probe(options, operation, rank, kProbeIterations * 25);
   }
-  if (!call_ns.is_ok()) return call_ns.status();
-  const double wanted = kTimePerMeasurementNs / std::max(*call_ns, 1.0);
+  if (!iteration_ns.is_ok()) return iteration_ns.status();
+  const double wanted = kTimePerMeasurementNs / std::max(*iteration_ns, 1.0);
   return static_cast<std::int64_t>(std::clamp<double>(wanted, kMinIterations, kMaxIterations));
 }
 
-// `batches_ns`: of one call, which makes `in_turn` transfers one after the other.
-Timing summarize(std::vector<double> batches_ns, int in_turn, std::int64_t iterations) {
-  for (double& batch_ns : batches_ns) batch_ns /= in_turn;
-  std::sort(batches_ns.begin(), batches_ns.end());
-  const std::size_t n = batches_ns.size();
-  const double median_ns = (batches_ns[(n - 1) / 2] + batches_ns[n / 2]) / 2;
+// REQUIRES: sorted.
+double median_of(const std::vector<double>& values) {
+  const std::size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+// `times`: of one operation, which makes `in_turn` transfers one after the other.
+Result<Timing> summarize(const Options& options, const Rank& rank, BatchTimes times, std::int64_t iterations) {
+  for (std::vector<double>* values : {&times.whole_ns, &times.calling_ns}) {
+    if (Status status = combine(rank, options.average, *values); !status.is_ok()) return status;
+    for (double& batch_ns : *values) batch_ns /= options.subject.in_turn();
+    std::sort(values->begin(), values->end());
+  }
+  const std::vector<double>& whole_ns = times.whole_ns;
   // Nearest rank: the smallest value that at least 99 % of the batches do not exceed.
-  const auto p99 = static_cast<std::size_t>(std::ceil(0.99 * static_cast<double>(n)));
-  return {batches_ns.front() / 1e3, median_ns / 1e3, batches_ns[p99 - 1] / 1e3, iterations};
+  const auto p99 = static_cast<std::size_t>(std::ceil(0.99 * static_cast<double>(whole_ns.size())));
+  return Timing{whole_ns.front() / 1e3, median_of(whole_ns) / 1e3, whole_ns[p99 - 1] / 1e3,
+                median_of(times.calling_ns) / 1e3, iterations};
 }
 
 Result<Timing> time_operation(const Options& options, const Operation& operation, const Rank& rank) {
   if (Status status = operation.clear(); !status.is_ok()) return status;
   if (options.warmup_iterations > 0) {
-    const Result<double> warm = time_batch(operation, rank, options.warmup_iterations);
+    const Result<OperationTime> warm = time_batch(options, operation, rank, options.warmup_iterations);
     if (!warm.is_ok()) return warm.status();
   }
   const Result<std::int64_t> iterations = choose_iterations(options, operation, rank);
   if (!iterations.is_ok()) return iterations.status();
   const std::int64_t total = iterations.value();
   const std::int64_t batches = std::min(total, kMaxBatches);
-  std::vector<double> batches_ns;
+  BatchTimes times;
   if (Status status = meet(rank); !status.is_ok()) return status;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     const std::int64_t length = total / batches + (batch < total % batches ? 1 : 0);
-    const Result<double> call_ns = time_batch(operation, rank, length);
-    if (!call_ns.is_ok()) return call_ns.status();
-    batches_ns.push_back(call_ns.value());
+    const Result<OperationTime> time = time_batch(options, operation, rank, length);
+    if (!time.is_ok()) return time.status();
+    times.add(time.value());
   }
-  if (Status status = max_over_ranks(rank, batches_ns); !status.is_ok()) return status;
-  return summarize(std::move(batches_ns), options.subject.in_turn(), total);
+  return summarize(options, rank, std::move(times), total);
 }
 
 // Each launch of a graph is a batch.
@@ -94,21 +134,22 @@ Result<Timing> time_graph(const Options& options, const Operation& operation, co
   const int iterations = options.iterations > 0 ? options.iterations : kIterationsOfGraph;
   auto graph = Graph::capture(*rank.device, [&] {
     tuttiResult_t result = tuttiSuccess;
-    for (int i = 0; i < iterations && result == tuttiSuccess; ++i) result = operation.call();
+    for (int i = 0; i < iterations && result == tuttiSuccess; ++i) result = operation.iterate();
     return to_status(result, "the operation", rank.comm);
   });
   if (!graph.is_ok()) return graph.status();
   if (Status status = meet(rank); !status.is_ok()) return status;
-  std::vector<double> batches_ns;
+  const double operations = static_cast<double>(iterations) * options.aggregate;
+  BatchTimes times;
   // The first one warms up.
   for (int launch = 0; launch <= options.graph_launches; ++launch) {
     const std::int64_t begin_ns = now_ns();
     if (Status status = (*graph)->launch(); !status.is_ok()) return status;
+    const double returned_ns = static_cast<double>(now_ns() - begin_ns);
     if (Status status = synchronize(rank); !status.is_ok()) return status;
-    if (launch > 0) batches_ns.push_back(static_cast<double>(now_ns() - begin_ns) / iterations);
+    if (launch > 0) times.add({static_cast<double>(now_ns() - begin_ns) / operations, returned_ns / operations});
   }
-  if (Status status = max_over_ranks(rank, batches_ns); !status.is_ok()) return status;
-  return summarize(std::move(batches_ns), options.subject.in_turn(), std::int64_t{iterations} * options.graph_launches);
+  return summarize(options, rank, std::move(times), std::int64_t{iterations} * options.graph_launches);
 }
 
 Result<std::int64_t> verify_all(const Options& options, Problem& problem, const Operation& operation, const Rank& rank,
@@ -151,7 +192,7 @@ double bus_factor(const Problem& problem) {
 Result<Measurement> measure(const Options& options, const Problem& problem, const Rank& rank, const Buffers& buffers,
                             bool in_place, std::int64_t* own_errors) {
   Problem seeded = problem;
-  const Operation operation(seeded, rank, buffers, in_place);
+  const Operation operation(seeded, rank, buffers, in_place, options.aggregate);
   const Result<std::int64_t> errors = verify_all(options, seeded, operation, rank, own_errors);
   if (!errors.is_ok()) return errors.status();
   const Result<Timing> timing =

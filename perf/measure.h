@@ -10,11 +10,12 @@
 namespace tutti::internal::perf {
 
 // One operation (of a ping-pong: one way), in microseconds, over batches of iterations; of each batch the slowest rank
-// counts.
+// counts, or what options.average says.
 struct Timing {
   double min_us = 0;
   double median_us = 0;
   double p99_us = 0;
+  double calling_us = 0;  // median, until the call had returned
   std::int64_t iterations = 0;
 };
 

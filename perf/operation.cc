@@ -124,12 +124,13 @@ std::size_t Buffer::broken_guards(std::size_t bytes) const {
   return broken;
 }
 
-Operation::Operation(const Problem& problem, const Rank& rank, const Buffers& buffers, bool in_place)
+Operation::Operation(const Problem& problem, const Rank& rank, const Buffers& buffers, bool in_place, int aggregate)
     : problem_(problem),
       rank_(rank),
       buffers_(buffers),
       blocks_(problem.blocks(rank.rank)),
       in_place_(in_place),
+      aggregate_(static_cast<std::size_t>(aggregate)),
       send_(in_place ? buffers.recv.data() : buffers.send.data()),
       recv_(buffers.recv.data()) {
   if (!in_place) return;
@@ -144,20 +145,36 @@ std::size_t Operation::recv_span_bytes() const {
                    : problem_.recv_bytes(rank_.rank);
 }
 
-tuttiResult_t Operation::call() const {
-  const Collective* const collective = problem_.subject.collective();
-  return collective != nullptr ? call_collective(*collective) : call_transfers(*problem_.subject.transfers());
+std::size_t Operation::stride_bytes(const Problem& problem) {
+  constexpr std::size_t kLine = 64;
+  return (problem.vector_bytes() + kLine - 1) / kLine * kLine;
 }
 
-tuttiResult_t Operation::call_transfers(Transfers transfers) const {
+tuttiResult_t Operation::call(std::size_t shift) const {
+  const Collective* const collective = problem_.subject.collective();
+  return collective != nullptr ? call_collective(*collective, shift)
+                               : call_transfers(*problem_.subject.transfers(), shift);
+}
+
+tuttiResult_t Operation::iterate() const {
+  if (aggregate_ == 1) return call();
+  tuttiResult_t result = tuttiGroupStart();
+  if (result != tuttiSuccess) return result;
+  const std::size_t stride = stride_bytes(problem_);
+  for (std::size_t i = 0; i < aggregate_ && result == tuttiSuccess; ++i) result = call(i * stride);
+  const tuttiResult_t ended = tuttiGroupEnd();
+  return result == tuttiSuccess ? ended : result;
+}
+
+tuttiResult_t Operation::call_transfers(Transfers transfers, std::size_t shift) const {
   const tuttiDataType_t type = api(problem_.datatype);
   const std::size_t count = problem_.count;
   void* const stream = rank_.call_stream();
   const int ranks = problem_.ranks;
   const int next = (rank_.rank + 1) % ranks;
   const int before = (rank_.rank + ranks - 1) % ranks;
-  const auto send = [&] { return tuttiSend(sent(), count, type, next, rank_.comm, stream); };
-  const auto receive = [&] { return tuttiRecv(received(), count, type, before, rank_.comm, stream); };
+  const auto send = [&] { return tuttiSend(sent(shift), count, type, next, rank_.comm, stream); };
+  const auto receive = [&] { return tuttiRecv(received(shift), count, type, before, rank_.comm, stream); };
   const bool receives_first = transfers == Transfers::kPingPong && rank_.rank != 0;
   const bool grouped = transfers == Transfers::kSendRecv;
   tuttiResult_t result = grouped ? tuttiGroupStart() : tuttiSuccess;
@@ -169,13 +186,13 @@ tuttiResult_t Operation::call_transfers(Transfers transfers) const {
   return result != tuttiSuccess ? result : ended;
 }
 
-tuttiResult_t Operation::call_collective(Collective collective) const {
+tuttiResult_t Operation::call_collective(Collective collective, std::size_t shift) const {
   const Problem& p = problem_;
   const tuttiDataType_t type = api(p.datatype);
   const tuttiComm_t comm = rank_.comm;
   void* const stream = rank_.call_stream();
-  std::byte* const send = sent();
-  std::byte* const recv = received();
+  std::byte* const send = sent(shift);
+  std::byte* const recv = received(shift);
   const std::size_t* const counts = blocks_.data();
   const std::size_t own = p.subject.varies() ? blocks_[static_cast<std::size_t>(rank_.rank)] : 0;
   switch (collective) {
@@ -200,9 +217,9 @@ tuttiResult_t Operation::call_collective(Collective collective) const {
   return tuttiInvalidArgument;
 }
 
-Status Operation::upload() const {
-  if (Status s = buffers_.send.upload(problem_.send_bytes(rank_.rank)); !s.is_ok()) return s;
-  return buffers_.recv.upload(recv_span_bytes());
+Status Operation::upload(std::size_t beyond) const {
+  if (Status s = buffers_.send.upload(problem_.send_bytes(rank_.rank) + beyond); !s.is_ok()) return s;
+  return buffers_.recv.upload(recv_span_bytes() + beyond);
 }
 
 Status Operation::download() const {
@@ -211,9 +228,10 @@ Status Operation::download() const {
 }
 
 Status Operation::clear() const {
-  buffers_.send.reset(problem_.send_bytes(rank_.rank), std::byte{0});
-  buffers_.recv.reset(recv_span_bytes(), std::byte{0});
-  return upload();
+  const std::size_t beyond = (aggregate_ - 1) * stride_bytes(problem_);
+  buffers_.send.reset(problem_.send_bytes(rank_.rank) + beyond, std::byte{0});
+  buffers_.recv.reset(recv_span_bytes() + beyond, std::byte{0});
+  return upload(beyond);
 }
 
 Status Operation::prepare() const {

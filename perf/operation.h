@@ -77,24 +77,33 @@ struct Buffers {
 // A problem bound to a rank's buffers.
 class Operation {
  public:
-  Operation(const Problem& problem, const Rank& rank, const Buffers& buffers, bool in_place);
+  // `aggregate`: calls of each iteration.
+  Operation(const Problem& problem, const Rank& rank, const Buffers& buffers, bool in_place, int aggregate);
 
-  // The call, or the transfers; on the rank's stream they are only queued.
-  [[nodiscard]] tuttiResult_t call() const;
+  // How far the buffers of an iteration's calls are from each other.
+  static std::size_t stride_bytes(const Problem& problem);
+
+  // One iteration: the call, or the transfers, or a group of them, each on buffers of its own; on the rank's stream
+  // they are only queued.
+  [[nodiscard]] tuttiResult_t iterate() const;
   // Makes the call once on fresh data; the number of wrong elements and overwritten bytes on this rank.
   Result<std::int64_t> verify() const;
   // Zeros everywhere, so that repeated calls in place meet neither subnormal nor infinite numbers.
   Status clear() const;
 
  private:
-  [[nodiscard]] tuttiResult_t call_collective(Collective collective) const;
-  [[nodiscard]] tuttiResult_t call_transfers(Transfers transfers) const;
+  // `shift`: of all addresses, in bytes.
+  [[nodiscard]] tuttiResult_t call(std::size_t shift = 0) const;
+  [[nodiscard]] tuttiResult_t call_collective(Collective collective, std::size_t shift) const;
+  [[nodiscard]] tuttiResult_t call_transfers(Transfers transfers, std::size_t shift) const;
   Status prepare() const;
   Status run_once() const;
-  [[nodiscard]] std::byte* sent() const { return (in_place_ ? buffers_.recv : buffers_.send).for_call(send_); }
-  [[nodiscard]] std::byte* received() const { return buffers_.recv.for_call(recv_); }
-  // Both buffers, as far as the call may touch them.
-  Status upload() const;
+  [[nodiscard]] std::byte* sent(std::size_t shift) const {
+    return (in_place_ ? buffers_.recv : buffers_.send).for_call(send_ + shift);
+  }
+  [[nodiscard]] std::byte* received(std::size_t shift) const { return buffers_.recv.for_call(recv_ + shift); }
+  // Both buffers, as far as the call may touch them, and so many bytes beyond.
+  Status upload(std::size_t beyond = 0) const;
   Status download() const;
   [[nodiscard]] std::int64_t count_errors() const;
   // What from `begin` to `end` in the receive buffer is not as prepare() has left it, and the call must leave alone.
@@ -106,6 +115,7 @@ class Operation {
   const Buffers& buffers_;
   std::vector<std::size_t> blocks_;  // of this rank's vector
   bool in_place_;
+  std::size_t aggregate_;
   std::byte* send_;
   std::byte* recv_;
 };

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "base/standard_output.h"
+#include "nccl_tests.h"
+#include "ranks.h"
 #include "report.h"
 
 namespace tutti::internal::perf {
@@ -26,21 +28,29 @@ struct Words {
   std::string min_bytes = "8";
   std::string max_bytes = "64M";
   std::string step_bytes;
-  std::size_t step_factor = 2;
+  std::optional<std::size_t> step_factor;
   std::string datatype = "float";
   std::string op = "sum";
   std::string root = "0";
-  std::string memory = "malloc";
   int blocking = 1;
   bool ping_pong = false;
+  std::string unused;  // of a flag that says nothing about this subject
+  NcclTestsWords nccl_tests;
 };
 
-// "8", "4K", "64M", "1G" in bytes (powers of 1024), or nothing.
+// "8", "4K", "64M", "1.5G" in bytes (powers of 1024), or nothing.
 std::optional<std::size_t> parse_bytes(const std::string& text) {
   std::size_t value = 0;
   const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || end - stop > 1) return std::nullopt;
+  auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc()) return std::nullopt;
+  double part = 0;
+  if (stop != end && *stop == '.') {
+    const auto read = std::from_chars(stop, end, part);
+    if (read.ec != std::errc()) return std::nullopt;
+    stop = read.ptr;
+  }
+  if (end - stop > 1) return std::nullopt;
   if (stop == end) return value;
   int powers = 0;
   switch (std::toupper(static_cast<unsigned char>(*stop))) {
@@ -52,8 +62,9 @@ std::optional<std::size_t> parse_bytes(const std::string& text) {
   for (; powers > 0; --powers) {
     if (value > SIZE_MAX / kKibi) return std::nullopt;
     value *= kKibi;
+    part *= kKibi;
   }
-  return value;
+  return value + static_cast<std::size_t>(part);
 }
 
 std::size_t bytes_or_throw(const std::string& flag, const std::string& text) {
@@ -97,14 +108,16 @@ std::vector<std::size_t> sizes_from(const Words& words, bool max_given) {
   if (!max_given) high = std::max(low, high);
   if (high < low) throw CLI::ValidationError("--maxbytes", "is smaller than --minbytes");
   std::vector<std::size_t> sizes{low};
-  if (!words.step_bytes.empty()) {
-    const std::size_t step = bytes_or_throw("--stepbytes", words.step_bytes);
+  const bool steps = words.step_factor ? *words.step_factor < 2 : !words.step_bytes.empty();
+  if (steps) {
+    const std::size_t step = bytes_or_throw("--stepbytes", words.step_bytes.empty() ? "1M" : words.step_bytes);
     if (step == 0) throw CLI::ValidationError("--stepbytes", "must be at least 1");
     while (high - sizes.back() >= step) sizes.push_back(sizes.back() + step);
     return sizes;
   }
+  const std::size_t factor = words.step_factor.value_or(2);
   if (low == 0 && high > 0) throw CLI::ValidationError("--minbytes", "0 cannot be multiplied; use --stepbytes");
-  while (low > 0 && sizes.back() <= high / words.step_factor) sizes.push_back(sizes.back() * words.step_factor);
+  while (low > 0 && sizes.back() <= high / factor) sizes.push_back(sizes.back() * factor);
   return sizes;
 }
 
@@ -112,10 +125,10 @@ void add_size_flags(CLI::App& app, Words& words) {
   app.add_option("-b,--minbytes", words.min_bytes, "Smallest size: 8, 4K, 64M, 1G (default 8)")->type_name("SIZE");
   app.add_option("-e,--maxbytes", words.max_bytes, "Largest size (default 64M, or -b if that is larger)")
       ->type_name("SIZE");
-  CLI::Option* step = app.add_option("-i,--stepbytes", words.step_bytes, "Add this between sizes")->type_name("SIZE");
-  app.add_option("-f,--stepfactor", words.step_factor, "Multiply by this between sizes (default 2)")
-      ->check(CLI::Range(2, 1 << 30))
-      ->excludes(step);
+  app.add_option("-i,--stepbytes", words.step_bytes, "Add this between sizes, unless -f says otherwise (-f 1: 1M)")
+      ->type_name("SIZE");
+  app.add_option("-f,--stepfactor", words.step_factor, "Multiply by this between sizes (default 2); 0 and 1: add -i")
+      ->check(CLI::Range(0, 1 << 30));
 }
 
 void add_flags(CLI::App& app, Words& words, Options& options) {
@@ -130,36 +143,96 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
       ->check(CLI::Range(0, many));
   app.add_option("-N,--run_cycles", options.cycles, "Repeat everything this many times (default 1; 0: endlessly)")
       ->check(CLI::Range(0, many));
-  app.add_option("-p,--nprocs", options.processes, "Start this many processes on this machine")
-      ->check(CLI::Range(1, 4096));
+  app.add_option("-p,--nprocs", options.processes, "Start this many processes on this machine (default 0: none)")
+      ->check(CLI::Range(0, 4096));
   app.add_option("-t,--nthreads", options.threads, "Threads of each process, each one a rank (default 1)")
       ->check(CLI::Range(1, 4096));
   app.add_option("-z,--blocking", words.blocking, "1 (default): calls that block; 0: queue them on a stream")
       ->check(CLI::Range(0, 1));
-  app.add_option("-m,--memory", words.memory, "malloc (default), or tutti: memory that peers can map (tuttiMemAlloc)")
-      ->check(CLI::IsMember({"malloc", "tutti"}));
+  app.add_option("--memory", words.nccl_tests.memory,
+                 "malloc (default), or tutti: memory that peers can map (tuttiMemAlloc); 0 and 1 are as in "
+                 "--memory_report")
+      ->type_name("malloc|tutti");
   app.add_option("-g,--ngpus", options.devices,
                  "Buffers on CUDA devices, which ranks take in turn; this many ranks for each of -t (each is a thread)")
       ->check(CLI::Range(1, 4096));
   app.add_option("-G,--cudagraph", options.graph_launches,
                  "With -g: capture the timed iterations (-n, or 20) in a CUDA graph, and launch it this many times")
       ->check(CLI::Range(0, many));
-  app.add_option("-J,--json", options.json_path, "Write all results to this file as one JSON object")
+  app.add_option("-J,--output_file,--json", options.json_path, "Write all results to this file as one JSON object")
       ->type_name("FILE");
 }
 
-void interpret(const Words& words, bool max_given, Options& options) {
-  if (options.cycles == 0 && !(options.json_path.empty() && options.plot_path.empty())) {
-    throw CLI::ValidationError("--run_cycles", "0 never ends, and --json and --plot are written at the end");
+// Flags of nccl-tests, whose programs all take all of them, so that one command line serves all of these programs too.
+struct DependentFlag {
+  const char* names;
+  const char* long_name;
+  bool (*applies)(Subject);
+};
+constexpr auto kHasData = [](Subject subject) { return subject.has_data(); };
+constexpr DependentFlag kDependentFlags[] = {
+    {"-b,--minbytes", "--minbytes", kHasData},
+    {"-e,--maxbytes", "--maxbytes", kHasData},
+    {"-i,--stepbytes", "--stepbytes", kHasData},
+    {"-f,--stepfactor", "--stepfactor", kHasData},
+    {"-d,--datatype", "--datatype", kHasData},
+    {"-o,--op", "--op", [](Subject subject) { return subject.reduces(); }},
+    {"-r,--root", "--root", [](Subject subject) { return subject.has_root(); }},
+};
+
+void note_unused(const CLI::App& app, const Words& words, Options& options) {
+  for (const DependentFlag& flag : kDependentFlags) {
+    if (!flag.applies(options.subject) && app.count(flag.long_name) > 0) {
+      options.notes.push_back(fmt::format("{} has no effect: {} has none", flag.long_name, options.subject.name()));
+    }
+  }
+  if (!words.step_bytes.empty() && words.step_factor.value_or(0) >= 2) {
+    options.notes.emplace_back("--stepbytes has no effect beside --stepfactor");
+  }
+}
+
+void interpret_root(const Words& words, Options& options) {
+  if (!options.subject.has_root()) return;
+  options.all_roots = words.root == "all" || words.root == "-1";
+  if (options.all_roots) return;
+  const char* const end = words.root.data() + words.root.size();
+  const auto [stop, error] = std::from_chars(words.root.data(), end, options.root);
+  if (error != std::errc() || stop != end || options.root < 0) {
+    throw CLI::ValidationError("--root", fmt::format("'{}' is neither a rank nor all", words.root));
+  }
+}
+
+void interpret_plot(const Options& options) {
+  if (options.plot_path.empty()) return;
+  const std::string suffix = lower(std::filesystem::path(options.plot_path).extension().string());
+  if (suffix != ".svg" && suffix != ".png" && suffix != ".pdf") {
+    throw CLI::ValidationError("--plot", fmt::format("'{}' ends in none of .svg, .png and .pdf", options.plot_path));
+  }
+  if (options.sizes_bytes.back() == 0) {
+    throw CLI::ValidationError("--plot", "has nothing to draw: no size has any bytes");
+  }
+}
+
+void interpret(const CLI::App& app, const Words& words, Options& options) {
+  if (options.cycles == 0 && !options.plot_path.empty()) {
+    throw CLI::ValidationError("--run_cycles", "0 never ends, and --plot is drawn at the end");
+  }
+  if (options.cycles == 0 && !options.json_path.empty()) {
+    throw CLI::ValidationError("--run_cycles", "0 never ends, and --json is written at the end");
   }
   if (options.graph_launches > 0 && options.devices == 0) {
     throw CLI::ValidationError("--cudagraph", "needs buffers on CUDA devices: -g 1");
   }
   if (words.ping_pong) options.subject = Transfers::kPingPong;
   if (options.skew != 0) options.subject = *varying_form(*options.subject.collective());
+  interpret_nccl_tests(app, words.nccl_tests, options);
   options.blocking = words.blocking == 1 && options.devices == 0;
-  options.memory = options.devices > 0 ? Memory::kCuda : words.memory == "tutti" ? Memory::kTutti : Memory::kMalloc;
+  options.wait_each = options.devices > 0 && words.blocking == 1 && app.count("--blocking") > 0;
+  if (options.devices > 0) options.memory = Memory::kCuda;
   options.datatypes = named_or_all<DataType>("--datatype", canonical_datatype(words.datatype), kDataTypes);
+  if (options.subject.reduces() && lower(words.op) == "mulsum") {
+    throw CLI::ValidationError("--op", "mulsum, which multiplies by a number first, is not measured: take sum");
+  }
   options.ops = named_or_all<ReduceOp>("--op", lower(words.op), kReduceOps);
   if (const DataType type = options.datatypes.front(); options.datatypes.size() == 1 && options.ops.size() == 1 &&
                                                        !is_defined(options.subject, type, options.ops.front())) {
@@ -167,26 +240,20 @@ void interpret(const Words& words, bool max_given, Options& options) {
                                fmt::format("{} is not defined for {} of datatype {}", name_of(options.ops.front()),
                                            options.subject.name(), name_of(type)));
   }
-  options.all_roots = words.root == "all";
-  if (!options.all_roots) {
-    const char* const end = words.root.data() + words.root.size();
-    const auto [stop, error] = std::from_chars(words.root.data(), end, options.root);
-    if (error != std::errc() || stop != end || options.root < 0) {
-      throw CLI::ValidationError("--root", fmt::format("'{}' is neither a rank nor all", words.root));
-    }
+  interpret_root(words, options);
+  const int launched = launched_processes();
+  if (launched > 1 && options.processes > 0) {
+    throw CLI::ValidationError(
+        "--nprocs", fmt::format("a launcher has started {} processes, which are the ranks: leave -p out", launched));
   }
-  if (options.local_ranks() > 0) {
+  if (options.local_ranks() > 0 && launched <= 1) {
     if (const Status s = check_ranks(options, options.local_ranks()); !s.is_ok())
       throw CLI::ParseError(s.message(), kUsageStatus);
   }
-  options.sizes_bytes = !options.subject.has_data() ? std::vector<std::size_t>{0} : sizes_from(words, max_given);
-  if (const std::string suffix = lower(std::filesystem::path(options.plot_path).extension().string());
-      !options.plot_path.empty() && suffix != ".svg" && suffix != ".png" && suffix != ".pdf") {
-    throw CLI::ValidationError("--plot", "'" + options.plot_path + "' ends in none of .svg, .png and .pdf");
-  }
-  if (!options.plot_path.empty() && options.sizes_bytes.back() == 0) {
-    throw CLI::ValidationError("--plot", "has nothing to draw: no size has any bytes");
-  }
+  options.sizes_bytes =
+      options.subject.has_data() ? sizes_from(words, app.count("--maxbytes") > 0) : std::vector<std::size_t>{0};
+  interpret_plot(options);
+  note_unused(app, words, options);
 }
 
 std::string described(Subject subject) {
@@ -206,6 +273,7 @@ const char* const kFooter =
     "Without -p and -t the ranks are those of tutti run, mpirun, mpiexec, srun or torchrun.\n"
     "With all, operators that are not defined for the datatype, or for the collective, are left out.\n"
     "A size is the larger of a rank's two buffers. Times are medians over batches of the slowest rank.\n"
+    "Where a flag is given several times, the last one counts.\n"
     "Exit status: 0 measured and right, 1 wrong data or a failure, 2 invalid command line.";
 
 Line::Line(Subject subject)
@@ -213,6 +281,7 @@ Line::Line(Subject subject)
   options.subject = subject;
   app.footer(kFooter);
   app.get_formatter()->column_width(30);
+  app.option_defaults()->take_last();  // as getopt's users are used to
   app.set_version_flag("--version", [this] { return app.get_name() + ", tutti " + library_version(); });
   if (subject.has_data()) {
     add_size_flags(app, words);
@@ -223,6 +292,9 @@ Line::Line(Subject subject)
     app.add_option("--plot", options.plot_path,
                    "Draw time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)")
         ->type_name("FILE");
+    app.add_option("--min-busbw", options.min_busbw_gbs,
+                   "Fail if the average bus bandwidth is below this, in GB/s (default: 0.9 times NCCL_TESTS_MIN_BW)")
+        ->check(CLI::Range(0.0, 1e9));
   }
   if (subject.reduces()) {
     const char* const average = subject.combines_prefixes() ? "" : " avg,";
@@ -247,6 +319,10 @@ Line::Line(Subject subject)
         ->check(CLI::Range(1.0, 4096.0));
   }
   add_flags(app, words, options);
+  add_nccl_tests_flags(app, words.nccl_tests, options);
+  for (const DependentFlag& flag : kDependentFlags) {
+    if (!flag.applies(subject)) app.add_option(flag.names, words.unused)->group("");
+  }
 }
 
 }  // namespace
@@ -273,7 +349,7 @@ std::variant<Options, int> parse_options(Subject subject, int argc, char** argv)
   CLI::App& app = line.app;
   try {
     app.parse(argc, argv);
-    interpret(line.words, subject.has_data() && app.count("--maxbytes") > 0, line.options);
+    interpret(app, line.words, line.options);
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) != 0) return kUsageStatus;
     const Status printed = flush_standard_output();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -19,6 +20,9 @@ namespace tutti::internal::perf {
 
 enum class Memory { kMalloc, kTutti, kCuda };
 
+// What the times of a batch, one for each rank, are taken for. The values are nccl-tests'.
+enum class Average { kRank0 = 0, kMean = 1, kFastest = 2, kSlowest = 3 };
+
 struct Options {
   Subject subject = Collective::kAllReduce;
   std::vector<std::size_t> sizes_bytes;  // ascending, at least one; {0} for the barrier
@@ -33,12 +37,21 @@ struct Options {
   int graph_launches = 0;  // of CUDA graphs that hold the calls; 0: there is no graph
   int iterations = 0;      // 0: as many as fit a fixed time
   int warmup_iterations = 5;
+  int aggregate = 1;  // operations of each iteration, in one group
+  Average average = Average::kSlowest;
   int checks = 1;  // verifications per size and mode
   int cycles = 1;  // 0: until interrupted
   bool blocking = true;
+  bool wait_each = false;               // of what is on devices: calls are waited for one by one
+  bool calling_time = false;            // the table shows how long calls take to return
+  bool timestamps = false;              // at the end of each row
+  bool memory_report = false;           // at the end
+  int timeout_s = 0;                    // 0: as the environment says
+  std::optional<double> min_busbw_gbs;  // an average below is a failure
   Memory memory = Memory::kMalloc;
   std::string json_path;
   std::string plot_path;
+  std::vector<std::string> notes;  // on what was given and has no effect
 
   // Ranks that this program starts by itself; 0: a launcher has started them.
   [[nodiscard]] int local_ranks() const {

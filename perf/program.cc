@@ -1,11 +1,13 @@
 #include "program.h"
 
 #include <fmt/core.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -59,6 +61,13 @@ std::vector<Problem> problems_of(const Options& options, const Rank& rank) {
   return problems;
 }
 
+// The most memory that this process has had.
+std::int64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
 // One line per rank: where it runs.
 Result<std::vector<std::string>> describe_ranks(const Rank& rank) {
   using Line = std::array<char, 128>;
@@ -99,7 +108,7 @@ class Run {
         if (Status status = measure_row(problem, *buffers); !status.is_ok()) return status;
       }
     }
-    return report_ ? report_->finish(errors_) : Status::ok();
+    return finish();
   }
 
   // Of this rank, whose run has ended with `status`: what it has found wrong by itself or heard of from the others.
@@ -118,9 +127,19 @@ class Run {
     return status.is_ok() ? to_status(result, "hearing of rank 0's output files", rank_.own_comm) : status;
   }
 
+  Status finish() {
+    std::int64_t peak_bytes = peak_memory_bytes();
+    const tuttiResult_t result =
+        tuttiAllReduce(&peak_bytes, &peak_bytes, 1, tuttiInt64, tuttiMax, rank_.own_comm, nullptr);
+    if (Status status = to_status(result, "gathering memory sizes", rank_.own_comm); !status.is_ok()) return status;
+    return report_ ? report_->finish(errors_, peak_bytes) : Status::ok();
+  }
+
   Result<Buffers> make_buffers(const std::vector<Problem>& problems) const {
     std::size_t bytes = 0;
-    for (const Problem& problem : problems) bytes = std::max(bytes, problem.vector_bytes());
+    for (const Problem& problem : problems) {
+      bytes = std::max(bytes, Operation::stride_bytes(problem) * static_cast<std::size_t>(options_.aggregate));
+    }
     Result<Buffer> send = Buffer::make(options_.memory, rank_.device, bytes);
     if (!send.is_ok()) return send.status();
     Result<Buffer> recv = Buffer::make(options_.memory, rank_.device, bytes);
@@ -226,6 +245,7 @@ int run_program(Subject subject, int argc, char** argv) {
   const std::variant<Options, int> parsed = parse_options(subject, argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const Options& options = std::get<Options>(parsed);
+  if (options.timeout_s > 0) setenv("TUTTI_TIMEOUT_MS", fmt::format("{}000", options.timeout_s).c_str(), 1);
   return run_ranks(options, [&options](tuttiComm_t comm) { return rank_main(options, comm); });
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "operation.h"
 
 namespace tutti::internal::perf {
@@ -176,10 +177,35 @@ int run_processes(const Options& options, const RankMain& rank_main) {
   return status;
 }
 
-int run_launched(const RankMain& rank_main) {
+// Threads of each of the launcher's processes, which are connected already.
+int run_threads_of_job(int threads, tuttiComm_t processes, const RankMain& rank_main) {
+  int process = 0;
+  int count = 0;
+  tuttiUniqueId id{};
+  Status status = to_status(tuttiCommUserRank(processes, &process), "tuttiCommUserRank", processes);
+  if (status.is_ok()) status = to_status(tuttiCommCount(processes, &count), "tuttiCommCount", processes);
+  if (status.is_ok() && process == 0) status = to_status(tuttiGetUniqueId(&id), "tuttiGetUniqueId", nullptr);
+  if (status.is_ok()) {
+    status = to_status(tuttiBcast(&id, sizeof id, tuttiUint8, 0, processes, nullptr), "tuttiBcast", processes);
+  }
+  if (!status.is_ok()) return fail(status);
+  return run_threads(threads, [&](int i) {
+    tuttiComm_t comm = nullptr;
+    const Status made =
+        to_status(tuttiCommInitRank(&comm, count * threads, id, process * threads + i), "tuttiCommInitRank", nullptr);
+    return made.is_ok() ? run_and_destroy(comm, rank_main) : fail(made);
+  });
+}
+
+int run_launched(const Options& options, const RankMain& rank_main) {
   tuttiComm_t comm = nullptr;
   const tuttiResult_t result = tuttiCommInitEnv(&comm, nullptr);
-  if (result == tuttiSuccess) return run_and_destroy(comm, rank_main);
+  if (result == tuttiSuccess) {
+    const int threads = options.ranks_of_process();
+    if (threads == 1) return run_and_destroy(comm, rank_main);
+    return run_and_destroy(comm,
+                           [&](tuttiComm_t processes) { return run_threads_of_job(threads, processes, rank_main); });
+  }
   fail(to_status(result, "tuttiCommInitEnv", nullptr));
   if (result != tuttiInvalidUsage) return kFailureStatus;
   std::fprintf(
@@ -191,8 +217,17 @@ int run_launched(const RankMain& rank_main) {
 
 }  // namespace
 
+int launched_processes() {
+  for (const char* variable :
+       {"TUTTI_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    if (const auto value = environment_variable(variable)) return std::max(0, std::atoi(value->c_str()));
+  }
+  return 0;
+}
+
 int run_ranks(const Options& options, const RankMain& rank_main) {
-  if (options.local_ranks() == 0) return run_launched(rank_main);
+  const bool joins_launched = options.processes == 0 && launched_processes() > 1;
+  if (options.local_ranks() == 0 || joins_launched) return run_launched(options, rank_main);
   if (options.processes > 1) return run_processes(options, rank_main);
   return run_in_process(options.local_ranks(), rank_main);
 }

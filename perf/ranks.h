@@ -1,4 +1,5 @@
-// Where the ranks come from: threads of this process, processes started here, both, or a launcher.
+// Where the ranks come from: threads of this process, processes started here, both, or a launcher's processes, with one
+// thread or several each.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -12,6 +13,9 @@ namespace tutti::internal::perf {
 // What one rank does with its communicator, which is destroyed afterwards; returns its exit status.
 // Called on as many threads as this process has ranks.
 using RankMain = std::function<int(tuttiComm_t comm)>;
+
+// How many processes a launcher has started, of which this is one; 0: it was none, or does not say so.
+int launched_processes();
 
 // Makes the job that the options ask for and runs `rank_main` on each rank of it that belongs to this
 // process or its children. Returns the largest of their statuses; of a rank that crashed, 1. Call it

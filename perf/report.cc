@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/standard_output.h"
@@ -61,7 +62,8 @@ nlohmann::json to_json(const Row& row, const Measurement& measurement, bool in_p
                           {"time_us",
                            {{"min", measurement.timing.min_us},
                             {"median", measurement.timing.median_us},
-                            {"p99", measurement.timing.p99_us}}},
+                            {"p99", measurement.timing.p99_us},
+                            {"calling", measurement.timing.calling_us}}},
                           {"algbw_gbs", row.algbw_gbs(measurement)},
                           {"busbw_gbs", row.busbw_gbs(measurement)},
                           {"errors", nullptr},
@@ -72,13 +74,14 @@ nlohmann::json to_json(const Row& row, const Measurement& measurement, bool in_p
   return entry;
 }
 
-void print_half(const Row& row, const std::optional<Measurement>& measurement) {
-  if (!measurement) {
-    std::printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
-    return;
-  }
-  std::printf("  %7s  %6.2f  %6.2f  %6s", time_text(measurement->timing.median_us).c_str(), row.algbw_gbs(*measurement),
-              row.busbw_gbs(*measurement), errors_text(measurement->errors).c_str());
+// "2026-01-31T23:59:59Z"
+std::string time_of_day() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 // The file, if one was asked for.
@@ -125,21 +128,35 @@ Status Report::begin() {
 Status Report::print_header() const {
   const std::string iterations = options_.iterations == 0 ? "chosen by time" : std::to_string(options_.iterations);
   const std::string skew = options_.subject.varies() ? fmt::format(", skew {}", options_.skew) : "";
+  const std::string aggregate = options_.aggregate > 1 ? fmt::format(", agg iters: {}", options_.aggregate) : "";
   std::printf("# tutti %s, %s%s\n", library_version().c_str(), options_.subject.name(), skew.c_str());
-  std::printf("# ranks: %zu, sizes: %zu to %zu bytes, warmup iters: %d, iters: %s, checks: %d, memory: %s, %s\n",
+  std::printf("# ranks: %zu, sizes: %zu to %zu bytes, warmup iters: %d, iters: %s%s, checks: %d, memory: %s, %s\n",
               rank_lines_.size(), options_.sizes_bytes.front(), options_.sizes_bytes.back(), options_.warmup_iterations,
-              iterations.c_str(), options_.checks, name_of(options_.memory),
+              iterations.c_str(), aggregate.c_str(), options_.checks, name_of(options_.memory),
               options_.graph_launches > 0 ? "graphs"
               : options_.blocking         ? "blocking"
                                           : "stream");
+  for (const std::string& note : options_.notes) std::printf("# note: %s\n", note.c_str());
   std::printf("#\n# Using ranks\n");
   for (const std::string& line : rank_lines_) std::printf("#  %s\n", line.c_str());
+  const char* const time = options_.calling_time ? "cputime" : "time";
   std::printf("#\n# %78s%33s\n", "out-of-place", "in-place");
-  std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "size", "count", "type", "redop",
-              "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong");
+  std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s%s\n", "size", "count", "type",
+              "redop", "root", time, "algbw", "busbw", "#wrong", time, "algbw", "busbw", "#wrong",
+              options_.timestamps ? "  timestamp" : "");
   std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "(B)", "(elements)", "", "", "",
               "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
   return flush_standard_output();
+}
+
+void Report::print_half(const Row& row, const std::optional<Measurement>& measurement) const {
+  if (!measurement) {
+    std::printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+    return;
+  }
+  const double us = options_.calling_time ? measurement->timing.calling_us : measurement->timing.median_us;
+  std::printf("  %7s  %6.2f  %6.2f  %6s", time_text(us).c_str(), row.algbw_gbs(*measurement),
+              row.busbw_gbs(*measurement), errors_text(measurement->errors).c_str());
 }
 
 void Report::progress(const Problem& problem) const {
@@ -163,6 +180,7 @@ Status Report::add(const Row& row) {
               p.subject.has_root() ? p.root : -1);
   print_half(row, row.out_of_place);
   print_half(row, row.in_place);
+  if (options_.timestamps) std::printf("  %s", time_of_day().c_str());
   std::printf("\n");
   rows_.push_back(row);
   return flush_standard_output();
@@ -178,7 +196,7 @@ std::string Report::json() const {
   return object.dump(1) + '\n';
 }
 
-Status Report::finish(std::int64_t errors) {
+double Report::average_busbw_gbs() const {
   double total_gbs = 0;
   std::size_t measurements = 0;
   for (const Row& row : rows_) {
@@ -188,20 +206,34 @@ Status Report::finish(std::int64_t errors) {
     total_gbs += row.busbw_gbs(*row.in_place);
     ++measurements;
   }
-  const bool checked = options_.checks > 0;
-  std::printf("# Out of bounds values : %lld %s\n", static_cast<long long>(errors),
-              errors > 0 ? "FAILED" : (checked ? "OK" : "(not checked)"));
-  std::printf("# Avg bus bandwidth    : %g \n#\n",
-              measurements == 0 ? 0 : total_gbs / static_cast<double>(measurements));
-  Status printed = flush_standard_output();
-  // The files are for who cannot have the table, too.
+  return measurements == 0 ? 0 : total_gbs / static_cast<double>(measurements);
+}
+
+Status Report::write_files() {
   if (json_) {
     if (Status status = json_->write(json()); !status.is_ok()) return status;
   }
-  if (!options_.plot_path.empty()) {
-    if (Status status = draw_plot(options_.plot_path, json()); !status.is_ok()) return status;
+  return options_.plot_path.empty() ? Status::ok() : draw_plot(options_.plot_path, json());
+}
+
+Status Report::finish(std::int64_t errors, std::int64_t peak_bytes) {
+  const double average_gbs = average_busbw_gbs();
+  const bool too_slow = options_.min_busbw_gbs && !(average_gbs >= *options_.min_busbw_gbs);
+  std::printf("# Out of bounds values : %lld %s\n", static_cast<long long>(errors),
+              errors > 0 ? "FAILED" : (options_.checks > 0 ? "OK" : "(not checked)"));
+  std::printf("# Avg bus bandwidth    : %g %s\n", average_gbs,
+              too_slow ? "FAILED" : (options_.min_busbw_gbs ? "OK" : ""));
+  if (options_.memory_report) {
+    constexpr double kMebi = 1024 * 1024;
+    std::printf("# Peak host memory     : %.1f MiB of the largest process\n", static_cast<double>(peak_bytes) / kMebi);
   }
-  return printed;
+  std::printf("#\n");
+  Status printed = flush_standard_output();
+  // The files are for who cannot have the table, too.
+  if (Status status = write_files(); !status.is_ok()) return status;
+  if (!printed.is_ok() || !too_slow) return printed;
+  return {Code::kSystemError, fmt::format("the average bus bandwidth, {:.6g} GB/s, is below {:.6g} GB/s", average_gbs,
+                                          *options_.min_busbw_gbs)};
 }
 
 }  // namespace tutti::internal::perf

@@ -37,13 +37,17 @@ class Report {
   // Says on a terminal what is being measured; nothing in a pipe.
   void progress(const Problem& problem) const;
   Status add(const Row& row);
-  // Prints the totals and writes the files that were asked for. `errors` counts over all ranks.
-  Status finish(std::int64_t errors);
+  // Prints the totals and writes the files that were asked for. `errors` counts over all ranks, `peak_bytes` is the
+  // most memory that a process has had. Not ok if the bandwidth is less than was asked for, too.
+  Status finish(std::int64_t errors, std::int64_t peak_bytes);
 
  private:
   void clear_progress() const;
   Status print_header() const;
+  void print_half(const Row& row, const std::optional<Measurement>& measurement) const;
   [[nodiscard]] std::string json() const;
+  [[nodiscard]] double average_busbw_gbs() const;
+  Status write_files();
 
   const Options& options_;
   std::vector<std::string> rank_lines_;

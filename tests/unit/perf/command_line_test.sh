@@ -140,6 +140,26 @@ expect 2 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file.svg
 [[ ! -s out && ! -e file.svg ]] || complain '--plot of one rank: it has measured'
 expect 2 'nothing to draw' "$all_reduce" -t 2 -b 0 -e 0 --plot file.svg
 
+# What nccl-tests takes and these programs cannot, with what to do instead, and what it makes of a run.
+expect 2 'stream_null: .*take -z 1' "$all_reduce" "${small[@]}" -y 1
+expect 2 'cta_policy: .*leave it out' "$all_reduce" "${small[@]}" -x 1
+expect 2 'device_implementation: .*leave it out' "$all_reduce" "${small[@]}" -D 1
+expect 2 'device_cta_count: .*leave it out' "$all_reduce" "${small[@]}" -V 16
+expect 2 'mulsum.*take sum' "$all_reduce" "${small[@]}" -o mulsum
+expect 2 'NCCL_TESTS_SPLIT: .*unset it' env NCCL_TESTS_SPLIT=MOD2 "$all_reduce" "${small[@]}"
+expect 2 'has started 2 processes.*leave -p out' env TUTTI_WORLD_SIZE=2 "$all_reduce" "${small[@]}" -p 2
+expect 0 'note: --root has no effect: all_reduce' "$all_reduce" -t 2 "${small[@]}" -r 0
+expect 0 'ranks: 4, .*agg iters: 3' "$tutti" run -n 2 -- "$all_reduce" -t 2 "${small[@]}" -m 3 -a 1 -T 60 -w 1
+expect 0 'cputime .*cputime .*timestamp' "$all_reduce" -t 2 "${small[@]}" -C 1 -S 1 -z 0
+grep -q ' 20[0-9-]*T[0-9:]*Z$' out || complain '-S 1: no time at the end of the row'
+expect 0 'Peak host memory *: [1-9][0-9.]* MiB' "$all_reduce" -t 2 "${small[@]}" -M 1
+expect 0 'Avg bus bandwidth .* OK' "$all_reduce" -t 2 "${small[@]}" --min-busbw 0
+for ranks in -p -t; do
+  expect 1 'is below 1000 GB/s' env NCCL_TESTS_MIN_BW=1 "$all_reduce" "$ranks" 2 "${small[@]}" --min-busbw 1000
+  grep -q 'Avg bus bandwidth .* FAILED' out || complain 'no FAILED beside the bandwidth'
+done
+expect 1 'is below 9e+06 GB/s' env NCCL_TESTS_MIN_BW=10000000 "$all_reduce" -t 2 "${small[@]}"
+
 # An algorithm of one's own; ranks whose files differ say so.
 expect 0 '# Out of bounds values : 0 OK' env TUTTI_SCHEDULES="$own" TUTTI_ALGORITHM=ring_both_ways "$all_reduce" -p 3 -b 4 -e 1M -f 16 -n 2
 

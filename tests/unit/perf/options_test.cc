@@ -1,6 +1,7 @@
 // The command line of all_reduce_perf and its siblings.
 #include "perf/options.h"
 
+#include <cstdlib>
 #include <string>
 
 #include "catch_compat.h"
@@ -73,7 +74,6 @@ TEST_CASE("what to run") {
 TEST_CASE("scans have no average") {
   for (const Collective collective : {Collective::kScan, Collective::kExscan}) {
     CHECK(std::get<int>(parse(collective, {"-o", "avg"})) == 2);
-    CHECK(std::get<int>(parse(collective, {"-r", "0"})) == 2);
     CHECK(accepted(collective, {"-o", "max"}).ops == std::vector{ReduceOp::kMax});
     CHECK_FALSE(is_defined(collective, DataType::kFloat32, ReduceOp::kAvg));
     CHECK(is_defined(collective, DataType::kFloat32, ReduceOp::kMax));
@@ -105,16 +105,16 @@ TEST_CASE("unknown flags and unreadable values end with status 2") {
                                                      {"-b", "8", "-e", "4"},
                                                      {"-b", "0"},
                                                      {"-i", "0"},
-                                                     {"-i", "4", "-f", "2"},
-                                                     {"-f", "1"},
                                                      {"-d", "float128"},
                                                      {"-o", "median"},
                                                      {"-n", "-1"},
                                                      {"-c", "1.5"},
                                                      {"-z", "2"},
-                                                     {"-p", "0"},
+                                                     {"-p", "-1"},
+                                                     {"-b", "1.K"},
+                                                     {"-b", "1.5KK"},
+                                                     {"-b", "0.x"},
                                                      {"-m", "device"},
-                                                     {"-r", "0"},  // an all-reduce has no root
                                                      {"stray"}};
   for (const auto& words : bad) {
     std::string line;
@@ -125,9 +125,8 @@ TEST_CASE("unknown flags and unreadable values end with status 2") {
     CHECK(std::get<int>(result) == 2);
   }
   CHECK(std::get<int>(parse(Collective::kBroadcast, {"-p", "2", "-r", "2"})) == 2);
-  CHECK(std::get<int>(parse(Collective::kBroadcast, {"-r", "-1"})) == 2);
-  CHECK(std::get<int>(parse(Collective::kBroadcast, {"-o", "sum"})) == 2);
-  CHECK(std::get<int>(parse(Collective::kBarrier, {"-b", "8"})) == 2);
+  CHECK(std::get<int>(parse(Collective::kBroadcast, {"-r", "-2"})) == 2);
+  CHECK(std::get<int>(parse(Collective::kBarrier, {"--skew", "8"})) == 2);
 }
 
 TEST_CASE("a ping-pong is between two ranks") {
@@ -139,8 +138,6 @@ TEST_CASE("a ping-pong is between two ranks") {
   CHECK(check_ranks(launched, 3).code() == Code::kInvalidUsage);
   CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-t", "3", "--ping-pong"})) == 2);
   CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-t", "1", "--ping-pong"})) == 2);
-  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-o", "sum"})) == 2);
-  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-r", "0"})) == 2);
   CHECK(std::get<int>(parse(Collective::kAllReduce, {"-p", "2", "--ping-pong"})) == 2);
 }
 
@@ -169,6 +166,155 @@ TEST_CASE("a skew makes counts that vary") {
     CHECK(std::get<int>(parse(collective, {"-p", "4", "--skew", "2"})) == 2);
   }
   CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-p", "4", "--skew", "2"})) == 2);
+}
+
+// The rows of the table in docs/benchmarks.md.
+TEST_CASE("nccl-tests' flags that are taken") {
+  const auto reduce = [](const std::vector<std::string>& words) { return accepted(Collective::kReduce, words); };
+  for (const char* flag : {"-b", "--minbytes"}) CHECK(reduce({flag, "16"}).sizes_bytes.front() == 16);
+  for (const char* flag : {"-e", "--maxbytes"}) CHECK(reduce({flag, "16"}).sizes_bytes.back() == 16);
+  for (const char* flag : {"-i", "--stepbytes"}) {
+    CHECK(reduce({flag, "4", "-e", "16"}).sizes_bytes == Sizes{8, 12, 16});
+    CHECK(reduce({flag, "4", "-f", "1", "-e", "16"}).sizes_bytes == Sizes{8, 12, 16});
+    const Options both = reduce({flag, "4", "-f", "2", "-e", "16"});
+    CHECK(both.sizes_bytes == Sizes{8, 16});
+    CHECK(both.notes.size() == 1);
+  }
+  for (const char* flag : {"-f", "--stepfactor"}) {
+    CHECK(reduce({flag, "4", "-e", "32"}).sizes_bytes == Sizes{8, 32});
+    CHECK(reduce({flag, "0", "-b", "1M", "-e", "2M"}).sizes_bytes == Sizes{1 << 20, 2 << 20});
+  }
+  for (const char* flag : {"-n", "--iters"}) CHECK(reduce({flag, "9"}).iterations == 9);
+  for (const char* flag : {"-w", "--warmup_iters"}) CHECK(reduce({flag, "9"}).warmup_iterations == 9);
+  for (const char* flag : {"-m", "--agg_iters"}) {
+    const Options options = reduce({flag, "9"});
+    CHECK(options.aggregate == 9);
+    CHECK(options.memory == Memory::kMalloc);
+    CHECK(reduce({flag, "tutti"}).memory == Memory::kTutti);
+    CHECK(reduce({flag, "9", "--memory", "tutti"}).memory == Memory::kTutti);
+  }
+  for (const char* flag : {"-N", "--run_cycles"}) CHECK(reduce({flag, "0"}).cycles == 0);
+  for (const char* flag : {"-c", "--check"}) CHECK(reduce({flag, "0"}).checks == 0);
+  for (const char* flag : {"-o", "--op"}) CHECK(reduce({flag, "max"}).ops == std::vector{ReduceOp::kMax});
+  for (const char* flag : {"-d", "--datatype"}) {
+    CHECK(reduce({flag, "half"}).datatypes == std::vector{DataType::kFloat16});
+  }
+  for (const char* flag : {"-r", "--root"}) {
+    CHECK(reduce({flag, "3"}).root == 3);
+    CHECK(reduce({flag, "-1"}).all_roots);
+  }
+}
+
+TEST_CASE("nccl-tests' flags that are taken: where ranks run, and what is told") {
+  const auto reduce = [](const std::vector<std::string>& words) { return accepted(Collective::kReduce, words); };
+  for (const char* flag : {"-t", "--nthreads"}) CHECK(reduce({flag, "3"}).local_ranks() == 3);
+  for (const char* flag : {"-g", "--ngpus"}) {
+    CHECK(reduce({flag, "3", "-t", "2"}).local_ranks() == 6);
+    CHECK(reduce({flag, "1"}).memory == Memory::kCuda);
+  }
+  for (const char* flag : {"-z", "--blocking"}) {
+    CHECK_FALSE(reduce({flag, "0"}).blocking);
+    CHECK(reduce({flag, "1"}).blocking);
+    CHECK(reduce({flag, "1", "-g", "1"}).wait_each);
+    CHECK_FALSE(reduce({flag, "0", "-g", "1"}).wait_each);
+  }
+  for (const char* flag : {"-G", "--cudagraph"}) CHECK(reduce({flag, "3", "-g", "1"}).graph_launches == 3);
+  for (const char* flag : {"-T", "--timeout"}) CHECK(reduce({flag, "3"}).timeout_s == 3);
+  for (const char* flag : {"-C", "--report_cputime"}) CHECK(reduce({flag, "1"}).calling_time);
+  for (const char* flag : {"-S", "--report_timestamps"}) CHECK(reduce({flag, "1"}).timestamps);
+  for (const char* flag : {"-J", "--output_file", "--json"}) CHECK(reduce({flag, "x"}).json_path == "x");
+  for (const char* flag : {"-a", "--average"}) {
+    CHECK(reduce({flag, "0"}).average == Average::kRank0);
+    CHECK(reduce({flag, "1"}).average == Average::kMean);
+    CHECK(reduce({flag, "2"}).average == Average::kFastest);
+    CHECK(reduce({flag, "3"}).average == Average::kSlowest);
+  }
+  CHECK(reduce({}).average == Average::kSlowest);
+  for (const char* flag : {"-R", "--local_register"}) {
+    CHECK(reduce({flag, "0"}).memory == Memory::kMalloc);
+    CHECK(reduce({flag, "1"}).memory == Memory::kTutti);
+    CHECK(reduce({flag, "2"}).memory == Memory::kTutti);
+  }
+  for (const char* flag : {"-M", "--memory_report", "--memory"}) {
+    CHECK(reduce({flag, "1"}).memory_report);
+    CHECK_FALSE(reduce({flag, "0"}).memory_report);
+  }
+  // The only value that they can have here.
+  for (const char* flag : {"-p", "--parallel_init", "-y", "--stream_null", "-x", "--cta_policy", "-D",
+                           "--device_implementation", "-V", "--device_cta_count"}) {
+    CHECK(reduce({flag, "0"}).local_ranks() == 0);
+  }
+  CHECK(reduce({"--parallel_init", "1"}).local_ranks() == 0);
+  CHECK(reduce({"-p", "1", "-t", "4"}).local_ranks() == 4);
+}
+
+TEST_CASE("nccl-tests' flags that are refused") {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"-y", "1"},
+                                                                                     {"--stream_null", "1"},
+                                                                                     {"-x", "1"},
+                                                                                     {"--cta_policy", "2"},
+                                                                                     {"-D", "1"},
+                                                                                     {"-V", "16"},
+                                                                                     {"-o", "mulsum"},
+                                                                                     {"--memory", "device"},
+                                                                                     {"-m", "0"},
+                                                                                     {"-m", "10001"},
+                                                                                     {"-a", "4"},
+                                                                                     {"-R", "3"},
+                                                                                     {"-T", "-1"},
+                                                                                     {"-C", "2"},
+                                                                                     {"-S", "2"},
+                                                                                     {"-M", "2"},
+                                                                                     {"-G", "2"},
+                                                                                     {"--min-busbw", "-1"}}) {
+    INFO(words.front() + " " + words.back());
+    CHECK(std::get<int>(parse(Collective::kAllReduce, words)) == 2);
+  }
+  CHECK(std::get<int>(parse(Transfers::kSendRecv, {"-p", "2", "--ping-pong", "-m", "2"})) == 2);
+}
+
+TEST_CASE("the last of a flag counts") {
+  CHECK(accepted(Collective::kAllReduce, {"-b", "8", "--minbytes=16", "-e", "16"}).sizes_bytes == Sizes{16});
+  CHECK(accepted(Collective::kAllReduce, {"-m", "tutti", "-m", "2"}).memory == Memory::kMalloc);
+  CHECK(accepted(Collective::kAllReduce, {"-n", "3", "-n4"}).iterations == 4);
+}
+
+TEST_CASE("sizes may have a part") {
+  CHECK(accepted(Collective::kAllReduce, {"-b", "1.5K", "-e", "0.5M", "-f", "1000"}).sizes_bytes == Sizes{1536});
+}
+
+TEST_CASE("what says nothing about the subject has no effect") {
+  const Options options = accepted(Collective::kAllGather, {"-o", "max", "-r", "7", "-p", "2"});
+  CHECK(options.root == 0);
+  CHECK(options.notes.size() == 2);
+  CHECK(accepted(Collective::kBarrier, {"-b", "8", "-e", "1M", "-f", "2", "-d", "half", "-o", "sum"}).notes.size() ==
+        5);
+}
+
+TEST_CASE("variables of nccl-tests") {
+  ::unsetenv("NCCL_TESTS_MIN_BW");
+  CHECK_FALSE(accepted(Collective::kAllReduce, {}).min_busbw_gbs);
+  ::setenv("NCCL_TESTS_MIN_BW", "10", 1);
+  CHECK(*accepted(Collective::kAllReduce, {}).min_busbw_gbs == Approx(9));
+  CHECK(*accepted(Collective::kAllReduce, {"--min-busbw", "10"}).min_busbw_gbs == 10);
+  CHECK_FALSE(accepted(Collective::kBarrier, {}).min_busbw_gbs);
+  ::setenv("NCCL_TESTS_MIN_BW", "fast", 1);
+  CHECK(std::get<int>(parse(Collective::kAllReduce, {})) == 2);
+  ::unsetenv("NCCL_TESTS_MIN_BW");
+  for (const char* variable : {"NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK", "NCCL_TESTS_DEVICE"}) {
+    ::setenv(variable, "1", 1);
+    CHECK(std::get<int>(parse(Collective::kAllReduce, {})) == 2);
+    ::unsetenv(variable);
+  }
+}
+
+TEST_CASE("processes that a launcher has started are the ranks") {
+  ::setenv("TUTTI_WORLD_SIZE", "2", 1);
+  CHECK(std::get<int>(parse(Collective::kBroadcast, {"-p", "2"})) == 2);
+  // How many ranks they have together, the job says.
+  CHECK(accepted(Collective::kBroadcast, {"-t", "2", "-r", "3"}).root == 3);
+  ::unsetenv("TUTTI_WORLD_SIZE");
+  CHECK(std::get<int>(parse(Collective::kBroadcast, {"-t", "2", "-r", "3"})) == 2);
 }
 
 TEST_CASE("help ends with status 0") {

@@ -1,0 +1,118 @@
+#include "nccl_tests.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "base/config.h"
+
+namespace tutti::internal::perf {
+namespace {
+
+constexpr int kMostAggregated = 10'000;
+constexpr int kMostTimeoutS = 2'000'000;  // in milliseconds, of an int
+constexpr double kTolerance = 0.9;        // of NCCL_TESTS_MIN_BW, as nccl-tests has it
+const char* const kGroup = "As in nccl-tests";
+
+void refuse_unless(bool accepted, const char* flag, const std::string& remedy) {
+  if (!accepted) throw CLI::ValidationError(flag, remedy);
+}
+
+int number_in(const std::string& text) {
+  int value = -1;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end ? value : -1;
+}
+
+void set_memory(const char* flag, const std::string& word, Options& options) {
+  refuse_unless(word == "malloc" || word == "tutti", flag, fmt::format("'{}' is neither malloc nor tutti", word));
+  options.memory = word == "tutti" ? Memory::kTutti : Memory::kMalloc;
+}
+
+// -m and --memory have had two meanings each: what is written tells which one is meant.
+void interpret_memory(const CLI::App& app, const NcclTestsWords& words, Options& options) {
+  if (words.local_register > 0) options.memory = Memory::kTutti;
+  if (const int number = number_in(words.aggregate); number >= 0) {
+    refuse_unless(number >= 1 && number <= kMostAggregated, "--agg_iters",
+                  fmt::format("{} is not from 1 to {}", number, kMostAggregated));
+    options.aggregate = number;
+  } else {
+    set_memory("-m", words.aggregate, options);
+  }
+  options.memory_report = words.memory_report == 1;
+  if (app.count("--memory") == 0) return;
+  if (const int number = number_in(words.memory); number == 0 || number == 1) {
+    options.memory_report = number == 1;
+  } else {
+    set_memory("--memory", words.memory, options);
+  }
+}
+
+void interpret_variables(Options& options) {
+  for (const char* variable : {"NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK", "NCCL_TESTS_DEVICE"}) {
+    refuse_unless(!environment_variable(variable), variable,
+                  variable == std::string("NCCL_TESTS_DEVICE")
+                      ? "is not known here: unset it, and choose devices with CUDA_VISIBLE_DEVICES"
+                      : "is not known here: unset it, and start a job for each group of ranks");
+  }
+  const std::optional<std::string> least = environment_variable("NCCL_TESTS_MIN_BW");
+  if (!least || options.min_busbw_gbs || !options.subject.has_data()) return;
+  double gbs = -1;
+  const char* const end = least->data() + least->size();
+  const auto [stop, error] = std::from_chars(least->data(), end, gbs);
+  refuse_unless(error == std::errc() && stop == end && std::isfinite(gbs) && gbs >= 0, "NCCL_TESTS_MIN_BW",
+                fmt::format("'{}' is no bandwidth in GB/s, such as 2.5", *least));
+  options.min_busbw_gbs = kTolerance * gbs;
+}
+
+}  // namespace
+
+void add_nccl_tests_flags(CLI::App& app, NcclTestsWords& words, Options& options) {
+  const auto flag = [&](const char* names, int& value, int least, int most, const char* text) {
+    app.add_option(names, value, text)->check(CLI::Range(least, most))->group(kGroup);
+  };
+  app.add_option("-m,--agg_iters", words.aggregate,
+                 "Operations of each iteration, called in one group on buffers of their own (default 1); malloc and "
+                 "tutti are as in --memory")
+      ->type_name("INT")
+      ->group(kGroup);
+  flag("-a,--average", words.average, 0, 3,
+       "Which rank's time counts: 0: rank 0's, 1: the mean of all, 2: the fastest's, 3 (default): the slowest's");
+  flag("-T,--timeout", options.timeout_s, 0, kMostTimeoutS,
+       "Give up when an operation has waited so many seconds, over TUTTI_TIMEOUT_MS (default 0: as that says)");
+  flag("-C,--report_cputime", words.report_cputime, 0, 1,
+       "1: the time column shows how long a call takes to return (-z 0 and -g: to be queued); bandwidths are as ever");
+  flag("-S,--report_timestamps", words.report_timestamps, 0, 1, "1: each row ends with the date and time, in UTC");
+  flag("-M,--memory_report", words.memory_report, 0, 1,
+       "1: tell at the end how much of the host's memory the largest process has used");
+  flag("-R,--local_register", words.local_register, 0, 2,
+       "1 and 2: memory that peers can map, as --memory tutti; on devices memory is found out by itself");
+  flag("--parallel_init", words.parallel_init, 0, 1, "Ranks are always made in parallel: 0 and 1 are the same");
+  flag("-y,--stream_null", words.stream_null, 0, 1, "Only 0; calls without a stream are -z 1");
+  flag("-x,--cta_policy", words.cta_policy, 0, 2, "Only 0");
+  flag("-D,--device_implementation", words.device_implementation, 0, 1'000'000, "Only 0: the library's");
+  flag("-V,--device_cta_count", words.device_cta_count, 0, 1'000'000, "Only 0");
+}
+
+void interpret_nccl_tests(const CLI::App& app, const NcclTestsWords& words, Options& options) {
+  refuse_unless(words.stream_null == 0, "--stream_null",
+                "calls without a stream block here: leave it out, and take -z 1 for them");
+  refuse_unless(words.cta_policy == 0, "--cta_policy", "there is no such choice here: leave it out");
+  refuse_unless(words.device_implementation == 0, "--device_implementation",
+                "the program has no kernels of its own, only the library's: leave it out");
+  refuse_unless(words.device_cta_count == 0, "--device_cta_count",
+                "it is for kernels of the program's own, of which there are none: leave it out");
+  options.average = static_cast<Average>(words.average);
+  options.calling_time = words.report_cputime == 1;
+  options.timestamps = words.report_timestamps == 1;
+  interpret_memory(app, words, options);
+  refuse_unless(options.aggregate == 1 || options.subject != Transfers::kPingPong, "--agg_iters",
+                "a ping-pong waits for each answer: leave it out");
+  interpret_variables(options);
+}
+
+}  // namespace tutti::internal::perf
