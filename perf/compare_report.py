@@ -1,11 +1,13 @@
 """What perf/compare prints and writes. See there."""
 
 import datetime
+import itertools
 import json
 import math
 import os
 import platform
 import statistics
+import sys
 
 from compare_options import REDUCING
 from tutti_plot import draw, format_size
@@ -90,6 +92,19 @@ def cpu_model():
     return platform.processor()
 
 
+def open_beside(path):
+    """Makes the file, and returns its name: where there is one with contents, path.0 and so on, as the perf programs do."""
+    if os.path.exists(path) and not (os.path.isfile(path) and os.path.getsize(path) > 0):
+        with open(path, "ab"):
+            return path
+    for name in itertools.chain([path], (f"{path}.{number}" for number in itertools.count())):
+        try:
+            with open(name, "xb"):
+                return name
+        except FileExistsError:
+            pass
+
+
 def describe(options, columns, sizes):
     """The JSON object."""
     results = []
@@ -110,6 +125,7 @@ def describe(options, columns, sizes):
                 "times_as_fast_as_best_peer": None if best is None else ratio(column, best, size),
             })
     return {
+        "format": "tutti comparison", "schema": 1, "arguments": sys.argv,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {"host": platform.node(), "cpu": cpu_model(), "cores": os.cpu_count(),
                     "kernel": platform.release()},
@@ -127,6 +143,7 @@ def report(options, columns, sizes):
             print_ratios(columns, sizes, column)
     print_yardstick(options.collective, columns)
     if options.json:
+        print(f"#\n# results: {options.json}")
         with open(options.json, "w", encoding="utf-8") as output:
             json.dump(describe(options, columns, sizes), output, indent=1)
             output.write("\n")

@@ -14,7 +14,7 @@
 #include "base/standard_output.h"
 #include "nccl_tests.h"
 #include "ranks.h"
-#include "report.h"
+#include "record.h"
 
 namespace tutti::internal::perf {
 namespace {
@@ -159,7 +159,8 @@ void add_flags(CLI::App& app, Words& words, Options& options) {
   app.add_option("-G,--cudagraph", options.graph_launches,
                  "With -g: capture the timed iterations (-n, or 20) in a CUDA graph, and launch it this many times")
       ->check(CLI::Range(0, many));
-  app.add_option("-J,--output_file,--json", options.json_path, "Write all results to this file as one JSON object")
+  app.add_option("-J,--output_file,--json", options.json_path,
+                 "Write the results as they come to this file, or beside it, as a JSON object")
       ->type_name("FILE");
 }
 
@@ -216,9 +217,6 @@ void interpret_plot(const Options& options) {
 void interpret(const CLI::App& app, const Words& words, Options& options) {
   if (options.cycles == 0 && !options.plot_path.empty()) {
     throw CLI::ValidationError("--run_cycles", "0 never ends, and --plot is drawn at the end");
-  }
-  if (options.cycles == 0 && !options.json_path.empty()) {
-    throw CLI::ValidationError("--run_cycles", "0 never ends, and --json is written at the end");
   }
   if (options.graph_launches > 0 && options.devices == 0) {
     throw CLI::ValidationError("--cudagraph", "needs buffers on CUDA devices: -g 1");
@@ -346,6 +344,7 @@ std::shared_ptr<const CLI::App> command_line(Subject subject) {
 
 std::variant<Options, int> parse_options(Subject subject, int argc, char** argv) {
   Line line(subject);
+  line.options.arguments.assign(argv, argv + argc);
   CLI::App& app = line.app;
   try {
     app.parse(argc, argv);

@@ -51,7 +51,8 @@ struct Options {
   Memory memory = Memory::kMalloc;
   std::string json_path;
   std::string plot_path;
-  std::vector<std::string> notes;  // on what was given and has no effect
+  std::vector<std::string> arguments;  // the command line
+  std::vector<std::string> notes;      // on what was given and has no effect
 
   // Ranks that this program starts by itself; 0: a launcher has started them.
   [[nodiscard]] int local_ranks() const {

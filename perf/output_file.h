@@ -1,6 +1,8 @@
 // A file for results. It is opened before anything is measured, so that a wrong path does not cost the results, and
-// keeps what it holds until there is something to write.
+// what it holds stays.
 #pragma once
+
+#include <sys/types.h>
 
 #include <string>
 
@@ -10,19 +12,31 @@ namespace tutti::internal::perf {
 
 class OutputFile {
  public:
+  // Only to learn whether it can be written: what it holds stays.
   static Result<OutputFile> open(const std::string& path);
+  // An empty one: where there is one with contents of that name, it is called `path`.0, `path`.1 and so on, as
+  // nccl-tests does. A pipe or a device may be there.
+  static Result<OutputFile> open_beside(const std::string& path);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();
 
-  // Puts the text in place of what the file holds.
-  Status write(const std::string& text);
+  [[nodiscard]] const std::string& path() const { return path_; }
+  // `text` at the end of what has been appended, and behind it `end`, which the next call replaces, in one write(2). A
+  // pipe, a device and the standard output, where nothing can be replaced, get all `text` when the file is closed.
+  // REQUIRES: open_beside(); `text` and `end` together are not shorter than the `end` before.
+  Status append(const std::string& text, const std::string& end);
+  Status close();
 
  private:
   OutputFile(std::string path, int fd);
+  Status write(const std::string& text, off_t offset);
 
   std::string path_;
   int fd_;
+  bool replaces_ = false;
+  off_t appended_ = 0;
+  std::string held_;  // until it is closed
 };
 
 }  // namespace tutti::internal::perf

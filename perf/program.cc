@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,22 +67,23 @@ std::int64_t peak_memory_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-// One line per rank: where it runs.
-Result<std::vector<std::string>> describe_ranks(const Rank& rank) {
-  using Line = std::array<char, 128>;
-  Line mine{};
-  std::array<char, 65> host{};
-  gethostname(host.data(), host.size() - 1);
-  const std::string device = rank.device != nullptr ? ", " + rank.device->name() : "";
-  std::snprintf(mine.data(), mine.size(), "Rank %2d pid %6d on %s%s", rank.rank, static_cast<int>(getpid()),
-                host.data(), device.c_str());
-  std::vector<Line> all(static_cast<std::size_t>(rank.ranks));
-  const tuttiResult_t result =
-      tuttiAllGather(mine.data(), all.data(), sizeof(Line), tuttiUint8, rank.own_comm, nullptr);
+// Where each rank runs.
+Result<std::vector<RankPlace>> describe_ranks(const Rank& rank) {
+  struct Place {
+    std::int32_t rank;
+    std::int32_t pid;
+    std::array<char, 65> host;
+    std::array<char, 32> device;
+  };
+  Place mine{rank.rank, static_cast<std::int32_t>(getpid()), {}, {}};
+  gethostname(mine.host.data(), mine.host.size() - 1);
+  if (rank.device != nullptr) rank.device->name().copy(mine.device.data(), mine.device.size() - 1);
+  std::vector<Place> all(static_cast<std::size_t>(rank.ranks));
+  const tuttiResult_t result = tuttiAllGather(&mine, all.data(), sizeof(Place), tuttiUint8, rank.own_comm, nullptr);
   if (Status status = to_status(result, "gathering host names", rank.own_comm); !status.is_ok()) return status;
-  std::vector<std::string> lines;
-  for (const Line& line : all) lines.emplace_back(line.data(), strnlen(line.data(), line.size()));
-  return lines;
+  std::vector<RankPlace> places;
+  for (const Place& place : all) places.push_back({place.rank, place.pid, place.host.data(), place.device.data()});
+  return places;
 }
 
 // One rank's run through all problems.
@@ -92,9 +92,9 @@ class Run {
   Run(const Options& options, const Rank& rank) : options_(options), rank_(rank) {}
 
   Status execute() {
-    Result<std::vector<std::string>> lines = describe_ranks(rank_);
-    if (!lines.is_ok()) return lines.status();
-    if (rank_.rank == 0) report_.emplace(options_, std::move(lines).value());
+    Result<std::vector<RankPlace>> places = describe_ranks(rank_);
+    if (!places.is_ok()) return places.status();
+    if (rank_.rank == 0) report_.emplace(options_, std::move(places).value());
     if (Status status = check_ranks(options_, rank_.ranks); !status.is_ok()) {
       refused_ = true;
       return status;

@@ -1,40 +1,17 @@
 #include "report.h"
 
 #include <fmt/core.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/standard_output.h"
 #include "plot.h"
-#include "topology/detect.h"
 
 namespace tutti::internal::perf {
 namespace {
-
-const char* name_of(Memory memory) {
-  switch (memory) {
-    case Memory::kTutti: return "tutti";
-    case Memory::kCuda: return "cuda";
-    case Memory::kMalloc: break;
-  }
-  return "malloc";
-}
-
-nlohmann::json machine() {
-  utsname names{};
-  uname(&names);
-  const topology::Machine& here = topology::this_machine();
-  return {{"host", names.nodename},
-          {"kernel", names.release},
-          {"architecture", names.machine},
-          {"cpu", here.processor_model.empty() ? "unknown" : here.processor_model},
-          {"cores", here.processors.count()}};
-}
 
 std::string errors_text(std::int64_t errors) {
   return errors < 0 ? "N/A" : std::to_string(errors);
@@ -74,32 +51,7 @@ nlohmann::json to_json(const Row& row, const Measurement& measurement, bool in_p
   return entry;
 }
 
-// "2026-01-31T23:59:59Z"
-std::string time_of_day() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
-// The file, if one was asked for.
-Status open_if_named(const std::string& path, std::optional<OutputFile>* file) {
-  if (path.empty()) return Status::ok();
-  Result<OutputFile> opened = OutputFile::open(path);
-  if (!opened.is_ok()) return opened.status();
-  file->emplace(std::move(opened).value());
-  return Status::ok();
-}
-
 }  // namespace
-
-std::string library_version() {
-  int code = 0;
-  if (tuttiGetVersion(&code) != tuttiSuccess) return "unknown";
-  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
-}
 
 double Row::algbw_gbs(const Measurement& measurement) const {
   const double us = measurement.timing.median_us;
@@ -110,18 +62,18 @@ double Row::busbw_gbs(const Measurement& measurement) const {
   return algbw_gbs(measurement) * bus_factor(problem);
 }
 
-Report::Report(const Options& options, std::vector<std::string> rank_lines)
-    : options_(options), rank_lines_(std::move(rank_lines)), terminal_(isatty(STDERR_FILENO) == 1) {}
+Report::Report(const Options& options, std::vector<RankPlace> ranks)
+    : options_(options), ranks_(std::move(ranks)), record_(options, ranks_), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Status Report::begin() {
-  if (!options_.plot_path.empty() && bus_factor(options_.subject, static_cast<int>(rank_lines_.size())) <= 0) {
+  if (!options_.plot_path.empty() && bus_factor(options_.subject, static_cast<int>(ranks_.size())) <= 0) {
     return Status::invalid_usage("--plot has nothing to draw: a rank alone has no bus bandwidth");
   }
-  if (Status status = open_if_named(options_.json_path, &json_); !status.is_ok()) return status;
   if (!options_.plot_path.empty()) {
     if (Result<OutputFile> plot = OutputFile::open(options_.plot_path); !plot.is_ok()) return plot.status();
     if (Status status = check_plot("--plot", "the file of -J"); !status.is_ok()) return status;
   }
+  if (Status status = record_.begin(); !status.is_ok()) return status;
   return print_header();
 }
 
@@ -131,14 +83,16 @@ Status Report::print_header() const {
   const std::string aggregate = options_.aggregate > 1 ? fmt::format(", agg iters: {}", options_.aggregate) : "";
   std::printf("# tutti %s, %s%s\n", library_version().c_str(), options_.subject.name(), skew.c_str());
   std::printf("# ranks: %zu, sizes: %zu to %zu bytes, warmup iters: %d, iters: %s%s, checks: %d, memory: %s, %s\n",
-              rank_lines_.size(), options_.sizes_bytes.front(), options_.sizes_bytes.back(), options_.warmup_iterations,
+              ranks_.size(), options_.sizes_bytes.front(), options_.sizes_bytes.back(), options_.warmup_iterations,
               iterations.c_str(), aggregate.c_str(), options_.checks, name_of(options_.memory),
-              options_.graph_launches > 0 ? "graphs"
-              : options_.blocking         ? "blocking"
-                                          : "stream");
+              name_of_calls(options_));
+  if (!record_.path().empty()) std::printf("# writing results to %s\n", record_.path().c_str());
   for (const std::string& note : options_.notes) std::printf("# note: %s\n", note.c_str());
   std::printf("#\n# Using ranks\n");
-  for (const std::string& line : rank_lines_) std::printf("#  %s\n", line.c_str());
+  for (const RankPlace& place : ranks_) {
+    std::printf("#  Rank %2d pid %6d on %s%s%s\n", place.rank, place.pid, place.host.c_str(),
+                place.device.empty() ? "" : ", ", place.device.c_str());
+  }
   const char* const time = options_.calling_time ? "cputime" : "time";
   std::printf("#\n# %78s%33s\n", "out-of-place", "in-place");
   std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s%s\n", "size", "count", "type",
@@ -182,38 +136,26 @@ Status Report::add(const Row& row) {
   print_half(row, row.in_place);
   if (options_.timestamps) std::printf("  %s", time_of_day().c_str());
   std::printf("\n");
-  rows_.push_back(row);
-  return flush_standard_output();
+  const Status printed = flush_standard_output();
+  // The file is for who cannot have the table, too.
+  Status status = add(row, row.out_of_place, false);
+  if (status.is_ok() && row.in_place) status = add(row, *row.in_place, true);
+  return status.is_ok() ? printed : status;
 }
 
-std::string Report::json() const {
-  nlohmann::json results = nlohmann::json::array();
-  for (const Row& row : rows_) {
-    results.push_back(to_json(row, row.out_of_place, false));
-    if (row.in_place) results.push_back(to_json(row, *row.in_place, true));
-  }
-  const nlohmann::json object = {{"machine", machine()}, {"version", library_version()}, {"results", results}};
-  return object.dump(1) + '\n';
+Status Report::add(const Row& row, const Measurement& measurement, bool in_place) {
+  total_gbs_ += row.busbw_gbs(measurement);
+  ++measurements_;
+  return record_.add(to_json(row, measurement, in_place));
 }
 
 double Report::average_busbw_gbs() const {
-  double total_gbs = 0;
-  std::size_t measurements = 0;
-  for (const Row& row : rows_) {
-    total_gbs += row.busbw_gbs(row.out_of_place);
-    ++measurements;
-    if (!row.in_place) continue;
-    total_gbs += row.busbw_gbs(*row.in_place);
-    ++measurements;
-  }
-  return measurements == 0 ? 0 : total_gbs / static_cast<double>(measurements);
+  return measurements_ == 0 ? 0 : total_gbs_ / static_cast<double>(measurements_);
 }
 
-Status Report::write_files() {
-  if (json_) {
-    if (Status status = json_->write(json()); !status.is_ok()) return status;
-  }
-  return options_.plot_path.empty() ? Status::ok() : draw_plot(options_.plot_path, json());
+Status Report::write_files(std::int64_t errors) {
+  if (Status status = record_.finish(errors, average_busbw_gbs()); !status.is_ok()) return status;
+  return options_.plot_path.empty() ? Status::ok() : draw_plot(options_.plot_path, record_.text());
 }
 
 Status Report::finish(std::int64_t errors, std::int64_t peak_bytes) {
@@ -230,7 +172,7 @@ Status Report::finish(std::int64_t errors, std::int64_t peak_bytes) {
   std::printf("#\n");
   Status printed = flush_standard_output();
   // The files are for who cannot have the table, too.
-  if (Status status = write_files(); !status.is_ok()) return status;
+  if (Status status = write_files(errors); !status.is_ok()) return status;
   if (!printed.is_ok() || !too_slow) return printed;
   return {Code::kSystemError, fmt::format("the average bus bandwidth, {:.6g} GB/s, is below {:.6g} GB/s", average_gbs,
                                           *options_.min_busbw_gbs)};

@@ -8,12 +8,9 @@
 #include "base/status.h"
 #include "measure.h"
 #include "options.h"
-#include "output_file.h"
+#include "record.h"
 
 namespace tutti::internal::perf {
-
-// Of libtutti: "0.1.0".
-std::string library_version();
 
 struct Row {
   Problem problem;
@@ -28,8 +25,7 @@ struct Row {
 
 class Report {
  public:
-  // `rank_lines`: one line per rank that says where it runs.
-  Report(const Options& options, std::vector<std::string> rank_lines);
+  Report(const Options& options, std::vector<RankPlace> ranks);
 
   // Opens the files that were asked for, and prints the head of the table. kInvalidUsage: what was asked for is not
   // possible here.
@@ -45,14 +41,16 @@ class Report {
   void clear_progress() const;
   Status print_header() const;
   void print_half(const Row& row, const std::optional<Measurement>& measurement) const;
-  [[nodiscard]] std::string json() const;
+  // Into the record.
+  Status add(const Row& row, const Measurement& measurement, bool in_place);
   [[nodiscard]] double average_busbw_gbs() const;
-  Status write_files();
+  Status write_files(std::int64_t errors);
 
   const Options& options_;
-  std::vector<std::string> rank_lines_;
-  std::vector<Row> rows_;
-  std::optional<OutputFile> json_;
+  std::vector<RankPlace> ranks_;
+  double total_gbs_ = 0;
+  std::size_t measurements_ = 0;
+  Record record_;
   bool terminal_;
 };
 

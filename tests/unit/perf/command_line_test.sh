@@ -75,7 +75,8 @@ for flag in -J --plot; do
 done
 expect 1 'missing/file.svg' "$compare" -J missing/file.svg
 if "$plot" --check; then expect 1 'missing/file.svg' "$compare" --plot missing/file.svg; fi
-# What the comparison draws, of made-up times.
+echo 'earlier results' >compared.json
+# What the comparison draws and writes, of made-up times.
 cat >report.py <<'PY'
 import sys
 from types import SimpleNamespace
@@ -89,30 +90,60 @@ require_matplotlib()
 library = SimpleNamespace(version="1", moved={8: 8, 1024: 1024}, failure=None)
 column = SimpleNamespace(title="tutti", memory="malloc", peer=False, yardstick=False, times_s={8: [1e-6], 1024: [2e-6]},
                          library=library)
-options = SimpleNamespace(collective="all_reduce", ranks=2, transport="shm", skew=0, rounds=1, json=None,
+options = SimpleNamespace(collective="all_reduce", ranks=2, transport="shm", skew=0, rounds=1,
+                          json=compare_report.open_beside("compared.json"),
                           plot="compared.svg")
 compare_report.report(options, [column], [8, 1024])
 PY
 if "$plot" --check; then
   expect 0 '1K *2.00' python3 report.py "$(dirname "$compare")"
+  [[ $(cat compared.json) == 'earlier results' ]] || complain 'the comparison has written over earlier results'
+  grep -q '"tutti comparison"' compared.json.0 || complain 'the comparison writes no results'
   grep -q '<svg' compared.svg || complain 'the comparison draws no picture'
 fi
 echo 'earlier results' >kept
 expect 1 'missing/file.svg' "$all_reduce" -t 2 "${small[@]}" -J kept --plot missing/file.svg
 [[ $(cat kept) == 'earlier results' ]] || complain 'a refused run has spoiled earlier results'
-head -c 100000 /dev/zero >kept
-expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}" -J kept
-python3 -c 'import json; assert json.load(open("kept"))["results"]' || complain 'kept is no JSON'
+expect 0 '# writing results to kept.0' "$all_reduce" -t 2 "${small[@]}" -J kept
+expect 0 '# writing results to kept.1' "$all_reduce" -p 2 "${small[@]}" -J kept -m 2 -z 0
+[[ $(cat kept) == 'earlier results' ]] || complain 'a run has written over earlier results'
+: >empty
+TUTTI_SECRET=hidden TUTTI_CHECK=strict expect 0 '# writing results to empty' "$all_reduce" -p 2 "${small[@]}" -J empty
+# A run that is killed leaves what it has measured.
+killed=0
+{ timeout -s KILL 2 "$all_reduce" -t 2 -b 8 -e 1K -n 3 -w 0 -N 0 -J killed || killed=$?; } >/dev/null 2>&1
+((killed == 137)) || complain "an endless run has ended by itself: $killed"
+cat >records.py <<'PY'
+import datetime, json, re, sys
+
+one, two, strict, killed = (json.load(open(name)) for name in ("kept.0", "kept.1", "empty", "killed"))
+stamp = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+for record in (one, two, strict, killed):
+    assert record["format"] == "tutti measurement" and record["schema"] == 1, record
+    assert record["version"] and stamp.fullmatch(record["started"]) and record["machine"]["cpu"], record
+    assert [place["rank"] for place in record["job"]] == [0, 1] and all(place["host"] for place in record["job"]), record
+    assert record["results"] and all(entry["algorithm"] and entry["transport"] for entry in record["results"]), record
+    assert record["average"] == "slowest" and record["memory"] == "malloc", record
+for record in (one, two, strict):
+    assert stamp.fullmatch(record["finished"]) and record["errors"] == 0 and len(record["results"]) == 2, record
+    assert record["average_busbw_gbs"] > 0 and record["warmup_iterations"] == 0, record
+assert one["arguments"][1:] == ["-t", "2", "-b", "8", "-e", "8", "-n", "1", "-w", "0", "-J", "kept"], one
+assert (one["calls"], one["aggregate"], two["calls"], two["aggregate"]) == ("blocking", 1, "stream", 2), (one, two)
+assert strict["environment"]["TUTTI_CHECK"] == "strict" and "hidden" not in json.dumps(strict), strict
+assert killed["finished"] is None and len(killed["results"]) > 16, killed
+PY
+python3 records.py || complain 'the files of -J are not what they should be'
 
 expect 2 'none of .svg, .png and .pdf' "$all_reduce" -t 2 "${small[@]}" --plot picture.gif
 # Pictures, where there is matplotlib. Where it is missing that is said before anything is measured.
 if "$plot" --check; then
-  expect 0 'Avg bus' "$all_reduce" -t 2 -b 8 -e 64 -n 1 -w 0 -J kept --plot plot.svg
+  expect 0 'Avg bus' "$all_reduce" -t 2 -b 8 -e 64 -n 1 -w 0 -J drawn --plot plot.svg
   [[ $(tail -n 1 plot.svg) == '</svg>' ]] || complain 'plot.svg is not complete'
-  "$plot" -o plot.png kept || complain 'tutti_plot cannot draw what -J has written'
+  "$plot" -o plot.png drawn || complain 'tutti_plot cannot draw what -J has written'
   [[ $(head -c 4 plot.png) == $'\x89PNG' ]] || complain 'plot.png is no PNG'
-  echo '{"results": []}' >kept
-  expect 1 'nothing to draw' "$plot" -o nothing.svg kept
+  echo '{"results": []}' >none
+  expect 1 'nothing to draw' "$plot" -o nothing.svg none
+  "$plot" -o plot.png killed || complain 'tutti_plot cannot draw what a killed run has left'
   [[ ! -e nothing.svg ]] || complain 'a file was made for nothing'
 else
   expect 2 'python3-matplotlib' "$all_reduce" -t 2 "${small[@]}" --plot plot.svg
@@ -130,11 +161,13 @@ expect 2 'largest is 1 to 2 times the mean' "$compare" --collective gather --ske
 expect 2 'not a number' "$compare" --collective gather --skew x
 expect 1 'cannot write /dev/full: No space' "$all_reduce" -t 1 "${small[@]}" -J /dev/full
 expect 0 '"results"' "$all_reduce" -t 1 "${small[@]}" -J /dev/stdout
+sed -n '/^{/,$p' out | python3 -c 'import json, sys; assert len(json.load(sys.stdin)["results"]) == 2' || complain 'no JSON'
+grep -q 'Avg bus' out || complain '-J /dev/stdout: no table'
 
 # CUDA devices, and what would never come to an end.
 expect 2 'ngpus' "$all_reduce" -t 1 "${small[@]}" --ngpus x
 expect 2 'ngpus' "$all_reduce" -t 1 "${small[@]}" -g 0
-for flag in -J --plot; do expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 "$flag" file.svg; done
+expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 --plot file.svg
 [[ ! -e file.svg ]] || complain 'a file was made for nothing'
 expect 2 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file.svg
 [[ ! -s out && ! -e file.svg ]] || complain '--plot of one rank: it has measured'
