@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "problems.h"
 
 namespace tutti::internal::perf {
 namespace {
@@ -143,11 +144,6 @@ Operation::Operation(const Problem& problem, const Rank& rank, const Buffers& bu
 std::size_t Operation::recv_span_bytes() const {
   return in_place_ ? std::max(problem_.send_bytes(rank_.rank), problem_.recv_bytes(rank_.rank))
                    : problem_.recv_bytes(rank_.rank);
-}
-
-std::size_t Operation::stride_bytes(const Problem& problem) {
-  constexpr std::size_t kLine = 64;
-  return (problem.vector_bytes() + kLine - 1) / kLine * kLine;
 }
 
 tuttiResult_t Operation::call(std::size_t shift) const {

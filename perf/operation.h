@@ -80,9 +80,6 @@ class Operation {
   // `aggregate`: calls of each iteration.
   Operation(const Problem& problem, const Rank& rank, const Buffers& buffers, bool in_place, int aggregate);
 
-  // How far the buffers of an iteration's calls are from each other.
-  static std::size_t stride_bytes(const Problem& problem);
-
   // One iteration: the call, or the transfers, or a group of them, each on buffers of its own; on the rank's stream
   // they are only queued.
   [[nodiscard]] tuttiResult_t iterate() const;

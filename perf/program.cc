@@ -15,6 +15,7 @@
 #include "measure.h"
 #include "operation.h"
 #include "options.h"
+#include "problems.h"
 #include "ranks.h"
 #include "report.h"
 
@@ -23,42 +24,6 @@ namespace {
 
 constexpr int kFailureStatus = 1;
 constexpr int kUsageStatus = 2;
-
-Problem problem_of(const Options& options, const Rank& rank, std::size_t bytes, DataType datatype, ReduceOp op,
-                   int root) {
-  Problem problem;
-  problem.subject = options.subject;
-  problem.datatype = datatype;
-  problem.op = op;
-  problem.ranks = rank.ranks;
-  problem.root = root;
-  problem.skew = options.skew;
-  problem.count = bytes / size_of(datatype);
-  if (problem.subject.has_blocks()) problem.count /= static_cast<std::size_t>(rank.ranks);
-  problem.seed = bytes;
-  return problem;
-}
-
-// All problems of one cycle in nccl-tests' order: sizes vary fastest.
-std::vector<Problem> problems_of(const Options& options, const Rank& rank) {
-  const std::vector<ReduceOp> one_op{options.ops.front()};
-  const std::vector<ReduceOp>& ops = options.subject.reduces() ? options.ops : one_op;
-  const bool all_roots = options.all_roots && options.subject.has_root();
-  const int first_root = all_roots ? 0 : options.root;
-  const int last_root = all_roots ? rank.ranks - 1 : options.root;
-  std::vector<Problem> problems;
-  for (const DataType datatype : options.datatypes) {
-    for (const ReduceOp op : ops) {
-      if (!is_defined(options.subject, datatype, op)) continue;
-      for (int root = first_root; root <= last_root; ++root) {
-        for (const std::size_t bytes : options.sizes_bytes) {
-          problems.push_back(problem_of(options, rank, bytes, datatype, op, root));
-        }
-      }
-    }
-  }
-  return problems;
-}
 
 // The most memory that this process has had.
 std::int64_t peak_memory_bytes() {
@@ -94,13 +59,20 @@ class Run {
   Status execute() {
     Result<std::vector<RankPlace>> places = describe_ranks(rank_);
     if (!places.is_ok()) return places.status();
+    const Result<std::size_t> memory_bytes = memory_of_rank(*places);
+    if (!memory_bytes.is_ok()) return memory_bytes.status();
     if (rank_.rank == 0) report_.emplace(options_, std::move(places).value());
     if (Status status = check_ranks(options_, rank_.ranks); !status.is_ok()) {
       refused_ = true;
       return status;
     }
-    if (Status status = begin_report(); !status.is_ok() || refused_) return status;
-    const std::vector<Problem> problems = problems_of(options_, rank_);
+    const Problems found = problems_of(options_, rank_.ranks, memory_bytes.value());
+    const std::vector<Problem>& problems = found.of_cycle;
+    if (problems.empty()) {
+      refused_ = true;
+      return nothing_to_measure(found);
+    }
+    if (Status status = begin_report(found.notes); !status.is_ok() || refused_) return status;
     Result<Buffers> buffers = make_buffers(problems);
     if (!buffers.is_ok()) return buffers.status();
     for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
@@ -118,9 +90,29 @@ class Run {
   }
 
  private:
+  // What the rank that has least may take for its buffers; where they are on devices, a part of the host's memory too.
+  Result<std::size_t> memory_of_rank(const std::vector<RankPlace>& places) const {
+    const std::string& host = places[static_cast<std::size_t>(rank_.rank)].host;
+    const auto ranks_here = static_cast<std::size_t>(
+        std::count_if(places.begin(), places.end(), [&](const RankPlace& place) { return place.host == host; }));
+    // The rest is for the programs themselves, and for others.
+    std::uint64_t least = available_memory_bytes() / 10 * 9 / ranks_here;
+    const tuttiResult_t result = tuttiAllReduce(&least, &least, 1, tuttiUint64, tuttiMin, rank_.own_comm, nullptr);
+    if (Status status = to_status(result, "gathering memory sizes", rank_.own_comm); !status.is_ok()) return status;
+    return std::size_t{least};
+  }
+
+  // Rank 0 says it.
+  [[nodiscard]] Status nothing_to_measure(const Problems& found) const {
+    if (rank_.rank != 0) return Status::ok();
+    std::string text = "there is nothing to measure";
+    for (const std::string& note : found.notes) text += fmt::format("; {}", note);
+    return Status::invalid_usage(text);
+  }
+
   // Rank 0 may be unable to write anything down, or to draw it. All hear of it before they measure; it alone says why.
-  Status begin_report() {
-    Status status = report_ ? report_->begin() : Status::ok();
+  Status begin_report(const std::vector<std::string>& notes) {
+    Status status = report_ ? report_->begin(notes) : Status::ok();
     std::uint8_t refused = status.is_ok() ? 0 : 1;
     const tuttiResult_t result = tuttiBroadcast(&refused, &refused, 1, tuttiUint8, 0, rank_.own_comm, nullptr);
     refused_ = refused != 0;
@@ -138,7 +130,7 @@ class Run {
   Result<Buffers> make_buffers(const std::vector<Problem>& problems) const {
     std::size_t bytes = 0;
     for (const Problem& problem : problems) {
-      bytes = std::max(bytes, Operation::stride_bytes(problem) * static_cast<std::size_t>(options_.aggregate));
+      bytes = std::max(bytes, stride_bytes(problem) * static_cast<std::size_t>(options_.aggregate));
     }
     Result<Buffer> send = Buffer::make(options_.memory, rank_.device, bytes);
     if (!send.is_ok()) return send.status();

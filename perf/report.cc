@@ -65,7 +65,7 @@ double Row::busbw_gbs(const Measurement& measurement) const {
 Report::Report(const Options& options, std::vector<RankPlace> ranks)
     : options_(options), ranks_(std::move(ranks)), record_(options, ranks_), terminal_(isatty(STDERR_FILENO) == 1) {}
 
-Status Report::begin() {
+Status Report::begin(const std::vector<std::string>& notes) {
   if (!options_.plot_path.empty() && bus_factor(options_.subject, static_cast<int>(ranks_.size())) <= 0) {
     return Status::invalid_usage("--plot has nothing to draw: a rank alone has no bus bandwidth");
   }
@@ -74,10 +74,10 @@ Status Report::begin() {
     if (Status status = check_plot("--plot", "the file of -J"); !status.is_ok()) return status;
   }
   if (Status status = record_.begin(); !status.is_ok()) return status;
-  return print_header();
+  return print_header(notes);
 }
 
-Status Report::print_header() const {
+Status Report::print_header(const std::vector<std::string>& notes) const {
   const std::string iterations = options_.iterations == 0 ? "chosen by time" : std::to_string(options_.iterations);
   const std::string skew = options_.subject.varies() ? fmt::format(", skew {}", options_.skew) : "";
   const std::string aggregate = options_.aggregate > 1 ? fmt::format(", agg iters: {}", options_.aggregate) : "";
@@ -87,7 +87,9 @@ Status Report::print_header() const {
               iterations.c_str(), aggregate.c_str(), options_.checks, name_of(options_.memory),
               name_of_calls(options_));
   if (!record_.path().empty()) std::printf("# writing results to %s\n", record_.path().c_str());
-  for (const std::string& note : options_.notes) std::printf("# note: %s\n", note.c_str());
+  for (const std::vector<std::string>* some : {&options_.notes, &notes}) {
+    for (const std::string& note : *some) std::printf("# note: %s\n", note.c_str());
+  }
   std::printf("#\n# Using ranks\n");
   for (const RankPlace& place : ranks_) {
     std::printf("#  Rank %2d pid %6d on %s%s%s\n", place.rank, place.pid, place.host.c_str(),

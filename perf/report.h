@@ -28,8 +28,8 @@ class Report {
   Report(const Options& options, std::vector<RankPlace> ranks);
 
   // Opens the files that were asked for, and prints the head of the table. kInvalidUsage: what was asked for is not
-  // possible here.
-  Status begin();
+  // possible here. `notes`: on what is left out.
+  Status begin(const std::vector<std::string>& notes);
   // Says on a terminal what is being measured; nothing in a pipe.
   void progress(const Problem& problem) const;
   Status add(const Row& row);
@@ -39,7 +39,7 @@ class Report {
 
  private:
   void clear_progress() const;
-  Status print_header() const;
+  Status print_header(const std::vector<std::string>& notes) const;
   void print_half(const Row& row, const std::optional<Measurement>& measurement) const;
   // Into the record.
   Status add(const Row& row, const Measurement& measurement, bool in_place);

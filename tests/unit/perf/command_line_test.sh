@@ -172,6 +172,13 @@ expect 2 'never ends' "$all_reduce" -t 1 "${small[@]}" -N 0 --plot file.svg
 expect 2 'a rank alone' "$all_reduce" -t 1 "${small[@]}" --plot file.svg
 [[ ! -s out && ! -e file.svg ]] || complain '--plot of one rank: it has measured'
 expect 2 'nothing to draw' "$all_reduce" -t 2 -b 0 -e 0 --plot file.svg
+for ranks in -p -t; do
+  expect 0 'note: left out, as ranks would have no element of double: 2, 4 bytes' "$all_reduce" "$ranks" 2 -b 2 -e 8 -n 1 -d double
+  expect 2 'rank 0: there is nothing to measure; left out, .*float: 2 bytes' "$all_reduce" "$ranks" 2 -b 2 -e 2 -J file.svg
+  [[ $(wc -l <err) == 1 && ! -s out && ! -e file.svg ]] || complain "$ranks 2 -b 2: it says more"
+  expect 0 'note: left out, as their buffers do not fit into memory: 1125899906842624 bytes' "$all_reduce" "$ranks" 2 \
+    -b 1M -e 1048576G -f 1073741824 -n 1
+done
 
 # What nccl-tests takes and these programs cannot, with what to do instead, and what it makes of a run.
 expect 2 'stream_null: .*take -z 1' "$all_reduce" "${small[@]}" -y 1

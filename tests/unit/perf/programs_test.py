@@ -60,7 +60,7 @@ def check_right(name, program):
         require(roots == wanted, f'{what}: roots', roots)
         for entry in results:
             blocks = RANKS if name in BLOCKS else 1
-            require(entry['bytes'] == entry['count'] * blocks * 4, f'{what}: size and count', entry)
+            require(entry['count'] > 0 and entry['bytes'] == entry['count'] * blocks * 4, f'{what}: size and count', entry)
             factor = BUS_FACTORS.get(name, 1)
             require(abs(entry['busbw_gbs'] - factor * entry['algbw_gbs']) <= 1e-9, f'{what}: bus bandwidth', entry)
 
