@@ -35,6 +35,8 @@ class CallHistory {
     // Made at once: what is stored word by word, and then copied into a message as a whole, would be waited for.
     return {call.sequence, planned_word, call.root, call.count_low, call.count_high};
   }
+  // One that has no plan, as there is nothing to do.
+  void begin_empty(std::uint32_t word, std::int32_t root) { begin(word, root, 0, nullptr); }
   // Of the operation that began last. REQUIRES: the identity stays until nobody asks for a summary any more, which is
   // when the control tree has left.
   void set_plan(const executor::PlanIdentity& plan) {

@@ -280,8 +280,10 @@ Status Communicator::execute(const Call& call) {
   if (failure_->failed() || finalized_) [[unlikely]]
     return refuse();
   const transport::Fingerprint fingerprint = begin(call);
-  if (is_empty(call) && !membership_.strict) [[unlikely]]
+  if (is_empty(call) && !membership_.strict) [[unlikely]] {
+    keep_empty(call, fingerprint);
     return {};
+  }
   return attempt(
       fingerprint.sequence, [&] { return describe(call, fingerprint); }, [&] { return run_call(call, fingerprint); });
 }

@@ -247,6 +247,8 @@ class Communicator {
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();
   Status run_call(const Call& call, const transport::Fingerprint& fingerprint);
+  // A call that moves nothing, which is then one that was made lately.
+  void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept;
   // The call of this name, if it was made lately.
   [[gnu::noinline]] LastBound::Place* find_repeated(const CallName& name, DataType type, ReduceOp op) noexcept;
   // Finds out whether there is one.
@@ -404,9 +406,14 @@ inline Communicator::Repeated Communicator::repeat(Collective collective, std::u
     place = find_repeated({types, count, collective, root}, type, op);
     if (place == nullptr) return Repeated::kNo;
   }
-  if (place->steps.empty()) return Repeated::kNo;
   if (failure_->failed() || finalized_) [[unlikely]]
     return Repeated::kNo;
+  if (place->steps.empty()) {
+    if (!place->empty) return Repeated::kNo;
+    if (shares_process_) process_rank_.touch();
+    history_->begin_empty(place->word, place->root);
+    return Repeated::kDone;
+  }
   if (send != place->send || recv != place->recv) {
     if (!place->suits(send, recv)) [[unlikely]]
       return Repeated::kNo;

@@ -44,6 +44,16 @@ Result<const executor::Operation*> Communicator::bind(const Call& call, const tr
   return keeps ? &last_bound_.keep(call, fingerprint, bound_) : &bound_;
 }
 
+void Communicator::keep_empty(const Call& call, const transport::Fingerprint& fingerprint) noexcept {
+  // Others have a number of the program's for what their name does not say.
+  if (call.custom != nullptr || call.type == DataType::kOpaque || call.whole_count != 0) return;
+  try {
+    last_bound_.keep_empty(call, fingerprint);
+  } catch (...) {
+    // Without memory for it the call is a new one each time.
+  }
+}
+
 LastBound::Place* Communicator::find_repeated(const CallName& name, DataType type, ReduceOp op) noexcept {
   if (is_on_device()) return nullptr;  // what is bound has buffers of the host
   LastBound::Place* const place =

@@ -48,6 +48,7 @@ class LastBound {
     const executor::PlanIdentity* plan = nullptr;
     std::uint32_t planned_word = 0;          // Fingerprint::call, of that plan
     std::vector<executor::ShortStep> steps;  // none: there is no short way
+    bool empty = false;                      // nothing is moved, whatever the buffers: there is no operation
     // Where the output begins relative to the input when both are one memory; there is none if they may not be.
     std::optional<std::ptrdiff_t> in_place;
     bool reads = false;     // there is an input on this rank
@@ -96,21 +97,21 @@ class LastBound {
     Place* const place = place_of(word, root, count).get();
     if (place == nullptr) return nullptr;
     const bool same = word == place->word && count == place->count && root == place->root;
-    return same && place->operation.plan != nullptr ? place : nullptr;
+    return same && (place->operation.plan != nullptr || place->empty) ? place : nullptr;
   }
   const executor::Operation& keep(const Call& call, const transport::Fingerprint& fingerprint,
                                   const executor::Operation& operation) {
-    std::unique_ptr<Place>& kept = place_of(fingerprint.call, call.root, call.count);
-    if (kept == nullptr) kept = std::make_unique<Place>();
-    Place& place = *kept;
-    place.word = fingerprint.call;
-    place.count = call.count;
-    place.root = call.root;
-    place.resolved = false;
+    Place& place = name_place(call, fingerprint);
     place.has_buffers = has_data(call.collective);
     place.send = place.recv = &place;
-    last_ = nullptr;
     return place.operation = operation;
+  }
+  // A call that moves nothing.
+  void keep_empty(const Call& call, const transport::Fingerprint& fingerprint) {
+    Place& place = name_place(call, fingerprint);
+    place.operation.plan = nullptr;
+    place.steps.clear();
+    place.empty = place.resolved = true;
   }
   // What the operations refer to is no longer so.
   void forget() {
@@ -121,6 +122,16 @@ class LastBound {
   }
 
  private:
+  Place& name_place(const Call& call, const transport::Fingerprint& fingerprint) {
+    std::unique_ptr<Place>& kept = place_of(fingerprint.call, call.root, call.count);
+    if (kept == nullptr) kept = std::make_unique<Place>();
+    kept->word = fingerprint.call;
+    kept->count = call.count;
+    kept->root = call.root;
+    kept->resolved = kept->empty = false;
+    last_ = nullptr;
+    return *kept;
+  }
   static constexpr unsigned kPlaceBits = 4;
 
   static void set_base(transport::Source* source, const void* base) {

@@ -42,7 +42,7 @@ Spec draw(std::mt19937& random, int ranks) {
   spec.type = random() % 2 == 0 ? DataType::kInt32 : DataType::kFloat64;
   spec.op = random() % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
   spec.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
-  spec.count = 1 + random() % kMostCount;
+  spec.count = random() % 8 == 0 ? 0 : 1 + random() % kMostCount;
   spec.in_place = random() % 3 == 0;
   return spec;
 }
@@ -95,6 +95,7 @@ Outcome repeat_without_memory(tuttiComm_t comm, int rank, int ranks) {
       Spec spec;
       spec.collective = collective;
       spec.root = time % ranks;
+      if (time % 3 == 0) spec.count = 0;
       Trial trial(spec, rank, ranks);
       trial.prepare(&send, &recv);
       const std::uint64_t before = allocations;

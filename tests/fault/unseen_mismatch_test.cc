@@ -105,6 +105,24 @@ Outcome then_all_reduce(tuttiComm_t comm, int rank, int) {
   return told(result, tuttiGetLastError(comm));
 }
 
+// Calls that move nothing, the same again and again but for one.
+Outcome one_empty_call_differs(tuttiComm_t comm, int rank, int) {
+  const auto reduce = [comm](std::size_t count, tuttiRedOp_t op) {
+    float v = 1;
+    return tuttiAllReduce(&v, &v, count, tuttiFloat32, op, comm, nullptr);
+  };
+  tuttiResult_t result = tuttiSuccess;
+  for (int time = 0; time < 40 && result == tuttiSuccess; ++time) {
+    result = reduce(0, rank == 1 && time == 35 ? tuttiMax : tuttiSum);
+  }
+  // A faster rank may have found it out already.
+  if (result == tuttiSuccess) result = reduce(1, tuttiSum);
+  const std::string text = tuttiGetLastError(comm);
+  const bool named =
+      contains(text, "all_reduce(count 0, float, sum)") && contains(text, "all_reduce(count 0, float, max)");
+  return {result == tuttiMismatch && named ? "" : describe(result, comm), 1};
+}
+
 Outcome then_finalize(tuttiComm_t comm, int rank, int) {
   const tuttiResult_t first = broadcast_from_itself(comm, rank);
   if (first != tuttiSuccess) return told(first, tuttiGetLastError(comm));
@@ -253,6 +271,10 @@ TEST_CASE("broadcasts from different roots are a mismatch at the next operation"
   on_all(then_all_reduce, "all-reduce");
 }
 
+TEST_CASE("an empty call that differs is a mismatch at the next operation", "[threads]") {
+  on_all(one_empty_call_differs, "empty calls");
+}
+
 TEST_CASE("broadcasts from different roots are a mismatch at finalize", "[threads]") {
   on_all(then_finalize, "finalize");
 }
@@ -323,6 +345,7 @@ TEST_CASE("communicators may be destroyed in different orders", "[threads]") {
 
 TEST_CASE("processes find mismatches that exchange no data", "[processes]") {
   on_processes(then_all_reduce, "all-reduce");
+  on_processes(one_empty_call_differs, "empty calls");
   on_processes(then_finalize, "finalize");
   on_processes(then_destroy, "destroy");
   on_processes(destroy_one_after_the_other, "destroy in turn");
