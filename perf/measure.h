@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 #include "operation.h"
@@ -29,6 +30,10 @@ struct Measurement {
 double bus_factor(Subject subject, int ranks);
 // The same; where blocks have counts of their own, by what the busiest rank must send or receive.
 double bus_factor(const Problem& problem);
+
+// How uncertain the median of the values is, as a share of it: half of the interval in which that of endless measuring
+// lies with 95 %. REQUIRES: there are some.
+double spread_of(std::vector<double> values);
 
 // Verifies, warms up and times. Collective: every rank gets the same result, except that `*own_errors`
 // grows by what this rank found wrong by itself.

@@ -133,8 +133,9 @@ void add_size_flags(CLI::App& app, Words& words) {
 
 void add_flags(CLI::App& app, Words& words, Options& options) {
   const int many = 1'000'000'000;
-  app.add_option("-n,--iters", options.iterations,
-                 "Timed iterations; 0 (default): as many as take about 0.1 s, from 20 to 20,000")
+  app.add_option(
+         "-n,--iters", options.iterations,
+         "Timed iterations; 0 (default): as many as take about 0.1 s, and more until the median is certain, for 0.5 s")
       ->check(CLI::Range(0, many));
   app.add_option("-w,--warmup_iters", options.warmup_iterations, "Untimed iterations first (default 5)")
       ->check(CLI::Range(0, many));
