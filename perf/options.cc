@@ -288,8 +288,9 @@ Line::Line(Subject subject)
                    "int8, uint8, int16, uint16, int32, uint32, int64, uint64, half, float (default), double, "
                    "bfloat16, f8e4m3, f8e5m2, complex64, complex128, bool, or all")
         ->type_name("DATATYPE|all");
-    app.add_option("--plot", options.plot_path,
-                   "Draw time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)")
+    app.add_option(
+           "--plot", options.plot_path,
+           "Draw latency, time and bus bandwidth against size into this file: .svg, .png or .pdf (needs matplotlib)")
         ->type_name("FILE");
     app.add_option("--min-busbw", options.min_busbw_gbs,
                    "Fail if the average bus bandwidth is below this, in GB/s (default: 0.9 times NCCL_TESTS_MIN_BW)")

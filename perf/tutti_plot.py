@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws what all_reduce_perf and its siblings, or perf/compare, have measured, or tutti simulate has predicted: time
-and bus bandwidth against size.
+"""Draws what all_reduce_perf and its siblings, or perf/compare, have measured, or tutti simulate has predicted: latency
+of small messages, time and bus bandwidth against size.
 
 Reads the JSON object that their option -J writes, or tutti simulate --json. They draw with this themselves (--plot,
 tutti simulate --svg)."""
@@ -30,6 +30,9 @@ BUS_FACTORS = {
     "sendrecv": lambda n: 1 if n > 1 else 0,
     "ping_pong": lambda n: 1 if n > 1 else 0,
 }
+DIAMOND = {"marker": "D", "markersize": 6, "markeredgecolor": "black", "markeredgewidth": 0.7, "zorder": 5}
+MANY_LINES = 4
+LATENCY_BYTES = 16 << 10  # up to here the time of a call is mostly latency
 
 
 class PlotError(Exception):
@@ -103,6 +106,48 @@ def lines_of(points):
     return {name: tuple(zip(*sorted(values))) for name, values in lines.items()}
 
 
+def algorithms_of(entries):
+    """name of the line -> [(bytes, algorithm)] from its first size on, and wherever another algorithm takes over."""
+    lines = {}
+    for entry in sorted(entries, key=lambda entry: entry["bytes"]):
+        drawn = entry["bytes"] > 0 and entry["time_us"]["median"] > 0
+        if drawn and entry.get("algorithm", "none") != "none":
+            spans = lines.setdefault(name_of(entry), [])
+            if not spans or spans[-1][1] != entry["algorithm"]:
+                spans.append((entry["bytes"], entry["algorithm"]))
+    return lines
+
+
+def mark_algorithms(axes, lines, algorithms):
+    """A diamond on each line where another algorithm takes over, of many lines on the highest, with its name above; where
+    lines have the same at one size, it stands once."""
+    colours = {line.get_label(): line.get_color() for line in axes.get_lines()}
+    labels = {}  # size -> names, and the point that they stand above
+    for name, spans in algorithms.items():
+        sizes, times, _ = lines[name]
+        for size, algorithm in spans:
+            time = times[sizes.index(size)]
+            names, above = labels.get(size, ([], 0))
+            labels[size] = names + [algorithm] * (algorithm not in names), max(above, time)
+            if size > spans[0][0] and len(lines) <= MANY_LINES:
+                axes.plot([size], [time], color=colours[name], **DIAMOND)
+    make_room(axes, [(" / ".join(names), above) for names, above in labels.values()])
+    for size, (names, above) in labels.items():
+        if size > min(labels) and len(lines) > MANY_LINES:
+            axes.plot([size], [above], color="white", **DIAMOND)
+        axes.annotate(" / ".join(names), (size, above), (0, 8), textcoords="offset points", rotation=90, fontsize=7.5,
+                      ha="center", va="bottom")
+
+
+def make_room(axes, labels):
+    """For (text, from where) that go upwards: a character takes about 4.5 points of a panel that has 250."""
+    low, high = map(math.log, axes.get_ylim())
+    for text, above in labels:
+        share = min(0.7, (4.5 * len(text) + 12) / 250)
+        high = max(high, low + (math.log(above) - low) / (1 - share))
+    axes.set_ylim(top=math.exp(high))
+
+
 def draw_panel(axes, lines, column, title, unit):
     for number, (name, values) in enumerate(lines.items()):
         # There are ten colours.
@@ -155,6 +200,55 @@ def keep_to_best(time_axes, bandwidth_axes, lines, best):
     bandwidth_axes.set_ylim(bottom=max(bandwidth_axes.get_ylim()[0], least / 20))
 
 
+def about_measurement(results):
+    """What was measured, and below it on what machine, by which version and when."""
+    entries, machine = results["results"], results["machine"]
+    first = entries[0]
+    over = ", ".join(sorted({part for entry in entries for part in entry["transport"].split(", ")}))
+    hosts = len({place["host"] for place in results.get("job", [])})
+    what = [f"{first['collective']}, {first['ranks']} ranks{f' on {hosts} hosts' if hosts > 1 else ''} over {over}"]
+    if "memory" in results:
+        what.append(f"{results['memory']} memory, {results['calls']}")
+    where = [machine["cpu"], *([f"{machine['cores']} cores"] if "cores" in machine else []),
+             *([f"host {machine['host']}"] if "host" in machine else [])]
+    if "version" in results:
+        where.append(f"tutti {results['version']}")
+    day = (results.get("started") or results.get("date") or "")[:10]
+    return ", ".join(what) + "\n" + ", ".join(where + ([day] if day else []))
+
+
+def latency_sizes(lines):
+    """How many sizes the latency panel has; 0 if it would show nothing that the panel of times does not."""
+    sizes = {size for values in lines.values() for size in values[0]}
+    small = [size for size in sizes if size <= LATENCY_BYTES]
+    return len(small) if 2 <= len(small) < len(sizes) else 0
+
+
+def up_to(lines, most):
+    """The lines, of sizes up to this."""
+    kept = {name: tuple(zip(*[point for point in zip(*values) if point[0] <= most])) for name, values in lines.items()}
+    return {name: values for name, values in kept.items() if values}
+
+
+def label_sizes(axes, lines, ticker):
+    """At most a dozen labels, on sizes that were measured."""
+    sizes = sorted({size for values in lines.values() for size in values[0]})
+    axes.set_xticks(sizes[::(len(sizes) + 11) // 12])
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_size(int(value))))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.tick_params(axis="x", labelsize=8, rotation=45 if len(sizes) > 8 else 0)
+
+
+def draw_latency(axes, lines, ticker):
+    """Small messages, with times that can be compared by their heights."""
+    draw_panel(axes, lines, 1, "latency of small messages (lower is better)", "time (µs)")
+    axes.set_yscale("linear")
+    # One point far above the others of its line does not press all together, but no line is out of sight.
+    highest = [sorted(times)[-2:] for _, times, _ in lines.values()]
+    axes.set_ylim(bottom=0, top=1.1 * max(min(times[-1], 3 * times[0]) for times in highest))
+    label_sizes(axes, lines, ticker)
+
+
 def picture_of(results):
     """The lines, what the times are, what is above the panels, and of a simulation which were the best."""
     entries = results["results"]
@@ -167,10 +261,7 @@ def picture_of(results):
     lines = lines_of(measured_points(entries))
     if not lines:
         return {}, "", "", []
-    first = entries[0]
-    over = ", ".join(sorted({part for entry in entries for part in entry["transport"].split(", ")}))
-    about = f"{first['collective']}, {first['ranks']} ranks, {over}, {results['machine']['cpu']}"
-    return lines, "median", about, []
+    return lines, "median", about_measurement(results), []
 
 
 def draw(results, path, suffix=None):
@@ -181,24 +272,27 @@ def draw(results, path, suffix=None):
     lines, kind, about, best = picture_of(results)
     if not lines:
         raise PlotError("nothing to draw: no size has any bytes, or nothing was measured")
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    algorithms = algorithms_of(results["results"]) if kind == "median" else {}
+    with_latency = kind == "median" and latency_sizes(lines) > 0
+    count = 3 if with_latency else 2
+    figure, axes_of_all = pyplot.subplots(1, count, figsize=(5.5 * count, 4.8), layout="constrained")
+    if with_latency:
+        draw_latency(axes_of_all[0], up_to(lines, LATENCY_BYTES), ticker)
+    panels = axes_of_all[-2:]
     draw_panel(panels[0], lines, 1, f"{kind} time (lower is better)", "time (µs)")
     draw_panel(panels[1], lines, 2, "bus bandwidth (higher is better)", "bandwidth (GB/s)")
     if best:
         keep_to_best(*panels, lines, best)
-    sizes = sorted({size for values in lines.values() for size in values[0]})
     for axes in panels:
-        # At most a dozen labels, on sizes that were measured.
-        axes.set_xticks(sizes[::(len(sizes) + 11) // 12])
-        axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_size(int(value))))
-        axes.xaxis.set_minor_locator(ticker.NullLocator())
+        label_sizes(axes, lines, ticker)
         low, high = axes.get_ylim()
         if high < 100 * low:
             axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.12g}"))
         axes.yaxis.set_minor_formatter(ticker.NullFormatter())
-        axes.tick_params(axis="x", labelsize=8, rotation=45 if len(sizes) > 8 else 0)
         mark_best(axes, best_spans(lines, best), named=axes is panels[0])
+    if algorithms:
+        mark_algorithms(panels[0], lines, algorithms)
     # Below the panels, where no line is; the picture grows as the legend needs it.
     figure.legend(*panels[0].get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, 0), fontsize=9,
                   ncols=min(6, len(lines)))

@@ -139,6 +139,12 @@ expect 2 'none of .svg, .png and .pdf' "$all_reduce" -t 2 "${small[@]}" --plot p
 if "$plot" --check; then
   expect 0 'Avg bus' "$all_reduce" -t 2 -b 8 -e 64 -n 1 -w 0 -J drawn --plot plot.svg
   [[ $(tail -n 1 plot.svg) == '</svg>' ]] || complain 'plot.svg is not complete'
+  ! grep -q 'latency of small messages' plot.svg || complain 'plot.svg shows the small sizes twice'
+  expect 0 'Avg bus' "$all_reduce" -p 3 -b 8 -e 4M -f 64 -n 2 -w 0 -J wide --plot wide.svg
+  for text in 'all_reduce, 3 ranks over shm, malloc memory, blocking' 'latency of small messages' "host $(hostname)" \
+    "$(python3 -c 'import json; print(json.load(open("wide"))["results"][-1]["algorithm"])')"; do
+    grep -q -e "$text" wide.svg || complain "wide.svg does not say \"$text\""
+  done
   "$plot" -o plot.png drawn || complain 'tutti_plot cannot draw what -J has written'
   [[ $(head -c 4 plot.png) == $'\x89PNG' ]] || complain 'plot.png is no PNG'
   echo '{"results": []}' >none

@@ -162,6 +162,21 @@ def check_plot():
     # Of what was not simulated at the size before nothing else is known.
     meet = tutti_plot.crossing((sizes, [size / 1e3 for size in sizes]), ((16384,), [10]), 16384)
     require(meet == 16384, 'tutti_plot finds another crossing', meet)
+    # Where a line changes from one algorithm to another; what took no time is not drawn.
+    entries = [{'bytes': size, 'algorithm': algorithm, 'datatype': 'float', 'op': 'sum', 'root': -1, 'in_place': in_place,
+                'ranks': 2, 'collective': 'all_reduce', 'time_us': {'median': us}}
+               for size, algorithm, in_place, us in ((64, 'ring', False, 3), (8, 'direct', False, 1), (16, 'direct', False, 2),
+                                                     (4, 'tree', False, 0), (8, 'direct', True, 1), (1 << 20, 'ring', True, 9))]
+    found = tutti_plot.algorithms_of(entries)
+    require(found == {'float sum': [(8, 'direct'), (64, 'ring')], 'float sum in place': [(8, 'direct'), (1 << 20, 'ring')]},
+            'tutti_plot finds other algorithms', found)
+    # The latency panel has the small sizes, if there are others too.
+    lines = tutti_plot.lines_of(tutti_plot.measured_points(entries))
+    require(tutti_plot.latency_sizes(lines) == 3, 'tutti_plot takes other sizes for small', lines)
+    small = tutti_plot.up_to(lines, 16)
+    require({name: values[0] for name, values in small.items()} == {'float sum': (8, 16), 'float sum in place': (8,)},
+            'tutti_plot keeps other sizes', small)
+    require(tutti_plot.latency_sizes(small) == 0, 'tutti_plot repeats itself', small)
 
 
 def main():
