@@ -1,30 +1,54 @@
 #!/bin/bash
-# What `meson install` puts in place is enough for a C program that knows only pkg-config, or CMake.
+# What `meson install` puts in place is enough for a C program that knows only pkg-config, or CMake: to link the shared
+# library, and the archive where the build has one (-Ddefault_library=both or static).
 # Usage: install_test.sh BUILD_FOLDER CLIENT_SOURCE CC
 set -euo pipefail
 build=$1 client=$2 cc=$3
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
+fail() {
+  echo "$*"
+  exit 1
+}
+# uses LIBRARY.so PROGRAM: whether it asks the loader for it.
+uses() { readelf -d "$2" | grep -q "NEEDED.*\[$1\."; }
+
 DESTDIR=$root meson install -C "$build" --no-rebuild --quiet >"$root/log" 2>&1 || { cat "$root/log"; exit 1; }
 pc=$(find "$root" -name tutti.pc)
-[[ -n $pc ]] || { echo 'no tutti.pc was installed'; exit 1; }
+[[ -n $pc ]] || fail 'no tutti.pc was installed'
+shared=$(find "$root" -name 'libtutti.so.*' -type f) archive=$(find "$root" -name libtutti.a)
+# No other library's pkg-config file is needed.
 export PKG_CONFIG_LIBDIR=${pc%/*} PKG_CONFIG_SYSROOT_DIR=$root
 [[ $(pkg-config --modversion tutti) == "$(meson introspect "$build" --projectinfo | sed 's/.*"version": "\([^"]*\)", "descriptive_name.*/\1/')" ]]
-read -ra flags <<<"$(pkg-config --cflags --libs tutti)"
-"$cc" -std=c99 -pedantic-errors -Wall -Werror -o "$root/client" "$client" "${flags[@]}"
-libraries=$(dirname "$(find "$root" -name 'libtutti.so.*' -type f)")
-LD_LIBRARY_PATH=$libraries timeout 60 "$root/client"
+compile=("$cc" -std=c99 -pedantic-errors -Wall -Werror "$client")
+if [[ -n $shared ]]; then
+  read -ra flags <<<"$(pkg-config --cflags --libs tutti)"
+  "${compile[@]}" -o "$root/client" "${flags[@]}"
+  uses libtutti.so "$root/client" || fail 'the program is not linked with libtutti.so'
+  LD_LIBRARY_PATH=${shared%/*} timeout 60 "$root/client"
+fi
+if [[ -n $archive ]]; then
+  read -ra flags <<<"$(pkg-config --static --cflags --libs tutti)"
+  # As README.md has it where both libraries are installed.
+  "${compile[@]}" -o "$root/client_static" "${flags[@]/#-ltutti/-l:libtutti.a}"
+  ! uses libtutti.so "$root/client_static" || fail 'a program that is linked with libtutti.a uses libtutti.so'
+  timeout 60 "$root/client_static"
+fi
+# Where there is nothing else, one need not ask for it.
+if [[ -z $shared ]]; then
+  read -ra flags <<<"$(pkg-config --cflags --libs tutti)"
+  "${compile[@]}" -o "$root/client_plain" "${flags[@]}"
+fi
 # Each program has its manual page and its completion.
 for program in $(find "$root" -path '*/bin/*' \( -name tutti -o -name '*_perf' \) -printf '%f\n'); do
-  [[ -n $(find "$root" -path "*/man/man1/$program.1") ]] || { echo "no manual page of $program was installed"; exit 1; }
+  [[ -n $(find "$root" -path "*/man/man1/$program.1") ]] || fail "no manual page of $program was installed"
   [[ -n $(find "$root" -path "*/share/bash-completion/completions/$program") ]] ||
-    { echo "no completion of $program was installed"; exit 1; }
+    fail "no completion of $program was installed"
 done
 # The same by CMake, from a folder that has been moved.
 moved=$root/moved
 prefix=$(dirname "$(dirname "$(find "$root" -name tutti.h)")")
 mv "${prefix%/include}" "$moved"
-libraries=$(dirname "$(find "$moved" -name 'libtutti.so.*' -type f)")
 mkdir "$root/project"
 cp "$client" "$root/project/client.c"
 cat >"$root/project/CMakeLists.txt" <<'CMAKE'
@@ -33,16 +57,24 @@ project(client C)
 find_package(tutti 0.1 REQUIRED)
 add_executable(client client.c)
 target_link_libraries(client tutti::tutti)
+if(TARGET tutti::tutti_static)
+  add_executable(client_static client.c)
+  target_link_libraries(client_static tutti::tutti_static)
+endif()
 CMAKE
 CC=$cc cmake -S "$root/project" -B "$root/project/build" -DCMAKE_PREFIX_PATH="$moved" >"$root/log" 2>&1 &&
   cmake --build "$root/project/build" >>"$root/log" 2>&1 || { cat "$root/log"; exit 1; }
 timeout 60 "$root/project/build/client"
+if [[ -n $archive ]]; then
+  timeout 60 "$root/project/build/client_static"
+  ! uses libtutti.so "$root/project/build/client_static" || fail 'tutti::tutti_static is not the archive'
+fi
 sed -i 's/tutti 0.1 /tutti 0.2 /' "$root/project/CMakeLists.txt"
 if cmake -S "$root/project" -B "$root/project/later" -DCMAKE_PREFIX_PATH="$moved" >"$root/log" 2>&1; then
-  echo 'CMake takes this version for a later one'
-  exit 1
+  fail 'CMake takes this version for a later one'
 fi
 grep -q 'with requested version "0.2"' "$root/log" || { cat "$root/log"; exit 1; }
+[[ -n $shared ]] || exit 0
 # Nothing but the C interface may be visible, or programs could come to depend on it.
-foreign=$(nm -D --defined-only "$libraries"/libtutti.so | awk '$2 != "A" {print $3}' | grep -v '^tutti[A-Z]' || true)
-[[ -z $foreign ]] || { echo "exported, but no part of the interface: $foreign"; exit 1; }
+foreign=$(nm -D --defined-only "$(find "$moved" -name libtutti.so)" | awk '$2 != "A" {print $3}' | grep -v '^tutti[A-Z]' || true)
+[[ -z $foreign ]] || fail "exported, but no part of the interface: $foreign"
