@@ -57,7 +57,8 @@ TUTTI_EXPORT tuttiResult_t tuttiExscan(const void *sendbuff, void *recvbuff, siz
 /* Completes on a rank after every rank has called it. */
 TUTTI_EXPORT tuttiResult_t tuttiBarrier(tuttiComm_t comm, void *stream);
 
-/* The same with blocks of different counts, as MPI's "v" functions. An array of counts or displacements has an entry
+/* ---- Blocks of different counts ---------------------------------------------------------------
+ * The same with blocks of different counts, as MPI's "v" functions. An array of counts or displacements has an entry
  * for each rank, in elements; where displacements are NULL, blocks lie one behind the other. Arrays are read before the
  * call returns. Counts may be 0, on any rank. A count that two ranks name must be the same: tuttiMismatch if it is not.
  * Where one of two that exchange data says 0, nothing is exchanged that could tell: at the earliest the next operation

@@ -101,11 +101,13 @@ class Communicator {
     return Communicator(comm);
   }
 
+  // This rank's number, from 0.
   [[nodiscard]] int rank() const {
     int rank = 0;
     check(tuttiCommUserRank(get(), &rank));
     return rank;
   }
+  // The number of ranks.
   [[nodiscard]] int size() const {
     int count = 0;
     check(tuttiCommCount(get(), &count));
@@ -137,6 +139,7 @@ class Communicator {
   void abort() { check(tuttiCommAbort(get())); }
   // The same, but that the communicator stays: what others call on it afterwards gets tuttiAborted. Any thread.
   void revoke() { check(tuttiCommRevoke(get(), TUTTI_REVOKE_DEFAULT)); }
+  // The communicator of the C API, still this object's; null where there is none.
   [[nodiscard]] tuttiComm_t get() const noexcept { return comm_.get(); }
   // T's in the C API. A T that has none of its own there, such as a structure, gets one when it is first used: it is
   // moved as bytes, and combined by an Operator::of<T>. Any thread.
@@ -210,11 +213,13 @@ class Communicator {
     check(tuttiAllGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type<T>(), get(), raw(stream)),
           get());
   }
+  // tuttiReduceScatterV.
   template <class T>
   void reduce_scatter_v(const T* send, T* recv, const std::size_t* recv_counts, tuttiRedOp_t op = tuttiSum,
                         Stream* stream = nullptr) {
     check(tuttiReduceScatterV(send, recv, recv_counts, data_type<T>(), op, get(), raw(stream)), get());
   }
+  // tuttiAlltoAllV.
   template <class T>
   void all_to_all_v(const T* send, const std::size_t* send_counts, const std::size_t* send_displacements, T* recv,
                     const std::size_t* recv_counts, const std::size_t* recv_displacements, Stream* stream = nullptr) {
@@ -222,6 +227,7 @@ class Communicator {
                          get(), raw(stream)),
           get());
   }
+  // tuttiGatherV.
   template <class T>
   void gather_v(const T* send, std::size_t send_count, T* recv, const std::size_t* recv_counts,
                 const std::size_t* recv_displacements, int root, Stream* stream = nullptr) {
@@ -229,6 +235,7 @@ class Communicator {
         tuttiGatherV(send, send_count, recv, recv_counts, recv_displacements, data_type<T>(), root, get(), raw(stream)),
         get());
   }
+  // tuttiScatterV.
   template <class T>
   void scatter_v(const T* send, const std::size_t* send_counts, const std::size_t* send_displacements, T* recv,
                  std::size_t recv_count, int root, Stream* stream = nullptr) {
@@ -236,15 +243,17 @@ class Communicator {
                         raw(stream)),
           get());
   }
-  // send[i], i < count, to rank `peer`; recv[i] from it.
+  // send[i], i < count, to rank `peer`.
   template <class T>
   void send(const T* send, std::size_t count, int peer, Stream* stream = nullptr) {
     check(tuttiSend(send, count, data_type<T>(), peer, get(), raw(stream)), get());
   }
+  // recv[i], i < count, from rank `peer`.
   template <class T>
   void recv(T* recv, std::size_t count, int peer, Stream* stream = nullptr) {
     check(tuttiRecv(recv, count, data_type<T>(), peer, get(), raw(stream)), get());
   }
+  // Completes on a rank after every rank has called it.
   void barrier(Stream* stream = nullptr) { check(tuttiBarrier(get(), raw(stream)), get()); }
 
 #ifdef TUTTI_HAS_SPAN
@@ -256,26 +265,31 @@ class Communicator {
     require(send.size() == recv.size(), "all_reduce: the spans differ in size");
     all_reduce(send.data(), recv.data(), recv.size(), op, stream);
   }
+  // In place.
   template <class T>
   void all_reduce(std::span<T> data, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
     all_reduce(static_cast<const T*>(data.data()), data.data(), data.size(), op, stream);
   }
+  // In place: data[i] = root's data[i].
   template <class T>
   void broadcast(std::span<T> data, int root, Stream* stream = nullptr) {
     broadcast(static_cast<const T*>(data.data()), data.data(), data.size(), root, stream);
   }
+  // On the root the spans are of one size; on the other ranks `recv` is ignored.
   template <class T>
   void reduce(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, tuttiRedOp_t op = tuttiSum,
               Stream* stream = nullptr) {
     require(rank() != root || send.size() == recv.size(), "reduce: the spans differ in size on the root");
     reduce(send.data(), recv.data(), send.size(), root, op, stream);
   }
+  // `recv` has room for `send` of each rank.
   template <class T>
   void all_gather(std::span<const std::type_identity_t<T>> send, std::span<T> recv, Stream* stream = nullptr) {
     require(send.size() * static_cast<std::size_t>(size()) == recv.size(),
             "all_gather: recv must hold all ranks' send");
     all_gather(send.data(), recv.data(), send.size(), stream);
   }
+  // `send` has a block of the size of `recv` for each rank.
   template <class T>
   void reduce_scatter(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
                       Stream* stream = nullptr) {
@@ -283,18 +297,21 @@ class Communicator {
             "reduce_scatter: send must hold a block of recv's size for every rank");
     reduce_scatter(send.data(), recv.data(), recv.size(), op, stream);
   }
+  // On the root `recv` has room for `send` of each rank; on the other ranks it is ignored.
   template <class T>
   void gather(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, Stream* stream = nullptr) {
     require(rank() != root || send.size() * static_cast<std::size_t>(size()) == recv.size(),
             "gather: recv must hold all ranks' send on the root");
     gather(send.data(), recv.data(), send.size(), root, stream);
   }
+  // On the root `send` has a block of the size of `recv` for each rank; on the other ranks it is ignored.
   template <class T>
   void scatter(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, Stream* stream = nullptr) {
     require(rank() != root || recv.size() * static_cast<std::size_t>(size()) == send.size(),
             "scatter: send must hold a block of recv's size for every rank on the root");
     scatter(send.data(), recv.data(), recv.size(), root, stream);
   }
+  // Both are of one size and have a block for each rank.
   template <class T>
   void all_to_all(std::span<const std::type_identity_t<T>> send, std::span<T> recv, Stream* stream = nullptr) {
     const std::size_t count = recv.size() / static_cast<std::size_t>(size());
@@ -302,12 +319,14 @@ class Communicator {
             "all_to_all: the spans must hold equal blocks for every rank");
     all_to_all(send.data(), recv.data(), count, stream);
   }
+  // The spans are of one size.
   template <class T>
   void scan(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
             Stream* stream = nullptr) {
     require(send.size() == recv.size(), "scan: the spans differ in size");
     scan(send.data(), recv.data(), recv.size(), op, stream);
   }
+  // The spans are of one size; on rank 0 `recv` is ignored.
   template <class T>
   void exscan(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
               Stream* stream = nullptr) {

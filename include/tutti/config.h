@@ -39,6 +39,7 @@ typedef struct {
                               default; "cuda", the calling thread's current CUDA device; "cuda:1" */
 } tuttiConfig_t;
 
+/* tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER: nothing is set. */
 #define TUTTI_CONFIG_INITIALIZER                                                                                   \
   {                                                                                                                \
     sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,                      \

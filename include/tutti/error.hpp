@@ -14,8 +14,10 @@ namespace tutti {
 // A tuttiResult_t other than tuttiSuccess, with the full text of what happened.
 class Error : public std::runtime_error {
  public:
+  // Of a text that is empty, tuttiGetErrorString's.
   Error(tuttiResult_t result, const std::string& text)
       : std::runtime_error(text.empty() ? tuttiGetErrorString(result) : text), result_(result) {}
+  // What the C API returned.
   [[nodiscard]] tuttiResult_t result() const noexcept { return result_; }
 
  private:

@@ -27,8 +27,10 @@ class Operator {
   template <class T>
   static Operator pre_multiplied_sum(const Communicator& comm, T factor);
 
+  // Takes it over; `other` must not be used any more.
   Operator(Operator&& other) noexcept
       : op_(std::exchange(other.op_, tuttiSum)), comm_(other.comm_), function_(std::move(other.function_)) {}
+  // Exchanges the two.
   Operator& operator=(Operator&& other) noexcept {
     std::swap(op_, other.op_);
     std::swap(comm_, other.comm_);
@@ -40,6 +42,7 @@ class Operator {
   ~Operator() {
     if (op_ != tuttiSum) (void)tuttiRedOpDestroy(op_, comm_);
   }
+  // What calls take as their operator.
   operator tuttiRedOp_t() const noexcept { return op_; }  // NOLINT(google-explicit-constructor): stands for one
 
  private:

@@ -24,6 +24,7 @@ class Stream {
   }
   // Waits for all that was queued; throws the first error among it since the last call.
   void synchronize() { check(tuttiStreamSynchronize(stream_.get())); }
+  // Whether all that was queued is complete; throws as synchronize(), and does not block.
   [[nodiscard]] bool query() const { return detail::completed(tuttiStreamQuery(stream_.get())); }
   // What is queued from now on waits for what the event stands for.
   void wait(const Event& event);
@@ -33,6 +34,7 @@ class Stream {
     check(tuttiLaunchHostFunc(stream_.get(), &Stream::call, kept.get()));
     (void)kept.release();  // call() has it, or has freed it already
   }
+  // The stream of the C API, still this object's.
   [[nodiscard]] tuttiStream_t get() const noexcept { return stream_.get(); }
 
  private:
@@ -56,7 +58,9 @@ class Event {
   void record(const Stream& stream) { check(tuttiEventRecord(event_.get(), stream.get())); }
   // Waits; throws the first error among it.
   void synchronize() { check(tuttiEventSynchronize(event_.get())); }
+  // Whether it is complete; throws as synchronize(), and does not block.
   [[nodiscard]] bool query() const { return detail::completed(tuttiEventQuery(event_.get())); }
+  // The event of the C API, still this object's.
   [[nodiscard]] tuttiEvent_t get() const noexcept { return event_.get(); }
 
  private:

@@ -5,19 +5,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The version of this header: tuttiGetVersion says the library's. */
 #define TUTTI_MAJOR 0
+/* Of the version, the second number. */
 #define TUTTI_MINOR 1
+/* Of the version, the third number. */
 #define TUTTI_PATCH 0
+/* The version as one number, as of tuttiGetVersion. */
 #define TUTTI_VERSION_CODE (TUTTI_MAJOR * 10000 + TUTTI_MINOR * 100 + TUTTI_PATCH)
 
+/* What the library offers to programs. */
 #if defined(__GNUC__)
 #define TUTTI_EXPORT __attribute__((visibility("default")))
 #else
 #define TUTTI_EXPORT
 #endif
 
+/* A communicator: see communicator.h. */
 typedef struct tuttiComm *tuttiComm_t;
+/* A stream: see streams.h. */
 typedef struct tuttiStream *tuttiStream_t;
+/* An event: see streams.h. */
 typedef struct tuttiEvent *tuttiEvent_t;
 
 /* Every enumeration is 32 bits wide, whatever names later versions add; its last name is there for that alone and is no
@@ -37,6 +45,7 @@ typedef enum {
   tuttiResultMax = 0x7fffffff
 } tuttiResult_t;
 
+/* Of what type elements are. Those from 1000 on are the program's own: see operators.h. */
 typedef enum {
   tuttiInt8 = 0,
   tuttiChar = 0,
@@ -115,11 +124,12 @@ typedef enum {
   tuttiCollectiveMax = 0x7fffffff
 } tuttiCollective_t;
 
+/* The size of a unique id. */
 #define TUTTI_UNIQUE_ID_BYTES 128
 /* Opaque bytes; copy them to the other ranks by any means. They hold the job's secret: any process that has them can
  * join. */
 typedef struct {
-  char internal[TUTTI_UNIQUE_ID_BYTES];
+  char internal[TUTTI_UNIQUE_ID_BYTES]; /* not to be looked at */
 } tuttiUniqueId;
 
 #endif /* TUTTI_TYPES_H_ */
