@@ -31,11 +31,6 @@ constexpr std::int64_t kLingerMs = 800;
 // In messages.
 constexpr const char* kRoot = "the root service (in the process of rank 0, or of the maker of the unique id)";
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
-
 Status check_rank(int rank, int ranks) {
   if (ranks < 1 || ranks > kMaxRanks) {
     return Status::invalid_argument(fmt::format("the number of ranks is {}, not in 1..1048576", ranks));
@@ -103,6 +98,12 @@ Result<UniqueFd> finish_dial(net::Dial* dial, RootKind kind, const Member& membe
       return Status::invalid_usage(
           fmt::format("{} has another secret: is TUTTI_SECRET the same on all ranks, and is this the right address or "
                       "unique id? {}",
+                      kRoot, dial->trouble()));
+    }
+    if (kind.alone && dial->other_version_for(kForeignMs)) {
+      return Status::invalid_usage(
+          fmt::format("{} is of another version of tutti; all ranks must load the same library (see LD_LIBRARY_PATH, "
+                      "and the images of containers), and is this the right address? {}",
                       kRoot, dial->trouble()));
     }
     if (kind.came_first && dial->refused_for(kRefusedMs)) {

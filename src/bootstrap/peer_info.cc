@@ -61,9 +61,13 @@ Result<PeerInfo> PeerInfo::local(int rank) {
   info.process = *process;
   struct stat ns {};
   if (::stat("/proc/self/ns/net", &ns) == 0) info.network_namespace = ns.st_ino;
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) == 0) info.hostname = name;
+  info.hostname = host_name();
   return info;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
 bool PeerInfo::same_machine(const PeerInfo& other) const {

@@ -1,6 +1,6 @@
 // What ranks know of each other, and what it takes to connect to one.
 //
-// Threads: PeerInfo::local() and process_token() any; the rest are values.
+// Threads: PeerInfo::local(), host_name() and process_token() any; the rest are values.
 #pragma once
 
 #include <array>
@@ -31,6 +31,9 @@ struct PeerInfo {
   [[nodiscard]] std::string serialize() const;
   static Result<PeerInfo> parse(const std::string& bytes);
 };
+
+// For messages; "?" if the kernel tells none.
+std::string host_name();
 
 // Drawn once per process, anew in a forked child: the same value means one address space.
 Result<std::array<std::uint8_t, 16>> process_token();

@@ -34,6 +34,15 @@ constexpr std::int64_t kAnswerMs = 5'000;  // beyond the last rank's patience, s
 constexpr std::size_t kSpareDescriptors = 64;
 constexpr std::size_t kNonceBytes = 16;
 
+// What is wrong with a rank whose library is another one than that of this process.
+std::string other_version(const Registration& rank) {
+  return fmt::format(
+      "{} has loaded {}, and the process of the job's root service (rank 0, or the maker of the unique id; host {}, "
+      "pid "
+      "{}) {}: all ranks must load the same library (see LD_LIBRARY_PATH, and the images of containers)",
+      rank.who(), rank.library(), host_name(), ::getpid(), Registration().library());
+}
+
 class RootService {
  public:
   RootService(UniqueFd listener, const Secret& secret, Deadline deadline, std::int64_t after_failure_ms,
@@ -243,7 +252,9 @@ void RootService::enroll(Client* client, Registration registration) {
   const Deadline stays = Deadline::after_ms(registration.patience_ms);
   if (stays.at_ns() > last_patience_.at_ns()) last_patience_ = stays;
   const std::string trouble = registration.trouble;
+  const std::string difference = registration.same_version() ? "" : other_version(registration);
   registrations_.emplace(client->rank, std::move(registration));
+  if (!difference.empty()) return fail(Status::invalid_usage(difference));
   if (!trouble.empty()) {
     client->registered = false;  // it knows
     client->done = true;
@@ -357,10 +368,18 @@ std::string Registration::who() const {
   return describe_rank(rank, host, pid);
 }
 
+bool Registration::same_version() const {
+  return protocol == kProtocol && version == library_version();
+}
+
+std::string Registration::library() const {
+  return fmt::format("tutti {} (protocol {})", version, protocol);
+}
+
 std::string Registration::serialize() const {
   net::Packer packer;
-  packer.number(rank).number(ranks).number(pid).number(patience_ms).text(host);
-  packer.raw(process.data(), process.size()).text(trouble).text(transports);
+  packer.number(protocol).text(version).number(rank).number(ranks).number(pid).text(host);
+  packer.number(patience_ms).raw(process.data(), process.size()).text(trouble).text(transports);
   packer.number(static_cast<std::uint8_t>(addresses.size()));
   for (const std::string& address : addresses) packer.text(address);
   return packer.bytes();
@@ -369,17 +388,21 @@ std::string Registration::serialize() const {
 Result<Registration> Registration::parse(const std::string& bytes) {
   net::Unpacker unpacker(bytes);
   Registration result;
+  result.protocol = unpacker.number<std::uint32_t>();
+  result.version = unpacker.text();
   result.rank = unpacker.number<std::int32_t>();
   result.ranks = unpacker.number<std::int32_t>();
   result.pid = unpacker.number<std::int32_t>();
-  result.patience_ms = unpacker.number<std::int64_t>();
   result.host = unpacker.text();
+  const bool sensible = unpacker.ok() && result.ranks >= 1 && result.ranks <= kMaxRanks;
+  if (sensible && result.protocol != kProtocol) return result;
+  result.patience_ms = unpacker.number<std::int64_t>();
   unpacker.raw(result.process.data(), result.process.size());
   result.trouble = unpacker.text();
   result.transports = unpacker.text();
   const auto count = unpacker.number<std::uint8_t>();
   for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) result.addresses.push_back(unpacker.text());
-  if (!unpacker.complete() || result.ranks < 1 || result.ranks > kMaxRanks || result.patience_ms < 0) {
+  if (!sensible || !unpacker.complete() || result.patience_ms < 0) {
     return Status::remote("protocol error: a rank's registration cannot be read");
   }
   return result;
@@ -402,6 +425,7 @@ Result<Placement> Placement::parse(const std::string& bytes) {
   const auto code = code_of(unpacker.number<std::int32_t>());
   const std::string message = unpacker.text();
   if (code != Code::kSuccess) result.status = Status(code, message);
+  if (code != Code::kSuccess && unpacker.ok()) return result;
   result.root_who = unpacker.text();
   result.nonce = unpacker.text();
   result.transports = unpacker.text();

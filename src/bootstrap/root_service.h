@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "base/version.h"
 #include "bootstrap/peer_info.h"
 #include "bootstrap/unique_id.h"
 
@@ -28,18 +29,24 @@ inline int tree_parent(int rank) {
 std::vector<int> tree_children(int rank, int ranks);
 int levels_below(int rank, int ranks);
 
-// What a rank tells the root.
+// What a rank tells the root. The first part is the same in all versions of tutti, which so can tell each other that
+// they differ; of another protocol there is nothing but that.
 struct Registration {
+  std::uint32_t protocol = kProtocol;
+  std::string version = library_version();
   std::int32_t rank = -1;
   std::int32_t ranks = 0;
   std::int32_t pid = 0;
-  std::int64_t patience_ms = 0;  // how long the rank will wait for the answer
   std::string host;
+  // The rest.
+  std::int64_t patience_ms = 0;            // how long the rank will wait for the answer
   std::array<std::uint8_t, 16> process{};  // as in PeerInfo
   std::vector<std::string> addresses;      // of its tree listener
   std::string trouble;                     // why this rank cannot take part; empty if it can
   std::string transports;                  // its TUTTI_TRANSPORTS
   [[nodiscard]] std::string who() const;   // "rank 3 (host a, pid 77)"
+  [[nodiscard]] bool same_version() const;
+  [[nodiscard]] std::string library() const;  // "tutti 0.1.0 (protocol 1)"
   [[nodiscard]] std::string serialize() const;
   static Result<Registration> parse(const std::string& bytes);
 };
@@ -52,7 +59,7 @@ struct RankPlace {
 
 // What the root answers. With a failure only `status` counts; one may also follow a placement.
 struct Placement {
-  Status status;
+  Status status;           // a failure is written alike by all versions of tutti
   std::string root_who;    // the rank in whose process the service runs; empty if that is no rank's
   std::string nonce;       // of this job: see session_secret()
   std::string transports;  // rank 0's TUTTI_TRANSPORTS, which hold for all: a rank must know them before it listens

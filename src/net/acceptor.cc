@@ -97,8 +97,8 @@ void Acceptor::accept_from(Listener* listener) {
 bool Acceptor::advance(Pending* pending) {
   Result<bool> finished = pending->handshake.advance(pending->fd.get());
   if (!finished.is_ok()) {
-    if (pending->handshake.wrong_secret()) {
-      warn_of_wrong_secret(*pending);
+    if (pending->handshake.wrong_secret() || pending->handshake.other_version()) {
+      warn_of_refusal(*pending, finished.status());
     } else {
       log::debug("refused a connection: " + finished.status().message());
     }
@@ -108,20 +108,26 @@ bool Acceptor::advance(Pending* pending) {
   return *finished;
 }
 
-// Most often a rank of this job that was given another secret, which waits for what cannot come. It tries again and
-// again, so not every attempt is told of.
-void Acceptor::warn_of_wrong_secret(const Pending& pending) {
+// Most often a rank of this job that was given another secret or library, which waits for what cannot come. It tries
+// again and again, so not every attempt is told of.
+void Acceptor::warn_of_refusal(const Pending& pending, const Status& why) {
   ++unwarned_;
   const std::int64_t now = now_ns();
   if (now < next_warning_ns_) return;
   next_warning_ns_ = now + kWarningPauseMs * kMs;
   Result<Address> from = peer_address(pending.fd.get());
   const std::string whose = mine_.rank < 0 ? "the job's root" : fmt::format("rank {}", mine_.rank);
-  log::warn(
-      fmt::format("{} refused {} whose secret differs, the last from {} (is TUTTI_SECRET the same on all ranks, and "
-                  "does every rank have this job's unique id or address?)",
-                  whose, unwarned_ == 1 ? "a connection" : fmt::format("{} connections", unwarned_),
-                  from.is_ok() ? from->text() : "an unknown address"));
+  const std::string refused = unwarned_ == 1 ? "a connection" : fmt::format("{} connections", unwarned_);
+  const std::string whence = from.is_ok() ? from->text() : "an unknown address";
+  if (pending.handshake.other_version()) {
+    log::warn(fmt::format("{} refused {}, the last from {}: {}; all ranks must load the same library", whose, refused,
+                          whence, why.message()));
+  } else {
+    log::warn(
+        fmt::format("{} refused {} whose secret differs, the last from {} (is TUTTI_SECRET the same on all ranks, "
+                    "and does every rank have this job's unique id or address?)",
+                    whose, refused, whence));
+  }
   unwarned_ = 0;
 }
 

@@ -62,7 +62,7 @@ class Acceptor {
   bool make_room();
   void give_up_strangers();
   bool advance(Pending* pending);
-  void warn_of_wrong_secret(const Pending& pending);
+  void warn_of_refusal(const Pending& pending, const Status& why);
 
   Secret secret_;
   Claim mine_;

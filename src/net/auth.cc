@@ -65,7 +65,8 @@ struct AtExit {
 [[maybe_unused]] const AtExit at_exit;
 
 constexpr std::string_view kMagic = "tutti\r\n";
-constexpr std::uint8_t kProtocolVersion = 5;
+// Of the handshake alone, which all versions of tutti have in common, so that ranks can be told that theirs differ.
+constexpr std::uint8_t kProtocolVersion = 6;
 constexpr std::size_t kGreetingBytes = kMagic.size() + 1;
 constexpr std::size_t kClaimBytes = 1 + 4 + 2 + 2 + 8;
 constexpr std::size_t kNonceBytes = 32;
@@ -187,6 +188,16 @@ void Handshake::refuse(int socket) {
   [[maybe_unused]] const ssize_t sent = ::send(socket, none.data(), none.size(), MSG_NOSIGNAL);
 }
 
+// To a dialler of another version: which one is here. What else it has said is taken first, since the end of a
+// connection with unread bytes takes back what has been sent.
+void Handshake::greet(int socket) {
+  std::array<char, 4096> rest;
+  [[maybe_unused]] const ssize_t got = ::recv(socket, rest.data(), rest.size(), MSG_DONTWAIT);
+  std::string greeting(kMagic);
+  greeting.push_back(static_cast<char>(kProtocolVersion));
+  [[maybe_unused]] const ssize_t sent = ::send(socket, greeting.data(), greeting.size(), MSG_NOSIGNAL);
+}
+
 // A whole message has come.
 Status Handshake::received(int socket) {
   if (state_ == State::kReadProof) {
@@ -216,13 +227,15 @@ Status Handshake::received(int socket) {
 }
 
 // As early as the bytes allow, so that garbage is refused before it is long enough.
-Status Handshake::check_greeting() const {
+Status Handshake::check_greeting(int socket) {
   const std::string_view got = std::string_view(buffer_).substr(0, done_bytes_);
   const std::size_t magic = std::min(got.size(), kMagic.size());
   if (got.substr(0, magic) != kMagic.substr(0, magic)) {
     return Status::invalid_usage("something that is not tutti is at the other end");
   }
   if (got.size() > magic && static_cast<std::uint8_t>(got[magic]) != kProtocolVersion) {
+    other_version_ = true;
+    if (role_ == Role::kAcceptor) greet(socket);
     return Status::invalid_usage(fmt::format("another version of tutti is at the other end (protocol {}, here {})",
                                              static_cast<unsigned char>(got[magic]), kProtocolVersion));
   }
@@ -273,7 +286,7 @@ Result<bool> Handshake::read_more(int socket) {
     }
     done_bytes_ += static_cast<std::size_t>(got);
     if (state_ == State::kReadProof || state_ == State::kReadWelcome) continue;
-    if (Status s = check_greeting(); !s.is_ok()) return s;
+    if (Status s = check_greeting(socket); !s.is_ok()) return s;
   }
   return true;
 }

@@ -56,6 +56,8 @@ class Handshake {
   [[nodiscard]] short events() const;
   // The last error was that: what answered is tutti, but of a job with another secret.
   [[nodiscard]] bool wrong_secret() const { return wrong_secret_; }
+  // Likewise: what is at the other end is another version of tutti, or says so. Its greeting proves nothing.
+  [[nodiscard]] bool other_version() const { return other_version_; }
   // The other side's claim. REQUIRES: advance() has returned true.
   [[nodiscard]] const Claim& peer() const { return peer_; }
 
@@ -74,7 +76,8 @@ class Handshake {
   Status enter(State state);
   Status received(int socket);
   static void refuse(int socket);
-  Status check_greeting() const;
+  static void greet(int socket);
+  Status check_greeting(int socket);
   Status read_claim();
   Result<Mac> proof_of(Role role) const;
   Status verify_proof(Role prover, const std::string& proof);
@@ -93,6 +96,7 @@ class Handshake {
   std::size_t done_bytes_ = 0;
   std::size_t want_bytes_ = 0;
   bool wrong_secret_ = false;
+  bool other_version_ = false;
 };
 
 }  // namespace tutti::internal::net

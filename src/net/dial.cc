@@ -14,7 +14,7 @@ Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Clai
     : secret_(secret), mine_(mine), expected_rank_(expected_rank), patient_(patient), refused_since_ns_(now_ns()) {
   for (const Address& target : targets) {
     attempts_.push_back({target, UniqueFd(), Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_),
-                         false, false, false, 0, 0, 0, 1, "", 0, 0, false});
+                         false, false, false, 0, 0, 0, 1, "", 0, 0, 0, false});
   }
 }
 
@@ -60,11 +60,19 @@ bool Dial::refused_for(std::int64_t ms) const {
   return all_failed() && !connected() && !shortage_.now() && now_ns() - refused_since_ns_ >= ms * kMs;
 }
 
-bool Dial::foreign_for(std::int64_t ms) const {
-  const std::int64_t since_ns = now_ns() - ms * kMs;
+bool Dial::only_since(std::int64_t Attempt::*since_ns, std::int64_t ms) const {
+  const std::int64_t latest_ns = now_ns() - ms * kMs;
   return all_failed() && !connected() && std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& a) {
-           return a.foreign_since_ns != 0 && a.foreign_since_ns <= since_ns;
+           return a.*since_ns != 0 && a.*since_ns <= latest_ns;
          });
+}
+
+bool Dial::foreign_for(std::int64_t ms) const {
+  return only_since(&Attempt::foreign_since_ns, ms);
+}
+
+bool Dial::other_version_for(std::int64_t ms) const {
+  return only_since(&Attempt::other_version_since_ns, ms);
 }
 
 bool Dial::gone_for(std::int64_t ms) const {
@@ -127,6 +135,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
     *since_ns = !holds ? 0 : *since_ns != 0 ? *since_ns : now_ns();
   };
   keep(foreign, &attempt->foreign_since_ns);
+  keep(attempt->connected && attempt->handshake.other_version(), &attempt->other_version_since_ns);
   keep(foreign || refused, &attempt->absent_since_ns);
   attempt->reached = attempt->connected || why.is_exhaustion();
   // The process that listens is alive, even if it is not the peer. What lacks here says nothing of the peer.

@@ -41,6 +41,8 @@ class Dial {
   // True if attempts at every address have failed, and for `ms` milliseconds one of them has been answered by tutti
   // with another secret, and by nobody else.
   [[nodiscard]] bool foreign_for(std::int64_t ms) const;
+  // Likewise, by another version of tutti.
+  [[nodiscard]] bool other_version_for(std::int64_t ms) const;
   // True if for `ms` milliseconds nobody has listened at any of the addresses, or somebody of another job. Final for
   // a peer that did listen; other failures (no route, no answer) may be the network's, and pass.
   [[nodiscard]] bool gone_for(std::int64_t ms) const;
@@ -73,13 +75,15 @@ class Dial {
     std::int64_t backoff_ms = 1;
     std::string error;
     std::int64_t foreign_since_ns = 0;  // 0: what answered last had this secret, or nobody did
-    std::int64_t absent_since_ns = 0;   // the same for this secret or a refusal
-    bool reached = false;               // `error` is of a connection that had been made, or of this side
+    std::int64_t other_version_since_ns = 0;
+    std::int64_t absent_since_ns = 0;  // the same for this secret or a refusal
+    bool reached = false;              // `error` is of a connection that had been made, or of this side
   };
   void begin(Attempt* attempt);
   void fail(Attempt* attempt, const Status& why);
   void advance(std::size_t index);
   [[nodiscard]] bool connected() const;
+  [[nodiscard]] bool only_since(std::int64_t Attempt::*since_ns, std::int64_t ms) const;
 
   Secret secret_;
   Claim mine_;
