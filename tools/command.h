@@ -19,6 +19,7 @@ using Run = std::function<int()>;
 // Each adds one subcommand to the application and returns how to run it; *chosen is the subcommand.
 Run add_verify(CLI::App& app, CLI::App** chosen);
 Run add_schedule(CLI::App& app, CLI::App** chosen);
+Run add_info(CLI::App& app, CLI::App** chosen);
 Run add_topo(CLI::App& app, CLI::App** chosen);
 Run add_doctor(CLI::App& app, CLI::App** chosen);
 Run add_simulate(CLI::App& app, CLI::App** chosen);

@@ -8,43 +8,19 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "base/log.h"
+#include "base/variables.h"
 
 namespace tutti::internal {
 namespace {
 
 constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 
-// All that tutti, its programs and its scripts read.
-constexpr std::string_view kPrefix = "TUTTI_";
-constexpr std::array<std::string_view, 29> kNames = {
-    "TUTTI_TRANSPORTS",  "TUTTI_INTERFACE",    "TUTTI_PORT_RANGE",       "TUTTI_TCP_STREAMS", "TUTTI_VERBS",
-    "TUTTI_TIMEOUT_MS",  "TUTTI_ALGORITHM",    "TUTTI_INIT_TIMEOUT_MS",  "TUTTI_LOG",         "TUTTI_RANK",
-    "TUTTI_WORLD_SIZE",  "TUTTI_ROOT",         "TUTTI_SECRET",           "TUTTI_AFFINITY",    "TUTTI_WAIT_NOTICE_MS",
-    "TUTTI_CHECK",       "TUTTI_CROSS_MEMORY", "TUTTI_PROGRESS_THREADS", "TUTTI_LIBRARY",     "TUTTI_MPI",
-    "TUTTI_MPI_SUMMARY", "TUTTI_MPI_AFTER",    "TUTTI_MPI_NONBLOCKING",  "TUTTI_TUNING",      "TUTTI_TOPOLOGY",
-    "TUTTI_SCHEDULES",   "TUTTI_BIND",         "TUTTI_LOCAL_RANK",       "TUTTI_LOCAL_SIZE"};
+constexpr std::string_view kPrefix = "TUTTI_";                                           // of all that are tutti's
 constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
-constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
-
-// How many letters must be changed, added or taken away (Levenshtein's distance).
-std::size_t edits(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 // One value, and what an error calls it.
 struct Value {
@@ -168,26 +144,39 @@ std::optional<std::int64_t> parse_integer(const std::string& text, std::int64_t 
   return value;
 }
 
-std::vector<std::string> unknown_variables() {
-  std::vector<std::string> result;
+std::vector<UnknownVariable> unknown_names() {
+  std::vector<UnknownVariable> result;
   for (char** at = ::environ; at != nullptr && *at != nullptr; ++at) {
     const std::string_view entry = *at;
     const std::string_view name = entry.substr(0, entry.find('='));
-    if (name.substr(0, kPrefix.size()) != kPrefix || std::find(kNames.begin(), kNames.end(), name) != kNames.end()) {
-      continue;
-    }
-    const auto nearest = std::min_element(kNames.begin(), kNames.end(), [&](std::string_view a, std::string_view b) {
-      return edits(name, a) < edits(name, b);
-    });
-    const bool similar = edits(name, *nearest) <= kSimilar;
-    result.push_back(fmt::format("the environment sets {}, which tutti does not know and ignores{}", name,
-                                 similar ? fmt::format("; is {} meant?", *nearest) : ""));
+    if (name.substr(0, kPrefix.size()) != kPrefix || is_variable(name)) continue;
+    result.push_back({std::string(name), std::string(probably_meant(name))});
+  }
+  return result;
+}
+
+std::vector<std::string> unknown_variables() {
+  std::vector<std::string> result;
+  for (const UnknownVariable& each : unknown_names()) {
+    result.push_back(fmt::format("the environment sets {}, which tutti does not know and ignores{}", each.name,
+                                 each.meant.empty() ? "" : fmt::format("; is {} meant?", each.meant)));
   }
   const auto level = environment_variable("TUTTI_LOG");
   if (level && std::find(kLevels.begin(), kLevels.end(), *level) == kLevels.end()) {
     result.push_back(fmt::format("TUTTI_LOG=\"{}\" is none of error, warn, info and debug; warn is used", *level));
   }
   return result;
+}
+
+Status check_variable(std::string_view variable, const std::string& value) {
+  if (variable == "TUTTI_LOG" && std::find(kLevels.begin(), kLevels.end(), value) == kLevels.end()) {
+    return Status::invalid_usage(fmt::format("TUTTI_LOG=\"{}\" is none of error, warn, info and debug", value));
+  }
+  const auto* const entry =
+      std::find_if(kSettings.begin(), kSettings.end(), [&](const SettingEntry& e) { return e.variable == variable; });
+  if (entry == kSettings.end()) return {};
+  Settings unused;
+  return entry->read({std::string(variable), value}, &unused);
 }
 
 std::vector<std::string> given_variables() {

@@ -1,6 +1,6 @@
 // The environment, read in one place. Every variable that tutti knows is a field here or is read by
 // the launcher detection (bootstrap/launch/environment.cc) through environment_variable(). The names of all that are
-// tutti's own stand in config.cc.
+// tutti's own stand in base/variables.h.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,17 @@ Status apply_setting(std::string_view variable, const std::string& name, const s
 
 // The only other way to the environment. Empty values count as unset.
 std::optional<std::string> environment_variable(const char* name);
+
+// Of the environment: what begins with TUTTI_ and is none of tutti's.
+struct UnknownVariable {
+  std::string name;
+  std::string meant;  // which one it probably is; empty: none is similar
+};
+std::vector<UnknownVariable> unknown_names();
+
+// Whether that value of the variable can be read: kInvalidUsage says why not. What Settings has no field for can, but
+// for TUTTI_LOG.
+Status check_variable(std::string_view variable, const std::string& value);
 
 // A sentence for each variable of the environment whose name begins with TUTTI_ and is none of tutti's, probably one
 // of them misspelt, and for a TUTTI_LOG that is no level: the log is not what a job is for, so that is no error.

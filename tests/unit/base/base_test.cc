@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "base/memfd.h"
 #include "base/types.h"
+#include "base/variables.h"
 #include "catch_compat.h"
 
 namespace {
@@ -179,6 +180,48 @@ TEST_CASE("variables that tutti does not know are named, with what was probably 
   CHECK(unknown[0].find("meant") == std::string::npos);
   ::unsetenv("TUTTI_SOMETHING_ELSE_ALTOGETHER");
   ::unsetenv("TUTTI_LOG");
+}
+
+TEST_CASE("other libraries' names of what tutti has are understood") {
+  CHECK(probably_meant("TUTTI_SOCKET_IFNAME") == "TUTTI_INTERFACE");
+  CHECK(probably_meant("TUTTI_SIZE") == "TUTTI_WORLD_SIZE");
+  CHECK(probably_meant("TUTTI_RNAK") == "TUTTI_RANK");
+  CHECK(probably_meant("TUTTI_SOMETHING_ELSE_ALTOGETHER").empty());
+  for (const Variable& variable : variables()) {
+    CHECK(is_variable(variable.name));
+    CHECK(probably_meant(variable.name) == variable.name);
+    CHECK_FALSE(variable.meaning.empty());
+  }
+  CHECK_FALSE(is_variable("TUTTI_SOCKET_IFNAME"));
+}
+
+TEST_CASE("the defaults that are said of variables are those of the settings") {
+  const Settings defaults;
+  int settings = 0;
+  for (const Variable& variable : variables()) {
+    INFO(variable.name);
+    const std::string fallback(variable.fallback);
+    REQUIRE_FALSE(fallback.empty());
+    if (fallback.front() == '(') continue;
+    CHECK(check_variable(variable.name, fallback).is_ok());
+    Settings read;
+    read.timeout_ms = read.init_timeout_ms = read.wait_notice_ms = 1;
+    if (!apply_setting(variable.name, std::string(variable.name), fallback, &read).is_ok()) continue;  // no setting
+    ++settings;
+    if (variable.name == "TUTTI_TIMEOUT_MS") CHECK(read.timeout_ms == defaults.timeout_ms);
+    if (variable.name == "TUTTI_INIT_TIMEOUT_MS") CHECK(read.init_timeout_ms == defaults.init_timeout_ms);
+    if (variable.name == "TUTTI_WAIT_NOTICE_MS") CHECK(read.wait_notice_ms == defaults.wait_notice_ms);
+    CHECK(read.transports == defaults.transports);
+    CHECK(read.strict == defaults.strict);
+    CHECK(read.moves == defaults.moves);
+    CHECK(read.cross_memory == defaults.cross_memory);
+    CHECK(read.bind == defaults.bind);
+    CHECK(read.progress_threads == defaults.progress_threads);
+  }
+  CHECK(settings == 9);
+  CHECK_FALSE(check_variable("TUTTI_BIND", "socket").is_ok());
+  CHECK_FALSE(check_variable("TUTTI_LOG", "loud").is_ok());
+  CHECK(check_variable("TUTTI_ROOT", "anything").is_ok());
 }
 
 TEST_CASE("a level of the log that there is not is told") {

@@ -1,0 +1,67 @@
+#!/bin/bash
+# tutti info: every variable that anything of tutti's reads, with what holds and whence, and what else is asked for.
+# Usage: info_test.sh TUTTI SOURCE_ROOT VERSION
+set -euo pipefail
+tutti=$1 root=$2 version=$3
+failed=0
+out=$(mktemp)
+trap 'rm -rf "$out"' EXIT
+for name in $(env | sed -nE 's/^(TUTTI_[A-Za-z_]*)=.*/\1/p'); do unset "$name"; done
+
+# expect STATUS TEXT ARGUMENTS...: the exit status, and a text in the output.
+expect() {
+  local status=$1 text=$2 got=0
+  shift 2
+  "$tutti" "$@" >"$out" 2>&1 || got=$?
+  if ((got != status)) || ! grep -q -e "$text" "$out"; then
+    echo "tutti $*: exit status $got instead of $status, or no \"$text\" in:"
+    cat "$out"
+    failed=1
+  fi
+}
+
+# json EXPRESSION: what the last output must be, read into j.
+json() {
+  python3 -c "import json, sys; j = json.load(open(sys.argv[1])); assert $1, j" "$out" || failed=1
+}
+
+expect 2 'nonsense' info --nonsense
+expect 0 "^tutti ${version//./\\.}, protocol [0-9]" info
+expect 0 "^C library ${version//./\\.}: .*/libtutti\.so" info
+expect 0 '^  shm  *yes ' info
+expect 0 '^  libcuda\.so\.1  *\(not found\|/\)' info
+if grep -q '^Unknown' "$out"; then cat "$out"; failed=1; fi
+expect 0 '^  TUTTI_TIMEOUT_MS  *1800000, default$' info
+TUTTI_TIMEOUT_MS=77 expect 0 '^  TUTTI_TIMEOUT_MS  *77, environment; default 1800000$' info
+TUTTI_TIMEOUT_MS=long expect 0 'cannot be read: TUTTI_TIMEOUT_MS="long" is not a number' info
+TUTTI_VERBS=rails=x expect 0 'cannot be read: .*rails' info
+TUTTI_LOG=loud expect 0 'cannot be read: TUTTI_LOG="loud" is none of' info
+TUTTI_TIMEOUT=5 expect 0 '^  TUTTI_TIMEOUT  *did you mean TUTTI_TIMEOUT_MS?$' info
+TUTTI_SOCKET_IFNAME=eth0 expect 0 '^  TUTTI_SOCKET_IFNAME  *did you mean TUTTI_INTERFACE?$' info
+TUTTI_SECRET=hush expect 0 '^  TUTTI_SECRET  *(not shown), environment' info
+if grep -q hush "$out"; then echo 'a secret is shown'; failed=1; fi
+
+TUTTI_BIND=core TUTTI_SOMETHING_ELSE_ALTOGETHER=1 TUTTI_SECRET=hush expect 0 '"format": "tutti info"' info --json
+json "j['version'] == '$version' == j['library']['version'] and j['protocol'] >= 1"
+json "j['settings']['TUTTI_BIND'] == {'value': 'core', 'default': 'none', 'source': 'environment', 'error': '',
+  'meaning': j['settings']['TUTTI_BIND']['meaning']} and j['settings']['TUTTI_BIND']['meaning']"
+json "j['settings']['TUTTI_LOG']['source'] == 'default' and j['settings']['TUTTI_LOG']['value'] == 'warn'"
+json "j['unknown'] == [{'name': 'TUTTI_SOMETHING_ELSE_ALTOGETHER', 'meant': ''}]"
+json "j['features']['tcp']['has'] and all(o['found'] == bool(o['path']) != bool(o['error']) for o in j['opened'].values())"
+json "'hush' not in str(j)"
+
+# Every variable that the sources read, and every one of the README's tables.
+read_somewhere=$(grep -rhoE --include='*.cc' --include='*.h' --include='*.py' --exclude=variables.cc '"TUTTI_[A-Z_]+"' \
+  "$root/src" "$root/bindings" | tr -d '"' | sort -u)
+documented=$(sed -nE '/^\| `TUTTI_/s/^\| ([^|]*)\|.*/\1/p' "$root/README.md" | grep -oE 'TUTTI_[A-Z_]+' | sort -u)
+(($(wc -w <<<"$read_somewhere") >= 20 && $(wc -w <<<"$documented") >= 20)) || { echo 'few variables are found'; failed=1; }
+for name in $read_somewhere $documented; do
+  json "'$name' in j['settings']"
+done
+# And none that nobody knows.
+for name in $(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["settings"])' "$out"); do
+  grep -qw "$name" "$root/README.md" || { echo "the README lacks $name"; failed=1; }
+  grep -qrw --include='*.cc' --include='*.h' --include='*.py' --exclude=variables.cc "\"$name\"" "$root/src" "$root/bindings" ||
+    { echo "nothing reads $name"; failed=1; }
+done
+exit "$failed"
