@@ -56,6 +56,11 @@ struct RootKind {
   bool alone;       // no other job's root may be at these addresses: neither does another secret pass
 };
 
+std::string described(const net::Dial& dial) {
+  const std::string cause = dial.likely_cause();
+  return cause.empty() ? dial.trouble() : fmt::format("{} ({})", dial.trouble(), cause);
+}
+
 // Logs now and then that a rank does not find its job.
 class SearchNotices {
  public:
@@ -70,7 +75,7 @@ class SearchNotices {
     const std::string waited =
         waited_ms < 1000 ? fmt::format("{} ms", waited_ms) : fmt::format("{} s", waited_ms / 1000);
     log::warn(fmt::format("rank {} of {} has looked for {} for {}: {}", member_.rank, member_.ranks, kRoot, waited,
-                          dial.trouble()));
+                          described(dial)));
   }
 
  private:
@@ -112,7 +117,8 @@ Result<UniqueFd> finish_dial(net::Dial* dial, RootKind kind, const Member& membe
           kRoot, dial->trouble()));
     }
     if (deadline.passed()) {
-      return Status::timeout(fmt::format("timed out while looking for {}: {}", kRoot, dial->trouble()));
+      return Status::timeout(fmt::format("timed out while rank {} of {} looked for {}: {}", member.rank, member.ranks,
+                                         kRoot, described(*dial)));
     }
   }
 }
@@ -232,7 +238,7 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
   Status why = Status::invalid_argument("no port is given for the job's root service");
   for (const std::uint16_t port : root.ports) {
     Result<UniqueFd> listener =
-        net::listen_tcp(port, port, "the root's address (TUTTI_ROOT, or what the launcher sets)");
+        net::listen_tcp(port, port, "the root's address: TUTTI_ROOT, or what the launcher sets");
     if (!listener.is_ok()) {
       why = listener.status();
       continue;
@@ -246,7 +252,7 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
     }
     return self;
   }
-  return why.with_context("rank 0, of which the job has one, must open its root service");
+  return why.with_context("rank 0 opens the job's root service (is another process rank 0, too?)");
 }
 
 Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadline deadline) {
@@ -284,9 +290,13 @@ Status as_told_to_peers(const Status& status) {
 
 // A link has a socket per stream, an epoll set, and one more while it is set up. Ranks that share memory have four for
 // each other: a socket, the peer's wakeup fd, and an arena each way.
-DescriptorReservation reserve_descriptors(int ranks, const Settings& settings) {
+std::size_t descriptors_of_rank(int ranks, const Settings& settings) {
   const auto per_link = static_cast<std::size_t>(std::max(2, settings.tcp_streams) + 2);
-  return DescriptorReservation(kOwnDescriptors + static_cast<std::size_t>(ranks - 1) * per_link);
+  return kOwnDescriptors + static_cast<std::size_t>(ranks - 1) * per_link;
+}
+
+DescriptorReservation reserve_descriptors(int ranks, const Settings& settings) {
+  return DescriptorReservation(descriptors_of_rank(ranks, settings));
 }
 
 Result<UniqueIdBytes> create_unique_id(const Settings& settings) {

@@ -39,6 +39,7 @@ struct KnownRoot {
 };
 
 // What one rank may have open at most: its part of the tree and links to all others.
+std::size_t descriptors_of_rank(int ranks, const Settings& settings);
 DescriptorReservation reserve_descriptors(int ranks, const Settings& settings);
 
 Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& settings, Deadline deadline);

@@ -29,7 +29,6 @@ namespace tutti::internal {
 namespace {
 
 constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
-constexpr std::size_t kMaxAddresses = 16;
 constexpr std::int64_t kAnswerMs = 5'000;  // beyond the last rank's patience, so that no rank takes the end for a death
 constexpr std::size_t kSpareDescriptors = 64;
 constexpr std::size_t kNonceBytes = 16;
@@ -132,8 +131,11 @@ void RootService::run(int stop_fd) {
     }
     if (!placed_ && failure_.is_ok() && deadline_.passed()) {
       const std::vector<int> absent = missing();
-      fail(Status::timeout(fmt::format("timed out while waiting for all ranks to join: {} of {} {} not joined",
-                                       list_ranks(absent), ranks_, absent.size() == 1 ? "has" : "have")));
+      const bool one = absent.size() == 1;
+      fail(Status::timeout(fmt::format(
+          "timed out while waiting for all ranks to join: {} of {} {} not joined. {} started, with this job's "
+          "address or unique id, and can that be reached from there? What they log says more",
+          list_ranks(absent), ranks_, one ? "has" : "have", one ? "Has its process" : "Have their processes")));
     }
     if (may_tell() && next_notice_.passed()) tell_a_person();
   }
@@ -234,14 +236,16 @@ void RootService::enroll(Client* client, Registration registration) {
     return answer(client, refusal);
   }
   if (known != registrations_.end()) {
-    return fail(Status::invalid_usage(
-        fmt::format("two processes joined as the same rank: {} and {}", known->second.who(), registration.who())));
+    return fail(Status::invalid_usage(fmt::format(
+        "two processes joined as the same rank: {} and {} (does each have a TUTTI_RANK of its own, or what its "
+        "launcher sets?)",
+        known->second.who(), registration.who())));
   }
   if (ranks_ == 0) {
     ranks_ = registration.ranks;
     begin_ns_ = now_ns();
     next_notice_ = Deadline::after_ms(notice_ms_);
-    descriptors_ = DescriptorReservation(static_cast<std::size_t>(ranks_) + kSpareDescriptors);
+    descriptors_ = DescriptorReservation(descriptors_of_root(ranks_));
   }
   const std::string who = registration.who();
   const int ranks = registration.ranks;
@@ -364,99 +368,8 @@ int levels_below(int rank, int ranks) {
   return levels;
 }
 
-std::string Registration::who() const {
-  return describe_rank(rank, host, pid);
-}
-
-bool Registration::same_version() const {
-  return protocol == kProtocol && version == library_version();
-}
-
-std::string Registration::library() const {
-  return fmt::format("tutti {} (protocol {})", version, protocol);
-}
-
-std::string Registration::serialize() const {
-  net::Packer packer;
-  packer.number(protocol).text(version).number(rank).number(ranks).number(pid).text(host);
-  packer.number(patience_ms).raw(process.data(), process.size()).text(trouble).text(transports);
-  packer.number(static_cast<std::uint8_t>(addresses.size()));
-  for (const std::string& address : addresses) packer.text(address);
-  return packer.bytes();
-}
-
-Result<Registration> Registration::parse(const std::string& bytes) {
-  net::Unpacker unpacker(bytes);
-  Registration result;
-  result.protocol = unpacker.number<std::uint32_t>();
-  result.version = unpacker.text();
-  result.rank = unpacker.number<std::int32_t>();
-  result.ranks = unpacker.number<std::int32_t>();
-  result.pid = unpacker.number<std::int32_t>();
-  result.host = unpacker.text();
-  const bool sensible = unpacker.ok() && result.ranks >= 1 && result.ranks <= kMaxRanks;
-  if (sensible && result.protocol != kProtocol) return result;
-  result.patience_ms = unpacker.number<std::int64_t>();
-  unpacker.raw(result.process.data(), result.process.size());
-  result.trouble = unpacker.text();
-  result.transports = unpacker.text();
-  const auto count = unpacker.number<std::uint8_t>();
-  for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) result.addresses.push_back(unpacker.text());
-  if (!sensible || !unpacker.complete() || result.patience_ms < 0) {
-    return Status::remote("protocol error: a rank's registration cannot be read");
-  }
-  return result;
-}
-
-std::string Placement::serialize() const {
-  net::Packer packer;
-  packer.number(static_cast<std::int32_t>(status.code())).text(status.message()).text(root_who).text(nonce);
-  packer.text(transports);
-  packer.number(static_cast<std::uint8_t>(parent_addresses.size()));
-  for (const std::string& address : parent_addresses) packer.text(address);
-  packer.text(parent.host).number(parent.pid).number(static_cast<std::uint8_t>(children.size()));
-  for (const RankPlace& child : children) packer.text(child.host).number(child.pid);
-  return packer.bytes();
-}
-
-Result<Placement> Placement::parse(const std::string& bytes) {
-  net::Unpacker unpacker(bytes);
-  Placement result;
-  const auto code = code_of(unpacker.number<std::int32_t>());
-  const std::string message = unpacker.text();
-  if (code != Code::kSuccess) result.status = Status(code, message);
-  if (code != Code::kSuccess && unpacker.ok()) return result;
-  result.root_who = unpacker.text();
-  result.nonce = unpacker.text();
-  result.transports = unpacker.text();
-  const auto addresses = unpacker.number<std::uint8_t>();
-  for (std::size_t i = 0; i < addresses && i < kMaxAddresses; ++i) result.parent_addresses.push_back(unpacker.text());
-  result.parent.host = unpacker.text();
-  result.parent.pid = unpacker.number<std::int32_t>();
-  const auto children = unpacker.number<std::uint8_t>();
-  for (std::size_t i = 0; i < children && i < kTreeArity; ++i) {
-    RankPlace& child = result.children.emplace_back();
-    child.host = unpacker.text();
-    child.pid = unpacker.number<std::int32_t>();
-  }
-  if (!unpacker.complete()) return Status::remote("protocol error: the root service's answer cannot be read");
-  return result;
-}
-
-std::string Report::serialize() const {
-  net::Packer packer;
-  packer.number(static_cast<std::int32_t>(status.code())).text(status.message());
-  return packer.bytes();
-}
-
-Result<Report> Report::parse(const std::string& bytes) {
-  net::Unpacker unpacker(bytes);
-  Report result;
-  const auto code = code_of(unpacker.number<std::int32_t>());
-  const std::string message = unpacker.text();
-  if (code != Code::kSuccess) result.status = Status(code, message);
-  if (!unpacker.complete()) return Status::remote("protocol error: a rank's report cannot be read");
-  return result;
+std::size_t descriptors_of_root(int ranks) {
+  return static_cast<std::size_t>(ranks) + kSpareDescriptors;
 }
 
 Result<Secret> session_secret(const Secret& root_secret, const std::string& nonce) {

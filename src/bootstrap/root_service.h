@@ -29,6 +29,9 @@ inline int tree_parent(int rank) {
 std::vector<int> tree_children(int rank, int ranks);
 int levels_below(int rank, int ranks);
 
+// How many descriptors a root service may need until all ranks have joined.
+std::size_t descriptors_of_root(int ranks);
+
 // What a rank tells the root. The first part is the same in all versions of tutti, which so can tell each other that
 // they differ; of another protocol there is nothing but that.
 struct Registration {

@@ -48,6 +48,12 @@ bool is_link_local(const Address& address) {
   return IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
 }
 
+std::string list_names(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 void put_first(std::vector<Address>* list, const Address& wanted) {
   const auto at = std::find(list->begin(), list->end(), wanted);
   if (at != list->end()) std::rotate(list->begin(), at, at + 1);
@@ -191,8 +197,10 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   std::vector<Address> outside;
   std::vector<Address> loopback;
-  std::set<std::string> names;  // of those that there are
+  std::set<std::string> names;   // of those that have an address
+  std::set<std::string> wanted;  // that pass, with an address or without
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (!filter.empty() && interface_matches(filter, entry->ifa_name)) wanted.insert(entry->ifa_name);
     if (entry->ifa_addr == nullptr || !is_ip(entry->ifa_addr->sa_family) || (entry->ifa_flags & IFF_UP) == 0) continue;
     names.insert(entry->ifa_name);
     if (!interface_matches(filter, entry->ifa_name)) continue;
@@ -210,10 +218,10 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
   if (outside.empty()) {
     if (filter.empty() || names.empty())
       return Status::invalid_usage("this host has no interface with an IPv4 or IPv6 address");
-    std::string there;
-    for (const std::string& name : names) there += (there.empty() ? "" : ", ") + name;
-    return Status::invalid_usage(
-        fmt::format("no interface with an address passes TUTTI_INTERFACE={}; there are {}", filter, there));
+    const std::string bare =
+        wanted.empty() ? "" : fmt::format("; {}: down, or without an address beyond its link", list_names(wanted));
+    return Status::invalid_usage(fmt::format("no interface with an address passes TUTTI_INTERFACE={}; there are {}{}",
+                                             filter, list_names(names), bare));
   }
   return outside;
 }

@@ -14,7 +14,7 @@ Dial::Dial(const std::vector<Address>& targets, const Secret& secret, const Clai
     : secret_(secret), mine_(mine), expected_rank_(expected_rank), patient_(patient), refused_since_ns_(now_ns()) {
   for (const Address& target : targets) {
     attempts_.push_back({target, UniqueFd(), Handshake(Handshake::Role::kDialler, secret_, mine_, expected_rank_),
-                         false, false, false, 0, 0, 0, 1, "", 0, 0, 0, false});
+                         false, false, false, 0, 0, 0, 1, "", 0, 0, 0, false, false});
   }
 }
 
@@ -110,6 +110,17 @@ std::string Dial::trouble() const {
   return text;
 }
 
+std::string Dial::likely_cause() const {
+  if (connected() || std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.reached; })) {
+    return {};
+  }
+  if (std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& a) { return a.refused; })) {
+    return "that host answers, but nobody listens there: has the process started, on that host, and is the port right?";
+  }
+  return "nothing arrives there: does a packet filter (firewall) keep this port shut, is it the right address, and is "
+         "that host up?";
+}
+
 void Dial::begin(Attempt* attempt) {
   attempt->started = true;
   attempt->connected = false;
@@ -137,6 +148,7 @@ void Dial::fail(Attempt* attempt, const Status& why) {
   keep(foreign, &attempt->foreign_since_ns);
   keep(attempt->connected && attempt->handshake.other_version(), &attempt->other_version_since_ns);
   keep(foreign || refused, &attempt->absent_since_ns);
+  attempt->refused = refused;
   attempt->reached = attempt->connected || why.is_exhaustion();
   // The process that listens is alive, even if it is not the peer. What lacks here says nothing of the peer.
   if (attempt->reached) refused_since_ns_ = now_ns();

@@ -60,6 +60,8 @@ class Dial {
   [[nodiscard]] bool lacks() const { return shortage_.now(); }
   // Per address what went wrong last, for messages.
   [[nodiscard]] std::string trouble() const;
+  // What that most often means, for messages: nobody listens, or nothing arrives. Empty where it is neither.
+  [[nodiscard]] std::string likely_cause() const;
 
  private:
   struct Attempt {
@@ -77,6 +79,7 @@ class Dial {
     std::int64_t foreign_since_ns = 0;  // 0: what answered last had this secret, or nobody did
     std::int64_t other_version_since_ns = 0;
     std::int64_t absent_since_ns = 0;  // the same for this secret or a refusal
+    bool refused = false;              // nobody listens there
     bool reached = false;              // `error` is of a connection that had been made, or of this side
   };
   void begin(Attempt* attempt);

@@ -90,8 +90,9 @@ Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting) {
   }
   const std::string ports =
       port_low == port_high ? std::to_string(port_low) : fmt::format("{}-{}", port_low, port_high);
+  const std::string why = error == EADDRINUSE ? "another process listens there; " : "";
   const bool choose = error == EADDRINUSE || error == EACCES;
-  const std::string remedy = choose ? fmt::format(" (choose other ports by {})", setting) : "";
+  const std::string remedy = choose ? fmt::format(" ({}choose other ports by {})", why, setting) : "";
   return socket_error("cannot listen on TCP port " + ports + remedy, error);
 }
 

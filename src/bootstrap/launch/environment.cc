@@ -94,16 +94,23 @@ Result<LaunchedJob> detect_torchrun() {
   return job;
 }
 
+// `known`: what else Slurm has said.
+Status not_started_by_srun(const std::string& known) {
+  return Status::invalid_usage(fmt::format(
+      "slurm: {}SLURM_STEP_ID is not set: this process was started in the allocation of job {} by sbatch or "
+      "salloc alone, and nobody starts the other ranks. Start the program by srun or mpirun: srun ./program",
+      known, environment_variable("SLURM_JOB_ID").value_or("?")));
+}
+
 Result<LaunchedJob> detect_slurm() {
   const char* size_name = is_set("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  // A batch script that was allotted nodes alone.
+  if (!is_set("SLURM_STEP_ID") && !is_set(size_name)) return not_started_by_srun("");
   Result<LaunchedJob> job = read_place("slurm", "SLURM_PROCID", size_name);
   if (!job.is_ok() || job->ranks == 1) return job;
   // A batch script runs once; what it was allotted are the ranks that srun would start.
   if (!is_set("SLURM_STEP_ID")) {
-    return Status::invalid_usage(
-        fmt::format("slurm: {} is {}, but SLURM_STEP_ID is not set: this process was started by sbatch or salloc "
-                    "alone, and nobody starts the other ranks. Start the program by srun or mpirun",
-                    size_name, job->ranks));
+    return not_started_by_srun(fmt::format("{} is {}, but ", size_name, job->ranks));
   }
   const char* list_name = is_set("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   const auto list = environment_variable(list_name);
@@ -141,6 +148,32 @@ std::string first_slurm_host(const std::string& list) {
   return host;
 }
 
+std::vector<LauncherTrace> launchers_in_environment() {
+  const auto number = [](const char* name) -> std::optional<int> {
+    const auto value = parse_integer(environment_variable(name).value_or(""), 0, kMaxRanks);
+    return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
+  };
+  std::vector<LauncherTrace> found;
+  if (is_set("TUTTI_RANK") || is_set("TUTTI_WORLD_SIZE")) {
+    found.push_back({"plain", "TUTTI_RANK, TUTTI_WORLD_SIZE", number("TUTTI_RANK"), number("TUTTI_WORLD_SIZE")});
+  }
+  if (is_set("PMIX_RANK") && is_set("PMIX_NAMESPACE")) {
+    found.push_back({"pmix", "PMIX_RANK", number("PMIX_RANK"), number("OMPI_COMM_WORLD_SIZE")});
+  }
+  if (has_pmi1()) found.push_back({"pmi1", "PMI_FD, PMI_RANK", number("PMI_RANK"), number("PMI_SIZE")});
+  if (is_set("RANK") && is_set("WORLD_SIZE")) {
+    found.push_back({"torchrun", "RANK, WORLD_SIZE", number("RANK"), number("WORLD_SIZE")});
+  }
+  if (is_set("SLURM_JOB_ID") || is_set("SLURM_PROCID")) {
+    const bool step = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
+    const char* const size = is_set("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+    // Outside of a step what Slurm says is of the allocation, and no rank's.
+    found.push_back({"slurm", "SLURM_PROCID", step ? number("SLURM_PROCID") : std::nullopt,
+                     step ? number(size) : std::nullopt, step});
+  }
+  return found;
+}
+
 Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
   if (is_set("TUTTI_RANK") || is_set("TUTTI_WORLD_SIZE")) return detect_plain();
   if (is_set("PMIX_RANK") && is_set("PMIX_NAMESPACE")) {
@@ -152,10 +185,12 @@ Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
   if (has_pmi1()) return detect_pmi1(settings, deadline);
   if (is_set("RANK") && is_set("WORLD_SIZE")) return detect_torchrun();
   if (is_set("SLURM_PROCID")) return detect_slurm();
+  if (is_set("SLURM_JOB_ID")) return not_started_by_srun("");
   return Status::invalid_usage(
-      "no launcher found: looked for TUTTI_RANK (plain), PMIX_RANK (Open MPI, Slurm), PMI_FD (MPICH), RANK "
-      "and WORLD_SIZE (torchrun) and SLURM_PROCID in the environment. Start it with mpirun, mpiexec, srun or torchrun, "
-      "or set TUTTI_RANK, TUTTI_WORLD_SIZE and TUTTI_ROOT");
+      "no launcher found: this process was started as it is, and nothing says which rank it is of how many. Start it "
+      "with tutti run -n 2 ./program, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_WORLD_SIZE and "
+      "TUTTI_ROOT. Looked for in the environment: TUTTI_RANK, PMIX_RANK (Open MPI, Slurm), PMI_FD (MPICH), RANK and "
+      "WORLD_SIZE (torchrun), SLURM_PROCID");
 }
 
 }  // namespace tutti::internal

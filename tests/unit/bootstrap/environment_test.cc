@@ -143,9 +143,32 @@ TEST_CASE("Slurm without PMIx: the first host of the step") {
   CHECK(job.value().launcher == "slurm");
 }
 
+TEST_CASE("what launchers have left in the environment, whoever holds") {
+  pretend({});
+  CHECK(launchers_in_environment().empty());
+  pretend({{"TUTTI_RANK", "1"}, {"TUTTI_WORLD_SIZE", "4"}, {"RANK", "2"}, {"WORLD_SIZE", "4"}, {"SLURM_JOB_ID", "77"}});
+  const std::vector<LauncherTrace> found = launchers_in_environment();
+  REQUIRE(found.size() == 3);
+  CHECK((found[0].launcher == "plain" && found[0].rank == 1 && found[0].ranks == 4 && found[0].starts_ranks));
+  CHECK((found[1].launcher == "torchrun" && found[1].rank == 2));
+  CHECK((found[2].launcher == "slurm" && !found[2].rank && !found[2].ranks && !found[2].starts_ranks));
+  pretend({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "6"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"}});
+  REQUIRE(launchers_in_environment().size() == 1);
+  CHECK(launchers_in_environment()[0].starts_ranks);
+  CHECK(launchers_in_environment()[0].rank == 3);
+  CHECK(launchers_in_environment()[0].ranks == 6);
+}
+
 TEST_CASE("Slurm: a batch script that forgets srun is told so") {
   pretend({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NODELIST", "n[03-05]"}});
-  CHECK(names(detect(), "srun"));
+  CHECK(names(detect(), "SLURM_NTASKS is 4, but SLURM_STEP_ID is not set"));
+  CHECK(names(detect(), "job 77 by sbatch or salloc alone"));
+  CHECK(names(detect(), "srun ./program"));
+  // Nodes without a number of tasks; an allocation without a script.
+  pretend({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NODELIST", "n[03-05]"}});
+  CHECK(names(detect(), "srun ./program"));
+  pretend({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NODELIST", "n[03-05]"}});
+  CHECK(names(detect(), "srun ./program"));
   // One task needs nobody else.
   pretend({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_JOB_ID", "77"}});
   CHECK(detect().is_ok());
