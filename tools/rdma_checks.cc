@@ -37,14 +37,6 @@ bool is_usable_roce(const Finding& finding) {
   return finding.trouble.empty() && finding.port.fabric == Fabric::kRoce;
 }
 
-std::string size_text(std::uint64_t bytes) {
-  char text[32];
-  const bool mib = bytes >= 1 << 20;
-  std::snprintf(text, sizeof text, "%.3g %s", static_cast<double>(bytes) / (mib ? 1 << 20 : 1 << 10),
-                mib ? "MiB" : "KiB");
-  return text;
-}
-
 // "found: do this", as find_ports() says it, in its parts.
 Check split_remedy(Verdict verdict, const std::string& what, const std::string& text) {
   const std::size_t colon = text.find(": ");

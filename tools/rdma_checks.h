@@ -6,20 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "check.h"
 #include "transport/verbs/ports/devices.h"
 
 namespace tutti::internal::tools {
-
-// kFail: verbs cannot be used.
-enum class Verdict : std::uint8_t { kOk, kWarn, kFail };
-
-struct Check {
-  Verdict verdict = Verdict::kOk;
-  std::string what;    // "memory lock limit"
-  std::string found;   // "8 MiB"
-  std::string remedy;  // empty: nothing to be done
-};
-using Checks = std::vector<Check>;
 
 // libibverbs and librdmacm.
 Checks check_libraries();

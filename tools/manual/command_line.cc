@@ -136,6 +136,8 @@ Result<Command> describe(const CLI::App& app, const std::string& name, const Cho
     if (!argument.is_ok()) return argument.status().with_context(name);
     command.arguments.push_back(std::move(*argument));
   }
+  // The program itself is checked by its main function.
+  command.commands_optional = app.get_parent() != nullptr && app.get_require_subcommand_min() == 0;
   for (const CLI::App* const sub : app.get_subcommands([](const CLI::App*) { return true; })) {
     auto described = describe(*sub, fmt::format("{} {}", name, sub->get_name()), choices);
     if (!described.is_ok()) return described;

@@ -30,6 +30,7 @@ struct Command {
   std::map<int, std::string> statuses;  // the last of that, the exit statuses
   std::vector<Argument> arguments;
   std::vector<Command> commands;
+  bool commands_optional = false;  // it does something without one
 };
 
 // The values that the name of a type stands for: {"COLLECTIVE", {"all_reduce", ...}}.

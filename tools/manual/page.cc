@@ -125,7 +125,10 @@ std::string synopsis(const Command& command) {
     text +=
         fmt::format(" {}{}", argument.required ? value : fmt::format("[{}]", value), argument.repeated ? "..." : "");
   }
-  if (!command.commands.empty()) text += fmt::format(" {}", italic("COMMAND"));
+  if (!command.commands.empty()) {
+    const std::string name = italic("COMMAND");
+    text += command.commands_optional ? fmt::format(" [{}]", name) : fmt::format(" {}", name);
+  }
   return text + "\n";
 }
 

@@ -46,8 +46,6 @@ json "all(p['usable'] or p['reason'] for p in j['facts']['rdma']['ports'])"
 if [[ -z $(ls /sys/class/infiniband 2>/dev/null) ]]; then
   json "'rdma link add' in j['facts']['rdma']['error'] or 'libibverbs-dev' in j['facts']['rdma']['error']"
 fi
-expect 2 'subcommand' doctor
-expect 2 'subcommand' doctor nonsense
 expect 2 'nonsense' doctor rdma --nonsense
 expect 0 'FAIL' doctor rdma --help
 TUTTI_VERBS=rails=x expect 2 'rails' doctor rdma

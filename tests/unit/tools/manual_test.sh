@@ -81,6 +81,9 @@ done
 grep -q '^ *TUTTI_TIMEOUT_MS$' <<<"$(show "$written/tutti.1")" || fail 'tutti(1) lacks TUTTI_TIMEOUT_MS'
 grep -qE "^ +A file: tutti's JSON" <<<"$(show "$written/tutti-simulate.1")" || fail 'an apostrophe is lost'
 grep -qE '^ +tutti doctor rdma$' <<<"$(show "$written/tutti-doctor.1")" || fail 'tutti-doctor(1) lacks rdma'
+grep -qE '^ +tutti doctor \[OPTION\]\.\.\. \[COMMAND\]$' <<<"$(show "$written/tutti-doctor.1")" ||
+  fail 'tutti-doctor(1) demands a command'
+grep -qE '^ +tutti \[OPTION\]\.\.\. COMMAND$' <<<"$(show "$written/tutti.1")" || fail 'tutti(1) demands no command'
 
 cd "$folder"
 touch picture.svg 'with blank.svg'

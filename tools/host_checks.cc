@@ -1,0 +1,164 @@
+#include "host_checks.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/variables.h"
+#include "topology/cpu_quota.h"
+#include "topology/detect.h"
+#include "transport/verbs/options.h"
+#include "transport/verbs/ports/machine.h"
+
+namespace tutti::internal::tools {
+namespace {
+
+using transport::verbs::first_line;
+
+std::string place_text(const LauncherTrace& trace) {
+  const auto number = [](const std::optional<int>& n) { return n ? std::to_string(*n) : "?"; };
+  return fmt::format("{} (rank {} of {})", trace.launcher, number(trace.rank), number(trace.ranks));
+}
+
+bool contradict(const std::optional<int>& a, const std::optional<int>& b) {
+  return a && b && *a != *b;
+}
+
+}  // namespace
+
+Checks check_settings() {
+  Checks checks;
+  std::string given;
+  for (const Variable& variable : variables()) {
+    const std::string name(variable.name);
+    const auto value = environment_variable(name.c_str());
+    if (!value) continue;
+    given += (given.empty() ? "" : ", ") + name;
+    Status read = check_variable(name, *value);
+    if (read.is_ok() && name == "TUTTI_VERBS") read = transport::verbs::parse_options(*value).status();
+    if (read.is_ok()) continue;
+    checks.push_back({name == "TUTTI_LOG" ? Verdict::kWarn : Verdict::kFail, name, read.message(),
+                      fmt::format("correct or unset it; its default is {}", variable.fallback)});
+  }
+  for (const UnknownVariable& unknown : unknown_names()) {
+    checks.push_back({Verdict::kWarn, unknown.name, "tutti does not know it, and ignores it",
+                      unknown.meant.empty() ? "unset it (tutti info lists those that there are)"
+                                            : fmt::format("did you mean {}?", unknown.meant)});
+  }
+  if (checks.empty()) {
+    checks.push_back({Verdict::kOk, "settings", given.empty() ? "the environment sets none" : "set: " + given, ""});
+  }
+  return checks;
+}
+
+Check check_launchers(const std::vector<LauncherTrace>& found) {
+  const std::string what = "launcher";
+  if (found.empty()) return {Verdict::kOk, what, "none in this environment: this is no rank", ""};
+  std::string all;
+  for (const LauncherTrace& trace : found) all += (all.empty() ? "" : ", ") + place_text(trace);
+  const LauncherTrace& first = found.front();
+  for (const LauncherTrace& trace : found) {
+    if (!contradict(trace.rank, first.rank) && !contradict(trace.ranks, first.ranks)) continue;
+    return {
+        Verdict::kWarn, what, fmt::format("several, which contradict each other: {}; {} holds", all, first.launcher),
+        fmt::format("unset the variables of the others, or start ranks by one launcher alone ({})", first.variables)};
+  }
+  const bool batch = std::all_of(found.begin(), found.end(), [](const LauncherTrace& t) { return !t.starts_ranks; });
+  if (batch) {
+    return {Verdict::kWarn, what, fmt::format("{}: an allocation, in which nobody has started ranks", all),
+            "start the program by srun or mpirun; ranks that are started so are no concern of this one's"};
+  }
+  return {Verdict::kOk, what, fmt::format("{}; {} holds", all, first.launcher), ""};
+}
+
+Check check_processors(int usable, std::optional<std::uint32_t> millicpus, int ranks) {
+  const std::string what = "processors";
+  std::string found = fmt::format("{} usable by this process", usable);
+  const bool short_of_time = millicpus && *millicpus < static_cast<std::uint32_t>(1000 * std::min(ranks, usable));
+  if (millicpus) found += fmt::format(", control groups leave the time of {:g}", *millicpus / 1000.0);
+  if (ranks > usable) {
+    return {Verdict::kWarn, what, fmt::format("{}: {} ranks take turns", found, ranks),
+            "fewer ranks, or a launcher that binds less (mpirun --bind-to none, srun --cpu-bind=none, -c)"};
+  }
+  if (short_of_time) {
+    return {Verdict::kWarn, what, fmt::format("{}: {} ranks are stopped for a part of the time", found, ranks),
+            "--cpus of a container, CPUQuota= of a systemd unit, limits.cpu of Kubernetes: as many as ranks"};
+  }
+  return {Verdict::kOk, what, found, ""};
+}
+
+Check check_own_processors(int ranks) {
+  std::optional<std::uint32_t> millicpus;
+  for (const topology::CpuQuota& quota : topology::cpu_quotas()) {
+    millicpus = std::min(millicpus.value_or(UINT32_MAX), quota.millicpus);
+  }
+  return check_processors(static_cast<int>(topology::allowed_processors().count()), millicpus, ranks);
+}
+
+Check check_topology() {
+  const topology::Machine& machine = topology::this_machine();
+  const std::string found =
+      fmt::format("{} packages, {} cores, {} processors, {} caches, {} NUMA nodes", machine.packages.size(),
+                  machine.cores.size(), machine.processors.count(), machine.caches.size(), machine.numa_nodes.size());
+  if (machine.cores.empty() || machine.caches.empty()) {
+    return {Verdict::kWarn, "topology", found + ": the kernel, or the virtual machine, hides some",
+            "mount /sys in the container; else algorithms are chosen without it, or by TUTTI_TOPOLOGY"};
+  }
+  return {Verdict::kOk, "topology", found, ""};
+}
+
+Check check_clock(const std::string& source) {
+  const std::string what = "clock";
+  if (source.empty()) return {Verdict::kOk, what, "the kernel tells no clock source", ""};
+  const bool quick = source == "tsc" || source == "kvm-clock" || source == "hyperv_clocksource_tsc_page" ||
+                     source == "arch_sys_counter";
+  const std::string found = fmt::format("clock source {}", source);
+  if (quick) return {Verdict::kOk, what, found + ", read without a system call", ""};
+  return {Verdict::kWarn, what, found + ": each look at the clock takes a system call, and waits look often",
+          "see dmesg for why tsc is not used (tsc=reliable), and clocksource0/available_clocksource in "
+          "/sys/devices/system/clocksource"};
+}
+
+Check check_own_clock() {
+  return check_clock(first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource"));
+}
+
+Check check_wall_clock() {
+  return {
+      Verdict::kOk, "wall clock",
+      "only lines of the log have its time, waits go by another; whether it is that of other hosts, one host cannot "
+      "tell (chronyc tracking on each, or date +%s.%N on all at once)",
+      ""};
+}
+
+Check check_huge_pages(const std::string& setting) {
+  const std::string what = "huge pages";
+  const std::size_t open = setting.find('[');
+  const std::size_t close = setting.find(']');
+  if (open == std::string::npos || close == std::string::npos || close < open) {
+    return {Verdict::kOk, what, "this kernel has none for shared memory", ""};
+  }
+  const std::string chosen = setting.substr(open + 1, close - open - 1);
+  if (chosen == "never" || chosen == "deny") {
+    return {Verdict::kOk, what,
+            fmt::format("{} for shared memory; advise would make large buffers of tuttiMemAlloc cheaper (echo advise > "
+                        "/sys/kernel/mm/transparent_hugepage/shmem_enabled)",
+                        chosen),
+            ""};
+  }
+  return {Verdict::kOk, what, chosen + " for shared memory: buffers of tuttiMemAlloc get them", ""};
+}
+
+Checks check_host(int ranks) {
+  Checks checks = check_settings();
+  checks.push_back(check_launchers(launchers_in_environment()));
+  checks.push_back(check_own_processors(ranks));
+  checks.push_back(check_topology());
+  checks.push_back(check_own_clock());
+  checks.push_back(check_wall_clock());
+  checks.push_back(check_huge_pages(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled")));
+  return checks;
+}
+
+}  // namespace tutti::internal::tools
