@@ -10,7 +10,7 @@
 /* Settings of one communicator. Start from TUTTI_CONFIG_INITIALIZER, which leaves all unset: TUTTI_CONFIG_UNDEF_INT for
  * a number, NULL for a text. What is unset is left to the environment variable that is named beside the field, and to
  * the default where there is none either. What is set wins over the variable; an empty text is the default. Values are
- * those of the variables (README.md); one that cannot be read is tuttiInvalidArgument and named. (A variable that
+ * those of the variables (docs/settings.md); one that cannot be read is tuttiInvalidArgument and named. (A variable that
  * cannot be read is tuttiInvalidUsage, whether it would have been used or not.) Whether there is such an interface is
  * found out when addresses are needed. Texts are copied before the call returns.
  *

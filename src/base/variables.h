@@ -15,7 +15,7 @@ struct Variable {
   std::string_view meaning;   // one line
 };
 
-// In the order of the README's table.
+// In the order of the table of docs/settings.md.
 std::span<const Variable> variables();
 
 [[nodiscard]] bool is_variable(std::string_view name);

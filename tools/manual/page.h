@@ -22,7 +22,7 @@ struct Manual {
   std::vector<Variable> variables;  // of the environment
 };
 
-// The rows of the table of variables, from the text of README.md. kInvalidArgument: there is none.
+// The rows of the table of variables, from the text of docs/settings.md. kInvalidArgument: there is none.
 Result<std::vector<Variable>> variables_of(const std::string& readme);
 
 // The page of a program or of one of its subcommands is named as that, with "-" for blanks: "tutti-topo".

@@ -1,5 +1,5 @@
 // Writes the manual page of each program and of each of tutti's subcommands, and the completion of each program.
-// Usage: write_manual README_FILE FOLDER NAME...
+// Usage: write_manual SETTINGS_FILE FOLDER NAME...
 // NAME...: the files that the build expects in the folder, pages as "tutti-topo.1", completions as "tutti". An error
 // where others are written.
 #include <fmt/core.h>
@@ -127,7 +127,7 @@ Status write_files(const std::string& readme, const std::string& folder, const s
 int main(int argc, char** argv) {
   using namespace tutti::internal;
   if (argc < 3) {
-    std::fprintf(stderr, "usage: %s README_FILE FOLDER NAME...\n", argv[0]);
+    std::fprintf(stderr, "usage: %s SETTINGS_FILE FOLDER NAME...\n", argv[0]);
     return tools::kExitUsage;
   }
   const Status status = guarded([&] { return tools::write_files(argv[1], argv[2], {argv + 3, argv + argc}); });

@@ -50,17 +50,17 @@ json "j['unknown'] == [{'name': 'TUTTI_SOMETHING_ELSE_ALTOGETHER', 'meant': ''}]
 json "j['features']['tcp']['has'] and all(o['found'] == bool(o['path']) != bool(o['error']) for o in j['opened'].values())"
 json "'hush' not in str(j)"
 
-# Every variable that the sources read, and every one of the README's tables.
+# Every variable that the sources read, and every one of the tables of docs/settings.md.
 read_somewhere=$(grep -rhoE --include='*.cc' --include='*.h' --include='*.py' --exclude=variables.cc '"TUTTI_[A-Z_]+"' \
   "$root/src" "$root/bindings" | tr -d '"' | sort -u)
-documented=$(sed -nE '/^\| `TUTTI_/s/^\| ([^|]*)\|.*/\1/p' "$root/README.md" | grep -oE 'TUTTI_[A-Z_]+' | sort -u)
+documented=$(sed -nE '/^\| `TUTTI_/s/^\| ([^|]*)\|.*/\1/p' "$root/docs/settings.md" | grep -oE 'TUTTI_[A-Z_]+' | sort -u)
 (($(wc -w <<<"$read_somewhere") >= 20 && $(wc -w <<<"$documented") >= 20)) || { echo 'few variables are found'; failed=1; }
 for name in $read_somewhere $documented; do
   json "'$name' in j['settings']"
 done
 # And none that nobody knows.
 for name in $(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["settings"])' "$out"); do
-  grep -qw "$name" "$root/README.md" || { echo "the README lacks $name"; failed=1; }
+  grep -qw "$name" "$root/docs/settings.md" || { echo "docs/settings.md lacks $name"; failed=1; }
   grep -qrw --include='*.cc' --include='*.h' --include='*.py' --exclude=variables.cc "\"$name\"" "$root/src" "$root/bindings" ||
     { echo "nothing reads $name"; failed=1; }
 done

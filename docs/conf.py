@@ -1,0 +1,32 @@
+"""The documentation as a site: `sphinx-build -b html docs FOLDER`; the Meson target `site` adds the reference."""
+
+import pathlib
+import re
+
+root = pathlib.Path(__file__).parent.parent
+project = "tutti"
+author = "the authors of tutti"
+version = re.search(r"version: '([^']+)'", (root / "meson.build").read_text(encoding="utf-8")).group(1)
+release = version
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown"}
+root_doc = "index"
+exclude_patterns = []
+nitpicky = True
+myst_heading_anchors = 3
+# Titles are the pages' own.
+suppress_warnings = ["myst.header"]
+html_theme = "furo"
+html_title = f"tutti {version}"
+html_copy_source = False
+html_show_sphinx = False
+highlight_language = "none"
+
+
+def to_repository(app, docname, source):
+    """Pages link to files beside docs, which a site does not have: there they are text."""
+    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", source[0])
+
+
+def setup(app):
+    app.connect("source-read", to_repository)
