@@ -32,7 +32,19 @@ grep -q 'no section test' <<<"$output" || fail "the unknown section is not named
 # Each package is in one section, and the scripts ask for sections that exist.
 twice=$(sed -e 's/#.*//' -e '/^\[/d' -e '/^[[:space:]]*$/d' "$root/tools/packages.txt" | sort | uniq -d)
 [[ -z $twice ]] || fail "in more than one section: $twice"
-install --list build features tests python analysis plots peers guests frameworks >/dev/null
+install --list build features tests python analysis plots peers guests packages frameworks >/dev/null
+
+# Debian's package is built with what the library, the programs and the features need; but for what every package is
+# built with (g++, dpkg-dev), and what each of its kind has.
+needed=$(sed -n '/^Build-Depends:/,/^[^ B]/p' "$root/debian/control" | grep -o '[a-z][-a-z0-9+]*\( (.*)\)\?,\?$' |
+  sed -e 's/[ ,].*//' -e 's/^debhelper-compat$/debhelper/' -e 's/^dh-sequence-python3$/dh-python/' | sort)
+missing=$(comm -13 <(echo "$needed") <(install --list build features | sort) | grep -vx -e g++ -e dpkg-dev || true)
+[[ -z $missing ]] || fail "debian/control does not build with: $missing"
+foreign=$(comm -23 <(echo "$needed") <(install --list build features tests peers packages | sort))
+[[ -z $foreign ]] || fail "debian/control builds with what tools/packages.txt has not: $foreign"
+version=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$root/meson.build")
+[[ $(head -1 "$root/debian/changelog") == "tutti ($version) "* ]] || fail "debian/changelog is not at $version"
+
 
 # What is no peer is refused before anything is installed.
 status=0

@@ -1,0 +1,136 @@
+#!/bin/bash
+# Builds Debian's packages of what git has of this folder, as debian/control and debian/rules have it, and uses them
+# from a folder of their own: they are not installed. The last line counts.
+# Usage: packages.sh FOLDER: made anew but for the packages' names; the packages stay there.
+set -euo pipefail
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
+root=$folder/root
+passed=0 failed=0
+
+# check NAME COMMAND...: one test, in a subshell where each command must succeed.
+check() {
+  local name=$1 begun=$SECONDS
+  shift
+  if (set -euo pipefail; "$@") >"$folder/log" 2>&1; then
+    echo "OK: $name ($((SECONDS - begun)) s)"
+    passed=$((passed + 1))
+  else
+    echo "==> FAILED: $name"
+    tail -40 "$folder/log" | sed 's/^/    /'
+    failed=$((failed + 1))
+    return 1
+  fi
+}
+
+# Debian's own Python, compilers by way of the cache. Packages with debugging information take twice as long to make.
+build() {
+  cd "$folder/tutti"
+  export PATH=/usr/lib/ccache:/usr/sbin:/usr/bin:/sbin:/bin DEB_BUILD_OPTIONS="noautodbgsym parallel=$(nproc)"
+  export CCACHE_DIR=${CCACHE_DIR:-$HOME/.cache/ccache} CCACHE_BASEDIR=$folder DEB_CXXFLAGS_STRIP=-g DEB_CFLAGS_STRIP=-g
+  dpkg-buildpackage -us -uc -b
+}
+
+unpack() {
+  local package
+  for package in libtutti0 libtutti-dev tutti-tools tutti-mpi python3-tutti; do
+    dpkg-deb -x "$folder/$package"_*.deb "$root"
+  done
+}
+
+# The package is named after the soname, and what needs the library names the package.
+dependencies() {
+  readelf -d "$libraries/libtutti.so.0" | grep -F '[libtutti.so.0]'
+  local package
+  for package in tutti-tools tutti-mpi python3-tutti libtutti-dev; do
+    dpkg-deb -f "$folder/$package"_*.deb Depends | grep -w libtutti0
+  done
+  for package in libtutti0 tutti-mpi; do
+    ! dpkg-deb -f "$folder/$package"_*.deb Depends | grep -E 'openmpi|mpich|pmix|verbs' || exit 1
+  done
+}
+
+lint() { lintian --fail-on error --allow-root "$folder"/tutti_*.changes; }
+
+programs() {
+  "$root/usr/bin/all_reduce_perf" -p 2 -b 8 -e 64K -n 5 | grep '# Out of bounds values : 0 OK'
+  "$root/usr/bin/tutti" verify --max-ranks 4
+  [[ -e $root/usr/share/man/man1/all_reduce_perf.1.gz && -e $root/usr/share/bash-completion/completions/tutti ]]
+}
+
+# README's program, with either library, under tutti run.
+example() {
+  local flags kind
+  cd "$folder"
+  awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit } inside' "$source/README.md" >example.c
+  export PKG_CONFIG_LIBDIR=$libraries/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+  export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
+  for kind in shared static; do
+    if [[ $kind == shared ]]; then
+      read -ra flags <<<"$(pkg-config --cflags --libs tutti)"
+    else
+      read -ra flags <<<"$(pkg-config --static --cflags --libs tutti | sed s/-ltutti/-l:libtutti.a/)"
+    fi
+    cc -Wall -Werror example.c -o "example_$kind" "${flags[@]}"
+    "$root/usr/bin/tutti" run -n 2 "./example_$kind" | grep 'rank 1 of 2: sum 1'
+  done
+}
+
+cmake_package() {
+  rm -rf "$folder/project"
+  mkdir "$folder/project"
+  cd "$folder/project"
+  cp "$folder/example.c" .
+  cat >CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.13)
+project(example C)
+find_package(tutti 0.1 REQUIRED)
+add_executable(example example.c)
+target_link_libraries(example tutti::tutti)
+CMAKE
+  cmake -B build "-DCMAKE_PREFIX_PATH=$root/usr" && cmake --build build
+  "$root/usr/bin/tutti" run -n 2 build/example | grep 'rank 0 of 2: sum 1'
+}
+
+mpi() {
+  cat >"$folder/mpi.c" <<'C'
+#include <mpi.h>
+int main(int argc, char **argv) {
+  int one = 1, sum = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return sum == 2 ? 0 : 1;
+}
+C
+  local mpi
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  for mpi in openmpi mpich; do
+    "mpicc.$mpi" "$folder/mpi.c" -o "$folder/mpi_$mpi"
+    "mpirun.$mpi" -n 2 env LD_PRELOAD="$libraries/libtutti_$mpi.so" TUTTI_MPI_SUMMARY=1 "$folder/mpi_$mpi" 2>&1 |
+      grep 'MPI_Allreduce: .* taken'
+  done
+}
+
+python_module() {
+  local modules=$root/usr/lib/python3/dist-packages
+  PYTHONPATH=$modules TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 /usr/bin/python3 -c '
+import importlib.metadata, numpy, tutti
+assert importlib.metadata.version("tutti") == "0.1.0"
+with tutti.Communicator.from_environment() as comm:
+    assert comm.all_reduce(numpy.ones(3))[2] == 1'
+}
+
+rm -rf "${folder:?}"/*
+mkdir -p "$folder/tutti" "$root"
+(cd "$source" && git ls-files -z | xargs -0 cp --parents -t "$folder/tutti")
+if check 'build' build && check 'unpack' unpack; then
+  (cd "$folder" && ls -l ./*.deb | awk '{ print "      " $9 ": " int($5 / 1024) " KiB" }')
+  libraries=$(dirname "$(find "$root" -name libtutti.so.0)")
+  export LD_LIBRARY_PATH=$libraries
+  for test in dependencies lint programs example cmake_package mpi python_module; do check "$test" "$test" || true; done
+fi
+check 'subproject' "$source/tests/install/subproject_test.sh" "$source" "$source/tests/unit/api/client.c" whole || true
+echo "$passed passed, $failed failed"
+((failed == 0))
