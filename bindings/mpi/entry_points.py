@@ -348,7 +348,7 @@ extern "C" {
                 f"  [[maybe_unused]] Failures failures({handles});\n"
                 "  MPI_Fint result = MPI_SUCCESS;\n"
                 f"  {original}({', '.join([*parameters, '&result'])});\n"
-                f"  result = {after};\n"
+                + (f"  result = {after};\n" if after != "result" else "") +
                 "  if (error != nullptr) *error = result;"))
     for name, (parameters, test, arguments, done, after) in POLLED.items():
         parameters = parameters.split()

@@ -166,13 +166,13 @@ std::size_t Machine::last_level_share_bytes(const ProcessorSet& of, std::size_t 
 
 int Machine::node_of(const ProcessorSet& of) const {
   if (numa_nodes.size() < 2 || of.none()) return -1;
-  int found = -1;
+  int only = -1;
   for (const NumaNode& node : numa_nodes) {
     if ((of & ~node.processors).any()) continue;
-    if (found >= 0) return -1;  // some have no memory but that of high bandwidth beside another's
-    found = node.number;
+    if (only >= 0) return -1;  // some have no memory but that of high bandwidth beside another's
+    only = node.number;
   }
-  return found;
+  return only;
 }
 
 Place Machine::place_of(const ProcessorSet& of) const {
