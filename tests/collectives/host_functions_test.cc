@@ -58,7 +58,8 @@ TEST_CASE("a function runs behind operations, and operations of another communic
       ranks.emplace_back([&, rank] {
         if (rank == static_cast<std::size_t>(round % 2)) std::this_thread::sleep_for(milliseconds(2));
         tutti::Stream stream;
-        auto& [own, next] = values[rank];
+        std::int32_t& own = values[rank][0];
+        std::int32_t& next = values[rank][1];
         own = static_cast<std::int32_t>(rank) + 1;
         (void)add(&own, first[rank], stream.get());
         stream.launch([&] { next = own * 10; });

@@ -233,10 +233,10 @@ CALL cuModuleGetFunction(Driver::Function* function, Driver::Module module, cons
   *function = reinterpret_cast<Driver::Function>(module);
   return std::strcmp(name, "tutti_direct") == 0 ? kSuccess : kNotFound;
 }
-CALL cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Driver::Function /*function*/, int /*threads*/,
+CALL cuOccupancyMaxActiveBlocksPerMultiprocessor(int* count, Driver::Function /*function*/, int /*threads*/,
                                                  std::size_t /*shared_bytes*/) {
   ENTER();
-  *blocks = 16;
+  *count = 16;
   return kSuccess;
 }
 CALL cuLaunchKernel(Driver::Function /*function*/, unsigned x, unsigned y, unsigned z, unsigned /*threads_x*/,

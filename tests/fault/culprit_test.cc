@@ -137,9 +137,9 @@ TEST_CASE("rank 0 tells a person once whom an operation waits for") {
   ::setenv("TUTTI_WAIT_NOTICE_MS", "1500", 1);
   for (const auto& [ranks, victim] : {std::pair{7, 6}, {4, 0}}) {
     StandardError captured;
-    const auto outcomes = run_processes(ranks, "shm", [&](tuttiComm_t comm, int rank, int) {
+    const auto outcomes = run_processes(ranks, "shm", [late = victim](tuttiComm_t comm, int rank, int) {
       for (int i = 0; i < 2; ++i) {
-        if (rank == victim) sleep_ms(4500);
+        if (rank == late) sleep_ms(4500);
         if (tuttiBarrier(comm, nullptr) != tuttiSuccess) return Outcome{tuttiGetLastError(comm)};
       }
       return Outcome{};

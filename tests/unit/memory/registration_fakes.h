@@ -23,7 +23,7 @@ inline const std::size_t kPage = MemoryMonitor::page_bytes();
 
 // As pinning does: every page is there, and this process's own. The first and the last may hold others' memory, which
 // AddressSanitizer would object to.
-[[gnu::no_sanitize("address")]] inline void touch(const std::byte* begin, std::size_t bytes) {
+[[gnu::no_sanitize_address]] inline void touch(const std::byte* begin, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += kPage) {
     volatile std::byte& byte = *const_cast<std::byte*>(begin + at);
     byte = byte;
