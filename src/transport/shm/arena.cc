@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,9 +15,15 @@
 namespace tutti::internal::transport::shm {
 namespace {
 
+// The least that systems have. On arm64 they may have 16 or 64 KiB.
 constexpr std::size_t kPageBytes = 4096;
 // What smaller blocks share, as many as fit.
-constexpr std::size_t kSlabPages = 3;
+constexpr std::size_t kSlabBytes = 3 * kPageBytes;
+
+// Of a power of two.
+constexpr std::uint64_t next_multiple(std::uint64_t of, std::uint64_t n) {
+  return (n + of - 1) & ~(of - 1);
+}
 
 }  // namespace
 
@@ -25,18 +32,20 @@ bool cannot_shrink(int fd) {
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-Result<Arena> Arena::create() {
+Result<Arena> Arena::create(std::size_t page_bytes) {
   auto fd = make_growing_memfd("tutti-lanes");
   if (!fd.is_ok()) return fd.status();
-  return Arena(std::move(*fd));
+  if (page_bytes == 0) page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return Arena(std::move(*fd), page_bytes);
 }
 
 Arena::~Arena() {
   for (std::byte* const extent : extents_) ::munmap(extent, kExtentBytes);
 }
 
-Result<Arena::Block> Arena::take_pages(std::size_t bytes) {
-  std::uint64_t offset = used_;
+Result<Arena::Block> Arena::take(std::size_t bytes, std::size_t alignment) {
+  bytes = next_multiple(alignment, bytes);
+  std::uint64_t offset = next_multiple(alignment, used_);
   if (offset / kExtentBytes != (offset + bytes - 1) / kExtentBytes) {
     offset = (offset / kExtentBytes + 1) * kExtentBytes;
   }
@@ -53,15 +62,22 @@ Result<Arena::Block> Arena::take_pages(std::size_t bytes) {
   return Block{extents_[extent] + offset % kExtentBytes, offset};
 }
 
+// The pages in which it lies have nothing but slabs.
+void Arena::prefer_own_node(const Block& slab) const {
+  const std::size_t before = slab.offset % page_bytes_;
+  prefer_node(slab.memory - before, before + kSlabBytes, node_);
+}
+
 Result<Arena::Block> Arena::allocate(std::size_t bytes) {
   std::vector<Block>& free = free_[bytes];
   if (free.empty()) {
     const bool pages = bytes % kPageBytes == 0;
-    const std::size_t count = pages ? 1 : kSlabPages * kPageBytes / bytes;
+    const std::size_t count = pages ? 1 : kSlabBytes / bytes;
     free.reserve(free.capacity() + count);  // for free()
-    auto taken = take_pages(pages ? bytes : kSlabPages * kPageBytes);
+    // What the system does to a part of a page it does to all of it.
+    auto taken = pages ? take(bytes, page_bytes_) : take(kSlabBytes, kPageBytes);
     if (!taken.is_ok()) return taken.status();
-    if (!pages && node_ >= 0) prefer_node(taken->memory, kSlabPages * kPageBytes, node_);
+    if (!pages && node_ >= 0) prefer_own_node(*taken);
     for (std::size_t i = count; i-- > 0;) {
       const std::size_t at = (i + number_) % count * bytes;
       free.push_back({taken->memory + at, taken->offset + at});

@@ -25,7 +25,8 @@ bool cannot_shrink(int fd);
 // Of the process that writes.
 class Arena {
  public:
-  static Result<Arena> create();
+  // `page_bytes`: of the system's pages, 0: as it says; a power of two from 4096 on.
+  static Result<Arena> create(std::size_t page_bytes = 0);
   Arena(Arena&&) = default;
   Arena& operator=(Arena&&) = delete;
   Arena(const Arena&) = delete;
@@ -44,16 +45,20 @@ class Arena {
     std::byte* memory = nullptr;
     std::uint64_t offset = 0;  // by which the reader finds it
   };
-  // Filled with zeros. Of whole pages, or of a part of one that many of the same size share. Not more than an extent.
+  // Filled with zeros. Of a multiple of 4096 bytes, which has pages of its own, or of a part of some that many of the
+  // same size share. Not more than an extent.
   Result<Block> allocate(std::size_t bytes);
-  // Of what allocate(bytes) has returned, once nobody reads it any more. Whole pages go back to the system.
+  // Of what allocate(bytes) has returned, once nobody reads it any more. Pages of its own go back to the system.
   void free(const Block& block, std::size_t bytes) noexcept;
   [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
-  explicit Arena(UniqueFd fd) : fd_(std::move(fd)) {}
-  Result<Block> take_pages(std::size_t bytes);
+  Arena(UniqueFd fd, std::size_t page_bytes) : fd_(std::move(fd)), page_bytes_(page_bytes) {}
+  // From a multiple of `alignment` bytes to another one.
+  Result<Block> take(std::size_t bytes, std::size_t alignment);
+  void prefer_own_node(const Block& slab) const;
   UniqueFd fd_;
+  std::size_t page_bytes_;
   std::vector<std::byte*> extents_;
   std::uint64_t used_ = 0;
   std::uint32_t number_ = 0;

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <set>
@@ -205,6 +206,33 @@ TEST_CASE("an arena hands out zeros, and the same memory again") {
       REQUIRE(block.offset == blocks[blocks.size() - 1 - i].offset);
       for (std::size_t at = 0; at < bytes; at += 64) REQUIRE(block.memory[at] == std::byte{});
     }
+  }
+}
+
+TEST_CASE("what an arena gives back to the system is nobody else's, however large its pages are") {
+  constexpr std::size_t kPage = std::size_t{64} << 10;
+  constexpr std::size_t kLong = Extension::placed_bytes(kTurns);
+  static_assert(kLong % kPage != 0);
+  Arena arena = std::move(Arena::create(kPage).value());
+  struct Taken {
+    std::uint64_t begin;
+    std::uint64_t end;
+    bool own_pages;
+  };
+  std::vector<Taken> all;
+  for (int i = 0; i < 40; ++i) {  // over more than one extent
+    for (const std::size_t bytes : {sizeof(PairMemory), kLong, sizeof(SideMemory), std::size_t{4096}}) {
+      const std::uint64_t begin = arena.allocate(bytes).value().offset;
+      all.push_back({begin, begin + bytes, bytes % 4096 == 0});
+    }
+  }
+  for (const Taken& one : all) {
+    if (!one.own_pages) continue;
+    CHECK(one.begin % kPage == 0);
+    const std::uint64_t end = (one.end + kPage - 1) / kPage * kPage;
+    CHECK(std::none_of(all.begin(), all.end(), [&](const Taken& other) {
+      return &other != &one && other.begin < end && other.end > one.begin;
+    }));
   }
 }
 
