@@ -214,7 +214,10 @@ bool Watch::changes(std::uint64_t* seen, std::vector<Range>* changed) {
 // before it looks which (fs/userfaultfd.c, mmap_changing). So a range that is no range asks without effect.
 bool Watch::in_flight() {
   uffdio_writeprotect nothing{};
-  return ::ioctl(reports_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
+  const bool refused = ::ioctl(reports_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
+  // The kernel reads its count without an order: the epoch is not to be read before it.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return refused;
 }
 
 bool Watch::drain() {
