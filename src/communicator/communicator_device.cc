@@ -267,14 +267,15 @@ void Communicator::stream_has_come(const std::shared_ptr<const DevicePlan>& plan
   if (!status.is_ok()) plan->let_go();
   if (!once) return;
   const MutexLock lock(mutex_);
-  coming_.fetch_sub(1, std::memory_order_relaxed);
+  coming_.fetch_sub(1, std::memory_order_release);
   queue_changed_.notify_all();
 }
 
-// Of a failed communicator no stream is waited for that has still to come.
+// Of a failed communicator no stream is waited for that has still to come. In this order: what comes is pending before
+// it is no longer coming.
 bool Communicator::has_queued() const {
-  return pending_.load(std::memory_order_acquire) != 0 ||
-         (coming_.load(std::memory_order_acquire) != 0 && !failure_->failed());
+  return (coming_.load(std::memory_order_acquire) != 0 && !failure_->failed()) ||
+         pending_.load(std::memory_order_acquire) != 0;
 }
 
 void Communicator::look_at_device() {
