@@ -132,8 +132,10 @@ void run() {
   }
 }
 
+// Sequentially consistent, as what follows in Inside(): either that sees that the helper sleeps, or the helper sees
+// this before it does.
 void enter() {
-  inside.fetch_add(1, std::memory_order_acq_rel);
+  inside.fetch_add(1);
 }
 
 void leave() {
@@ -239,7 +241,7 @@ void progress_once() {
 Inside::Inside() {
   entries.store(entries.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   enter();
-  if (asleep.load(std::memory_order_relaxed)) wake();
+  if (asleep.load()) wake();
 }
 
 Inside::~Inside() {
