@@ -56,8 +56,12 @@ Result<UniqueFd> open_userfaultfd() {
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = kEvents | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
-  if (::ioctl(fd.get(), UFFDIO_API, &api) != 0) {
-    return Status::system("userfaultfd cannot watch memory without stopping faults (Linux 5.7 or later can)", errno);
+  const int error = ::ioctl(fd.get(), UFFDIO_API, &api) == 0 ? 0 : errno;
+  // A kernel that knows of it may have it for other processors alone, and then says so only in its answer.
+  if (error != 0 || (api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP) == 0) {
+    return Status::system(
+        "userfaultfd cannot watch memory without stopping faults (Linux 5.7 or later can on x86-64, 6.10 on arm64)",
+        error != 0 ? error : EOPNOTSUPP);
   }
   return fd;
 }
