@@ -1,5 +1,7 @@
-"""The documentation as a site: `sphinx-build -b html docs FOLDER`; the Meson target `site` adds the reference."""
+"""The documentation as a site: `python3 -m sphinx -b html docs FOLDER`, or with the reference of the headers in it, of
+which TUTTI_REFERENCE is the address there: `ninja -C build docs/reference/site`."""
 
+import os
 import pathlib
 import re
 
@@ -21,11 +23,14 @@ html_title = f"tutti {version}"
 html_copy_source = False
 html_show_sphinx = False
 highlight_language = "none"
+reference = os.environ.get("TUTTI_REFERENCE", "")
 
 
 def to_repository(app, docname, source):
     """Pages link to files beside docs, which a site does not have: there they are text."""
     source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", source[0])
+    if docname == "index" and reference:
+        source[0] = source[0].replace("New here:", f'All functions: <a href="{reference}">the reference</a>. New here:')
 
 
 def setup(app):
