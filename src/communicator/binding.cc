@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "base/bound_processors.h"
 #include "base/log.h"
@@ -14,8 +15,7 @@ namespace tutti::internal {
 
 Status bind_calling_thread(Bind bind, int ranks) {
   if (bind == Bind::kNone) return {};
-  auto local = detect_local_rank();
-  if (!local.is_ok() && ranks == 1) local = LocalRank{};
+  auto local = detect_local_rank(ranks == 1 ? std::optional<LocalRank>(LocalRank{}) : std::nullopt);
   if (!local.is_ok()) return local.status().with_context("TUTTI_BIND");
   const topology::ProcessorSet allowed = topology::allowed_processors();
   const topology::ProcessorSet share =

@@ -100,6 +100,10 @@ grep -q 'TUTTI_BIND: .*Set TUTTI_LOCAL_RANK, from 0 on, and TUTTI_LOCAL_SIZE' "$
   "$all_reduce" -b 8 -e 8 -n 1 -w 0 >"$folder/said" 2>&1 || fail 'a job of one rank cannot be bound'
 [[ $all_reduce == none ]] || grep -q "TUTTI_BIND: local rank 0 of 1 is bound to processors $first.* of the $allowed that" \
   "$folder/said" || grep -q 'local rank 0 of 1 stays with' "$folder/said" || fail 'nor says which processors it has'
+# What is set wrongly is told there too.
+[[ $all_reduce == none ]] || ! env TUTTI_BIND=core TUTTI_LOCAL_RANK=5 TUTTI_LOCAL_SIZE=2 TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 \
+  "$all_reduce" -b 8 -e 8 -n 1 -w 0 >"$folder/said" 2>&1 || fail 'a job of one rank takes an unusable local rank'
+[[ $all_reduce == none ]] || grep -q 'TUTTI_LOCAL_RANK="5" is not usable' "$folder/said" || fail 'nor names it'
 # One rank alone: the other hears of it.
 # shellcheck disable=SC2016
 run_pair bash -c '[[ $TUTTI_LOCAL_RANK == 0 ]] || export TUTTI_LOCAL_RANK=2; TUTTI_BIND=core exec "$@"' -

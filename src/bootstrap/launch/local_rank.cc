@@ -77,12 +77,13 @@ int slurm_tasks_on(const std::string& list, int node) {
   return 0;
 }
 
-Result<LocalRank> detect_local_rank() {
+Result<LocalRank> detect_local_rank(const std::optional<LocalRank>& otherwise) {
   if (is_set(kOwn.rank) || is_set(kOwn.ranks)) return read(kOwn);
   for (const Names& names : kLaunchers) {
     if (is_set(names.rank) && is_set(names.ranks)) return read(names);
   }
   if (is_set("SLURM_LOCALID") && is_set("SLURM_STEP_ID")) return read_slurm();
+  if (otherwise) return *otherwise;
   return Status::invalid_usage(
       "no launcher says which of the ranks on this machine this one is: looked for TUTTI_LOCAL_RANK, LOCAL_RANK "
       "(torchrun), OMPI_COMM_WORLD_LOCAL_RANK (Open MPI), MPI_LOCALRANKID (MPICH, Intel MPI) and SLURM_LOCALID in the "

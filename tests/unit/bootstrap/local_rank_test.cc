@@ -67,9 +67,11 @@ TEST_CASE("each launcher's variables, in their order") {
 
 TEST_CASE("what is missing or unusable is named") {
   CHECK(refuses({}, "Set TUTTI_LOCAL_RANK, from 0 on, and TUTTI_LOCAL_SIZE"));
+  CHECK(detect_local_rank(LocalRank{1, 3})->ranks == 3);
   CHECK(refuses({{"TUTTI_LOCAL_RANK", "0"}}, "TUTTI_LOCAL_SIZE=\"\""));
   CHECK(refuses({{"TUTTI_LOCAL_SIZE", "2"}}, "TUTTI_LOCAL_RANK=\"\""));
   CHECK(refuses({{"TUTTI_LOCAL_RANK", "2"}, {"TUTTI_LOCAL_SIZE", "2"}}, "TUTTI_LOCAL_RANK=\"2\" is not usable"));
+  CHECK_FALSE(detect_local_rank(LocalRank{1, 3}).is_ok());
   CHECK(refuses({{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "none"}}, "LOCAL_WORLD_SIZE=\"none\""));
   // A batch script, not a step.
   const Variables batch = {{"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}, {"SLURM_TASKS_PER_NODE", "2"}};
