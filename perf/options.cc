@@ -20,6 +20,7 @@ namespace tutti::internal::perf {
 namespace {
 
 constexpr std::size_t kKibi = 1024;
+constexpr std::size_t kMostSizes = 100'000;  // each with its row
 constexpr int kFailureStatus = 1;
 constexpr int kUsageStatus = 2;
 
@@ -112,6 +113,10 @@ std::vector<std::size_t> sizes_from(const Words& words, bool max_given) {
   if (steps) {
     const std::size_t step = bytes_or_throw("--stepbytes", words.step_bytes.empty() ? "1M" : words.step_bytes);
     if (step == 0) throw CLI::ValidationError("--stepbytes", "must be at least 1");
+    if ((high - low) / step >= kMostSizes) {
+      throw CLI::ValidationError(
+          "--stepbytes", fmt::format("{} gives more than {} sizes: take more, or a smaller -e", step, kMostSizes));
+    }
     while (high - sizes.back() >= step) sizes.push_back(sizes.back() + step);
     return sizes;
   }

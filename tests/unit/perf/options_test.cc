@@ -52,6 +52,10 @@ TEST_CASE("sizes") {
   // -b alone may lie above the default end.
   CHECK(accepted(Collective::kAllReduce, {"-b", "128M"}).sizes_bytes == Sizes{std::size_t{128} << 20});
   CHECK(accepted(Collective::kBarrier, {"-p", "2"}).sizes_bytes == Sizes{0});
+  // No more than memory holds.
+  CHECK(accepted(Collective::kAllReduce, {"-b", "1", "-e", "100000", "-i", "1"}).sizes_bytes.size() == 100'000);
+  CHECK(std::get<int>(parse(Collective::kAllReduce, {"-b", "1", "-e", "100001", "-i", "1"})) == 2);
+  CHECK(std::get<int>(parse(Collective::kAllReduce, {"-b", "0", "-e", "1000G", "-i", "1"})) == 2);
 }
 
 TEST_CASE("what to run") {
