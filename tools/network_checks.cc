@@ -24,10 +24,13 @@ std::string host_of(const net::Address& address) {
 }
 
 std::string list(const std::vector<net::Address>& addresses) {
+  std::vector<std::string> hosts;
   std::string text;
   for (const net::Address& address : addresses) {
     const std::string one = host_of(address);
-    if (text.find(one) == std::string::npos) text += (text.empty() ? "" : ", ") + one;
+    if (std::find(hosts.begin(), hosts.end(), one) != hosts.end()) continue;
+    text += (hosts.empty() ? "" : ", ") + one;
+    hosts.push_back(one);
   }
   return text;
 }
@@ -36,6 +39,11 @@ std::string why_chosen(const net::Address& address, const Settings& settings) {
   if (!settings.interface.empty()) return fmt::format("as TUTTI_INTERFACE={} says", settings.interface);
   if (address.is_loopback()) return "there is no other, so no other host can be reached";
   return "by the route to the outside";
+}
+
+// What lacks here, the network cannot give.
+std::string remedy(const Status& why, const std::string& otherwise) {
+  return why.is_exhaustion() ? "raise the limit that is named there" : otherwise;
 }
 
 }  // namespace
@@ -94,7 +102,10 @@ Check check_interface(const Result<std::vector<net::Address>>& own, const Settin
 Check check_port(const net::Address& own, const Settings& settings, std::int64_t patience_ms) {
   const std::string what = "TCP port";
   Result<UniqueFd> listener = net::listen_tcp(settings.port_low, settings.port_high);
-  if (!listener.is_ok()) return {Verdict::kFail, what, listener.status().message(), "other ports in TUTTI_PORT_RANGE"};
+  if (!listener.is_ok()) {
+    return {Verdict::kFail, what, listener.status().message(),
+            remedy(listener.status(), "other ports in TUTTI_PORT_RANGE")};
+  }
   const Result<net::Address> bound = net::local_address(listener->get());
   if (!bound.is_ok()) return {Verdict::kFail, what, bound.status().message(), ""};
   const net::Address target = own.with_port(bound.value().port());
@@ -102,7 +113,8 @@ Check check_port(const net::Address& own, const Settings& settings, std::int64_t
       fmt::format("let TCP pass to {} in the packet filter (nft list ruleset, iptables -L, firewall-cmd, ufw){}",
                   host_of(own), settings.port_low == 0 ? ", or only certain ports, which TUTTI_PORT_RANGE names" : "");
   Result<UniqueFd> connection = net::start_connect(target);
-  if (!connection.is_ok()) return {Verdict::kFail, what, connection.status().message(), filter};
+  if (!connection.is_ok())
+    return {Verdict::kFail, what, connection.status().message(), remedy(connection.status(), filter)};
   const Deadline deadline = Deadline::after_ms(patience_ms);
   Status connected = net::connect_result(connection->get());
   while (connected.code() == Code::kInProgress && !deadline.passed()) {

@@ -59,6 +59,7 @@ says 0 '^warn  launcher: slurm .*nobody has started ranks.*srun' env SLURM_JOB_I
 # Limits.
 after 'ulimit -n 64' 1 '^FAIL  open files: each of 4 ranks may need .* the hard one 64.*Remedy: ulimit -n' \
   "$tutti" doctor -n 4
+after 'ulimit -n 4' 1 '^FAIL  TCP port: .*Too many open files .*Remedy: raise the limit that is named there$' "$tutti" doctor
 after 'ulimit -n 64' 1 '^4 ranks cannot run on this host$' "$tutti" doctor -n 4
 after 'ulimit -f 100' 1 '^FAIL  shared memory: .*RLIMIT_FSIZE' "$tutti" doctor -n 2
 says 0 "^warn  processors: .*: 999 ranks take turns" "$tutti" doctor -n 999

@@ -157,6 +157,8 @@ TEST_CASE("doctor: what a host's name stands for") {
   CHECK(debian.verdict == Verdict::kWarn);
   CHECK(has(debian.found, "node1 is 127.0.1.1 here, loopback"));
   CHECK(has(debian.remedy, "10.1.2.3"));
+  // Each once, one that another begins with too.
+  CHECK(resolved({"10.1.2.30:0", "10.1.2.3:0", "10.1.2.3:0"}).found == "node1 is 10.1.2.30, 10.1.2.3");
   const Check stale = resolved({"10.9.9.9:0"});
   CHECK(stale.verdict == Verdict::kWarn);
   CHECK(has(stale.found, "none of the addresses"));
