@@ -119,7 +119,7 @@ void RankProcesses::signal(int number) const {
 }
 
 // The rank itself may have gone into another group.
-void RankProcesses::collect_group(std::size_t rank, const Ended& ended) {
+void RankProcesses::collect_group(std::size_t rank, const Changed& changed) {
   Group& group = groups_[rank];
   if (!group.left) return;
   bool empty = false;
@@ -127,11 +127,13 @@ void RankProcesses::collect_group(std::size_t rank, const Ended& ended) {
     if (whom > 0 && !group.runs) continue;
     int wait_status = 0;
     pid_t process = 0;
-    while ((process = ::waitpid(whom, &wait_status, WNOHANG)) > 0) {
+    while ((process = ::waitpid(whom, &wait_status, WNOHANG | WUNTRACED)) > 0) {
       if (process != group.leader) continue;
-      group.runs = false;
-      --running_;
-      ended(static_cast<int>(rank), wait_status);
+      if (!WIFSTOPPED(wait_status)) {
+        group.runs = false;
+        --running_;
+      }
+      changed(static_cast<int>(rank), wait_status);
     }
     empty = process < 0 && errno == ECHILD;
   }
@@ -140,11 +142,11 @@ void RankProcesses::collect_group(std::size_t rank, const Ended& ended) {
   --groups_left_;
 }
 
-void RankProcesses::collect(pid_t first, const Ended& ended) {
+void RankProcesses::collect(pid_t first, const Changed& changed) {
   for (std::size_t rank = 0; rank < groups_.size(); ++rank) {
-    if (groups_[rank].leader == first) collect_group(rank, ended);
+    if (groups_[rank].leader == first) collect_group(rank, changed);
   }
-  for (std::size_t rank = 0; rank < groups_.size(); ++rank) collect_group(rank, ended);
+  for (std::size_t rank = 0; rank < groups_.size(); ++rank) collect_group(rank, changed);
 }
 
 }  // namespace tutti::internal::tools

@@ -49,13 +49,14 @@ class RankProcesses {
   // Kills what is left.
   ~RankProcesses();
 
-  using Ended = std::function<void(int rank, int wait_status)>;
+  using Changed = std::function<void(int rank, int wait_status)>;
 
   // Ranks in their order, from 0.
   StartFailure start(const RankProgram& program);
   void signal(int number) const;
-  // Calls `ended` for each rank that has ended since (what waitpid says of it), `first` first, which is a process.
-  void collect(pid_t first, const Ended& ended);
+  // Calls `changed` for each rank that has ended or was stopped since (what waitpid says of it), `first` first, which
+  // is a process.
+  void collect(pid_t first, const Changed& changed);
   [[nodiscard]] bool ranks_left() const { return running_ > 0; }
   // Of ranks, or of what they have started.
   [[nodiscard]] bool processes_left() const { return groups_left_ > 0; }
@@ -66,7 +67,7 @@ class RankProcesses {
     bool left = false;  // the rank, or what it has started
     bool runs = false;  // the rank
   };
-  void collect_group(std::size_t rank, const Ended& ended);
+  void collect_group(std::size_t rank, const Changed& changed);
 
   const ProcessState state_;
   const pid_t launcher_;

@@ -152,8 +152,20 @@ void RankSupervisor::rank_ended(int rank, int wait_status) {
   if (!run_.keep_going) terminate_at_ = Deadline::after_ms(run_.grace_ms);
 }
 
+// What else stops a rank, or lets it go on, knows of it.
+void RankSupervisor::rank_stopped(int rank, int number) {
+  if (number != SIGTTIN && number != SIGTTOU) return;
+  errors_.say(
+      fmt::format("tutti run: rank {} was stopped by signal {} ({}): a rank uses the terminal by its standard streams "
+                  "alone, since the terminal is the launcher's",
+                  rank, number, ::strsignal(number)));
+}
+
 void RankSupervisor::collect(pid_t first) {
-  processes_.collect(first, [this](int rank, int wait_status) { rank_ended(rank, wait_status); });
+  processes_.collect(first, [this](int rank, int wait_status) {
+    if (WIFSTOPPED(wait_status)) return rank_stopped(rank, WSTOPSIG(wait_status));
+    rank_ended(rank, wait_status);
+  });
 }
 
 void RankSupervisor::take_signals() {

@@ -44,6 +44,7 @@ class RankSupervisor {
   void take_signals();
   void collect(pid_t first);
   void rank_ended(int rank, int wait_status);
+  void rank_stopped(int rank, int number);
   void act_on_time();
   [[nodiscard]] int timeout_ms() const;
   // The run ends with this status, whatever ranks do: they have got a signal, and are killed if they do not end.

@@ -96,6 +96,12 @@ def main():
             if run.text.count(f'[{rank}] {line}') != 1:
                 sys.exit(f'rank {rank}, {line!r}: not once in {run.text!r}')
 
+    # A rank that waits for the terminal itself is told of.
+    run = Run(TUTTI, 'run', '-n', '2', '--', 'bash', '-c', 'read -r line </dev/tty')
+    run.expect('rank 0 was stopped by signal 21', 'rank 1 was stopped by signal 21')
+    run.type('\x03')
+    run.expect_end(130)
+
     # In the background it leaves the terminal's input to the shell.
     run = Run('/bin/bash', '--norc', '-i')
     run.expect('shell$ ')
