@@ -236,7 +236,7 @@ Status Handshake::check_greeting(int socket) {
   if (got.size() > magic && static_cast<std::uint8_t>(got[magic]) != kProtocolVersion) {
     other_version_ = true;
     if (role_ == Role::kAcceptor) greet(socket);
-    return Status::invalid_usage(fmt::format("another version of tutti is at the other end (protocol {}, here {})",
+    return Status::invalid_usage(fmt::format("another version of tutti is at the other end (handshake {}, here {})",
                                              static_cast<unsigned char>(got[magic]), kProtocolVersion));
   }
   return {};

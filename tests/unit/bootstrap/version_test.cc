@@ -163,5 +163,5 @@ TEST_CASE("a root whose handshake is of another version ends the wait of who loo
   INFO(status.message());
   CHECK(status.code() == Code::kInvalidUsage);
   CHECK(contains(status.message(), "is of another version of tutti; all ranks must load the same library"));
-  CHECK(contains(status.message(), "protocol 200, here "));
+  CHECK(contains(status.message(), "handshake 200, here "));
 }
