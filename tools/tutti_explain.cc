@@ -144,7 +144,6 @@ int run_measured(const Options& options, const Context& context) {
 }
 
 int run_explain(Options options) {
-  // A single host is this machine, whose processors its ranks share.
   // Nothing describes other machines: it is this one, whose processors its ranks share.
   ClusterOptions& cluster = options.cluster;
   const bool here = cluster.topology.empty() && !cluster.per_host && cluster.hosts.value_or(1) == 1;

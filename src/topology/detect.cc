@@ -109,7 +109,6 @@ const Machine& this_machine() {
   return *found;
 }
 
-// Not by hwloc: with another machine's description it would answer for that one.
 std::string list_of(const ProcessorSet& processors) {
   std::string text;
   for (std::size_t first = 0; first < processors.size(); ++first) {
@@ -123,6 +122,7 @@ std::string list_of(const ProcessorSet& processors) {
   return text;
 }
 
+// Not by hwloc: with another machine's description it would answer for that one.
 ProcessorSet allowed_processors() {
   cpu_set_t own;
   CPU_ZERO(&own);
