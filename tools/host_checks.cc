@@ -21,6 +21,12 @@ std::string place_text(const LauncherTrace& trace) {
   return fmt::format("{} (rank {} of {})", trace.launcher, number(trace.rank), number(trace.ranks));
 }
 
+// What others leave may be a part of it; tutti's own variables are all needed.
+bool is_unusable(const LauncherTrace& trace) {
+  if (trace.rank && trace.ranks) return *trace.rank >= *trace.ranks;
+  return trace.launcher == "plain";
+}
+
 bool contradict(const std::optional<int>& a, const std::optional<int>& b) {
   return a && b && *a != *b;
 }
@@ -58,6 +64,10 @@ Check check_launchers(const std::vector<LauncherTrace>& found) {
   std::string all;
   for (const LauncherTrace& trace : found) all += (all.empty() ? "" : ", ") + place_text(trace);
   const LauncherTrace& first = found.front();
+  if (is_unusable(first)) {
+    return {Verdict::kFail, what, fmt::format("{}: that is not usable", all),
+            fmt::format("correct or unset {}: ranks are from 0 to their number - 1", first.variables)};
+  }
   for (const LauncherTrace& trace : found) {
     if (!contradict(trace.rank, first.rank) && !contradict(trace.ranks, first.ranks)) continue;
     return {

@@ -16,7 +16,8 @@ namespace tutti::internal::tools {
 
 // Each variable that begins with TUTTI_: whether it is known, and its value can be read.
 Checks check_settings();
-// What launchers have left in the environment: `found` as launchers_in_environment() says it.
+// What launchers have left in the environment, whether it is usable and of one job: `found` as
+// launchers_in_environment() says it.
 Check check_launchers(const std::vector<LauncherTrace>& found);
 
 // Processors that ranks may use, and the time that control groups leave them, in thousandths; nothing: all of it.

@@ -51,6 +51,8 @@ says 1 '^FAIL  TUTTI_BIND: TUTTI_BIND="socket" is not none, core or numa\. Remed
 says 0 '^warn  TUTTI_SOCKET_IFNAME: .*did you mean TUTTI_INTERFACE' env TUTTI_SOCKET_IFNAME=eth0 "$tutti" doctor
 says 1 '^FAIL  interface: no interface with an address passes TUTTI_INTERFACE=nosuch; there are .*Remedy: ' \
   env TUTTI_INTERFACE=nosuch "$tutti" doctor
+says 1 '^FAIL  launcher: plain \(rank \? of 2\): that is not usable\. Remedy: ' \
+  env TUTTI_RANK=-1 TUTTI_WORLD_SIZE=2 "$tutti" doctor
 says 0 '^warn  launcher: several, which contradict each other: plain \(rank 1 of 2\), torchrun \(rank 0 of 2\)' \
   env TUTTI_RANK=1 TUTTI_WORLD_SIZE=2 RANK=0 WORLD_SIZE=2 "$tutti" doctor
 says 0 '^warn  launcher: slurm .*nobody has started ranks.*srun' env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 \

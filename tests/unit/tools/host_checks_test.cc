@@ -126,6 +126,9 @@ TEST_CASE("doctor: launchers that contradict each other") {
   const Check mixed = check_launchers({plain, other});
   CHECK(mixed.verdict == Verdict::kWarn);
   CHECK(has(mixed.found, "plain (rank 1 of 4), torchrun (rank 1 of 8); plain holds"));
+  CHECK(check_launchers({{"plain", "TUTTI_RANK", 4, 4}}).verdict == Verdict::kFail);
+  CHECK(check_launchers({{"plain", "TUTTI_RANK", std::nullopt, 4}}).verdict == Verdict::kFail);
+  CHECK(check_launchers({{"pmix", "PMIX_RANK", 3, std::nullopt}}).verdict == Verdict::kOk);
   const Check alone = check_launchers({batch});
   CHECK(alone.verdict == Verdict::kWarn);
   CHECK(has(alone.remedy, "srun"));
