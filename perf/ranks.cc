@@ -208,6 +208,7 @@ int run_launched(const Options& options, const RankMain& rank_main) {
   }
   fail(to_status(result, "tuttiCommInitEnv", nullptr));
   if (result != tuttiInvalidUsage) return kFailureStatus;
+  if (launched_processes() > 0) return kUsageStatus;
   std::fprintf(
       stderr,
       "No launcher has described the job. Start local processes with -p N (tutti tune: -n N), threads with -t N,\n"

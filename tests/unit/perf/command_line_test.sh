@@ -194,6 +194,9 @@ expect 2 'device_cta_count: .*leave it out' "$all_reduce" "${small[@]}" -V 16
 expect 2 'mulsum.*take sum' "$all_reduce" "${small[@]}" -o mulsum
 expect 2 'NCCL_TESTS_SPLIT: .*unset it' env NCCL_TESTS_SPLIT=MOD2 "$all_reduce" "${small[@]}"
 expect 2 'has started 2 processes.*leave -p out' env TUTTI_WORLD_SIZE=2 "$all_reduce" "${small[@]}" -p 2
+# Who has a launcher is not told to take one.
+expect 2 'TUTTI_RANK="1" is not usable' env TUTTI_RANK=1 TUTTI_WORLD_SIZE=1 "$all_reduce" "${small[@]}"
+! grep -q 'No launcher' err || complain 'a launcher is missed where there is one'
 expect 0 'note: --root has no effect: all_reduce' "$all_reduce" -t 2 "${small[@]}" -r 0
 expect 0 'ranks: 4, .*agg iters: 3' "$tutti" run -n 2 -- "$all_reduce" -t 2 "${small[@]}" -m 3 -a 1 -T 60 -w 1
 expect 0 'cputime .*cputime .*timestamp' "$all_reduce" -t 2 "${small[@]}" -C 1 -S 1 -z 0
