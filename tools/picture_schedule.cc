@@ -112,7 +112,8 @@ class Drawing {
     const double y1 = y_of(time.begin_us - 0.85), y2 = y_of(time.end_us);
     text_ += fmt::format(
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"1.4\" "
-        "marker-end=\"url(#tip)\"/>\n<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" fill=\"{}\">{}</text>\n",
+        "marker-end=\"url(#tip)\"/>\n<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" "
+        "paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"3\" fill=\"{}\">{}</text>\n",
         x1, y1, x2, y2, colour, x1 + (x2 - x1) * 0.3, y1 + (y2 - y1) * 0.3 - 3, colour,
         chunks_of(s.target_chunk, s.chunks));
   }

@@ -21,6 +21,7 @@ constexpr double kPad = 10;
 constexpr double kLine = 15;
 constexpr double kLetter = 6.4;  // a letter of 11 points, about
 constexpr double kDisc = 24;
+constexpr std::size_t kFlowsAtFullWidth = 48;  // more are drawn thinner
 constexpr std::size_t kDiscsInRow = 8;
 constexpr double kStrip = 26;  // of a crossbar
 
@@ -55,7 +56,10 @@ class Drawing {
         boxes_(graph.nodes.size()),
         below_(graph.nodes.size()),
         ranks_(graph.nodes.size()),
-        crossbars_(graph.nodes.size()) {
+        crossbars_(graph.nodes.size()),
+        disc_step_(kDisc + (overlay.flows.empty() ? 4 : 14)),
+        thin_(std::clamp(std::sqrt(static_cast<double>(kFlowsAtFullWidth) / static_cast<double>(overlay.flows.size())),
+                         0.35, 1.0)) {
     for (std::size_t i = 1; i < graph.nodes.size(); ++i) {
       below_[static_cast<std::size_t>(graph.nodes[i].parent)].push_back(i);
     }
@@ -64,7 +68,7 @@ class Drawing {
       if (link.nodes.size() > 2) {
         crossbars_[above(link)].push_back(&link);
       } else {
-        has_cables_.insert(above(link));
+        cables_[above(link)].push_back(&link);
       }
     }
     discs_.resize(graph.ranks.size());
@@ -81,11 +85,12 @@ class Drawing {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
         "{1:.0f}\" "
         "font-family=\"sans-serif\" font-size=\"11\">\n"
-        "<defs><marker id=\"tip\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"8\" markerHeight=\"8\" "
+        "<defs><marker id=\"tip\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"{2:.1f}\" "
+        "markerHeight=\"{2:.1f}\" "
         "markerUnits=\"userSpaceOnUse\" "
         "orient=\"auto\"><path d=\"M0 0L10 5L0 10z\" fill=\"#c0392b\"/></marker></defs>\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
-        width, height);
+        width, height, 8 * std::max(thin_, 0.6));
     if (head > 0) {
       text_ += fmt::format("<text x=\"{}\" y=\"24\" font-size=\"15\" font-weight=\"bold\">{}</text>\n", kPad,
                            escaped(overlay_.title));
@@ -94,6 +99,10 @@ class Drawing {
     draw_links();
     draw_flows();
     draw_ranks();
+    // Above the lines, on a light edge.
+    text_ += "<g paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"2.5\" stroke-opacity=\"0.8\">\n";
+    draw_texts();
+    text_ += "</g>\n";
     return text_ + "</svg>\n";
   }
 
@@ -128,7 +137,7 @@ class Drawing {
     double text = 0;
     for (const std::string& line : box.lines) text = std::max(text, kLetter * static_cast<double>(line.size()));
     const auto discs = static_cast<double>(std::min(ranks_[n].size(), kDiscsInRow));
-    double width = std::max(text, discs * (kDisc + 4));
+    double width = std::max(text, discs * disc_step_);
     double area = 0;
     double widest = 0;
     for (const std::size_t child : below_[n]) {
@@ -154,12 +163,12 @@ class Drawing {
     }
     if (row > 0) below += row + kPad;
     box.width = width + 2 * kPad;
-    box.height = kPad + top_of(n) + below + kStrip * static_cast<double>(crossbars_[n].size() + has_cables_.count(n));
+    box.height = kPad + top_of(n) + below + kStrip * static_cast<double>(crossbars_[n].size() + cables_.count(n));
   }
   // Of text and ranks.
   [[nodiscard]] double top_of(std::size_t n) const {
     const double rows = std::ceil(static_cast<double>(ranks_[n].size()) / static_cast<double>(kDiscsInRow));
-    return kLine * static_cast<double>(boxes_[n].lines.size()) + 6 + rows * (kDisc + 4);
+    return kLine * static_cast<double>(boxes_[n].lines.size()) + 6 + rows * disc_step_;
   }
 
   void place(std::size_t n, double left, double top) {
@@ -168,9 +177,10 @@ class Drawing {
     box.y = top;
     const double first = top + kLine * static_cast<double>(box.lines.size()) + 8;
     for (std::size_t i = 0; i < ranks_[n].size(); ++i) {
-      discs_[ranks_[n][i]] = {left + kPad + (kDisc + 4) * static_cast<double>(i % kDiscsInRow) + kDisc / 2,
-                              first + (kDisc + 4) * static_cast<double>(i / kDiscsInRow) + kDisc / 2};
+      discs_[ranks_[n][i]] = {left + kPad + disc_step_ * static_cast<double>(i % kDiscsInRow) + kDisc / 2,
+                              first + disc_step_ * static_cast<double>(i / kDiscsInRow) + kDisc / 2};
     }
+    const bool turns = is_ring(n);
     double x = 0, y = top + kPad + top_of(n), row = 0;
     for (std::size_t i = 0; i < below_[n].size(); ++i) {
       const std::size_t child = below_[n][i];
@@ -178,7 +188,10 @@ class Drawing {
         y += row + kPad;
         x = row = 0;
       }
-      place(child, left + kPad + x, y);
+      // Of a ring each second row goes back, so that what is joined is side by side or one above the other.
+      const bool back = turns && i / columns_[n] % 2 == 1;
+      const double whole = static_cast<double>(columns_[n] - 1) * (boxes_[child].width + kPad);
+      place(child, left + kPad + (back ? whole - x : x), y);
       x += boxes_[child].width + kPad;
       row = std::max(row, boxes_[child].height);
     }
@@ -190,12 +203,58 @@ class Drawing {
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"5\" fill=\"{}\" "
         "stroke=\"#7f8c8d\"/>\n",
         box.x, box.y, box.width, box.height, kFills[static_cast<std::size_t>(graph_.nodes[n].kind)]);
+    for (const std::size_t child : below_[n]) draw(child);
+  }
+
+  void draw_texts() {
+    for (std::size_t n = 0; n < boxes_.size(); ++n) draw_text(n);
+    for (const auto& [n, cables] : cables_) {
+      if (!are_alike(cables)) continue;
+      const Box& box = boxes_[n];
+      const double strips = kStrip * static_cast<double>(crossbars_[n].size());
+      text_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"9\" fill=\"{}\">{} each</text>\n", box.x + kPad,
+                           box.y + box.height - strips - 5, colour_of(cables.front()->kind),
+                           escaped(label_of(*cables.front())));
+    }
+  }
+
+  void draw_text(std::size_t n) {
+    const Box& box = boxes_[n];
     for (std::size_t i = 0; i < box.lines.size(); ++i) {
       text_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", box.x + kPad,
                            box.y + kLine * static_cast<double>(i + 1),
                            i == 0 ? " font-weight=\"bold\"" : " fill=\"#566573\"", escaped(box.lines[i]));
     }
-    for (const std::size_t child : below_[n]) draw(child);
+  }
+
+  static std::string label_of(const CrossLink& link) { return link.kind + " " + text_of(link.speed); }
+
+  // Several, of which one text says what holds for each.
+  static bool are_alike(const std::vector<const CrossLink*>& cables) {
+    return cables.size() > 1 && std::all_of(cables.begin(), cables.end(), [&](const CrossLink* link) {
+             return label_of(*link) == label_of(*cables.front());
+           });
+  }
+
+  // Whether each of the equal boxes in it is joined to the next, and the last to the first, and to no others.
+  [[nodiscard]] bool is_ring(std::size_t n) const {
+    const std::vector<std::size_t>& members = below_[n];
+    const auto cables = cables_.find(n);
+    if (cables == cables_.end() || members.size() < 4 || cables->second.size() != members.size()) return false;
+    std::set<std::size_t> joined;  // members that have a link to the next one
+    for (const CrossLink* link : cables->second) {
+      const auto first = std::find(members.begin(), members.end(), static_cast<std::size_t>(link->nodes[0]));
+      const auto second = std::find(members.begin(), members.end(), static_cast<std::size_t>(link->nodes[1]));
+      if (first == members.end() || second == members.end()) return false;
+      const auto a = static_cast<std::size_t>(first - members.begin());
+      const auto b = static_cast<std::size_t>(second - members.begin());
+      if ((a + 1) % members.size() == b) joined.insert(a);
+      if ((b + 1) % members.size() == a) joined.insert(b);
+    }
+    const bool equal = std::all_of(members.begin(), members.end(), [&](std::size_t member) {
+      return std::abs(boxes_[member].width - boxes_[members.front()].width) < 1;
+    });
+    return equal && joined.size() == members.size();
   }
 
   const char* colour_of(const std::string& kind) {
@@ -214,7 +273,7 @@ class Drawing {
     std::map<std::size_t, double> used;  // of the strip of each node that has crossbars
     for (const CrossLink& link : graph_.links) {
       const char* const colour = colour_of(link.kind);
-      const std::string label = link.kind + " " + text_of(link.speed);
+      const std::string label = label_of(link);
       if (link.nodes.size() == 2) {
         const Box& a = boxes_[static_cast<std::size_t>(link.nodes[0])];
         const Box& b = boxes_[static_cast<std::size_t>(link.nodes[1])];
@@ -228,7 +287,7 @@ class Drawing {
             "<path d=\"M{:.1f} {:.1f}Q{:.1f} {:.1f} {:.1f} {:.1f}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2.5\" "
             "stroke-opacity=\"0.75\"><title>{}</title></path>\n",
             ax, ay, (ax + bx) / 2, (ay + by) / 2 + 2 * sag, bx, by, colour, escaped(label));
-        if (graph_.links.size() <= 32) {
+        if (graph_.links.size() <= 32 && !are_alike(cables_[above(link)])) {
           text_ += fmt::format(
               "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"9\" text-anchor=\"middle\" fill=\"{}\">{}</text>\n",
               (ax + bx) / 2, (ay + by) / 2 + sag + 9, colour, escaped(label));
@@ -266,9 +325,9 @@ class Drawing {
       text_ += fmt::format(
           "<path d=\"M{:.1f} {:.1f}Q{:.1f} {:.1f} {:.1f} {:.1f}\" fill=\"none\" stroke=\"#c0392b\" "
           "stroke-width=\"{:.1f}\" "
-          "stroke-opacity=\"0.7\" marker-end=\"url(#tip)\"><title>rank {} to rank {}: {}</title></path>\n",
-          ax, ay, cx, cy, bx - tx / t * gap, by - ty / t * gap, 1 + 2 * flow.bytes / std::max(most, 1.0), flow.from,
-          flow.to, text_of_bytes(flow.bytes));
+          "stroke-opacity=\"{:.2f}\" marker-end=\"url(#tip)\"><title>rank {} to rank {}: {}</title></path>\n",
+          ax, ay, cx, cy, bx - tx / t * gap, by - ty / t * gap, thin_ * (1 + 2 * flow.bytes / std::max(most, 1.0)),
+          0.3 + 0.4 * thin_, flow.from, flow.to, text_of_bytes(flow.bytes));
     }
   }
 
@@ -286,8 +345,10 @@ class Drawing {
   std::vector<Box> boxes_;
   std::vector<std::vector<std::size_t>> below_;
   std::vector<std::vector<std::size_t>> ranks_;
-  std::vector<std::vector<const CrossLink*>> crossbars_;  // by the lowest node above
-  std::set<std::size_t> has_cables_;                      // nodes that are the lowest above the ends of one
+  std::vector<std::vector<const CrossLink*>> crossbars_;         // by the lowest node above
+  std::map<std::size_t, std::vector<const CrossLink*>> cables_;  // links of two ends, likewise
+  const double disc_step_;                                       // from a rank to the next, with room for an arrow
+  const double thin_;                                            // of arrows: 1, and less where there are many
   std::map<std::size_t, std::size_t> columns_;
   std::vector<std::pair<double, double>> discs_;  // centres, by rank
   std::map<std::string, std::size_t> colours_;
