@@ -11,10 +11,12 @@
 #include <optional>
 #include <utility>
 
+#include "base/similar.h"
 #include "base/standard_output.h"
 #include "nccl_tests.h"
 #include "ranks.h"
 #include "record.h"
+#include "refusal.h"
 
 namespace tutti::internal::perf {
 namespace {
@@ -39,7 +41,12 @@ struct Words {
   NcclTestsWords nccl_tests;
 };
 
-// "8", "4K", "64M", "1.5G" in bytes (powers of 1024), or nothing.
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// "8", "4K", "64M", "1.5G", also "4KB" and "4KiB", in bytes (powers of 1024), or nothing.
 std::optional<std::size_t> parse_bytes(const std::string& text) {
   std::size_t value = 0;
   const char* const end = text.data() + text.size();
@@ -51,13 +58,14 @@ std::optional<std::size_t> parse_bytes(const std::string& text) {
     if (read.ec != std::errc()) return std::nullopt;
     stop = read.ptr;
   }
-  if (end - stop > 1) return std::nullopt;
-  if (stop == end) return value;
+  const std::string unit = lower(std::string(stop, end));
+  if (unit.empty() || unit == "b") return value;
+  if (const std::string rest = unit.substr(1); !rest.empty() && rest != "b" && rest != "ib") return std::nullopt;
   int powers = 0;
-  switch (std::toupper(static_cast<unsigned char>(*stop))) {
-    case 'K': powers = 1; break;
-    case 'M': powers = 2; break;
-    case 'G': powers = 3; break;
+  switch (unit[0]) {
+    case 'k': powers = 1; break;
+    case 'm': powers = 2; break;
+    case 'g': powers = 3; break;
     default: return std::nullopt;
   }
   for (; powers > 0; --powers) {
@@ -74,15 +82,11 @@ std::size_t bytes_or_throw(const std::string& flag, const std::string& text) {
   return *bytes;
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 std::string canonical_datatype(const std::string& text) {
   static const std::pair<const char*, const char*> kAliases[] = {
-      {"char", "int8"},      {"int", "int32"},         {"float16", "half"},     {"float32", "float"},
-      {"float64", "double"}, {"float8e4m3", "f8e4m3"}, {"float8e5m2", "f8e5m2"}};
+      {"char", "int8"},         {"int", "int32"},         {"float16", "half"}, {"float32", "float"},
+      {"float64", "double"},    {"fp16", "half"},         {"fp32", "float"},   {"fp64", "double"},
+      {"float8e4m3", "f8e4m3"}, {"float8e5m2", "f8e5m2"}, {"bf16", "bfloat16"}};
   for (const auto& [alias, name] : kAliases) {
     if (lower(text) == alias) return name;
   }
@@ -94,12 +98,16 @@ template <class Enum>
 std::vector<Enum> named_or_all(const std::string& flag, const std::string& name, int size) {
   std::vector<Enum> found;
   std::string known;
+  std::vector<std::string_view> names{"all"};
   for (int i = 0; i < size; ++i) {
     const auto value = static_cast<Enum>(i);
     if (name == "all" || name == name_of(value)) found.push_back(value);
     known += fmt::format("{}, ", name_of(value));
+    names.emplace_back(name_of(value));
   }
-  if (found.empty()) throw CLI::ValidationError(flag, fmt::format("'{}' is not one of {}all", name, known));
+  if (found.empty()) {
+    throw CLI::ValidationError(flag, fmt::format("'{}' is not one of {}all{}", name, known, meant_text(name, names)));
+  }
   return found;
 }
 
@@ -284,6 +292,7 @@ Line::Line(Subject subject)
     : app(fmt::format("Times {} and checks the results.", described(subject)), fmt::format("{}_perf", subject.name())) {
   options.subject = subject;
   app.footer(kFooter);
+  app.failure_message(refusal);
   app.get_formatter()->column_width(30);
   app.option_defaults()->take_last();  // as getopt's users are used to
   app.set_version_flag("--version", [this] { return app.get_name() + ", tutti " + library_version(); });

@@ -56,7 +56,7 @@ struct Options {
 
   // Ranks that this program starts by itself; 0: a launcher has started them.
   [[nodiscard]] int local_ranks() const {
-    if (processes == 0 && threads == 0 && devices <= 1) return 0;
+    if (processes == 0 && threads == 0 && devices == 0) return 0;
     return (processes == 0 ? 1 : processes) * ranks_of_process();
   }
   [[nodiscard]] int ranks_of_process() const { return (threads == 0 ? 1 : threads) * (devices == 0 ? 1 : devices); }

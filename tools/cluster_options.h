@@ -31,6 +31,8 @@ struct ClusterOptions {
   std::vector<std::string> slow;
 };
 
+// What -n is answered with where machines are described.
+inline constexpr const char* kRanksByHost = "ranks are counted by host: --per-host 8, and --hosts 4 for several";
 // Adds the options to the subcommand.
 void add_cluster_options(CLI::App& command, ClusterOptions& options);
 

@@ -10,6 +10,7 @@
 #include "algorithms/loaded.h"
 #include "base/collectives.h"
 #include "base/config.h"
+#include "base/similar.h"
 
 namespace tutti::internal::tools {
 
@@ -39,7 +40,10 @@ Result<Collective> parse_collective(const std::string& name) {
     const auto collective = static_cast<Collective>(c);
     if (is_name(name, name_of(collective))) return collective;
   }
-  return Status::invalid_argument(fmt::format("no collective \"{}\"; there are {}", name, all_collectives()));
+  std::vector<std::string_view> names;
+  for (const CollectiveInfo& info : kCollectiveTable) names.emplace_back(info.name);
+  return Status::invalid_argument(
+      fmt::format("no collective \"{}\"{}; there are {}", name, meant_text(name, names), all_collectives()));
 }
 
 Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
@@ -56,7 +60,8 @@ Result<algorithms::Hosts> parse_hosts(const std::string& sizes, int ranks) {
     for (int i = 0; i < *size; ++i) hosts.back().push_back(next++);
   }
   if (next != ranks || sizes.back() == ',') {
-    return Status::invalid_argument(fmt::format("--hosts: the sizes {} must add up to {}", sizes, ranks));
+    return Status::invalid_argument(
+        fmt::format("--hosts: the ranks of each host, {}, must add up to {}", sizes, ranks));
   }
   return algorithms::Hosts(std::move(hosts));
 }
@@ -117,9 +122,11 @@ Status no_algorithm(const std::string& name, std::optional<Collective> collectiv
     if (algorithms::find(info.collective, name) == nullptr) continue;
     others += fmt::format("{}{}", others.empty() ? "" : ", ", info.name);
   }
+  const auto serves = [&](const algorithms::AlgorithmEntry& e) { return !collective || e.collective == *collective; };
   return Status::invalid_argument(fmt::format(
-      "no algorithm \"{}\"{}; there are {}{}", name, collective ? fmt::format(" for {}", name_of(*collective)) : "",
-      known_algorithms(collective), others.empty() ? "" : fmt::format("; with --collective it is one of {}", others)));
+      "no algorithm \"{}\"{}{}; there are {}{}", name, collective ? fmt::format(" for {}", name_of(*collective)) : "",
+      others.empty() ? algorithms::meant_name(name, serves) : "", known_algorithms(collective),
+      others.empty() ? "" : fmt::format("; with --collective it is one of {}", others)));
 }
 
 }  // namespace tutti::internal::tools

@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/standard_output.h"
 #include "base/status.h"
+#include "perf/refusal.h"
 
 namespace tutti::internal::tools {
 namespace {
@@ -25,7 +26,13 @@ int after_printing(int status) {
 int run_command(int argc, char** argv) {
   Application application;
   CLI::App& app = application.app;
+  app.failure_message(perf::refusal);
   std::vector<std::string> arguments(argv + 1, argv + argc);
+  // "tutti help topo" is "tutti topo --help".
+  if (!arguments.empty() && arguments[0] == "help") {
+    arguments.erase(arguments.begin());
+    arguments.emplace_back("--help");
+  }
   if (!arguments.empty() && arguments[0] == application.run->get_name()) {
     application.program = take_program(*application.run, &arguments);
   }
@@ -44,7 +51,7 @@ int run_command(int argc, char** argv) {
     std::fprintf(stderr, "tutti: TUTTI_SCHEDULES: %s\n", loaded.message().c_str());
     return kExitUsage;
   }
-  std::fprintf(stderr, "A subcommand is required\n\n%s", app.help().c_str());
+  std::fprintf(stderr, "tutti: a subcommand is required\n\n%s", app.help().c_str());
   return kExitUsage;
 }
 

@@ -171,12 +171,15 @@ Run add_explain(CLI::App& app, CLI::App** chosen) {
   command->add_option("collective", options->collective, "One of " + all_collectives())
       ->type_name("COLLECTIVE")
       ->capture_default_str();
+  command->add_option("--collective", options->collective)->group("");  // as tutti simulate has it
   command->add_option("-s,--size", options->bytes, "Bytes of the whole vector, all blocks together: 8, 64K, 1M (1M)")
       ->transform(CLI::AsSizeValue(false));
   command->add_option("--root", options->root, "Root, where the collective has one")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
-  command->add_option("-n", options->ranks, "Ranks of this machine (2), or, where others are described, of each host")
+  command
+      ->add_option("-n,--ranks", options->ranks,
+                   "Ranks of this machine (2), or, where others are described, of each host")
       ->check(CLI::Range(1, topology::kMostRanks))
       ->excludes("--per-host");
   command->add_flag("--measure", options->measure, "Run the candidates on processes of this machine, too");

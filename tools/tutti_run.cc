@@ -23,6 +23,7 @@
 #include "command.h"
 #include "net/auth.h"
 #include "net/socket.h"
+#include "perf/refusal.h"
 #include "rank_supervisor.h"
 
 namespace tutti::internal::tools {
@@ -125,6 +126,28 @@ std::int64_t to_ms(double seconds) {
   return std::llround(std::ceil(seconds * 1e3));
 }
 
+// rank0.out, rank12.err.
+bool is_output(std::string_view name) {
+  if (!name.starts_with("rank") || !(name.ends_with(".out") || name.ends_with(".err"))) return false;
+  const std::string_view number = name.substr(4, name.size() - 8);
+  return !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// The folder, without what ranks of an earlier run have written, of which there may have been more.
+Status make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return Status::system(folder, error.value());
+  std::vector<std::filesystem::path> old;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (is_output(at->path().filename().native()) && !at->is_directory(error)) old.push_back(at->path());
+  }
+  for (const std::filesystem::path& path : old) {
+    if (!error) std::filesystem::remove(path, error);
+  }
+  return error ? Status::system(folder, error.value()) : Status();
+}
+
 int run_program(const Options& options, const ProgramLine& program) {
   if (program.empty()) {
     std::fprintf(stderr, "tutti run: a program to start is required; --help shows how\n");
@@ -138,9 +161,9 @@ int run_program(const Options& options, const ProgramLine& program) {
   run.grace_ms = to_ms(options.grace_seconds);
   run.timeout_ms = to_ms(options.timeout_seconds);
   run.keep_going = options.keep_going;
-  std::error_code error;
-  if (!run.folder.empty()) std::filesystem::create_directories(run.folder, error);
-  if (error) return fail(Status::system(run.folder, error.value()));
+  if (!run.folder.empty()) {
+    if (const Status status = make_folder(run.folder); !status.is_ok()) return fail(status);
+  }
   const Result<HeldPort> held = hold_port();
   if (!held.is_ok()) return fail(held.status());
   if (const Status status = describe_job(options, held.value().port, &run); !status.is_ok()) return fail(status);
@@ -159,22 +182,22 @@ constexpr const char* kFooter =
     "Example: tutti run -n 4 --bind core -- build/perf/all_reduce_perf -b 8 -e 64M\n"
     "\n"
     "The ranks find their job by TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, TUTTI_ROOT and\n"
-    "TUTTI_SECRET, a new one for each run unless it is set. What begins with the program's name is the program's, "
-    "also\n"
-    "without \"--\". Rank 0 gets the standard input. Lines of different ranks never mix. SIGINT, SIGTERM, SIGHUP,\n"
-    "SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks and to what they have started. When a rank has failed,\n"
-    "those that are left after the grace period get SIGTERM, and SIGKILL after another.\n"
+    "TUTTI_SECRET, a new one for each run unless it is set. What begins with the program's name is the program's,\n"
+    "also without \"--\". Rank 0 gets the standard input. Lines of different ranks never mix. SIGINT, SIGTERM,\n"
+    "SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks and to what they have started. When a rank has\n"
+    "failed, those that are left after the grace period get SIGTERM, and SIGKILL after another.\n"
     "\n"
-    "Exit status: 0 all ranks have ended with 0, else that of the first that failed, 128 + N if signal N ended it;\n"
-    "128 + N after SIGINT, SIGTERM, SIGHUP; 124 after --timeout; 127 the program is not found, 126 it cannot be run;\n"
-    "1 something else failed, 2 invalid arguments.";
+    "Exit status: 0 all ranks have ended with 0, else that of the first that failed, or 128 + N if signal N ended it,\n"
+    "or if this command got SIGINT, SIGTERM or SIGHUP; 124 after --timeout; 126 the program cannot be run;\n"
+    "127 the program is not found; 1 something else failed, 2 invalid arguments.";
 
 }  // namespace
 
 ProgramLine take_program(const CLI::App& run, std::vector<std::string>* arguments) {
   std::size_t at = 1;
   while (at < arguments->size()) {
-    const std::string& word = (*arguments)[at];
+    std::string& word = (*arguments)[at];
+    if (word == "-np") word = "-n";  // as mpirun has it
     if (word.size() < 2 || word[0] != '-' || word == "--") break;
     // No option has a name with its value in the same word, such as --ranks=2 or -n2.
     const CLI::Option* const option = run.get_option_no_throw(word);
@@ -188,11 +211,26 @@ ProgramLine take_program(const CLI::App& run, std::vector<std::string>* argument
   return program;
 }
 
+namespace {
+
+// What users of mpirun, mpiexec and srun type.
+void refuse_launcher_options(CLI::App& command) {
+  const auto refuse = [&](const char* names, const char* remedy) { perf::refuse_option(command, names, remedy); };
+  refuse("-H,--host,--hosts,--hostfile,--machinefile,-N,--nodes",
+         "tutti run starts ranks on this machine alone; for several take mpirun, mpiexec, srun or torchrun");
+  refuse("-x,--env,--export", "ranks get the environment of tutti run: NAME=VALUE tutti run ...");
+  refuse("-l,--tag-output,--prepend-rank", "take --label");
+  refuse("--oversubscribe,--allow-run-as-root,--map-by", "leave it out: there may be more ranks than processors");
+  refuse("--nproc-per-node,--nproc_per_node,--ntasks", "take -n");
+}
+
+}  // namespace
+
 Run add_run(CLI::App& app, CLI::App** chosen, const ProgramLine* program) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "Start the ranks of a program on this machine");
   command->formatter(std::make_shared<RunFormatter>());
-  command->add_option("-n,--ranks", options->ranks, "How many")->required()->check(CLI::Range(1, kMostRanks));
+  command->add_option("-n,--ranks", options->ranks, "How many; also -np")->required()->check(CLI::Range(1, kMostRanks));
   command->add_option("--bind", options->bind, "To what each rank is bound (TUTTI_BIND): core, numa or none")
       ->check(CLI::IsMember({"core", "numa", "none"}));
   CLI::Option* const label =
@@ -201,7 +239,8 @@ Run add_run(CLI::App& app, CLI::App** chosen, const ProgramLine* program) {
   command->add_flag("--no-label", options->no_label, "Never begin a line with its rank")->excludes(label);
   command
       ->add_option("-o,--output", options->output,
-                   "Write what each rank writes into this folder: rank0.out, rank0.err, rank1.out, ...")
+                   "Write what each rank writes into this folder: rank0.out, rank0.err, rank1.out, ...; those of an "
+                   "earlier run are removed")
       ->excludes(label);
   command->add_option("--grace", options->grace_seconds, "Seconds that ranks have to end by themselves")
       ->check(CLI::Range(0.0, kMostSeconds))
@@ -210,6 +249,7 @@ Run add_run(CLI::App& app, CLI::App** chosen, const ProgramLine* program) {
       ->check(CLI::Range(0.0, kMostSeconds))
       ->capture_default_str();
   command->add_flag("--keep-going", options->keep_going, "When a rank has failed, let the others run on");
+  refuse_launcher_options(*command);
   command->footer(kFooter);
   *chosen = command;
   return [options, program] { return run_program(*options, *program); };

@@ -21,13 +21,14 @@ struct Options {
   std::string algorithm;
   std::optional<std::string> collective;  // none: not given; that of a file, else an all-reduce
   std::string hosts;
-  int ranks = 4;
+  std::optional<int> ranks;  // none: as many as the hosts have together, or 4
   int rank = 0;
   int root = 0;
   bool as_json = false;
   std::string svg;
 };
 
+constexpr int kMostRanks = 65536;
 constexpr int kMostRanksToWrite = 4096;
 constexpr int kMostRanksToDraw = 64;
 
@@ -72,6 +73,14 @@ Status write_all(const Options& options, const algorithms::AlgorithmEntry& entry
   return write_text(options.svg, *drawing);
 }
 
+Result<algorithms::World> world_of(const Options& options) {
+  if (!options.ranks && !options.hosts.empty()) return parse_world(options.hosts, kMostRanks);
+  const int ranks = options.ranks.value_or(4);
+  Result<algorithms::Hosts> hosts = parse_hosts(options.hosts, ranks);
+  if (!hosts.is_ok()) return hosts.status();
+  return algorithms::World{ranks, std::move(hosts).value()};
+}
+
 Status print_schedule(const Options& options) {
   auto found = entry_of(options.algorithm, options.collective.value_or("all_reduce"));
   if (!found.is_ok()) return found.status();
@@ -84,9 +93,9 @@ Status print_schedule(const Options& options) {
                                                   *options.collective, options.algorithm, name_of(entry->collective)));
     }
   }
-  Result<algorithms::Hosts> hosts = parse_hosts(options.hosts, options.ranks);
-  if (!hosts.is_ok()) return hosts.status();
-  const algorithms::World world{options.ranks, std::move(hosts).value()};
+  const Result<algorithms::World> parsed = world_of(options);
+  if (!parsed.is_ok()) return parsed.status();
+  const algorithms::World& world = parsed.value();
   if (options.as_json || !options.svg.empty()) return write_all(options, *entry, world);
   const Result<schedule::Schedule> schedule = make_schedule(*entry, world, options.rank, options.root);
   if (!schedule.is_ok()) return schedule.status();
@@ -110,16 +119,15 @@ Run add_schedule(CLI::App& app, CLI::App** chosen) {
       ->add_option("algorithm", options->algorithm, "Name of the algorithm (ring, k_nomial:4, ...), or a file of one")
       ->type_name("ALGORITHM|FILE")
       ->required();
-  command->add_option("-n,--ranks", options->ranks, "Number of ranks")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+  command->add_option("-n,--ranks", options->ranks, "Number of ranks (that of --hosts, or 4)")
+      ->check(CLI::Range(1, kMostRanks));
   command->add_option("-r,--rank", options->rank, "The rank whose steps are printed")->capture_default_str();
   command
       ->add_option("--collective", options->collective,
                    "One of " + all_collectives() + " (that of the file, or all_reduce)")
       ->type_name("COLLECTIVE");
   command->add_option("--root", options->root, "Root, where the collective has one")->capture_default_str();
-  command->add_option("--hosts", options->hosts, "Ranks per host, such as 4,4 (default: one host)");
+  command->add_option("--hosts", options->hosts, "Ranks of each host: 4,4 are two hosts of 4 (default: one host)");
   command->add_flag("--json", options->as_json, "The steps of all ranks, as a file that TUTTI_SCHEDULES takes");
   command->add_option("--svg", options->svg, "Draw them over time into this file; - is standard output")
       ->type_name("FILE");

@@ -21,6 +21,7 @@
 #include "perf/measure.h"
 #include "perf/output_file.h"
 #include "perf/plot.h"
+#include "perf/refusal.h"
 #include "size_table.h"
 #include "topology/prediction.h"
 #include "trace.h"
@@ -404,6 +405,7 @@ Run add_simulate(CLI::App& app, CLI::App** chosen) {
   command->add_option("--collective", options->collective, "One of " + all_collectives())
       ->type_name("COLLECTIVE")
       ->capture_default_str();
+  command->add_option("collective", options->collective)->group("");  // as tutti explain has it
   command
       ->add_option("--algorithm", options->algorithm,
                    "Its name, a file of one (docs/schedules.md), or all that serve these ranks")
@@ -413,6 +415,7 @@ Run add_simulate(CLI::App& app, CLI::App** chosen) {
   command->add_option("--root", options->root, "Root, where the collective has one")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
+  perf::refuse_option(*command, "-n,--ranks", kRanksByHost);
   command->add_option("--links", options->links, "How many links to list, the busiest")->capture_default_str();
   command->add_option("--trace", options->trace, "Write a timeline that Perfetto opens to this file")
       ->type_name("FILE");

@@ -13,6 +13,7 @@
 #include "cluster_options.h"
 #include "command.h"
 #include "names.h"
+#include "perf/refusal.h"
 #include "picture.h"
 #include "schedule/layout.h"
 #include "topo_facts.h"
@@ -168,6 +169,7 @@ Run add_topo(CLI::App& app, CLI::App** chosen) {
   command->add_option("--root", options->root, "Root, where the collective has one")
       ->check(CLI::Range(0, topology::kMostRanks));
   add_cluster_options(*command, options->cluster);
+  perf::refuse_option(*command, "-n,--ranks", kRanksByHost);
   command->footer(
       "Without a description of other machines it shows this one, under a launcher (mpirun, srun, torchrun) those of "
       "the\n"

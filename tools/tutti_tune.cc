@@ -289,13 +289,13 @@ Run add_tune(CLI::App& app, CLI::App** chosen) {
   command->add_option("-o,--output", options->output, "The file; what it has of other jobs is kept")
       ->type_name("FILE")
       ->capture_default_str();
-  command->add_option("--collectives", options->collectives, "Only these: " + uniform_collectives())
+  command->add_option("--collectives,--collective", options->collectives, "Only these: " + uniform_collectives())
       ->type_name("COLLECTIVES")
       ->delimiter(',');
   command->add_option("--seconds", options->seconds, "That it may take, about")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  command->add_option("--most-bytes", options->most_bytes, "The largest vector (64M)")
+  command->add_option("-e,--most-bytes", options->most_bytes, "The largest vector (64M)")
       ->transform(CLI::AsSizeValue(false));
   command->add_option("--times", options->times, "Add all that is measured to this file, comma-separated")
       ->type_name("FILE");

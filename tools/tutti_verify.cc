@@ -178,13 +178,13 @@ Run add_verify(CLI::App& app, CLI::App** chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("verify", "Prove the algorithms correct and free of deadlock");
   command
-      ->add_option("--max-ranks", options->max_ranks,
+      ->add_option("-n,--max-ranks", options->max_ranks,
                    "Prove every number of ranks up to this one; beyond 64 with three roots only, and slowly")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
   command
       ->add_option("--hosts", options->hosts,
-                   "Prove this division alone: ranks per host, such as 8,8,4; the ranks in their order")
+                   "Prove this division alone: ranks of each host, such as 8,8,4; the ranks in their order")
       ->excludes(command->get_option("--max-ranks"));
   command->add_option("--algorithm", options->algorithm, "Only this algorithm (ring, k_nomial:4, ...)")
       ->type_name("ALGORITHM");

@@ -10,6 +10,7 @@
 
 #include "algorithms/loaded.h"
 #include "base/mutex.h"
+#include "base/similar.h"
 
 namespace tutti::internal::algorithms {
 namespace {
@@ -146,6 +147,17 @@ std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which)
     text += fmt::format("; {}:K for any K from {} to {}", stem, parameter.least, parameter.most);
   }
   return text;
+}
+
+std::string meant_name(std::string_view name, const std::function<bool(const AlgorithmEntry&)>& which) {
+  std::vector<std::string_view> names;
+  for (const AlgorithmEntry& e : catalog()) {
+    if (which(e)) names.emplace_back(e.name);
+  }
+  for (const AlgorithmEntry* e : loaded_entries()) {
+    if (which(*e)) names.emplace_back(e->name);
+  }
+  return meant_text(name, names);
 }
 
 Result<schedule::Schedule> make_schedule(const AlgorithmEntry& entry, const World& world, int rank, int root_rank) {

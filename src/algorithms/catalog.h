@@ -120,6 +120,8 @@ const AlgorithmEntry* find(Collective collective, std::string_view name);
 // any K from 2 to 1024; k_nomial:K for any K from 2 to 1048576". Of the entries for which `which` holds, each name
 // once.
 [[nodiscard]] std::string known_names(const std::function<bool(const AlgorithmEntry&)>& which);
+// For the same message: "; is ring meant?", of these entries; empty where no name of theirs is similar.
+[[nodiscard]] std::string meant_name(std::string_view name, const std::function<bool(const AlgorithmEntry&)>& which);
 
 // The schedule of `rank`. kInvalidArgument if the world is malformed, the algorithm does not serve it, or
 // rank or root is outside it; kInternalError if the generator is defective.

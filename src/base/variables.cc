@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
-#include <utility>
 #include <vector>
+
+#include "base/similar.h"
 
 namespace tutti::internal {
 namespace {
@@ -63,23 +63,6 @@ constexpr auto kAliases = std::to_array<Alias>({
     {"TUTTI_TOPO_FILE", "TUTTI_TOPOLOGY"},
 });
 
-constexpr std::size_t kSimilar = 4;  // edits, at most, from a name to what was probably meant
-
-// How many letters must be changed, added or taken away (Levenshtein's distance).
-std::size_t edits(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::span<const Variable> variables() {
@@ -94,10 +77,9 @@ std::string_view probably_meant(std::string_view name) {
   const auto* const alias =
       std::find_if(kAliases.begin(), kAliases.end(), [&](const Alias& each) { return each.name == name; });
   if (alias != kAliases.end()) return alias->meant;
-  const auto* const nearest =
-      std::min_element(kVariables.begin(), kVariables.end(),
-                       [&](const Variable& a, const Variable& b) { return edits(name, a.name) < edits(name, b.name); });
-  return edits(name, nearest->name) <= kSimilar ? nearest->name : std::string_view();
+  std::vector<std::string_view> names;
+  for (const Variable& each : kVariables) names.push_back(each.name);
+  return most_similar(name, names);
 }
 
 }  // namespace tutti::internal

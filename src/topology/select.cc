@@ -8,6 +8,8 @@
 #include <sstream>
 #include <vector>
 
+#include "base/similar.h"
+
 namespace tutti::internal::topology {
 namespace {
 
@@ -112,15 +114,19 @@ Status check_forced(const std::string& forced) {
     });
     const bool found = known != kCollectiveTable.end();
     if (!found && word.collective) {
-      std::string names;
-      for (const CollectiveInfo& info : kCollectiveTable)
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
-      return unusable(forced, fmt::format("collective \"{}\" does not exist; there are {}", *word.collective, names));
+      std::vector<std::string_view> names;
+      std::string listed;
+      for (const CollectiveInfo& info : kCollectiveTable) {
+        names.emplace_back(info.name);
+        listed += fmt::format("{}{}", listed.empty() ? "" : ", ", info.name);
+      }
+      return unusable(forced, fmt::format("collective \"{}\" does not exist{}; there are {}", *word.collective,
+                                          meant_text(*word.collective, names), listed));
     }
     if (found && exists(known->collective, word.name)) continue;
-    const std::string names = algorithms::known_names(
-        [&](const AlgorithmEntry& e) { return !word.collective || e.collective == known->collective; });
-    return unusable(forced, fmt::format("algorithm \"{}\" does not exist; there are {}", word.text, names));
+    const auto serves = [&](const AlgorithmEntry& e) { return !word.collective || e.collective == known->collective; };
+    return unusable(forced, fmt::format("algorithm \"{}\" does not exist{}; there are {}", word.text,
+                                        algorithms::meant_name(word.name, serves), algorithms::known_names(serves)));
   }
   return {};
 }

@@ -103,6 +103,10 @@ Status read_footer(const std::string& footer, Command& command) {
   std::istringstream lines(footer.substr(0, begin));
   bool joins = false;
   for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) {
+      joins = false;
+      continue;
+    }
     const bool alone = line.starts_with(' ');
     line.erase(0, line.find_first_not_of(' '));
     line.erase(line.find_last_not_of(' ') + 1);
@@ -113,12 +117,30 @@ Status read_footer(const std::string& footer, Command& command) {
     }
     joins = !alone;
   }
-  const std::string statuses = footer.substr(begin + kStatuses.size());
-  const std::regex one(R"((\d) (.*?)(?=, \d |[.;]|$))");
+  std::string statuses = footer.substr(begin + kStatuses.size());
+  std::replace(statuses.begin(), statuses.end(), '\n', ' ');
+  const std::regex one(R"((\d+) (.*?)(?=, \d+ |[.;]|$))");
   for (auto i = std::sregex_iterator(statuses.begin(), statuses.end(), one); i != std::sregex_iterator(); ++i) {
     command.statuses[std::stoi(i->str(1))] = i->str(2);
   }
   return {};
+}
+
+}  // namespace
+
+namespace {
+
+// Where the command has a formatter with another usage than CLI11's: that, without "Usage: " and the name.
+std::string own_usage(const CLI::App& app, const std::string& name) {
+  const auto formatter = std::dynamic_pointer_cast<CLI::Formatter>(app.get_formatter());
+  if (formatter == nullptr) return "";
+  std::string usage = formatter->make_usage(&app, name);
+  if (usage == CLI::Formatter().make_usage(&app, name)) return "";
+  const std::size_t begin = usage.find(name);
+  if (begin == std::string::npos) return "";
+  usage.erase(0, begin + name.size() + 1);
+  usage.erase(usage.find_last_not_of('\n') + 1);
+  return usage;
 }
 
 }  // namespace
@@ -129,6 +151,7 @@ Result<Command> describe(const CLI::App& app, const std::string& name, const Cho
   command.help = app.get_description();
   // A text of one's own for --help may begin with the name.
   if (command.help.starts_with(name + ": ")) command.help.erase(0, name.size() + 2);
+  command.usage = own_usage(app, name);
   if (Status s = read_footer(app.get_footer(), command); !s.is_ok()) return s.with_context(name);
   for (const CLI::Option* const option : app.get_options()) {
     if (option->get_group().empty()) continue;  // hidden

@@ -26,6 +26,7 @@ struct Argument {
 struct Command {
   std::string name;  // as it is called: "tutti topo"
   std::string help;
+  std::string usage;                    // what follows the name, where --help has a text of its own; else empty
   std::vector<std::string> notes;       // what --help says below the options; a line of its own begins with a blank
   std::map<int, std::string> statuses;  // the last of that, the exit statuses
   std::vector<Argument> arguments;

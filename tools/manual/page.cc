@@ -118,6 +118,7 @@ std::string options(const Command& command) {
 }
 
 std::string synopsis(const Command& command) {
+  if (!command.usage.empty()) return fmt::format("{} {}\n", bold(command.name), plain(command.usage));
   std::string text = fmt::format("{} [{}]...", bold(command.name), italic("OPTION"));
   for (const Argument& argument : command.arguments) {
     if (!argument.names.empty()) continue;

@@ -261,7 +261,7 @@ predicted() { "$tutti" explain all_reduce "$@" -s 64K | sed -n 's/^. ring  *\([0
 [[ $(predicted --per-host "$ranks") == "$(predicted --per-host "$ranks" --cores "$ranks")" ]] || wrong 'not as many processors as ranks'
 [[ $(predicted -n "$ranks") == "$(predicted --per-host "$ranks" --cores "$(nproc)")" ]] || wrong 'not the processors of this machine'
 [[ $(predicted -n "$ranks") != "$(predicted --per-host "$ranks")" ]] || wrong 'processors make no difference'
-expect 2 '\-\-per-host excludes \-n' explain all_reduce -n 2 --per-host 2
+expect 2 '\-\-per-host excludes \-\-ranks' explain all_reduce -n 2 --per-host 2
 host ''
 for option in '--numa-nodes 2' '--ports 2' '--numa-link 5GB/s'; do
   # shellcheck disable=SC2086  # words
@@ -383,4 +383,36 @@ done
 expect 0 'one call *measured' explain broadcast -n 2 -s 64K --measure --seconds 0.5
 expect 0 'over 128 ranks on 16 hosts' explain all_reduce --hosts 16 --per-host 8 -s 64M
 expect 2 '\-\-measure needs' explain all_reduce --hosts 2 --measure
+
+# What was probably meant, of each kind of word; nothing where nothing is similar.
+expect 2 '^tutti: unknown subcommand tpoo; is topo meant?$' tpoo --svg -
+expect 0 '^Usage: tutti topo ' help topo
+expect 0 '^Usage: tutti run -n N' help run
+expect 0 '^Usage: tutti ' help
+expect 2 '^tutti: unknown subcommand version; is --version meant?$' version
+expect 2 '^tutti topo: unknown option --jsno; is --json meant?$' topo --jsno
+expect 2 '^tutti topo: unknown option --entirely-different$' topo --entirely-different
+expect 2 '^Run tutti doctor --help' doctor rmda
+expect 2 'unknown subcommand rmda; is rdma meant?' doctor rmda
+expect 2 'no collective "broadcst"; is broadcast meant?; there are' explain broadcst
+expect 2 'no algorithm "Ring" for all_reduce; is ring meant?; there are' schedule Ring
+expect 2 'no algorithm "k_nomial" for all_reduce; is k_nomial:2 meant?' simulate --algorithm k_nomial
+TUTTI_ALGORITHM=all_reduce:rign expect 2 'algorithm "all_reduce:rign" does not exist; is ring meant?' explain
+TUTTI_ALGORITHM=all_reduec:ring expect 2 'collective "all_reduec" does not exist; is all_reduce meant?' explain
+expect 2 '^tutti simulate: -n: ranks are counted by host' simulate -n 8
+# The same names for the same, in each subcommand.
+expect 0 '^all_gather of 1 MiB over 3 ranks' explain --collective all_gather --ranks 3
+expect 0 '^barrier' simulate barrier --hosts 2
+expect 0 'all_reduce, rank 0 of 6' schedule ring --hosts 3,3
+expect 2 'the ranks of each host, 2, must add up to 4' schedule ring --hosts 2 -n 4
+expect 0 '^total' verify -n 2 --algorithm ring
+# Sites in a ring are drawn so that cables do not cross: the third is below the second.
+expect 0 'WAN 1.25 GB/s, 5 ms each' topo --sites 4 --hosts 4 --svg -
+python3 - "$out" <<'PYTHON' || failed=1
+import re, sys
+at = {name: (float(x), float(y)) for x, y, name in
+      re.findall(r'<text x="([\d.]+)" y="([\d.]+)" font-weight="bold">(site\d)<', open(sys.argv[1]).read())}
+assert at["site1"][0] == at["site2"][0] > at["site0"][0] == at["site3"][0], at
+assert at["site0"][1] == at["site1"][1] < at["site2"][1] == at["site3"][1], at
+PYTHON
 exit $failed

@@ -86,6 +86,11 @@ grep -qE '^ +tutti doctor \[OPTION\]\.\.\. \[COMMAND\]$' <<<"$(show "$written/tu
 grep -qE '^ +tutti \[OPTION\]\.\.\. COMMAND$' <<<"$(show "$written/tutti.1")" || fail 'tutti(1) demands no command'
 
 cd "$folder"
+[[ $(show "$written/tutti-run.1") == *'tutti run -n N [OPTIONS] [--] PROGRAM [ARGUMENT...]'* ]] ||
+  fail 'tutti-run.1 does not say what it starts'
+for status in 0 1 2 124 126 127; do
+  grep -qE "^ +$status +[A-Z]" <<<"$(show "$written/tutti-run.1")" || fail "tutti-run.1 lacks exit status $status"
+done
 touch picture.svg 'with blank.svg'
 expect 'simulate' tutti si
 expect '--collective --cores' tutti topo --c

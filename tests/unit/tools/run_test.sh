@@ -101,6 +101,14 @@ expect 2 -n 2 --
 expect 2 true
 expect 2 -n 0 true
 expect 2 -n 2 --nonsense true
+# As with mpirun; of what it has otherwise, the remedy.
+expect 0 -np 2 -- true
+expect 2 -n 2 --bind-to core true
+grep -q 'unknown option --bind-to; is --bind meant?' "$err" || wrong "--bind-to: $(<"$err")"
+expect 2 -n 2 -x A=1 true
+grep -q 'tutti run: -x: ranks get the environment' "$err" || wrong "-x: $(<"$err")"
+expect 2 -n 2 --host a,b true
+grep -q 'on this machine alone; for several take mpirun' "$err" || wrong "--host: $(<"$err")"
 expect 2 -n 2 --bind socket true
 expect 2 -n 2 --label --no-label true
 expect 2 -n 2 --grace -1 true
@@ -167,6 +175,11 @@ for rank in 0 1; do
     wrong "--output: $(head "$folder"/made/here/*)"
 done
 [[ ! -s $out && ! -s $err ]] || wrong '--output leaves something'
+# What more ranks wrote before is no part of a later run; other files are none of its.
+touch "$folder/made/here/rank7.out" "$folder/made/here/rank7.err" "$folder/made/here/rank.out" "$folder/made/here/rank7.outer"
+expect 0 -n 1 --output "$folder/made/here" -- true
+[[ $(cd "$folder/made/here" && echo *) == 'rank.out rank0.err rank0.out rank7.outer' ]] ||
+  wrong "files of an earlier run: $(ls "$folder/made/here")"
 expect 1 -n 2 --output "$folder/out/under-a-file" true
 
 # Input goes to rank 0.
