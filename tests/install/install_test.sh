@@ -29,7 +29,7 @@ if [[ -n $shared ]]; then
 fi
 if [[ -n $archive ]]; then
   read -ra flags <<<"$(pkg-config --static --cflags --libs tutti)"
-  # As README.md has it where both libraries are installed.
+  # As docs/installing.md has it where both libraries are installed.
   "${compile[@]}" -o "$root/client_static" "${flags[@]/#-ltutti/-l:libtutti.a}"
   ! uses libtutti.so "$root/client_static" || fail 'a program that is linked with libtutti.a uses libtutti.so'
   timeout 60 "$root/client_static"
