@@ -282,7 +282,7 @@ struct Line {
 };
 
 const char* const kFooter =
-    "Without -p and -t the ranks are those of tutti run, mpirun, mpiexec, srun or torchrun.\n"
+    "Without -p, -t and -g the ranks are those of tutti run, mpirun, mpiexec, srun or torchrun.\n"
     "With all, operators that are not defined for the datatype, or for the collective, are left out.\n"
     "A size is the larger of a rank's two buffers. Times are medians over batches of the slowest rank.\n"
     "Where a flag is given several times, the last one counts.\n"

@@ -215,6 +215,7 @@ TEST_CASE("nccl-tests' flags that are taken: where ranks run, and what is told")
   for (const char* flag : {"-g", "--ngpus"}) {
     CHECK(reduce({flag, "3", "-t", "2"}).local_ranks() == 6);
     CHECK(reduce({flag, "1"}).memory == Memory::kCuda);
+    CHECK(reduce({flag, "1"}).local_ranks() == 1);
   }
   for (const char* flag : {"-z", "--blocking"}) {
     CHECK_FALSE(reduce({flag, "0"}).blocking);
@@ -250,6 +251,17 @@ TEST_CASE("nccl-tests' flags that are taken: where ranks run, and what is told")
   }
   CHECK(reduce({"--parallel_init", "1"}).local_ranks() == 0);
   CHECK(reduce({"-p", "1", "-t", "4"}).local_ranks() == 4);
+}
+
+TEST_CASE("sizes and datatypes as people write them") {
+  for (const char* size : {"2K", "2k", "2KB", "2kib", "2048", "2048B"}) {
+    CHECK(accepted(Collective::kReduce, {"-b", size, "-e", size}).sizes_bytes == std::vector<std::size_t>{2048});
+  }
+  for (const char* size : {"2KK", "2KiBs", "K", "2i", "2Kb/s"}) {
+    CHECK(std::get<int>(parse(Collective::kReduce, {"-b", size})) == 2);
+  }
+  CHECK(accepted(Collective::kReduce, {"-d", "fp32"}).datatypes == std::vector<DataType>{DataType::kFloat32});
+  CHECK(accepted(Collective::kReduce, {"-d", "BF16"}).datatypes == std::vector<DataType>{DataType::kBfloat16});
 }
 
 TEST_CASE("nccl-tests' flags that are refused") {
