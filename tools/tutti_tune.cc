@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/version.h"
 #include "candidates.h"
 #include "cluster_options.h"
 #include "command.h"
@@ -123,7 +124,7 @@ Status keep(const Options& options, const topology::TunedJob& job) {
     if (before.is_ok()) tuning = std::move(*before);
   }
   tuning.machine = topology::machine_name();
-  tuning.library = topology::library_version();
+  tuning.library = library_version();
   const auto known = std::find_if(tuning.jobs.begin(), tuning.jobs.end(),
                                   [&](const topology::TunedJob& one) { return one.kind == job.kind; });
   if (known == tuning.jobs.end()) {

@@ -9,9 +9,9 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "bootstrap/rank_list.h"
 #include "net/address.h"
-#include "topology/tuning.h"
 
 namespace tutti::internal {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMostHosts = 8;  // that are named
 
 std::string describe_ranks(const Membership& m) {
-  std::string text = fmt::format("tutti {}, {} rank{} on {} host{}: ", topology::library_version(), m.ranks(),
+  std::string text = fmt::format("tutti {}, {} rank{} on {} host{}: ", library_version(), m.ranks(),
                                  m.ranks() == 1 ? "" : "s", m.hosts.size(), m.hosts.size() == 1 ? "" : "s");
   for (std::size_t h = 0; h < std::min(m.hosts.size(), kMostHosts); ++h) {
     const PeerInfo& first = m.peers[static_cast<std::size_t>(m.hosts[h].front())];

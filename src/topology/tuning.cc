@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/json_file.h"
+#include "base/version.h"
 #include "topology/costs_json.h"
 #include "topology/detect.h"
 
@@ -166,10 +167,6 @@ std::string machine_name() {
   const std::size_t processors = machine.processors.count();
   return fmt::format("{}, {} processor{}", machine.processor_model.empty() ? "unknown" : machine.processor_model,
                      processors, processors == 1 ? "" : "s");
-}
-
-std::string library_version() {
-  return TUTTI_VERSION;
 }
 
 Result<Tuning> read_tuning(const std::string& path) {

@@ -65,8 +65,6 @@ inline constexpr int kTuningVersion = 2;
 
 // "AMD EPYC 7763, 2 processors".
 std::string machine_name();
-// As the build has it: "0.1.0".
-std::string library_version();
 
 // kInvalidUsage, with file, line and field, where it cannot be read, or is another machine's or another version's: what
 // was fastest there says nothing here.

@@ -6,24 +6,10 @@ set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
-passed=0 failed=0
+. "$(dirname "${BASH_SOURCE[0]}")/checks.sh"
 # No user namespaces, no network of its own, no overlay: it works in a container as well.
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
 buildah=(buildah --root "$folder/images" --runroot "$folder/run")
-
-check() {
-  local name=$1 begun=$SECONDS
-  shift
-  if (set -euo pipefail; "$@") >"$folder/log" 2>&1; then
-    echo "OK: $name ($((SECONDS - begun)) s)"
-    passed=$((passed + 1))
-  else
-    echo "==> FAILED: $name"
-    tail -40 "$folder/log" | sed 's/^/    /'
-    failed=$((failed + 1))
-    return 1
-  fi
-}
 
 base() {
   "${buildah[@]}" images debian:12 && return

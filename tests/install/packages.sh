@@ -7,22 +7,7 @@ source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 root=$folder/root
-passed=0 failed=0
-
-# check NAME COMMAND...: one test, in a subshell where each command must succeed.
-check() {
-  local name=$1 begun=$SECONDS
-  shift
-  if (set -euo pipefail; "$@") >"$folder/log" 2>&1; then
-    echo "OK: $name ($((SECONDS - begun)) s)"
-    passed=$((passed + 1))
-  else
-    echo "==> FAILED: $name"
-    tail -40 "$folder/log" | sed 's/^/    /'
-    failed=$((failed + 1))
-    return 1
-  fi
-}
+. "$(dirname "${BASH_SOURCE[0]}")/checks.sh"
 
 # Debian's own Python, compilers by way of the cache. Packages with debugging information take twice as long to make.
 build() {

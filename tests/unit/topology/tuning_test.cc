@@ -3,6 +3,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/version.h"
 #include "catch_compat.h"
 #include "made_tree.h"
 #include "topology/cluster.h"
