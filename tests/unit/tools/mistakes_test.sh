@@ -1,16 +1,16 @@
 #!/bin/bash
 # Typical mistakes, each made, and what is said of it compared with what docs/troubleshooting.md promises.
-# Usage: mistakes_test.sh TUTTI RANK_PROGRAM OTHER_LIBRARY DOCUMENT
-# OTHER_LIBRARY: libtutti.so.0 of version 9.8.7. In the document, each section's block has the lines that must come, with
-# <...> for what differs from run to run.
+# Usage: mistakes_test.sh TUTTI RANK_PROGRAM OTHER_PROGRAM DOCUMENT
+# OTHER_PROGRAM: the same with the library of version 9.8.7. In the document, each section's block has the lines that must
+# come, with <...> for what differs from run to run.
 set -euo pipefail
-tutti=$1 program=$2 other_library=$3 document=$4
+tutti=$1 program=$2 other_program=$3 document=$4
 failed=0
 folder=$(mktemp -d)
 out=$folder/out
 trap 'rm -rf "$folder"' EXIT
 for name in $(env | sed -nE 's/^((TUTTI|SLURM|PMI|PMIX|OMPI)_[A-Za-z_]*)=.*/\1/p'); do unset "$name"; done
-unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LD_LIBRARY_PATH
 export TUTTI_INIT_TIMEOUT_MS=6000 TUTTI_TIMEOUT_MS=20000 TUTTI_WAIT_NOTICE_MS=2000
 
 free_port() {
@@ -18,7 +18,11 @@ free_port() {
 }
 
 # rank RANK SIZE COMMAND...: a rank with plain variables, beside others of this job.
-rank() { TUTTI_RANK=$1 TUTTI_WORLD_SIZE=$2 TUTTI_ROOT=127.0.0.1:$port timeout 100 "${@:3}" >>"$out" 2>&1 & }
+ranks=()
+rank() {
+  TUTTI_RANK=$1 TUTTI_WORLD_SIZE=$2 TUTTI_ROOT=127.0.0.1:$port timeout 100 "${@:3}" >>"$out" 2>&1 &
+  ranks+=($!)
+}
 
 # A job whose ranks must fail. begin; rank ...; rank ...; failing STATUS COUNT: so many ranks end with that status.
 begin() {
@@ -26,13 +30,15 @@ begin() {
   port=$(free_port)
 }
 failing() {
-  local status count=0 got
-  for pid in $(jobs -p); do
+  local pid count=0 got all=
+  for pid in "${ranks[@]}"; do
     got=0
     wait "$pid" || got=$?
+    all+=" $got"
     ((got != $1)) || ((++count))
   done
-  ((count == $2)) || { echo "$count ranks instead of $2 ended with status $1:"; cat "$out"; failed=1; }
+  ranks=()
+  ((count == $2)) || { echo "$count ranks instead of $2 ended with status $1, but$all:"; cat "$out"; failed=1; }
 }
 
 # documented TITLE [WITHOUT]: each line of the section's blocks is in the output, but for those with the text WITHOUT, which
@@ -148,7 +154,8 @@ fi
 # 10: two versions of the library.
 begin
 rank 0 2 "$program"
-LD_LIBRARY_PATH=$(dirname "$(realpath "$other_library")") rank 1 2 "$program"
+rank 1 2 "$other_program"
 failing 1 2
 documented 'Different versions'
+((failed == 0)) || ldd "$program" "$other_program" | grep libtutti
 exit "$failed"
