@@ -264,9 +264,9 @@ Check check_own_memory(int ranks) {
   return check;
 }
 
-Check check_cross_memory(CrossMemory wanted) {
+Check check_cross_memory(MemoryReads wanted) {
   const std::string what = "reading other ranks' memory";
-  if (wanted == CrossMemory::kNever) return {Verdict::kOk, what, "TUTTI_CROSS_MEMORY=never: not used", ""};
+  if (wanted == MemoryReads::kNever) return {Verdict::kOk, what, "TUTTI_CROSS_MEMORY=never: not used", ""};
   if (const int error = read_by_sibling(); error != 0) {
     const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
     const std::string yama = scope.empty() ? "" : fmt::format(", kernel.yama.ptrace_scope is {}", scope);
@@ -276,7 +276,7 @@ Check check_cross_memory(CrossMemory wanted) {
   }
   if (!memory::reads_of_processes_pay()) {
     return {Verdict::kOk, what,
-            fmt::format("allowed, but slow here{}", wanted == CrossMemory::kAlways
+            fmt::format("allowed, but slow here{}", wanted == MemoryReads::kAlways
                                                         ? "; TUTTI_CROSS_MEMORY=always uses it all the same"
                                                         : ", so it is not used"),
             ""};

@@ -33,7 +33,7 @@ Check check_dev_shm(const std::string& folder = "/dev/shm");
 Check check_memory(Limit machine, Limit group, int ranks);
 Check check_own_memory(int ranks);
 // Whether ranks may read each other's memory (process_vm_readv), and fast enough.
-Check check_cross_memory(CrossMemory wanted);
+Check check_cross_memory(MemoryReads wanted);
 // RLIMIT_MEMLOCK, which matters where there are RDMA devices.
 Check check_locking(bool has_devices);
 

@@ -109,7 +109,7 @@ constexpr std::array<SettingEntry, 17> kSettings = {{
      reset_field<&Settings::moves>},
     {"TUTTI_CROSS_MEMORY",
      [](const Value& v, Settings* s) {
-       return read_choice(v, {"auto", "always", "never"}, &s->cross_memory);
+       return read_choice(v, {"never", "auto", "always"}, &s->cross_memory);
      },
      reset_field<&Settings::cross_memory>},
     {"TUTTI_BIND",

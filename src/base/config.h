@@ -17,7 +17,8 @@ namespace tutti::internal {
 inline constexpr const char* kDefaultTransports = "shm,verbs,tcp";
 
 // Whether a rank reads the memory of other processes of its machine.
-enum class CrossMemory : std::uint8_t { kAuto, kAlways, kNever };
+// From less to more.
+enum class MemoryReads : std::uint8_t { kNever, kAuto, kAlways };
 
 // To which processors a rank binds the thread that joins: any, one core's, or one NUMA node's.
 enum class Bind : std::uint8_t { kNone, kCore, kNuma };
@@ -38,7 +39,7 @@ struct Settings {
   std::string schedules;  // TUTTI_SCHEDULES: files of schedules, separated by commas; the same on every rank
   bool moves = true;      // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
   bool strict = false;    // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
-  CrossMemory cross_memory = CrossMemory::kAuto;  // TUTTI_CROSS_MEMORY: "auto" (where it is fast), "always", "never"
+  MemoryReads cross_memory = MemoryReads::kAuto;  // TUTTI_CROSS_MEMORY: "never", "auto" (where it is fast), "always"
   Bind bind = Bind::kNone;                        // TUTTI_BIND: "none", "core" or "numa"
   std::string device;  // whose memory buffers are in, read by memory/cuda_device.h: the program's to say, no variable's
   std::string verbs;   // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h

@@ -159,7 +159,11 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   settings.algorithm = unpacker.text();
   settings.tuning = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
-  settings.reads_processes = unpacker.number<std::uint8_t>() != 0;
+  const auto reads = unpacker.number<std::uint8_t>();
+  if (reads > static_cast<std::uint8_t>(MemoryReads::kAlways)) {
+    return Status::remote("protocol error: no way to read memory has the number " + std::to_string(reads));
+  }
+  settings.reads_processes = static_cast<MemoryReads>(reads);
   settings.on_device = unpacker.number<std::uint8_t>() != 0;
   const auto count = unpacker.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < count && unpacker.ok(); ++i) {
@@ -170,9 +174,9 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   return settings;
 }
 
-bool reads_processes(const Settings& settings) {
-  return settings.cross_memory == CrossMemory::kAlways ||
-         (settings.cross_memory == CrossMemory::kAuto && memory::reads_of_processes_pay());
+MemoryReads reads_processes(const Settings& settings) {
+  if (settings.cross_memory == MemoryReads::kAuto && !memory::reads_of_processes_pay()) return MemoryReads::kNever;
+  return settings.cross_memory;
 }
 
 Result<PeerInfo> describe_self(int rank, const Settings& settings) {
@@ -295,8 +299,8 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
     m.level2_bytes =
         std::min<std::size_t>(m.level2_bytes, one.level2_bytes != 0 ? one.level2_bytes : kUsualLevel2Bytes);
   }
-  m.reads_processes =
-      std::all_of(told.begin(), told.end(), [](const RankSettings& one) { return one.reads_processes; });
+  m.reads_processes = MemoryReads::kAlways;
+  for (const RankSettings& one : told) m.reads_processes = std::min(m.reads_processes, one.reads_processes);
   if (Status s = check_devices(told); !s.is_ok()) return s;
   m.algorithm = first.algorithm;
   if (from != nullptr) {

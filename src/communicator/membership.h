@@ -22,9 +22,9 @@
 
 namespace tutti::internal {
 
-// Whether this rank wants to read the memory of other processes: by TUTTI_CROSS_MEMORY and, if that leaves it open,
-// memory::reads_of_processes_pay().
-bool reads_processes(const Settings& settings);
+// When this rank wants to read the memory of other processes: TUTTI_CROSS_MEMORY, and never if that leaves it open and
+// the kernel is slow (memory::reads_of_processes_pay()).
+MemoryReads reads_processes(const Settings& settings);
 // This rank's PeerInfo but for its addresses.
 Result<PeerInfo> describe_self(int rank, const Settings& settings);
 
@@ -37,7 +37,7 @@ struct RankSettings {
   double port_gbits = 0;                   // of the interface that others reach it by; 0: unknown
   // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
   std::uint64_t level2_bytes = 0;
-  bool reads_processes = false;
+  MemoryReads reads_processes = MemoryReads::kNever;
   bool on_device = false;  // its buffers are in the memory of a CUDA device
   // Of these rank 0's hold.
   std::string algorithm;
@@ -77,7 +77,7 @@ struct Membership {
   bool one_machine = true;                         // all ranks are on it; the same on every rank
   double ranks_per_cpu = 1;                      // ranks per processor on the machine with most; the same on every rank
   std::size_t level2_bytes = kUsualLevel2Bytes;  // that a processor has, the least of all; the same on every rank
-  bool reads_processes = false;                  // all ranks want to read the memory of processes
+  MemoryReads reads_processes{};                 // the least that a rank wants
   std::string algorithm;                         // forced, by rank 0's TUTTI_ALGORITHM; empty: none
   std::shared_ptr<const topology::Tuning> tuning;  // rank 0's TUTTI_TUNING; null: none
   // The machines of these ranks: by rank 0's TUTTI_TOPOLOGY, else hosts, packages and NUMA nodes as ranks have told;

@@ -7,6 +7,7 @@
 #include "base/mutex.h"
 #include "communicator/membership.h"
 #include "communicator/shm_pairs.h"
+#include "executor/plan.h"
 #include "transport/shm/costs.h"
 #include "transport/shm/link.h"
 #include "transport/shm/private_memory.h"
@@ -19,12 +20,16 @@ namespace shm = transport::shm;
 // At most two slots, or half of those that a link may fill.
 constexpr std::size_t kSliceBytes = 64 * 1024;
 
-// Whether ranks are processes that may read each other's memory (kCrossMemoryBytes): each read is a system call, so
-// better few. Two ranks, all-gather: 0.85 of the time with slices of 64 KiB, from 1 to 16 MiB; all-to-all: 0.6 to 0.8
-// from 128 KiB to 1 MiB.
-bool read_each_other(const Membership& membership) {
-  return !membership.oversubscribed && membership.reads_processes && membership.ranks() > 1 &&
-         membership.peers[0].process != membership.peers[1].process;
+// Whether ranks are processes that read each other's memory (kCrossMemoryBytes) in such a collective, and nothing waits
+// for the first slice of it: each read is a system call, so better few. Two ranks, all-gather: 0.85 of the time with
+// slices of 64 KiB, from 1 to 16 MiB; all-to-all: 0.6 to 0.8 from 128 KiB to 1 MiB; broadcast, gather and scatter: 0.85
+// from 512 KiB to 1 MiB. Of those that take turns only some read.
+bool read_each_other(const Membership& membership, Collective collective) {
+  if (combines(collective) || membership.reads_processes == MemoryReads::kNever || membership.ranks() == 1 ||
+      membership.peers[0].process == membership.peers[1].process)
+    return false;
+  if (membership.oversubscribed) return executor::is_read_in_turns(collective);
+  return has_blocks(collective) || membership.ranks() == 2;
 }
 
 // What may be under way of what a processor has of a level-2 cache. Four ranks on two processors with 2 MiB each, where
@@ -72,8 +77,7 @@ class ShmTransport final : public PlainTransport {
   [[nodiscard]] std::string_view name() const override { return "shm"; }
   [[nodiscard]] TransportCosts costs(const Membership&) const override { return shm::costs(); }
   [[nodiscard]] std::size_t slice_bytes(const Membership& membership, Collective collective) const override {
-    const bool exchanges = has_blocks(collective) && !has_root(collective) && !combines(collective);
-    if (exchanges && read_each_other(membership)) return shm::kMostZcopyBytes;
+    if (read_each_other(membership, collective)) return shm::kMostZcopyBytes;
     return std::min(kSliceBytes, slots_ahead(membership) * shm::kSlotBytes / 2);
   }
   [[nodiscard]] bool shares_memory(const PeerInfo& a, const PeerInfo& b) const override {

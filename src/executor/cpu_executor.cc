@@ -229,13 +229,16 @@ Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   bool in_order = step_bytes <= plan.in_order_bytes && chunk_bytes <= plan.slice_chunk_bytes;
   // By lanes links also put directly and read the peer's memory, where this rank sends nothing.
   if (!in_order || step_bytes > plan.no_zcopy_bytes) {
-    const transport::MemoryUse use{.exchanges = !op.combines() && (plan.exchanges || op.is_read),
+    const bool reads = !op.combines() && step_bytes <= plan.most_read_bytes;
+    const transport::MemoryUse use{.reading = reads ? std::max(plan.reading, op.reading) : transport::Reading::kNever,
+                                   .read_in_turns = plan.read_in_turns,
                                    .rewrites_input = plan.rewrites_in_place && op.in_place()};
     for (transport::Link* link : plan.links) {
       link->begin_operation(use);
       // In order, nothing watches what the peer still reads.
       const transport::LaneTraits& traits = link->send().traits();
       if (step_bytes >= traits.zcopy_any_bytes || (in_region && step_bytes >= traits.zcopy_bytes)) in_order = false;
+      if (step_bytes >= link->recv().traits().zcopy_any_bytes) in_order = false;
     }
   }
   if (in_order) return run_in_order<waits>(op);

@@ -43,7 +43,7 @@ struct Operation {
   const reduction::Kernels* kernels = nullptr;    // null where nothing is reduced, or by `user`
   std::size_t divisor = 0;                        // of an average; 0: none
   std::size_t bytes = 0;                          // of the whole vector
-  bool is_read = false;                           // peers had better read what they receive where it lies
+  transport::Reading reading{};                   // of what it sends, if that is more than the plan says
   const ChunkTable* table = nullptr;              // null: block_elements says where chunks lie
   const reduction::UserOperator* user = nullptr;  // what combines instead of kernels
   int datatype = 0;                               // as `user` is told

@@ -74,17 +74,24 @@ struct Plan {
   std::vector<InOrderStep> in_order;            // for small messages
   std::vector<transport::Link*> links;          // each once
   std::uint32_t max_step_chunks = 0;            // of any step
-  bool exchanges = false;                       // of blocks: this rank sends as many chunks as it receives
-  bool rewrites_in_place = false;               // where input and output are one memory, it overwrites input that it
-                                                // has sent
-  std::size_t in_order_bytes = 0;               // messages up to this size may run in schedule order, if none is sent
-                                                // by zero copy
-  std::size_t no_zcopy_bytes = 0;               // up to this one they may whatever the operation
-  std::size_t small_bytes = 0;                  // whole vectors up to this size run in schedule order
+  transport::Reading reading{};                 // of what this rank sends, in steps of up to most_read_bytes
+  bool read_in_turns = false;                   // see transport::MemoryUse
+  std::size_t most_read_bytes = SIZE_MAX;
+  bool rewrites_in_place = false;  // where input and output are one memory, it overwrites input that it
+                                   // has sent
+  std::size_t in_order_bytes = 0;  // messages up to this size may run in schedule order, if none is sent
+                                   // by zero copy
+  std::size_t no_zcopy_bytes = 0;  // up to this one they may whatever the operation
+  std::size_t small_bytes = 0;     // whole vectors up to this size run in schedule order
   // Chunks larger than this are cut (where the schedule allows it) and the schedule runs on slices.
   // The same on every rank, whatever its links: it fixes the order of bytes in the lanes.
   std::size_t slice_chunk_bytes = 0;
 };
+
+// Whether ranks that take turns on processors had better read each other's memory (transport::MemoryUse).
+constexpr bool is_read_in_turns(Collective collective) {
+  return !combines(collective) && is_among(kGettingOwnBlock | kPermuting, collective);
+}
 
 // Those of one step.
 inline std::span<const Dependence> dependences_of(const Plan& plan, std::uint32_t step) {

@@ -45,10 +45,20 @@ inline constexpr std::size_t kLeastRoomBytes = 64;
 inline constexpr std::size_t kWholeMessageBytes = 32 * 1024;
 inline constexpr std::size_t kLeastViewBytes = kMostElementBytes;
 
+// Of what an operation sends: whether the peer had better read it where it lies, with one copy, which the peer makes
+// alone, than have it copied to where it looks, with two.
+enum class Reading : std::uint8_t {
+  kNever,
+  kFromAfar,  // where the peer's processor is far, from which a copy is slow to come
+  kAlways
+};
+
 // How an operation uses the memory of its call, as a link asks before it begins.
 struct MemoryUse {
-  // It only moves bytes, and this rank sends as much as it receives, or as pays to be read all the same.
-  bool exchanges = false;
+  // Of ordinary memory, by a peer that is another process and has a processor of its own.
+  Reading reading = Reading::kNever;
+  // Whether it pays between ranks that take turns on processors, which is the same near and far.
+  bool read_in_turns = false;
   // It overwrites input that it has sent, once the peer has read what was left to it by zero copy.
   bool rewrites_input = false;
 };
@@ -63,7 +73,7 @@ struct LaneTraits {
   // Zero copy: of at least this many bytes push() copies nothing, the peer or the device reads the source in place (see
   // completed()). For sources in a region, and for any source. SIZE_MAX: never.
   std::size_t zcopy_bytes = SIZE_MAX;
-  std::size_t zcopy_any_bytes = SIZE_MAX;
+  std::size_t zcopy_any_bytes = SIZE_MAX;  // of a receiving lane: from which size on it may read what the peer has left
   // Neither of the two is ever less, whatever operation begins. Does not change.
   std::size_t least_zcopy_bytes = SIZE_MAX;
   // From this size on a reserved slot is best written past the cache, and not read. May change with each message.

@@ -84,8 +84,8 @@ class ShmLink final : public PlainLink {
     s.regions = s.put_regions = LinkRegions(pair);
     if (pair == nullptr) return s;
     s.peer_end = EndWatch(pair->socket());
-    // Not where ranks take turns, which gains nothing that could be measured.
-    if (!same_process && options.own_processor && options.reads) s.cross_memory = &pair->cross_memory();
+    s.always_reads = options.reads == MemoryReads::kAlways;
+    if (!same_process && options.reads != MemoryReads::kNever) s.cross_memory = &pair->cross_memory();
     return s;
   }
 

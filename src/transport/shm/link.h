@@ -3,12 +3,13 @@
 // Zero copy: a large push() whose source the peer can read in place (any memory between threads of one process,
 // tuttiMemAlloc memory between processes) sends only where it is. The peer reads it there, and completed() passes it
 // when the peer has consumed it. An operation that overwrites what it has sent would wait for that: between ranks with
-// processors of their own it sends copies. In operations that exchange blocks, other memory of processes is sent
-// by zero copy too: the peer reads it by a system call (cross_memory.h).
+// processors of their own it sends copies. In operations that say so (MemoryUse) other memory of processes is sent by
+// zero copy too: the peer reads it by a system call (cross_memory.h).
 #pragma once
 
 #include <memory>
 
+#include "base/config.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/pair.h"
 #include "transport/transport.h"
@@ -22,10 +23,11 @@ inline constexpr std::size_t kZcopyBytes = 16 * 1024;
 inline constexpr std::size_t kMostZcopyBytes = 256 * 1024;
 
 // From this size on, what is sent from other memory is read by the peer's process itself, if it can (CrossMemory), in
-// operations in which each rank sends and receives at once: both copy then, and each byte once. Two ranks on processors
-// of their own, all-gather: 0.8 of the time through slots at 128 KiB, 0.7 at 256 KiB and 1 MiB, 0.85 at 4 and 16 MiB.
-// A broadcast takes up to 1.3 times as long, since its root then copies nothing.
+// operations that gain by it. Two ranks on processors of their own, which exchange: all-gather 0.8 of the time through
+// slots at 128 KiB, 0.7 at 256 KiB and 1 MiB, 0.85 at 4 and 16 MiB.
 inline constexpr std::size_t kCrossMemoryBytes = 48 * 1024;
+// From afar, and where ranks take turns: scatter of 32 KiB blocks by four ranks on two processors 0.65 of the time.
+inline constexpr std::size_t kFarCrossMemoryBytes = 32 * 1024;
 
 struct LinkOptions {
   int peer = -1;  // for messages
@@ -34,8 +36,10 @@ struct LinkOptions {
   bool own_processor = true;
   // How many slots this side fills with long messages before the peer consumes: from 2 to all.
   std::uint32_t slots_ahead = kSlots;
-  bool reads = true;  // the peer's memory, if that is another process with a processor of its own
-  bool far = false;   // the peer's processor, until it is measured (distance.h); tests say so
+  // The peer's memory, if that is another process: kAuto where that pays in an operation that begins, kAlways in every
+  // one that may (MemoryUse).
+  MemoryReads reads = MemoryReads::kAuto;
+  bool far = false;  // the peer's processor, until it is measured (distance.h); tests say so
 };
 inline Turns turns_of(const LinkOptions& options) {
   return options.own_processor ? Turns::kNone : Turns::kTaken;

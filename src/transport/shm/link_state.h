@@ -73,6 +73,7 @@ struct LinkState {
   EndWatch peer_end{-1};               // of the peer's process
   Status status;
   CrossMemory* cross_memory = nullptr;  // null: neither side reads the other's memory
+  bool always_reads = false;            // see LinkOptions
 
   // The epoch protocol. Memory of the peer is touched only while an epoch is open, and the peer, which revokes
   // it by setting `revoked`, has it back when it sees that none is. Sequentially consistent: either this side

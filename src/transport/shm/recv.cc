@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "transport/shm/link.h"
+
 namespace tutti::internal::transport::shm {
 namespace {
 
@@ -122,7 +124,10 @@ bool ShmRecvLane::read_peer(std::byte* target, std::size_t n, Failing failing) {
 }
 
 void ShmRecvLane::begin_operation(MemoryUse use) {
-  traits_.pulls = use.exchanges && link_->cross_memory != nullptr && link_->cross_memory->can_read();
+  const bool in_turns = !lines_->own_processors && !link_->always_reads;
+  traits_.pulls = use.reading != Reading::kNever && (!in_turns || use.read_in_turns) &&
+                  link_->cross_memory != nullptr && link_->cross_memory->can_read();
+  traits_.zcopy_any_bytes = traits_.pulls && was_left_ ? kFarCrossMemoryBytes : SIZE_MAX;
 }
 
 bool ShmRecvLane::activity() {
@@ -206,7 +211,7 @@ const std::byte* ShmRecvLane::open_cross_memory(const HeaderLine& h) {
     fail(Status::remote("protocol error: a message in memory that this side cannot read"));
     return nullptr;
   }
-  in_peer_memory_ = true;
+  in_peer_memory_ = was_left_ = true;
   mapped_ = false;
   bounce_begin_ = bounce_end_ = 0;
   ZcopyDescriptor descriptor{};

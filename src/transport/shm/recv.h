@@ -69,6 +69,7 @@ class ShmRecvLane final : public RecvLane {
   std::array<OwnAdvertisement, kAdvertisements> own_advertisements_{};
   std::uint32_t advertisements_made_ = 0;
   std::uint32_t advertisements_used_ = 0;  // by the stream having passed them
+  bool was_left_ = false;                  // the peer has left something to be read, and may do so again
   std::uint64_t peer_address_ = 0;         // of a message in memory of the peer that is not mapped
   std::unique_ptr<std::byte[]> bounce_;    // what of it peek() has read, [bounce_begin_, bounce_end_)
   std::size_t bounce_begin_ = 0;

@@ -156,8 +156,15 @@ void ShmSendLane::begin_operation(MemoryUse use) {
   if (use.rewrites_input && lines_->own_processors) return;
   if (link_->pair != nullptr) traits_.zcopy_bytes = kZcopyBytes;
   if (link_->same_process) traits_.zcopy_any_bytes = kZcopyBytes;
-  if (use.exchanges && link_->cross_memory != nullptr && link_->cross_memory->peer_can_read())
-    traits_.zcopy_any_bytes = kCrossMemoryBytes;
+  if (link_->cross_memory != nullptr && link_->cross_memory->peer_can_read()) traits_.zcopy_any_bytes = read_bytes(use);
+}
+
+std::size_t ShmSendLane::read_bytes(MemoryUse use) const {
+  if (use.reading == Reading::kNever) return SIZE_MAX;
+  if (link_->always_reads) return kFarCrossMemoryBytes;
+  if (!lines_->own_processors) return use.read_in_turns ? kFarCrossMemoryBytes : SIZE_MAX;
+  if (distance_.far()) return kFarCrossMemoryBytes;
+  return use.reading == Reading::kAlways ? kCrossMemoryBytes : SIZE_MAX;
 }
 
 // The peer learns too late that it cannot read what a device has mapped: that is looked at here, once per operation.
@@ -176,6 +183,7 @@ std::size_t ShmSendLane::send_zcopy(const Fingerprint& fingerprint, const Source
                                     std::size_t n, Payload payload) {
   if (!has_room(zcopies_ahead_) && !extend()) return 0;
   const std::size_t size = std::min(n, kMostZcopyBytes);
+  if (payload == Payload::kCrossMemory) measure_distance(size);
   ZcopyDescriptor descriptor{source.region, source.region_offset + offset, size};
   if (payload == Payload::kCrossMemory || link_->same_process)
     descriptor = {0, reinterpret_cast<std::uintptr_t>(source.base) + offset, size};

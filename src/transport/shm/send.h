@@ -42,10 +42,12 @@ class ShmSendLane final : public PlainSendLane {
     if (bytes >= kLongBytes) return has_room(slots_ahead_);
     return has_room(bytes <= kShortMessageBytes ? lines_->ahead : slots_.rooms());
   }
-  // Before a payload of so many bytes: now and then sets traits_.streamed_bytes.
+  // Before a payload of so many bytes: now and then finds out how far the peer is, and sets traits_.streamed_bytes.
   void measure_distance(std::size_t bytes);
   [[nodiscard]] bool can_send_zcopy(const Source& source, std::size_t n) const;
   [[nodiscard]] bool can_be_read(const Source& source);
+  // From which size on the peer reads what an operation sends, if it can. SIZE_MAX: never.
+  [[nodiscard]] std::size_t read_bytes(MemoryUse use) const;
   std::size_t send_zcopy(const Fingerprint& fingerprint, const Source& source, std::size_t offset, std::size_t n,
                          Payload payload);
 

@@ -345,20 +345,22 @@ TEST_CASE("all ranks fill the same number of slots, by the smallest cache of all
   CHECK(slots({2 * kMib, 2 * kMib}) == 32);
 }
 
-TEST_CASE("ranks read each other's memory where all find that fast") {
-  const auto reading = [&](const std::vector<bool>& fast) {
-    std::vector<PeerInfo> peers = book(std::vector<Place>(fast.size(), Place{1, 1, 7, "ff"}));
+TEST_CASE("ranks read each other's memory as far as all want it") {
+  const auto reading = [&](const std::vector<MemoryReads>& wanted) {
+    std::vector<PeerInfo> peers = book(std::vector<Place>(wanted.size(), Place{1, 1, 7, "ff"}));
     for (PeerInfo& p : peers) {
       auto settings = RankSettings::unpack(p.settings);
       REQUIRE(settings.is_ok());
-      settings->reads_processes = fast[static_cast<std::size_t>(p.rank)];
+      settings->reads_processes = wanted[static_cast<std::size_t>(p.rank)];
       p.settings = settings->pack();
     }
     return member(1, peers).reads_processes;
   };
-  CHECK(reading({true, true, true}));
-  CHECK_FALSE(reading({true, true, false}));
-  CHECK_FALSE(reading({false, true, true}));
+  using enum MemoryReads;
+  CHECK(reading({kAlways, kAlways, kAlways}) == kAlways);
+  CHECK(reading({kAlways, kAuto, kAlways}) == kAuto);
+  CHECK(reading({kAlways, kAuto, kNever}) == kNever);
+  CHECK(reading({kNever, kAlways, kAlways}) == kNever);
 }
 
 TEST_CASE("the algorithm of rank 0 holds for all") {
@@ -370,7 +372,7 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   settings.cpus.set(0).set(77).set(topology::kMaxProcessors - 1);
   settings.algorithm = "all_reduce:ring\nalgorithm=chain";
   settings.strict = true;
-  settings.reads_processes = true;
+  settings.reads_processes = MemoryReads::kAlways;
   settings.level2_bytes = std::uint64_t{3} << 33;
   settings.quotas = {{std::uint64_t{5} << 50, 1}, {7, 2500}};
   settings.known_load = 3.25;
@@ -381,7 +383,7 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   CHECK(read->cpus == settings.cpus);
   CHECK(read->algorithm == settings.algorithm);
   CHECK(read->strict);
-  CHECK(read->reads_processes);
+  CHECK(read->reads_processes == MemoryReads::kAlways);
   CHECK(read->level2_bytes == settings.level2_bytes);
   CHECK(read->quotas == settings.quotas);
   CHECK(read->known_load == settings.known_load);

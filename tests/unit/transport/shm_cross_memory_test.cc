@@ -42,8 +42,8 @@ constexpr std::byte kVoid{0xee};
 conformance::Pair reading_pair() {
   conformance::Pair pair = conformance::processes_pair();
   for (int i = 0; i < 2; ++i) {
-    pair.a->begin_operation({.exchanges = true});
-    pair.b->begin_operation({.exchanges = true});
+    pair.a->begin_operation({.reading = Reading::kAlways});
+    pair.b->begin_operation({.reading = Reading::kAlways});
   }
   REQUIRE(pair.b->recv().traits().pulls);
   REQUIRE(pair.a->send().traits().zcopy_any_bytes == kCrossMemoryBytes);
@@ -56,18 +56,21 @@ std::size_t push(Link& link, const std::vector<std::byte>& bytes) {
 
 // Both ends of a link, of whose memory the test sees what `a` writes.
 struct Seen {
-  Seen() {
-    auto [memory_a, memory_b] = ends.open(1, Turns::kNone);
+  explicit Seen(LinkOptions options = {}) {
+    auto [memory_a, memory_b] = ends.open(1, turns_of(options));
     side_a = &memory_a->own();
-    a = make_link(std::move(memory_a), false, {1, true});
-    b = make_link(std::move(memory_b), false, {0, true});
+    options.peer = 1;
+    a = make_link(std::move(memory_a), false, options);
+    options.peer = 0;
+    b = make_link(std::move(memory_b), false, options);
   }
-  void begin(bool only_moves) const {
+  void begin(MemoryUse use) const {
     for (int i = 0; i < 2; ++i) {
-      a->begin_operation({.exchanges = only_moves});
-      b->begin_operation({.exchanges = only_moves});
+      a->begin_operation(use);
+      b->begin_operation(use);
     }
   }
+  void begin(bool only_moves) const { begin({.reading = only_moves ? Reading::kAlways : Reading::kNever}); }
   [[nodiscard]] Payload first_payload() const {
     return static_cast<Payload>(side_a->lines[0].length_and_payload >> kLengthBits);
   }
@@ -108,7 +111,7 @@ struct Listener {
   const std::vector<std::byte> bytes(kBytes, kRight);
   const Deadline deadline = Deadline::after_ms(60'000);
   do {
-    link->begin_operation({.exchanges = true});
+    link->begin_operation({.reading = Reading::kAlways});
     ::usleep(1000);
   } while (link->send().traits().zcopy_any_bytes == SIZE_MAX && !deadline.passed());
   (void)push(*link, bytes);
@@ -129,6 +132,57 @@ bool eventually(F&& f) {
 
 TEST_CASE("shared memory is a transport: processes that read each other") {
   conformance::check({"shm/cross-memory", [](std::uint64_t) { return reading_pair(); }, true});
+}
+
+TEST_CASE("who leaves what for the peer to read") {
+  struct Case {
+    const char* what;
+    LinkOptions options;
+    MemoryUse use;
+    std::size_t from;
+  };
+  const LinkOptions near{};
+  const LinkOptions far{.far = true};
+  const LinkOptions in_turns{.own_processor = false};
+  const auto with = [](LinkOptions options, MemoryReads reads) {
+    options.reads = reads;
+    return options;
+  };
+  const MemoryUse combines{};
+  const MemoryUse exchanges{.reading = Reading::kAlways};
+  const MemoryUse flows{.reading = Reading::kFromAfar};
+  const MemoryUse scatters{.reading = Reading::kFromAfar, .read_in_turns = true};
+  const Case c = GENERATE_REF(values<Case>({
+      {"near, exchanges", near, exchanges, kCrossMemoryBytes},
+      {"near, flows", near, flows, SIZE_MAX},
+      {"far, exchanges", far, exchanges, kFarCrossMemoryBytes},
+      {"far, flows", far, flows, kFarCrossMemoryBytes},
+      {"far, combines", far, combines, SIZE_MAX},
+      {"in turns, exchanges", in_turns, exchanges, SIZE_MAX},
+      {"in turns, scatters", in_turns, scatters, kFarCrossMemoryBytes},
+      {"never", with(far, MemoryReads::kNever), exchanges, SIZE_MAX},
+      {"always, flows", with(near, MemoryReads::kAlways), flows, kFarCrossMemoryBytes},
+      {"always, in turns", with(in_turns, MemoryReads::kAlways), exchanges, kFarCrossMemoryBytes},
+      {"always, combines", with(in_turns, MemoryReads::kAlways), combines, SIZE_MAX},
+  }));
+  CAPTURE(c.what);
+  const Seen seen(c.options);
+  seen.begin(c.use);
+  CHECK(seen.a->send().traits().zcopy_any_bytes == c.from);
+  if (c.from != SIZE_MAX) {
+    CHECK(seen.b->recv().traits().pulls);
+    // Until something has been left to it, a receiver has nothing to be ready for.
+    CHECK(seen.b->recv().traits().zcopy_any_bytes == SIZE_MAX);
+    std::vector<std::byte> bytes(kBytes, kRight);
+    REQUIRE(push(*seen.a, bytes) == kBytes);
+    CHECK(seen.first_payload() == Payload::kCrossMemory);
+    std::vector<std::byte> target(kBytes);
+    Fingerprint fingerprint;
+    CHECK(seen.b->recv().pull(target.data(), kBytes, &fingerprint) == kBytes);
+    CHECK(target == bytes);
+    seen.begin(c.use);
+    CHECK(seen.b->recv().traits().zcopy_any_bytes == kFarCrossMemoryBytes);
+  }
 }
 
 TEST_CASE("only operations that only move leave their bytes for the peer to read") {
@@ -296,7 +350,7 @@ TEST_CASE("a process that has ended is read no more") {
   const HeaderLine& first = memory->theirs().lines[0];
   const auto link = make_link(std::move(memory), false, {1, true});
   const bool sent = eventually([&] {
-    link->begin_operation({.exchanges = true});
+    link->begin_operation({.reading = Reading::kAlways});
     return first.sequence == 1;
   });
   CHECK(sent);
