@@ -229,7 +229,7 @@ Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   bool in_order = step_bytes <= plan.in_order_bytes && chunk_bytes <= plan.slice_chunk_bytes;
   // By lanes links also put directly and read the peer's memory, where this rank sends nothing.
   if (!in_order || step_bytes > plan.no_zcopy_bytes) {
-    const bool reads = !op.combines() && step_bytes <= plan.most_read_bytes;
+    const bool reads = step_bytes <= plan.most_read_bytes;
     const transport::MemoryUse use{.reading = reads ? std::max(plan.reading, op.reading) : transport::Reading::kNever,
                                    .read_in_turns = plan.read_in_turns,
                                    .rewrites_input = plan.rewrites_in_place && op.in_place()};

@@ -82,7 +82,9 @@ void write_in_order(Plan* plan) {
 void find_reading(Plan* plan) {
   constexpr std::size_t kMost = std::size_t{1536} << 10;
   const schedule::Shape& shape = plan->schedule.shape;
-  if (combines(shape.collective)) return;
+  // Of two ranks the second gets what the first has.
+  const bool only_moves = !combines(shape.collective) || (shape.collective == Collective::kExscan && shape.ranks == 2);
+  if (!only_moves) return;
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
   for (const Step& s : plan->schedule.steps) {
