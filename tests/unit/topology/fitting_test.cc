@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "catch_compat.h"
+#include "sanitizers.h"
 #include "topology/cluster.h"
 
 namespace tutti::internal::topology {
@@ -32,13 +33,16 @@ MachineCosts first_guess() {
   return costs;
 }
 
+// Sanitizers see every way through the code with fewer, too.
+constexpr std::size_t kBetweenSizes = test::kAnySanitizer ? 4096 : 64;
+
 // What the simulator says is measured.
 std::vector<Observation> observe(const ObservedJob& job) {
   std::vector<Observation> all;
   const World world = world_of(job.graph);
   for (const auto& entry : algorithms::catalog()) {
     if (info_of(entry.collective).varies || !entry.supports(world)) continue;
-    for (std::size_t bytes = 64; bytes <= (16U << 20); bytes *= 64) {
+    for (std::size_t bytes = 64; bytes <= (16U << 20); bytes *= kBetweenSizes) {
       Question question;
       question.entry = &entry;
       question.bytes = bytes;
