@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/variables.h"
 #include "base/version.h"
+#include "bootstrap/launch/environment.h"
 #include "build_features.h"
 #include "command.h"
 #include "transport/verbs/options.h"
@@ -102,6 +103,16 @@ struct SettingLine {
   std::string trouble;
 };
 
+// Of those that start a rank without a launcher, which no settings are read from.
+std::string trouble_of_place(const std::string& name, const std::vector<LauncherTrace>& launchers) {
+  for (const LauncherTrace& trace : launchers) {
+    if (trace.launcher != "plain") continue;
+    if (name == "TUTTI_RANK" && !trace.rank) return "no rank: ranks are counted from 0";
+    if (name == "TUTTI_WORLD_SIZE" && !trace.ranks) return "no number of ranks";
+  }
+  return {};
+}
+
 SettingLine setting_line(const Variable& variable) {
   const std::string name(variable.name);
   const auto given = environment_variable(name.c_str());
@@ -114,7 +125,7 @@ SettingLine setting_line(const Variable& variable) {
   if (!given) return line;
   Status read = check_variable(name, *given);
   if (read.is_ok() && name == "TUTTI_VERBS") read = transport::verbs::parse_options(*given).status();
-  line.trouble = read.message();
+  line.trouble = read.is_ok() ? trouble_of_place(name, launchers_in_environment()) : read.message();
   return line;
 }
 
@@ -157,6 +168,18 @@ std::string in_json(const Info& info) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
+// A value may be anything: what would move a terminal's cursor is shown as its number.
+std::string printable(const std::string& text) {
+  constexpr int kFirst = 0x20;
+  constexpr int kDelete = 0x7f;
+  std::string shown;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    shown += byte < kFirst || byte == kDelete ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return shown;
+}
+
 void print(const Info& info) {
   std::printf("tutti %s, protocol %u, %s build by %s\n", library_version(), kProtocol, kBuildType, __VERSION__);
   std::printf("C library %s: %s\n", info.library.version.c_str(), info.library.path.c_str());
@@ -172,10 +195,10 @@ void print(const Info& info) {
   std::printf("\nSettings\n");
   for (const SettingLine& line : info.settings) {
     const bool given = line.source != "default";
-    std::printf("  %-23s %s, %s%s\n", line.name.c_str(), line.value.c_str(), line.source.c_str(),
+    std::printf("  %-23s %s, %s%s\n", line.name.c_str(), printable(line.value).c_str(), line.source.c_str(),
                 given ? fmt::format("; default {}", line.fallback).c_str() : "");
     std::printf("  %-23s   %s\n", "", line.meaning.c_str());
-    if (!line.trouble.empty()) std::printf("  %-23s   cannot be read: %s\n", "", line.trouble.c_str());
+    if (!line.trouble.empty()) std::printf("  %-23s   cannot be read: %s\n", "", printable(line.trouble).c_str());
   }
   if (info.unknown.empty()) return;
   std::printf("\nUnknown, ignored\n");

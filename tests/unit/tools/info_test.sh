@@ -38,6 +38,8 @@ TUTTI_VERBS=rails=x expect 0 'cannot be read: .*rails' info
 TUTTI_LOG=loud expect 0 'cannot be read: TUTTI_LOG="loud" is none of' info
 TUTTI_TIMEOUT=5 expect 0 '^  TUTTI_TIMEOUT  *did you mean TUTTI_TIMEOUT_MS?$' info
 TUTTI_SOCKET_IFNAME=eth0 expect 0 '^  TUTTI_SOCKET_IFNAME  *did you mean TUTTI_INTERFACE?$' info
+TUTTI_RANK=first TUTTI_WORLD_SIZE=2 expect 0 'cannot be read: no rank' info
+TUTTI_INTERFACE=$'eth\e[2J' expect 0 '^  TUTTI_INTERFACE  *eth\\x1b\[2J, environment' info
 TUTTI_SECRET=hush expect 0 '^  TUTTI_SECRET  *(not shown), environment' info
 if grep -q hush "$out"; then echo 'a secret is shown'; failed=1; fi
 
