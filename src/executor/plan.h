@@ -75,7 +75,7 @@ struct Plan {
   std::vector<transport::Link*> links;          // each once
   std::uint32_t max_step_chunks = 0;            // of any step
   transport::Reading reading{};                 // of what this rank sends, in steps of up to most_read_bytes
-  bool read_in_turns = false;                   // see transport::MemoryUse
+  std::size_t read_in_turns_bytes = SIZE_MAX;   // steps from this size on are, where ranks take turns
   std::size_t most_read_bytes = SIZE_MAX;
   bool rewrites_in_place = false;  // where input and output are one memory, it overwrites input that it
                                    // has sent
