@@ -16,8 +16,7 @@ namespace tutti::internal {
 // RDMA where both sides of a pair have it. Any other list that names it asks for it: a rank that cannot use it warns.
 inline constexpr const char* kDefaultTransports = "shm,verbs,tcp";
 
-// Whether a rank reads the memory of other processes of its machine.
-// From less to more.
+// When a rank reads the memory of other processes of its machine, from less to more.
 enum class MemoryReads : std::uint8_t { kNever, kAuto, kAlways };
 
 // To which processors a rank binds the thread that joins: any, one core's, or one NUMA node's.

@@ -20,8 +20,8 @@ namespace shm = transport::shm;
 // At most two slots, or half of those that a link may fill.
 constexpr std::size_t kSliceBytes = 64 * 1024;
 
-// Whether ranks are processes that read each other's memory (kCrossMemoryBytes) in such a collective, and nothing waits
-// for the first slice of it: each read is a system call, so better few. Two ranks, all-gather: 0.85 of the time with
+// Whether ranks are processes that may read each other's memory (kCrossMemoryBytes) in such a collective, and no vector
+// passes a rank slice by slice: each read is a system call, so better few. Two ranks, all-gather: 0.85 of the time with
 // slices of 64 KiB, from 1 to 16 MiB; all-to-all: 0.6 to 0.8 from 128 KiB to 1 MiB; broadcast, gather and scatter: 0.85
 // from 512 KiB to 1 MiB. Of those that take turns only some read.
 bool read_each_other(const Membership& membership, Collective collective) {

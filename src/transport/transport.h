@@ -55,9 +55,9 @@ enum class Reading : std::uint8_t {
 
 // How an operation uses the memory of its call, as a link asks before it begins.
 struct MemoryUse {
-  // Of ordinary memory, by a peer that is another process and has a processor of its own.
+  // Of ordinary memory, by a peer that is another process.
   Reading reading = Reading::kNever;
-  // Whether it pays between ranks that take turns on processors, which is the same near and far.
+  // Whether that pays also between ranks that take turns on processors, which is the same near and far.
   bool read_in_turns = false;
   // It overwrites input that it has sent, once the peer has read what was left to it by zero copy.
   bool rewrites_input = false;
