@@ -231,6 +231,7 @@ Status CpuExecutor::begin_large(const Operation& op, std::uint32_t number) {
   if (!in_order || step_bytes > plan.no_zcopy_bytes) {
     const bool reads = step_bytes <= plan.most_read_bytes;
     const transport::MemoryUse use{.reading = reads ? std::max(plan.reading, op.reading) : transport::Reading::kNever,
+                                   .only_moves = plan.reading != transport::Reading::kNever,
                                    .read_in_turns = step_bytes >= plan.read_in_turns_bytes,
                                    .rewrites_input = plan.rewrites_in_place && op.in_place()};
     for (transport::Link* link : plan.links) {

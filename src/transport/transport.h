@@ -55,8 +55,10 @@ enum class Reading : std::uint8_t {
 
 // How an operation uses the memory of its call, as a link asks before it begins.
 struct MemoryUse {
-  // Of ordinary memory, by a peer that is another process.
+  // Of ordinary memory that it sends, by a peer that is another process.
   Reading reading = Reading::kNever;
+  // It only moves bytes: peers may have left what it receives to be read, whatever it sends.
+  bool only_moves = false;
   // Whether that pays also between ranks that take turns on processors, which is the same near and far.
   bool read_in_turns = false;
   // It overwrites input that it has sent, once the peer has read what was left to it by zero copy.

@@ -124,10 +124,10 @@ bool ShmRecvLane::read_peer(std::byte* target, std::size_t n, Failing failing) {
 }
 
 void ShmRecvLane::begin_operation(MemoryUse use) {
+  traits_.pulls = use.only_moves && link_->cross_memory != nullptr && link_->cross_memory->can_read();
   const bool in_turns = !lines_->own_processors && !link_->always_reads;
-  traits_.pulls = use.reading != Reading::kNever && (!in_turns || use.read_in_turns) &&
-                  link_->cross_memory != nullptr && link_->cross_memory->can_read();
-  traits_.zcopy_any_bytes = traits_.pulls && was_left_ ? kFarCrossMemoryBytes : SIZE_MAX;
+  const bool likely = was_left_ && use.reading != Reading::kNever && (!in_turns || use.read_in_turns);
+  traits_.zcopy_any_bytes = traits_.pulls && likely ? kFarCrossMemoryBytes : SIZE_MAX;
 }
 
 bool ShmRecvLane::activity() {

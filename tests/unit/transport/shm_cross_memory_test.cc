@@ -42,8 +42,8 @@ constexpr std::byte kVoid{0xee};
 conformance::Pair reading_pair() {
   conformance::Pair pair = conformance::processes_pair();
   for (int i = 0; i < 2; ++i) {
-    pair.a->begin_operation({.reading = Reading::kAlways});
-    pair.b->begin_operation({.reading = Reading::kAlways});
+    pair.a->begin_operation({.reading = Reading::kAlways, .only_moves = true});
+    pair.b->begin_operation({.reading = Reading::kAlways, .only_moves = true});
   }
   REQUIRE(pair.b->recv().traits().pulls);
   REQUIRE(pair.a->send().traits().zcopy_any_bytes == kCrossMemoryBytes);
@@ -70,7 +70,9 @@ struct Seen {
       b->begin_operation(use);
     }
   }
-  void begin(bool only_moves) const { begin({.reading = only_moves ? Reading::kAlways : Reading::kNever}); }
+  void begin(bool only_moves) const {
+    begin({.reading = only_moves ? Reading::kAlways : Reading::kNever, .only_moves = only_moves});
+  }
   [[nodiscard]] Payload first_payload() const {
     return static_cast<Payload>(side_a->lines[0].length_and_payload >> kLengthBits);
   }
@@ -111,7 +113,7 @@ struct Listener {
   const std::vector<std::byte> bytes(kBytes, kRight);
   const Deadline deadline = Deadline::after_ms(60'000);
   do {
-    link->begin_operation({.reading = Reading::kAlways});
+    link->begin_operation({.reading = Reading::kAlways, .only_moves = true});
     ::usleep(1000);
   } while (link->send().traits().zcopy_any_bytes == SIZE_MAX && !deadline.passed());
   (void)push(*link, bytes);
@@ -149,15 +151,17 @@ TEST_CASE("who leaves what for the peer to read") {
     return options;
   };
   const MemoryUse combines{};
-  const MemoryUse exchanges{.reading = Reading::kAlways};
-  const MemoryUse flows{.reading = Reading::kFromAfar};
-  const MemoryUse scatters{.reading = Reading::kFromAfar, .read_in_turns = true};
+  const MemoryUse exchanges{.reading = Reading::kAlways, .only_moves = true};
+  const MemoryUse flows{.reading = Reading::kFromAfar, .only_moves = true};
+  const MemoryUse scatters{.reading = Reading::kFromAfar, .only_moves = true, .read_in_turns = true};
+  const MemoryUse long_one{.only_moves = true};
   const Case c = GENERATE_REF(values<Case>({
       {"near, exchanges", near, exchanges, kCrossMemoryBytes},
       {"near, flows", near, flows, SIZE_MAX},
       {"far, exchanges", far, exchanges, kFarCrossMemoryBytes},
       {"far, flows", far, flows, kFarCrossMemoryBytes},
       {"far, combines", far, combines, SIZE_MAX},
+      {"far, too long", far, long_one, SIZE_MAX},
       {"in turns, exchanges", in_turns, exchanges, SIZE_MAX},
       {"in turns, scatters", in_turns, scatters, kFarCrossMemoryBytes},
       {"never", with(far, MemoryReads::kNever), exchanges, SIZE_MAX},
@@ -169,8 +173,9 @@ TEST_CASE("who leaves what for the peer to read") {
   const Seen seen(c.options);
   seen.begin(c.use);
   CHECK(seen.a->send().traits().zcopy_any_bytes == c.from);
+  // What it sends itself does not matter.
+  CHECK(seen.b->recv().traits().pulls == (c.use.only_moves && c.options.reads != MemoryReads::kNever));
   if (c.from != SIZE_MAX) {
-    CHECK(seen.b->recv().traits().pulls);
     // Until something has been left to it, a receiver has nothing to be ready for.
     CHECK(seen.b->recv().traits().zcopy_any_bytes == SIZE_MAX);
     std::vector<std::byte> bytes(kBytes, kRight);
@@ -350,7 +355,7 @@ TEST_CASE("a process that has ended is read no more") {
   const HeaderLine& first = memory->theirs().lines[0];
   const auto link = make_link(std::move(memory), false, {1, true});
   const bool sent = eventually([&] {
-    link->begin_operation({.reading = Reading::kAlways});
+    link->begin_operation({.reading = Reading::kAlways, .only_moves = true});
     return first.sequence == 1;
   });
   CHECK(sent);
