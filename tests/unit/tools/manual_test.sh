@@ -1,10 +1,11 @@
 #!/bin/bash
 # Manual pages and completions have all that --help has; groff and man read the pages, bash the completions.
-# Usage: manual_test.sh FOLDER PROGRAM...
-# FOLDER has what write_manual has written.
+# Usage: manual_test.sh FOLDER PLOT PLOT_PAGE PROGRAM...
+# FOLDER has what write_manual has written; tutti_plot's page was written by hand.
 set -euo pipefail
 written=$(realpath "$1")
-shift
+plot=$2 plot_page=$3
+shift 3
 programs=("$@")
 failed=0
 folder=$(mktemp -d)
@@ -38,27 +39,40 @@ expect() {
   [[ $got == "$wanted" ]] || fail "$* is completed to \"$got\", not to \"$wanted\""
 }
 
-# check PAGE COMMAND...: the command's page and its completion.
-check() {
-  local page=$written/$1.1 name=$1 option shown completed warnings
-  shift
+# look PAGE NAME COMMAND...: the command's page. Leaves it in $shown.
+look() {
+  local page=$1 name=$2 option warnings
+  shift 2
   [[ -s $page ]] || { fail "no page $name"; return; }
   warnings=$(groff -man -Tutf8 -ww -z "$page" 2>&1) || fail "$name: groff fails"
   [[ -z $warnings ]] || fail "$name: $warnings"
   ! LC_ALL=C grep -n '[^ -~]' "$page" || fail "$name: what is no ASCII needs to be escaped"
   grep -q ": \"$name - [^\"]" <<<"$(lexgrog "$page")" || fail "$name: apropos finds no description"
   shown=$(show "$page")
-  completed=$(completions "${1##*/}" "${@:2}" -)
   [[ $(options "$@" | wc -l) -ge 2 ]] || fail "$*: --help lists no options"
   for option in $(options "$@"); do
     grep -qE -e "^ +(-.*, )?$option( [A-Za-z|]+)?(,.*| \.\.\.)?( |\$)" <<<"$shown" || fail "the page $name lacks $option"
-    grep -qxF -e "$option" <<<"$completed" || fail "the completion of $* lacks $option"
   done
-  for section in NAME SYNOPSIS DESCRIPTION OPTIONS ENVIRONMENT 'EXIT STATUS' 'SEE ALSO'; do
+  for section in NAME SYNOPSIS DESCRIPTION OPTIONS 'EXIT STATUS' 'SEE ALSO'; do
     grep -qx "$section" <<<"$shown" || fail "the page $name has no section $section"
   done
   grep -qE '^ +2 +Invalid (arguments|command line)' <<<"$shown" || fail "the page $name lacks exit status 2"
 }
+
+# check PAGE COMMAND...: the command's page and its completion.
+check() {
+  local name=$1 option shown='' completed
+  shift
+  look "$written/$name.1" "$name" "$@"
+  grep -qx ENVIRONMENT <<<"$shown" || fail "the page $name has no section ENVIRONMENT"
+  completed=$(completions "${1##*/}" "${@:2}" -)
+  for option in $(options "$@"); do
+    grep -qxF -e "$option" <<<"$completed" || fail "the completion of $* lacks $option"
+  done
+}
+
+shown=''
+look "$plot_page" tutti_plot python3 "$plot"
 
 mkdir -p "$folder/man/man1"
 cp "$written"/*.1 "$folder/man/man1"
