@@ -30,13 +30,26 @@ HWY_INLINE hn::Vec<D> with_one_nan(D d, hn::Vec<D> v) {
   return one_nan_where(d, hn::IsNaN(v), v);
 }
 
-// As combine_floats (element.h), but a NaN may be any NaN. x86's extremes return the second operand when one is NaN
-// or both are zero; so the two orders give (b, a) in these cases, and the same bits in all others. Their union
-// is a NaN if one is NaN, and -0 unless both are +0.
+// x86's extremes return the second operand when one is NaN or both are zero; so the two orders give (b, a) in these
+// cases, and the same bits in all others. Their union is a NaN if one is NaN, and -0 unless both are +0; their
+// intersection is +0 unless both are -0. Those of other architectures may return the number where one is NaN.
+inline constexpr bool kExtremesKeepNan = HWY_ARCH_X86 != 0;
+
+// Maximum or minimum as combine_floats (element.h), to the bit, wherever NaNs may be lost.
+template <ReduceOp op, class D>
+HWY_INLINE hn::Vec<D> extreme(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  const auto nan = hn::Or(hn::IsNaN(a), hn::IsNaN(b));
+  if constexpr (op == ReduceOp::kMax) return one_nan_where(d, nan, hn::And(hn::Max(a, b), hn::Max(b, a)));
+  return one_nan_where(d, nan, hn::Or(hn::Min(a, b), hn::Min(b, a)));
+}
+
+// As combine_floats (element.h), but a NaN may be any NaN.
 template <ReduceOp op, class D>
 HWY_INLINE hn::Vec<D> combine_with_any_nan(D d, hn::Vec<D> a, hn::Vec<D> b) {
   if constexpr (op == ReduceOp::kProd) {
     return hn::Mul(a, b);
+  } else if constexpr ((op == ReduceOp::kMin || op == ReduceOp::kMax) && !kExtremesKeepNan) {
+    return extreme<op>(d, a, b);
   } else if constexpr (op == ReduceOp::kMin) {
     return hn::Or(hn::Min(a, b), hn::Min(b, a));
   } else if constexpr (op == ReduceOp::kMax) {
@@ -50,8 +63,7 @@ HWY_INLINE hn::Vec<D> combine_with_any_nan(D d, hn::Vec<D> a, hn::Vec<D> b) {
 // As combine_floats, to the bit.
 template <ReduceOp op, class D>
 HWY_INLINE hn::Vec<D> combine_float_vectors(D d, hn::Vec<D> a, hn::Vec<D> b) {
-  if constexpr (op == ReduceOp::kMax) {
-    // The intersection is +0 unless both are -0.
+  if constexpr (op == ReduceOp::kMax && kExtremesKeepNan) {
     const auto x = hn::Max(a, b), y = hn::Max(b, a);
     return one_nan_where(d, hn::IsNaN(hn::Or(x, y)), hn::And(x, y));
   } else {
