@@ -16,19 +16,18 @@ using schedule::StepKind;
 // More in one lane than a peer that does nothing may take: then each lane works for itself.
 constexpr std::uint32_t kMostInOrder = 4;
 
-// Between these a transfer that flows one way is faster read from the sender's memory than through slots. Two processes
-// that send to each other alternately, time with over time without: 1.35 at 192 KiB, 0.7 from 384 to 512 KiB, 0.87 at 1
-// MiB, 1.2 from 2 MiB. From afar shorter ones are, too: 0.5 at 64 KiB, 0.4 from 128 to 256 KiB.
+// From this size on a transfer that flows one way is faster read from the sender's memory than through slots, up to
+// what its plan says (Plan::most_read_bytes). Two processes that send to each other alternately, time with over time
+// without: 1.35 at 192 KiB, 0.7 from 384 to 512 KiB, 0.87 at 1 MiB, 1.2 from 2 MiB. From afar shorter ones are, too, as
+// the plan says: 0.5 at 64 KiB, 0.4 from 128 to 256 KiB.
 constexpr std::size_t kLeastReadBytes = std::size_t{320} << 10;
-constexpr std::size_t kMostReadBytes = std::size_t{1536} << 10;
 
 std::size_t bytes_of(const Transfer& t) {
   return t.count * size_of(t.type, t.opaque);
 }
 
 transport::Reading reading_of(std::size_t bytes) {
-  if (bytes > kMostReadBytes) return transport::Reading::kNever;
-  return bytes >= kLeastReadBytes ? transport::Reading::kAlways : transport::Reading::kFromAfar;
+  return bytes >= kLeastReadBytes ? transport::Reading::kAlways : transport::Reading::kNever;
 }
 
 // The next number of the pair in this direction, and what it moves.

@@ -59,7 +59,7 @@ struct MemoryUse {
   Reading reading = Reading::kNever;
   // It only moves bytes: peers may have left what it receives to be read, whatever it sends.
   bool only_moves = false;
-  // Whether that pays also between ranks that take turns on processors, which is the same near and far.
+  // Whether such reading pays also between ranks that take turns on processors, which is the same near and far.
   bool read_in_turns = false;
   // It overwrites input that it has sent, once the peer has read what was left to it by zero copy.
   bool rewrites_input = false;

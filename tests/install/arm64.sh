@@ -118,6 +118,7 @@ for test in "${tests[@]}"; do
   if [[ -n ${lacking[$name]:-} ]]; then
     echo "left out: $name: the emulation lacks ${lacking[$name]}"
   else
+    [[ -z ${cases[$name]:-} ]] || sed "s/^~/left out of $name, which the emulation cannot run: /" <<<"${cases[$name]}"
     check "$name" run "$name" "$program" || true
   fi
 done
