@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/config.h"
 #include "base/variables.h"
 #include "topology/cpu_quota.h"
 #include "topology/detect.h"
@@ -16,19 +17,10 @@ namespace {
 
 using transport::verbs::first_line;
 
-std::string place_text(const LauncherTrace& trace) {
-  const auto number = [](const std::optional<int>& n) { return n ? std::to_string(*n) : "?"; };
-  return fmt::format("{} (rank {} of {})", trace.launcher, number(trace.rank), number(trace.ranks));
-}
-
 // What others leave may be a part of it; tutti's own variables are all needed.
 bool is_unusable(const LauncherTrace& trace) {
   if (trace.rank && trace.ranks) return *trace.rank >= *trace.ranks;
   return trace.launcher == "plain";
-}
-
-bool contradict(const std::optional<int>& a, const std::optional<int>& b) {
-  return a && b && *a != *b;
 }
 
 }  // namespace
@@ -62,24 +54,19 @@ Check check_launchers(const std::vector<LauncherTrace>& found) {
   const std::string what = "launcher";
   if (found.empty()) return {Verdict::kOk, what, "none in this environment: this is no rank", ""};
   std::string all;
-  for (const LauncherTrace& trace : found) all += (all.empty() ? "" : ", ") + place_text(trace);
-  const LauncherTrace& first = found.front();
-  if (is_unusable(first)) {
+  for (const LauncherTrace& trace : found) all += (all.empty() ? "" : ", ") + text_of(trace);
+  Result<LauncherTrace> chosen = choose_launcher(found, environment_variable("TUTTI_LAUNCHER").value_or(""));
+  if (!chosen.is_ok()) return {Verdict::kFail, what, chosen.status().message(), "set TUTTI_LAUNCHER as said there"};
+  if (is_unusable(*chosen)) {
     return {Verdict::kFail, what, fmt::format("{}: that is not usable", all),
-            fmt::format("correct or unset {}: ranks are from 0 to their number - 1", first.variables)};
-  }
-  for (const LauncherTrace& trace : found) {
-    if (!contradict(trace.rank, first.rank) && !contradict(trace.ranks, first.ranks)) continue;
-    return {
-        Verdict::kWarn, what, fmt::format("several, which contradict each other: {}; {} holds", all, first.launcher),
-        fmt::format("unset the variables of the others, or start ranks by one launcher alone ({})", first.variables)};
+            fmt::format("correct or unset {}: ranks are from 0 to their number - 1", chosen->variables)};
   }
   const bool batch = std::all_of(found.begin(), found.end(), [](const LauncherTrace& t) { return !t.starts_ranks; });
   if (batch) {
     return {Verdict::kWarn, what, fmt::format("{}: an allocation, in which nobody has started ranks", all),
             "start the program by srun or mpirun; ranks that are started so are no concern of this one's"};
   }
-  return {Verdict::kOk, what, fmt::format("{}; {} holds", all, first.launcher), ""};
+  return {Verdict::kOk, what, fmt::format("{}; tutti uses {}", all, chosen->launcher), ""};
 }
 
 Check check_processors(int usable, std::optional<std::uint32_t> millicpus, int ranks) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/launch/environment.h"
+#include "bootstrap/launch/trace.h"
 #include "check.h"
 
 namespace tutti::internal::tools {

@@ -14,7 +14,7 @@
 #include "base/config.h"
 #include "base/variables.h"
 #include "base/version.h"
-#include "bootstrap/launch/environment.h"
+#include "bootstrap/launch/trace.h"
 #include "build_features.h"
 #include "command.h"
 #include "transport/verbs/options.h"

@@ -22,6 +22,8 @@ constexpr std::int64_t kMaxMs = std::int64_t{1} << 40;
 constexpr std::string_view kPrefix = "TUTTI_";                                           // of all that are tutti's
 constexpr std::array<std::string_view, 4> kLevels = {"error", "warn", "info", "debug"};  // of TUTTI_LOG: base/log.cc
 
+constexpr std::array<std::string_view, 5> kLauncherNames = {"plain", "pmix", "pmi1", "torchrun", "slurm"};
+
 // One value, and what an error calls it.
 struct Value {
   const std::string& name;
@@ -33,6 +35,14 @@ struct Value {
     return Status::invalid_usage(std::move(message));
   }
 };
+
+Status read_launcher(const Value& value, Settings* s) {
+  if (std::find(kLauncherNames.begin(), kLauncherNames.end(), value.text) == kLauncherNames.end()) {
+    return value.unreadable("plain, pmix, pmi1, torchrun or slurm");
+  }
+  s->launcher = value.text;
+  return {};
+}
 
 template <class T>
 Status read_integer(const Value& value, std::int64_t low, std::int64_t high, const char* wanted, T* out) {
@@ -90,7 +100,7 @@ Status read_ms(const Value& value, Settings* s) {
   return read_integer(value, kLow, kMaxMs, wanted, &(s->*Field));
 }
 
-constexpr std::array<SettingEntry, 17> kSettings = {{
+constexpr std::array<SettingEntry, 18> kSettings = {{
     {"TUTTI_TRANSPORTS", take_text<&Settings::transports>, reset_field<&Settings::transports>},
     {"TUTTI_INTERFACE", take_text<&Settings::interface>, reset_field<&Settings::interface>},
     {"TUTTI_ALGORITHM", take_text<&Settings::algorithm>, reset_field<&Settings::algorithm>},
@@ -117,6 +127,7 @@ constexpr std::array<SettingEntry, 17> kSettings = {{
        return read_choice(v, {"none", "core", "numa"}, &s->bind);
      },
      reset_field<&Settings::bind>},
+    {"TUTTI_LAUNCHER", read_launcher, reset_field<&Settings::launcher>},
     {"TUTTI_TCP_STREAMS",
      [](const Value& v, Settings* s) { return read_integer(v, 1, 16, "a number from 1 to 16", &s->tcp_streams); },
      reset_field<&Settings::tcp_streams>},

@@ -41,7 +41,8 @@ struct Settings {
   MemoryReads cross_memory = MemoryReads::kAuto;  // TUTTI_CROSS_MEMORY: "never", "auto" (where it is fast), "always"
   Bind bind = Bind::kNone;                        // TUTTI_BIND: "none", "core" or "numa"
   std::string device;  // whose memory buffers are in, read by memory/cuda_device.h: the program's to say, no variable's
-  std::string verbs;   // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
+  std::string launcher;  // TUTTI_LAUNCHER: whose job tuttiCommInitEnv joins: "torchrun"; empty: the last that started
+  std::string verbs;     // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable. The first

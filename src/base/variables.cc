@@ -29,6 +29,7 @@ constexpr auto kVariables = std::to_array<Variable>({
     {"TUTTI_CHECK", "off", "strict or off: whether all ranks compare each call; rank 0's holds for all"},
     {"TUTTI_LOG", "warn", "error, warn, info or debug"},
     {"TUTTI_BIND", "none", "none, core or numa: to which processors the calling thread is bound"},
+    {"TUTTI_LAUNCHER", "(the one that started the process)", "plain, pmix, pmi1, torchrun or slurm: whose job to join"},
     {"TUTTI_LOCAL_RANK", "(by launcher)", "for TUTTI_BIND: number of this process among those of its machine"},
     {"TUTTI_LOCAL_SIZE", "(by launcher)", "for TUTTI_BIND: how many processes of the job its machine has"},
     {"TUTTI_LIBRARY", "(searched)", "the Python module's: the path of libtutti.so"},

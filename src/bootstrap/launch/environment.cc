@@ -1,11 +1,15 @@
 #include "bootstrap/launch/environment.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 
 #include <string_view>
+#include <vector>
 
+#include "base/log.h"
 #include "bootstrap/launch/pmi1.h"
 #include "bootstrap/launch/pmix.h"
+#include "bootstrap/launch/trace.h"
 #include "bootstrap/root_service.h"
 #include "net/address.h"
 #include "net/auth.h"
@@ -74,6 +78,13 @@ Result<LaunchedJob> detect_pmi1(const Settings& settings, Deadline deadline) {
   if (!place.is_ok()) return place;
   const auto fd = parse_integer(environment_variable("PMI_FD").value_or(""), 0, 1 << 20);
   if (!fd) return unusable("pmi1", "PMI_FD", "the number of an open file");
+  if (::fcntl(static_cast<int>(*fd), F_GETFD) < 0) {
+    return Status::invalid_usage(
+        fmt::format("pmi1: PMI_FD={}: this process has no such open file: the process that started it closed the "
+                    "connection to mpiexec, or MPI_Finalize did. Let the process in between keep it open (in Python "
+                    "close_fds=False), or call tutti before MPI_Finalize",
+                    *fd));
+  }
   return exchange_over_pmi1(static_cast<int>(*fd), place->rank, place->ranks, settings, deadline);
 }
 
@@ -124,10 +135,19 @@ Result<LaunchedJob> detect_slurm() {
   return job;
 }
 
-// Slurm's own --mpi=pmi2 also sets PMI_FD, but speaks another protocol over it; Hydra started by Slurm
-// leaves Slurm's variables in place, and its own beside them.
-bool has_pmi1() {
-  return is_set("PMI_FD") && is_set("PMI_RANK") && (!is_set("SLURM_PROCID") || is_set("HYDI_CONTROL_FD"));
+Result<LaunchedJob> detect_pmix(const Settings& settings, Deadline deadline) {
+  Result<LaunchedJob> job = exchange_over_pmix(settings, deadline);
+  // Without the library, Slurm's own variables still do.
+  if (job.is_ok() || job.status().code() != Code::kInvalidUsage || !is_set("SLURM_PROCID")) return job;
+  return detect_slurm();
+}
+
+Status no_launcher() {
+  return Status::invalid_usage(
+      "no launcher found: this process was started as it is, and nothing says which rank it is of how many. Start it "
+      "with tutti run -n 2 ./program, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_WORLD_SIZE and "
+      "TUTTI_ROOT. Looked for in the environment: TUTTI_RANK, PMIX_RANK (Open MPI, Slurm), PMI_FD (MPICH), RANK and "
+      "WORLD_SIZE (torchrun), SLURM_PROCID");
 }
 
 }  // namespace
@@ -148,49 +168,21 @@ std::string first_slurm_host(const std::string& list) {
   return host;
 }
 
-std::vector<LauncherTrace> launchers_in_environment() {
-  const auto number = [](const char* name) -> std::optional<int> {
-    const auto value = parse_integer(environment_variable(name).value_or(""), 0, kMaxRanks);
-    return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
-  };
-  std::vector<LauncherTrace> found;
-  if (is_set("TUTTI_RANK") || is_set("TUTTI_WORLD_SIZE")) {
-    found.push_back({"plain", "TUTTI_RANK, TUTTI_WORLD_SIZE", number("TUTTI_RANK"), number("TUTTI_WORLD_SIZE")});
-  }
-  if (is_set("PMIX_RANK") && is_set("PMIX_NAMESPACE")) {
-    found.push_back({"pmix", "PMIX_RANK", number("PMIX_RANK"), number("OMPI_COMM_WORLD_SIZE")});
-  }
-  if (has_pmi1()) found.push_back({"pmi1", "PMI_FD, PMI_RANK", number("PMI_RANK"), number("PMI_SIZE")});
-  if (is_set("RANK") && is_set("WORLD_SIZE")) {
-    found.push_back({"torchrun", "RANK, WORLD_SIZE", number("RANK"), number("WORLD_SIZE")});
-  }
-  if (is_set("SLURM_JOB_ID") || is_set("SLURM_PROCID")) {
-    const bool step = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
-    const char* const size = is_set("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-    // Outside of a step what Slurm says is of the allocation, and no rank's.
-    found.push_back({"slurm", "SLURM_PROCID", step ? number("SLURM_PROCID") : std::nullopt,
-                     step ? number(size) : std::nullopt, step});
-  }
-  return found;
-}
-
 Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline) {
-  if (is_set("TUTTI_RANK") || is_set("TUTTI_WORLD_SIZE")) return detect_plain();
-  if (is_set("PMIX_RANK") && is_set("PMIX_NAMESPACE")) {
-    Result<LaunchedJob> job = exchange_over_pmix(settings, deadline);
-    // Without the library, Slurm's own variables still do.
-    if (job.is_ok() || job.status().code() != Code::kInvalidUsage || !is_set("SLURM_PROCID")) return job;
-    return detect_slurm();
+  const std::vector<LauncherTrace> found = launchers_in_environment();
+  if (found.empty()) return no_launcher();
+  Result<LauncherTrace> chosen = choose_launcher(found, settings.launcher);
+  if (!chosen.is_ok()) return chosen.status();
+  for (const LauncherTrace& other : found) {
+    if (!contradict(*chosen, other)) continue;
+    log::info(fmt::format("{} started this process, not {}, whose variables are in its environment, too",
+                          text_of(*chosen), text_of(other)));
   }
-  if (has_pmi1()) return detect_pmi1(settings, deadline);
-  if (is_set("RANK") && is_set("WORLD_SIZE")) return detect_torchrun();
-  if (is_set("SLURM_PROCID")) return detect_slurm();
-  if (is_set("SLURM_JOB_ID")) return not_started_by_srun("");
-  return Status::invalid_usage(
-      "no launcher found: this process was started as it is, and nothing says which rank it is of how many. Start it "
-      "with tutti run -n 2 ./program, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_WORLD_SIZE and "
-      "TUTTI_ROOT. Looked for in the environment: TUTTI_RANK, PMIX_RANK (Open MPI, Slurm), PMI_FD (MPICH), RANK and "
-      "WORLD_SIZE (torchrun), SLURM_PROCID");
+  if (chosen->launcher == "plain") return detect_plain();
+  if (chosen->launcher == "pmix") return detect_pmix(settings, deadline);
+  if (chosen->launcher == "pmi1") return detect_pmi1(settings, deadline);
+  if (chosen->launcher == "torchrun") return detect_torchrun();
+  return is_set("SLURM_PROCID") ? detect_slurm() : not_started_by_srun("");
 }
 
 }  // namespace tutti::internal

@@ -4,10 +4,8 @@
 // the launcher's key-value store.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
@@ -22,22 +20,10 @@ struct LaunchedJob {
   std::variant<KnownRoot, UniqueIdBytes> root;
 };
 
-// Order: plain TUTTI_* variables, PMIx (Open MPI, Slurm), PMI-1 (MPICH's Hydra), torchrun, Slurm
-// without PMIx. kInvalidUsage with what was looked for if there is none, and with what is wrong if a
-// launcher's variables are there but unreadable.
+// By the variables of the launcher that choose_launcher() names: plain TUTTI_* variables, PMIx (Open MPI, Slurm), PMI-1
+// (MPICH's Hydra), torchrun, Slurm without PMIx. kInvalidUsage with what was looked for if there is none, with what is
+// wrong if a launcher's variables are there but unreadable, and if launchers contradict each other.
 Result<LaunchedJob> detect_job(const Settings& settings, Deadline deadline);
-
-// What one launcher has left in the environment.
-struct LauncherTrace {
-  std::string launcher;   // as in LaunchedJob
-  std::string variables;  // by which it is known, for messages
-  std::optional<int> rank;
-  std::optional<int> ranks;
-  bool starts_ranks = true;  // false: Slurm's batch script or allocation, in which nobody has started ranks
-};
-
-// Of all launchers, that detect_job() goes by first.
-std::vector<LauncherTrace> launchers_in_environment();
 
 // The first host of a Slurm node list: "n[03-05,9],m2" -> "n03". Empty if it is malformed.
 std::string first_slurm_host(const std::string& list);

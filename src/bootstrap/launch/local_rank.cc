@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/config.h"
+#include "bootstrap/launch/ancestry.h"
 #include "bootstrap/root_service.h"
 
 namespace tutti::internal {
@@ -15,11 +17,16 @@ namespace {
 struct Names {
   const char* rank;
   const char* ranks;
+  const char* launcher;
 };
-constexpr Names kOwn{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"};
-constexpr Names kLaunchers[] = {{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-                                {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                                {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+constexpr Names kOwn{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "plain"};
+constexpr Names kSlurm{"SLURM_LOCALID", "SLURM_STEP_ID", "slurm"};
+// Of those that have come into the environment together, the first holds.
+constexpr Names kLaunchers[] = {kOwn,
+                                {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun"},
+                                {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "pmix"},
+                                {"MPI_LOCALRANKID", "MPI_LOCALNRANKS", "pmi1"},
+                                kSlurm};
 
 // `ranks`: what `ranks_name` says.
 Result<LocalRank> read(const char* rank_name, const char* ranks_name, std::int64_t ranks) {
@@ -55,6 +62,30 @@ Result<LocalRank> read_slurm() {
       fmt::format("{}=\"{}\" does not say how many tasks the node SLURM_NODEID=\"{}\" has", list_name, list, node));
 }
 
+// The variables of the launcher that started this process, as choose_launcher() has it.
+std::optional<Names> find_names() {
+  std::vector<Names> found;
+  std::vector<std::vector<const char*>> groups;
+  for (const Names& names : kLaunchers) {
+    // Half of what others set is not theirs; half of tutti's own is a mistake that read() names.
+    const bool half_is_enough = names.rank == kOwn.rank;
+    if (half_is_enough ? !is_set(names.rank) && !is_set(names.ranks) : !is_set(names.rank) || !is_set(names.ranks)) {
+      continue;
+    }
+    // Of PMIx, Slurm's own server has Slurm's variables for this.
+    const std::string wanted = environment_variable("TUTTI_LAUNCHER").value_or("");
+    if (wanted == names.launcher || (wanted == "pmix" && names.rank == kSlurm.rank)) return names;
+    found.push_back(names);
+    groups.push_back({names.rank, names.ranks});
+  }
+  if (found.empty()) return std::nullopt;
+  if (found.size() == 1) return found.front();
+  const std::vector<Inheritance> inherited = inheritance_of(groups);
+  const auto last = std::min_element(inherited.begin(), inherited.end(),
+                                     [](const auto& a, const auto& b) { return a.generations < b.generations; });
+  return found[static_cast<std::size_t>(last - inherited.begin())];
+}
+
 }  // namespace
 
 int slurm_tasks_on(const std::string& list, int node) {
@@ -78,11 +109,7 @@ int slurm_tasks_on(const std::string& list, int node) {
 }
 
 Result<LocalRank> detect_local_rank(const std::optional<LocalRank>& otherwise) {
-  if (is_set(kOwn.rank) || is_set(kOwn.ranks)) return read(kOwn);
-  for (const Names& names : kLaunchers) {
-    if (is_set(names.rank) && is_set(names.ranks)) return read(names);
-  }
-  if (is_set("SLURM_LOCALID") && is_set("SLURM_STEP_ID")) return read_slurm();
+  if (const auto names = find_names()) return names->rank == kSlurm.rank ? read_slurm() : read(*names);
   if (otherwise) return *otherwise;
   return Status::invalid_usage(
       "no launcher says which of the ranks on this machine this one is: looked for TUTTI_LOCAL_RANK, LOCAL_RANK "

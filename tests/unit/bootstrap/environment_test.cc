@@ -8,6 +8,7 @@
 
 #include "base/unique_fd.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/launch/trace.h"
 #include "catch_compat.h"
 
 using namespace tutti::internal;
@@ -157,6 +158,46 @@ TEST_CASE("what launchers have left in the environment, whoever holds") {
   CHECK(launchers_in_environment()[0].starts_ranks);
   CHECK(launchers_in_environment()[0].rank == 3);
   CHECK(launchers_in_environment()[0].ranks == 6);
+}
+
+TEST_CASE("launchers that contradict each other: the last one holds, or an error names both") {
+  const auto choice = [](const std::vector<LauncherTrace>& found, const std::string& wanted = "") {
+    auto chosen = choose_launcher(found, wanted);
+    return chosen.is_ok() ? chosen->launcher : chosen.status().message();
+  };
+  LauncherTrace pmix{"pmix", "PMIX_RANK", 0, 1};
+  LauncherTrace torchrun{"torchrun", "RANK, WORLD_SIZE", 1, 2};
+  CHECK(choice({pmix, torchrun}).find("pmix (rank 0 of 1) by PMIX_RANK, and torchrun (rank 1 of 2) by RANK") !=
+        std::string::npos);
+  CHECK(choice({pmix, torchrun}).find("Set TUTTI_LAUNCHER=pmix or TUTTI_LAUNCHER=torchrun") != std::string::npos);
+  CHECK(choice({pmix, torchrun}, "pmix") == "pmix");
+  CHECK(choice({pmix, torchrun}, "torchrun") == "torchrun");
+  CHECK(choice({pmix, torchrun}, "slurm").find("TUTTI_LAUNCHER=slurm: the environment has no variables of it") == 0);
+  pmix.generations = 1;
+  CHECK(choice({pmix, torchrun}) == "torchrun");
+  torchrun.generations = 2;
+  CHECK(choice({pmix, torchrun}) == "pmix");
+  // The same size, other ranks.
+  CHECK(choice({{"pmix", "", 0, 2}, {"torchrun", "", 1, 2}}).find("contradict") != std::string::npos);
+  CHECK(choice({{"pmix", "", 1, 2}, {"torchrun", "", 1, 2}}) == "pmix");
+  // A connection that is closed, an allocation in which nobody has started ranks.
+  CHECK(choice({{"pmi1", "", 0, 1, false}, {"torchrun", "", 1, 2}}) == "torchrun");
+  CHECK(choice({{"torchrun", "", 1, 2}, {"slurm", "", std::nullopt, std::nullopt, false}}) == "torchrun");
+  CHECK(choice({{"slurm", "", std::nullopt, std::nullopt, false}}) == "slurm");
+  // Without an address: by the launcher whose ranks they are.
+  LauncherTrace renamed{"torchrun", "", 1, 2, true, false};
+  CHECK(choice({{"pmix", "", 1, 2, true, true, 1}, renamed}) == "pmix");
+  CHECK(choice({{"pmix", "", 0, 1, true, true, 1}, renamed}) == "torchrun");
+}
+
+TEST_CASE("variables that this process has set itself came last") {
+  pretend({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"PMI_FD", "1000"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  CHECK(detect().value().launcher == "torchrun");  // 1000 is no open file
+  // Open MPI's MPI_Init in a process that mpirun has not started.
+  pretend({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "1"}, {"TUTTI_RANK", "0"}, {"TUTTI_WORLD_SIZE", "1"}});
+  CHECK(detect().value().launcher == "plain");
+  pretend({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"PMI_FD", "1000"}});
+  CHECK(names(detect(), "PMI_FD=1000: this process has no such open file"));
 }
 
 TEST_CASE("Slurm: a batch script that forgets srun is told so") {

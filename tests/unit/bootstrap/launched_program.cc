@@ -30,7 +30,9 @@ Result<Job> join_any(const LaunchedJob& found, const Settings& settings, Deadlin
 }
 
 int join_and_leave(LaunchedJob* found) {
-  Settings settings;
+  Result<Settings> given = settings_from_environment();
+  if (!given.is_ok()) return fail("settings_from_environment", given.status());
+  Settings settings = *given;
   settings.interface = "lo";
   const Deadline deadline = Deadline::after_ms(60'000);
   Result<LaunchedJob> detected = detect_job(settings, deadline);
@@ -44,6 +46,7 @@ int join_and_leave(LaunchedJob* found) {
   }
   Result<Job> job = join_any(*found, settings, deadline);
   if (!job.is_ok()) return fail("join", job.status());
+  if (found->ranks == 1) return job->tree == nullptr ? 0 : fail("join", Status::internal("a tree for one rank"));
   Result<std::vector<std::string>> all = job->tree->all_gather(std::to_string(found->rank), deadline);
   if (!all.is_ok()) return fail("all_gather", all.status());
   for (int rank = 0; rank < found->ranks; ++rank) {

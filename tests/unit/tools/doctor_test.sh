@@ -53,7 +53,7 @@ says 1 '^FAIL  interface: no interface with an address passes TUTTI_INTERFACE=no
   env TUTTI_INTERFACE=nosuch "$tutti" doctor
 says 1 '^FAIL  launcher: plain \(rank \? of 2\): that is not usable\. Remedy: ' \
   env TUTTI_RANK=-1 TUTTI_WORLD_SIZE=2 "$tutti" doctor
-says 0 '^warn  launcher: several, which contradict each other: plain \(rank 1 of 2\), torchrun \(rank 0 of 2\)' \
+says 1 '^FAIL  launcher: two launchers contradict each other: plain \(rank 1 of 2\) .* torchrun \(rank 0 of 2\)' \
   env TUTTI_RANK=1 TUTTI_WORLD_SIZE=2 RANK=0 WORLD_SIZE=2 "$tutti" doctor
 says 0 '^warn  launcher: slurm .*nobody has started ranks.*srun' env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 \
   "$tutti" doctor

@@ -124,8 +124,11 @@ TEST_CASE("doctor: launchers that contradict each other") {
   LauncherTrace other = torchrun;
   other.ranks = 8;
   const Check mixed = check_launchers({plain, other});
-  CHECK(mixed.verdict == Verdict::kWarn);
-  CHECK(has(mixed.found, "plain (rank 1 of 4), torchrun (rank 1 of 8); plain holds"));
+  CHECK(mixed.verdict == Verdict::kFail);
+  CHECK(has(mixed.found, "plain (rank 1 of 4) by TUTTI_RANK, and torchrun (rank 1 of 8) by RANK"));
+  other.generations = 1;
+  CHECK(check_launchers({plain, other}).verdict == Verdict::kOk);
+  CHECK(has(check_launchers({plain, other}).found, "plain (rank 1 of 4), torchrun (rank 1 of 8); tutti uses plain"));
   CHECK(check_launchers({{"plain", "TUTTI_RANK", 4, 4}}).verdict == Verdict::kFail);
   CHECK(check_launchers({{"plain", "TUTTI_RANK", std::nullopt, 4}}).verdict == Verdict::kFail);
   CHECK(check_launchers({{"pmix", "PMIX_RANK", 3, std::nullopt}}).verdict == Verdict::kOk);

@@ -81,6 +81,10 @@ begin
 "$program" >"$out" 2>&1 && failed=1
 documented 'No launcher'
 
+begin
+TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 RANK=1 WORLD_SIZE=2 "$program" >"$out" 2>&1 && failed=1
+documented 'Two launchers'
+
 # 3: Slurm's batch script without srun.
 begin
 SLURM_JOB_ID=77 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_JOB_NODELIST=n1 "$program" >"$out" 2>&1 && failed=1
