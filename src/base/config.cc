@@ -115,7 +115,10 @@ constexpr std::array<SettingEntry, 18> kSettings = {{
        s->port_low = defaults.port_low;
        s->port_high = defaults.port_high;
      }},
-    {"TUTTI_AFFINITY", [](const Value& v, Settings* s) { return read_choice(v, "move", "keep", &s->moves); },
+    {"TUTTI_AFFINITY",
+     [](const Value& v, Settings* s) {
+       return read_choice(v, {"keep", "own", "move"}, &s->moves);
+     },
      reset_field<&Settings::moves>},
     {"TUTTI_CROSS_MEMORY",
      [](const Value& v, Settings* s) {

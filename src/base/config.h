@@ -22,6 +22,10 @@ enum class MemoryReads : std::uint8_t { kNever, kAuto, kAlways };
 // To which processors a rank binds the thread that joins: any, one core's, or one NUMA node's.
 enum class Bind : std::uint8_t { kNone, kCore, kNuma };
 
+// Which threads' processors the library changes: none; those of its own threads, when it starts them; also those of the
+// threads that call it, which move to other processors while they wait.
+enum class Moves : std::uint8_t { kNone, kOwn, kAll };
+
 struct Settings {
   std::string transports = kDefaultTransports;  // TUTTI_TRANSPORTS: allowed transports, in any order
   std::string interface;  // TUTTI_INTERFACE: name prefix ("eth", "=eth0" exactly, "^lo" not), empty: by route
@@ -33,11 +37,11 @@ struct Settings {
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
   std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
-  std::string tuning;     // TUTTI_TUNING: a file of `tutti tune`, of which rank 0's holds; empty: none
-  std::string topology;   // TUTTI_TOPOLOGY: a file of `tutti topo --json`, of which rank 0's holds; empty: none
-  std::string schedules;  // TUTTI_SCHEDULES: files of schedules, separated by commas; the same on every rank
-  bool moves = true;      // TUTTI_AFFINITY: "move" or "keep": whether a rank may go to another processor by itself
-  bool strict = false;    // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
+  std::string tuning;         // TUTTI_TUNING: a file of `tutti tune`, of which rank 0's holds; empty: none
+  std::string topology;       // TUTTI_TOPOLOGY: a file of `tutti topo --json`, of which rank 0's holds; empty: none
+  std::string schedules;      // TUTTI_SCHEDULES: files of schedules, separated by commas; the same on every rank
+  Moves moves = Moves::kOwn;  // TUTTI_AFFINITY: "keep", "own" or "move"
+  bool strict = false;  // TUTTI_CHECK: "strict" or "off": whether every call is compared on all ranks before it runs
   MemoryReads cross_memory = MemoryReads::kAuto;  // TUTTI_CROSS_MEMORY: "never", "auto" (where it is fast), "always"
   Bind bind = Bind::kNone;                        // TUTTI_BIND: "none", "core" or "numa"
   std::string device;  // whose memory buffers are in, read by memory/cuda_device.h: the program's to say, no variable's

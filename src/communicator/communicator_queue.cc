@@ -85,7 +85,7 @@ Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completi
     if (next.call.custom != nullptr) next.custom = named_operator_;
     const MutexLock lock(mutex_);
     if (engine_ == nullptr) {
-      auto engine = executor::Engine::get(settings_.progress_threads, settings_.moves);
+      auto engine = executor::Engine::get(settings_.progress_threads, settings_.moves != Moves::kNone);
       if (!engine.is_ok()) return engine.status();
       queue_task_ = std::make_unique<QueueTask>(*this, **engine);
       engine_ = std::move(*engine);

@@ -10,13 +10,15 @@ namespace tutti::internal::executor {
 
 class Affinity {
  public:
-  // `moves`: false never touches any thread (TUTTI_AFFINITY=keep). What the calling thread may use now is taken for
-  // what nobody has pinned.
+  // `moves`: false never touches any thread; true only for TUTTI_AFFINITY=move. What the calling thread may use now is
+  // taken for what nobody has pinned.
   explicit Affinity(bool moves);
 
   // Moves the calling thread to another of the processors that it may use, and leaves it free to move on. False, and
   // nothing is done, where there is no other, or where the application has chosen processors for this thread since.
-  // What the application chooses while this runs stays, too, but for a few nanoseconds between two system calls.
+  // What somebody chooses while this runs stays, too, unless it falls between two of its system calls, or is the very
+  // mask that this sets for the move (on two processors likely). Linux has no way to set a mask only if it is
+  // unchanged, so this cannot be mended; hence nobody is moved who has not asked for it.
   bool leave_processor() const;
   // The same, to this one.
   bool move_to(int processor) const;
