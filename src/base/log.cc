@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <climits>
+#include <cstdint>
 #include <vector>
 
 #include "base/config.h"
@@ -57,6 +59,24 @@ std::string time_text() {
                      time.minutes().count(), time.seconds().count(), time.subseconds().count());
 }
 
+// A file takes lines of any length without waiting. A pipe that can be written to takes PIPE_BUF bytes in one piece,
+// and may wait for its reader with more; so may a terminal.
+bool stderr_is_file() {
+  struct stat info {};
+  return ::fstat(STDERR_FILENO, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+// To at most so many bytes, and says how many are missing. Not within a character of UTF-8.
+void cut(std::string* text, std::size_t most) {
+  constexpr std::size_t kMostMarkBytes = 40;
+  if (text->size() <= most) return;
+  std::size_t kept = most - kMostMarkBytes;
+  while (kept > 0 && (static_cast<unsigned char>((*text)[kept]) & 0xC0) == 0x80) --kept;
+  const std::size_t missing = text->size() - kept;
+  text->resize(kept);
+  *text += fmt::format(" ... ({} bytes more)", missing);
+}
+
 }  // namespace
 
 bool add_rank(std::uint64_t job, int rank) {
@@ -101,13 +121,13 @@ void write(Level level, const std::string& line) {
   const std::string begin = fmt::format("{} {} tutti[{}] {}", time_text(), host.nodename, ::getpid(),
                                         ranks == nullptr ? std::string() : ranks->text);
   std::string text = begin + kNames[static_cast<int>(level)] + ": " + line;
-  // So much a pipe that can be written to has room for, and takes in one piece.
-  if (text.size() >= PIPE_BUF) text.resize(PIPE_BUF - 1);
+  const std::size_t most = stderr_is_file() ? SIZE_MAX : PIPE_BUF;
+  cut(&text, most - 1);
   text += "\n";
   const unsigned before = lost.exchange(0);
   const std::string gap =
       before == 0 ? "" : fmt::format("{}warn: {} lines before this one were lost: nobody took them\n", begin, before);
-  if (gap.size() + text.size() <= PIPE_BUF) {
+  if (gap.size() + text.size() <= most) {
     text.insert(0, gap);
   } else {
     lost += before;
