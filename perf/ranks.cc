@@ -14,11 +14,11 @@
 #include <cstring>
 #include <new>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/service_thread.h"
 #include "operation.h"
 
 namespace tutti::internal::perf {
@@ -30,6 +30,7 @@ constexpr std::int64_t kIdWaitMs = 60'000;
 // A rank whose peer died learns of it from the library within a second; this is for one that does not.
 constexpr std::int64_t kGraceAfterFailureMs = 20'000;
 constexpr useconds_t kPollIntervalUs = 2000;
+constexpr std::size_t kRankStackBytes = std::size_t{8} << 20;
 
 enum class IdState : int { kMissing = 0, kReady = 1, kFailed = 2 };
 
@@ -54,9 +55,16 @@ int run_and_destroy(tuttiComm_t comm, const RankMain& rank_main) {
 // Runs body(i) on `count` threads; the largest status.
 int run_threads(int count, const std::function<int(int)>& body) {
   std::vector<int> statuses(static_cast<std::size_t>(count));
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) threads.emplace_back([&, i] { statuses[i] = body(i); });
-  for (std::thread& thread : threads) thread.join();
+  std::vector<ServiceThread> threads(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const Status started = threads[i].start([&, i] { statuses[i] = body(i); }, kRankStackBytes);
+    if (started.is_ok()) continue;
+    // The ranks that run would wait for this one.
+    const int status = fail(started);
+    std::fflush(nullptr);
+    std::_Exit(status);
+  }
+  for (ServiceThread& thread : threads) thread.join();
   return *std::max_element(statuses.begin(), statuses.end());
 }
 

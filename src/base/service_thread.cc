@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/control_group.h"
+
 namespace tutti::internal {
 namespace {
 
@@ -31,7 +33,9 @@ Status start_thread(pthread_t* thread, void* (*body)(void*), void* argument, std
   if (error == EINVAL) error = ::pthread_create(thread, nullptr, body, argument);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_attr_destroy(&attributes);
-  return error == 0 ? Status() : Status::system("cannot start a thread", error);
+  if (error == 0) return {};
+  const Status status = Status::system("cannot start a thread", error);
+  return {status.code(), status.message() + thread_advice(error)};
 }
 
 Status ServiceThread::start(std::function<void()> body, std::size_t stack_bytes) {

@@ -6,6 +6,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/control_group.h"
 #include "base/descriptors.h"
 
 namespace tutti::internal {
@@ -65,7 +66,8 @@ Status Status::of_exception() noexcept {
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   } catch (const std::system_error& e) {
-    return guarded([&] { return Status(Code::kSystemError, e.what()); });
+    // Of std::thread, where it may be started outside of src/base/service_thread.h.
+    return guarded([&] { return Status(Code::kSystemError, e.what() + thread_advice(e.code().value())); });
   } catch (const std::exception& e) {
     return guarded([&] { return internal(fmt::format("unexpected exception: {}", e.what())); });
   } catch (...) {

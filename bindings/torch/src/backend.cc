@@ -11,6 +11,7 @@
 #include "failure.h"
 #include "recorder.h"
 #include "run.h"
+#include "threads.h"
 #include "watchdog.h"
 
 namespace tutti_torch {
@@ -308,7 +309,7 @@ std::shared_ptr<Channel> Backend::messages(int from, int to) {
     }
   };
   try {
-    messages.joins = std::thread(join);
+    messages.joins = start_thread(join);
   } catch (...) {
     messages_.erase({from, to});
     throw;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "python_exit.h"
+#include "threads.h"
 
 namespace tutti_torch {
 
@@ -46,7 +47,7 @@ void Completer::call_one(const std::shared_ptr<State>& state) {
   if (state->idle > 0) {
     state->changed.notify_one();
   } else {
-    std::thread([state] { serve(state); }).detach();
+    start_thread([state] { serve(state); }).detach();
     ++state->threads;
   }
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "python_exit.h"
+#include "threads.h"
 
 namespace tutti_torch {
 namespace {
@@ -31,7 +32,7 @@ void Watchdog::add(const std::shared_ptr<Channel>& channel) {
   std::erase_if(channels_, [](const std::weak_ptr<Channel>& one) { return one.expired(); });
   channels_.push_back(channel);
   if (running_) return;
-  std::thread([this] { run(); }).detach();
+  start_thread([this] { run(); }).detach();
   running_ = true;
 }
 

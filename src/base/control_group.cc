@@ -1,0 +1,94 @@
+#include "base/control_group.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "base/config.h"
+
+namespace tutti::internal {
+namespace {
+
+std::optional<std::uint64_t> number_in(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  const auto number = parse_integer(line, 0, INT64_MAX);
+  return number ? std::optional<std::uint64_t>(*number) : std::nullopt;
+}
+
+// The folders of this process's control group, from its own to the outermost, for a controller: version 2's, and
+// version 1's where that is mounted.
+std::vector<std::string> group_folders(const std::string& controller) {
+  std::vector<std::string> folders;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() &&
+        fmt::format(",{},", controllers).find(fmt::format(",{},", controller)) == std::string::npos)
+      continue;
+    const std::string top = fmt::format("/sys/fs/cgroup{}{}", controllers.empty() ? "" : "/", controllers);
+    std::string group = line.substr(second + 1);
+    // Within a container the path may be one that is not seen there; the mount point is then the container's group.
+    struct stat info {};
+    if (group.find("/..") != std::string::npos || ::stat((top + group).c_str(), &info) != 0) group.clear();
+    while (group.ends_with('/')) group.pop_back();
+    for (;; group.resize(group.rfind('/'))) {
+      folders.push_back(top + group);
+      if (group.empty()) break;
+    }
+  }
+  return folders;
+}
+
+}  // namespace
+
+Limit group_limit(const std::string& controller, const char* most_2, const char* used_2, const char* most_1,
+                  const char* used_1) {
+  constexpr std::uint64_t kNone = std::uint64_t{1} << 60;  // version 1 has no word for it
+  Limit least;
+  for (const std::string& folder : group_folders(controller)) {
+    for (const auto& [most_file, used_file] : {std::pair(most_2, used_2), std::pair(most_1, used_1)}) {
+      const auto most = number_in(folder + "/" + most_file);
+      const std::uint64_t used = number_in(folder + "/" + used_file).value_or(0);
+      if (!most || *most >= kNone) continue;
+      if (!least.most || *most - std::min(*most, used) < *least.most - std::min(*least.most, least.used)) {
+        least = {most, used};
+      }
+    }
+  }
+  return least;
+}
+
+Limit group_limit_of_threads() {
+  return group_limit("pids", "pids.max", "pids.current", "pids.max", "pids.current");
+}
+
+std::string thread_advice(int error_number) {
+  if (error_number != EAGAIN) return {};
+  const Limit group = group_limit_of_threads();
+  const std::string in_group =
+      group.most ? fmt::format("pids.max of the control group is {}, of which {} are used", *group.most, group.used)
+                 : "no control group sets pids.max";
+  rlimit limit{};
+  std::string of_user = "?";
+  if (::getrlimit(RLIMIT_NPROC, &limit) == 0) {
+    of_user = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
+  }
+  const auto of_machine = number_in("/proc/sys/kernel/threads-max");
+  return fmt::format(
+      " (limits of threads: {}; ulimit -u is {}; kernel.threads-max is {}. Raise the one that is reached: TasksMax= of "
+      "a systemd unit or --pids-limit of a container, ulimit -u, sysctl)",
+      in_group, of_user, of_machine ? std::to_string(*of_machine) : "?");
+}
+
+}  // namespace tutti::internal

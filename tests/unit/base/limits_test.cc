@@ -1,0 +1,128 @@
+// Log lines that are longer than a pipe takes in one piece, and threads that a limit refuses.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "base/control_group.h"
+#include "base/log.h"
+#include "base/service_thread.h"
+#include "base/unique_fd.h"
+#include "catch_compat.h"
+
+namespace tutti::internal {
+namespace {
+
+// What `body` writes to standard error in a child, where that is the descriptor `to`.
+void run_in_child(int to, const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::dup2(to, STDERR_FILENO);
+    body();
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+std::string read_from(int fd) {
+  std::string text(1 << 20, ' ');
+  const ssize_t n = ::read(fd, text.data(), text.size());
+  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  return text;
+}
+
+std::string in_pipe(const std::string& line) {
+  int ends[2] = {-1, -1};
+  REQUIRE(::pipe(ends) == 0);
+  const UniqueFd reader(ends[0]);
+  const UniqueFd writer(ends[1]);
+  run_in_child(writer.get(), [&] { log::warn(line); });
+  return read_from(reader.get());
+}
+
+std::string in_file(const std::string& line) {
+  std::FILE* const file = std::tmpfile();
+  REQUIRE(file != nullptr);
+  run_in_child(::fileno(file), [&] {
+    log::warn(line);
+    log::warn("next");
+  });
+  std::rewind(file);
+  std::string text = read_from(::fileno(file));
+  std::fclose(file);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a log line that is longer than a pipe takes at once says how much is missing", "[fork]") {
+  for (const std::size_t bytes : {6000U, 4096U, 100'000U}) {
+    INFO(bytes);
+    const std::string line = std::string(bytes - 3, 'y') + "END";
+    const std::string said = in_pipe(line);
+    CHECK(said.size() <= PIPE_BUF);
+    CHECK(said.size() > PIPE_BUF - 60);
+    const std::size_t begin = said.find("warn: ") + 6;
+    const std::size_t mark = said.find(" ... (");
+    REQUIRE(mark != std::string::npos);
+    const std::size_t shown = mark - begin;
+    CHECK(said.substr(mark) == fmt::format(" ... ({} bytes more)\n", bytes - shown));
+  }
+  // Up to the limit nothing is missing.
+  const std::size_t around = in_pipe("").size();
+  const std::string longest(PIPE_BUF - around - 8, 'y');  // the number of the process may be longer
+  CHECK(in_pipe(longest).find(longest + "\n") != std::string::npos);
+}
+
+TEST_CASE("a log line is cut between characters", "[fork]") {
+  for (const char* const shift : {"", "a", "aa"}) {
+    std::string line = shift;
+    while (line.size() < 5000) line += "\u20ac";
+    const std::string said = in_pipe(line);
+    const std::size_t mark = said.find(" ... (");
+    REQUIRE(mark != std::string::npos);
+    CHECK(said.substr(mark - 3, 3) == "\u20ac");
+  }
+}
+
+TEST_CASE("a log line in a file is whole, whatever its length", "[fork]") {
+  const std::string line = std::string(70'000, 'y') + "END";
+  const std::string said = in_file(line);
+  CHECK(said.find("warn: " + line + "\n") != std::string::npos);
+  CHECK(said.find("warn: next\n") != std::string::npos);
+}
+
+TEST_CASE("a thread that a limit refuses: the error has the limits with their values", "[fork]") {
+  CHECK(thread_advice(ENOMEM).empty());
+  int ends[2] = {-1, -1};
+  REQUIRE(::pipe(ends) == 0);
+  const UniqueFd reader(ends[0]);
+  const UniqueFd writer(ends[1]);
+  run_in_child(writer.get(), [] {
+    // Root is not held to it.
+    if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(1);
+    const rlimit limit{1, 1};
+    if (::setrlimit(RLIMIT_NPROC, &limit) != 0) ::_exit(2);
+    ServiceThread thread;
+    const Status status = thread.start([] {});
+    std::fprintf(stderr, "%s", status.message().c_str());
+  });
+  const std::string said = read_from(reader.get());
+  INFO(said);
+  CHECK(said.find("cannot start a thread: Resource temporarily unavailable (limits of threads: ") == 0);
+  CHECK(said.find("pids.max") != std::string::npos);
+  CHECK(said.find("ulimit -u is 1;") != std::string::npos);
+  CHECK(said.find("kernel.threads-max is ") != std::string::npos);
+}
+
+}  // namespace tutti::internal
