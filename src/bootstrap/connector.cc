@@ -41,6 +41,8 @@ class SocketConnector final : public Connector {
   }
   ~SocketConnector() override { listeners_->unsubscribe(communicator_); }
   Status listen_on_path(PeerInfo* info) override { return listeners_->listen_on_path(info); }
+  void open_paths(const std::vector<PeerInfo>& peers) override;
+  void remove_path() override { listeners_->remove_path(); }
   void set_peers(Book peers, std::vector<Meeting> meetings) override {
     peers_ = std::move(peers);
     meetings_ = std::move(meetings);
@@ -152,6 +154,16 @@ Status SocketConnector::check(const std::vector<int>& peers) const {
   return {};
 }
 
+void SocketConnector::open_paths(const std::vector<PeerInfo>& peers) {
+  std::vector<std::string> paths;
+  const PeerInfo& mine = peers[static_cast<std::size_t>(rank_)];
+  for (const PeerInfo& peer : peers) {
+    const bool apart = mine.same_machine(peer) && mine.network_namespace != peer.network_namespace;
+    if (apart && dials(peer.rank) && !peer.unix_path.empty()) paths.push_back(peer.unix_path);
+  }
+  listeners_->open_paths(paths);
+}
+
 Status SocketConnector::begin(int peer, Attempt* attempt) const {
   Dialling entry;
   entry.peer = peer;
@@ -173,9 +185,8 @@ Result<bool> SocketConnector::begin_unix(Dialling* dialling, bool shared) const 
   std::vector<net::Address> targets;
   if (!peer.unix_address.empty() && peer.network_namespace == mine.network_namespace) {
     targets.push_back(net::Address::unix_abstract(peer.unix_address));
-  } else if (!peer.unix_path.empty()) {
-    Result<net::Address> address = net::Address::unix_path(peer.unix_path);
-    if (address.is_ok()) targets.push_back(*address);
+  } else if (const auto address = listeners_->opened(peer.unix_path)) {
+    targets.push_back(*address);
   }
   if (targets.empty()) return false;
   dialling->kind = ChannelKind::kUnix;

@@ -53,9 +53,12 @@ class Connector {
   static Result<std::unique_ptr<Connector>> listen(const Settings& settings, bool allow_unix, bool allow_tcp, int rank,
                                                    const Secret& secret, PeerInfo* info);
   virtual ~Connector() = default;
-  // Also listens on a Unix socket by path, for peers of this machine in other network namespaces.
-  // Fills info->unix_path. The file is removed with the last Connector that shares the listeners.
+  // For peers of this machine in other network namespaces, to which abstract names do not lead. Each rank listens on a
+  // Unix socket by path, too (fills info->unix_path); opens the paths of those that it will dial, by their PeerInfo;
+  // and removes its own when all have. What a rank could not open it reaches over TCP.
   virtual Status listen_on_path(PeerInfo* info) = 0;
+  virtual void open_paths(const std::vector<PeerInfo>& peers) = 0;
+  virtual void remove_path() = 0;
   // The address book, before the first connect(), and how this rank is to be connected with each, by rank.
   using Book = std::shared_ptr<const std::vector<PeerInfo>>;
   virtual void set_peers(Book peers, std::vector<Meeting> meetings) = 0;

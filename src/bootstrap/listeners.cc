@@ -1,9 +1,14 @@
 #include "bootstrap/listeners.h"
 
+#include <fcntl.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/hex.h"
@@ -21,11 +26,29 @@ constexpr std::size_t kMaxTcpAddresses = 8;
 constexpr std::size_t kMostShared = 2;
 // Between two looks of a thread for which there was no descriptor to wake it by.
 constexpr int kBlindMs = 5;
+constexpr const char* kUsualFolder = "/tmp";
 
 Result<std::string> random_name() {
   std::uint8_t bytes[12];
   if (Status s = net::random_bytes(bytes, sizeof bytes); !s.is_ok()) return s;
   return "tutti-" + to_hex(bytes);
+}
+
+// By which another name of the file, or none, does not matter.
+std::string path_of(const UniqueFd& fd) {
+  return fmt::format("/proc/self/fd/{}", fd.get());
+}
+
+// By way of the folder's descriptor, as an address has room for 107 bytes alone.
+Result<UniqueFd> listen_in(const std::string& folder, const std::string& name) {
+  const UniqueFd fd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return Status::system("opening the folder", errno);
+  const std::string path = path_of(fd) + "/" + name;
+  Result<net::Address> address = net::Address::unix_path(path);
+  if (!address.is_ok()) return address.status();
+  Result<UniqueFd> listener = net::listen_unix(*address);
+  if (!listener.is_ok()) ::unlink(path.c_str());
+  return listener;
 }
 
 void ring(int bell) {
@@ -40,7 +63,12 @@ Listeners::Listeners(const Secret& secret, int rank)
     : owner_(::getpid()), acceptor_(secret, net::Claim{net::Purpose::kLink, rank, 0, 1}) {}
 
 Listeners::~Listeners() {
+  remove_path();
+}
+
+void Listeners::remove_path() {
   if (!path_.empty() && owner_ == ::getpid()) ::unlink(path_.c_str());
+  path_.clear();
 }
 
 Status Listeners::open(const Settings& settings, bool allow_unix, bool allow_tcp, PeerInfo* info) {
@@ -76,18 +104,43 @@ Status Listeners::open_tcp(const Settings& settings, PeerInfo* info) {
 }
 
 Status Listeners::listen_on_path(PeerInfo* info) {
-  if (!path_.empty()) return {};
   Result<std::string> name = random_name();
   if (!name.is_ok()) return name.status();
-  const std::string path = environment_variable("TMPDIR").value_or("/tmp") + "/" + *name;
-  Result<net::Address> address = net::Address::unix_path(path);
-  if (!address.is_ok()) return address.status();
-  Result<UniqueFd> listener = net::listen_unix(*address);
-  if (!listener.is_ok()) return listener.status();
-  path_ = path;
-  acceptor_.add_listener(std::move(listener).value(), true);
-  info->unix_path = path;
-  return {};
+  Status first;
+  for (const std::string& folder : {environment_variable("TMPDIR").value_or(kUsualFolder), std::string(kUsualFolder)}) {
+    std::error_code unknown;
+    const std::string path = std::filesystem::absolute(folder, unknown).string() + "/" + *name;
+    Result<UniqueFd> listener = listen_in(folder, *name);
+    if (!listener.is_ok()) {
+      if (first.is_ok()) first = listener.status().with_context(path);
+      continue;
+    }
+    path_ = path;
+    acceptor_.add_listener(std::move(listener).value(), true);
+    info->unix_path = path;
+    return {};
+  }
+  return first;
+}
+
+void Listeners::open_paths(const std::vector<std::string>& paths) {
+  descriptors_ = DescriptorReservation(paths.size());
+  for (const std::string& path : paths) {
+    UniqueFd fd(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    if (fd.valid()) {
+      opened_.emplace(path, std::move(fd));
+    } else {
+      log::info(fmt::format("a rank of this machine is out of reach of a Unix socket: {}: {}", path,
+                            std::generic_category().message(errno)));
+    }
+  }
+}
+
+std::optional<net::Address> Listeners::opened(const std::string& path) const {
+  const auto at = opened_.find(path);
+  if (at == opened_.end()) return std::nullopt;
+  Result<net::Address> address = net::Address::unix_path(path_of(at->second));
+  return address.is_ok() ? std::optional(*address) : std::nullopt;
 }
 
 void Listeners::subscribe(std::uint64_t communicator, std::size_t most) {

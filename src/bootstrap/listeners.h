@@ -5,8 +5,8 @@
 // itself into the mailbox of the communicator that it claims to be for. The others are woken when something comes for
 // them, or when that thread leaves.
 //
-// Threads: open() and listen_on_path() by the thread that joins, before all else; subscribe(), take() and unsubscribe()
-// any; a Visit belongs to one thread.
+// Threads: open() and what has to do with paths by the thread that joins, before all else; opened(), subscribe(),
+// take() and unsubscribe() any; a Visit belongs to one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,16 +15,19 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "bootstrap/peer_info.h"
 #include "bootstrap/unique_id.h"
 #include "net/acceptor.h"
+#include "net/address.h"
 
 namespace tutti::internal {
 
@@ -38,8 +41,16 @@ class Listeners {
 
   // Fills the address fields of *info.
   Status open(const Settings& settings, bool allow_unix, bool allow_tcp, PeerInfo* info);
-  // Also by a path. Fills info->unix_path. The file is removed in the end.
+  // Also by a path, in the folder TMPDIR or in /tmp. Fills info->unix_path.
   Status listen_on_path(PeerInfo* info);
+  // Opens the paths of peers, so that they can be dialled when the files are gone. What cannot be opened (another
+  // container, another user) is out of reach.
+  void open_paths(const std::vector<std::string>& paths);
+  // Where to dial the peer that listens there; nothing: out of reach.
+  [[nodiscard]] std::optional<net::Address> opened(const std::string& path) const;
+  // The file of listen_on_path(): once the peers have opened it nobody needs it, and a process that is killed leaves
+  // none.
+  void remove_path();
 
   // What connections claim to be for that all communicators of a family use (Connector::connect_shared), by who dials:
   // its rank in the communicator that joined. No communicator has such a number. They are always kept.
@@ -91,8 +102,10 @@ class Listeners {
   void deliver(std::vector<net::Authenticated> connections) TUTTI_EXCLUDES(mutex_);
 
   const pid_t owner_;
-  std::string path_;
-  net::Acceptor acceptor_;  // of the thread that attends
+  std::string path_;                        // of a file that is there
+  std::map<std::string, UniqueFd> opened_;  // by path
+  DescriptorReservation descriptors_;       // of those
+  net::Acceptor acceptor_;                  // of the thread that attends
   Mutex mutex_;
   bool attended_ TUTTI_GUARDED_BY(mutex_) = false;
   std::map<std::uint64_t, Mailbox> mailboxes_ TUTTI_GUARDED_BY(mutex_);

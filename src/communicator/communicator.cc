@@ -31,22 +31,6 @@ bool any_meets(const Transports& transports, ChannelKind kind) {
   });
 }
 
-bool any_meets_across_namespaces(const Transports& transports) {
-  return std::any_of(transports.begin(), transports.end(), [](const auto& transport) {
-    const auto meeting = transport->meeting();
-    return meeting && meeting->across_namespaces;
-  });
-}
-
-// Whether a machine's ranks are in several network namespaces.
-bool is_split(const std::vector<PeerInfo>& peers) {
-  return std::any_of(peers.begin(), peers.end(), [&](const PeerInfo& a) {
-    return std::any_of(peers.begin(), peers.end(), [&](const PeerInfo& b) {
-      return a.same_machine(b) && a.network_namespace != b.network_namespace;
-    });
-  });
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
@@ -186,10 +170,8 @@ Status Communicator::set_up_links(Deadline deadline) {
   if (connector_ != nullptr && thread_ranks_ != nullptr) {
     descriptors_ = reserve_descriptors(static_cast<int>(peers->size()), settings_);
   }
-  // All ranks have the same transports and see the same book, so all take part in the second exchange or none does.
-  if (connector_ != nullptr && any_meets_across_namespaces(*transports) && is_split(*peers)) {
-    if (Status s = connector_->listen_on_path(&self); !s.is_ok()) return s;
-    peers = exchange(self, deadline);
+  if (connector_ != nullptr) {
+    peers = meet_across_namespaces(std::move(*peers), *transports, &self, deadline);
     if (!peers.is_ok()) return peers.status();
   }
   auto membership = make_membership(rank, std::move(*peers), std::move(*transports));

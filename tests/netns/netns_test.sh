@@ -4,8 +4,10 @@
 set -euo pipefail
 program=$1 algorithms=$2
 left=tutti$$l right=tutti$$r small=tutti$$s
-work=$(mktemp -d)
+# Not in /tmp, which ranks may see read-only.
+work=$(mktemp -d -p /var/tmp)
 pids=()
+within=()  # the command by which ranks are started in their namespace
 
 clean_up() {
   for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
@@ -54,7 +56,7 @@ start() {
     transports=${TUTTI_TRANSPORTS:-}
     ((rank == 0)) || transports=${OTHERS_TRANSPORTS:-$transports}
     TUTTI_TRANSPORTS=$transports TUTTI_TIMEOUT_MS=30000 TUTTI_INIT_TIMEOUT_MS=30000 timeout 120 \
-      ip netns exec "$ns" "$program" "$rank" "$ranks" "$folder" "${@:3}" &
+      ip netns exec "$ns" "${within[@]}" "$program" "$rank" "$ranks" "$folder" "${@:3}" &
     pids+=($!)
   done
 }
@@ -99,6 +101,38 @@ TUTTI_TRANSPORTS=shm,tcp job shared-memory-across-namespaces 4
 TUTTI_TRANSPORTS=shm:netns,tcp TUTTI_INTERFACE=joint job interface 4
 TUTTI_TRANSPORTS=shm,tcp OTHERS_TRANSPORTS=shm:netns job rank-0-goes-across-namespaces 4
 TUTTI_TRANSPORTS=shm:netns,tcp OTHERS_TRANSPORTS=shm job rank-0-stays-in-its-namespace 4
+
+# The files by which ranks of several namespaces find each other are gone when all have joined, so no end of a rank
+# leaves any.
+mkdir "$work/tmp"
+export TUTTI_TRANSPORTS=shm,tcp
+TMPDIR=$work/tmp start "$work/no-files" 4 hold
+wait_ready "$work/no-files" 4
+[[ -z $(ls -A "$work/tmp") ]] || { echo "files are left while ranks run: $(ls -A "$work/tmp")"; exit 1; }
+touch "$work/no-files/go"
+finish no-files
+
+# Folders in which there is no room for a socket, or no right to make one.
+long=$work/$(printf 'x%.0s' {1..150})
+mkdir "$long"
+TMPDIR=$long job long-folder 4 2>"$work/long.err"
+! grep -q 'over TCP' "$work/long.err" || { echo 'a long folder is not used:'; cat "$work/long.err"; exit 1; }
+TMPDIR=/nonexistent job missing-folder 4
+within=(unshare -m sh -c 'mount --bind /tmp /tmp && mount -o remount,ro,bind /tmp && exec "$@"' sh)
+if unshare -m true 2>/dev/null; then
+  TMPDIR=/proc job read-only-folders 4 2>"$work/read_only.err"
+  grep -q 'rank [0-3] reaches some ranks of its machine over TCP: .*/proc' "$work/read_only.err" ||
+    { echo 'the log does not say why TCP is used:'; cat "$work/read_only.err"; exit 1; }
+  TMPDIR=/proc TUTTI_TRANSPORTS=shm start "$work/nowhere" 2 >"$work/nowhere.out" 2>&1
+  for pid in "${pids[@]}"; do
+    ! wait "$pid" || { echo 'ranks without a way to each other ran'; exit 1; }
+  done
+  pids=()
+  grep -q 'Set TMPDIR to a folder' "$work/nowhere.out" || { echo 'no advice:'; cat "$work/nowhere.out"; exit 1; }
+  echo 'passed: no folder and no TCP'
+fi
+within=()
+unset TUTTI_TRANSPORTS
 
 # Algorithms of one's own that go by hosts: here ranks are dealt round. One that serves these hosts alone is proven by
 # the job; of this one nobody sends what others wait for.

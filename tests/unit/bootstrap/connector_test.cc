@@ -63,6 +63,9 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int count, const Options& options)
     book.push_back(rank->info);
     ranks.push_back(std::move(rank));
   }
+  // The files need not be there when ranks dial.
+  for (auto& rank : ranks) rank->connector->open_paths(book);
+  for (auto& rank : ranks) rank->connector->remove_path();
   for (auto& rank : ranks)
     rank->connector->set_peers(std::make_shared<const std::vector<PeerInfo>>(book),
                                std::vector<Meeting>(book.size(), options.meeting));
