@@ -26,8 +26,8 @@ pid_t process_behind(int socket) {
   return credentials.pid;
 }
 
-// Yama's mode 1 lets a process be read by its ancestors, and by whom it names: ranks are siblings. For each pair: a
-// child inherits no permission, and others may have taken it back.
+}  // namespace
+
 void permit_siblings() {
   const int fd = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -37,15 +37,14 @@ void permit_siblings() {
   if (restricted) (void)::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
-}  // namespace
-
 CrossMemory::CrossMemory(PairMemory* own, int socket, int peer)
     : own_(*own), peer_(peer), peer_process_(process_behind(socket)) {}
 
-void CrossMemory::offer() {
+void CrossMemory::offer(bool permits) {
   if (own_.identity.named.load(std::memory_order_relaxed) != 0) return;
   if (::getrandom(&word_, sizeof word_, GRND_NONBLOCK) != sizeof word_) return;
-  permit_siblings();
+  // For each pair: a child inherits no permission, and others may have taken it back.
+  if (permits) permit_siblings();
   IdentityLine& own = own_.identity;
   own.address = reinterpret_cast<std::uintptr_t>(&word_);
   own.word = word_;

@@ -15,6 +15,11 @@
 
 namespace tutti::internal::transport::shm {
 
+// Under Yama's mode 1 (kernel.yama.ptrace_scope) a process is read by its ancestors, and by those that it permits. This
+// permits any process of the same user to read this one and to attach to it, until it ends: only what has asked for
+// reads at any cost (TUTTI_CROSS_MEMORY=always) does that. Without Yama, or in another mode, it does nothing.
+void permit_siblings();
+
 class CrossMemory {
  public:
   // `own` is what this side writes of the pair; `socket` is connected to the peer, and says which process that is.
@@ -22,8 +27,8 @@ class CrossMemory {
   CrossMemory(const CrossMemory&) = delete;
   CrossMemory& operator=(const CrossMemory&) = delete;
 
-  // Permits the peer to read this process's memory, and names it.
-  void offer();
+  // Names this process's memory to the peer. `permits`: permit_siblings() first.
+  void offer(bool permits);
   // Finds out, as soon as the peer has named its word, whether this side can read the peer's memory; tells it so.
   void probe(const PairMemory* theirs);
   [[nodiscard]] bool probed() const { return probed_.load(std::memory_order_acquire); }

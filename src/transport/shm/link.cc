@@ -24,7 +24,9 @@ class ShmLink final : public PlainLink {
         state_(make_state(memory_.get(), pair, peer_wakeup_fd, same_process, options)),
         send_(&state_),
         recv_(&state_) {
-    if (state_.cross_memory != nullptr) state_.pair->offer_cross_memory();
+    if (state_.cross_memory != nullptr) {
+      state_.pair->offer_cross_memory(options.reads == MemoryReads::kAlways);
+    }
   }
 
   ~ShmLink() override { state_.end_epochs(); }

@@ -265,9 +265,9 @@ void Pair::forget(std::uint64_t id) {
   send_in_order({PairMessageKind::kClose, Turns::kNone, id, 0});
 }
 
-void Pair::offer_cross_memory() {
+void Pair::offer_cross_memory(bool permits) {
   const MutexLock lock(mutex_);
-  cross_memory_.offer();
+  cross_memory_.offer(permits);
 }
 
 void Pair::probe_cross_memory() {

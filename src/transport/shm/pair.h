@@ -84,7 +84,7 @@ class Pair : public std::enable_shared_from_this<Pair> {
 
   // Of this side. Nothing is read until the peer has permitted that, too.
   [[nodiscard]] CrossMemory& cross_memory() { return cross_memory_; }
-  void offer_cross_memory() TUTTI_EXCLUDES(mutex_);
+  void offer_cross_memory(bool permits) TUTTI_EXCLUDES(mutex_);
   void probe_cross_memory() TUTTI_EXCLUDES(mutex_);
 
   // False: no more links can be made. The peer sees that, too.
