@@ -1,8 +1,6 @@
 #include "limit_checks.h"
 
 #include <fmt/core.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -17,12 +15,13 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/memfd.h"
+#include "base/control_group.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/root_service.h"
 #include "memory/process_reads.h"
 #include "rdma_checks.h"
 #include "transport/shm/arena.h"
+#include "transport/shm/cross_memory.h"
 #include "transport/shm/layout.h"
 #include "transport/verbs/ports/machine.h"
 
@@ -45,56 +44,6 @@ std::optional<std::uint64_t> limit_of(rlim_t limit) {
   return limit == RLIM_INFINITY ? std::nullopt : std::optional<std::uint64_t>(limit);
 }
 
-std::optional<std::uint64_t> number_in(const std::string& path) {
-  const auto number = parse_integer(first_line(path), 0, INT64_MAX);
-  return number ? std::optional<std::uint64_t>(*number) : std::nullopt;
-}
-
-// The folders of this process's control group, from its own to the outermost, for a controller: version 2's, and
-// version 1's where that is mounted.
-std::vector<std::string> group_folders(const std::string& controller) {
-  std::vector<std::string> folders;
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (!controllers.empty() &&
-        fmt::format(",{},", controllers).find(fmt::format(",{},", controller)) == std::string::npos)
-      continue;
-    const std::string top = fmt::format("/sys/fs/cgroup{}{}", controllers.empty() ? "" : "/", controllers);
-    std::string group = line.substr(second + 1);
-    // Within a container the path may be one that is not seen there; the mount point is then the container's group.
-    struct stat info {};
-    if (group.find("/..") != std::string::npos || ::stat((top + group).c_str(), &info) != 0) group.clear();
-    while (group.ends_with('/')) group.pop_back();
-    for (;; group.resize(group.rfind('/'))) {
-      folders.push_back(top + group);
-      if (group.empty()) break;
-    }
-  }
-  return folders;
-}
-
-// The one that leaves least. The files are those of the two versions.
-Limit group_limit(const std::string& controller, const char* most_2, const char* used_2, const char* most_1,
-                  const char* used_1) {
-  constexpr std::uint64_t kNone = std::uint64_t{1} << 60;  // version 1 has no word for it
-  Limit least;
-  for (const std::string& folder : group_folders(controller)) {
-    for (const auto& [most_file, used_file] : {std::pair(most_2, used_2), std::pair(most_1, used_1)}) {
-      const auto most = number_in(folder + "/" + most_file);
-      const std::uint64_t used = number_in(folder + "/" + used_file).value_or(0);
-      if (!most || *most >= kNone) continue;
-      if (!least.most || *most - std::min(*most, used) < *least.most - std::min(*least.most, least.used)) {
-        least = {most, used};
-      }
-    }
-  }
-  return least;
-}
-
 // Threads of all processes of this user.
 std::uint64_t threads_of_user() {
   std::uint64_t threads = 0;
@@ -115,10 +64,10 @@ std::uint64_t meminfo_bytes(const std::string& field) {
   return 0;
 }
 
-// What a child that reads this process's memory meets, as a rank that reads another's: an errno, or 0.
-int read_by_sibling() {
-  // Yama's mode 1 lets only ancestors, and those that are named: ranks name each other, too.
-  if (first_line("/proc/sys/kernel/yama/ptrace_scope") == "1") ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+// What a child that reads this process's memory meets, as a rank that reads another's: an errno, or 0. `permits`: see
+// permit_siblings().
+int read_by_sibling(bool permits) {
+  if (permits) transport::shm::permit_siblings();
   static volatile int word = 4711;
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
@@ -184,33 +133,16 @@ Checks check_own_threads(int ranks, const Settings& settings) {
     checks.push_back(check_threads("this user", {limit_of(limit.rlim_cur), threads_of_user()}, ranks, settings,
                                    "ulimit -u, nproc in limits.conf(5)"));
   }
-  checks.push_back(check_threads("the control group",
-                                 group_limit("pids", "pids.max", "pids.current", "pids.max", "pids.current"), ranks,
-                                 settings, "TasksMax= of a systemd unit, --pids-limit of a container"));
+  checks.push_back(check_threads("the control group", group_limit_of_threads(), ranks, settings,
+                                 "TasksMax= of a systemd unit, --pids-limit of a container"));
   return checks;
 }
 
 Check check_shared_memory() {
   const std::string what = "shared memory";
-  // As an arena is made and grows.
-  Result<UniqueFd> fd = make_growing_memfd("tutti-doctor");
-  Status status = fd.status();
-  if (status.is_ok()) status = grow_memfd(*fd, transport::shm::kExtentBytes);
-  if (status.is_ok()) {
-    void* const mapped =
-        ::mmap(nullptr, transport::shm::kExtentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
-    if (mapped == MAP_FAILED) {
-      status = Status::system("mapping it", errno);
-    } else {
-      std::memset(mapped, 1, 4096);
-      ::munmap(mapped, transport::shm::kExtentBytes);
-    }
-  }
-  if (!status.is_ok()) {
-    return {
-        Verdict::kFail, what, status.message(),
-        "allow memfd_create(2) (the container's seccomp filter, sysctl vm.memfd_noexec below 2), raise ulimit -f and "
-        "ulimit -v; or TUTTI_TRANSPORTS=tcp"};
+  if (const Status status = transport::shm::probe_shared_memory(); !status.is_ok()) {
+    return {Verdict::kFail, what, status.message(),
+            fmt::format("{}; or TUTTI_TRANSPORTS=tcp", transport::shm::kSharedMemoryFix)};
   }
   return {Verdict::kOk, what, "memfd_create(2) works; the size of /dev/shm does not matter for it", ""};
 }
@@ -267,12 +199,14 @@ Check check_own_memory(int ranks) {
 Check check_cross_memory(MemoryReads wanted) {
   const std::string what = "reading other ranks' memory";
   if (wanted == MemoryReads::kNever) return {Verdict::kOk, what, "TUTTI_CROSS_MEMORY=never: not used", ""};
-  if (const int error = read_by_sibling(); error != 0) {
+  if (const int error = read_by_sibling(wanted == MemoryReads::kAlways); error != 0) {
     const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
     const std::string yama = scope.empty() ? "" : fmt::format(", kernel.yama.ptrace_scope is {}", scope);
     return {Verdict::kWarn, what,
             fmt::format("process_vm_readv(2): {}{}; large messages are copied twice", std::strerror(error), yama),
-            "sysctl kernel.yama.ptrace_scope=0 or 1; --cap-add SYS_PTRACE or another seccomp profile of a container"};
+            "sysctl kernel.yama.ptrace_scope=0, or 1 and TUTTI_CROSS_MEMORY=always (docs/operating.md says what that "
+            "opens); "
+            "--cap-add SYS_PTRACE or another seccomp profile of a container"};
   }
   if (!memory::reads_of_processes_pay()) {
     return {Verdict::kOk, what,

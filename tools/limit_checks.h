@@ -8,15 +8,10 @@
 #include <string>
 
 #include "base/config.h"
+#include "base/control_group.h"
 #include "check.h"
 
 namespace tutti::internal::tools {
-
-// A limit and how much of it is used; nothing: there is no limit.
-struct Limit {
-  std::optional<std::uint64_t> most;
-  std::uint64_t used = 0;
-};
 
 // Open files (RLIMIT_NOFILE) of each of so many ranks; `soft` is raised by the library as far as `hard` allows.
 Check check_descriptors(Limit soft, std::optional<std::uint64_t> hard, int ranks, const Settings& settings);

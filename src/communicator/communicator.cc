@@ -15,6 +15,7 @@
 #include "memory/region.h"
 #include "topology/detect.h"
 #include "topology/select.h"
+#include "transport/shm/arena.h"
 
 namespace tutti::internal {
 namespace {
@@ -156,7 +157,9 @@ Status Communicator::set_up_links(Deadline deadline) {
         fmt::format("the transport {} serves only ranks that are threads of one process", first->name()));
   }
   const int rank = membership_.rank;
-  auto described = describe_self(rank, settings_);
+  // Threads that were made together share the memory of their process.
+  const std::string memory_trouble = in_process ? "" : transport::shm::probe_shared_memory().message();
+  auto described = describe_self(rank, settings_, memory_trouble);
   if (!described.is_ok()) return described.status();
   PeerInfo& self = *described;
   if (tree_ != nullptr && !in_process) {
@@ -177,6 +180,7 @@ Status Communicator::set_up_links(Deadline deadline) {
   auto membership = make_membership(rank, std::move(*peers), std::move(*transports));
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(*membership);
+  if (Status s = membership_.check_shared_memory(); !s.is_ok()) return s;
   if (connector_ != nullptr) {
     if (Status s = tell_transports(&self, deadline); !s.is_ok()) return s;
   }

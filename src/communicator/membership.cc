@@ -8,12 +8,14 @@
 #include <utility>
 
 #include "base/log.h"
+#include "bootstrap/rank_list.h"
 #include "memory/cuda_device.h"
 #include "memory/process_reads.h"
 #include "net/address.h"
 #include "net/frame.h"
 #include "topology/cluster.h"
 #include "topology/graph_json.h"
+#include "transport/shm/arena.h"
 
 namespace tutti::internal {
 namespace {
@@ -133,6 +135,7 @@ std::string RankSettings::pack() const {
   packer.number(static_cast<std::int32_t>(place.package)).number(static_cast<std::int32_t>(place.numa_node));
   packer.number(static_cast<std::uint64_t>(port_gbits * kMbitsOfGbit)).text(topology);
   packer.number(level2_bytes).text(algorithm).text(tuning).number(static_cast<std::uint8_t>(strict));
+  packer.text(memory_trouble);
   packer.number(static_cast<std::uint8_t>(reads_processes)).number(static_cast<std::uint8_t>(on_device));
   packer.number(static_cast<std::uint32_t>(by_transport.size()));
   for (const auto& [name, told] : by_transport) packer.text(name).text(told);
@@ -159,6 +162,7 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
   settings.algorithm = unpacker.text();
   settings.tuning = unpacker.text();
   settings.strict = unpacker.number<std::uint8_t>() != 0;
+  settings.memory_trouble = unpacker.text();
   const auto reads = unpacker.number<std::uint8_t>();
   if (reads > static_cast<std::uint8_t>(MemoryReads::kAlways)) {
     return Status::remote("protocol error: no way to read memory has the number " + std::to_string(reads));
@@ -179,7 +183,7 @@ MemoryReads reads_processes(const Settings& settings) {
   return settings.cross_memory;
 }
 
-Result<PeerInfo> describe_self(int rank, const Settings& settings) {
+Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::string& memory_trouble) {
   auto info = PeerInfo::local(rank);
   if (!info.is_ok()) return info;
   RankSettings told;
@@ -191,6 +195,7 @@ Result<PeerInfo> describe_self(int rank, const Settings& settings) {
   told.port_gbits = port_gbits_of(settings.interface);
   told.reads_processes = reads_processes(settings);
   told.algorithm = settings.algorithm;
+  told.memory_trouble = memory_trouble;
   if (rank == 0 && !settings.tuning.empty()) {
     auto tuning = topology::read_tuning(settings.tuning);
     if (!tuning.is_ok()) return tuning.status().with_context("TUTTI_TUNING");
@@ -299,6 +304,7 @@ Result<Membership> make_membership(int rank, std::vector<PeerInfo> peers, Transp
     m.level2_bytes =
         std::min<std::size_t>(m.level2_bytes, one.level2_bytes != 0 ? one.level2_bytes : kUsualLevel2Bytes);
   }
+  for (const RankSettings& one : told) m.memory_troubles.push_back(one.memory_trouble);
   m.reads_processes = MemoryReads::kAlways;
   for (const RankSettings& one : told) m.reads_processes = std::min(m.reads_processes, one.reads_processes);
   if (Status s = check_devices(told); !s.is_ok()) return s;
@@ -322,6 +328,31 @@ Transport* Membership::connecting(int a, int b, std::optional<ChannelKind> meet_
     if (transport->connects(*this, a, b)) return transport.get();
   }
   return nullptr;
+}
+
+Status Membership::check_shared_memory() const {
+  const auto of = [&](int r) -> const std::string& { return memory_troubles[static_cast<std::size_t>(r)]; };
+  std::vector<int> troubled;
+  const Transport* instead = nullptr;
+  for (int r = 0; r < ranks(); ++r) {
+    for (int other = 0; other < ranks(); ++other) {
+      if (of(r).empty() || r == other || !same_host(r, other)) continue;
+      instead = connecting(r, other);
+      if (instead == nullptr && (r == rank || other == rank)) {
+        return Status(
+            Code::kSystemError,
+            fmt::format("rank {} (host {}) cannot share memory: {}. {}; or name tcp in TUTTI_TRANSPORTS, too", r,
+                        peers[static_cast<std::size_t>(r)].hostname, of(r), transport::shm::kSharedMemoryFix));
+      }
+      if (troubled.empty() || troubled.back() != r) troubled.push_back(r);
+    }
+  }
+  if (troubled.empty() || rank != 0) return {};
+  log::warn(fmt::format("{} cannot share memory and use {} within their hosts: rank {} (host {}): {}. Fix: {}",
+                        list_ranks(troubled), instead == nullptr ? "nothing" : instead->name(), troubled[0],
+                        peers[static_cast<std::size_t>(troubled[0])].hostname, of(troubled[0]),
+                        transport::shm::kSharedMemoryFix));
+  return {};
 }
 
 std::string Membership::describe_transports() const {

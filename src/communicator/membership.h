@@ -25,8 +25,8 @@ namespace tutti::internal {
 // When this rank wants to read the memory of other processes: TUTTI_CROSS_MEMORY, and never if that leaves it open and
 // the kernel is slow (memory::reads_of_processes_pay()).
 MemoryReads reads_processes(const Settings& settings);
-// This rank's PeerInfo but for its addresses.
-Result<PeerInfo> describe_self(int rank, const Settings& settings);
+// This rank's PeerInfo but for its addresses. `memory_trouble`: RankSettings'.
+Result<PeerInfo> describe_self(int rank, const Settings& settings, const std::string& memory_trouble = "");
 
 // What a rank tells the others of its machine and its settings: PeerInfo::settings, packed.
 struct RankSettings {
@@ -38,7 +38,8 @@ struct RankSettings {
   // What one of them has of a level-2 cache, if all that share it use it alike; 0: not told.
   std::uint64_t level2_bytes = 0;
   MemoryReads reads_processes = MemoryReads::kNever;
-  bool on_device = false;  // its buffers are in the memory of a CUDA device
+  std::string memory_trouble;  // why it cannot share memory with other processes; empty: it can
+  bool on_device = false;      // its buffers are in the memory of a CUDA device
   // Of these rank 0's hold.
   std::string algorithm;
   std::string tuning;    // what the file says that Settings::tuning names
@@ -85,9 +86,10 @@ struct Membership {
   std::shared_ptr<const topology::Graph> graph;
   bool described = false;  // by a file
   double port_gbits = 0;
-  bool strict = false;       // every call is compared on all ranks, by rank 0's TUTTI_CHECK
-  std::vector<int> host_of;  // by rank: its index in hosts
-  Transports transports;     // rank 0's
+  bool strict = false;                       // every call is compared on all ranks, by rank 0's TUTTI_CHECK
+  std::vector<int> host_of;                  // by rank: its index in hosts
+  std::vector<std::string> memory_troubles;  // by rank: RankSettings::memory_trouble
+  Transports transports;                     // rank 0's
   // Of the transports; the same on every rank. Of ranks on one host; null: no host has two that are connected.
   Transport* within_hosts = nullptr;
   // Of ranks on different hosts, of several transports the one that comes last in the registry; null: none.
@@ -99,6 +101,13 @@ struct Membership {
   }
   // The transport that connects ranks a and b; of those whose ranks meet by `meet_by`, if that is given. Null: none.
   [[nodiscard]] Transport* connecting(int a, int b, std::optional<ChannelKind> meet_by = std::nullopt) const;
+  // Whether both can share memory with other processes, as far as these have looked.
+  [[nodiscard]] bool can_share_memory(int a, int b) const {
+    return memory_troubles[static_cast<std::size_t>(a)].empty() && memory_troubles[static_cast<std::size_t>(b)].empty();
+  }
+  // kSystemError if this rank and another one of its host can share none and no other transport connects them. Rank 0's
+  // log says which ranks cannot, once a job.
+  [[nodiscard]] Status check_shared_memory() const;
   // The transports that this rank or others use, "shm+tcp"; empty: none.
   [[nodiscard]] std::string describe_transports() const;
   // The address book anew, with what the transports of all ranks had to tell.

@@ -84,7 +84,9 @@ class ShmTransport final : public PlainTransport {
     return a.same_machine(b) && (!within_namespace_only_ || a.network_namespace == b.network_namespace);
   }
   [[nodiscard]] bool connects(const Membership& membership, int a, int b) const override {
-    return shares_memory(membership.peers[static_cast<std::size_t>(a)], membership.peers[static_cast<std::size_t>(b)]);
+    const auto& peers = membership.peers;
+    return shares_memory(peers[static_cast<std::size_t>(a)], peers[static_cast<std::size_t>(b)]) &&
+           membership.can_share_memory(a, b);
   }
   [[nodiscard]] std::optional<Meeting> meeting() const override {
     return Meeting{ChannelKind::kUnix, 0, !within_namespace_only_};

@@ -5,10 +5,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <functional>
 #include <utility>
 
+#include "base/log.h"
 #include "base/memfd.h"
 
 namespace tutti::internal::memory {
@@ -16,6 +18,15 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kEntries = 16;  // of the first table
+
+void warn_of(const Status& refused) {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  log::warn(
+      fmt::format("tuttiMemAlloc gives memory that peers cannot map, as the system refuses such: {}. Messages from "
+                  "it are copied as those from other memory",
+                  refused.message()));
+}
 
 // Not when it is first used: a child that another thread forks just then could not use it.
 [[maybe_unused]] const RegionRegistry& made_at_load = RegionRegistry::instance();
@@ -32,9 +43,12 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   if (bytes > SIZE_MAX / 2) return Status::invalid_argument(fmt::format("an allocation of {} bytes", bytes));
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   auto made = make_memfd("tutti-memory", rounded);
-  if (!made.is_ok()) return made.status();
-  UniqueFd fd = std::move(*made);
-  void* p = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  // No descriptor or memory just now is no refusal.
+  if (!made.is_ok() && made.status().is_exhaustion()) return made.status();
+  if (!made.is_ok()) warn_of(made.status());
+  UniqueFd fd = made.is_ok() ? std::move(*made) : UniqueFd();
+  const int kind = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  void* p = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, kind, fd.get(), 0);
   if (p == MAP_FAILED) return Status::system("mapping shared memory", errno);
   // Fewer page faults and TLB misses where the system allows huge pages for shared memory.
   (void)::madvise(p, rounded, MADV_HUGEPAGE);
@@ -81,18 +95,21 @@ void RegionRegistry::publish() {
   Table& table = tables_[next % 2];
   // A thread that reads what follows sees that epoch_ has gone on since it began.
   std::atomic_thread_fence(std::memory_order_release);
+  std::size_t shared = 0;
   if (!table.storage.empty()) {
     Entry* entry = table.storage.back().data();
     // Made by this thread: who follows the pointer sees them made, also who has read an older count.
     table.entries.store(entry, std::memory_order_release);
     for (const auto& [base, region] : regions_) {
+      if (!region.fd.valid()) continue;
       entry->base.store(base, std::memory_order_relaxed);
       entry->bytes.store(region.bytes, std::memory_order_relaxed);
       entry->id.store(region.id, std::memory_order_relaxed);
       ++entry;
+      ++shared;
     }
   }
-  table.count.store(regions_.size(), std::memory_order_release);
+  table.count.store(shared, std::memory_order_release);
   epoch_.store(next, std::memory_order_release);
 }
 

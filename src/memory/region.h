@@ -30,7 +30,8 @@ class RegionRegistry final : public ForkAware {
 
   static RegionRegistry& instance();
 
-  // Zero-filled memory of at least `bytes` bytes, aligned to a page. REQUIRES: bytes > 0. Any thread.
+  // Zero-filled memory of at least `bytes` bytes, aligned to a page. Where the system refuses memory that can be shared
+  // it is ordinary memory, which find() does not know. REQUIRES: bytes > 0. Any thread.
   Result<void*> allocate(std::size_t bytes);
   // kInvalidArgument if `address` did not come from allocate(). Any thread.
   Status free(void* address);
@@ -53,7 +54,7 @@ class RegionRegistry final : public ForkAware {
   struct Region {
     std::uint64_t id;
     std::size_t bytes;
-    UniqueFd fd;
+    UniqueFd fd;  // invalid: ordinary memory
   };
   // What find() searches. There are two, used in turn: a change is written to the one that is out of use, and then
   // epoch_ goes on, whose lowest bit says which is in use. A thread that has searched one looks whether epoch_ is as

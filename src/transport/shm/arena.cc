@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/memfd.h"
@@ -25,7 +27,32 @@ constexpr std::uint64_t next_multiple(std::uint64_t of, std::uint64_t n) {
   return (n + of - 1) & ~(of - 1);
 }
 
+// As an arena is made, grows and is sent.
+Status look_at_shared_memory() {
+  auto fd = make_growing_memfd("tutti-probe");
+  if (!fd.is_ok()) return fd.status();
+  if (Status s = grow_memfd(*fd, kExtentBytes); !s.is_ok()) return s;
+  if (!cannot_shrink(fd->get())) return Status::system("reading the seals of shared memory", errno);
+  void* const mapped = ::mmap(nullptr, kExtentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+  if (mapped == MAP_FAILED) return Status::system("mapping shared memory", errno);
+  ::munmap(mapped, kExtentBytes);
+  return {};
+}
+
 }  // namespace
+
+Status probe_shared_memory() {
+  // No guarded static: a forked child would wait for the thread that has been at it. What was found is never freed.
+  static std::atomic<const Status*> known{nullptr};
+  const Status* found = known.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  Status status = look_at_shared_memory();
+  // No descriptor or memory just now is no refusal: the connection that meets it again says so.
+  if (status.is_exhaustion()) return {};
+  auto own = std::make_unique<const Status>(std::move(status));
+  if (known.compare_exchange_strong(found, own.get())) return *own.release();
+  return *found;
+}
 
 bool cannot_shrink(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);

@@ -18,6 +18,14 @@ namespace tutti::internal::transport::shm {
 // Where it is mapped, whole: the addresses of what has been handed out stay.
 inline constexpr std::size_t kExtentBytes = std::size_t{8} << 20;
 
+// Whether this process can make such memory and map it: what a container's filter, a kernel or a limit refuses. Looked
+// at once a process; the next calls return the same.
+Status probe_shared_memory();
+// What to do if it cannot.
+inline constexpr const char* kSharedMemoryFix =
+    "allow memfd_create(2) (the container's seccomp filter, sysctl vm.memfd_noexec below 2), raise ulimit -f and "
+    "ulimit -v";
+
 // Whether the memory behind the descriptor is sealed against shrinking, which would kill a process that has it mapped
 // (SIGBUS).
 bool cannot_shrink(int fd);

@@ -1,0 +1,78 @@
+#!/bin/bash
+# Ranks whose system refuses memory that processes share use TCP, which one line of the log says. Where shared memory
+# alone is allowed, the error says what to do. And no call changes the affinity of the thread that makes it.
+# Usage: refused_test.sh REFUSED RUN_RANKS
+set -euo pipefail
+program=$(realpath "$1")
+run_ranks=$(realpath "$2")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export TUTTI_TIMEOUT_MS=60000 TUTTI_INIT_TIMEOUT_MS=60000
+unset TUTTI_TRANSPORTS TUTTI_LOG
+
+fail() {
+  echo "not ok: $*"
+  cat "$folder/out" "$folder/err"
+  exit 1
+}
+
+status=0
+TUTTI_RANK=0 TUTTI_WORLD_SIZE=1 "$program" memfd 1 >"$folder/out" 2>"$folder/err" || status=$?
+if ((status == 77)); then
+  echo 'skipped: no filter of system calls can be installed'
+  exit 77
+fi
+
+# job RANKS TRANSPORTS ARGUMENT...
+job() {
+  status=0
+  TUTTI_TRANSPORTS=$2 timeout 120 "$run_ranks" "$1" "$program" "${@:3}" >"$folder/out" 2>"$folder/err" || status=$?
+}
+# over_tcp RANKS WHO ARGUMENT...: right results, and one line about those ranks.
+over_tcp() {
+  job "$1" shm,tcp "${@:3}"
+  ((status == 0)) || fail "${*:3}: status $status"
+  (($(grep -c '^right$' "$folder/out") == $1)) || fail "${*:3}: results"
+  (($(grep -c 'cannot share memory' "$folder/err") == 1)) || fail "${*:3}: not one line in the log"
+  grep -q "warn: $2 cannot share memory and use tcp within their hosts: .*Fix: allow memfd_create(2)" "$folder/err" ||
+    fail "${*:3}: the line does not say which ranks and what to do"
+  echo "ok: $1 ranks, refused: ${*:3}"
+}
+# refused RANKS ARGUMENT...
+refused() {
+  job "$1" shm "${@:2}"
+  ((status == 1)) || fail "${*:2}, shm alone: status $status"
+  grep -q 'error: tuttiCommInitEnv: .*rank [0-9] (host .*) cannot share memory: .*allow memfd_create(2).*TUTTI_TRANSPORTS' \
+    "$folder/err" || fail "${*:2}, shm alone: the error does not say what to do"
+  echo "ok: $1 ranks, shm alone, refused: ${*:2}"
+}
+
+job 3 shm,tcp nothing 0
+((status == 0)) || fail "nothing refused: status $status"
+! grep -q 'cannot share memory' "$folder/err" || fail 'nothing refused: a line in the log'
+for error in 1 22 38; do # EPERM, EINVAL, ENOSYS
+  over_tcp 2 'ranks 0, 1' memfd "$error"
+done
+over_tcp 2 'ranks 0, 1' seals 22
+over_tcp 2 'ranks 0, 1' size 0
+over_tcp 3 'rank 0' memfd 1 0
+over_tcp 3 'rank 1' memfd 38 1
+over_tcp 4 'rank 3' seals 1 3
+refused 2 memfd 1
+refused 2 seals 22
+refused 3 memfd 38 1
+
+# More ranks than processors, where tutti moves threads if it is asked to.
+ranks=$((2 * $(nproc)))
+if ((ranks <= 16)); then
+  unset TUTTI_AFFINITY
+  job "$ranks" shm,tcp affinity 0
+  ((status == 0)) || fail "$ranks ranks: a call changes the affinity of its thread"
+  echo "ok: $ranks ranks, no thread moved"
+  if (($(nproc) > 1)); then
+    export TUTTI_AFFINITY=move
+    job "$ranks" shm,tcp affinity 0
+    ((status != 0)) || fail "$ranks ranks: TUTTI_AFFINITY=move moves nobody"
+    echo "ok: $ranks ranks, moved where that is asked for"
+  fi
+fi
