@@ -1,8 +1,8 @@
 // A rank on a system that refuses some calls, as containers' filters do.
 // Usage: refused REFUSED ERRNO [RANK]: REFUSED is "memfd" (memfd_create), "seals" (adding seals), "size" (the size of
-// files is limited), "affinity" (a process that sets the affinity of a thread is killed) or "nothing", on this rank
-// alone or on all. Reduces and moves vectors of many sizes, one in memory of tuttiMemAlloc, and compares the results.
-// Status 77: there are no filters of system calls.
+// files is limited), "affinity" (a process that sets the affinity of a thread is killed), "ptracer" (a process that
+// lets others attach to it is killed) or "nothing", on this rank alone or on all. Reduces and moves vectors of many
+// sizes, one in memory of tuttiMemAlloc, and compares the results. Status 77: there are no filters of system calls.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -23,16 +23,16 @@ namespace {
 
 constexpr int kSkipped = 77;
 constexpr std::uint32_t kLoadNumber = offsetof(seccomp_data, nr);
-constexpr std::uint32_t kLoadCommand = offsetof(seccomp_data, args) + sizeof(std::uint64_t);
+constexpr std::uint32_t kArguments = offsetof(seccomp_data, args);
 
-// The system call, or only where its second argument is `command` (-1: any), gets that answer.
-bool refuse(std::uint32_t number, int command, std::uint32_t answer) {
-  const std::uint8_t to_answer = command < 0 ? std::uint8_t{2} : std::uint8_t{0};
+// The system call, or only where that argument of it, from 0 on, is `value` (-1: any), gets that answer.
+bool refuse(std::uint32_t number, std::uint32_t argument, int value, std::uint32_t answer) {
+  const std::uint8_t to_answer = value < 0 ? std::uint8_t{2} : std::uint8_t{0};
   sock_filter steps[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kLoadNumber),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, to_answer, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kLoadCommand),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(command), 0, 1),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(kArguments + argument * sizeof(std::uint64_t))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(value), 0, 1),
       BPF_STMT(BPF_RET | BPF_K, answer),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
@@ -41,9 +41,10 @@ bool refuse(std::uint32_t number, int command, std::uint32_t answer) {
 }
 
 bool refuse(const std::string& what, std::uint32_t error) {
-  if (what == "memfd") return refuse(SYS_memfd_create, -1, SECCOMP_RET_ERRNO | error);
-  if (what == "seals") return refuse(SYS_fcntl, F_ADD_SEALS, SECCOMP_RET_ERRNO | error);
-  if (what == "affinity") return refuse(SYS_sched_setaffinity, -1, SECCOMP_RET_KILL_PROCESS);
+  if (what == "memfd") return refuse(SYS_memfd_create, 0, -1, SECCOMP_RET_ERRNO | error);
+  if (what == "seals") return refuse(SYS_fcntl, 1, F_ADD_SEALS, SECCOMP_RET_ERRNO | error);
+  if (what == "affinity") return refuse(SYS_sched_setaffinity, 0, -1, SECCOMP_RET_KILL_PROCESS);
+  if (what == "ptracer") return refuse(SYS_prctl, 0, PR_SET_PTRACER, SECCOMP_RET_KILL_PROCESS);
   const rlimit limit{4096, 4096};
   return what == "nothing" || (what == "size" && ::setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Ranks whose system refuses memory that processes share use TCP, which one line of the log says. Where shared memory
-# alone is allowed, the error says what to do. And no call changes the affinity of the thread that makes it.
+# alone is allowed, the error says what to do. No call changes the affinity of the thread that makes it, and no rank lifts
+# Yama's restriction of who may attach to it, unless they are asked to.
 # Usage: refused_test.sh REFUSED RUN_RANKS
 set -euo pipefail
 program=$(realpath "$1")
@@ -75,4 +76,24 @@ if ((ranks <= 16)); then
     ((status != 0)) || fail "$ranks ranks: TUTTI_AFFINITY=move moves nobody"
     echo "ok: $ranks ranks, moved where that is asked for"
   fi
+fi
+
+# Under Yama's mode 1, which is pretended: the file that says so lies over the kernel's.
+# With the number by which ranks know that they are on one machine.
+mkdir -p "$folder/kernel/yama" "$folder/kernel/random"
+cat /proc/sys/kernel/random/boot_id >"$folder/kernel/random/boot_id"
+echo 1 >"$folder/kernel/yama/ptrace_scope"
+export run_ranks program folder
+under_yama='mount --bind "$folder/kernel" /proc/sys/kernel && exec "$run_ranks" 2 "$program" ptracer 0'
+if unshare -m sh -c 'mount --bind "$folder/kernel" /proc/sys/kernel' 2>/dev/null; then
+  unset TUTTI_CROSS_MEMORY TUTTI_AFFINITY
+  status=0
+  unshare -m sh -c "$under_yama" >"$folder/out" 2>"$folder/err" || status=$?
+  ((status == 0)) || fail 'a rank lets others attach to it'
+  echo 'ok: nobody may attach to ranks'
+  export TUTTI_CROSS_MEMORY=always
+  status=0
+  unshare -m sh -c "$under_yama" >"$folder/out" 2>"$folder/err" || status=$?
+  ((status != 0)) || fail 'TUTTI_CROSS_MEMORY=always does not let ranks read each other'
+  echo 'ok: ranks that are asked to let others attach'
 fi
