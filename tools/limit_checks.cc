@@ -140,7 +140,7 @@ Checks check_own_threads(int ranks, const Settings& settings) {
 
 Check check_shared_memory() {
   const std::string what = "shared memory";
-  if (const Status status = transport::shm::probe_shared_memory(); !status.is_ok()) {
+  if (const Status status = transport::shm::try_shared_memory(); !status.is_ok()) {
     return {Verdict::kFail, what, status.message(),
             fmt::format("{}; or TUTTI_TRANSPORTS=tcp", transport::shm::kSharedMemoryFix)};
   }

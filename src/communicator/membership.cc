@@ -341,7 +341,7 @@ Status Membership::check_shared_memory() const {
       if (instead == nullptr && (r == rank || other == rank)) {
         return Status(
             Code::kSystemError,
-            fmt::format("rank {} (host {}) cannot share memory: {}. {}; or name tcp in TUTTI_TRANSPORTS, too", r,
+            fmt::format("rank {} (host {}) cannot share memory: {}. Fix: {}; or name tcp in TUTTI_TRANSPORTS, too", r,
                         peers[static_cast<std::size_t>(r)].hostname, of(r), transport::shm::kSharedMemoryFix));
       }
       if (troubled.empty() || troubled.back() != r) troubled.push_back(r);

@@ -27,8 +27,10 @@ constexpr std::uint64_t next_multiple(std::uint64_t of, std::uint64_t n) {
   return (n + of - 1) & ~(of - 1);
 }
 
+}  // namespace
+
 // As an arena is made, grows and is sent.
-Status look_at_shared_memory() {
+Status try_shared_memory() {
   auto fd = make_growing_memfd("tutti-probe");
   if (!fd.is_ok()) return fd.status();
   if (Status s = grow_memfd(*fd, kExtentBytes); !s.is_ok()) return s;
@@ -39,14 +41,12 @@ Status look_at_shared_memory() {
   return {};
 }
 
-}  // namespace
-
 Status probe_shared_memory() {
   // No guarded static: a forked child would wait for the thread that has been at it. What was found is never freed.
   static std::atomic<const Status*> known{nullptr};
   const Status* found = known.load(std::memory_order_acquire);
   if (found != nullptr) return *found;
-  Status status = look_at_shared_memory();
+  Status status = try_shared_memory();
   // No descriptor or memory just now is no refusal: the connection that meets it again says so.
   if (status.is_exhaustion()) return {};
   auto own = std::make_unique<const Status>(std::move(status));

@@ -18,8 +18,9 @@ namespace tutti::internal::transport::shm {
 // Where it is mapped, whole: the addresses of what has been handed out stay.
 inline constexpr std::size_t kExtentBytes = std::size_t{8} << 20;
 
-// Whether this process can make such memory and map it: what a container's filter, a kernel or a limit refuses. Looked
-// at once a process; the next calls return the same.
+// Whether this process can make such memory and map it: what a container's filter, a kernel or a limit refuses.
+Status try_shared_memory();
+// The same, tried once a process: the next calls return what the first one found.
 Status probe_shared_memory();
 // What to do if it cannot.
 inline constexpr const char* kSharedMemoryFix =

@@ -376,6 +376,7 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   settings.level2_bytes = std::uint64_t{3} << 33;
   settings.quotas = {{std::uint64_t{5} << 50, 1}, {7, 2500}};
   settings.known_load = 3.25;
+  settings.memory_trouble = "memfd_create: Operation not permitted";
   settings.by_transport = {{"verbs", std::string("no device\n= none\0,", 18)}, {"", "nothing"}};
   const std::string bytes = settings.pack();
   auto read = RankSettings::unpack(bytes);
@@ -387,10 +388,32 @@ TEST_CASE("settings survive their packing, and damage is seen") {
   CHECK(read->level2_bytes == settings.level2_bytes);
   CHECK(read->quotas == settings.quotas);
   CHECK(read->known_load == settings.known_load);
+  CHECK(read->memory_trouble == settings.memory_trouble);
   CHECK(read->by_transport == settings.by_transport);
   CHECK(read->pack() == bytes);
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CHECK(RankSettings::unpack(bytes.substr(0, size)).status().code() == Code::kRemoteError);
+  }
+}
+
+TEST_CASE("a rank that cannot share memory: its pairs use tcp, also after a split, or it is refused") {
+  std::vector<PeerInfo> peers = book({{1, 1, 7, "f"}, {1, 2, 7, "f"}, {1, 3, 7, "f"}});
+  RankSettings settings = std::move(RankSettings::unpack(peers[1].settings).value());
+  settings.memory_trouble = "memfd_create: Operation not permitted";
+  peers[1].settings = settings.pack();
+  const Membership m = member(2, peers);
+  CHECK(m.hosts.size() == 1);
+  CHECK(m.connecting(0, 2)->name() == "shm");
+  CHECK(m.connecting(0, 1)->name() == "tcp");
+  CHECK(m.connecting(1, 2)->name() == "tcp");
+  CHECK(m.check_shared_memory().is_ok());
+  CHECK(member_of_split(0, m, {1, 2}).connecting(0, 1)->name() == "tcp");
+  CHECK(member_of_split(0, m, {0, 2}).connecting(0, 1)->name() == "shm");
+  for (const int rank : {0, 1, 2}) {
+    const Status refused = member(rank, peers, "shm").check_shared_memory();
+    CHECK(refused.code() == Code::kSystemError);
+    CHECK(refused.message().find("rank 1 (host ") == 0);
+    CHECK(refused.message().find("name tcp in TUTTI_TRANSPORTS") != std::string::npos);
   }
 }
 
