@@ -19,10 +19,11 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kEntries = 16;  // of the first table
 
-void warn_of(const Status& refused) {
-  static std::atomic<bool> warned{false};
-  if (warned.exchange(true)) return;
-  log::warn(
+// A job has warned of it when it joined.
+void note(const Status& refused) {
+  static std::atomic<bool> noted{false};
+  if (noted.exchange(true)) return;
+  log::info(
       fmt::format("tuttiMemAlloc gives memory that peers cannot map, as the system refuses such: {}. Messages from "
                   "it are copied as those from other memory",
                   refused.message()));
@@ -45,7 +46,7 @@ Result<void*> RegionRegistry::allocate(std::size_t bytes) {
   auto made = make_memfd("tutti-memory", rounded);
   // No descriptor or memory just now is no refusal.
   if (!made.is_ok() && made.status().is_exhaustion()) return made.status();
-  if (!made.is_ok()) warn_of(made.status());
+  if (!made.is_ok()) note(made.status());
   UniqueFd fd = made.is_ok() ? std::move(*made) : UniqueFd();
   const int kind = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   void* p = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, kind, fd.get(), 0);
