@@ -139,10 +139,16 @@ constexpr std::array<SettingEntry, 18> kSettings = {{
      reset_field<&Settings::progress_threads>},
     {"TUTTI_TIMEOUT_MS", read_ms<&Settings::timeout_ms, 1>, reset_field<&Settings::timeout_ms>},
     {"TUTTI_INIT_TIMEOUT_MS", read_ms<&Settings::init_timeout_ms, 1>, reset_field<&Settings::init_timeout_ms>},
+    {"TUTTI_NETWORK_TIMEOUT_MS", read_ms<&Settings::network_timeout_ms, 1>, reset_field<&Settings::network_timeout_ms>},
     {"TUTTI_WAIT_NOTICE_MS", read_ms<&Settings::wait_notice_ms, 0>, reset_field<&Settings::wait_notice_ms>},
 }};
 
 }  // namespace
+
+std::int64_t silence_limit_ms(const Settings& settings) {
+  if (settings.network_timeout_ms > 0) return settings.network_timeout_ms;
+  return std::max(settings.timeout_ms, settings.init_timeout_ms);
+}
 
 std::optional<std::string> environment_variable(const char* name) {
   const char* value = std::getenv(name);

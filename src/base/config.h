@@ -35,6 +35,7 @@ struct Settings {
   int progress_threads = 1;  // TUTTI_PROGRESS_THREADS: that run queued operations, of the whole process
   std::int64_t timeout_ms = 30 * 60 * 1000;      // TUTTI_TIMEOUT_MS: of every wait in an operation
   std::int64_t init_timeout_ms = 5 * 60 * 1000;  // TUTTI_INIT_TIMEOUT_MS: of the whole initialisation
+  std::int64_t network_timeout_ms = 0;           // TUTTI_NETWORK_TIMEOUT_MS: see silence_limit_ms(); 0: by the others
   std::int64_t wait_notice_ms = 10 * 1000;       // TUTTI_WAIT_NOTICE_MS: then a wait is logged; 0: never
   std::string algorithm;                         // TUTTI_ALGORITHM: "ring", or "all_reduce:ring,broadcast:chain"
   std::string tuning;         // TUTTI_TUNING: a file of `tutti tune`, of which rank 0's holds; empty: none
@@ -48,6 +49,10 @@ struct Settings {
   std::string launcher;  // TUTTI_LAUNCHER: whose job tuttiCommInitEnv joins: "torchrun"; empty: the last that started
   std::string verbs;     // TUTTI_VERBS: key=value pairs for RDMA, read by transport/verbs/options.h
 };
+
+// A host that acknowledges nothing for so long counts as gone: TUTTI_NETWORK_TIMEOUT_MS, by default the longer one of
+// the two timeouts, so that no outage that an operation survives ends the job.
+[[nodiscard]] std::int64_t silence_limit_ms(const Settings& settings);
 
 // Defaults, overridden by the environment. An unreadable value is kInvalidUsage and names the variable. The first
 // call of a process warns of unknown_variables().

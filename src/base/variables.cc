@@ -17,6 +17,8 @@ constexpr auto kVariables = std::to_array<Variable>({
     {"TUTTI_VERBS", "(chosen)", "RDMA devices and their settings"},
     {"TUTTI_TIMEOUT_MS", "1800000", "longest wait without progress in an operation, in milliseconds"},
     {"TUTTI_INIT_TIMEOUT_MS", "300000", "longest time for the whole initialisation, in milliseconds"},
+    {"TUTTI_NETWORK_TIMEOUT_MS", "(the longer of both timeouts)",
+     "a host that acknowledges nothing for so many milliseconds counts as gone"},
     {"TUTTI_WAIT_NOTICE_MS", "10000", "after so many milliseconds a wait is logged; 0: never"},
     {"TUTTI_ALGORITHM", "(predicted to be fastest)",
      "an algorithm, or COLLECTIVE:ALGORITHM,...; rank 0's holds for all"},

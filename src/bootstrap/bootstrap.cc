@@ -171,8 +171,7 @@ Result<UniqueFd> connect_to_root(std::vector<net::Address> root, const Secret& s
   net::Dial dial(std::move(root), secret, claim, -1);
   Result<UniqueFd> connection = finish_dial(&dial, kind, member);
   if (!connection.is_ok()) return connection;
-  net::set_keep_alive(connection->get());
-  net::set_send_timeout(connection->get());
+  net::watch_silence(connection->get(), silence_limit_ms(member.settings));
   return connection;
 }
 

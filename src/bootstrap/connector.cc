@@ -282,7 +282,7 @@ void SocketConnector::sort_in(net::Authenticated connection, const Attempt& atte
     arrived.sockets.resize(peer.count);
   }
   if (!connection.is_unix) {
-    net::set_keep_alive(connection.socket.get());
+    net::watch_silence(connection.socket.get(), silence_limit_ms(settings_));
     net::set_unpaced_if_local(connection.socket.get());
   }
   arrived.sockets[peer.index] = std::move(connection.socket);
@@ -394,6 +394,7 @@ Channel SocketConnector::hand_over(int peer, Attempt* attempt) const {
   Channel channel;
   channel.peer = peer;
   channel.dialled = dials(peer);
+  channel.silence_ms = silence_limit_ms(settings_);
   if (!channel.dialled) {
     Arrived& arrived = attempt->arrived->at(peer);
     channel.kind = arrived.kind;
@@ -408,7 +409,7 @@ Channel SocketConnector::hand_over(int peer, Attempt* attempt) const {
   attempt->dialling.erase(at);
   for (const UniqueFd& socket : channel.sockets) {
     if (channel.kind == ChannelKind::kTcp) {
-      net::set_keep_alive(socket.get());
+      net::watch_silence(socket.get(), channel.silence_ms);
       net::set_unpaced_if_local(socket.get());
     }
   }

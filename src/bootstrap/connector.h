@@ -43,6 +43,7 @@ struct Channel {
   ChannelKind kind = ChannelKind::kTcp;
   int peer = -1;
   bool dialled = false;           // by this side
+  std::int64_t silence_ms = 0;    // of TCP: the limit of net::is_silent()
   std::vector<UniqueFd> sockets;  // one Unix socket, or the TCP streams in the same order on both sides
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 
@@ -15,16 +16,18 @@ namespace tutti::internal {
 
 // As its connection was made.
 struct TreeNeighbour {
+  static constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 30;
   int rank = -1;
   bool is_parent = false;
   std::string host;
   std::int32_t pid = 0;
   UniqueFd socket;
+  // What it has said before there was a tree to hear it.
+  net::FrameReader reader{kMaxFrameBytes};
+  std::deque<std::string> heard{};
 };
 
 namespace control {
-
-inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 30;
 
 struct Neighbour {
   explicit Neighbour(TreeNeighbour from)
@@ -32,13 +35,16 @@ struct Neighbour {
         is_parent(from.is_parent),
         host(std::move(from.host)),
         pid(from.pid),
-        socket(std::move(from.socket)) {}
+        socket(std::move(from.socket)),
+        reader(std::move(from.reader)),
+        heard(std::move(from.heard)) {}
   int rank;
   bool is_parent;
   std::string host;
   std::int32_t pid;
   UniqueFd socket;  // invalid once gone
-  net::FrameReader reader{kMaxFrameBytes};
+  net::FrameReader reader;
+  std::deque<std::string> heard;  // before the thread began
   net::FrameWriter writer;
   bool said_bye = false;
   bool parting = false;   // it leaves: nothing more is said to it, but what it passes on is still heard

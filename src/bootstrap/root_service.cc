@@ -30,6 +30,8 @@ namespace {
 
 constexpr std::size_t kMaxRegistrationBytes = 64 << 10;
 constexpr std::int64_t kAnswerMs = 5'000;  // beyond the last rank's patience, so that no rank takes the end for a death
+// Only the init timeout judges a machine that is silent while the ranks join.
+constexpr std::int64_t kAskMs = 60'000;
 constexpr std::size_t kSpareDescriptors = 64;
 constexpr std::size_t kNonceBytes = 16;
 
@@ -59,8 +61,7 @@ class RootService {
   struct Client {
     explicit Client(net::Authenticated connection)
         : rank(connection.peer.rank), socket(std::move(connection.socket)), reader(kMaxRegistrationBytes) {
-      net::set_keep_alive(socket.get());  // a machine that is gone sends no end of the connection
-      net::set_send_timeout(socket.get());
+      net::watch_silence(socket.get(), kAskMs);
     }
     int rank;
     UniqueFd socket;

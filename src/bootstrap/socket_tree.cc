@@ -20,11 +20,11 @@ SocketTree::SocketTree(TreeSeed seed)
       ranks_(seed.ranks),
       owner_(::getpid()),
       secret_(seed.secret),
+      silence_ms_(seed.silence_ms),
       acceptor_(std::move(seed.acceptor)) {
   contacts_[rank_] = {rank_, std::move(seed.host), seed.pid, std::move(seed.addresses)};
   for (TreeNeighbour& neighbour : seed.neighbours) {
-    net::set_keep_alive(neighbour.socket.get());
-    net::set_send_timeout(neighbour.socket.get());
+    net::watch_silence(neighbour.socket.get(), silence_ms_);
     neighbours_.emplace_back(std::move(neighbour));
   }
   // For the thread's own descriptor there is room without further memory.

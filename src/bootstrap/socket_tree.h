@@ -64,6 +64,7 @@ namespace tutti::internal {
 struct TreeSeed {
   int rank = 0;
   int ranks = 1;
+  std::int64_t silence_ms = 0;  // the limit of net::is_silent()
   std::vector<TreeNeighbour> neighbours;
   Secret secret{};                        // of the job's connections
   std::string host;                       // where this rank runs, for messages,
@@ -156,7 +157,9 @@ class SocketTree {
   };
   void run();
   void attempt(const std::function<void()>& speak) noexcept;
+  void hear_first();
   void watch_once();
+  void look_for_silence();
   void read_ready();
   void handle_commands();
   ControlComm* next_arriving() TUTTI_EXCLUDES(mutex_);
@@ -231,9 +234,11 @@ class SocketTree {
   const int ranks_;
   const pid_t owner_;
   const Secret secret_;
+  const std::int64_t silence_ms_;
 
   // The thread's own.
   std::list<Neighbour> neighbours_;
+  std::int64_t next_look_ns_ = 0;  // for silent hosts
   std::map<CommId, ControlComm*> comms_;
   std::map<CommId, Early> early_;
   std::uint64_t earlies_ = 0;       // how many there have been

@@ -182,8 +182,7 @@ void SocketTree::give_up() {
 // lost with the last parent.
 void SocketTree::attach(Candidate candidate) {
   const Contact& contact = contacts_.at(candidate.rank);
-  net::set_keep_alive(candidate.socket.get());
-  net::set_send_timeout(candidate.socket.get());
+  net::watch_silence(candidate.socket.get(), silence_ms_);
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.is_parent && !neighbour.parting) neighbour.socket.reset();
   }
@@ -222,8 +221,7 @@ void SocketTree::take_in() {
       if (neighbour.rank == rank) neighbour.socket.reset();  // which it has given up
     }
     forget_owing(rank);
-    net::set_keep_alive(connection.socket.get());
-    net::set_send_timeout(connection.socket.get());
+    net::watch_silence(connection.socket.get(), silence_ms_);
     neighbours_.emplace_back(
         TreeNeighbour{rank, false, contact->second.host, contact->second.pid, std::move(connection.socket)});
     neighbours_.back().confirmed = false;

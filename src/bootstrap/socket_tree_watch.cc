@@ -26,9 +26,17 @@ void SocketTree::run() {
   attempt([this] {
     flood(pack_contact(contacts_.at(rank_)), nullptr);
     handle_commands();
+    hear_first();
   });
   while (!ending_) attempt([this] { watch_once(); });
   dismiss_all();
+}
+
+// What the neighbours have said while this rank still waited for others of its own.
+void SocketTree::hear_first() {
+  for (Neighbour& neighbour : neighbours_) {
+    for (const std::string& frame : std::exchange(neighbour.heard, {})) handle(&neighbour, frame);
+  }
 }
 
 // A rank without memory to send anything must look dead to its neighbours: no rank is to wait for it.
@@ -45,8 +53,19 @@ void SocketTree::attempt(const std::function<void()>& speak) noexcept {
   signal();  // whoever wants to leave may have asked for that already
 }
 
+// A host that is gone sends no end of its connections. What it is to acknowledge, or the kernel's own questions, show
+// that.
+void SocketTree::look_for_silence() {
+  const std::int64_t now = now_ns();
+  if (now < next_look_ns_) return;
+  next_look_ns_ = now + net::silence_look_ms(silence_ms_) * 1'000'000;
+  for (Neighbour& neighbour : neighbours_) {
+    if (neighbour.socket.valid() && net::is_silent(neighbour.socket.get(), silence_ms_)) neighbour.ended = true;
+  }
+}
+
 void SocketTree::watch_once() {
-  set_.clear(INT_MAX);
+  set_.clear(static_cast<int>(net::silence_look_ms(silence_ms_)));
   const std::size_t wake = set_.add(wake_.get(), POLLIN);
   for (Neighbour& neighbour : neighbours_) {
     neighbour.polled = neighbour.socket.valid();
@@ -64,6 +83,7 @@ void SocketTree::watch_once() {
     return;
   }
   read_ready();
+  look_for_silence();
   take_in();
   advance_search();
   judge_awaited();

@@ -21,6 +21,8 @@ namespace {
 constexpr std::int64_t kLastWordMs = 1000;  // it is there already: microseconds
 // A parent that can run at all answers in milliseconds.
 constexpr std::int64_t kParentsWordMs = 5000;
+constexpr const char* kTimedOut = "timed out while connecting the control tree: ";  // and on whom this rank waits
+constexpr int kFramesPerRound = 256;  // of one neighbour, before the others are looked at
 
 // The connection to the root service between the placement and the moment at which this rank's part of the tree
 // stands. Over it the root hears of this rank's end, and this rank of the others'.
@@ -73,8 +75,7 @@ void RootLine::report(const Status& status) {
 
 // The connections to the parent and the children, all at once. A parent welcomes its child by an empty frame: before
 // that, the end of the connection says nothing, since the parent may not have looked at it. While it builds, deaths are
-// heard of from the root, and from neighbours whose connections end: what they said before that is in the connection,
-// for the tree to read.
+// heard of from the root, and from neighbours whose connections end: what they said before that is kept for the tree.
 class TreeBuilder {
  public:
   TreeBuilder(const Member& member, const Secret& secret, const Placement& placement)
@@ -101,6 +102,7 @@ class TreeBuilder {
   Status dial_parent();
   Status meet_parent(const net::PollSet& set);
   void prepare(net::PollSet* set);
+  static bool read_from(TreeNeighbour* neighbour);
   Status process(const net::PollSet& set);
   void keep_parent();
   Status place(net::Authenticated connection);
@@ -167,13 +169,24 @@ void TreeBuilder::prepare(net::PollSet* set) {
   parent_polled_ = parent_.valid();
   if (parent_polled_) parent_entry_ = set->add(parent_.get(), POLLIN);
   entries_.clear();
-  // They may say something already, which is the tree's to read; only their end matters here.
-  for (const TreeNeighbour& neighbour : neighbours_) entries_.push_back(set->add(neighbour.socket.get(), POLLRDHUP));
+  for (const TreeNeighbour& neighbour : neighbours_) entries_.push_back(set->add(neighbour.socket.get(), POLLIN));
+}
+
+// What a neighbour says already is the tree's to hear, but is read at once: one that says much must not have to wait
+// for this rank, nor it for room in the connection. False: it is gone.
+bool TreeBuilder::read_from(TreeNeighbour* neighbour) {
+  for (int frames = 0; frames < kFramesPerRound; ++frames) {
+    Result<net::FrameReader::Progress> progress = neighbour->reader.read(neighbour->socket.get());
+    if (!progress.is_ok() || *progress == net::FrameReader::Progress::kClosed) return false;
+    if (*progress == net::FrameReader::Progress::kBlocked) return true;
+    neighbour->heard.push_back(neighbour->reader.take());
+  }
+  return true;
 }
 
 Status TreeBuilder::process(const net::PollSet& set) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (set.ready(entries_[i]) == 0) continue;
+    if (set.ready(entries_[i]) == 0 || read_from(&neighbours_[i])) continue;
     neighbour_gone_ = true;
     const TreeNeighbour& gone = neighbours_[i];
     return Status::remote(describe_rank(gone.rank, gone.host, gone.pid) + " is gone");
@@ -294,8 +307,15 @@ Status connect_tree(const Member& member, const Secret& secret, const Registrati
   TreeBuilder builder(member, secret, placement);
   Status s = builder.build(std::move(listener), &line);
   if (!s.is_ok()) builder.await_parent();
-  TreeSeed seed{member.rank,       member.ranks,     builder.neighbours(),   secret,
-                registration.host, registration.pid, registration.addresses, builder.acceptor()};
+  TreeSeed seed{member.rank,
+                member.ranks,
+                silence_limit_ms(member.settings),
+                builder.neighbours(),
+                secret,
+                registration.host,
+                registration.pid,
+                registration.addresses,
+                builder.acceptor()};
   Result<std::unique_ptr<ControlTree>> tree = make_socket_tree(std::move(seed));
   if (s.is_ok() && tree.is_ok()) {
     job->tree = std::move(tree).value();

@@ -30,6 +30,7 @@ class TcpTransport final : public PlainTransport {
   Result<std::unique_ptr<transport::Link>> make_link(Channel channel, const LinkOwner&, Deadline) override {
     transport::tcp::Options options;
     options.peer = channel.peer;
+    options.silence_ms = channel.silence_ms;
     return transport::tcp::make_link(std::move(channel.sockets), options);
   }
 };

@@ -14,8 +14,15 @@
 namespace tutti::internal::net {
 namespace {
 
-constexpr unsigned kUnacknowledgedMs = 15'000;  // then the peer's machine is gone
-constexpr int kBacklog = 4096;                  // the kernel cuts it to net.core.somaxconn
+constexpr unsigned kNeverMs = 1U << 30;  // 12 days; the kernel's clock of milliseconds wraps after 49
+constexpr unsigned kUnanswered = 3;      // repetitions, each after at least twice the time of the last one
+constexpr int kLongestRto = 44;          // TCP_RTO_MAX_MS, of Linux 6.15; older headers lack it
+constexpr int kBacklog = 4096;           // the kernel cuts it to net.core.somaxconn
+
+// Between two questions to an idle peer.
+std::int64_t ask_period_ms(std::int64_t limit_ms) {
+  return std::clamp<std::int64_t>(limit_ms / 10, 1000, 10'000);
+}
 
 // ENOMEM and ENOBUFS have a meaning of their own where a socket is made.
 Status socket_error(const std::string& what, int error) {
@@ -165,28 +172,31 @@ void set_no_delay(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-void set_keep_alive(int fd) {
+void watch_silence(int fd, std::int64_t limit_ms) {
   const int on = 1;
-  const int idle_s = 5;
-  const int interval_s = 2;
-  const int probes = 5;
+  const int period_s = static_cast<int>(ask_period_ms(limit_ms) / 1000);
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &period_s, sizeof period_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &period_s, sizeof period_s);
+  // With it the kernel counts neither unanswered probes nor retransmissions.
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kNeverMs, sizeof kNeverMs);
+  // Otherwise the end of an outage may be found as late as the outage was long. Older kernels refuse it.
+  const int period_ms = period_s * 1000;
+  ::setsockopt(fd, IPPROTO_TCP, kLongestRto, &period_ms, sizeof period_ms);
 }
 
-void set_send_timeout(int fd) {
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs, sizeof kUnacknowledgedMs);
+void end_silence_watch(int fd) {
+  constexpr int kUsualMs = 120'000;
+  ::setsockopt(fd, IPPROTO_TCP, kLongestRto, &kUsualMs, sizeof kUsualMs);
 }
 
-bool is_silent(int fd) {
-  // Repetitions are at least 0.2, 0.4, 0.8... seconds apart: six take 12.6.
-  constexpr unsigned kRepetitions = 6;
+bool is_silent(int fd, std::int64_t limit_ms) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  return info.tcpi_unacked > 0 && info.tcpi_retransmits >= kRepetitions && info.tcpi_last_ack_recv >= kUnacknowledgedMs;
+  const bool unanswered = info.tcpi_retransmits >= kUnanswered || info.tcpi_probes >= kUnanswered;
+  // The last acknowledgement may be older than the outage by the time between two questions.
+  return unanswered && info.tcpi_last_ack_recv >= limit_ms + ask_period_ms(limit_ms);
 }
 
 void set_unpaced_if_local(int fd) {

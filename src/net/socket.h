@@ -42,15 +42,20 @@ Status connect_result(int fd);
 
 // TCP sockets: no delay for small messages. Harmless on Unix sockets.
 void set_no_delay(int fd);
-// TCP sockets: the kernel finds out by itself, within about 15 s, that the peer's machine is gone, while nothing is
-// sent.
-void set_keep_alive(int fd);
-// TCP sockets: and while something is sent, whose reader reads all the time. One that does not read for so long counts
-// as gone.
-void set_send_timeout(int fd);
-// TCP sockets: whether for some 15 s, and through several repetitions, nothing that is sent has been acknowledged. A
-// peer that lives but does not read acknowledges that it has no room.
-bool is_silent(int fd);
+// TCP sockets: the kernel asks an idle peer now and then, so that is_silent() can tell, and never ends the connection
+// by itself. Its own limits end connections of peers that are alive: TCP_USER_TIMEOUT if a peer acknowledges but does
+// not read, keepalive and the limit of retransmissions after a time that has nothing to do with the user's timeout.
+void watch_silence(int fd, std::int64_t limit_ms);
+// Before one is closed while its last bytes may be on their way: the kernel gives up such bytes when it has waited for
+// an acknowledgement, or for room, as long as it ever does between two tries.
+void end_silence_watch(int fd);
+// TCP sockets, after watch_silence(): whether the peer's kernel has acknowledged nothing for `limit_ms`, although it
+// was asked several times. A stopped process, or one that does not read, is not silent: its kernel acknowledges.
+bool is_silent(int fd, std::int64_t limit_ms);
+// How often is_silent() is worth a system call.
+inline constexpr std::int64_t silence_look_ms(std::int64_t limit_ms) {
+  return std::clamp<std::int64_t>(limit_ms / 20, 50, 60'000);
+}
 // TCP sockets whose peer is on this machine: no pacing. Congestion controls that pace (BBR) measure a bandwidth
 // where there is none, and halve the throughput of bursts at times. Others keep what the system has chosen.
 void set_unpaced_if_local(int fd);

@@ -1,6 +1,7 @@
-// One rank of a job across network namespaces. Usage: netns_rank RANK RANKS FOLDER [hold]
-// Rank 0 leaves the unique id in FOLDER. With "hold" each rank stays connected, after its operations, from
-// writing FOLDER/ready.RANK until FOLDER/go exists.
+// One rank of a job across network namespaces. Usage: netns_rank RANK RANKS FOLDER [hold|again]
+// Rank 0 leaves the unique id in FOLDER; if TUTTI_ROOT is set, the ranks join by that. With "hold" each rank stays
+// connected, after its operations, from writing FOLDER/ready.RANK until FOLDER/go exists. With "again" it then does its
+// operations once more.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -18,6 +19,12 @@ int complain(const std::string& what) {
   return 1;
 }
 
+std::string run_operations(tuttiComm_t comm, int rank, int ranks) {
+  Runner runner(comm, rank, ranks);
+  std::string wrong = runner.run_all(every_root(ranks));
+  return wrong.empty() ? runner.run_all(every_size(ranks, 1 << 20)) : wrong;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -26,17 +33,18 @@ int main(int argc, char** argv) {
   const int ranks = std::atoi(argv[2]);
   const std::filesystem::path folder = argv[3];
   tuttiComm_t comm = nullptr;
-  const std::string joined = join_in_folder(folder, rank, ranks, &comm);
-  if (!joined.empty()) return complain(joined);
-  {
-    Runner runner(comm, rank, ranks);
-    std::string wrong = runner.run_all(every_root(ranks));
-    if (wrong.empty()) wrong = runner.run_all(every_size(ranks, 1 << 20));
-    if (!wrong.empty()) return complain(wrong);
+  if (std::getenv("TUTTI_ROOT") != nullptr) {
+    if (tuttiCommInitEnv(&comm, nullptr) != tuttiSuccess) return complain("tuttiCommInitEnv");
+  } else if (const std::string joined = join_in_folder(folder, rank, ranks, &comm); !joined.empty()) {
+    return complain(joined);
   }
+  if (const std::string wrong = run_operations(comm, rank, ranks); !wrong.empty()) return complain(wrong);
   if (argc > 4) {
     write_file(folder / ("ready." + std::to_string(rank)), "");
     if (!wait_for_file(folder / "go", 60'000)) return complain("nobody said go");
+    const bool again = std::string(argv[4]) == "again";
+    const std::string wrong = again ? run_operations(comm, rank, ranks) : "";
+    if (!wrong.empty()) return complain(wrong);
   }
   if (tuttiCommDestroy(comm) != tuttiSuccess) return complain("destroy");
   return 0;

@@ -3,96 +3,8 @@
 # Usage: netns_test.sh RANK_PROGRAM ALGORITHMS_PROGRAM. Exit status 77 (skipped) only where namespaces may not be made.
 set -euo pipefail
 program=$1 algorithms=$2
-left=tutti$$l right=tutti$$r small=tutti$$s
-# Not in /tmp, which ranks may see read-only.
-work=$(mktemp -d -p /var/tmp)
-pids=()
-within=()  # the command by which ranks are started in their namespace
-
-clean_up() {
-  for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
-  ip netns del "$left" 2>/dev/null || true
-  ip netns del "$right" 2>/dev/null || true
-  ip netns del "$small" 2>/dev/null || true
-  rm -rf "$work"
-}
-trap clean_up EXIT
-
-if ! why=$(command -v ip >/dev/null && ip netns add "$left" 2>&1); then
-  echo "skipped: cannot make a network namespace: ${why:-no ip command}"
-  exit 77
-fi
-if ! why=$(ip -n "$left" link add probe type veth peer name probe2 2>&1); then
-  echo "skipped: cannot make a virtual interface: $why"
-  exit 77
-fi
-ip -n "$left" link del probe
-ip netns add "$right"
-ip -n "$left" link add joint type veth peer name joint netns "$right"
-for ns in "$left" "$right"; do
-  ip -n "$ns" link set lo up
-  ip -n "$ns" link set joint up
-done
-
-use_ipv4() {
-  ip -n "$left" addr add 10.234.7.1/24 dev joint
-  ip -n "$right" addr add 10.234.7.2/24 dev joint
-}
-use_ipv6() {
-  ip -n "$left" addr flush dev joint
-  ip -n "$right" addr flush dev joint
-  ip -n "$left" addr add fd12:3456:789a::1/64 dev joint nodad
-  ip -n "$right" addr add fd12:3456:789a::2/64 dev joint nodad
-}
-
-# start FOLDER RANKS [hold]: even ranks on the left, odd ranks on the right. All but rank 0 have OTHERS_TRANSPORTS, if set.
-start() {
-  local folder=$1 ranks=$2 rank ns transports
-  mkdir "$folder"
-  pids=()
-  for ((rank = 0; rank < ranks; ++rank)); do
-    ns=$left
-    ((rank % 2 == 0)) || ns=$right
-    transports=${TUTTI_TRANSPORTS:-}
-    ((rank == 0)) || transports=${OTHERS_TRANSPORTS:-$transports}
-    TUTTI_TRANSPORTS=$transports TUTTI_TIMEOUT_MS=30000 TUTTI_INIT_TIMEOUT_MS=30000 timeout 120 \
-      ip netns exec "$ns" "${within[@]}" "$program" "$rank" "$ranks" "$folder" "${@:3}" &
-    pids+=($!)
-  done
-}
-
-finish() {
-  local what=$1 failed=0 pid
-  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-  pids=()
-  if ((failed)); then
-    echo "failed: $what"
-    exit 1
-  fi
-  echo "passed: $what"
-}
-
-# job NAME RANKS
-job() {
-  start "$work/$1" "$2"
-  finish "$1"
-}
-
-wait_ready() {
-  local folder=$1 ranks=$2 rank tries
-  for ((rank = 0; rank < ranks; ++rank)); do
-    for ((tries = 0; tries < 600; ++tries)); do
-      [[ ! -e $folder/ready.$rank ]] || break
-      sleep 0.1
-    done
-    [[ -e $folder/ready.$rank ]] || { echo "rank $rank is not ready"; exit 1; }
-  done
-}
-
-# Local ports of a namespace's listening TCP sockets.
-listening() {
-  ip netns exec "$1" ss -Hlnt | awk '{n = split($4, part, ":"); print part[n]}' | sort -nu
-}
+source "$(dirname "$0")/namespaces.sh"
+join_directly
 
 use_ipv4
 TUTTI_TRANSPORTS=tcp job tcp-ipv4 2
@@ -118,17 +30,18 @@ mkdir "$long"
 TMPDIR=/nonexistent job missing-folder 4
 within=(unshare -m sh -c 'mount --bind /tmp /tmp && mount -o remount,ro,bind /tmp && exec "$@"' sh)
 if unshare -m true 2>/dev/null; then
-  TMPDIR=$long job long-folder 4 2>"$work/long.err"
-  ! grep -q 'over TCP' "$work/long.err" || { echo 'a long folder is not used:'; cat "$work/long.err"; exit 1; }
-  TMPDIR=/proc job read-only-folders 4 2>"$work/read_only.err"
-  grep -q 'rank [0-3] reaches some ranks of its machine over TCP: .*/proc' "$work/read_only.err" ||
-    { echo 'the log does not say why TCP is used:'; cat "$work/read_only.err"; exit 1; }
-  TMPDIR=/proc TUTTI_TRANSPORTS=shm start "$work/nowhere" 2 >"$work/nowhere.out" 2>&1
+  TMPDIR=$long job long-folder 4
+  ! grep 'over TCP' "$work"/long-folder/out.* || { echo 'a long folder is not used'; exit 1; }
+  TMPDIR=/proc job read-only-folders 4
+  grep -q 'rank [0-3] reaches some ranks of its machine over TCP: .*/proc' "$work"/read-only-folders/out.* ||
+    { echo 'the log does not say why TCP is used:'; cat "$work"/read-only-folders/out.*; exit 1; }
+  TMPDIR=/proc TUTTI_TRANSPORTS=shm start "$work/nowhere" 2
   for pid in "${pids[@]}"; do
     ! wait "$pid" || { echo 'ranks without a way to each other ran'; exit 1; }
   done
   pids=()
-  grep -q 'Set TMPDIR to a folder' "$work/nowhere.out" || { echo 'no advice:'; cat "$work/nowhere.out"; exit 1; }
+  grep -q 'Set TMPDIR to a folder' "$work"/nowhere/out.* ||
+    { echo 'no advice:'; cat "$work"/nowhere/out.*; exit 1; }
   echo 'passed: no folder and no TCP'
 fi
 within=()
@@ -144,7 +57,7 @@ cat >"$work/nothing.json" <<'EOF'
  "do": [{"if": "rank != root", "do": [{"recv": 0, "from": "root"}]}]}
 EOF
 TUTTI_SCHEDULES=$work/nothing.json TUTTI_ALGORITHM=broadcast:nothing TUTTI_TRANSPORTS=shm:netns,tcp \
-  start "$work/unproven" 5 >"$work/unproven.out" 2>&1
+  start "$work/unproven" 5
 for pid in "${pids[@]}"; do
   if wait "$pid"; then
     echo 'an algorithm ran that cannot be proven on these hosts'
@@ -153,9 +66,9 @@ for pid in "${pids[@]}"; do
 done
 pids=()
 # Some may have heard first that others have failed.
-if ! grep -q 'broadcast nothing, 5 ranks, root 0, hosts 3,2, of the ranks 0 2 4, 1 3: ' "$work/unproven.out"; then
+if ! grep -q 'broadcast nothing, 5 ranks, root 0, hosts 3,2, of the ranks 0 2 4, 1 3: ' "$work"/unproven/out.*; then
   echo 'no rank has found that the algorithm cannot be proven on these hosts:'
-  cat "$work/unproven.out"
+  cat "$work"/unproven/out.*
   exit 1
 fi
 echo 'passed: hosts without a proof'

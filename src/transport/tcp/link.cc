@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "net/socket.h"
 #include "transport/plain.h"
 #include "transport/tcp/recv.h"
 #include "transport/tcp/send.h"
@@ -75,7 +76,10 @@ class TcpLink final : public PlainLink {
   // The end of a stream is acknowledged at once, and with it what came before; other acknowledgements the peer's kernel
   // holds back, for up to 40 ms, as long as the peer sends nothing itself.
   void end_sending() noexcept override {
-    for (const UniqueFd& stream : streams_) (void)::shutdown(stream.get(), SHUT_WR);
+    for (const UniqueFd& stream : streams_) {
+      net::end_silence_watch(stream.get());
+      (void)::shutdown(stream.get(), SHUT_WR);
+    }
   }
   // What the peer's kernel has acknowledged is the peer's. A broken connection delivers nothing more.
   bool flushed() override {

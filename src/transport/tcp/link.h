@@ -32,6 +32,8 @@ struct Options {
   // kernel's choice, 256 KiB halved the speed of 2 MiB messages relative to a bare socket. At 2 MiB two
   // streams went at about 8.5 GB/s; one went at 4 or at 8.5 from run to run, for a reason not known.
   int socket_buffer_bytes = 0;
+  // A peer whose host acknowledges nothing for so long is gone (net::is_silent); 0: that is not looked at.
+  std::int64_t silence_ms = 0;
 };
 
 // REQUIRES: connected, authenticated sockets with no byte of a frame read yet, in the same order on both

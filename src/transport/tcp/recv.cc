@@ -31,7 +31,7 @@ constexpr std::size_t kPullBytes = 1024 * 1024;
 }  // namespace
 
 TcpRecv::TcpRecv(const std::vector<int>& fds, const Options& options, const LaneTraits& traits)
-    : streams_(fds.size()), peer_(options.peer) {
+    : streams_(fds.size()), peer_(options.peer), silence_(fds, options.silence_ms) {
   traits_ = traits;
   for (std::size_t i = 0; i < fds.size(); ++i) {
     streams_[i].fd = fds[i];
@@ -134,7 +134,12 @@ std::size_t TcpRecv::read_direct(std::byte* destination, std::size_t n) {
 }
 
 Status TcpRecv::status() {
-  return closed_ns_ == 0 || now_ns() - closed_ns_ > kEndedGraceNs ? status_ : Status::ok();
+  const std::int64_t now = now_ns();
+  if (status_.is_ok() && silence_.gone(now)) {
+    status_ = Status::remote(fmt::format("rank {}: tcp connection lost while receiving: {}", peer_,
+                                         std::system_category().message(ETIMEDOUT)));
+  }
+  return closed_ns_ == 0 || now - closed_ns_ > kEndedGraceNs ? status_ : Status::ok();
 }
 
 bool TcpRecv::arrived(ssize_t result) {

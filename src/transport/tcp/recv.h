@@ -13,6 +13,7 @@
 #include "transport/plain.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/link.h"
+#include "transport/tcp/silence.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::tcp {
@@ -53,6 +54,7 @@ class TcpRecv final : public PlainRecvLane {
 
   std::vector<Stream> streams_;
   int peer_;
+  SilenceWatch silence_;
   std::uint64_t frame_number_ = 0;  // of the current frame, or of the next one when frame_left_ is 0
   std::size_t frame_left_ = 0;      // payload bytes of the current frame that are not consumed
   Fingerprint fingerprint_;         // of the current frame

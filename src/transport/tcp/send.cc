@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "net/socket.h"
 
 namespace tutti::internal::transport::tcp {
 namespace {
@@ -23,8 +22,6 @@ namespace {
 constexpr std::size_t kFramesPerPush = 4;
 // Up to here one copy beside the header is cheaper than a second entry in the kernel's vector.
 constexpr std::size_t kInlineBytes = 1024;
-// Whether the peer's machine is gone is asked so often: each look is a system call for each stream.
-constexpr std::int64_t kLookNs = 1'000'000'000;
 
 bool is_full(int error_number) {
   return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == EINTR || error_number == ENOBUFS;
@@ -48,7 +45,7 @@ ssize_t send_both(int fd, const std::byte* head, std::size_t head_bytes, const s
 }  // namespace
 
 TcpSend::TcpSend(std::vector<int> fds, const Options& options, const LaneTraits& traits)
-    : fds_(std::move(fds)), peer_(options.peer), peer_end_(fds_.front()) {
+    : fds_(std::move(fds)), peer_(options.peer), peer_end_(fds_.front()), silence_(fds_, options.silence_ms) {
   traits_ = traits;
 }
 
@@ -112,10 +109,7 @@ bool TcpSend::write(int fd, Frame& frame, const std::byte* payload, std::size_t 
 // A peer that reads no more may leave room for all that this rank still sends, but need not.
 Status TcpSend::status() {
   const std::int64_t now = now_ns();
-  if (status_.is_ok() && now - looked_ns_ > kLookNs) {
-    looked_ns_ = now;
-    if (std::any_of(fds_.begin(), fds_.end(), net::is_silent)) fail(ETIMEDOUT);
-  }
+  if (status_.is_ok() && silence_.gone(now)) fail(ETIMEDOUT);
   if (status_.is_ok() && peer_end_.ended(now)) {
     status_ = Status::remote(fmt::format("rank {}: tcp connection closed by the peer", peer_));
   }

@@ -13,6 +13,7 @@
 #include "transport/plain.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/link.h"
+#include "transport/tcp/silence.h"
 #include "transport/transport.h"
 
 namespace tutti::internal::transport::tcp {
@@ -49,11 +50,11 @@ class TcpSend final : public PlainSendLane {
   std::vector<int> fds_;
   int peer_;
   EndWatch peer_end_;
+  SilenceWatch silence_;
   std::array<Frame, kMaxStreams> frames_;  // of stream i: frame number i modulo the number of streams
   std::uint64_t front_ = 0;                // frames [front_, next_) are open, one a stream at most
   std::uint64_t next_ = 0;
   std::uint64_t announced_ = 0;  // bytes of the lane's stream before frame next_
-  std::int64_t looked_ns_ = 0;   // for a machine that is gone
   Status status_;
 };
 

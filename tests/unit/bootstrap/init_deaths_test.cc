@@ -7,14 +7,15 @@
 
 #include "bootstrap/root_service.h"
 #include "bootstrap/unique_id.h"
+#include "by_hand.h"
 #include "catch_compat.h"
-#include "net/dial.h"
-#include "net/frame.h"
 #include "ranks.h"
 
 using namespace tutti::internal;
 using tutti::internal::test::Child;
+using tutti::internal::test::connect_to;
 using tutti::internal::test::on_threads;
+using tutti::internal::test::registration_of;
 
 namespace {
 
@@ -46,18 +47,6 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-UniqueFd connect_to(std::vector<net::Address> addresses, const Secret& secret, const net::Claim& claim, int expected) {
-  net::Dial dial(std::move(addresses), secret, claim, expected);
-  net::PollSet set;
-  while (!dial.done()) {
-    set.clear(1000);
-    dial.prepare(&set);
-    if (!set.wait().is_ok()) ::_exit(3);
-    dial.process(set);
-  }
-  return dial.take();
-}
-
 [[noreturn]] void die() {
   ::raise(SIGKILL);
   ::_exit(3);
@@ -71,15 +60,8 @@ UniqueFd connect_to(std::vector<net::Address> addresses, const Secret& secret, c
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     die();
   }
-  Registration registration;
-  registration.rank = rank;
-  registration.ranks = ranks;
-  registration.pid = static_cast<std::int32_t>(::getpid());
-  registration.patience_ms = kInitMs;
-  registration.host = "victim";
-  if (const auto process = process_token(); process.is_ok()) registration.process = process.value();
   // Whoever is to find this rank there, finds nobody: its children cannot come before it dies.
-  registration.addresses = {"127.0.0.1:9"};
+  const Registration registration = registration_of(rank, ranks, kInitMs, {"127.0.0.1:9"});
   if (!net::send_frame(root.get(), registration.serialize(), init_deadline()).is_ok()) ::_exit(3);
   if (stage == Stage::kRegistered) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
