@@ -152,9 +152,8 @@ Result<Placement> await_placement(int root, const Member& member) {
   return placement;
 }
 
-// Where the children connect, and ranks that have lost their parents; invalid if no rank comes after this one.
+// Where the children connect, ranks that have lost their parents, and those that ask whether this one is there.
 Status open_listener(const Member& member, UniqueFd* listener, std::vector<net::Address>* listening) {
-  if (member.rank + 1 == member.ranks) return {};
   Result<UniqueFd> opened = net::listen_tcp(member.settings.port_low, member.settings.port_high);
   if (!opened.is_ok()) return opened.status();
   Result<std::vector<net::Address>> addresses = addresses_with_port_of(opened->get(), member.settings);

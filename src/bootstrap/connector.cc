@@ -18,7 +18,7 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::int64_t kGoneMs = 2000;  // ranks listen for as long as they are there
+constexpr std::int64_t kGoneMs = 500;  // ranks listen for as long as they are there
 constexpr int kStreamsToOtherMachines = 2;
 constexpr std::size_t kMostStreams = 16;
 // Connections of a rank that are kept: of an attempt that broke off, and of the one after it.

@@ -18,10 +18,14 @@
 // cycles, whoever has died and whatever ranks know of that. A rank with nobody before it is the root. All are told of
 // the new place (kAttachment), and then each member says again what it has said last in each communicator, and what it
 // knows of its failure and of ranks that are gone: that may have been lost on the way. Members that know it already do
-// not pass it on. Ranks before it of which none answers a rank in kSearchMs have died, and it goes on without them; but
-// if it cannot ask, for want of descriptors or memory, it fails its communicators and is no part of the tree any more.
-// A rank that is to look for a parent, or is below one, and of which nothing is heard has died as well, in the moment
-// when nobody was next to it.
+// not pass it on.
+//
+// A rank that waits for another one asks it, by a connection to its listener: a rank that looks for a parent asks those
+// before it, and the root asks those that are to look for one and of which nothing is heard, as they may have died when
+// nobody was next to them. A rank listens until its leave notice is on its way. So if its host refuses the connection,
+// the rank has died, and all are told. A rank that answers is alive, and is waited for. One that does neither is
+// stopped, or its host is cut off: it counts as dead when the limit for silent hosts has passed. A rank that cannot
+// ask, for want of descriptors or memory, fails its communicators and is no part of the tree any more.
 //
 // Who leaves says so (kBye) and goes on passing frames from each neighbour to the others until it has heard their ends.
 // A neighbour that stays ends its side at once, and looks for another parent; one that leaves as well does so when all
@@ -93,12 +97,23 @@ struct Candidate {
 struct Search {
   std::int64_t begin_ns = 0;  // not before
   std::int64_t end_ns = 0;    // nobody is asked any more
+  std::int64_t pause_ms = 0;  // before all are asked once more
   std::int64_t next_ns = 0;   // then the next one, though others may still answer
   bool asked_any = false;
   std::vector<int> left;  // to be asked, in this order
   std::list<Candidate> asked;
-  std::set<std::string> silent;  // hosts
-  Status shortage;               // why this rank itself could not dial last
+  std::set<std::string> silent;            // hosts
+  std::map<int, std::int64_t> refused_ns;  // since when the host refuses connections to the rank
+  Status shortage;                         // why this rank itself could not dial last
+};
+
+// A rank whose parent is gone, and of which nothing has been heard since.
+struct Awaited {
+  std::int64_t since_ns = 0;
+  std::int64_t not_before_ns = 0;   // it is asked again
+  std::int64_t asked_ns = 0;        // since when the dial tries
+  std::int64_t pause_ms = 0;        // after it
+  std::unique_ptr<net::Dial> dial;  // while the rank is asked
 };
 
 class SocketTree {
@@ -192,6 +207,7 @@ class SocketTree {
   void stand_aside(const Status& why);
   [[nodiscard]] int parent_of(int rank) const;
   [[nodiscard]] bool needs_parent() const;
+  [[nodiscard]] bool has_parent() const;
   [[nodiscard]] std::vector<int> candidates() const;
   void look_for_parent();
   void prepare_search(net::PollSet* set);
@@ -207,8 +223,13 @@ class SocketTree {
   [[nodiscard]] std::vector<int> below(int rank, bool past_lost) const;
   void await_those_below(int gone);
   void await_again(int rank);
+  void forget_root();
+  void prepare_awaited(net::PollSet* set);
   void judge_awaited();
-  void wake_for_awaited(net::PollSet* set) const;
+  [[nodiscard]] std::int64_t ask_ns(const Awaited& awaited) const;
+  void begin_asking(int rank, Awaited* awaited) const;
+  bool is_lost(Awaited* awaited) const;
+  [[nodiscard]] std::unique_ptr<net::Dial> dial(int rank, std::uint16_t index) const;
   void say_again();
   void keep_farewell(std::string frame);
   bool may_go(const ControlComm& comm);
@@ -253,8 +274,8 @@ class SocketTree {
   std::map<int, Death> dead_;
   std::set<int> gone_;                     // for good
   std::map<int, Attachment> attachments_;  // of ranks that have another parent than at first
-  std::map<int, std::int64_t> awaited_;    // whose parent is gone, and until when
-  std::uint32_t attached_ = 0;             // how often this rank has got another parent
+  std::map<int, Awaited> awaited_;
+  std::uint32_t attached_ = 0;  // how often this rank has got another parent
   std::optional<Search> search_;
   std::optional<net::Acceptor> acceptor_;
   std::deque<std::string> farewells_;  // of communicators that this rank has left: of their failures, and leave notices

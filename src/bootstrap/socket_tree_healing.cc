@@ -17,11 +17,23 @@ namespace {
 constexpr std::int64_t kMs = 1'000'000;
 // Where a job ends, all leave at once, and none needs a new parent any more.
 constexpr std::int64_t kPauseMs = 10;
+constexpr std::int64_t kLongestPauseMs = 500;
 constexpr std::int64_t kCandidateMs = 500;  // for one rank to answer
 constexpr std::int64_t kNextMs = 20;        // before the next is asked as well: some 250 silent hosts can be passed by
-constexpr std::int64_t kSearchMs = 5000;    // then this rank has no place any more
-constexpr std::int64_t kAwaitMs = 8000;     // for another to say that it has found one; then it has died as well
-constexpr std::size_t kFarewells = 64;      // of communicators that this rank has left
+// A rank whose host refuses connections for so long has died. One that has left is heard of by then: it listens until
+// its leave notice is on its way.
+constexpr std::int64_t kRefusedMs = 300;
+// Before a rank is asked of which nothing is heard: almost all find another parent sooner. The root asks, so that a
+// death costs one connection; the others only if the root does not, which is stopped perhaps.
+constexpr std::int64_t kRootAsksMs = 100;
+constexpr std::int64_t kAllAskMs = 8000;
+constexpr std::ptrdiff_t kMostAsked = 64;    // at the same time
+constexpr std::int64_t kAskMs = 1000;        // for the answer
+constexpr std::int64_t kAskAgainMs = 1000;   // after it
+constexpr std::int64_t kLongestMs = 10'000;  // between two questions to a rank that does not answer
+constexpr std::uint16_t kSeeks = 0;          // a claim's index: this rank looks for a parent,
+constexpr std::uint16_t kAsks = 1;           // or only asks whether the other one is there
+constexpr std::size_t kFarewells = 64;       // of communicators that this rank has left
 
 }  // namespace
 
@@ -57,11 +69,18 @@ bool SocketTree::needs_parent() const {
          std::any_of(comms_.begin(), comms_.end(), [](const auto& entry) { return !entry.second->is_over(); });
 }
 
+bool SocketTree::has_parent() const {
+  return std::any_of(neighbours_.begin(), neighbours_.end(), [](const Neighbour& neighbour) {
+    return neighbour.is_parent && neighbour.socket.valid() && !neighbour.parting;
+  });
+}
+
 void SocketTree::look_for_parent() {
   if (departing_ || search_ || rank_ == 0) return;
   search_.emplace();
   search_->begin_ns = now_ns() + kPauseMs * kMs;
-  search_->end_ns = search_->begin_ns + kSearchMs * kMs;
+  search_->end_ns = search_->begin_ns + silence_ms_ * kMs;
+  search_->pause_ms = kPauseMs;
 }
 
 void SocketTree::prepare_search(net::PollSet* set) {
@@ -110,6 +129,13 @@ bool SocketTree::advance(Candidate* candidate) {
     }
     const bool failed = candidate->dial->unreachable();
     if (!failed && !late) return true;
+    const auto refused = search_->refused_ns.try_emplace(candidate->rank, now_ns()).first;
+    if (!candidate->dial->gone_for(0)) {
+      search_->refused_ns.erase(refused);
+    } else if (now_ns() - refused->second >= kRefusedMs * kMs) {
+      const Contact& contact = contacts_.at(candidate->rank);
+      on_death({candidate->rank, contact.host, contact.pid}, nullptr);
+    }
     if (candidate->dial->lacks()) search_->shortage = Status(Code::kSystemError, candidate->dial->trouble());
     if (!failed) search_->silent.insert(contacts_.at(candidate->rank).host);
     return false;
@@ -135,7 +161,8 @@ void SocketTree::ask_more() {
     if (!search.asked.empty() && (now < search.next_ns || now >= search.end_ns || search.left.empty())) return;
     if (now >= search.end_ns) return give_up();
     if (search.left.empty() && std::exchange(search.asked_any, false)) {
-      search.begin_ns = now + kPauseMs * kMs;  // all have been asked
+      search.begin_ns = now + search.pause_ms * kMs;  // all have been asked
+      search.pause_ms = std::min(search.pause_ms * 2, kLongestPauseMs);
       return;
     }
     if (search.left.empty() && !fill_search()) return;
@@ -149,16 +176,26 @@ void SocketTree::ask_more() {
   }
 }
 
-void SocketTree::ask(int rank) {
+// Null: nobody has said where it listens.
+std::unique_ptr<net::Dial> SocketTree::dial(int rank, std::uint16_t index) const {
+  const auto contact = contacts_.find(rank);
   std::vector<net::Address> targets;
-  for (const std::string& text : contacts_.at(rank).addresses) {
+  if (contact == contacts_.end()) return nullptr;
+  for (const std::string& text : contact->second.addresses) {
     if (Result<net::Address> address = net::parse_address(text); address.is_ok()) targets.push_back(*address);
   }
-  if (targets.empty()) return;
+  if (targets.empty()) return nullptr;
+  const net::Claim claim{net::Purpose::kTree, rank_, index, static_cast<std::uint16_t>(index + 1)};
+  return std::make_unique<net::Dial>(targets, secret_, claim, rank);
+}
+
+void SocketTree::ask(int rank) {
+  std::unique_ptr<net::Dial> dial = this->dial(rank, kSeeks);
+  if (dial == nullptr) return;
   Candidate& candidate = search_->asked.emplace_back();
   candidate.rank = rank;
   candidate.since_ns = now_ns();
-  candidate.dial = std::make_unique<net::Dial>(targets, secret_, net::Claim{net::Purpose::kTree, rank_, 0, 1}, rank);
+  candidate.dial = std::move(dial);
   search_->next_ns = candidate.since_ns + kNextMs * kMs;
 }
 
@@ -216,6 +253,8 @@ void SocketTree::take_in() {
   for (net::Authenticated& connection : acceptor_->take()) {
     const int rank = connection.peer.rank;
     const auto contact = contacts_.find(rank);
+    // That the handshake has been done answers a rank that only asks.
+    if (connection.peer.index == kAsks) continue;
     if (rank <= rank_ || contact == contacts_.end() || !is_there(rank)) continue;
     for (Neighbour& neighbour : neighbours_) {
       if (neighbour.rank == rank) neighbour.socket.reset();  // which it has given up
@@ -298,24 +337,54 @@ void SocketTree::await_those_below(int gone) {
 }
 
 void SocketTree::await_again(int rank) {
-  if (rank != rank_ && is_there(rank)) awaited_[rank] = now_ns() + kAwaitMs * kMs;
+  if (rank == rank_ || !is_there(rank)) return;
+  Awaited& awaited = awaited_[rank];
+  awaited = {};
+  awaited.since_ns = now_ns();
+  awaited.pause_ms = kAskAgainMs;
 }
 
-// Only a rank that has its own place can tell that another has none. The lowest of all never looks for one.
-void SocketTree::judge_awaited() {
-  if (search_ || awaited_.empty()) return;
+// When a rank is to be asked next.
+std::int64_t SocketTree::ask_ns(const Awaited& awaited) const {
+  const std::int64_t first_ms = has_parent() ? kAllAskMs : kRootAsksMs;
+  return std::max(awaited.not_before_ns, awaited.since_ns + first_ms * kMs);
+}
+
+void SocketTree::prepare_awaited(net::PollSet* set) {
+  if (search_) return;
+  const std::int64_t now = now_ns();
+  for (auto& [rank, awaited] : awaited_) {
+    const std::int64_t next_ns = awaited.dial ? awaited.asked_ns + kAskMs * kMs : ask_ns(awaited);
+    // At once not even one that is due: the others that are asked come first.
+    set->wake_at(Deadline::after_ms(std::max(kPauseMs, (next_ns - now + kMs - 1) / kMs)));
+    if (awaited.dial) awaited.dial->prepare(set);
+  }
+}
+
+// The lowest of all never looks for a parent.
+void SocketTree::forget_root() {
   const auto root =
       std::find_if(contacts_.begin(), contacts_.end(), [&](const auto& entry) { return is_there(entry.first); });
-  if (root != contacts_.end() && awaited_.erase(root->first) != 0) {
-    for (const int rank : below(root->first, false)) awaited_.erase(rank);
-  }
-  const std::int64_t now = now_ns();
+  if (root == contacts_.end() || awaited_.erase(root->first) == 0) return;
+  for (const int rank : below(root->first, false)) awaited_.erase(rank);
+}
+
+// Only a rank that has its own place can tell that another has none.
+void SocketTree::judge_awaited() {
+  if (search_ || awaited_.empty()) return;
+  forget_root();
   std::vector<int> lost;
-  for (const auto& [rank, until_ns] : awaited_) {
-    if (now >= until_ns) lost.push_back(rank);
+  auto asked =
+      std::count_if(awaited_.begin(), awaited_.end(), [](const auto& entry) { return entry.second.dial != nullptr; });
+  for (auto& [rank, awaited] : awaited_) {
+    if (!awaited.dial && asked < kMostAsked && now_ns() >= ask_ns(awaited)) {
+      begin_asking(rank, &awaited);
+      ++asked;
+    }
+    if (is_lost(&awaited)) lost.push_back(rank);
   }
-  std::erase_if(awaited_, [&](const auto& entry) { return now >= entry.second; });
   for (const int rank : lost) {
+    awaited_.erase(rank);
     const auto contact = contacts_.find(rank);
     const Contact unknown{rank, "?", 0, {}};
     const Contact& of = contact == contacts_.end() ? unknown : contact->second;
@@ -323,12 +392,33 @@ void SocketTree::judge_awaited() {
   }
 }
 
-void SocketTree::wake_for_awaited(net::PollSet* set) const {
-  if (search_) return;
+void SocketTree::begin_asking(int rank, Awaited* awaited) const {
+  awaited->dial = dial(rank, kAsks);
+  awaited->asked_ns = now_ns();
+  if (!awaited->dial) awaited->not_before_ns = awaited->asked_ns + kLongestMs * kMs;
+}
+
+// By what the rank, or its host, has answered, or for want of an answer.
+bool SocketTree::is_lost(Awaited* awaited) const {
   const std::int64_t now = now_ns();
-  for (const auto& [rank, until_ns] : awaited_) {
-    set->wake_at(Deadline::after_ms(std::max<std::int64_t>(0, until_ns - now + kMs - 1) / kMs));
+  const auto pause = [&](std::int64_t ms) {
+    awaited->dial.reset();
+    awaited->not_before_ns = now + ms * kMs;
+  };
+  if (awaited->dial) {
+    awaited->dial->process(set_);
+    if (awaited->dial->done()) {  // it is alive, and has time to find a parent
+      awaited->since_ns = now;
+      awaited->pause_ms = kAskAgainMs;
+      pause(kAskAgainMs);
+    } else if (awaited->dial->gone_for(kRefusedMs)) {
+      return true;
+    } else if (now >= awaited->asked_ns + kAskMs * kMs) {
+      pause(awaited->pause_ms);
+      awaited->pause_ms = std::min(awaited->pause_ms * 2, kLongestMs);
+    }
   }
+  return now >= awaited->since_ns + silence_ms_ * kMs;
 }
 
 void SocketTree::say_again() {

@@ -75,7 +75,7 @@ void SocketTree::watch_once() {
   if (acceptor_) acceptor_->prepare(&set_);
   prepare_search(&set_);
   wake_for_rounds(&set_);
-  wake_for_awaited(&set_);
+  prepare_awaited(&set_);
   if (go_by_ns_ != 0) set_.wake_at(Deadline::after_ms(kLookMs));
   if (const Status s = set_.wait(); !s.is_ok()) {
     ending_ = true;
@@ -193,11 +193,12 @@ void SocketTree::dismiss_all() {
 
 // What comes until the neighbours have ended their sides is passed on: one may leave as well, and not have heard yet
 // that this rank does. Besides, closing a socket with unread bytes resets it, which may overtake the leave notice on
-// its way.
+// its way. Until then this rank answers those that ask it, and becomes nobody's parent: a rank whose host refuses
+// connections counts as dead.
 void SocketTree::depart() {
   departing_ = true;
   search_.reset();
-  acceptor_.reset();
+  awaited_.clear();
   flood(pack_bye(rank_), nullptr);
   const Deadline flushed = Deadline::after_ms(kFlushMs);
   const Deadline closed = Deadline::after_ms(kLingerMs);
@@ -212,9 +213,12 @@ void SocketTree::depart() {
       set_.add(neighbour.socket.get(), static_cast<short>(events));
       open = true;
     }
+    if (acceptor_) acceptor_->prepare(&set_);
     const Deadline& until = all_sent() ? closed : flushed;
     set_.wake_at(until);
     if (!open || until.passed() || !set_.wait().is_ok()) return;
+    if (acceptor_) acceptor_->process(set_);
+    if (acceptor_) static_cast<void>(acceptor_->take());
     for (Neighbour& neighbour : neighbours_) read_from(&neighbour);
   }
 }

@@ -255,7 +255,8 @@ std::vector<int> TreeBuilder::missing_children() const {
 
 Status TreeBuilder::place(net::Authenticated connection) {
   const auto at = std::find(children_.begin(), children_.end(), connection.peer.rank);
-  if (at == children_.end()) return {};  // dropped: of this job, but not ours
+  // Dropped: of this job, but not ours, or a rank that only asks whether this one is there.
+  if (at == children_.end() || connection.peer.count != claim_.count) return {};
   const auto missing = missing_children();
   if (std::find(missing.begin(), missing.end(), *at) == missing.end()) {
     return Status::remote(fmt::format("rank {} connected twice", *at));
