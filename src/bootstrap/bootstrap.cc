@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <climits>
-#include <ctime>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "bootstrap/root_search.h"
 #include "bootstrap/root_service.h"
 #include "bootstrap/tree_builder.h"
 #include "bootstrap/unique_id.h"
-#include "net/dial.h"
 #include "net/frame.h"
 #include "net/socket.h"
 
@@ -23,13 +22,8 @@ constexpr std::size_t kMaxTreeAddresses = 8;
 constexpr std::size_t kOwnDescriptors = 24;  // the tree, listeners, what sleeps
 // A job's root that has failed tells late ranks why; the next job may want its port. That of a unique id stays longer.
 constexpr std::int64_t kAfterFailureMs = 10'000;
-constexpr std::int64_t kResolveMs = 30'000;  // names of freshly started hosts take a while to appear
-constexpr std::int64_t kRefusedMs = 1'000;   // a root that had been there and refuses this long is gone
-constexpr std::int64_t kForeignMs = 5'000;   // one that has another secret for so long is another's
 // A rank that fails while its process runs the root service, which others may not have reached yet, stays so long.
 constexpr std::int64_t kLingerMs = 800;
-// In messages.
-constexpr const char* kRoot = "the root service (in the process of rank 0, or of the maker of the unique id)";
 
 Status check_rank(int rank, int ranks) {
   if (ranks < 1 || ranks > kMaxRanks) {
@@ -48,79 +42,6 @@ Result<std::vector<net::Address>> addresses_with_port_of(int listener, const Set
   if (!addresses.is_ok()) return addresses;
   for (net::Address& address : *addresses) address = address.with_port(bound->port());
   return addresses;
-}
-
-// What the root's silence means.
-struct RootKind {
-  bool came_first;  // it was there before the ranks: refusal for some time is final
-  bool alone;       // no other job's root may be at these addresses: neither does another secret pass
-};
-
-std::string described(const net::Dial& dial) {
-  const std::string cause = dial.likely_cause();
-  return cause.empty() ? dial.trouble() : fmt::format("{} ({})", dial.trouble(), cause);
-}
-
-// Logs now and then that a rank does not find its job.
-class SearchNotices {
- public:
-  explicit SearchNotices(const Member& member)
-      : member_(member), next_ms_(std::max<std::int64_t>(0, member.settings.wait_notice_ms)) {}
-
-  void look(const net::Dial& dial) {
-    if (next_ms_ == 0) return;
-    const std::int64_t waited_ms = (now_ns() - begin_ns_) / 1'000'000;
-    if (waited_ms < next_ms_) return;
-    next_ms_ += kAgainMs;
-    const std::string waited =
-        waited_ms < 1000 ? fmt::format("{} ms", waited_ms) : fmt::format("{} s", waited_ms / 1000);
-    log::warn(fmt::format("rank {} of {} has looked for {} for {}: {}", member_.rank, member_.ranks, kRoot, waited,
-                          described(dial)));
-  }
-
- private:
-  static constexpr std::int64_t kAgainMs = 60'000;
-  const Member& member_;
-  const std::int64_t begin_ns_ = now_ns();
-  std::int64_t next_ms_;
-};
-
-// Waits on `dial` until it has a connection to the root.
-Result<UniqueFd> finish_dial(net::Dial* dial, RootKind kind, const Member& member) {
-  const Deadline deadline = member.deadline;
-  SearchNotices notices(member);
-  net::PollSet set;
-  for (;;) {
-    notices.look(*dial);
-    set.clear(1000);
-    set.wake_at(deadline);
-    dial->prepare(&set);
-    if (Status s = set.wait(); !s.is_ok()) return s;
-    dial->process(set);
-    if (dial->done()) return dial->take();
-    if (!dial->shortage().is_ok()) return dial->shortage().with_context(fmt::format("connecting to {}", kRoot));
-    if (kind.alone && dial->foreign_for(kForeignMs)) {
-      return Status::invalid_usage(
-          fmt::format("{} has another secret: is TUTTI_SECRET the same on all ranks, and is this the right address or "
-                      "unique id? {}",
-                      kRoot, dial->trouble()));
-    }
-    if (kind.alone && dial->other_version_for(kForeignMs)) {
-      return Status::invalid_usage(
-          fmt::format("{} is of another version of tutti; all ranks must load the same library (see LD_LIBRARY_PATH, "
-                      "and the images of containers), and is this the right address? {}",
-                      kRoot, dial->trouble()));
-    }
-    if (kind.came_first && dial->refused_for(kRefusedMs)) {
-      return Status::remote(fmt::format(
-          "{} cannot be reached: that process has ended, or the job has failed, or all its ranks have joined: {}",
-          kRoot, dial->trouble()));
-    }
-    if (deadline.passed()) {
-      return Status::timeout(fmt::format("timed out while rank {} of {} looked for {}: {}", member.rank, member.ranks,
-                                         kRoot, described(*dial)));
-    }
-  }
 }
 
 // What the root is told: who we are, or why we cannot take part.
@@ -142,7 +63,8 @@ Registration registration_of(const Member& member, const std::vector<net::Addres
 Result<Placement> await_placement(int root, const Member& member) {
   Result<std::string> answer = net::recv_frame(root, kMaxPlacementBytes, member.deadline);
   if (!answer.is_ok() && answer.status().code() == Code::kRemoteError) {
-    return Status::remote(fmt::format("{} ended before all ranks had joined: {}", kRoot, answer.status().message()));
+    return Status::remote(
+        fmt::format("{} ended before all ranks had joined: {}", kRootService, answer.status().message()));
   }
   if (!answer.is_ok()) {
     return answer.status().with_context("while waiting for the root service to have seen all ranks");
@@ -164,28 +86,24 @@ Status open_listener(const Member& member, UniqueFd* listener, std::vector<net::
   return {};
 }
 
-Result<UniqueFd> connect_to_root(std::vector<net::Address> root, const Secret& secret, RootKind kind,
-                                 const Member& member) {
-  const net::Claim claim{net::Purpose::kRoot, member.rank, 0, 1};
-  net::Dial dial(std::move(root), secret, claim, -1);
-  Result<UniqueFd> connection = finish_dial(&dial, kind, member);
-  if (!connection.is_ok()) return connection;
-  net::watch_silence(connection->get(), silence_limit_ms(member.settings));
+Result<UniqueFd> connect_to_root(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
+  Result<UniqueFd> connection = find_root(root, secret, kind, member);
+  if (connection.is_ok()) net::watch_silence(connection->get(), silence_limit_ms(member.settings));
   return connection;
 }
 
-// Everything after the root's addresses are known.
-Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member) {
+// Everything after it is known where to look for the root.
+Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
   Job job;
   job.descriptors = reserve_descriptors(member.ranks, member.settings);
-  Result<UniqueFd> connection = connect_to_root(std::move(root), secret, kind, member);
+  Result<UniqueFd> connection = connect_to_root(root, secret, kind, member);
   if (!connection.is_ok()) return connection.status();
   UniqueFd listener;
   std::vector<net::Address> listening;
   const Status trouble = open_listener(member, &listener, &listening);
   const Registration registration = registration_of(member, listening, trouble);
   const Status registered =
-      net::send_frame(connection->get(), registration.serialize(), member.deadline).with_context(kRoot);
+      net::send_frame(connection->get(), registration.serialize(), member.deadline).with_context(kRootService);
   if (!trouble.is_ok()) return trouble;
   if (!registered.is_ok()) return registered;
   Result<Placement> placement = await_placement(connection->get(), member);
@@ -202,15 +120,15 @@ Result<Job> join_through(std::vector<net::Address> root, const Secret& secret, R
   return job;
 }
 
-Result<Job> join_or_linger(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member) {
-  Result<Job> job = join_through(std::move(root), secret, kind, member);
+Result<Job> join_or_linger(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member) {
+  Result<Job> job = join_through(root, secret, kind, member);
   if (!job.is_ok()) await_root_service(secret, kLingerMs);
   return job;
 }
 
-void decline_through(std::vector<net::Address> root, const Secret& secret, RootKind kind, const Member& member,
+void decline_through(const RootPlace& root, const Secret& secret, RootKind kind, const Member& member,
                      const Status& why) {
-  Result<UniqueFd> connection = connect_to_root(std::move(root), secret, kind, member);
+  Result<UniqueFd> connection = connect_to_root(root, secret, kind, member);
   if (connection.is_ok()) {
     const std::string registration = registration_of(member, {}, why).serialize();
     static_cast<void>(net::send_frame(connection->get(), registration, member.deadline));
@@ -253,28 +171,24 @@ Result<std::vector<net::Address>> open_known_root(const KnownRoot& root, const S
   return why.with_context("rank 0 opens the job's root service (is another process rank 0, too?)");
 }
 
-Result<std::vector<net::Address>> find_known_root(const KnownRoot& root, Deadline deadline) {
-  const Deadline give_up = Deadline::after_ms(kResolveMs);
-  Result<std::vector<net::Address>> found = net::resolve(root.host, 0);
-  while (!found.is_ok()) {
-    if (found.status().is_exhaustion() || deadline.passed() || give_up.passed()) {
-      return found.status().with_context("the address of the job's root service");
-    }
-    const timespec pause{0, 200'000'000};
-    ::nanosleep(&pause, nullptr);
-    found = net::resolve(root.host, 0);
+// Where the member finds the root, which rank 0 opens.
+Result<RootPlace> place_of(const KnownRoot& root, const Secret& secret, const Member& member) {
+  RootPlace place;
+  if (member.rank > 0) {
+    place.host = root.host;
+    place.ports = root.ports;
+    return place;
   }
-  std::vector<net::Address> all;
-  for (const std::uint16_t port : root.ports) {
-    for (const net::Address& address : found.value()) all.push_back(address.with_port(port));
-  }
-  return all;
+  auto own = open_known_root(root, secret, member.deadline, member.settings.wait_notice_ms);
+  if (!own.is_ok()) return own.status();
+  place.addresses = std::move(*own);
+  return place;
 }
 
-// Where the member finds the root, which rank 0 opens.
-Result<std::vector<net::Address>> addresses_of(const KnownRoot& root, const Secret& secret, const Member& member) {
-  if (member.rank > 0) return find_known_root(root, member.deadline);
-  return open_known_root(root, secret, member.deadline, member.settings.wait_notice_ms);
+RootPlace place_of(RootContact contact) {
+  RootPlace place;
+  place.addresses = std::move(contact.addresses);
+  return place;
 }
 
 }  // namespace
@@ -317,8 +231,8 @@ Result<Job> join(const UniqueIdBytes& id, int rank, int ranks, const Settings& s
   Result<RootContact> contact = decode_unique_id(id);
   if (!contact.is_ok()) return contact.status();
   if (Status s = check_rank(rank, ranks); !s.is_ok()) return s;
-  return join_or_linger(std::move(contact->addresses), contact->secret, kKindOfId,
-                        Member{rank, ranks, settings, deadline});
+  const Secret secret = contact->secret;
+  return join_or_linger(place_of(std::move(*contact)), secret, kKindOfId, Member{rank, ranks, settings, deadline});
 }
 
 Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& settings, Deadline deadline) {
@@ -331,16 +245,18 @@ Result<Job> join(const KnownRoot& root, int rank, int ranks, const Settings& set
     job.transports = settings.transports;
     return job;
   }
-  Result<std::vector<net::Address>> where = addresses_of(root, *secret, {rank, ranks, settings, deadline});
+  const Member member{rank, ranks, settings, deadline};
+  Result<RootPlace> where = place_of(root, *secret, member);
   if (!where.is_ok()) return where.status();
-  return join_or_linger(std::move(where).value(), *secret, kind_of(root), Member{rank, ranks, settings, deadline});
+  return join_or_linger(*where, *secret, kind_of(root), member);
 }
 
 void decline(const UniqueIdBytes& id, int rank, int ranks, const Status& why, Deadline deadline) {
   Result<RootContact> contact = decode_unique_id(id);
   if (!contact.is_ok() || !check_rank(rank, ranks).is_ok()) return;
   const Settings settings;
-  decline_through(std::move(contact->addresses), contact->secret, kKindOfId, {rank, ranks, settings, deadline}, why);
+  const Secret secret = contact->secret;
+  decline_through(place_of(std::move(*contact)), secret, kKindOfId, {rank, ranks, settings, deadline}, why);
 }
 
 void decline(const KnownRoot& root, int rank, int ranks, const Status& why, Deadline deadline) {
@@ -349,8 +265,8 @@ void decline(const KnownRoot& root, int rank, int ranks, const Status& why, Dead
   if (!secret.is_ok()) return;
   const Settings settings;
   const Member member{rank, ranks, settings, deadline};
-  Result<std::vector<net::Address>> where = addresses_of(root, *secret, member);
-  if (where.is_ok()) decline_through(std::move(where).value(), *secret, kind_of(root), member, why);
+  Result<RootPlace> where = place_of(root, *secret, member);
+  if (where.is_ok()) decline_through(*where, *secret, kind_of(root), member, why);
 }
 
 }  // namespace tutti::internal
