@@ -18,7 +18,6 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::size_t kMaxTreeAddresses = 8;
 constexpr std::size_t kOwnDescriptors = 24;  // the tree, listeners, what sleeps
 // A job's root that has failed tells late ranks why; the next job may want its port. That of a unique id stays longer.
 constexpr std::int64_t kAfterFailureMs = 10'000;
@@ -75,14 +74,17 @@ Result<Placement> await_placement(int root, const Member& member) {
 }
 
 // Where the children connect, ranks that have lost their parents, and those that ask whether this one is there.
-Status open_listener(const Member& member, UniqueFd* listener, std::vector<net::Address>* listening) {
+// `root`: the connection to the root service. The address by which this host reaches it comes first: by that one the
+// others most probably reach this host.
+Status open_listener(const Member& member, int root, UniqueFd* listener, std::vector<net::Address>* listening) {
   Result<UniqueFd> opened = net::listen_tcp(member.settings.port_low, member.settings.port_high);
   if (!opened.is_ok()) return opened.status();
   Result<std::vector<net::Address>> addresses = addresses_with_port_of(opened->get(), member.settings);
   if (!addresses.is_ok()) return addresses.status();
   *listener = std::move(opened).value();
   *listening = std::move(addresses).value();
-  listening->resize(std::min(listening->size(), kMaxTreeAddresses));
+  if (auto here = net::local_address(root); here.is_ok()) net::put_first(listening, *here);
+  net::limit_addresses(listening, net::kMaxAddresses, fmt::format("rank {}", member.rank));
   return {};
 }
 
@@ -100,8 +102,8 @@ Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind k
   if (!connection.is_ok()) return connection.status();
   UniqueFd listener;
   std::vector<net::Address> listening;
-  const Status trouble = open_listener(member, &listener, &listening);
-  const Registration registration = registration_of(member, listening, trouble);
+  const Status trouble = open_listener(member, connection->get(), &listener, &listening);
+  Registration registration = registration_of(member, listening, trouble);
   const Status registered =
       net::send_frame(connection->get(), registration.serialize(), member.deadline).with_context(kRootService);
   if (!trouble.is_ok()) return trouble;
@@ -111,6 +113,8 @@ Result<Job> join_through(const RootPlace& root, const Secret& secret, RootKind k
   job.rank = member.rank;
   job.ranks = member.ranks;
   job.transports = placement->transports;
+  registration.addresses = placement->addresses;
+  if (!registration.addresses.empty()) job.address = registration.addresses.front();
   Result<Secret> session = session_secret(secret, placement->nonce);
   if (!session.is_ok()) return session.status();
   job.secret = *session;
@@ -219,7 +223,8 @@ Result<UniqueIdBytes> create_unique_id(const Settings& settings) {
   Result<std::vector<net::Address>> addresses = addresses_with_port_of(listener->get(), settings);
   if (!addresses.is_ok()) return addresses.status();
   contact.addresses = std::move(addresses).value();
-  contact.addresses.resize(std::min(contact.addresses.size(), kMaxIdAddresses));
+  net::limit_addresses(&contact.addresses, fitting_addresses(contact.addresses),
+                       "the process that makes the unique id");
   Status s =
       start_root_service(std::move(listener).value(), contact.secret, Deadline::after_ms(settings.init_timeout_ms),
                          std::max(kAfterFailureMs, settings.init_timeout_ms), settings.wait_notice_ms);

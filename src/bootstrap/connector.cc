@@ -419,9 +419,10 @@ Channel SocketConnector::hand_over(int peer, Attempt* attempt) const {
 }  // namespace
 
 Result<std::unique_ptr<Connector>> Connector::listen(const Settings& settings, bool allow_unix, bool allow_tcp,
-                                                     int rank, const Secret& secret, PeerInfo* info) {
+                                                     int rank, const Secret& secret, const std::string& best,
+                                                     PeerInfo* info) {
   auto listeners = std::make_shared<Listeners>(secret, rank);
-  if (Status s = listeners->open(settings, allow_unix, allow_tcp, info); !s.is_ok()) return s;
+  if (Status s = listeners->open(settings, allow_unix, allow_tcp, best, info); !s.is_ok()) return s;
   return std::unique_ptr<Connector>(std::make_unique<SocketConnector>(
       settings, allow_unix, allow_tcp, 0, rank, std::vector<int>(), secret, std::move(listeners)));
 }

@@ -50,9 +50,10 @@ struct Channel {
 class Connector {
  public:
   // Listens: abstract Unix socket and/or TCP as `allow_unix`, `allow_tcp` say, on addresses and
-  // ports as the settings say. Fills the address fields of *info. Of the communicator 0.
+  // ports as the settings say. Fills the address fields of *info; `best` is told first, as Job::address. Of the
+  // communicator 0.
   static Result<std::unique_ptr<Connector>> listen(const Settings& settings, bool allow_unix, bool allow_tcp, int rank,
-                                                   const Secret& secret, PeerInfo* info);
+                                                   const Secret& secret, const std::string& best, PeerInfo* info);
   virtual ~Connector() = default;
   // For peers of this machine in other network namespaces, to which abstract names do not lead. Each rank listens on a
   // Unix socket by path, too (fills info->unix_path); opens the paths of those that it will dial, by their PeerInfo;

@@ -1,10 +1,12 @@
 #include "bootstrap/control_messages.h"
 
+#include "net/address.h"
+
 namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kMaxPatienceMs = 60'000;
-constexpr std::size_t kMaxAddresses = 16;
+using net::kMaxAddresses;
 
 void put(net::Packer* packer, const Question& question) {
   packer->number(question.sequence).number(question.patience_ms).number(question.waited_ms).text(question.what);

@@ -15,6 +15,7 @@ struct Job {
   int ranks = 1;
   Secret secret{};
   std::string transports;             // rank 0's TUTTI_TRANSPORTS, which hold for all
+  std::string address;                // of this host, with some port, by which the others probably reach it best
   std::unique_ptr<ControlTree> tree;  // null only for ranks == 1
   DescriptorReservation descriptors;  // empty for ranks that are threads of one process
 };

@@ -20,7 +20,6 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::size_t kMaxTcpAddresses = 8;
 // Connections of one rank that all communicators use, while nobody has taken them: one, which has one stream, and what
 // an attempt before it has left.
 constexpr std::size_t kMostShared = 2;
@@ -71,11 +70,12 @@ void Listeners::remove_path() {
   path_.clear();
 }
 
-Status Listeners::open(const Settings& settings, bool allow_unix, bool allow_tcp, PeerInfo* info) {
+Status Listeners::open(const Settings& settings, bool allow_unix, bool allow_tcp, const std::string& best,
+                       PeerInfo* info) {
   if (allow_unix) {
     if (Status s = open_unix(info); !s.is_ok()) return s;
   }
-  return allow_tcp ? open_tcp(settings, info) : Status();
+  return allow_tcp ? open_tcp(settings, best, info) : Status();
 }
 
 Status Listeners::open_unix(PeerInfo* info) {
@@ -88,15 +88,16 @@ Status Listeners::open_unix(PeerInfo* info) {
   return {};
 }
 
-Status Listeners::open_tcp(const Settings& settings, PeerInfo* info) {
+Status Listeners::open_tcp(const Settings& settings, const std::string& best, PeerInfo* info) {
   Result<UniqueFd> listener = net::listen_tcp(settings.port_low, settings.port_high);
   if (!listener.is_ok()) return listener.status();
   Result<net::Address> bound = net::local_address(listener->get());
   if (!bound.is_ok()) return bound.status();
   Result<std::vector<net::Address>> addresses = net::interface_addresses(settings.interface);
   if (!addresses.is_ok()) return addresses.status();
+  if (auto first = net::parse_address(best); first.is_ok()) net::put_first(&addresses.value(), *first);
+  net::limit_addresses(&addresses.value(), net::kMaxAddresses, fmt::format("rank {}", info->rank));
   for (const net::Address& address : *addresses) {
-    if (info->tcp_addresses.size() == kMaxTcpAddresses) break;
     info->tcp_addresses.push_back(address.with_port(bound->port()).text());
   }
   acceptor_.add_listener(std::move(listener).value(), false);

@@ -39,8 +39,8 @@ class Listeners {
   Listeners& operator=(const Listeners&) = delete;
   ~Listeners();
 
-  // Fills the address fields of *info.
-  Status open(const Settings& settings, bool allow_unix, bool allow_tcp, PeerInfo* info);
+  // Fills the address fields of *info. `best`: the address that comes first of those of TCP, as Job::address.
+  Status open(const Settings& settings, bool allow_unix, bool allow_tcp, const std::string& best, PeerInfo* info);
   // Also by a path, in the folder TMPDIR or in /tmp. Fills info->unix_path.
   Status listen_on_path(PeerInfo* info);
   // Opens the paths of peers, so that they can be dialled when the files are gone. What cannot be opened (another
@@ -98,7 +98,7 @@ class Listeners {
   };
   Mailbox& mailbox(std::uint64_t communicator) TUTTI_REQUIRES(mutex_);
   Status open_unix(PeerInfo* info);
-  Status open_tcp(const Settings& settings, PeerInfo* info);
+  Status open_tcp(const Settings& settings, const std::string& best, PeerInfo* info);
   void deliver(std::vector<net::Authenticated> connections) TUTTI_EXCLUDES(mutex_);
 
   const pid_t owner_;

@@ -81,6 +81,7 @@ class RootService {
   void lost(const Client& client);
   void fail(Status why);
   void place_everyone();
+  void order_addresses();
   static void answer(Client* client, const Placement& placement);
   [[nodiscard]] std::vector<int> missing() const;
   [[nodiscard]] bool may_tell() const { return notice_ms_ > 0 && ranks_ > 0 && failure_.is_ok(); }
@@ -291,8 +292,37 @@ void RootService::fail(Status why) {
   }
 }
 
+// A rank of this host may have reached the root by an address that nobody else can reach. Others reach such a rank by
+// the address by which they have reached the root.
+void RootService::order_addresses() {
+  std::vector<net::Address> outside;
+  std::vector<int> here;
+  for (const Client& client : clients_) {
+    auto own = net::local_address(client.socket.get());
+    auto peer = net::peer_address(client.socket.get());
+    if (!own.is_ok() || !peer.is_ok()) continue;
+    if (own->with_port(0) == peer->with_port(0)) {
+      here.push_back(client.rank);
+    } else if (std::find(outside.begin(), outside.end(), *own) == outside.end()) {
+      outside.push_back(*own);
+    }
+  }
+  for (const int rank : here) {
+    std::vector<net::Address> addresses;
+    std::vector<std::string>& texts = registrations_[rank].addresses;
+    for (const std::string& text : texts) {
+      if (auto address = net::parse_address(text); address.is_ok()) addresses.push_back(*address);
+    }
+    if (addresses.size() != texts.size()) continue;
+    for (auto each = outside.rbegin(); each != outside.rend(); ++each) net::put_first(&addresses, *each);
+    texts.clear();
+    for (const net::Address& address : addresses) texts.push_back(address.text());
+  }
+}
+
 void RootService::place_everyone() {
   acceptor_.close_listeners();
+  order_addresses();
   std::string nonce(kNonceBytes, '\0');
   if (Status s = net::random_bytes(nonce.data(), nonce.size()); !s.is_ok()) return fail(as_told_to_peers(s));
   std::string root_who;
@@ -306,6 +336,7 @@ void RootService::place_everyone() {
     placement.root_who = root_who;
     placement.nonce = nonce;
     placement.transports = registrations_[0].transports;
+    placement.addresses = registrations_[client.rank].addresses;
     if (client.rank > 0) {
       const Registration& parent = registrations_[tree_parent(client.rank)];
       placement.parent_addresses = parent.addresses;

@@ -44,7 +44,7 @@ struct Registration {
   // The rest.
   std::int64_t patience_ms = 0;            // how long the rank will wait for the answer
   std::array<std::uint8_t, 16> process{};  // as in PeerInfo
-  std::vector<std::string> addresses;      // of its tree listener
+  std::vector<std::string> addresses;      // of its tree listener, at most net::kMaxAddresses
   std::string trouble;                     // why this rank cannot take part; empty if it can
   std::string transports;                  // its TUTTI_TRANSPORTS
   [[nodiscard]] std::string who() const;   // "rank 3 (host a, pid 77)"
@@ -66,6 +66,7 @@ struct Placement {
   std::string root_who;    // the rank in whose process the service runs; empty if that is no rank's
   std::string nonce;       // of this job: see session_secret()
   std::string transports;  // rank 0's TUTTI_TRANSPORTS, which hold for all: a rank must know them before it listens
+  std::vector<std::string> addresses;  // the rank's own, best first
   std::vector<std::string> parent_addresses;
   RankPlace parent;                 // none for rank 0
   std::vector<RankPlace> children;  // in the order of tree_children()

@@ -6,12 +6,25 @@
 
 #include "bootstrap/rank_list.h"
 #include "bootstrap/root_service.h"
+#include "net/address.h"
 #include "net/frame.h"
 
 namespace tutti::internal {
 namespace {
 
-constexpr std::size_t kMaxAddresses = 16;
+using net::kMaxAddresses;
+
+void pack_addresses(const std::vector<std::string>& addresses, net::Packer* packer) {
+  packer->number(static_cast<std::uint8_t>(addresses.size()));
+  for (const std::string& address : addresses) packer->text(address);
+}
+
+std::vector<std::string> unpack_addresses(net::Unpacker* unpacker) {
+  std::vector<std::string> addresses;
+  const auto count = unpacker->number<std::uint8_t>();
+  for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) addresses.push_back(unpacker->text());
+  return addresses;
+}
 
 }  // namespace
 
@@ -31,8 +44,7 @@ std::string Registration::serialize() const {
   net::Packer packer;
   packer.number(protocol).text(version).number(rank).number(ranks).number(pid).text(host);
   packer.number(patience_ms).raw(process.data(), process.size()).text(trouble).text(transports);
-  packer.number(static_cast<std::uint8_t>(addresses.size()));
-  for (const std::string& address : addresses) packer.text(address);
+  pack_addresses(addresses, &packer);
   return packer.bytes();
 }
 
@@ -51,8 +63,7 @@ Result<Registration> Registration::parse(const std::string& bytes) {
   unpacker.raw(result.process.data(), result.process.size());
   result.trouble = unpacker.text();
   result.transports = unpacker.text();
-  const auto count = unpacker.number<std::uint8_t>();
-  for (std::size_t i = 0; i < count && i < kMaxAddresses; ++i) result.addresses.push_back(unpacker.text());
+  result.addresses = unpack_addresses(&unpacker);
   if (!sensible || !unpacker.complete() || result.patience_ms < 0) {
     return Status::remote("protocol error: a rank's registration cannot be read");
   }
@@ -63,8 +74,8 @@ std::string Placement::serialize() const {
   net::Packer packer;
   packer.number(static_cast<std::int32_t>(status.code())).text(status.message()).text(root_who).text(nonce);
   packer.text(transports);
-  packer.number(static_cast<std::uint8_t>(parent_addresses.size()));
-  for (const std::string& address : parent_addresses) packer.text(address);
+  pack_addresses(addresses, &packer);
+  pack_addresses(parent_addresses, &packer);
   packer.text(parent.host).number(parent.pid).number(static_cast<std::uint8_t>(children.size()));
   for (const RankPlace& child : children) packer.text(child.host).number(child.pid);
   return packer.bytes();
@@ -80,8 +91,8 @@ Result<Placement> Placement::parse(const std::string& bytes) {
   result.root_who = unpacker.text();
   result.nonce = unpacker.text();
   result.transports = unpacker.text();
-  const auto addresses = unpacker.number<std::uint8_t>();
-  for (std::size_t i = 0; i < addresses && i < kMaxAddresses; ++i) result.parent_addresses.push_back(unpacker.text());
+  result.addresses = unpack_addresses(&unpacker);
+  result.parent_addresses = unpack_addresses(&unpacker);
   result.parent.host = unpacker.text();
   result.parent.pid = unpacker.number<std::int32_t>();
   const auto children = unpacker.number<std::uint8_t>();

@@ -10,6 +10,7 @@
 
 #include "bootstrap/rank_list.h"
 #include "bootstrap/socket_tree.h"
+#include "bootstrap/wait_notices.h"
 #include "net/acceptor.h"
 #include "net/dial.h"
 #include "net/frame.h"
@@ -78,9 +79,12 @@ void RootLine::report(const Status& status) {
 // heard of from the root, and from neighbours whose connections end: what they said before that is kept for the tree.
 class TreeBuilder {
  public:
-  TreeBuilder(const Member& member, const Secret& secret, const Placement& placement)
+  // `listening`: where the children dial, for messages.
+  TreeBuilder(const Member& member, const Secret& secret, const Placement& placement,
+              const std::vector<std::string>& listening)
       : member_(member),
         placement_(placement),
+        listening_(listening),
         children_(tree_children(member.rank, member.ranks)),
         claim_{net::Purpose::kTree, member.rank, 0, 1},
         acceptor_(secret, claim_),
@@ -94,6 +98,9 @@ class TreeBuilder {
   void await_parent();
   // Those that are connected; after a failure also a parent that has not welcomed this rank, but may know it.
   std::vector<TreeNeighbour> neighbours();
+  // Why the parent cannot be reached; empty if it can. For messages of ranks that have waited in vain: which of them is
+  // the first to give up is chance, and this one may know most.
+  [[nodiscard]] std::string trouble() const;
   // After all else.
   net::Acceptor acceptor() { return std::move(acceptor_); }
 
@@ -107,11 +114,12 @@ class TreeBuilder {
   void keep_parent();
   Status place(net::Authenticated connection);
   [[nodiscard]] Status shortage() const;
-  [[nodiscard]] Status timed_out() const;
+  [[nodiscard]] std::string waited_for() const;
   [[nodiscard]] std::vector<int> missing_children() const;
 
   const Member& member_;
   const Placement& placement_;
+  const std::vector<std::string>& listening_;
   std::vector<int> children_;
   net::Claim claim_;
   net::Acceptor acceptor_;
@@ -149,7 +157,12 @@ Status TreeBuilder::dial_parent() {
 Status TreeBuilder::build(UniqueFd listener, RootLine* root) {
   if (Status s = begin(std::move(listener)); !s.is_ok()) return s;
   net::PollSet set;
+  WaitNotices notices(member_.settings);
   while (dial_ || parent_.valid() || !missing_children().empty()) {
+    notices.look([this](const std::string& waited) {
+      return fmt::format("rank {} of {} has waited {} for the control tree: {}", member_.rank, member_.ranks, waited,
+                         waited_for());
+    });
     set.clear(1000);
     set.wake_at(member_.deadline);
     prepare(&set);
@@ -158,7 +171,9 @@ Status TreeBuilder::build(UniqueFd listener, RootLine* root) {
     if (Status s = process(set); !s.is_ok()) return s;
     if (Status s = root->process(set); !s.is_ok()) return s;
     if (Status s = shortage(); !s.is_ok()) return s;
-    if (member_.deadline.passed()) return timed_out();
+    if (member_.deadline.passed()) {
+      return Status::timeout(kTimedOut + waited_for());
+    }
   }
   return {};
 }
@@ -278,16 +293,28 @@ Status TreeBuilder::shortage() const {
   return why.with_context("connecting the control tree");
 }
 
-Status TreeBuilder::timed_out() const {
-  std::string text = "timed out while connecting the control tree:";
-  const bool no_parent = dial_ || parent_.valid();
-  if (no_parent) {
+std::string TreeBuilder::trouble() const {
+  if (!dial_ || !dial_->all_failed()) return {};
+  const std::string parent = describe_rank(tree_parent(member_.rank), placement_.parent.host, placement_.parent.pid);
+  return fmt::format("rank {} cannot connect to {}: {}", member_.rank, parent, dial_->trouble());
+}
+
+// Who, and by which addresses.
+std::string TreeBuilder::waited_for() const {
+  std::string text;
+  if (dial_ || parent_.valid()) {
     const std::string parent = describe_rank(tree_parent(member_.rank), placement_.parent.host, placement_.parent.pid);
-    text += fmt::format(" no connection to {} ({})", parent, dial_ ? dial_->trouble() : "no answer");
+    text = fmt::format("no connection to {} ({})", parent, dial_ ? dial_->trouble() : "no answer");
   }
   const std::vector<int> missing = missing_children();
-  if (!missing.empty()) text += fmt::format("{} no connection from {}", no_parent ? ";" : "", list_ranks(missing));
-  return Status::timeout(text);
+  if (missing.empty()) return text;
+  if (!text.empty()) text += "; ";
+  std::string addresses;
+  for (const std::string& address : listening_) addresses += (addresses.empty() ? "" : ", ") + address;
+  return text + fmt::format(
+                    "no connection from {}, to which this rank has given the addresses {} (can one of them be "
+                    "reached from there? TUTTI_INTERFACE chooses others)",
+                    list_ranks(missing), addresses);
 }
 
 // When a neighbour is gone: what the neighbours have said last, the end of one being the last of all.
@@ -305,8 +332,11 @@ Status connect_tree(const Member& member, const Secret& secret, const Registrati
     line.report({});
     return {};
   }
-  TreeBuilder builder(member, secret, placement);
+  TreeBuilder builder(member, secret, placement, registration.addresses);
   Status s = builder.build(std::move(listener), &line);
+  const std::string trouble = builder.trouble();
+  const bool heard = s.code() == Code::kTimeout && !s.message().starts_with(kTimedOut);
+  if (heard && !trouble.empty()) s = Status::timeout(s.message() + "; " + trouble);
   if (!s.is_ok()) builder.await_parent();
   TreeSeed seed{member.rank,
                 member.ranks,

@@ -19,15 +19,17 @@ inline constexpr std::size_t kUniqueIdBytes = 128;
 using UniqueIdBytes = std::array<std::uint8_t, kUniqueIdBytes>;
 using net::Secret;
 
-inline constexpr std::size_t kMaxIdAddresses = 4;
-
 struct RootContact {
   Secret secret{};
-  std::vector<net::Address> addresses;  // IPv4 or IPv6, the same port in all; at most kMaxIdAddresses
+  std::vector<net::Address> addresses;  // IPv4 or IPv6, the same port in all; best first
 };
 
-// Layout: "TUid", version (1), number of addresses, port (2 bytes, little endian), secret (32), then per
-// address its family (4 or 6) and 16 bytes (an IPv4 address in the first four); zeros to the end.
+// How many of these addresses a unique id has room for, from the first on: 21 of IPv4, or 5 of IPv6.
+[[nodiscard]] std::size_t fitting_addresses(const std::vector<net::Address>& addresses);
+
+// Layout: "TUid", version (2), number of addresses, port (2 bytes, little endian), secret (32), then runs of addresses
+// of the same family: their number, plus 128 for IPv6, and 4 or 16 bytes each; zeros to the end.
+// REQUIRES: all addresses fit.
 UniqueIdBytes encode_unique_id(const RootContact& contact);
 // kInvalidArgument if the bytes are not a unique id of this version.
 Result<RootContact> decode_unique_id(const UniqueIdBytes& id);

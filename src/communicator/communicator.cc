@@ -44,6 +44,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settin
   comm->membership_.rank = job.rank;
   comm->settings_ = settings;
   comm->secret_ = job.secret;
+  comm->address_ = std::move(job.address);
   const Status s = guarded([&] {
     comm->family_ = std::make_shared<Family>(job.rank);
     return comm->set_up(deadline);
@@ -164,7 +165,7 @@ Status Communicator::set_up_links(Deadline deadline) {
   PeerInfo& self = *described;
   if (tree_ != nullptr && !in_process) {
     auto listening = Connector::listen(settings_, any_meets(*transports, ChannelKind::kUnix),
-                                       any_meets(*transports, ChannelKind::kTcp), rank, secret_, &self);
+                                       any_meets(*transports, ChannelKind::kTcp), rank, secret_, address_, &self);
     if (!listening.is_ok()) return listening.status();
     connector_ = std::move(*listening);
   }

@@ -339,6 +339,7 @@ class Communicator {
 
   Settings settings_;
   Secret secret_{};
+  std::string address_;  // Job::address
   std::shared_ptr<Family> family_;
   // Destroyed in reverse order: the tree's thread last but for the failure state that it writes.
   std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();

@@ -3,9 +3,12 @@
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include <set>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "base/unique_fd.h"
 
 namespace tutti::internal::net {
@@ -54,12 +58,53 @@ std::string list_names(const std::set<std::string>& names) {
   return text;
 }
 
-void put_first(std::vector<Address>* list, const Address& wanted) {
-  const auto at = std::find(list->begin(), list->end(), wanted);
-  if (at != list->end()) std::rotate(list->begin(), at, at + 1);
+bool is_ipv4_link_local(const Address& address) {
+  if (address.family() != AF_INET) return false;
+  const auto* in = reinterpret_cast<const sockaddr_in*>(address.get());
+  return (ntohl(in->sin_addr.s_addr) >> 16) == 0xa9fe;  // 169.254/16
+}
+
+// What kind of interface it is, as its driver says; empty if it does not. In every network namespace, with /sys or not.
+std::string driver_of(const char* interface) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  ifreq request{};
+  std::strncpy(request.ifr_name, interface, sizeof request.ifr_name - 1);
+  request.ifr_data = reinterpret_cast<char*>(&info);
+  if (!fd.valid() || ::ioctl(fd.get(), SIOCETHTOOL, &request) != 0) return {};
+  return {info.driver, ::strnlen(info.driver, sizeof info.driver)};
+}
+
+// Whether other hosts probably have the same address: that of a bridge for containers or virtual machines, of a dummy
+// for services, or one that a host has given to itself.
+bool is_common(const char* interface, const Address& address) {
+  if (is_ipv4_link_local(address)) return true;
+  const std::string driver = driver_of(interface);
+  return driver == "bridge" || driver == "dummy";
 }
 
 }  // namespace
+
+void put_first(std::vector<Address>* list, const Address& wanted) {
+  const auto at = std::find_if(list->begin(), list->end(),
+                               [&](const Address& each) { return each.with_port(0) == wanted.with_port(0); });
+  if (at != list->end()) std::rotate(list->begin(), at, at + 1);
+}
+
+std::string list_addresses(const std::vector<Address>& list) {
+  std::string text;
+  for (const Address& address : list) text += (text.empty() ? "" : ", ") + address.text();
+  return text;
+}
+
+void limit_addresses(std::vector<Address>* list, std::size_t most, const std::string& whose) {
+  if (list->size() <= most) return;
+  const std::vector<Address> rest(list->begin() + static_cast<std::ptrdiff_t>(most), list->end());
+  list->resize(most);
+  log::warn(fmt::format("{} has too many addresses; others are not told {}. Choose the interface by TUTTI_INTERFACE",
+                        whose, list_addresses(rest)));
+}
 
 Address::Address(const sockaddr* address, socklen_t length) : length_(std::min<socklen_t>(length, sizeof storage_)) {
   std::memcpy(&storage_, address, length_);
@@ -196,6 +241,7 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
   if (::getifaddrs(&list) != 0) return Status::system("getifaddrs", errno);
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   std::vector<Address> outside;
+  std::vector<Address> common;
   std::vector<Address> loopback;
   std::set<std::string> names;   // of those that have an address
   std::set<std::string> wanted;  // that pass, with an address or without
@@ -207,8 +253,9 @@ Result<std::vector<Address>> interface_addresses(const std::string& filter) {
     const bool v4 = entry->ifa_addr->sa_family == AF_INET;
     const Address address(entry->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     if (is_link_local(address)) continue;
-    (address.is_loopback() ? loopback : outside).push_back(address);
+    (address.is_loopback() ? loopback : is_common(entry->ifa_name, address) ? common : outside).push_back(address);
   }
+  outside.insert(outside.end(), common.begin(), common.end());
   for (const int family : {AF_INET6, AF_INET}) {
     Address source;
     if (preferred_source(family, &source)) put_first(&outside, source);

@@ -58,10 +58,20 @@ Result<std::vector<Address>> resolve(const std::string& host, std::uint16_t port
 [[nodiscard]] bool interface_matches(const std::string& filter, const std::string& name);
 
 // This host's own addresses on interfaces that are up and pass the filter, port 0, best first: the one
-// that the routing table prefers for the outside, then the others, IPv6 link-local never. Loopback
+// that the routing table prefers for the outside, then the others, IPv6 link-local never. Last those of interfaces that
+// many hosts have with the same address: bridges of containers and virtual machines, dummies, IPv4 link-local. Loopback
 // comes only if nothing else is there or if the filter names it (prefix or "=", not "^").
 // kInvalidUsage if a filter was given and nothing passes it.
 Result<std::vector<Address>> interface_addresses(const std::string& filter);
+
+// How many addresses of a listener a rank tells others.
+inline constexpr std::size_t kMaxAddresses = 32;
+// Cuts the list to `most`, and warns of those that are left out. `whose`: what they are addresses of.
+void limit_addresses(std::vector<Address>* list, std::size_t most, const std::string& whose);
+// Puts the address first that is `wanted` but for its port; nothing if there is none.
+void put_first(std::vector<Address>* list, const Address& wanted);
+// "10.0.0.1:4000, 10.1.0.1:4000".
+[[nodiscard]] std::string list_addresses(const std::vector<Address>& list);
 // The interface of that address; empty if this host has none.
 [[nodiscard]] std::string interface_of(const Address& own);
 // How fast it is, one direction, as the kernel says (of virtual ones what they claim). 0: it does not, as of loopback.

@@ -80,6 +80,19 @@ Status wait_for(int fd, short events, Deadline deadline, const char* what) {
   }
 }
 
+// Of an IPv4 connection that a listener for both has accepted: as IPv4.
+Address without_mapping(const sockaddr_storage& storage, socklen_t length) {
+  const Address address(reinterpret_cast<const sockaddr*>(&storage), length);
+  if (address.family() != AF_INET6) return address;
+  const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address.get());
+  if (!IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) return address;
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = in6->sin6_port;
+  std::memcpy(&in.sin_addr, in6->sin6_addr.s6_addr + 12, sizeof in.sin_addr);
+  return {reinterpret_cast<const sockaddr*>(&in), sizeof in};
+}
+
 bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;
 }
@@ -120,7 +133,7 @@ Result<Address> local_address(int fd) {
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
     return Status::system("getsockname", errno);
   }
-  return Address(reinterpret_cast<sockaddr*>(&storage), length);
+  return without_mapping(storage, length);
 }
 
 Result<Address> peer_address(int fd) {
@@ -129,7 +142,7 @@ Result<Address> peer_address(int fd) {
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
     return Status::system("getpeername", errno);
   }
-  return Address(reinterpret_cast<sockaddr*>(&storage), length);
+  return without_mapping(storage, length);
 }
 
 Result<UniqueFd> accept_one(int listener) {

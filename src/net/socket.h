@@ -24,7 +24,7 @@ Result<UniqueFd> listen_tcp(int port_low, int port_high, const char* setting = "
 // Listens on a Unix address. A socket by path gets mode 0600; the caller removes the file.
 Result<UniqueFd> listen_unix(const Address& address);
 
-// The address that a socket is bound to.
+// The address that a socket is bound to. Here and below IPv4 is IPv4, also where the listener serves IPv6 as well.
 Result<Address> local_address(int fd);
 
 // The address of what a socket is connected to.

@@ -52,7 +52,7 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int count, const Options& options)
     REQUIRE(info.is_ok());
     rank->info = *info;
     Result<std::unique_ptr<Connector>> connector =
-        Connector::listen(settings, options.allow_unix, options.allow_tcp, r, some_secret(), &rank->info);
+        Connector::listen(settings, options.allow_unix, options.allow_tcp, r, some_secret(), "", &rank->info);
     INFO(connector.status().message());
     REQUIRE(connector.is_ok());
     rank->connector = std::move(connector).value();
@@ -216,7 +216,7 @@ TEST_CASE("of what comes for a communicator no more is kept than is allowed, and
   settings.interface = "lo";
   PeerInfo info = PeerInfo::local(0).value();
   Listeners listeners(some_secret(), 0);
-  REQUIRE(listeners.open(settings, false, true, &info).is_ok());
+  REQUIRE(listeners.open(settings, false, true, "", &info).is_ok());
   listeners.subscribe(5, 2);
   const net::Address address = net::parse_address(info.tcp_addresses.front()).value();
   std::vector<std::unique_ptr<net::Dial>> dials;

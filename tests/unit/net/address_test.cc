@@ -41,6 +41,17 @@ TEST_CASE("interface filters") {
   CHECK(interface_matches("^=eth", "eth0"));
 }
 
+TEST_CASE("an address is put first, whatever its port, and too many are cut") {
+  std::vector<Address> list;
+  for (const char* text : {"10.0.0.1:5", "10.0.0.2:5", "[2001:db8::1]:5"}) list.push_back(parse_address(text).value());
+  put_first(&list, parse_address("[2001:db8::1]:77").value());
+  CHECK(list_addresses(list) == "[2001:db8::1]:5, 10.0.0.1:5, 10.0.0.2:5");
+  put_first(&list, parse_address("10.0.0.9:5").value());
+  CHECK(list_addresses(list) == "[2001:db8::1]:5, 10.0.0.1:5, 10.0.0.2:5");
+  limit_addresses(&list, 2, "this test");
+  CHECK(list_addresses(list) == "[2001:db8::1]:5, 10.0.0.1:5");
+}
+
 TEST_CASE("this host's addresses: loopback only if asked for or alone") {
   Result<std::vector<Address>> all = interface_addresses("");
   REQUIRE(all.is_ok());
