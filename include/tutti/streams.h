@@ -38,7 +38,8 @@ typedef void (*tuttiHostFn_t)(void *data);
  * A function may ask (tuttiStreamQuery, tuttiEventQuery, tuttiCommGetAsyncError, ...), queue, record and abort. Calls
  * that would wait for what is queued are tuttiInvalidUsage in it, tuttiCommFinalize and tuttiCommDestroy always, which
  * then change nothing. A C++ exception that it throws is an error of the stream, tuttiInternalError or
- * tuttiSystemError. It must not end its thread, nor jump out of the call.
+ * tuttiSystemError. It must not end its thread, nor jump out of the call. It runs in the floating-point mode of the
+ * thread that has launched it.
  *
  * Between tuttiGroupStart and tuttiGroupEnd it is queued at once, before what the group has for the stream. Functions
  * that wait when the process exits are not called, and tuttiSystemError to who still waits for them; exit waits for the

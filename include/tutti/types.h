@@ -77,7 +77,8 @@ typedef enum {
  * tuttiAvg is the sum divided by the number of ranks, once, after the last addition; for integers the (wrapped) sum is
  * divided with truncation towards zero, as in NCCL. If a rank contributes NaN the result is NaN, of max and min too; +0
  * is above -0. Every NaN that a reduction of two or more ranks gives is the same: all bits set, which is a quiet one.
- * Payloads are lost. So all ranks of an all-reduce get the same bits, whatever the data. Complex numbers have sum, prod
+ * Payloads are lost. Built-in operators and pre-multiplied sums round to nearest and keep denormal numbers, whatever
+ * floating-point mode a thread is in. So all ranks of an all-reduce get the same bits, whatever the data. Complex numbers have sum, prod
  * and avg (prod by the plain formula, without C's Annex G for infinities); of booleans sum and max are lor, prod and
  * min are land, and there is no avg. An operator that the datatype does not have is tuttiInvalidArgument. */
 typedef enum {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/control_group.h"
+#include "base/float_mode.h"
 
 namespace tutti::internal {
 namespace {
@@ -26,7 +27,8 @@ Status start_thread(pthread_t* thread, void* (*body)(void*), void* argument, std
   sigset_t before;
   ::sigfillset(&blocked);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) ::sigdelset(&blocked, fault);
-  // The new thread inherits the mask.
+  // The new thread inherits the mask and the floating-point mode.
+  const InFloatMode standard;
   ::pthread_sigmask(SIG_SETMASK, &blocked, &before);
   int error = ::pthread_create(thread, &attributes, body, argument);
   // A program with very large thread-local variables needs the default stack.

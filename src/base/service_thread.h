@@ -1,5 +1,5 @@
-// The library's own threads: a stack that suits them, and no signals, which belong to the application. No other way
-// to start one is used.
+// The library's own threads: a stack that suits them, the default floating-point mode, and no signals, which belong to
+// the application. No other way to start one is used.
 #pragma once
 
 #include <pthread.h>

@@ -37,6 +37,7 @@ bool any_meets(const Transports& transports, ChannelKind kind) {
 Result<std::unique_ptr<Communicator>> Communicator::create(Job job, const Settings& settings,
                                                            std::shared_ptr<ThreadRanks> thread_ranks,
                                                            Deadline deadline) {
+  const InFloatMode standard;  // what ranks derive from costs must not depend on it
   std::unique_ptr<Communicator> comm(new Communicator);
   comm->tree_ = std::move(job.tree);
   comm->descriptors_ = std::move(job.descriptors);

@@ -17,6 +17,7 @@
 
 #include "base/config.h"
 #include "base/failure.h"
+#include "base/float_mode.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -180,6 +181,7 @@ class Communicator {
     std::shared_ptr<const CustomOperator> custom;  // the same
     std::shared_ptr<Completion> completion;
     std::shared_ptr<Completion> before;  // in its stream
+    FloatMode float_mode;                // of the thread that has queued it: the program's functions run in it
   };
 
   // A peer's connection closes just before or after the control tree tells why: for so long the tree's word is waited

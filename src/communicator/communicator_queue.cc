@@ -83,6 +83,7 @@ Status Communicator::queue(Queued next, Stream* stream, std::shared_ptr<Completi
       next.call.varying = &next.varying->counts();
     }
     if (next.call.custom != nullptr) next.custom = named_operator_;
+    next.float_mode = FloatMode::current();
     const MutexLock lock(mutex_);
     if (engine_ == nullptr) {
       auto engine = executor::Engine::get(settings_.progress_threads, settings_.moves != Moves::kNone);

@@ -93,6 +93,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   try {
     // What streams have still to come to is before it, on all ranks.
     if (is_on_device()) wait_for_queue();
+  const InFloatMode standard;  // what ranks derive from costs must not depend on it
     return split_unguarded(wish);
   } catch (...) {
     // The peers wait for what this rank cannot tell.

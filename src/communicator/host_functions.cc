@@ -5,6 +5,8 @@
 
 #include "base/clock.h"
 
+#include "base/first_use.h"
+#include "base/float_mode.h"
 namespace tutti::internal {
 namespace {
 
@@ -21,6 +23,7 @@ class HostFunctions::Item final : public Continuation {
   [[nodiscard]] const std::shared_ptr<Completion>& completion() const { return completion_; }
   [[nodiscard]] Status call() const {
     in_function = true;
+    const InFloatMode of_caller(mode_);
     Status status = guarded([&] { return function_(data_), Status(); });
     in_function = false;
     return status.with_context("host function");
@@ -34,6 +37,7 @@ class HostFunctions::Item final : public Continuation {
   const Function function_;
   void* const data_;
   const std::shared_ptr<Completion> completion_ = std::make_shared<Completion>();
+  const FloatMode mode_ = FloatMode::current();  // of the thread that has launched it
 };
 
 // Made by the first launch, later than what the thread is built on, and so called earlier.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "algorithms/prove.h"
+#include "base/float_mode.h"
 #include "base/log.h"
 #include "topology/prediction.h"
 
@@ -71,6 +72,7 @@ Plans::Plans(const Membership& membership, LinkMaker* links, const FailureState&
 
 Result<const algorithms::AlgorithmEntry*> Plans::select(Collective collective, std::size_t bytes,
                                                         schedule::Order order) const {
+  const InFloatMode standard;  // ranks must come to the same
   return topology::select(collective, *model_, bytes, membership_.algorithm, order, tuned_);
 }
 
@@ -181,6 +183,7 @@ Status Plans::prove(const algorithms::AlgorithmEntry& entry, int root, Deadline 
 }
 
 Result<schedule::Schedule> Plans::write_schedule(const algorithms::AlgorithmEntry& entry, int root, Deadline deadline) {
+  const InFloatMode standard;  // ranks must come to the same
   if (Status s = prove(entry, root, deadline); !s.is_ok()) return s;
   return algorithms::make_schedule(entry, world(), membership_.rank, root);
 }

@@ -321,6 +321,7 @@ void Communicator::QueueTask::fail_operation(Status status) {
 
 void Communicator::QueueTask::run_rest() {
   together_.reset();
+  const InFloatMode of_caller(item_.float_mode);
   note(comm_.execute(std::exchange(calls_, {}), std::exchange(transfers_, {})));
 }
 

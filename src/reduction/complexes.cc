@@ -37,6 +37,8 @@ struct ComplexOperation {
 // The compiler vectorises this for the target.
 template <DataType type>
 void finish(std::byte* target, std::size_t count, std::size_t divisor) {
+  if (leaves_default_mode<true>()) [[unlikely]]
+    return in_default_mode(&finish<type>, target, count, divisor);
   using F = decltype(Storage<type>::re);
   const F by = static_cast<F>(divisor);
   for (std::size_t i = 0; i < 2 * count * sizeof(F); i += sizeof(F)) {

@@ -31,6 +31,8 @@ struct FloatOperation {
 // The compiler vectorises this for the target.
 template <DataType type>
 void finish(std::byte* target, std::size_t count, std::size_t divisor) {
+  if (leaves_default_mode<true>()) [[unlikely]]
+    return in_default_mode(&finish<type>, target, count, divisor);
   using T = Storage<type>;
   const T by = static_cast<T>(divisor);
   for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {

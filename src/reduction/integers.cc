@@ -70,6 +70,8 @@ struct IntegerOperation {
 // (float64) rounds. The compiler vectorises those loops for the target.
 template <DataType type>
 void finish(std::byte* target, std::size_t count, std::size_t divisor) {
+  if (leaves_default_mode<true>()) [[unlikely]]
+    return in_default_mode(&finish<type>, target, count, divisor);
   using T = Storage<type>;
   const std::size_t bytes = count * sizeof(T);
   if constexpr (sizeof(T) == 8) {

@@ -45,7 +45,7 @@ struct LogicOperation {
 // The loops of bytes, for elements of several.
 template <ReduceOp op, std::size_t size>
 struct BytesOperation {
-  using Bytes = Loops<LogicOperation<std::uint8_t, op>>;
+  using Bytes = Loops<LogicOperation<std::uint8_t, op>, false>;
   static void combine(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
     Bytes::combine(target, a, b, count * size);
   }

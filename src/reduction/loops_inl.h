@@ -7,6 +7,7 @@
 //   Tag                                 Highway's tag of the vectors to work with, 16 to 64 bytes,
 //   kUnroll                             vectors per iteration,
 //   kFromVectorOnly                     true where one() costs more than a whole vector.
+// With `floats` the result depends on the thread's floating-point mode: then the loops run in the default one.
 // All loops work in place (target == a or target == b): every element is loaded before its target is stored.
 #if defined(TUTTI_REDUCTION_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCTION_LOOPS_INL_H_
@@ -33,11 +34,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Highway's scalar target has vectors of one element; there the compiler's own vectors do better.
 
-template <class V>
+template <class V, bool floats>
 struct Loops {
   using T = typename V::T;
 
   static void combine(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+    if (leaves_default_mode<floats>()) [[unlikely]]
+      return in_default_mode(&combine, target, a, b, count);
     for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
       store_element<T>(target + i, V::one(load_element<T>(a + i), load_element<T>(b + i)));
     }
@@ -53,7 +56,7 @@ struct Loops {
 
 #else
 
-template <class V>
+template <class V, bool floats>
 struct Loops {
   using T = typename V::T;
   using Lane = typename V::Lane;
@@ -156,6 +159,8 @@ struct Loops {
   }
 
   static void combine(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+    if (leaves_default_mode<floats>()) [[unlikely]]
+      return in_default_mode(&combine, target, a, b, count);
     std::size_t bytes = count * sizeof(T);
     if (bytes < kVectorBytes) return combine_small(target, a, b, bytes);
     if (bytes >= kAlignFromBytes) {
@@ -172,6 +177,8 @@ struct Loops {
   }
 
   static void combine_streaming(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+    if (leaves_default_mode<floats>()) [[unlikely]]
+      return in_default_mode(&combine_streaming, target, a, b, count);
     const std::size_t bytes = count * sizeof(T);
     const std::size_t head = bytes_to_line(target);
     // A target between two elements' alignments never meets a line; such memory gets ordinary stores.
@@ -185,6 +192,8 @@ struct Loops {
   template <bool stream>
   static void combine_twice(std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
                             std::size_t count) {
+    if (leaves_default_mode<floats>()) [[unlikely]]
+      return in_default_mode(&combine_twice<stream>, target, also, a, b, count);
     const std::size_t bytes = count * sizeof(T);
     const std::size_t head = bytes_to_line(target);
     std::size_t done = 0;
@@ -204,11 +213,12 @@ struct Loops {
 // Enters the loops around V as the kernels of type and op.
 template <DataType type, ReduceOp op, class V>
 void put(Table& table) {
+  using Kernel = Loops<V, is_float(type) || is_complex(type)>;
   Kernels& k = table.at(type, op);
-  k.combine = &Loops<V>::combine;
-  k.combine_streaming = Loops<V>::combine_streaming;
-  k.combine_twice = &Loops<V>::template combine_twice<false>;
-  k.combine_twice_streaming = &Loops<V>::template combine_twice<true>;
+  k.combine = &Kernel::combine;
+  k.combine_streaming = Kernel::combine_streaming;
+  k.combine_twice = &Kernel::template combine_twice<false>;
+  k.combine_twice_streaming = &Kernel::template combine_twice<true>;
 }
 
 }  // namespace tutti::internal::reduction::HWY_NAMESPACE

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/first_use.h"
 #include "reduction/highway_targets.h"
 #include "reduction/targets.h"
 
@@ -50,6 +51,22 @@ Table make_table(std::int64_t target) {
   complex_filler(target)(table);
   logic_filler(target)(table);
   return table;
+}
+
+void in_default_mode(Combine kernel, std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
+  const InFloatMode mode;
+  kernel(target, a, b, count);
+}
+
+void in_default_mode(CombineTwice kernel, std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
+                     std::size_t count) {
+  const InFloatMode mode;
+  kernel(target, also, a, b, count);
+}
+
+void in_default_mode(Finish kernel, std::byte* target, std::size_t count, std::size_t divisor) {
+  const InFloatMode mode;
+  kernel(target, count, divisor);
 }
 
 const Kernels& kernels(DataType type, ReduceOp op) {

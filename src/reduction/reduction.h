@@ -12,6 +12,7 @@
 //    even once; float8e4m3 (OCP "fn": no infinity) saturates to +-448 on overflow, as conversions in
 //    CUDA do by default (__NV_SATFINITE); float8e5m2 likewise saturates to +-57344 (an infinite result, of
 //    an infinite operand too, counts as overflow);
+//  - kernels run in the default floating-point mode (base/float_mode.h), whatever mode their thread is in;
 //  - every NaN that is combined or divided becomes the same one, that with all bits set: swapping the operands of
 //    a combination never changes a bit of its result;
 //  - max and min of floats: if an operand is NaN the result is NaN; +0 is above -0;

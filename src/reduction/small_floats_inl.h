@@ -162,6 +162,8 @@ struct SmallFloatOperation {
 
 template <DataType type>
 void finish_small_floats(std::byte* target, std::size_t count, std::size_t divisor) {
+  if (leaves_default_mode<true>()) [[unlikely]]
+    return in_default_mode(&finish_small_floats<type>, target, count, divisor);
   using T = Storage<type>;
   const std::size_t bytes = count * sizeof(T);
   std::size_t done = 0;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/float_mode.h"
 #include "base/types.h"
 #include "reduction/reduction.h"
 
@@ -33,6 +34,17 @@ Fill half_filler(std::int64_t target);
 Fill float8_filler(std::int64_t target);
 Fill complex_filler(std::int64_t target);
 Fill logic_filler(std::int64_t target);
+
+// Runs a kernel in the default floating-point mode.
+void in_default_mode(Combine kernel, std::byte* target, const std::byte* a, const std::byte* b, std::size_t count);
+void in_default_mode(CombineTwice kernel, std::byte* target, std::byte* also, const std::byte* a, const std::byte* b,
+                     std::size_t count);
+void in_default_mode(Finish kernel, std::byte* target, std::size_t count, std::size_t divisor);
+// Whether a kernel that was called has to call itself by in_default_mode(). A nanosecond where it may have to.
+template <bool floats>
+inline bool leaves_default_mode() {
+  return floats && !FloatMode::current().is_default();
+}
 
 // Targets that are compiled in and that this processor can run, best first; never empty.
 std::vector<std::int64_t> runnable_targets();

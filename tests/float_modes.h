@@ -1,0 +1,43 @@
+// The floating-point modes in which a program may run, for tests.
+#pragma once
+
+#include <array>
+#include <cfenv>
+
+#include "base/float_mode.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tutti::internal::test {
+
+struct NamedMode {
+  const char* name;
+  int rounding;
+  bool flushes;  // denormal operands and results are 0
+};
+
+inline constexpr std::array kModes = {
+    NamedMode{"flushes denormals", FE_TONEAREST, true}, NamedMode{"rounds up", FE_UPWARD, false},
+    NamedMode{"rounds down", FE_DOWNWARD, false}, NamedMode{"rounds to zero and flushes", FE_TOWARDZERO, true}};
+
+// In the calling thread.
+inline void set_mode(const NamedMode& mode) {
+  FloatMode().set();
+  std::fesetround(mode.rounding);
+  if (!mode.flushes) return;
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, denormals are zero
+#elif defined(__aarch64__)
+  unsigned long control = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  asm volatile("msr fpcr, %0" : : "r"(control | 1UL << 24));
+#endif
+}
+
+inline void set_default_mode() {
+  std::fesetround(FE_TONEAREST);
+  FloatMode().set();
+}
+
+}  // namespace tutti::internal::test
