@@ -31,8 +31,10 @@ TUTTI_EXPORT tuttiResult_t tuttiTypeDestroy(tuttiDataType_t datatype, tuttiComm_
 /* in and inout have `count` elements of `datatype` each: inout[i] = in[i] op inout[i], for i < count. `in` holds the
  * operand of the lower ranks. The function is called with pieces of the vectors, cut between any two elements, which
  * may be aligned in any way whatever the caller's buffers are; in the thread of a blocking call, or for a stream in one
- * of the library's, with a stack of 2 MiB. It must be associative, touch nothing else of these vectors, and make no
- * call of this library. A C++ exception that it throws fails the communicator. */
+ * of the library's, with a stack of 2 MiB. It runs in the floating-point mode (rounding, denormals) of the thread that
+ * has made the call. It must be associative and touch nothing else of these vectors. It must not call this library:
+ * every function but tuttiGetVersion, tuttiGetErrorString and tuttiGetLastError returns tuttiInvalidUsage there and
+ * changes nothing. A C++ exception that it throws fails the communicator. */
 typedef void (*tuttiRedOpFunction_t)(const void *in, void *inout, size_t count, tuttiDataType_t datatype,
                                      void *context);
 

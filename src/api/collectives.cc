@@ -182,6 +182,8 @@ struct Named {
 
 // What every collective does: enters the communicator, checks the call, and runs or queues it.
 tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) noexcept try {
+  if (InOperator::here()) [[unlikely]]
+    return refuse_in_operator(name_of(call.collective));
   if (Group* const group = current_group(); group != nullptr) [[unlikely]]
     return submit_to(group, call, comm, stream, named);
   const Operating operating(number_of(comm));
@@ -222,7 +224,7 @@ tuttiResult_t submit(Call&& call, tuttiComm_t comm, void* stream, Named named) n
                                                            std::size_t count, Named named, int root, tuttiComm_t comm,
                                                            void* stream) noexcept {
   ThreadRecord* const record = this_thread_if_known();
-  if (record != nullptr && record->group == nullptr && stream == nullptr) [[likely]] {
+  if (record != nullptr && record->group == nullptr && !record->in_operator && stream == nullptr) [[likely]] {
     const QuicklyOperating operating(record, number_of(comm));
     Communicator* const communicator = operating.get();
     if (communicator != nullptr) [[likely]] {

@@ -130,6 +130,15 @@ tuttiResult_t report(const Status& status, Communicator* comm) noexcept {
   return static_cast<tuttiResult_t>(status.code());
 }
 
+tuttiResult_t refuse_in_operator(const char* name) noexcept {
+  return report(guarded([&] {
+    return Status::invalid_usage(
+        fmt::format("{}: this thread runs the function of an operator, which must not call tutti. Make the call when "
+                    "the operation has returned",
+                    name));
+  }));
+}
+
 tuttiResult_t report_refused(const Status& status, tuttiComm_t comm) {
   const Looking looking(number_of(comm));
   return report(status, looking.status().is_ok() ? looking.get() : nullptr);

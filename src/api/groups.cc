@@ -78,6 +78,8 @@ Status name_and_check(Transfer* transfer, Communicator& comm, tuttiDataType_t da
 }
 
 tuttiResult_t submit(Transfer&& transfer, tuttiComm_t comm, void* stream, tuttiDataType_t datatype) noexcept try {
+  if (InOperator::here()) [[unlikely]]
+    return refuse_in_operator(name_of_call(transfer));
   if (Group* const group = current_group(); group != nullptr) [[unlikely]] {
     return defer(group, comm, stream, name_of_call(transfer), [&](Communicator& c, Batch* batch) {
       Transfer& kept = batch->transfers.emplace_back(transfer);

@@ -44,10 +44,15 @@ tuttiResult_t report(const Status& status, Communicator* comm = nullptr) noexcep
 // The same of a call that could not enter the communicator, for which another thread may be the reason.
 tuttiResult_t report_refused(const Status& status, tuttiComm_t comm);
 
-// The body of an entry point: no exception crosses the C API. What `body` throws has left no communicator
-// half-done, since operations turn their own exceptions into failures.
+// The error of a call `name` that the function of an operator has made.
+tuttiResult_t refuse_in_operator(const char* name) noexcept;
+
+// The body of an entry point, by the entry point's name: no exception crosses the C API. What `body` throws has left no
+// communicator half-done, since operations turn their own exceptions into failures.
 template <class Body>
-tuttiResult_t entry(Body&& body) noexcept {
+tuttiResult_t entry(Body&& body, const char* name = __builtin_FUNCTION()) noexcept {
+  if (InOperator::here()) [[unlikely]]
+    return refuse_in_operator(name);
   try {
     return std::forward<Body>(body)();
   } catch (...) {
@@ -57,11 +62,12 @@ tuttiResult_t entry(Body&& body) noexcept {
 
 // A query: body(communicator) with a communicator that is not freed meanwhile.
 template <class Body>
-tuttiResult_t look(tuttiComm_t comm, Body&& body) noexcept {
-  return entry([&] {
+tuttiResult_t look(tuttiComm_t comm, Body&& body, const char* name = __builtin_FUNCTION()) noexcept {
+  const auto inside = [&] {
     const Looking looking(number_of(comm));
     return looking.status().is_ok() ? body(looking.get()) : report(looking.status());
-  });
+  };
+  return entry(inside, name);
 }
 
 }  // namespace tutti::internal::api

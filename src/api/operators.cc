@@ -16,6 +16,7 @@ class UserFunction final : public reduction::UserOperator {
  public:
   UserFunction(tuttiRedOpFunction_t function, void* context) : function_(function), context_(context) {}
   void apply(const std::byte* in, std::byte* inout, std::size_t count, int datatype) const override {
+    const InOperator inside;
     function_(in, inout, count, static_cast<tuttiDataType_t>(datatype), context_);
   }
 
@@ -41,7 +42,7 @@ Status check_sum(const void* scalar, tuttiDataType_t datatype, tuttiScalarReside
 // `make` gives the operator, or why there is none.
 template <class Make>
 tuttiResult_t create(const char* name, tuttiRedOp_t* op, tuttiComm_t comm, Make make) {
-  return look(comm, [&](Communicator* c) {
+  const auto body = [&](Communicator* c) {
     const auto refused = [&](const Status& status) { return report(status.with_context(name), c); };
     if (op == nullptr) return refused(Status::invalid_argument("op is NULL"));
     Result<std::shared_ptr<CustomOperator>> made = make();
@@ -50,7 +51,8 @@ tuttiResult_t create(const char* name, tuttiRedOp_t* op, tuttiComm_t comm, Make 
     if (!handle.is_ok()) return refused(handle.status());
     *op = static_cast<tuttiRedOp_t>(*handle);
     return tuttiSuccess;
-  });
+  };
+  return look(comm, body, name);
 }
 
 }  // namespace

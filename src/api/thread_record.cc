@@ -20,6 +20,7 @@ void release(void* record) {
   delete std::exchange(mine->spare, nullptr);
   mine->last_error = {};
   mine->told = {};
+  mine->in_operator = false;  // the function has ended its thread
   // Should a later destructor of this thread call the library, it gets another record.
   detail::record_of_thread = nullptr;
   mine->taken.store(false, std::memory_order_release);
@@ -91,7 +92,10 @@ bool any_thread_uses(std::uint64_t handle) noexcept {
 
 void forget_other_threads() noexcept {
   for (ThreadRecord* r = first.load(); r != nullptr; r = r->next) {
-    if (r == detail::record_of_thread) continue;
+    if (r == detail::record_of_thread) {
+      r->in_operator = false;  // the child may call the library, as the function must not return
+      continue;
+    }
     r->operating.store(0, std::memory_order_relaxed);
     r->looking.store(0, std::memory_order_relaxed);
   }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "base/status.h"
 
@@ -17,6 +18,7 @@ struct alignas(64) ThreadRecord {
   // The one that it looks at meanwhile or besides (see Looking). Written by the thread itself.
   std::atomic<std::uint64_t> looking{0};
   std::atomic<bool> taken{true};
+  bool in_operator = false;      // of this thread alone: it runs the function of an operator (InOperator)
   ThreadRecord* next = nullptr;  // constant once the record is in the list
   // Of this thread alone.
   Group* group = nullptr;  // between tuttiGroupStart and tuttiGroupEnd
@@ -42,6 +44,28 @@ inline ThreadRecord* this_thread() noexcept {
 inline ThreadRecord* this_thread_if_known() noexcept {
   return detail::record_of_thread;
 }
+
+// While it lives, the calling thread runs the function of an operator, which must not call the library: the thread is
+// inside an operation, and its record has room for one.
+class InOperator {
+ public:
+  InOperator() noexcept : record_(this_thread()) {
+    if (record_ != nullptr) before_ = std::exchange(record_->in_operator, true);
+  }
+  InOperator(const InOperator&) = delete;
+  InOperator& operator=(const InOperator&) = delete;
+  ~InOperator() {
+    if (record_ != nullptr) record_->in_operator = before_;
+  }
+  [[nodiscard]] static bool here() noexcept {
+    const ThreadRecord* const record = this_thread_if_known();
+    return record != nullptr && record->in_operator;
+  }
+
+ private:
+  ThreadRecord* const record_;
+  bool before_ = false;
+};
 
 // Whether any thread is inside an operation of the communicator, or looks at it without the lock. After an
 // asymmetric_fence_heavy() that follows the change which keeps others from entering, this is final once it is false.

@@ -1,0 +1,212 @@
+// Ranks whose threads are in different floating-point modes: all get the bits of the default mode, blocking and queued,
+// and the functions of the program run in the mode of its calls.
+#include <atomic>
+#include <cstring>
+
+#include "float_modes.h"
+#include "reduction/element.h"
+#include "suites.h"
+
+namespace tutti::internal::test {
+namespace {
+
+// Denormal numbers, and numbers whose sums and products have to be rounded.
+std::vector<std::byte> operand(DataType type, std::size_t count, int rank) {
+  const std::size_t size = size_of(type);
+  std::vector<std::byte> data(count * size + 8);
+  std::uint64_t state = static_cast<std::uint64_t>(rank) + 11;
+  for (std::size_t at = 0; at < count * size; at += 8) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    std::uint64_t bits = state ^ state >> 31;
+    // Without the exponent's upper bit: sums stay finite. Every third without an exponent: denormal.
+    const bool small = at / 8 % 3 == 0;
+    switch (type) {
+      case DataType::kFloat32:
+      case DataType::kComplex64: bits &= small ? 0x807fffff'807fffffU : 0xbfffffff'bfffffffU; break;
+      case DataType::kFloat64:
+      case DataType::kComplex128: bits &= small ? 0x800fffff'ffffffffU : 0xbfffffff'ffffffffU; break;
+      case DataType::kFloat16: bits &= small ? 0x83ff'83ff'83ff'83ffU : 0xbfff'bfff'bfff'bfffU; break;
+      case DataType::kBfloat16: bits &= small ? 0x807f'807f'807f'807fU : 0xbfff'bfff'bfff'bfffU; break;
+      default: break;
+    }
+    std::memcpy(&data[at], &bits, std::min<std::size_t>(8, count * size - at));
+  }
+  data.resize(count * size);
+  return data;
+}
+
+class Digest {
+ public:
+  void add(const std::vector<std::byte>& bytes) {
+    for (const std::byte b : bytes) value_ = (value_ ^ static_cast<std::uint64_t>(b)) * 0x100000001b3ULL;
+  }
+  [[nodiscard]] std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 1469598103934665603ULL;
+};
+
+struct Called {
+  tuttiComm_t comm;
+  DataType type;
+  tuttiRedOp_t op;
+};
+
+std::string all_reduce(const Called& call, std::size_t count, int rank, tuttiStream_t stream, Digest* digest) {
+  const auto send = operand(call.type, count, rank);
+  std::vector<std::byte> recv(send.size());
+  const tuttiResult_t result =
+      tuttiAllReduce(send.data(), recv.data(), count, static_cast<tuttiDataType_t>(public_value(call.type)), call.op,
+                     call.comm, stream);
+  if (result != tuttiSuccess || (stream != nullptr && tuttiStreamSynchronize(stream) != tuttiSuccess)) {
+    return tuttiGetLastError(call.comm);
+  }
+  digest->add(recv);
+  return {};
+}
+
+// Blocking: the general way, then twice the fast path where there is one; then queued.
+std::string all_ways(const Called& call, std::size_t count, int rank, tuttiStream_t stream, Digest* digest) {
+  std::string wrong;
+  for (int i = 0; i < 3 && wrong.empty(); ++i) wrong = all_reduce(call, count, rank, nullptr, digest);
+  if (wrong.empty()) wrong = all_reduce(call, count, rank, stream, digest);
+  return wrong;
+}
+
+std::string all_operators(tuttiComm_t comm, DataType type, int rank, tuttiStream_t stream, Digest* digest) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{4}, std::size_t{1000}, std::size_t{50'000}}) {
+    for (int o = 0; o <= static_cast<int>(ReduceOp::kAvg); ++o) {
+      if (!supports(type, static_cast<ReduceOp>(o))) continue;
+      const Called call{comm, type, static_cast<tuttiRedOp_t>(o)};
+      if (std::string wrong = all_ways(call, count, rank, stream, digest); !wrong.empty()) return wrong;
+    }
+    const auto factor = operand(type, 2, 7);
+    tuttiRedOp_t scaled = tuttiSum;
+    if (tuttiRedOpCreatePreMulSum(&scaled, const_cast<std::byte*>(factor.data() + size_of(type)),
+                                  static_cast<tuttiDataType_t>(public_value(type)), tuttiScalarHostImmediate,
+                                  comm) != tuttiSuccess) {
+      return tuttiGetLastError(comm);
+    }
+    if (std::string wrong = all_ways({comm, type, scaled}, count, rank, stream, digest); !wrong.empty()) return wrong;
+    if (tuttiRedOpDestroy(scaled, comm) != tuttiSuccess) return "an operator cannot be destroyed";
+  }
+  return {};
+}
+
+// All floats, on the communicator and on one that is made in the mode. `mode` is rank 1's; null: the default one.
+Outcome all_types(tuttiComm_t comm, int rank, const NamedMode* mode) {
+  Outcome outcome;
+  Digest digest;
+  if (mode != nullptr && rank == 1) set_mode(*mode);
+  const FloatMode before = FloatMode::current();
+  tuttiComm_t child = nullptr;
+  tuttiStream_t stream = nullptr;
+  if (tuttiCommSplit(comm, 0, rank, &child, nullptr) != tuttiSuccess || tuttiStreamCreate(&stream) != tuttiSuccess) {
+    outcome.wrong = tuttiGetLastError(comm);
+  }
+  for (tuttiComm_t one : {comm, child}) {
+    for (int t = 0; t < kDataTypes && outcome.wrong.empty(); ++t) {
+      const auto type = static_cast<DataType>(t);
+      if (is_float(type) || is_complex(type)) outcome.wrong = all_operators(one, type, rank, stream, &digest);
+    }
+  }
+  (void)tuttiStreamDestroy(stream);
+  (void)tuttiCommDestroy(child);
+  if (!(FloatMode::current() == before) && outcome.wrong.empty()) outcome.wrong = "the thread's mode has changed";
+  set_default_mode();
+  outcome.digest = digest.value();
+  return outcome;
+}
+
+void require_bits_of_default_mode(RunJob run, const std::string& transports) {
+  const auto job = [&](const NamedMode* mode) {
+    const auto outcomes =
+        run(3, transports, [&](tuttiComm_t comm, int rank, int) { return all_types(comm, rank, mode); });
+    INFO(transports << ", rank 1 " << (mode == nullptr ? "is in the default mode" : mode->name));
+    REQUIRE(wrong_of(outcomes) == "");
+    REQUIRE(same_digests(outcomes));
+    return outcomes.front().digest;
+  };
+  const std::uint64_t expected = job(nullptr);
+  for (const NamedMode& mode : kModes) {
+    INFO(transports << ", " << mode.name);
+    CHECK(job(&mode) == expected);
+  }
+}
+
+// What the program's functions have found.
+struct Seen {
+  FloatMode expected;
+  std::atomic<int> calls{0};
+  std::atomic<bool> wrong{false};
+  void look() {
+    ++calls;
+    if (!(FloatMode::current() == expected)) wrong = true;
+  }
+};
+
+extern "C" void sum_and_look(const void* in, void* inout, size_t count, tuttiDataType_t, void* context) {
+  static_cast<Seen*>(context)->look();
+  for (std::size_t i = 0; i < count; ++i) {
+    static_cast<std::int32_t*>(inout)[i] += static_cast<const std::int32_t*>(in)[i];
+  }
+}
+extern "C" void look_alone(void* context) {
+  static_cast<Seen*>(context)->look();
+}
+
+// The functions of every rank find the mode of the thread that has made the call.
+Outcome functions_in(tuttiComm_t comm, int rank, const NamedMode& mode) {
+  if (rank == 1) set_mode(mode);
+  Seen seen;
+  seen.expected = FloatMode::current();
+  Outcome outcome;
+  tuttiRedOp_t op = tuttiSum;
+  tuttiStream_t stream = nullptr;
+  std::vector<std::int32_t> values(1000, 1);
+  const auto all_reduce = [&](tuttiStream_t on) {
+    return tuttiAllReduce(values.data(), values.data(), values.size(), tuttiInt32, op, comm, on);
+  };
+  const bool done = tuttiRedOpCreate(&op, sum_and_look, &seen, 1, comm) == tuttiSuccess &&
+                    tuttiStreamCreate(&stream) == tuttiSuccess && all_reduce(nullptr) == tuttiSuccess &&
+                    all_reduce(stream) == tuttiSuccess && tuttiStreamSynchronize(stream) == tuttiSuccess &&
+                    tuttiGroupStart() == tuttiSuccess && all_reduce(stream) == tuttiSuccess &&
+                    tuttiGroupEnd() == tuttiSuccess && tuttiLaunchHostFunc(stream, look_alone, &seen) == tuttiSuccess &&
+                    tuttiStreamSynchronize(stream) == tuttiSuccess;
+  if (!done) outcome.wrong = tuttiGetLastError(comm);
+  if (seen.wrong) outcome.wrong = "a function has run in another mode";
+  if (seen.calls < 2) outcome.wrong = "functions have not run";
+  (void)tuttiStreamDestroy(stream);
+  set_default_mode();
+  return outcome;
+}
+
+void require_mode_of_caller(RunJob run, const std::string& transports) {
+  for (const NamedMode& mode : kModes) {
+    INFO(transports << ", " << mode.name);
+    const auto outcomes =
+        run(2, transports, [&](tuttiComm_t comm, int rank, int) { return functions_in(comm, rank, mode); });
+    REQUIRE(wrong_of(outcomes) == "");
+  }
+}
+
+TEST_CASE("all_reduce: ranks in different floating-point modes get the bits of the default mode (threads)",
+          "[threads]") {
+  for (const char* transports : {"shm", "tcp", "sim"}) require_bits_of_default_mode(run_threads, transports);
+}
+
+TEST_CASE("all_reduce: ranks in different floating-point modes get the bits of the default mode (processes)",
+          "[processes]") {
+  for (const char* transports : {"shm", "tcp"}) require_bits_of_default_mode(run_processes, transports);
+}
+
+TEST_CASE("operators: functions run in the floating-point mode of the caller (threads)", "[threads]") {
+  for (const char* transports : {"shm", "tcp"}) require_mode_of_caller(run_threads, transports);
+}
+
+TEST_CASE("operators: functions run in the floating-point mode of the caller (processes)", "[processes]") {
+  for (const char* transports : {"shm", "tcp"}) require_mode_of_caller(run_processes, transports);
+}
+
+}  // namespace
+}  // namespace tutti::internal::test
