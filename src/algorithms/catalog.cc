@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "algorithms/loaded.h"
+#include "base/first_use.h"
+#include "base/fork.h"
 #include "base/mutex.h"
 #include "base/similar.h"
 
@@ -46,13 +48,13 @@ class Unlisted {
   }
 
  private:
-  Mutex mutex_;
+  ForkMutex mutex_;
   std::map<std::pair<Collective, std::string>, AlgorithmEntry> entries_ TUTTI_GUARDED_BY(mutex_);
 };
 
 const AlgorithmEntry* unlisted(const AlgorithmEntry& family, std::string_view name, int value) {
-  static auto* const all = new Unlisted();
-  return all->entry(family, name, value);
+  static constinit FirstUse<Unlisted, Surplus::kKept> all;
+  return all.get().entry(family, name, value);
 }
 
 Status check_world(const World& world) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/first_use.h"
+
 namespace tutti::internal::algorithms {
 
 Hierarchy::Hierarchy(std::vector<Hosts> divisions) {
@@ -43,8 +45,8 @@ Hierarchy::Hierarchy(std::vector<Hosts> divisions) {
 }
 
 const std::vector<Hosts>& Hierarchy::divisions() const {
-  static const std::vector<Hosts> none;
-  return data_ == nullptr ? none : data_->divisions;
+  static constinit FirstUse<const std::vector<Hosts>> none;
+  return data_ == nullptr ? none.get() : data_->divisions;
 }
 
 Hierarchy Hierarchy::outermost(std::size_t count) const {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/first_use.h"
+
 namespace tutti::internal::algorithms {
 
 Hosts::Hosts(Lists lists) {
@@ -36,8 +38,8 @@ Hosts::Hosts(Lists lists) {
 }
 
 const Hosts::Lists& Hosts::lists() const {
-  static const Lists none;
-  return data_ == nullptr ? none : data_->lists;
+  static constinit FirstUse<const Lists> none;
+  return data_ == nullptr ? none.get() : data_->lists;
 }
 
 Status Hosts::check(int ranks) const {

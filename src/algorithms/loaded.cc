@@ -9,6 +9,8 @@
 
 #include "algorithms/prove.h"
 #include "base/clock.h"
+#include "base/first_use.h"
+#include "base/fork.h"
 #include "base/mutex.h"
 
 namespace tutti::internal::algorithms {
@@ -52,15 +54,15 @@ class Loaded {
   }
 
  private:
-  Mutex mutex_;
+  ForkMutex mutex_;
   std::deque<std::shared_ptr<const Program>> programs_ TUTTI_GUARDED_BY(mutex_);  // by parameter - 1
   std::deque<AlgorithmEntry> entries_ TUTTI_GUARDED_BY(mutex_);
   std::deque<bool> usable_ TUTTI_GUARDED_BY(mutex_);
 };
 
 Loaded& loaded() {
-  static auto* const all = new Loaded();
-  return *all;
+  static constinit FirstUse<Loaded, Surplus::kKept> all;
+  return all.get();
 }
 
 // ---- Of an entry, by its parameter -----------------------------------------------------------------

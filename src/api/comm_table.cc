@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/first_use.h"
+
 namespace tutti::internal::api {
 
 using State = CommSlot::State;
@@ -23,8 +25,8 @@ Status another_inside() {
 
 CommTable& CommTable::instance() {
   // Never destroyed: user code may free communicators during static destruction.
-  static auto* const only = new CommTable;
-  return *only;
+  static constinit FirstUse<CommTable, Surplus::kKept> only;
+  return only.get([] { return CommTable(); });
 }
 
 // Not when it is first used, as another thread may fork just then.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "api/handle.h"
+#include "base/first_use.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 
@@ -25,8 +26,8 @@ class HandleTable final : public ForkAware {
   // `name`: "stream".
   static HandleTable& instance(const char* name) {
     // Never destroyed: user code may use handles during static destruction.
-    static auto* const only = new HandleTable(name);
-    return *only;
+    static constinit FirstUse<HandleTable, Surplus::kKept> only;
+    return only.get([name] { return HandleTable(name); });
   }
 
   Result<std::uint64_t> add(std::shared_ptr<Object> object) {

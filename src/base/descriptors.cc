@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "base/first_use.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -26,8 +27,8 @@ struct Reserved {
 
 // Never destroyed: reservations may live as long as the process.
 Reserved& reserved() {
-  static auto* const instance = new Reserved;
-  return *instance;
+  static constinit FirstUse<Reserved, Surplus::kKept> instance;
+  return instance.get();
 }
 [[maybe_unused]] const Reserved& made_at_load = reserved();
 

@@ -1,5 +1,6 @@
 // A process-wide object that the first user makes. Unlike a static variable of a function it takes no lock: a child
-// that is forked while another thread makes it does not wait for that thread, which it has not, but makes its own.
+// that is forked while another thread makes it does not wait for that thread, which it has not, but makes its own. So
+// the library has no static variable of a function that is initialised when it is reached (tests/tidy/guards.py).
 #pragma once
 
 #include <atomic>
@@ -7,24 +8,37 @@
 
 namespace tutti::internal {
 
-// Of static storage. Never destroyed.
-template <typename T>
+// Of what several threads have made at a time, and all but one in vain: freed, unless others know it, as what is
+// enlisted for forks (fork.h).
+enum class Surplus { kFreed, kKept };
+
+// Of static storage, and constinit. Never destroyed: threads and static objects of the program may use it to the end.
+template <typename T, Surplus kSurplus = Surplus::kFreed>
 class FirstUse {
  public:
-  // make() may run in several threads at a time, and all but one of the results are thrown away.
+  // make() may run in several threads at a time.
   template <typename Make>
-  const T& get(Make make) {
-    const T* made = made_.load(std::memory_order_acquire);
-    if (made != nullptr) return *made;
-    auto own = std::make_unique<const T>(make());
-    if (!made_.compare_exchange_strong(made, own.get(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+  T& get(Make make) {
+    T* const made = made_.load(std::memory_order_acquire);
+    if (made != nullptr) [[likely]]
       return *made;
-    }
-    return *own.release();
+    return publish(std::unique_ptr<T>(new T(make())));
+  }
+  T& get() {
+    return get([] { return T(); });
   }
 
  private:
-  std::atomic<const T*> made_{nullptr};
+  [[gnu::noinline]] T& publish(std::unique_ptr<T> own) {
+    T* made = nullptr;
+    if (made_.compare_exchange_strong(made, own.get(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return *own.release();
+    }
+    if constexpr (kSurplus == Surplus::kKept) static_cast<void>(own.release());
+    return *made;
+  }
+
+  std::atomic<T*> made_{nullptr};
 };
 
 }  // namespace tutti::internal

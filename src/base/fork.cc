@@ -9,13 +9,14 @@ namespace tutti::internal {
 
 // The handlers of pthread_atfork(3). What is enlisted between the first and the last of them is not called.
 struct ForkHandlers {
+  static inline constinit std::atomic<bool> registered{false};
   static inline constinit std::atomic<ForkAware*> newest{nullptr};
   // Of the fork that is going on: written while all of them are held, and so by one thread at a time.
   static inline constinit ForkAware* first = nullptr;
 
   static void add(ForkAware* one) {
-    static const int registered = ::pthread_atfork(before, in_parent, in_child);
-    static_cast<void>(registered);  // fails without memory: then forks are as safe as without this
+    // Fails without memory: then forks are as safe as without this.
+    if (!registered.exchange(true)) static_cast<void>(::pthread_atfork(before, in_parent, in_child));
     one->next_ = newest.load();
     while (!newest.compare_exchange_weak(one->next_, one)) {
     }

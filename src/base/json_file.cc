@@ -8,6 +8,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/first_use.h"
+
 namespace tutti::internal {
 namespace {
 
@@ -262,9 +264,9 @@ std::string JsonReading::text(const JsonValue& object, const char* name, const s
 }
 
 const std::vector<JsonValue>& JsonReading::list(const JsonValue& object, const char* name) {
-  static const std::vector<JsonValue> none;
+  static constinit FirstUse<const std::vector<JsonValue>> none;
   const JsonValue* value = find(object, name, Kind::kList, "a list");
-  return value == nullptr ? none : value->items;
+  return value == nullptr ? none.get() : value->items;
 }
 
 const JsonValue* JsonReading::object(const JsonValue& object, const char* name) {

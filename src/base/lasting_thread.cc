@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <list>
 #include <memory>
 #include <utility>
@@ -107,25 +108,24 @@ class LastingThreads {
 };
 
 LastingThreads& threads = *new LastingThreads;
+constinit bool ends_at_exit TUTTI_GUARDED_BY(mutex) = false;
 
-struct AtExit {
-  AtExit() = default;
-  AtExit(const AtExit&) = delete;
-  AtExit& operator=(const AtExit&) = delete;
-  ~AtExit() {
-    LastingThreads::Entries over;
-    const MutexLock lock(mutex);
-    over = threads.end();
-  }
-};
+void end_all() {
+  LastingThreads::Entries over;
+  const MutexLock lock(mutex);
+  over = threads.end();
+}
 
 }  // namespace
 
 Status start_lasting_thread(std::function<void(int stop_fd)> body) {
   LastingThreads::Entries over;
   const MutexLock lock(mutex);
-  // Registered later than what the threads are built on, and so called earlier.
-  static const AtExit at_exit;
+  // Later than what the threads are built on, and so called earlier.
+  if (!std::exchange(ends_at_exit, true) && std::atexit(end_all) != 0) {
+    ends_at_exit = false;
+    return Status::out_of_memory();
+  }
   return threads.start(std::move(body), &over);
 }
 

@@ -8,8 +8,20 @@
 
 #include "base/control_group.h"
 #include "base/descriptors.h"
+#include "base/first_use.h"
 
 namespace tutti::internal {
+namespace {
+
+const std::string& empty() {
+  static constinit FirstUse<const std::string> made;
+  return made.get();
+}
+// While there is memory.
+[[maybe_unused]] const std::string& empty_made_at_load = empty();
+[[maybe_unused]] const Status out_of_memory_made_at_load = Status::out_of_memory();
+
+}  // namespace
 
 Code code_of(int number) {
   const auto within = [&](Code low, Code high) {
@@ -43,13 +55,13 @@ Status Status::system(const std::string& what, int error_number) {
 }
 
 const std::string& Status::message() const {
-  static const std::string empty;
-  return detail_ ? detail_->message : empty;
+  return detail_ ? detail_->message : empty();
 }
 
 Status Status::out_of_memory() noexcept {
-  // Short enough to lie within the string itself. Its first owner is nobody: it is never freed.
-  static const Detail detail{Code::kSystemError, "out of memory", true};
+  // Made when the library is loaded. Its first owner is nobody: it is never freed.
+  static constinit FirstUse<const Detail> made;
+  const Detail& detail = made.get([] { return Detail{Code::kSystemError, "out of memory", true}; });
   detail.owners.fetch_add(1, std::memory_order_relaxed);
   Status status;
   status.detail_ = &detail;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/first_use.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 
@@ -16,8 +17,8 @@ struct Registry {
 
 // Lives as long as the process: ranks may be destroyed by destructors of static objects.
 Registry& registry() {
-  static auto* const made = new Registry;
-  return *made;
+  static constinit FirstUse<Registry, Surplus::kKept> made;
+  return made.get();
 }
 // A child that is forked while another thread makes it could not.
 [[maybe_unused]] const Registry& made_at_load = registry();

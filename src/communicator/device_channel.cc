@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/first_use.h"
 #include "base/mutex.h"
 
 namespace tutti::internal {
@@ -18,8 +19,8 @@ struct Spare {
   PinnedMemory::Block words TUTTI_GUARDED_BY(mutex);
 };
 Spare& spare() {
-  static auto* const all = new Spare;
-  return *all;
+  static constinit FirstUse<Spare> all;
+  return all.get();
 }
 
 }  // namespace

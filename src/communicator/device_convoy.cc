@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/first_use.h"
 #include "communicator/communicator.h"
 
 namespace tutti::internal {
@@ -23,8 +24,8 @@ struct Convoys {
   std::map<Secret, std::weak_ptr<DeviceConvoy>> by_secret TUTTI_GUARDED_BY(mutex);
 };
 Convoys& convoys() {
-  static auto* const all = new Convoys;
-  return *all;
+  static constinit FirstUse<Convoys> all;
+  return all.get();
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/first_use.h"
 #include "base/mutex.h"
 #include "memory/pinned_memory.h"
 
@@ -28,8 +29,8 @@ struct Shares {
   std::map<const CudaDevice*, DeviceShare> of TUTTI_GUARDED_BY(mutex);
 };
 Shares& shares() {
-  static auto* const all = new Shares;
-  return *all;
+  static constinit FirstUse<Shares> all;
+  return all.get();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/first_use.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "memory/pinned_memory.h"
@@ -47,8 +48,8 @@ struct Windows {
   std::map<Key, std::byte*> mapped TUTTI_GUARDED_BY(mutex);
 };
 Windows& all_windows() {
-  static auto* const all = new Windows;
-  return *all;
+  static constinit FirstUse<Windows> all;
+  return all.get();
 }
 
 Result<Block> take_block(const CudaDevice& device) {

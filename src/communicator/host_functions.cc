@@ -1,12 +1,13 @@
 #include "communicator/host_functions.h"
 
+#include <cstdlib>
 #include <new>
 #include <utility>
 
 #include "base/clock.h"
-
 #include "base/first_use.h"
 #include "base/float_mode.h"
+
 namespace tutti::internal {
 namespace {
 
@@ -22,8 +23,8 @@ class HostFunctions::Item final : public Continuation {
   Item(Function function, void* data) : function_(function), data_(data) {}
   [[nodiscard]] const std::shared_ptr<Completion>& completion() const { return completion_; }
   [[nodiscard]] Status call() const {
-    in_function = true;
     const InFloatMode of_caller(mode_);
+    in_function = true;
     Status status = guarded([&] { return function_(data_), Status(); });
     in_function = false;
     return status.with_context("host function");
@@ -36,22 +37,14 @@ class HostFunctions::Item final : public Continuation {
  private:
   const Function function_;
   void* const data_;
-  const std::shared_ptr<Completion> completion_ = std::make_shared<Completion>();
   const FloatMode mode_ = FloatMode::current();  // of the thread that has launched it
-};
-
-// Made by the first launch, later than what the thread is built on, and so called earlier.
-struct HostFunctions::AtExit {
-  AtExit() = default;
-  AtExit(const AtExit&) = delete;
-  AtExit& operator=(const AtExit&) = delete;
-  ~AtExit() { instance().end(); }
+  const std::shared_ptr<Completion> completion_ = std::make_shared<Completion>();
 };
 
 HostFunctions& HostFunctions::instance() {
   // Never destroyed: user code may launch functions during static destruction.
-  static auto* const only = new HostFunctions;
-  return *only;
+  static constinit FirstUse<HostFunctions, Surplus::kKept> only;
+  return only.get([] { return HostFunctions(); });
 }
 
 // Not when it is first used, as another thread may fork just then.
@@ -67,7 +60,9 @@ Status HostFunctions::launch(Stream& stream, Function function, void* data) {
     const MutexLock lock(mutex_);
     if (ended_) return {Code::kSystemError, "this process is exiting"};
     if (!thread_.running()) {
-      static const AtExit at_exit;
+      // Later than what the thread is built on, and so called earlier.
+      if (!ends_at_exit_ && std::atexit([] { instance().end(); }) != 0) return Status::out_of_memory();
+      ends_at_exit_ = true;
       if (Status s = thread_.start([this] { run(); }, kWorkStackBytes); !s.is_ok()) return s;
     }
   }

@@ -31,7 +31,6 @@ class HostFunctions final : public ForkAware {
 
  private:
   class Item;
-  struct AtExit;
 
   HostFunctions() { enlist(); }
   void add_ready(std::unique_ptr<Item> item) noexcept TUTTI_EXCLUDES(mutex_);
@@ -50,10 +49,11 @@ class HostFunctions final : public ForkAware {
   // A list, in order.
   std::unique_ptr<Continuation> ready_ TUTTI_GUARDED_BY(mutex_);
   Continuation* newest_ TUTTI_GUARDED_BY(mutex_) = nullptr;
-  bool ended_ TUTTI_GUARDED_BY(mutex_) = false;     // the process exits
-  bool over_ TUTTI_GUARDED_BY(mutex_) = false;      // the thread takes nothing more
-  bool dropping_ TUTTI_GUARDED_BY(mutex_) = false;  // a thread is in drop_ready()
-  unsigned forks_ TUTTI_GUARDED_BY(mutex_) = 0;     // of which this process has come
+  bool ends_at_exit_ TUTTI_GUARDED_BY(mutex_) = false;  // end() will be called
+  bool ended_ TUTTI_GUARDED_BY(mutex_) = false;         // the process exits
+  bool over_ TUTTI_GUARDED_BY(mutex_) = false;          // the thread takes nothing more
+  bool dropping_ TUTTI_GUARDED_BY(mutex_) = false;      // a thread is in drop_ready()
+  unsigned forks_ TUTTI_GUARDED_BY(mutex_) = 0;         // of which this process has come
 };
 
 }  // namespace tutti::internal

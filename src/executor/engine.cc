@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/first_use.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 
@@ -13,8 +14,8 @@ class Registry final : public ForkAware {
  public:
   static Registry& instance() {
     // Never destroyed: user code may free communicators during static destruction.
-    static auto* const only = new Registry;
-    return *only;
+    static constinit FirstUse<Registry, Surplus::kKept> only;
+    return only.get([] { return Registry(); });
   }
   void before_fork() override TUTTI_ACQUIRE(mutex) { mutex.lock(); }
   void after_fork_in_parent() override TUTTI_RELEASE(mutex) { mutex.unlock(); }

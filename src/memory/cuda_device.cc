@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/config.h"
+#include "base/first_use.h"
 #include "base/mutex.h"
 
 namespace tutti::internal::memory {
@@ -66,9 +67,10 @@ Result<int> find_device(const std::string& name) {
 }
 
 Result<const CudaDevice*> CudaDevice::get(int ordinal) {
-  static auto* const devices = new Devices;
-  const MutexLock lock(devices->mutex);
-  const CudaDevice*& device = devices->open[ordinal];
+  static constinit FirstUse<Devices> first_use;
+  Devices& devices = first_use.get();
+  const MutexLock lock(devices.mutex);
+  const CudaDevice*& device = devices.open[ordinal];
   if (device == nullptr) {
     auto opened = open(ordinal);
     if (!opened.is_ok()) return opened;

@@ -76,7 +76,7 @@ tutti::internal::Result<CudaDriver> CudaDriver::open(const char* library) {
 }
 
 tutti::internal::Result<const CudaDriver*> CudaDriver::load() {
-  static constinit FirstUse<tutti::internal::Result<CudaDriver>> first_use;
+  static constinit FirstUse<const tutti::internal::Result<CudaDriver>> first_use;
   const tutti::internal::Result<CudaDriver>& driver = first_use.get([] { return open("libcuda.so.1"); });
   if (!driver.is_ok()) return driver.status();
   return &driver.value();

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/first_use.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "base/service_thread.h"
@@ -262,8 +263,8 @@ struct Current final : ForkAware {
 
 Current& current() {
   // Never destroyed: caches of others may outlive the static objects of this library.
-  static auto* const only = new Current;
-  return *only;
+  static constinit FirstUse<Current, Surplus::kKept> only;
+  return only.get();
 }
 
 // When the library is loaded, not when the watch is first used, as another thread may fork just then.
@@ -298,8 +299,7 @@ MemoryMonitor* MemoryMonitor::instance(std::string* why) {
 }
 
 std::size_t MemoryMonitor::page_bytes() {
-  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return bytes;
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // no system call
 }
 
 }  // namespace tutti::internal::memory

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/first_use.h"
 #include "memory/cuda_device.h"
 #include "memory/region.h"
 
@@ -18,8 +19,8 @@ std::size_t log2_of(std::size_t bytes) {
 }  // namespace
 
 PinnedMemory& PinnedMemory::instance() {
-  static auto* const pinned = new PinnedMemory;
-  return *pinned;
+  static constinit FirstUse<PinnedMemory> pinned;
+  return pinned.get([] { return PinnedMemory(); });
 }
 
 Result<PinnedMemory::Block> PinnedMemory::take(std::size_t bytes, const CudaDevice& device) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,6 +19,8 @@ namespace {
 constexpr std::size_t kBytes = std::size_t{256} << 10;
 // The shortest of them counts, which nothing else has disturbed.
 constexpr int kTrials = 5;
+
+enum class Known { kNothing, kPays, kDoesNot };
 
 // Reads its own memory, by the same way as that of others.
 bool measure() noexcept {
@@ -45,8 +48,14 @@ bool measure() noexcept {
 }  // namespace
 
 bool reads_of_processes_pay() noexcept {
-  static const bool pays = measure();
-  return pays;
+  // Threads that come at the same time measure each, and go by the first result.
+  static constinit std::atomic<Known> known{Known::kNothing};
+  Known found = known.load(std::memory_order_acquire);
+  if (found == Known::kNothing) {
+    const Known own = measure() ? Known::kPays : Known::kDoesNot;
+    if (known.compare_exchange_strong(found, own, std::memory_order_acq_rel, std::memory_order_acquire)) found = own;
+  }
+  return found == Known::kPays;
 }
 
 }  // namespace tutti::internal::memory

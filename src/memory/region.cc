@@ -10,6 +10,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/first_use.h"
 #include "base/log.h"
 #include "base/memfd.h"
 
@@ -36,8 +37,8 @@ void note(const Status& refused) {
 
 RegionRegistry& RegionRegistry::instance() {
   // Never destroyed: user code may free memory during static destruction.
-  static auto* registry = new RegionRegistry;
-  return *registry;
+  static constinit FirstUse<RegionRegistry, Surplus::kKept> registry;
+  return registry.get([] { return RegionRegistry(); });
 }
 
 Result<void*> RegionRegistry::allocate(std::size_t bytes) {

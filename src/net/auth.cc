@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/first_use.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "net/frame.h"
@@ -30,8 +31,8 @@ class Libcrypto {
  public:
   static Libcrypto& instance() {
     // Never destroyed: threads of the application may call until the process has ended.
-    static auto* const only = new Libcrypto;
-    return *only;
+    static constinit FirstUse<Libcrypto, Surplus::kKept> only;
+    return only.get([] { return Libcrypto(); });
   }
   template <class Use>
   Status use(Use&& use) {

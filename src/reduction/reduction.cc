@@ -16,13 +16,13 @@ struct Chosen {
   Table table;
 };
 
-// Thread-safe by the language; the processor's features do not change while it runs.
+// The processor's features do not change while it runs.
 const Chosen& chosen() {
-  static const Chosen instance = [] {
+  static constinit FirstUse<const Chosen> instance;
+  return instance.get([] {
     const std::int64_t target = runnable_targets().front();
     return Chosen{target, make_table(target)};
-  }();
-  return instance;
+  });
 }
 
 }  // namespace

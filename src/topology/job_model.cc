@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/first_use.h"
 #include "base/fork.h"
 #include "topology/cluster.h"
 #include "topology/prediction.h"
@@ -127,8 +128,8 @@ struct Registry {
   std::vector<std::pair<pid_t, std::weak_ptr<const JobModel>>> models TUTTI_GUARDED_BY(mutex);
 };
 Registry& registry() {
-  static auto* const all = new Registry();
-  return *all;
+  static constinit FirstUse<Registry, Surplus::kKept> all;
+  return all.get();
 }
 
 }  // namespace

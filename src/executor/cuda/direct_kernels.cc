@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/first_use.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "reduction/device_code.h"
@@ -30,12 +31,13 @@ struct Opened {
 }  // namespace
 
 Result<const DirectKernels*> DirectKernels::of(const CudaDevice& device) {
-  static auto* const opened = new Opened;
-  const MutexLock lock(opened->mutex);
-  const auto found = opened->by_device.find(&device);
-  if (found != opened->by_device.end()) return found->second;
+  static constinit FirstUse<Opened> first_use;
+  Opened& opened = first_use.get();
+  const MutexLock lock(opened.mutex);
+  const auto found = opened.by_device.find(&device);
+  if (found != opened.by_device.end()) return found->second;
   auto made = open(device);
-  if (made.is_ok()) opened->by_device.emplace(&device, *made);
+  if (made.is_ok()) opened.by_device.emplace(&device, *made);
   return made;
 }
 

@@ -69,12 +69,14 @@ class Distance {
   }
   // What it takes where the line is in this processor's own cache: mostly the clock's time.
   static std::int64_t least_ns() {
-    static const std::int64_t least = [] {
-      const std::atomic<std::uint32_t> own{0};
-      std::int64_t ns = INT64_MAX;
-      for (int i = 0; i < 64; ++i) ns = std::min(ns, timed_load(own).second);
-      return ns;
-    }();
+    static constinit std::atomic<std::int64_t> known{-1};
+    std::int64_t least = known.load(std::memory_order_relaxed);
+    if (least >= 0) [[likely]]
+      return least;
+    const std::atomic<std::uint32_t> own{0};
+    least = INT64_MAX;
+    for (int i = 0; i < 64; ++i) least = std::min(least, timed_load(own).second);
+    known.store(least, std::memory_order_relaxed);  // of threads that come at the same time any
     return least;
   }
 

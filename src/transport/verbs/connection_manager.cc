@@ -86,7 +86,7 @@ Result<ManagerLibrary> open_library() {
 }
 
 Result<const ManagerLibrary*> ManagerLibrary::load() {
-  static constinit FirstUse<Result<ManagerLibrary>> first_use;
+  static constinit FirstUse<const Result<ManagerLibrary>> first_use;
   const Result<ManagerLibrary>& library = first_use.get(open_library);
   if (!library.is_ok()) return library.status();
   return &library.value();

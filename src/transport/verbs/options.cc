@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/config.h"
+#include "base/first_use.h"
 
 namespace tutti::internal::transport::verbs {
 namespace {
@@ -80,21 +81,23 @@ bool read_cache(const std::string& value, Options* options) {
 }
 
 const std::vector<Key>& keys() {
-  static const std::vector<Key> all = {
-      {"device", "NAME or NAME:PORT, several joined by +, none twice", &read_devices},
-      number("gid_index", "a number from 0 to 255", &Options::gid_index, 0, kMostGidIndex),
-      number("rails", "a number from 1 to 8", &Options::rails, 1, 8),
-      number("queue_pairs", "a number from 1 to 8", &Options::queue_pairs, 1, 8),
-      {"mtu", "256, 512, 1024, 2048 or 4096", &read_mtu},
-      number("timeout", "a number from 1 to 31 (4.096 us * 2^timeout)", &Options::timeout, 1, 31),
-      number("retries", "a number from 0 to 7", &Options::retries, 0, 7),
-      number("traffic_class", "a number from 0 to 255", &Options::traffic_class, 0, 255),
-      number("service_level", "a number from 0 to 15", &Options::service_level, 0, 15),
-      {"pkey", "a partition key such as 0x8001", &read_pkey},
-      {"connect", "auto, exchange or cm", &read_connect},
-      {"cache", "on or off", &read_cache},
-  };
-  return all;
+  static constinit FirstUse<const std::vector<Key>> all;
+  return all.get([] {
+    return std::vector<Key>{
+        {"device", "NAME or NAME:PORT, several joined by +, none twice", &read_devices},
+        number("gid_index", "a number from 0 to 255", &Options::gid_index, 0, kMostGidIndex),
+        number("rails", "a number from 1 to 8", &Options::rails, 1, 8),
+        number("queue_pairs", "a number from 1 to 8", &Options::queue_pairs, 1, 8),
+        {"mtu", "256, 512, 1024, 2048 or 4096", &read_mtu},
+        number("timeout", "a number from 1 to 31 (4.096 us * 2^timeout)", &Options::timeout, 1, 31),
+        number("retries", "a number from 0 to 7", &Options::retries, 0, 7),
+        number("traffic_class", "a number from 0 to 255", &Options::traffic_class, 0, 255),
+        number("service_level", "a number from 0 to 15", &Options::service_level, 0, 15),
+        {"pkey", "a partition key such as 0x8001", &read_pkey},
+        {"connect", "auto, exchange or cm", &read_connect},
+        {"cache", "on or off", &read_cache},
+    };
+  });
 }
 
 Status unknown_key(const std::string& pair) {
