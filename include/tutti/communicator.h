@@ -76,7 +76,9 @@ TUTTI_EXPORT tuttiResult_t tuttiCommInitAllConfig(tuttiComm_t *comms, int ndev, 
  * if a rank is refused for its arguments, or for a group that its thread has not ended, it gets tuttiInvalidArgument or
  * tuttiInvalidUsage, and all others get tuttiInvalidUsage, which names that rank and why; if one cannot make its
  * communicator it gets the cause (tuttiSystemError), and the others get tuttiRemoteError. `comm` goes on in either
- * case. Errors of `comm` are those of its operations: tuttiMismatch if a rank calls something else. */
+ * case. A rank that dies or aborts `comm` during the call is the exception: some of the others may then have their new
+ * communicator, and the rest get tuttiRemoteError. A new communicator that a rank lacks has failed: its operations
+ * return tuttiRemoteError within a second, though one that does not need that rank may succeed first. Errors of `comm` are those of its operations: tuttiMismatch if a rank calls something else. */
 TUTTI_EXPORT tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                           const tuttiConfig_t *config);
 

@@ -100,7 +100,8 @@ Result<PeerInfo> PeerInfo::parse(const std::string& bytes) {
     info.tcp_addresses.push_back(unpacker.text());
   }
   info.settings = unpacker.text();
-  if (!unpacker.complete()) return Status::remote("protocol error: a peer's description cannot be read");
+  if (!unpacker.complete() || count > kMaxAddresses)
+    return Status::remote("protocol error: a peer's description cannot be read");
   return info;
 }
 

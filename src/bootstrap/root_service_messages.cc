@@ -14,6 +14,8 @@ namespace {
 
 using net::kMaxAddresses;
 
+constexpr std::int64_t kMostPatienceMs = std::int64_t{1} << 40;  // no setting of a time is longer
+
 void pack_addresses(const std::vector<std::string>& addresses, net::Packer* packer) {
   packer->number(static_cast<std::uint8_t>(addresses.size()));
   for (const std::string& address : addresses) packer->text(address);
@@ -64,7 +66,7 @@ Result<Registration> Registration::parse(const std::string& bytes) {
   result.trouble = unpacker.text();
   result.transports = unpacker.text();
   result.addresses = unpack_addresses(&unpacker);
-  if (!sensible || !unpacker.complete() || result.patience_ms < 0) {
+  if (!sensible || !unpacker.complete() || result.patience_ms < 0 || result.patience_ms > kMostPatienceMs) {
     return Status::remote("protocol error: a rank's registration cannot be read");
   }
   return result;

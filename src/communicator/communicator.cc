@@ -136,7 +136,6 @@ Status Communicator::watch_peers() {
                                  [history = history_] { return history->summary(); }});
 }
 
-// Every rank's PeerInfo, by rank.
 Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadline deadline) {
   if (tree_ == nullptr) return std::vector<PeerInfo>{mine};
   auto texts = tree_->all_gather(mine.serialize(), deadline);
@@ -145,6 +144,7 @@ Result<std::vector<PeerInfo>> Communicator::exchange(const PeerInfo& mine, Deadl
   for (const std::string& text : *texts) {
     auto peer = PeerInfo::parse(text);
     if (!peer.is_ok()) return peer.status();
+    if (peer->rank != static_cast<int>(peers.size())) return Status::remote("protocol error: a rank's number is wrong");
     peers.push_back(std::move(*peer));
   }
   return peers;
@@ -352,8 +352,8 @@ Status Communicator::run_call(const Call& call, const transport::Fingerprint& fi
   return bind_and_run(call, fingerprint);
 }
 
-// An operation that failed leaves half-finished streams: the communicator is of no further use, and the
-// peers must not wait for this rank.
+// An operation that failed leaves half-finished streams, which nothing can use again. Peers must not wait for this
+// rank.
 Status Communicator::fail(std::string_view what, Status status) {
   if (status.code() == Code::kInvalidUsage || status.code() == Code::kInvalidArgument) {
     set_last_error(status);

@@ -18,14 +18,17 @@
 namespace tutti::internal {
 namespace {
 
-constexpr std::size_t kMostReasonBytes = 1024;
-
 // Of an error that another rank has met.
 Status told_by(int rank, Code code, const std::string& why) {
   if (code == Code::kInvalidArgument || code == Code::kInvalidUsage) {
     return Status::invalid_usage(fmt::format("rank {} was refused: {}", rank, why));
   }
   return Status::remote(fmt::format("rank {} cannot make the new communicator: {}", rank, why));
+}
+
+// Of a rank that tells what no rank can tell.
+Status broken(std::size_t rank) {
+  return Status::remote(fmt::format("protocol error: rank {} sent damaged data", rank));
 }
 
 // Never empty.
@@ -90,10 +93,10 @@ Status Communicator::check_split(const Settings& settings) const {
 
 Result<std::unique_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
   process_rank_.touch();
+  const InFloatMode standard;  // what ranks derive from costs must not depend on it
   try {
     // What streams have still to come to is before it, on all ranks.
     if (is_on_device()) wait_for_queue();
-  const InFloatMode standard;  // what ranks derive from costs must not depend on it
     return split_unguarded(wish);
   } catch (...) {
     // The peers wait for what this rank cannot tell.
@@ -107,18 +110,30 @@ Result<std::unique_ptr<Communicator>> Communicator::split_unguarded(const SplitW
   const std::string text = refuses                    ? reason_of(wish.refused)
                            : wish.settings != nullptr ? pack_settings(*wish.settings)
                                                       : std::string();
+  if (!refuses && text.size() > kMostSettingsBytes) {
+    SplitWish refused = wish;
+    refused.refused = Status::invalid_argument(fmt::format(
+        "config takes {} bytes, and a split tells at most {}. Shorten its texts", text.size(), kMostSettingsBytes));
+    return split_unguarded(refused);
+  }
   const SplitRequest own{wish.color, wish.key, family_->next_id(), static_cast<std::int32_t>(wish.refused.code()),
                          static_cast<std::uint32_t>(text.size())};
   std::vector<SplitRequest> requests(n);
   constexpr std::size_t kWords = sizeof own / sizeof(std::uint64_t);
   if (Status s = exchange_of_split(&own, requests.data(), kWords, DataType::kUint64); !s.is_ok()) return s;
+  for (std::size_t r = 0; r < n; ++r) {
+    if (!is_possible(requests[r], membership_.job_ranks[r])) return fail("split", broken(r));
+  }
+  if (std::memcmp(&requests[static_cast<std::size_t>(rank())], &own, sizeof own) != 0) {
+    return fail("split", broken(static_cast<std::size_t>(rank())));
+  }
   std::vector<std::uint32_t> bytes(n);
   std::transform(requests.begin(), requests.end(), bytes.begin(), [](const auto& r) { return r.text_bytes; });
   auto texts = exchange_texts(text, bytes);
   if (!texts.is_ok()) return texts.status();
   if (refuses) return wish.refused;
   for (std::size_t r = 0; r < n; ++r) {
-    const auto code = static_cast<Code>(requests[r].refused);
+    const Code code = code_of(requests[r].refused);
     if (code != Code::kSuccess) return told_by(static_cast<int>(r), code, (*texts)[r]);
   }
   std::unique_ptr<Communicator> child;
@@ -138,8 +153,12 @@ Result<std::unique_ptr<Communicator>> Communicator::split_unguarded(const SplitW
     });
   }
   if (Status s = agree(std::move(made)); !s.is_ok()) {
-    // A rank that died or failed in the middle of that may have been the last to agree: others may have theirs.
-    if (child != nullptr && failure_->failed()) child->tell_peers(failure_->status());
+    // A rank that died or failed in the middle of that may have been the last to agree: others may have theirs. Ranks
+    // in the text have the numbers of the communicator that is split.
+    if (child != nullptr && failure_->failed()) {
+      child->tell_peers(
+          failure_->status().with_context("the communicator that was split failed (with its numbers of ranks)"));
+    }
     return s;
   }
   return child;
@@ -170,30 +189,35 @@ Result<std::vector<std::string>> Communicator::exchange_texts(const std::string&
 }
 
 Status Communicator::agree(Status own) {
-  // Beside the length of the reason: that it is another rank's, seen from here.
-  constexpr std::uint32_t kOfAnother = 1U << 31;
   const std::string text = own.is_ok() ? std::string() : reason_of(own);
   const bool of_another = own.code() == Code::kRemoteError;
-  const std::uint32_t own_word = static_cast<std::uint32_t>(text.size()) | (of_another ? kOfAnother : 0);
-  std::vector<std::uint32_t> words(static_cast<std::size_t>(ranks()));
-  if (Status s = exchange_of_split(&own_word, words.data(), 1, DataType::kUint32); !s.is_ok()) return s;
-  std::vector<std::uint32_t> bytes(words.size());
-  std::transform(words.begin(), words.end(), bytes.begin(), [](std::uint32_t w) { return w & ~kOfAnother; });
+  const SplitOutcome told{static_cast<std::uint32_t>(text.size()) | (of_another ? SplitOutcome::kOfAnother : 0)};
+  std::vector<SplitOutcome> outcomes(static_cast<std::size_t>(ranks()));
+  if (Status s = exchange_of_split(&told, outcomes.data(), 1, DataType::kUint32); !s.is_ok()) return s;
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    if (!is_possible(outcomes[r])) return fail("split", broken(r));
+  }
+  std::vector<std::uint32_t> bytes(outcomes.size());
+  std::transform(outcomes.begin(), outcomes.end(), bytes.begin(), [](const auto& o) { return o.text_bytes(); });
   auto texts = exchange_texts(text, bytes);
   if (!texts.is_ok()) return texts.status();
   if (!own.is_ok() && !of_another) return own;
-  auto cause =
-      std::find_if(words.begin(), words.end(), [](std::uint32_t w) { return w != 0 && (w & kOfAnother) == 0; });
-  if (cause == words.end() && !own.is_ok()) return own;
-  if (cause == words.end()) cause = std::find_if(words.begin(), words.end(), [](std::uint32_t w) { return w != 0; });
-  if (cause == words.end()) return {};
-  const auto r = static_cast<std::size_t>(cause - words.begin());
+  auto cause = std::find_if(outcomes.begin(), outcomes.end(),
+                            [](const auto& o) { return o.text_bytes() != 0 && !o.of_another(); });
+  if (cause == outcomes.end() && !own.is_ok()) return own;
+  if (cause == outcomes.end()) {
+    cause = std::find_if(outcomes.begin(), outcomes.end(), [](const auto& o) { return o.text_bytes() != 0; });
+  }
+  if (cause == outcomes.end()) return {};
+  const auto r = static_cast<std::size_t>(cause - outcomes.begin());
   return told_by(static_cast<int>(r), Code::kSystemError, (*texts)[r]);
 }
 
 std::string Communicator::pack_settings(const Settings& settings) const {
   auto self = RankSettings::unpack(membership_.peers[static_cast<std::size_t>(rank())].settings);
   RankSettings told = self.is_ok() ? *self : RankSettings();
+  told.topology.clear();  // what comes of these files is inherited
+  told.tuning.clear();
   told.algorithm = settings.algorithm;
   told.strict = settings.strict;
   told.reads_processes = reads_processes(settings);
@@ -282,9 +306,9 @@ Result<Membership> Communicator::membership_from(const Communicator& parent, con
   auto allowed = parse_transports(*transports);
   if (!allowed.is_ok()) return allowed.status();
   for (const auto& transport : *allowed) {
-    if (const Transport* const before = find(parent.membership_.transports, transport->name()); before != nullptr) {
-      transport->inherit(*before);
-    }
+    const Transport* const before = find(parent.membership_.transports, transport->name());
+    if (before == nullptr) return Status::remote("protocol error: rank 0 names a transport that its ranks do not have");
+    transport->inherit(*before);
   }
   const SplitFrom from{parent.membership_, group.members};
   return make_membership(rank(), std::move(peers), std::move(*allowed), &from);

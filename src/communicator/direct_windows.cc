@@ -41,6 +41,7 @@ struct Windows {
   struct Own {
     std::size_t taken = 0;
     std::vector<Block> spare;
+    std::set<std::uint64_t> addresses;  // of all that were ever taken
   };
   std::map<const CudaDevice*, Own> own TUTTI_GUARDED_BY(mutex);
   // Of other processes, by what these drew for themselves: handles of one that has ended may come again.
@@ -70,8 +71,11 @@ Result<Block> take_block(const CudaDevice& device) {
   }
   auto control = memory::PinnedMemory::instance().take(sizeof(executor::DirectControl), device);
   auto memory = control.is_ok() ? device.take_zeroed(bytes) : Result<std::byte*>(control.status());
-  if (memory.is_ok()) return Block{*memory, bytes, new (control->memory) executor::DirectControl()};
   const MutexLock lock(all_windows().mutex);
+  if (memory.is_ok()) {
+    all_windows().own[&device].addresses.insert(reinterpret_cast<std::uint64_t>(*memory));
+    return Block{*memory, bytes, new (control->memory) executor::DirectControl()};
+  }
   all_windows().own[&device].taken -= bytes;
   return memory.status();
 }
@@ -92,7 +96,8 @@ Result<DirectWindows::Offer> DirectWindows::Offer::unpack(const std::string& byt
   offer.address = unpacker.number<std::uint64_t>();
   offer.device = unpacker.text();
   const std::string handle = unpacker.text();
-  if (!unpacker.complete() || handle.size() != offer.handle.size()) {
+  const bool has_window = offer.bytes >= kLeastBytes && offer.bytes <= kMostBytes && std::has_single_bit(offer.bytes);
+  if (!unpacker.complete() || handle.size() != offer.handle.size() || (offer.bytes != 0 && !has_window)) {
     return Status::remote("protocol error: what a rank tells of its window cannot be read");
   }
   std::copy_n(reinterpret_cast<const std::byte*>(handle.data()), handle.size(), offer.handle.begin());
@@ -167,6 +172,10 @@ Status DirectWindows::map(const std::vector<Offer>& offers, const std::vector<Pe
     if (peers[r].process == peers[rank_].process) {
       if (offer.device != offers[rank_].device) {
         return Status(Code::kUnhandledCudaError, "ranks of one process have several devices");
+      }
+      const MutexLock lock(all_windows().mutex);
+      if (!all_windows().own[&device_].addresses.contains(offer.address)) {
+        return Status::remote(fmt::format("protocol error: rank {} has told of no window of this process", r));
       }
       windows_[r] = reinterpret_cast<std::byte*>(offer.address);
       continue;

@@ -22,6 +22,13 @@ namespace {
 
 using topology::ProcessorSet;
 
+// What a rank may tell of its machine: sizes are computed from these.
+constexpr std::int32_t kMostPlace = 1 << 16;
+constexpr std::uint64_t kLeastLevel2Bytes = std::uint64_t{16} << 10;
+constexpr std::uint64_t kMostLevel2Bytes = std::uint64_t{1} << 40;
+constexpr double kMostLoad = 1e6;
+constexpr double kMostGbits = 1e6;
+
 // In bytes, without those at the end that have none.
 std::string bytes_of(const ProcessorSet& mask) {
   std::string bytes;
@@ -174,7 +181,12 @@ Result<RankSettings> RankSettings::unpack(const std::string& bytes) {
     std::string name = unpacker.text();
     settings.by_transport[std::move(name)] = unpacker.text();
   }
-  if (!unpacker.complete()) return Status::remote("protocol error: its settings cannot be read");
+  const auto is_place = [](int number) { return number >= -1 && number < kMostPlace; };
+  const bool sensible = is_place(settings.place.package) && is_place(settings.place.numa_node) &&
+                        settings.known_load <= kMostLoad && settings.port_gbits <= kMostGbits &&
+                        (settings.level2_bytes == 0 ||
+                         (settings.level2_bytes >= kLeastLevel2Bytes && settings.level2_bytes <= kMostLevel2Bytes));
+  if (!unpacker.complete() || !sensible) return Status::remote("protocol error: its settings cannot be read");
   return settings;
 }
 

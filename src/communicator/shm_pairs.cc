@@ -1,6 +1,8 @@
 #include "communicator/shm_pairs.h"
 
 #include <fmt/core.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <utility>
 #include <vector>
@@ -14,6 +16,12 @@ namespace tutti::internal {
 namespace {
 
 namespace shm = transport::shm;
+
+bool is_own(int socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid == ::getpid();
+}
 
 class BegunShmLink final : public BegunLink {
  public:
@@ -99,8 +107,10 @@ Result<std::unique_ptr<BegunLink>> ShmPairs::begin_link(int job_rank, std::uint6
   }
   if (pair == nullptr) return std::unique_ptr<BegunLink>();
   const Membership& m = owner.membership;
+  // The kernel says who is at the other end: what addresses a process tells of are used in that process alone.
   const bool same_process =
-      m.peers[static_cast<std::size_t>(peer)].process == m.peers[static_cast<std::size_t>(m.rank)].process;
+      m.peers[static_cast<std::size_t>(peer)].process == m.peers[static_cast<std::size_t>(m.rank)].process &&
+      is_own(pair->socket());
   const shm::LinkOptions options{peer, !m.oversubscribed, slots_ahead(m), m.reads_processes};
   auto memory = pair->open(communicator, shm::turns_of(options));
   if (!memory.is_ok()) return memory.status().with_context(fmt::format("shared memory with rank {}", peer));

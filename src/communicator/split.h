@@ -38,6 +38,24 @@ struct SplitRequest {
 };
 static_assert(sizeof(SplitRequest) == 24 && std::is_trivially_copyable_v<SplitRequest>);
 
+// The longest texts that a rank may tell: why it refuses or fails, and its settings.
+inline constexpr std::size_t kMostReasonBytes = 1024;
+inline constexpr std::size_t kMostSettingsBytes = 16 * 1024;
+
+// Whether a rank can have asked for that. `job_rank`: its rank in the first communicator of the job. What a peer tells
+// is checked before anything is made of it: a damaged or hostile peer must not take this rank along.
+[[nodiscard]] bool is_possible(const SplitRequest& request, std::size_t job_rank);
+
+// What a rank tells at the end of a split: 0 if its part stands, else the length of its reason, and whether the reason
+// is another rank's.
+struct SplitOutcome {
+  static constexpr std::uint32_t kOfAnother = 1U << 31;
+  std::uint32_t word = 0;
+  [[nodiscard]] bool of_another() const { return (word & kOfAnother) != 0; }
+  [[nodiscard]] std::uint32_t text_bytes() const { return word & ~kOfAnother; }
+};
+[[nodiscard]] bool is_possible(const SplitOutcome& outcome);
+
 // The ranks that name `color`, by their keys, and of equal keys by rank.
 std::vector<int> members_of(std::span<const SplitRequest> requests, std::int32_t color);
 

@@ -39,4 +39,41 @@ TEST_CASE("no two ranks of a job draw one number, and none that of the first com
   CHECK(drawn.size() == count);
 }
 
+TEST_CASE("split: what no rank can have asked for is found, word by word") {
+  Family family(5);
+  SplitRequest good;
+  good.color = 0;
+  good.id = family.next_id();
+  CHECK(is_possible(good, 5));
+  good.text_bytes = kMostSettingsBytes;
+  CHECK(is_possible(good, 5));
+  SplitRequest refuses = good;
+  refuses.refused = static_cast<std::int32_t>(Code::kInvalidArgument);
+  refuses.text_bytes = kMostReasonBytes;
+  CHECK(is_possible(refuses, 5));
+  const auto broken = [&](auto change) {
+    SplitRequest bad = good;
+    change(bad);
+    return !is_possible(bad, 5);
+  };
+  CHECK(broken([](auto& r) { r.color = -2; }));
+  CHECK(broken([](auto& r) { r.id = 0; }));
+  CHECK(broken([](auto& r) { r.id |= std::uint64_t{1} << 63; }));
+  CHECK(broken([](auto& r) { r.id = Family(4).next_id(); }));
+  CHECK(broken([](auto& r) { r.id = Listeners::shared_by(5); }));
+  CHECK(broken([](auto& r) { r.refused = 9; }));
+  CHECK(broken([](auto& r) { r.refused = -1; }));
+  CHECK(broken([](auto& r) { r.text_bytes = kMostSettingsBytes + 1; }));
+  CHECK(broken([](auto& r) { r.text_bytes = 0xffffffff; }));
+  // A rank that refuses says why.
+  CHECK(broken([](auto& r) { r.refused = static_cast<std::int32_t>(Code::kSystemError), r.text_bytes = 0; }));
+  CHECK(broken([](auto& r) { r.refused = static_cast<std::int32_t>(Code::kSystemError), r.text_bytes = 1025; }));
+  CHECK(is_possible(SplitOutcome{0}));
+  CHECK(is_possible(SplitOutcome{1024}));
+  CHECK(is_possible(SplitOutcome{7 | SplitOutcome::kOfAnother}));
+  CHECK_FALSE(is_possible(SplitOutcome{1025}));
+  CHECK_FALSE(is_possible(SplitOutcome{SplitOutcome::kOfAnother}));
+  CHECK_FALSE(is_possible(SplitOutcome{0xffffffff}));
+}
+
 }  // namespace tutti::internal
