@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tutti::internal {
 
@@ -13,9 +14,18 @@ class StallWatch {
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
   virtual ~StallWatch() = default;
+  // Which ranks a wait waits for.
+  class Awaited {
+   public:
+    Awaited() = default;
+    Awaited(const Awaited&) = delete;
+    Awaited& operator=(const Awaited&) = delete;
+    virtual ~Awaited() = default;
+    [[nodiscard]] virtual std::vector<int> awaited() const = 0;
+  };
   // Every 50 ms or more often while a wait sleeps: how long nothing has moved, and how long until the wait gives up.
-  // Does not wait.
-  virtual void stalled(std::int64_t waited_ms, std::int64_t left_ms) = 0;
+  // Does not wait. `awaited` is asked if a notice is due; null: not known.
+  virtual void stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) = 0;
   // When the wait gives up: which ranks have not arrived, and how that is known ("rank 5 (host b, pid 77) has not
   // called operation 17 (its last was 16)"). Empty if none is known. Waits a little: at most kAnswerMs.
   virtual std::string missing() = 0;

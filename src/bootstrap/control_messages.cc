@@ -6,10 +6,13 @@ namespace tutti::internal::control {
 namespace {
 
 constexpr std::int64_t kMaxPatienceMs = 60'000;
+constexpr std::size_t kMaxWordsBytes = 4096;
+
 using net::kMaxAddresses;
 
 void put(net::Packer* packer, const Question& question) {
-  packer->number(question.sequence).number(question.patience_ms).number(question.waited_ms).text(question.what);
+  packer->number(question.sequence).number(question.patience_ms).number(question.waited_ms);
+  packer->text(question.what).text(question.hint);
 }
 
 bool take(net::Unpacker* unpacker, Question* question) {
@@ -17,7 +20,11 @@ bool take(net::Unpacker* unpacker, Question* question) {
   question->patience_ms = unpacker->number<std::int64_t>();
   question->waited_ms = unpacker->number<std::int64_t>();
   question->what = unpacker->text();
-  return question->patience_ms >= 0 && question->patience_ms <= kMaxPatienceMs;
+  question->hint = unpacker->text();
+  const bool tells = question->waited_ms > 0;  // then of which operation
+  return question->patience_ms >= 0 && question->patience_ms <= kMaxPatienceMs && question->waited_ms >= 0 &&
+         tells != question->what.empty() && question->what.size() <= kMaxWordsBytes &&
+         question->hint.size() <= kMaxWordsBytes;
 }
 
 void put(net::Packer* packer, const Absence& absence) {

@@ -27,6 +27,7 @@ struct Question {
   std::int64_t patience_ms = 0;  // a process that does not answer for so long is silent
   std::int64_t waited_ms = 0;    // how long it has waited, if a person is to be told; else 0
   std::string what;              // the operation in words, likewise
+  std::string hint;              // what to look at if all ranks have come, likewise
 };
 
 // A rank that the others wait for.

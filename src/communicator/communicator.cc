@@ -346,6 +346,7 @@ Status Communicator::execute(std::span<const Call> calls, std::span<const Transf
 Status Communicator::run_call(const Call& call, const transport::Fingerprint& fingerprint) {
   if (membership_.strict && ranks() > 1) [[unlikely]] {
     if (Status differs = check_beforehand(fingerprint.sequence); !differs.is_ok()) return differs;
+    if (Status differs = check_counts_beforehand(call, fingerprint); !differs.is_ok()) return differs;
   }
   if (const executor::Operation* again = bind_again(call, fingerprint); again != nullptr) [[likely]]
     return executor_->run(*again, fingerprint.sequence);

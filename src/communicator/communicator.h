@@ -248,6 +248,7 @@ class Communicator {
   // Numbers all of them: the first one's.
   transport::Fingerprint begin(const Coalesced& coalesced);
   Status check_beforehand(std::uint32_t sequence);
+  Status check_counts_beforehand(const Call& call, const transport::Fingerprint& fingerprint);
   Status explain(Status status) const;
   // Tells the peers what this rank has called in all, and hears the same of them.
   void part();

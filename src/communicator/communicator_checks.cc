@@ -47,6 +47,28 @@ Status Communicator::check_beforehand(std::uint32_t sequence) {
                   executor::describe(fingerprint), rank())));
 }
 
+// Counts that only two ranks share are in no history. If one of them is 0, nothing is sent that would tell.
+Status Communicator::check_counts_beforehand(const Call& call, const transport::Fingerprint& fingerprint) {
+  if (call.varying == nullptr || counts_are_common(call.collective)) return {};
+  const PairBytes own = pair_bytes(call, ranks(), rank());
+  std::vector<std::uint64_t> told(own.sends.size());
+  Call check;
+  check.collective = Collective::kAllToAll;
+  check.send = own.sends.data();
+  check.recv = told.data();
+  check.count = 1;
+  check.type = DataType::kUint64;
+  if (Status s = bind_and_run(check, executor::fingerprint_of_check(fingerprint.sequence)); !s.is_ok()) return s;
+  for (std::size_t r = 0; r < told.size(); ++r) {
+    if (told[r] == own.receives[r]) continue;
+    return Status::mismatch(fmt::format(
+        "ranks called different operations: in {} rank {} sends {} bytes to rank {}, which expects {}. Pass the same "
+        "count on both",
+        executor::describe(fingerprint), r, told[r], rank(), own.receives[r]));
+  }
+  return {};
+}
+
 // Gives the control tree time to tell what differs.
 Status Communicator::explain(Status status) const {
   static_assert(kExplainMs + kToldMs < transport::kEndedGraceNs / 1'000'000 + kRootCauseMs);

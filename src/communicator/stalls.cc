@@ -21,6 +21,9 @@ constexpr std::int64_t kMaxPatienceMs = 1000;
 constexpr std::int64_t kShortPatienceMs = 250;
 static_assert(2 * inquiry_ms(kShortPatienceMs) < StallWatch::kAnswerMs);
 
+// Ranks have made their communicators within such a time of each other.
+constexpr std::int64_t kMadeApartMs = 60'000;
+
 // For the answer to come down the tree.
 constexpr std::int64_t kSpareMs = 20;
 
@@ -96,18 +99,38 @@ Stalls::Stalls(ControlTree& tree, const Membership& membership, const FailureSta
       notice_ms_(notice_ms),
       clock_(notice_ms) {}
 
-void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms) {
+// A collective whose ranks have all called it waits where two of them differ in counts of their own.
+std::string Stalls::hint(const Awaited* awaited) const {
+  std::vector<int> ranks;
+  if (awaited != nullptr) ranks = awaited->awaited();
+  if (ranks.empty() && transfer_ != nullptr) ranks.push_back(transfer_->peer);  // a connection to it is made
+  const std::string who = ranks.empty() ? "another rank" : list_ranks(ranks);
+  if (transfer_ != nullptr) {
+    return fmt::format("rank {} waits for {}, which perhaps has not called the {} that matches", membership_.rank, who,
+                       transfer_->sends ? "recv" : "send");
+  }
+  return fmt::format(
+      "rank {} waits for {}. Perhaps they differ in their counts for each other; TUTTI_CHECK=strict compares these",
+      membership_.rank, who);
+}
+
+void Stalls::ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) {
   Question question;
   question.sequence = history_.sequence();
   question.patience_ms = patience_ms;
   question.waited_ms = waited_ms;
   if (waited_ms > 0 && transfer_ != nullptr) question.what = describe(*transfer_);
-  if (waited_ms > 0 && transfer_ == nullptr) question.what = history_.summary().calls.back().text;
+  if (waited_ms > 0 && transfer_ == nullptr) {
+    // Without memory the history tells of no call.
+    const std::vector<CallRecord> calls = history_.summary().calls;
+    question.what = calls.empty() ? fmt::format("operation {}", question.sequence) : calls.back().text;
+  }
+  if (waited_ms > 0) question.hint = hint(awaited);
   log::debug(fmt::format("rank {} asks who has not called operation {}", membership_.rank, question.sequence));
   tree_.ask(std::move(question));
 }
 
-void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms) {
+void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) {
   const std::uint32_t sequence = history_.sequence();
   if (sequence != sequence_ || waited_ms < last_waited_ms_) {
     next_notice_ms_ = notice_ms_;
@@ -123,10 +146,10 @@ void Stalls::stalled(std::int64_t waited_ms, std::int64_t left_ms) {
   if (left_ms <= inquiry_ms(patience_ms_) + kSpareMs) {
     if (asked_ns_ != 0) return;
     asked_ns_ = now_ns();
-    ask(patience_ms_, 0);
+    ask(patience_ms_, 0, awaited);
   } else if (notice_ms_ > 0 && waited_ms >= next_notice_ms_) {
     next_notice_ms_ = waited_ms + NoticeClock::kAgainMs;
-    ask(std::clamp(notice_ms_ / 4, kMinPatienceMs, kMaxPatienceMs), waited_ms);
+    ask(std::clamp(notice_ms_ / 4, kMinPatienceMs, kMaxPatienceMs), waited_ms, awaited);
   }
 }
 
@@ -139,7 +162,7 @@ std::string Stalls::missing() {
     if (again || !asked) {
       sequence_ = history_.sequence();
       asked_ns_ = now_ns();
-      ask(std::min(patience_ms_, kShortPatienceMs), 0);
+      ask(std::min(patience_ms_, kShortPatienceMs), 0, nullptr);
     }
     const MutexLock lock(mutex_);
     while (answered_ns_ < asked_ns_ && !deadline.passed() && !failure_.failed()) {
@@ -172,17 +195,17 @@ void Stalls::answered(const Answer& answer) {
 
 // One line for the whole job, by rank 0.
 void Stalls::tell_a_person(const Answer& answer) {
+  const std::int64_t ms = answer.question.waited_ms;
+  // A damaged message: nobody can have waited for longer than the communicator is there.
+  if (ms > (now_ns() - made_ns_) / kMs + kMadeApartMs) return;
   {
     const MutexLock lock(mutex_);
     if (!clock_.due(answer, now_ns() / kMs)) return;
   }
-  const std::int64_t ms = answer.question.waited_ms;
   const std::string waited = ms < 1000 ? fmt::format("{} ms", ms) : fmt::format("{} s", ms / 1000);
   const std::string absent = describe_absence(answer, membership_.peers);
   log::warn(answer.question.what + " has waited " + waited +
-            (absent.empty() ? ", though no rank is missing from a collective: perhaps its peer has not called the send "
-                              "or receive that matches"
-                            : ": " + absent));
+            (absent.empty() ? ", though no rank is missing: " + answer.question.hint : ": " + absent));
 }
 
 }  // namespace tutti::internal

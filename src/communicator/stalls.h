@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/failure.h"
 #include "base/mutex.h"
 #include "base/stall.h"
@@ -45,7 +46,7 @@ class Stalls final : public StallWatch {
   Stalls(ControlTree& tree, const Membership& membership, const FailureState& failure, const CallHistory& history,
          std::int64_t timeout_ms, std::int64_t notice_ms);
 
-  void stalled(std::int64_t waited_ms, std::int64_t left_ms) override;
+  void stalled(std::int64_t waited_ms, std::int64_t left_ms, const Awaited* awaited) override;
   std::string missing() override;
   // The same where a silent rank is among them, else empty: what it tells has reached only a part of the tree.
   std::string silent();
@@ -59,7 +60,9 @@ class Stalls final : public StallWatch {
 
  private:
   // The answer may come before it returns.
-  void ask(std::int64_t patience_ms, std::int64_t waited_ms) TUTTI_EXCLUDES(mutex_);
+  void ask(std::int64_t patience_ms, std::int64_t waited_ms, const Awaited* awaited) TUTTI_EXCLUDES(mutex_);
+  // What to look at if every rank has called the operation.
+  [[nodiscard]] std::string hint(const Awaited* awaited) const;
   void tell_a_person(const Answer& answer);
 
   ControlTree& tree_;
@@ -68,6 +71,7 @@ class Stalls final : public StallWatch {
   const CallHistory& history_;
   const std::int64_t patience_ms_;  // of what is asked before the deadline
   const std::int64_t notice_ms_;
+  const std::int64_t made_ns_ = now_ns();
   // Of the wait at work.
   const Transfer* transfer_ = nullptr;
   std::uint32_t sequence_ = 0;

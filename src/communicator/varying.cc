@@ -30,6 +30,23 @@ VaryingCopy::VaryingCopy(const Call& call, int ranks, int rank) {
              {copy(counts.recv.counts), copy(counts.recv.displacements)}};
 }
 
+PairBytes pair_bytes(const Call& call, int ranks, int rank) {
+  const CollectiveInfo& info = info_of(call.collective);
+  const VaryingCounts counts = known_counts(call, rank);
+  const std::uint64_t element_bytes = element_bytes_of(call);
+  const auto fill = [&](std::vector<std::uint64_t>& bytes, const BlockCounts& blocks, Holds holds) {
+    bytes.resize(static_cast<std::size_t>(ranks));
+    for (std::size_t r = 0; blocks.counts != nullptr && r < bytes.size(); ++r) {
+      bytes[r] = blocks.counts[r] * element_bytes;
+    }
+    if (holds == Holds::kOwnBlock) bytes[static_cast<std::size_t>(call.root)] = call.count * element_bytes;
+  };
+  PairBytes pairs;
+  fill(pairs.sends, counts.send, info.input);
+  fill(pairs.receives, counts.recv, info.output);
+  return pairs;
+}
+
 std::uint64_t hash_of_counts(const Call& call, int ranks) {
   if (!counts_are_common(call.collective)) return 0;
   const std::size_t* const counts =

@@ -42,6 +42,13 @@ class VaryingCopy {
   VaryingCounts counts_;
 };
 
+// By rank, what this one sends to it and receives from it, in bytes. REQUIRES: the counts are not common.
+struct PairBytes {
+  std::vector<std::uint64_t> sends;
+  std::vector<std::uint64_t> receives;
+};
+PairBytes pair_bytes(const Call& call, int ranks, int rank);
+
 // What the fingerprint of such a call says of its counts: a hash of all of them where all ranks know them, else 0.
 std::uint64_t hash_of_counts(const Call& call, int ranks);
 

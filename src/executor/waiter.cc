@@ -168,6 +168,20 @@ Status Waiter::look(std::int64_t now_ns) {
   return {};
 }
 
+// Those that owe data, or else those that take none.
+std::vector<int> Waiter::awaited() const {
+  std::vector<Waiting::For> lanes;
+  waiting_->list(&lanes);
+  const bool receives = std::any_of(lanes.begin(), lanes.end(), [](const Waiting::For& lane) { return lane.receives; });
+  std::vector<int> ranks;
+  for (const Waiting::For& lane : lanes) {
+    if (lane.receives == receives) ranks.push_back(lane.peer);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
 Status Waiter::explain(Status status) {
   return std::exchange(overdue_, false) ? timed_out() : status;
 }

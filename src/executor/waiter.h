@@ -50,7 +50,7 @@ struct PreferredProcessor {
   std::size_t step_bytes = 0;  // not in operations with longer messages
 };
 
-class Waiter {
+class Waiter : private StallWatch::Awaited {
  public:
   // An oversubscribed rank goes back to its preferred processor no more often than that: a move takes some 20 us.
   static constexpr std::int64_t kPreferredIntervalNs = 2'000'000;
@@ -153,8 +153,9 @@ class Waiter {
   static std::int64_t processor_switches();
   Status look_for_trouble(std::int64_t now);
   void tell_of_stall(std::int64_t now) {
-    if (stalls_ != nullptr) stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs);
+    if (stalls_ != nullptr) stalls_->stalled((now - yielding_since_ns_) / kMs, (deadline_ns_ - now) / kMs, this);
   }
+  [[nodiscard]] std::vector<int> awaited() const override;
   // Forgets what has happened, also on links that are not waited for: they must not end the next sleep again.
   void take_events(int timeout_ms);
   void disarm_lanes();

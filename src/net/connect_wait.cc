@@ -23,7 +23,7 @@ Status ConnectWait::poll(int fd, short events, int peer, std::string_view late) 
 }
 
 void ConnectWait::tell() const {
-  if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns_) / 1'000'000, deadline_.left_ms(INT_MAX));
+  if (stalls_ != nullptr) stalls_->stalled((now_ns() - begin_ns_) / 1'000'000, deadline_.left_ms(INT_MAX), nullptr);
 }
 
 }  // namespace tutti::internal::net

@@ -31,7 +31,7 @@ Deadline far() {
 
 class Listener final : public StallWatch {
  public:
-  void stalled(std::int64_t, std::int64_t left_ms) override {
+  void stalled(std::int64_t, std::int64_t left_ms, const Awaited*) override {
     ++told;
     least_left_ms = left_ms;
   }
