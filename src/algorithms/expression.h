@@ -22,6 +22,8 @@ class Expression {
 
   // kInvalidArgument: a division by 0, a number beyond 2^53, or a rank or a host that there is not.
   [[nodiscard]] Result<std::int64_t> value(const std::vector<std::int64_t>& values, const Places& places) const;
+  // Numbers, names and operators: what it takes to evaluate it.
+  [[nodiscard]] std::size_t length() const { return items_.size(); }
   // Whether it has the name at this position.
   [[nodiscard]] bool names(std::size_t position) const;
   // Whether it asks where ranks are.

@@ -12,6 +12,9 @@ namespace tutti::internal::algorithms {
 inline constexpr std::int64_t kMostChunks = 1 << 20;
 // Of one rank: more can be neither proven nor run.
 inline constexpr std::size_t kMostRuns = 1'000'000;
+// Numbers, names and operators that a rank evaluates: ten for each of five operands of that many statements. Some 0.2
+// s, however long the expressions are.
+inline constexpr std::size_t kMostEvaluated = 50 * kMostRuns;
 inline constexpr std::size_t kMostSteps = 1 << 20;
 inline constexpr std::size_t kMostStatements = 100'000;
 inline constexpr std::size_t kMostRanksOfSteps = 4096;

@@ -67,6 +67,12 @@ class ProgramRun {
   [[nodiscard]] bool ok() const { return reading_.status().is_ok(); }
   std::int64_t value(const Statement& s, std::size_t operand) {
     const Program::Field& field = s.operands[operand];
+    evaluated_ += field.expression.length();
+    if (evaluated_ > kMostEvaluated) {
+      reading_.fail(*field.at, fmt::format("rank {}: more than {} numbers, names and operators are evaluated",
+                                           values_[kRank], kMostEvaluated));
+      return 0;
+    }
     auto found = field.expression.value(values_, places_);
     if (found.is_ok()) return *found;
     reading_.fail(*field.at, fmt::format("rank {}: {}", values_[kRank], found.status().message()));
@@ -152,6 +158,7 @@ class ProgramRun {
   Builder builder_;
   std::vector<std::int64_t> values_;  // by position
   std::size_t runs_ = 0;
+  std::size_t evaluated_ = 0;
 };
 
 bool Program::serves(const World& world) const {

@@ -171,6 +171,10 @@ TEST_CASE("files that are wrong are refused with line and field") {
   }])x",
           "do[0].send: rank 0: divides by 0");
   refused(R"x("do": [{"for": "k", "below": "1000000000", "do": []}])x", "statements are run");
+  std::string sum = "1";
+  for (int i = 0; i < 4000; ++i) sum += "+1";
+  refused(R"x("do": [{"for": "k", "below": "1000000000", "do": [{"let": "x", "be": ")x" + sum + R"x("}]}])x",
+          "numbers, names and operators are evaluated");
   refused(R"x("chunks": "0", "do": [])x", "chunks: is not from 1 to");
   refused(R"x("when": "0", "do": [])x", "serves no number of ranks");
   refused(R"x("order": "down", "do": [])x", "neither \"any\" nor \"ranks\"");
