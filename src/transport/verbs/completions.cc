@@ -72,6 +72,7 @@ bool CompletionQueue::grow(int needed) {
 }
 
 std::uint32_t Completions::add(CompletionTaker& taker) {
+  if (free_.empty() && takers_.size() > kPlaceMask) reuse_names();
   if (free_.empty()) {
     const auto place = static_cast<std::uint32_t>(takers_.size());
     if (free_.capacity() <= place) free_.reserve(2 * takers_.size() + 1);  // so that remove() needs no memory
@@ -88,7 +89,15 @@ void Completions::remove(std::uint32_t taker) noexcept {
   Taker& at = takers_[taker & kPlaceMask];
   at.taker = nullptr;
   at.name += kPlaceMask + 1;
-  free_.push_back(taker & kPlaceMask);
+  // A place whose names are used up stays empty: else a completion of long ago could be taken for another link's.
+  if (at.name > kPlaceMask) free_.push_back(taker & kPlaceMask);
+}
+
+// After 2^32 links.
+void Completions::reuse_names() {
+  for (std::uint32_t place = 0; place <= kPlaceMask; ++place) {
+    if (takers_[place].taker == nullptr) free_.push_back(place);
+  }
 }
 
 void Completions::hand_over(const ibv_wc& completion) {

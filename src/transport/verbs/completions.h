@@ -137,6 +137,7 @@ class Completions {
     std::vector<std::unique_ptr<CompletionQueue>> queues;
   };
 
+  void reuse_names();
   void hand_over(const ibv_wc& completion);
   Status open(Device& device, std::size_t index);
   Status add_to_set(int fd, std::uint32_t events, std::uint64_t data);

@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -291,6 +292,18 @@ TEST_CASE("what completes for a link that has ended is not its successor's") {
     const Taker another(*rig.completions);
     REQUIRE(another.name != next.name);
     REQUIRE(another.name != stays.name);
+    REQUIRE(another.name != old);
+  }
+}
+
+TEST_CASE("completions: the names of ended links are not given again, nor is their memory kept") {
+  Rig rig;
+  std::set<std::uint32_t> names;
+  for (int i = 0; i < 20'000; ++i) {
+    const Taker one(*rig.completions);
+    const Taker other(*rig.completions);
+    REQUIRE(names.insert(one.name).second);
+    REQUIRE(names.insert(other.name).second);
   }
 }
 
