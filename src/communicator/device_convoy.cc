@@ -63,6 +63,7 @@ std::shared_ptr<DeviceConvoy> DeviceConvoy::join(const Secret& secret, int ranks
 void DeviceConvoy::leave() {
   stop();
   const MutexLock lock(mutex_);
+  await_driver();
   left_ = true;
   settle(DeviceSubmission::State::kApart);
   changed_.notify_all();
@@ -103,7 +104,7 @@ void DeviceConvoy::settle(DeviceSubmission::State state) {
 }
 
 void DeviceConvoy::come(int rank, DeviceSubmission* submission) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   Member& own = *std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.rank == rank; });
   own.thread = std::this_thread::get_id();
   const bool late = own.batches++ < settled_;
@@ -122,8 +123,17 @@ void DeviceConvoy::come(int rank, DeviceSubmission* submission) {
   if (submission->own_thread) return settle(DeviceSubmission::State::kApart);
   if (static_cast<int>(all.size()) < ranks_) return;
   const bool direct = has_one_device() && Communicator::can_submit_directly(all);
+  // The driver may take its time, and must not hold up those that only look. Nobody settles meanwhile.
+  submitting_ = true;
+  lock.unlock();
   Communicator::submit_together(all, direct);
+  lock.lock();
+  submitting_ = false;
   settle(DeviceSubmission::State::kDone);
+}
+
+void DeviceConvoy::await_driver() {
+  while (submitting_) changed_.wait(mutex_);
 }
 
 std::int64_t DeviceConvoy::patience_ms() const {
@@ -147,13 +157,16 @@ void DeviceConvoy::wait(DeviceSubmission* submission, const FailureState& failur
   const MutexLock lock(mutex_);
   const Deadline deadline = Deadline::after_ms(patience_ms());
   while (!settled()) {
+    await_driver();
+    if (settled()) break;
     if (changed_.wait_until(mutex_, deadline) && !failure.failed()) continue;
-    if (!settled()) settle(DeviceSubmission::State::kApart);
+    if (!submitting_ && !settled()) settle(DeviceSubmission::State::kApart);
   }
 }
 
 void DeviceConvoy::give_up(const DeviceSubmission& submission) {
   const MutexLock lock(mutex_);
+  await_driver();
   const bool known =
       std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.here == &submission; });
   if (known) settle(DeviceSubmission::State::kApart);

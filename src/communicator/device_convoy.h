@@ -101,6 +101,8 @@ class DeviceConvoy : public std::enable_shared_from_this<DeviceConvoy> {
   std::int64_t patience_ms() const TUTTI_REQUIRES(mutex_);
   // Of those that are here.
   void settle(DeviceSubmission::State state) TUTTI_REQUIRES(mutex_);
+  // Until no thread puts a batch into its streams.
+  void await_driver() TUTTI_REQUIRES(mutex_);
 
   const int ranks_;   // in this process
   const int of_all_;  // of the communicator
@@ -110,6 +112,7 @@ class DeviceConvoy : public std::enable_shared_from_this<DeviceConvoy> {
   bool shares_device_ TUTTI_GUARDED_BY(mutex_) = false;  // one member with another
   bool left_ TUTTI_GUARDED_BY(mutex_) = false;           // a member has
   std::uint64_t settled_ TUTTI_GUARDED_BY(mutex_) = 0;   // batches of which it is settled how they go
+  bool submitting_ TUTTI_GUARDED_BY(mutex_) = false;     // a thread puts all that are here into their streams
   bool met_ TUTTI_GUARDED_BY(mutex_) = false;            // meetings() has been decided
   std::shared_ptr<DirectMeetings> meetings_ TUTTI_GUARDED_BY(mutex_);
   std::atomic<executor::DirectControl*> control_{nullptr};  // of meetings_

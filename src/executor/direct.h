@@ -144,11 +144,14 @@ constexpr std::size_t direct_share_begin(const DirectCall& call, int rank) {
   return begin < call.count ? begin : call.count;
 }
 
+// When a wait for the other ranks' blocks ends without them: when the host says so, or after the timeout; or after the
+// timeout alone, where they may still read and write this rank's memory.
+enum class GivesUp : bool { kWhenTold, kAtTimeout };
+
 // Every rank's thread block of this number has come here as often as this one: false if the launch is to end, which no
-// rank's then gets behind. What they wrote before is seen after. `gives_up`: when the host says so, or after the
-// timeout.
+// rank's then gets behind. What they wrote before is seen after.
 template <class Block>
-TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t number, bool gives_up) {
+TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t number, GivesUp gives_up) {
   constexpr unsigned kIdleBetweenLooks = 1024;
   DirectMailbox::Meeting& meeting = call.mailboxes[0]->meetings[block.column()];
   const std::uint64_t wanted = number * static_cast<std::uint64_t>(call.ranks);
@@ -159,10 +162,10 @@ TUTTI_HOST_DEVICE bool meet(const DirectCall& call, Block& block, std::uint64_t 
     std::uint64_t come = block.add(meeting.all.value, 1) + 1;
     std::uint64_t since = 0;
     for (unsigned idle = 0; come < wanted;) {
-      if (++idle % kIdleBetweenLooks == 0 && gives_up) {
+      if (++idle % kIdleBetweenLooks == 0) {
         const std::uint64_t now = block.now_ns();
         if (since == 0) since = now;
-        const bool told = block.told(*call.control);
+        const bool told = gives_up == GivesUp::kWhenTold && block.told(*call.control);
         if (told || now - since > call.timeout_ns) {
           // Unless all have come meanwhile: they may be behind it already.
           std::uint64_t seen = block.load(meeting.all.value);
@@ -206,7 +209,7 @@ TUTTI_HOST_DEVICE bool tell_notices(const DirectCall& call, Block& block, std::u
     call.mailboxes[peer]->meetings[column].notices[call.rank] = {call.in[call.rank], call.out[call.rank],
                                                                  call.fingerprint};
   });
-  if (!meet(call, block, number, true)) return false;
+  if (!meet(call, block, number, GivesUp::kWhenTold)) return false;
   bool same = true;
   block.each(call.ranks, [&](int peer) {
     const DirectNotice& notice = call.mailboxes[call.rank]->meetings[column].notices[peer];
@@ -325,9 +328,9 @@ TUTTI_HOST_DEVICE void run_directly(const DirectCall& call, Block& block) {
   const std::uint64_t before = meetings;
   if (!tell_notices(call, block, before + 1)) return;
   do_part(call, block, call.rank);
-  // Until all have read this rank's input and written its output, which takes none of them long: they are at work. Then
-  // also the notices may be written anew.
-  (void)meet(call, block, before + 2, false);
+  // Until all have read this rank's input and written its output, which takes none of them long: they are at work,
+  // unless the launch of one has died. Then also the notices may be written anew.
+  if (!meet(call, block, before + 2, GivesUp::kAtTimeout)) return;
   block.each(1, [&](int) { meetings = before + 2; });
 }
 
