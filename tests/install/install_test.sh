@@ -39,8 +39,23 @@ if [[ -z $shared ]]; then
   read -ra flags <<<"$(pkg-config --cflags --libs tutti)"
   "${compile[@]}" -o "$root/client_plain" "${flags[@]}"
 fi
-# Each program has its manual page and its completion.
-for program in $(find "$root" -path '*/bin/*' \( -name tutti -o -name '*_perf' \) -printf '%f\n'); do
+# Where the library is not in a folder of the loader's, and from any prefix, what is installed finds it, by a path from
+# where it lies.
+program=$(find "$root" -path '*/bin/tutti')
+bin=${program%/*}
+while read -r file; do
+  uses libtutti.so "$file" || continue
+  readelf -d "$file" | grep -q 'R.*PATH.*\[\$ORIGIN' || fail "${file#"$root"} does not find libtutti.so: it has no run path"
+  missing=$(env -u LD_LIBRARY_PATH ldd "$file" | grep 'libtutti.* not found' || true)
+  [[ -z $missing ]] || fail "${file#"$root"}: $missing"
+done < <(find "$root" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec sh -c 'readelf -h "$1" >/dev/null 2>&1' sh {} \; -print)
+if [[ -n $program ]]; then
+  env -u LD_LIBRARY_PATH "$bin/tutti" --version >"$root/log" || fail 'the installed tutti does not start'
+  env -u LD_LIBRARY_PATH "$bin/tutti" run -n 2 -- "$bin/all_reduce_perf" -b 8 -e 8 -n 1 >"$root/log" ||
+    { cat "$root/log"; exit 1; }
+fi
+# Each program has its manual page and its completion, but for one that only says what to run instead.
+for program in $(find "$root" -path '*/bin/*' \( -name tutti -o -name '*_perf' \) ! -name hypercube_perf -printf '%f\n'); do
   [[ -n $(find "$root" -path "*/man/man1/$program.1") ]] || fail "no manual page of $program was installed"
   [[ -n $(find "$root" -path "*/share/bash-completion/completions/$program") ]] ||
     fail "no completion of $program was installed"
