@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/standard_streams.h"
 #include "measure.h"
 #include "operation.h"
 #include "options.h"
@@ -234,6 +235,7 @@ int rank_main(const Options& options, tuttiComm_t comm) {
 }  // namespace
 
 int run_program(Subject subject, int argc, char** argv) {
+  open_missing_standard_streams();
   const std::variant<Options, int> parsed = parse_options(subject, argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const Options& options = std::get<Options>(parsed);

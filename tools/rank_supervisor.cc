@@ -74,9 +74,10 @@ Status RankSupervisor::open_signals() {
   return signals_.valid() ? Status() : Status::system("signalfd", errno);
 }
 
-// Of rank 0 the launcher's, an invalid one; a pipe where that is a terminal. The others have none.
+// Rank 0 gets the launcher's input, which an invalid descriptor stands for, or a pipe if that is a terminal. The others
+// get /dev/null.
 Result<UniqueFd> RankSupervisor::open_input(int rank) {
-  if (rank > 0 || ::fcntl(STDIN_FILENO, F_GETFD) < 0) {
+  if (rank > 0) {
     UniqueFd none(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!none.valid()) return Status::system("/dev/null", errno);
     return none;

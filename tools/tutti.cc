@@ -9,6 +9,7 @@
 #include "application.h"
 #include "base/config.h"
 #include "base/standard_output.h"
+#include "base/standard_streams.h"
 #include "base/status.h"
 #include "perf/refusal.h"
 
@@ -60,6 +61,7 @@ int run_command(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace tutti::internal;
+  open_missing_standard_streams();
   int status = tools::kExitFailure;
   const Status ended = guarded([&] { return status = tools::run_command(argc, argv), Status(); });
   if (!ended.is_ok()) std::fprintf(stderr, "tutti: %s\n", ended.message().c_str());

@@ -170,6 +170,23 @@ expect 0 '"results"' "$all_reduce" -t 1 "${small[@]}" -J /dev/stdout
 sed -n '/^{/,$p' out | python3 -c 'import json, sys; assert len(json.load(sys.stdin)["results"]) == 2' || complain 'no JSON'
 grep -q 'Avg bus' out || complain '-J /dev/stdout: no table'
 
+# A standard stream that is closed does not become the file that a program opens next.
+for closed in '1>&-' '0<&- 1>&-' '1>&- 2>&-' '0<&- 1>&- 2>&-'; do
+  for ranks in -t -p; do
+    rm -f closed.json
+    got=0
+    # shellcheck disable=SC2016  # the inner shell's
+    sh -c "exec $closed"'; exec "$@"' sh timeout 100 "$all_reduce" "$ranks" 2 "${small[@]}" -J closed.json >out 2>err || got=$?
+    ((got == 0)) || complain "$closed, $ranks 2: exit status $got"
+    python3 -c 'import json; assert len(json.load(open("closed.json"))["results"]) == 2' || complain "$closed: no JSON in the file"
+  done
+done
+for closed in '1>&-' '2>&-' '0<&- 1>&- 2>&-'; do
+  rm -f closed.svg
+  sh -c "exec $closed"'; exec "$@"' sh timeout 100 "$tutti" topo --svg closed.svg >out 2>err || complain "tutti topo $closed fails"
+  [[ $(tail -n 1 closed.svg) == '</svg>' ]] || complain "tutti topo $closed: no picture in the file"
+done
+
 # CUDA devices, and what would never come to an end.
 expect 2 'ngpus' "$all_reduce" -t 1 "${small[@]}" --ngpus x
 expect 2 'ngpus' "$all_reduce" -t 1 "${small[@]}" -g 0

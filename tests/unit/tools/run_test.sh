@@ -155,6 +155,16 @@ expect 0 -n 1 --label -- echo one
 says "$out" '[0] one' 'the label of a single rank'
 expect 0 -n 4 --label -- bash -c 'for ((i = 0; i < 3000; ++i)); do printf "line of "; echo $TUTTI_RANK; done'
 [[ $(sort "$out" | uniq -c | tr -s ' ') == "$(for i in 0 1 2 3; do echo " 3000 [$i] line of $i"; done)" ]] || wrong 'lines are mixed'
+# Standard streams that are closed: the ranks run to their end, and a file that they open is not one of these streams.
+for closed in '2>&-' '1>&-' '0<&-' '0<&- 1>&- 2>&-'; do
+  rm -f "$folder/done"
+  got=0
+  # shellcheck disable=SC2016  # the inner shell's
+  sh -c "exec $closed"'; exec "$@"' sh timeout -k 1 100 "$tutti" run -n 2 -- bash -c 'echo out; echo err >&2; sleep 0.3
+    echo done >>"$0"; [[ $(readlink /proc/self/fd/{0,1,2} | grep -c done) == 0 ]]' "$folder/done" >"$out" 2>"$err" || got=$?
+  ((got == 0)) || wrong "tutti run $closed: exit status $got"
+  [[ $(cat "$folder/done") == $'done\ndone' ]] || wrong "tutti run $closed: the ranks did not run to their end"
+done
 # A line without an end, and a reader that does not read, take no memory. A rank looks at what the launcher has had.
 export peak=$folder/peak
 readonly look='sed -n "s/VmHWM:[^0-9]*\([0-9]*\) kB/\1/p" /proc/$PPID/status >"$peak"'
