@@ -28,6 +28,15 @@ def parse_sizes(text):
     return [parse_size(part) for part in text.split(",")]
 
 
+def parse_collective(text):
+    """As tutti's commands read it: case, "_" and "-" do not count. What has no such name stays, for the error."""
+    def bare(name):
+        return name.replace("_", "").replace("-", "").lower()
+
+    names = {bare(name): name for name in COLLECTIVES + TRANSFERS} | {"bcast": "broadcast"}
+    return names.get(bare(text), text)
+
+
 def parse_skew(text):
     try:
         return float(text)
@@ -47,7 +56,7 @@ def parse_arguments(arguments, description):
                         help="factor between sizes (default 4)")
     parser.add_argument("--sizes", type=parse_sizes, metavar="A,B,...", help="these sizes instead of -b, -e, -f")
     parser.add_argument("--rounds", type=int, default=11, metavar="N", help="rounds per size (default 11)")
-    parser.add_argument("--collective", choices=COLLECTIVES + TRANSFERS, default="all_reduce",
+    parser.add_argument("--collective", type=parse_collective, choices=COLLECTIVES + TRANSFERS, default="all_reduce",
                         help="default all_reduce; sendrecv: each rank sends to the next while it receives from the one "
                              "before; ping_pong: one-way time of sends and receives between 2 ranks")
     parser.add_argument("--skew", type=parse_skew, metavar="F",

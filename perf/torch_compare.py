@@ -52,6 +52,16 @@ def collective(name: str, size: int, group: dist.ProcessGroup) -> Callable[[], o
     }[name]
 
 
+def collective_named(text: str) -> str:
+    """As tutti's commands read it: case, "_" and "-" do not count."""
+    names = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "async_all_reduce", "barrier")
+    bare = text.replace("_", "").replace("-", "").lower()
+    for name in names:
+        if name.replace("_", "") == bare:
+            return name
+    raise argparse.ArgumentTypeError(f"'{text}' is not one of {', '.join(names + TRAINING)}")
+
+
 def training_step(name: str, size: int, batch: int, group: dist.ProcessGroup) -> Callable[[], None]:
     """Of a perceptron whose square layers have `size` bytes of parameters together."""
     width = max(8, int(math.sqrt(size / 4 / LAYERS)))
@@ -121,7 +131,11 @@ def measure(rank: int, folder: str, arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-p", "--processes", type=int, default=2)
-    parser.add_argument("--collective", default="all_reduce")
+    parser.add_argument(
+        "--collective",
+        default="all_reduce",
+        type=lambda text: text if text in TRAINING else collective_named(text),
+    )
     sizes = ",".join(str(1 << i) for i in range(10, 27, 2))
     parser.add_argument("--sizes", type=lambda text: [int(s) for s in text.split(",")], default=sizes)
     parser.add_argument("--rounds", type=int, default=9)

@@ -36,10 +36,7 @@ std::string uniform_collectives() {
 }
 
 Result<Collective> parse_collective(const std::string& name) {
-  for (int c = 0; c < kCollectives; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    if (is_name(name, name_of(collective))) return collective;
-  }
+  if (const auto collective = collective_named(name)) return *collective;
   std::vector<std::string_view> names;
   for (const CollectiveInfo& info : kCollectiveTable) names.emplace_back(info.name);
   return Status::invalid_argument(

@@ -161,10 +161,9 @@ class ProgramReader {
 
   void read_collective(const JsonValue& root) {
     const std::string name = reading_.text(root, "collective", "");
-    const auto known = std::find_if(kUniformTable.begin(), kUniformTable.end(),
-                                    [&](const CollectiveInfo& info) { return name == info.name; });
-    if (known != kUniformTable.end()) {
-      program_.collective_ = known->collective;
+    const auto known = collective_named(name);
+    if (known && !varies(*known)) {
+      program_.collective_ = *known;
     } else if (const JsonValue* found = root.find("collective"); found != nullptr) {
       reading_.fail(*found, "is no collective");
     }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -185,21 +186,30 @@ constexpr std::size_t blocks_in(Holds holds, Collective c, int ranks) {
   return holds == Holds::kOwnBlock ? 1 : blocks_of(c, ranks);
 }
 
-// Lower-case, as the API has them; "unknown" for a value outside the enumeration.
-// Whether it is that name, underscores aside: "allreduce" is all_reduce.
+// Whether `text` is that name, apart from case, "_" and "-": "AllReduce" and "all-reduce" are all_reduce.
 constexpr bool is_name(std::string_view text, std::string_view name) {
   const auto skip = [](std::string_view& rest) {
-    while (!rest.empty() && rest.front() == '_') rest.remove_prefix(1);
+    while (!rest.empty() && (rest.front() == '_' || rest.front() == '-')) rest.remove_prefix(1);
     return !rest.empty();
   };
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   for (bool left = true; left;) {
     left = skip(text);
-    if (skip(name) != left || (left && text.front() != name.front())) return false;
+    if (skip(name) != left || (left && lower(text.front()) != lower(name.front()))) return false;
     if (left) text.remove_prefix(1), name.remove_prefix(1);
   }
   return true;
 }
 
+// The collective that `text` names. Commands, settings and files all read names by this function.
+constexpr std::optional<Collective> collective_named(std::string_view text) {
+  for (const CollectiveInfo& info : kCollectiveTable) {
+    if (is_name(text, info.name)) return info.collective;
+  }
+  return is_name(text, "bcast") ? std::optional(Collective::kBroadcast) : std::nullopt;
+}
+
+// Lower-case, as the API has them; "unknown" for a value outside the enumeration.
 constexpr const char* name_of(Collective c) {
   return static_cast<int>(c) < kCollectives ? info_of(c).name : "unknown";
 }

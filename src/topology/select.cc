@@ -68,7 +68,7 @@ Result<const AlgorithmEntry*> forced_entry(Collective collective, const algorith
                                            const std::string& forced, Order order) {
   if (Status s = check_forced(forced); !s.is_ok()) return s;
   for (const Word& word : words_of(forced)) {
-    if (word.collective && !is_name(*word.collective, name_of(collective))) continue;
+    if (word.collective && collective_named(*word.collective) != collective) continue;
     const AlgorithmEntry* entry = algorithms::find(collective, word.name);
     const bool serves = entry != nullptr && entry->supports(world);
     if (serves && keeps(*entry, world, order)) return entry;
@@ -110,7 +110,7 @@ std::vector<std::string> idle_names(const algorithms::World& world, const std::s
 Status check_forced(const std::string& forced) {
   for (const Word& word : words_of(forced)) {
     const auto known = std::find_if(kCollectiveTable.begin(), kCollectiveTable.end(), [&](const CollectiveInfo& c) {
-      return word.collective ? is_name(*word.collective, c.name) : exists(c.collective, word.name);
+      return word.collective ? collective_named(*word.collective) == c.collective : exists(c.collective, word.name);
     });
     const bool found = known != kCollectiveTable.end();
     if (!found && word.collective) {

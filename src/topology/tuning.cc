@@ -67,13 +67,12 @@ TunedJob read_job(JsonReading& reading, const JsonValue& object) {
   job.port_gbytes_per_second = reading.number(object, "port_gbytes_per_second", 0, 1e6, 0);
   const JsonValue* choices = reading.object(object, "choices");
   for (std::size_t i = 0; choices != nullptr && i < choices->names.size(); ++i) {
-    const auto known = std::find_if(kCollectiveTable.begin(), kCollectiveTable.end(),
-                                    [&](const CollectiveInfo& info) { return info.name == choices->names[i]; });
-    if (known == kCollectiveTable.end()) {
+    const auto collective = collective_named(choices->names[i]);
+    if (!collective) {
       reading.fail(choices->items[i], "is no collective");
       return job;
     }
-    job.choices[known->collective] = read_choices(reading, choices->items[i], known->collective);
+    job.choices[*collective] = read_choices(reading, choices->items[i], *collective);
   }
   return job;
 }

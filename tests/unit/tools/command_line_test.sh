@@ -71,6 +71,16 @@ python3 -c 'import sys, xml.etree.ElementTree as t; t.parse(sys.argv[1])' "$out"
 expect 0 'digraph topology' topo --topology "$folder/cluster.json" --collective all_reduce --dot -
 expect 2 'no algorithm "nonsense"' topo --per-host 2 --collective all_reduce --algorithm nonsense
 expect 2 'no collective "nonsense"' topo --per-host 2 --collective nonsense
+# Every command and every file reads the names of collectives in the same ways.
+for name in alltoall all_to_all all-to-all AllToAll alltoall_; do
+  expect 0 'rank 0 sends to' topo --per-host 4 --collective "$name"
+  expect 0 'the best' simulate --per-host 4 --collective "$name" -s 64K
+  expect 0 'alltoall' explain "$name" -n 2 -s 64K
+  expect 0 'rank' schedule pairwise -n 4 --collective "$name"
+  expect 0 '' verify --max-ranks 3 --collective "$name"
+done
+expect 0 'all_gather_v' explain AllGatherV -n 2 -s 64K
+expect 0 'broadcast' explain bcast -n 2 -s 64K
 expect 1 'no/such/folder' topo --svg "$folder/no/such/folder"
 expect 2 'more than a picture' topo --hosts 2000 --svg -
 HWLOC_SYNTHETIC='pack:2 numa:2 core:4 pu:1' expect 0 'package1' topo
@@ -195,6 +205,8 @@ TUTTI_SCHEDULES=$folder/taken.json expect 2 'name: "ring" is another' explain al
 expect 0 'send .*chunk' schedule "$own" -n 4 --collective all_reduce
 expect 2 '\-\-collective barrier: no effect beside .*ring_both_ways.json, which is of all_reduce' schedule "$own" -n 4 --collective barrier
 expect 2 'no collective "nonsense"' schedule "$own" --collective nonsense
+sed 's/"all_reduce"/"all-reduce"/' "$own" >"$folder/hyphen.json"
+expect 0 'send .*chunk' schedule "$folder/hyphen.json" -n 4 --collective allreduce
 expect 2 'serve one root' schedule k_nomial:2 --collective broadcast --json
 
 printf '{"format": "tutti schedule", "version": 1, "name": "late", "collective": "all_reduce", "least_ranks": 100, "do": []}' >"$folder/late.json"
