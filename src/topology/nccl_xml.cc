@@ -3,14 +3,17 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <pugixml.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
-#include "base/config.h"
 #include "base/json_file.h"
+#include "base/log.h"
 #include "topology/host_graph.h"
 
 namespace tutti::internal::topology {
@@ -26,7 +29,54 @@ constexpr double kGbytesPerTransfer = 128.0 / 130 / 8;
 constexpr unsigned kBridge = 0x0604;
 constexpr unsigned kSwitchOfNvlinks = 0x0680;
 constexpr unsigned kDisplay = 0x03;
+constexpr unsigned kAccelerator = 0x12;  // of AMD's Instinct GPUs
 constexpr unsigned kNetwork = 0x02;
+// What NCCL takes where a file says nothing, or that nothing is known.
+constexpr double kAssumedTransfers = 8;  // GT/s
+constexpr std::int64_t kAssumedLanes = 16;
+constexpr std::int64_t kMostLanes = 64;
+constexpr std::int64_t kAssumedMegabits = 10'000;
+// Virtual machines and partial dumps have NUMA nodes without a number: -1, 0xffff, 0xffffffff.
+constexpr std::int64_t kUnknownNode = 0xffff;
+constexpr std::int32_t kNone = -1;
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// "0000:1D:00.0" and "1d:00.0" are one address.
+std::string address_of(const char* busid) {
+  std::string digits;
+  for (const char c : lower(busid)) {
+    if (c != ':' && c != '.' && (c != '0' || !digits.empty())) digits += c;
+  }
+  return digits;
+}
+
+// An integer as NCCL reads it: 10, 0x0a or 012, of which 32 bits count, so that 0xffffffff is -1. Nothing: it is none.
+std::optional<std::int64_t> number_of(std::string text) {
+  text.erase(0, std::min(text.find_first_not_of(" \t"), text.size()));
+  text.erase(text.find_last_not_of(" \t") + 1);
+  char* end = nullptr;
+  const long long value = std::strtoll(text.c_str(), &end, 0);
+  if (text.empty() || *end != '\0') return std::nullopt;
+  return static_cast<std::int32_t>(value);
+}
+
+// "Unknown", "Unknown speed".
+bool is_unknown(const std::string& text) {
+  return lower(text).find("unknown") != std::string::npos;
+}
+
+// GB/s of an xGMI link in one direction. Source: data sheets of MI100, MI250X, MI300X and MI355X. `gcn`: "gfx942",
+// "908"; old files call gfx90a 910.
+double gbytes_of_xgmi(const std::string& gcn) {
+  const std::string name = gcn.starts_with("gfx") ? gcn.substr(3) : gcn;
+  if (name.starts_with("95")) return 76.8;
+  if (name.starts_with("94")) return 64;
+  return name.starts_with("90a") || name.starts_with("910") ? 50 : 46;
+}
 
 class Reader {
  public:
@@ -37,21 +87,29 @@ class Reader {
     const pugi::xml_parse_result parsed = document.load_buffer(text_.data(), text_.size());
     if (!parsed) return failed(parsed.offset, parsed.description());
     const pugi::xml_node system = document.child("system");
-    if (!system) return failed(0, "there is no element \"system\"");
-    if (integer(system, "version", 0, 1'000'000, 1) != 1 && status_.is_ok()) {
-      fail(system, "version", "is not 1");
+    if (!system) {
+      return failed(0, document.child("topology")
+                           ? "this is hwloc's XML and not NCCL's. Run: HWLOC_XMLFILE=FILE tutti topo"
+                           : "there is no element \"system\"");
     }
-    Node host;
-    host.kind = NodeKind::kHost;
-    host.name = "host";
-    graph_.nodes.push_back(std::move(host));
+    const std::int64_t version = integer(system, "version", INT32_MIN, INT32_MAX, 1);
+    if (version != 1 && version != 2)
+      fail(system, "version", fmt::format("{} is neither 1 (NCCL) nor 2 (RCCL)", version));
     if (text_.size() > kMostBytes) return failed(0, "it is longer than 16 MiB");
-    if (status_.is_ok() && !system.child("cpu")) return failed(system.offset_debug(), "system has no element \"cpu\"");
+    if (status_.is_ok() && !system.child("cpu")) {
+      return failed(system.offset_debug(), "there is nothing in it: system has no element \"cpu\"");
+    }
+    add_hosts(system);
     for (const pugi::xml_node cpu : system.children("cpu")) add_cpu(cpu);
     add_links();
     add_ranks();
     if (!status_.is_ok()) return status_;
+    if (is_empty()) return nothing(system);
     if (Status s = graph_.check(); !s.is_ok()) return s.with_context(name_);
+    if (assumed_ > 0) {
+      log::warn(fmt::format("{}: PCI devices without a known link_speed: {}. As NCCL does, tutti assumes {} GT/s",
+                            name_, assumed_, kAssumedTransfers));
+    }
     return std::move(graph_);
   }
 
@@ -68,10 +126,11 @@ class Reader {
   std::int64_t integer(const pugi::xml_node& element, const char* name, std::int64_t least, std::int64_t most,
                        std::int64_t otherwise) {
     const pugi::xml_attribute found = element.attribute(name);
-    if (!found || *found.value() == '\0') return otherwise;
-    const auto number = parse_integer(found.value(), least, most);
-    if (!number) fail(element, name, fmt::format("\"{}\" is not a number from {} to {}", found.value(), least, most));
-    return number.value_or(otherwise);
+    if (!found || *found.value() == '\0' || is_unknown(found.value())) return otherwise;
+    const auto number = number_of(found.value());
+    if (number && *number >= least && *number <= most) return *number;
+    fail(element, name, fmt::format("\"{}\" is not a number from {} to {}", found.value(), least, most));
+    return otherwise;
   }
 
   std::int32_t add(NodeKind kind, std::string name, std::int32_t parent, const pugi::xml_node& element) {
@@ -87,20 +146,55 @@ class Reader {
       status_ = failed(element.offset_debug(), fmt::format("{}: its name is not UTF-8", element.name()));
     }
     if (!status_.is_ok()) return 0;
-    for (const Node& other : graph_.nodes) {
-      if (other.parent == parent && other.name == node.name) {
-        status_ = status_.is_ok() ? failed(element.offset_debug(),
-                                           fmt::format("{}: there is another \"{}\"", element.name(), node.name))
-                                  : status_;
-      }
+    if (is_taken(node.name, parent)) {
+      status_ = failed(element.offset_debug(), fmt::format("{}: there is another \"{}\"", element.name(), node.name));
+      return 0;
     }
     graph_.nodes.push_back(std::move(node));
     return static_cast<std::int32_t>(graph_.nodes.size()) - 1;
   }
 
+  [[nodiscard]] bool is_taken(const std::string& name, std::int32_t parent) const {
+    return std::any_of(graph_.nodes.begin(), graph_.nodes.end(),
+                       [&](const Node& other) { return other.parent == parent && other.name == name; });
+  }
+
+  // Which host a processor is in: NCCL takes the hash for a hexadecimal number, and 0 where there is none.
+  static std::uint64_t hash_of(const pugi::xml_node& cpu) {
+    return std::strtoull(cpu.attribute("host_hash").value(), nullptr, 16);
+  }
+
+  // In the order in which they come. One host is the whole graph; several are in a network.
+  void add_hosts(const pugi::xml_node& system) {
+    for (const pugi::xml_node cpu : system.children("cpu")) {
+      Host& host = hosts_[hash_of(cpu)];
+      if (host.number == kNone) host.number = static_cast<std::int32_t>(hosts_.size()) - 1;
+      if (const std::int64_t numa = numa_of(cpu); numa != kNone) host.numa_nodes.insert(numa);
+    }
+    std::vector<Host*> in_order(hosts_.size());
+    for (auto& [hash, host] : hosts_) in_order[static_cast<std::size_t>(host.number)] = &host;
+    if (hosts_.size() > 1) network_ = add(NodeKind::kNetwork, "network", kNone, system);
+    for (Host* host : in_order) {
+      host->node =
+          add(NodeKind::kHost, network_ == kNone ? "host" : fmt::format("host{}", host->number), network_, system);
+    }
+  }
+
+  // kNone: unknown.
+  std::int64_t numa_of(const pugi::xml_node& cpu) {
+    const std::int64_t numa = integer(cpu, "numaid", INT32_MIN, INT32_MAX, kNone);
+    return numa < 0 || numa == kUnknownNode ? kNone : numa;
+  }
+
   void add_cpu(const pugi::xml_node& cpu) {
-    const std::int64_t numa = integer(cpu, "numaid", -1, 1 << 20, -1);
-    const std::int32_t node = add(NodeKind::kNumaNode, fmt::format("numa{}", std::max<std::int64_t>(numa, 0)), 0, cpu);
+    host_ = &hosts_[hash_of(cpu)];
+    std::int64_t numa = numa_of(cpu);
+    if (numa == kNone) {
+      for (numa = 0; host_->numa_nodes.count(numa) > 0;) ++numa;
+      host_->numa_nodes.insert(numa);
+    }
+    const std::int32_t node = add(NodeKind::kNumaNode, fmt::format("numa{}", numa), host_->node, cpu);
+    if (!status_.is_ok()) return;
     Node& added = graph_.nodes[static_cast<std::size_t>(node)];
     added.about = cpu.attribute("vendor").value();
     added.processors = processors_of(cpu);
@@ -146,13 +240,15 @@ class Reader {
     const unsigned long number = std::strtoul(text, &end, 16);
     if (*text != '\0' && *end != '\0') return fail(pci, "class", fmt::format("\"{}\" is no number", text));
     const auto kind = static_cast<unsigned>(number >> 8);
+    ++devices_;
     const Speed up{link_rate(pci), 0};
     if (kind == kBridge || pci.child("pci")) {
       const std::int32_t bridge = add(NodeKind::kPciSwitch, fmt::format("pci{}", bridges_++), parent, pci);
       graph_.nodes[static_cast<std::size_t>(bridge)].up = up;
       return add_devices(pci, bridge, depth + 1);
     }
-    if (kind >> 8 == kDisplay || pci.child("gpu")) return add_gpu(pci, parent, up);
+    if (kind >> 8 == kDisplay || kind >> 8 == kAccelerator || pci.child("gpu")) return add_gpu(pci, parent, up);
+    if (*text == '\0' && !pci.child("nic")) ++unclassified_;
     if (kind >> 8 != kNetwork && !pci.child("nic")) return;
     if (pci.child("nic")) {
       for (const pugi::xml_node nic : pci.children("nic")) add_ports(nic, parent, up);
@@ -162,13 +258,16 @@ class Reader {
   }
 
   double link_rate(const pugi::xml_node& pci) {
-    const char* const text = pci.attribute("link_speed").value();  // "16 GT/s", "16.0 GT/s PCIe"
+    const char* const text = pci.attribute("link_speed").value();  // "16 GT/s", "16.0 GT/s PCIe", "Unknown speed"
     const double transfers = std::strtod(text, nullptr);
-    const auto lanes = static_cast<double>(integer(pci, "link_width", 0, 1024, 0));
+    const std::int64_t width = integer(pci, "link_width", INT32_MIN, INT32_MAX, 0);
+    const std::int64_t lanes = width > 0 && width <= kMostLanes ? width : kAssumedLanes;
     const bool known = transfers > 0 && transfers < 1e6;
-    if (!known && *text != '\0' && std::string_view(text) != "Unknown")
-      fail(pci, "link_speed", "is not a rate in GT/s");
-    return known ? transfers * lanes * kGbytesPerTransfer : 0;
+    if (!known && *text != '\0' && !is_unknown(text)) {
+      fail(pci, "link_speed", fmt::format("\"{}\" is not a rate in GT/s", text));
+    }
+    assumed_ += known ? 0 : 1;
+    return (known ? transfers : kAssumedTransfers) * static_cast<double>(lanes) * kGbytesPerTransfer;
   }
 
   void add_gpu(const pugi::xml_node& pci, std::int32_t parent, const Speed& up) {
@@ -176,81 +275,148 @@ class Reader {
     const std::int64_t number = integer(gpu, "dev", 0, 1 << 20, gpus_);
     const std::int32_t node = add(NodeKind::kGpu, fmt::format("gpu{}", number), parent, pci);
     ++gpus_;
+    if (!status_.is_ok()) return;
     const std::int64_t sm = integer(gpu, "sm", 0, 10'000, 0);
-    graph_.nodes[static_cast<std::size_t>(node)].up = up;
-    if (sm > 0) graph_.nodes[static_cast<std::size_t>(node)].about = fmt::format("sm {}", sm);
-    by_pci_[pci.attribute("busid").value()] = node;
+    const std::string gcn = gpu.attribute("gcn").value();
+    Node& added = graph_.nodes[static_cast<std::size_t>(node)];
+    added.up = up;
+    if (!gcn.empty() && is_utf8(gcn)) {
+      added.about = gcn;
+    } else if (sm > 0) {
+      added.about = fmt::format("sm {}", sm);
+    }
+    by_pci_[{host_->number, address_of(pci.attribute("busid").value())}] = node;
     const std::int64_t rank = integer(gpu, "rank", -1, 1 << 22, -1);
-    if (rank >= 0 && !by_rank_.emplace(rank, node).second) fail(gpu, "rank", "is there twice");
-    for (const pugi::xml_node link : gpu.children("nvlink")) {
-      nvlinks_.push_back(
-          {node, link.attribute("target").value(),
-           std::strtoul(link.attribute("tclass").value(), nullptr, 16) >> 8 == kSwitchOfNvlinks,
-           static_cast<double>(integer(link, "count", 0, 1024, 1)) * gbytes_of_nvlink(static_cast<int>(sm / 10))});
+    if (rank >= 0) {
+      by_rank_.push_back({rank, host_->number, node});
+      if (!ranks_of_hosts_.insert({host_->number, rank}).second) fail(gpu, "rank", "is there twice");
+    }
+    for (const char* const kind : {"nvlink", "xgmi"}) {
+      const double each = *kind == 'x' ? gbytes_of_xgmi(gcn) : gbytes_of_nvlink(static_cast<int>(sm / 10));
+      for (const pugi::xml_node link : gpu.children(kind)) {
+        cable_ends_.push_back({node, host_->number, *kind == 'x' ? "xGMI" : "NVLink",
+                               address_of(link.attribute("target").value()),
+                               std::strtoul(link.attribute("tclass").value(), nullptr, 16) >> 8 == kSwitchOfNvlinks,
+                               static_cast<double>(integer(link, "count", 0, 1024, 1)) * each});
+      }
     }
   }
 
   void add_ports(const pugi::xml_node& nic, std::int32_t parent, const Speed& up) {
     for (const pugi::xml_node net : nic.children("net")) {
       if (!status_.is_ok()) return;
-      const char* const name = net.attribute("name").value();
-      const auto megabits = static_cast<double>(integer(net, "speed", 0, 100'000'000, 0));
-      add_port(nic.parent(), *name != '\0' ? name : fmt::format("nic{}", ports_), parent, up, megabits);
+      const std::string given = net.attribute("name").value();
+      const std::int64_t speed = integer(net, "speed", INT32_MIN, INT32_MAX, 0);
+      std::string name = given.empty() ? fmt::format("nic{}", ports_) : given;
+      std::replace(name.begin(), name.end(), '/', '_');
+      // Ports of one device have its name.
+      if (is_taken(name, parent)) name += fmt::format(":{}", integer(net, "port", 0, INT32_MAX, ports_));
+      add_port(nic.parent(), std::move(name), parent, up, static_cast<double>(speed > 0 ? speed : kAssumedMegabits));
     }
   }
   void add_port(const pugi::xml_node& pci, std::string name, std::int32_t parent, const Speed& up, double megabits) {
-    std::replace(name.begin(), name.end(), '/', '_');
-    Node& port = graph_.nodes[static_cast<std::size_t>(add(NodeKind::kPort, std::move(name), parent, pci))];
+    const std::int32_t node = add(NodeKind::kPort, std::move(name), parent, pci);
+    if (!status_.is_ok()) return;
+    Node& port = graph_.nodes[static_cast<std::size_t>(node)];
     port.up = up;
     port.out.gbytes_per_second = megabits * kGbytesPerMbit;
+    port.leads_to = network_;
     ++ports_;
   }
 
-  // Each cable is told of at both ends. Those that lead to switches make one crossbar.
+  // Each cable is told of at both ends. Those of a host that lead to switches make one crossbar, also where the
+  // switches join several hosts.
   void add_links() {
-    std::map<std::pair<std::int32_t, std::int32_t>, double> cables;
-    std::map<std::int32_t, double> ports;
-    for (const Nvlink& link : nvlinks_) {
-      const auto target = by_pci_.find(link.target);
-      if (link.to_switch) {
-        ports[link.gpu] += link.gbytes_per_second;
-      } else if (target != by_pci_.end() && target->second != link.gpu) {
-        double& rate = cables[std::minmax(link.gpu, target->second)];
-        rate = std::max(rate, link.gbytes_per_second);
+    std::map<std::pair<std::int32_t, std::int32_t>, CrossLink> cables;
+    std::map<std::int32_t, std::map<std::int32_t, double>> ports;  // by host
+    for (const CableEnd& end : cable_ends_) {
+      const auto target = by_pci_.find({end.host, end.target});
+      if (end.to_switch) {
+        ports[end.host][end.gpu] += end.gbytes_per_second;
+      } else if (target != by_pci_.end() && target->second != end.gpu) {
+        const auto [first, second] = std::minmax(end.gpu, target->second);
+        CrossLink& cable = cables.try_emplace({first, second}, CrossLink{end.kind, {first, second}, {}}).first->second;
+        cable.speed.gbytes_per_second = std::max(cable.speed.gbytes_per_second, end.gbytes_per_second);
       }
     }
-    for (const auto& [ends, rate] : cables) graph_.links.push_back({"NVLink", {ends.first, ends.second}, {rate, 0}});
-    if (ports.size() < 2) return;
-    CrossLink crossbar{"NVSwitch", {}, {ports.begin()->second, 0}};
-    for (const auto& [gpu, rate] : ports) {
-      crossbar.nodes.push_back(gpu);
-      crossbar.speed.gbytes_per_second = std::min(crossbar.speed.gbytes_per_second, rate);
+    for (auto& [ends, cable] : cables) graph_.links.push_back(std::move(cable));
+    for (const auto& [host, gpus] : ports) {
+      if (gpus.size() < 2) continue;
+      CrossLink crossbar{"NVSwitch", {}, {gpus.begin()->second, 0}};
+      for (const auto& [gpu, rate] : gpus) {
+        crossbar.nodes.push_back(gpu);
+        crossbar.speed.gbytes_per_second = std::min(crossbar.speed.gbytes_per_second, rate);
+      }
+      graph_.links.push_back(std::move(crossbar));
     }
-    graph_.links.push_back(std::move(crossbar));
   }
 
-  // Those of a dump of several hosts' job are not numbered through: their order is kept.
+  // In their order. Where each host numbers its ranks from 0, those of the first host come first.
   void add_ranks() {
-    for (const auto& [rank, node] : by_rank_) graph_.ranks.push_back(node);
+    std::sort(by_rank_.begin(), by_rank_.end(), [](const Placed& a, const Placed& b) { return a.rank < b.rank; });
+    const bool repeats = std::adjacent_find(by_rank_.begin(), by_rank_.end(), [](const Placed& a, const Placed& b) {
+                           return a.rank == b.rank;
+                         }) != by_rank_.end();
+    if (repeats) {
+      std::stable_sort(by_rank_.begin(), by_rank_.end(),
+                       [](const Placed& a, const Placed& b) { return a.host < b.host; });
+    }
+    for (const Placed& placed : by_rank_) graph_.ranks.push_back(placed.node);
   }
 
-  struct Nvlink {
+  // Processors alone are something to know, unless the file has devices of which nothing can be known.
+  [[nodiscard]] bool is_empty() const {
+    const bool has_processors = std::any_of(graph_.nodes.begin(), graph_.nodes.end(),
+                                            [](const Node& node) { return !node.processors.empty(); });
+    return gpus_ == 0 && ports_ == 0 && (devices_ > 0 || !has_processors);
+  }
+  [[nodiscard]] Status nothing(const pugi::xml_node& system) const {
+    const std::string unknown =
+        unclassified_ == 0 ? ""
+                           : fmt::format(
+                                 "; {} PCI devices have no class, which NCCL asks the machine for. Run NCCL there "
+                                 "with NCCL_TOPO_DUMP_FILE, and take the file that it writes",
+                                 unclassified_);
+    return failed(system.offset_debug(),
+                  fmt::format("there is nothing in it: no GPU and no network device{}", unknown));
+  }
+
+  struct Host {
+    std::int32_t number = kNone;  // in the file's order
+    std::int32_t node = 0;
+    std::set<std::int64_t> numa_nodes;  // numbers that are in use
+  };
+  struct CableEnd {
     std::int32_t gpu;
+    std::int32_t host;
+    const char* kind;
     std::string target;
     bool to_switch;
     double gbytes_per_second;
+  };
+  struct Placed {
+    std::int64_t rank;
+    std::int32_t host;
+    std::int32_t node;
   };
 
   const std::string& text_;
   const std::string& name_;
   Status status_;
   Graph graph_;
-  std::map<std::string, std::int32_t> by_pci_;
-  std::map<std::int64_t, std::int32_t> by_rank_;
-  std::vector<Nvlink> nvlinks_;
+  std::map<std::uint64_t, Host> hosts_;                                  // by hash
+  Host* host_ = nullptr;                                                 // whose processor is being read
+  std::int32_t network_ = kNone;                                         // of several hosts
+  std::map<std::pair<std::int32_t, std::string>, std::int32_t> by_pci_;  // by host and address
+  std::vector<Placed> by_rank_;
+  std::set<std::pair<std::int32_t, std::int64_t>> ranks_of_hosts_;
+  std::vector<CableEnd> cable_ends_;
   int bridges_ = 0;
   int gpus_ = 0;
   int ports_ = 0;
+  int devices_ = 0;       // PCI elements
+  int unclassified_ = 0;  // of them those that have no class and contain nothing
+  int assumed_ = 0;       // whose speed is assumed
 };
 
 }  // namespace
