@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "base/nccl_variables.h"
 #include "base/variables.h"
 #include "topology/cpu_quota.h"
 #include "topology/detect.h"
@@ -43,6 +44,10 @@ Checks check_settings() {
     checks.push_back({Verdict::kWarn, unknown.name, "tutti does not know it, and ignores it",
                       unknown.meant.empty() ? "unset it (tutti info lists those that there are)"
                                             : fmt::format("did you mean {}?", unknown.meant)});
+  }
+  if (const std::string ignored = ignored_nccl_variables(); !ignored.empty()) {
+    checks.push_back(
+        {Verdict::kWarn, "NCCL's settings", ignored, "set tutti's, and unset NCCL's where NCCL is not used"});
   }
   if (checks.empty()) {
     checks.push_back({Verdict::kOk, "settings", given.empty() ? "the environment sets none" : "set: " + given, ""});

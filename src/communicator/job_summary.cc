@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/nccl_variables.h"
 #include "base/version.h"
 #include "bootstrap/rank_list.h"
 #include "net/address.h"
@@ -61,6 +62,9 @@ void log_joined(const Membership& membership, const Secret& secret, std::int64_t
   std::uint64_t job = 0;
   std::memcpy(&job, secret.data(), sizeof job);
   const bool first = log::add_rank(job, membership.rank);
+  if (first && membership.rank == 0) {
+    if (const std::string ignored = ignored_nccl_variables(); !ignored.empty()) log::warn(ignored);
+  }
   if (!first || !log::enabled(log::Level::kInfo)) return;
   if (membership.rank == 0) log_job(membership, joined_ms);
   const std::string lacks = fmt::format("{}{}", membership.oversubscribed ? ", more ranks than processors" : "",
