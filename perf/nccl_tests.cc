@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/config.h"
+#include "refusal.h"
 
 namespace tutti::internal::perf {
 namespace {
@@ -69,6 +70,28 @@ void interpret_variables(Options& options) {
   options.min_busbw_gbs = kTolerance * gbs;
 }
 
+// What there is in versions and copies of nccl-tests (RCCL's, and those of clusters), and not here. One letter has
+// several meanings there.
+void refuse_other_flags(CLI::App& app) {
+  const auto refuse = [&](const char* names, const char* remedy) { refuse_option(app, names, remedy); };
+  refuse("-H,--host,--hosts,--num_hosts,--hostfile,--machinefile",
+         "the program starts ranks on this machine alone (-p N): for several hosts take mpirun, srun or torchrun");
+  refuse("-A,--per_coll_perf", "leave it out: every row is of one collective, and -a says whose time counts");
+  refuse("-F,--csv,--cache_flush,--ft_test",
+         "leave it out: for results in a file take -J FILE (JSON), and for operations on cold buffers -m N");
+  refuse("-X,-Z,--output_format", "take -J FILE: results are written as JSON");
+  refuse("-E,--rotating_tensor", "take -m N: each of N operations has buffers of its own");
+  refuse("-Y,--memory_type", "take --memory malloc or --memory tutti, or -g for memory of CUDA devices");
+  refuse("-O,--out_of_place", "leave it out: each row has both, out of place and in place");
+  refuse("-s,--stress_cycles,--tbytes", "take -N: it repeats everything so many times");
+  refuse("-I,-K,--per_iter_timing,--per_iter_skip",
+         "leave it out: times are medians over batches, and -n says of how many iterations");
+  refuse(
+      "-q,-u,-k,-l,-B,-L,-P,--delay_inout_place,--cumask,--unalign,--side_comp,--replay,--commblocking,--ft_list,"
+      "--split_comm,--split_share",
+      "there is no such choice here: leave it out");
+}
+
 }  // namespace
 
 void add_nccl_tests_flags(CLI::App& app, NcclTestsWords& words, Options& options) {
@@ -96,6 +119,7 @@ void add_nccl_tests_flags(CLI::App& app, NcclTestsWords& words, Options& options
   flag("-x,--cta_policy", words.cta_policy, 0, 2, "Only 0");
   flag("-D,--device_implementation", words.device_implementation, 0, 1'000'000, "Only 0: the library's");
   flag("-V,--device_cta_count", words.device_cta_count, 0, 1'000'000, "Only 0");
+  refuse_other_flags(app);
 }
 
 void interpret_nccl_tests(const CLI::App& app, const NcclTestsWords& words, Options& options) {

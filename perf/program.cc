@@ -84,6 +84,13 @@ class Run {
     return finish();
   }
 
+  // The command line asks for what is not here.
+  Status refuse(const std::string& why) {
+    refused_ = true;
+    return Status::invalid_usage(why);
+  }
+  [[nodiscard]] bool is_refused() const { return refused_; }
+
   // Of this rank, whose run has ended with `status`: what it has found wrong by itself or heard of from the others.
   [[nodiscard]] int exit_status(const Status& status) const {
     if (refused_ && status.code() == Code::kInvalidUsage) return kUsageStatus;
@@ -196,7 +203,11 @@ Status run_on_device(const Options& options, Rank& rank, Run& run) {
   config.device = name.c_str();
   Status status =
       to_status(tuttiCommSplit(rank.own_comm, 0, rank.rank, &rank.comm, &config), "tuttiCommSplit", rank.own_comm);
-  if (!device.is_ok()) status = device.status();
+  if (!device.is_ok()) {
+    const std::string instead =
+        launched_processes() > 1 ? "leave out -g" : fmt::format("leave out -g, use -p {}", rank.ranks);
+    status = run.refuse(fmt::format("-g: {}: {} for host memory", device.status().message(), instead));
+  }
   if (status.is_ok()) {
     rank.device = device->get();
     rank.in_graphs = options.graph_launches > 0;
@@ -226,7 +237,9 @@ int rank_main(const Options& options, tuttiComm_t comm) {
   if (status.is_ok()) status = to_status(tuttiCommUserRank(comm, &rank.rank), "tuttiCommUserRank", comm);
   Run run(options, rank);
   if (status.is_ok()) status = run_on_stream(options, rank, run);
-  if (!status.is_ok()) {
+  // Ranks of one command line are refused for the same reason.
+  const bool is_repeated = run.is_refused() && rank.rank > 0 && launched_processes() <= 1;
+  if (!status.is_ok() && !is_repeated) {
     std::fprintf(stderr, "error: rank %d: %s\n", rank.rank, status.message().c_str());
   }
   return run.exit_status(status);

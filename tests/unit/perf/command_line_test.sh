@@ -209,6 +209,50 @@ expect 2 'cta_policy: .*leave it out' "$all_reduce" "${small[@]}" -x 1
 expect 2 'device_implementation: .*leave it out' "$all_reduce" "${small[@]}" -D 1
 expect 2 'device_cta_count: .*leave it out' "$all_reduce" "${small[@]}" -V 16
 expect 2 'mulsum.*take sum' "$all_reduce" "${small[@]}" -o mulsum
+# Flags of other versions and copies of nccl-tests: each is refused with what to do, with a value and without.
+while read -r flag text; do
+  expect 2 "$flag: .*$text" "$all_reduce" "${small[@]}" "$flag" 1
+  expect 2 "$flag: .*$text" "$barrier" "$flag"
+done <<'FLAGS'
+-A -a says
+-F -J FILE
+--hosts mpirun
+--host mpirun
+-X -J FILE
+-Z -J FILE
+-E -m N
+-Y --memory
+-O leave it out
+-s -N
+-I leave it out
+--per_iter_timing leave it out
+-u leave it out
+-q leave it out
+FLAGS
+expect 2 'all_gather_perf.*the same data' "$(dirname "$all_reduce")/hypercube_perf" -b 8 -e 8 -g 1
+# Without a GPU, once for all ranks.
+no_gpu=(env CUDA_VISIBLE_DEVICES=-1 "$all_reduce" "${small[@]}")
+expect 2 'rank 0: -g: .*: leave out -g, use -p 3 for host memory' "${no_gpu[@]}" -g 3
+[[ $(wc -l <err) == 1 ]] || complain '-g 3 without a GPU: one line is enough'
+expect 2 'leave out -g, use -p 4 for host memory' "${no_gpu[@]}" -g 1 -p 4
+expect 2 'leave out -g for host memory' "$tutti" run -n 2 -- "${no_gpu[@]}" -g 1
+# NCCL's own variables, once for the job; not those of builds and of nccl-tests.
+for ranks in -p -t; do
+  NCCL_DEBUG=INFO NCCL_IB_HCA=mlx5 NCCL_WHAT=1 NCCL_HOME=/opt NCCL_VERSION=2 NCCL_TESTS_MIN_BW=0 NCCL_PROTO= \
+    expect 0 'warn: the environment sets NCCL_DEBUG, NCCL_IB_HCA, NCCL_WHAT, which are NCCL.s and have no effect on tutti' \
+    "$all_reduce" "$ranks" 3 "${small[@]}"
+  [[ $(grep -c 'NCCL_' err) == 1 ]] || complain "$ranks 3: NCCL's variables are not told once"
+  grep -q 'Set TUTTI_LOG for NCCL_DEBUG, TUTTI_VERBS for NCCL_IB_HCA; docs/from_nccl.md' err || complain 'no settings for NCCL variables'
+done
+NCCL_HOME=/opt NCCL_VERSION=2 expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}"
+! grep -q NCCL_ err || complain 'what only builds use is told'
+# A collective is named in every way that its users know.
+for name in all-reduce allreduce AllReduce all_reduce; do
+  TUTTI_ALGORITHM="$name:ring" expect 0 'Avg bus' "$all_reduce" -t 2 "${small[@]}"
+  expect 0 'all_reduce' "$tutti" explain "$name" -n 2 -s 8
+done
+expect 2 'nothing to draw\|a barrier has no size\|invalid choice' "$compare" --collective all_reduces
+expect 2 'ping_pong is between 2 ranks' "$compare" --collective ping-pong -r 3
 expect 2 'NCCL_TESTS_SPLIT: .*unset it' env NCCL_TESTS_SPLIT=MOD2 "$all_reduce" "${small[@]}"
 expect 2 'has started 2 processes.*leave -p out' env TUTTI_WORLD_SIZE=2 "$all_reduce" "${small[@]}" -p 2
 # Who has a launcher is not told to take one.
