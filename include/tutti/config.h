@@ -27,6 +27,8 @@ typedef struct {
   int tcp_streams;         /* TUTTI_TCP_STREAMS: sockets per pair of ranks, 1 to 16 */
   int progress_threads;    /* TUTTI_PROGRESS_THREADS: that run queued operations, 1 to 64; the process has as many as
                               the communicator that asks for most */
+  int CTAPolicy;           /* NCCL's: how many thread blocks its kernels use. TUTTI_CTA_POLICY_DEFAULT, _EFFICIENCY or
+                              _ZERO; tutti has no such choice and ignores it */
   const char *transports;  /* TUTTI_TRANSPORTS: "shm,verbs,tcp"; rank 0's holds */
   const char *interface;   /* TUTTI_INTERFACE: "eth", "=eth0", "^lo" */
   const char *port_range;  /* TUTTI_PORT_RANGE: "4000-4099" */
@@ -39,11 +41,19 @@ typedef struct {
                               default; "cuda", the calling thread's current CUDA device; "cuda:1" */
 } tuttiConfig_t;
 
+/* NCCL's values of config.CTAPolicy. */
+#define TUTTI_CTA_POLICY_DEFAULT 0x00
+/* Fewer thread blocks in NCCL. */
+#define TUTTI_CTA_POLICY_EFFICIENCY 0x01
+/* No thread blocks in NCCL where copy engines suffice. */
+#define TUTTI_CTA_POLICY_ZERO 0x02
+
 /* tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER: nothing is set. */
 #define TUTTI_CONFIG_INITIALIZER                                                                                   \
   {                                                                                                                \
     sizeof(tuttiConfig_t), 0x74757474u, (unsigned)TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,                      \
         TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,            \
+        TUTTI_CONFIG_UNDEF_INT,                                                                                    \
         (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0, (const char *)0,       \
         (const char *)0, (const char *)0, (const char *)0                                                          \
   }

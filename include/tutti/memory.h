@@ -19,6 +19,29 @@ TUTTI_EXPORT tuttiResult_t tuttiMemAlloc(void **ptr, size_t size);
  * tuttiInvalidArgument for any other address that tuttiMemAlloc did not give, or that is freed already. */
 TUTTI_EXPORT tuttiResult_t tuttiMemFree(void *ptr);
 
+/* ---- Registration -----------------------------------------------------------------------------
+ * Programs that were written for NCCL register buffers. Tutti registers memory itself when an operation uses it. So these
+ * calls only give the range a name: they move nothing, wait for no rank, and change no result. Any thread; they are not
+ * collective, although NCCL's window calls are. */
+
+/* No flags. */
+#define TUTTI_WIN_DEFAULT 0x00
+/* NCCL: the ranks' windows are of one size and at one offset. Tutti accepts the flag and does not need it. */
+#define TUTTI_WIN_COLL_SYMMETRIC 0x01
+
+/* *win = a name of the `size` bytes at `buff` for this communicator, until tuttiCommWindowDeregister or the end of the
+ * communicator. tuttiInvalidArgument if buff or win is NULL, size is 0, the range does not fit into the address space, or
+ * winFlags is neither TUTTI_WIN_DEFAULT nor TUTTI_WIN_COLL_SYMMETRIC. */
+TUTTI_EXPORT tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void *buff, size_t size, tuttiWindow_t *win,
+                                                   int winFlags);
+/* Ends the name. The memory stays the caller's. NULL is allowed; tuttiInvalidArgument for any other value that is not a
+ * window of this communicator. */
+TUTTI_EXPORT tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win);
+/* tuttiCommWindowRegister without flags; *handle is a window. */
+TUTTI_EXPORT tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void *buff, size_t size, void **handle);
+/* tuttiCommWindowDeregister. */
+TUTTI_EXPORT tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void *handle);
+
 #ifdef __cplusplus
 }
 #endif

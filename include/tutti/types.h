@@ -11,8 +11,10 @@
 #define TUTTI_MINOR 1
 /* Of the version, the third number. */
 #define TUTTI_PATCH 0
-/* The version as one number, as of tuttiGetVersion. */
-#define TUTTI_VERSION_CODE (TUTTI_MAJOR * 10000 + TUTTI_MINOR * 100 + TUTTI_PATCH)
+/* A version as one number: TUTTI_VERSION_CODE >= TUTTI_VERSION(0, 1, 0). Numbers of tutti, not of NCCL. */
+#define TUTTI_VERSION(x, y, z) ((x) * 10000 + (y) * 100 + (z))
+/* The version of this header as one number, as of tuttiGetVersion. */
+#define TUTTI_VERSION_CODE TUTTI_VERSION(TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH)
 
 /* What the library offers to programs. */
 #if defined(__GNUC__)
@@ -27,6 +29,8 @@ typedef struct tuttiComm *tuttiComm_t;
 typedef struct tuttiStream *tuttiStream_t;
 /* An event: see streams.h. */
 typedef struct tuttiEvent *tuttiEvent_t;
+/* A registered range of memory: see memory.h. */
+typedef struct tuttiWindow *tuttiWindow_t;
 
 /* Every enumeration is 32 bits wide, whatever names later versions add; its last name is there for that alone and is no
  * value to pass. A value that the library does not know is refused. Results: NCCL's, and tutti's own from 1000. */

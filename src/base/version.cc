@@ -3,7 +3,7 @@
 namespace tutti::internal {
 
 const char* library_version() {
-  return TUTTI_VERSION;
+  return TUTTI_VERSION_TEXT;
 }
 
 }  // namespace tutti::internal

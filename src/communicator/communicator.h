@@ -36,6 +36,7 @@
 #include "communicator/on_device.h"
 #include "communicator/operators.h"
 #include "communicator/plans.h"
+#include "communicator/registered_range.h"
 #include "communicator/scratch.h"
 #include "communicator/split.h"
 #include "communicator/stalls.h"
@@ -65,6 +66,7 @@ class Communicator {
   // Any thread.
   [[nodiscard]] MadeTable<CustomOperator>& operators() { return operators_; }
   [[nodiscard]] MadeTable<std::uint32_t>& datatypes() { return datatypes_; }  // bytes of an element
+  [[nodiscard]] MadeTable<RegisteredRange>& registered_ranges() { return registered_ranges_; }
   // Makes `handle` the call's operator, which stays until the operation is complete. By the thread that then runs or
   // queues the call. kInvalidArgument for what is none of operators().
   Status set_operator(Call* call, int handle);
@@ -399,6 +401,7 @@ class Communicator {
   Status failure_text_ TUTTI_GUARDED_BY(mutex_);                       // the failure, with the operation that met it
   std::atomic<std::size_t> pending_{0};                                // queued and not complete
   std::atomic<std::size_t> coming_{0};  // calls to which a stream of the device has still to come
+  MadeTable<RegisteredRange> registered_ranges_{"window"};
 };
 
 template <class TypeAndOp>

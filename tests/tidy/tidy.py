@@ -29,6 +29,7 @@ PART_OF = {
     "api/collectives.cc": "tutti/tutti.h",
     "api/communicators.cc": "tutti/tutti.h",
     "api/operators.cc": "tutti/tutti.h",
+    "api/registered_range.cc": "tutti/tutti.h",
     "api/split.cc": "tutti/tutti.h",
     "api/streams.cc": "tutti/tutti.h",
     "base/fmt.cc": "fmt/format.h",

@@ -87,7 +87,7 @@ Result<Files> files_of(const std::vector<Command>& programs, const std::string& 
   if (!readme.is_ok()) return readme.status();
   auto variables = variables_of(readme.value());
   if (!variables.is_ok()) return variables.status().with_context(readme_path);
-  Manual manual{TUTTI_VERSION, {}, std::move(*variables)};
+  Manual manual{TUTTI_VERSION_TEXT, {}, std::move(*variables)};
   for (const Command& program : programs) {
     manual.pages.push_back(page_name(program));
     for (const Command& sub : program.commands) manual.pages.push_back(page_name(sub));

@@ -4,6 +4,7 @@ DECLARATIONS = """
 typedef struct tuttiComm *tuttiComm_t;
 typedef struct tuttiStream *tuttiStream_t;
 typedef struct tuttiEvent *tuttiEvent_t;
+typedef struct tuttiWindow *tuttiWindow_t;
 typedef int tuttiResult_t;
 typedef int tuttiDataType_t;
 typedef int tuttiRedOp_t;
@@ -21,6 +22,7 @@ typedef struct {
   int wait_notice_ms;
   int tcp_streams;
   int progress_threads;
+  int CTAPolicy;
   const char *transports;
   const char *interface;
   const char *port_range;
@@ -120,4 +122,8 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 tuttiResult_t tuttiMemAlloc(void **ptr, size_t size);
 tuttiResult_t tuttiMemFree(void *ptr);
+tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void *buff, size_t size, tuttiWindow_t *win, int winFlags);
+tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win);
+tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void *buff, size_t size, void **handle);
+tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void *handle);
 """

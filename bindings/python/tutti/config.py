@@ -40,6 +40,7 @@ def c_config(config: Config | None) -> list[Any]:
     if config is None:
         return [ffi.NULL]
     made = ffi.new("tuttiConfig_t *", {"size": ffi.sizeof("tuttiConfig_t"), "magic": _MAGIC, "version": _VERSION})
+    made.CTAPolicy = _UNSET
     kept = [made]
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

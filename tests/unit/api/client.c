@@ -39,6 +39,7 @@ static void with_config(void) {
   tuttiComm_t comm = NULL;
   config.timeout_ms = 5000;
   config.transports = "shm,tcp";
+  config.CTAPolicy = TUTTI_CTA_POLICY_EFFICIENCY;
   expect(tuttiGetUniqueId(&id) == tuttiSuccess, "unique id");
   expect(tuttiCommInitRankConfig(&comm, 1, id, 0, &config) == tuttiSuccess, "init with settings");
   if (comm != NULL) one_rank(comm);
@@ -47,6 +48,31 @@ static void with_config(void) {
 
 static void count(void* calls) {
   ++*(int*)calls;
+}
+
+/* Registered memory has a name, which changes nothing and ends once. */
+static void registration(tuttiComm_t comm, void* memory) {
+  tuttiWindow_t window = NULL;
+  tuttiWindow_t second = NULL;
+  void* handle = NULL;
+  expect(tuttiCommWindowRegister(comm, memory, 4096, &window, TUTTI_WIN_COLL_SYMMETRIC) == tuttiSuccess, "window");
+  expect(tuttiCommWindowRegister(comm, memory, 16, &second, TUTTI_WIN_DEFAULT) == tuttiSuccess, "the same once more");
+  expect(window != NULL && second != NULL && window != second, "windows have names of their own");
+  expect(tuttiCommRegister(comm, memory, 4096, &handle) == tuttiSuccess && handle != NULL, "registration");
+  expect(tuttiAllReduce(memory, memory, 4096, tuttiChar, tuttiSum, comm, NULL) == tuttiSuccess, "registered memory");
+  expect(tuttiCommWindowDeregister(comm, window) == tuttiSuccess, "window's end");
+  expect(tuttiCommWindowDeregister(comm, window) == tuttiInvalidArgument, "a window that has ended");
+  expect(tuttiCommWindowDeregister(comm, (tuttiWindow_t)memory) == tuttiInvalidArgument, "no window");
+  expect(tuttiCommWindowDeregister(comm, NULL) == tuttiSuccess, "NULL");
+  expect(tuttiCommDeregister(comm, handle) == tuttiSuccess, "registration's end");
+  expect(tuttiCommDeregister(comm, handle) == tuttiInvalidArgument, "a registration that has ended");
+  expect(tuttiCommWindowRegister(comm, NULL, 16, &window, 0) == tuttiInvalidArgument, "no memory");
+  expect(tuttiCommWindowRegister(comm, memory, 0, &window, 0) == tuttiInvalidArgument, "no bytes");
+  expect(tuttiCommWindowRegister(comm, memory, SIZE_MAX, &window, 0) == tuttiInvalidArgument, "too many bytes");
+  expect(tuttiCommWindowRegister(comm, memory, 16, NULL, 0) == tuttiInvalidArgument, "no result");
+  expect(tuttiCommWindowRegister(comm, memory, 16, &window, 8) == tuttiInvalidArgument, "unknown flags");
+  expect(tuttiCommWindowRegister(NULL, memory, 16, &window, 0) == tuttiInvalidArgument, "no communicator");
+  expect(tuttiCommRegister(comm, memory, 16, NULL) == tuttiInvalidArgument, "no handle");
 }
 
 static void memory_and_streams(tuttiComm_t comm) {
@@ -66,6 +92,7 @@ static void memory_and_streams(tuttiComm_t comm) {
   expect(tuttiLaunchHostFunc(stream, count, &calls) == tuttiSuccess, "host function");
   expect(tuttiStreamDestroy(stream) == tuttiSuccess, "stream destroy");
   expect(calls == 1, "host function called");
+  registration(comm, memory);
   expect(tuttiMemFree(memory) == tuttiSuccess, "memory free");
 }
 
@@ -73,6 +100,10 @@ int main(void) {
   int version = 0;
   int host = -1;
   tuttiComm_t comm = NULL;
+#if TUTTI_VERSION_CODE < TUTTI_VERSION(0, 1, 0) || TUTTI_VERSION_CODE >= TUTTI_VERSION(9, 0, 0)
+#error "versions compare as numbers"
+#endif
+  expect(TUTTI_VERSION(2, 27, 3) == 22703 && TUTTI_VERSION(0, 1, 0) == 100, "a version as one number");
   expect(tuttiGetVersion(&version) == tuttiSuccess && version == TUTTI_VERSION_CODE, "version");
   expect(tuttiCommInitAll(&comm, 1, &host) == tuttiSuccess, "init");
   if (comm == NULL) return 1;
