@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <span>
 #include <thread>
 #include <tutti/tutti.hpp>
 #include <vector>
@@ -19,7 +18,7 @@ bool run_rank(tutti::Communicator& comm) {
   std::fill(gradient.begin(), gradient.end(), static_cast<float>(comm.rank()));
 
   tutti::Stream stream;
-  comm.all_reduce(std::span(gradient.data(), gradient.size()), tuttiAvg, &stream);
+  comm.all_reduce(gradient, tuttiAvg, &stream);
   // Other work goes here; `gradient` must not be touched.
   stream.synchronize();
 

@@ -57,7 +57,7 @@ float train(tutti::Communicator& comm) {
   tutti::Memory<float> gradient(kDimensions);
   for (int step = 0; step < kSteps; ++step) {
     compute_gradient(parameters, truth, own, {gradient.data(), gradient.size()});
-    comm.all_reduce(std::span(gradient.data(), gradient.size()), tuttiAvg);
+    comm.all_reduce(gradient, tuttiAvg);
     for (std::size_t d = 0; d < kDimensions; ++d) parameters[d] -= kRate * gradient[d];
   }
   return distance(parameters, truth);

@@ -1,15 +1,17 @@
 // Part of tutti/tutti.hpp: communicators and what they do.
 //
-// Each collective has a form with pointer and count. With C++20 it also has one with std::span, which
-// checks that the two spans fit each other before any byte moves.
+// Each call has a form with pointer and count, and one with contiguous ranges (std::vector, std::array, std::span),
+// which checks that the ranges fit each other before any byte moves.
 #ifndef TUTTI_COMMUNICATOR_HPP_
 #define TUTTI_COMMUNICATOR_HPP_
 
 #include <cstddef>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -18,15 +20,9 @@
 #include "tutti/communicator.h"
 #include "tutti/error.hpp"
 #include "tutti/operators.h"
+#include "tutti/range.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/types.hpp"
-
-#if defined(__has_include)
-#if __has_include(<span>) && __cplusplus >= 202002L
-#include <span>
-#define TUTTI_HAS_SPAN 1
-#endif
-#endif
 
 namespace tutti {
 
@@ -256,98 +252,172 @@ class Communicator {
   // Completes on a rank after every rank has called it.
   void barrier(Stream* stream = nullptr) { check(tuttiBarrier(get(), raw(stream)), get()); }
 
-#ifdef TUTTI_HAS_SPAN
-  // The same over spans; T comes from `recv` or, in place, from `data`. tuttiInvalidArgument if they do
-  // not fit each other.
-  template <class T>
-  void all_reduce(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
-                  Stream* stream = nullptr) {
-    require(send.size() == recv.size(), "all_reduce: the spans differ in size");
-    all_reduce(send.data(), recv.data(), recv.size(), op, stream);
+  // The same with ranges in place of pointers and counts: std::vector, std::array, std::span, tutti::Memory, all that
+  // has data() and size(). tuttiInvalidArgument if their sizes do not fit each other.
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void all_reduce(const Send& send, Recv&& recv, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require(detail::count(send) == detail::count(recv), "all_reduce: the ranges differ in size");
+    all_reduce(detail::read(send), detail::written(recv), detail::count(recv), op, stream);
   }
   // In place.
-  template <class T>
-  void all_reduce(std::span<T> data, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
-    all_reduce(static_cast<const T*>(data.data()), data.data(), data.size(), op, stream);
+  template <class Data, class = detail::if_ranges<Data>>
+  void all_reduce(Data&& data, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    all_reduce(detail::read(data), detail::written(data), detail::count(data), op, stream);
   }
   // In place: data[i] = root's data[i].
-  template <class T>
-  void broadcast(std::span<T> data, int root, Stream* stream = nullptr) {
-    broadcast(static_cast<const T*>(data.data()), data.data(), data.size(), root, stream);
+  template <class Data, class = detail::if_ranges<Data>>
+  void broadcast(Data&& data, int root, Stream* stream = nullptr) {
+    broadcast(detail::read(data), detail::written(data), detail::count(data), root, stream);
   }
-  // On the root the spans are of one size; on the other ranks `recv` is ignored.
-  template <class T>
-  void reduce(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, tuttiRedOp_t op = tuttiSum,
-              Stream* stream = nullptr) {
-    require(rank() != root || send.size() == recv.size(), "reduce: the spans differ in size on the root");
-    reduce(send.data(), recv.data(), send.size(), root, op, stream);
+  // On the root the ranges are of one size; on the other ranks `recv` is ignored.
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void reduce(const Send& send, Recv&& recv, int root, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require(rank() != root || detail::count(send) == detail::count(recv),
+            "reduce: the ranges differ in size on the root");
+    reduce(detail::read(send), detail::written(recv), detail::count(send), root, op, stream);
   }
   // `recv` has room for `send` of each rank.
-  template <class T>
-  void all_gather(std::span<const std::type_identity_t<T>> send, std::span<T> recv, Stream* stream = nullptr) {
-    require(send.size() * static_cast<std::size_t>(size()) == recv.size(),
-            "all_gather: recv must hold all ranks' send");
-    all_gather(send.data(), recv.data(), send.size(), stream);
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void all_gather(const Send& send, Recv&& recv, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require(detail::count(send) * ranks() == detail::count(recv), "all_gather: recv must hold all ranks' send");
+    all_gather(detail::read(send), detail::written(recv), detail::count(send), stream);
   }
   // `send` has a block of the size of `recv` for each rank.
-  template <class T>
-  void reduce_scatter(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
-                      Stream* stream = nullptr) {
-    require(recv.size() * static_cast<std::size_t>(size()) == send.size(),
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void reduce_scatter(const Send& send, Recv&& recv, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require(detail::count(recv) * ranks() == detail::count(send),
             "reduce_scatter: send must hold a block of recv's size for every rank");
-    reduce_scatter(send.data(), recv.data(), recv.size(), op, stream);
+    reduce_scatter(detail::read(send), detail::written(recv), detail::count(recv), op, stream);
   }
   // On the root `recv` has room for `send` of each rank; on the other ranks it is ignored.
-  template <class T>
-  void gather(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, Stream* stream = nullptr) {
-    require(rank() != root || send.size() * static_cast<std::size_t>(size()) == recv.size(),
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void gather(const Send& send, Recv&& recv, int root, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require(rank() != root || detail::count(send) * ranks() == detail::count(recv),
             "gather: recv must hold all ranks' send on the root");
-    gather(send.data(), recv.data(), send.size(), root, stream);
+    gather(detail::read(send), detail::written(recv), detail::count(send), root, stream);
   }
   // On the root `send` has a block of the size of `recv` for each rank; on the other ranks it is ignored.
-  template <class T>
-  void scatter(std::span<const std::type_identity_t<T>> send, std::span<T> recv, int root, Stream* stream = nullptr) {
-    require(rank() != root || recv.size() * static_cast<std::size_t>(size()) == send.size(),
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void scatter(const Send& send, Recv&& recv, int root, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require(rank() != root || detail::count(recv) * ranks() == detail::count(send),
             "scatter: send must hold a block of recv's size for every rank on the root");
-    scatter(send.data(), recv.data(), recv.size(), root, stream);
+    scatter(detail::read(send), detail::written(recv), detail::count(recv), root, stream);
   }
   // Both are of one size and have a block for each rank.
-  template <class T>
-  void all_to_all(std::span<const std::type_identity_t<T>> send, std::span<T> recv, Stream* stream = nullptr) {
-    const std::size_t count = recv.size() / static_cast<std::size_t>(size());
-    require(send.size() == recv.size() && count * static_cast<std::size_t>(size()) == recv.size(),
-            "all_to_all: the spans must hold equal blocks for every rank");
-    all_to_all(send.data(), recv.data(), count, stream);
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void all_to_all(const Send& send, Recv&& recv, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    const std::size_t count = detail::count(recv) / ranks();
+    require(detail::count(send) == detail::count(recv) && count * ranks() == detail::count(recv),
+            "all_to_all: the ranges must hold equal blocks for every rank");
+    all_to_all(detail::read(send), detail::written(recv), count, stream);
   }
-  // The spans are of one size.
-  template <class T>
-  void scan(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
-            Stream* stream = nullptr) {
-    require(send.size() == recv.size(), "scan: the spans differ in size");
-    scan(send.data(), recv.data(), recv.size(), op, stream);
+  // The ranges are of one size.
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void scan(const Send& send, Recv&& recv, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require(detail::count(send) == detail::count(recv), "scan: the ranges differ in size");
+    scan(detail::read(send), detail::written(recv), detail::count(recv), op, stream);
   }
-  // The spans are of one size; on rank 0 `recv` is ignored.
-  template <class T>
-  void exscan(std::span<const std::type_identity_t<T>> send, std::span<T> recv, tuttiRedOp_t op = tuttiSum,
-              Stream* stream = nullptr) {
-    require(rank() == 0 || send.size() == recv.size(), "exscan: the spans differ in size");
-    exscan(send.data(), recv.data(), send.size(), op, stream);
+  // The ranges are of one size; on rank 0 `recv` is ignored.
+  template <class Send, class Recv, class = detail::if_ranges<Send, Recv>>
+  void exscan(const Send& send, Recv&& recv, tuttiRedOp_t op = tuttiSum, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require(rank() == 0 || detail::count(send) == detail::count(recv), "exscan: the ranges differ in size");
+    exscan(detail::read(send), detail::written(recv), detail::count(send), op, stream);
   }
-#endif
+  // Blocks of different counts that lie one behind the other: counts are ranges of std::size_t with an entry for each
+  // rank. `recv` has room for all of them, and `send` as many elements as this rank's entry says.
+  template <class Send, class Recv, class Counts, class = detail::if_ranges<Send, Recv, Counts>>
+  void all_gather_v(const Send& send, Recv&& recv, const Counts& recv_counts, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require_counts(recv_counts, detail::count(recv), "all_gather_v: recv_counts must add up to recv's size");
+    require(counts_of(recv_counts)[rank()] == detail::count(send),
+            "all_gather_v: recv_counts has another size for send");
+    all_gather_v(detail::read(send), detail::count(send), detail::written(recv), counts_of(recv_counts), nullptr,
+                 stream);
+  }
+  // `send` has all blocks, `recv` room for this rank's.
+  template <class Send, class Recv, class Counts, class = detail::if_ranges<Send, Recv, Counts>>
+  void reduce_scatter_v(const Send& send, Recv&& recv, const Counts& recv_counts, tuttiRedOp_t op = tuttiSum,
+                        Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require_counts(recv_counts, detail::count(send), "reduce_scatter_v: recv_counts must add up to send's size");
+    require(counts_of(recv_counts)[rank()] == detail::count(recv),
+            "reduce_scatter_v: recv_counts has another size for recv");
+    reduce_scatter_v(detail::read(send), detail::written(recv), counts_of(recv_counts), op, stream);
+  }
+  // A block of `send` goes to each rank, and one of `recv` comes from each.
+  template <class Send, class SendCounts, class Recv, class RecvCounts,
+            class = detail::if_ranges<Send, SendCounts, Recv, RecvCounts>>
+  void all_to_all_v(const Send& send, const SendCounts& send_counts, Recv&& recv, const RecvCounts& recv_counts,
+                    Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    require_counts(send_counts, detail::count(send), "all_to_all_v: send_counts must add up to send's size");
+    require_counts(recv_counts, detail::count(recv), "all_to_all_v: recv_counts must add up to recv's size");
+    all_to_all_v(detail::read(send), counts_of(send_counts), nullptr, detail::written(recv), counts_of(recv_counts),
+                 nullptr, stream);
+  }
+  // On the root `recv` has room for all blocks; on the other ranks `recv` and `recv_counts` are ignored.
+  template <class Send, class Recv, class Counts, class = detail::if_ranges<Send, Recv, Counts>>
+  void gather_v(const Send& send, Recv&& recv, const Counts& recv_counts, int root, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    if (rank() == root) {
+      require_counts(recv_counts, detail::count(recv), "gather_v: recv_counts must add up to recv's size on the root");
+      require(counts_of(recv_counts)[root] == detail::count(send), "gather_v: recv_counts has another size for send");
+    }
+    gather_v(detail::read(send), detail::count(send), detail::written(recv), counts_of(recv_counts), nullptr, root,
+             stream);
+  }
+  // On the root `send` has all blocks; on the other ranks `send` and `send_counts` are ignored.
+  template <class Send, class Counts, class Recv, class = detail::if_ranges<Send, Counts, Recv>>
+  void scatter_v(const Send& send, const Counts& send_counts, Recv&& recv, int root, Stream* stream = nullptr) {
+    detail::check_elements<Send, Recv>();
+    if (rank() == root) {
+      require_counts(send_counts, detail::count(send), "scatter_v: send_counts must add up to send's size on the root");
+      require(counts_of(send_counts)[root] == detail::count(recv), "scatter_v: send_counts has another size for recv");
+    }
+    scatter_v(detail::read(send), counts_of(send_counts), nullptr, detail::written(recv), detail::count(recv), root,
+              stream);
+  }
+  // All of `send` to rank `peer`.
+  template <class Send, class = detail::if_ranges<Send>>
+  void send(const Send& send, int peer, Stream* stream = nullptr) {
+    this->send(detail::read(send), detail::count(send), peer, stream);
+  }
+  // As many elements as `recv` has, from rank `peer`.
+  template <class Recv, class = detail::if_ranges<Recv>>
+  void recv(Recv&& recv, int peer, Stream* stream = nullptr) {
+    this->recv(detail::written(recv), detail::count(recv), peer, stream);
+  }
 
  private:
-  static void* raw(Stream* stream) {
-    return stream == nullptr ? nullptr : stream->get();
-  }
+  static void* raw(Stream* stream) { return stream == nullptr ? nullptr : stream->get(); }
   static void require(bool condition, const char* what) {
     if (!condition) throw Error(tuttiInvalidArgument, what);
+  }
+  [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  template <class Counts>
+  static const std::size_t* counts_of(const Counts& counts) {
+    static_assert(std::is_same_v<detail::element<const Counts>, std::size_t>, "counts are of type std::size_t");
+    return std::data(counts);
+  }
+  template <class Counts>
+  void require_counts(const Counts& counts, std::size_t sum, const char* what) const {
+    require(detail::count(counts) == ranks(), "counts must have an entry for every rank");
+    const std::size_t* const first = counts_of(counts);
+    require(std::accumulate(first, first + ranks(), std::size_t{0}) == sum, what);
   }
   detail::Owner<tuttiComm_t, detail::destroy_and_tell> comm_;
   std::shared_ptr<detail::OpaqueTypes> opaque_ = std::make_shared<detail::OpaqueTypes>();
 };
 
 }  // namespace tutti
-
-#undef TUTTI_HAS_SPAN
 
 #endif  // TUTTI_COMMUNICATOR_HPP_

@@ -10,8 +10,10 @@
 
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
+#include "tutti/group.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/operator.hpp"
+#include "tutti/range.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tutti.h"
 #include "tutti/types.hpp"
