@@ -27,6 +27,8 @@ from tutti.memory import empty
 from tutti.operators import Op, Operator
 from tutti.streams import Event, Stream
 
+__version__ = version()
+
 __all__ = [
     "Aborted",
     "Collective",
@@ -45,6 +47,7 @@ __all__ = [
     "SystemError",
     "Timeout",
     "UnhandledCudaError",
+    "__version__",
     "empty",
     "group",
     "unique_id",

@@ -9,9 +9,8 @@ import numpy as np
 from tutti import _dtypes
 from tutti._arrays import Array
 from tutti._library import check, ffi, last_error, lib
-from tutti._names import member
 from tutti.errors import Error, InvalidArgument, InvalidUsage, error_of
-from tutti.operators import Op, Operator, OpLike, error_of_used, failure_of
+from tutti.operators import Op, Operator, OpLike, built_in, error_of_used, failure_of
 from tutti.streams import Stream
 
 
@@ -147,7 +146,7 @@ class Calls:
             if op.communicator is not self:
                 raise InvalidArgument("the operator is another communicator's: each makes its own")
             return op.number
-        built_in = member(Op, op, "op", ", or what Communicator.operator has made of a function")
+        known = built_in(op)
         if datatype < 1000:
-            return built_in
+            return known
         raise _dtypes.refusal_of_operator(array.dtype)

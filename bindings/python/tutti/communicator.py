@@ -3,19 +3,36 @@
 import enum
 import weakref
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tutti import operators
 from tutti._arrays import Array, Buffer, as_array, pointer, writable
 from tutti._dtypes import DTypeLike
 from tutti._library import check, ffi, lib
-from tutti._names import member
+from tutti._names import meant, member
 from tutti._vectors import VectorCollectives
 from tutti.config import Config, c_config
 from tutti.errors import Error, InvalidArgument, InvalidUsage, error_of
 from tutti.streams import Stream
 
 UNIQUE_ID_BYTES = 128
+# What mpi4py and torch.distributed call them, where that is no other way to write the name.
+_OTHER_NAMES = {
+    "bcast": "broadcast",
+    "Bcast": "broadcast",
+    "Get_rank": "rank",
+    "get_rank": "rank",
+    "Get_size": "size",
+    "get_size": "size",
+    "get_world_size": "size",
+    "world_size": "size",
+    "Split": "split",
+    "Free": "destroy",
+    "Abort": "abort",
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+}
 
 
 class Collective(enum.IntEnum):
@@ -68,6 +85,15 @@ class Communicator(VectorCollectives):
         self.size: int = number[0]
         # Why there is no handle any more.
         self._ended = ""
+
+    # Type checkers know the names that there are.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for a name that there is not: says which one was probably meant."""
+            known = [one for one in dir(type(self)) if not one.startswith("_")] + ["rank", "size"]
+            hint = "" if name.startswith("_") else meant(name, known, _OTHER_NAMES)
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: rank {self.rank} of {self.size}{self._ended and ', ' + self._ended}>"

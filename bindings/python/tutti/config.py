@@ -4,11 +4,22 @@ import dataclasses
 from typing import Any
 
 from tutti._library import ffi
+from tutti._names import meant
 
 _UNSET = -(2**31)
 _MAGIC = 0x74757474
 # Of the interface that _declarations.py describes.
 _VERSION = 100
+# What other libraries call them. Times there are often in seconds.
+_OTHER_NAMES = {
+    "timeout": "timeout_ms (in milliseconds)",
+    "timeout_s": "timeout_ms (in milliseconds)",
+    "init_timeout": "init_timeout_ms (in milliseconds)",
+    "socket_ifname": "interface",
+    "ifname": "interface",
+    "algo": "algorithm",
+    "ports": "port_range",
+}
 _NUMBERS = {"timeout_ms", "init_timeout_ms", "wait_notice_ms", "tcp_streams", "progress_threads"}
 
 
@@ -33,6 +44,14 @@ class Config:
     check: str | None = None
     verbs: str | None = None
     cross_memory: str | None = None
+
+    def __new__(cls, *_values: object, **given: object) -> "Config":
+        """Refuses names that are no fields with the field that was probably meant."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name not in names:
+                raise TypeError(f"Config has no field {name!r}{meant(name, names, _OTHER_NAMES)}")
+        return super().__new__(cls)
 
 
 def c_config(config: Config | None) -> list[Any]:

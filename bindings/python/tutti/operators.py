@@ -11,6 +11,7 @@ import numpy as np
 from tutti import _dtypes
 from tutti._arrays import Array
 from tutti._library import check, ffi, last_error, lib
+from tutti._names import member
 from tutti.errors import Aborted, Error
 
 if TYPE_CHECKING:
@@ -65,8 +66,29 @@ class Operator:
             check(lib.tuttiRedOpDestroy(self.number, self.communicator.handle))
 
 
-# What a caller may name an operator by: tutti.Op.SUM, "sum", or one that Communicator.operator has made.
-OpLike = Op | Operator | str
+# What a caller may name an operator by: tutti.Op.SUM, "sum", np.add, or one that Communicator.operator has made.
+OpLike = Op | Operator | str | np.ufunc
+
+# NumPy's functions that combine two elements as an operator does, NaNs included.
+_OF_UFUNCS: dict[np.ufunc, Op] = {
+    np.add: Op.SUM,
+    np.multiply: Op.PROD,
+    np.maximum: Op.MAX,
+    np.minimum: Op.MIN,
+    np.bitwise_and: Op.BAND,
+    np.bitwise_or: Op.BOR,
+    np.bitwise_xor: Op.BXOR,
+    np.logical_and: Op.LAND,
+    np.logical_or: Op.LOR,
+    np.logical_xor: Op.LXOR,
+}
+
+
+def built_in(given: object) -> Op:
+    """The built-in operator that a caller has given, or has named."""
+    if isinstance(given, np.ufunc) and given in _OF_UFUNCS:
+        return _OF_UFUNCS[given]
+    return member(Op, given, "op", ", or what Communicator.operator has made of a function")
 
 
 def failure_of(used: Iterable[Any]) -> BaseException | None:

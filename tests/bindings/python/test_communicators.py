@@ -1,5 +1,6 @@
 """How communicators are made and ended, and what goes wrong."""
 
+import dataclasses
 import os
 import pickle
 import socket
@@ -50,6 +51,39 @@ def test_no_launcher() -> None:
     with pytest.raises(tutti.InvalidUsage, match="TUTTI_RANK") as raised:
         tutti.Communicator.from_environment()
     assert raised.value.code == 5
+
+
+def test_names_of_other_libraries_are_answered_with_those_of_this_one() -> None:
+    for name, hint in (
+        ("timeout", "timeout_ms .in milliseconds."),
+        ("init_timeout", "init_timeout_ms .in milliseconds."),
+        ("timeout_MS", "timeout_ms"),
+        ("algoritm", "algorithm"),
+    ):
+        with pytest.raises(TypeError, match=f"Config has no field '{name}'; is {hint} meant"):
+            tutti.Config(**{name: 3})
+    with pytest.raises(TypeError, match="Config has no field 'pigeons'$"):
+        tutti.Config(pigeons=1)
+    assert dataclasses.replace(tutti.Config(timeout_ms=5), check="strict") == tutti.Config(5, check="strict")
+    assert pickle.loads(pickle.dumps(tutti.Config(timeout_ms=5))).timeout_ms == 5
+    with tutti.Communicator.in_process(1)[0] as comm:
+        for name, meant in (
+            ("allreduce", "all_reduce"),
+            ("Allreduce", "all_reduce"),
+            ("AllReduce", "all_reduce"),
+            ("alltoall", "all_to_all"),
+            ("Alltoallv", "all_to_all_v"),
+            ("Bcast", "broadcast"),
+            ("Get_rank", "rank"),
+            ("world_size", "size"),
+            ("brodcast", "broadcast"),
+        ):
+            with pytest.raises(AttributeError, match=f"Communicator has no attribute '{name}'; is {meant} meant"):
+                getattr(comm, name)
+        assert not hasattr(comm, "__array_interface__") and not hasattr(comm, "pigeons")
+        for name in ("all-reduce", "allreduce", "AllReduce"):
+            assert comm.explain(name, 8) == comm.explain("all_reduce", 8)
+        assert comm.explain("alltoall", 8) == comm.explain("all_to_all", 8)
 
 
 def test_split() -> None:

@@ -55,7 +55,7 @@ def test_structures_are_those_of_the_headers() -> None:
     assert f"internal[{tutti.communicator.UNIQUE_ID_BYTES}]" in _declarations.DECLARATIONS
     version = [int(re.search(rf"TUTTI_{part} (\d+)", header("types")).group(1)) for part in ("MAJOR", "MINOR", "PATCH")]
     assert tutti.config._VERSION == version[0] * 10000 + version[1] * 100 + version[2]
-    assert tutti.version() == ".".join(map(str, version))
+    assert tutti.version() == tutti.__version__ == ".".join(map(str, version))
 
 
 def test_numbers_are_those_of_the_headers() -> None:

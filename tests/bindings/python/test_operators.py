@@ -48,6 +48,30 @@ def test_functions_of_numbers() -> None:
     ranks.run_threads(2, body)
 
 
+def test_numpy_functions_as_operators() -> None:
+    def body(comm: tutti.Communicator) -> None:
+        mine = np.array([comm.rank + 1, -5, 6])
+        for function, op in (
+            (np.add, "sum"),
+            (np.multiply, "prod"),
+            (np.maximum, "max"),
+            (np.minimum, "min"),
+            (np.bitwise_and, "band"),
+            (np.bitwise_or, "bor"),
+            (np.bitwise_xor, "bxor"),
+            (np.logical_and, "land"),
+            (np.logical_or, "lor"),
+            (np.logical_xor, "lxor"),
+        ):
+            combined = function(np.array([1, -5, 6]), np.array([2, -5, 6]))
+            assert comm.all_reduce(mine, op=function).tolist() == combined.tolist()
+            assert comm.all_reduce(mine, op=op.upper()).tolist() == combined.tolist()
+        with pytest.raises(tutti.InvalidArgument, match="op is .*subtract.*give one of tutti.Op"):
+            comm.all_reduce(mine, op=np.subtract)
+
+    ranks.run_threads(2, body)
+
+
 def test_built_in_operators_by_name() -> None:
     def body(comm: tutti.Communicator) -> None:
         mine = np.array([comm.rank + 1, -5])
