@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <string>
 #include <thread>
@@ -171,6 +172,31 @@ TEST_CASE("operators of the program's own through C++") {
     count = std::move(moved);
     comm.all_reduce(std::span(ones), tuttiMax);
     return thrown([&] { comm.all_reduce(std::span(ones), stale); }) == tuttiInvalidArgument ? "" : "stale";
+  });
+  CHECK(wrong == "");
+}
+
+TEST_CASE("an average that multiplies first does not overflow where the sum does") {
+  const std::string wrong = on_ranks(2, [](Communicator& comm) -> std::string {
+    const auto mean = tutti::Operator::pre_multiplied_sum(comm, Half{0x3800});  // 1/2
+    std::vector<Half> values(1000, Half{0x7b53});                               // 60,000
+    comm.all_reduce(values, tuttiAvg);
+    if (values[999].bits != 0x7c00) return "the sum of float16 does not overflow any more: say so in from_nccl.md";
+    values.assign(1000, Half{0x7b53});
+    comm.all_reduce(values, mean);
+    if (values[0].bits != 0x7b53 || values[999].bits != 0x7b53) return "float16";
+    const std::uint8_t half = 0x30;  // of float8e4m3
+    std::uint8_t elements[100];
+    std::fill(std::begin(elements), std::end(elements), std::uint8_t{0x79});  // 288
+    tuttiRedOp_t small = tuttiSum;
+    if (tuttiRedOpCreatePreMulSum(&small, const_cast<std::uint8_t*>(&half), tuttiFloat8e4m3, tuttiScalarHostImmediate,
+                                  comm.get()) != tuttiSuccess) {
+      return "no operator";
+    }
+    (void)tuttiAllReduce(elements, elements, 100, tuttiFloat8e4m3, small, comm.get(), nullptr);
+    if (elements[0] != 0x79 || elements[99] != 0x79) return "float8";
+    (void)tuttiAllReduce(elements, elements, 100, tuttiFloat8e4m3, tuttiAvg, comm.get(), nullptr);
+    return elements[99] == 0x76 ? "" : "the sum of float8 does not saturate any more: say so in from_nccl.md";
   });
   CHECK(wrong == "");
 }
