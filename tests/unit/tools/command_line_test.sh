@@ -71,6 +71,10 @@ python3 -c 'import sys, xml.etree.ElementTree as t; t.parse(sys.argv[1])' "$out"
 expect 0 'digraph topology' topo --topology "$folder/cluster.json" --collective all_reduce --dot -
 expect 2 'no algorithm "nonsense"' topo --per-host 2 --collective all_reduce --algorithm nonsense
 expect 2 'no collective "nonsense"' topo --per-host 2 --collective nonsense
+printf ' \n' >"$folder/empty.xml"
+expect 2 'empty.xml: there is nothing in it' topo --topology "$folder/empty.xml"
+printf '<system version="1"><cpu numaid="0"><pci busid="1"/></cpu></system>' >"$folder/unknown.xml"
+expect 2 'unknown.xml:1: there is nothing in it: .*1 PCI devices have no class' simulate --topology "$folder/unknown.xml" -s 8
 # Every command and every file reads the names of collectives in the same ways.
 for name in alltoall all_to_all all-to-all AllToAll alltoall_; do
   expect 0 'rank 0 sends to' topo --per-host 4 --collective "$name"
