@@ -117,7 +117,7 @@ constexpr std::array<SettingEntry, 18> kSettings = {{
      }},
     {"TUTTI_AFFINITY",
      [](const Value& v, Settings* s) {
-       return read_choice(v, {"keep", "own", "move"}, &s->moves);
+       return read_choice(v, {"keep", "start", "move"}, &s->moves);
      },
      reset_field<&Settings::moves>},
     {"TUTTI_CROSS_MEMORY",

@@ -106,7 +106,7 @@ Status Communicator::complete() {
   // Ranks that are made together are made by threads that end then.
   if (thread_ranks_ == nullptr) process_rank_.touch();
   waiter_ = std::make_unique<executor::Waiter>(
-      wakeup_fd(), *failure_, m.oversubscribed, settings_.timeout_ms, settings_.moves == Moves::kAll,
+      wakeup_fd(), *failure_, m.oversubscribed, settings_.timeout_ms, settings_.moves,
       executor::PreferredProcessor{m.preferred_processor, m.preferred_processor_step_bytes});
   const std::size_t cached = topology::this_machine().last_level_share_bytes(m.machine.cpus, m.machine.ranks);
   executor_ = std::make_unique<executor::CpuExecutor>(*waiter_, executor::CpuTuning::of_cache(cached));

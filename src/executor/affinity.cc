@@ -1,5 +1,7 @@
 #include "executor/affinity.h"
 
+#include "base/clock.h"
+
 namespace tutti::internal::executor {
 namespace {
 
@@ -11,18 +13,21 @@ bool allowed(cpu_set_t* set) {
 
 }  // namespace
 
-Affinity::Affinity(bool moves) : moves_(moves && allowed(&usual_) && CPU_COUNT(&usual_) >= 2) {}
+Affinity::Affinity(Moves moves) : until_ns_(moves == Moves::kAll ? INT64_MAX : now_ns() + kSettleNs) {
+  if (moves == Moves::kNone || !allowed(&usual_) || CPU_COUNT(&usual_) < 2) until_ns_ = 0;
+}
 
 bool Affinity::leave_processor() const {
   const int here = ::sched_getcpu();
-  if (!moves_ || here < 0) return false;
+  if (here < 0 || now_ns() >= until_ns_) return false;
   cpu_set_t others = usual_;
   CPU_CLR(static_cast<unsigned>(here), &others);
   return pass_through(others);
 }
 
 bool Affinity::move_to(int processor) const {
-  if (!moves_ || processor < 0 || processor >= CPU_SETSIZE || !CPU_ISSET(static_cast<unsigned>(processor), &usual_)) {
+  if (processor < 0 || processor >= CPU_SETSIZE || !CPU_ISSET(static_cast<unsigned>(processor), &usual_) ||
+      now_ns() >= until_ns_) {
     return false;
   }
   cpu_set_t one;

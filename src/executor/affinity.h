@@ -4,21 +4,27 @@
 
 #include <sched.h>
 
-#include "base/status.h"
+#include <cstdint>
+
+#include "base/config.h"
 
 namespace tutti::internal::executor {
 
 class Affinity {
  public:
-  // `moves`: false never touches any thread; true only for TUTTI_AFFINITY=move. What the calling thread may use now is
-  // taken for what nobody has pinned.
-  explicit Affinity(bool moves);
+  // For so long after it is made an Affinity with Moves::kStart moves threads: the scheduler may have put ranks on one
+  // processor, and beside busy programs leaves them there.
+  static constexpr std::int64_t kSettleNs = 1'000'000'000;
+
+  // `moves`: kNone never touches any thread, kAll does so at any time. What the calling thread may use now is taken for
+  // what nobody has pinned.
+  explicit Affinity(Moves moves);
 
   // Moves the calling thread to another of the processors that it may use, and leaves it free to move on. False, and
   // nothing is done, where there is no other, or where the application has chosen processors for this thread since.
   // What somebody chooses while this runs stays, too, unless it falls between two of its system calls, or is the very
   // mask that this sets for the move (on two processors likely). Linux has no way to set a mask only if it is
-  // unchanged, so this cannot be mended; hence nobody is moved who has not asked for it.
+  // unchanged, so this cannot be mended; hence nobody is moved later who has not asked for it.
   bool leave_processor() const;
   // The same, to this one.
   bool move_to(int processor) const;
@@ -27,7 +33,7 @@ class Affinity {
   bool pass_through(const cpu_set_t& processors) const;
 
   cpu_set_t usual_{};
-  bool moves_;
+  std::int64_t until_ns_;  // moves nobody from then on
 };
 
 }  // namespace tutti::internal::executor

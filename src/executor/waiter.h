@@ -58,13 +58,13 @@ class Waiter : private StallWatch::Awaited {
   // oversubscribed: the communicator has more ranks than processors on this machine. moves: see affinity.h. preferred:
   // to which an oversubscribed rank goes back, -1: none. failure outlives the waiter.
   Waiter(transport::WakeupFd wakeup_fd, const FailureState& failure, bool oversubscribed, std::int64_t timeout_ms,
-         bool moves = true, PreferredProcessor preferred = {})
+         Moves moves = Moves::kAll, PreferredProcessor preferred = {})
       : wakeup_fd_(std::move(wakeup_fd)),
         failure_(failure),
         oversubscribed_(oversubscribed),
         timeout_ns_(timeout_ms * 1'000'000),
         affinity_(moves),
-        preferred_(oversubscribed && moves ? preferred : PreferredProcessor()) {
+        preferred_(oversubscribed && moves == Moves::kAll ? preferred : PreferredProcessor()) {
     spin(!oversubscribed);
   }
   Waiter(const Waiter&) = delete;

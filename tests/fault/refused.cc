@@ -1,8 +1,9 @@
 // A rank on a system that refuses some calls, as containers' filters do.
 // Usage: refused REFUSED ERRNO [RANK]: REFUSED is "memfd" (memfd_create), "seals" (adding seals), "size" (the size of
-// files is limited), "affinity" (a process that sets the affinity of a thread is killed), "ptracer" (a process that
-// lets others attach to it is killed) or "nothing", on this rank alone or on all. Reduces and moves vectors of many
-// sizes, one in memory of tuttiMemAlloc, and compares the results. Status 77: there are no filters of system calls.
+// files is limited), "affinity" (a process that sets the affinity of a thread after the first second is killed),
+// "ptracer" (a process that lets others attach to it is killed) or "nothing", on this rank alone or on all. Reduces and
+// moves vectors of many sizes, one in memory of tuttiMemAlloc, and compares the results. Status 77: there are no
+// filters of system calls.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -12,11 +13,13 @@
 #include <tutti/tutti.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -43,10 +46,9 @@ bool refuse(std::uint32_t number, std::uint32_t argument, int value, std::uint32
 bool refuse(const std::string& what, std::uint32_t error) {
   if (what == "memfd") return refuse(SYS_memfd_create, 0, -1, SECCOMP_RET_ERRNO | error);
   if (what == "seals") return refuse(SYS_fcntl, 1, F_ADD_SEALS, SECCOMP_RET_ERRNO | error);
-  if (what == "affinity") return refuse(SYS_sched_setaffinity, 0, -1, SECCOMP_RET_KILL_PROCESS);
   if (what == "ptracer") return refuse(SYS_prctl, 0, PR_SET_PTRACER, SECCOMP_RET_KILL_PROCESS);
   const rlimit limit{4096, 4096};
-  return what == "nothing" || (what == "size" && ::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  return what == "nothing" || what == "affinity" || (what == "size" && ::setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
 int fail(const char* what) {
@@ -86,6 +88,11 @@ int main(int argc, char** argv) {
   if (tuttiCommInitEnv(&comm, nullptr) != tuttiSuccess) return fail("tuttiCommInitEnv");
   tuttiCommUserRank(comm, &rank);
   tuttiCommCount(comm, &ranks);
+  const bool late = std::strcmp(argv[1], "affinity") == 0;
+  if (late) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    if (!refuse(SYS_sched_setaffinity, 0, -1, SECCOMP_RET_KILL_PROCESS)) return kSkipped;
+  }
   constexpr std::size_t kMost = std::size_t{1} << 20;
   void* allocated = nullptr;
   if (tuttiMemAlloc(&allocated, kMost * sizeof(float)) != tuttiSuccess) return fail("tuttiMemAlloc");
@@ -94,6 +101,10 @@ int main(int argc, char** argv) {
     for (float* vector : {static_cast<float*>(allocated), ordinary.data()}) {
       if (const char* const what = exchange(comm, rank, ranks, vector, count)) return fail(what);
     }
+  }
+  if (late) {
+    std::printf("right\n");
+    return tuttiMemFree(allocated) == tuttiSuccess && tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 1;
   }
   // Of a communicator that comes from another one, too.
   tuttiComm_t half = nullptr;

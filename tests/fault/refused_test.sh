@@ -1,6 +1,6 @@
 #!/bin/bash
 # Ranks whose system refuses memory that processes share use TCP, which one line of the log says. Where shared memory
-# alone is allowed, the error says what to do. No call changes the affinity of the thread that makes it, and no rank lifts
+# alone is allowed, the error says what to do. After its first second no rank changes the affinity of a thread, and none lifts
 # Yama's restriction of who may attach to it, unless they are asked to.
 # Usage: refused_test.sh REFUSED RUN_RANKS
 set -euo pipefail
@@ -69,7 +69,7 @@ if ((ranks <= 16)); then
   unset TUTTI_AFFINITY
   job "$ranks" shm,tcp affinity 0
   ((status == 0)) || fail "$ranks ranks: a call changes the affinity of its thread"
-  echo "ok: $ranks ranks, no thread moved"
+  echo "ok: $ranks ranks, no thread moved after the first second"
   if (($(nproc) > 1)); then
     export TUTTI_AFFINITY=move
     job "$ranks" shm,tcp affinity 0

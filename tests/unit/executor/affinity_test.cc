@@ -1,6 +1,7 @@
 // Moving to another processor: only where nobody has pinned the thread, and never otherwise seen.
 #include "executor/affinity.h"
 
+#include <chrono>
 #include <thread>
 
 #include "catch_compat.h"
@@ -41,7 +42,7 @@ TEST_CASE("a thread moves and may use the same processors afterwards") {
   // In a thread of its own, whose affinity nobody else depends on. With one processor there is nowhere to go.
   std::thread([] {
     const cpu_set_t all = allowed();
-    const Affinity affinity(true);
+    const Affinity affinity(Moves::kAll);
     for (int i = 0; i < 20; ++i) CHECK(leaves_all_as_it_was(affinity) == (CPU_COUNT(&all) > 1));
   }).join();
 }
@@ -49,7 +50,7 @@ TEST_CASE("a thread moves and may use the same processors afterwards") {
 TEST_CASE("a thread moves to the processor that it is told") {
   std::thread([] {
     const cpu_set_t all = allowed();
-    const Affinity affinity(true);
+    const Affinity affinity(Moves::kAll);
     int there = 0;
     int moves = 0;
     while (CPU_COUNT(&all) > 1 && moves < 100) {
@@ -66,17 +67,28 @@ TEST_CASE("a thread moves to the processor that it is told") {
     CHECK(there >= moves * 9 / 10);
     CHECK_FALSE(affinity.move_to(-1));
     CHECK_FALSE(affinity.move_to(CPU_SETSIZE));
-    CHECK_FALSE(Affinity(false).move_to(static_cast<int>(some_of(all))));
+    CHECK_FALSE(Affinity(Moves::kNone).move_to(static_cast<int>(some_of(all))));
   }).join();
 }
 
 TEST_CASE("a thread that is told to keep its processors keeps them") {
-  std::thread([] { CHECK(!leaves_all_as_it_was(Affinity(false))); }).join();
+  std::thread([] { CHECK(!leaves_all_as_it_was(Affinity(Moves::kNone))); }).join();
+}
+
+TEST_CASE("a thread that has not asked for moves is moved only while its communicator is new") {
+  std::thread([] {
+    const Affinity affinity(Moves::kStart);
+    leaves_all_as_it_was(affinity);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(Affinity::kSettleNs));
+    CHECK(!leaves_all_as_it_was(affinity));
+    const cpu_set_t all = allowed();
+    CHECK(!affinity.move_to(static_cast<int>(some_of(all))));
+  }).join();
 }
 
 TEST_CASE("a thread that the application has pinned stays") {
   std::thread([] {
-    const Affinity made_before(true);
+    const Affinity made_before(Moves::kAll);
     const cpu_set_t all = allowed();
     const cpu_set_t one = only(some_of(all));
     REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
@@ -85,9 +97,9 @@ TEST_CASE("a thread that the application has pinned stays") {
     const cpu_set_t after = allowed();
     CHECK(CPU_EQUAL(&one, &after));
     // And one that has been pinned before: it has no other processor.
-    CHECK(!leaves_all_as_it_was(Affinity(true)));
+    CHECK(!leaves_all_as_it_was(Affinity(Moves::kAll)));
     // More processors than before are the application's choice as well.
-    const Affinity made_pinned(true);
+    const Affinity made_pinned(Moves::kAll);
     REQUIRE(::sched_setaffinity(0, sizeof all, &all) == 0);
     CHECK(!leaves_all_as_it_was(made_pinned));
   }).join();
