@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/copy.h"
+#include "base/float_mode.h"
 #include "executor/operation.h"
 #include "executor/waiter.h"
 
@@ -162,6 +163,11 @@ class CpuExecutor final : private Waiting {
   template <Waits waits>
   [[gnu::always_inline]] Status send_all(const Operation& op, const InOrderStep& s, const Offsets& at,
                                          std::size_t bytes, std::size_t* sent);
+  // run_short() in the thread's floating-point mode, which is the default one.
+  [[gnu::always_inline]] std::size_t run_short_here(const Operation& op, const transport::Fingerprint& fingerprint,
+                                                    std::span<const ShortStep> steps);
+  std::size_t run_short_in_default_mode(const Operation& op, const transport::Fingerprint& fingerprint,
+                                        std::span<const ShortStep> steps);
   // What comes within so many looks, as a short message, without a call. False if it does not, or is anything else.
   // store(data): puts it where it belongs.
   template <class Store>
@@ -298,6 +304,14 @@ inline bool CpuExecutor::receive_short(transport::RecvLane& lane, const transpor
 
 inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::Fingerprint& fingerprint,
                                           std::span<const ShortStep> steps) {
+  // Here and not behind the message that is waited for, where the look would take 5 ns.
+  if (!FloatMode::current().is_default()) [[unlikely]]
+    return run_short_in_default_mode(op, fingerprint, steps);
+  return run_short_here(op, fingerprint, steps);
+}
+
+inline std::size_t CpuExecutor::run_short_here(const Operation& op, const transport::Fingerprint& fingerprint,
+                                               std::span<const ShortStep> steps) {
   std::size_t done = 0;
   for (const ShortStep& s : steps) {
     if (s.send != nullptr) {
@@ -310,7 +324,7 @@ inline std::size_t CpuExecutor::run_short(const Operation& op, const transport::
           transport::copy_short(target, data, s.bytes);
           return;
         }
-        op.kernels->combine(target, *s.source + s.at.source, data, s.elements);
+        op.kernels->combine_in_default_mode(target, *s.source + s.at.source, data, s.elements);
         if (s.divides) op.kernels->finish(target, s.elements, op.divisor);
       };
       if (!receive_short(*s.recv, fingerprint, s.bytes, waiter_.hot_looks(), store)) [[unlikely]]

@@ -62,8 +62,12 @@ struct BytesOperation {
 template <DataType type, ReduceOp op>
 void put_bitwise(Table& table) {
   using Operation = BytesOperation<op, sizeof(Storage<type>)>;
-  table.at(type, op) = {&Operation::combine, &Operation::combine_streaming, &Operation::template combine_twice<false>,
-                        &Operation::template combine_twice<true>};
+  table.at(type, op) = {&Operation::combine,
+                        &Operation::combine_streaming,
+                        &Operation::template combine_twice<false>,
+                        &Operation::template combine_twice<true>,
+                        nullptr,
+                        &Operation::combine};
 }
 
 template <DataType type>

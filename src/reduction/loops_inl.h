@@ -40,7 +40,10 @@ struct Loops {
 
   static void combine(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
     if (leaves_default_mode<floats>()) [[unlikely]]
-      return in_default_mode(&combine, target, a, b, count);
+      return in_default_mode(&combine_in_default_mode, target, a, b, count);
+    combine_in_default_mode(target, a, b, count);
+  }
+  static void combine_in_default_mode(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
     for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {
       store_element<T>(target + i, V::one(load_element<T>(a + i), load_element<T>(b + i)));
     }
@@ -160,7 +163,11 @@ struct Loops {
 
   static void combine(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
     if (leaves_default_mode<floats>()) [[unlikely]]
-      return in_default_mode(&combine, target, a, b, count);
+      return in_default_mode(&combine_in_default_mode, target, a, b, count);
+    combine_in_default_mode(target, a, b, count);
+  }
+
+  static void combine_in_default_mode(std::byte* target, const std::byte* a, const std::byte* b, std::size_t count) {
     std::size_t bytes = count * sizeof(T);
     if (bytes < kVectorBytes) return combine_small(target, a, b, bytes);
     if (bytes >= kAlignFromBytes) {
@@ -216,6 +223,7 @@ void put(Table& table) {
   using Kernel = Loops<V, is_float(type) || is_complex(type)>;
   Kernels& k = table.at(type, op);
   k.combine = &Kernel::combine;
+  k.combine_in_default_mode = &Kernel::combine_in_default_mode;
   k.combine_streaming = Kernel::combine_streaming;
   k.combine_twice = &Kernel::template combine_twice<false>;
   k.combine_twice_streaming = &Kernel::template combine_twice<true>;

@@ -48,6 +48,8 @@ struct Kernels {
   CombineTwice combine_twice_streaming = nullptr;
   // Null unless op is kAvg.
   Finish finish = nullptr;
+  // As `combine` where the caller knows that the thread is in the default floating-point mode: it does not look.
+  Combine combine_in_default_mode = nullptr;
 };
 
 // The reference lives for ever. A table look-up. Of what supports() denies all pointers are null.
