@@ -98,11 +98,14 @@ def c_collective(name, kind, wide, prefix="MPI_"):
     base = ("I" + name.lower() if kind == "I" else name + kind) + ("_c" if wide else "")
     served = {"": "serve", "I": "start", "_init": "prepare"}[kind]
     declared = declaration(prefix + base, name, others, wide)
-    # The headers may lack the persistent ones.
+    # The headers may lack the persistent ones. So may the MPI library, and the ones with large counts.
     known = f"{declared};\n{declared.replace(prefix, 'P' + prefix, 1)};\n" if kind == "_init" else ""
-    return known + f"""{declared} {{
-  return tutti::mpi::{served}({function_enumerator(name)}, comm{', request' if kind else ''}, {bodies},
-      [&] {{ return P{prefix}{base}({', '.join(arguments)}); }});
+    own = f"P{prefix}{base}"
+    lacking = f"  if (TUTTI_MPI_LACKS({own})) return tutti::mpi::report_lack(comm);\n" if kind == "_init" or wide else ""
+    by_name = f"#ifndef {own}\n#define {own} TUTTI_MPI_FUNCTION({own})\n#endif\n"
+    return known + by_name + f"""{declared} {{
+{lacking}  return tutti::mpi::{served}({function_enumerator(name)}, comm{', request' if kind else ''}, {bodies},
+      [&] {{ return {own}({', '.join(arguments)}); }});
 }}
 """
 
@@ -257,6 +260,14 @@ def fortran_function(symbols, parameters, body):
                           for other in others)
 
 
+def lacking(original):
+    """What a function does whose original the MPI library lacks: not every one is of every library."""
+    return (f"if (TUTTI_MPI_LACKS({original})) {{\n"
+            "    const int lack = tutti::mpi::report_lack(MPI_COMM_WORLD);\n"
+            "    if (error != nullptr) *error = lack;\n"
+            "    return;\n  }\n  ")
+
+
 def calling(name, parameters, prefix="MPI_"):
     """Calls the binding's function for C."""
     lines = [BEFORE[parameter] for parameter in parameters if parameter in BEFORE]
@@ -294,8 +305,8 @@ def fortran_windows(names):
         for symbols, original in names.windows(name):
             yield f"void {original}({fortran_parameters(parameters)});"
             yield fortran_function(symbols, parameters,
-                                   "MPI_Fint result = MPI_SUCCESS;\n"
-                                   f"  {original}({', '.join([*parameters, '&result'])});\n"
+                                   lacking(original) + "MPI_Fint result = MPI_SUCCESS;\n"
+                                   f"  TUTTI_MPI_FUNCTION({original})({', '.join([*parameters, '&result'])});\n"
                                    f"  if (result == MPI_SUCCESS) tutti::mpi::count_window({change});\n"
                                    "  if (error != nullptr) *error = result;")
 
@@ -335,7 +346,7 @@ extern "C" {
                 "static int first_index(const Failures& failures) {\n"
                 "  if (failures.none()) return 1;\n"
                 "  return tutti::mpi::fortran::first_index("
-                f"[](auto... arguments) {{ {names.original('Testany')}(arguments...); }});\n}}")
+                f"[](auto... arguments) {{ TUTTI_MPI_FUNCTION({names.original('Testany')})(arguments...); }});\n}}")
     for name, (parameters, before, after) in COMPLETIONS.items():
         parameters = parameters.split()
         handles = "*count, Requests::in_fortran(requests)" if "count" in parameters else "1, Requests::in_fortran(request)"
@@ -343,11 +354,12 @@ extern "C" {
             text.append(f"void {original}({fortran_parameters(parameters)});")
             text.append(fortran_function(
                 symbols, parameters,
-                f"if (!any_requests()) return {original}({', '.join([*parameters, 'error'])});\n"
+                lacking(original) +
+                f"if (!any_requests()) return TUTTI_MPI_FUNCTION({original})({', '.join([*parameters, 'error'])});\n"
                 f"  {before};\n"
                 f"  [[maybe_unused]] Failures failures({handles});\n"
                 "  MPI_Fint result = MPI_SUCCESS;\n"
-                f"  {original}({', '.join([*parameters, '&result'])});\n"
+                f"  TUTTI_MPI_FUNCTION({original})({', '.join([*parameters, '&result'])});\n"
                 + (f"  result = {after};\n" if after != "result" else "") +
                 "  if (error != nullptr) *error = result;"))
     for name, (parameters, test, arguments, done, after) in POLLED.items():
@@ -356,10 +368,11 @@ extern "C" {
         text.append(f"void {original}({fortran_parameters(parameters)});")
         text.append(fortran_function(
             names.symbols(name), parameters,
-            f"if (!any_requests()) return {original}({', '.join([*parameters, 'error'])});\n"
+            lacking(original) +
+            f"if (!any_requests()) return TUTTI_MPI_FUNCTION({original})({', '.join([*parameters, 'error'])});\n"
             "  [[maybe_unused]] MPI_Fint flag = 0;\n"
             "  tutti::mpi::fortran::poll(*count, requests, error, [&](Failures& failures, MPI_Fint& result) {\n"
-            f"    {names.original(test)}({', '.join([*arguments.split(), '&result'])});\n"
+            f"    TUTTI_MPI_FUNCTION({names.original(test)})({', '.join([*arguments.split(), '&result'])});\n"
             f"    result = {after};\n"
             f"    return {done};\n  }});"))
     text += fortran_windows(names)

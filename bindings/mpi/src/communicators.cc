@@ -283,7 +283,6 @@ Communicator::~Communicator() {
 }
 
 Communicator* find_slowly(MPI_Comm handle) {
-  find_mpi_library();
   if (config().off) return passed_on(Reason::kOff);
   if (config().unreadable) return passed_on(Reason::kUnreadable);
   if (!between_init_and_finalize()) return passed_on(Reason::kOutside);

@@ -15,7 +15,7 @@ using Stands = std::array<const void*, 4>;
 
 Stands stands_of(const std::array<const char*, 4>& names) {
   Stands stands{};
-  std::transform(names.begin(), names.end(), stands.begin(), mpi_variable);
+  std::transform(names.begin(), names.end(), stands.begin(), find_in_mpi_library);
   return stands;
 }
 
@@ -40,7 +40,7 @@ void* address(void* buffer) {
 void* known(MPI_Fint* statuses) {
 #if defined(MPICH)
   // What mpi_f08 has: only its functions come here.
-  static const void* const kIgnore = mpi_variable("MPIR_F08_MPI_STATUSES_IGNORE_OBJ");
+  static const void* const kIgnore = find_in_mpi_library("MPIR_F08_MPI_STATUSES_IGNORE_OBJ");
   return statuses == kIgnore ? nullptr : statuses;
 #else
   static const Stands kIgnore = stands_of({"mpi_fortran_statuses_ignore", "mpi_fortran_statuses_ignore_",

@@ -25,13 +25,11 @@ int add_if_mpi(dl_phdr_info* info, std::size_t /*size*/, void* found) {
 }
 
 // Makes the symbols of MPI libraries that are loaded, but were not for all, known to all.
-bool show_mpi_library() {
-  if (dlsym(RTLD_DEFAULT, "PMPI_Init_thread") != nullptr) return true;
+void show_mpi_library() {
   std::vector<std::string> paths;
   dl_iterate_phdr(add_if_mpi, &paths);
   // The handles are kept: the library stays.
   for (const std::string& path : paths) dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
-  return true;
 }
 
 #if defined(MPICH)
@@ -90,13 +88,28 @@ void require_this_kind() {
   std::exit(EXIT_FAILURE);
 }
 
-void find_mpi_library() {
-  [[maybe_unused]] static const bool kShown = show_mpi_library();
+int report_lack(MPI_Comm comm) {
+  int initialized = 0;
+  int finalized = 0;
+  PMPI_Initialized(&initialized);
+  PMPI_Finalized(&finalized);
+  if (initialized != 0 && finalized == 0) PMPI_Comm_call_errhandler(comm, MPI_ERR_UNSUPPORTED_OPERATION);
+  return MPI_ERR_UNSUPPORTED_OPERATION;
 }
 
-void* mpi_variable(const char* name) {
-  find_mpi_library();
+void* find_in_mpi_library(const char* name) {
+  void* const found = dlsym(RTLD_DEFAULT, name);
+  if (found != nullptr || dlsym(RTLD_DEFAULT, "PMPI_Init_thread") != nullptr) return found;
+  show_mpi_library();
   return dlsym(RTLD_DEFAULT, name);
+}
+
+void* require_in_mpi_library(const char* name) {
+  void* const found = find_in_mpi_library(name);
+  if (found != nullptr) return found;
+  std::fprintf(stderr, "tutti: %s: this process has no MPI library with the function %s; the program ends\n", kOwnName,
+               name);
+  std::abort();
 }
 
 }  // namespace tutti::mpi

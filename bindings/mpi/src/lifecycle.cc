@@ -22,8 +22,6 @@ int or_raised(MPI_Comm comm, Call call) {
 
 // The helper of progress.h needs as much; it costs the MPI libraries nothing.
 int init(int* argc, char*** argv, int required, int* provided) {
-  const int thrown = caught(tutti::mpi::find_mpi_library);
-  if (thrown != MPI_SUCCESS) return thrown;
   tutti::mpi::require_this_kind();
   const bool raise = !tutti::mpi::config().off && required < MPI_THREAD_SERIALIZED;
   const int error = PMPI_Init_thread(argc, argv, raise ? MPI_THREAD_SERIALIZED : required, provided);
@@ -58,8 +56,6 @@ int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
 
 #if defined(MPICH)
 int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session* session) {
-  const int thrown = caught(tutti::mpi::find_mpi_library);
-  if (thrown != MPI_SUCCESS) return thrown;
   tutti::mpi::require_this_kind();
   return PMPI_Session_init(info, errhandler, session);
 }

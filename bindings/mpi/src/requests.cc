@@ -223,7 +223,7 @@ int on_progress() {
 // As opal/runtime/opal_progress.h has it.
 void register_for_progress() {
   using Register = int (*)(int (*)());
-  if (void* found = mpi_variable("opal_progress_register")) reinterpret_cast<Register>(found)(on_progress);
+  if (void* found = find_in_mpi_library("opal_progress_register")) reinterpret_cast<Register>(found)(on_progress);
 }
 
 void hear_of_progress() {

@@ -31,15 +31,18 @@ int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win* win) {
 
 #if MPI_VERSION >= 4
 int MPI_Win_create_c(void* base, MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm, MPI_Win* win) {
+  if (TUTTI_MPI_LACKS(PMPI_Win_create_c)) return tutti::mpi::report_lack(comm);
   return after_making(PMPI_Win_create_c(base, size, disp_unit, info, comm, win));
 }
 
 int MPI_Win_allocate_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
+  if (TUTTI_MPI_LACKS(PMPI_Win_allocate_c)) return tutti::mpi::report_lack(comm);
   return after_making(PMPI_Win_allocate_c(size, disp_unit, info, comm, baseptr, win));
 }
 
 int MPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr,
                               MPI_Win* win) {
+  if (TUTTI_MPI_LACKS(PMPI_Win_allocate_shared_c)) return tutti::mpi::report_lack(comm);
   return after_making(PMPI_Win_allocate_shared_c(size, disp_unit, info, comm, baseptr, win));
 }
 #endif
