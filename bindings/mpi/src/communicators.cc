@@ -285,6 +285,7 @@ Communicator::~Communicator() {
 Communicator* find_slowly(MPI_Comm handle) {
   if (config().off) return passed_on(Reason::kOff);
   if (config().unreadable) return passed_on(Reason::kUnreadable);
+  if (config().recovers) return passed_on(Reason::kRecovers);
   if (!between_init_and_finalize()) return passed_on(Reason::kOutside);
   if (handle == MPI_COMM_NULL) return passed_on(Reason::kArgument);
   const unsigned generation = communicator_generation.load(std::memory_order_acquire);

@@ -55,6 +55,18 @@ void say_uneven(const char* name, int least, int most) {
                most);
 }
 
+// Whether programs may revoke and shrink communicators (ULFM), as Open MPI 5 lets them under `mpirun --with-ft ulfm`.
+// The binding does not know which communicator is revoked. After MPI_Init.
+bool program_recovers() {
+#if defined(MPICH)
+  return false;
+#else
+  // As ompi/runtime/params.h has it.
+  const auto* const enabled = static_cast<const bool*>(find_in_mpi_library("ompi_ftmpi_enabled"));
+  return enabled != nullptr && *enabled;
+#endif
+}
+
 }  // namespace
 
 const Config& config() {
@@ -65,14 +77,21 @@ void agree_on_config() {
   Config& own = values();
   const int off = own.off ? 1 : 0;
   const int summary = own.summary ? 1 : 0;
-  const std::array<int, 7> mine = {
-      off, -off, summary, own.after, -own.after, own.nonblocking_bytes, -own.nonblocking_bytes};
-  std::array<int, 7> most = mine;
+  const std::array mine = {off,
+                           -off,
+                           summary,
+                           own.after,
+                           -own.after,
+                           own.nonblocking_bytes,
+                           -own.nonblocking_bytes,
+                           program_recovers() ? 1 : 0};
+  auto most = mine;
   PMPI_Allreduce(mine.data(), most.data(), static_cast<int>(mine.size()), MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   own.off = most[0] == 1;
   own.summary = most[2] == 1;
   own.after = most[3];
   own.nonblocking_bytes = most[5];
+  own.recovers = most[7] == 1;
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank != 0) return;

@@ -35,6 +35,7 @@ constexpr std::array<const char*, kFunctions> kFunctionNames = {"allreduce",
 constexpr std::array<const char*, kReasons> kReasonNames = {
     "",
     "TUTTI_MPI=off",
+    "fault tolerance of the MPI library",
     "outside MPI_Init and MPI_Finalize",
     "intercommunicator",
     "one rank",

@@ -32,6 +32,7 @@ enum class Function {
 enum class Reason {
   kNone,  // it does not: tutti serves it
   kOff,
+  kRecovers,    // the program may revoke communicators and go on after failures of processes
   kOutside,     // before MPI_Init or after MPI_Finalize
   kInter,       // an intercommunicator
   kOneRank,     // nothing to communicate

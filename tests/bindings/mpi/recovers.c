@@ -1,0 +1,22 @@
+/* A program whose MPI library lets it revoke and shrink communicators, as Open MPI 5 does under `mpirun --with-ft
+ * ulfm`: it says so in a variable, for which this program's stands in. No collective is served then. */
+#include <mpi.h>
+#include <stdbool.h>
+
+__attribute__((visibility("default"))) extern bool ompi_ftmpi_enabled;
+bool ompi_ftmpi_enabled = true;
+
+int main(int argc, char** argv) {
+  int ranks = 0;
+  int sum = 0;
+  const int one = 1;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Comm_free(&comm);
+  MPI_Finalize();
+  return sum == ranks ? 0 : 1;
+}
